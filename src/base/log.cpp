@@ -1,0 +1,17 @@
+#include "base/log.hpp"
+
+#include <cstdio>
+
+namespace nearstep {
+
+void log_event(std::string_view event, const std::vector<LogField>& fields) {
+    std::string line = "nearstep event=" + std::string(event);
+    for (const auto& [key, value] : fields) {
+        const bool is_plain = !value.empty() && value.find_first_of(" \"=") == std::string::npos;
+        line += " " + std::string(key) + "=" + (is_plain ? value : "\"" + value + "\"");
+    }
+    line += "\n";
+    std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
+}  // namespace nearstep

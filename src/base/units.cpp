@@ -1,0 +1,20 @@
+#include "base/units.hpp"
+
+#include <array>
+#include <cstdio>
+
+namespace nearstep {
+
+std::string human_bytes(double bytes) {
+    constexpr std::array<const char*, 6> kUnits = {"B", "kB", "MB", "GB", "TB", "PB"};
+    std::size_t unit = 0;
+    while (bytes >= 999.5 && unit + 1 < kUnits.size()) {
+        bytes /= 1000;
+        ++unit;
+    }
+    std::array<char, 32> out{};
+    std::snprintf(out.data(), out.size(), bytes < 10 && unit > 0 ? "%.1f %s" : "%.0f %s", bytes, kUnits.at(unit));
+    return out.data();
+}
+
+}  // namespace nearstep

@@ -1,0 +1,21 @@
+// Sizes and how they are printed.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace nearstep {
+
+constexpr std::size_t KiB = std::size_t{1} << 10;
+constexpr std::size_t MiB = std::size_t{1} << 20;
+constexpr std::size_t GiB = std::size_t{1} << 30;
+
+// The smallest multiple of `unit` that is not below `size`; `unit` > 0.
+constexpr std::size_t round_up(std::size_t size, std::size_t unit) {
+    return (size + unit - 1) / unit * unit;
+}
+
+// "1.6 GB": decimal units, three significant digits at most.
+std::string human_bytes(double bytes);
+
+}  // namespace nearstep

@@ -1,0 +1,90 @@
+// Checkpoints in HDF5: a file per rank, and an index whose virtual datasets show them as one.
+// The format is described in docs/checkpoint.md.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "shard/partition.hpp"
+
+namespace nearstep::checkpoint {
+
+struct TensorPlace {
+    std::string name;
+    std::vector<std::int64_t> shape;  // row-major
+    std::size_t offset = 0;           // first element in the parameter vector
+};
+
+// What a checkpoint says about itself besides the state.
+struct Description {
+    std::int64_t step = 0;        // steps done; also the data position
+    std::int64_t generation = 0;  // updates done: step less the skipped ones
+    double loss_scale = 1;
+    std::int64_t good_steps = 0;  // since the loss scale last changed
+    std::uint64_t seed = 0;
+    std::string config;           // the run's settings as TOML
+    std::string model;            // the settings that fix the parameter vector, one line
+    std::string commit;
+    std::string site;
+    std::size_t parameters = 0;
+    std::vector<TensorPlace> tensors;
+};
+
+// fp32 state of consecutive tiles: each span tiles x 65,536 elements.
+struct StateView {
+    std::span<const float> master;
+    std::span<const float> moment1;
+    std::span<const float> moment2;
+};
+
+struct StateSpans {
+    std::span<float> master;
+    std::span<float> moment1;
+    std::span<float> moment2;
+};
+
+// What the index keeps about a rank's file, so that damage is found before it is read.
+struct RankFileRecord {
+    std::uint64_t file_bytes = 0;
+    std::uint64_t tiles_xxh3 = 0;  // digest of the file's tile checksums
+};
+
+// Writes the file of one rank: its tile ranges, ascending, each once.
+class RankFileWriter {
+public:
+    // Makes `folder`/step-<step>.rank-<rank>.h5; an old file of that name is replaced.
+    static std::unique_ptr<RankFileWriter> make(const std::string& folder, std::int64_t step, int rank,
+                                                const std::vector<shard::TileRange>& ranges);
+    virtual ~RankFileWriter() = default;
+    // `tiles` lies within one of the ranges.
+    virtual void write(shard::TileRange tiles, const StateView& state) = 0;
+    // Flushes and syncs the file.
+    virtual RankFileRecord finish() = 0;
+};
+
+// On one rank, when all rank files are finished: writes the index under a temporary name, syncs it,
+// renames it to `folder`/step-<step>.h5, and only then removes older checkpoints in the folder.
+// ranges[r]: what rank r wrote. Returns the index's path.
+std::string publish(const std::string& folder, const Description& description,
+                    const std::vector<std::vector<shard::TileRange>>& ranges, const std::vector<RankFileRecord>& records);
+
+// Path of the newest index in `folder`; nullopt if there is none.
+std::optional<std::string> find_newest(const std::string& folder);
+
+// Reads a checkpoint, whatever the layout that wrote it. Throws ConfigError, with the file's name, if the
+// index or a rank file is missing, truncated, damaged or of another format.
+class Reader {
+public:
+    static std::unique_ptr<Reader> open(const std::string& index_path);
+    virtual ~Reader() = default;
+    virtual const Description& description() const = 0;
+    // Reads and verifies the checksum of every tile read.
+    virtual void read(shard::TileRange tiles, const StateSpans& state) = 0;
+};
+
+}  // namespace nearstep::checkpoint

@@ -1,0 +1,40 @@
+// The transfer handler: moves the subgroups of one device through read, update, deliver and write.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "csd/device.hpp"
+
+namespace nearstep::csd {
+
+// naive: allocate, read, update, write, free, one subgroup after another (the paper's SU).
+// overlapped: a ring of slots allocated once; while a subgroup is updated the next is read and
+// the last is written, and parameters leave before the state is written (the paper's SU+O).
+enum class HandlerKind { naive, overlapped };
+
+// Owns a thread; start .. finish frame one update. Called from one thread.
+class TransferHandler {
+public:
+    // The device outlives the handler. overlapped wants a device of at least 3 slots.
+    static std::unique_ptr<TransferHandler> make(HandlerKind kind, Device& device);
+
+    virtual ~TransferHandler() = default;
+
+    // Begins to take all subgroups from generation `from` to `from` + 1 in forward order; returns at
+    // once. `vector`: the parameter vector in host memory, written subgroup by subgroup.
+    virtual void start(const UpdateScalars& scalars, std::int64_t from, std::span<std::byte> vector) = 0;
+
+    // True once the new parameters of this subgroup are in the vector. Rethrows an error of the update.
+    virtual bool has_parameters(std::size_t subgroup) = 0;
+
+    // Blocks until has_parameters.
+    virtual void wait_parameters(std::size_t subgroup) = 0;
+
+    // Blocks until all state is written; rethrows an error of the update.
+    virtual void finish() = 0;
+};
+
+}  // namespace nearstep::csd

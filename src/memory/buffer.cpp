@@ -1,0 +1,89 @@
+#include "memory/buffer.hpp"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <utility>
+
+#include "base/units.hpp"
+
+namespace nearstep::memory {
+
+namespace {
+
+constexpr std::size_t kHugePage = 2 * MiB;
+
+}  // namespace
+
+Buffer::Buffer(std::size_t bytes) : bytes_(bytes) {
+    if (bytes == 0) {
+        return;
+    }
+    // One huge page more than needed, so that an aligned start can be cut out of the mapping.
+    mapped_bytes_ = round_up(bytes, kHugePage);
+    const std::size_t reserved = mapped_bytes_ + kHugePage;
+    void* base = ::mmap(nullptr, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base == MAP_FAILED) {
+        throw Error(text("Cannot get ", human_bytes(static_cast<double>(bytes)), " of host memory (", std::strerror(errno),
+                         "): use a smaller model, fewer ranks per node or fewer slots."));
+    }
+    auto* start = static_cast<std::byte*>(base);
+    const std::size_t head = round_up(reinterpret_cast<std::uintptr_t>(start), kHugePage) - reinterpret_cast<std::uintptr_t>(start);
+    if (head > 0) {
+        ::munmap(start, head);
+    }
+    if (head < kHugePage) {
+        ::munmap(start + head + mapped_bytes_, kHugePage - head);
+    }
+    data_ = start + head;
+    ::madvise(data_, mapped_bytes_, MADV_HUGEPAGE);
+    std::memset(data_, 0, mapped_bytes_);
+}
+
+Buffer::Buffer(Buffer&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)),
+      bytes_(std::exchange(other.bytes_, 0)),
+      mapped_bytes_(std::exchange(other.mapped_bytes_, 0)) {}
+
+Buffer& Buffer::operator=(Buffer&& other) noexcept {
+    if (this != &other) {
+        release();
+        data_ = std::exchange(other.data_, nullptr);
+        bytes_ = std::exchange(other.bytes_, 0);
+        mapped_bytes_ = std::exchange(other.mapped_bytes_, 0);
+    }
+    return *this;
+}
+
+Buffer::~Buffer() { release(); }
+
+void Buffer::release() noexcept {
+    if (data_ != nullptr) {
+        ::munmap(data_, mapped_bytes_);
+        data_ = nullptr;
+    }
+}
+
+std::size_t Buffer::huge_page_bytes() const {
+    std::ifstream maps("/proc/self/smaps");
+    const auto begin = reinterpret_cast<std::uintptr_t>(data_);
+    bool is_inside = false;
+    std::size_t bytes = 0;
+    for (std::string line; std::getline(maps, line);) {
+        const std::size_t dash = line.find('-');
+        if (dash != std::string::npos && dash < line.find(' ')) {  // "from-to permissions ..."
+            const std::uintptr_t from = std::stoull(line.substr(0, dash), nullptr, 16);
+            const std::uintptr_t to = std::stoull(line.substr(dash + 1), nullptr, 16);
+            is_inside = from < begin + mapped_bytes_ && begin < to;
+        } else if (is_inside && line.rfind("AnonHugePages:", 0) == 0) {
+            bytes += std::stoull(line.substr(14)) * KiB;
+        }
+    }
+    return bytes < mapped_bytes_ ? bytes : mapped_bytes_;
+}
+
+}  // namespace nearstep::memory

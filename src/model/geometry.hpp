@@ -1,0 +1,50 @@
+// Which parameters a model has and where they lie in the parameter vector. Needs no torch.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "config/run.hpp"
+
+namespace nearstep::model {
+
+// How a parameter starts: normal with a deviation, or a constant.
+struct Start {
+    double deviation = 0;
+    double value = 0;
+};
+
+struct Parameter {
+    std::string name;                 // as in GPT-2's published checkpoints, "h.0.attn.c_attn.weight"
+    std::vector<std::int64_t> shape;  // row-major
+    std::size_t offset = 0;           // first element in the parameter vector
+    std::size_t elems = 0;
+    Start start;
+};
+
+// The parameters of one layer: a range of the parameter vector and of Geometry::parameters.
+struct Block {
+    std::string name;
+    std::size_t begin = 0;  // elements
+    std::size_t end = 0;
+    std::size_t first_parameter = 0;
+    std::size_t last_parameter = 0;  // one past
+};
+
+struct Geometry {
+    std::vector<Parameter> parameters;  // in the order of the vector
+    std::vector<Block> blocks;          // in forward order, without gaps
+    std::size_t elems = 0;
+};
+
+// Throws ConfigError for an unknown architecture or impossible sizes.
+Geometry describe(const config::ModelSettings& settings);
+
+// Start values of the elements [begin, begin + values.size()) of the parameter vector; elements from
+// geometry.elems on (padding) are 0. A function of seed and index alone, whatever the layout.
+void fill_start_values(const Geometry& geometry, std::uint64_t seed, std::size_t begin, std::span<float> values);
+
+}  // namespace nearstep::model

@@ -1,0 +1,62 @@
+// A network run block by block: forward keeps block inputs only, backward recomputes one block at a
+// time and hands its gradient over at once. All micro-batches of a step pass a block before the next
+// block, so a block's gradient is final after one visit and its parameters are needed twice a step.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "config/run.hpp"
+#include "model/geometry.hpp"
+
+namespace nearstep::model {
+
+// Token rows of one rank. tokens and targets: rows x columns, row-major, values below the vocabulary.
+struct MicroBatch {
+    int rows = 0;
+    int columns = 0;
+    std::span<const std::int32_t> tokens;
+    std::span<const std::int32_t> targets;
+};
+
+// Use from one thread. A step is: begin, forward of all blocks ascending, loss, backward of all
+// blocks descending. `parameters` may change outside forward..backward of a step.
+class Network {
+public:
+    // `parameters`: the parameter vector, geometry.elems elements of settings.dtype or more (padding);
+    // read in place, owned by the caller, outlives the network.
+    static std::unique_ptr<Network> make(const config::ModelSettings& settings, std::span<const std::byte> parameters);
+
+    virtual ~Network() = default;
+
+    virtual const Geometry& geometry() const = 0;
+
+    // Copies the tokens. The loss is `token_weight` times the sum of the tokens' cross entropies (nats);
+    // with token_weight = 1 / tokens of all ranks, the ranks' losses and gradients add up to the mean's.
+    // Gradients come out times `loss_scale`.
+    virtual void begin(std::span<const MicroBatch> batches, double token_weight, double loss_scale) = 0;
+
+    virtual void forward(int block) = 0;
+
+    // Valid after forward of the last block; without loss_scale.
+    virtual double loss() const = 0;
+
+    // `gradient`: the elements of the block, overwritten with the sum over the micro-batches, fp32.
+    virtual void backward(int block, std::span<float> gradient) = 0;
+
+    // Sum of the tokens' cross entropies in nats; keeps nothing, and must stand outside a step.
+    virtual double evaluate(const MicroBatch& batch) = 0;
+
+    // Continues `prompt` by `count` tokens drawn at `temperature` (> 0), reproducibly by `seed`.
+    virtual std::vector<std::int32_t> sample(std::span<const std::int32_t> prompt, int count, double temperature,
+                                             std::uint64_t seed) = 0;
+};
+
+// One line on the tensor library and how it computes here: "torch 2.13.0, bf16 products".
+std::string describe_backend(const config::ModelSettings& settings);
+
+}  // namespace nearstep::model

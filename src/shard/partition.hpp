@@ -1,0 +1,92 @@
+// Who owns which tiles: pure arithmetic, the same on every rank.
+//
+// The parameter vector is cut into tiles of 65,536; the last one is padded. Tiles are dealt in
+// stripes: a stripe is a run of consecutive tiles of which every device gets one run in proportion
+// to its speed, so that every block lies on all devices and all of them work on block 0 first.
+// A device's run of one stripe is a subgroup: what it reads, updates and writes as one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace nearstep::shard {
+
+// Parameters in a tile; an index in a tile fits 16 bits.
+constexpr std::size_t kTileElems = 65536;
+
+// Tiles that hold `parameters` parameters, the last one padded.
+constexpr std::size_t tiles_of(std::size_t parameters) { return (parameters + kTileElems - 1) / kTileElems; }
+
+// A half-open range of consecutive tiles.
+struct TileRange {
+    std::size_t begin = 0;
+    std::size_t end = 0;
+
+    std::size_t size() const { return end - begin; }
+    friend bool operator==(const TileRange&, const TileRange&) = default;
+};
+
+struct Subgroup {
+    int device = 0;         // over all ranks: the devices of rank 0 first
+    std::size_t index = 0;  // among the subgroups of its device, in forward order
+    TileRange tiles;
+};
+
+struct PartitionSettings {
+    std::size_t parameters = 0;
+    std::vector<double> speeds;       // one per device, > 0, any unit
+    std::size_t subgroup_tiles = 16;  // largest subgroup, > 0
+    // Stripes are narrowed, down to one tile per device, until there are about this many.
+    std::size_t least_stripes = 4;
+};
+
+class Partition {
+public:
+    // Throws ConfigError if there is no device or a speed is not positive.
+    explicit Partition(const PartitionSettings& settings);
+
+    std::size_t parameters() const { return parameters_; }
+    std::size_t tiles() const { return tiles_of(parameters_); }
+    int devices() const { return static_cast<int>(by_device_.size()); }
+
+    // All subgroups in forward order: ascending, without gaps, from tile 0 to tiles().
+    const std::vector<Subgroup>& subgroups() const { return subgroups_; }
+
+    // Of one device, in forward order: positions in subgroups().
+    const std::vector<std::size_t>& subgroups_of(int device) const;
+
+    // Position in subgroups() of the subgroup that holds `tile`; `tile` < tiles().
+    std::size_t subgroup_of_tile(std::size_t tile) const;
+
+    std::size_t tiles_on(int device) const;
+
+    // Most tiles in one subgroup of the device; 0 if it owns none.
+    std::size_t largest_subgroup_tiles(int device) const;
+
+    // Parameters of a tile that are not padding.
+    std::size_t elems_in_tile(std::size_t tile) const;
+
+private:
+    std::size_t parameters_;
+    std::vector<Subgroup> subgroups_;
+    std::vector<std::vector<std::size_t>> by_device_;
+};
+
+// Which rank owns which devices: rank r owns [first(r), first(r) + count(r)).
+class DeviceMap {
+public:
+    // Throws ConfigError if there is no rank, a count is negative or there is no device at all.
+    explicit DeviceMap(const std::vector<int>& devices_per_rank);
+
+    int ranks() const { return static_cast<int>(first_.size()) - 1; }
+    int devices() const { return first_.back(); }
+    int first(int rank) const;
+    int count(int rank) const;
+    int rank_of(int device) const;
+
+private:
+    std::vector<int> first_;  // ranks() + 1 entries
+};
+
+}  // namespace nearstep::shard

@@ -1,0 +1,52 @@
+// Byte counters, one per link and kind: every byte is counted where it moves.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace nearstep::trace {
+
+// "read" and "write" are seen from the host on the host link (read: storage to host) and from the
+// device on the device-internal link. node_* are bytes between ranks of one node, network_* between nodes,
+// both counted at the sender.
+enum class Counter : std::size_t {
+    host_state_read,
+    host_state_write,
+    host_gradients_read,
+    host_gradients_write,
+    host_parameters,
+    internal_read,
+    internal_write,
+    network_gradients,
+    network_parameters,
+    node_gradients,
+    node_parameters,
+    checkpoint,  // state over the host link to initialise, export or restore; not part of a step
+    count_
+};
+
+constexpr std::size_t kCounters = static_cast<std::size_t>(Counter::count_);
+
+// A copy of the counters, in bytes.
+struct TrafficSnapshot {
+    std::array<std::uint64_t, kCounters> bytes{};
+
+    std::uint64_t operator[](Counter counter) const { return bytes.at(static_cast<std::size_t>(counter)); }
+    TrafficSnapshot operator-(const TrafficSnapshot& earlier) const;
+};
+
+// Any thread may add.
+class Traffic {
+public:
+    void add(Counter counter, std::size_t bytes) {
+        bytes_.at(static_cast<std::size_t>(counter)).fetch_add(bytes, std::memory_order_relaxed);
+    }
+    TrafficSnapshot snapshot() const;
+
+private:
+    std::array<std::atomic<std::uint64_t>, kCounters> bytes_{};
+};
+
+}  // namespace nearstep::trace
