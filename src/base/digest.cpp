@@ -5,10 +5,32 @@
 #include <array>
 #include <cinttypes>
 #include <cstdio>
+#include <new>
 
 namespace nearstep {
 
-std::uint64_t xxh3(std::span<const std::byte> bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
+std::uint64_t xxh3(std::span<const std::byte> bytes) {
+    return XXH3_64bits(bytes.data(), bytes.size());
+}
+
+void Xxh3Stream::Free::operator()(void* state) const noexcept {
+    XXH3_freeState(static_cast<XXH3_state_t*>(state));
+}
+
+Xxh3Stream::Xxh3Stream() : state_(XXH3_createState()) {
+    if (!state_) {
+        throw std::bad_alloc();
+    }
+    XXH3_64bits_reset(static_cast<XXH3_state_t*>(state_.get()));
+}
+
+void Xxh3Stream::add(std::span<const std::byte> bytes) {
+    XXH3_64bits_update(static_cast<XXH3_state_t*>(state_.get()), bytes.data(), bytes.size());
+}
+
+std::uint64_t Xxh3Stream::digest() const {
+    return XXH3_64bits_digest(static_cast<const XXH3_state_t*>(state_.get()));
+}
 
 std::string to_hex(std::uint64_t digest) {
     std::array<char, 17> out{};

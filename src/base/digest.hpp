@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 
@@ -10,6 +11,20 @@ namespace nearstep {
 
 // XXH3, 64 bits, seed 0.
 std::uint64_t xxh3(std::span<const std::byte> bytes);
+
+// The same digest of bytes that come in pieces: digest() equals xxh3() of all that was added.
+class Xxh3Stream {
+public:
+    Xxh3Stream();
+    void add(std::span<const std::byte> bytes);
+    std::uint64_t digest() const;
+
+private:
+    struct Free {
+        void operator()(void* state) const noexcept;
+    };
+    std::unique_ptr<void, Free> state_;  // an XXH3_state_t
+};
 
 // 16 hexadecimal digits.
 std::string to_hex(std::uint64_t digest);

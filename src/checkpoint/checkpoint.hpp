@@ -2,6 +2,8 @@
 // The format is described in docs/checkpoint.md.
 #pragma once
 
+#include "shard/partition.hpp"
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -9,8 +11,6 @@
 #include <span>
 #include <string>
 #include <vector>
-
-#include "shard/partition.hpp"
 
 namespace nearstep::checkpoint {
 
@@ -27,8 +27,8 @@ struct Description {
     double loss_scale = 1;
     std::int64_t good_steps = 0;  // since the loss scale last changed
     std::uint64_t seed = 0;
-    std::string config;           // the run's settings as TOML
-    std::string model;            // the settings that fix the parameter vector, one line
+    std::string config;  // the run's settings as TOML
+    std::string model;   // the settings that fix the parameter vector, one line
     std::string commit;
     std::string site;
     std::size_t parameters = 0;
@@ -42,6 +42,7 @@ struct StateView {
     std::span<const float> moment2;
 };
 
+// As StateView; an empty span is not read.
 struct StateSpans {
     std::span<float> master;
     std::span<float> moment1;
@@ -54,30 +55,40 @@ struct RankFileRecord {
     std::uint64_t tiles_xxh3 = 0;  // digest of the file's tile checksums
 };
 
-// Writes the file of one rank: its tile ranges, ascending, each once.
+// A number that no rank file of `step` in `folder` carries. A step may be written again after a
+// resume: the new rank files lie beside those of a published checkpoint and never replace them.
+// One rank calls it and tells the others, before any of them makes its file.
+int next_attempt(const std::string& folder, std::int64_t step);
+
+// Writes the file of one rank: its tile ranges, ascending, each tile once. One thread of a process
+// at a time uses writers and readers.
 class RankFileWriter {
 public:
-    // Makes `folder`/step-<step>.rank-<rank>.h5; an old file of that name is replaced.
-    static std::unique_ptr<RankFileWriter> make(const std::string& folder, std::int64_t step, int rank,
+    // Makes `folder`, if it is not there, and in it step-<step>.attempt-<attempt>.rank-<rank>.h5.
+    // Throws ConfigError if that cannot be written or exists.
+    static std::unique_ptr<RankFileWriter> make(const std::string& folder, std::int64_t step,
+                                                int attempt, int rank,
                                                 const std::vector<shard::TileRange>& ranges);
     virtual ~RankFileWriter() = default;
     // `tiles` lies within one of the ranges.
     virtual void write(shard::TileRange tiles, const StateView& state) = 0;
-    // Flushes and syncs the file.
+    // When every tile is written: flushes, closes and syncs the file.
     virtual RankFileRecord finish() = 0;
 };
 
 // On one rank, when all rank files are finished: writes the index under a temporary name, syncs it,
-// renames it to `folder`/step-<step>.h5, and only then removes older checkpoints in the folder.
-// ranges[r]: what rank r wrote. Returns the index's path.
-std::string publish(const std::string& folder, const Description& description,
-                    const std::vector<std::vector<shard::TileRange>>& ranges, const std::vector<RankFileRecord>& records);
+// renames it to `folder`/step-<step>.h5, and only then removes older checkpoints and what crashed
+// runs left in the folder. Files of later steps stay. ranges[r]: what rank r wrote; together every
+// tile once. Returns the index's path.
+std::string publish(const std::string& folder, const Description& description, int attempt,
+                    const std::vector<std::vector<shard::TileRange>>& ranges,
+                    const std::vector<RankFileRecord>& records);
 
 // Path of the newest index in `folder`; nullopt if there is none.
 std::optional<std::string> find_newest(const std::string& folder);
 
-// Reads a checkpoint, whatever the layout that wrote it. Throws ConfigError, with the file's name, if the
-// index or a rank file is missing, truncated, damaged or of another format.
+// Reads a checkpoint, whatever the layout that wrote it. Throws ConfigError, with the file's name,
+// if the index or a rank file is missing, truncated, damaged or of another format.
 class Reader {
 public:
     static std::unique_ptr<Reader> open(const std::string& index_path);

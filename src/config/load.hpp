@@ -1,32 +1,37 @@
 // From TOML text to the validated settings of a run.
 #pragma once
 
+#include "config/run.hpp"
+
 #include <string>
 #include <vector>
 
-#include "config/run.hpp"
-
 namespace nearstep::config {
 
-// Everything that decides a run's settings, as text, so that rank 0 can read it and all ranks receive it.
+// Everything that decides a run's settings, as text, so that rank 0 can read it and all ranks
+// receive it.
 struct Sources {
-    std::string config_path;   // for messages
-    std::string config_text;   // TOML: what to train
-    std::string site_path;     // empty: no site file
-    std::string site_text;     // TOML: where; may set site.name and the csd keys that describe a machine
-    std::vector<std::string> overrides;  // "key=value", value in TOML or a bare word; applied last
+    std::string config_path{};  // for messages
+    std::string config_text{};  // TOML: what to train
+    std::string site_path{};    // empty: no site file
+    // TOML: where; may set site.name and the csd keys that describe a machine.
+    std::string site_text{};
+    // "key=value", value in TOML or a bare word; applied last.
+    std::vector<std::string> overrides{};
 };
 
 // Reads the config file and the site file (`site`: a site.toml, a folder that holds one, or empty).
 // Throws ConfigError if one cannot be read.
-Sources read_sources(const std::string& config_path, const std::string& site, const std::vector<std::string>& overrides);
+Sources read_sources(const std::string& config_path, const std::string& site,
+                     const std::vector<std::string>& overrides);
 
-// Defaults, then config, then site, then overrides. Throws ConfigError, in one sentence that names file, key
-// and what is allowed, for unknown keys, wrong types, values out of range and impossible combinations.
-// Which files and folders exist is checked elsewhere.
+// Defaults, then config, then site, then overrides. Throws ConfigError, in one sentence that names
+// file, key and what is allowed, for unknown keys, wrong types, values out of range and impossible
+// combinations. Which files and folders exist is checked elsewhere.
 Run parse(const Sources& sources);
 
-// Checks that need the number of ranks: csd.per_rank, csd.speed, train.global_batch. Throws ConfigError.
+// Checks that need the number of ranks: csd.per_rank, csd.speed, train.global_batch. Throws
+// ConfigError.
 void validate_for_ranks(const Run& run, int ranks);
 
 // Devices of each rank, `ranks` entries, from csd.per_rank.

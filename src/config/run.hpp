@@ -1,12 +1,12 @@
 // The settings of one run, validated. One struct per section of the TOML file.
 #pragma once
 
+#include "base/dtype.hpp"
+
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
-
-#include "base/dtype.hpp"
 
 namespace nearstep::config {
 
@@ -25,7 +25,8 @@ struct ModelSettings {
     int width = 256;
     int context = 256;
     int vocabulary = 256;
-    Dtype dtype = Dtype::bf16;    // of the parameters that the model computes with, and of dense gradients
+    Dtype dtype =
+        Dtype::bf16;  // of the parameters that the model computes with, and of dense gradients
     std::string compute = "auto";  // "auto", "bf16" or "fp32": the format of matrix products
 };
 
@@ -42,24 +43,25 @@ struct TrainSettings {
     int global_batch = 16;  // sequences per step, over all ranks
     int micro_batch = 4;    // sequences that one rank computes at once
     double learning_rate = 1e-3;
-    double minimum_learning_rate = 1e-4;  // at the end of the cosine
+    double final_rate_share = 0.1;  // of learning_rate, at the end of the cosine
     std::int64_t warmup_steps = 10;
     double beta1 = 0.9;
     double beta2 = 0.95;
     double epsilon = 1e-8;
     double weight_decay = 0.1;
-    double clip_norm = 1.0;         // 0: no clipping
-    double loss_scale = 65536;      // fp16 only: the first one; others use 1
+    double clip_norm = 1.0;                  // 0: no clipping
+    double loss_scale = 65536;               // fp16 only: the first one; others use 1
     std::int64_t scale_growth_steps = 1000;  // fp16: good steps before the scale doubles
-    std::int64_t evaluate_every = 0;  // steps; 0: at the end only
-    int evaluate_batches = 8;       // micro-batches of held-out text over all ranks, at least one each
+    std::int64_t evaluate_every = 0;         // steps; 0: at the end only
+    int evaluate_batches = 8;  // micro-batches of held-out text over all ranks, at least one each
 };
 
 struct CsdSettings {
     std::string device = "emulated";
-    std::vector<int> per_rank = {1};     // one entry for all ranks, or one per rank
-    std::vector<std::string> path = {"runs/state"};  // folders; device i of a rank uses path[i % size]
-    std::vector<double> speed = {1.0};   // relative, one for all or one per device of all ranks
+    std::vector<int> per_rank = {1};  // one entry for all ranks, or one per rank
+    std::vector<std::string> path = {
+        "runs/state"};                  // folders; device i of a rank uses path[i % size]
+    std::vector<double> speed = {1.0};  // relative, one for all or one per device of all ranks
     std::size_t subgroup_tiles = 16;
     int slots = 3;
     std::string state = "fp32";
@@ -83,8 +85,8 @@ struct PlacementSettings {
 };
 
 struct CheckpointSettings {
-    std::string path;          // empty: "checkpoints" in the first csd.path
-    std::int64_t every = 0;    // steps; 0: at the end, and where stop_at stops
+    std::string path;        // empty: "checkpoints" in the first csd.path
+    std::int64_t every = 0;  // steps; 0: at the end, and where stop_at stops
 };
 
 struct ExchangeSettings {
@@ -103,7 +105,7 @@ struct Run {
     PlacementSettings placement;
     CheckpointSettings checkpoint;
     ExchangeSettings exchange;
-    std::string name;       // of the config: its file name without .toml
+    std::string name;  // of the config: its file name without .toml
     std::string site = "localhost";
 };
 

@@ -1,20 +1,21 @@
 // One computational storage device (CSD): state in storage, an engine near it, a slot ring between.
 #pragma once
 
+#include "base/dtype.hpp"
+#include "fpga/kernel/update_lane.hpp"
+#include "shard/partition.hpp"
+#include "store/ticket.hpp"
+
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "base/dtype.hpp"
-#include "csd/ticket.hpp"
-#include "fpga/kernel/update_lane.hpp"
-#include "shard/partition.hpp"
-
 namespace nearstep::csd {
 
 using fpga::UpdateScalars;
+using store::Ticket;
 
 // The fp32 state of some tiles; each span has tiles x 65,536 elements.
 struct StateArrays {
@@ -24,9 +25,9 @@ struct StateArrays {
 };
 
 // Subgroups are numbered within the device, in forward order. State belongs to a generation; a
-// subgroup has two places, and generation g lies at place g modulo 2, so that writing g+1 leaves g whole.
-// Calls on different slots may come from different threads; the gradient calls come from one thread, and
-// never while an update of the same subgroup is under way.
+// subgroup has two places, and generation g lies at place g modulo 2, so that writing g+1 leaves g
+// whole. Calls on different slots may come from different threads; the gradient calls come from one
+// thread, and never while an update of the same subgroup is under way.
 class Device {
 public:
     virtual ~Device() = default;
@@ -38,13 +39,16 @@ public:
     virtual int slots() const = 0;
 
     // The gradient of one tile of the parameter vector, for the next update: one payload per source
-    // in rank order, and their sum, of which the device moves what it needs. The spans are free on return.
-    virtual void put_gradient(std::size_t tile, std::span<const std::span<const std::byte>> payloads,
+    // in rank order, and their sum, of which the device moves what it needs. The spans are free on
+    // return.
+    virtual void put_gradient(std::size_t tile,
+                              std::span<const std::span<const std::byte>> payloads,
                               std::span<const float> sum) = 0;
     // Returns when all gradients put so far are where the update reads them.
     virtual void finish_gradients() = 0;
 
-    // Slot memory. Called once at start by a handler that reuses slots, per subgroup by one that does not.
+    // Slot memory. Called once at start by a handler that reuses slots, per subgroup by one that
+    // does not.
     virtual void allocate_slot(int slot) = 0;
     virtual void release_slot(int slot) = 0;
 
@@ -57,10 +61,12 @@ public:
     virtual void deliver(int slot, std::size_t subgroup, std::span<std::byte> vector) = 0;
     virtual Ticket write(int slot, std::size_t subgroup, std::int64_t generation) = 0;
 
-    // State over the host link, outside a step: to initialise, to make a checkpoint, to restore. The
-    // first throws IoError if the stored generation or checksum is not the one asked for.
-    virtual void read_state(std::size_t subgroup, std::int64_t generation, const StateArrays& state) = 0;
-    virtual void write_state(std::size_t subgroup, std::int64_t generation, const StateArrays& state) = 0;
+    // State over the host link, outside a step: to initialise, to make a checkpoint, to restore.
+    // The first throws IoError if the stored generation or checksum is not the one asked for.
+    virtual void read_state(std::size_t subgroup, std::int64_t generation,
+                            const StateArrays& state) = 0;
+    virtual void write_state(std::size_t subgroup, std::int64_t generation,
+                             const StateArrays& state) = 0;
 };
 
 }  // namespace nearstep::csd

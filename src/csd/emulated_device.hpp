@@ -1,32 +1,33 @@
-// A CSD emulated on plain storage: files for the flash, host memory for its DRAM, a host core for its engine.
+// A CSD emulated on plain storage: files for its flash, host memory and a host core for the rest.
 #pragma once
-
-#include <cstddef>
-#include <memory>
-#include <string>
-#include <vector>
 
 #include "base/dtype.hpp"
 #include "codec/codec.hpp"
 #include "csd/device.hpp"
 #include "trace/traffic.hpp"
 
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
 namespace nearstep::csd {
 
 // near_storage: state moves on the device-internal link, payloads lie in the device's memory, new
 //   parameters cross the host link.
-// on_host: the state is striped over the files of all plain devices and crosses the host link, and so do
-//   gradients, as fp32, to storage and back (ZeRO-Infinity on RAID0: mode `base`).
+// on_host: the state is striped over the files of all plain devices and crosses the host link, and
+//   so do gradients, as fp32, to storage and back (ZeRO-Infinity on RAID0: mode `base`).
+// Counted are the bytes of state, 12 for each parameter; headers of subgroups are not.
 enum class UpdatePlace { near_storage, on_host };
 
 struct EmulatedDeviceSettings {
     std::string name;
-    std::vector<std::string> files;  // state files, made or replaced; more than one only with on_host
+    std::vector<std::string> files;  // made or replaced; more than one only with on_host
     std::vector<shard::Subgroup> subgroups;
-    std::size_t parameters = 0;      // of the whole vector; elements beyond it are padding
+    std::size_t parameters = 0;  // of the whole vector; elements beyond it are padding
     Dtype parameter_dtype = Dtype::bf16;
     const codec::Codec* codec = nullptr;  // outlives the device
-    int sources = 1;                 // payloads per tile
+    int sources = 1;                      // payloads per tile
     int slots = 3;
     UpdatePlace place = UpdatePlace::near_storage;
 };
@@ -34,8 +35,9 @@ struct EmulatedDeviceSettings {
 // Bytes of storage that the device will reserve, over all its files.
 std::size_t storage_bytes(const EmulatedDeviceSettings& settings);
 
-// Reserves the storage. Throws ConfigError if a folder cannot be made or written or has too little space
-// (before any other file is touched), IoError later. `traffic` outlives the device.
-std::unique_ptr<Device> make_emulated_device(const EmulatedDeviceSettings& settings, trace::Traffic& traffic);
+// Reserves the storage. Throws ConfigError if a folder cannot be made or written or has too little
+// space (before any other file is touched), IoError later. `traffic` outlives the device.
+std::unique_ptr<Device> make_emulated_device(const EmulatedDeviceSettings& settings,
+                                             trace::Traffic& traffic);
 
 }  // namespace nearstep::csd

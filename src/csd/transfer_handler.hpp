@@ -1,12 +1,12 @@
 // The transfer handler: moves the subgroups of one device through read, update, deliver and write.
 #pragma once
 
+#include "csd/device.hpp"
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
-
-#include "csd/device.hpp"
 
 namespace nearstep::csd {
 
@@ -23,11 +23,13 @@ public:
 
     virtual ~TransferHandler() = default;
 
-    // Begins to take all subgroups from generation `from` to `from` + 1 in forward order; returns at
-    // once. `vector`: the parameter vector in host memory, written subgroup by subgroup.
-    virtual void start(const UpdateScalars& scalars, std::int64_t from, std::span<std::byte> vector) = 0;
+    // Begins to take all subgroups from generation `from` to `from` + 1 in forward order; returns
+    // at once. `vector`: the parameter vector in host memory, written subgroup by subgroup.
+    virtual void start(const UpdateScalars& scalars, std::int64_t from,
+                       std::span<std::byte> vector) = 0;
 
-    // True once the new parameters of this subgroup are in the vector. Rethrows an error of the update.
+    // True once the new parameters of this subgroup are in the vector. Rethrows an error of the
+    // update.
     virtual bool has_parameters(std::size_t subgroup) = 0;
 
     // Blocks until has_parameters.

@@ -51,7 +51,7 @@ public:
     // Sum of the tokens' cross entropies in nats; keeps nothing, and must stand outside a step.
     virtual double evaluate(const MicroBatch& batch) = 0;
 
-    // Continues `prompt` by `count` tokens drawn at `temperature` (> 0), reproducibly by `seed`.
+    // The `count` tokens that continue `prompt`, drawn at `temperature` (> 0), reproducibly by `seed`.
     virtual std::vector<std::int32_t> sample(std::span<const std::int32_t> prompt, int count, double temperature,
                                              std::uint64_t seed) = 0;
 };

@@ -7,29 +7,34 @@
 #include <future>
 #include <mutex>
 #include <thread>
+#include <vector>
 
-namespace nearstep::csd {
+namespace nearstep::store {
 
 // One pending operation; move-only. The destructor waits, and drops an error that nobody asked for.
 class Ticket {
 public:
     Ticket() = default;
-    explicit Ticket(std::future<void> done) : done_(std::move(done)) {}
+    explicit Ticket(std::future<void> done);
     Ticket(Ticket&&) noexcept = default;
     Ticket& operator=(Ticket&& other) noexcept;
     Ticket(const Ticket&) = delete;
     Ticket& operator=(const Ticket&) = delete;
     ~Ticket();
 
-    // Blocks until the operation is complete; rethrows its error. A second call, or one on an empty
-    // ticket, returns at once.
+    // From now on this ticket stands for its own operation and the other one.
+    void add(Ticket other);
+
+    // Blocks until the operation is complete; rethrows its first error. A second call, or one on an
+    // empty ticket, returns at once.
     void wait();
 
 private:
-    std::future<void> done_;
+    std::vector<std::future<void>> pending_;
 };
 
-// A thread that runs what it is given, in order. Any thread may submit; the destructor finishes the queue.
+// A thread that runs what it is given, in order. Any thread may submit; the destructor finishes the
+// queue.
 class Lane {
 public:
     Lane();
@@ -49,4 +54,4 @@ private:
     std::thread thread_;
 };
 
-}  // namespace nearstep::csd
+}  // namespace nearstep::store

@@ -1,0 +1,13 @@
+// The check around every call of MPI. Only sources in mpi/ include this header.
+#pragma once
+
+#include <mpi.h>
+
+#include "base/error.hpp"
+
+namespace nearstep::mpi {
+
+// Throws MpiError with MPI's own text unless `code` is success.
+void check(int code, const Where& where = Where());
+
+}  // namespace nearstep::mpi

@@ -1,0 +1,244 @@
+#include "mpi/communicator.hpp"
+
+#include <algorithm>
+#include <climits>
+#include <numeric>
+#include <thread>
+#include <utility>
+
+#include "base/error.hpp"
+#include "mpi/call.hpp"
+
+namespace nearstep::mpi {
+
+namespace {
+
+int count_of(std::size_t bytes) {
+    expects(bytes <= static_cast<std::size_t>(INT_MAX), "one MPI message stays below 2 GiB");
+    return static_cast<int>(bytes);
+}
+
+// Displacements and counts of blocks as MPI wants them.
+struct Counts {
+    explicit Counts(const Blocks& blocks) {
+        std::size_t at = 0;
+        for (const std::size_t bytes : blocks.bytes) {
+            counts.push_back(count_of(bytes));
+            starts.push_back(count_of(at));
+            at += bytes;
+        }
+    }
+    std::vector<int> counts;
+    std::vector<int> starts;
+};
+
+}  // namespace
+
+struct Request::State {
+    MPI_Request request = MPI_REQUEST_NULL;
+    std::chrono::seconds limit{};
+};
+
+Request::Request() = default;
+Request::Request(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Request::Request(Request&&) noexcept = default;
+
+Request& Request::operator=(Request&& other) noexcept {
+    if (this != &other) {
+        if (state_) {
+            MPI_Wait(&state_->request, MPI_STATUS_IGNORE);
+        }
+        state_ = std::move(other.state_);
+    }
+    return *this;
+}
+
+Request::~Request() {
+    if (state_) {
+        MPI_Wait(&state_->request, MPI_STATUS_IGNORE);
+    }
+}
+
+bool Request::test() {
+    if (!state_) {
+        return true;
+    }
+    int is_done = 0;
+    check(MPI_Test(&state_->request, &is_done, MPI_STATUS_IGNORE));
+    if (is_done != 0) {
+        state_.reset();
+    }
+    return is_done != 0;
+}
+
+void Request::wait() {
+    if (!state_) {
+        return;
+    }
+    const std::chrono::seconds limit = state_->limit;
+    const auto deadline = std::chrono::steady_clock::now() + limit;
+    while (!test()) {
+        if (std::chrono::steady_clock::now() > deadline) {
+            state_.release();  // NOLINT: the operation may never complete, so nobody may wait for it again
+            throw MpiError(text("Another rank did not take part in a transfer for ", limit.count(),
+                                " s: look for the rank that stopped, or raise exchange.timeout_s."));
+        }
+        std::this_thread::yield();
+    }
+}
+
+std::size_t Blocks::total() const { return std::accumulate(bytes.begin(), bytes.end(), std::size_t{0}); }
+
+struct Communicator::Group {
+    explicit Group(MPI_Comm raw) : comm(raw) {}
+    Group(const Group&) = delete;
+    Group& operator=(const Group&) = delete;
+    ~Group() {
+        int is_finalized = 0;
+        MPI_Finalized(&is_finalized);
+        if (is_finalized == 0) {
+            MPI_Comm_free(&comm);
+        }
+    }
+    MPI_Comm comm;
+};
+
+Communicator::Communicator(std::unique_ptr<Group> group, std::chrono::seconds limit)
+    : group_(std::move(group)), limit_(limit) {
+    check(MPI_Comm_set_errhandler(group_->comm, MPI_ERRORS_RETURN));
+    check(MPI_Comm_rank(group_->comm, &rank_));
+    check(MPI_Comm_size(group_->comm, &size_));
+}
+
+Communicator::Communicator(Communicator&&) noexcept = default;
+Communicator& Communicator::operator=(Communicator&&) noexcept = default;
+Communicator::~Communicator() = default;
+
+Communicator Communicator::world(std::chrono::seconds limit) {
+    MPI_Comm duplicate = MPI_COMM_NULL;
+    check(MPI_Comm_dup(MPI_COMM_WORLD, &duplicate));
+    return {std::make_unique<Group>(duplicate), limit};
+}
+
+Communicator Communicator::split(int colour) const {
+    MPI_Comm part = MPI_COMM_NULL;
+    check(MPI_Comm_split(group_->comm, colour, rank_, &part));
+    return {std::make_unique<Group>(part), limit_};
+}
+
+std::vector<int> Communicator::first_ranks_of_nodes() const {
+    MPI_Comm raw = MPI_COMM_NULL;
+    check(MPI_Comm_split_type(group_->comm, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &raw));
+    const Group node(raw);
+    int first = rank_;
+    check(MPI_Bcast(&first, 1, MPI_INT, 0, node.comm));
+    std::vector<int> firsts(static_cast<std::size_t>(size_));
+    check(MPI_Allgather(&first, 1, MPI_INT, firsts.data(), 1, MPI_INT, group_->comm));
+    return firsts;
+}
+
+namespace {
+
+Request pending(MPI_Request request, std::chrono::seconds limit) {
+    return Request(std::make_unique<Request::State>(Request::State{request, limit}));
+}
+
+}  // namespace
+
+void Communicator::barrier() const {
+    MPI_Request request = MPI_REQUEST_NULL;
+    check(MPI_Ibarrier(group_->comm, &request));
+    pending(request, limit_).wait();
+}
+
+bool Communicator::agree(bool ok) const {
+    int all = ok ? 1 : 0;
+    MPI_Request request = MPI_REQUEST_NULL;
+    check(MPI_Iallreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, group_->comm, &request));
+    pending(request, limit_).wait();
+    return all != 0;
+}
+
+void Communicator::together(const std::function<void()>& work) const {
+    std::string problem;
+    try {
+        work();
+    } catch (const ConfigError& error) {
+        problem = error.what();
+    } catch (const IoError& error) {
+        problem = error.what();
+    }
+    int first = problem.empty() ? size_ : rank_;
+    MPI_Request request = MPI_REQUEST_NULL;
+    check(MPI_Iallreduce(MPI_IN_PLACE, &first, 1, MPI_INT, MPI_MIN, group_->comm, &request));
+    pending(request, limit_).wait();
+    if (first < size_) {
+        throw ConfigError(broadcast(problem, first));
+    }
+}
+
+std::string Communicator::broadcast(const std::string& value, int root) const {
+    std::uint64_t bytes = value.size();
+    start_broadcast(std::as_writable_bytes(std::span(&bytes, 1)), root).wait();
+    std::string copy = value;
+    copy.resize(bytes);
+    if (bytes > 0) {
+        start_broadcast(std::as_writable_bytes(std::span(copy)), root).wait();
+    }
+    return copy;
+}
+
+void Communicator::sum(std::span<double> values) const {
+    MPI_Request request = MPI_REQUEST_NULL;
+    check(MPI_Iallreduce(MPI_IN_PLACE, values.data(), count_of(values.size()), MPI_DOUBLE, MPI_SUM, group_->comm,
+                         &request));
+    pending(request, limit_).wait();
+}
+
+void Communicator::sum(std::span<std::uint64_t> values) const {
+    MPI_Request request = MPI_REQUEST_NULL;
+    check(MPI_Iallreduce(MPI_IN_PLACE, values.data(), count_of(values.size()), MPI_UINT64_T, MPI_SUM, group_->comm,
+                         &request));
+    pending(request, limit_).wait();
+}
+
+std::vector<double> Communicator::all_gather(std::span<const double> mine) const {
+    std::vector<double> all(mine.size() * static_cast<std::size_t>(size_));
+    const int count = count_of(mine.size());
+    MPI_Request request = MPI_REQUEST_NULL;
+    check(MPI_Iallgather(mine.data(), count, MPI_DOUBLE, all.data(), count, MPI_DOUBLE, group_->comm, &request));
+    pending(request, limit_).wait();
+    return all;
+}
+
+void Communicator::all_to_all(std::span<const std::byte> send, const Blocks& send_blocks, std::span<std::byte> receive,
+                              const Blocks& receive_blocks) const {
+    expects(send.size() >= send_blocks.total(), "the blocks to send lie in the buffer");
+    expects(receive.size() >= receive_blocks.total(), "the blocks to receive fit the buffer");
+    const Counts out(send_blocks);
+    const Counts in(receive_blocks);
+    MPI_Request request = MPI_REQUEST_NULL;
+    check(MPI_Ialltoallv(send.data(), out.counts.data(), out.starts.data(), MPI_BYTE, receive.data(), in.counts.data(),
+                         in.starts.data(), MPI_BYTE, group_->comm, &request));
+    pending(request, limit_).wait();
+}
+
+Request Communicator::start_broadcast(std::span<std::byte> bytes, int root) const {
+    MPI_Request request = MPI_REQUEST_NULL;
+    check(MPI_Ibcast(bytes.data(), count_of(bytes.size()), MPI_BYTE, root, group_->comm, &request));
+    return pending(request, limit_);
+}
+
+Request Communicator::start_send(std::span<const std::byte> bytes, int to, int tag) const {
+    MPI_Request request = MPI_REQUEST_NULL;
+    check(MPI_Isend(bytes.data(), count_of(bytes.size()), MPI_BYTE, to, tag, group_->comm, &request));
+    return pending(request, limit_);
+}
+
+Request Communicator::start_receive(std::span<std::byte> bytes, int from, int tag) const {
+    MPI_Request request = MPI_REQUEST_NULL;
+    check(MPI_Irecv(bytes.data(), count_of(bytes.size()), MPI_BYTE, from, tag, group_->comm, &request));
+    return pending(request, limit_);
+}
+
+}  // namespace nearstep::mpi

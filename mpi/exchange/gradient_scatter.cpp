@@ -1,0 +1,182 @@
+#include "mpi/exchange/gradient_scatter.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.hpp"
+
+namespace nearstep::exchange {
+
+using shard::kTileElems;
+
+GradientScatter::GradientScatter(const mpi::Communicator& world, ScatterSettings settings,
+                                 std::span<const shard::TileRange> rounds, trace::Traffic& traffic)
+    : world_(world),
+      settings_(std::move(settings)),
+      traffic_(traffic),
+      rank_(world.rank()),
+      group_(settings_.groups.group_of[static_cast<std::size_t>(rank_)]),
+      group_ranks_(world.split(group_)),
+      sum_(kTileElems),
+      addend_(kTileElems) {
+    std::size_t largest = 0;
+    std::size_t sliced = 0;
+    std::size_t owned = 0;
+    for (const shard::TileRange round : rounds) {
+        std::size_t sliced_here = 0;
+        std::size_t owned_here = 0;
+        for (std::size_t tile = round.begin; tile < round.end; ++tile) {
+            sliced_here += slicer(group_, tile) == rank_ ? 1U : 0U;
+            owned_here += owner(tile) == rank_ ? 1U : 0U;
+        }
+        largest = std::max(largest, round.size());
+        sliced = std::max(sliced, sliced_here);
+        owned = std::max(owned, owned_here);
+    }
+    const std::size_t dense_bytes = kTileElems * size_bytes(settings_.gradient_dtype);
+    const std::size_t payload_bytes = settings_.codec->payload_bytes();
+    dense_out_.resize(largest * dense_bytes);
+    dense_in_.resize(sliced * dense_bytes * static_cast<std::size_t>(group_ranks_.size()));
+    payloads_out_.resize(sliced * payload_bytes);
+    payloads_in_.resize(owned * payload_bytes * static_cast<std::size_t>(sources()));
+}
+
+int GradientScatter::owner(std::size_t tile) const {
+    const auto& partition = *settings_.partition;
+    return settings_.devices->rank_of(partition.subgroups()[partition.subgroup_of_tile(tile)].device);
+}
+
+int GradientScatter::slicer(int group, std::size_t tile) const {
+    const int owner_rank = owner(tile);
+    if (settings_.groups.group_of[static_cast<std::size_t>(owner_rank)] == group) {
+        return owner_rank;
+    }
+    const std::vector<int>& ranks = settings_.groups.ranks_of[static_cast<std::size_t>(group)];
+    return ranks[static_cast<std::size_t>(owner_rank) % ranks.size()];
+}
+
+void GradientScatter::count(trace::Counter node, trace::Counter network, int to, std::size_t bytes) {
+    const std::vector<int>& node_of = settings_.nodes.group_of;
+    if (to != rank_) {
+        const bool is_same_node = node_of[static_cast<std::size_t>(to)] == node_of[static_cast<std::size_t>(rank_)];
+        traffic_.add(is_same_node ? node : network, bytes);
+    }
+}
+
+// Leaves in payloads_out_ the payloads of the tiles that this rank slices, grouped by owner as
+// send_payloads wants them.
+void GradientScatter::reduce_in_group(shard::TileRange tiles, std::span<const float> gradient) {
+    const std::vector<int>& ranks = settings_.groups.ranks_of[static_cast<std::size_t>(group_)];
+    const std::size_t dense_bytes = kTileElems * size_bytes(settings_.gradient_dtype);
+    mpi::Blocks out;
+    std::size_t at = 0;
+    std::vector<std::size_t> mine;
+    for (const int member : ranks) {
+        const std::size_t start = at;
+        for (std::size_t tile = tiles.begin; tile < tiles.end; ++tile) {
+            if (slicer(group_, tile) != member) {
+                continue;
+            }
+            const float* values = gradient.data() + (tile - tiles.begin) * kTileElems;
+            convert_from_fp32(values, settings_.gradient_dtype, dense_out_.data() + at, kTileElems);
+            at += dense_bytes;
+            if (member == rank_) {
+                mine.push_back(tile);
+            }
+        }
+        out.bytes.push_back(at - start);
+        count(trace::Counter::node_gradients, trace::Counter::network_gradients, member, at - start);
+    }
+    std::span<const std::byte> dense = dense_out_;
+    if (ranks.size() > 1) {
+        const mpi::Blocks in{std::vector<std::size_t>(ranks.size(), mine.size() * dense_bytes)};
+        group_ranks_.all_to_all(dense_out_, out, dense_in_, in);
+        dense = dense_in_;
+    }
+
+    // By owner, so that the payloads for one rank lie together.
+    std::stable_sort(mine.begin(), mine.end(), [this](std::size_t a, std::size_t b) { return owner(a) < owner(b); });
+    std::vector<std::size_t> ascending = mine;
+    std::sort(ascending.begin(), ascending.end());
+    const std::size_t payload_bytes = settings_.codec->payload_bytes();
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+        const auto place = static_cast<std::size_t>(std::lower_bound(ascending.begin(), ascending.end(), mine[i]) -
+                                                    ascending.begin());
+        for (std::size_t member = 0; member < ranks.size(); ++member) {
+            const std::byte* from = dense.data() + (member * mine.size() + place) * dense_bytes;
+            convert_to_fp32(settings_.gradient_dtype, from, addend_.data(), kTileElems);
+            if (member == 0) {
+                std::copy(addend_.begin(), addend_.end(), sum_.begin());
+            } else {
+                std::transform(sum_.begin(), sum_.end(), addend_.begin(), sum_.begin(), std::plus<>());
+            }
+        }
+        settings_.codec->encode(sum_, std::span(payloads_out_).subspan(i * payload_bytes, payload_bytes));
+    }
+}
+
+// Leaves in payloads_in_ the payloads of the tiles that this rank owns: by sending rank, then by tile.
+void GradientScatter::send_payloads(shard::TileRange tiles) {
+    const auto ranks = static_cast<std::size_t>(world_.size());
+    const std::size_t payload_bytes = settings_.codec->payload_bytes();
+    mpi::Blocks out{std::vector<std::size_t>(ranks, 0)};
+    mpi::Blocks in{std::vector<std::size_t>(ranks, 0)};
+    for (std::size_t tile = tiles.begin; tile < tiles.end; ++tile) {
+        const int to = owner(tile);
+        if (slicer(group_, tile) == rank_) {
+            out.bytes[static_cast<std::size_t>(to)] += payload_bytes;
+        }
+        if (to == rank_) {
+            for (int group = 0; group < sources(); ++group) {
+                in.bytes[static_cast<std::size_t>(slicer(group, tile))] += payload_bytes;
+            }
+        }
+    }
+    for (std::size_t to = 0; to < ranks; ++to) {
+        count(trace::Counter::node_gradients, trace::Counter::network_gradients, static_cast<int>(to), out.bytes[to]);
+    }
+    if (sources() > 1) {
+        world_.all_to_all(payloads_out_, out, payloads_in_, in);
+    } else {  // one group: the slicer is the owner
+        std::copy_n(payloads_out_.begin(), in.total(), payloads_in_.begin());
+    }
+}
+
+void GradientScatter::hand_over(shard::TileRange tiles, const TileSink& sink) {
+    const std::size_t payload_bytes = settings_.codec->payload_bytes();
+    // Where the next payload of each sender lies.
+    std::vector<std::size_t> next(static_cast<std::size_t>(world_.size()), 0);
+    std::vector<std::size_t> of_sender(next.size(), 0);
+    std::vector<std::size_t> owned;
+    for (std::size_t tile = tiles.begin; tile < tiles.end; ++tile) {
+        if (owner(tile) == rank_) {
+            owned.push_back(tile);
+            for (int group = 0; group < sources(); ++group) {
+                of_sender[static_cast<std::size_t>(slicer(group, tile))] += payload_bytes;
+            }
+        }
+    }
+    for (std::size_t rank = 1; rank < next.size(); ++rank) {
+        next[rank] = next[rank - 1] + of_sender[rank - 1];
+    }
+    std::vector<std::span<const std::byte>> payloads(static_cast<std::size_t>(sources()));
+    for (const std::size_t tile : owned) {
+        for (int group = 0; group < sources(); ++group) {
+            std::size_t& at = next[static_cast<std::size_t>(slicer(group, tile))];
+            payloads[static_cast<std::size_t>(group)] = std::span(payloads_in_).subspan(at, payload_bytes);
+            at += payload_bytes;
+        }
+        sink(tile, payloads);
+    }
+}
+
+void GradientScatter::scatter(shard::TileRange tiles, std::span<const float> gradient, const TileSink& sink) {
+    expects(gradient.size() == tiles.size() * kTileElems, "the gradient covers the tiles");
+    expects(tiles.size() * kTileElems * size_bytes(settings_.gradient_dtype) <= dense_out_.size(),
+            "the tiles are one of the rounds");
+    reduce_in_group(tiles, gradient);
+    send_payloads(tiles);
+    hand_over(tiles, sink);
+}
+
+}  // namespace nearstep::exchange

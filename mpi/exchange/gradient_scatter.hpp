@@ -1,0 +1,75 @@
+// The gradient scatter: every rank's gradient in, payloads at the owners of the tiles out.
+//
+// Ranks form groups. Inside a group the dense gradients, in the gradients' format, go to one slicer rank per
+// tile, which adds them in rank order in fp32 and encodes the sum; between groups each slicer sends
+// its payload to the tile's owner. So the gradient of a tile is, in group order,
+//     sum over groups of decode(encode(sum over the group's ranks of round(gradient))).
+// With the nodes as groups, links between nodes and the devices carry one payload per node and tile;
+// with each rank alone, one per rank. All sizes follow from the partition: none is exchanged.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "base/dtype.hpp"
+#include "codec/codec.hpp"
+#include "mpi/communicator.hpp"
+#include "mpi/topology.hpp"
+#include "shard/partition.hpp"
+#include "trace/traffic.hpp"
+
+namespace nearstep::exchange {
+
+// What the scatter needs; the pointers outlive it.
+struct ScatterSettings {
+    const shard::Partition* partition = nullptr;
+    const shard::DeviceMap* devices = nullptr;
+    const codec::Codec* codec = nullptr;
+    Dtype gradient_dtype = Dtype::bf16;  // of the dense gradients inside a group
+    mpi::Topology groups;                // who adds before encoding
+    mpi::Topology nodes;                 // which link a byte is counted on
+};
+
+// Called for each tile that this rank owns: the payloads in group order, valid during the call.
+using TileSink = std::function<void(std::size_t tile, std::span<const std::span<const std::byte>> payloads)>;
+
+// One per rank. Collective: all ranks construct it and call scatter with the same tiles in the same order.
+class GradientScatter {
+public:
+    // `rounds`: what scatter will be called with; the buffers are allocated here, for the largest.
+    GradientScatter(const mpi::Communicator& world, ScatterSettings settings, std::span<const shard::TileRange> rounds,
+                    trace::Traffic& traffic);
+
+    // `gradient`: tiles.size() x 65,536 values of this rank, padding included.
+    void scatter(shard::TileRange tiles, std::span<const float> gradient, const TileSink& sink);
+
+    // Payloads per tile.
+    int sources() const { return settings_.groups.groups(); }
+
+    // The rank of `group` that adds and encodes the tile.
+    int slicer(int group, std::size_t tile) const;
+    int owner(std::size_t tile) const;
+
+private:
+    void reduce_in_group(shard::TileRange tiles, std::span<const float> gradient);
+    void send_payloads(shard::TileRange tiles);
+    void hand_over(shard::TileRange tiles, const TileSink& sink);
+    void count(trace::Counter node, trace::Counter network, int to, std::size_t bytes);
+
+    const mpi::Communicator& world_;
+    ScatterSettings settings_;
+    trace::Traffic& traffic_;
+    int rank_;
+    int group_;
+    mpi::Communicator group_ranks_;
+    std::vector<std::byte> dense_out_;
+    std::vector<std::byte> dense_in_;
+    std::vector<float> sum_;
+    std::vector<float> addend_;
+    std::vector<std::byte> payloads_out_;
+    std::vector<std::byte> payloads_in_;
+};
+
+}  // namespace nearstep::exchange

@@ -1,0 +1,119 @@
+#include "mpi/session.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <string>
+#include <thread>
+
+#include "base/error.hpp"
+#include "mpi/call.hpp"
+
+namespace nearstep::mpi {
+
+namespace {
+
+constexpr int kUsageExitCode = 2;
+constexpr int kFailureExitCode = 1;
+
+std::thread::id main_thread;  // NOLINT: the terminate handler has no other way to know it
+
+int world_rank() {
+    int rank = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    return rank;
+}
+
+// True once all ranks came here; false if some did not within the time.
+bool all_ranks_arrive(std::chrono::seconds limit) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    if (MPI_Ibarrier(MPI_COMM_WORLD, &request) != MPI_SUCCESS) {
+        return false;
+    }
+    const auto deadline = std::chrono::steady_clock::now() + limit;
+    int is_done = 0;
+    while (is_done == 0 && std::chrono::steady_clock::now() < deadline) {
+        if (MPI_Test(&request, &is_done, MPI_STATUS_IGNORE) != MPI_SUCCESS) {
+            return false;
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return is_done != 0;
+}
+
+[[noreturn]] void end_with_usage_error(const std::string& reason) {
+    const int rank = world_rank();
+    if (rank == 0) {
+        std::fprintf(stderr, "nearstep: %s\n", reason.c_str());
+    }
+    if (std::this_thread::get_id() == main_thread && all_ranks_arrive(std::chrono::seconds(10))) {
+        MPI_Finalize();
+        std::_Exit(kUsageExitCode);
+    }
+    if (rank != 0) {
+        std::fprintf(stderr, "nearstep: rank %d: %s\n", rank, reason.c_str());
+    }
+    MPI_Abort(MPI_COMM_WORLD, kUsageExitCode);
+    std::_Exit(kUsageExitCode);
+}
+
+[[noreturn]] void end_with_failure(const std::string& reason) {
+    std::fprintf(stderr, "nearstep: rank %d: %s\n", world_rank(), reason.c_str());
+    MPI_Abort(MPI_COMM_WORLD, kFailureExitCode);
+    std::_Exit(kFailureExitCode);
+}
+
+[[noreturn]] void end_program() {
+    std::fflush(stdout);
+    const std::exception_ptr current = std::current_exception();
+    if (!current) {
+        end_with_failure("The program was terminated without an exception.");
+    }
+    try {
+        std::rethrow_exception(current);
+    } catch (const ConfigError& error) {
+        end_with_usage_error(error.what());
+    } catch (const std::exception& error) {
+        end_with_failure(error.what());
+    } catch (...) {
+        end_with_failure("An unknown exception was thrown.");
+    }
+}
+
+}  // namespace
+
+void check(int code, const Where& where) {
+    if (code == MPI_SUCCESS) {
+        return;
+    }
+    std::array<char, MPI_MAX_ERROR_STRING> reason{};
+    int length = 0;
+    MPI_Error_string(code, reason.data(), &length);
+    throw MpiError(text("MPI failed at ", where.file, ":", where.line, ": ", reason.data(), "."));
+}
+
+Session::Session(int& argc, char**& argv) {
+    int provided = MPI_THREAD_SINGLE;
+    check(MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided));
+    check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+    main_thread = std::this_thread::get_id();
+    std::set_terminate(end_program);
+}
+
+Session::~Session() { MPI_Finalize(); }
+
+const char* library_version() {
+    static const std::string version = [] {
+        std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> out{};
+        int length = 0;
+        MPI_Get_library_version(out.data(), &length);
+        std::string line(out.data());
+        return line.substr(0, line.find_first_of(",\n"));
+    }();
+    return version.c_str();
+}
+
+}  // namespace nearstep::mpi

@@ -1,0 +1,30 @@
+#include "mpi/topology.hpp"
+
+#include <map>
+#include <numeric>
+
+namespace nearstep::mpi {
+
+Topology group_by(const std::vector<int>& label) {
+    Topology topology;
+    std::map<int, int> group_of_label;
+    for (std::size_t rank = 0; rank < label.size(); ++rank) {
+        const auto [found, is_new] = group_of_label.try_emplace(label[rank], topology.groups());
+        if (is_new) {
+            topology.ranks_of.emplace_back();
+        }
+        topology.group_of.push_back(found->second);
+        topology.ranks_of[static_cast<std::size_t>(found->second)].push_back(static_cast<int>(rank));
+    }
+    return topology;
+}
+
+Topology discover_nodes(const Communicator& world) { return group_by(world.first_ranks_of_nodes()); }
+
+Topology each_rank_alone(int ranks) {
+    std::vector<int> label(static_cast<std::size_t>(ranks));
+    std::iota(label.begin(), label.end(), 0);
+    return group_by(label);
+}
+
+}  // namespace nearstep::mpi

@@ -1,0 +1,26 @@
+// Which ranks form a group: the ranks of a node, or each rank by itself.
+#pragma once
+
+#include <vector>
+
+#include "mpi/communicator.hpp"
+
+namespace nearstep::mpi {
+
+struct Topology {
+    std::vector<int> group_of;               // per rank
+    std::vector<std::vector<int>> ranks_of;  // per group, ascending
+
+    int groups() const { return static_cast<int>(ranks_of.size()); }
+};
+
+// Groups numbered in the order of their first rank. label[r]: any number that a group's ranks share.
+Topology group_by(const std::vector<int>& label);
+
+// Groups are the nodes (ranks that share memory). Collective.
+Topology discover_nodes(const Communicator& world);
+
+// Every rank is a group of its own.
+Topology each_rank_alone(int ranks);
+
+}  // namespace nearstep::mpi

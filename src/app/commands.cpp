@@ -1,0 +1,166 @@
+#include "app/commands.hpp"
+
+#include <chrono>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/dtype.hpp"
+#include "base/error.hpp"
+#include "checkpoint/export.hpp"
+#include "config/load.hpp"
+#include "train/run.hpp"
+
+namespace nearstep::app {
+
+namespace {
+
+// Where a run's settings come from, on the command line.
+struct RunArguments {
+    std::string config;
+    std::string site;
+    std::vector<std::string> overrides;
+};
+
+void add_run_arguments(CLI::App& command, RunArguments& arguments) {
+    command.add_option("config", arguments.config, "TOML file that says what to train")->required();
+    command.add_option("--site", arguments.site, "site.toml, or the folder that holds it: where to run");
+    // One at a time, so that a value may begin with a bracket or a dash.
+    command.add_option("--set", arguments.overrides, "KEY=VALUE: overrides a key of the config; may be repeated")
+        ->allow_extra_args(false)
+        ->take_all();
+    command.footer("Keys of a config (key, type, unit, default, meaning):\n" + config::describe_keys());
+}
+
+// Rank 0 reads the files, all ranks parse the same text.
+config::Run read_run(const mpi::Communicator& world, const RunArguments& arguments) {
+    config::Sources sources;
+    world.together([&] {
+        if (world.rank() == 0) {
+            sources = config::read_sources(arguments.config, arguments.site, arguments.overrides);
+        }
+    });
+    sources.config_path = world.broadcast(sources.config_path, 0);
+    sources.config_text = world.broadcast(sources.config_text, 0);
+    sources.site_path = world.broadcast(sources.site_path, 0);
+    sources.site_text = world.broadcast(sources.site_text, 0);
+    sources.overrides = arguments.overrides;
+    return config::parse(sources);
+}
+
+mpi::Communicator world_of(const config::Run& run) {
+    return mpi::Communicator::world(std::chrono::seconds(run.exchange.timeout_s));
+}
+
+void add_train(CLI::App& program, Action& action) {
+    struct Arguments {
+        RunArguments run;
+        train::RunOptions options;
+    };
+    auto arguments = std::make_shared<Arguments>();
+    CLI::App& command = *program.add_subcommand(
+        "train", "Train a model. Example:\n  mpirun -np 2 nearstep train configs/tiny.toml --set data.train=FILE");
+    add_run_arguments(command, arguments->run);
+    train::RunOptions& options = arguments->options;
+    command.add_flag("--resume", options.is_resuming, "go on from the newest checkpoint in checkpoint.path");
+    command.add_option("--from", options.resume_from, "go on from this checkpoint's index file");
+    command.add_flag("--fresh", options.is_fresh, "start anew although an unfinished run's checkpoint is there");
+    command.add_option("--json", options.json, "write the run's summary to this file");
+    command.add_option("--metrics", options.metrics, "write a JSON line per step to this file");
+    command.add_option("--sample", options.sample_bytes, "at the end sample so many bytes of text")
+        ->check(CLI::NonNegativeNumber);
+    command.add_option("--prompt", options.prompt, "what the sampled text goes on from");
+    command.callback([arguments, &action] {
+        action = [arguments](const mpi::Communicator& starter) {
+            const config::Run run = read_run(starter, arguments->run);
+            train::train(world_of(run), run, arguments->options);
+        };
+    });
+}
+
+void add_compare(CLI::App& program, Action& action) {
+    struct Arguments {
+        RunArguments run;
+        train::CompareOptions options;
+        std::vector<std::string> modes = {"base", "su", "su+o", "su+o+c"};
+    };
+    auto arguments = std::make_shared<Arguments>();
+    CLI::App& command = *program.add_subcommand(
+        "compare",
+        "Run the same first steps in several modes side by side. Example:\n  mpirun -np 2 nearstep compare "
+        "configs/quickstart.toml --set data.train=FILE --modes base,su+o --devices 1,2");
+    add_run_arguments(command, arguments->run);
+    train::CompareOptions& options = arguments->options;
+    command.add_option("--modes", arguments->modes, "modes, with commas between")->delimiter(',');
+    command.add_option("--devices", options.devices, "devices per rank, with commas between; default: as the config says")
+        ->delimiter(',')
+        ->check(CLI::PositiveNumber);
+    command.add_option("--steps", options.steps, "steps of each run; the first is not timed")->capture_default_str();
+    command.add_option("--codec", options.codec, "gradient codec of mode su+o+c")->capture_default_str();
+    command.add_option("--json", options.json, "write an array of summaries to this file");
+    command.callback([arguments, &action] {
+        action = [arguments](const mpi::Communicator& starter) {
+            const config::Run run = read_run(starter, arguments->run);
+            for (const std::string& mode : arguments->modes) {
+                arguments->options.modes.push_back(config::parse_mode(mode));
+            }
+            train::compare(world_of(run), run, arguments->options);
+        };
+    });
+}
+
+// For the commands that one rank does alone.
+Action on_rank_0(std::function<void()> work) {
+    return [work = std::move(work)](const mpi::Communicator& world) {
+        world.together([&] {
+            if (world.rank() == 0) {
+                work();
+            }
+        });
+    };
+}
+
+void add_export(CLI::App& program, Action& action) {
+    struct Arguments {
+        std::string checkpoint;
+        std::string out;
+        std::string dtype = "f32";
+    };
+    auto arguments = std::make_shared<Arguments>();
+    CLI::App& command = *program.add_subcommand(
+        "export",
+        "Write a checkpoint's masters as one HDF5 file, a dataset per parameter. Example:\n  nearstep export "
+        "runs/state/checkpoints/step-00000040.h5 model.h5 --dtype f16");
+    command.add_option("checkpoint", arguments->checkpoint, "index file of the checkpoint")->required();
+    command.add_option("out", arguments->out, "HDF5 file to write")->required();
+    command.add_option("--dtype", arguments->dtype, "f32 or f16")->check(CLI::IsMember({"f32", "f16"}));
+    command.callback([arguments, &action] {
+        action = on_rank_0([arguments] {
+            checkpoint::export_checkpoint(arguments->checkpoint, arguments->out,
+                                          arguments->dtype == "f16" ? Dtype::fp16 : Dtype::fp32);
+            std::cout << "exported " << arguments->out << "\n";
+        });
+    });
+}
+
+void add_inspect(CLI::App& program, Action& action) {
+    auto path = std::make_shared<std::string>();
+    CLI::App& command = *program.add_subcommand(
+        "inspect",
+        "Print what a checkpoint or an export holds and verify its checksums. Example:\n  nearstep inspect model.h5");
+    command.add_option("file", *path, "index file of a checkpoint, or an export")->required();
+    command.callback([path, &action] { action = on_rank_0([path] { checkpoint::inspect(*path, std::cout); }); });
+}
+
+}  // namespace
+
+void add_commands(CLI::App& program, Action& action) {
+    program.require_subcommand(1);
+    add_train(program, action);
+    add_compare(program, action);
+    add_export(program, action);
+    add_inspect(program, action);
+}
+
+}  // namespace nearstep::app

@@ -1,0 +1,18 @@
+// The subcommands of the program.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <functional>
+
+#include "mpi/communicator.hpp"
+
+namespace nearstep::app {
+
+// What the chosen subcommand does, set when the command line was parsed. Collective; throws ConfigError.
+using Action = std::function<void(const mpi::Communicator& world)>;
+
+// Adds all subcommands with their options; the one that is given sets `action`.
+void add_commands(CLI::App& program, Action& action);
+
+}  // namespace nearstep::app

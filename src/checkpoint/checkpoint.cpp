@@ -1,0 +1,212 @@
+#include "checkpoint/checkpoint.hpp"
+
+#include "base/error.hpp"
+#include "checkpoint/folder.hpp"
+#include "checkpoint/index.hpp"
+#include "checkpoint/rank_file.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <functional>
+#include <numeric>
+#include <set>
+#include <system_error>
+#include <utility>
+
+namespace nearstep::checkpoint {
+
+namespace {
+
+namespace fs = std::filesystem;
+using shard::kTileElems;
+using shard::TileRange;
+
+// Rank files a reader keeps open; one process may hold few descriptors.
+constexpr std::size_t kOpenFiles = 64;
+
+// Consecutive tiles in one rank's file, from row `row` on.
+struct Extent {
+    TileRange tiles;
+    std::size_t rank = 0;
+    std::size_t row = 0;
+};
+
+// All extents in the order of their tiles.
+std::vector<Extent> extents_of(const std::vector<std::vector<TileRange>>& ranges) {
+    std::vector<Extent> extents;
+    for (std::size_t rank = 0; rank < ranges.size(); ++rank) {
+        std::size_t row = 0;
+        for (const TileRange& range : ranges[rank]) {
+            if (range.size() > 0) {
+                extents.push_back({.tiles = range, .rank = rank, .row = row});
+            }
+            row += range.size();
+        }
+    }
+    std::sort(extents.begin(), extents.end(),
+              [](const Extent& a, const Extent& b) { return a.tiles.begin < b.tiles.begin; });
+    return extents;
+}
+
+void expect_every_tile_once(const std::vector<std::vector<TileRange>>& ranges, std::size_t tiles) {
+    std::size_t next = 0;
+    for (const Extent& extent : extents_of(ranges)) {
+        expects(extent.tiles.begin == next, "the ranks' ranges hold every tile once");
+        next = extent.tiles.end;
+    }
+    expects(next == tiles, "the ranks' ranges hold every tile once");
+}
+
+void expect_tensors_inside(const Description& description) {
+    for (const TensorPlace& tensor : description.tensors) {
+        const std::int64_t elems = std::accumulate(tensor.shape.begin(), tensor.shape.end(),
+                                                   std::int64_t{1}, std::multiplies<>());
+        expects(
+            elems > 0 && tensor.offset + static_cast<std::size_t>(elems) <= description.parameters,
+            "a tensor lies in the parameter vector");
+        expects(!tensor.name.empty() && tensor.name.find('/') == std::string::npos,
+                "a tensor has a name without slashes");
+    }
+}
+
+void remove_file(const std::string& path) {
+    std::error_code error;
+    fs::remove(path, error);
+    if (error) {
+        throw IoError(text("Cannot remove the old checkpoint file ", path, ": ", error.message(),
+                           ". Check the folder's permissions."));
+    }
+}
+
+// Indexes go before the rank files they name, so that no index ever names files already gone.
+void remove_older(const std::string& folder, const Index& index) {
+    const std::int64_t step = index.description.step;
+    const std::set<std::string> kept(index.files.begin(), index.files.end());
+    const std::vector<FileName> files = list_folder(folder);
+    bool has_removed = false;
+    for (const FileName& file : files) {
+        if (file.kind == FileKind::index && file.step < step) {
+            remove_file(text(folder, "/", file.name));
+            has_removed = true;
+        }
+    }
+    if (has_removed) {
+        sync_folder(folder);
+    }
+    for (const FileName& file : files) {
+        if (file.kind != FileKind::index && file.step <= step && kept.count(file.name) == 0) {
+            remove_file(text(folder, "/", file.name));
+        }
+    }
+}
+
+class IndexReader final : public Reader {
+public:
+    explicit IndexReader(const std::string& path)
+        : folder_(folder_of(path)), index_(read_index(path)), extents_(extents_of(index_.ranges)) {
+        files_.resize(index_.files.size());
+        for (std::size_t rank = 0; rank < files_.size(); ++rank) {
+            file_of(rank);
+        }
+    }
+
+    const Description& description() const override { return index_.description; }
+
+    void read(TileRange tiles, const StateSpans& state) override {
+        expects(
+            tiles.begin <= tiles.end && tiles.end <= shard::tiles_of(index_.description.parameters),
+            "the tiles read are in the checkpoint");
+        for (const std::size_t elems :
+             {state.master.size(), state.moment1.size(), state.moment2.size()}) {
+            expects(elems == 0 || elems == tiles.size() * kTileElems,
+                    "a span holds the tiles read, or none");
+        }
+        auto extent =
+            std::upper_bound(extents_.begin(), extents_.end(), tiles.begin,
+                             [](std::size_t tile, const Extent& e) { return tile < e.tiles.end; });
+        for (std::size_t next = tiles.begin; next < tiles.end; ++extent) {
+            const TileRange piece{.begin = next, .end = std::min(tiles.end, extent->tiles.end)};
+            const auto part = [&](std::span<float> whole) {
+                return whole.empty() ? whole
+                                     : whole.subspan((next - tiles.begin) * kTileElems,
+                                                     piece.size() * kTileElems);
+            };
+            file_of(extent->rank)
+                .read(extent->row + (next - extent->tiles.begin), piece,
+                      {.master = part(state.master),
+                       .moment1 = part(state.moment1),
+                       .moment2 = part(state.moment2)});
+            next = piece.end;
+        }
+    }
+
+private:
+    RankFile& file_of(std::size_t rank) {
+        if (!files_[rank]) {
+            if (open_ == kOpenFiles) {
+                for (std::unique_ptr<RankFile>& file : files_) {
+                    file.reset();
+                }
+                open_ = 0;
+            }
+            files_[rank] = std::make_unique<RankFile>(text(folder_, "/", index_.files[rank]),
+                                                      index_.records[rank], index_.ranges[rank]);
+            ++open_;
+        }
+        return *files_[rank];
+    }
+
+    std::string folder_;
+    Index index_;
+    std::vector<Extent> extents_;
+    std::vector<std::unique_ptr<RankFile>> files_;  // null: not open
+    std::size_t open_ = 0;
+};
+
+}  // namespace
+
+int next_attempt(const std::string& folder, std::int64_t step) {
+    int next = 0;
+    for (const FileName& file : list_folder(folder)) {
+        if (file.kind == FileKind::rank_file && file.step == step) {
+            next = std::max(next, file.attempt + 1);
+        }
+    }
+    return next;
+}
+
+std::string publish(const std::string& folder, const Description& description, int attempt,
+                    const std::vector<std::vector<TileRange>>& ranges,
+                    const std::vector<RankFileRecord>& records) {
+    expects(ranges.size() == records.size(), "every rank has ranges and a record");
+    expects(description.parameters > 0, "a checkpoint holds parameters");
+    expect_every_tile_once(ranges, shard::tiles_of(description.parameters));
+    expect_tensors_inside(description);
+
+    Index index{.description = description, .files = {}, .ranges = ranges, .records = records};
+    for (int rank = 0; rank < static_cast<int>(ranges.size()); ++rank) {
+        index.files.push_back(rank_file_name(description.step, attempt, rank));
+    }
+    const std::string path = text(folder, "/", index_name(description.step));
+    PartialFile file(path);
+    write_index(file.partial_path(), index);
+    file.commit();
+    remove_older(folder, index);
+    return path;
+}
+
+std::optional<std::string> find_newest(const std::string& folder) {
+    std::optional<FileName> newest;
+    for (const FileName& file : list_folder(folder)) {
+        if (file.kind == FileKind::index && (!newest || file.step > newest->step)) {
+            newest = file;
+        }
+    }
+    return newest ? std::optional(text(folder, "/", newest->name)) : std::nullopt;
+}
+
+std::unique_ptr<Reader> Reader::open(const std::string& index_path) {
+    return std::make_unique<IndexReader>(index_path);
+}
+
+}  // namespace nearstep::checkpoint

@@ -1,0 +1,130 @@
+#include "checkpoint/export.hpp"
+
+#include "base/digest.hpp"
+#include "base/error.hpp"
+#include "checkpoint/checkpoint.hpp"
+#include "checkpoint/folder.hpp"
+#include "checkpoint/seal.hpp"
+#include "checkpoint/slab.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+namespace nearstep::checkpoint {
+
+namespace {
+
+namespace fs = std::filesystem;
+using shard::kTileElems;
+
+// Masters of the checkpoint, one tile in memory at a time.
+class Masters {
+public:
+    explicit Masters(Reader& reader) : reader_(&reader), values_(kTileElems) {}
+
+    // Elements from `begin` to `end` or to the end of their tile, whichever comes first. Valid
+    // until the next call.
+    std::span<const float> at(std::size_t begin, std::size_t end) {
+        const std::size_t tile = begin / kTileElems;
+        if (!is_filled_ || tile != tile_) {
+            reader_->read({.begin = tile, .end = tile + 1},
+                          {.master = values_, .moment1 = {}, .moment2 = {}});
+            tile_ = tile;
+            is_filled_ = true;
+        }
+        const std::size_t first = begin % kTileElems;
+        return std::span(values_).subspan(first, std::min(end - begin, kTileElems - first));
+    }
+
+private:
+    Reader* reader_;
+    std::vector<float> values_;
+    std::size_t tile_ = 0;
+    bool is_filled_ = false;
+};
+
+void check_place(const std::string& index_path, const std::string& out_path) {
+    const std::string name = fs::path(out_path).filename().string();
+    std::error_code ignored;
+    if (name.empty() || fs::is_directory(out_path, ignored)) {
+        throw ConfigError(
+            text("Cannot export to ", out_path, ": it is a folder. Name a file in it."));
+    }
+    if (!fs::is_directory(folder_of(out_path), ignored)) {
+        throw ConfigError(text("Cannot export to ", out_path, ": there is no folder ",
+                               folder_of(out_path), ". Make it first, or name another."));
+    }
+    if (parse_name(name) || fs::equivalent(index_path, out_path, ignored)) {
+        throw ConfigError(
+            text("Cannot export to ", out_path, ": ", name,
+                 " is how a file of a checkpoint is named. Choose another name, like model.h5."));
+    }
+}
+
+void write_tensor(const h5::File& file, const TensorPlace& tensor, Masters& masters, Dtype dtype) {
+    const h5::Datatype type = dtype == Dtype::fp16
+                                  ? h5::make_fp16()
+                                  : h5::Datatype(h5::check(H5Tcopy(H5T_IEEE_F32LE), "copy a type"));
+    const std::vector<hsize_t> extent(tensor.shape.begin(), tensor.shape.end());
+    const h5::Dataset dataset = h5::make_dataset(file.get(), tensor.name, type.get(), extent);
+    Xxh3Stream digest;
+    std::vector<std::byte> converted;
+    const std::size_t elems = elems_of(tensor.shape);
+    for (std::size_t done = 0; done < elems;) {
+        const std::span<const float> values =
+            masters.at(tensor.offset + done, tensor.offset + elems);
+        converted.resize(values.size() * size_bytes(dtype));
+        convert_from_fp32(values.data(), dtype, converted.data(), values.size());
+        write_flat(dataset, tensor.shape, done, values.size(), type.get(), size_bytes(dtype),
+                   converted.data());
+        digest.add(converted);
+        done += values.size();
+    }
+    h5::write_number(dataset.get(), "xxh3", digest.digest());
+}
+
+void write_export(const std::string& path, Reader& reader, Dtype dtype) {
+    const Description& about = reader.description();
+    h5::File file = h5::create_file(path, kSealBytes);
+    h5::write_text(file.get(), "format", kExportFormat.name);
+    h5::write_number<std::int64_t>(file.get(), "format_version", kExportFormat.version);
+    h5::write_number(file.get(), "step", about.step);
+    h5::write_number<std::uint64_t>(file.get(), "parameters", about.parameters);
+    h5::write_text(file.get(), "config", about.config);
+    h5::write_text(file.get(), "model", about.model);
+    h5::write_text(file.get(), "commit", about.commit);
+    h5::write_text(file.get(), "site", about.site);
+
+    std::vector<TensorPlace> tensors = about.tensors;
+    std::stable_sort(
+        tensors.begin(), tensors.end(),
+        [](const TensorPlace& a, const TensorPlace& b) { return a.offset < b.offset; });
+    Masters masters(reader);
+    for (const TensorPlace& tensor : tensors) {
+        write_tensor(file, tensor, masters, dtype);
+    }
+    h5::close_file(std::move(file), path);
+    seal_file(path, kExportFormat);
+}
+
+}  // namespace
+
+void export_checkpoint(const std::string& index_path, const std::string& out_path, Dtype dtype) {
+    if (dtype == Dtype::bf16) {
+        throw ConfigError("Cannot export in bf16: HDF5 has no such type. Choose fp32 or fp16.");
+    }
+    const std::unique_ptr<Reader> reader = Reader::open(index_path);
+    check_place(index_path, out_path);
+    PartialFile file(out_path);
+    try {
+        write_export(file.partial_path(), *reader, dtype);
+    } catch (const Hdf5Error& error) {
+        throw ConfigError(text("Cannot export to ", out_path, ": ", error.what(),
+                               " Name a place that can be written and has room."));
+    }
+    file.commit();
+}
+
+}  // namespace nearstep::checkpoint

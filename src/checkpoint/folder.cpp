@@ -1,0 +1,144 @@
+#include "checkpoint/folder.hpp"
+
+#include "base/error.hpp"
+#include "base/handle.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <filesystem>
+#include <iomanip>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+namespace nearstep::checkpoint {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct DescriptorTraits {
+    using Type = int;
+    static Type empty() { return -1; }
+    static void close(Type descriptor) noexcept { ::close(descriptor); }
+};
+
+std::string last_error() { return std::generic_category().message(errno); }
+
+void sync(const std::string& path, int flags) {
+    const Handle<DescriptorTraits> file(::open(path.c_str(), flags | O_CLOEXEC));
+    if (!file || ::fsync(file.get()) != 0) {
+        throw IoError(text("Cannot sync ", path, ": ", last_error(),
+                           ". Check the disk, then write the file again."));
+    }
+}
+
+// Reads `label` and the number after it off the front of `rest`.
+template <typename Number>
+bool take_number(std::string_view& rest, std::string_view label, Number& number) {
+    if (!rest.starts_with(label)) {
+        return false;
+    }
+    rest.remove_prefix(label.size());
+    const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), number);
+    rest.remove_prefix(static_cast<std::size_t>(end - rest.data()));
+    return error == std::errc() && number >= 0;
+}
+
+}  // namespace
+
+std::string index_name(std::int64_t step) {
+    expects(step >= 0, "a step is not negative");
+    return text("step-", std::setfill('0'), std::setw(8), step, ".h5");
+}
+
+std::string rank_file_name(std::int64_t step, int attempt, int rank) {
+    expects(step >= 0 && attempt >= 0 && rank >= 0, "step, attempt and rank are not negative");
+    return text("step-", std::setfill('0'), std::setw(8), step, ".attempt-", attempt, ".rank-",
+                std::setw(5), rank, ".h5");
+}
+
+std::optional<FileName> parse_name(const std::string& name) {
+    FileName parsed{.name = name};
+    std::string_view rest = name;
+    if (!take_number(rest, "step-", parsed.step)) {
+        return std::nullopt;
+    }
+    std::string expected;
+    if (rest == ".h5") {
+        expected = index_name(parsed.step);
+    } else if (take_number(rest, ".attempt-", parsed.attempt) &&
+               take_number(rest, ".rank-", parsed.rank)) {
+        parsed.kind = FileKind::rank_file;
+        expected = rank_file_name(parsed.step, parsed.attempt, parsed.rank);
+    } else {
+        parsed.kind = FileKind::partial;
+        expected = index_name(parsed.step) + kPartial;
+    }
+    return name == expected ? std::optional(parsed) : std::nullopt;
+}
+
+std::vector<FileName> list_folder(const std::string& folder) {
+    std::vector<FileName> files;
+    std::error_code error;
+    for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+         entry.increment(error)) {
+        if (auto parsed = parse_name(entry->path().filename().string())) {
+            files.push_back(std::move(*parsed));
+        }
+    }
+    if (error && error != std::errc::no_such_file_or_directory) {
+        throw ConfigError(text("Cannot list the checkpoint folder ", folder, ": ", error.message(),
+                               ". Name a folder that can be read and written."));
+    }
+    return files;
+}
+
+void make_folder(const std::string& folder) {
+    std::error_code error;
+    fs::create_directories(folder, error);
+    if (error) {
+        throw ConfigError(text("Cannot make the checkpoint folder ", folder, ": ", error.message(),
+                               ". Name a folder that can be written."));
+    }
+}
+
+void sync_file(const std::string& path) { sync(path, O_RDONLY); }
+
+void sync_folder(const std::string& folder) { sync(folder, O_RDONLY | O_DIRECTORY); }
+
+std::string folder_of(const std::string& path) {
+    const std::string folder = fs::path(path).parent_path().string();
+    return folder.empty() ? "." : folder;
+}
+
+PartialFile::PartialFile(std::string path)
+    : path_(std::move(path)), partial_path_(path_ + kPartial) {
+    std::error_code error;
+    fs::remove(partial_path_, error);
+    if (error) {
+        throw ConfigError(text("Cannot replace ", partial_path_, ": ", error.message(),
+                               ". Remove it, or write to another place."));
+    }
+}
+
+PartialFile::~PartialFile() {
+    std::error_code ignored;
+    fs::remove(partial_path_, ignored);
+}
+
+void PartialFile::commit() {
+    sync_file(partial_path_);
+    std::error_code error;
+    fs::rename(partial_path_, path_, error);
+    if (error) {
+        throw IoError(text("Cannot rename ", partial_path_, " to ", path_, ": ", error.message(),
+                           ". Check the folder's permissions, then write the file again."));
+    }
+    sync_folder(folder_of(path_));
+}
+
+}  // namespace nearstep::checkpoint

@@ -1,0 +1,234 @@
+#include "checkpoint/h5.hpp"
+
+#include "base/error.hpp"
+
+#include <algorithm>
+
+namespace nearstep::h5 {
+
+namespace {
+
+// The library prints every failure to stderr unless told not to; a thread-safe build keeps this per
+// thread, so it is said again at each opening.
+void print_no_errors() { H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr); }
+
+herr_t keep_first(unsigned depth, const H5E_error2_t* error, void* out) {
+    if (depth == 0 && error->desc != nullptr) {
+        *static_cast<std::string*>(out) = error->desc;
+    }
+    return 0;
+}
+
+Properties access_properties() {
+    Properties access = make_properties(H5P_FILE_ACCESS);
+    // From 1.8 on, object headers carry checksums.
+    check(H5Pset_libver_bounds(access.get(), H5F_LIBVER_V18, H5F_LIBVER_LATEST),
+          "set a file's version");
+    check(H5Pset_file_locking(access.get(), 0, 1), "turn file locking off");
+    return access;
+}
+
+Datatype make_string_type() {
+    Datatype type(check(H5Tcopy(H5T_C_S1), "copy a type"));
+    check(H5Tset_size(type.get(), H5T_VARIABLE), "make a string type");
+    check(H5Tset_cset(type.get(), H5T_CSET_UTF8), "make a string type");
+    return type;
+}
+
+// Reading strings as numbers or strings of another kind would hand out foreign pointers.
+void expect_strings(hid_t type, const std::string& name) {
+    if (H5Tis_variable_str(type) <= 0) {
+        throw Hdf5Error(
+            text("HDF5 cannot read ", name, ": it holds no strings of variable length."));
+    }
+}
+
+// Takes over what the library allocated.
+std::string take(char* value) {
+    std::string taken = value == nullptr ? "" : value;
+    H5free_memory(value);
+    return taken;
+}
+
+Space select(const Dataset& dataset, const Part& part) {
+    Space space(check(H5Dget_space(dataset.get()), "read a dataset's extent"));
+    if (!part.start.empty()) {
+        check(H5Sselect_hyperslab(space.get(), H5S_SELECT_SET, part.start.data(), nullptr,
+                                  part.count.data(), nullptr),
+              "select a part of a dataset");
+    }
+    return space;
+}
+
+}  // namespace
+
+void fail(const std::string& attempt) {
+    std::string reason = "no reason given";
+    H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_first, &reason);
+    throw Hdf5Error(text("HDF5 cannot ", attempt, ": ", reason, "."));
+}
+
+Properties make_properties(hid_t kind) {
+    return Properties(check(H5Pcreate(kind), "make a property list"));
+}
+
+File create_file(const std::string& path, std::size_t user_bytes) {
+    print_no_errors();
+    const Properties creation = make_properties(H5P_FILE_CREATE);
+    check(H5Pset_userblock(creation.get(), user_bytes), "set a user block");
+    check(H5Pset_link_creation_order(creation.get(), H5P_CRT_ORDER_TRACKED | H5P_CRT_ORDER_INDEXED),
+          "track the order of creation");
+    const Properties access = access_properties();
+    return File(check(H5Fcreate(path.c_str(), H5F_ACC_EXCL, creation.get(), access.get()),
+                      text("create ", path)));
+}
+
+File open_file(const std::string& path) {
+    print_no_errors();
+    const Properties access = access_properties();
+    return File(check(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get()), text("open ", path)));
+}
+
+void close_file(File file, const std::string& path) {
+    check(H5Fflush(file.get(), H5F_SCOPE_LOCAL), text("write ", path));
+    file.reset();
+}
+
+Space make_space(std::span<const hsize_t> extent) {
+    return Space(check(H5Screate_simple(static_cast<int>(extent.size()), extent.data(), nullptr),
+                       "make an extent"));
+}
+
+Group make_group(hid_t at, const std::string& name) {
+    return Group(check(H5Gcreate2(at, name.c_str(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
+                       text("create group ", name)));
+}
+
+Dataset make_dataset(hid_t at, const std::string& name, hid_t type,
+                     std::span<const hsize_t> extent) {
+    const Properties creation = make_properties(H5P_DATASET_CREATE);
+    check(H5Pset_layout(creation.get(), H5D_CONTIGUOUS), "set a layout");
+    check(H5Pset_alloc_time(creation.get(), H5D_ALLOC_TIME_EARLY), "set an allocation time");
+    check(H5Pset_fill_time(creation.get(), H5D_FILL_TIME_NEVER), "set a fill time");
+    const Space space = make_space(extent);
+    return Dataset(check(
+        H5Dcreate2(at, name.c_str(), type, space.get(), H5P_DEFAULT, creation.get(), H5P_DEFAULT),
+        text("create dataset ", name)));
+}
+
+Dataset open_dataset(hid_t at, const std::string& name) {
+    return Dataset(check(H5Dopen2(at, name.c_str(), H5P_DEFAULT), text("open dataset ", name)));
+}
+
+std::vector<hsize_t> extent_of(const Dataset& dataset) {
+    const Space space(check(H5Dget_space(dataset.get()), "read a dataset's extent"));
+    const int dimensions =
+        check(H5Sget_simple_extent_ndims(space.get()), "read a dataset's extent");
+    std::vector<hsize_t> extent(static_cast<std::size_t>(dimensions));
+    check(H5Sget_simple_extent_dims(space.get(), extent.data(), nullptr),
+          "read a dataset's extent");
+    return extent;
+}
+
+std::size_t elems_of(const Dataset& dataset) {
+    const Space space(check(H5Dget_space(dataset.get()), "read a dataset's extent"));
+    return static_cast<std::size_t>(
+        check(H5Sget_simple_extent_npoints(space.get()), "read a dataset's extent"));
+}
+
+void write_part(const Dataset& dataset, const Part& part, hid_t memory_type, const void* data) {
+    const Space memory = make_space(part.count);
+    check(H5Dwrite(dataset.get(), memory_type, memory.get(), select(dataset, part).get(),
+                   H5P_DEFAULT, data),
+          "write a part of a dataset");
+}
+
+void read_part(const Dataset& dataset, const Part& part, hid_t memory_type, void* data) {
+    const Space memory = make_space(part.count);
+    check(H5Dread(dataset.get(), memory_type, memory.get(), select(dataset, part).get(),
+                  H5P_DEFAULT, data),
+          "read a part of a dataset");
+}
+
+Datatype make_fp16() {
+    Datatype type(check(H5Tcopy(H5T_IEEE_F32LE), "copy a type"));
+    check(H5Tset_fields(type.get(), 15, 10, 5, 0, 10), "make a 16-bit type");
+    check(H5Tset_size(type.get(), 2), "make a 16-bit type");
+    check(H5Tset_ebias(type.get(), 15), "make a 16-bit type");
+    return type;
+}
+
+void write_values(hid_t at, const std::string& name, hid_t type, std::span<const hsize_t> extent,
+                  const void* values) {
+    const Space space = make_space(extent);
+    const Dataset dataset(check(
+        H5Dcreate2(at, name.c_str(), type, space.get(), H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
+        text("create dataset ", name)));
+    if (elems_of(dataset) > 0) {
+        check(H5Dwrite(dataset.get(), type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values),
+              text("write dataset ", name));
+    }
+}
+
+void read_values(const Dataset& dataset, hid_t type, void* values) {
+    if (elems_of(dataset) > 0) {
+        check(H5Dread(dataset.get(), type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values),
+              "read a dataset");
+    }
+}
+
+void write_strings(hid_t at, const std::string& name, const std::vector<std::string>& values) {
+    std::vector<const char*> pointers(values.size());
+    std::transform(values.begin(), values.end(), pointers.begin(),
+                   [](const std::string& v) { return v.c_str(); });
+    const std::vector<hsize_t> extent = {values.size()};
+    write_values(at, name, make_string_type().get(), extent, pointers.data());
+}
+
+std::vector<std::string> read_strings(hid_t at, const std::string& name) {
+    const Dataset dataset = open_dataset(at, name);
+    const Datatype stored(check(H5Dget_type(dataset.get()), text("read dataset ", name)));
+    expect_strings(stored.get(), name);
+    std::vector<char*> pointers(elems_of(dataset));
+    read_values(dataset, make_string_type().get(), pointers.data());
+    std::vector<std::string> values(pointers.size());
+    std::transform(pointers.begin(), pointers.end(), values.begin(), take);
+    return values;
+}
+
+void write_attribute(hid_t object, const std::string& name, hid_t type, const void* value) {
+    const Space space(check(H5Screate(H5S_SCALAR), "make an extent"));
+    const Attribute attribute(
+        check(H5Acreate2(object, name.c_str(), type, space.get(), H5P_DEFAULT, H5P_DEFAULT),
+              text("create attribute ", name)));
+    check(H5Awrite(attribute.get(), type, value), text("write attribute ", name));
+}
+
+void read_attribute(hid_t object, const std::string& name, hid_t type, void* value) {
+    const Attribute attribute(
+        check(H5Aopen(object, name.c_str(), H5P_DEFAULT), text("open attribute ", name)));
+    const Space space(check(H5Aget_space(attribute.get()), text("read attribute ", name)));
+    if (H5Sget_simple_extent_npoints(space.get()) != 1) {
+        throw Hdf5Error(text("HDF5 cannot read attribute ", name, ": it is not one value."));
+    }
+    check(H5Aread(attribute.get(), type, value), text("read attribute ", name));
+}
+
+void write_text(hid_t object, const std::string& name, const std::string& value) {
+    const char* pointer = value.c_str();
+    write_attribute(object, name, make_string_type().get(), static_cast<const void*>(&pointer));
+}
+
+std::string read_text(hid_t object, const std::string& name) {
+    {
+        const Attribute attribute(
+            check(H5Aopen(object, name.c_str(), H5P_DEFAULT), text("open attribute ", name)));
+        const Datatype stored(check(H5Aget_type(attribute.get()), text("read attribute ", name)));
+        expect_strings(stored.get(), name);
+    }
+    char* pointer = nullptr;
+    read_attribute(object, name, make_string_type().get(), static_cast<void*>(&pointer));
+    return take(pointer);
+}
+
+}  // namespace nearstep::h5

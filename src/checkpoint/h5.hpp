@@ -1,0 +1,130 @@
+// Owners, checks and small reads and writes on HDF5's C API.
+#pragma once
+
+#include "base/handle.hpp"
+
+#include <hdf5.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace nearstep::h5 {
+
+template <auto kClose>
+struct Traits {
+    using Type = hid_t;
+    static Type empty() { return H5I_INVALID_HID; }
+    static void close(Type id) noexcept { kClose(id); }
+};
+
+// Objects of a file are closed before the file, or it stays open. A property list with a virtual
+// layout that is left open crashes the library's exit.
+using File = Handle<Traits<&H5Fclose>>;
+using Group = Handle<Traits<&H5Gclose>>;
+using Dataset = Handle<Traits<&H5Dclose>>;
+using Space = Handle<Traits<&H5Sclose>>;
+using Properties = Handle<Traits<&H5Pclose>>;
+using Attribute = Handle<Traits<&H5Aclose>>;
+using Datatype = Handle<Traits<&H5Tclose>>;
+
+// Throws Hdf5Error: "HDF5 cannot <attempt>: <innermost reason on the library's error stack>."
+[[noreturn]] void fail(const std::string& attempt);
+
+// Passes a result on; negative ones fail().
+template <typename Result>
+Result check(Result result, const std::string& attempt) {
+    if (result < 0) {
+        fail(attempt);
+    }
+    return result;
+}
+
+// A new file, with `user_bytes` (0, or a power of two from 512) at its start left to the caller.
+// The file must not exist. No file locks are taken: some parallel file systems have none.
+File create_file(const std::string& path, std::size_t user_bytes);
+
+// An existing file, to be read.
+File open_file(const std::string& path);
+
+// Closes the file after all was handed to the operating system.
+void close_file(File file, const std::string& path);
+
+Properties make_properties(hid_t kind);
+Space make_space(std::span<const hsize_t> extent);
+Group make_group(hid_t at, const std::string& name);
+
+// A contiguous dataset whose place in the file is fixed at once and not filled.
+Dataset make_dataset(hid_t at, const std::string& name, hid_t type,
+                     std::span<const hsize_t> extent);
+Dataset open_dataset(hid_t at, const std::string& name);
+std::vector<hsize_t> extent_of(const Dataset& dataset);
+
+// A part of a dataset: start and count per dimension.
+struct Part {
+    std::vector<hsize_t> start;
+    std::vector<hsize_t> count;
+};
+void write_part(const Dataset& dataset, const Part& part, hid_t memory_type, const void* data);
+void read_part(const Dataset& dataset, const Part& part, hid_t memory_type, void* data);
+
+// 16-bit IEEE floating point, as h5py makes it for numpy.float16.
+Datatype make_fp16();
+
+template <typename Number>
+hid_t native_type() {
+    if constexpr (std::is_same_v<Number, std::int64_t>) {
+        return H5T_NATIVE_INT64;
+    } else if constexpr (std::is_same_v<Number, std::uint64_t>) {
+        return H5T_NATIVE_UINT64;
+    } else {
+        static_assert(std::is_same_v<Number, double>, "numbers are 64 bits wide");
+        return H5T_NATIVE_DOUBLE;
+    }
+}
+
+void write_values(hid_t at, const std::string& name, hid_t type, std::span<const hsize_t> extent,
+                  const void* values);
+void read_values(const Dataset& dataset, hid_t type, void* values);
+std::size_t elems_of(const Dataset& dataset);
+
+template <typename Number>
+void write_numbers(hid_t at, const std::string& name, std::span<const hsize_t> extent,
+                   std::span<const Number> values) {
+    write_values(at, name, native_type<Number>(), extent, values.data());
+}
+
+template <typename Number>
+std::vector<Number> read_numbers(hid_t at, const std::string& name) {
+    const Dataset dataset = open_dataset(at, name);
+    std::vector<Number> values(elems_of(dataset));
+    read_values(dataset, native_type<Number>(), values.data());
+    return values;
+}
+
+// One-dimensional datasets of UTF-8 strings of variable length.
+void write_strings(hid_t at, const std::string& name, const std::vector<std::string>& values);
+std::vector<std::string> read_strings(hid_t at, const std::string& name);
+
+void write_attribute(hid_t object, const std::string& name, hid_t type, const void* value);
+void read_attribute(hid_t object, const std::string& name, hid_t type, void* value);
+
+template <typename Number>
+void write_number(hid_t object, const std::string& name, Number value) {
+    write_attribute(object, name, native_type<Number>(), &value);
+}
+
+template <typename Number>
+Number read_number(hid_t object, const std::string& name) {
+    Number value = 0;
+    read_attribute(object, name, native_type<Number>(), &value);
+    return value;
+}
+
+void write_text(hid_t object, const std::string& name, const std::string& value);
+std::string read_text(hid_t object, const std::string& name);
+
+}  // namespace nearstep::h5

@@ -1,0 +1,192 @@
+#include "checkpoint/index.hpp"
+
+#include "base/error.hpp"
+#include "checkpoint/h5.hpp"
+#include "checkpoint/rank_file.hpp"
+#include "checkpoint/seal.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+#include <system_error>
+#include <utility>
+
+namespace nearstep::checkpoint {
+
+namespace {
+
+using shard::kTileElems;
+using shard::TileRange;
+
+// Virtual datasets: rows of the rank files in the order of the tiles.
+void write_views(const h5::File& file, const Index& index) {
+    const h5::Group state = h5::make_group(file.get(), "state");
+    const std::size_t tiles = shard::tiles_of(index.description.parameters);
+    const h5::Space whole = h5::make_space(std::vector<hsize_t>{tiles, kTileElems});
+    for (const std::string name : {"master", "moment1", "moment2"}) {
+        const h5::Properties creation = h5::make_properties(H5P_DATASET_CREATE);
+        // What is missing reads as NaN, not as a number.
+        const float nan = std::numeric_limits<float>::quiet_NaN();
+        h5::check(H5Pset_fill_value(creation.get(), H5T_NATIVE_FLOAT, &nan), "set a fill value");
+        for (std::size_t rank = 0; rank < index.files.size(); ++rank) {
+            std::size_t rows = 0;
+            for (const TileRange& range : index.ranges[rank]) {
+                rows += range.size();
+            }
+            const h5::Space source = h5::make_space(std::vector<hsize_t>{rows, kTileElems});
+            std::size_t row = 0;
+            for (const TileRange& range : index.ranges[rank]) {
+                const std::vector<hsize_t> from = {row, 0};
+                const std::vector<hsize_t> to = {range.begin, 0};
+                const std::vector<hsize_t> count = {range.size(), kTileElems};
+                h5::check(H5Sselect_hyperslab(source.get(), H5S_SELECT_SET, from.data(), nullptr,
+                                              count.data(), nullptr),
+                          "select rows");
+                h5::check(H5Sselect_hyperslab(whole.get(), H5S_SELECT_SET, to.data(), nullptr,
+                                              count.data(), nullptr),
+                          "select rows");
+                h5::check(H5Pset_virtual(creation.get(), whole.get(), index.files[rank].c_str(),
+                                         ("/" + name).c_str(), source.get()),
+                          "map rows");
+                row += range.size();
+            }
+        }
+        const h5::Dataset view(
+            h5::check(H5Dcreate2(state.get(), name.c_str(), H5T_IEEE_F32LE, whole.get(),
+                                 H5P_DEFAULT, creation.get(), H5P_DEFAULT),
+                      "create a virtual dataset"));
+    }
+}
+
+void write_description(const h5::File& file, const Description& about) {
+    h5::write_text(file.get(), "format", kIndexFormat.name);
+    h5::write_number<std::int64_t>(file.get(), "format_version", kIndexFormat.version);
+    h5::write_number(file.get(), "step", about.step);
+    h5::write_number(file.get(), "generation", about.generation);
+    h5::write_number(file.get(), "loss_scale", about.loss_scale);
+    h5::write_number(file.get(), "good_steps", about.good_steps);
+    h5::write_number(file.get(), "seed", about.seed);
+    h5::write_number<std::uint64_t>(file.get(), "parameters", about.parameters);
+    h5::write_text(file.get(), "config", about.config);
+    h5::write_text(file.get(), "model", about.model);
+    h5::write_text(file.get(), "commit", about.commit);
+    h5::write_text(file.get(), "site", about.site);
+
+    std::vector<std::string> names;
+    std::vector<std::uint64_t> offsets;
+    std::vector<std::int64_t> dimensions;
+    std::size_t width = 1;
+    for (const TensorPlace& tensor : about.tensors) {
+        names.push_back(tensor.name);
+        offsets.push_back(tensor.offset);
+        dimensions.push_back(static_cast<std::int64_t>(tensor.shape.size()));
+        width = std::max(width, tensor.shape.size());
+    }
+    std::vector<std::int64_t> shapes(names.size() * width);  // a row per tensor, filled up with 0
+    for (std::size_t i = 0; i < names.size(); ++i) {
+        const std::vector<std::int64_t>& shape = about.tensors[i].shape;
+        std::copy(shape.begin(), shape.end(), shapes.data() + i * width);
+    }
+    const h5::Group table = h5::make_group(file.get(), "tensors");
+    const std::vector<hsize_t> rows = {names.size()};
+    h5::write_strings(table.get(), "name", names);
+    h5::write_numbers<std::uint64_t>(table.get(), "offset", rows, offsets);
+    h5::write_numbers<std::int64_t>(table.get(), "dimensions", rows, dimensions);
+    h5::write_numbers<std::int64_t>(table.get(), "shape", std::vector<hsize_t>{names.size(), width},
+                                    shapes);
+}
+
+Description read_description(const h5::File& file) {
+    Description about;
+    about.step = h5::read_number<std::int64_t>(file.get(), "step");
+    about.generation = h5::read_number<std::int64_t>(file.get(), "generation");
+    about.loss_scale = h5::read_number<double>(file.get(), "loss_scale");
+    about.good_steps = h5::read_number<std::int64_t>(file.get(), "good_steps");
+    about.seed = h5::read_number<std::uint64_t>(file.get(), "seed");
+    about.parameters = h5::read_number<std::uint64_t>(file.get(), "parameters");
+    about.config = h5::read_text(file.get(), "config");
+    about.model = h5::read_text(file.get(), "model");
+    about.commit = h5::read_text(file.get(), "commit");
+    about.site = h5::read_text(file.get(), "site");
+
+    const auto names = h5::read_strings(file.get(), "tensors/name");
+    const auto offsets = h5::read_numbers<std::uint64_t>(file.get(), "tensors/offset");
+    const auto dimensions = h5::read_numbers<std::int64_t>(file.get(), "tensors/dimensions");
+    const auto shapes = h5::read_numbers<std::int64_t>(file.get(), "tensors/shape");
+    const std::size_t width = names.empty() ? 0 : shapes.size() / names.size();
+    for (std::size_t i = 0; i < names.size(); ++i) {
+        const std::int64_t* shape = shapes.data() + i * width;
+        about.tensors.push_back({.name = names[i],
+                                 .shape = {shape, shape + dimensions.at(i)},
+                                 .offset = offsets.at(i)});
+    }
+    return about;
+}
+
+void write_ranks(const h5::File& file, const Index& index) {
+    std::vector<std::uint64_t> bytes;
+    std::vector<std::uint64_t> digests;
+    std::vector<std::uint64_t> ranges;  // rank, begin, end
+    for (std::size_t rank = 0; rank < index.files.size(); ++rank) {
+        bytes.push_back(index.records[rank].file_bytes);
+        digests.push_back(index.records[rank].tiles_xxh3);
+        for (const TileRange& range : index.ranges[rank]) {
+            ranges.insert(ranges.end(), {rank, range.begin, range.end});
+        }
+    }
+    const h5::Group table = h5::make_group(file.get(), "ranks");
+    const std::vector<hsize_t> rows = {index.files.size()};
+    h5::write_strings(table.get(), "file", index.files);
+    h5::write_numbers<std::uint64_t>(table.get(), "file_bytes", rows, bytes);
+    h5::write_numbers<std::uint64_t>(table.get(), "tiles_xxh3", rows, digests);
+    h5::write_numbers<std::uint64_t>(file.get(), "ranges",
+                                     std::vector<hsize_t>{ranges.size() / 3, 3}, ranges);
+}
+
+void read_ranks(const h5::File& file, Index& index) {
+    index.files = h5::read_strings(file.get(), "ranks/file");
+    const auto bytes = h5::read_numbers<std::uint64_t>(file.get(), "ranks/file_bytes");
+    const auto digests = h5::read_numbers<std::uint64_t>(file.get(), "ranks/tiles_xxh3");
+    for (std::size_t rank = 0; rank < index.files.size(); ++rank) {
+        index.records.push_back({.file_bytes = bytes.at(rank), .tiles_xxh3 = digests.at(rank)});
+    }
+    index.ranges.resize(index.files.size());
+    const auto ranges = h5::read_numbers<std::uint64_t>(file.get(), "ranges");
+    for (std::size_t i = 0; i + 2 < ranges.size(); i += 3) {
+        index.ranges.at(ranges[i]).push_back({.begin = ranges[i + 1], .end = ranges[i + 2]});
+    }
+}
+
+}  // namespace
+
+void write_index(const std::string& path, const Index& index) {
+    h5::File file = h5::create_file(path, kSealBytes);
+    write_description(file, index.description);
+    write_ranks(file, index);
+    write_views(file, index);
+    h5::close_file(std::move(file), path);
+    seal_file(path, kIndexFormat);
+}
+
+Index read_index(const std::string& path) {
+    std::error_code error;
+    if (!std::filesystem::is_regular_file(path, error)) {
+        throw ConfigError(text("There is no checkpoint ", path,
+                               ". Name the index of one, a file like step-00000020.h5."));
+    }
+    if (!has_format(path, kIndexFormat)) {
+        throw ConfigError(text("The file ", path,
+                               " is not the index of a checkpoint, or cannot be read. Name a file ",
+                               "like step-00000020.h5."));
+    }
+    verify_seal(path, kIndexFormat);
+    Index index;
+    report_damage_in(path, [&] {
+        const h5::File file = h5::open_file(path);
+        index.description = read_description(file);
+        read_ranks(file, index);
+    });
+    return index;
+}
+
+}  // namespace nearstep::checkpoint

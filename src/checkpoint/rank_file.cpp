@@ -1,0 +1,205 @@
+#include "checkpoint/rank_file.hpp"
+
+#include "base/digest.hpp"
+#include "base/error.hpp"
+#include "checkpoint/folder.hpp"
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+namespace nearstep::checkpoint {
+
+namespace {
+
+using shard::kTileElems;
+using shard::TileRange;
+
+constexpr std::array<const char*, kArrays> kArrayNames = {"master", "moment1", "moment2"};
+
+h5::Part rows_of(std::size_t row, std::size_t rows) {
+    return {.start = {row, 0}, .count = {rows, kTileElems}};
+}
+
+std::uint64_t digest_of(std::span<const float> values) { return xxh3(std::as_bytes(values)); }
+
+// Tile numbers in the order of the rows.
+std::vector<std::uint64_t> tiles_in(const std::vector<TileRange>& ranges) {
+    std::vector<std::uint64_t> tiles;
+    for (const TileRange& range : ranges) {
+        for (std::size_t tile = range.begin; tile < range.end; ++tile) {
+            tiles.push_back(tile);
+        }
+    }
+    return tiles;
+}
+
+class Writer final : public RankFileWriter {
+public:
+    Writer(const std::string& folder, std::string path, const std::vector<TileRange>& ranges)
+        : folder_(folder), path_(std::move(path)), tiles_(tiles_in(ranges)) {
+        expects(std::is_sorted(tiles_.begin(), tiles_.end()) &&
+                    std::adjacent_find(tiles_.begin(), tiles_.end()) == tiles_.end(),
+                "a rank's tile ranges ascend and do not overlap");
+        xxh3_.resize(tiles_.size() * kArrays);
+        is_written_.resize(tiles_.size(), false);
+        try {
+            file_ = h5::create_file(path_, 0);
+        } catch (const Hdf5Error& error) {
+            throw ConfigError(text("Cannot write a checkpoint to ", folder_, ": ", error.what(),
+                                   " Name a folder that can be written."));
+        }
+    }
+
+    void describe(std::int64_t step, int attempt, int rank) {
+        h5::write_text(file_.get(), "format", kRankFileFormat);
+        h5::write_number(file_.get(), "format_version", kRankFileVersion);
+        h5::write_number(file_.get(), "step", step);
+        h5::write_number<std::int64_t>(file_.get(), "attempt", attempt);
+        h5::write_number<std::int64_t>(file_.get(), "rank", rank);
+        const std::vector<hsize_t> extent = {tiles_.size(), kTileElems};
+        for (const char* name : kArrayNames) {
+            arrays_.push_back(h5::make_dataset(file_.get(), name, H5T_IEEE_F32LE, extent));
+        }
+    }
+
+    void write(TileRange tiles, const StateView& state) override {
+        expects(tiles.begin < tiles.end, "at least one tile is written");
+        const auto first = std::lower_bound(tiles_.begin(), tiles_.end(), tiles.begin);
+        const auto row = static_cast<std::size_t>(first - tiles_.begin());
+        expects(row + tiles.size() <= tiles_.size() && tiles_[row] == tiles.begin &&
+                    tiles_[row + tiles.size() - 1] == tiles.end - 1,
+                "the tiles lie within one of the rank's ranges");
+        const std::array<std::span<const float>, kArrays> arrays = {state.master, state.moment1,
+                                                                    state.moment2};
+        for (std::size_t a = 0; a < kArrays; ++a) {
+            expects(arrays[a].size() == tiles.size() * kTileElems,
+                    "an array of state holds the tiles written");
+            h5::write_part(arrays_[a], rows_of(row, tiles.size()), H5T_NATIVE_FLOAT,
+                           arrays[a].data());
+        }
+        for (std::size_t i = 0; i < tiles.size(); ++i) {
+            expects(!is_written_[row + i], "a tile is written once");
+            is_written_[row + i] = true;
+            for (std::size_t a = 0; a < kArrays; ++a) {
+                xxh3_[(row + i) * kArrays + a] =
+                    digest_of(arrays[a].subspan(i * kTileElems, kTileElems));
+            }
+        }
+    }
+
+    RankFileRecord finish() override {
+        expects(static_cast<bool>(file_), "a rank file is finished once");
+        expects(std::find(is_written_.begin(), is_written_.end(), false) == is_written_.end(),
+                "every tile of the rank was written");
+        h5::write_numbers<std::uint64_t>(file_.get(), "tiles", std::vector<hsize_t>{tiles_.size()},
+                                         tiles_);
+        h5::write_numbers<std::uint64_t>(file_.get(), "tile_xxh3",
+                                         std::vector<hsize_t>{tiles_.size(), kArrays}, xxh3_);
+        arrays_.clear();
+        h5::close_file(std::move(file_), path_);
+        sync_file(path_);
+        sync_folder(folder_);
+        return {.file_bytes = std::filesystem::file_size(path_),
+                .tiles_xxh3 = xxh3(std::as_bytes(std::span(std::as_const(xxh3_))))};
+    }
+
+private:
+    std::string folder_;
+    std::string path_;
+    std::vector<std::uint64_t> tiles_;
+    std::vector<std::uint64_t> xxh3_;
+    std::vector<bool> is_written_;
+    h5::File file_;
+    std::vector<h5::Dataset> arrays_;
+};
+
+}  // namespace
+
+std::unique_ptr<RankFileWriter> RankFileWriter::make(const std::string& folder, std::int64_t step,
+                                                     int attempt, int rank,
+                                                     const std::vector<TileRange>& ranges) {
+    make_folder(folder);
+    auto writer = std::make_unique<Writer>(
+        folder, text(folder, "/", rank_file_name(step, attempt, rank)), ranges);
+    writer->describe(step, attempt, rank);
+    return writer;
+}
+
+void report_damage(const std::string& path, const std::string& reason) {
+    throw ConfigError(
+        text("The file ", path, " is damaged: ", reason,
+             ". Restore it from a copy, or delete its checkpoint and resume from another one."));
+}
+
+void report_damage_in(const std::string& path, const std::function<void()>& read) {
+    try {
+        read();
+    } catch (const Hdf5Error& error) {
+        std::string reason = error.what();
+        while (reason.ends_with('.')) {
+            reason.pop_back();
+        }
+        report_damage(path, reason);
+    }
+}
+
+RankFile::RankFile(std::string path, const RankFileRecord& record,
+                   const std::vector<TileRange>& ranges)
+    : path_(std::move(path)) {
+    std::error_code error;
+    const std::uint64_t bytes = std::filesystem::file_size(path_, error);
+    if (error) {
+        throw ConfigError(text("The checkpoint's file ", path_,
+                               " cannot be opened: ", error.message(),
+                               ". Put it back beside its index, or use another checkpoint."));
+    }
+    if (bytes != record.file_bytes) {
+        report_damage(path_,
+                      text("it has ", bytes, " bytes, and its index says ", record.file_bytes));
+    }
+    report_damage_in(path_, [&] {
+        file_ = h5::open_file(path_);
+        xxh3_ = h5::read_numbers<std::uint64_t>(file_.get(), "tile_xxh3");
+        if (xxh3(std::as_bytes(std::span(std::as_const(xxh3_)))) != record.tiles_xxh3) {
+            report_damage(path_, "its table of checksums is not the one that its index recorded");
+        }
+        const std::vector<std::uint64_t> tiles =
+            h5::read_numbers<std::uint64_t>(file_.get(), "tiles");
+        if (tiles != tiles_in(ranges) || xxh3_.size() != tiles.size() * kArrays) {
+            report_damage(path_, "it holds other tiles than its index says");
+        }
+        for (const char* name : kArrayNames) {
+            arrays_.push_back(h5::open_dataset(file_.get(), name));
+            if (h5::extent_of(arrays_.back()) != std::vector<hsize_t>{tiles.size(), kTileElems}) {
+                report_damage(path_,
+                              text("its dataset ", name, " has another shape than its tiles need"));
+            }
+        }
+    });
+}
+
+void RankFile::read(std::size_t row, TileRange tiles, const StateSpans& state) {
+    const std::array<std::span<float>, kArrays> arrays = {state.master, state.moment1,
+                                                          state.moment2};
+    for (std::size_t a = 0; a < kArrays; ++a) {
+        if (arrays[a].empty()) {
+            continue;
+        }
+        report_damage_in(path_, [&] {
+            h5::read_part(arrays_[a], rows_of(row, tiles.size()), H5T_NATIVE_FLOAT,
+                          arrays[a].data());
+        });
+        for (std::size_t i = 0; i < tiles.size(); ++i) {
+            if (digest_of(arrays[a].subspan(i * kTileElems, kTileElems)) !=
+                xxh3_[(row + i) * kArrays + a]) {
+                report_damage(path_, text("the checksum of tile ", tiles.begin + i, " of ",
+                                          kArrayNames[a], " does not match"));
+            }
+        }
+    }
+}
+
+}  // namespace nearstep::checkpoint

@@ -1,0 +1,78 @@
+#include "checkpoint/seal.hpp"
+
+#include "base/digest.hpp"
+#include "base/error.hpp"
+#include "base/units.hpp"
+#include "checkpoint/rank_file.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <fstream>
+#include <span>
+#include <system_error>
+#include <vector>
+
+namespace nearstep::checkpoint {
+
+namespace {
+
+std::string start_of(const Format& format) { return text(format.name, ", version "); }
+
+// The bytes of a stream from where it stands, `most` of them or up to its end.
+std::string take(std::istream& file, std::size_t most) {
+    std::string bytes(most, '\0');
+    file.read(bytes.data(), static_cast<std::streamsize>(most));
+    bytes.resize(static_cast<std::size_t>(file.gcount()));
+    return bytes;
+}
+
+// The seal of a file that goes on at the stream's place.
+std::string seal_of(std::istream& file, const Format& format) {
+    Xxh3Stream digest;
+    for (std::string bytes = take(file, MiB); !bytes.empty(); bytes = take(file, MiB)) {
+        digest.add(std::as_bytes(std::span(bytes)));
+    }
+    std::string seal = text(start_of(format), format.version, ", xxh3 of the bytes from ",
+                            kSealBytes, " on: ", to_hex(digest.digest()), "\n");
+    seal.resize(kSealBytes, '\0');
+    return seal;
+}
+
+}  // namespace
+
+void seal_file(const std::string& path, const Format& format) {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(kSealBytes);
+    const std::string seal = seal_of(file, format);
+    file.clear();
+    file.seekp(0);
+    file.write(seal.data(), static_cast<std::streamsize>(seal.size()));
+    if (!file.flush()) {
+        throw IoError(text("Cannot write ", path, ": ", std::generic_category().message(errno),
+                           ". Check the disk, then write the file again."));
+    }
+}
+
+bool has_format(const std::string& path, const Format& format) {
+    std::ifstream file(path, std::ios::binary);
+    const std::string start = start_of(format);
+    return file && take(file, start.size()) == start;
+}
+
+void verify_seal(const std::string& path, const Format& format) {
+    std::ifstream file(path, std::ios::binary);
+    const std::string seal = take(file, kSealBytes);
+    const std::string start = start_of(format);
+    if (!seal.starts_with(text(start, format.version, ","))) {
+        const std::string version = seal.substr(std::min(start.size(), seal.size()), 8);
+        throw ConfigError(text("The file ", path, " has version ",
+                               version.substr(0, version.find(',')), " of the format ", format.name,
+                               ", and this nearstep reads version ", format.version,
+                               ". Use the nearstep that wrote it."));
+    }
+    if (seal != seal_of(file, format)) {
+        report_damage(path, "its checksum does not match");
+    }
+}
+
+}  // namespace nearstep::checkpoint

@@ -1,0 +1,33 @@
+// Consecutive elements of a row-major array as boxes, which is how HDF5 reads and writes them.
+#pragma once
+
+#include "checkpoint/h5.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace nearstep::checkpoint {
+
+// Product of the dimensions; 1 for a scalar.
+std::size_t elems_of(std::span<const std::int64_t> shape);
+
+// A box whose elements are consecutive.
+struct Slab {
+    h5::Part part;
+    std::size_t elems = 0;
+};
+
+// The largest slab that starts at element `begin` and ends at or before `end`; begin < end.
+Slab first_slab(std::span<const std::int64_t> shape, std::size_t begin, std::size_t end);
+
+// Write and read the elements [begin, begin + count) of a dataset of `shape`; an element has
+// `elem_bytes` in memory. At most 2 x dimensions - 1 calls of the library.
+void write_flat(const h5::Dataset& dataset, std::span<const std::int64_t> shape, std::size_t begin,
+                std::size_t count, hid_t memory_type, std::size_t elem_bytes,
+                const std::byte* data);
+void read_flat(const h5::Dataset& dataset, std::span<const std::int64_t> shape, std::size_t begin,
+               std::size_t count, hid_t memory_type, std::size_t elem_bytes, std::byte* data);
+
+}  // namespace nearstep::checkpoint

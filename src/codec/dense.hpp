@@ -1,0 +1,22 @@
+// Every value of the tile, in the parameters' format.
+#pragma once
+
+#include "codec/codec.hpp"
+
+namespace nearstep::codec {
+
+// Payload: kTileElems values of `dtype`, little-endian, rounded to nearest even.
+class DenseCodec : public Codec {
+public:
+    explicit DenseCodec(Dtype dtype) : dtype_(dtype) {}
+
+    std::string name() const override { return "dense"; }
+    std::size_t payload_bytes() const override;
+    void encode(std::span<const float> tile, std::span<std::byte> payload) const override;
+    void decode_add(std::span<const std::byte> payload, std::span<float> sum) const override;
+
+private:
+    Dtype dtype_;
+};
+
+}  // namespace nearstep::codec

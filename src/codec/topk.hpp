@@ -1,0 +1,29 @@
+// The largest magnitudes of a tile: the paper's SmartComp with a fixed quota per tile.
+#pragma once
+
+#include "codec/codec.hpp"
+
+namespace nearstep::codec {
+
+// Keeps q = round-up(keep x 65,536) elements: exactly the q largest magnitudes, ties to the lower
+// index, NaN above infinity. Payload: q ascending 16-bit indices, then q 16-bit values, little-endian:
+// 4 bytes for each element kept. The paper counts volume: keeping 1 % of the elements is its "2 %".
+class TopkCodec : public Codec {
+public:
+    // Values are fp16 for Dtype::fp16 and bf16 otherwise.
+    TopkCodec(double keep, Dtype dtype);
+
+    std::string name() const override { return "topk"; }
+    std::size_t payload_bytes() const override { return kept_ * 4; }
+    void encode(std::span<const float> tile, std::span<std::byte> payload) const override;
+    void decode_add(std::span<const std::byte> payload, std::span<float> sum) const override;
+
+    // q, elements kept of each tile.
+    std::size_t kept() const { return kept_; }
+
+private:
+    std::size_t kept_;
+    bool is_fp16_;
+};
+
+}  // namespace nearstep::codec

@@ -1,0 +1,123 @@
+#include "config/checks.hpp"
+
+#include "base/error.hpp"
+#include "config/load.hpp"
+#include "config/value.hpp"
+
+#include <algorithm>
+#include <numeric>
+
+namespace nearstep::config {
+
+namespace {
+
+// The values with what they are called and where they come from: "train.steps = 40
+// (configs/tiny.toml, line 9)".
+class Given {
+public:
+    explicit Given(const Origins& origins) : origins_(origins) {}
+
+    std::string operator()(const std::string& key, const std::string& value) const {
+        const auto origin = origins_.find(key);
+        return text(key, " = ", value, " (",
+                    origin == origins_.end() ? "the default" : origin->second, ")");
+    }
+    std::string operator()(const std::string& key, double value) const {
+        return (*this)(key, written(value));
+    }
+
+private:
+    const Origins& origins_;
+};
+
+void refuse_if(bool is_wrong, const std::string& sentence) {
+    if (is_wrong) {
+        throw ConfigError(sentence);
+    }
+}
+
+std::string quoted(const std::string& word) { return written(std::string_view(word)); }
+
+void check_model_and_data(const Run& run, const Given& given) {
+    refuse_if(run.model.width % run.model.heads != 0,
+              text(given("model.width", std::to_string(run.model.width)), " is not a multiple of ",
+                   given("model.heads", std::to_string(run.model.heads)),
+                   ": choose heads that divide the width."));
+    refuse_if(run.data.train.empty(),
+              text("data.train is empty, so there is nothing to train on: name a file or folder of "
+                   "text in ",
+                   run.name.empty() ? "the config" : on_one_line(run.name) + ".toml",
+                   " or with --set data.train=FILE."));
+    refuse_if(run.data.valid.empty() && run.data.valid_share <= 0,
+              text(given("data.valid_share", run.data.valid_share),
+                   " holds no text out for the evaluation: raise it, or set data.valid."));
+}
+
+void check_training(const Run& run, const Given& given) {
+    const TrainSettings& train = run.train;
+    refuse_if(train.stop_at > train.steps,
+              text(given("train.stop_at", std::to_string(train.stop_at)), " is more than ",
+                   given("train.steps", std::to_string(train.steps)),
+                   ": lower it, or raise train.steps."));
+    refuse_if(
+        run.checkpoint.every > 0 && run.csd.durability == "none",
+        text(given("checkpoint.every", std::to_string(run.checkpoint.every)),
+             " asks for checkpoints, but ", given("csd.durability", quoted(run.csd.durability)),
+             " makes none: set csd.durability = \"checkpoint\", or checkpoint.every = 0."));
+}
+
+void check_codec(const Run& run, const Given& given) {
+    refuse_if(run.compress.error_feedback, text(given("compress.error_feedback", "true"),
+                                                " is not in this build: set it to false."));
+    refuse_if(run.mode != Mode::su_o_c && run.compress.codec != "dense",
+              text(given("compress.codec", quoted(run.compress.codec)),
+                   " belongs to mode \"su+o+c\", not to ", given("mode", quoted(name_of(run.mode))),
+                   R"(: set mode = "su+o+c", or compress.codec = "dense".)"));
+}
+
+int devices_of(const std::vector<int>& per_rank) {
+    return std::accumulate(per_rank.begin(), per_rank.end(), 0);
+}
+
+}  // namespace
+
+void check_combinations(const Run& run, const Origins& origins) {
+    const Given given(origins);
+    check_model_and_data(run, given);
+    check_training(run, given);
+    check_codec(run, given);
+}
+
+std::vector<int> devices_per_rank(const Run& run, int ranks) {
+    expects(ranks > 0, "there is at least one rank");
+    const std::vector<int>& given = run.csd.per_rank;
+    const auto count = static_cast<std::size_t>(ranks);
+    refuse_if(given.size() != 1 && given.size() != count,
+              text("csd.per_rank has ", given.size(), " entries for ", ranks,
+                   " ranks: give one number for all ranks, or one for each."));
+    std::vector<int> devices =
+        given.size() == count ? given : std::vector<int>(count, given.front());
+    refuse_if(std::any_of(devices.begin(), devices.end(), [](int number) { return number < 0; }),
+              "csd.per_rank has a negative entry: give each rank 0 devices or more.");
+    refuse_if(devices_of(devices) == 0, text("csd.per_rank gives none of the ", ranks,
+                                             " ranks a device: give at least one rank one."));
+    return devices;
+}
+
+std::vector<double> device_speeds(const Run& run, int ranks) {
+    const std::vector<double>& given = run.csd.speed;
+    const auto devices = static_cast<std::size_t>(devices_of(devices_per_rank(run, ranks)));
+    refuse_if(given.size() != 1 && given.size() != devices,
+              text("csd.speed has ", given.size(), " entries for ", devices, " devices of ", ranks,
+                   " ranks: give one number for all devices, or one for each."));
+    return given.size() == devices ? given : std::vector<double>(devices, given.front());
+}
+
+void validate_for_ranks(const Run& run, int ranks) {
+    refuse_if(ranks > run.train.global_batch,
+              text("train.global_batch = ", run.train.global_batch, " leaves some of ", ranks,
+                   " ranks without a sequence: raise it to ", ranks, " or start fewer ranks."));
+    static_cast<void>(device_speeds(run, ranks));  // checks csd.per_rank, too
+}
+
+}  // namespace nearstep::config

@@ -1,0 +1,17 @@
+// Checks on combinations of keys.
+#pragma once
+
+#include "config/run.hpp"
+
+#include <map>
+#include <string>
+
+namespace nearstep::config {
+
+// Where each key was set, for messages; keys with their default are not in it.
+using Origins = std::map<std::string, std::string>;
+
+// Throws ConfigError for values that are allowed each but not together.
+void check_combinations(const Run& run, const Origins& origins);
+
+}  // namespace nearstep::config

@@ -1,0 +1,300 @@
+#include "config/keys.hpp"
+
+#include <iterator>
+#include <utility>
+
+namespace nearstep::config {
+
+namespace {
+
+std::vector<Key> model_keys(ModelSettings& model) {
+    return {
+        {.name = "model.architecture",
+         .target = &model.architecture,
+         .meaning = "the network",
+         .words = {"gpt"}},
+        {.name = "model.layers",
+         .target = &model.layers,
+         .unit = "blocks",
+         .meaning = "transformer blocks",
+         .limits = between(1, kMostLayers)},
+        {.name = "model.heads",
+         .target = &model.heads,
+         .unit = "heads",
+         .meaning = "attention heads; they divide the width",
+         .limits = between(1, kMostWidth)},
+        {.name = "model.width",
+         .target = &model.width,
+         .unit = "elements",
+         .meaning = "elements of a token's vector",
+         .limits = between(1, kMostWidth)},
+        {.name = "model.context",
+         .target = &model.context,
+         .unit = "tokens",
+         .meaning = "tokens of a sequence",
+         .limits = between(1, kMostContext)},
+        {.name = "model.vocabulary",
+         .target = &model.vocabulary,
+         .unit = "tokens",
+         .meaning = "kinds of tokens; text is read as bytes, which are 256",
+         .limits = between(256, kMostWords)},
+        {.name = "model.dtype",
+         .target = &model.dtype,
+         .meaning = "format of the parameters in memory and of dense gradients",
+         .words = {"fp32", "bf16", "fp16"}},
+        {.name = "model.compute",
+         .target = &model.compute,
+         .meaning = "format of matrix products",
+         .words = {"auto", "bf16", "fp32"}},
+    };
+}
+
+std::vector<Key> data_keys(DataSettings& data) {
+    return {
+        {.name = "data.train",
+         .target = &data.train,
+         .meaning = "files or folders of text to train on; must be set",
+         .may_be_empty = true},
+        {.name = "data.valid",
+         .target = &data.valid,
+         .meaning = "files or folders of held-out text; none: the end of data.train",
+         .may_be_empty = true},
+        {.name = "data.valid_share",
+         .target = &data.valid_share,
+         .unit = "share",
+         .meaning = "share of data.train that is held out without data.valid",
+         .limits = below_one()},
+    };
+}
+
+std::vector<Key> length_keys(TrainSettings& train) {
+    return {
+        {.name = "train.steps",
+         .target = &train.steps,
+         .unit = "steps",
+         .meaning = "optimizer steps of the schedule",
+         .limits = between(1, kMostSteps)},
+        {.name = "train.stop_at",
+         .target = &train.stop_at,
+         .unit = "steps",
+         .meaning = "stop after this step as if interrupted, schedule unchanged; 0: do not",
+         .limits = between(0, kMostSteps)},
+        {.name = "train.seed",
+         .target = &train.seed,
+         .meaning = "of the start values and of the order of the data",
+         .limits = not_negative()},
+        {.name = "train.global_batch",
+         .target = &train.global_batch,
+         .unit = "sequences",
+         .meaning = "sequences of a step, over all ranks",
+         .limits = between(1, kMostRows)},
+        {.name = "train.micro_batch",
+         .target = &train.micro_batch,
+         .unit = "sequences",
+         .meaning = "sequences that a rank computes at once",
+         .limits = between(1, kMostRows)},
+        {.name = "train.evaluate_every",
+         .target = &train.evaluate_every,
+         .unit = "steps",
+         .meaning = "between evaluations; 0: at the end only",
+         .limits = between(0, kMostSteps)},
+        {.name = "train.evaluate_batches",
+         .target = &train.evaluate_batches,
+         .unit = "batches",
+         .meaning = "micro-batches of held-out text in an evaluation, over all ranks",
+         .limits = between(1, kMostRows)},
+    };
+}
+
+std::vector<Key> optimizer_keys(TrainSettings& train) {
+    return {
+        {.name = "train.learning_rate",
+         .target = &train.learning_rate,
+         .meaning = "the highest, after the warm-up",
+         .limits = above_zero()},
+        {.name = "train.final_rate_share",
+         .target = &train.final_rate_share,
+         .meaning = "share of train.learning_rate at the end of the cosine",
+         .limits = zero_to_one()},
+        {.name = "train.warmup_steps",
+         .target = &train.warmup_steps,
+         .unit = "steps",
+         .meaning = "steps over which the learning rate rises",
+         .limits = between(0, kMostSteps)},
+        {.name = "train.beta1",
+         .target = &train.beta1,
+         .meaning = "decay of Adam's first moment",
+         .limits = below_one()},
+        {.name = "train.beta2",
+         .target = &train.beta2,
+         .meaning = "decay of Adam's second moment",
+         .limits = below_one()},
+        {.name = "train.epsilon",
+         .target = &train.epsilon,
+         .meaning = "Adam's, beside the root of the second moment",
+         .limits = above_zero()},
+        {.name = "train.weight_decay",
+         .target = &train.weight_decay,
+         .meaning = "decoupled weight decay",
+         .limits = not_negative()},
+        {.name = "train.clip_norm",
+         .target = &train.clip_norm,
+         .meaning = "largest norm of the gradient; 0: no clipping",
+         .limits = not_negative()},
+        {.name = "train.loss_scale",
+         .target = &train.loss_scale,
+         .meaning = "the first one, with model.dtype fp16 only",
+         .limits = between(1, kMostScale)},
+        {.name = "train.scale_growth_steps",
+         .target = &train.scale_growth_steps,
+         .unit = "steps",
+         .meaning = "good steps before the loss scale doubles, with fp16 only",
+         .limits = between(1, kMostSteps)},
+    };
+}
+
+std::vector<Key> csd_keys(CsdSettings& csd) {
+    return {
+        {.name = "csd.device",
+         .target = &csd.device,
+         .meaning = "kind of computational storage device",
+         .words = {"emulated"},
+         .missing = {.words = {"xrt"}, .instead = "use \"emulated\""},
+         .is_for_sites = true},
+        {.name = "csd.per_rank",
+         .target = &csd.per_rank,
+         .unit = "devices",
+         .meaning = "devices of every rank, or a list with one entry per rank",
+         .limits = between(0, kMostDevices),
+         .is_for_sites = true},
+        {.name = "csd.path",
+         .target = &csd.path,
+         .meaning = "folders of the state files; device i of a rank uses the i-th, in turn",
+         .is_for_sites = true},
+        {.name = "csd.speed",
+         .target = &csd.speed,
+         .unit = "relative",
+         .meaning = "speed of every device, or a list with one entry per device of all ranks",
+         .limits = above_zero(),
+         .is_for_sites = true},
+        {.name = "csd.subgroup_tiles",
+         .target = &csd.subgroup_tiles,
+         .unit = "tiles",
+         .meaning = "tiles of 65536 parameters that are read, updated and written as one",
+         .limits = between(1, kMostTiles)},
+        {.name = "csd.slots",
+         .target = &csd.slots,
+         .unit = "slots",
+         .meaning = "staging buffers of a device, one subgroup each",
+         .limits = between(3, kMostSlots),
+         .is_for_sites = true},
+        {.name = "csd.state",
+         .target = &csd.state,
+         .meaning = "format of masters and moments in storage",
+         .words = {"fp32"},
+         .missing = {.words = {"bf16", "q8", "compact"}, .instead = "use \"fp32\""}},
+        {.name = "csd.durability",
+         .target = &csd.durability,
+         .meaning = "what outlives a crash: the last checkpoint, or nothing, not even at the end",
+         .words = {"checkpoint", "none"},
+         .missing = {.words = {"step"}, .instead = "use \"checkpoint\" with checkpoint.every"}},
+    };
+}
+
+std::vector<Key> codec_keys(CompressSettings& compress, GatherSettings& gather) {
+    return {
+        {.name = "compress.codec",
+         .target = &compress.codec,
+         .meaning = "codec of the gradients; topk with mode su+o+c only",
+         .words = {"dense", "topk"},
+         .missing = {.words = {"q8", "q4", "ternary", "sign"},
+                     .instead = R"(use "dense" or "topk")"}},
+        {.name = "compress.keep",
+         .target = &compress.keep,
+         .unit = "share",
+         .meaning = "share of the gradient's elements that topk keeps",
+         .limits = above_zero_to_one()},
+        {.name = "compress.error_feedback",
+         .target = &compress.error_feedback,
+         .meaning = "add what topk dropped to the next gradient; not in this build"},
+        {.name = "gather.codec",
+         .target = &gather.codec,
+         .meaning = "codec of the new parameters",
+         .words = {"dense"},
+         .missing = {.words = {"delta"}, .instead = "use \"dense\""}},
+    };
+}
+
+// "auto" becomes, in parse(), the one word that this build has.
+std::vector<Key> placement_keys(PlacementSettings& placement) {
+    const std::string copies = R"(use "replicated" or "auto")";
+    const std::string shards = R"(use "global" or "auto")";
+    return {
+        {.name = "placement.parameters",
+         .target = &placement.parameters,
+         .meaning = "where the 16-bit parameters are",
+         .words = {"replicated", "auto"},
+         .missing = {.words = {"node", "global"}, .instead = copies}},
+        {.name = "placement.gradients",
+         .target = &placement.gradients,
+         .meaning = "where the gradients go",
+         .words = {"global", "auto"},
+         .missing = {.words = {"node", "replicated"}, .instead = shards}},
+        {.name = "placement.optimizer",
+         .target = &placement.optimizer,
+         .meaning = "where the optimizer state is",
+         .words = {"global", "auto"},
+         .missing = {.words = {"node", "replicated"}, .instead = shards}},
+    };
+}
+
+std::vector<Key> operation_keys(Run& run) {
+    return {
+        {.name = "checkpoint.path",
+         .target = &run.checkpoint.path,
+         .meaning = "folder of the checkpoints; empty: checkpoints in the first csd.path",
+         .may_be_empty = true},
+        {.name = "checkpoint.every",
+         .target = &run.checkpoint.every,
+         .unit = "steps",
+         .meaning = "between checkpoints; 0: at the end, and where train.stop_at stops",
+         .limits = between(0, kMostSteps)},
+        {.name = "exchange.scatter",
+         .target = &run.exchange.scatter,
+         .meaning = "gradients: first over the node and then between nodes, or at once",
+         .words = {"hierarchical", "flat"}},
+        {.name = "exchange.timeout_s",
+         .target = &run.exchange.timeout_s,
+         .unit = "s",
+         .meaning = "longest wait for other ranks",
+         .limits = between(1, kMostSeconds)},
+        {.name = "site.name",
+         .target = &run.site,
+         .meaning = "where the run takes place; a site file sets it",
+         .is_for_sites = true},
+    };
+}
+
+}  // namespace
+
+std::vector<Key> keys_of(Run& run) {
+    std::vector<Key> keys = {
+        {.name = "name",
+         .target = &run.name,
+         .meaning = "of the run; without it the config's file name",
+         .may_be_empty = true},
+        {.name = "mode",
+         .target = &run.mode,
+         .meaning = "where the update happens and what crosses the host link",
+         .words = {"base", "su", "su+o", "su+o+c"}},
+    };
+    for (std::vector<Key> section :
+         {model_keys(run.model), data_keys(run.data), length_keys(run.train),
+          optimizer_keys(run.train), csd_keys(run.csd), codec_keys(run.compress, run.gather),
+          placement_keys(run.placement), operation_keys(run)}) {
+        std::move(section.begin(), section.end(), std::back_inserter(keys));
+    }
+    return keys;
+}
+
+}  // namespace nearstep::config

@@ -1,0 +1,226 @@
+#include "config/load.hpp"
+
+#include "base/error.hpp"
+#include "config/checks.hpp"
+#include "config/keys.hpp"
+#include "config/toml_text.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <sstream>
+#include <string_view>
+#include <utility>
+
+namespace nearstep::config {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+enum class Source { config, site, override };
+
+std::string read_file(const std::string& path, const std::string& what) {
+    std::error_code unused;
+    if (fs::is_directory(path, unused)) {
+        throw ConfigError(
+            text("The ", what, " ", on_one_line(path), " is a folder: name a TOML file."));
+    }
+    errno = 0;
+    std::ifstream file(path, std::ios::binary);
+    std::ostringstream content;
+    if (!file || (file.peek() != std::ifstream::traits_type::eof() && !(content << file.rdbuf()))) {
+        throw ConfigError(text("The ", what, " ", on_one_line(path), " cannot be read (",
+                               std::strerror(errno == 0 ? EIO : errno), "): check its path."));
+    }
+    return content.str();
+}
+
+std::string section_of(const std::string& key) {
+    const std::size_t dot = key.find('.');
+    return dot == std::string::npos ? "" : key.substr(0, dot);
+}
+
+std::string leaf_of(const std::string& key) { return key.substr(key.rfind('.') + 1); }
+
+// Single-letter insertions, removals and replacements that turn `from` into `to` (Levenshtein).
+std::size_t edits_between(std::string_view from, std::string_view to) {
+    std::vector<std::size_t> row(to.size() + 1);
+    std::iota(row.begin(), row.end(), std::size_t{0});
+    for (std::size_t i = 0; i < from.size(); ++i) {
+        std::size_t diagonal = std::exchange(row[0], i + 1);
+        for (std::size_t j = 0; j < to.size(); ++j) {
+            const std::size_t replaced = diagonal + (from[i] == to[j] ? 0 : 1);
+            diagonal = row[j + 1];
+            row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
+        }
+    }
+    return row.back();
+}
+
+// The known key that `key` is most likely meant to be: alike as a whole, or the same in another
+// section.
+const Key& nearest(const std::vector<Key>& keys, const std::string& key) {
+    const auto distance = [&](const Key& known) {
+        const std::size_t as_leaf = edits_between(leaf_of(key), leaf_of(known.name)) + 1;
+        return std::min(edits_between(key, known.name), as_leaf);
+    };
+    return *std::min_element(keys.begin(), keys.end(),
+                             [&](const Key& a, const Key& b) { return distance(a) < distance(b); });
+}
+
+const Key* find(const std::vector<Key>& keys, const std::string& name) {
+    const auto key =
+        std::find_if(keys.begin(), keys.end(), [&](const Key& each) { return each.name == name; });
+    return key == keys.end() ? nullptr : &*key;
+}
+
+void check_section(const std::vector<Key>& keys, const Entry& entry) {
+    const std::string* likeliest = nullptr;
+    std::vector<std::string> sections;
+    for (const Key& key : keys) {
+        if (key.name.find('.') != std::string::npos) {
+            sections.push_back(section_of(key.name));
+        }
+    }
+    for (const std::string& section : sections) {
+        if (section == entry.key) {
+            return;
+        }
+        if (likeliest == nullptr ||
+            edits_between(entry.key, section) < edits_between(entry.key, *likeliest)) {
+            likeliest = &section;
+        }
+    }
+    throw ConfigError(text("There is no section [", entry.key, "] (", entry.origin,
+                           "): did you mean [", *likeliest, "]?"));
+}
+
+class Layers {
+public:
+    explicit Layers(Run& run) : keys_(keys_of(run)) {}
+
+    void apply(const std::vector<Entry>& entries, Source source) {
+        for (const Entry& entry : entries) {
+            const Key* key = find(keys_, entry.key);
+            if (entry.is_section && key != nullptr) {
+                throw ConfigError(text(entry.key, " is a key, not a section: write ", entry.key,
+                                       " = ", written(*key), " (", entry.origin, ")."));
+            }
+            if (entry.is_section) {
+                check_section(keys_, entry);
+                continue;
+            }
+            if (key == nullptr) {
+                throw ConfigError(text("There is no key ", entry.key, " (", entry.origin,
+                                       "): did you mean ", nearest(keys_, entry.key).name, "?"));
+            }
+            if (source == Source::site && !key->is_for_sites) {
+                throw ConfigError(text(entry.key,
+                                       " says what to train and not where: it belongs in a config, "
+                                       "not in a site file (",
+                                       entry.origin, ")."));
+            }
+            assign(*key, entry.value, entry.origin);
+            origins_[entry.key] = entry.origin;
+        }
+    }
+
+    const Origins& origins() const { return origins_; }
+
+private:
+    std::vector<Key> keys_;
+    Origins origins_;
+};
+
+bool wants_text(const std::string& name) {
+    Run defaults;
+    const std::vector<Key> keys = keys_of(defaults);
+    const Key* key = find(keys, name);
+    return key != nullptr && type_of(*key).rfind("a text", 0) == 0;
+}
+
+void resolve(std::string& placement, const std::string& only) {
+    if (placement == "auto") {
+        placement = only;
+    }
+}
+
+}  // namespace
+
+Sources read_sources(const std::string& config_path, const std::string& site,
+                     const std::vector<std::string>& overrides) {
+    Sources sources;
+    sources.config_path = config_path;
+    sources.config_text = read_file(config_path, "config");
+    if (!site.empty()) {
+        std::error_code unused;
+        sources.site_path =
+            fs::is_directory(site, unused) ? (fs::path(site) / "site.toml").string() : site;
+        sources.site_text = read_file(sources.site_path, "site file");
+    }
+    sources.overrides = overrides;
+    return sources;
+}
+
+Run parse(const Sources& sources) {
+    Run run;
+    Layers layers(run);
+    run.name = fs::path(sources.config_path).stem().string();
+    layers.apply(read_toml(sources.config_path, sources.config_text), Source::config);
+    if (!sources.site_path.empty() || !sources.site_text.empty()) {
+        const std::string folder = fs::path(sources.site_path).parent_path().filename().string();
+        run.site = folder.empty() ? run.site : folder;
+        layers.apply(read_toml(sources.site_path, sources.site_text), Source::site);
+    }
+    for (const std::string& assignment : sources.overrides) {
+        layers.apply({read_override(assignment, wants_text)}, Source::override);
+    }
+    check_combinations(run, layers.origins());
+    resolve(run.placement.parameters, PlacementSettings().parameters);
+    resolve(run.placement.gradients, PlacementSettings().gradients);
+    resolve(run.placement.optimizer, PlacementSettings().optimizer);
+    return run;
+}
+
+std::string print(const Run& run) {
+    Run copy = run;
+    std::string out;
+    std::string section;
+    for (const Key& key : keys_of(copy)) {
+        if (section_of(key.name) != section) {
+            section = section_of(key.name);
+            out += "\n[" + section + "]\n";
+        }
+        out += leaf_of(key.name) + " = " + written(key) + '\n';
+    }
+    return out;
+}
+
+std::string describe_keys() {
+    Run defaults;
+    std::vector<std::array<std::string, 4>> rows;
+    std::array<std::size_t, 4> widths{};
+    const std::vector<Key> keys = keys_of(defaults);
+    for (const Key& key : keys) {
+        rows.push_back({key.name, type_of(key), key.unit.empty() ? "-" : key.unit, written(key)});
+        for (std::size_t i = 0; i < widths.size(); ++i) {
+            widths[i] = std::max(widths[i], rows.back()[i].size());
+        }
+    }
+    std::string out;
+    for (std::size_t row = 0; row < rows.size(); ++row) {
+        for (std::size_t i = 0; i < widths.size(); ++i) {
+            out += rows[row][i] + std::string(widths[i] - rows[row][i].size() + 2, ' ');
+        }
+        const std::string limits = allowed(keys[row]);
+        out += keys[row].meaning + (limits.empty() ? "" : " (" + limits + ")") + '\n';
+    }
+    return out;
+}
+
+}  // namespace nearstep::config

@@ -1,0 +1,154 @@
+#include "config/toml_text.hpp"
+
+#include "base/error.hpp"
+
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <optional>
+#include <sstream>
+#include <string_view>
+#include <utility>
+
+namespace nearstep::config {
+
+namespace {
+
+std::string trimmed(std::string_view text) {
+    constexpr std::string_view kBlanks = " \t\r\n";
+    const std::size_t begin = text.find_first_not_of(kBlanks);
+    if (begin == std::string_view::npos) {
+        return {};
+    }
+    return std::string(text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1));
+}
+
+// A part of a key: quoted unless TOML allows it bare, so that "a.b" is not taken for b in section
+// a.
+std::string key_part(std::string_view part) {
+    constexpr std::string_view kBare =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-";
+    const bool is_bare = !part.empty() && part.find_first_not_of(kBare) == std::string_view::npos;
+    return is_bare ? std::string(part) : written(part);
+}
+
+std::optional<Scalar> scalar_of(const toml::node& node) {
+    if (const auto* flag = node.as_boolean()) {
+        return Scalar(flag->get());
+    }
+    if (const auto* integer = node.as_integer()) {
+        return Scalar(integer->get());
+    }
+    if (const auto* real = node.as_floating_point()) {
+        return Scalar(real->get());
+    }
+    if (const auto* word = node.as_string()) {
+        return Scalar(word->get());
+    }
+    return std::nullopt;
+}
+
+// Nothing for dates, tables in lists and lists in lists.
+std::optional<Value> value_of(const toml::node& node) {
+    Value value;
+    if (const toml::array* list = node.as_array()) {
+        value.is_list = true;
+        for (const toml::node& element : *list) {
+            std::optional<Scalar> item = scalar_of(element);
+            if (!item) {
+                return std::nullopt;
+            }
+            value.items.push_back(*std::move(item));
+        }
+        return value;
+    }
+    std::optional<Scalar> item = scalar_of(node);
+    if (!item) {
+        return std::nullopt;
+    }
+    value.items.push_back(*std::move(item));
+    return value;
+}
+
+void flatten(const toml::table& table, const std::string& section, const std::string& path,
+             std::vector<Entry>& out) {
+    for (const auto& [name, node] : table) {
+        const std::string key = (section.empty() ? "" : section + '.') + key_part(name.str());
+        const std::string origin = text(on_one_line(path), ", line ", name.source().begin.line);
+        if (const toml::table* inner = node.as_table()) {
+            out.push_back({.key = key, .is_section = true, .origin = origin});
+            flatten(*inner, key, path, out);
+            continue;
+        }
+        std::optional<Value> value = value_of(node);
+        if (!value) {
+            throw ConfigError(
+                text(key,
+                     " has a value that no key takes: give text, a number, true, false or a list "
+                     "of these (",
+                     origin, ")."));
+        }
+        out.push_back({.key = key, .value = *std::move(value), .origin = origin});
+    }
+}
+
+// The value of a TOML text "value = ..." if it is one.
+std::optional<Value> parsed_value(const std::string& word) {
+    try {
+        const toml::table table = toml::parse("value = " + word);
+        return table.size() == 1 && table.contains("value") ? value_of(*table.get("value"))
+                                                            : std::nullopt;
+    } catch (const toml::parse_error&) {
+        return std::nullopt;
+    }
+}
+
+Value bare_value(const std::string& word) {
+    Value value;
+    value.is_list = word.size() >= 2 && word.front() == '[' && word.back() == ']';
+    if (!value.is_list) {
+        value.items.emplace_back(word);
+        return value;
+    }
+    std::istringstream parts(word.substr(1, word.size() - 2));
+    for (std::string part; std::getline(parts, part, ',');) {
+        value.items.emplace_back(trimmed(part));
+    }
+    return value;
+}
+
+}  // namespace
+
+std::vector<Entry> read_toml(const std::string& path, const std::string& toml) {
+    try {
+        std::vector<Entry> entries;
+        flatten(toml::parse(toml), "", path, entries);
+        return entries;
+    } catch (const toml::parse_error& error) {
+        throw ConfigError(text(on_one_line(path), ", line ", error.source().begin.line,
+                               ", is not TOML: ", on_one_line(error.description()), "."));
+    }
+}
+
+Entry read_override(const std::string& assignment, bool (*wants_text)(const std::string& key)) {
+    const std::size_t equals = assignment.find('=');
+    const std::string shown = on_one_line(assignment);
+    Entry entry;
+    entry.key = on_one_line(trimmed(assignment.substr(0, equals)));
+    if (equals == std::string::npos || entry.key.empty()) {
+        throw ConfigError(text("--set ", shown,
+                               " sets no key: write --set KEY=VALUE, as in --set train.steps=10."));
+    }
+    const std::string word = trimmed(std::string_view(assignment).substr(equals + 1));
+    entry.origin = "--set " + shown;
+    std::optional<Value> value = parsed_value(word);
+    const bool is_text =
+        value && !value->is_list && std::holds_alternative<std::string>(value->items.front());
+    if (!value || (wants_text(entry.key) && !value->is_list && !is_text)) {
+        value = bare_value(word);
+    }
+    entry.value = *std::move(value);
+    return entry;
+}
+
+}  // namespace nearstep::config

@@ -1,0 +1,29 @@
+// The value of one key as a TOML text gives it, without the library that reads TOML.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace nearstep::config {
+
+using Scalar = std::variant<bool, std::int64_t, double, std::string>;
+
+// One scalar, or a list of them.
+struct Value {
+    std::vector<Scalar> items;
+    bool is_list = false;
+};
+
+// The text with control characters escaped as in TOML, so that it stays on one line.
+std::string on_one_line(std::string_view text);
+
+// As TOML on one line; a real number has the fewest digits that give the same bits again.
+std::string written(double number);
+std::string written(std::string_view text);
+std::string written(const Scalar& scalar);
+std::string written(const Value& value);
+
+}  // namespace nearstep::config

@@ -1,0 +1,300 @@
+#include "csd/emulated_device.hpp"
+
+#include "base/error.hpp"
+#include "csd/engine.hpp"
+#include "csd/gradient_staging.hpp"
+#include "csd/payload_memory.hpp"
+#include "csd/state_layout.hpp"
+#include "memory/buffer.hpp"
+#include "store/folder.hpp"
+#include "store/subgroup_header.hpp"
+#include "store/volume.hpp"
+
+#include <algorithm>
+#include <optional>
+
+namespace nearstep::csd {
+
+namespace {
+
+using trace::Counter;
+
+// Elements updated and converted at a time: the arrays of this many stay in a core's first two
+// caches.
+constexpr std::size_t kRunElems = 8192;
+
+StateLayout layout_of(const EmulatedDeviceSettings& settings) {
+    return {settings.subgroups, settings.place == UpdatePlace::on_host};
+}
+
+store::VolumeSettings volume_of(const EmulatedDeviceSettings& settings, const StateLayout& layout) {
+    return {.files = settings.files, .bytes = layout.total_bytes()};
+}
+
+void copy_state(const StateArrays& from, const StateArrays& to) {
+    std::ranges::copy(from.master, to.master.begin());
+    std::ranges::copy(from.moment1, to.moment1.begin());
+    std::ranges::copy(from.moment2, to.moment2.begin());
+}
+
+class EmulatedDevice : public Device {
+public:
+    EmulatedDevice(const EmulatedDeviceSettings& settings, trace::Traffic& traffic);
+
+    const std::string& name() const override { return settings_.name; }
+    const std::vector<shard::Subgroup>& subgroups() const override { return settings_.subgroups; }
+    int slots() const override { return settings_.slots; }
+    void put_gradient(std::size_t tile, Payloads payloads, std::span<const float> sum) override;
+    void finish_gradients() override;
+    void allocate_slot(int slot) override;
+    void release_slot(int slot) override;
+    Ticket read(int slot, std::size_t subgroup, std::int64_t generation) override;
+    void update(int slot, std::size_t subgroup, const UpdateScalars& scalars) override;
+    void deliver(int slot, std::size_t subgroup, std::span<std::byte> vector) override;
+    Ticket write(int slot, std::size_t subgroup, std::int64_t generation) override;
+    void read_state(std::size_t subgroup, std::int64_t generation,
+                    const StateArrays& state) override;
+    void write_state(std::size_t subgroup, std::int64_t generation,
+                     const StateArrays& state) override;
+
+private:
+    // Spans into one buffer, each with room for the largest subgroup.
+    struct Slot {
+        memory::Buffer memory;
+        std::span<std::byte> extent;     // header, masters, first moments, second moments
+        std::span<std::byte> gradients;  // on_host only
+        std::span<float> tile;           // the sum of a tile's payloads
+        std::vector<std::span<const std::byte>> payloads;
+        std::span<std::byte> parameters;  // new ones, in the parameters' format
+        Ticket reading;
+    };
+
+    Slot& allocated(int slot);
+    bool is_on_host() const { return settings_.place == UpdatePlace::on_host; }
+    std::size_t tile_parameter_bytes() const {
+        return shard::kTileElems * size_bytes(settings_.parameter_dtype);
+    }
+    std::size_t local_tile(std::size_t tile) const;
+    std::span<const float> gradient_of(Slot& slot, std::size_t subgroup, std::size_t tile);
+    StateArrays arrays_of(std::span<std::byte> extent, std::size_t subgroup) const;
+    store::SubgroupHeader header_of(std::size_t subgroup, std::int64_t generation) const;
+    void verify(std::span<const std::byte> extent, std::size_t subgroup,
+                std::int64_t generation) const;
+
+    EmulatedDeviceSettings settings_;
+    trace::Traffic* traffic_;
+    StateLayout layout_;
+    std::uint64_t layout_digest_;
+    const Engine* engine_;
+    std::optional<PayloadMemory> payloads_;  // near_storage only
+    memory::Buffer transit_;                 // an extent on its way in or out, outside a step
+    std::vector<Slot> slots_;
+    store::Volume volume_;
+    std::optional<GradientStaging> staging_;  // on_host only
+    // Checksums are made and verified here, beside the engine; last, so that they end first.
+    store::Lane read_lane_;
+    store::Lane write_lane_;
+};
+
+EmulatedDevice::EmulatedDevice(const EmulatedDeviceSettings& settings, trace::Traffic& traffic)
+    : settings_(settings),
+      traffic_(&traffic),
+      layout_(layout_of(settings)),
+      layout_digest_(StateLayout::digest(settings.name, settings.subgroups)),
+      engine_(&best_engine()),
+      transit_(layout_.most_tiles() * kStateArrays * kTileBytes + store::kHeaderBytes),
+      slots_(static_cast<std::size_t>(settings.slots)),
+      volume_(volume_of(settings, layout_)) {
+    if (is_on_host()) {
+        staging_.emplace(volume_);
+    } else {
+        payloads_.emplace(*settings.codec, layout_.tiles(),
+                          static_cast<std::size_t>(settings.sources));
+    }
+}
+
+EmulatedDevice::Slot& EmulatedDevice::allocated(int slot) {
+    Slot& found = slots_.at(static_cast<std::size_t>(slot));
+    expects(!found.extent.empty(), "a slot is allocated before it is used");
+    return found;
+}
+
+std::size_t EmulatedDevice::local_tile(std::size_t tile) const {
+    const auto& subgroups = settings_.subgroups;
+    const auto after = std::upper_bound(
+        subgroups.begin(), subgroups.end(), tile,
+        [](std::size_t wanted, const shard::Subgroup& s) { return wanted < s.tiles.begin; });
+    expects(after != subgroups.begin() && tile < (after - 1)->tiles.end,
+            "the tile belongs to the device");
+    const auto subgroup = static_cast<std::size_t>(after - subgroups.begin()) - 1;
+    return layout_.first_tile(subgroup) + tile - (after - 1)->tiles.begin;
+}
+
+void EmulatedDevice::put_gradient(std::size_t tile, Payloads payloads, std::span<const float> sum) {
+    const std::size_t local = local_tile(tile);
+    if (is_on_host()) {
+        staging_->put(sum,
+                      layout_.gradient_offset(0) + static_cast<std::int64_t>(local * kTileBytes));
+        traffic_->add(Counter::host_gradients_write, kTileBytes);
+    } else {
+        traffic_->add(Counter::host_gradients_write, payloads_->put(local, payloads));
+    }
+}
+
+void EmulatedDevice::finish_gradients() {
+    if (staging_) {
+        staging_->finish();
+    }
+}
+
+void EmulatedDevice::allocate_slot(int slot) {
+    Slot& made = slots_.at(static_cast<std::size_t>(slot));
+    expects(made.extent.empty(), "a slot is allocated once");
+    const std::size_t tiles = layout_.most_tiles();
+    const std::size_t extent_bytes = store::kHeaderBytes + tiles * kStateArrays * kTileBytes;
+    const std::size_t gradient_bytes = is_on_host() ? tiles * kTileBytes : 0;
+    const std::size_t parameter_bytes = tiles * tile_parameter_bytes();
+    made.memory = memory::Buffer(extent_bytes + gradient_bytes + kTileBytes + parameter_bytes);
+    const std::span<std::byte> all = made.memory.span();
+    made.extent = all.first(extent_bytes);
+    made.gradients = all.subspan(extent_bytes, gradient_bytes);
+    made.tile = {reinterpret_cast<float*>(all.data() + extent_bytes + gradient_bytes),
+                 shard::kTileElems};
+    made.parameters = all.last(parameter_bytes);
+    made.payloads.resize(static_cast<std::size_t>(settings_.sources));
+}
+
+void EmulatedDevice::release_slot(int slot) { slots_.at(static_cast<std::size_t>(slot)) = Slot(); }
+
+Ticket EmulatedDevice::read(int slot, std::size_t subgroup, std::int64_t generation) {
+    Slot& s = allocated(slot);
+    const auto extent = s.extent.first(layout_.extent_bytes(subgroup));
+    s.reading = volume_.read(extent, layout_.extent_offset(subgroup, generation));
+    if (is_on_host()) {
+        s.reading.add(volume_.read(s.gradients.first(layout_.gradient_bytes(subgroup)),
+                                   layout_.gradient_offset(subgroup)));
+    }
+    return read_lane_.submit([this, &s, extent, subgroup, generation] {
+        s.reading.wait();
+        verify(extent, subgroup, generation);
+        traffic_->add(is_on_host() ? Counter::host_state_read : Counter::internal_read,
+                      layout_.payload_bytes(subgroup));
+        if (is_on_host()) {
+            traffic_->add(Counter::host_gradients_read, layout_.gradient_bytes(subgroup));
+        }
+    });
+}
+
+std::span<const float> EmulatedDevice::gradient_of(Slot& slot, std::size_t subgroup,
+                                                   std::size_t tile) {
+    if (is_on_host()) {
+        return {reinterpret_cast<const float*>(slot.gradients.data() + tile * kTileBytes),
+                shard::kTileElems};
+    }
+    payloads_->sum(layout_.first_tile(subgroup) + tile, slot.payloads, slot.tile);
+    return slot.tile;
+}
+
+void EmulatedDevice::update(int slot, std::size_t subgroup, const UpdateScalars& scalars) {
+    Slot& s = allocated(slot);
+    const StateArrays state = arrays_of(s.extent, subgroup);
+    const std::size_t element_bytes = size_bytes(settings_.parameter_dtype);
+    for (std::size_t tile = 0; tile < layout_.tiles_in(subgroup); ++tile) {
+        const std::span<const float> gradient = gradient_of(s, subgroup, tile);
+        for (std::size_t i = 0; i < shard::kTileElems; i += kRunElems) {
+            const std::size_t at = tile * shard::kTileElems + i;
+            engine_->update(scalars, &gradient[i], &state.master[at], &state.moment1[at],
+                            &state.moment2[at], kRunElems);
+            engine_->convert(&state.master[at], settings_.parameter_dtype,
+                             &s.parameters[at * element_bytes], kRunElems);
+        }
+    }
+}
+
+void EmulatedDevice::deliver(int slot, std::size_t subgroup, std::span<std::byte> vector) {
+    const std::size_t begin = settings_.subgroups[subgroup].tiles.begin * tile_parameter_bytes();
+    const std::size_t bytes = layout_.tiles_in(subgroup) * tile_parameter_bytes();
+    expects(begin + bytes <= vector.size(), "the parameter vector has room for the subgroup");
+    std::ranges::copy(allocated(slot).parameters.first(bytes), vector.subspan(begin).begin());
+    if (!is_on_host()) {
+        traffic_->add(Counter::host_parameters, bytes);
+    }
+}
+
+Ticket EmulatedDevice::write(int slot, std::size_t subgroup, std::int64_t generation) {
+    const auto extent = allocated(slot).extent.first(layout_.extent_bytes(subgroup));
+    return write_lane_.submit([this, extent, subgroup, generation] {
+        store::seal(header_of(subgroup, generation), extent);
+        volume_.write(extent, layout_.extent_offset(subgroup, generation)).wait();
+        traffic_->add(is_on_host() ? Counter::host_state_write : Counter::internal_write,
+                      layout_.payload_bytes(subgroup));
+    });
+}
+
+StateArrays EmulatedDevice::arrays_of(std::span<std::byte> extent, std::size_t subgroup) const {
+    const std::size_t count = layout_.tiles_in(subgroup) * shard::kTileElems;
+    const std::span<float> all = {reinterpret_cast<float*>(extent.data() + store::kHeaderBytes),
+                                  kStateArrays * count};
+    return {all.first(count), all.subspan(count, count), all.last(count)};
+}
+
+store::SubgroupHeader EmulatedDevice::header_of(std::size_t subgroup,
+                                                std::int64_t generation) const {
+    return {.layout = layout_digest_, .subgroup = subgroup, .generation = generation};
+}
+
+void EmulatedDevice::verify(std::span<const std::byte> extent, std::size_t subgroup,
+                            std::int64_t generation) const {
+    const auto fault = store::find_fault(header_of(subgroup, generation), extent);
+    if (fault) {
+        throw IoError(
+            text("The state of subgroup ", subgroup, " of device \"", settings_.name, "\" at ",
+                 volume_.describe_place(layout_.extent_offset(subgroup, generation)),
+                 " cannot be used: ", *fault,
+                 ". Resume from the last checkpoint; if it happens again, replace the drive."));
+    }
+}
+
+void EmulatedDevice::read_state(std::size_t subgroup, std::int64_t generation,
+                                const StateArrays& state) {
+    const auto extent = transit_.span().first(layout_.extent_bytes(subgroup));
+    volume_.read(extent, layout_.extent_offset(subgroup, generation)).wait();
+    verify(extent, subgroup, generation);
+    copy_state(arrays_of(extent, subgroup), state);
+    traffic_->add(Counter::checkpoint, layout_.payload_bytes(subgroup));
+}
+
+void EmulatedDevice::write_state(std::size_t subgroup, std::int64_t generation,
+                                 const StateArrays& state) {
+    const auto extent = transit_.span().first(layout_.extent_bytes(subgroup));
+    copy_state(state, arrays_of(extent, subgroup));
+    store::seal(header_of(subgroup, generation), extent);
+    volume_.write(extent, layout_.extent_offset(subgroup, generation)).wait();
+    traffic_->add(Counter::checkpoint, layout_.payload_bytes(subgroup));
+}
+
+}  // namespace
+
+std::size_t storage_bytes(const EmulatedDeviceSettings& settings) {
+    return settings.files.size() *
+           store::Volume::file_bytes(volume_of(settings, layout_of(settings)));
+}
+
+std::unique_ptr<Device> make_emulated_device(const EmulatedDeviceSettings& settings,
+                                             trace::Traffic& traffic) {
+    const bool is_on_host = settings.place == UpdatePlace::on_host;
+    expects(settings.files.size() == 1 || (is_on_host && !settings.files.empty()),
+            "a device near storage has one file, one on the host has one or more");
+    expects(settings.slots >= 1, "a device has a slot");
+    expects(is_on_host || (settings.codec != nullptr && settings.sources >= 1),
+            "a device near storage has a codec and a source of gradients");
+    const std::size_t bytes_of_each = storage_bytes(settings) / settings.files.size();
+    std::vector<store::PlannedFile> planned;
+    for (const std::string& file : settings.files) {
+        planned.push_back({file, bytes_of_each});
+    }
+    store::check_folders(planned);
+    return std::make_unique<EmulatedDevice>(settings, traffic);
+}
+
+}  // namespace nearstep::csd

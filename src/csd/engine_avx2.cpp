@@ -1,0 +1,8 @@
+#include "csd/engine_body.hpp"
+#include "csd/engine_table.hpp"
+
+namespace nearstep::csd {
+
+extern const Engine avx2_engine = {"avx2", update_run, convert_run};
+
+}  // namespace nearstep::csd

@@ -1,0 +1,13 @@
+// The engines as constants: data, not functions, so that naming one runs no code of its instruction
+// set.
+#pragma once
+
+#include "csd/engine.hpp"
+
+namespace nearstep::csd {
+
+extern const Engine scalar_engine;
+extern const Engine avx2_engine;    // x86 only
+extern const Engine avx512_engine;  // x86 only
+
+}  // namespace nearstep::csd

@@ -1,0 +1,42 @@
+#include "csd/payload_memory.hpp"
+
+#include "base/error.hpp"
+#include "base/units.hpp"
+
+#include <algorithm>
+
+namespace nearstep::csd {
+
+namespace {
+
+constexpr std::size_t kCacheLine = 64;
+
+}  // namespace
+
+PayloadMemory::PayloadMemory(const codec::Codec& codec, std::size_t tiles, std::size_t sources)
+    : codec_(&codec),
+      sources_(sources),
+      stride_(round_up(codec.payload_bytes(), kCacheLine)),
+      memory_(tiles * sources * stride_) {}
+
+std::size_t PayloadMemory::put(std::size_t tile, Payloads payloads) {
+    expects(payloads.size() == sources_, "a tile has one payload per source");
+    for (std::size_t source = 0; source < sources_; ++source) {
+        expects(payloads[source].size() == codec_->payload_bytes(),
+                "a payload has its codec's size");
+        const auto place = memory_.span().subspan(offset_of(tile, source), codec_->payload_bytes());
+        std::ranges::copy(payloads[source], place.begin());
+    }
+    return sources_ * codec_->payload_bytes();
+}
+
+void PayloadMemory::sum(std::size_t tile, std::span<std::span<const std::byte>> list,
+                        std::span<float> sum) const {
+    expects(list.size() == sources_, "the list has one entry per source");
+    for (std::size_t source = 0; source < sources_; ++source) {
+        list[source] = memory_.span().subspan(offset_of(tile, source), codec_->payload_bytes());
+    }
+    codec::decode_sum(*codec_, list, sum);
+}
+
+}  // namespace nearstep::csd

@@ -1,0 +1,40 @@
+// The part of an emulated device's own memory that holds the gradient payloads of the next update.
+#pragma once
+
+#include "codec/codec.hpp"
+#include "memory/buffer.hpp"
+
+#include <cstddef>
+#include <span>
+
+namespace nearstep::csd {
+
+using Payloads = std::span<const std::span<const std::byte>>;
+
+// `sources` payloads for each tile of the device. Different tiles may be used from different
+// threads.
+class PayloadMemory {
+public:
+    // The codec outlives this.
+    PayloadMemory(const codec::Codec& codec, std::size_t tiles, std::size_t sources);
+
+    // Copies the payloads of one tile, one per source in rank order; returns their bytes.
+    std::size_t put(std::size_t tile, Payloads payloads);
+
+    // The gradient of a tile: `sum` gets the sum of its payloads. `list` has `sources` entries to
+    // work with.
+    void sum(std::size_t tile, std::span<std::span<const std::byte>> list,
+             std::span<float> sum) const;
+
+private:
+    std::size_t offset_of(std::size_t tile, std::size_t source) const {
+        return (tile * sources_ + source) * stride_;
+    }
+
+    const codec::Codec* codec_;
+    std::size_t sources_;
+    std::size_t stride_;  // from payload to payload
+    memory::Buffer memory_;
+};
+
+}  // namespace nearstep::csd

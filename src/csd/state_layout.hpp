@@ -1,0 +1,52 @@
+// Where the state of each subgroup lies in the storage of its device. See docs/state-file.md.
+#pragma once
+
+#include "shard/partition.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace nearstep::csd {
+
+constexpr std::size_t kTileBytes = shard::kTileElems * sizeof(float);  // of one fp32 array
+constexpr std::size_t kStateArrays = 3;                                // master, moment1, moment2
+
+// Offsets and sizes in bytes; all are multiples of 4096.
+class StateLayout {
+public:
+    // The subgroups of one device in forward order. `has_gradients`: with a region for fp32
+    // gradients.
+    StateLayout(const std::vector<shard::Subgroup>& subgroups, bool has_gradients);
+
+    std::size_t total_bytes() const { return total_bytes_; }
+
+    // Header and payload of one place of the subgroup.
+    std::size_t extent_bytes(std::size_t subgroup) const;
+    std::size_t payload_bytes(std::size_t subgroup) const;
+    std::int64_t extent_offset(std::size_t subgroup, std::int64_t generation) const;
+
+    std::size_t gradient_bytes(std::size_t subgroup) const;
+    std::int64_t gradient_offset(std::size_t subgroup) const;
+
+    std::size_t tiles() const { return first_tile_.back(); }  // on this device
+    std::size_t tiles_in(std::size_t subgroup) const {
+        return first_tile_[subgroup + 1] - first_tile_[subgroup];
+    }
+    std::size_t most_tiles() const { return most_tiles_; }
+    // Position, among the tiles of this device, of the subgroup's first tile.
+    std::size_t first_tile(std::size_t subgroup) const { return first_tile_[subgroup]; }
+
+    // Digest of a device's name and of which tiles it owns, for the headers.
+    static std::uint64_t digest(const std::string& device,
+                                const std::vector<shard::Subgroup>& subgroups);
+
+private:
+    std::vector<std::size_t> first_tile_ = {0};  // one more entry than subgroups
+    std::size_t most_tiles_ = 0;
+    std::size_t gradient_region_ = 0;
+    std::size_t total_bytes_ = 0;
+};
+
+}  // namespace nearstep::csd

@@ -1,0 +1,298 @@
+#include "model/network.hpp"
+
+#include "base/error.hpp"
+#include "base/random.hpp"
+#include "model/architecture.hpp"
+#include "model/compute_format.hpp"
+#include "model/loss.hpp"
+#include "model/token_check.hpp"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/version.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+namespace nearstep::model {
+
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+
+// Keeps sampling apart from everything else that is drawn from the run's seed.
+constexpr std::uint64_t kSampleStream = 0x73616d706c65;
+
+at::ScalarType scalar_type(Dtype dtype) {
+    if (dtype == Dtype::fp32) {
+        return at::kFloat;
+    }
+    return dtype == Dtype::bf16 ? at::kBFloat16 : at::kHalf;
+}
+
+at::Tensor token_tensor(std::span<const std::int32_t> tokens, int rows, int columns) {
+    at::Tensor tensor = at::empty({rows, columns}, at::kLong);
+    std::copy(tokens.begin(), tokens.end(), tensor.mutable_data_ptr<std::int64_t>());
+    return tensor;
+}
+
+class BlockwiseNetwork final : public Network {
+public:
+    BlockwiseNetwork(const config::ModelSettings& settings, std::span<const std::byte> parameters)
+        : settings_(settings),
+          geometry_(describe(settings)),
+          functions_(find_architecture(settings.architecture).make_functions(settings)),
+          compute_(scalar_type(compute_format(settings))),
+          parameters_(parameters) {
+        expects(functions_.size() == geometry_.blocks.size(), "every block has its function");
+        expects(parameters.size() >= geometry_.elems * size_bytes(settings.dtype),
+                "the parameter vector holds all elements of the geometry");
+        const Block& last = geometry_.blocks.back();
+        last_gradient_.resize(last.end - last.begin);
+    }
+
+    const Geometry& geometry() const override { return geometry_; }
+
+    void begin(std::span<const MicroBatch> batches, double token_weight,
+               double loss_scale) override {
+        token_weight_ = token_weight;
+        loss_scale_ = loss_scale;
+        loss_sum_ = 0;
+        next_forward_ = 0;
+        next_backward_ = -1;
+        borrowed_gradients_.clear();
+        micros_.clear();
+        for (const MicroBatch& batch : batches) {
+            check_batch(batch, settings_);
+            micros_.push_back({.inputs = {token_tensor(batch.tokens, batch.rows, batch.columns)},
+                               .targets = token_tensor(batch.targets, batch.rows, batch.columns)});
+        }
+    }
+
+    // The last block computes its gradient here: its logits are at hand, and keeping or recomputing
+    // them would cost more.
+    void forward(int block) override {
+        expects(block == next_forward_ && block <= last_block(),
+                "forward takes the blocks ascending");
+        ++next_forward_;
+        if (block == last_block()) {
+            next_backward_ = block;
+            differentiate(block, last_gradient_);
+            return;
+        }
+        const at::NoGradGuard no_grad;
+        const Tensors parameters = parameters_of(block);
+        for (Micro& micro : micros_) {
+            micro.inputs.push_back(run(block, parameters, micro.inputs.back()));
+        }
+    }
+
+    double loss() const override {
+        expects(next_forward_ > last_block(), "the loss comes after forward of the last block");
+        return token_weight_ * loss_sum_;
+    }
+
+    void backward(int block, std::span<float> gradient) override {
+        expects(block == next_backward_ && block >= 0,
+                "backward takes the blocks descending, after forward of the last");
+        const Block& range = geometry_.blocks[index_of(block)];
+        expects(gradient.size() == range.end - range.begin,
+                "the gradient has the block's elements");
+        --next_backward_;
+        if (block == last_block()) {
+            std::copy(last_gradient_.begin(), last_gradient_.end(), gradient.begin());
+        } else {
+            differentiate(block, gradient);
+        }
+    }
+
+    double evaluate(const MicroBatch& batch) override {
+        check_batch(batch, settings_);
+        const at::NoGradGuard no_grad;
+        at::Tensor state = token_tensor(batch.tokens, batch.rows, batch.columns);
+        for (int block = 0; block <= last_block(); ++block) {
+            state = run(block, parameters_of(block), state);
+        }
+        return cross_entropy(state, token_tensor(batch.targets, batch.rows, batch.columns), {});
+    }
+
+    std::vector<std::int32_t> sample(std::span<const std::int32_t> prompt, int count,
+                                     double temperature, std::uint64_t seed) override {
+        if (prompt.empty()) {
+            throw ConfigError("The prompt is empty: give at least one token to continue.");
+        }
+        expects(temperature > 0, "the temperature is above 0");
+        check_tokens(prompt, settings_);
+        std::vector<std::int32_t> tokens(prompt.begin(), prompt.end());
+        for (int i = 0; i < count; ++i) {
+            const double place = random_uniform(seed, kSampleStream, static_cast<std::uint64_t>(i));
+            tokens.push_back(draw(next_shares(tokens, temperature), place));
+        }
+        return {tokens.begin() + static_cast<std::ptrdiff_t>(prompt.size()), tokens.end()};
+    }
+
+private:
+    // What a micro-batch keeps in a step: the input of every block still to be visited by backward,
+    // and the gradient of the loss with respect to the output of the next one.
+    struct Micro {
+        Tensors inputs;
+        at::Tensor targets;
+        at::Tensor upstream = {};
+    };
+
+    static std::size_t index_of(int block) { return static_cast<std::size_t>(block); }
+
+    int last_block() const { return static_cast<int>(functions_.size()) - 1; }
+
+    // In place: a view of the caller's bytes, which torch only reads though it asks for void*.
+    at::Tensor view_parameter(std::size_t index) const {
+        const Parameter& parameter = geometry_.parameters[index];
+        const std::byte* first =
+            parameters_.data() + parameter.offset * size_bytes(settings_.dtype);
+        return at::from_blob(const_cast<std::byte*>(first), parameter.shape,
+                             at::TensorOptions(scalar_type(settings_.dtype)));
+    }
+
+    // Indices of the block's own parameters, then of those it borrows.
+    std::vector<std::size_t> parameter_indices(int block) const {
+        const Block& range = geometry_.blocks[index_of(block)];
+        std::vector<std::size_t> indices;
+        for (std::size_t i = range.first_parameter; i < range.last_parameter; ++i) {
+            indices.push_back(i);
+        }
+        const std::vector<std::size_t>& borrowed = functions_[index_of(block)].borrowed;
+        indices.insert(indices.end(), borrowed.begin(), borrowed.end());
+        return indices;
+    }
+
+    // In the format that the block computes in: converted here, once per visit, or views.
+    Tensors parameters_of(int block) const {
+        const bool is_fp32 = functions_[index_of(block)].format == BlockFormat::fp32;
+        Tensors parameters;
+        for (const std::size_t index : parameter_indices(block)) {
+            parameters.push_back(view_parameter(index).to(is_fp32 ? at::kFloat : compute_));
+        }
+        return parameters;
+    }
+
+    at::Tensor run(int block, const Tensors& parameters, const at::Tensor& input) const {
+        return functions_[index_of(block)].run(parameters, input).to(compute_);
+    }
+
+    // Where the block's parameter gradients are summed: views of `gradient`, starting from what
+    // borrowers left for it, and the sums of borrowed parameters, which wait for their owner.
+    Tensors gradient_sums(int block, std::span<float> gradient) {
+        std::fill(gradient.begin(), gradient.end(), 0.0F);
+        const Block& range = geometry_.blocks[index_of(block)];
+        Tensors sums;
+        for (const std::size_t index : parameter_indices(block)) {
+            const Parameter& parameter = geometry_.parameters[index];
+            if (parameter.offset >= range.begin && parameter.offset < range.end) {
+                const at::Tensor sum =
+                    at::from_blob(gradient.data() + (parameter.offset - range.begin),
+                                  parameter.shape, at::TensorOptions(at::kFloat));
+                if (const auto waiting = borrowed_gradients_.extract(index)) {
+                    sum.copy_(waiting.mapped());
+                }
+                sums.push_back(sum);
+            } else {
+                at::Tensor& sum = borrowed_gradients_[index];
+                if (!sum.defined()) {
+                    sum = at::zeros(parameter.shape, at::kFloat);
+                }
+                sums.push_back(sum);
+            }
+        }
+        return sums;
+    }
+
+    // Recomputes the block for each micro-batch and sums its gradient.
+    void differentiate(int block, std::span<float> gradient) {
+        const Tensors sums = gradient_sums(block, gradient);
+        const bool has_loss = block == last_block();
+        const at::AutoGradMode with_grad(true);
+        Tensors leaves;
+        for (const at::Tensor& parameter : parameters_of(block)) {
+            leaves.push_back(parameter.detach().requires_grad_(true));
+        }
+        for (Micro& micro : micros_) {
+            const at::Tensor input = micro.inputs.back().detach();
+            micro.inputs.pop_back();
+            Tensors wanted = leaves;
+            if (input.is_floating_point()) {  // tokens have no gradient
+                wanted.push_back(input.requires_grad_(true));
+            }
+            const at::Tensor output = run(block, leaves, input);
+            if (has_loss) {
+                micro.upstream = output.detach();
+                const at::NoGradGuard no_grad;
+                loss_sum_ +=
+                    cross_entropy(micro.upstream, micro.targets, token_weight_ * loss_scale_);
+            }
+            const Tensors gradients = torch::autograd::grad({output}, wanted, {micro.upstream});
+            const at::NoGradGuard no_grad;
+            for (std::size_t i = 0; i < sums.size(); ++i) {
+                sums[i].add_(gradients[i]);
+            }
+            micro.upstream = gradients.size() > sums.size() ? gradients.back() : at::Tensor();
+        }
+    }
+
+    // Shares of the next token after `tokens`, of which the model sees the last `context`.
+    at::Tensor next_shares(std::span<const std::int32_t> tokens, double temperature) const {
+        const at::NoGradGuard no_grad;
+        const std::size_t columns =
+            std::min(tokens.size(), static_cast<std::size_t>(settings_.context));
+        at::Tensor state = token_tensor(tokens.last(columns), 1, static_cast<int>(columns));
+        for (int block = 0; block <= last_block(); ++block) {
+            if (block == last_block()) {
+                state = state.narrow(1, state.size(1) - 1, 1);
+            }
+            state = run(block, parameters_of(block), state);
+        }
+        return at::softmax(state.view({-1}).to(at::kDouble) / temperature, 0);
+    }
+
+    // The first token whose cumulated share exceeds `place`, in [0, 1).
+    static std::int32_t draw(const at::Tensor& shares, double place) {
+        const auto* share = shares.const_data_ptr<double>();
+        double sum = 0;
+        std::int32_t token = 0;
+        for (; token + 1 < shares.size(0); ++token) {
+            sum += share[token];
+            if (sum > place) {
+                break;
+            }
+        }
+        return token;
+    }
+
+    config::ModelSettings settings_;
+    Geometry geometry_;
+    std::vector<BlockFunction> functions_;
+    at::ScalarType compute_;
+    std::span<const std::byte> parameters_;
+
+    std::vector<Micro> micros_;
+    std::vector<float> last_gradient_;
+    std::map<std::size_t, at::Tensor> borrowed_gradients_;  // by index of the parameter
+    double token_weight_ = 0;
+    double loss_scale_ = 1;
+    double loss_sum_ = 0;
+    int next_forward_ = 0;
+    int next_backward_ = -1;
+};
+
+}  // namespace
+
+std::unique_ptr<Network> Network::make(const config::ModelSettings& settings,
+                                       std::span<const std::byte> parameters) {
+    return std::make_unique<BlockwiseNetwork>(settings, parameters);
+}
+
+std::string describe_backend(const config::ModelSettings& settings) {
+    return text("torch ", TORCH_VERSION, ", ", name_of(compute_format(settings)), " products");
+}
+
+}  // namespace nearstep::model

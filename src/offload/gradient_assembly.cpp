@@ -1,0 +1,54 @@
+#include "offload/gradient_assembly.hpp"
+
+#include <algorithm>
+
+#include "base/error.hpp"
+#include "base/units.hpp"
+
+namespace nearstep::offload {
+
+using shard::kTileElems;
+
+shard::TileRange complete_tiles(ElementRange block) {
+    return {shard::tiles_of(block.begin), shard::tiles_of(block.end)};
+}
+
+GradientAssembly::GradientAssembly(std::span<const ElementRange> blocks) : carried_(kTileElems) {
+    std::size_t largest = 0;
+    for (const ElementRange block : blocks) {
+        expects(block.begin == elems_, "the blocks are adjacent and in forward order");
+        elems_ = block.end;
+        largest = std::max(largest, block.size());
+    }
+    // The block itself, its head's tile before it and its tail's tile after it.
+    values_.resize(largest + 2 * kTileElems);
+}
+
+std::span<float> GradientAssembly::space(ElementRange block) {
+    if (block.end == elems_) {
+        carried_elems_ = 0;
+    }
+    return std::span(values_).subspan(block.begin % kTileElems, block.size());
+}
+
+std::span<const float> GradientAssembly::tiles(ElementRange block) {
+    const shard::TileRange complete = complete_tiles(block);
+    const std::size_t base = block.begin / kTileElems * kTileElems;
+    float* const end = values_.data() + (block.end - base);
+    // Behind the block: what the block after it left, or the padding of the last tile.
+    std::copy_n(carried_.begin(), carried_elems_, end);
+    if (block.end == elems_) {
+        std::fill_n(end, round_up(block.end, kTileElems) - block.end, 0.0F);
+    }
+    if (complete.size() == 0) {  // within one tile: all of it is carried on
+        carried_elems_ += block.size();
+        std::copy_n(values_.data() + (block.begin - base), carried_elems_, carried_.begin());
+        return {};
+    }
+    const std::size_t first = complete.begin * kTileElems;
+    carried_elems_ = first - block.begin;
+    std::copy_n(values_.data() + (block.begin - base), carried_elems_, carried_.begin());
+    return std::span(values_).subspan(first - base, complete.size() * kTileElems);
+}
+
+}  // namespace nearstep::offload

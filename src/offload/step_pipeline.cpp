@@ -1,0 +1,156 @@
+#include "offload/step_pipeline.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "base/error.hpp"
+
+namespace nearstep::offload {
+
+using shard::kTileElems;
+
+namespace {
+
+// The complete tiles of a block, cut into rounds of about a stripe, so that each round has work for every
+// owner, last first. The same on all ranks.
+std::vector<shard::TileRange> rounds_of(ElementRange block, std::size_t round_tiles) {
+    std::vector<shard::TileRange> rounds;
+    const shard::TileRange tiles = complete_tiles(block);
+    for (std::size_t end = tiles.end; end > tiles.begin;) {
+        const std::size_t begin = std::max(tiles.begin, end - std::min(end, round_tiles));
+        rounds.push_back({begin, end});
+        end = begin;
+    }
+    return rounds;
+}
+
+// Tiles of the widest stripe: one subgroup of every device.
+std::size_t stripe_tiles(const shard::Partition& partition) {
+    std::size_t tiles = 0;
+    for (int device = 0; device < partition.devices(); ++device) {
+        tiles += partition.largest_subgroup_tiles(device);
+    }
+    return std::max<std::size_t>(tiles, 1);
+}
+
+std::vector<shard::TileRange> all_rounds(const PipelineSettings& settings) {
+    std::vector<shard::TileRange> rounds;
+    for (const ElementRange block : settings.blocks) {
+        const auto of_block = rounds_of(block, stripe_tiles(*settings.partition));
+        rounds.insert(rounds.end(), of_block.begin(), of_block.end());
+    }
+    return rounds;
+}
+
+// Sum of squares in double, in eight interleaved sums: a fixed order that also vectorises.
+double sum_of_squares(std::span<const float> values) {
+    std::array<double, 8> lanes{};
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        const auto value = static_cast<double>(values[i]);
+        lanes.at(i % lanes.size()) += value * value;
+    }
+    return std::accumulate(lanes.begin(), lanes.end(), 0.0);
+}
+
+}  // namespace
+
+StepPipeline::StepPipeline(const mpi::Communicator& world, PipelineSettings settings,
+                           std::vector<std::unique_ptr<csd::Device>> devices, trace::Traffic& traffic)
+    : world_(world),
+      settings_(std::move(settings)),
+      devices_(std::move(devices)),
+      rounds_(all_rounds(settings_)),
+      scatter_(world,
+               {.partition = settings_.partition,
+                .devices = settings_.devices,
+                .codec = settings_.codec,
+                .gradient_dtype = settings_.dtype,
+                .groups = settings_.groups,
+                .nodes = settings_.nodes},
+               rounds_, traffic),
+      gather_(world,
+              {.partition = settings_.partition,
+               .devices = settings_.devices,
+               .parameter_dtype = settings_.dtype,
+               .nodes = settings_.nodes},
+              traffic),
+      assembly_(settings_.blocks),
+      sum_(kTileElems),
+      squares_of_tile_(settings_.partition->tiles()) {
+    expects(static_cast<int>(devices_.size()) == settings_.devices->count(world.rank()),
+            "the rank has the devices that the map gives it");
+    for (const auto& device : devices_) {
+        handlers_.push_back(csd::TransferHandler::make(settings_.handler, *device));
+    }
+}
+
+StepPipeline::Place StepPipeline::place_of(std::size_t subgroup) const {
+    const shard::Subgroup& found = settings_.partition->subgroups()[subgroup];
+    return {static_cast<std::size_t>(found.device - settings_.devices->first(world_.rank())), found.index};
+}
+
+std::span<float> StepPipeline::gradient_space(std::size_t block) { return assembly_.space(settings_.blocks[block]); }
+
+void StepPipeline::take_tile(std::size_t tile, std::span<const std::span<const std::byte>> payloads) {
+    codec::decode_sum(*settings_.codec, payloads, sum_);
+    const std::size_t elems = settings_.partition->elems_in_tile(tile);
+    squares_of_tile_[tile] = sum_of_squares(std::span(sum_).first(elems));
+    const Place place = place_of(settings_.partition->subgroup_of_tile(tile));
+    devices_[place.device]->put_gradient(tile, payloads, sum_);
+}
+
+void StepPipeline::put_gradient(std::size_t block) {
+    const ElementRange range = settings_.blocks[block];
+    const std::span<const float> values = assembly_.tiles(range);
+    const std::size_t first = complete_tiles(range).begin;
+    for (const shard::TileRange round : rounds_of(range, stripe_tiles(*settings_.partition))) {
+        scatter_.scatter(round, values.subspan((round.begin - first) * kTileElems, round.size() * kTileElems),
+                         [this](std::size_t tile, std::span<const std::span<const std::byte>> payloads) {
+                             take_tile(tile, payloads);
+                         });
+    }
+}
+
+GradientFacts StepPipeline::finish_gradients() {
+    for (const auto& device : devices_) {
+        device->finish_gradients();
+    }
+    std::vector<double>& squares = squares_of_tile_;
+    world_.sum(std::span(squares));
+    const double norm = std::sqrt(std::accumulate(squares.begin(), squares.end(), 0.0));
+    std::fill(squares.begin(), squares.end(), 0.0);
+    return {norm, std::isfinite(norm)};
+}
+
+void StepPipeline::update(const csd::UpdateScalars& scalars, std::span<std::byte> vector) {
+    for (const auto& handler : handlers_) {
+        handler->start(scalars, generation_, vector);
+    }
+    gather_.gather(vector, [this](std::size_t subgroup) {
+        const Place place = place_of(subgroup);
+        return handlers_[place.device]->has_parameters(place.subgroup);
+    });
+    for (const auto& handler : handlers_) {
+        handler->finish();
+    }
+    ++generation_;
+}
+
+void StepPipeline::gather(std::span<std::byte> vector) {
+    gather_.gather(vector, [](std::size_t) { return true; });
+}
+
+void StepPipeline::visit_subgroups(const SubgroupVisit& visit) {
+    const auto& subgroups = settings_.partition->subgroups();
+    for (std::size_t s = 0; s < subgroups.size(); ++s) {
+        if (settings_.devices->rank_of(subgroups[s].device) == world_.rank()) {
+            const Place place = place_of(s);
+            visit(*devices_[place.device], place.subgroup, subgroups[s].tiles);
+        }
+    }
+}
+
+}  // namespace nearstep::offload

@@ -1,0 +1,98 @@
+// The optimizer step of all ranks: gradients out to the devices, update near storage, parameters in.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "codec/codec.hpp"
+#include "csd/device.hpp"
+#include "csd/transfer_handler.hpp"
+#include "mpi/communicator.hpp"
+#include "mpi/exchange/gradient_scatter.hpp"
+#include "mpi/exchange/parameter_gather.hpp"
+#include "mpi/topology.hpp"
+#include "offload/gradient_assembly.hpp"
+#include "shard/partition.hpp"
+#include "trace/traffic.hpp"
+
+namespace nearstep::offload {
+
+// The pointers outlive the pipeline.
+struct PipelineSettings {
+    const shard::Partition* partition = nullptr;
+    const shard::DeviceMap* devices = nullptr;
+    const codec::Codec* codec = nullptr;
+    Dtype dtype = Dtype::bf16;         // of parameters and dense gradients
+    mpi::Topology groups;              // of the scatter
+    mpi::Topology nodes;
+    csd::HandlerKind handler = csd::HandlerKind::overlapped;
+    std::vector<ElementRange> blocks;  // forward order
+};
+
+// Of the decoded sum over all ranks, loss scale included; the same on all ranks, whatever the layout.
+struct GradientFacts {
+    double norm = 0;  // Euclidean; not finite if any element is not
+    bool is_finite = true;
+};
+
+// Called with each owned subgroup, in the order of its tiles: its device and its number there.
+using SubgroupVisit = std::function<void(csd::Device& device, std::size_t subgroup, shard::TileRange tiles)>;
+
+// One per rank; all calls are collective unless they say otherwise, from the thread that calls MPI. A step is:
+// put_gradient of all blocks, last first; finish_gradients; then update, or nothing to skip the step.
+class StepPipeline {
+public:
+    // `devices`: this rank's, in the order of the device map.
+    StepPipeline(const mpi::Communicator& world, PipelineSettings settings,
+                 std::vector<std::unique_ptr<csd::Device>> devices, trace::Traffic& traffic);
+
+    // Where this rank's gradient of the block goes, fp32. Not collective.
+    std::span<float> gradient_space(std::size_t block);
+
+    // Sends what lies in gradient_space(block) to the owners' devices.
+    void put_gradient(std::size_t block);
+
+    GradientFacts finish_gradients();
+
+    // Takes the state from generation() to the next and brings the new parameters of all owners into
+    // `vector`, this rank's padded parameter vector.
+    void update(const csd::UpdateScalars& scalars, std::span<std::byte> vector);
+
+    // Brings all owners' parts of `vector`, already filled by each for its own tiles, to all ranks.
+    void gather(std::span<std::byte> vector);
+
+    std::int64_t generation() const { return generation_; }
+    // After the state was written from outside. Not collective.
+    void set_generation(std::int64_t generation) { generation_ = generation; }
+
+    // Not collective.
+    void visit_subgroups(const SubgroupVisit& visit);
+
+private:
+    struct Place {
+        std::size_t device = 0;    // of this rank
+        std::size_t subgroup = 0;  // of the device
+    };
+
+    // Place of a subgroup of this rank.
+    Place place_of(std::size_t subgroup) const;
+    void take_tile(std::size_t tile, std::span<const std::span<const std::byte>> payloads);
+
+    const mpi::Communicator& world_;
+    PipelineSettings settings_;
+    std::vector<std::unique_ptr<csd::Device>> devices_;
+    std::vector<std::unique_ptr<csd::TransferHandler>> handlers_;
+    std::vector<shard::TileRange> rounds_;
+    exchange::GradientScatter scatter_;
+    exchange::ParameterGather gather_;
+    GradientAssembly assembly_;
+    std::vector<float> sum_;              // of one tile
+    std::vector<double> squares_of_tile_;  // of all tiles; those of other ranks stay 0
+    std::int64_t generation_ = 0;
+};
+
+}  // namespace nearstep::offload

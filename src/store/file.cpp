@@ -1,0 +1,186 @@
+#include "store/file.hpp"
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "store/folder.hpp"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <thread>
+#include <utility>
+
+namespace nearstep::store {
+
+namespace {
+
+constexpr std::size_t kMostPieces = 1024;  // of one system call: IOV_MAX on Linux
+constexpr mode_t kOwnerAndGroup = 0660;
+
+bool is_page_multiple(std::uintptr_t value) { return value % kPageBytes == 0; }
+
+// Drops the first `bytes` of the pieces from `first` on; returns the first piece that is left.
+std::size_t skip(std::vector<iovec>& pieces, std::size_t first, std::size_t bytes) {
+    while (first < pieces.size() && bytes >= pieces[first].iov_len) {
+        bytes -= pieces[first].iov_len;
+        ++first;
+    }
+    if (bytes > 0) {
+        pieces[first].iov_base = static_cast<std::byte*>(pieces[first].iov_base) + bytes;
+        pieces[first].iov_len -= bytes;
+    }
+    return first;
+}
+
+const char* advice_for(int reason) {
+    if (reason == ENOSPC || reason == EDQUOT) {
+        return "free some space or raise the quota, then resume from the last checkpoint.";
+    }
+    return "check the drive and its cables, then resume from the last checkpoint, on another "
+           "csd.path if it "
+           "happens again.";
+}
+
+}  // namespace
+
+File::File(std::string path) : path_(std::move(path)) {
+    descriptor_ =
+        Handle<Descriptor>(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kOwnerAndGroup));
+    if (!descriptor_) {
+        throw ConfigError(text("State file \"", path_, "\" cannot be opened (",
+                               std::strerror(errno),
+                               "): choose a csd.path that you may write to."));
+    }
+    lock();
+    bypass_page_cache(true);
+}
+
+void File::lock() {
+    if (::flock(descriptor_.get(), LOCK_EX | LOCK_NB) == 0) {
+        return;
+    }
+    if (errno == EWOULDBLOCK) {
+        throw ConfigError(text(
+            "State file \"", path_,
+            "\" is in use by another nearstep process: end that one, or give each run a csd.path "
+            "of its own."));
+    }
+    log_event("state_file_not_locked", {{"file", path_}, {"reason", std::strerror(errno)}});
+}
+
+void File::bypass_page_cache(bool yes) {
+    const int flags = ::fcntl(descriptor_.get(), F_GETFL);
+    const int wanted = yes ? (flags | O_DIRECT) : (flags & ~O_DIRECT);
+    const bool is_set = ::fcntl(descriptor_.get(), F_SETFL, wanted) == 0;
+    is_direct_ = yes && is_set;
+    if (yes && !is_set) {
+        log_event("buffered_io", {{"file", path_}, {"reason", std::strerror(errno)}});
+    }
+}
+
+void File::reserve(std::size_t bytes) {
+    if (::ftruncate(descriptor_.get(), 0) != 0) {
+        fail("empty", 0, errno);
+    }
+    struct statvfs facts {};
+    if (::fstatvfs(descriptor_.get(), &facts) != 0) {
+        fail("examine", 0, errno);
+    }
+    const std::size_t free_bytes = static_cast<std::size_t>(facts.f_bavail) * facts.f_frsize;
+    const std::string folder = std::filesystem::path(path_).parent_path().string();
+    if (bytes > free_bytes) {
+        throw ConfigError(describe_full_folder(folder, bytes, free_bytes));
+    }
+    if (bytes == 0) {
+        return;
+    }
+    // Where the filesystem cannot reserve, the C library writes single bytes, which direct I/O
+    // refuses.
+    const bool was_direct = is_direct_;
+    bypass_page_cache(false);
+    int reason = EINTR;
+    while (reason == EINTR) {
+        reason = ::posix_fallocate(descriptor_.get(), 0, static_cast<off_t>(bytes));
+    }
+    bypass_page_cache(was_direct);
+    if (reason == ENOSPC || reason == EDQUOT) {
+        throw ConfigError(describe_full_folder(folder, bytes, free_bytes));
+    }
+    if (reason != 0) {
+        fail("reserve space in", 0, reason);
+    }
+}
+
+void File::read_at(std::span<std::byte> to, std::int64_t offset) {
+    read_pieces({{to.data(), to.size()}}, offset);
+}
+
+void File::write_at(std::span<const std::byte> from, std::int64_t offset) {
+    // iovec has no const; writing leaves the memory as it is.
+    write_pieces({{const_cast<std::byte*>(from.data()), from.size()}}, offset);
+}
+
+void File::read_pieces(std::vector<iovec> to, std::int64_t offset) {
+    transfer("read", ::preadv, std::move(to), offset);
+}
+
+void File::write_pieces(std::vector<iovec> from, std::int64_t offset) {
+    transfer("write", ::pwritev, std::move(from), offset);
+}
+
+void File::sync() {
+    int result = ::fdatasync(descriptor_.get());
+    while (result != 0 && errno == EINTR) {
+        result = ::fdatasync(descriptor_.get());
+    }
+    if (result != 0) {
+        fail("flush", 0, errno);
+    }
+}
+
+void File::transfer(const char* verb, Call call, std::vector<iovec> pieces, std::int64_t offset) {
+    expects(offset >= 0 && is_page_multiple(static_cast<std::uintptr_t>(offset)),
+            "the offset of a transfer is a multiple of 4096");
+    for (const iovec& piece : pieces) {
+        expects(is_page_multiple(reinterpret_cast<std::uintptr_t>(piece.iov_base)) &&
+                    is_page_multiple(piece.iov_len),
+                "memory of a transfer lies and ends on multiples of 4096");
+    }
+    for (std::size_t first = skip(pieces, 0, 0); first < pieces.size();) {
+        const auto count = static_cast<int>(std::min(pieces.size() - first, kMostPieces));
+        const bool was_direct = is_direct_;
+        const ssize_t done = call(descriptor_.get(), &pieces[first], count, offset);
+        if (done > 0) {
+            offset += done;
+            first = skip(pieces, first, static_cast<std::size_t>(done));
+        } else if (done == 0) {
+            throw IoError(text(
+                "Cannot ", verb, " state file \"", path_, "\" at offset ", offset,
+                " (the file ends there): it was cut short by something else; resume from the last "
+                "checkpoint."));
+        } else if (errno == EAGAIN) {
+            std::this_thread::yield();
+        } else if (errno == EINVAL && was_direct) {
+            // Some filesystems accept the flag and refuse the transfer, or the rest of a short one.
+            if (is_direct_) {
+                log_event("buffered_io", {{"file", path_}, {"reason", std::strerror(errno)}});
+                bypass_page_cache(false);
+            }
+        } else if (errno != EINTR) {
+            fail(verb, offset, errno);
+        }
+    }
+}
+
+void File::fail(const char* verb, std::int64_t offset, int reason) const {
+    throw IoError(text("Cannot ", verb, " state file \"", path_, "\" at offset ", offset, " (",
+                       std::strerror(reason), "): ", advice_for(reason)));
+}
+
+}  // namespace nearstep::store

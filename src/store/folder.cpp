@@ -1,0 +1,93 @@
+#include "store/folder.hpp"
+
+#include "base/error.hpp"
+#include "base/units.hpp"
+
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <system_error>
+
+namespace nearstep::store {
+
+namespace {
+
+struct Filesystem {
+    std::string folder;
+    std::size_t needed_bytes = 0;
+    std::size_t free_bytes = 0;
+};
+
+std::string folder_of(const std::string& path) {
+    const std::string folder = std::filesystem::path(path).parent_path().string();
+    return folder.empty() ? "." : folder;
+}
+
+[[noreturn]] void refuse(const std::string& folder, const char* what, const std::string& reason) {
+    throw ConfigError(text("csd.path \"", folder, "\" cannot be ", what, " (", reason,
+                           "): choose a folder that you may write to, or change its permissions."));
+}
+
+void make_writable_folder(const std::string& folder) {
+    std::error_code failure;
+    std::filesystem::create_directories(folder, failure);
+    if (failure) {
+        refuse(folder, "made", failure.message());
+    }
+    if (::access(folder.c_str(), W_OK | X_OK) != 0) {
+        refuse(folder, "written", std::strerror(errno));
+    }
+}
+
+std::size_t free_bytes_of(const std::string& folder) {
+    struct statvfs facts {};
+    if (::statvfs(folder.c_str(), &facts) != 0) {
+        refuse(folder, "used", std::strerror(errno));
+    }
+    return static_cast<std::size_t>(facts.f_bavail) * facts.f_frsize;
+}
+
+}  // namespace
+
+void check_folders(const std::vector<PlannedFile>& files) {
+    std::map<dev_t, Filesystem> filesystems;
+    for (const PlannedFile& file : files) {
+        const std::string folder = folder_of(file.path);
+        make_writable_folder(folder);
+        struct stat facts {};
+        if (::stat(folder.c_str(), &facts) != 0) {
+            refuse(folder, "used", std::strerror(errno));
+        }
+        Filesystem& filesystem = filesystems[facts.st_dev];
+        if (filesystem.folder.empty()) {
+            filesystem = {folder, 0, free_bytes_of(folder)};
+        }
+        filesystem.needed_bytes += file.bytes;
+        // A file that is replaced gives its space back first.
+        if (::stat(file.path.c_str(), &facts) == 0) {
+            filesystem.free_bytes += static_cast<std::size_t>(facts.st_blocks) * 512;
+        }
+    }
+    for (const auto& [id, filesystem] : filesystems) {
+        if (filesystem.needed_bytes > filesystem.free_bytes) {
+            throw ConfigError(describe_full_folder(filesystem.folder, filesystem.needed_bytes,
+                                                   filesystem.free_bytes));
+        }
+    }
+}
+
+std::string describe_full_folder(const std::string& folder, std::size_t needed_bytes,
+                                 std::size_t free_bytes) {
+    return text("csd.path \"", folder, "\" has ", human_bytes(static_cast<double>(free_bytes)),
+                " free, but ", human_bytes(static_cast<double>(needed_bytes)),
+                " are needed for the optimizer state: free some space, choose another folder or "
+                "add devices on "
+                "other drives.");
+}
+
+}  // namespace nearstep::store

@@ -1,0 +1,25 @@
+// The checks that a user's storage folders pass before any file in them is touched.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace nearstep::store {
+
+// A file that is going to be made, or replaced, with `bytes` bytes.
+struct PlannedFile {
+    std::string path;
+    std::size_t bytes = 0;
+};
+
+// Makes the folders of the files and checks that they can be written and that their filesystems
+// have space for all of the files together. Throws ConfigError naming the folder, the reason or
+// the bytes needed and free, and what to do.
+void check_folders(const std::vector<PlannedFile>& files);
+
+// The sentence for a filesystem that is too small; `folder` as in csd.path.
+std::string describe_full_folder(const std::string& folder, std::size_t needed_bytes,
+                                 std::size_t free_bytes);
+
+}  // namespace nearstep::store

@@ -1,0 +1,31 @@
+// The page in front of a subgroup's state in storage, which tells whose and which state it is.
+// The format is described in docs/state-file.md.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+namespace nearstep::store {
+
+// Bytes of the header: one page, so that the state behind it is aligned for direct I/O.
+constexpr std::size_t kHeaderBytes = 4096;
+
+struct SubgroupHeader {
+    std::uint64_t layout = 0;    // digest of the device's name and partition
+    std::uint64_t subgroup = 0;  // among those of the device
+    std::int64_t generation = 0;
+};
+
+// Fills the first kHeaderBytes of `extent` with a header for the payload behind them, which it
+// digests.
+void seal(const SubgroupHeader& header, std::span<std::byte> extent);
+
+// What is wrong with an extent that should hold `expected` and an undamaged payload, as a phrase
+// ("it holds generation 6 instead of 7"); nullopt if nothing is.
+std::optional<std::string> find_fault(const SubgroupHeader& expected,
+                                      std::span<const std::byte> extent);
+
+}  // namespace nearstep::store

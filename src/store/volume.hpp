@@ -1,0 +1,62 @@
+// One byte space over the state files of a device: a single file, or several in stripes (RAID 0).
+#pragma once
+
+#include "base/units.hpp"
+#include "store/file.hpp"
+#include "store/ticket.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace nearstep::store {
+
+struct VolumeSettings {
+    std::vector<std::string> files;  // one at least; replaced
+    std::size_t bytes = 0;
+    std::size_t chunk_bytes =
+        512 * KiB;  // of the space that lie in one file before the next one follows
+};
+
+// Reads and writes of all files proceed at once: each file has a thread for either. Any thread may
+// submit; the memory of a transfer stays valid until its ticket was waited for. Alignment:
+// kPageBytes.
+class Volume {
+public:
+    // Opens, locks and reserves the files. Throws as File does.
+    explicit Volume(const VolumeSettings& settings);
+
+    // Bytes that each file takes.
+    static std::size_t file_bytes(const VolumeSettings& settings);
+
+    Ticket read(std::span<std::byte> to, std::int64_t offset);
+    Ticket write(std::span<const std::byte> from, std::int64_t offset);
+
+    // Where a byte of the space lies, for messages: `offset 8192 of "FILE"`.
+    std::string describe_place(std::int64_t offset) const;
+
+private:
+    struct Member {
+        explicit Member(const std::string& path) : file(path) {}
+
+        File file;
+        Lane reads;
+        Lane writes;
+    };
+    // What one transfer has in one file.
+    struct Part {
+        std::int64_t offset = 0;
+        std::vector<iovec> pieces;
+    };
+
+    std::vector<Part> parts_of(std::span<std::byte> memory, std::int64_t offset) const;
+
+    std::size_t bytes_;
+    std::size_t chunk_bytes_;
+    std::vector<std::unique_ptr<Member>> members_;
+};
+
+}  // namespace nearstep::store

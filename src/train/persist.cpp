@@ -1,0 +1,153 @@
+// The trainer's way to and from storage: start values, checkpoints, the masters' digest.
+#include <algorithm>
+#include <cstring>
+
+#include "base/digest.hpp"
+#include "base/error.hpp"
+#include "base/version.hpp"
+#include "config/load.hpp"
+#include "train/trainer.hpp"
+
+namespace nearstep::train {
+
+using shard::kTileElems;
+
+namespace {
+
+// Adds `tiles` to ascending ranges, joined to the last one where they touch.
+void append(std::vector<shard::TileRange>& ranges, shard::TileRange tiles) {
+    if (!ranges.empty() && ranges.back().end == tiles.begin) {
+        ranges.back().end = tiles.end;
+    } else {
+        ranges.push_back(tiles);
+    }
+}
+
+}  // namespace
+
+// The parameters that a rank computes with are its masters, rounded: here those of its own tiles.
+void Trainer::load_masters_into_vector(shard::TileRange tiles, std::span<const float> masters) {
+    const std::size_t tile_bytes = kTileElems * size_bytes(run_.model.dtype);
+    convert_from_fp32(masters.data(), run_.model.dtype, vector_.span().data() + tiles.begin * tile_bytes,
+                      masters.size());
+}
+
+void Trainer::start() {
+    world_.together([this] {
+        std::fill(moment1_.begin(), moment1_.end(), 0.0F);
+        std::fill(moment2_.begin(), moment2_.end(), 0.0F);
+        pipeline_->visit_subgroups([this](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
+            const std::size_t elems = tiles.size() * kTileElems;
+            const std::span<float> masters = std::span(master_).first(elems);
+            model::fill_start_values(geometry_, run_.train.seed, tiles.begin * kTileElems, masters);
+            device.write_state(subgroup, 0, {masters, std::span(moment1_).first(elems), std::span(moment2_).first(elems)});
+            load_masters_into_vector(tiles, masters);
+        });
+    });
+    pipeline_->set_generation(0);
+    pipeline_->gather(vector_.span());
+}
+
+void Trainer::restore(const std::string& index_path) {
+    world_.together([&] {
+        const auto reader = checkpoint::Reader::open(index_path);
+        const checkpoint::Description& description = reader->description();
+        if (description.model != model_line(run_.model)) {
+            throw ConfigError(text("The checkpoint ", index_path, " is of another model (", description.model, ", not ",
+                                   model_line(run_.model), "): resume with the config it was made with, or name "
+                                   "another folder in checkpoint.path."));
+        }
+        pipeline_->visit_subgroups([&](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
+            const std::size_t elems = tiles.size() * kTileElems;
+            const std::span<float> masters = std::span(master_).first(elems);
+            const std::span<float> moments1 = std::span(moment1_).first(elems);
+            const std::span<float> moments2 = std::span(moment2_).first(elems);
+            reader->read(tiles, {masters, moments1, moments2});
+            device.write_state(subgroup, description.generation, {masters, moments1, moments2});
+            load_masters_into_vector(tiles, masters);
+        });
+        pipeline_->set_generation(description.generation);
+        steps_done_ = description.step;
+        loss_scale_.restore(description.loss_scale, description.good_steps);
+    });
+    pipeline_->gather(vector_.span());
+}
+
+checkpoint::Description Trainer::describe() const {
+    checkpoint::Description description;
+    description.step = steps_done_;
+    description.generation = pipeline_->generation();
+    description.loss_scale = loss_scale_.value();
+    description.good_steps = loss_scale_.good_steps();
+    description.seed = run_.train.seed;
+    description.config = config::print(run_);
+    description.model = model_line(run_.model);
+    description.commit = commit();
+    description.site = run_.site;
+    description.parameters = geometry_.elems;
+    for (const model::Parameter& parameter : geometry_.parameters) {
+        description.tensors.push_back({parameter.name, parameter.shape, parameter.offset});
+    }
+    return description;
+}
+
+std::string Trainer::save(const std::string& folder) {
+    // Rank 0 alone looks at what is there, so that all ranks use the same attempt's names.
+    int attempt = 0;
+    world_.together([&] { attempt = world_.rank() == 0 ? checkpoint::next_attempt(folder, steps_done_) : 0; });
+    attempt = std::stoi(world_.broadcast(std::to_string(attempt), 0));
+
+    std::vector<std::vector<shard::TileRange>> ranges(static_cast<std::size_t>(world_.size()));
+    for (const shard::Subgroup& subgroup : partition_.subgroups()) {
+        append(ranges[static_cast<std::size_t>(map_.rank_of(subgroup.device))], subgroup.tiles);
+    }
+    std::vector<checkpoint::RankFileRecord> records(ranges.size());
+    const auto rank = static_cast<std::size_t>(world_.rank());
+    world_.together([&] {
+        const auto writer =
+            checkpoint::RankFileWriter::make(folder, steps_done_, attempt, world_.rank(), ranges[rank]);
+        pipeline_->visit_subgroups([&](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
+            const std::size_t elems = tiles.size() * kTileElems;
+            const csd::StateArrays state{std::span(master_).first(elems), std::span(moment1_).first(elems),
+                                         std::span(moment2_).first(elems)};
+            device.read_state(subgroup, pipeline_->generation(), state);
+            writer->write(tiles, {state.master, state.moment1, state.moment2});
+        });
+        records[rank] = writer->finish();
+    });
+    // The records of all ranks, each given by one.
+    std::vector<std::uint64_t> numbers(2 * records.size(), 0);
+    numbers[2 * rank] = records[rank].file_bytes;
+    numbers[2 * rank + 1] = records[rank].tiles_xxh3;
+    world_.sum(std::span(numbers));
+    for (std::size_t r = 0; r < records.size(); ++r) {
+        records[r].file_bytes = numbers[2 * r];
+        records[r].tiles_xxh3 = numbers[2 * r + 1];
+    }
+    std::string path;
+    world_.together([&] {
+        if (world_.rank() == 0) {
+            path = checkpoint::publish(folder, describe(), attempt, ranges, records);
+        }
+    });
+    return world_.broadcast(path, 0);
+}
+
+std::uint64_t Trainer::masters_digest() {
+    std::vector<std::uint64_t> of_tile(partition_.tiles(), 0);
+    pipeline_->visit_subgroups([&](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
+        const std::size_t elems = tiles.size() * kTileElems;
+        device.read_state(subgroup, pipeline_->generation(),
+                          {std::span(master_).first(elems), std::span(moment1_).first(elems),
+                           std::span(moment2_).first(elems)});
+        for (std::size_t tile = tiles.begin; tile < tiles.end; ++tile) {
+            const std::span<const float> values =
+                std::span(master_).subspan((tile - tiles.begin) * kTileElems, partition_.elems_in_tile(tile));
+            of_tile[tile] = xxh3(std::as_bytes(values));
+        }
+    });
+    world_.sum(std::span(of_tile));
+    return xxh3(std::as_bytes(std::span<const std::uint64_t>(of_tile)));
+}
+
+}  // namespace nearstep::train

@@ -1,0 +1,38 @@
+// The program's two ways to train: a run from start to end, and runs of several modes side by side.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "config/run.hpp"
+#include "mpi/communicator.hpp"
+
+namespace nearstep::train {
+
+struct RunOptions {
+    bool is_resuming = false;  // from the newest checkpoint in the run's folder, or resume_from
+    bool is_fresh = false;     // start anew although an unfinished run's checkpoint is there
+    std::string resume_from;   // index of a checkpoint; empty: the newest in the folder
+    std::string json;          // file for the summary; empty: none
+    std::string metrics;       // file for a JSON line per step; empty: none
+    int sample_bytes = 0;      // length of the text to sample at the end
+    std::string prompt = "\n";
+};
+
+// Trains as `run` says, prints progress to stdout and writes the files of `options`, all on rank 0. Collective.
+// Throws ConfigError, on all ranks alike, for what the user can mend.
+void train(const mpi::Communicator& world, const config::Run& run, const RunOptions& options);
+
+struct CompareOptions {
+    std::vector<config::Mode> modes;
+    std::vector<int> devices;  // per rank, one run each; empty: as the run says
+    int steps = 5;             // of each run; the first is not timed
+    std::string codec = "topk";  // of su+o+c; the others send dense gradients
+    std::string json;            // file for the array of summaries; empty: none
+};
+
+// Runs the same first steps in each mode and prints seconds per phase and bytes per link. State goes to folders of
+// its own below csd.path, removed at the end.
+void compare(const mpi::Communicator& world, const config::Run& run, const CompareOptions& options);
+
+}  // namespace nearstep::train

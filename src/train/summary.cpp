@@ -1,0 +1,210 @@
+#include "train/summary.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include "base/digest.hpp"
+#include "base/error.hpp"
+#include "base/version.hpp"
+
+namespace nearstep::train {
+
+using trace::Counter;
+
+namespace {
+
+// printf into a string; `format` comes from this file alone.
+template <typename... Values>
+std::string formatted(const char* format, Values... values) {
+    const int length = std::snprintf(nullptr, 0, format, values...);
+    std::string out(static_cast<std::size_t>(length) + 1, '\0');
+    std::snprintf(out.data(), out.size(), format, values...);
+    out.pop_back();
+    return out;
+}
+
+trace::TrafficSnapshot total_traffic(const std::vector<StepReport>& steps) {
+    trace::TrafficSnapshot total;
+    for (const StepReport& step : steps) {
+        for (std::size_t i = 0; i < trace::kCounters; ++i) {
+            total.bytes.at(i) += step.traffic.bytes.at(i);
+        }
+    }
+    return total;
+}
+
+nlohmann::json links_json(const trace::TrafficSnapshot& traffic, std::size_t parameters, std::size_t steps) {
+    const auto bytes = [&](Counter counter) { return bytes_per_parameter(traffic, counter, parameters, steps); };
+    return {{"host_link",
+             {{"state_read", bytes(Counter::host_state_read)},
+              {"state_write", bytes(Counter::host_state_write)},
+              {"gradients", bytes(Counter::host_gradients_read) + bytes(Counter::host_gradients_write)},
+              {"gradients_read", bytes(Counter::host_gradients_read)},
+              {"gradients_write", bytes(Counter::host_gradients_write)},
+              {"parameters", bytes(Counter::host_parameters)}}},
+            {"device_internal", {{"read", bytes(Counter::internal_read)}, {"write", bytes(Counter::internal_write)}}},
+            {"network",
+             {{"gradients", bytes(Counter::network_gradients)}, {"parameters", bytes(Counter::network_parameters)}}},
+            {"node", {{"gradients", bytes(Counter::node_gradients)}, {"parameters", bytes(Counter::node_parameters)}}}};
+}
+
+PhaseSeconds mean_seconds(const std::vector<StepReport>& steps) {
+    PhaseSeconds mean;
+    const auto count = static_cast<double>(std::max<std::size_t>(steps.size(), 1));
+    for (const StepReport& step : steps) {
+        mean.forward += step.seconds.forward / count;
+        mean.backward += step.seconds.backward / count;
+        mean.update += step.seconds.update / count;
+    }
+    return mean;
+}
+
+nlohmann::json seconds_json(const PhaseSeconds& seconds) {
+    return {{"forward", seconds.forward}, {"backward", seconds.backward}, {"update", seconds.update}};
+}
+
+// The paper's Table I, in units of M; the columns of traffic_table.
+struct PaperRow {
+    const char* states_read;
+    const char* states_written;
+    const char* parameters_read;
+    const char* gradients_read;
+    const char* gradients_written;
+};
+
+PaperRow paper_row(config::Mode mode) {
+    switch (mode) {
+        case config::Mode::base:
+            return {"6M", "6M", "-", "2M", "2M"};
+        case config::Mode::su:
+        case config::Mode::su_o:
+            return {"-", "-", "2M", "-", "2M"};
+        case config::Mode::su_o_c:
+            return {"-", "-", "2M", "-", "c*2M"};
+    }
+    return {"", "", "", "", ""};
+}
+
+}  // namespace
+
+double bytes_per_parameter(const trace::TrafficSnapshot& traffic, Counter counter, std::size_t parameters,
+                           std::size_t steps) {
+    const double all = static_cast<double>(parameters) * static_cast<double>(std::max<std::size_t>(steps, 1));
+    return static_cast<double>(traffic[counter]) / all;
+}
+
+nlohmann::json to_json(const RunRecord& record) {
+    std::vector<double> losses;
+    std::int64_t skipped = 0;
+    for (const StepReport& step : record.steps) {
+        losses.push_back(step.loss);
+        skipped += step.is_skipped ? 1 : 0;
+    }
+    const double tokens = static_cast<double>(record.run.train.global_batch) * record.run.model.context *
+                          static_cast<double>(record.steps.size());
+    nlohmann::json json = {
+        {"commit", commit()},
+        {"config", record.run.name},
+        {"site", record.run.site},
+        {"mode", config::name_of(record.run.mode)},
+        {"ranks", record.ranks},
+        {"devices", record.devices},
+        {"parameters", record.parameters},
+        {"steps", record.steps.empty() ? 0 : record.steps.back().step},
+        {"first_step", record.steps.empty() ? 0 : record.steps.front().step},
+        {"seconds", record.seconds},
+        {"tokens_per_s", record.seconds > 0 ? tokens / record.seconds : 0.0},
+        {"losses", losses},
+        {"skipped_steps", skipped},
+        {"masters_xxh3", to_hex(record.masters_digest)},
+        {"phases_s", seconds_json(mean_seconds(record.steps))},
+        {"bytes_per_parameter", links_json(total_traffic(record.steps), record.parameters, record.steps.size())}};
+    json["train_loss"] = losses.empty() ? nlohmann::json() : nlohmann::json(losses.back());
+    json["heldout_loss"] = record.heldout_loss ? nlohmann::json(*record.heldout_loss) : nlohmann::json();
+    json["checkpoint"] = record.checkpoint.empty() ? nlohmann::json() : nlohmann::json(record.checkpoint);
+    return json;
+}
+
+nlohmann::json to_json(const StepReport& report, std::size_t parameters) {
+    return {{"step", report.step},
+            {"loss", report.loss},
+            {"gradient_norm", report.gradient_norm},
+            {"learning_rate", report.learning_rate},
+            {"loss_scale", report.loss_scale},
+            {"skipped", report.is_skipped},
+            {"phases_s", seconds_json(report.seconds)},
+            {"bytes_per_parameter", links_json(report.traffic, parameters, 1)}};
+}
+
+std::string describe_host_link(const trace::TrafficSnapshot& traffic, std::size_t parameters, std::size_t steps) {
+    const auto bytes = [&](Counter counter) { return bytes_per_parameter(traffic, counter, parameters, steps); };
+    return formatted("state %.3g+%.3g, gradients %.3g, parameters %.3g", bytes(Counter::host_state_read),
+                     bytes(Counter::host_state_write),
+                     bytes(Counter::host_gradients_read) + bytes(Counter::host_gradients_write),
+                     bytes(Counter::host_parameters));
+}
+
+std::string traffic_table(const std::vector<RunRecord>& records) {
+    std::string out =
+        "Bytes over the host link per step, in units of M = 2 bytes per parameter (the 16-bit model); in brackets the\n"
+        "paper's Table I, which sends gradients and new parameters as fp32 (2M):\n"
+        "  mode    devices   states read  states written  parameters read  gradients read  gradients written\n";
+    std::string others =
+        "Bytes per parameter and step on the other links:\n"
+        "  mode    devices   inside the devices: read  written   between ranks of a node: gradients  parameters   "
+        "network: gradients  parameters\n";
+    for (const RunRecord& record : records) {
+        const trace::TrafficSnapshot traffic = total_traffic(record.steps);
+        const auto bytes = [&](Counter counter) {
+            return bytes_per_parameter(traffic, counter, record.parameters, record.steps.size());
+        };
+        const auto cell = [&](Counter counter, const char* paper) {
+            return formatted("%.3gM (%s)", bytes(counter) / 2, paper);
+        };
+        const PaperRow paper = paper_row(record.run.mode);
+        const char* mode = config::name_of(record.run.mode);
+        out += formatted("  %-7s %7d  %12s  %14s  %15s  %14s  %17s\n", mode, record.devices,
+                         cell(Counter::host_state_read, paper.states_read).c_str(),
+                         cell(Counter::host_state_write, paper.states_written).c_str(),
+                         cell(Counter::host_parameters, paper.parameters_read).c_str(),
+                         cell(Counter::host_gradients_read, paper.gradients_read).c_str(),
+                         cell(Counter::host_gradients_write, paper.gradients_written).c_str());
+        others += formatted("  %-7s %7d  %24.4g  %7.4g  %34.4g  %10.4g  %19.4g  %10.4g\n", mode, record.devices,
+                            bytes(Counter::internal_read), bytes(Counter::internal_write),
+                            bytes(Counter::node_gradients), bytes(Counter::node_parameters),
+                            bytes(Counter::network_gradients), bytes(Counter::network_parameters));
+    }
+    return out + others;
+}
+
+namespace {
+
+std::string temporary_name(const std::string& path) { return path + ".part"; }
+
+[[noreturn]] void refuse(const std::string& path) {
+    throw ConfigError(text("The file ", path, " cannot be written: name a file in a folder that exists and is writable."));
+}
+
+}  // namespace
+
+void check_writable(const std::string& path) {
+    if (!std::ofstream(temporary_name(path), std::ios::trunc) || std::filesystem::is_directory(path)) {
+        refuse(path);
+    }
+    std::filesystem::remove(temporary_name(path));
+}
+
+void write_whole_file(const std::string& path, const std::string& text_to_write) {
+    std::ofstream file(temporary_name(path), std::ios::trunc);
+    file << text_to_write;
+    file.close();
+    if (!file || std::rename(temporary_name(path).c_str(), path.c_str()) != 0) {
+        refuse(path);
+    }
+}
+
+}  // namespace nearstep::train

@@ -1,0 +1,193 @@
+#include "train/trainer.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <utility>
+
+#include "base/error.hpp"
+#include "mpi/topology.hpp"
+#include "train/devices.hpp"
+
+namespace nearstep::train {
+
+using shard::kTileElems;
+
+namespace {
+
+class Stopwatch {
+public:
+    // Seconds since construction or the last call.
+    double lap() {
+        const auto now = std::chrono::steady_clock::now();
+        return std::chrono::duration<double>(now - std::exchange(last_, now)).count();
+    }
+
+private:
+    std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
+data::Corpus load_corpus_together(const mpi::Communicator& world, const config::Run& run) {
+    data::Corpus corpus;
+    world.together([&] { corpus = data::load_corpus(run.data, run.model.context); });
+    return corpus;
+}
+
+std::vector<offload::ElementRange> block_ranges(const model::Geometry& geometry) {
+    std::vector<offload::ElementRange> ranges;
+    for (const model::Block& block : geometry.blocks) {
+        ranges.push_back({block.begin, block.end});
+    }
+    return ranges;
+}
+
+}  // namespace
+
+Trainer::Trainer(const mpi::Communicator& world, const config::Run& run)
+    : world_(world),
+      run_(run),
+      geometry_(model::describe(run.model)),
+      corpus_(load_corpus_together(world, run)),
+      map_(device_map(run, world.size())),
+      partition_(make_partition(run, geometry_.elems, world.size())),
+      codec_(make_codec(run)),
+      loss_scale_(run) {
+    const mpi::Topology nodes = mpi::discover_nodes(world);
+    const mpi::Topology groups = run.exchange.scatter == "flat" ? mpi::each_rank_alone(world.size()) : nodes;
+    std::vector<std::unique_ptr<csd::Device>> devices;
+    world.together([&] {
+        devices = make_devices(run_, world, partition_, map_, *codec_, groups.groups(), traffic_);
+    });
+    vector_ = memory::Buffer(partition_.tiles() * kTileElems * size_bytes(run.model.dtype));
+    network_ = model::Network::make(run.model, vector_.span());
+    pipeline_ = std::make_unique<offload::StepPipeline>(world,
+                                                        offload::PipelineSettings{.partition = &partition_,
+                                                                                  .devices = &map_,
+                                                                                  .codec = codec_.get(),
+                                                                                  .dtype = run.model.dtype,
+                                                                                  .groups = groups,
+                                                                                  .nodes = nodes,
+                                                                                  .handler = handler_kind(run.mode),
+                                                                                  .blocks = block_ranges(geometry_)},
+                                                        std::move(devices), traffic_);
+    const std::int64_t batch = run.train.global_batch;
+    first_row_ = batch * world.rank() / world.size();
+    rows_ = static_cast<int>(batch * (world.rank() + 1) / world.size() - first_row_);
+    const auto tokens = static_cast<std::size_t>(rows_) * static_cast<std::size_t>(run.model.context);
+    tokens_.resize(tokens);
+    targets_.resize(tokens);
+    std::size_t largest = 0;
+    for (int device = map_.first(world.rank()); device < map_.first(world.rank()) + map_.count(world.rank()); ++device) {
+        largest = std::max(largest, partition_.largest_subgroup_tiles(device) * kTileElems);
+    }
+    master_.resize(largest);
+    moment1_.resize(largest);
+    moment2_.resize(largest);
+}
+
+int Trainer::devices() const { return map_.devices(); }
+
+std::vector<model::MicroBatch> Trainer::draw_batches() {
+    const int context = run_.model.context;
+    data::draw_rows(corpus_.train, run_.train.seed, steps_done_, first_row_, rows_, context, tokens_, targets_);
+    std::vector<model::MicroBatch> batches;
+    for (int row = 0; row < rows_; row += run_.train.micro_batch) {
+        const int rows = std::min(run_.train.micro_batch, rows_ - row);
+        const auto begin = static_cast<std::size_t>(row) * static_cast<std::size_t>(context);
+        const auto count = static_cast<std::size_t>(rows) * static_cast<std::size_t>(context);
+        batches.push_back({rows, context, std::span(tokens_).subspan(begin, count),
+                           std::span(targets_).subspan(begin, count)});
+    }
+    return batches;
+}
+
+StepReport Trainer::step() {
+    StepReport report;
+    report.step = steps_done_ + 1;
+    report.learning_rate = learning_rate(run_.train, steps_done_);
+    report.loss_scale = loss_scale_.value();
+    const trace::TrafficSnapshot before = traffic_.snapshot();
+    const int blocks = static_cast<int>(geometry_.blocks.size());
+    const double batch_tokens = static_cast<double>(run_.train.global_batch) * run_.model.context;
+
+    Stopwatch watch;
+    network_->begin(draw_batches(), 1.0 / batch_tokens, loss_scale_.value());
+    for (int block = 0; block < blocks; ++block) {
+        network_->forward(block);
+    }
+    const double loss = network_->loss();
+    const double forward = watch.lap();
+
+    for (int block = blocks - 1; block >= 0; --block) {
+        network_->backward(block, pipeline_->gradient_space(static_cast<std::size_t>(block)));
+        pipeline_->put_gradient(static_cast<std::size_t>(block));
+    }
+    const offload::GradientFacts facts = pipeline_->finish_gradients();
+    const double backward = watch.lap();
+
+    report.gradient_norm = facts.norm / loss_scale_.value();
+    report.is_skipped = !facts.is_finite;
+    if (facts.is_finite) {
+        const double scale = clip_factor(report.gradient_norm, run_.train.clip_norm) / loss_scale_.value();
+        pipeline_->update(update_scalars(run_.train, report.learning_rate, pipeline_->generation() + 1, scale),
+                          vector_.span());
+    }
+    loss_scale_.after_step(facts.is_finite);
+    const double update = watch.lap();
+    ++steps_done_;
+
+    const std::vector<double> of_ranks = world_.all_gather(std::array{loss, forward, backward, update});
+    for (std::size_t i = 0; i < of_ranks.size(); i += 4) {
+        report.loss += of_ranks[i];
+        report.seconds.forward = std::max(report.seconds.forward, of_ranks[i + 1]);
+        report.seconds.backward = std::max(report.seconds.backward, of_ranks[i + 2]);
+        report.seconds.update = std::max(report.seconds.update, of_ranks[i + 3]);
+    }
+    report.traffic = traffic_.snapshot() - before;
+    world_.sum(std::span(report.traffic.bytes));
+    return report;
+}
+
+double Trainer::evaluate() {
+    const int context = run_.model.context;
+    const auto length = static_cast<std::size_t>(context);
+    const int micro = run_.train.micro_batch;
+    const std::int64_t rows = static_cast<std::int64_t>(run_.train.evaluate_batches) * micro;
+    const std::int64_t end = rows * (world_.rank() + 1) / world_.size();
+    std::vector<std::int32_t> tokens(static_cast<std::size_t>(micro) * length);
+    std::vector<std::int32_t> targets(tokens.size());
+    double sum = 0;
+    for (std::int64_t row = rows * world_.rank() / world_.size(); row < end; row += micro) {
+        const int count = static_cast<int>(std::min<std::int64_t>(micro, end - row));
+        const auto elems = static_cast<std::size_t>(count) * length;
+        for (int i = 0; i < count; ++i) {
+            const std::size_t at = static_cast<std::size_t>(i) * length;
+            data::evaluation_row(corpus_.valid, row + i, rows, context, std::span(tokens).subspan(at, length),
+                                 std::span(targets).subspan(at, length));
+        }
+        sum += network_->evaluate({count, context, std::span(tokens).first(elems), std::span(targets).first(elems)});
+    }
+    double total = 0;
+    for (const double part : world_.all_gather(std::array{sum})) {
+        total += part;
+    }
+    return total / (static_cast<double>(rows) * context);
+}
+
+std::string Trainer::sample(const std::string& prompt, int bytes) {
+    std::string out;
+    if (world_.rank() == 0) {
+        const std::vector<std::int32_t> tokens(prompt.begin(), prompt.end());
+        for (const std::int32_t token : network_->sample(tokens, bytes, 0.8, run_.train.seed)) {
+            out += token < 256 ? static_cast<char>(token) : '?';
+        }
+    }
+    return out;
+}
+
+std::string model_line(const config::ModelSettings& settings) {
+    return text(settings.architecture, " layers=", settings.layers, " heads=", settings.heads, " width=", settings.width,
+                " context=", settings.context, " vocabulary=", settings.vocabulary);
+}
+
+}  // namespace nearstep::train

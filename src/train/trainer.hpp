@@ -1,0 +1,102 @@
+// One training run on all ranks: the step, evaluation, and the state's way to and from checkpoints.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "checkpoint/checkpoint.hpp"
+#include "config/run.hpp"
+#include "data/text.hpp"
+#include "memory/buffer.hpp"
+#include "model/network.hpp"
+#include "mpi/communicator.hpp"
+#include "offload/step_pipeline.hpp"
+#include "trace/traffic.hpp"
+#include "train/schedule.hpp"
+
+namespace nearstep::train {
+
+struct PhaseSeconds {
+    double forward = 0;
+    double backward = 0;  // and gradients out
+    double update = 0;    // and parameters in
+};
+
+// The same on all ranks; seconds are the slowest rank's, traffic is the sum over ranks.
+struct StepReport {
+    std::int64_t step = 0;  // steps done, this one included
+    double loss = 0;        // mean over the global batch, nats per token
+    double gradient_norm = 0;
+    double learning_rate = 0;
+    double loss_scale = 1;
+    bool is_skipped = false;  // the gradient was not finite: nothing was updated
+    PhaseSeconds seconds;
+    trace::TrafficSnapshot traffic;
+};
+
+// All calls are collective. Throws ConfigError on all ranks alike if data, sizes or folders do not do.
+class Trainer {
+public:
+    // Makes devices, network and buffers; start() or restore() must follow.
+    Trainer(const mpi::Communicator& world, const config::Run& run);
+
+    // Writes the start values of all parameters, generation 0.
+    void start();
+
+    // Reads a checkpoint, written by any layout of the same model.
+    void restore(const std::string& index_path);
+
+    StepReport step();
+
+    std::int64_t steps_done() const { return steps_done_; }
+    const model::Geometry& geometry() const { return geometry_; }
+    int devices() const;
+
+    // Mean loss of the held-out text, nats per token.
+    double evaluate();
+
+    // Writes and publishes a checkpoint in `folder`; returns its index's path.
+    std::string save(const std::string& folder);
+
+    // XXH3 of the tiles' XXH3 digests (little-endian, in tile order) of the fp32 masters without padding:
+    // independent of layout.
+    std::uint64_t masters_digest();
+
+    // Text that continues `prompt`; every rank could, rank 0 does, others return an empty one.
+    std::string sample(const std::string& prompt, int bytes);
+
+private:
+    std::vector<model::MicroBatch> draw_batches();
+    checkpoint::Description describe() const;
+    void load_masters_into_vector(shard::TileRange tiles, std::span<const float> masters);
+
+    const mpi::Communicator& world_;
+    config::Run run_;
+    model::Geometry geometry_;
+    data::Corpus corpus_;
+    shard::DeviceMap map_;
+    shard::Partition partition_;
+    std::unique_ptr<codec::Codec> codec_;
+    trace::Traffic traffic_;
+    memory::Buffer vector_;  // the padded parameter vector
+    std::unique_ptr<model::Network> network_;
+    std::unique_ptr<offload::StepPipeline> pipeline_;
+    LossScale loss_scale_;
+    std::int64_t steps_done_ = 0;
+    // This rank's rows of the global batch, and the tokens drawn for them.
+    std::int64_t first_row_ = 0;
+    int rows_ = 0;
+    std::vector<std::int32_t> tokens_;
+    std::vector<std::int32_t> targets_;
+    // fp32 state of one subgroup, for start, save and restore.
+    std::vector<float> master_;
+    std::vector<float> moment1_;
+    std::vector<float> moment2_;
+};
+
+// The settings that fix the parameter vector, as one line: a checkpoint fits a run if they are equal.
+std::string model_line(const config::ModelSettings& settings);
+
+}  // namespace nearstep::train

@@ -1,0 +1,197 @@
+"""Checks which module includes what, against layers.txt, and that kernels are C++14.
+
+    check_layers.py layers     reads every #include of the product; prints each violation
+    check_layers.py kernels    compiles each header of fpga/kernel as C++14 without exceptions
+    check_layers.py self_test  plants violations in temporary trees and expects each to be found
+"""
+
+import argparse
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+PRODUCT = ("src", "mpi", "fpga")
+SUFFIXES = {".cpp", ".hpp", ".h", ".c", ".cc", ".cu", ".cuh"}
+SYSTEM = re.compile(
+    r"[a-z_0-9]+"  # the C++ library
+    r"|(sys|linux|asm|arpa|netinet|net)/.*"
+    r"|(unistd|fcntl|errno|signal|pthread|sched|dlfcn|poll|netdb|dirent|time|math|string|stdio|stdlib"
+    r"|stdint|stddef|limits|float|assert|endian|cpuid|immintrin|x86intrin)\.h"
+)
+INCLUDE = re.compile(r'\s*#\s*(?:include|include_next|import)\b\s*(.*)')
+NAME = re.compile(r'(?:"([^"]+)"|<([^>]+)>)')
+
+
+class Module:
+    def __init__(self, line):
+        level, self.name, self.folder, *self.foreign = line.split()
+        self.level = int(level)
+
+    def may_include_foreign(self, header, is_source):
+        for start in self.foreign:
+            only_sources = start.startswith("cpp:")
+            if header.startswith(start.removeprefix("cpp:")) and (is_source or not only_sources):
+                return True
+        return False
+
+
+def read_modules(path):
+    lines = (line.split("#")[0].strip() for line in path.read_text().splitlines())
+    return [Module(line) for line in lines if line]
+
+
+def module_of(modules, path):
+    """The module with the longest folder that holds `path`, which is relative to the root."""
+    homes = [m for m in modules if path.startswith(m.folder + "/")]
+    return max(homes, key=lambda m: len(m.folder), default=None)
+
+
+def product_files(root):
+    for top in PRODUCT:
+        for path in sorted((root / top).rglob("*")):
+            if path.suffix in SUFFIXES and path.is_file():
+                yield path
+
+
+def resolve(root, header):
+    """The product file that an include names, relative to the root; None if it names none."""
+    for candidate in ("src/" + header, header):
+        if candidate.split("/")[0] in PRODUCT and (root / candidate).is_file():
+            return candidate
+    return None
+
+
+def violation_of(root, modules, module, path, directive):
+    """What is wrong with the text after #include, or None."""
+    named = NAME.match(directive)
+    if not named:
+        return f"includes {directive.strip()}: name a header, so that this test can read it"
+    header = named.group(1) or named.group(2)
+    if ".." in header.split("/"):
+        return f"includes {header}: write the path from the root of src/ or of the project"
+    ours = resolve(root, header)
+    if ours is not None:
+        other = module_of(modules, ours)
+        if other is None:
+            return f"includes {header}, which is in no module of layers.txt"
+        if other is not module and other.level >= module.level:
+            return (f"includes {header}: {module.name} is on level {module.level} and may not include "
+                    f"{other.name} on level {other.level}")
+        return None
+    if named.group(2) and SYSTEM.fullmatch(header):
+        return None
+    if module.may_include_foreign(header, path.suffix == ".cpp"):
+        return None
+    if named.group(1) and (path.parent / header).is_file():
+        return f"includes {header}: write the path from the root of src/ or of the project"
+    return f"includes {header}, a foreign header that layers.txt does not allow in {module.name} here"
+
+
+def find_violations(root, modules):
+    violations, files = [], 0
+    for path in product_files(root):
+        files += 1
+        place = path.relative_to(root).as_posix()
+        module = module_of(modules, place)
+        if module is None:
+            violations.append(f"{place} is in no module of layers.txt: add the module's line")
+            continue
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), start=1):
+            directive = INCLUDE.match(line)
+            if directive:
+                wrong = violation_of(root, modules, module, path, directive.group(1))
+                if wrong:
+                    violations.append(f"{place}:{number} {wrong}")
+    return violations, files
+
+
+def find_kernel_violations(root, compiler):
+    """What the compiler says of headers in fpga/kernel that are not C++14, and how many there are."""
+    violations, headers = [], sorted((root / "fpga/kernel").rglob("*.hpp"))
+    for path in headers:
+        place = path.relative_to(root).as_posix()
+        done = subprocess.run(
+            [compiler, "-std=c++14", "-fsyntax-only", "-fno-exceptions", "-pedantic-errors", "-I", "src", "-I", ".",
+             "-x", "c++", "-"],
+            cwd=root, input=f'#include "{place}"\n', capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            violations.append(f"{place} is not C++14 without exceptions:\n{done.stderr}")
+    return violations, len(headers)
+
+
+# Each plants one file in a clean tree, and names what the report must say.
+PLANTED = [
+    ("src/base/a.cpp", '#include "config/run.hpp"', "src/base/a.cpp:1 includes config/run.hpp: base is on level 0"),
+    ("src/config/a.cpp", '#include "shard/partition.hpp"', "may not include shard on level 1"),
+    ("src/codec/a.hpp", '#pragma once\n#  include "csd/device.hpp"', "src/codec/a.hpp:2 includes csd/device.hpp"),
+    ("src/csd/a.cpp", '#include "mpi/exchange/scatter.hpp"', "may not include exchange on level 3"),
+    ("src/csd/a.cpp", '#include "src/train/run.hpp"', "may not include train on level 5"),
+    ("mpi/a.cpp", '#include "exchange/scatter.hpp"', "write the path from the root"),
+    ("mpi/a.cpp", '#include "mpi/exchange/scatter.hpp"', "may not include exchange on level 3"),
+    ("src/csd/a.cpp", '#include "device.hpp"', "write the path from the root"),
+    ("src/csd/a.cpp", '#include "../train/run.hpp"', "write the path from the root"),
+    ("src/csd/a.cpp", "#include <mpi.h>", "mpi.h, a foreign header"),
+    ("src/csd/a.cpp", '#include "mpi.h"', "mpi.h, a foreign header"),
+    ("src/shard/a.cpp", "#include <toml++/toml.h>", "toml++/toml.h, a foreign header"),
+    ("src/model/a.hpp", "#include <torch/torch.h>", "torch/torch.h, a foreign header"),
+    ("src/train/a.cpp", "#include <ATen/ATen.h>", "ATen/ATen.h, a foreign header"),
+    ("src/csd/a.cpp", "#include HEADER", "includes HEADER"),
+    ("src/new/a.cpp", "", "src/new/a.cpp is in no module"),
+    ("fpga/kernel/a.hpp", "#include <optional>\nstd::optional<int> value;", "fpga/kernel/a.hpp is not C++14"),
+    ("fpga/kernel/a.hpp", "inline int f() { throw 1; }", "fpga/kernel/a.hpp is not C++14"),
+]
+CLEAN = {
+    "src/base/error.hpp": "#include <string>\n",
+    "src/config/run.hpp": '#include "base/error.hpp"\n#include <sys/stat.h>\n',
+    "src/config/load.cpp": '#include "config/run.hpp"\n#include <toml++/toml.h>\n',
+    "src/shard/partition.hpp": "",
+    "src/csd/device.hpp": '#include "fpga/kernel/lane.hpp"\n// #include "train/run.hpp"\n',
+    "src/model/network.cpp": "#include <torch/torch.h>\n#include <ATen/ATen.h>\n",
+    "src/train/run.hpp": '#include "csd/device.hpp"\n#include "mpi/exchange/scatter.hpp"\n',
+    "mpi/session.cpp": "#include <mpi.h>\n#include <unistd.h>\n",
+    "mpi/exchange/scatter.hpp": '#include "shard/partition.hpp"\n',
+    "fpga/kernel/lane.hpp": '#include "base/error.hpp"\ninline float twice(float x) { return x + x; }\n',
+}
+
+
+def report_on(files, modules, compiler):
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder)
+        for name, content in files.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(content)
+        return find_violations(root, modules)[0] + find_kernel_violations(root, compiler)[0]
+
+
+def self_test(modules, compiler):
+    failures = [f"a clean tree is refused: {line}" for line in report_on(CLEAN, modules, compiler)]
+    for name, content, expected in PLANTED:
+        report = report_on({**CLEAN, name: content}, modules, compiler)
+        if len(report) != 1 or expected not in report[0]:
+            failures.append(f"{content!r} in {name} is reported as {report}, not as {expected!r}")
+    return failures, len(PLANTED)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("mode", choices=["layers", "kernels", "self_test"])
+    parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parents[2])
+    parser.add_argument("--compiler", default="g++")
+    options = parser.parse_args()
+    modules = read_modules(pathlib.Path(__file__).with_name("layers.txt"))
+    if options.mode == "layers":
+        violations, count = find_violations(options.root, modules)
+    elif options.mode == "kernels":
+        violations, count = find_kernel_violations(options.root, options.compiler)
+    else:
+        violations, count = self_test(modules, options.compiler)
+    for line in violations:
+        print(line)
+    print(f"{options.mode}: {count} checked, {len(violations)} wrong")
+    return 1 if violations or count == 0 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

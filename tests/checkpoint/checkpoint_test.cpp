@@ -1,0 +1,301 @@
+#include "checkpoint/checkpoint.hpp"
+
+#include "checkpoint/h5.hpp"
+#include "checkpoint/sample.hpp"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+
+namespace nearstep::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using shard::kTileElems;
+using shard::TileRange;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::UnorderedElementsAre;
+
+using Checkpoint = InFolder;
+
+void expect_values(Reader& reader, TileRange tiles, std::uint64_t seed) {
+    const State state = read_tiles(reader, tiles);
+    const auto part = [&](const std::vector<float>& all) {
+        return std::span(all).subspan(tiles.begin * kTileElems, tiles.size() * kTileElems);
+    };
+    EXPECT_TRUE(same_bits(state.master, part(sample_values(seed, 0)))) << "tile " << tiles.begin;
+    EXPECT_TRUE(same_bits(state.moment1, part(sample_values(seed, 1)))) << "tile " << tiles.begin;
+    EXPECT_TRUE(same_bits(state.moment2, part(sample_values(seed, 2)))) << "tile " << tiles.begin;
+}
+
+TEST_F(Checkpoint, ReadsBackWholeAndInPiecesBitForBit) {
+    const std::string index = write_checkpoint(folder(), 20, 1);
+    EXPECT_EQ(index, folder() + "/step-00000020.h5");
+    const auto reader = Reader::open(index);
+    expect_values(*reader, {0, kTiles}, 1);
+    for (std::size_t begin = 0; begin < kTiles; ++begin) {
+        for (std::size_t end = begin + 1; end <= kTiles; end += 2) {
+            expect_values(*reader, {begin, end}, 1);
+        }
+    }
+}
+
+TEST_F(Checkpoint, ReadsMastersAlone) {
+    const auto reader = Reader::open(write_checkpoint(folder(), 20, 1));
+    std::vector<float> master(3 * kTileElems);
+    const std::vector<float> all = sample_values(1, 0);
+    reader->read({1, 4}, {.master = master, .moment1 = {}, .moment2 = {}});
+    EXPECT_TRUE(same_bits(master, std::span(all).subspan(kTileElems, 3 * kTileElems)));
+}
+
+TEST_F(Checkpoint, KeepsItsDescription) {
+    const auto reader = Reader::open(write_checkpoint(folder(), 20, 1));
+    const Description& read = reader->description();
+    const Description written = sample_description(20);
+    EXPECT_EQ(read.step, written.step);
+    EXPECT_EQ(read.generation, written.generation);
+    EXPECT_EQ(read.loss_scale, written.loss_scale);
+    EXPECT_EQ(read.good_steps, written.good_steps);
+    EXPECT_EQ(read.seed, written.seed);
+    EXPECT_EQ(read.config, written.config);
+    EXPECT_EQ(read.model, written.model);
+    EXPECT_EQ(read.commit, written.commit);
+    EXPECT_EQ(read.site, written.site);
+    EXPECT_EQ(read.parameters, written.parameters);
+    ASSERT_EQ(read.tensors.size(), written.tensors.size());
+    for (std::size_t i = 0; i < read.tensors.size(); ++i) {
+        EXPECT_EQ(read.tensors[i].name, written.tensors[i].name);
+        EXPECT_EQ(read.tensors[i].shape, written.tensors[i].shape);
+        EXPECT_EQ(read.tensors[i].offset, written.tensors[i].offset);
+    }
+}
+
+TEST_F(Checkpoint, CanBeMovedWithItsFolder) {
+    write_checkpoint(folder(), 20, 1);
+    fs::rename(folder(), root() + "/moved");
+    expect_values(*Reader::open(root() + "/moved/step-00000020.h5"), {0, kTiles}, 1);
+}
+
+TEST_F(Checkpoint, FindsNoneInAMissingOrEmptyFolder) {
+    EXPECT_EQ(find_newest(folder()), std::nullopt);
+    fs::create_directories(folder());
+    EXPECT_EQ(find_newest(folder()), std::nullopt);
+}
+
+TEST_F(Checkpoint, FindsTheNewestIndexAndNothingElse) {
+    write_checkpoint(folder(), 9, 1);
+    for (const char* name :
+         {"step-00000011.h5.partial", "step-00000012.attempt-0.rank-00000.h5", "step-13.h5",
+          "step-00000014.h5.bak", "step-00000015", "step-.h5", "step-000000016.h5", "export.h5"}) {
+        put_bytes(folder() + "/" + name, "no index");
+    }
+    EXPECT_EQ(find_newest(folder()), folder() + "/step-00000009.h5");
+    put_bytes(folder() + "/step-00000010.h5", "by its name an index");
+    EXPECT_EQ(find_newest(folder()), folder() + "/step-00000010.h5");
+    put_bytes(folder() + "/step-123456789.h5", "by its name an index");
+    EXPECT_EQ(find_newest(folder()), folder() + "/step-123456789.h5");
+}
+
+TEST_F(Checkpoint, RemovesOlderOnesAndTheLeftoversOfCrashes) {
+    write_checkpoint(folder(), 10, 1);
+    write_rank_files(folder(), 15, 0, 1);
+    write_rank_files(folder(), 20, 0, 1);
+    for (const char* name : {"step-00000010.h5.partial", "step-00000020.h5.partial", "notes.txt",
+                             "step-00000030.attempt-0.rank-00000.h5"}) {
+        put_bytes(folder() + "/" + name, "left over");
+    }
+    write_checkpoint(folder(), 20, 2);
+    EXPECT_THAT(files(),
+                UnorderedElementsAre("step-00000020.h5", "step-00000020.attempt-1.rank-00000.h5",
+                                     "step-00000020.attempt-1.rank-00001.h5",
+                                     "step-00000020.attempt-1.rank-00002.h5",
+                                     "step-00000020.attempt-1.rank-00003.h5", "notes.txt",
+                                     "step-00000030.attempt-0.rank-00000.h5"));
+    expect_values(*Reader::open(*find_newest(folder())), {0, kTiles}, 2);
+}
+
+TEST_F(Checkpoint, StaysCompleteUntilTheNextOneIsPublished) {
+    const std::string old = write_checkpoint(folder(), 10, 1);
+    const auto records = write_rank_files(folder(), 20, 0, 2);
+    ASSERT_EQ(find_newest(folder()), old);
+    expect_values(*Reader::open(old), {0, kTiles}, 1);
+    const std::string index =
+        publish(folder(), sample_description(20), 0, sample_ranges(), records);
+    EXPECT_EQ(find_newest(folder()), index);
+    EXPECT_FALSE(fs::exists(old));
+    expect_values(*Reader::open(index), {0, kTiles}, 2);
+}
+
+TEST_F(Checkpoint, OfTheSameStepStaysCompleteUntilItIsReplaced) {
+    const std::string index = write_checkpoint(folder(), 20, 1);
+    ASSERT_EQ(next_attempt(folder(), 20), 1);
+    const auto records = write_rank_files(folder(), 20, 1, 2);
+    expect_values(*Reader::open(index), {0, kTiles}, 1);
+    publish(folder(), sample_description(20), 1, sample_ranges(), records);
+    expect_values(*Reader::open(index), {0, kTiles}, 2);
+    EXPECT_EQ(files().size(), 1 + sample_ranges().size());
+}
+
+TEST_F(Checkpoint, NeverReplacesARankFile) {
+    write_checkpoint(folder(), 20, 1);
+    EXPECT_THAT(complaint([&] {
+                    RankFileWriter::make(folder(), 20, 0, 1, {{0, 1}});
+                }),
+                HasSubstr("step-00000020.attempt-0.rank-00001.h5"));
+}
+
+TEST_F(Checkpoint, NeedsAFolderThatCanBeWritten) {
+    put_bytes(root() + "/file", "not a folder");
+    EXPECT_THAT(complaint([&] {
+                    RankFileWriter::make(root() + "/file/below", 1, 0, 0, {{0, 1}});
+                }),
+                HasSubstr(root() + "/file/below"));
+    EXPECT_THAT(complaint([&] { find_newest(root() + "/file"); }), HasSubstr(root() + "/file"));
+}
+
+TEST_F(Checkpoint, HoldsEveryTileOnce) {
+    const std::vector<RankFileRecord> records(2);
+    const auto publish_with = [&](const std::vector<std::vector<TileRange>>& ranges) {
+        publish(folder(), sample_description(20), 0, ranges, records);
+    };
+    EXPECT_THROW(publish_with({{{0, 3}}, {{4, 7}}}), ContractError);
+    EXPECT_THROW(publish_with({{{0, 4}}, {{3, 7}}}), ContractError);
+    EXPECT_THROW(publish_with({{{0, 3}}, {{3, 6}}}), ContractError);
+    EXPECT_EQ(find_newest(folder()), std::nullopt);
+}
+
+TEST_F(Checkpoint, ChecksWhatIsWrittenToARankFile) {
+    const std::vector<float> tile(kTileElems);
+    const StateView state{.master = tile, .moment1 = tile, .moment2 = tile};
+    const auto writer = RankFileWriter::make(folder(), 20, 0, 0, {{0, 1}, {3, 4}});
+    writer->write({0, 1}, state);
+    EXPECT_THROW(writer->write({0, 1}, state), ContractError);
+    EXPECT_THROW(writer->write({1, 2}, state), ContractError);
+    EXPECT_THROW(writer->write({3, 5}, state), ContractError);
+    EXPECT_THROW(writer->finish(), ContractError);
+    writer->write({3, 4}, state);
+    writer->finish();
+    EXPECT_THROW(RankFileWriter::make(folder(), 20, 1, 0, {{3, 4}, {0, 1}}), ContractError);
+}
+
+TEST_F(Checkpoint, NamesAMissingRankFile) {
+    const std::string index = write_checkpoint(folder(), 20, 1);
+    const std::string gone = folder() + "/step-00000020.attempt-0.rank-00001.h5";
+    fs::remove(gone);
+    EXPECT_THAT(complaint([&] { Reader::open(index); }), HasSubstr(gone));
+}
+
+TEST_F(Checkpoint, NamesATruncatedRankFile) {
+    const std::string index = write_checkpoint(folder(), 20, 1);
+    const std::string cut = folder() + "/step-00000020.attempt-0.rank-00002.h5";
+    fs::resize_file(cut, fs::file_size(cut) - 1);
+    EXPECT_THAT(complaint([&] { Reader::open(index); }), AllOf(HasSubstr(cut), HasSubstr("bytes")));
+}
+
+TEST_F(Checkpoint, NamesARankFileOfAnotherRun) {
+    const std::string index = write_checkpoint(folder(), 20, 1);
+    const std::string other = root() + "/other";
+    write_checkpoint(other, 20, 2);
+    const std::string swapped = "/step-00000020.attempt-0.rank-00002.h5";
+    fs::copy_file(other + swapped, folder() + swapped, fs::copy_options::overwrite_existing);
+    EXPECT_THAT(complaint([&] { Reader::open(index); }),
+                AllOf(HasSubstr(swapped), HasSubstr("checksums")));
+}
+
+TEST_F(Checkpoint, NamesTheFileAndTileOfAFlippedByte) {
+    const std::string index = write_checkpoint(folder(), 20, 1);
+    const std::string path = folder() + "/step-00000020.attempt-0.rank-00000.h5";
+    const auto values = sample_values(1, 1);
+    const std::string needle(reinterpret_cast<const char*>(values.data() + 4 * kTileElems + 5), 32);
+    const std::size_t at = bytes_of(path).find(needle);
+    ASSERT_NE(at, std::string::npos);
+    flip_byte(path, at + 3);
+    const auto reader = Reader::open(index);
+    expect_values(*reader, {0, 4}, 1);
+    expect_values(*reader, {5, kTiles}, 1);
+    EXPECT_THAT(complaint([&] {
+                    read_tiles(*reader, {0, kTiles});
+                }),
+                AllOf(HasSubstr(path), HasSubstr("tile 4 of moment1")));
+}
+
+TEST_F(Checkpoint, NoticesAFlippedByteAnywhereInTheIndex) {
+    const std::string index = write_checkpoint(folder(), 20, 1);
+    const std::string good = bytes_of(index);
+    ASSERT_GT(good.size(), 1000U);
+    for (std::size_t at = 0; at < good.size(); at += 97) {
+        flip_byte(index, at);
+        EXPECT_THAT(complaint([&] { Reader::open(index); }), HasSubstr(index)) << "byte " << at;
+        put_bytes(index, good);
+    }
+    for (const std::size_t bytes :
+         {std::size_t{0}, std::size_t{40}, std::size_t{512}, good.size() - 1}) {
+        fs::resize_file(index, bytes);
+        EXPECT_THAT(complaint([&] { Reader::open(index); }), HasSubstr(index)) << bytes << " bytes";
+        put_bytes(index, good);
+    }
+    expect_values(*Reader::open(index), {0, kTiles}, 1);
+}
+
+TEST_F(Checkpoint, NamesAnIndexThatIsMissingOrOfAnotherFormat) {
+    EXPECT_THAT(complaint([&] { Reader::open(root() + "/none.h5"); }), HasSubstr("/none.h5"));
+    EXPECT_THAT(complaint([&] { Reader::open(root()); }), HasSubstr(root()));
+    const std::string foreign = root() + "/foreign.h5";
+    h5::close_file(h5::create_file(foreign, 0), foreign);
+    EXPECT_THAT(complaint([&] { Reader::open(foreign); }),
+                AllOf(HasSubstr(foreign), HasSubstr("not the index")));
+    const std::string index = write_checkpoint(folder(), 20, 1);
+    std::string later = bytes_of(index);
+    later.replace(later.find("version 1"), 9, "version 2");
+    put_bytes(index, later);
+    EXPECT_THAT(complaint([&] { Reader::open(index); }),
+                AllOf(HasSubstr(index), HasSubstr("has version 2 of")));
+}
+
+TEST_F(Checkpoint, MapsManyRanges) {
+    constexpr std::size_t kMany = 200;
+    std::vector<std::vector<TileRange>> ranges(100);
+    const std::vector<float> tile(kTileElems, 0.25F);
+    for (std::size_t i = 0; i < kMany; ++i) {
+        ranges[i % ranges.size()].push_back({i, i + 1});
+    }
+    std::vector<RankFileRecord> records;
+    for (std::size_t rank = 0; rank < ranges.size(); ++rank) {
+        const auto writer =
+            RankFileWriter::make(folder(), 1, 0, static_cast<int>(rank), ranges[rank]);
+        for (const TileRange& range : ranges[rank]) {
+            writer->write(range, {.master = tile, .moment1 = tile, .moment2 = tile});
+        }
+        records.push_back(writer->finish());
+    }
+    Description description = sample_description(1);
+    description.parameters = kMany * kTileElems;
+    const auto reader = Reader::open(publish(folder(), description, 0, ranges, records));
+    for (std::size_t first = 0; first < kMany; first += 50) {
+        const State state = read_tiles(*reader, {first, first + 50});
+        EXPECT_EQ(std::count(state.moment2.begin(), state.moment2.end(), 0.25F),
+                  static_cast<std::ptrdiff_t>(50 * kTileElems));
+    }
+}
+
+TEST_F(Checkpoint, IsReadByH5py) {
+    const std::string index = write_checkpoint(folder(), 20, 1);
+    const std::string script = std::string(NEARSTEP_SOURCE_DIR) + "/tests/checkpoint/read_index.py";
+    for (const std::uint64_t array : {0U, 1U, 2U}) {
+        const auto values = sample_values(1, array);
+        put_bytes(text(root(), "/array-", array),
+                  {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)});
+    }
+    int status = 0;
+    run_python("-c 'import h5py, numpy' 2>/dev/null", {}, status);
+    if (status != 0) {
+        GTEST_SKIP() << NEARSTEP_PYTHON << " has no h5py";
+    }
+    run_python(script, {index, root() + "/array-0", root() + "/array-1", root() + "/array-2"},
+               status);
+    EXPECT_EQ(status, 0);
+}
+
+}  // namespace
+}  // namespace nearstep::checkpoint

@@ -1,0 +1,193 @@
+#include "checkpoint/export.hpp"
+
+#include "base/digest.hpp"
+#include "checkpoint/h5.hpp"
+#include "checkpoint/sample.hpp"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+
+namespace nearstep::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+
+class Export : public InFolder, public testing::WithParamInterface<Dtype> {
+protected:
+    Export() : index_(write_checkpoint(folder(), 20, 1)), out_(root() + "/model.h5") {}
+
+    const std::string& index() const { return index_; }
+    const std::string& out() const { return out_; }
+
+private:
+    std::string index_;
+    std::string out_;
+};
+
+std::size_t count_elems(const TensorPlace& tensor) {
+    std::size_t elems = 1;
+    for (const std::int64_t dimension : tensor.shape) {
+        elems *= static_cast<std::size_t>(dimension);
+    }
+    return elems;
+}
+
+std::vector<std::byte> expected_bytes(const TensorPlace& tensor, Dtype dtype) {
+    const auto masters = sample_values(1, 0);
+    const std::size_t elems = count_elems(tensor);
+    std::vector<std::byte> bytes(elems * size_bytes(dtype));
+    convert_from_fp32(masters.data() + tensor.offset, dtype, bytes.data(), elems);
+    return bytes;
+}
+
+std::string inspect_text(const std::string& path) {
+    std::ostringstream out;
+    inspect(path, out);
+    return out.str();
+}
+
+TEST_P(Export, HasADatasetPerParameter) {
+    export_checkpoint(index(), out(), GetParam());
+    const h5::File file = h5::open_file(out());
+    EXPECT_EQ(h5::read_text(file.get(), "config"), sample_description(20).config);
+    EXPECT_EQ(h5::read_text(file.get(), "model"), sample_description(20).model);
+    EXPECT_EQ(h5::read_number<std::int64_t>(file.get(), "step"), 20);
+    for (const TensorPlace& tensor : sample_tensors()) {
+        const h5::Dataset dataset = h5::open_dataset(file.get(), tensor.name);
+        EXPECT_EQ(h5::extent_of(dataset),
+                  std::vector<hsize_t>(tensor.shape.begin(), tensor.shape.end()));
+        const h5::Datatype type(H5Dget_type(dataset.get()));
+        ASSERT_EQ(H5Tget_size(type.get()), size_bytes(GetParam()));
+        const std::vector<std::byte> expected = expected_bytes(tensor, GetParam());
+        std::vector<std::byte> bytes(expected.size());
+        h5::read_values(dataset, type.get(), bytes.data());
+        EXPECT_EQ(bytes, expected) << tensor.name;
+        EXPECT_EQ(h5::read_number<std::uint64_t>(dataset.get(), "xxh3"), xxh3(expected))
+            << tensor.name;
+    }
+}
+
+TEST_P(Export, ReplacesAnOldFileAndLeavesNoOther) {
+    put_bytes(out(), "old");
+    put_bytes(out() + ".partial", "left by a crash");
+    export_checkpoint(index(), out(), GetParam());
+    EXPECT_THAT(inspect_text(out()), HasSubstr("6 datasets are as they were written"));
+    EXPECT_FALSE(fs::exists(out() + ".partial"));
+}
+
+TEST_P(Export, KeepsTheOldFileIfTheCheckpointIsDamaged) {
+    put_bytes(out(), "old");
+    const std::string path = folder() + "/step-00000020.attempt-0.rank-00001.h5";
+    const auto masters = sample_values(1, 0);
+    const std::string needle(reinterpret_cast<const char*>(masters.data() + 2 * shard::kTileElems),
+                             32);
+    flip_byte(path, bytes_of(path).find(needle));
+    EXPECT_THAT(complaint([&] { export_checkpoint(index(), out(), GetParam()); }),
+                AllOf(HasSubstr(path), HasSubstr("tile 2 of master")));
+    EXPECT_EQ(bytes_of(out()), "old");
+    EXPECT_FALSE(fs::exists(out() + ".partial"));
+}
+
+TEST_P(Export, IsReadByH5py) {
+    export_checkpoint(index(), out(), GetParam());
+    const auto masters = sample_values(1, 0);
+    put_bytes(root() + "/masters",
+              {reinterpret_cast<const char*>(masters.data()), masters.size() * sizeof(float)});
+    int status = 0;
+    run_python("-c 'import h5py, numpy' 2>/dev/null", {}, status);
+    if (status != 0) {
+        GTEST_SKIP() << NEARSTEP_PYTHON << " has no h5py";
+    }
+    const std::string script =
+        std::string(NEARSTEP_SOURCE_DIR) + "/tests/checkpoint/read_export.py";
+    run_python(
+        script,
+        {out(), index(), root() + "/masters", GetParam() == Dtype::fp16 ? "float16" : "float32"},
+        status);
+    EXPECT_EQ(status, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(InEachType, Export, testing::Values(Dtype::fp32, Dtype::fp16),
+                         [](const auto& instance) { return name_of(instance.param); });
+
+class ExportTo : public Export {};
+
+TEST_F(ExportTo, RefusesABadTypeOrPlace) {
+    const auto refusal = [&](const std::string& place, Dtype dtype) {
+        return complaint([&] { export_checkpoint(index(), place, dtype); });
+    };
+    EXPECT_THAT(refusal(out(), Dtype::bf16), HasSubstr("bf16"));
+    EXPECT_THAT(refusal(root(), Dtype::fp32), HasSubstr("it is a folder"));
+    EXPECT_THAT(refusal(root() + "/none/model.h5", Dtype::fp32), HasSubstr("no folder"));
+    EXPECT_THAT(refusal(root() + "/step-00000021.h5", Dtype::fp32),
+                HasSubstr("Choose another name"));
+    EXPECT_THAT(refusal(folder() + "/step-00000020.attempt-0.rank-00000.h5", Dtype::fp32),
+                HasSubstr("Choose another name"));
+    EXPECT_THAT(complaint([&] { export_checkpoint(root() + "/none.h5", out(), Dtype::fp32); }),
+                HasSubstr("/none.h5"));
+    EXPECT_FALSE(fs::exists(out()));
+}
+
+TEST_F(ExportTo, IsShownByInspect) {
+    export_checkpoint(index(), out(), Dtype::fp16);
+    const std::string shown = inspect_text(out());
+    EXPECT_THAT(
+        shown,
+        AllOf(HasSubstr("export " + out()), HasSubstr("step 20"), HasSubstr("steps = 40"),
+              HasSubstr("h.0.attn.c_attn.weight [3, 211, 257] 162681"), HasSubstr("h.0.scale [] 1"),
+              HasSubstr("6 datasets are as they were written")));
+    EXPECT_LT(shown.find("wte.weight"), shown.find("h.0.attn.bias"))
+        << "datasets are in the model's order";
+}
+
+TEST_F(ExportTo, NoticesAFlippedByteAnywhere) {
+    export_checkpoint(index(), out(), Dtype::fp16);
+    const std::string good = bytes_of(out());
+    for (std::size_t at = 0; at < good.size(); at += at < 4096 ? 61 : 7919) {
+        flip_byte(out(), at);
+        EXPECT_THAT(complaint([&] { inspect_text(out()); }), HasSubstr(out())) << "byte " << at;
+        put_bytes(out(), good);
+    }
+    for (const std::size_t bytes :
+         {std::size_t{0}, std::size_t{60}, good.size() / 2, good.size() - 1}) {
+        fs::resize_file(out(), bytes);
+        EXPECT_THAT(complaint([&] { inspect_text(out()); }), HasSubstr(out())) << bytes << " bytes";
+        put_bytes(out(), good);
+    }
+    EXPECT_THAT(inspect_text(out()), HasSubstr("as they were written"));
+}
+
+TEST_F(ExportTo, InspectShowsACheckpoint) {
+    EXPECT_THAT(
+        inspect_text(index()),
+        AllOf(HasSubstr("checkpoint " + index()),
+              HasSubstr("step 20, generation 19, loss scale 4096.5"), HasSubstr("steps = 40"),
+              HasSubstr("step-00000020.attempt-0.rank-00003.h5"), HasSubstr("ln_f.bias [2, 10] 20"),
+              HasSubstr("21 tiles are as they were written")));
+}
+
+TEST_F(ExportTo, InspectNoticesADamagedTile) {
+    const std::string path = folder() + "/step-00000020.attempt-0.rank-00002.h5";
+    const auto values = sample_values(1, 2);
+    const std::string needle(
+        reinterpret_cast<const char*>(values.data() + 6 * shard::kTileElems + 40), 32);
+    flip_byte(path, bytes_of(path).find(needle));
+    EXPECT_THAT(complaint([&] { inspect_text(index()); }),
+                AllOf(HasSubstr(path), HasSubstr("tile 6 of moment2")));
+}
+
+TEST_F(ExportTo, InspectRefusesOtherFiles) {
+    EXPECT_THAT(complaint([&] { inspect_text(root() + "/none.h5"); }), HasSubstr("/none.h5"));
+    EXPECT_THAT(
+        complaint([&] { inspect_text(folder() + "/step-00000020.attempt-0.rank-00000.h5"); }),
+        HasSubstr("neither"));
+    put_bytes(out(), "garbage");
+    EXPECT_THAT(complaint([&] { inspect_text(out()); }),
+                AllOf(HasSubstr(out()), HasSubstr("neither")));
+}
+
+}  // namespace
+}  // namespace nearstep::checkpoint

@@ -1,0 +1,314 @@
+#include "config/load.hpp"
+
+#include "base/error.hpp"
+#include "config/keys.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace nearstep::config {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+namespace fs = std::filesystem;
+
+Run parse_texts(const std::string& config, const std::string& site = "",
+                const std::vector<std::string>& overrides = {}) {
+    return parse({.config_path = "configs/some.toml",
+                  .config_text = "data.train = \"text\"\n" + config,
+                  .site_path = site.empty() ? "" : "cluster/there/site.toml",
+                  .site_text = site,
+                  .overrides = overrides});
+}
+
+Run parse_overrides(const std::vector<std::string>& overrides) {
+    return parse_texts("", "", overrides);
+}
+
+std::vector<std::string> toml_files(const fs::path& folder) {
+    std::vector<std::string> files;
+    for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+        if (entry.path().extension() == ".toml") {
+            files.push_back(entry.path().string());
+        }
+    }
+    return files;
+}
+
+std::vector<std::string> all_configs() {
+    return toml_files(fs::path(NEARSTEP_SOURCE_DIR) / "configs");
+}
+
+std::vector<std::string> all_sites() {
+    std::vector<std::string> sites;
+    for (const std::string& file : toml_files(fs::path(NEARSTEP_SOURCE_DIR) / "cluster")) {
+        if (fs::path(file).filename() == "site.toml") {
+            sites.push_back(file);
+        }
+    }
+    return sites;
+}
+
+TEST(Parse, GivesTheDefaultsForAnEmptyConfig) {
+    const config::Run run = parse_texts("");
+    const config::Run defaults;
+    EXPECT_EQ(run.mode, defaults.mode);
+    EXPECT_EQ(run.model.layers, defaults.model.layers);
+    EXPECT_EQ(run.model.dtype, defaults.model.dtype);
+    EXPECT_EQ(run.train.steps, defaults.train.steps);
+    EXPECT_EQ(run.train.beta2, defaults.train.beta2);
+    EXPECT_EQ(run.csd.per_rank, defaults.csd.per_rank);
+    EXPECT_EQ(run.csd.path, defaults.csd.path);
+    EXPECT_EQ(run.site, "localhost");
+    EXPECT_EQ(run.name, "some") << "the file's name without .toml";
+    EXPECT_THAT(run.data.train, ElementsAre("text"));
+}
+
+TEST(Parse, ReadsEverySortOfValue) {
+    const config::Run run = parse_texts(R"(
+        mode = "su+o+c"
+        name = "renamed"
+        [model]
+        dtype = "fp16"
+        [train]
+        seed = 9223372036854775807
+        steps = 5_000_000_000
+        learning_rate = 1
+        final_rate_share = 0.25
+        [csd]
+        per_rank = [2, 0, 1]
+        path = ["/a", "/b"]
+        speed = [1, 2.5, 3]
+        subgroup_tiles = 7
+        [compress]
+        codec = "topk"
+        keep = 0.02
+        error_feedback = false
+    )");
+    EXPECT_EQ(run.mode, Mode::su_o_c);
+    EXPECT_EQ(run.name, "renamed");
+    EXPECT_EQ(run.model.dtype, Dtype::fp16);
+    EXPECT_EQ(run.train.seed, 9223372036854775807U);
+    EXPECT_EQ(run.train.steps, 5'000'000'000);
+    EXPECT_EQ(run.train.learning_rate, 1.0);
+    EXPECT_EQ(run.train.final_rate_share, 0.25);
+    EXPECT_THAT(run.csd.per_rank, ElementsAre(2, 0, 1));
+    EXPECT_THAT(run.csd.path, ElementsAre("/a", "/b"));
+    EXPECT_THAT(run.csd.speed, ElementsAre(1.0, 2.5, 3.0));
+    EXPECT_EQ(run.csd.subgroup_tiles, 7U);
+    EXPECT_EQ(run.compress.codec, "topk");
+    EXPECT_EQ(run.compress.keep, 0.02);
+}
+
+TEST(Parse, LetsTheSiteWinOverTheConfigAndAnOverrideOverBoth) {
+    const std::string config =
+        "[csd]\nslots = 4\nper_rank = 4\npath = \"config\"\nsubgroup_tiles = 4\n";
+    const std::string site = "[site]\nname = \"lab\"\n[csd]\nslots = 5\nper_rank = 5\n";
+    const config::Run run = parse_texts(config, site, {"csd.slots=6", "csd.slots=7"});
+    EXPECT_EQ(run.csd.slots, 7) << "the last override";
+    EXPECT_THAT(run.csd.per_rank, ElementsAre(5)) << "the site";
+    EXPECT_THAT(run.csd.path, ElementsAre("config")) << "the config";
+    EXPECT_EQ(run.site, "lab");
+}
+
+TEST(Parse, NamesASiteWithoutANameAfterItsFolder) {
+    EXPECT_EQ(parse_texts("", "[csd]\nslots = 5\n").site, "there");
+}
+
+TEST(Parse, ReplacesAListInsteadOfAppendingToIt) {
+    const config::Run run = parse_texts("csd.path = [\"/a\", \"/b\"]\n", "", {"csd.path=/c"});
+    EXPECT_THAT(run.csd.path, ElementsAre("/c"));
+}
+
+TEST(Parse, TurnsAutoPlacementIntoWhatThisBuildHas) {
+    const config::Run run = parse_texts(
+        "[placement]\nparameters = \"auto\"\ngradients = \"auto\"\noptimizer = \"auto\"\n");
+    EXPECT_EQ(run.placement.parameters, "replicated");
+    EXPECT_EQ(run.placement.gradients, "global");
+    EXPECT_EQ(run.placement.optimizer, "global");
+}
+
+TEST(Override, TakesTomlOrABareWord) {
+    EXPECT_EQ(parse_overrides({"mode=su+o"}).mode, Mode::su_o);
+    EXPECT_EQ(parse_overrides({"mode=\"base\""}).mode, Mode::base);
+    EXPECT_EQ(parse_overrides({" train.steps = 3 "}).train.steps, 3);
+    EXPECT_EQ(parse_overrides({"train.learning_rate=3e-4"}).train.learning_rate, 3e-4);
+    EXPECT_THAT(parse_overrides({"csd.path=/tmp/x"}).csd.path, ElementsAre("/tmp/x"));
+    EXPECT_THAT(parse_overrides({"csd.path=[/a, /b]"}).csd.path, ElementsAre("/a", "/b"));
+    EXPECT_THAT(parse_overrides({"csd.path=[\"/a,b\"]"}).csd.path, ElementsAre("/a,b"));
+    EXPECT_THAT(parse_overrides({"csd.per_rank=[2,1]"}).csd.per_rank, ElementsAre(2, 1));
+    EXPECT_THAT(parse_overrides({"csd.per_rank=2"}).csd.per_rank, ElementsAre(2));
+}
+
+TEST(Override, TakesWhatLooksLikeANumberAsTextWhereTheKeyWantsText) {
+    EXPECT_THAT(parse_overrides({"data.train=1984"}).data.train, ElementsAre("1984"));
+    EXPECT_THAT(parse_overrides({"csd.path=2024-01-02"}).csd.path, ElementsAre("2024-01-02"));
+    EXPECT_EQ(parse_overrides({"checkpoint.path=true"}).checkpoint.path, "true");
+}
+
+TEST(Override, KeepsAnEqualsSignAndAHashInThePath) {
+    EXPECT_THAT(parse_overrides({"csd.path=/a=b#c"}).csd.path, ElementsAre("/a=b#c"));
+}
+
+TEST(CheckpointFolder, IsInTheFirstStateFolderUnlessNamed) {
+    EXPECT_EQ(checkpoint_folder(parse_overrides({"csd.path=[/a,/b]"})), "/a/checkpoints");
+    EXPECT_EQ(checkpoint_folder(parse_overrides({"checkpoint.path=/c"})), "/c");
+}
+
+TEST(ValidateForRanks, SpreadsOneNumberOverAllRanksAndDevices) {
+    const config::Run run = parse_overrides({"csd.per_rank=2", "csd.speed=1.5"});
+    EXPECT_NO_THROW(validate_for_ranks(run, 3));
+    EXPECT_THAT(devices_per_rank(run, 3), ElementsAre(2, 2, 2));
+    EXPECT_THAT(device_speeds(run, 2), ElementsAre(1.5, 1.5, 1.5, 1.5));
+}
+
+TEST(ValidateForRanks, AllowsUnequalCountsAndARankWithoutDevices) {
+    const config::Run run = parse_overrides({"csd.per_rank=[2,0,1]", "csd.speed=[1,2,3]"});
+    EXPECT_NO_THROW(validate_for_ranks(run, 3));
+    EXPECT_THAT(devices_per_rank(run, 3), ElementsAre(2, 0, 1));
+    EXPECT_THAT(device_speeds(run, 3), ElementsAre(1.0, 2.0, 3.0));
+}
+
+TEST(Print, IsReadBackToTheSameRunWithAwkwardValues) {
+    config::Run run = parse_texts(R"(
+        name = "a \"name\" \\ with\ttabs"
+        mode = "su+o+c"
+        data.valid = ["x", "y z"]
+        [train]
+        learning_rate = 0.1
+        epsilon = 1e-300
+        beta1 = 0.30000000000000004
+        seed = 12345678901234567
+        [csd]
+        per_rank = [1, 2]
+        path = ["/ä"]
+        speed = [0.1, 1e20, 3]
+        [compress]
+        codec = "topk"
+        [checkpoint]
+        path = "/elsewhere"
+        [site]
+        name = "lab"
+    )");
+    const config::Run again = parse({.config_path = "other.toml", .config_text = print(run)});
+    EXPECT_EQ(print(again), print(run));
+    EXPECT_EQ(again.name, run.name);
+    EXPECT_EQ(again.site, "lab");
+    EXPECT_EQ(again.mode, run.mode);
+    EXPECT_EQ(again.train.learning_rate, run.train.learning_rate);
+    EXPECT_EQ(again.train.epsilon, run.train.epsilon);
+    EXPECT_EQ(again.train.beta1, run.train.beta1);
+    EXPECT_EQ(again.train.seed, run.train.seed);
+    EXPECT_EQ(again.data.train, run.data.train);
+    EXPECT_EQ(again.data.valid, run.data.valid);
+    EXPECT_EQ(again.csd.per_rank, run.csd.per_rank);
+    EXPECT_EQ(again.csd.path, run.csd.path);
+    EXPECT_EQ(again.csd.speed, run.csd.speed);
+    EXPECT_EQ(again.checkpoint.path, run.checkpoint.path);
+}
+
+TEST(Print, ShowsAnOverriddenValueOfEveryNumberKey) {
+    config::Run defaults;
+    int changed = 0;
+    for (const Key& key : keys_of(defaults)) {
+        const auto* integer = std::get_if<int*>(&key.target);
+        if (integer == nullptr || key.name == "model.heads" || key.name == "model.width") {
+            continue;
+        }
+        const std::string value = std::to_string(**integer + 1);
+        const std::string printed = print(parse_overrides({key.name + "=" + value}));
+        const std::string leaf = key.name.substr(key.name.rfind('.') + 1);
+        EXPECT_THAT(printed, HasSubstr("\n" + leaf + " = " + value + "\n"));
+        ++changed;
+    }
+    EXPECT_GE(changed, 7);
+}
+
+class EveryConfig : public testing::TestWithParam<std::string> {};
+
+TEST_P(EveryConfig, ParsesAndIsPrintedAndReadBackTheSame) {
+    const Sources sources = read_sources(GetParam(), "", {"data.train=text"});
+    const config::Run run = parse(sources);
+    const config::Run again = parse({.config_path = "other.toml", .config_text = print(run)});
+    EXPECT_EQ(print(again), print(run));
+    EXPECT_EQ(again.name, fs::path(GetParam()).stem().string());
+    EXPECT_NO_THROW(validate_for_ranks(run, 2));
+}
+
+TEST_P(EveryConfig, NamesNoPlace) {
+    const std::string toml = read_sources(GetParam(), "", {}).config_text;
+    for (const char* key : {"\nper_rank", "\npath", "\nspeed", "\ndevice", "\n[site]", "= \"/"}) {
+        EXPECT_THAT(toml, testing::Not(HasSubstr(key)));
+    }
+}
+
+std::string test_name(const testing::TestParamInfo<std::string>& config) {
+    std::string name = fs::path(config.param).stem().string();
+    std::replace(name.begin(), name.end(), '-', '_');
+    return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Configs, EveryConfig, testing::ValuesIn(all_configs()), test_name);
+
+TEST(EverySite, ParsesWithEveryConfig) {
+    const std::vector<std::string> sites = all_sites();
+    ASSERT_FALSE(sites.empty());
+    for (const std::string& site : sites) {
+        for (const std::string& config : all_configs()) {
+            const config::Run run = parse(read_sources(config, site, {"data.train=text"}));
+            EXPECT_EQ(run.site, fs::path(site).parent_path().filename().string()) << site;
+        }
+    }
+}
+
+TEST(ReadSources, TakesAFolderThatHoldsASite) {
+    const std::string root = NEARSTEP_SOURCE_DIR;
+    const Sources sources =
+        read_sources(root + "/configs/tiny.toml", root + "/cluster/localhost", {"mode=su"});
+    EXPECT_EQ(sources.site_path, root + "/cluster/localhost/site.toml");
+    EXPECT_THAT(sources.site_text, HasSubstr("per_rank"));
+    EXPECT_THAT(sources.overrides, ElementsAre("mode=su"));
+}
+
+TEST(ReadSources, TakesAnEmptyFileForOneWithoutKeys) {
+    const fs::path path = fs::temp_directory_path() / "nearstep_load_test_empty.toml";
+    std::ofstream(path).close();
+    EXPECT_EQ(read_sources(path.string(), "", {}).config_text, "");
+    fs::remove(path);
+}
+
+TEST(DescribeKeys, HasOneLinePerKeyWithItsTypeAndDefault) {
+    config::Run defaults;
+    const std::vector<Key> keys = keys_of(defaults);
+    std::istringstream lines(describe_keys());
+    std::string line;
+    for (const Key& key : keys) {
+        ASSERT_TRUE(std::getline(lines, line));
+        EXPECT_EQ(line.rfind(key.name + " ", 0), 0U) << line;
+        EXPECT_THAT(line, HasSubstr(type_of(key)));
+        EXPECT_THAT(line, HasSubstr(written(key)));
+        EXPECT_THAT(line, HasSubstr(key.meaning));
+        EXPECT_FALSE(key.meaning.empty()) << key.name;
+    }
+    EXPECT_FALSE(std::getline(lines, line)) << line;
+    EXPECT_GE(keys.size(), 45U);
+}
+
+TEST(Mode, IsReadFromItsName) {
+    for (const Mode mode : {Mode::base, Mode::su, Mode::su_o, Mode::su_o_c}) {
+        EXPECT_EQ(parse_mode(name_of(mode)), mode);
+    }
+    EXPECT_THROW(parse_mode("SU"), ConfigError);
+}
+
+}  // namespace
+}  // namespace nearstep::config

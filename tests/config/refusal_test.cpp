@@ -1,0 +1,303 @@
+// What a config may not say, and that the refusal helps.
+#include "base/error.hpp"
+#include "config/load.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <ostream>
+#include <string>
+#include <vector>
+
+namespace nearstep::config {
+namespace {
+
+using testing::HasSubstr;
+
+// Texts that are wrong, and what the message must name. Without a config, data.train is set.
+struct Refused {
+    std::string config;
+    std::string site;
+    std::vector<std::string> overrides;
+    std::vector<std::string> fragments;
+};
+
+Refused in_config(const std::string& config, const std::vector<std::string>& fragments) {
+    Refused refused{.config = config, .site = "", .overrides = {}, .fragments = fragments};
+    refused.fragments.emplace_back("configs/some.toml, line ");
+    return refused;
+}
+
+Refused in_site(const std::string& site, const std::vector<std::string>& fragments) {
+    Refused refused{.config = "", .site = site, .overrides = {}, .fragments = fragments};
+    refused.fragments.emplace_back("cluster/there/site.toml, line ");
+    return refused;
+}
+
+Refused in_override(const std::string& assignment, const std::vector<std::string>& fragments) {
+    Refused refused{.config = "", .site = "", .overrides = {assignment}, .fragments = fragments};
+    refused.fragments.push_back("--set " + assignment);
+    return refused;
+}
+
+void PrintTo(const Refused& refused, std::ostream* out) {  // NOLINT: GoogleTest's name
+    *out << refused.config << refused.site << testing::PrintToString(refused.overrides);
+}
+
+std::string message_of(const Refused& refused) {
+    try {
+        parse({.config_path = "configs/some.toml",
+               .config_text = "data.train = \"text\"\n" + refused.config,
+               .site_path = refused.site.empty() ? "" : "cluster/there/site.toml",
+               .site_text = refused.site,
+               .overrides = refused.overrides});
+    } catch (const ConfigError& error) {
+        return error.what();
+    }
+    return "";
+}
+
+void expect_one_sentence(const std::string& message) {
+    ASSERT_FALSE(message.empty()) << "nothing was refused";
+    EXPECT_TRUE(message.back() == '.' || message.back() == '?') << message;
+    EXPECT_TRUE(std::none_of(message.begin(), message.end(), [](char c) {
+        return c >= 0 && c < ' ';
+    })) << message;
+    EXPECT_THAT(message.substr(0, message.size() - 1), testing::Not(HasSubstr(". ")))
+        << "one sentence";
+    EXPECT_THAT(message, testing::Not(HasSubstr(".."))) << "one full stop";
+}
+
+class Refusal : public testing::TestWithParam<Refused> {};
+
+TEST_P(Refusal, IsOneSentenceThatNamesKeyAndPlace) {
+    const std::string message = message_of(GetParam());
+    expect_one_sentence(message);
+    for (const std::string& fragment : GetParam().fragments) {
+        EXPECT_THAT(message, HasSubstr(fragment));
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    UnknownKeys, Refusal,
+    testing::Values(
+        in_config("[train]\nsetps = 3\n", {"train.setps", "line 3", "did you mean train.steps?"}),
+        in_config("steps = 3\n", {"no key steps", "did you mean train.steps?"}),
+        in_config("[model]\nhidden = 3\n", {"model.hidden", "did you mean model."}),
+        in_config("[trian]\nsteps = 3\n", {"[trian]", "did you mean [train]?"}),
+        in_config("[trian]\n", {"[trian]", "did you mean [train]?"}),
+        in_config("[csd.path]\na = 1\n", {"csd.path is a key, not a section"}),
+        in_config("[csd.links]\nread = 1\n", {"csd.links"}),
+        in_config("\"train.steps\" = 3\n", {"\"train.steps\"", "did you mean train.steps?"}),
+        in_config("\"a\\nb\" = 3\n", {"\"a\\u000Ab\""}),
+        in_config("Mode = \"su\"\n", {"no key Mode", "did you mean mode?"}),
+        in_override("csd.solts=4", {"csd.solts", "did you mean csd.slots?"}),
+        in_override("compress.keeep=0.5", {"did you mean compress.keep?"})));
+
+INSTANTIATE_TEST_SUITE_P(
+    WrongTypes, Refusal,
+    testing::Values(
+        in_config("[train]\nsteps = \"many\"\n", {"train.steps wants an integer, not \"many\""}),
+        in_config("[train]\nsteps = 1.5\n", {"train.steps wants an integer, not 1.5"}),
+        in_config("[train]\nsteps = true\n", {"train.steps wants an integer, not true"}),
+        in_config("[train]\nsteps = [3]\n", {"train.steps wants an integer, not [3]"}),
+        in_config("[train]\nsteps = 2024-01-01\n", {"train.steps"}),
+        in_config("[train]\nlearning_rate = \"1e-3\"\n", {"train.learning_rate wants a number"}),
+        in_config("mode = 3\n", {"mode wants a text, not 3"}),
+        in_config("[model]\ndtype = 16\n", {"model.dtype wants a text, not 16"}),
+        in_config("[compress]\nerror_feedback = \"no\"\n", {"wants true or false, not \"no\""}),
+        in_config("[csd]\nper_rank = [1, \"2\"]\n",
+                  {"csd.per_rank wants an integer or a list of integers, not [1, \"2\"]"}),
+        in_config("[csd]\nper_rank = [[1]]\n", {"csd.per_rank"}),
+        in_config("[csd]\npath = 7\n", {"csd.path wants a text or a list of texts, not 7"}),
+        in_config("[csd]\nspeed = [\"fast\"]\n", {"csd.speed wants a number or a list of numbers"}),
+        in_override("train.steps=many", {"train.steps wants an integer, not \"many\""}),
+        in_override("train.steps=", {"train.steps wants an integer, not \"\""}),
+        in_override("compress.error_feedback=yes", {"wants true or false"})));
+
+INSTANTIATE_TEST_SUITE_P(
+    OutOfRange, Refusal,
+    testing::Values(
+        in_config("[model]\nlayers = 0\n", {"model.layers = 0", "at least 1"}),
+        in_config("[model]\nwidth = -256\n", {"model.width = -256", "at least 1"}),
+        in_config("[model]\nvocabulary = 100\n", {"model.vocabulary = 100", "at least 256"}),
+        in_config("[train]\nsteps = 0\n", {"train.steps = 0", "at least 1"}),
+        in_config("[train]\nstop_at = -1\n", {"train.stop_at = -1", "at least 0"}),
+        in_config("[train]\nseed = -1\n", {"train.seed = -1", "at least 0"}),
+        in_config("[train]\nglobal_batch = 0\n", {"train.global_batch = 0"}),
+        in_config("[train]\nglobal_batch = 5000000000\n",
+                  {"train.global_batch = 5000000000", "at most"}),
+        in_config("[train]\nmicro_batch = 0\n", {"train.micro_batch = 0"}),
+        in_config("[train]\nlearning_rate = 0.0\n", {"train.learning_rate = 0", "above 0"}),
+        in_config("[train]\nlearning_rate = nan\n", {"train.learning_rate = nan"}),
+        in_config("[train]\nlearning_rate = inf\n", {"train.learning_rate = inf"}),
+        in_config("[train]\nbeta1 = 1.0\n", {"train.beta1 = 1", "below 1"}),
+        in_config("[train]\nepsilon = 0\n", {"train.epsilon = 0", "above 0"}),
+        in_config("[train]\nclip_norm = -1\n", {"train.clip_norm = -1"}),
+        in_config("[train]\nloss_scale = 0\n", {"train.loss_scale = 0"}),
+        in_config("data.valid_share = 1\n", {"data.valid_share = 1", "below 1"}),
+        in_config("[csd]\nslots = 2\n", {"csd.slots = 2", "at least 3"}),
+        in_config("[csd]\nsubgroup_tiles = 0\n", {"csd.subgroup_tiles = 0"}),
+        in_config("[csd]\nper_rank = [1, -1]\n", {"csd.per_rank = -1", "at least 0"}),
+        in_config("[csd]\nspeed = [1, 0]\n", {"csd.speed = 0", "above 0"}),
+        in_config("[compress]\nkeep = 0\n", {"compress.keep = 0", "above 0 and at most 1"}),
+        in_config("[compress]\nkeep = 1.01\n", {"compress.keep = 1.01"}),
+        in_config("[checkpoint]\nevery = -5\n", {"checkpoint.every = -5"}),
+        in_config("[exchange]\ntimeout_s = 0\n", {"exchange.timeout_s = 0"}),
+        in_config("[csd]\nper_rank = []\n", {"csd.per_rank is an empty list"}),
+        in_config("[csd]\npath = \"\"\n", {"csd.path holds an empty text"}),
+        in_config("data.valid = [\"\"]\n", {"data.valid holds an empty text"})));
+
+INSTANTIATE_TEST_SUITE_P(
+    UnknownWords, Refusal,
+    testing::Values(
+        in_config("mode = \"fast\"\n",
+                  {"mode = \"fast\" is not known", "\"base\", \"su\", \"su+o\" or \"su+o+c\""}),
+        in_config("[model]\narchitecture = \"llama\"\n",
+                  {"model.architecture = \"llama\"", "\"gpt\""}),
+        in_config("[model]\ndtype = \"int8\"\n", {"model.dtype", "\"fp32\", \"bf16\" or \"fp16\""}),
+        in_config("[model]\ncompute = \"tf32\"\n",
+                  {"model.compute", "\"auto\", \"bf16\" or \"fp32\""}),
+        in_config("[csd]\ndevice = \"disk\"\n", {"csd.device = \"disk\"", "\"emulated\""}),
+        in_config("[exchange]\nscatter = \"ring\"\n",
+                  {"exchange.scatter", "\"hierarchical\" or \"flat\""}),
+        in_config("[compress]\ncodec = \"zip\"\n", {"compress.codec", "\"dense\" or \"topk\""}),
+        in_config("[csd]\ndurability = \"some\"\n",
+                  {"csd.durability", "\"checkpoint\" or \"none\""}),
+        in_override("mode=su+o+d", {"mode = \"su+o+d\" is not known"})));
+
+INSTANTIATE_TEST_SUITE_P(
+    NotInThisBuild, Refusal,
+    testing::Values(
+        in_config("[csd]\ndevice = \"xrt\"\n",
+                  {"csd.device = \"xrt\" is not in this build", "use \"emulated\""}),
+        in_config("[csd]\nstate = \"bf16\"\n", {"csd.state = \"bf16\"", "use \"fp32\""}),
+        in_config("[csd]\nstate = \"compact\"\n", {"csd.state = \"compact\"", "use \"fp32\""}),
+        in_config("[csd]\ndurability = \"step\"\n",
+                  {"csd.durability = \"step\"", "use \"checkpoint\""}),
+        in_config("[compress]\ncodec = \"q4\"\n",
+                  {"compress.codec = \"q4\"", "use \"dense\" or \"topk\""}),
+        in_config("[compress]\ncodec = \"sign\"\n",
+                  {"compress.codec = \"sign\"", "use \"dense\" or \"topk\""}),
+        in_config("[compress]\nerror_feedback = true\n",
+                  {"compress.error_feedback", "set it to false"}),
+        in_config("[gather]\ncodec = \"delta\"\n", {"gather.codec = \"delta\"", "use \"dense\""}),
+        in_config("[placement]\nparameters = \"node\"\n",
+                  {"placement.parameters", "use \"replicated\""}),
+        in_config("[placement]\ngradients = \"replicated\"\n",
+                  {"placement.gradients", "use \"global\""}),
+        in_config("[placement]\noptimizer = \"node\"\n", {"placement.optimizer", "use \"global\""}),
+        in_override("csd.state=q8", {"csd.state = \"q8\"", "use \"fp32\""})));
+
+INSTANTIATE_TEST_SUITE_P(
+    Combinations, Refusal,
+    testing::Values(
+        in_config("[model]\nwidth = 10\nheads = 3\n",
+                  {"model.width = 10", "model.heads = 3", "divide"}),
+        in_config("[train]\nsteps = 5\nstop_at = 6\n", {"train.stop_at = 6", "train.steps = 5"}),
+        in_override("train.stop_at=101", {"train.steps = 100 (the default)"}),
+        in_override("train.final_rate_share=1.5", {"train.final_rate_share = 1.5"}),
+        in_config("mode = \"su+o\"\n[compress]\ncodec = \"topk\"\n",
+                  {"compress.codec = \"topk\"", "su+o+c", "mode = \"su+o\""}),
+        in_config("mode = \"base\"\n[compress]\ncodec = \"topk\"\n", {"mode = \"base\""}),
+        in_config("mode = \"su\"\n[compress]\ncodec = \"topk\"\n", {"mode = \"su\""}),
+        in_config("[checkpoint]\nevery = 5\n[csd]\ndurability = \"none\"\n",
+                  {"checkpoint.every = 5", "csd.durability = \"none\""}),
+        in_override("data.valid_share=0", {"data.valid_share = 0", "data.valid"}),
+        Refused{.config = "",
+                .site = "",
+                .overrides = {"data.train=[]"},
+                .fragments = {"data.train", "--set data.train=FILE"}}));
+
+INSTANTIATE_TEST_SUITE_P(
+    Sites, Refusal,
+    testing::Values(in_site("[train]\nsteps = 3\n", {"train.steps", "belongs in a config"}),
+                    in_site("mode = \"su\"\n", {"mode", "belongs in a config"}),
+                    in_site("[csd]\nstate = \"fp32\"\n", {"csd.state", "belongs in a config"}),
+                    in_site("[csd]\nslots = 1\n", {"csd.slots = 1"}),
+                    in_site("[site]\nhosts = 3\n", {"site.hosts"}),
+                    in_site("[csd\n", {"not TOML"})));
+
+INSTANTIATE_TEST_SUITE_P(
+    NotToml, Refusal,
+    testing::Values(
+        in_config("[train\nsteps = 3\n", {"line 2", "not TOML"}),
+        in_config("[train]\nsteps = \n", {"line 3", "not TOML"}),
+        in_config("[train]\nsteps = 3\nsteps = 4\n", {"line 4", "not TOML", "steps"}),
+        in_config("data.train = \"again\"\n", {"line 2", "not TOML"}),
+        in_config("name = \"\x01\"\n", {"line 2", "not TOML"}),
+        in_config("name = \"\xFF\"\n", {"line 2", "not TOML"}),
+        Refused{.config = "",
+                .site = "",
+                .overrides = {"train.steps"},
+                .fragments = {"--set train.steps sets no key", "KEY=VALUE"}},
+        Refused{
+            .config = "", .site = "", .overrides = {"=3"}, .fragments = {"--set =3 sets no key"}},
+        Refused{.config = "", .site = "", .overrides = {""}, .fragments = {"sets no key"}},
+        Refused{.config = "",
+                .site = "",
+                .overrides = {"train.steps=3\nmode=su"},
+                .fragments = {"train.steps wants an integer"}}));
+
+// The refusals that need the number of ranks.
+struct RefusedForRanks {
+    std::vector<std::string> overrides;
+    int ranks;
+    std::vector<std::string> fragments;
+};
+
+class RefusalForRanks : public testing::TestWithParam<RefusedForRanks> {};
+
+TEST_P(RefusalForRanks, IsOneSentenceThatNamesKeyAndRanks) {
+    const RefusedForRanks& refused = GetParam();
+    const config::Run run = parse({.config_path = "some.toml",
+                                   .config_text = "data.train = \"text\"",
+                                   .overrides = refused.overrides});
+    std::string message;
+    try {
+        validate_for_ranks(run, refused.ranks);
+    } catch (const ConfigError& error) {
+        message = error.what();
+    }
+    expect_one_sentence(message);
+    for (const std::string& fragment : refused.fragments) {
+        EXPECT_THAT(message, HasSubstr(fragment));
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Ranks, RefusalForRanks,
+    testing::Values(
+        RefusedForRanks{{"train.global_batch=3"}, 4, {"train.global_batch = 3", "4 ranks"}},
+        RefusedForRanks{{"csd.per_rank=[1,2]"}, 3, {"csd.per_rank has 2 entries", "3 ranks"}},
+        RefusedForRanks{{"csd.per_rank=[1,2]"}, 1, {"csd.per_rank has 2 entries", "1 ranks"}},
+        RefusedForRanks{{"csd.per_rank=0"}, 2, {"csd.per_rank", "2 ranks", "a device"}},
+        RefusedForRanks{{"csd.per_rank=[0,0]"}, 2, {"csd.per_rank", "a device"}},
+        RefusedForRanks{
+            {"csd.per_rank=2", "csd.speed=[1,2]"}, 2, {"csd.speed has 2 entries", "4 devices"}}));
+
+TEST(ReadSources, NamesTheFileThatIsMissing) {
+    const auto message_for = [](const std::string& config, const std::string& site) -> std::string {
+        try {
+            read_sources(config, site, {});
+        } catch (const ConfigError& error) {
+            return error.what();
+        }
+        return "";
+    };
+    const std::string root = NEARSTEP_SOURCE_DIR;
+    const std::string no_config = message_for(root + "/configs/absent.toml", "");
+    expect_one_sentence(no_config);
+    EXPECT_THAT(no_config,
+                testing::AllOf(HasSubstr("configs/absent.toml"), HasSubstr("No such file")));
+    const std::string folder = message_for(root + "/configs", "");
+    expect_one_sentence(folder);
+    EXPECT_THAT(folder, HasSubstr("is a folder"));
+    const std::string no_site = message_for(root + "/configs/tiny.toml", root + "/configs");
+    expect_one_sentence(no_site);
+    EXPECT_THAT(no_site, HasSubstr("configs/site.toml"));
+}
+
+}  // namespace
+}  // namespace nearstep::config

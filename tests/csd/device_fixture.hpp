@@ -1,0 +1,135 @@
+// A small emulated device with random state and gradients, for the tests of devices and handlers.
+#pragma once
+
+#include "base/random.hpp"
+#include "csd/emulated_device.hpp"
+#include "store/scratch_folder.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace nearstep::csd {
+
+// Three subgroups of 2, 3 and 1 tiles with a gap that other devices own; the last tile is padded.
+inline std::vector<shard::Subgroup> small_subgroups() {
+    return {{0, 0, {0, 2}}, {0, 1, {3, 6}}, {0, 2, {8, 9}}};
+}
+
+constexpr std::size_t kVectorTiles = 9;
+constexpr std::size_t kParameters = 8 * shard::kTileElems + 1234;
+constexpr std::size_t kOwnElems = 6 * shard::kTileElems;  // of the device, with padding
+
+struct State {
+    explicit State(std::size_t tiles)
+        : master(tiles * shard::kTileElems), moment1(master.size()), moment2(master.size()) {}
+
+    StateArrays arrays() { return {master, moment1, moment2}; }
+    friend bool operator==(const State&, const State&) = default;
+
+    std::vector<float> master;
+    std::vector<float> moment1;
+    std::vector<float> moment2;
+};
+
+struct SmallDeviceSettings {
+    UpdatePlace place = UpdatePlace::near_storage;
+    std::string codec = "dense";
+    Dtype dtype = Dtype::bf16;
+    int sources = 2;
+    int slots = 3;
+    int files = 1;
+};
+
+// The device with its files in a scratch folder, and what belongs around it.
+struct SmallDevice {
+    explicit SmallDevice(const SmallDeviceSettings& wanted)
+        : codec(codec::make_codec({.name = wanted.codec, .keep = 0.05})) {
+        settings.name = "device under test";
+        for (int i = 0; i < wanted.files; ++i) {
+            settings.files.push_back(folder.file("state-" + std::to_string(i)));
+        }
+        settings.subgroups = small_subgroups();
+        settings.parameters = kParameters;
+        settings.parameter_dtype = wanted.dtype;
+        settings.codec = codec.get();
+        settings.sources = wanted.sources;
+        settings.slots = wanted.slots;
+        settings.place = wanted.place;
+        device = make_emulated_device(settings, traffic);
+        vector.resize(kVectorTiles * shard::kTileElems * size_bytes(wanted.dtype));
+    }
+
+    // Random masters, zero moments, zero padding: generation 0.
+    void initialise() {
+        for (std::size_t s = 0; s < settings.subgroups.size(); ++s) {
+            const shard::TileRange tiles = settings.subgroups[s].tiles;
+            State state(tiles.size());
+            for (std::size_t i = 0; i < state.master.size(); ++i) {
+                const std::size_t parameter = tiles.begin * shard::kTileElems + i;
+                state.master[i] = parameter < kParameters
+                                      ? static_cast<float>(random_normal(1, 0, parameter))
+                                      : 0.0F;
+            }
+            device->write_state(s, 0, state.arrays());
+        }
+    }
+
+    // Puts random gradients for all tiles; the same for every device at the same step.
+    void put_gradients(std::int64_t step) {
+        for (const shard::Subgroup& subgroup : settings.subgroups) {
+            for (std::size_t tile = subgroup.tiles.begin; tile < subgroup.tiles.end; ++tile) {
+                put_gradient(tile, static_cast<std::uint64_t>(step));
+            }
+        }
+        device->finish_gradients();
+    }
+
+    void put_gradient(std::size_t tile, std::uint64_t step) {
+        std::vector<std::vector<std::byte>> payloads;
+        std::vector<std::span<const std::byte>> spans;
+        for (int source = 0; source < settings.sources; ++source) {
+            std::vector<float> values(shard::kTileElems);
+            for (std::size_t i = 0; i < values.size(); ++i) {
+                const std::size_t parameter = tile * shard::kTileElems + i;
+                const double value =
+                    random_uniform(step + 10, static_cast<std::uint64_t>(source), parameter) - 0.5;
+                values[i] = parameter < kParameters ? static_cast<float>(value) : 0.0F;
+            }
+            payloads.emplace_back(codec->payload_bytes());
+            codec->encode(values, payloads.back());
+        }
+        spans.assign(payloads.begin(), payloads.end());
+        std::vector<float> sum(shard::kTileElems);
+        codec::decode_sum(*codec, spans, sum);
+        device->put_gradient(tile, spans, sum);
+    }
+
+    std::vector<State> states(std::int64_t generation) {
+        std::vector<State> all;
+        for (std::size_t s = 0; s < settings.subgroups.size(); ++s) {
+            all.emplace_back(settings.subgroups[s].tiles.size());
+            device->read_state(s, generation, all.back().arrays());
+        }
+        return all;
+    }
+
+    ScratchFolder folder;
+    std::unique_ptr<codec::Codec> codec;
+    EmulatedDeviceSettings settings;
+    trace::Traffic traffic;
+    std::unique_ptr<Device> device;
+    std::vector<std::byte> vector;  // the parameter vector
+};
+
+inline UpdateScalars test_scalars() {
+    UpdateScalars scalars;
+    scalars.step_size = 1e-2F;
+    scalars.decay_factor = 0.999F;
+    scalars.root_scale = 1.2F;
+    return scalars;
+}
+
+}  // namespace nearstep::csd

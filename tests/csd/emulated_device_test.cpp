@@ -1,0 +1,275 @@
+#include "csd/emulated_device.hpp"
+
+#include "base/error.hpp"
+#include "csd/device_fixture.hpp"
+#include "csd/engine.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+
+namespace nearstep::csd {
+namespace {
+
+using testing::HasSubstr;
+using trace::Counter;
+
+// One update of all subgroups in slot 0, from `generation` to the next one.
+void update_all(SmallDevice& small, std::int64_t generation) {
+    Device& device = *small.device;
+    for (std::size_t s = 0; s < device.subgroups().size(); ++s) {
+        device.read(0, s, generation).wait();
+        device.update(0, s, test_scalars());
+        device.deliver(0, s, small.vector);
+        device.write(0, s, generation + 1).wait();
+    }
+}
+
+std::int64_t file_offset(std::size_t subgroup, std::int64_t generation, std::size_t in_payload) {
+    // docs/state-file.md: extents of a 4096-byte header and 12 bytes per parameter, two per
+    // subgroup.
+    constexpr std::size_t kTileState = std::size_t{12} * 65536;
+    std::size_t offset = 0;
+    const std::vector<shard::Subgroup> subgroups = small_subgroups();
+    for (std::size_t s = 0; s < subgroup; ++s) {
+        offset += 2 * (4096 + kTileState * subgroups[s].tiles.size());
+    }
+    offset += static_cast<std::size_t>(generation % 2) *
+              (4096 + kTileState * subgroups[subgroup].tiles.size());
+    return static_cast<std::int64_t>(offset + 4096 + in_payload);
+}
+
+TEST(EmulatedDeviceTest, ReadsBackTheStateThatWasWritten) {
+    SmallDevice small({});
+    State state(3);
+    for (std::size_t i = 0; i < state.master.size(); ++i) {
+        state.master[i] = static_cast<float>(random_normal(3, 0, i));
+        state.moment1[i] = static_cast<float>(random_normal(3, 1, i));
+        state.moment2[i] = static_cast<float>(random_normal(3, 2, i));
+    }
+    small.device->write_state(1, 7, state.arrays());
+    State seen(3);
+    small.device->read_state(1, 7, seen.arrays());
+    EXPECT_TRUE(seen == state);
+}
+
+TEST(EmulatedDeviceTest, ComputesAdamwOfTheSumOfThePayloads) {
+    SmallDevice small({});
+    small.initialise();
+    small.put_gradients(0);
+    small.device->allocate_slot(0);
+    update_all(small, 0);
+    const std::vector<State> before = small.states(0);
+    const std::vector<State> after = small.states(1);
+    for (std::size_t s = 0; s < after.size(); ++s) {
+        const std::size_t first = small.settings.subgroups[s].tiles.begin * shard::kTileElems;
+        for (std::size_t i = 0; i < after[s].master.size(); i += 77) {
+            float gradient = 0;
+            for (std::uint64_t source = 0; source < 2 && first + i < kParameters; ++source) {
+                gradient += from_bf16(
+                    to_bf16(static_cast<float>(random_uniform(10, source, first + i) - 0.5)));
+            }
+            float master = before[s].master[i];
+            float moment1 = 0;
+            float moment2 = 0;
+            fpga::adamw_lane(test_scalars(), gradient, master, moment1, moment2);
+            ASSERT_EQ(bits_of(after[s].master[i]), bits_of(master))
+                << "subgroup " << s << " element " << i;
+            ASSERT_EQ(bits_of(after[s].moment1[i]), bits_of(moment1));
+            ASSERT_EQ(bits_of(after[s].moment2[i]), bits_of(moment2));
+        }
+    }
+}
+
+class DeviceWith : public testing::TestWithParam<Dtype> {};
+
+TEST_P(DeviceWith, DeliversTheNewMastersInTheParametersFormatAndNothingElse) {
+    SmallDevice small({.dtype = GetParam()});
+    small.initialise();
+    small.put_gradients(0);
+    small.device->allocate_slot(0);
+    std::ranges::fill(small.vector, std::byte{0x5A});
+    std::vector<std::byte> expected = small.vector;
+    update_all(small, 0);
+    const std::vector<State> states = small.states(1);
+    for (std::size_t s = 0; s < states.size(); ++s) {
+        const std::size_t first = small.settings.subgroups[s].tiles.begin * shard::kTileElems;
+        convert_from_fp32(states[s].master.data(), GetParam(),
+                          &expected[first * size_bytes(GetParam())], states[s].master.size());
+    }
+    EXPECT_TRUE(small.vector == expected);
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, DeviceWith,
+                         testing::Values(Dtype::bf16, Dtype::fp16, Dtype::fp32));
+
+TEST(EmulatedDeviceTest, KeepsPaddingZero) {
+    SmallDevice small({.codec = "topk"});
+    small.initialise();
+    small.device->allocate_slot(0);
+    for (int step = 0; step < 3; ++step) {
+        small.put_gradients(step);
+        update_all(small, step);
+    }
+    const State last = small.states(3).back();
+    const auto is_zero = [](float value) { return bits_of(value) == 0; };
+    EXPECT_TRUE(std::all_of(last.master.begin() + 1234, last.master.end(), is_zero));
+    EXPECT_TRUE(std::all_of(last.moment1.begin() + 1234, last.moment1.end(), is_zero));
+    EXPECT_TRUE(std::all_of(last.moment2.begin() + 1234, last.moment2.end(), is_zero));
+    EXPECT_FALSE(std::all_of(last.master.begin(), last.master.begin() + 1234, is_zero));
+}
+
+class PlacesWith : public testing::TestWithParam<const char*> {};
+
+TEST_P(PlacesWith, GiveTheSameBits) {
+    SmallDevice near({.codec = GetParam()});
+    SmallDevice one_file({.place = UpdatePlace::on_host, .codec = GetParam()});
+    SmallDevice three_files({.place = UpdatePlace::on_host, .codec = GetParam(), .files = 3});
+    for (SmallDevice* small : {&near, &one_file, &three_files}) {
+        small->initialise();
+        small->device->allocate_slot(0);
+        for (int step = 0; step < 3; ++step) {
+            small->put_gradients(step);
+            update_all(*small, step);
+        }
+    }
+    const std::vector<State> expected = near.states(3);
+    EXPECT_TRUE(one_file.states(3) == expected);
+    EXPECT_TRUE(three_files.states(3) == expected);
+    EXPECT_TRUE(one_file.vector == near.vector);
+    EXPECT_TRUE(three_files.vector == near.vector);
+}
+
+INSTANTIATE_TEST_SUITE_P(Codecs, PlacesWith, testing::Values("dense", "topk"));
+
+TEST(EmulatedDeviceTest, CountsWhatMovesNearStorage) {
+    SmallDevice small({.codec = "topk"});
+    small.initialise();
+    small.device->allocate_slot(0);
+    EXPECT_EQ(small.traffic.snapshot()[Counter::checkpoint], 12 * kOwnElems);
+    const trace::TrafficSnapshot before = small.traffic.snapshot();
+    small.put_gradients(0);
+    update_all(small, 0);
+    trace::TrafficSnapshot expected;
+    expected.bytes[static_cast<std::size_t>(Counter::internal_read)] = 12 * kOwnElems;
+    expected.bytes[static_cast<std::size_t>(Counter::internal_write)] = 12 * kOwnElems;
+    expected.bytes[static_cast<std::size_t>(Counter::host_gradients_write)] =
+        12 * small.codec->payload_bytes();
+    expected.bytes[static_cast<std::size_t>(Counter::host_parameters)] = 2 * kOwnElems;
+    EXPECT_EQ((small.traffic.snapshot() - before).bytes, expected.bytes);
+}
+
+TEST(EmulatedDeviceTest, CountsWhatCrossesTheHostLinkOnTheHost) {
+    SmallDevice small({.place = UpdatePlace::on_host, .files = 2});
+    small.initialise();
+    small.device->allocate_slot(0);
+    const trace::TrafficSnapshot before = small.traffic.snapshot();
+    small.put_gradients(0);
+    update_all(small, 0);
+    trace::TrafficSnapshot expected;
+    expected.bytes[static_cast<std::size_t>(Counter::host_state_read)] = 12 * kOwnElems;
+    expected.bytes[static_cast<std::size_t>(Counter::host_state_write)] = 12 * kOwnElems;
+    expected.bytes[static_cast<std::size_t>(Counter::host_gradients_write)] = 4 * kOwnElems;
+    expected.bytes[static_cast<std::size_t>(Counter::host_gradients_read)] = 4 * kOwnElems;
+    EXPECT_EQ((small.traffic.snapshot() - before).bytes, expected.bytes);
+}
+
+TEST(EmulatedDeviceTest, TakesGradientsInAnyOrder) {
+    SmallDevice forward({.place = UpdatePlace::on_host});
+    SmallDevice backward({.place = UpdatePlace::on_host});
+    forward.put_gradients(0);
+    for (const std::size_t tile : std::initializer_list<std::size_t>{8, 4, 5, 3, 1, 0}) {
+        backward.put_gradient(tile, 0);
+    }
+    backward.device->finish_gradients();
+    for (SmallDevice* small : {&forward, &backward}) {
+        small->initialise();
+        small->device->allocate_slot(0);
+        update_all(*small, 0);
+    }
+    EXPECT_TRUE(forward.states(1) == backward.states(1));
+    EXPECT_THROW(forward.put_gradient(2, 0), ContractError);
+    EXPECT_THROW(forward.put_gradient(6, 0), ContractError);
+}
+
+TEST(EmulatedDeviceTest, KeepsTheLastGenerationWhole) {
+    SmallDevice small({});
+    small.initialise();
+    small.device->allocate_slot(0);
+    std::vector<State> last = small.states(0);
+    for (int step = 0; step < 3; ++step) {
+        small.put_gradients(step);
+        update_all(small, step);
+        EXPECT_TRUE(small.states(step) == last);
+        last = small.states(step + 1);
+    }
+    const std::string message = message_of<IoError>([&] { small.states(1); });
+    EXPECT_THAT(message, HasSubstr("it holds generation 3 instead of 1"));
+}
+
+TEST(EmulatedDeviceTest, RefusesStateThatWasNeverWritten) {
+    SmallDevice small({});
+    EXPECT_THAT(message_of<IoError>([&] { small.states(0); }), HasSubstr("never written"));
+}
+
+TEST(EmulatedDeviceTest, NamesDeviceSubgroupFileAndOffsetOfADamagedByte) {
+    SmallDevice small({});
+    small.initialise();
+    small.device->allocate_slot(0);
+    flip_bit(small.settings.files[0], file_offset(1, 0, 500'001));
+    EXPECT_NO_THROW(small.device->read(0, 0, 0).wait());
+    const std::string message = message_of<IoError>([&] { small.device->read(0, 1, 0).wait(); });
+    EXPECT_THAT(message, HasSubstr("subgroup 1 of device \"device under test\""));
+    EXPECT_THAT(message, HasSubstr("offset " + std::to_string(file_offset(1, 0, 0) - 4096)));
+    EXPECT_THAT(message, HasSubstr(small.settings.files[0]));
+    EXPECT_THAT(message, HasSubstr("its data is damaged"));
+    State state(3);
+    EXPECT_THROW(small.device->read_state(1, 0, state.arrays()), IoError);
+}
+
+TEST(EmulatedDeviceTest, ReservesWhatItAnnounced) {
+    for (const int files : {1, 3}) {
+        const SmallDevice small({.place = UpdatePlace::on_host, .files = files});
+        std::size_t bytes = 0;
+        for (const std::string& file : small.settings.files) {
+            bytes += std::filesystem::file_size(file);
+        }
+        EXPECT_EQ(bytes, storage_bytes(small.settings));
+        EXPECT_GE(bytes, (2 * 12 + 4) * kOwnElems);
+    }
+}
+
+TEST(EmulatedDeviceTest, RefusesADeviceThatIsTooLargeBeforeItMakesAFile) {
+    const ScratchFolder folder;
+    SmallDevice small({});
+    EmulatedDeviceSettings settings = small.settings;
+    settings.files = {folder.file("state")};
+    settings.subgroups = {{0, 0, {0, std::size_t{1} << 40}}};
+    EXPECT_THAT(message_of<ConfigError>([&] { make_emulated_device(settings, small.traffic); }),
+                HasSubstr("are needed"));
+    EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+TEST(EmulatedDeviceTest, RefusesAFileThatAnotherDeviceHolds) {
+    SmallDevice small({});
+    small.initialise();
+    EXPECT_THAT(
+        message_of<ConfigError>([&] { make_emulated_device(small.settings, small.traffic); }),
+        HasSubstr("in use by another nearstep process"));
+    EXPECT_NO_THROW(small.states(0));
+}
+
+TEST(EmulatedDeviceTest, MayOwnNothing) {
+    SmallDevice small({});
+    EmulatedDeviceSettings settings = small.settings;
+    settings.files = {small.folder.file("empty")};
+    settings.subgroups = {};
+    const std::unique_ptr<Device> device = make_emulated_device(settings, small.traffic);
+    EXPECT_NO_THROW(device->finish_gradients());
+    EXPECT_EQ(storage_bytes(settings), 0U);
+}
+
+}  // namespace
+}  // namespace nearstep::csd

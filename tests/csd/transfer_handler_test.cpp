@@ -1,0 +1,134 @@
+#include "csd/transfer_handler.hpp"
+
+#include "base/error.hpp"
+#include "csd/device_fixture.hpp"
+#include "csd/state_layout.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace nearstep::csd {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int kSteps = 4;
+
+struct Outcome {
+    std::vector<State> states;
+    std::vector<std::byte> vector;
+    friend bool operator==(const Outcome&, const Outcome&) = default;
+};
+
+Outcome train(HandlerKind kind, const SmallDeviceSettings& settings) {
+    SmallDevice small(settings);
+    small.initialise();
+    const auto handler = TransferHandler::make(kind, *small.device);
+    for (int step = 0; step < kSteps; ++step) {
+        small.put_gradients(step);
+        handler->start(test_scalars(), step, small.vector);
+        for (std::size_t s = 0; s < small.settings.subgroups.size(); ++s) {
+            handler->wait_parameters(s);
+        }
+        handler->finish();
+    }
+    return {small.states(kSteps), small.vector};
+}
+
+TEST(TransferHandlerTest, GivesTheSameBitsNaiveOrOverlappedWithAnyNumberOfSlots) {
+    const Outcome expected = train(HandlerKind::naive, {.slots = 1});
+    for (const int slots : {3, 4, 7}) {
+        EXPECT_TRUE(train(HandlerKind::overlapped, {.slots = slots}) == expected) << slots;
+    }
+    EXPECT_TRUE(train(HandlerKind::overlapped, {.place = UpdatePlace::on_host, .files = 2}) ==
+                expected);
+    EXPECT_TRUE(train(HandlerKind::naive, {.place = UpdatePlace::on_host, .files = 2}) == expected);
+}
+
+TEST(TransferHandlerTest, WantsThreeSlotsToOverlap) {
+    SmallDevice small({.slots = 2});
+    EXPECT_THROW(TransferHandler::make(HandlerKind::overlapped, *small.device), ContractError);
+}
+
+class HandlerOf : public testing::TestWithParam<HandlerKind> {};
+
+TEST_P(HandlerOf, ShowsTheNewParametersOnceItSaysSo) {
+    SmallDevice small({});
+    small.initialise();
+    const auto handler = TransferHandler::make(GetParam(), *small.device);
+    small.put_gradients(0);
+    handler->start(test_scalars(), 0, small.vector);
+    handler->wait_parameters(1);
+    EXPECT_TRUE(handler->has_parameters(0));
+    EXPECT_TRUE(handler->has_parameters(1));
+    const std::size_t begin = small.settings.subgroups[1].tiles.begin * shard::kTileElems * 2;
+    const std::size_t end = small.settings.subgroups[1].tiles.end * shard::kTileElems * 2;
+    const std::vector<std::byte> early(small.vector.begin() + static_cast<std::ptrdiff_t>(begin),
+                                       small.vector.begin() + static_cast<std::ptrdiff_t>(end));
+    handler->finish();
+    EXPECT_TRUE(handler->has_parameters(2));
+    State state(3);
+    small.device->read_state(1, 1, state.arrays());
+    std::vector<std::byte> expected(early.size());
+    convert_from_fp32(state.master.data(), Dtype::bf16, expected.data(), state.master.size());
+    EXPECT_TRUE(early == expected);
+}
+
+TEST_P(HandlerOf, SurfacesADamagedByteInEveryCallAndKeepsTheOldState) {
+    SmallDevice small({});
+    small.initialise();
+    const std::vector<State> before = small.states(0);
+    const auto handler = TransferHandler::make(GetParam(), *small.device);
+    small.put_gradients(0);
+    const StateLayout layout(small.settings.subgroups, false);
+    const std::int64_t damaged = layout.extent_offset(1, 0) + 4096 + 99;
+    flip_bit(small.settings.files[0], damaged);
+    handler->start(test_scalars(), 0, small.vector);
+    EXPECT_THAT(message_of<IoError>([&] { handler->wait_parameters(2); }), HasSubstr("subgroup 1"));
+    EXPECT_THROW(handler->has_parameters(2), IoError);
+    EXPECT_THROW(handler->finish(), IoError);
+    EXPECT_THROW(handler->finish(), IoError);
+    // Repaired, the same update goes through: nothing of generation 0 was overwritten.
+    flip_bit(small.settings.files[0], damaged);
+    EXPECT_TRUE(small.states(0) == before);
+    handler->start(test_scalars(), 0, small.vector);
+    EXPECT_NO_THROW(handler->finish());
+    EXPECT_NO_THROW(small.states(1));
+}
+
+TEST_P(HandlerOf, SurfacesAnErrorOfALaneInFinish) {
+    SmallDevice small({.place = UpdatePlace::on_host, .files = 2});
+    small.initialise();
+    const auto handler = TransferHandler::make(GetParam(), *small.device);
+    small.put_gradients(0);
+    std::filesystem::resize_file(small.settings.files[1], 0);
+    handler->start(test_scalars(), 0, small.vector);
+    EXPECT_THAT(message_of<IoError>([&] { handler->finish(); }),
+                HasSubstr(small.settings.files[1]));
+}
+
+TEST_P(HandlerOf, MayBeDestroyedDuringAnUpdate) {
+    SmallDevice small({});
+    small.initialise();
+    small.put_gradients(0);
+    {
+        const auto handler = TransferHandler::make(GetParam(), *small.device);
+        handler->start(test_scalars(), 0, small.vector);
+    }
+    EXPECT_NO_THROW(small.states(1));
+    const auto next = TransferHandler::make(GetParam(), *small.device);
+    next->start(test_scalars(), 1, small.vector);
+    EXPECT_NO_THROW(next->finish());
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, HandlerOf,
+                         testing::Values(HandlerKind::naive, HandlerKind::overlapped),
+                         [](const testing::TestParamInfo<HandlerKind>& kind) {
+                             return std::string(kind.param == HandlerKind::naive ? "Naive"
+                                                                                 : "Overlapped");
+                         });
+
+}  // namespace
+}  // namespace nearstep::csd

@@ -1,0 +1,181 @@
+#include "data/text.hpp"
+
+#include "base/error.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+
+namespace nearstep::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A folder of its own for each test, removed afterwards.
+class Text : public testing::Test {
+protected:
+    void SetUp() override { fs::create_directories(folder_); }
+    void TearDown() override { fs::remove_all(folder_); }
+
+    std::string write(const std::string& name, const std::string& content) const {
+        const fs::path path = folder_ / name;
+        fs::create_directories(path.parent_path());
+        std::ofstream(path, std::ios::binary) << content;
+        return path.string();
+    }
+
+    std::string folder() const { return folder_.string(); }
+
+private:
+    fs::path folder_ =
+        fs::temp_directory_path() / ("nearstep_text_test_" + std::to_string(getpid()) + "_" +
+                                     testing::UnitTest::GetInstance()->current_test_info()->name());
+};
+
+std::string as_string(const std::vector<std::uint8_t>& bytes) {
+    return {bytes.begin(), bytes.end()};
+}
+
+template <typename Function>
+std::string message_of(const Function& function) {
+    try {
+        function();
+    } catch (const ConfigError& error) {
+        return error.what();
+    }
+    return "";
+}
+
+std::vector<std::uint8_t> counting_text(std::size_t bytes) {
+    std::vector<std::uint8_t> text(bytes);
+    std::iota(text.begin(), text.end(), std::uint8_t{0});
+    return text;
+}
+
+TEST_F(Text, KeepsTheOrderOfFilesAndSortsFolders) {
+    const std::string last = write("z.txt", "last ");
+    write("in/b.txt", "b ");
+    write("in/a/two.txt", "a/two ");
+    write("in/a/one.txt", "a/one ");
+    write("in/c.txt", "c ");
+    EXPECT_EQ(as_string(read_text({last, folder() + "/in", last})), "last a/one a/two b c last ");
+}
+
+TEST_F(Text, PassesOverHiddenAndBinaryFilesInFolders) {
+    const std::string binary = write("in/b.bin", std::string("x\0y", 3));
+    write("in/a.txt", "seen");
+    write("in/.hidden.txt", "hidden");
+    write("in/.git/config.txt", "hidden too");
+    EXPECT_EQ(as_string(read_text({folder() + "/in"})), "seen");
+    EXPECT_EQ(read_text({binary}).size(), 3U) << "a file that is named is taken as it is";
+}
+
+TEST_F(Text, RefusesMissingAndEmptyPathsInOneSentence) {
+    EXPECT_EQ(message_of([] { read_text({"no/such/path"}); }),
+              "The data path \"no/such/path\" does not exist: correct data.train or data.valid.");
+    const std::string empty = write("empty.txt", "");
+    EXPECT_EQ(
+        message_of([&] { read_text({empty}); }),
+        "No text was found in \"" + empty + "\": name files or folders with text in data.train.");
+    EXPECT_THROW(read_text({}), ConfigError);
+}
+
+TEST_F(Text, HoldsOutTheLastShareOrTheNamedFiles) {
+    const std::string path = write("text.txt", "0123456789abcdefghij");
+    const Corpus shared = load_corpus({.train = {path}, .valid = {}, .valid_share = 0.25}, 4);
+    EXPECT_EQ(as_string(shared.train), "0123456789abcde");
+    EXPECT_EQ(as_string(shared.valid), "fghij");
+
+    const std::string other = write("other.txt", "held out");
+    const Corpus named = load_corpus({.train = {path}, .valid = {other}}, 4);
+    EXPECT_EQ(named.train.size(), 20U);
+    EXPECT_EQ(as_string(named.valid), "held out");
+}
+
+TEST_F(Text, RefusesTextThatIsShorterThanARow) {
+    const std::string path = write("text.txt", "0123456789");
+    EXPECT_EQ(
+        message_of([&] { load_corpus({.train = {path}, .valid = {path}}, 10); }),
+        "The training text has 10 bytes and a row of model.context 10 needs 11: give more text in "
+        "data.train or lower model.context.");
+    EXPECT_NO_THROW(load_corpus({.train = {path}, .valid = {path}}, 9));
+    EXPECT_EQ(
+        message_of([&] { load_corpus({.train = {path}, .valid = {}, .valid_share = 0.2}, 4); }),
+        "The held-out text has 2 bytes and a row of model.context 4 needs 5: raise "
+        "data.valid_share, set data.valid or lower model.context.");
+}
+
+TEST(Rows, AreTheSameHoweverRanksShareThem) {
+    const auto text = counting_text(211);
+    constexpr int kRows = 12;
+    constexpr std::size_t kContext = 7;
+    const auto draw = [&](int rows_per_rank, std::int64_t step, std::uint64_t seed) {
+        std::vector<std::int32_t> all(std::size_t{2} * kRows * kContext);
+        const std::span<std::int32_t> tokens = std::span(all).first(all.size() / 2);
+        const std::span<std::int32_t> targets = std::span(all).last(all.size() / 2);
+        const std::size_t elems = static_cast<std::size_t>(rows_per_rank) * kContext;
+        for (int first = 0; first < kRows; first += rows_per_rank) {
+            const std::size_t offset = static_cast<std::size_t>(first) * kContext;
+            draw_rows(text, seed, step, first, rows_per_rank, kContext,
+                      tokens.subspan(offset, elems), targets.subspan(offset, elems));
+        }
+        return all;
+    };
+    const auto whole = draw(kRows, 5, 1);
+    for (const int rows_per_rank : {1, 2, 3, 6}) {
+        EXPECT_EQ(draw(rows_per_rank, 5, 1), whole) << rows_per_rank << " rows per rank";
+    }
+    EXPECT_NE(draw(kRows, 6, 1), whole);
+    EXPECT_NE(draw(kRows, 5, 2), whole);
+}
+
+TEST(Rows, HaveTheNextByteAsTarget) {
+    const auto text = counting_text(200);
+    std::vector<std::int32_t> tokens(std::size_t{30} * 5);
+    std::vector<std::int32_t> targets(tokens.size());
+    draw_rows(text, 1, 1, 0, 30, 5, tokens, targets);
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+        EXPECT_EQ(targets[i], tokens[i] + 1);
+        if (i % 5 != 0) {
+            EXPECT_EQ(tokens[i], targets[i - 1]);
+        }
+    }
+}
+
+TEST(Rows, ReachTheFirstAndTheLastByte) {
+    const auto text = counting_text(8);
+    std::vector<std::int32_t> tokens(std::size_t{100} * 5);
+    std::vector<std::int32_t> targets(tokens.size());
+    draw_rows(text, 1, 1, 0, 100, 5, tokens, targets);
+    EXPECT_THAT(tokens, testing::Contains(0));
+    EXPECT_THAT(targets, testing::Contains(7));
+
+    const auto shortest = counting_text(6);
+    draw_rows(shortest, 1, 1, 0, 1, 5, std::span(tokens).first(5), std::span(targets).first(5));
+    EXPECT_THAT(std::span(targets).first(5), testing::ElementsAre(1, 2, 3, 4, 5));
+    EXPECT_THROW(draw_rows(counting_text(5), 1, 1, 0, 1, 5, std::span(tokens).first(5),
+                           std::span(targets).first(5)),
+                 ContractError);
+}
+
+TEST(EvaluationRows, AreSpreadEvenlyOverTheText) {
+    const auto text = counting_text(104);
+    std::vector<std::int32_t> tokens(4);
+    std::vector<std::int32_t> targets(4);
+    for (std::int32_t row = 0; row < 5; ++row) {
+        evaluation_row(text, row, 5, 4, tokens, targets);
+        EXPECT_THAT(tokens,
+                    testing::ElementsAre(20 * row, 20 * row + 1, 20 * row + 2, 20 * row + 3));
+        EXPECT_THAT(targets,
+                    testing::ElementsAre(20 * row + 1, 20 * row + 2, 20 * row + 3, 20 * row + 4));
+    }
+    EXPECT_THROW(evaluation_row(text, 5, 5, 4, tokens, targets), ContractError);
+}
+
+}  // namespace
+}  // namespace nearstep::data

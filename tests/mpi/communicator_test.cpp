@@ -1,0 +1,128 @@
+#include "mpi/communicator.hpp"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <chrono>
+#include <numeric>
+#include <string>
+
+#include "base/error.hpp"
+#include "mpi/topology.hpp"
+
+namespace nearstep::mpi {
+namespace {
+
+Communicator make_world() { return Communicator::world(std::chrono::seconds(30)); }
+
+TEST(Communicator, AgreesOnlyIfEveryRankDoes) {
+    const Communicator world = make_world();
+    EXPECT_TRUE(world.agree(true));
+    EXPECT_FALSE(world.agree(false));
+    EXPECT_EQ(world.agree(world.rank() != world.size() - 1), false);
+}
+
+TEST(Communicator, BroadcastsTextsOfAnyLength) {
+    const Communicator world = make_world();
+    const int root = world.size() - 1;
+    for (const std::string& value : {std::string(), std::string("x"), std::string(100000, 'y')}) {
+        EXPECT_EQ(world.broadcast(world.rank() == root ? value : "other", root), value);
+    }
+}
+
+TEST(Communicator, SumsWhatSingleRanksGiveExactly) {
+    const Communicator world = make_world();
+    std::vector<double> values(static_cast<std::size_t>(world.size()), 0.0);
+    values[static_cast<std::size_t>(world.rank())] = 0.1 * (world.rank() + 1);
+    world.sum(std::span(values));
+    for (int rank = 0; rank < world.size(); ++rank) {
+        EXPECT_EQ(values[static_cast<std::size_t>(rank)], 0.1 * (rank + 1));
+    }
+}
+
+TEST(Communicator, GathersInRankOrder) {
+    const Communicator world = make_world();
+    const auto all = world.all_gather(std::array{1.0 * world.rank(), 10.0 * world.rank()});
+    for (int rank = 0; rank < world.size(); ++rank) {
+        EXPECT_EQ(all[2 * static_cast<std::size_t>(rank)], rank);
+        EXPECT_EQ(all[2 * static_cast<std::size_t>(rank) + 1], 10 * rank);
+    }
+}
+
+TEST(Communicator, ExchangesBlocksOfDifferentSizes) {
+    const Communicator world = make_world();
+    // Rank r sends r + s + 1 bytes of value 16 r + s to rank s; nothing to rank 0 of more than one.
+    const auto size_between = [&](int from, int to) {
+        return to == 0 && world.size() > 1 ? std::size_t{0} : static_cast<std::size_t>(from + to + 1);
+    };
+    Blocks out;
+    Blocks in;
+    std::vector<std::byte> send;
+    for (int to = 0; to < world.size(); ++to) {
+        out.bytes.push_back(size_between(world.rank(), to));
+        in.bytes.push_back(size_between(to, world.rank()));
+        send.insert(send.end(), out.bytes.back(), static_cast<std::byte>(16 * world.rank() + to));
+    }
+    std::vector<std::byte> receive(in.total());
+    world.all_to_all(send, out, receive, in);
+    std::size_t at = 0;
+    for (int from = 0; from < world.size(); ++from) {
+        for (std::size_t i = 0; i < size_between(from, world.rank()); ++i, ++at) {
+            EXPECT_EQ(receive[at], static_cast<std::byte>(16 * from + world.rank()));
+        }
+    }
+}
+
+TEST(Communicator, PassesMessagesRoundTheRing) {
+    const Communicator world = make_world();
+    std::array<std::byte, 3> out{};
+    std::array<std::byte, 3> in{};
+    out.fill(static_cast<std::byte>(world.rank()));
+    const int next = (world.rank() + 1) % world.size();
+    const int previous = (world.rank() + world.size() - 1) % world.size();
+    Request receive = world.start_receive(in, previous, 5);
+    Request send = world.start_send(out, next, 5);
+    receive.wait();
+    send.wait();
+    EXPECT_EQ(in[2], static_cast<std::byte>(previous));
+}
+
+TEST(Communicator, TellsAllRanksOfTheLowestRanksProblem) {
+    const Communicator world = make_world();
+    const int culprit = world.size() - 1;
+    try {
+        world.together([&] {
+            if (world.rank() == culprit) {
+                throw ConfigError(text("rank ", world.rank(), " has no disk"));
+            }
+        });
+        FAIL() << "together() must throw on every rank";
+    } catch (const ConfigError& error) {
+        EXPECT_EQ(std::string(error.what()), text("rank ", culprit, " has no disk"));
+    }
+    world.together([] {});  // and goes on
+}
+
+TEST(Communicator, SplitsByColourInRankOrder) {
+    const Communicator world = make_world();
+    const Communicator half = world.split(world.rank() % 2);
+    EXPECT_EQ(half.rank(), world.rank() / 2);
+    EXPECT_EQ(half.size(), (world.size() + 1 - world.rank() % 2) / 2);
+}
+
+TEST(Communicator, FindsThatRanksOfThisTestShareANode) {
+    const Communicator world = make_world();
+    EXPECT_EQ(discover_nodes(world).groups(), 1);
+}
+
+TEST(Communicator, EndsAWaitAtItsTimeLimit) {
+    const Communicator world = Communicator::world(std::chrono::seconds(1));
+    std::array<std::byte, 1> in{};
+    if (world.rank() == 0) {
+        Request never = world.start_receive(in, world.size() - 1, 77);
+        EXPECT_THROW(never.wait(), MpiError);
+    }
+}
+
+}  // namespace
+}  // namespace nearstep::mpi

@@ -1,0 +1,21 @@
+#include "mpi/topology.hpp"
+
+#include <gtest/gtest.h>
+
+namespace nearstep::mpi {
+namespace {
+
+TEST(Topology, NumbersGroupsInTheOrderOfTheirFirstRank) {
+    const Topology topology = group_by({7, 3, 7, 3, 9});
+    EXPECT_EQ(topology.groups(), 3);
+    EXPECT_EQ(topology.group_of, (std::vector<int>{0, 1, 0, 1, 2}));
+    EXPECT_EQ(topology.ranks_of, (std::vector<std::vector<int>>{{0, 2}, {1, 3}, {4}}));
+}
+
+TEST(Topology, CanLeaveEachRankAlone) {
+    const Topology topology = each_rank_alone(3);
+    EXPECT_EQ(topology.ranks_of, (std::vector<std::vector<int>>{{0}, {1}, {2}}));
+}
+
+}  // namespace
+}  // namespace nearstep::mpi

@@ -1,0 +1,180 @@
+"""Whatever is wrong with the input: one sentence, exit code 2, no hang, nothing overwritten."""
+import fcntl
+import hashlib
+import subprocess
+import unittest
+
+import program
+
+# name: (settings beside a good config, words that the sentence must have)
+SETTINGS = {
+    "unknown key": (["train.stepz=3"], ["train.stepz", "train.steps"]),
+    "unknown section": (["trane.steps=3"], ["trane.steps"]),
+    "a value of another type": (["train.steps=many"], ["train.steps"]),
+    "an override without a value": (["train.steps"], ["train.steps"]),
+    "a mode that there is not": (["mode=su+x"], ["mode", "su+o"]),
+    "a negative number of steps": (["train.steps=-3"], ["train.steps"]),
+    "stopping behind the end": (["train.steps=5", "train.stop_at=6"], ["train.stop_at"]),
+    "a width that the heads do not divide": (["model.width=65"], ["model.width", "model.heads"]),
+    "an architecture that there is not": (["model.architecture=mamba"], ["mamba", "gpt"]),
+    "a vocabulary without room for bytes": (["model.vocabulary=100"], ["model.vocabulary"]),
+    "a number format that there is not": (["model.dtype=fp8"], ["model.dtype"]),
+    "no text": (["data.train=[]"], ["data.train"]),
+    "text that is missing": (["data.train=/nowhere/text"], ["/nowhere/text"]),
+    "held-out text that is missing": (["data.valid=/nowhere/text"], ["/nowhere/text"]),
+    "zero devices on every rank": (["csd.per_rank=0"], ["csd.per_rank"]),
+    "a negative number of devices": (["csd.per_rank=[2,-1]"], ["csd.per_rank"]),
+    "devices for three ranks on two": (["csd.per_rank=[1,1,1]"], ["csd.per_rank", "2"]),
+    "a speed of zero": (["csd.speed=0"], ["csd.speed"]),
+    "speeds for three devices of two": (["csd.per_rank=1", "csd.speed=[1,1,1]"], ["csd.speed"]),
+    "too few slots": (["csd.slots=2"], ["csd.slots"]),
+    "fewer sequences than ranks": (["train.global_batch=1"], ["train.global_batch"]),
+    "a learning rate of zero": (["train.learning_rate=0"], ["train.learning_rate"]),
+    "top-k in a mode without compression": (["mode=su+o", "compress.codec=topk"], ["topk", "su+o+c"]),
+    "a codec that there is not": (["mode=su+o+c", "compress.codec=zip"], ["compress.codec"]),
+    "keeping nothing": (["mode=su+o+c", "compress.codec=topk", "compress.keep=0"], ["compress.keep"]),
+    "a device that this build lacks": (["csd.device=xrt"], ["xrt", "emulated"]),
+    "a state format that this build lacks": (["csd.state=q8"], ["csd.state", "fp32"]),
+    "a gather that this build lacks": (["gather.codec=delta"], ["gather.codec", "dense"]),
+    "a placement that this build lacks": (["placement.parameters=node"], ["placement.parameters"]),
+    "state below a file": (["csd.path=/dev/null/state"], ["csd.path", "/dev/null/state"]),
+    "a state larger than the disk": (["model.layers=4000", "model.width=8192", "model.heads=64"], ["free"]),
+}
+
+# name: (arguments, words)
+COMMANDS = {
+    "no command": ([], ["--help"]),
+    "a command that there is not": (["trian"], ["--help"]),
+    "train without a config": (["train"], ["config"]),
+    "an option that there is not": (["train", "configs/tiny.toml", "--fast"], ["--fast"]),
+    "a config that is missing": (["train", "configs/nothing.toml"], ["configs/nothing.toml"]),
+    "a config that is a folder": (["train", "configs"], ["configs"]),
+    "a site that is missing": (["train", "configs/tiny.toml", "--site", "cluster/nowhere"], ["cluster/nowhere"]),
+    "exporting what is missing": (["export", "nothing.h5", "out.h5"], ["nothing.h5"]),
+    "exporting what is no checkpoint": (["export", "README.md", "out.h5"], ["README.md"]),
+    "inspecting what is no HDF5 file": (["inspect", "README.md"], ["README.md"]),
+    "a negative sample": (["train", "configs/tiny.toml", "--sample", "-5"], ["--sample"]),
+}
+
+
+def digests(folder):
+    """Of every file below the folder."""
+    return {str(p): hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+class BadInput(program.Scenario):
+    def assert_refused(self, done, words):
+        sentences = [line for line in done.stderr.splitlines() if line.startswith("nearstep: ")]
+        shown = f"{done.args}\n{done.stdout}\n{done.stderr}"
+        self.assertEqual(done.returncode, 2, shown)
+        self.assertEqual(len(sentences), 1, shown)
+        for word in words:
+            self.assertIn(word, sentences[0])
+        self.assertTrue(sentences[0].endswith("."), sentences[0])
+
+    def test_settings(self):
+        for name, (settings, words) in SETTINGS.items():
+            with self.subTest(name):
+                flags = [f"--set={setting}" for setting in settings]
+                done = program.run(2, *self.arguments(flags=flags), timeout=60)
+                self.assert_refused(done, words)
+                self.assertFalse((self.folder / "state").exists(), "nothing may be created")
+
+    def test_commands(self):
+        for name, (arguments, words) in COMMANDS.items():
+            for ranks in (0, 2):
+                with self.subTest(name, ranks=ranks):
+                    self.assert_refused(program.run(ranks, *arguments, timeout=60), words)
+
+    def test_files(self):
+        syntax = self.folder / "syntax.toml"
+        syntax.write_text("[train\nsteps = 3\n")
+        strange = self.folder / "strange.toml"
+        strange.write_text("[train]\nsteps = 3\nstepz = 4\n")
+        site = self.folder / "site.toml"
+        site.write_text("[train]\nsteps = 3\n")
+        short = self.folder / "short.txt"
+        short.write_text("too short")
+        empty = self.folder / "empty"
+        empty.mkdir()
+        for arguments, words in (
+                (self.arguments(config=syntax), ["syntax.toml", "line"]),
+                (self.arguments(config=strange), ["strange.toml", "train.stepz"]),
+                (self.arguments(flags=["--site", site]), ["site.toml", "train.steps"]),
+                (self.arguments(data__train=f'"{short}"'), ["data.train"]),
+                (self.arguments(data__train=f'"{empty}"'), [str(empty)]),
+                (self.arguments(flags=["--json", self.folder / "no/summary.json"]), ["no/summary.json"]),
+                (self.arguments(flags=["--metrics", self.folder / "no/metrics"]), ["no/metrics"]),
+                (self.arguments(flags=["--resume"]), ["--resume", "checkpoint"]),
+                (self.arguments(flags=["--from", self.folder / "gone.h5"]), ["gone.h5"]),
+                (["compare", *self.arguments()[1:], "--modes", "base,fast"], ["fast"]),
+                (["compare", *self.arguments()[1:], "--devices", "0"], ["--devices"])):
+            with self.subTest(arguments=arguments):
+                self.assert_refused(program.run(2, *arguments, timeout=60), words)
+
+    def test_damaged_checkpoints(self):
+        summary = self.train(train__stop_at=3)
+        index = program.pathlib.Path(summary["checkpoint"])
+        folder = index.parent
+        rank_file = sorted(folder.glob("*.rank-*"))[0]
+        good = {path: path.read_bytes() for path in (index, rank_file)}
+        flipped = bytearray(good[rank_file])
+        flipped[len(flipped) // 2] ^= 1
+        damages = {
+            "a truncated rank file": (rank_file, good[rank_file][:-1000], rank_file.name),
+            "an empty rank file": (rank_file, b"", rank_file.name),
+            "a flipped bit": (rank_file, bytes(flipped), rank_file.name),
+            "a missing rank file": (rank_file, None, rank_file.name),
+            "an index that is not one": (index, b"hello", index.name),
+            "a truncated index": (index, good[index][:len(good[index]) // 2], index.name),
+        }
+        for name, (path, content, word) in damages.items():
+            with self.subTest(name):
+                if content is None:
+                    path.unlink()
+                else:
+                    path.write_bytes(content)
+                before = digests(folder)
+                self.assert_refused(program.run(2, *self.arguments(flags=["--resume"]), timeout=60), [word])
+                self.assert_refused(program.run(0, "export", index, self.folder / "out.h5", timeout=60), [word])
+                self.assertEqual(digests(folder), before)
+                self.assertFalse((self.folder / "out.h5").exists())
+                path.write_bytes(good[path])
+        self.train(train__stop_at=3, flags=["--resume"])  # mended, it does
+
+    def test_the_checkpoint_of_another_model(self):
+        self.train(train__stop_at=3)
+        before = digests(self.folder / "state/checkpoints")
+        done = program.run(2, *self.arguments(flags=["--resume"], model__layers=3), timeout=60)
+        self.assert_refused(done, ["another model", "layers=3"])
+        self.assertEqual(digests(self.folder / "state/checkpoints"), before)
+
+    def test_an_export_to_a_folder_that_is_missing(self):
+        index = self.train(train__stop_at=2)["checkpoint"]
+        self.assert_refused(program.run(0, "export", index, self.folder / "no/out.h5", timeout=60), ["no/out.h5"])
+
+    def test_state_that_another_process_uses(self):
+        self.train(train__stop_at=2)
+        state = sorted((self.folder / "state").glob("*.state"))[0]
+        before = digests(self.folder)
+        with open(state, "rb+") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            self.assert_refused(program.run(2, *self.arguments(flags=["--resume"]), timeout=60), [state.name])
+            self.assertEqual(digests(self.folder), before)
+
+    def test_a_disk_that_is_full(self):
+        small = self.folder / "small"
+        small.mkdir()
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", small], capture_output=True)
+        if mounted.returncode != 0:
+            raise unittest.SkipTest("a small file system cannot be mounted here")
+        try:
+            done = program.run(2, *self.arguments(csd__path=f'"{small}/state"'), timeout=60)
+            self.assert_refused(done, ["small/state", "free"])
+            self.assertEqual(list(small.rglob("*.state")), [])
+        finally:
+            subprocess.run(["umount", small], check=True)
+
+
+if __name__ == "__main__":
+    program.main()

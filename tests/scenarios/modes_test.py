@@ -1,0 +1,70 @@
+"""All modes give the same bits, and move the bytes that the design says."""
+import program
+
+
+class Modes(program.Scenario):
+    def test_base_su_and_overlapped_modes_are_bit_identical(self):
+        for dtype in ("bf16", "fp32"):
+            runs = {mode: self.train(mode=mode, model__dtype=dtype, train__steps=8, csd__per_rank=2)
+                    for mode in ("base", "su", "su+o", "su+o+c")}
+            for mode, summary in runs.items():
+                with self.subTest(dtype=dtype, mode=mode):
+                    self.assert_same_bits(summary, runs["base"])
+
+    def bytes_of(self, **keys):
+        summary = self.train(train__steps=4, csd__per_rank=2, **keys)
+        # Tiles are whole on the links: the last one is padded.
+        tiles = -(-summary["parameters"] // 65536)
+        return summary["bytes_per_parameter"], tiles * 65536 / summary["parameters"]
+
+    def assert_bytes(self, measured, wanted, padding):
+        self.assertGreaterEqual(measured, wanted * 0.999)
+        self.assertLessEqual(measured, wanted * padding * 1.001)
+
+    def test_base_moves_24_bytes_of_state_and_8_of_gradients_over_the_host_link(self):
+        links, padding = self.bytes_of(mode="base")
+        self.assert_bytes(links["host_link"]["state_read"], 12, padding)
+        self.assert_bytes(links["host_link"]["state_write"], 12, padding)
+        self.assert_bytes(links["host_link"]["gradients_read"], 4, padding)
+        self.assert_bytes(links["host_link"]["gradients_write"], 4, padding)
+        self.assertEqual(links["device_internal"], {"read": 0, "write": 0})
+
+    def test_su_moves_gradients_and_parameters_only(self):
+        for mode in ("su", "su+o"):
+            for dtype, size in (("bf16", 2), ("fp32", 4)):
+                with self.subTest(mode=mode, dtype=dtype):
+                    links, padding = self.bytes_of(mode=mode, model__dtype=dtype)
+                    self.assertEqual(links["host_link"]["state_read"], 0)
+                    self.assertEqual(links["host_link"]["state_write"], 0)
+                    self.assertEqual(links["host_link"]["gradients_read"], 0)
+                    self.assert_bytes(links["host_link"]["gradients"], size, padding)
+                    self.assert_bytes(links["host_link"]["parameters"], size, padding)
+                    self.assert_bytes(links["device_internal"]["read"], 12, padding)
+                    self.assert_bytes(links["device_internal"]["write"], 12, padding)
+
+    def test_topk_of_1_percent_moves_0_04_bytes_of_gradients(self):
+        for scatter, lists in (("hierarchical", 1), ("flat", 2)):
+            with self.subTest(scatter=scatter):
+                links, padding = self.bytes_of(mode="su+o+c", compress__codec="topk", compress__keep=0.01,
+                                               exchange__scatter=scatter)
+                # 656 of 65,536 elements are kept, each of 4 bytes.
+                self.assert_bytes(links["host_link"]["gradients"], lists * 4 * 656 / 65536, padding)
+                self.assertEqual(links["host_link"]["state_read"], 0)
+                self.assert_bytes(links["host_link"]["parameters"], 2, padding)
+
+    def test_compare_reports_every_mode_and_leaves_no_state_behind(self):
+        summary = self.folder / "compare.json"
+        arguments = self.arguments()[1:]
+        done = program.run(2, "compare", *arguments, "--steps", 2, "--devices", "1,2", "--json", summary)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        runs = program.json.loads(summary.read_text())
+        self.assertEqual([(r["mode"], r["devices"]) for r in runs],
+                         [("base", 2), ("su", 2), ("su+o", 2), ("su+o+c", 2),
+                          ("base", 2), ("su", 4), ("su+o", 4), ("su+o+c", 4)])
+        self.assertEqual(len({r["losses"][0] for r in runs}), 1)
+        self.assertIn("6M", done.stdout)
+        self.assertFalse((self.folder / "state/compare").exists())
+
+
+if __name__ == "__main__":
+    program.main()

@@ -1,0 +1,71 @@
+"""Runs the real program for the scenario tests. Standard library only."""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PROGRAM = pathlib.Path(os.environ.get("NEARSTEP_PROGRAM", ROOT / "build/release/nearstep"))
+SHARED_DATA = pathlib.Path(os.environ.get("NEARSTEP_SHARED_DATA", ROOT / "../shared/data"))
+
+
+def run(ranks, *arguments, timeout=170):
+    """The finished process of `nearstep arguments` on `ranks` ranks; 0 ranks: without mpirun."""
+    command = [str(PROGRAM), *map(str, arguments)]
+    if ranks:
+        command = [str(ROOT / "launch/ranks"), str(ranks), *command]
+    environment = dict(os.environ, OMP_NUM_THREADS="1", NEARSTEP_TIMEOUT=str(timeout))
+    environment.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+    return subprocess.run(command, cwd=ROOT, env=environment, text=True, capture_output=True,
+                          timeout=timeout + 10, stdin=subprocess.DEVNULL)
+
+
+class Scenario(unittest.TestCase):
+    """A folder of its own for each test, a text to train on, and train() with its summary."""
+
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="nearstep-scenario-", dir=scratch()))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.text = self.folder / "text.txt"
+        words = "the owner of each tile adds what the ranks send and writes it near its storage ".split()
+        lines = (" ".join(words[(i * 7 + j * j) % len(words)] for j in range(12)) for i in range(3000))
+        self.text.write_text("\n".join(lines))
+
+    def arguments(self, config="configs/tiny.toml", state="state", flags=(), **keys):
+        """Of train; keys: `train__steps=3` stands for --set train.steps=3."""
+        keys = {"data__train": f'"{self.text}"', "csd__path": f'"{self.folder / state}"', **keys}
+        settings = [f"--set={key.replace('__', '.')}={value}" for key, value in keys.items()]
+        return ["train", config, *settings, *flags]
+
+    def train(self, ranks=2, timeout=170, **options):
+        """The summary of a run that must succeed."""
+        summary = self.folder / "summary.json"
+        arguments = self.arguments(**options) + ["--json", summary]
+        done = run(ranks, *arguments, timeout=timeout)
+        self.assertEqual(done.returncode, 0, f"{arguments}\n{done.stdout}\n{done.stderr}")
+        return json.loads(summary.read_text())
+
+    def assert_same_bits(self, one, other):
+        self.assertEqual(one["losses"], other["losses"])
+        self.assertEqual(one["masters_xxh3"], other["masters_xxh3"])
+        self.assertEqual(one["heldout_loss"], other["heldout_loss"])
+
+    def assert_close(self, one, other, relative):
+        self.assertEqual(len(one), len(other))
+        for step, (a, b) in enumerate(zip(one, other)):
+            self.assertLessEqual(abs(a - b), relative * abs(a), f"step {step + 1}: {a} and {b}")
+
+
+def scratch():
+    """A folder below the build tree: its disk takes direct I/O, which a tmpfs may not."""
+    folder = PROGRAM.parent / "scenarios"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def main():
+    sys.exit(not unittest.main(exit=False, verbosity=2).result.wasSuccessful())

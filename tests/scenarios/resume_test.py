@@ -1,0 +1,58 @@
+"""A run that stopped goes on as if it had not."""
+import json
+import pathlib
+
+import program
+
+
+class Resume(program.Scenario):
+    def test_the_same_layout_resumes_bit_identically(self):
+        for dtype in ("bf16", "fp16"):
+            with self.subTest(dtype=dtype):
+                keys = {"csd__per_rank": 2, "train__steps": 40, "model__dtype": dtype}
+                whole = self.train(state=f"whole-{dtype}", **keys)
+                first = self.train(state=f"parts-{dtype}", train__stop_at=20, **keys)
+                second = self.train(state=f"parts-{dtype}", flags=["--resume"], **keys)
+                self.assertEqual(first["steps"], 20)
+                self.assertEqual(first["losses"] + second["losses"], whole["losses"])
+                self.assertEqual(second["masters_xxh3"], whole["masters_xxh3"])
+                self.assertEqual(second["heldout_loss"], whole["heldout_loss"])
+
+    def test_another_layout_resumes_correctly(self):
+        keys = {"train__steps": 40}
+        whole = self.train(state="whole", csd__per_rank=2, **keys)
+        self.train(state="parts", csd__per_rank=2, train__stop_at=20, **keys)
+        second = self.train(ranks=3, state="parts", csd__per_rank=1, flags=["--resume"], **keys)
+        self.assertEqual(second["first_step"], 21)
+        self.assertLessEqual(abs(second["heldout_loss"] - whole["heldout_loss"]), 1e-4)
+
+    def test_a_restored_checkpoint_holds_the_same_masters_on_any_layout(self):
+        stopped = self.train(csd__per_rank=2, train__stop_at=10)
+        for ranks, devices in ((1, 1), (3, 1), (2, 3)):
+            with self.subTest(ranks=ranks, devices=devices):
+                again = self.train(ranks=ranks, csd__per_rank=devices, train__stop_at=10, flags=["--resume"])
+                self.assertEqual(again["losses"], [])
+                self.assertEqual(again["masters_xxh3"], stopped["masters_xxh3"])
+
+    def test_checkpoints_on_the_way_replace_each_other(self):
+        summary = self.train(train__steps=10, checkpoint__every=3)
+        folder = pathlib.Path(summary["checkpoint"]).parent
+        self.assertEqual(sorted(p.name for p in folder.iterdir() if ".rank-" not in p.name), ["step-00000010.h5"])
+
+    def test_an_unfinished_run_is_not_overwritten_unless_asked(self):
+        self.train(train__stop_at=5)
+        refused = program.run(2, *self.arguments())
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn("--resume", refused.stderr)
+        self.train(train__stop_at=5, flags=["--fresh"])
+
+    def test_metrics_have_a_line_per_step_and_go_on_after_a_resume(self):
+        metrics = self.folder / "metrics.jsonl"
+        self.train(train__steps=6, train__stop_at=3, flags=["--metrics", metrics])
+        self.train(train__steps=6, flags=["--metrics", metrics, "--resume"])
+        lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+        self.assertEqual([line["step"] for line in lines if "loss" in line], [1, 2, 3, 4, 5, 6])
+
+
+if __name__ == "__main__":
+    program.main()

@@ -1,0 +1,127 @@
+#include "shard/partition.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <tuple>
+
+#include "base/error.hpp"
+
+namespace nearstep::shard {
+namespace {
+
+using Speeds = std::vector<double>;
+
+class ShardOf : public testing::TestWithParam<std::tuple<std::size_t, Speeds, std::size_t>> {
+protected:
+    Partition partition() const {
+        const auto& [parameters, speeds, subgroup_tiles] = GetParam();
+        return Partition({.parameters = parameters, .speeds = speeds, .subgroup_tiles = subgroup_tiles});
+    }
+};
+
+TEST_P(ShardOf, CoversEveryElementExactlyOnce) {
+    const Partition p = partition();
+    std::size_t next = 0;
+    std::size_t elems = 0;
+    for (const Subgroup& subgroup : p.subgroups()) {
+        ASSERT_EQ(subgroup.tiles.begin, next);
+        ASSERT_GT(subgroup.tiles.size(), 0U);
+        next = subgroup.tiles.end;
+        if (p.tiles() < 100000) {
+            for (std::size_t tile = subgroup.tiles.begin; tile < subgroup.tiles.end; ++tile) {
+                elems += p.elems_in_tile(tile);
+            }
+        }
+    }
+    EXPECT_EQ(next, p.tiles());
+    EXPECT_EQ(p.tiles(), (p.parameters() + kTileElems - 1) / kTileElems);
+    if (p.tiles() < 100000) {
+        EXPECT_EQ(elems, p.parameters());
+    }
+}
+
+TEST_P(ShardOf, NumbersSubgroupsOfADeviceInForwardOrder) {
+    const Partition p = partition();
+    std::size_t subgroups = 0;
+    for (int device = 0; device < p.devices(); ++device) {
+        std::size_t end = 0;
+        for (std::size_t i = 0; i < p.subgroups_of(device).size(); ++i) {
+            const Subgroup& subgroup = p.subgroups()[p.subgroups_of(device)[i]];
+            EXPECT_EQ(subgroup.device, device);
+            EXPECT_EQ(subgroup.index, i);
+            EXPECT_GE(subgroup.tiles.begin, end);
+            end = subgroup.tiles.end;
+            ++subgroups;
+        }
+    }
+    EXPECT_EQ(subgroups, p.subgroups().size());
+}
+
+TEST_P(ShardOf, FindsTheSubgroupOfATile) {
+    const Partition p = partition();
+    const std::size_t stride = std::max<std::size_t>(p.tiles() / 97, 1);
+    for (std::size_t tile = 0; tile < p.tiles(); tile += stride) {
+        const Subgroup& subgroup = p.subgroups()[p.subgroup_of_tile(tile)];
+        EXPECT_LE(subgroup.tiles.begin, tile);
+        EXPECT_LT(tile, subgroup.tiles.end);
+    }
+}
+
+TEST_P(ShardOf, GivesEachDeviceItsShareWithinOneTilePerDevice) {
+    const auto& [parameters, speeds, subgroup_tiles] = GetParam();
+    const Partition p = partition();
+    const double sum = std::accumulate(speeds.begin(), speeds.end(), 0.0);
+    for (int device = 0; device < p.devices(); ++device) {
+        const double share = static_cast<double>(p.tiles()) * speeds[static_cast<std::size_t>(device)] / sum;
+        EXPECT_NEAR(static_cast<double>(p.tiles_on(device)), share, static_cast<double>(speeds.size()) + 1)
+            << "device " << device;
+        EXPECT_LE(p.largest_subgroup_tiles(device), std::max<std::size_t>(subgroup_tiles, 1));
+    }
+}
+
+constexpr std::size_t kHuge = std::size_t{175} * 1000 * 1000 * 1000;  // far beyond 2^31
+
+INSTANTIATE_TEST_SUITE_P(
+    Sizes, ShardOf,
+    testing::Combine(testing::Values(std::size_t{0}, std::size_t{1}, kTileElems - 1, kTileElems, kTileElems + 1,
+                                     std::size_t{1000003}, std::size_t{124439808}, kHuge),
+                     testing::Values(Speeds{1}, Speeds{1, 1}, Speeds{1, 1, 1, 1, 1}, Speeds{3, 1, 2},
+                                     Speeds{1.8, 3.0, 1.8, 3.0, 2.2, 1.0, 1.0}),
+                     testing::Values(std::size_t{1}, std::size_t{5}, std::size_t{16})));
+
+TEST(Partition, SpreadsTheFirstBlockOverAllDevices) {
+    const Partition p({.parameters = 40 * kTileElems, .speeds = Speeds(4, 1.0), .subgroup_tiles = 16});
+    std::vector<int> first;
+    for (std::size_t i = 0; i < 4; ++i) {
+        first.push_back(p.subgroups()[i].device);
+    }
+    EXPECT_EQ(first, (std::vector<int>{0, 1, 2, 3}));
+    EXPECT_LE(p.subgroups()[3].tiles.end, 10U);  // a quarter of the vector, since four stripes are wanted
+}
+
+TEST(Partition, RefusesToHaveNoDeviceOrASpeedOfZero) {
+    EXPECT_THROW(Partition({.parameters = 10, .speeds = {}}), ConfigError);
+    EXPECT_THROW(Partition({.parameters = 10, .speeds = {1, 0}}), ConfigError);
+}
+
+TEST(DeviceMap, GivesRanksTheirDevicesAlsoWhenSomeHaveNone) {
+    const DeviceMap map({2, 0, 3});
+    EXPECT_EQ(map.ranks(), 3);
+    EXPECT_EQ(map.devices(), 5);
+    EXPECT_EQ(map.first(2), 2);
+    EXPECT_EQ(map.count(1), 0);
+    const std::vector<int> wanted = {0, 0, 2, 2, 2};
+    for (int device = 0; device < map.devices(); ++device) {
+        EXPECT_EQ(map.rank_of(device), wanted[static_cast<std::size_t>(device)]);
+    }
+}
+
+TEST(DeviceMap, RefusesNoDevicesAndNegativeCounts) {
+    EXPECT_THROW(DeviceMap({0, 0}), ConfigError);
+    EXPECT_THROW(DeviceMap({1, -1}), ConfigError);
+}
+
+}  // namespace
+}  // namespace nearstep::shard

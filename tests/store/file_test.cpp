@@ -1,0 +1,159 @@
+#include "store/file.hpp"
+
+#include "base/error.hpp"
+#include "base/units.hpp"
+#include "memory/buffer.hpp"
+#include "store/scratch_folder.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+
+namespace nearstep::store {
+namespace {
+
+using testing::HasSubstr;
+
+void fill(std::span<std::byte> memory, unsigned seed) {
+    for (std::size_t i = 0; i < memory.size(); ++i) {
+        memory[i] = static_cast<std::byte>((i * 31 + i / 4096 + seed) & 0xFFU);
+    }
+}
+
+TEST(FileTest, ReadsBackWhatItWrote) {
+    const ScratchFolder folder;
+    File file(folder.file("state"));
+    constexpr std::size_t kBytes = 3 * MiB + 5 * kPageBytes;
+    file.reserve(kBytes + kPageBytes);
+    memory::Buffer written(kBytes);
+    memory::Buffer read(kBytes);
+    fill(written.span(), 1);
+    file.write_at(written.span(), kPageBytes);
+    file.sync();
+    file.read_at(read.span(), kPageBytes);
+    EXPECT_TRUE(std::ranges::equal(written.span(), read.span()));
+}
+
+TEST(FileTest, PutsPiecesOneAfterAnother) {
+    const ScratchFolder folder;
+    File file(folder.file("state"));
+    memory::Buffer written(6 * kPageBytes);
+    memory::Buffer read(6 * kPageBytes);
+    fill(written.span(), 2);
+    file.reserve(6 * kPageBytes);
+    // The second half of the memory first.
+    file.write_pieces({{written.span().data() + 3 * kPageBytes, 3 * kPageBytes},
+                       {written.span().data(), 3 * kPageBytes}},
+                      0);
+    file.read_at(read.span(), 0);
+    EXPECT_TRUE(std::ranges::equal(written.span().subspan(3 * kPageBytes),
+                                   read.span().first(3 * kPageBytes)));
+    EXPECT_TRUE(std::ranges::equal(written.span().first(3 * kPageBytes),
+                                   read.span().subspan(3 * kPageBytes)));
+}
+
+TEST(FileTest, TakesMorePiecesThanOneSystemCallDoes) {
+    const ScratchFolder folder;
+    File file(folder.file("state"));
+    constexpr std::size_t kPieces = 2500;
+    memory::Buffer written(kPieces * kPageBytes);
+    memory::Buffer read(kPieces * kPageBytes);
+    fill(written.span(), 3);
+    file.reserve(written.size());
+    std::vector<iovec> pieces;
+    for (std::size_t i = 0; i < kPieces; ++i) {
+        pieces.push_back({written.span().data() + i * kPageBytes, kPageBytes});
+    }
+    file.write_pieces(pieces, 0);
+    file.read_at(read.span(), 0);
+    EXPECT_TRUE(std::ranges::equal(written.span(), read.span()));
+}
+
+TEST(FileTest, AcceptsAnEmptyTransfer) {
+    const ScratchFolder folder;
+    File file(folder.file("state"));
+    EXPECT_NO_THROW(file.read_at({}, 0));
+}
+
+TEST(FileTest, RefusesWhatIsNotAligned) {
+    const ScratchFolder folder;
+    File file(folder.file("state"));
+    file.reserve(4 * kPageBytes);
+    memory::Buffer memory(2 * kPageBytes);
+    EXPECT_THROW(file.read_at(memory.span().first(kPageBytes), 512), ContractError);
+    EXPECT_THROW(file.read_at(memory.span().first(100), 0), ContractError);
+    EXPECT_THROW(file.write_at(memory.span().subspan(8, kPageBytes), 0), ContractError);
+    EXPECT_THROW(file.write_at(memory.span(), -4096), ContractError);
+}
+
+TEST(FileTest, EmptiesAnOldFileWhenItReserves) {
+    const ScratchFolder folder;
+    memory::Buffer memory(kPageBytes);
+    fill(memory.span(), 4);
+    {
+        File file(folder.file("state"));
+        file.reserve(kPageBytes);
+        file.write_at(memory.span(), 0);
+    }
+    File file(folder.file("state"));
+    file.reserve(kPageBytes);
+    file.read_at(memory.span(), 0);
+    EXPECT_TRUE(
+        std::ranges::all_of(memory.span(), [](std::byte byte) { return byte == std::byte{0}; }));
+}
+
+TEST(FileTest, NamesTheOffsetWhereItEnds) {
+    const ScratchFolder folder;
+    File file(folder.file("state"));
+    file.reserve(kPageBytes);
+    memory::Buffer memory(2 * kPageBytes);
+    const std::string message = message_of<IoError>([&] { file.read_at(memory.span(), 0); });
+    EXPECT_THAT(message, HasSubstr(folder.file("state")));
+    EXPECT_THAT(message, HasSubstr("offset 4096"));
+}
+
+TEST(FileTest, IsUsableAgainAfterItEndedWithinAPage) {
+    const ScratchFolder folder;
+    File file(folder.file("state"));
+    file.reserve(2 * kPageBytes);
+    std::filesystem::resize_file(folder.file("state"), kPageBytes + 100);
+    memory::Buffer memory(2 * kPageBytes);
+    const std::string message = message_of<IoError>([&] { file.read_at(memory.span(), 0); });
+    EXPECT_THAT(message, HasSubstr("offset 4196 (the file ends there)"));
+    file.reserve(2 * kPageBytes);
+    file.write_at(memory.span(), 0);
+    EXPECT_NO_THROW(file.read_at(memory.span(), 0));
+}
+
+TEST(FileTest, SaysHowMuchSpaceIsMissing) {
+    const ScratchFolder folder;
+    File file(folder.file("state"));
+    const std::size_t free_bytes = std::filesystem::space(folder.path()).available;
+    const std::string message =
+        message_of<ConfigError>([&] { file.reserve(free_bytes + 1000 * GiB); });
+    EXPECT_THAT(message, HasSubstr(folder.path()));
+    EXPECT_THAT(message, HasSubstr("are needed"));
+    EXPECT_EQ(std::filesystem::file_size(folder.file("state")), 0U);
+}
+
+TEST(FileTest, IsHeldByOneOwnerAtATime) {
+    const ScratchFolder folder;
+    {
+        const File file(folder.file("state"));
+        const std::string message =
+            message_of<ConfigError>([&] { const File second(folder.file("state")); });
+        EXPECT_THAT(message, HasSubstr("in use by another nearstep process"));
+    }
+    EXPECT_NO_THROW(const File again(folder.file("state")));
+}
+
+TEST(FileTest, NamesAFileThatCannotBeOpened) {
+    const ScratchFolder folder;
+    const std::string message = message_of<ConfigError>([&] { const File file(folder.path()); });
+    EXPECT_THAT(message, HasSubstr("Is a directory"));
+}
+
+}  // namespace
+}  // namespace nearstep::store

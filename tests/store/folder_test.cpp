@@ -1,0 +1,71 @@
+#include "store/folder.hpp"
+
+#include "base/error.hpp"
+#include "base/units.hpp"
+#include "store/scratch_folder.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+namespace nearstep::store {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(FolderTest, MakesTheFoldersAndNoFile) {
+    const ScratchFolder folder;
+    check_folders({{folder.file("a/b/state"), MiB}, {folder.file("c/state"), MiB}});
+    EXPECT_TRUE(std::filesystem::is_directory(folder.file("a/b")));
+    EXPECT_TRUE(std::filesystem::is_directory(folder.file("c")));
+    EXPECT_TRUE(std::filesystem::is_empty(folder.file("a/b")));
+}
+
+TEST(FolderTest, NamesBytesNeededAndFree) {
+    const ScratchFolder folder;
+    const std::string message = message_of<ConfigError>([&] {
+        check_folders({{folder.file("state"), std::size_t{1} << 60}});
+    });
+    EXPECT_THAT(message, HasSubstr(folder.path()));
+    EXPECT_THAT(message, HasSubstr(" free, but "));
+    EXPECT_THAT(message, HasSubstr(human_bytes(0x1p60)));
+}
+
+TEST(FolderTest, AddsUpTheFilesOfOneFilesystem) {
+    const ScratchFolder folder;
+    const std::size_t most = std::filesystem::space(folder.path()).available / 4 * 3;
+    EXPECT_NO_THROW(check_folders({{folder.file("a/state"), most}}));
+    EXPECT_THROW(check_folders({{folder.file("a/state"), most}, {folder.file("b/state"), most}}),
+                 ConfigError);
+}
+
+TEST(FolderTest, NamesAFolderThatCannotBeMade) {
+    const ScratchFolder folder;
+    std::ofstream(folder.file("plain")) << "not a folder";
+    const std::string message = message_of<ConfigError>([&] {
+        check_folders({{folder.file("plain/state/file"), 1}});
+    });
+    EXPECT_THAT(message,
+                HasSubstr("csd.path \"" + folder.file("plain/state") + "\" cannot be made"));
+}
+
+TEST(FolderTest, NamesAFolderThatCannotBeWritten) {
+    if (::geteuid() == 0) {
+        GTEST_SKIP() << "root may write everywhere";
+    }
+    const ScratchFolder folder;
+    std::filesystem::permissions(
+        folder.path(), std::filesystem::perms::owner_read | std::filesystem::perms::owner_exec);
+    const std::string message = message_of<ConfigError>([&] {
+        check_folders({{folder.file("state"), 1}});
+    });
+    std::filesystem::permissions(folder.path(), std::filesystem::perms::owner_all);
+    EXPECT_THAT(message, HasSubstr("cannot be written (Permission denied)"));
+}
+
+}  // namespace
+}  // namespace nearstep::store

@@ -1,0 +1,62 @@
+// A folder for the files of one test; it goes away with the object.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <stdexcept>
+#include <string>
+
+namespace nearstep {
+
+class ScratchFolder {
+public:
+    ScratchFolder() : path_(testing::TempDir() + "nearstep-XXXXXX") {
+        if (::mkdtemp(path_.data()) == nullptr) {
+            throw std::runtime_error("No folder can be made in " + testing::TempDir());
+        }
+    }
+    ScratchFolder(const ScratchFolder&) = delete;
+    ScratchFolder& operator=(const ScratchFolder&) = delete;
+    ~ScratchFolder() {
+        std::error_code ignored;
+        std::filesystem::remove_all(path_, ignored);
+    }
+
+    const std::string& path() const { return path_; }
+    std::string file(const std::string& name) const { return path_ + "/" + name; }
+
+private:
+    std::string path_;
+};
+
+// Inverts one bit of a file.
+inline void flip_bit(const std::string& path, std::int64_t offset) {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(offset);
+    const int byte = file.get();
+    file.seekp(offset);
+    file.put(static_cast<char>(byte ^ 1));
+    if (!file.flush()) {
+        throw std::runtime_error("No byte can be changed in " + path);
+    }
+}
+
+// The message of the exception of type `E` that `action` throws; a failure of the test if it does
+// not.
+template <typename E, typename Action>
+std::string message_of(const Action& action) {
+    try {
+        action();
+    } catch (const E& error) {
+        return error.what();
+    }
+    ADD_FAILURE() << "nothing was thrown";
+    return "";
+}
+
+}  // namespace nearstep

@@ -1,0 +1,69 @@
+#include "store/subgroup_header.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace nearstep::store {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr SubgroupHeader kHeader = {.layout = 77, .subgroup = 3, .generation = 12};
+
+std::vector<std::byte> sealed_extent(std::size_t payload_bytes) {
+    std::vector<std::byte> extent(kHeaderBytes + payload_bytes);
+    for (std::size_t i = 0; i < extent.size(); ++i) {
+        extent[i] = static_cast<std::byte>(i % 251);
+    }
+    seal(kHeader, extent);
+    return extent;
+}
+
+TEST(SubgroupHeaderTest, FindsNoFaultInWhatItSealed) {
+    for (const std::size_t payload_bytes :
+         std::initializer_list<std::size_t>{0, 1, 4096, 100'003}) {
+        EXPECT_EQ(find_fault(kHeader, sealed_extent(payload_bytes)), std::nullopt) << payload_bytes;
+    }
+}
+
+TEST(SubgroupHeaderTest, FindsAFlippedBitInAnyByte) {
+    std::vector<std::byte> extent = sealed_extent(1000);
+    for (std::size_t i = 0; i < extent.size(); ++i) {
+        const auto bit = static_cast<std::byte>(1U << (i % 8));
+        extent[i] ^= bit;
+        EXPECT_TRUE(find_fault(kHeader, extent).has_value()) << "byte " << i;
+        extent[i] ^= bit;
+    }
+    EXPECT_EQ(find_fault(kHeader, extent), std::nullopt);
+}
+
+TEST(SubgroupHeaderTest, NamesWhatIsWrong) {
+    const std::vector<std::byte> extent = sealed_extent(4096);
+    const std::vector<std::byte> blank(kHeaderBytes + 4096);
+    const auto fault = [&](const SubgroupHeader& expected, std::span<const std::byte> bytes) {
+        return find_fault(expected, bytes).value_or("nothing");
+    };
+    EXPECT_THAT(fault(kHeader, blank), HasSubstr("never written"));
+    EXPECT_THAT(fault({.layout = 78, .subgroup = 3, .generation = 12}, extent),
+                HasSubstr("another device"));
+    EXPECT_THAT(fault({.layout = 77, .subgroup = 4, .generation = 12}, extent),
+                HasSubstr("subgroup 3"));
+    EXPECT_THAT(fault({.layout = 77, .subgroup = 3, .generation = 14}, extent),
+                HasSubstr("generation 12 instead of 14"));
+    EXPECT_THAT(fault(kHeader, std::span(extent).first(kHeaderBytes + 4000)),
+                HasSubstr("4096 bytes instead of 4000"));
+}
+
+TEST(SubgroupHeaderTest, TellsADamagedHeaderFromDamagedData) {
+    std::vector<std::byte> extent = sealed_extent(4096);
+    extent[kHeaderBytes + 5] ^= std::byte{1};
+    EXPECT_THAT(find_fault(kHeader, extent).value_or("nothing"), HasSubstr("its data is damaged"));
+    extent[3000] ^= std::byte{1};
+    EXPECT_THAT(find_fault(kHeader, extent).value_or("nothing"),
+                HasSubstr("its header is damaged"));
+}
+
+}  // namespace
+}  // namespace nearstep::store
