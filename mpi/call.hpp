@@ -1,9 +1,9 @@
 // The check around every call of MPI. Only sources in mpi/ include this header.
 #pragma once
 
-#include <mpi.h>
-
 #include "base/error.hpp"
+
+#include <mpi.h>
 
 namespace nearstep::mpi {
 

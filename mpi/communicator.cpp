@@ -1,13 +1,14 @@
 #include "mpi/communicator.hpp"
 
-#include <algorithm>
+#include "base/error.hpp"
+#include "mpi/call.hpp"
+
 #include <climits>
+
+#include <algorithm>
 #include <numeric>
 #include <thread>
 #include <utility>
-
-#include "base/error.hpp"
-#include "mpi/call.hpp"
 
 namespace nearstep::mpi {
 
@@ -79,15 +80,19 @@ void Request::wait() {
     const auto deadline = std::chrono::steady_clock::now() + limit;
     while (!test()) {
         if (std::chrono::steady_clock::now() > deadline) {
-            state_.release();  // NOLINT: the operation may never complete, so nobody may wait for it again
-            throw MpiError(text("Another rank did not take part in a transfer for ", limit.count(),
-                                " s: look for the rank that stopped, or raise exchange.timeout_s."));
+            state_.release();  // NOLINT: the operation may never complete, so nobody may wait for
+                               // it again
+            throw MpiError(
+                text("Another rank did not take part in a transfer for ", limit.count(),
+                     " s: look for the rank that stopped, or raise exchange.timeout_s."));
         }
         std::this_thread::yield();
     }
 }
 
-std::size_t Blocks::total() const { return std::accumulate(bytes.begin(), bytes.end(), std::size_t{0}); }
+std::size_t Blocks::total() const {
+    return std::accumulate(bytes.begin(), bytes.end(), std::size_t{0});
+}
 
 struct Communicator::Group {
     explicit Group(MPI_Comm raw) : comm(raw) {}
@@ -190,15 +195,15 @@ std::string Communicator::broadcast(const std::string& value, int root) const {
 
 void Communicator::sum(std::span<double> values) const {
     MPI_Request request = MPI_REQUEST_NULL;
-    check(MPI_Iallreduce(MPI_IN_PLACE, values.data(), count_of(values.size()), MPI_DOUBLE, MPI_SUM, group_->comm,
-                         &request));
+    check(MPI_Iallreduce(MPI_IN_PLACE, values.data(), count_of(values.size()), MPI_DOUBLE, MPI_SUM,
+                         group_->comm, &request));
     pending(request, limit_).wait();
 }
 
 void Communicator::sum(std::span<std::uint64_t> values) const {
     MPI_Request request = MPI_REQUEST_NULL;
-    check(MPI_Iallreduce(MPI_IN_PLACE, values.data(), count_of(values.size()), MPI_UINT64_T, MPI_SUM, group_->comm,
-                         &request));
+    check(MPI_Iallreduce(MPI_IN_PLACE, values.data(), count_of(values.size()), MPI_UINT64_T,
+                         MPI_SUM, group_->comm, &request));
     pending(request, limit_).wait();
 }
 
@@ -206,20 +211,22 @@ std::vector<double> Communicator::all_gather(std::span<const double> mine) const
     std::vector<double> all(mine.size() * static_cast<std::size_t>(size_));
     const int count = count_of(mine.size());
     MPI_Request request = MPI_REQUEST_NULL;
-    check(MPI_Iallgather(mine.data(), count, MPI_DOUBLE, all.data(), count, MPI_DOUBLE, group_->comm, &request));
+    check(MPI_Iallgather(mine.data(), count, MPI_DOUBLE, all.data(), count, MPI_DOUBLE,
+                         group_->comm, &request));
     pending(request, limit_).wait();
     return all;
 }
 
-void Communicator::all_to_all(std::span<const std::byte> send, const Blocks& send_blocks, std::span<std::byte> receive,
-                              const Blocks& receive_blocks) const {
+void Communicator::all_to_all(std::span<const std::byte> send, const Blocks& send_blocks,
+                              std::span<std::byte> receive, const Blocks& receive_blocks) const {
     expects(send.size() >= send_blocks.total(), "the blocks to send lie in the buffer");
     expects(receive.size() >= receive_blocks.total(), "the blocks to receive fit the buffer");
     const Counts out(send_blocks);
     const Counts in(receive_blocks);
     MPI_Request request = MPI_REQUEST_NULL;
-    check(MPI_Ialltoallv(send.data(), out.counts.data(), out.starts.data(), MPI_BYTE, receive.data(), in.counts.data(),
-                         in.starts.data(), MPI_BYTE, group_->comm, &request));
+    check(MPI_Ialltoallv(send.data(), out.counts.data(), out.starts.data(), MPI_BYTE,
+                         receive.data(), in.counts.data(), in.starts.data(), MPI_BYTE, group_->comm,
+                         &request));
     pending(request, limit_).wait();
 }
 
@@ -231,13 +238,15 @@ Request Communicator::start_broadcast(std::span<std::byte> bytes, int root) cons
 
 Request Communicator::start_send(std::span<const std::byte> bytes, int to, int tag) const {
     MPI_Request request = MPI_REQUEST_NULL;
-    check(MPI_Isend(bytes.data(), count_of(bytes.size()), MPI_BYTE, to, tag, group_->comm, &request));
+    check(
+        MPI_Isend(bytes.data(), count_of(bytes.size()), MPI_BYTE, to, tag, group_->comm, &request));
     return pending(request, limit_);
 }
 
 Request Communicator::start_receive(std::span<std::byte> bytes, int from, int tag) const {
     MPI_Request request = MPI_REQUEST_NULL;
-    check(MPI_Irecv(bytes.data(), count_of(bytes.size()), MPI_BYTE, from, tag, group_->comm, &request));
+    check(MPI_Irecv(bytes.data(), count_of(bytes.size()), MPI_BYTE, from, tag, group_->comm,
+                    &request));
     return pending(request, limit_);
 }
 

@@ -1,8 +1,8 @@
 // A group of ranks and its operations on host memory.
 //
 // All operations are collective over the group unless they say otherwise, must be called by the one
-// thread that calls MPI, and wait by polling, so that no wait outlasts the time limit: then, and when
-// MPI fails, they throw MpiError.
+// thread that calls MPI, and wait by polling, so that no wait outlasts the time limit: then, and
+// when MPI fails, they throw MpiError.
 #pragma once
 
 #include <chrono>
@@ -67,12 +67,13 @@ public:
 
     void barrier() const;
 
-    // True on every rank only if `ok` is true on every rank. Call it before acting on a local failure,
-    // so that no rank waits in a collective the others have left.
+    // True on every rank only if `ok` is true on every rank. Call it before acting on a local
+    // failure, so that no rank waits in a collective the others have left.
     bool agree(bool ok) const;
 
-    // Runs `work` on every rank; if it throws a ConfigError or IoError on some, throws a ConfigError with the
-    // lowest such rank's sentence on all. For start-up, where one rank may find what others cannot.
+    // Runs `work` on every rank; if it throws a ConfigError or IoError on some, throws a
+    // ConfigError with the lowest such rank's sentence on all. For start-up, where one rank may
+    // find what others cannot.
     void together(const std::function<void()>& work) const;
 
     // The same on all ranks: the root's.
@@ -87,8 +88,8 @@ public:
     std::vector<double> all_gather(std::span<const double> mine) const;
 
     // send: a block for each rank; receive: a block from each. Sizes are known on both sides.
-    void all_to_all(std::span<const std::byte> send, const Blocks& send_blocks, std::span<std::byte> receive,
-                    const Blocks& receive_blocks) const;
+    void all_to_all(std::span<const std::byte> send, const Blocks& send_blocks,
+                    std::span<std::byte> receive, const Blocks& receive_blocks) const;
 
     // Starts to copy the root's `bytes` to all; the same order of calls on all ranks.
     Request start_broadcast(std::span<std::byte> bytes, int root) const;

@@ -1,5 +1,8 @@
 #include "mpi/session.hpp"
 
+#include "base/error.hpp"
+#include "mpi/call.hpp"
+
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -8,9 +11,6 @@
 #include <exception>
 #include <string>
 #include <thread>
-
-#include "base/error.hpp"
-#include "mpi/call.hpp"
 
 namespace nearstep::mpi {
 

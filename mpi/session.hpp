@@ -3,10 +3,12 @@
 
 namespace nearstep::mpi {
 
-// The first object in main. Starts MPI (one thread of the program calls it) and installs a terminate
-// handler, so that main needs no catch and nothing unwinds past ranks that wait elsewhere:
-//   a ConfigError, thrown by all ranks alike: rank 0 prints its sentence, all ranks end with exit code 2;
-//   anything else, on any rank or thread: prints rank and reason, ends the whole job with exit code 1.
+// The first object in main. Starts MPI (one thread of the program calls it) and installs a
+// terminate handler, so that main needs no catch and nothing unwinds past ranks that wait
+// elsewhere:
+//   a ConfigError, thrown by all ranks alike: rank 0 prints its sentence, all ranks end with exit
+//   code 2; anything else, on any rank or thread: prints rank and reason, ends the whole job with
+//   exit code 1.
 class Session {
 public:
     Session(int& argc, char**& argv);

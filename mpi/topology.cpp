@@ -14,12 +14,15 @@ Topology group_by(const std::vector<int>& label) {
             topology.ranks_of.emplace_back();
         }
         topology.group_of.push_back(found->second);
-        topology.ranks_of[static_cast<std::size_t>(found->second)].push_back(static_cast<int>(rank));
+        topology.ranks_of[static_cast<std::size_t>(found->second)].push_back(
+            static_cast<int>(rank));
     }
     return topology;
 }
 
-Topology discover_nodes(const Communicator& world) { return group_by(world.first_ranks_of_nodes()); }
+Topology discover_nodes(const Communicator& world) {
+    return group_by(world.first_ranks_of_nodes());
+}
 
 Topology each_rank_alone(int ranks) {
     std::vector<int> label(static_cast<std::size_t>(ranks));

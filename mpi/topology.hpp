@@ -1,9 +1,9 @@
 // Which ranks form a group: the ranks of a node, or each rank by itself.
 #pragma once
 
-#include <vector>
-
 #include "mpi/communicator.hpp"
+
+#include <vector>
 
 namespace nearstep::mpi {
 
@@ -14,7 +14,8 @@ struct Topology {
     int groups() const { return static_cast<int>(ranks_of.size()); }
 };
 
-// Groups numbered in the order of their first rank. label[r]: any number that a group's ranks share.
+// Groups numbered in the order of their first rank. label[r]: any number that a group's ranks
+// share.
 Topology group_by(const std::vector<int>& label);
 
 // Groups are the nodes (ranks that share memory). Collective.

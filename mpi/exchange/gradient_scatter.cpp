@@ -1,9 +1,9 @@
 #include "mpi/exchange/gradient_scatter.hpp"
 
+#include "base/error.hpp"
+
 #include <algorithm>
 #include <utility>
-
-#include "base/error.hpp"
 
 namespace nearstep::exchange {
 
@@ -43,7 +43,8 @@ GradientScatter::GradientScatter(const mpi::Communicator& world, ScatterSettings
 
 int GradientScatter::owner(std::size_t tile) const {
     const auto& partition = *settings_.partition;
-    return settings_.devices->rank_of(partition.subgroups()[partition.subgroup_of_tile(tile)].device);
+    return settings_.devices->rank_of(
+        partition.subgroups()[partition.subgroup_of_tile(tile)].device);
 }
 
 int GradientScatter::slicer(int group, std::size_t tile) const {
@@ -55,10 +56,12 @@ int GradientScatter::slicer(int group, std::size_t tile) const {
     return ranks[static_cast<std::size_t>(owner_rank) % ranks.size()];
 }
 
-void GradientScatter::count(trace::Counter node, trace::Counter network, int to, std::size_t bytes) {
+void GradientScatter::count(trace::Counter node, trace::Counter network, int to,
+                            std::size_t bytes) {
     const std::vector<int>& node_of = settings_.nodes.group_of;
     if (to != rank_) {
-        const bool is_same_node = node_of[static_cast<std::size_t>(to)] == node_of[static_cast<std::size_t>(rank_)];
+        const bool is_same_node =
+            node_of[static_cast<std::size_t>(to)] == node_of[static_cast<std::size_t>(rank_)];
         traffic_.add(is_same_node ? node : network, bytes);
     }
 }
@@ -85,7 +88,8 @@ void GradientScatter::reduce_in_group(shard::TileRange tiles, std::span<const fl
             }
         }
         out.bytes.push_back(at - start);
-        count(trace::Counter::node_gradients, trace::Counter::network_gradients, member, at - start);
+        count(trace::Counter::node_gradients, trace::Counter::network_gradients, member,
+              at - start);
     }
     std::span<const std::byte> dense = dense_out_;
     if (ranks.size() > 1) {
@@ -95,27 +99,31 @@ void GradientScatter::reduce_in_group(shard::TileRange tiles, std::span<const fl
     }
 
     // By owner, so that the payloads for one rank lie together.
-    std::stable_sort(mine.begin(), mine.end(), [this](std::size_t a, std::size_t b) { return owner(a) < owner(b); });
+    std::stable_sort(mine.begin(), mine.end(),
+                     [this](std::size_t a, std::size_t b) { return owner(a) < owner(b); });
     std::vector<std::size_t> ascending = mine;
     std::sort(ascending.begin(), ascending.end());
     const std::size_t payload_bytes = settings_.codec->payload_bytes();
     for (std::size_t i = 0; i < mine.size(); ++i) {
-        const auto place = static_cast<std::size_t>(std::lower_bound(ascending.begin(), ascending.end(), mine[i]) -
-                                                    ascending.begin());
+        const auto place = static_cast<std::size_t>(
+            std::lower_bound(ascending.begin(), ascending.end(), mine[i]) - ascending.begin());
         for (std::size_t member = 0; member < ranks.size(); ++member) {
             const std::byte* from = dense.data() + (member * mine.size() + place) * dense_bytes;
             convert_to_fp32(settings_.gradient_dtype, from, addend_.data(), kTileElems);
             if (member == 0) {
                 std::copy(addend_.begin(), addend_.end(), sum_.begin());
             } else {
-                std::transform(sum_.begin(), sum_.end(), addend_.begin(), sum_.begin(), std::plus<>());
+                std::transform(sum_.begin(), sum_.end(), addend_.begin(), sum_.begin(),
+                               std::plus<>());
             }
         }
-        settings_.codec->encode(sum_, std::span(payloads_out_).subspan(i * payload_bytes, payload_bytes));
+        settings_.codec->encode(sum_,
+                                std::span(payloads_out_).subspan(i * payload_bytes, payload_bytes));
     }
 }
 
-// Leaves in payloads_in_ the payloads of the tiles that this rank owns: by sending rank, then by tile.
+// Leaves in payloads_in_ the payloads of the tiles that this rank owns: by sending rank, then by
+// tile.
 void GradientScatter::send_payloads(shard::TileRange tiles) {
     const auto ranks = static_cast<std::size_t>(world_.size());
     const std::size_t payload_bytes = settings_.codec->payload_bytes();
@@ -133,7 +141,8 @@ void GradientScatter::send_payloads(shard::TileRange tiles) {
         }
     }
     for (std::size_t to = 0; to < ranks; ++to) {
-        count(trace::Counter::node_gradients, trace::Counter::network_gradients, static_cast<int>(to), out.bytes[to]);
+        count(trace::Counter::node_gradients, trace::Counter::network_gradients,
+              static_cast<int>(to), out.bytes[to]);
     }
     if (sources() > 1) {
         world_.all_to_all(payloads_out_, out, payloads_in_, in);
@@ -163,14 +172,16 @@ void GradientScatter::hand_over(shard::TileRange tiles, const TileSink& sink) {
     for (const std::size_t tile : owned) {
         for (int group = 0; group < sources(); ++group) {
             std::size_t& at = next[static_cast<std::size_t>(slicer(group, tile))];
-            payloads[static_cast<std::size_t>(group)] = std::span(payloads_in_).subspan(at, payload_bytes);
+            payloads[static_cast<std::size_t>(group)] =
+                std::span(payloads_in_).subspan(at, payload_bytes);
             at += payload_bytes;
         }
         sink(tile, payloads);
     }
 }
 
-void GradientScatter::scatter(shard::TileRange tiles, std::span<const float> gradient, const TileSink& sink) {
+void GradientScatter::scatter(shard::TileRange tiles, std::span<const float> gradient,
+                              const TileSink& sink) {
     expects(gradient.size() == tiles.size() * kTileElems, "the gradient covers the tiles");
     expects(tiles.size() * kTileElems * size_bytes(settings_.gradient_dtype) <= dense_out_.size(),
             "the tiles are one of the rounds");

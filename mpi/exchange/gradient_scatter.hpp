@@ -1,17 +1,12 @@
 // The gradient scatter: every rank's gradient in, payloads at the owners of the tiles out.
 //
-// Ranks form groups. Inside a group the dense gradients, in the gradients' format, go to one slicer rank per
-// tile, which adds them in rank order in fp32 and encodes the sum; between groups each slicer sends
-// its payload to the tile's owner. So the gradient of a tile is, in group order,
+// Ranks form groups. Inside a group the dense gradients, in the gradients' format, go to one slicer
+// rank per tile, which adds them in rank order in fp32 and encodes the sum; between groups each
+// slicer sends its payload to the tile's owner. So the gradient of a tile is, in group order,
 //     sum over groups of decode(encode(sum over the group's ranks of round(gradient))).
-// With the nodes as groups, links between nodes and the devices carry one payload per node and tile;
-// with each rank alone, one per rank. All sizes follow from the partition: none is exchanged.
+// With the nodes as groups, links between nodes and the devices carry one payload per node and
+// tile; with each rank alone, one per rank. All sizes follow from the partition: none is exchanged.
 #pragma once
-
-#include <cstddef>
-#include <functional>
-#include <span>
-#include <vector>
 
 #include "base/dtype.hpp"
 #include "codec/codec.hpp"
@@ -19,6 +14,11 @@
 #include "mpi/topology.hpp"
 #include "shard/partition.hpp"
 #include "trace/traffic.hpp"
+
+#include <cstddef>
+#include <functional>
+#include <span>
+#include <vector>
 
 namespace nearstep::exchange {
 
@@ -33,14 +33,16 @@ struct ScatterSettings {
 };
 
 // Called for each tile that this rank owns: the payloads in group order, valid during the call.
-using TileSink = std::function<void(std::size_t tile, std::span<const std::span<const std::byte>> payloads)>;
+using TileSink =
+    std::function<void(std::size_t tile, std::span<const std::span<const std::byte>> payloads)>;
 
-// One per rank. Collective: all ranks construct it and call scatter with the same tiles in the same order.
+// One per rank. Collective: all ranks construct it and call scatter with the same tiles in the same
+// order.
 class GradientScatter {
 public:
     // `rounds`: what scatter will be called with; the buffers are allocated here, for the largest.
-    GradientScatter(const mpi::Communicator& world, ScatterSettings settings, std::span<const shard::TileRange> rounds,
-                    trace::Traffic& traffic);
+    GradientScatter(const mpi::Communicator& world, ScatterSettings settings,
+                    std::span<const shard::TileRange> rounds, trace::Traffic& traffic);
 
     // `gradient`: tiles.size() x 65,536 values of this rank, padding included.
     void scatter(shard::TileRange tiles, std::span<const float> gradient, const TileSink& sink);

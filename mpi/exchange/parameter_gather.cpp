@@ -1,11 +1,11 @@
 #include "mpi/exchange/parameter_gather.hpp"
 
+#include "base/error.hpp"
+
 #include <algorithm>
 #include <chrono>
 #include <thread>
 #include <utility>
-
-#include "base/error.hpp"
 
 namespace nearstep::exchange {
 
@@ -16,7 +16,8 @@ constexpr std::chrono::microseconds kPollInterval{20};
 
 }  // namespace
 
-ParameterGather::ParameterGather(const mpi::Communicator& world, GatherSettings settings, trace::Traffic& traffic)
+ParameterGather::ParameterGather(const mpi::Communicator& world, GatherSettings settings,
+                                 trace::Traffic& traffic)
     : world_(world),
       settings_(std::move(settings)),
       traffic_(traffic),
@@ -35,7 +36,8 @@ int ParameterGather::relay(int node, int owner) const {
     return ranks[static_cast<std::size_t>(owner) % ranks.size()];
 }
 
-std::span<std::byte> ParameterGather::place(std::span<std::byte> vector, std::size_t subgroup) const {
+std::span<std::byte> ParameterGather::place(std::span<std::byte> vector,
+                                            std::size_t subgroup) const {
     const shard::TileRange tiles = settings_.partition->subgroups()[subgroup].tiles;
     const std::size_t tile_bytes = shard::kTileElems * size_bytes(settings_.parameter_dtype);
     return vector.subspan(tiles.begin * tile_bytes, tiles.size() * tile_bytes);
@@ -70,10 +72,12 @@ void ParameterGather::spread_in_node(std::span<std::byte> vector, Flight& flight
     if (node_ranks_.size() == 1) {
         return;
     }
-    const int owner = settings_.devices->rank_of(settings_.partition->subgroups()[flight.subgroup].device);
+    const int owner =
+        settings_.devices->rank_of(settings_.partition->subgroups()[flight.subgroup].device);
     const int source = relay(node_, owner);
     const std::vector<int>& ranks = settings_.nodes.ranks_of[static_cast<std::size_t>(node_)];
-    const auto root = static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), source) - ranks.begin());
+    const auto root =
+        static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), source) - ranks.begin());
     const std::span<std::byte> bytes = place(vector, flight.subgroup);
     flight.in_node = node_ranks_.start_broadcast(bytes, root);
     if (source == rank_) {

@@ -4,17 +4,17 @@
 // nodes, in place in the parameter vectors. Subgroups go in forward order, a few of them at once.
 #pragma once
 
-#include <cstddef>
-#include <deque>
-#include <functional>
-#include <span>
-#include <vector>
-
 #include "base/dtype.hpp"
 #include "mpi/communicator.hpp"
 #include "mpi/topology.hpp"
 #include "shard/partition.hpp"
 #include "trace/traffic.hpp"
+
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <span>
+#include <vector>
 
 namespace nearstep::exchange {
 
@@ -26,15 +26,18 @@ struct GatherSettings {
     std::size_t in_flight = 8;  // subgroups under way at once, at least 1
 };
 
-// True once the parameters of this rank's subgroup (a position in Partition::subgroups()) are in the vector.
+// True once the parameters of this rank's subgroup (a position in Partition::subgroups()) are in
+// the vector.
 using IsReady = std::function<bool(std::size_t subgroup)>;
 
 // One per rank; collective.
 class ParameterGather {
 public:
-    ParameterGather(const mpi::Communicator& world, GatherSettings settings, trace::Traffic& traffic);
+    ParameterGather(const mpi::Communicator& world, GatherSettings settings,
+                    trace::Traffic& traffic);
 
-    // `vector`: the padded parameter vector of this rank. On return it holds all owners' parameters.
+    // `vector`: the padded parameter vector of this rank. On return it holds all owners'
+    // parameters.
     void gather(std::span<std::byte> vector, const IsReady& is_ready);
 
 private:

@@ -1,16 +1,16 @@
 #include "app/commands.hpp"
 
-#include <chrono>
-#include <iostream>
-#include <memory>
-#include <string>
-#include <vector>
-
 #include "base/dtype.hpp"
 #include "base/error.hpp"
 #include "checkpoint/export.hpp"
 #include "config/load.hpp"
 #include "train/run.hpp"
+
+#include <chrono>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <vector>
 
 namespace nearstep::app {
 
@@ -25,12 +25,16 @@ struct RunArguments {
 
 void add_run_arguments(CLI::App& command, RunArguments& arguments) {
     command.add_option("config", arguments.config, "TOML file that says what to train")->required();
-    command.add_option("--site", arguments.site, "site.toml, or the folder that holds it: where to run");
+    command.add_option("--site", arguments.site,
+                       "site.toml, or the folder that holds it: where to run");
     // One at a time, so that a value may begin with a bracket or a dash.
-    command.add_option("--set", arguments.overrides, "KEY=VALUE: overrides a key of the config; may be repeated")
+    command
+        .add_option("--set", arguments.overrides,
+                    "KEY=VALUE: overrides a key of the config; may be repeated")
         ->allow_extra_args(false)
         ->take_all();
-    command.footer("Keys of a config (key, type, unit, default, meaning):\n" + config::describe_keys());
+    command.footer("Keys of a config (key, type, unit, default, meaning):\n" +
+                   config::describe_keys());
 }
 
 // Rank 0 reads the files, all ranks parse the same text.
@@ -59,13 +63,16 @@ void add_train(CLI::App& program, Action& action) {
         train::RunOptions options;
     };
     auto arguments = std::make_shared<Arguments>();
-    CLI::App& command = *program.add_subcommand(
-        "train", "Train a model. Example:\n  mpirun -np 2 nearstep train configs/tiny.toml --set data.train=FILE");
+    CLI::App& command = *program.add_subcommand("train",
+                                                "Train a model. Example:\n  mpirun -np 2 nearstep "
+                                                "train configs/tiny.toml --set data.train=FILE");
     add_run_arguments(command, arguments->run);
     train::RunOptions& options = arguments->options;
-    command.add_flag("--resume", options.is_resuming, "go on from the newest checkpoint in checkpoint.path");
+    command.add_flag("--resume", options.is_resuming,
+                     "go on from the newest checkpoint in checkpoint.path");
     command.add_option("--from", options.resume_from, "go on from this checkpoint's index file");
-    command.add_flag("--fresh", options.is_fresh, "start anew although an unfinished run's checkpoint is there");
+    command.add_flag("--fresh", options.is_fresh,
+                     "start anew although an unfinished run's checkpoint is there");
     command.add_option("--json", options.json, "write the run's summary to this file");
     command.add_option("--metrics", options.metrics, "write a JSON line per step to this file");
     command.add_option("--sample", options.sample_bytes, "at the end sample so many bytes of text")
@@ -88,16 +95,21 @@ void add_compare(CLI::App& program, Action& action) {
     auto arguments = std::make_shared<Arguments>();
     CLI::App& command = *program.add_subcommand(
         "compare",
-        "Run the same first steps in several modes side by side. Example:\n  mpirun -np 2 nearstep compare "
+        "Run the same first steps in several modes side by side. Example:\n  mpirun -np 2 nearstep "
+        "compare "
         "configs/quickstart.toml --set data.train=FILE --modes base,su+o --devices 1,2");
     add_run_arguments(command, arguments->run);
     train::CompareOptions& options = arguments->options;
     command.add_option("--modes", arguments->modes, "modes, with commas between")->delimiter(',');
-    command.add_option("--devices", options.devices, "devices per rank, with commas between; default: as the config says")
+    command
+        .add_option("--devices", options.devices,
+                    "devices per rank, with commas between; default: as the config says")
         ->delimiter(',')
         ->check(CLI::PositiveNumber);
-    command.add_option("--steps", options.steps, "steps of each run; the first is not timed")->capture_default_str();
-    command.add_option("--codec", options.codec, "gradient codec of mode su+o+c")->capture_default_str();
+    command.add_option("--steps", options.steps, "steps of each run; the first is not timed")
+        ->capture_default_str();
+    command.add_option("--codec", options.codec, "gradient codec of mode su+o+c")
+        ->capture_default_str();
     command.add_option("--json", options.json, "write an array of summaries to this file");
     command.callback([arguments, &action] {
         action = [arguments](const mpi::Communicator& starter) {
@@ -128,13 +140,16 @@ void add_export(CLI::App& program, Action& action) {
         std::string dtype = "f32";
     };
     auto arguments = std::make_shared<Arguments>();
-    CLI::App& command = *program.add_subcommand(
-        "export",
-        "Write a checkpoint's masters as one HDF5 file, a dataset per parameter. Example:\n  nearstep export "
-        "runs/state/checkpoints/step-00000040.h5 model.h5 --dtype f16");
-    command.add_option("checkpoint", arguments->checkpoint, "index file of the checkpoint")->required();
+    CLI::App& command =
+        *program.add_subcommand("export",
+                                "Write a checkpoint's masters as one HDF5 file, a dataset per "
+                                "parameter. Example:\n  nearstep export "
+                                "runs/state/checkpoints/step-00000040.h5 model.h5 --dtype f16");
+    command.add_option("checkpoint", arguments->checkpoint, "index file of the checkpoint")
+        ->required();
     command.add_option("out", arguments->out, "HDF5 file to write")->required();
-    command.add_option("--dtype", arguments->dtype, "f32 or f16")->check(CLI::IsMember({"f32", "f16"}));
+    command.add_option("--dtype", arguments->dtype, "f32 or f16")
+        ->check(CLI::IsMember({"f32", "f16"}));
     command.callback([arguments, &action] {
         action = on_rank_0([arguments] {
             checkpoint::export_checkpoint(arguments->checkpoint, arguments->out,
@@ -146,11 +161,13 @@ void add_export(CLI::App& program, Action& action) {
 
 void add_inspect(CLI::App& program, Action& action) {
     auto path = std::make_shared<std::string>();
-    CLI::App& command = *program.add_subcommand(
-        "inspect",
-        "Print what a checkpoint or an export holds and verify its checksums. Example:\n  nearstep inspect model.h5");
+    CLI::App& command =
+        *program.add_subcommand("inspect",
+                                "Print what a checkpoint or an export holds and verify its "
+                                "checksums. Example:\n  nearstep inspect model.h5");
     command.add_option("file", *path, "index file of a checkpoint, or an export")->required();
-    command.callback([path, &action] { action = on_rank_0([path] { checkpoint::inspect(*path, std::cout); }); });
+    command.callback(
+        [path, &action] { action = on_rank_0([path] { checkpoint::inspect(*path, std::cout); }); });
 }
 
 }  // namespace

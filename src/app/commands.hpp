@@ -1,15 +1,16 @@
 // The subcommands of the program.
 #pragma once
 
+#include "mpi/communicator.hpp"
+
 #include <CLI/CLI.hpp>
 
 #include <functional>
 
-#include "mpi/communicator.hpp"
-
 namespace nearstep::app {
 
-// What the chosen subcommand does, set when the command line was parsed. Collective; throws ConfigError.
+// What the chosen subcommand does, set when the command line was parsed. Collective; throws
+// ConfigError.
 using Action = std::function<void(const mpi::Communicator& world)>;
 
 // Adds all subcommands with their options; the one that is given sets `action`.

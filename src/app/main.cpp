@@ -1,15 +1,15 @@
 // The program nearstep.
-#include <CLI/CLI.hpp>
-
-#include <chrono>
-#include <iostream>
-#include <string>
-
 #include "app/commands.hpp"
 #include "base/error.hpp"
 #include "base/version.hpp"
 #include "mpi/communicator.hpp"
 #include "mpi/session.hpp"
+
+#include <CLI/CLI.hpp>
+
+#include <chrono>
+#include <iostream>
+#include <string>
 
 namespace {
 
@@ -27,9 +27,12 @@ std::string sentence_of(const CLI::ParseError& error) {
 int main(int argc, char** argv) {
     const nearstep::mpi::Session session(argc, argv);
     const auto world = nearstep::mpi::Communicator::world(std::chrono::seconds(120));
-    CLI::App program("Trains language models whose optimizer state lives in storage, with the optimizer step near it.",
-                     "nearstep");
-    program.set_version_flag("--version", std::string(nearstep::version()) + " commit " + nearstep::commit());
+    CLI::App program(
+        "Trains language models whose optimizer state lives in storage, with the optimizer step "
+        "near it.",
+        "nearstep");
+    program.set_version_flag("--version",
+                             std::string(nearstep::version()) + " commit " + nearstep::commit());
     nearstep::app::Action action;
     nearstep::app::add_commands(program, action);
     try {

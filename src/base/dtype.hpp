@@ -30,7 +30,9 @@ inline float float_of(std::uint32_t bits) {
     return value;
 }
 
-inline float from_bf16(std::uint16_t half) { return float_of(static_cast<std::uint32_t>(half) << 16U); }
+inline float from_bf16(std::uint16_t half) {
+    return float_of(static_cast<std::uint32_t>(half) << 16U);
+}
 
 // NaN stays NaN (quiet, sign and upper payload kept); above the largest bf16 it becomes infinity.
 inline std::uint16_t to_bf16(float value) {
@@ -45,7 +47,8 @@ float from_fp16(std::uint16_t half);
 // NaN stays NaN (quiet); 65520 and above become infinity; subnormals are kept.
 std::uint16_t to_fp16(float value);
 
-// Converts `count` elements between fp32 and `dtype`, whose elements lie unaligned-safe at `to`/`from`.
+// Converts `count` elements between fp32 and `dtype`, whose elements lie unaligned-safe at
+// `to`/`from`.
 void convert_from_fp32(const float* from, Dtype dtype, void* to, std::size_t count);
 void convert_to_fp32(Dtype dtype, const void* from, float* to, std::size_t count);
 

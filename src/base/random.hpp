@@ -6,7 +6,8 @@
 
 namespace nearstep {
 
-// 64 well-mixed bits of the three values (SplitMix64's finaliser applied twice; Steele et al. 2014).
+// 64 well-mixed bits of the three values (SplitMix64's finaliser applied twice; Steele et al.
+// 2014).
 std::uint64_t random_bits(std::uint64_t seed, std::uint64_t stream, std::uint64_t index);
 
 // Uniform in [0, 1), 53 bits.

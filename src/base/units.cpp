@@ -13,7 +13,8 @@ std::string human_bytes(double bytes) {
         ++unit;
     }
     std::array<char, 32> out{};
-    std::snprintf(out.data(), out.size(), bytes < 10 && unit > 0 ? "%.1f %s" : "%.0f %s", bytes, kUnits.at(unit));
+    std::snprintf(out.data(), out.size(), bytes < 10 && unit > 0 ? "%.1f %s" : "%.0f %s", bytes,
+                  kUnits.at(unit));
     return out.data();
 }
 

@@ -187,7 +187,7 @@ std::string publish(const std::string& folder, const Description& description, i
     for (int rank = 0; rank < static_cast<int>(ranges.size()); ++rank) {
         index.files.push_back(rank_file_name(description.step, attempt, rank));
     }
-    const std::string path = text(folder, "/", index_name(description.step));
+    std::string path = text(folder, "/", index_name(description.step));
     PartialFile file(path);
     write_index(file.partial_path(), index);
     file.commit();

@@ -8,9 +8,14 @@ namespace nearstep::h5 {
 
 namespace {
 
-// The library prints every failure to stderr unless told not to; a thread-safe build keeps this per
-// thread, so it is said again at each opening.
-void print_no_errors() { H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr); }
+// Before the library's first call, so it stands in every function that opens a file. The library
+// prints each failure to stderr unless told not to, which a thread-safe build keeps per thread. Its
+// clean-up at exit crashes on a file whose closing failed, as on a full disk; handles close all
+// else.
+void enter_library() {
+    H5dont_atexit();
+    H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
+}
 
 herr_t keep_first(unsigned depth, const H5E_error2_t* error, void* out) {
     if (depth == 0 && error->desc != nullptr) {
@@ -24,7 +29,7 @@ Properties access_properties() {
     // From 1.8 on, object headers carry checksums.
     check(H5Pset_libver_bounds(access.get(), H5F_LIBVER_V18, H5F_LIBVER_LATEST),
           "set a file's version");
-    check(H5Pset_file_locking(access.get(), 0, 1), "turn file locking off");
+    check(H5Pset_file_locking(access.get(), false, true), "turn file locking off");
     return access;
 }
 
@@ -50,6 +55,14 @@ std::string take(char* value) {
     return taken;
 }
 
+// The path of the file that holds a dataset.
+std::string file_of(const Dataset& dataset) {
+    const auto bytes = H5Fget_name(dataset.get(), nullptr, 0);
+    std::string path(bytes < 0 ? 0 : static_cast<std::size_t>(bytes), '\0');
+    H5Fget_name(dataset.get(), path.data(), path.size() + 1);
+    return path;
+}
+
 Space select(const Dataset& dataset, const Part& part) {
     Space space(check(H5Dget_space(dataset.get()), "read a dataset's extent"));
     if (!part.start.empty()) {
@@ -73,7 +86,7 @@ Properties make_properties(hid_t kind) {
 }
 
 File create_file(const std::string& path, std::size_t user_bytes) {
-    print_no_errors();
+    enter_library();
     const Properties creation = make_properties(H5P_FILE_CREATE);
     check(H5Pset_userblock(creation.get(), user_bytes), "set a user block");
     check(H5Pset_link_creation_order(creation.get(), H5P_CRT_ORDER_TRACKED | H5P_CRT_ORDER_INDEXED),
@@ -84,7 +97,7 @@ File create_file(const std::string& path, std::size_t user_bytes) {
 }
 
 File open_file(const std::string& path) {
-    print_no_errors();
+    enter_library();
     const Properties access = access_properties();
     return File(check(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.get()), text("open ", path)));
 }
@@ -137,17 +150,19 @@ std::size_t elems_of(const Dataset& dataset) {
 }
 
 void write_part(const Dataset& dataset, const Part& part, hid_t memory_type, const void* data) {
+    const std::string attempt = text("write to ", file_of(dataset));
     const Space memory = make_space(part.count);
-    check(H5Dwrite(dataset.get(), memory_type, memory.get(), select(dataset, part).get(),
-                   H5P_DEFAULT, data),
-          "write a part of a dataset");
+    const Space place = select(dataset, part);
+    check(H5Dwrite(dataset.get(), memory_type, memory.get(), place.get(), H5P_DEFAULT, data),
+          attempt);
 }
 
 void read_part(const Dataset& dataset, const Part& part, hid_t memory_type, void* data) {
+    const std::string attempt = text("read from ", file_of(dataset));
     const Space memory = make_space(part.count);
-    check(H5Dread(dataset.get(), memory_type, memory.get(), select(dataset, part).get(),
-                  H5P_DEFAULT, data),
-          "read a part of a dataset");
+    const Space place = select(dataset, part);
+    check(H5Dread(dataset.get(), memory_type, memory.get(), place.get(), H5P_DEFAULT, data),
+          attempt);
 }
 
 Datatype make_fp16() {

@@ -38,8 +38,8 @@ std::vector<std::uint64_t> tiles_in(const std::vector<TileRange>& ranges) {
 
 class Writer final : public RankFileWriter {
 public:
-    Writer(const std::string& folder, std::string path, const std::vector<TileRange>& ranges)
-        : folder_(folder), path_(std::move(path)), tiles_(tiles_in(ranges)) {
+    Writer(std::string folder, std::string path, const std::vector<TileRange>& ranges)
+        : folder_(std::move(folder)), path_(std::move(path)), tiles_(tiles_in(ranges)) {
         expects(std::is_sorted(tiles_.begin(), tiles_.end()) &&
                     std::adjacent_find(tiles_.begin(), tiles_.end()) == tiles_.end(),
                 "a rank's tile ranges ascend and do not overlap");

@@ -1,12 +1,12 @@
 // Gradient codecs: a tile of 65,536 fp32 values to a payload of fixed size and back.
 #pragma once
 
+#include "base/dtype.hpp"
+
 #include <cstddef>
 #include <memory>
 #include <span>
 #include <string>
-
-#include "base/dtype.hpp"
 
 namespace nearstep::codec {
 
@@ -38,6 +38,7 @@ std::unique_ptr<Codec> make_codec(const CodecSettings& settings);
 
 // Sum of the payloads in their order, in fp32: sum = ((0 + d0) + d1) + ... This is the definition
 // of the gradient of a tile; host and devices use this one function.
-void decode_sum(const Codec& codec, std::span<const std::span<const std::byte>> payloads, std::span<float> sum);
+void decode_sum(const Codec& codec, std::span<const std::span<const std::byte>> payloads,
+                std::span<float> sum);
 
 }  // namespace nearstep::codec

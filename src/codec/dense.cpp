@@ -1,9 +1,9 @@
 #include "codec/dense.hpp"
 
-#include <cstring>
-
 #include "base/error.hpp"
 #include "shard/partition.hpp"
+
+#include <cstring>
 
 namespace nearstep::codec {
 
@@ -37,10 +37,12 @@ void DenseCodec::decode_add(std::span<const std::byte> payload, std::span<float>
             add_elements<float>(payload.data(), sum.data(), [](float raw) { return raw; });
             break;
         case Dtype::bf16:
-            add_elements<std::uint16_t>(payload.data(), sum.data(), [](std::uint16_t raw) { return from_bf16(raw); });
+            add_elements<std::uint16_t>(payload.data(), sum.data(),
+                                        [](std::uint16_t raw) { return from_bf16(raw); });
             break;
         case Dtype::fp16:
-            add_elements<std::uint16_t>(payload.data(), sum.data(), [](std::uint16_t raw) { return from_fp16(raw); });
+            add_elements<std::uint16_t>(payload.data(), sum.data(),
+                                        [](std::uint16_t raw) { return from_fp16(raw); });
             break;
     }
 }

@@ -1,11 +1,11 @@
 #include "codec/topk.hpp"
 
+#include "base/error.hpp"
+#include "shard/partition.hpp"
+
 #include <array>
 #include <cmath>
 #include <cstring>
-
-#include "base/error.hpp"
-#include "shard/partition.hpp"
 
 namespace nearstep::codec {
 
@@ -19,8 +19,8 @@ struct Threshold {
     std::size_t ties = 0;
 };
 
-// The `kept`-th largest magnitude, by radix selection on the bits of the absolute value, whose order
-// is that of the magnitudes: 11, 10 and 10 bits.
+// The `kept`-th largest magnitude, by radix selection on the bits of the absolute value, whose
+// order is that of the magnitudes: 11, 10 and 10 bits.
 Threshold select(std::span<const float> tile, std::size_t kept) {
     struct Digit {
         unsigned shift;
@@ -54,10 +54,12 @@ Threshold select(std::span<const float> tile, std::size_t kept) {
 }  // namespace
 
 TopkCodec::TopkCodec(double keep, Dtype dtype)
-    : kept_(static_cast<std::size_t>(std::ceil(keep * static_cast<double>(shard::kTileElems) - 1e-9))),
+    : kept_(static_cast<std::size_t>(
+          std::ceil(keep * static_cast<double>(shard::kTileElems) - 1e-9))),
       is_fp16_(dtype == Dtype::fp16) {
     if (!(keep > 0 && keep <= 1)) {
-        throw ConfigError(text("compress.keep is ", keep, ": give the share of elements to keep, above 0 and at most 1."));
+        throw ConfigError(text("compress.keep is ", keep,
+                               ": give the share of elements to keep, above 0 and at most 1."));
     }
 }
 

@@ -6,8 +6,9 @@
 namespace nearstep::codec {
 
 // Keeps q = round-up(keep x 65,536) elements: exactly the q largest magnitudes, ties to the lower
-// index, NaN above infinity. Payload: q ascending 16-bit indices, then q 16-bit values, little-endian:
-// 4 bytes for each element kept. The paper counts volume: keeping 1 % of the elements is its "2 %".
+// index, NaN above infinity. Payload: q ascending 16-bit indices, then q 16-bit values,
+// little-endian: 4 bytes for each element kept. The paper counts volume: keeping 1 % of the
+// elements is its "2 %".
 class TopkCodec : public Codec {
 public:
     // Values are fp16 for Dtype::fp16 and bf16 otherwise.

@@ -1,20 +1,20 @@
 // Text as bytes, and the batches that are drawn from it.
 #pragma once
 
+#include "config/run.hpp"
+
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "config/run.hpp"
-
 namespace nearstep::data {
 
-// All text of the files and folders, one after another: files in the order given, folders recursively
-// in the order of their paths. In a folder, hidden files and files that do not look like text (a NUL
-// byte in the first 4 KiB) are passed over. Throws ConfigError if a path is missing, cannot be read,
-// or no text is found.
+// All text of the files and folders, one after another: files in the order given, folders
+// recursively in the order of their paths. In a folder, hidden files and files that do not look
+// like text (a NUL byte in the first 4 KiB) are passed over. Throws ConfigError if a path is
+// missing, cannot be read, or no text is found.
 std::vector<std::uint8_t> read_text(const std::vector<std::string>& paths);
 
 struct Corpus {
@@ -26,14 +26,15 @@ struct Corpus {
 // ConfigError unless both hold more than `context` bytes.
 Corpus load_corpus(const config::DataSettings& settings, int context);
 
-// Rows of `context` tokens with their targets (the next token). Row `row` of step `step` starts at a
-// place drawn from (seed, step, row) alone, so any number of ranks sees the same global batch.
+// Rows of `context` tokens with their targets (the next token). Row `row` of step `step` starts at
+// a place drawn from (seed, step, row) alone, so any number of ranks sees the same global batch.
 // tokens and targets: rows x context, row-major.
-void draw_rows(std::span<const std::uint8_t> text, std::uint64_t seed, std::int64_t step, std::int64_t first_row,
-               int rows, int context, std::span<std::int32_t> tokens, std::span<std::int32_t> targets);
+void draw_rows(std::span<const std::uint8_t> text, std::uint64_t seed, std::int64_t step,
+               std::int64_t first_row, int rows, int context, std::span<std::int32_t> tokens,
+               std::span<std::int32_t> targets);
 
 // Row `row` of the evaluation: `rows` rows spread evenly over the text, the same every time.
-void evaluation_row(std::span<const std::uint8_t> text, std::int64_t row, std::int64_t rows, int context,
-                    std::span<std::int32_t> tokens, std::span<std::int32_t> targets);
+void evaluation_row(std::span<const std::uint8_t> text, std::int64_t row, std::int64_t rows,
+                    int context, std::span<std::int32_t> tokens, std::span<std::int32_t> targets);
 
 }  // namespace nearstep::data

@@ -1,5 +1,7 @@
 #include "memory/buffer.hpp"
 
+#include "base/units.hpp"
+
 #include <sys/mman.h>
 
 #include <cerrno>
@@ -8,8 +10,6 @@
 #include <fstream>
 #include <string>
 #include <utility>
-
-#include "base/units.hpp"
 
 namespace nearstep::memory {
 
@@ -26,13 +26,16 @@ Buffer::Buffer(std::size_t bytes) : bytes_(bytes) {
     // One huge page more than needed, so that an aligned start can be cut out of the mapping.
     mapped_bytes_ = round_up(bytes, kHugePage);
     const std::size_t reserved = mapped_bytes_ + kHugePage;
-    void* base = ::mmap(nullptr, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* base =
+        ::mmap(nullptr, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (base == MAP_FAILED) {
-        throw Error(text("Cannot get ", human_bytes(static_cast<double>(bytes)), " of host memory (", std::strerror(errno),
+        throw Error(text("Cannot get ", human_bytes(static_cast<double>(bytes)),
+                         " of host memory (", std::strerror(errno),
                          "): use a smaller model, fewer ranks per node or fewer slots."));
     }
     auto* start = static_cast<std::byte*>(base);
-    const std::size_t head = round_up(reinterpret_cast<std::uintptr_t>(start), kHugePage) - reinterpret_cast<std::uintptr_t>(start);
+    const std::size_t head = round_up(reinterpret_cast<std::uintptr_t>(start), kHugePage) -
+                             reinterpret_cast<std::uintptr_t>(start);
     if (head > 0) {
         ::munmap(start, head);
     }

@@ -1,15 +1,15 @@
 // Host memory for I/O and for the parameter vector.
 #pragma once
 
+#include "base/error.hpp"
+
 #include <cstddef>
 #include <span>
 
-#include "base/error.hpp"
-
 namespace nearstep::memory {
 
-// Zeroed anonymous memory, 2 MiB aligned, on huge pages where the kernel grants them (they double the
-// rate of direct I/O), touched at construction. Sole owner; allocated at start, not in a step.
+// Zeroed anonymous memory, 2 MiB aligned, on huge pages where the kernel grants them (they double
+// the rate of direct I/O), touched at construction. Sole owner; allocated at start, not in a step.
 class Buffer {
 public:
     Buffer() = default;

@@ -1,13 +1,13 @@
 // Which parameters a model has and where they lie in the parameter vector. Needs no torch.
 #pragma once
 
+#include "config/run.hpp"
+
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
-
-#include "config/run.hpp"
 
 namespace nearstep::model {
 
@@ -18,7 +18,7 @@ struct Start {
 };
 
 struct Parameter {
-    std::string name;                 // as in GPT-2's published checkpoints, "h.0.attn.c_attn.weight"
+    std::string name;  // as in GPT-2's published checkpoints, "h.0.attn.c_attn.weight"
     std::vector<std::int64_t> shape;  // row-major
     std::size_t offset = 0;           // first element in the parameter vector
     std::size_t elems = 0;
@@ -43,8 +43,9 @@ struct Geometry {
 // Throws ConfigError for an unknown architecture or impossible sizes.
 Geometry describe(const config::ModelSettings& settings);
 
-// Start values of the elements [begin, begin + values.size()) of the parameter vector; elements from
-// geometry.elems on (padding) are 0. A function of seed and index alone, whatever the layout.
-void fill_start_values(const Geometry& geometry, std::uint64_t seed, std::size_t begin, std::span<float> values);
+// Start values of the elements [begin, begin + values.size()) of the parameter vector; elements
+// from geometry.elems on (padding) are 0. A function of seed and index alone, whatever the layout.
+void fill_start_values(const Geometry& geometry, std::uint64_t seed, std::size_t begin,
+                       std::span<float> values);
 
 }  // namespace nearstep::model

@@ -1,7 +1,11 @@
 // A network run block by block: forward keeps block inputs only, backward recomputes one block at a
-// time and hands its gradient over at once. All micro-batches of a step pass a block before the next
-// block, so a block's gradient is final after one visit and its parameters are needed twice a step.
+// time and hands its gradient over at once. All micro-batches of a step pass a block before the
+// next block, so a block's gradient is final after one visit and its parameters are needed twice a
+// step.
 #pragma once
+
+#include "config/run.hpp"
+#include "model/geometry.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -10,12 +14,10 @@
 #include <string>
 #include <vector>
 
-#include "config/run.hpp"
-#include "model/geometry.hpp"
-
 namespace nearstep::model {
 
-// Token rows of one rank. tokens and targets: rows x columns, row-major, values below the vocabulary.
+// Token rows of one rank. tokens and targets: rows x columns, row-major, values below the
+// vocabulary.
 struct MicroBatch {
     int rows = 0;
     int columns = 0;
@@ -27,18 +29,20 @@ struct MicroBatch {
 // blocks descending. `parameters` may change outside forward..backward of a step.
 class Network {
 public:
-    // `parameters`: the parameter vector, geometry.elems elements of settings.dtype or more (padding);
-    // read in place, owned by the caller, outlives the network.
-    static std::unique_ptr<Network> make(const config::ModelSettings& settings, std::span<const std::byte> parameters);
+    // `parameters`: the parameter vector, geometry.elems elements of settings.dtype or more
+    // (padding); read in place, owned by the caller, outlives the network.
+    static std::unique_ptr<Network> make(const config::ModelSettings& settings,
+                                         std::span<const std::byte> parameters);
 
     virtual ~Network() = default;
 
     virtual const Geometry& geometry() const = 0;
 
-    // Copies the tokens. The loss is `token_weight` times the sum of the tokens' cross entropies (nats);
-    // with token_weight = 1 / tokens of all ranks, the ranks' losses and gradients add up to the mean's.
-    // Gradients come out times `loss_scale`.
-    virtual void begin(std::span<const MicroBatch> batches, double token_weight, double loss_scale) = 0;
+    // Copies the tokens. The loss is `token_weight` times the sum of the tokens' cross entropies
+    // (nats); with token_weight = 1 / tokens of all ranks, the ranks' losses and gradients add up
+    // to the mean's. Gradients come out times `loss_scale`.
+    virtual void begin(std::span<const MicroBatch> batches, double token_weight,
+                       double loss_scale) = 0;
 
     virtual void forward(int block) = 0;
 
@@ -51,9 +55,10 @@ public:
     // Sum of the tokens' cross entropies in nats; keeps nothing, and must stand outside a step.
     virtual double evaluate(const MicroBatch& batch) = 0;
 
-    // The `count` tokens that continue `prompt`, drawn at `temperature` (> 0), reproducibly by `seed`.
-    virtual std::vector<std::int32_t> sample(std::span<const std::int32_t> prompt, int count, double temperature,
-                                             std::uint64_t seed) = 0;
+    // The `count` tokens that continue `prompt`, drawn at `temperature` (> 0), reproducibly by
+    // `seed`.
+    virtual std::vector<std::int32_t> sample(std::span<const std::int32_t> prompt, int count,
+                                             double temperature, std::uint64_t seed) = 0;
 };
 
 // One line on the tensor library and how it computes here: "torch 2.13.0, bf16 products".

@@ -1,9 +1,9 @@
 #include "offload/gradient_assembly.hpp"
 
-#include <algorithm>
-
 #include "base/error.hpp"
 #include "base/units.hpp"
+
+#include <algorithm>
 
 namespace nearstep::offload {
 

@@ -1,11 +1,11 @@
 // Cuts the gradients of blocks, which come last block first, into whole tiles.
 #pragma once
 
+#include "shard/partition.hpp"
+
 #include <cstddef>
 #include <span>
 #include <vector>
-
-#include "shard/partition.hpp"
 
 namespace nearstep::offload {
 
@@ -17,8 +17,8 @@ struct ElementRange {
     std::size_t size() const { return end - begin; }
 };
 
-// Tiles that are complete once the block is there and all blocks behind it were: those that begin in it
-// (all from tile 0 on if the block begins the vector).
+// Tiles that are complete once the block is there and all blocks behind it were: those that begin
+// in it (all from tile 0 on if the block begins the vector).
 shard::TileRange complete_tiles(ElementRange block);
 
 // The lower end of a block that does not begin with a tile is carried over to the block before it.
@@ -27,7 +27,8 @@ public:
     // `blocks`: adjacent, in forward order, from 0. Allocates for the largest.
     explicit GradientAssembly(std::span<const ElementRange> blocks);
 
-    // Where the block's gradient is to be written, fp32. Blocks come last first; then from the last again.
+    // Where the block's gradient is to be written, fp32. Blocks come last first; then from the last
+    // again.
     std::span<float> space(ElementRange block);
 
     // Of the block that space() was last called for: the values of complete_tiles(block), padding

@@ -1,12 +1,12 @@
 #include "offload/step_pipeline.hpp"
 
+#include "base/error.hpp"
+
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <numeric>
 #include <utility>
-
-#include "base/error.hpp"
 
 namespace nearstep::offload {
 
@@ -14,8 +14,8 @@ using shard::kTileElems;
 
 namespace {
 
-// The complete tiles of a block, cut into rounds of about a stripe, so that each round has work for every
-// owner, last first. The same on all ranks.
+// The complete tiles of a block, cut into rounds of about a stripe, so that each round has work for
+// every owner, last first. The same on all ranks.
 std::vector<shard::TileRange> rounds_of(ElementRange block, std::size_t round_tiles) {
     std::vector<shard::TileRange> rounds;
     const shard::TileRange tiles = complete_tiles(block);
@@ -58,7 +58,8 @@ double sum_of_squares(std::span<const float> values) {
 }  // namespace
 
 StepPipeline::StepPipeline(const mpi::Communicator& world, PipelineSettings settings,
-                           std::vector<std::unique_ptr<csd::Device>> devices, trace::Traffic& traffic)
+                           std::vector<std::unique_ptr<csd::Device>> devices,
+                           trace::Traffic& traffic)
     : world_(world),
       settings_(std::move(settings)),
       devices_(std::move(devices)),
@@ -89,12 +90,16 @@ StepPipeline::StepPipeline(const mpi::Communicator& world, PipelineSettings sett
 
 StepPipeline::Place StepPipeline::place_of(std::size_t subgroup) const {
     const shard::Subgroup& found = settings_.partition->subgroups()[subgroup];
-    return {static_cast<std::size_t>(found.device - settings_.devices->first(world_.rank())), found.index};
+    return {static_cast<std::size_t>(found.device - settings_.devices->first(world_.rank())),
+            found.index};
 }
 
-std::span<float> StepPipeline::gradient_space(std::size_t block) { return assembly_.space(settings_.blocks[block]); }
+std::span<float> StepPipeline::gradient_space(std::size_t block) {
+    return assembly_.space(settings_.blocks[block]);
+}
 
-void StepPipeline::take_tile(std::size_t tile, std::span<const std::span<const std::byte>> payloads) {
+void StepPipeline::take_tile(std::size_t tile,
+                             std::span<const std::span<const std::byte>> payloads) {
     codec::decode_sum(*settings_.codec, payloads, sum_);
     const std::size_t elems = settings_.partition->elems_in_tile(tile);
     squares_of_tile_[tile] = sum_of_squares(std::span(sum_).first(elems));
@@ -107,10 +112,11 @@ void StepPipeline::put_gradient(std::size_t block) {
     const std::span<const float> values = assembly_.tiles(range);
     const std::size_t first = complete_tiles(range).begin;
     for (const shard::TileRange round : rounds_of(range, stripe_tiles(*settings_.partition))) {
-        scatter_.scatter(round, values.subspan((round.begin - first) * kTileElems, round.size() * kTileElems),
-                         [this](std::size_t tile, std::span<const std::span<const std::byte>> payloads) {
-                             take_tile(tile, payloads);
-                         });
+        scatter_.scatter(
+            round, values.subspan((round.begin - first) * kTileElems, round.size() * kTileElems),
+            [this](std::size_t tile, std::span<const std::span<const std::byte>> payloads) {
+                take_tile(tile, payloads);
+            });
     }
 }
 

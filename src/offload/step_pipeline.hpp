@@ -1,12 +1,6 @@
-// The optimizer step of all ranks: gradients out to the devices, update near storage, parameters in.
+// The optimizer step of all ranks: gradients out to the devices, update near storage, parameters
+// in.
 #pragma once
-
-#include <cstddef>
-#include <cstdint>
-#include <functional>
-#include <memory>
-#include <span>
-#include <vector>
 
 #include "codec/codec.hpp"
 #include "csd/device.hpp"
@@ -19,6 +13,13 @@
 #include "shard/partition.hpp"
 #include "trace/traffic.hpp"
 
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
 namespace nearstep::offload {
 
 // The pointers outlive the pipeline.
@@ -26,24 +27,27 @@ struct PipelineSettings {
     const shard::Partition* partition = nullptr;
     const shard::DeviceMap* devices = nullptr;
     const codec::Codec* codec = nullptr;
-    Dtype dtype = Dtype::bf16;         // of parameters and dense gradients
-    mpi::Topology groups;              // of the scatter
+    Dtype dtype = Dtype::bf16;  // of parameters and dense gradients
+    mpi::Topology groups;       // of the scatter
     mpi::Topology nodes;
     csd::HandlerKind handler = csd::HandlerKind::overlapped;
     std::vector<ElementRange> blocks;  // forward order
 };
 
-// Of the decoded sum over all ranks, loss scale included; the same on all ranks, whatever the layout.
+// Of the decoded sum over all ranks, loss scale included; the same on all ranks, whatever the
+// layout.
 struct GradientFacts {
     double norm = 0;  // Euclidean; not finite if any element is not
     bool is_finite = true;
 };
 
 // Called with each owned subgroup, in the order of its tiles: its device and its number there.
-using SubgroupVisit = std::function<void(csd::Device& device, std::size_t subgroup, shard::TileRange tiles)>;
+using SubgroupVisit =
+    std::function<void(csd::Device& device, std::size_t subgroup, shard::TileRange tiles)>;
 
-// One per rank; all calls are collective unless they say otherwise, from the thread that calls MPI. A step is:
-// put_gradient of all blocks, last first; finish_gradients; then update, or nothing to skip the step.
+// One per rank; all calls are collective unless they say otherwise, from the thread that calls MPI.
+// A step is: put_gradient of all blocks, last first; finish_gradients; then update, or nothing to
+// skip the step.
 class StepPipeline {
 public:
     // `devices`: this rank's, in the order of the device map.
@@ -58,8 +62,8 @@ public:
 
     GradientFacts finish_gradients();
 
-    // Takes the state from generation() to the next and brings the new parameters of all owners into
-    // `vector`, this rank's padded parameter vector.
+    // Takes the state from generation() to the next and brings the new parameters of all owners
+    // into `vector`, this rank's padded parameter vector.
     void update(const csd::UpdateScalars& scalars, std::span<std::byte> vector);
 
     // Brings all owners' parts of `vector`, already filled by each for its own tiles, to all ranks.
@@ -90,7 +94,7 @@ private:
     exchange::GradientScatter scatter_;
     exchange::ParameterGather gather_;
     GradientAssembly assembly_;
-    std::vector<float> sum_;              // of one tile
+    std::vector<float> sum_;               // of one tile
     std::vector<double> squares_of_tile_;  // of all tiles; those of other ranks stay 0
     std::int64_t generation_ = 0;
 };

@@ -1,30 +1,31 @@
 #include "shard/partition.hpp"
 
+#include "base/error.hpp"
+
 #include <algorithm>
 #include <numeric>
-
-#include "base/error.hpp"
 
 namespace nearstep::shard {
 
 namespace {
 
-// Tiles of a stripe such that the fastest device gets `subgroup_tiles`, or fewer where the vector is
-// too short for `least_stripes` stripes, but one tile per device at least.
+// Tiles of a stripe such that the fastest device gets `subgroup_tiles`, or fewer where the vector
+// is too short for `least_stripes` stripes, but one tile per device at least.
 std::size_t stripe_width(const PartitionSettings& settings, double speed_sum) {
     const double fastest = *std::max_element(settings.speeds.begin(), settings.speeds.end());
     const auto devices = settings.speeds.size();
-    const auto widest = static_cast<std::size_t>(static_cast<double>(settings.subgroup_tiles) * speed_sum / fastest);
+    const auto widest = static_cast<std::size_t>(static_cast<double>(settings.subgroup_tiles) *
+                                                 speed_sum / fastest);
     const std::size_t tiles = tiles_of(settings.parameters);
     const std::size_t least = std::max<std::size_t>(settings.least_stripes, 1);
     const std::size_t narrow = (tiles + least - 1) / least;
     return std::max({std::min(widest, narrow), devices, std::size_t{1}});
 }
 
-// How many tiles each device gets of the next `width`: its share, with what rounding left over or took
-// away in earlier stripes carried along in `owed`.
-std::vector<std::size_t> deal(std::size_t width, const std::vector<double>& shares, std::vector<double>& owed,
-                              std::size_t largest) {
+// How many tiles each device gets of the next `width`: its share, with what rounding left over or
+// took away in earlier stripes carried along in `owed`.
+std::vector<std::size_t> deal(std::size_t width, const std::vector<double>& shares,
+                              std::vector<double>& owed, std::size_t largest) {
     const std::size_t devices = shares.size();
     std::vector<std::size_t> given(devices, 0);
     for (std::size_t d = 0; d < devices; ++d) {
@@ -48,11 +49,13 @@ std::vector<std::size_t> deal(std::size_t width, const std::vector<double>& shar
 
 Partition::Partition(const PartitionSettings& settings) : parameters_(settings.parameters) {
     if (settings.speeds.empty()) {
-        throw ConfigError("There is no device to hold the optimizer state: set csd.per_rank to 1 or more.");
+        throw ConfigError(
+            "There is no device to hold the optimizer state: set csd.per_rank to 1 or more.");
     }
     for (const double speed : settings.speeds) {
         if (!(speed > 0)) {
-            throw ConfigError(text("A device's speed is ", speed, ": set csd.speed to positive numbers."));
+            throw ConfigError(
+                text("A device's speed is ", speed, ": set csd.speed to positive numbers."));
         }
     }
     expects(settings.subgroup_tiles > 0, "a subgroup has room for a tile");
@@ -74,7 +77,8 @@ Partition::Partition(const PartitionSettings& settings) : parameters_(settings.p
         for (std::size_t d = 0; d < devices; ++d) {
             if (given[d] > 0) {
                 by_device_[d].push_back(subgroups_.size());
-                subgroups_.push_back({static_cast<int>(d), by_device_[d].size() - 1, {at, at + given[d]}});
+                subgroups_.push_back(
+                    {static_cast<int>(d), by_device_[d].size() - 1, {at, at + given[d]}});
                 at += given[d];
             }
         }
@@ -88,8 +92,9 @@ const std::vector<std::size_t>& Partition::subgroups_of(int device) const {
 
 std::size_t Partition::subgroup_of_tile(std::size_t tile) const {
     expects(tile < tiles(), "the tile exists");
-    const auto after = std::upper_bound(subgroups_.begin(), subgroups_.end(), tile,
-                                        [](std::size_t t, const Subgroup& s) { return t < s.tiles.begin; });
+    const auto after =
+        std::upper_bound(subgroups_.begin(), subgroups_.end(), tile,
+                         [](std::size_t t, const Subgroup& s) { return t < s.tiles.begin; });
     return static_cast<std::size_t>(after - subgroups_.begin()) - 1;
 }
 
@@ -117,12 +122,14 @@ std::size_t Partition::elems_in_tile(std::size_t tile) const {
 DeviceMap::DeviceMap(const std::vector<int>& devices_per_rank) : first_{0} {
     for (const int count : devices_per_rank) {
         if (count < 0) {
-            throw ConfigError(text("A rank cannot have ", count, " devices: set csd.per_rank to 0 or more."));
+            throw ConfigError(
+                text("A rank cannot have ", count, " devices: set csd.per_rank to 0 or more."));
         }
         first_.push_back(first_.back() + count);
     }
     if (first_.back() == 0) {
-        throw ConfigError("No rank has a device to hold the optimizer state: set csd.per_rank to 1 or more.");
+        throw ConfigError(
+            "No rank has a device to hold the optimizer state: set csd.per_rank to 1 or more.");
     }
 }
 

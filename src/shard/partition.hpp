@@ -16,7 +16,9 @@ namespace nearstep::shard {
 constexpr std::size_t kTileElems = 65536;
 
 // Tiles that hold `parameters` parameters, the last one padded.
-constexpr std::size_t tiles_of(std::size_t parameters) { return (parameters + kTileElems - 1) / kTileElems; }
+constexpr std::size_t tiles_of(std::size_t parameters) {
+    return (parameters + kTileElems - 1) / kTileElems;
+}
 
 // A half-open range of consecutive tiles.
 struct TileRange {

@@ -44,6 +44,16 @@ void make_writable_folder(const std::string& folder) {
     }
 }
 
+// The folder itself, or the closest one above it that is there.
+std::string nearest_present(const std::string& folder) {
+    std::filesystem::path path = std::filesystem::absolute(folder);
+    std::error_code failure;
+    while (!std::filesystem::exists(path, failure) && path.has_relative_path()) {
+        path = path.parent_path();
+    }
+    return path.string();
+}
+
 std::size_t free_bytes_of(const std::string& folder) {
     struct statvfs facts {};
     if (::statvfs(folder.c_str(), &facts) != 0) {
@@ -58,14 +68,14 @@ void check_folders(const std::vector<PlannedFile>& files) {
     std::map<dev_t, Filesystem> filesystems;
     for (const PlannedFile& file : files) {
         const std::string folder = folder_of(file.path);
-        make_writable_folder(folder);
+        const std::string present = nearest_present(folder);
         struct stat facts {};
-        if (::stat(folder.c_str(), &facts) != 0) {
+        if (::stat(present.c_str(), &facts) != 0) {
             refuse(folder, "used", std::strerror(errno));
         }
         Filesystem& filesystem = filesystems[facts.st_dev];
         if (filesystem.folder.empty()) {
-            filesystem = {folder, 0, free_bytes_of(folder)};
+            filesystem = {folder, 0, free_bytes_of(present)};
         }
         filesystem.needed_bytes += file.bytes;
         // A file that is replaced gives its space back first.
@@ -78,6 +88,9 @@ void check_folders(const std::vector<PlannedFile>& files) {
             throw ConfigError(describe_full_folder(filesystem.folder, filesystem.needed_bytes,
                                                    filesystem.free_bytes));
         }
+    }
+    for (const PlannedFile& file : files) {
+        make_writable_folder(folder_of(file.path));
     }
 }
 

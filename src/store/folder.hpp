@@ -13,9 +13,9 @@ struct PlannedFile {
     std::size_t bytes = 0;
 };
 
-// Makes the folders of the files and checks that they can be written and that their filesystems
-// have space for all of the files together. Throws ConfigError naming the folder, the reason or
-// the bytes needed and free, and what to do.
+// Checks that the filesystems of the files' folders have space for all of the files together, then
+// makes the folders and checks that they can be written. Throws ConfigError naming the folder, the
+// reason or the bytes needed and free, and what to do.
 void check_folders(const std::vector<PlannedFile>& files);
 
 // The sentence for a filesystem that is too small; `folder` as in csd.path.

@@ -9,8 +9,8 @@
 namespace nearstep::trace {
 
 // "read" and "write" are seen from the host on the host link (read: storage to host) and from the
-// device on the device-internal link. node_* are bytes between ranks of one node, network_* between nodes,
-// both counted at the sender.
+// device on the device-internal link. node_* are bytes between ranks of one node, network_* between
+// nodes, both counted at the sender.
 enum class Counter : std::size_t {
     host_state_read,
     host_state_write,
@@ -33,7 +33,9 @@ constexpr std::size_t kCounters = static_cast<std::size_t>(Counter::count_);
 struct TrafficSnapshot {
     std::array<std::uint64_t, kCounters> bytes{};
 
-    std::uint64_t operator[](Counter counter) const { return bytes.at(static_cast<std::size_t>(counter)); }
+    std::uint64_t operator[](Counter counter) const {
+        return bytes.at(static_cast<std::size_t>(counter));
+    }
     TrafficSnapshot operator-(const TrafficSnapshot& earlier) const;
 };
 

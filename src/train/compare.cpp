@@ -1,15 +1,15 @@
+#include "base/error.hpp"
+#include "config/load.hpp"
+#include "train/run.hpp"
+#include "train/summary.hpp"
+#include "train/trainer.hpp"
+
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
-
-#include "base/error.hpp"
-#include "config/load.hpp"
-#include "train/run.hpp"
-#include "train/summary.hpp"
-#include "train/trainer.hpp"
 
 namespace nearstep::train {
 
@@ -35,10 +35,13 @@ PhaseSeconds median_seconds(const std::vector<StepReport>& steps) {
     return {median(forward), median(backward), median(update)};
 }
 
-double total(const PhaseSeconds& seconds) { return seconds.forward + seconds.backward + seconds.update; }
+double total(const PhaseSeconds& seconds) {
+    return seconds.forward + seconds.backward + seconds.update;
+}
 
 // The settings of one column of the comparison; its state lies in folders of its own.
-config::Run settings_of(const config::Run& run, const CompareOptions& options, config::Mode mode, int devices) {
+config::Run settings_of(const config::Run& run, const CompareOptions& options, config::Mode mode,
+                        int devices) {
     config::Run one = run;
     one.mode = mode;
     one.compress.codec = mode == config::Mode::su_o_c ? options.codec : "dense";
@@ -56,7 +59,9 @@ RunRecord run_steps(const mpi::Communicator& world, const config::Run& run) {
     config::validate_for_ranks(run, world.size());
     Trainer trainer(world, run);
     trainer.start();
-    RunRecord record{.run = run, .ranks = world.size(), .devices = trainer.devices(),
+    RunRecord record{.run = run,
+                     .ranks = world.size(),
+                     .devices = trainer.devices(),
                      .parameters = trainer.geometry().elems};
     for (std::int64_t step = 0; step < run.train.stop_at; ++step) {
         record.steps.push_back(trainer.step());
@@ -68,19 +73,23 @@ RunRecord run_steps(const mpi::Communicator& world, const config::Run& run) {
 
 void print_phases(const std::vector<RunRecord>& records) {
     std::printf("Seconds per step (medians, first step left out); speed-up over the first line:\n");
-    std::printf("  mode    devices  forward  backward + gradients  update   total  speed-up  loss of the last step\n");
+    std::printf(
+        "  mode    devices  forward  backward + gradients  update   total  speed-up  loss of the "
+        "last step\n");
     const double first = total(median_seconds(records.front().steps));
     for (const RunRecord& record : records) {
         const PhaseSeconds seconds = median_seconds(record.steps);
-        std::printf("  %-7s %7d  %7.3f  %20.3f  %6.3f  %6.3f  %7.2fx  %.6f\n", config::name_of(record.run.mode),
-                    record.devices, seconds.forward, seconds.backward, seconds.update, total(seconds),
-                    first / total(seconds), record.steps.back().loss);
+        std::printf("  %-7s %7d  %7.3f  %20.3f  %6.3f  %6.3f  %7.2fx  %.6f\n",
+                    config::name_of(record.run.mode), record.devices, seconds.forward,
+                    seconds.backward, seconds.update, total(seconds), first / total(seconds),
+                    record.steps.back().loss);
     }
 }
 
 }  // namespace
 
-void compare(const mpi::Communicator& world, const config::Run& run, const CompareOptions& options) {
+void compare(const mpi::Communicator& world, const config::Run& run,
+             const CompareOptions& options) {
     if (options.steps < 1) {
         throw ConfigError(text("compare --steps is ", options.steps, ": give 1 or more."));
     }
@@ -96,15 +105,16 @@ void compare(const mpi::Communicator& world, const config::Run& run, const Compa
         for (const config::Mode mode : options.modes) {
             const config::Run one = settings_of(run, options, mode, devices);
             if (world.rank() == 0) {
-                std::printf("running %lld steps in mode %s ...\n", static_cast<long long>(one.train.stop_at),
-                            config::name_of(mode));
+                std::printf("running %lld steps in mode %s ...\n",
+                            static_cast<long long>(one.train.stop_at), config::name_of(mode));
                 std::fflush(stdout);
             }
             records.push_back(run_steps(world, one));
             nlohmann::json summary = to_json(records.back());
             const PhaseSeconds seconds = median_seconds(records.back().steps);
-            summary["phases_s"] = {
-                {"forward", seconds.forward}, {"backward", seconds.backward}, {"update", seconds.update}};
+            summary["phases_s"] = {{"forward", seconds.forward},
+                                   {"backward", seconds.backward},
+                                   {"update", seconds.update}};
             summaries.push_back(summary);
         }
     }

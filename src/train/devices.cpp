@@ -1,11 +1,11 @@
 #include "train/devices.hpp"
 
-#include <numeric>
-#include <string>
-
 #include "base/error.hpp"
 #include "config/load.hpp"
 #include "csd/emulated_device.hpp"
+
+#include <numeric>
+#include <string>
 
 namespace nearstep::train {
 
@@ -14,7 +14,8 @@ namespace {
 bool is_on_host(const config::Run& run) { return run.mode == config::Mode::base; }
 
 std::string state_file(const config::Run& run, int rank, int device) {
-    const std::string& folder = run.csd.path[static_cast<std::size_t>(device) % run.csd.path.size()];
+    const std::string& folder =
+        run.csd.path[static_cast<std::size_t>(device) % run.csd.path.size()];
     return text(folder, "/rank-", rank, ".device-", device, ".state");
 }
 
@@ -48,19 +49,20 @@ shard::Partition make_partition(const config::Run& run, std::size_t parameters, 
 }
 
 std::unique_ptr<codec::Codec> make_codec(const config::Run& run) {
-    return codec::make_codec({.name = run.compress.codec, .keep = run.compress.keep, .dtype = run.model.dtype});
+    return codec::make_codec(
+        {.name = run.compress.codec, .keep = run.compress.keep, .dtype = run.model.dtype});
 }
 
 csd::HandlerKind handler_kind(config::Mode mode) {
     return mode == config::Mode::su ? csd::HandlerKind::naive : csd::HandlerKind::overlapped;
 }
 
-std::vector<std::unique_ptr<csd::Device>> make_devices(const config::Run& run, const mpi::Communicator& world,
-                                                       const shard::Partition& partition, const shard::DeviceMap& map,
-                                                       const codec::Codec& codec, int sources,
-                                                       trace::Traffic& traffic) {
+std::vector<std::unique_ptr<csd::Device>> make_devices(
+    const config::Run& run, const mpi::Communicator& world, const shard::Partition& partition,
+    const shard::DeviceMap& map, const codec::Codec& codec, int sources, trace::Traffic& traffic) {
     const int rank = world.rank();
-    const int plain_devices = config::devices_per_rank(run, world.size())[static_cast<std::size_t>(rank)];
+    const int plain_devices =
+        config::devices_per_rank(run, world.size())[static_cast<std::size_t>(rank)];
     std::vector<std::unique_ptr<csd::Device>> devices;
     for (int local = 0; local < map.count(rank); ++local) {
         csd::EmulatedDeviceSettings settings;

@@ -1,12 +1,12 @@
 // The trainer's way to and from storage: start values, checkpoints, the masters' digest.
-#include <algorithm>
-#include <cstring>
-
 #include "base/digest.hpp"
 #include "base/error.hpp"
 #include "base/version.hpp"
 #include "config/load.hpp"
 #include "train/trainer.hpp"
+
+#include <algorithm>
+#include <cstring>
 
 namespace nearstep::train {
 
@@ -28,19 +28,22 @@ void append(std::vector<shard::TileRange>& ranges, shard::TileRange tiles) {
 // The parameters that a rank computes with are its masters, rounded: here those of its own tiles.
 void Trainer::load_masters_into_vector(shard::TileRange tiles, std::span<const float> masters) {
     const std::size_t tile_bytes = kTileElems * size_bytes(run_.model.dtype);
-    convert_from_fp32(masters.data(), run_.model.dtype, vector_.span().data() + tiles.begin * tile_bytes,
-                      masters.size());
+    convert_from_fp32(masters.data(), run_.model.dtype,
+                      vector_.span().data() + tiles.begin * tile_bytes, masters.size());
 }
 
 void Trainer::start() {
     world_.together([this] {
         std::fill(moment1_.begin(), moment1_.end(), 0.0F);
         std::fill(moment2_.begin(), moment2_.end(), 0.0F);
-        pipeline_->visit_subgroups([this](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
+        pipeline_->visit_subgroups([this](csd::Device& device, std::size_t subgroup,
+                                          shard::TileRange tiles) {
             const std::size_t elems = tiles.size() * kTileElems;
             const std::span<float> masters = std::span(master_).first(elems);
             model::fill_start_values(geometry_, run_.train.seed, tiles.begin * kTileElems, masters);
-            device.write_state(subgroup, 0, {masters, std::span(moment1_).first(elems), std::span(moment2_).first(elems)});
+            device.write_state(
+                subgroup, 0,
+                {masters, std::span(moment1_).first(elems), std::span(moment2_).first(elems)});
             load_masters_into_vector(tiles, masters);
         });
     });
@@ -53,19 +56,21 @@ void Trainer::restore(const std::string& index_path) {
         const auto reader = checkpoint::Reader::open(index_path);
         const checkpoint::Description& description = reader->description();
         if (description.model != model_line(run_.model)) {
-            throw ConfigError(text("The checkpoint ", index_path, " is of another model (", description.model, ", not ",
-                                   model_line(run_.model), "): resume with the config it was made with, or name "
+            throw ConfigError(text("The checkpoint ", index_path, " is of another model (",
+                                   description.model, ", not ", model_line(run_.model),
+                                   "): resume with the config it was made with, or name "
                                    "another folder in checkpoint.path."));
         }
-        pipeline_->visit_subgroups([&](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
-            const std::size_t elems = tiles.size() * kTileElems;
-            const std::span<float> masters = std::span(master_).first(elems);
-            const std::span<float> moments1 = std::span(moment1_).first(elems);
-            const std::span<float> moments2 = std::span(moment2_).first(elems);
-            reader->read(tiles, {masters, moments1, moments2});
-            device.write_state(subgroup, description.generation, {masters, moments1, moments2});
-            load_masters_into_vector(tiles, masters);
-        });
+        pipeline_->visit_subgroups(
+            [&](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
+                const std::size_t elems = tiles.size() * kTileElems;
+                const std::span<float> masters = std::span(master_).first(elems);
+                const std::span<float> moments1 = std::span(moment1_).first(elems);
+                const std::span<float> moments2 = std::span(moment2_).first(elems);
+                reader->read(tiles, {masters, moments1, moments2});
+                device.write_state(subgroup, description.generation, {masters, moments1, moments2});
+                load_masters_into_vector(tiles, masters);
+            });
         pipeline_->set_generation(description.generation);
         steps_done_ = description.step;
         loss_scale_.restore(description.loss_scale, description.good_steps);
@@ -94,7 +99,8 @@ checkpoint::Description Trainer::describe() const {
 std::string Trainer::save(const std::string& folder) {
     // Rank 0 alone looks at what is there, so that all ranks use the same attempt's names.
     int attempt = 0;
-    world_.together([&] { attempt = world_.rank() == 0 ? checkpoint::next_attempt(folder, steps_done_) : 0; });
+    world_.together(
+        [&] { attempt = world_.rank() == 0 ? checkpoint::next_attempt(folder, steps_done_) : 0; });
     attempt = std::stoi(world_.broadcast(std::to_string(attempt), 0));
 
     std::vector<std::vector<shard::TileRange>> ranges(static_cast<std::size_t>(world_.size()));
@@ -104,15 +110,17 @@ std::string Trainer::save(const std::string& folder) {
     std::vector<checkpoint::RankFileRecord> records(ranges.size());
     const auto rank = static_cast<std::size_t>(world_.rank());
     world_.together([&] {
-        const auto writer =
-            checkpoint::RankFileWriter::make(folder, steps_done_, attempt, world_.rank(), ranges[rank]);
-        pipeline_->visit_subgroups([&](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
-            const std::size_t elems = tiles.size() * kTileElems;
-            const csd::StateArrays state{std::span(master_).first(elems), std::span(moment1_).first(elems),
-                                         std::span(moment2_).first(elems)};
-            device.read_state(subgroup, pipeline_->generation(), state);
-            writer->write(tiles, {state.master, state.moment1, state.moment2});
-        });
+        const auto writer = checkpoint::RankFileWriter::make(folder, steps_done_, attempt,
+                                                             world_.rank(), ranges[rank]);
+        pipeline_->visit_subgroups(
+            [&](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
+                const std::size_t elems = tiles.size() * kTileElems;
+                const csd::StateArrays state{std::span(master_).first(elems),
+                                             std::span(moment1_).first(elems),
+                                             std::span(moment2_).first(elems)};
+                device.read_state(subgroup, pipeline_->generation(), state);
+                writer->write(tiles, {state.master, state.moment1, state.moment2});
+            });
         records[rank] = writer->finish();
     });
     // The records of all ranks, each given by one.
@@ -135,17 +143,18 @@ std::string Trainer::save(const std::string& folder) {
 
 std::uint64_t Trainer::masters_digest() {
     std::vector<std::uint64_t> of_tile(partition_.tiles(), 0);
-    pipeline_->visit_subgroups([&](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
-        const std::size_t elems = tiles.size() * kTileElems;
-        device.read_state(subgroup, pipeline_->generation(),
-                          {std::span(master_).first(elems), std::span(moment1_).first(elems),
-                           std::span(moment2_).first(elems)});
-        for (std::size_t tile = tiles.begin; tile < tiles.end; ++tile) {
-            const std::span<const float> values =
-                std::span(master_).subspan((tile - tiles.begin) * kTileElems, partition_.elems_in_tile(tile));
-            of_tile[tile] = xxh3(std::as_bytes(values));
-        }
-    });
+    pipeline_->visit_subgroups(
+        [&](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
+            const std::size_t elems = tiles.size() * kTileElems;
+            device.read_state(subgroup, pipeline_->generation(),
+                              {std::span(master_).first(elems), std::span(moment1_).first(elems),
+                               std::span(moment2_).first(elems)});
+            for (std::size_t tile = tiles.begin; tile < tiles.end; ++tile) {
+                const std::span<const float> values = std::span(master_).subspan(
+                    (tile - tiles.begin) * kTileElems, partition_.elems_in_tile(tile));
+                of_tile[tile] = xxh3(std::as_bytes(values));
+            }
+        });
     world_.sum(std::span(of_tile));
     return xxh3(std::as_bytes(std::span<const std::uint64_t>(of_tile)));
 }

@@ -1,5 +1,15 @@
 #include "train/run.hpp"
 
+#include "base/error.hpp"
+#include "base/units.hpp"
+#include "base/version.hpp"
+#include "checkpoint/checkpoint.hpp"
+#include "config/load.hpp"
+#include "csd/engine.hpp"
+#include "mpi/session.hpp"
+#include "train/summary.hpp"
+#include "train/trainer.hpp"
+
 #include <nlohmann/json.hpp>
 
 #include <unistd.h>
@@ -11,34 +21,28 @@
 #include <fstream>
 #include <optional>
 
-#include "base/error.hpp"
-#include "base/units.hpp"
-#include "base/version.hpp"
-#include "checkpoint/checkpoint.hpp"
-#include "config/load.hpp"
-#include "csd/engine.hpp"
-#include "mpi/session.hpp"
-#include "train/summary.hpp"
-#include "train/trainer.hpp"
-
 namespace nearstep::train {
 
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double seconds_since(Clock::time_point start) {
+    return std::chrono::duration<double>(Clock::now() - start).count();
+}
 
 // Rank 0's reports to the user and to the metrics file.
 class Reporter {
 public:
-    Reporter(bool is_speaking, const config::Run& run, std::size_t parameters, const RunOptions& options)
+    Reporter(bool is_speaking, const config::Run& run, std::size_t parameters,
+             const RunOptions& options)
         : is_speaking_(is_speaking), run_(run), parameters_(parameters) {
         if (is_speaking_ && !options.metrics.empty()) {
             metrics_.open(options.metrics, options.is_resuming ? std::ios::app : std::ios::trunc);
             if (!metrics_) {
-                throw ConfigError(text("The metrics file ", options.metrics,
-                                       " cannot be written: name a file in a folder that exists and is writable."));
+                throw ConfigError(text(
+                    "The metrics file ", options.metrics,
+                    " cannot be written: name a file in a folder that exists and is writable."));
             }
         }
     }
@@ -55,7 +59,8 @@ public:
             std::printf("step %lld skipped: the gradient is not finite (loss scale %g)\n",
                         static_cast<long long>(report.step), report.loss_scale);
         }
-        const bool is_due = steps_ == 1 || report.step == last_step || seconds_since(last_line_) >= 2;
+        const bool is_due =
+            steps_ == 1 || report.step == last_step || seconds_since(last_line_) >= 2;
         if (is_due) {
             last_line_ = Clock::now();
             print_line(report, last_step);
@@ -83,11 +88,14 @@ private:
     void print_line(const StepReport& report, std::int64_t last_step) const {
         const double seconds = seconds_since(start_);
         const double rate = static_cast<double>(steps_) / seconds;
-        const auto left = static_cast<int>(std::lround(static_cast<double>(last_step - report.step) / rate));
-        std::printf("step %lld/%lld  loss %.4f  %.0f tokens/s  %d:%02d left  host link: %s B per parameter\n",
-                    static_cast<long long>(report.step), static_cast<long long>(last_step), report.loss,
-                    rate * run_.train.global_batch * run_.model.context, left / 60, left % 60,
-                    describe_host_link(report.traffic, parameters_, 1).c_str());
+        const auto left =
+            static_cast<int>(std::lround(static_cast<double>(last_step - report.step) / rate));
+        std::printf(
+            "step %lld/%lld  loss %.4f  %.0f tokens/s  %d:%02d left  host link: %s B per "
+            "parameter\n",
+            static_cast<long long>(report.step), static_cast<long long>(last_step), report.loss,
+            rate * run_.train.global_batch * run_.model.context, left / 60, left % 60,
+            describe_host_link(report.traffic, parameters_, 1).c_str());
         std::fflush(stdout);
     }
 
@@ -101,7 +109,8 @@ private:
 };
 
 // The index to resume from; empty to start anew. Looks at the folder on rank 0.
-std::string find_start(const mpi::Communicator& world, const config::Run& run, const RunOptions& options) {
+std::string find_start(const mpi::Communicator& world, const config::Run& run,
+                       const RunOptions& options) {
     const std::string folder = config::checkpoint_folder(run);
     std::string found;
     world.together([&] {
@@ -116,17 +125,20 @@ std::string find_start(const mpi::Communicator& world, const config::Run& run, c
         if (options.is_resuming) {
             if (!newest) {
                 throw ConfigError(text("There is no checkpoint in ", folder,
-                                       " to resume from: start without --resume, or set checkpoint.path to its folder."));
+                                       " to resume from: start without --resume, or set "
+                                       "checkpoint.path to its folder."));
             }
             found = *newest;
         } else if (newest && !options.is_fresh) {
             const auto reader = checkpoint::Reader::open(*newest);
             const checkpoint::Description& description = reader->description();
-            const config::Run earlier = config::parse({.config_path = *newest, .config_text = description.config});
+            const config::Run earlier =
+                config::parse({.config_path = *newest, .config_text = description.config});
             if (description.step < earlier.train.steps) {
-                throw ConfigError(text("The folder ", folder, " holds a run that stopped at step ", description.step, " of ",
-                                       earlier.train.steps,
-                                       ": go on with --resume, start anew with --fresh, or set checkpoint.path to another folder."));
+                throw ConfigError(text("The folder ", folder, " holds a run that stopped at step ",
+                                       description.step, " of ", earlier.train.steps,
+                                       ": go on with --resume, start anew with --fresh, or set "
+                                       "checkpoint.path to another folder."));
             }
         }
     });
@@ -140,16 +152,20 @@ void print_head(const Trainer& trainer, const mpi::Communicator& world, const co
     }
     const auto parameters = static_cast<double>(trainer.geometry().elems);
     std::printf("nearstep %s, commit %s; %s; %s; engine %s\n", version(), commit(),
-                model::describe_backend(run.model).c_str(), mpi::library_version(), csd::best_engine().name);
-    std::printf("config %s on site %s: %s with %.2f M parameters, mode %s, %d ranks, %d devices\n", run.name.c_str(),
-                run.site.c_str(), run.model.architecture.c_str(), parameters / 1e6, config::name_of(run.mode),
-                world.size(), trainer.devices());
+                model::describe_backend(run.model).c_str(), mpi::library_version(),
+                csd::best_engine().name);
+    std::printf("config %s on site %s: %s with %.2f M parameters, mode %s, %d ranks, %d devices\n",
+                run.name.c_str(), run.site.c_str(), run.model.architecture.c_str(),
+                parameters / 1e6, config::name_of(run.mode), world.size(), trainer.devices());
     if (run.compress.codec == "topk") {
-        std::printf("gradients: top-k, keeps %.4g %% of the elements, which is %.4g %% of the dense fp32 volume\n",
-                    run.compress.keep * 100, run.compress.keep * 100);
+        std::printf(
+            "gradients: top-k, keeps %.4g %% of the elements, which is %.4g %% of the dense fp32 "
+            "volume\n",
+            run.compress.keep * 100, run.compress.keep * 100);
     }
     if (!start.empty()) {
-        std::printf("resumed from %s at step %lld\n", start.c_str(), static_cast<long long>(trainer.steps_done()));
+        std::printf("resumed from %s at step %lld\n", start.c_str(),
+                    static_cast<long long>(trainer.steps_done()));
     }
     std::fflush(stdout);
 }
@@ -166,7 +182,8 @@ void train(const mpi::Communicator& world, const config::Run& run, const RunOpti
     const std::string start = find_start(world, run, options);
     Trainer trainer(world, run);
     std::optional<Reporter> reporter;
-    world.together([&] { reporter.emplace(world.rank() == 0, run, trainer.geometry().elems, options); });
+    world.together(
+        [&] { reporter.emplace(world.rank() == 0, run, trainer.geometry().elems, options); });
     if (start.empty()) {
         trainer.start();
     } else {
@@ -174,9 +191,12 @@ void train(const mpi::Communicator& world, const config::Run& run, const RunOpti
     }
     print_head(trainer, world, run, start);
 
-    RunRecord record{.run = run, .ranks = world.size(), .devices = trainer.devices(),
+    RunRecord record{.run = run,
+                     .ranks = world.size(),
+                     .devices = trainer.devices(),
                      .parameters = trainer.geometry().elems};
-    const std::int64_t last = run.train.stop_at > 0 ? std::min(run.train.stop_at, run.train.steps) : run.train.steps;
+    const std::int64_t last =
+        run.train.stop_at > 0 ? std::min(run.train.stop_at, run.train.steps) : run.train.steps;
     const bool has_checkpoints = run.csd.durability != "none";
     const std::string folder = config::checkpoint_folder(run);
     while (trainer.steps_done() < last) {
@@ -185,7 +205,8 @@ void train(const mpi::Communicator& world, const config::Run& run, const RunOpti
         record.seconds += seconds_since(begin);
         const std::int64_t done = trainer.steps_done();
         reporter->step(record.steps.back(), last);
-        if (has_checkpoints && run.checkpoint.every > 0 && done % run.checkpoint.every == 0 && done < last) {
+        if (has_checkpoints && run.checkpoint.every > 0 && done % run.checkpoint.every == 0 &&
+            done < last) {
             record.checkpoint = trainer.save(folder);
         }
         if (run.train.evaluate_every > 0 && done % run.train.evaluate_every == 0 && done < last) {
@@ -200,7 +221,8 @@ void train(const mpi::Communicator& world, const config::Run& run, const RunOpti
         reporter->say("checkpoint " + record.checkpoint);
     }
     if (options.sample_bytes > 0) {
-        reporter->say("sample:\n" + options.prompt + trainer.sample(options.prompt, options.sample_bytes));
+        reporter->say("sample:\n" + options.prompt +
+                      trainer.sample(options.prompt, options.sample_bytes));
     }
     if (!record.steps.empty()) {
         reporter->say(traffic_table({record}));

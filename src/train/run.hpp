@@ -1,11 +1,11 @@
 // The program's two ways to train: a run from start to end, and runs of several modes side by side.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "config/run.hpp"
 #include "mpi/communicator.hpp"
+
+#include <string>
+#include <vector>
 
 namespace nearstep::train {
 
@@ -19,20 +19,20 @@ struct RunOptions {
     std::string prompt = "\n";
 };
 
-// Trains as `run` says, prints progress to stdout and writes the files of `options`, all on rank 0. Collective.
-// Throws ConfigError, on all ranks alike, for what the user can mend.
+// Trains as `run` says, prints progress to stdout and writes the files of `options`, all on rank 0.
+// Collective. Throws ConfigError, on all ranks alike, for what the user can mend.
 void train(const mpi::Communicator& world, const config::Run& run, const RunOptions& options);
 
 struct CompareOptions {
     std::vector<config::Mode> modes;
-    std::vector<int> devices;  // per rank, one run each; empty: as the run says
-    int steps = 5;             // of each run; the first is not timed
+    std::vector<int> devices;    // per rank, one run each; empty: as the run says
+    int steps = 5;               // of each run; the first is not timed
     std::string codec = "topk";  // of su+o+c; the others send dense gradients
     std::string json;            // file for the array of summaries; empty: none
 };
 
-// Runs the same first steps in each mode and prints seconds per phase and bytes per link. State goes to folders of
-// its own below csd.path, removed at the end.
+// Runs the same first steps in each mode and prints seconds per phase and bytes per link. State
+// goes to folders of its own below csd.path, removed at the end.
 void compare(const mpi::Communicator& world, const config::Run& run, const CompareOptions& options);
 
 }  // namespace nearstep::train

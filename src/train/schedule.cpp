@@ -7,13 +7,16 @@ namespace nearstep::train {
 
 double learning_rate(const config::TrainSettings& settings, std::int64_t step) {
     if (step < settings.warmup_steps) {
-        return settings.learning_rate * static_cast<double>(step + 1) / static_cast<double>(settings.warmup_steps);
+        return settings.learning_rate * static_cast<double>(step + 1) /
+               static_cast<double>(settings.warmup_steps);
     }
-    const auto left = static_cast<double>(std::max<std::int64_t>(settings.steps - settings.warmup_steps, 1));
+    const auto left =
+        static_cast<double>(std::max<std::int64_t>(settings.steps - settings.warmup_steps, 1));
     const double progress = std::min(static_cast<double>(step - settings.warmup_steps) / left, 1.0);
     constexpr double kPi = 3.141592653589793;
     const double cosine = 0.5 * (1.0 + std::cos(kPi * progress));
-    return settings.learning_rate * (settings.final_rate_share + (1.0 - settings.final_rate_share) * cosine);
+    return settings.learning_rate *
+           (settings.final_rate_share + (1.0 - settings.final_rate_share) * cosine);
 }
 
 LossScale::LossScale(const config::Run& run)
@@ -41,10 +44,12 @@ void LossScale::after_step(bool is_finite) {
     }
 }
 
-double clip_factor(double norm, double clip_norm) { return clip_norm > 0 && norm > clip_norm ? clip_norm / norm : 1.0; }
+double clip_factor(double norm, double clip_norm) {
+    return clip_norm > 0 && norm > clip_norm ? clip_norm / norm : 1.0;
+}
 
-fpga::UpdateScalars update_scalars(const config::TrainSettings& settings, double rate, std::int64_t update,
-                                   double gradient_scale) {
+fpga::UpdateScalars update_scalars(const config::TrainSettings& settings, double rate,
+                                   std::int64_t update, double gradient_scale) {
     const auto t = static_cast<double>(update);
     fpga::UpdateScalars scalars;
     scalars.gradient_scale = static_cast<float>(gradient_scale);

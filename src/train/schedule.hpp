@@ -1,19 +1,20 @@
 // What changes from step to step: learning rate, loss scale and the scalars of the update.
 #pragma once
 
-#include <cstdint>
-
 #include "config/run.hpp"
 #include "fpga/kernel/update_lane.hpp"
 
+#include <cstdint>
+
 namespace nearstep::train {
 
-// Rate of step `step` (from 0): linear warm-up over warmup_steps, then a cosine to final_rate_share of it at
-// `steps`.
+// Rate of step `step` (from 0): linear warm-up over warmup_steps, then a cosine to final_rate_share
+// of it at `steps`.
 double learning_rate(const config::TrainSettings& settings, std::int64_t step);
 
-// Dynamic loss scaling (Micikevicius et al., "Mixed precision training", 2018): halved after a step that is not
-// finite, doubled after `growth_steps` good ones. Fixed at 1 for formats other than fp16.
+// Dynamic loss scaling (Micikevicius et al., "Mixed precision training", 2018): halved after a step
+// that is not finite, doubled after `growth_steps` good ones. Fixed at 1 for formats other than
+// fp16.
 class LossScale {
 public:
     explicit LossScale(const config::Run& run);
@@ -33,8 +34,9 @@ private:
 // Factor that brings a gradient of this norm to at most clip_norm; 1 if clip_norm is 0.
 double clip_factor(double norm, double clip_norm);
 
-// Scalars of update number `update` (from 1) at `rate`; gradients are multiplied by `gradient_scale`.
-fpga::UpdateScalars update_scalars(const config::TrainSettings& settings, double rate, std::int64_t update,
-                                   double gradient_scale);
+// Scalars of update number `update` (from 1) at `rate`; gradients are multiplied by
+// `gradient_scale`.
+fpga::UpdateScalars update_scalars(const config::TrainSettings& settings, double rate,
+                                   std::int64_t update, double gradient_scale);
 
 }  // namespace nearstep::train

@@ -1,15 +1,15 @@
 #include "train/summary.hpp"
 
+#include "base/digest.hpp"
+#include "base/error.hpp"
+#include "base/version.hpp"
+
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-
-#include "base/digest.hpp"
-#include "base/error.hpp"
-#include "base/version.hpp"
 
 namespace nearstep::train {
 
@@ -37,19 +37,27 @@ trace::TrafficSnapshot total_traffic(const std::vector<StepReport>& steps) {
     return total;
 }
 
-nlohmann::json links_json(const trace::TrafficSnapshot& traffic, std::size_t parameters, std::size_t steps) {
-    const auto bytes = [&](Counter counter) { return bytes_per_parameter(traffic, counter, parameters, steps); };
-    return {{"host_link",
-             {{"state_read", bytes(Counter::host_state_read)},
-              {"state_write", bytes(Counter::host_state_write)},
-              {"gradients", bytes(Counter::host_gradients_read) + bytes(Counter::host_gradients_write)},
-              {"gradients_read", bytes(Counter::host_gradients_read)},
-              {"gradients_write", bytes(Counter::host_gradients_write)},
-              {"parameters", bytes(Counter::host_parameters)}}},
-            {"device_internal", {{"read", bytes(Counter::internal_read)}, {"write", bytes(Counter::internal_write)}}},
-            {"network",
-             {{"gradients", bytes(Counter::network_gradients)}, {"parameters", bytes(Counter::network_parameters)}}},
-            {"node", {{"gradients", bytes(Counter::node_gradients)}, {"parameters", bytes(Counter::node_parameters)}}}};
+nlohmann::json links_json(const trace::TrafficSnapshot& traffic, std::size_t parameters,
+                          std::size_t steps) {
+    const auto bytes = [&](Counter counter) {
+        return bytes_per_parameter(traffic, counter, parameters, steps);
+    };
+    return {
+        {"host_link",
+         {{"state_read", bytes(Counter::host_state_read)},
+          {"state_write", bytes(Counter::host_state_write)},
+          {"gradients", bytes(Counter::host_gradients_read) + bytes(Counter::host_gradients_write)},
+          {"gradients_read", bytes(Counter::host_gradients_read)},
+          {"gradients_write", bytes(Counter::host_gradients_write)},
+          {"parameters", bytes(Counter::host_parameters)}}},
+        {"device_internal",
+         {{"read", bytes(Counter::internal_read)}, {"write", bytes(Counter::internal_write)}}},
+        {"network",
+         {{"gradients", bytes(Counter::network_gradients)},
+          {"parameters", bytes(Counter::network_parameters)}}},
+        {"node",
+         {{"gradients", bytes(Counter::node_gradients)},
+          {"parameters", bytes(Counter::node_parameters)}}}};
 }
 
 PhaseSeconds mean_seconds(const std::vector<StepReport>& steps) {
@@ -64,7 +72,8 @@ PhaseSeconds mean_seconds(const std::vector<StepReport>& steps) {
 }
 
 nlohmann::json seconds_json(const PhaseSeconds& seconds) {
-    return {{"forward", seconds.forward}, {"backward", seconds.backward}, {"update", seconds.update}};
+    return {
+        {"forward", seconds.forward}, {"backward", seconds.backward}, {"update", seconds.update}};
 }
 
 // The paper's Table I, in units of M; the columns of traffic_table.
@@ -91,9 +100,10 @@ PaperRow paper_row(config::Mode mode) {
 
 }  // namespace
 
-double bytes_per_parameter(const trace::TrafficSnapshot& traffic, Counter counter, std::size_t parameters,
-                           std::size_t steps) {
-    const double all = static_cast<double>(parameters) * static_cast<double>(std::max<std::size_t>(steps, 1));
+double bytes_per_parameter(const trace::TrafficSnapshot& traffic, Counter counter,
+                           std::size_t parameters, std::size_t steps) {
+    const double all =
+        static_cast<double>(parameters) * static_cast<double>(std::max<std::size_t>(steps, 1));
     return static_cast<double>(traffic[counter]) / all;
 }
 
@@ -104,8 +114,8 @@ nlohmann::json to_json(const RunRecord& record) {
         losses.push_back(step.loss);
         skipped += step.is_skipped ? 1 : 0;
     }
-    const double tokens = static_cast<double>(record.run.train.global_batch) * record.run.model.context *
-                          static_cast<double>(record.steps.size());
+    const double tokens = static_cast<double>(record.run.train.global_batch) *
+                          record.run.model.context * static_cast<double>(record.steps.size());
     nlohmann::json json = {
         {"commit", commit()},
         {"config", record.run.name},
@@ -122,10 +132,13 @@ nlohmann::json to_json(const RunRecord& record) {
         {"skipped_steps", skipped},
         {"masters_xxh3", to_hex(record.masters_digest)},
         {"phases_s", seconds_json(mean_seconds(record.steps))},
-        {"bytes_per_parameter", links_json(total_traffic(record.steps), record.parameters, record.steps.size())}};
+        {"bytes_per_parameter",
+         links_json(total_traffic(record.steps), record.parameters, record.steps.size())}};
     json["train_loss"] = losses.empty() ? nlohmann::json() : nlohmann::json(losses.back());
-    json["heldout_loss"] = record.heldout_loss ? nlohmann::json(*record.heldout_loss) : nlohmann::json();
-    json["checkpoint"] = record.checkpoint.empty() ? nlohmann::json() : nlohmann::json(record.checkpoint);
+    json["heldout_loss"] =
+        record.heldout_loss ? nlohmann::json(*record.heldout_loss) : nlohmann::json();
+    json["checkpoint"] =
+        record.checkpoint.empty() ? nlohmann::json() : nlohmann::json(record.checkpoint);
     return json;
 }
 
@@ -140,22 +153,28 @@ nlohmann::json to_json(const StepReport& report, std::size_t parameters) {
             {"bytes_per_parameter", links_json(report.traffic, parameters, 1)}};
 }
 
-std::string describe_host_link(const trace::TrafficSnapshot& traffic, std::size_t parameters, std::size_t steps) {
-    const auto bytes = [&](Counter counter) { return bytes_per_parameter(traffic, counter, parameters, steps); };
-    return formatted("state %.3g+%.3g, gradients %.3g, parameters %.3g", bytes(Counter::host_state_read),
-                     bytes(Counter::host_state_write),
+std::string describe_host_link(const trace::TrafficSnapshot& traffic, std::size_t parameters,
+                               std::size_t steps) {
+    const auto bytes = [&](Counter counter) {
+        return bytes_per_parameter(traffic, counter, parameters, steps);
+    };
+    return formatted("state %.3g+%.3g, gradients %.3g, parameters %.3g",
+                     bytes(Counter::host_state_read), bytes(Counter::host_state_write),
                      bytes(Counter::host_gradients_read) + bytes(Counter::host_gradients_write),
                      bytes(Counter::host_parameters));
 }
 
 std::string traffic_table(const std::vector<RunRecord>& records) {
     std::string out =
-        "Bytes over the host link per step, in units of M = 2 bytes per parameter (the 16-bit model); in brackets the\n"
+        "Bytes over the host link per step, in units of M = 2 bytes per parameter (the 16-bit "
+        "model); in brackets the\n"
         "paper's Table I, which sends gradients and new parameters as fp32 (2M):\n"
-        "  mode    devices   states read  states written  parameters read  gradients read  gradients written\n";
+        "  mode    devices   states read  states written  parameters read  gradients read  "
+        "gradients written\n";
     std::string others =
         "Bytes per parameter and step on the other links:\n"
-        "  mode    devices   inside the devices: read  written   between ranks of a node: gradients  parameters   "
+        "  mode    devices   inside the devices: read  written   between ranks of a node: "
+        "gradients  parameters   "
         "network: gradients  parameters\n";
     for (const RunRecord& record : records) {
         const trace::TrafficSnapshot traffic = total_traffic(record.steps);
@@ -173,10 +192,11 @@ std::string traffic_table(const std::vector<RunRecord>& records) {
                          cell(Counter::host_parameters, paper.parameters_read).c_str(),
                          cell(Counter::host_gradients_read, paper.gradients_read).c_str(),
                          cell(Counter::host_gradients_write, paper.gradients_written).c_str());
-        others += formatted("  %-7s %7d  %24.4g  %7.4g  %34.4g  %10.4g  %19.4g  %10.4g\n", mode, record.devices,
-                            bytes(Counter::internal_read), bytes(Counter::internal_write),
-                            bytes(Counter::node_gradients), bytes(Counter::node_parameters),
-                            bytes(Counter::network_gradients), bytes(Counter::network_parameters));
+        others +=
+            formatted("  %-7s %7d  %24.4g  %7.4g  %34.4g  %10.4g  %19.4g  %10.4g\n", mode,
+                      record.devices, bytes(Counter::internal_read), bytes(Counter::internal_write),
+                      bytes(Counter::node_gradients), bytes(Counter::node_parameters),
+                      bytes(Counter::network_gradients), bytes(Counter::network_parameters));
     }
     return out + others;
 }
@@ -186,13 +206,16 @@ namespace {
 std::string temporary_name(const std::string& path) { return path + ".part"; }
 
 [[noreturn]] void refuse(const std::string& path) {
-    throw ConfigError(text("The file ", path, " cannot be written: name a file in a folder that exists and is writable."));
+    throw ConfigError(
+        text("The file ", path,
+             " cannot be written: name a file in a folder that exists and is writable."));
 }
 
 }  // namespace
 
 void check_writable(const std::string& path) {
-    if (!std::ofstream(temporary_name(path), std::ios::trunc) || std::filesystem::is_directory(path)) {
+    if (!std::ofstream(temporary_name(path), std::ios::trunc) ||
+        std::filesystem::is_directory(path)) {
         refuse(path);
     }
     std::filesystem::remove(temporary_name(path));

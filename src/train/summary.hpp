@@ -1,6 +1,10 @@
 // What a run reports: the table of bytes on each link and the machine-readable summary.
 #pragma once
 
+#include "config/run.hpp"
+#include "trace/traffic.hpp"
+#include "train/trainer.hpp"
+
 #include <nlohmann/json_fwd.hpp>
 
 #include <cstdint>
@@ -8,15 +12,11 @@
 #include <string>
 #include <vector>
 
-#include "config/run.hpp"
-#include "trace/traffic.hpp"
-#include "train/trainer.hpp"
-
 namespace nearstep::train {
 
 // Bytes per parameter and step.
-double bytes_per_parameter(const trace::TrafficSnapshot& traffic, trace::Counter counter, std::size_t parameters,
-                           std::size_t steps);
+double bytes_per_parameter(const trace::TrafficSnapshot& traffic, trace::Counter counter,
+                           std::size_t parameters, std::size_t steps);
 
 // Everything that was seen of a run; steps of this process only.
 struct RunRecord {
@@ -31,22 +31,25 @@ struct RunRecord {
     std::string checkpoint = {};  // path of the last index; empty if none was written
 };
 
-// The keys of --json: commit, config, site, ranks, devices, parameters, steps, first_step, seconds, tokens_per_s,
-// train_loss (of the last step), heldout_loss, losses, skipped_steps, masters_xxh3, checkpoint, mode, and per step phases_s
-// {forward, backward, update} (means) and bytes_per_parameter {host_link, device_internal, network, node}.
+// The keys of --json: commit, config, site, ranks, devices, parameters, steps, first_step, seconds,
+// tokens_per_s, train_loss (of the last step), heldout_loss, losses, skipped_steps, masters_xxh3,
+// checkpoint, mode, and per step phases_s {forward, backward, update} (means) and
+// bytes_per_parameter {host_link, device_internal, network, node}.
 nlohmann::json to_json(const RunRecord& record);
 
 // One step as a line of --metrics.
 nlohmann::json to_json(const StepReport& report, std::size_t parameters);
 
 // "state 0+0, gradients 2.00, parameters 2.00": bytes per parameter of one step on the host link.
-std::string describe_host_link(const trace::TrafficSnapshot& traffic, std::size_t parameters, std::size_t steps);
+std::string describe_host_link(const trace::TrafficSnapshot& traffic, std::size_t parameters,
+                               std::size_t steps);
 
-// The table of bytes per step on the host link in units of M = 2 bytes per parameter, beside the paper's
-// Table I, and the bytes per parameter on the other links: one line per record.
+// The table of bytes per step on the host link in units of M = 2 bytes per parameter, beside the
+// paper's Table I, and the bytes per parameter on the other links: one line per record.
 std::string traffic_table(const std::vector<RunRecord>& records);
 
-// Throws ConfigError unless write_whole_file can write there; before a run, so that none ends without its result.
+// Throws ConfigError unless write_whole_file can write there; before a run, so that none ends
+// without its result.
 void check_writable(const std::string& path);
 
 // Writes `text` to `path`, complete or not at all. Throws ConfigError.

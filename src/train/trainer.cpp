@@ -1,13 +1,13 @@
 #include "train/trainer.hpp"
 
+#include "base/error.hpp"
+#include "mpi/topology.hpp"
+#include "train/devices.hpp"
+
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <utility>
-
-#include "base/error.hpp"
-#include "mpi/topology.hpp"
-#include "train/devices.hpp"
 
 namespace nearstep::train {
 
@@ -53,31 +53,35 @@ Trainer::Trainer(const mpi::Communicator& world, const config::Run& run)
       codec_(make_codec(run)),
       loss_scale_(run) {
     const mpi::Topology nodes = mpi::discover_nodes(world);
-    const mpi::Topology groups = run.exchange.scatter == "flat" ? mpi::each_rank_alone(world.size()) : nodes;
+    const mpi::Topology groups =
+        run.exchange.scatter == "flat" ? mpi::each_rank_alone(world.size()) : nodes;
     std::vector<std::unique_ptr<csd::Device>> devices;
     world.together([&] {
         devices = make_devices(run_, world, partition_, map_, *codec_, groups.groups(), traffic_);
     });
     vector_ = memory::Buffer(partition_.tiles() * kTileElems * size_bytes(run.model.dtype));
     network_ = model::Network::make(run.model, vector_.span());
-    pipeline_ = std::make_unique<offload::StepPipeline>(world,
-                                                        offload::PipelineSettings{.partition = &partition_,
-                                                                                  .devices = &map_,
-                                                                                  .codec = codec_.get(),
-                                                                                  .dtype = run.model.dtype,
-                                                                                  .groups = groups,
-                                                                                  .nodes = nodes,
-                                                                                  .handler = handler_kind(run.mode),
-                                                                                  .blocks = block_ranges(geometry_)},
-                                                        std::move(devices), traffic_);
+    pipeline_ = std::make_unique<offload::StepPipeline>(
+        world,
+        offload::PipelineSettings{.partition = &partition_,
+                                  .devices = &map_,
+                                  .codec = codec_.get(),
+                                  .dtype = run.model.dtype,
+                                  .groups = groups,
+                                  .nodes = nodes,
+                                  .handler = handler_kind(run.mode),
+                                  .blocks = block_ranges(geometry_)},
+        std::move(devices), traffic_);
     const std::int64_t batch = run.train.global_batch;
     first_row_ = batch * world.rank() / world.size();
     rows_ = static_cast<int>(batch * (world.rank() + 1) / world.size() - first_row_);
-    const auto tokens = static_cast<std::size_t>(rows_) * static_cast<std::size_t>(run.model.context);
+    const auto tokens =
+        static_cast<std::size_t>(rows_) * static_cast<std::size_t>(run.model.context);
     tokens_.resize(tokens);
     targets_.resize(tokens);
     std::size_t largest = 0;
-    for (int device = map_.first(world.rank()); device < map_.first(world.rank()) + map_.count(world.rank()); ++device) {
+    for (int device = map_.first(world.rank());
+         device < map_.first(world.rank()) + map_.count(world.rank()); ++device) {
         largest = std::max(largest, partition_.largest_subgroup_tiles(device) * kTileElems);
     }
     master_.resize(largest);
@@ -89,7 +93,8 @@ int Trainer::devices() const { return map_.devices(); }
 
 std::vector<model::MicroBatch> Trainer::draw_batches() {
     const int context = run_.model.context;
-    data::draw_rows(corpus_.train, run_.train.seed, steps_done_, first_row_, rows_, context, tokens_, targets_);
+    data::draw_rows(corpus_.train, run_.train.seed, steps_done_, first_row_, rows_, context,
+                    tokens_, targets_);
     std::vector<model::MicroBatch> batches;
     for (int row = 0; row < rows_; row += run_.train.micro_batch) {
         const int rows = std::min(run_.train.micro_batch, rows_ - row);
@@ -128,15 +133,18 @@ StepReport Trainer::step() {
     report.gradient_norm = facts.norm / loss_scale_.value();
     report.is_skipped = !facts.is_finite;
     if (facts.is_finite) {
-        const double scale = clip_factor(report.gradient_norm, run_.train.clip_norm) / loss_scale_.value();
-        pipeline_->update(update_scalars(run_.train, report.learning_rate, pipeline_->generation() + 1, scale),
-                          vector_.span());
+        const double scale =
+            clip_factor(report.gradient_norm, run_.train.clip_norm) / loss_scale_.value();
+        pipeline_->update(
+            update_scalars(run_.train, report.learning_rate, pipeline_->generation() + 1, scale),
+            vector_.span());
     }
     loss_scale_.after_step(facts.is_finite);
     const double update = watch.lap();
     ++steps_done_;
 
-    const std::vector<double> of_ranks = world_.all_gather(std::array{loss, forward, backward, update});
+    const std::vector<double> of_ranks =
+        world_.all_gather(std::array{loss, forward, backward, update});
     for (std::size_t i = 0; i < of_ranks.size(); i += 4) {
         report.loss += of_ranks[i];
         report.seconds.forward = std::max(report.seconds.forward, of_ranks[i + 1]);
@@ -162,10 +170,12 @@ double Trainer::evaluate() {
         const auto elems = static_cast<std::size_t>(count) * length;
         for (int i = 0; i < count; ++i) {
             const std::size_t at = static_cast<std::size_t>(i) * length;
-            data::evaluation_row(corpus_.valid, row + i, rows, context, std::span(tokens).subspan(at, length),
+            data::evaluation_row(corpus_.valid, row + i, rows, context,
+                                 std::span(tokens).subspan(at, length),
                                  std::span(targets).subspan(at, length));
         }
-        sum += network_->evaluate({count, context, std::span(tokens).first(elems), std::span(targets).first(elems)});
+        sum += network_->evaluate(
+            {count, context, std::span(tokens).first(elems), std::span(targets).first(elems)});
     }
     double total = 0;
     for (const double part : world_.all_gather(std::array{sum})) {
@@ -186,8 +196,9 @@ std::string Trainer::sample(const std::string& prompt, int bytes) {
 }
 
 std::string model_line(const config::ModelSettings& settings) {
-    return text(settings.architecture, " layers=", settings.layers, " heads=", settings.heads, " width=", settings.width,
-                " context=", settings.context, " vocabulary=", settings.vocabulary);
+    return text(settings.architecture, " layers=", settings.layers, " heads=", settings.heads,
+                " width=", settings.width, " context=", settings.context,
+                " vocabulary=", settings.vocabulary);
 }
 
 }  // namespace nearstep::train

@@ -1,11 +1,6 @@
 // One training run on all ranks: the step, evaluation, and the state's way to and from checkpoints.
 #pragma once
 
-#include <cstdint>
-#include <memory>
-#include <string>
-#include <vector>
-
 #include "checkpoint/checkpoint.hpp"
 #include "config/run.hpp"
 #include "data/text.hpp"
@@ -15,6 +10,11 @@
 #include "offload/step_pipeline.hpp"
 #include "trace/traffic.hpp"
 #include "train/schedule.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
 
 namespace nearstep::train {
 
@@ -36,7 +36,8 @@ struct StepReport {
     trace::TrafficSnapshot traffic;
 };
 
-// All calls are collective. Throws ConfigError on all ranks alike if data, sizes or folders do not do.
+// All calls are collective. Throws ConfigError on all ranks alike if data, sizes or folders do not
+// do.
 class Trainer {
 public:
     // Makes devices, network and buffers; start() or restore() must follow.
@@ -60,8 +61,8 @@ public:
     // Writes and publishes a checkpoint in `folder`; returns its index's path.
     std::string save(const std::string& folder);
 
-    // XXH3 of the tiles' XXH3 digests (little-endian, in tile order) of the fp32 masters without padding:
-    // independent of layout.
+    // XXH3 of the tiles' XXH3 digests (little-endian, in tile order) of the fp32 masters without
+    // padding: independent of layout.
     std::uint64_t masters_digest();
 
     // Text that continues `prompt`; every rank could, rank 0 does, others return an empty one.
@@ -96,7 +97,8 @@ private:
     std::vector<float> moment2_;
 };
 
-// The settings that fix the parameter vector, as one line: a checkpoint fits a run if they are equal.
+// The settings that fix the parameter vector, as one line: a checkpoint fits a run if they are
+// equal.
 std::string model_line(const config::ModelSettings& settings);
 
 }  // namespace nearstep::train

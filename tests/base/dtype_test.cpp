@@ -1,12 +1,12 @@
 #include "base/dtype.hpp"
 
+#include "base/random.hpp"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 #include <vector>
-
-#include "base/random.hpp"
 
 namespace nearstep {
 namespace {
@@ -51,7 +51,8 @@ std::uint16_t nearest_fp16(float value) {
     double best_distance = INFINITY;
     for (std::uint32_t bits = 0; bits < 0x7C00U; ++bits) {
         const auto half = static_cast<std::uint16_t>(bits);
-        const double distance = std::abs(std::abs(static_cast<double>(value)) - static_cast<double>(from_fp16(half)));
+        const double distance =
+            std::abs(std::abs(static_cast<double>(value)) - static_cast<double>(from_fp16(half)));
         if (distance < best_distance || (distance == best_distance && half % 2 == 0)) {
             best = half;
             best_distance = distance;
@@ -61,7 +62,8 @@ std::uint16_t nearest_fp16(float value) {
 }
 
 TEST(Fp16, RoundsToTheNearestValueAlsoAmongSubnormals) {
-    const std::vector<float> scales = {1e-8F, 3e-8F, 5e-7F, 5e-5F, 6.1e-5F, 1e-3F, 1.0F, 300.0F, 20000.0F};
+    const std::vector<float> scales = {1e-8F, 3e-8F, 5e-7F,  5e-5F,   6.1e-5F,
+                                       1e-3F, 1.0F,  300.0F, 20000.0F};
     for (std::size_t i = 0; i < 90; ++i) {
         const auto value = static_cast<float>(random_normal(7, 0, i)) * scales[i % scales.size()];
         if (std::abs(value) < 65504.0F) {

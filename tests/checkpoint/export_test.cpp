@@ -96,18 +96,13 @@ TEST_P(Export, IsReadByH5py) {
     const auto masters = sample_values(1, 0);
     put_bytes(root() + "/masters",
               {reinterpret_cast<const char*>(masters.data()), masters.size() * sizeof(float)});
-    int status = 0;
-    run_python("-c 'import h5py, numpy' 2>/dev/null", {}, status);
-    if (status != 0) {
+    if (!has_h5py()) {
         GTEST_SKIP() << NEARSTEP_PYTHON << " has no h5py";
     }
-    const std::string script =
-        std::string(NEARSTEP_SOURCE_DIR) + "/tests/checkpoint/read_export.py";
-    run_python(
-        script,
-        {out(), index(), root() + "/masters", GetParam() == Dtype::fp16 ? "float16" : "float32"},
-        status);
-    EXPECT_EQ(status, 0);
+    EXPECT_EQ(run_python(text(NEARSTEP_SOURCE_DIR, "/tests/checkpoint/read_export.py ", out(), " ",
+                              index(), " ", root(), "/masters ",
+                              GetParam() == Dtype::fp16 ? "float16" : "float32")),
+              0);
 }
 
 INSTANTIATE_TEST_SUITE_P(InEachType, Export, testing::Values(Dtype::fp32, Dtype::fp16),

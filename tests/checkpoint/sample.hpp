@@ -1,21 +1,15 @@
-// A small checkpoint written by three ranks, for the tests of this folder.
+// A small checkpoint written by four ranks, one of them without tiles, for the tests of this
+// folder.
 #pragma once
 
 #include "base/error.hpp"
-#include "base/random.hpp"
 #include "checkpoint/checkpoint.hpp"
 
 #include <gtest/gtest.h>
 
-#include <stdlib.h>
-
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <span>
 #include <string>
 #include <vector>
@@ -27,118 +21,43 @@ constexpr std::size_t kTiles = 7;
 constexpr std::size_t kParameters = (kTiles - 1) * shard::kTileElems + 17;
 
 // Rank 1 owns one tile, and rank 3 none.
-inline std::vector<std::vector<shard::TileRange>> sample_ranges() {
-    return {{{0, 2}, {4, 5}}, {{2, 3}}, {{3, 4}, {5, 7}}, {}};
-}
+std::vector<std::vector<shard::TileRange>> sample_ranges();
 
-// Arrays 0 to 2 of all tiles; one of the values is a NaN with a payload, which must come back as it
-// is.
-inline std::vector<float> sample_values(std::uint64_t seed, std::uint64_t array) {
-    std::vector<float> values(kTiles * shard::kTileElems);
-    for (std::size_t i = 0; i < values.size(); ++i) {
-        values[i] = static_cast<float>(random_uniform(seed, array, i)) - 0.5F;
-    }
-    const std::uint32_t bits = 0x7FC01234U;
-    std::memcpy(&values[100], &bits, sizeof bits);
-    return values;
-}
+// Array 0, 1 or 2 of all tiles; one value is a NaN with a payload, which must come back as it is.
+std::vector<float> sample_values(std::uint64_t seed, std::uint64_t array);
 
-// Tensors that straddle tile borders, fill tiles exactly, and one scalar; elements are left
-// between.
-inline std::vector<TensorPlace> sample_tensors() {
-    return {{.name = "wte.weight", .shape = {301, 333}, .offset = 0},
-            {.name = "h.0.attn.bias", .shape = {17}, .offset = 100233},
-            {.name = "h.0.attn.c_attn.weight", .shape = {3, 211, 257}, .offset = 100250},
-            {.name = "h.0.scale", .shape = {}, .offset = 262931},
-            {.name = "ln_f.weight", .shape = {65536}, .offset = 4 * shard::kTileElems + 1000},
-            {.name = "ln_f.bias", .shape = {2, 10}, .offset = kParameters - 20}};
-}
+// Tensors that straddle tile borders, and a scalar; some elements belong to none.
+std::vector<TensorPlace> sample_tensors();
 
-inline Description sample_description(std::int64_t step) {
-    return {.step = step,
-            .generation = step - 1,
-            .loss_scale = 4096.5,
-            .good_steps = 19,
-            .seed = 0xFFFFFFFFFFFFFFF1U,
-            .config = "[train]\nsteps = 40  # \"quoted\", ü\n",
-            .model = "gpt2 layers=2 width=64",
-            .commit = "0123abcd+",
-            .site = "",
-            .parameters = kParameters,
-            .tensors = sample_tensors()};
-}
+Description sample_description(std::int64_t step);
 
-inline std::vector<RankFileRecord> write_rank_files(const std::string& folder, std::int64_t step,
-                                                    int attempt, std::uint64_t seed) {
-    const std::vector<std::vector<float>> arrays = {sample_values(seed, 0), sample_values(seed, 1),
-                                                    sample_values(seed, 2)};
-    std::vector<RankFileRecord> records;
-    const auto ranges = sample_ranges();
-    for (std::size_t rank = 0; rank < ranges.size(); ++rank) {
-        auto writer =
-            RankFileWriter::make(folder, step, attempt, static_cast<int>(rank), ranges[rank]);
-        for (auto range = ranges[rank].rbegin(); range != ranges[rank].rend(); ++range) {
-            const auto part = [&](std::size_t array) {
-                return std::span(arrays[array])
-                    .subspan(range->begin * shard::kTileElems, range->size() * shard::kTileElems);
-            };
-            writer->write(*range, {.master = part(0), .moment1 = part(1), .moment2 = part(2)});
-        }
-        records.push_back(writer->finish());
-    }
-    return records;
-}
+std::vector<RankFileRecord> write_rank_files(const std::string& folder, std::int64_t step,
+                                             int attempt, std::uint64_t seed);
 
 // Returns the index's path.
-inline std::string write_checkpoint(const std::string& folder, std::int64_t step,
-                                    std::uint64_t seed) {
-    const int attempt = next_attempt(folder, step);
-    const std::vector<RankFileRecord> records = write_rank_files(folder, step, attempt, seed);
-    return publish(folder, sample_description(step), attempt, sample_ranges(), records);
-}
+std::string write_checkpoint(const std::string& folder, std::int64_t step, std::uint64_t seed);
 
 class InFolder : public testing::Test {
 protected:
-    InFolder() {
-        std::string pattern = testing::TempDir() + "/nearstep-checkpoint-XXXXXX";
-        if (mkdtemp(pattern.data()) == nullptr) {
-            throw IoError("Cannot make a temporary folder.");
-        }
-        root_ = pattern;
-        folder_ = root_ + "/run/checkpoints";
-    }
-    ~InFolder() override { std::filesystem::remove_all(root_); }
+    InFolder();
+    ~InFolder() override;
 
     const std::string& root() const { return root_; }
     const std::string& folder() const { return folder_; }
 
-    std::vector<std::string> files() const {
-        std::vector<std::string> names;
-        for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
-            names.push_back(entry.path().filename().string());
-        }
-        return names;
-    }
+    // Names of what the checkpoint folder holds.
+    std::vector<std::string> files() const;
 
 private:
     std::string root_;
     std::string folder_;
 };
 
-inline std::string bytes_of(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-}
+std::string bytes_of(const std::string& path);
 
-inline void put_bytes(const std::string& path, const std::string& bytes) {
-    std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
-}
+void put_bytes(const std::string& path, const std::string& bytes);
 
-inline void flip_byte(const std::string& path, std::size_t at) {
-    std::string bytes = bytes_of(path);
-    bytes.at(at) = static_cast<char>(bytes.at(at) ^ 0x10);
-    put_bytes(path, bytes);
-}
+void flip_byte(const std::string& path, std::size_t at);
 
 // The message of the ConfigError that `action` throws; a failure of the test if it throws none.
 template <typename Action>
@@ -158,26 +77,18 @@ struct State {
     std::vector<float> moment2;
 };
 
-inline State read_tiles(Reader& reader, shard::TileRange tiles) {
-    const std::vector<float> zeros(tiles.size() * shard::kTileElems);
-    State state{.master = zeros, .moment1 = zeros, .moment2 = zeros};
-    reader.read(tiles,
-                {.master = state.master, .moment1 = state.moment1, .moment2 = state.moment2});
-    return state;
-}
+State read_tiles(Reader& reader, shard::TileRange tiles);
 
 // Bit for bit, NaN included.
-inline bool same_bits(std::span<const float> a, std::span<const float> b) {
-    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
-}
+bool same_bits(std::span<const float> a, std::span<const float> b);
 
-inline void run_python(const std::string& script, const std::vector<std::string>& arguments,
-                       int& status) {
-    std::string command = std::string(NEARSTEP_PYTHON) + " " + script;
-    for (const std::string& argument : arguments) {
-        command += " '" + argument + "'";
-    }
-    status = std::system(command.c_str());
-}
+// Expects the values of `seed` in these tiles.
+void expect_values(Reader& reader, shard::TileRange tiles, std::uint64_t seed);
+
+// Runs the project's interpreter with these words of a shell command; returns the exit status.
+int run_python(const std::string& words);
+
+// True if the interpreter can read HDF5.
+bool has_h5py();
 
 }  // namespace nearstep::checkpoint

@@ -1,5 +1,10 @@
 #include "codec/codec.hpp"
 
+#include "base/error.hpp"
+#include "base/random.hpp"
+#include "codec/topk.hpp"
+#include "shard/partition.hpp"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,11 +14,6 @@
 #include <limits>
 #include <numeric>
 #include <vector>
-
-#include "base/error.hpp"
-#include "base/random.hpp"
-#include "codec/topk.hpp"
-#include "shard/partition.hpp"
 
 namespace nearstep::codec {
 namespace {
@@ -101,18 +101,20 @@ float noise(std::size_t i) { return static_cast<float>(random_normal(9, 1, i)); 
 
 INSTANTIATE_TEST_SUITE_P(
     Tiles, Topk,
-    testing::Values(TopkCase{"Random", 0.01, noise}, TopkCase{"HalfOfRandom", 0.5, noise},
-                    TopkCase{"AllOfRandom", 1.0, noise}, TopkCase{"One", 1.0 / 65536, noise},
-                    TopkCase{"Constant", 0.02, [](std::size_t) { return -2.5F; }},
-                    TopkCase{"Zero", 0.01, [](std::size_t) { return 0.0F; }},
-                    TopkCase{"Ties", 0.01, [](std::size_t i) { return static_cast<float>(i % 7) - 3.0F; }},
-                    TopkCase{"NearTies", 0.01, [](std::size_t i) { return 1.0F + 0x1p-23F * static_cast<float>(i % 50); }},
-                    TopkCase{"Denormals", 0.01, [](std::size_t i) { return noise(i) * 1e-39F; }},
-                    TopkCase{"Special", 0.01,
-                             [](std::size_t i) {
-                                 return i % 331 == 0 ? std::numeric_limits<float>::quiet_NaN()
-                                                     : (i % 127 == 0 ? -INFINITY : noise(i));
-                             }}),
+    testing::Values(
+        TopkCase{"Random", 0.01, noise}, TopkCase{"HalfOfRandom", 0.5, noise},
+        TopkCase{"AllOfRandom", 1.0, noise}, TopkCase{"One", 1.0 / 65536, noise},
+        TopkCase{"Constant", 0.02, [](std::size_t) { return -2.5F; }},
+        TopkCase{"Zero", 0.01, [](std::size_t) { return 0.0F; }},
+        TopkCase{"Ties", 0.01, [](std::size_t i) { return static_cast<float>(i % 7) - 3.0F; }},
+        TopkCase{"NearTies", 0.01,
+                 [](std::size_t i) { return 1.0F + 0x1p-23F * static_cast<float>(i % 50); }},
+        TopkCase{"Denormals", 0.01, [](std::size_t i) { return noise(i) * 1e-39F; }},
+        TopkCase{"Special", 0.01,
+                 [](std::size_t i) {
+                     return i % 331 == 0 ? std::numeric_limits<float>::quiet_NaN()
+                                         : (i % 127 == 0 ? -INFINITY : noise(i));
+                 }}),
     [](const auto& info) { return info.param.name; });
 
 TEST(TopkSize, IsFourBytesForEachElementKept) {

@@ -1,12 +1,12 @@
 #include "mpi/exchange/gradient_scatter.hpp"
 
+#include "base/random.hpp"
+
 #include <gtest/gtest.h>
 
 #include <chrono>
 #include <map>
 #include <vector>
-
-#include "base/random.hpp"
 
 namespace nearstep::exchange {
 namespace {
@@ -33,8 +33,8 @@ std::vector<float> rounded_tile(int rank, std::size_t tile, Dtype dtype) {
 }
 
 // The payload of a group by the definition in the header, in one process.
-std::vector<std::byte> reference_payload(const std::vector<int>& ranks, std::size_t tile, const codec::Codec& codec,
-                                         Dtype dtype) {
+std::vector<std::byte> reference_payload(const std::vector<int>& ranks, std::size_t tile,
+                                         const codec::Codec& codec, Dtype dtype) {
     std::vector<float> sum = rounded_tile(ranks.front(), tile, dtype);
     for (std::size_t r = 1; r < ranks.size(); ++r) {
         const std::vector<float> values = rounded_tile(ranks[r], tile, dtype);
@@ -64,12 +64,14 @@ TEST_P(Scatter, GivesOwnersThePayloadsOfTheDefinition) {
     std::vector<int> group(static_cast<std::size_t>(world.size()));
     for (int rank = 0; rank < world.size(); ++rank) {
         devices_per_rank.push_back(rank % 2 == 0 ? 2 : 1);
-        group[static_cast<std::size_t>(rank)] = test.ranks_per_group == 0 ? 0 : rank / test.ranks_per_group;
+        group[static_cast<std::size_t>(rank)] =
+            test.ranks_per_group == 0 ? 0 : rank / test.ranks_per_group;
     }
     const shard::DeviceMap map(devices_per_rank);
-    const shard::Partition partition({.parameters = kTiles * kTileElems - 5,
-                                      .speeds = std::vector<double>(static_cast<std::size_t>(map.devices()), 1.0),
-                                      .subgroup_tiles = 2});
+    const shard::Partition partition(
+        {.parameters = kTiles * kTileElems - 5,
+         .speeds = std::vector<double>(static_cast<std::size_t>(map.devices()), 1.0),
+         .subgroup_tiles = 2});
     const mpi::Topology groups = mpi::group_by(group);
     const std::vector<shard::TileRange> rounds = {{4, kTiles}, {3, 4}, {0, 3}};
     trace::Traffic traffic;
@@ -89,16 +91,20 @@ TEST_P(Scatter, GivesOwnersThePayloadsOfTheDefinition) {
         for (std::size_t i = 0; i < gradient.size(); ++i) {
             gradient[i] = gradient_of(world.rank(), round.begin * kTileElems + i);
         }
-        scatter.scatter(round, gradient, [&](std::size_t tile, std::span<const std::span<const std::byte>> payloads) {
-            ++seen[tile];
-            EXPECT_TRUE(tile >= round.begin && tile < round.end);
-            ASSERT_EQ(payloads.size(), static_cast<std::size_t>(groups.groups()));
-            for (std::size_t g = 0; g < payloads.size(); ++g) {
-                const auto wanted = reference_payload(groups.ranks_of[g], tile, *codec, test.dtype);
-                EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), payloads[g].begin(), payloads[g].end()))
-                    << "tile " << tile << " group " << g;
-            }
-        });
+        scatter.scatter(
+            round, gradient,
+            [&](std::size_t tile, std::span<const std::span<const std::byte>> payloads) {
+                ++seen[tile];
+                EXPECT_TRUE(tile >= round.begin && tile < round.end);
+                ASSERT_EQ(payloads.size(), static_cast<std::size_t>(groups.groups()));
+                for (std::size_t g = 0; g < payloads.size(); ++g) {
+                    const auto wanted =
+                        reference_payload(groups.ranks_of[g], tile, *codec, test.dtype);
+                    EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), payloads[g].begin(),
+                                           payloads[g].end()))
+                        << "tile " << tile << " group " << g;
+                }
+            });
     }
     std::size_t owned = 0;
     for (std::size_t tile = 0; tile < kTiles; ++tile) {
@@ -109,7 +115,8 @@ TEST_P(Scatter, GivesOwnersThePayloadsOfTheDefinition) {
     }
     EXPECT_EQ(seen.size(), owned);
 
-    // Every tile leaves each rank but its slicer once densely, and each group but its owner's once encoded.
+    // Every tile leaves each rank but its slicer once densely, and each group but its owner's once
+    // encoded.
     auto sent = traffic.snapshot();
     world.sum(std::span(sent.bytes));
     std::size_t dense = 0;

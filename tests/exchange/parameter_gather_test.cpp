@@ -11,7 +11,9 @@ namespace {
 using shard::kTileElems;
 using trace::Counter;
 
-std::uint16_t value_of(std::size_t element) { return static_cast<std::uint16_t>(element * 2654435761U >> 7U); }
+std::uint16_t value_of(std::size_t element) {
+    return static_cast<std::uint16_t>(element * 2654435761U >> 7U);
+}
 
 class Gather : public testing::TestWithParam<int> {};  // ranks per node; 0: all
 
@@ -24,17 +26,20 @@ TEST_P(Gather, BringsEveryOwnersParametersToAllRanks) {
         node[static_cast<std::size_t>(rank)] = GetParam() == 0 ? 0 : rank / GetParam();
     }
     const shard::DeviceMap map(devices_per_rank);
-    const shard::Partition partition({.parameters = 37 * kTileElems - 100,
-                                      .speeds = std::vector<double>(static_cast<std::size_t>(map.devices()), 1.0),
-                                      .subgroup_tiles = 2});
+    const shard::Partition partition(
+        {.parameters = 37 * kTileElems - 100,
+         .speeds = std::vector<double>(static_cast<std::size_t>(map.devices()), 1.0),
+         .subgroup_tiles = 2});
     const mpi::Topology nodes = mpi::group_by(node);
     trace::Traffic traffic;
-    ParameterGather gather(world, {.partition = &partition, .devices = &map, .nodes = nodes, .in_flight = 3}, traffic);
+    ParameterGather gather(
+        world, {.partition = &partition, .devices = &map, .nodes = nodes, .in_flight = 3}, traffic);
 
     std::vector<std::uint16_t> vector(partition.tiles() * kTileElems, 0);
     for (const shard::Subgroup& subgroup : partition.subgroups()) {
         if (map.rank_of(subgroup.device) == world.rank()) {
-            for (std::size_t i = subgroup.tiles.begin * kTileElems; i < subgroup.tiles.end * kTileElems; ++i) {
+            for (std::size_t i = subgroup.tiles.begin * kTileElems;
+                 i < subgroup.tiles.end * kTileElems; ++i) {
                 vector[i] = value_of(i);
             }
         }
@@ -53,7 +58,8 @@ TEST_P(Gather, BringsEveryOwnersParametersToAllRanks) {
     const std::size_t vector_bytes = vector.size() * 2;
     const auto count = static_cast<std::size_t>(nodes.groups());
     EXPECT_EQ(sent[Counter::network_parameters], vector_bytes * (count - 1));
-    EXPECT_EQ(sent[Counter::node_parameters], vector_bytes * (static_cast<std::size_t>(world.size()) - count));
+    EXPECT_EQ(sent[Counter::node_parameters],
+              vector_bytes * (static_cast<std::size_t>(world.size()) - count));
 }
 
 INSTANTIATE_TEST_SUITE_P(Nodes, Gather, testing::Values(0, 1, 2));

@@ -138,7 +138,7 @@ public:
         }
         const at::Tensor loss = sum / tokens;
         const at::Tensor gradient = torch::autograd::grad({loss}, {vector_}).front();
-        const float* first = gradient.const_data_ptr<float>();
+        const auto* first = gradient.const_data_ptr<float>();
         return {.loss = loss.item<double>(), .gradient = Floats(first, first + gradient.numel())};
     }
 
@@ -178,7 +178,8 @@ private:
         for (std::int64_t head = 0; head < settings_.heads; ++head) {
             const at::Tensor query = mixed.narrow(2, head * width, width);
             const at::Tensor key = mixed.narrow(2, settings_.width + head * width, width);
-            const at::Tensor value = mixed.narrow(2, 2 * settings_.width + head * width, width);
+            const at::Tensor value =
+                mixed.narrow(2, (std::int64_t{2} * settings_.heads + head) * width, width);
             const at::Tensor scores =
                 at::matmul(query, key.transpose(1, 2)) / std::sqrt(static_cast<double>(width));
             heads.push_back(
@@ -241,7 +242,7 @@ TEST(Network, GivesTheSameGradientHoweverMicroBatchesSplitTheRows) {
     const Step expected = run_step(settings, values, {whole});
     for (const int rows : {1, 2, 3}) {
         std::vector<Rows> parts;
-        for (std::ptrdiff_t first = 0; first < 6 * 8;
+        for (std::ptrdiff_t first = 0; first < std::ptrdiff_t{6} * 8;
              first += static_cast<std::ptrdiff_t>(rows) * 8) {
             const std::ptrdiff_t last = first + static_cast<std::ptrdiff_t>(rows) * 8;
             parts.push_back(

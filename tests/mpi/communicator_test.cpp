@@ -1,14 +1,14 @@
 #include "mpi/communicator.hpp"
 
+#include "base/error.hpp"
+#include "mpi/topology.hpp"
+
 #include <gtest/gtest.h>
 
 #include <array>
 #include <chrono>
 #include <numeric>
 #include <string>
-
-#include "base/error.hpp"
-#include "mpi/topology.hpp"
 
 namespace nearstep::mpi {
 namespace {
@@ -53,7 +53,8 @@ TEST(Communicator, ExchangesBlocksOfDifferentSizes) {
     const Communicator world = make_world();
     // Rank r sends r + s + 1 bytes of value 16 r + s to rank s; nothing to rank 0 of more than one.
     const auto size_between = [&](int from, int to) {
-        return to == 0 && world.size() > 1 ? std::size_t{0} : static_cast<std::size_t>(from + to + 1);
+        return to == 0 && world.size() > 1 ? std::size_t{0}
+                                           : static_cast<std::size_t>(from + to + 1);
     };
     Blocks out;
     Blocks in;

@@ -37,7 +37,7 @@ SETTINGS = {
     "a state format that this build lacks": (["csd.state=q8"], ["csd.state", "fp32"]),
     "a gather that this build lacks": (["gather.codec=delta"], ["gather.codec", "dense"]),
     "a placement that this build lacks": (["placement.parameters=node"], ["placement.parameters"]),
-    "state below a file": (["csd.path=/dev/null/state"], ["csd.path", "/dev/null/state"]),
+    "state below a file": (["csd.path=/dev/null/state"], ["/dev/null/state"]),
     "a state larger than the disk": (["model.layers=4000", "model.width=8192", "model.heads=64"], ["free"]),
 }
 
@@ -70,7 +70,7 @@ class BadInput(program.Scenario):
         self.assertEqual(len(sentences), 1, shown)
         for word in words:
             self.assertIn(word, sentences[0])
-        self.assertTrue(sentences[0].endswith("."), sentences[0])
+        self.assertRegex(sentences[0], r"[.?]$")
 
     def test_settings(self):
         for name, (settings, words) in SETTINGS.items():
@@ -119,7 +119,7 @@ class BadInput(program.Scenario):
         rank_file = sorted(folder.glob("*.rank-*"))[0]
         good = {path: path.read_bytes() for path in (index, rank_file)}
         flipped = bytearray(good[rank_file])
-        flipped[len(flipped) // 2] ^= 1
+        flipped[len(flipped) // 4] ^= 1  # among the masters, which an export reads too
         damages = {
             "a truncated rank file": (rank_file, good[rank_file][:-1000], rank_file.name),
             "an empty rank file": (rank_file, b"", rank_file.name),
@@ -156,11 +156,11 @@ class BadInput(program.Scenario):
     def test_state_that_another_process_uses(self):
         self.train(train__stop_at=2)
         state = sorted((self.folder / "state").glob("*.state"))[0]
-        before = digests(self.folder)
+        before = digests(self.folder / "state/checkpoints"), state.read_bytes()
         with open(state, "rb+") as held:
             fcntl.flock(held, fcntl.LOCK_EX)
             self.assert_refused(program.run(2, *self.arguments(flags=["--resume"]), timeout=60), [state.name])
-            self.assertEqual(digests(self.folder), before)
+            self.assertEqual((digests(self.folder / "state/checkpoints"), state.read_bytes()), before)
 
     def test_a_disk_that_is_full(self):
         small = self.folder / "small"

@@ -1,12 +1,12 @@
 #include "shard/partition.hpp"
 
+#include "base/error.hpp"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <numeric>
 #include <tuple>
-
-#include "base/error.hpp"
 
 namespace nearstep::shard {
 namespace {
@@ -17,7 +17,8 @@ class ShardOf : public testing::TestWithParam<std::tuple<std::size_t, Speeds, st
 protected:
     Partition partition() const {
         const auto& [parameters, speeds, subgroup_tiles] = GetParam();
-        return Partition({.parameters = parameters, .speeds = speeds, .subgroup_tiles = subgroup_tiles});
+        return Partition(
+            {.parameters = parameters, .speeds = speeds, .subgroup_tiles = subgroup_tiles});
     }
 };
 
@@ -74,8 +75,10 @@ TEST_P(ShardOf, GivesEachDeviceItsShareWithinOneTilePerDevice) {
     const Partition p = partition();
     const double sum = std::accumulate(speeds.begin(), speeds.end(), 0.0);
     for (int device = 0; device < p.devices(); ++device) {
-        const double share = static_cast<double>(p.tiles()) * speeds[static_cast<std::size_t>(device)] / sum;
-        EXPECT_NEAR(static_cast<double>(p.tiles_on(device)), share, static_cast<double>(speeds.size()) + 1)
+        const double share =
+            static_cast<double>(p.tiles()) * speeds[static_cast<std::size_t>(device)] / sum;
+        EXPECT_NEAR(static_cast<double>(p.tiles_on(device)), share,
+                    static_cast<double>(speeds.size()) + 1)
             << "device " << device;
         EXPECT_LE(p.largest_subgroup_tiles(device), std::max<std::size_t>(subgroup_tiles, 1));
     }
@@ -85,20 +88,23 @@ constexpr std::size_t kHuge = std::size_t{175} * 1000 * 1000 * 1000;  // far bey
 
 INSTANTIATE_TEST_SUITE_P(
     Sizes, ShardOf,
-    testing::Combine(testing::Values(std::size_t{0}, std::size_t{1}, kTileElems - 1, kTileElems, kTileElems + 1,
-                                     std::size_t{1000003}, std::size_t{124439808}, kHuge),
-                     testing::Values(Speeds{1}, Speeds{1, 1}, Speeds{1, 1, 1, 1, 1}, Speeds{3, 1, 2},
-                                     Speeds{1.8, 3.0, 1.8, 3.0, 2.2, 1.0, 1.0}),
+    testing::Combine(testing::Values(std::size_t{0}, std::size_t{1}, kTileElems - 1, kTileElems,
+                                     kTileElems + 1, std::size_t{1000003}, std::size_t{124439808},
+                                     kHuge),
+                     testing::Values(Speeds{1}, Speeds{1, 1}, Speeds{1, 1, 1, 1, 1},
+                                     Speeds{3, 1, 2}, Speeds{1.8, 3.0, 1.8, 3.0, 2.2, 1.0, 1.0}),
                      testing::Values(std::size_t{1}, std::size_t{5}, std::size_t{16})));
 
 TEST(Partition, SpreadsTheFirstBlockOverAllDevices) {
-    const Partition p({.parameters = 40 * kTileElems, .speeds = Speeds(4, 1.0), .subgroup_tiles = 16});
+    const Partition p(
+        {.parameters = 40 * kTileElems, .speeds = Speeds(4, 1.0), .subgroup_tiles = 16});
     std::vector<int> first;
     for (std::size_t i = 0; i < 4; ++i) {
         first.push_back(p.subgroups()[i].device);
     }
     EXPECT_EQ(first, (std::vector<int>{0, 1, 2, 3}));
-    EXPECT_LE(p.subgroups()[3].tiles.end, 10U);  // a quarter of the vector, since four stripes are wanted
+    EXPECT_LE(p.subgroups()[3].tiles.end,
+              10U);  // a quarter of the vector, since four stripes are wanted
 }
 
 TEST(Partition, RefusesToHaveNoDeviceOrASpeedOfZero) {
