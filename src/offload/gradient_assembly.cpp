@@ -25,8 +25,9 @@ GradientAssembly::GradientAssembly(std::span<const ElementRange> blocks) : carri
 }
 
 std::span<float> GradientAssembly::space(ElementRange block) {
-    if (block.end == elems_) {
-        carried_elems_ = 0;
+    if (block.end == elems_) {  // behind the last block: the padding of the last tile
+        carried_elems_ = round_up(elems_, kTileElems) - elems_;
+        std::fill_n(carried_.begin(), carried_elems_, 0.0F);
     }
     return std::span(values_).subspan(block.begin % kTileElems, block.size());
 }
@@ -35,11 +36,7 @@ std::span<const float> GradientAssembly::tiles(ElementRange block) {
     const shard::TileRange complete = complete_tiles(block);
     const std::size_t base = block.begin / kTileElems * kTileElems;
     float* const end = values_.data() + (block.end - base);
-    // Behind the block: what the block after it left, or the padding of the last tile.
     std::copy_n(carried_.begin(), carried_elems_, end);
-    if (block.end == elems_) {
-        std::fill_n(end, round_up(block.end, kTileElems) - block.end, 0.0F);
-    }
     if (complete.size() == 0) {  // within one tile: all of it is carried on
         carried_elems_ += block.size();
         std::copy_n(values_.data() + (block.begin - base), carried_elems_, carried_.begin());

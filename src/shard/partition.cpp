@@ -9,8 +9,8 @@ namespace nearstep::shard {
 
 namespace {
 
-// Tiles of a stripe such that the fastest device gets `subgroup_tiles`, or fewer where the vector
-// is too short for `least_stripes` stripes, but one tile per device at least.
+// Tiles of a stripe: as many as give the fastest device `subgroup_tiles`, or fewer, but about one
+// per device, where the vector is too short for `least_stripes` such stripes.
 std::size_t stripe_width(const PartitionSettings& settings, double speed_sum) {
     const double fastest = *std::max_element(settings.speeds.begin(), settings.speeds.end());
     const auto devices = settings.speeds.size();
@@ -19,7 +19,7 @@ std::size_t stripe_width(const PartitionSettings& settings, double speed_sum) {
     const std::size_t tiles = tiles_of(settings.parameters);
     const std::size_t least = std::max<std::size_t>(settings.least_stripes, 1);
     const std::size_t narrow = (tiles + least - 1) / least;
-    return std::max({std::min(widest, narrow), devices, std::size_t{1}});
+    return std::max<std::size_t>(std::min(widest, std::max(narrow, devices)), 1);
 }
 
 // How many tiles each device gets of the next `width`: its share, with what rounding left over or
@@ -68,11 +68,11 @@ Partition::Partition(const PartitionSettings& settings) : parameters_(settings.p
     const std::size_t devices = shares.size();
     by_device_.resize(devices);
     const std::size_t width = stripe_width(settings, sum);
-    const std::size_t largest = std::max(settings.subgroup_tiles, (width + devices - 1) / devices);
     std::vector<double> owed(devices, 0.0);
     for (std::size_t begin = 0; begin < tiles(); begin += width) {
         const std::size_t end = std::min(begin + width, tiles());
-        const std::vector<std::size_t> given = deal(end - begin, shares, owed, largest);
+        const std::vector<std::size_t> given =
+            deal(end - begin, shares, owed, settings.subgroup_tiles);
         std::size_t at = begin;
         for (std::size_t d = 0; d < devices; ++d) {
             if (given[d] > 0) {

@@ -82,18 +82,22 @@ struct PaperRow {
     const char* states_written;
     const char* parameters_read;
     const char* gradients_read;
-    const char* gradients_written;
+    std::string gradients_written;
 };
 
-PaperRow paper_row(config::Mode mode) {
-    switch (mode) {
+// SmartComp writes c x 2M, where the volume c is twice the share of elements kept (index and value,
+// 4 bytes each).
+PaperRow paper_row(const config::Run& run) {
+    switch (run.mode) {
         case config::Mode::base:
             return {"6M", "6M", "-", "2M", "2M"};
         case config::Mode::su:
         case config::Mode::su_o:
             return {"-", "-", "2M", "-", "2M"};
         case config::Mode::su_o_c:
-            return {"-", "-", "2M", "-", "c*2M"};
+            return {
+                "-", "-", "2M", "-",
+                run.compress.codec == "topk" ? formatted("%.3gM", 4 * run.compress.keep) : "2M"};
     }
     return {"", "", "", "", ""};
 }
@@ -184,14 +188,15 @@ std::string traffic_table(const std::vector<RunRecord>& records) {
         const auto cell = [&](Counter counter, const char* paper) {
             return formatted("%.3gM (%s)", bytes(counter) / 2, paper);
         };
-        const PaperRow paper = paper_row(record.run.mode);
+        const PaperRow paper = paper_row(record.run);
         const char* mode = config::name_of(record.run.mode);
-        out += formatted("  %-7s %7d  %12s  %14s  %15s  %14s  %17s\n", mode, record.devices,
-                         cell(Counter::host_state_read, paper.states_read).c_str(),
-                         cell(Counter::host_state_write, paper.states_written).c_str(),
-                         cell(Counter::host_parameters, paper.parameters_read).c_str(),
-                         cell(Counter::host_gradients_read, paper.gradients_read).c_str(),
-                         cell(Counter::host_gradients_write, paper.gradients_written).c_str());
+        out +=
+            formatted("  %-7s %7d  %12s  %14s  %15s  %14s  %17s\n", mode, record.devices,
+                      cell(Counter::host_state_read, paper.states_read).c_str(),
+                      cell(Counter::host_state_write, paper.states_written).c_str(),
+                      cell(Counter::host_parameters, paper.parameters_read).c_str(),
+                      cell(Counter::host_gradients_read, paper.gradients_read).c_str(),
+                      cell(Counter::host_gradients_write, paper.gradients_written.c_str()).c_str());
         others +=
             formatted("  %-7s %7d  %24.4g  %7.4g  %34.4g  %10.4g  %19.4g  %10.4g\n", mode,
                       record.devices, bytes(Counter::internal_read), bytes(Counter::internal_write),

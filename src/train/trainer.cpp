@@ -1,12 +1,14 @@
 #include "train/trainer.hpp"
 
 #include "base/error.hpp"
+#include "config/load.hpp"
 #include "mpi/topology.hpp"
 #include "train/devices.hpp"
 
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <numeric>
 #include <utility>
 
 namespace nearstep::train {
@@ -89,7 +91,10 @@ Trainer::Trainer(const mpi::Communicator& world, const config::Run& run)
     moment2_.resize(largest);
 }
 
-int Trainer::devices() const { return map_.devices(); }
+int Trainer::devices() const {
+    const std::vector<int> counts = config::devices_per_rank(run_, world_.size());
+    return std::accumulate(counts.begin(), counts.end(), 0);
+}
 
 std::vector<model::MicroBatch> Trainer::draw_batches() {
     const int context = run_.model.context;

@@ -53,6 +53,7 @@ public:
 
     std::int64_t steps_done() const { return steps_done_; }
     const model::Geometry& geometry() const { return geometry_; }
+    // Of all ranks; in mode base the plain devices that the state is striped over.
     int devices() const;
 
     // Mean loss of the held-out text, nats per token.

@@ -115,7 +115,7 @@ INSTANTIATE_TEST_SUITE_P(
                      return i % 331 == 0 ? std::numeric_limits<float>::quiet_NaN()
                                          : (i % 127 == 0 ? -INFINITY : noise(i));
                  }}),
-    [](const auto& info) { return info.param.name; });
+    [](const auto& one) { return one.param.name; });
 
 TEST(TopkSize, IsFourBytesForEachElementKept) {
     EXPECT_EQ(TopkCodec(0.01, Dtype::bf16).kept(), 656U);  // 655.36 rounded up

@@ -134,7 +134,7 @@ INSTANTIATE_TEST_SUITE_P(Codecs, Scatter,
                                          Case{"TopkOneGroup", "topk", Dtype::bf16, 0},
                                          Case{"TopkPairs", "topk", Dtype::bf16, 2},
                                          Case{"TopkAlone", "topk", Dtype::fp16, 1}),
-                         [](const auto& info) { return info.param.name; });
+                         [](const auto& one) { return one.param.name; });
 
 }  // namespace
 }  // namespace nearstep::exchange

@@ -59,8 +59,7 @@ class Modes(program.Scenario):
         self.assertEqual(done.returncode, 0, done.stderr)
         runs = program.json.loads(summary.read_text())
         self.assertEqual([(r["mode"], r["devices"]) for r in runs],
-                         [("base", 2), ("su", 2), ("su+o", 2), ("su+o+c", 2),
-                          ("base", 2), ("su", 4), ("su+o", 4), ("su+o+c", 4)])
+                         [(mode, devices) for devices in (2, 4) for mode in ("base", "su", "su+o", "su+o+c")])
         self.assertEqual(len({r["losses"][0] for r in runs}), 1)
         self.assertIn("6M", done.stdout)
         self.assertFalse((self.folder / "state/compare").exists())
