@@ -8,7 +8,8 @@
 
 #include <cmath>
 
-namespace nearstep {
+// One inside the other, because C++14 cannot write them as one.
+namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
 namespace fpga {
 
 // What a step gives to every lane; computed once on the host in double and rounded to fp32.

@@ -6,9 +6,12 @@
 
 namespace nearstep {
 
+// The units are spelt as everywhere.
+// NOLINTBEGIN(readability-identifier-naming)
 constexpr std::size_t KiB = std::size_t{1} << 10;
 constexpr std::size_t MiB = std::size_t{1} << 20;
 constexpr std::size_t GiB = std::size_t{1} << 30;
+// NOLINTEND(readability-identifier-naming)
 
 // The smallest multiple of `unit` that is not below `size`; `unit` > 0.
 constexpr std::size_t round_up(std::size_t size, std::size_t unit) {

@@ -24,10 +24,9 @@ enum class Counter : std::size_t {
     node_gradients,
     node_parameters,
     checkpoint,  // state over the host link to initialise, export or restore; not part of a step
-    count_
 };
 
-constexpr std::size_t kCounters = static_cast<std::size_t>(Counter::count_);
+constexpr std::size_t kCounters = static_cast<std::size_t>(Counter::checkpoint) + 1;
 
 // A copy of the counters, in bytes.
 struct TrafficSnapshot {
