@@ -9,13 +9,13 @@ TEXT = program.SHARED_DATA / "shakespeare/input.txt"
 @unittest.skipUnless(TEXT.exists(), f"there is no {TEXT}")
 class Shakespeare(program.Scenario):
     def test_su_o_reaches_2_1_nats_per_byte(self):
-        summary = self.train(config="configs/shakespeare.toml", data__train=f'"{TEXT}"', mode="su+o")
+        summary = self.train(config="configs/shakespeare.toml", data__train=f'"{TEXT}"', mode="su+o", timeout=400)
         print("su+o held-out loss", summary["heldout_loss"])
         self.assertLess(summary["heldout_loss"], 2.1)
 
     def test_top_k_of_10_percent_learns_too(self):
         summary = self.train(config="configs/shakespeare.toml", data__train=f'"{TEXT}"', mode="su+o+c",
-                             compress__codec="topk", compress__keep=0.1)
+                             compress__codec="topk", compress__keep=0.1, timeout=400)
         print("su+o+c top-k 10 % held-out loss", summary["heldout_loss"])
         self.assertLess(summary["heldout_loss"], 2.6)
         self.assertLess(summary["losses"][-1], summary["losses"][0] - 2)
