@@ -132,7 +132,9 @@ UringTransport::UringTransport(const std::vector<File*>& files, const ResultFilt
     }
 }
 
-// The thread that opens the ring is the only one that may use it.
+// The thread that opens the ring is the only one that may use it. Files are not registered: the
+// kernel would let go of them, and of their locks, only some time after a killed process is gone,
+// and at 2 MiB a request registration saves nothing that can be seen.
 void UringTransport::open_ring() {
     const auto entries = static_cast<unsigned>(2 * kDepth);
     int result = io_uring_queue_init(entries, &ring_,
@@ -142,16 +144,6 @@ void UringTransport::open_ring() {
     }
     if (result != 0) {
         throw refusal("io_uring_queue_init", -result);
-    }
-    std::vector<int> descriptors;
-    for (const File* file : files_) {
-        descriptors.push_back(file->descriptor());
-    }
-    result = io_uring_register_files(&ring_, descriptors.data(),
-                                     static_cast<unsigned>(descriptors.size()));
-    if (result != 0) {
-        io_uring_queue_exit(&ring_);
-        throw refusal("io_uring_register_files", -result);
     }
 }
 
@@ -244,18 +236,17 @@ void UringTransport::wait_for_wake_up() {
 // The ring has twice as many entries as there are slots: one is always free.
 void UringTransport::start(std::size_t slot) {
     Chunk& chunk = chunks_.at(slot);
-    const std::size_t file = chunk.operation->file;
+    const File& file = *files_[chunk.operation->file];
     const iovec* pieces = &chunk.request.pieces[chunk.request.first];
     const auto count = static_cast<unsigned>(chunk.request.pieces.size() - chunk.request.first);
     const auto offset = static_cast<std::uint64_t>(chunk.request.offset);
-    chunk.was_direct = files_[file]->is_direct();
+    chunk.was_direct = file.is_direct();
     io_uring_sqe* entry = io_uring_get_sqe(&ring_);
     if (chunk.request.direction == Direction::read) {
-        io_uring_prep_readv(entry, static_cast<int>(file), pieces, count, offset);
+        io_uring_prep_readv(entry, file.descriptor(), pieces, count, offset);
     } else {
-        io_uring_prep_writev(entry, static_cast<int>(file), pieces, count, offset);
+        io_uring_prep_writev(entry, file.descriptor(), pieces, count, offset);
     }
-    io_uring_sqe_set_flags(entry, IOSQE_FIXED_FILE);
     io_uring_sqe_set_data64(entry, slot);
 }
 

@@ -74,6 +74,14 @@ Ticket Volume::write(std::span<const std::byte> from, std::int64_t offset) {
     return submit(Direction::write, {const_cast<std::byte*>(from.data()), from.size()}, offset);
 }
 
+Ticket Volume::sync() {
+    return flushes_.submit([this] {
+        for (const auto& file : files_) {
+            file->sync();
+        }
+    });
+}
+
 bool Volume::is_direct() const {
     return std::ranges::all_of(files_, [](const auto& file) { return file->is_direct(); });
 }

@@ -37,6 +37,9 @@ public:
     Ticket read(std::span<std::byte> to, std::int64_t offset);
     Ticket write(std::span<const std::byte> from, std::int64_t offset);
 
+    // What was written and waited for outlives a power cut once the ticket is complete.
+    Ticket sync();
+
     // Where a byte of the space lies, for messages: `offset 8192 of "FILE"`.
     std::string describe_place(std::int64_t offset) const;
 
@@ -54,7 +57,8 @@ private:
     std::size_t bytes_;
     std::size_t chunk_bytes_;
     std::vector<std::unique_ptr<File>> files_;
-    std::unique_ptr<Transport> transport_;  // last: it ends before its files
+    std::unique_ptr<Transport> transport_;  // behind its files: it ends before them
+    Lane flushes_;
 };
 
 }  // namespace nearstep::store

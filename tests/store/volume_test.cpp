@@ -115,9 +115,9 @@ TEST_P(VolumeOf, FinishesWhatWasSubmittedBeforeItEnds) {
     const ScratchFolder folder;
     memory::Buffer memory(9 * MiB);
     fill(memory.span(), 6);
+    const VolumeSettings settings = {
+        .files = files_in(folder, files()), .bytes = memory.size(), .io = io()};
     {
-        const VolumeSettings settings = {
-            .files = files_in(folder, files()), .bytes = memory.size(), .io = io()};
         Ticket writing;
         Volume volume(settings);
         writing = volume.write(memory.span(), 0);
@@ -127,6 +127,7 @@ TEST_P(VolumeOf, FinishesWhatWasSubmittedBeforeItEnds) {
     first.read(page.data(), static_cast<std::streamsize>(page.size()));
     EXPECT_TRUE(
         std::ranges::equal(std::as_bytes(std::span(page)), memory.span().first(kPageBytes)));
+    EXPECT_NO_THROW(const Volume next(settings)) << "no lock is left behind";
 }
 
 TEST_P(VolumeOf, GoesOnAfterShortTransfersAndInterruptions) {
