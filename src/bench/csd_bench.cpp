@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <ctime>
 #include <fstream>
@@ -135,10 +136,10 @@ void print_row(const nlohmann::json& line) {
             return "";
         }
         const nlohmann::json& spread = line[key];
-        char out[64] = {};
-        std::snprintf(out, sizeof out, "%.3f (%.2f-%.2f)", spread["median"].get<double>(),
+        std::array<char, 64> out{};
+        std::snprintf(out.data(), out.size(), "%.3f (%.2f-%.2f)", spread["median"].get<double>(),
                       spread["least"].get<double>(), spread["most"].get<double>());
-        return out;
+        return out.data();
     };
     std::printf("%-12s %8.1f %6.2f %6.2f  %-18s %-30s %s\n", line["row"].get<std::string>().c_str(),
                 line["mparam_s"]["median"].get<double>(), line["gb_s"].get<double>(),

@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <set>
 #include <system_error>
+#include <utility>
 
 namespace nearstep::bench {
 
@@ -120,8 +121,8 @@ bool has_same_bits(const std::vector<float>& one, const std::vector<float>& othe
 
 }  // namespace
 
-CsdRow::CsdRow(const CsdRowSettings& settings, CsdScene& scene)
-    : settings_(settings), scene_(scene) {
+CsdRow::CsdRow(CsdRowSettings settings, CsdScene& scene)
+    : settings_(std::move(settings)), scene_(scene) {
     const shard::Partition partition = partition_of(settings_, scene_);
     for (int device = 0; device < settings_.devices; ++device) {
         add_device(device, partition);

@@ -47,7 +47,7 @@ struct CsdScene {
 class CsdRow {
 public:
     // Throws as csd::make_emulated_device. `scene` outlives the row.
-    CsdRow(const CsdRowSettings& settings, CsdScene& scene);
+    CsdRow(CsdRowSettings settings, CsdScene& scene);
     CsdRow(const CsdRow&) = delete;
     CsdRow& operator=(const CsdRow&) = delete;
     ~CsdRow();

@@ -8,7 +8,8 @@ namespace {
 
 class ThreadTransport : public Transport {
 public:
-    ThreadTransport(const std::vector<File*>& files, const ResultFilter& filter) : filter_(filter) {
+    ThreadTransport(const std::vector<File*>& files, ResultFilter filter)
+        : filter_(std::move(filter)) {
         for (File* file : files) {
             members_.push_back(std::make_unique<Member>());
             members_.back()->file = file;

@@ -25,8 +25,8 @@ IoKind parse_io_kind(const std::string& name) {
             return kind;
         }
     }
-    throw ConfigError(text("There is no I/O of the kind \"", name,
-                           "\": use \"auto\", \"io_uring\" or \"threads\"."));
+    throw ConfigError(
+        text("There is no I/O of the kind \"", name, R"(": use "auto", "io_uring" or "threads".)"));
 }
 
 std::unique_ptr<Transport> Transport::make(IoKind kind, const std::vector<File*>& files,

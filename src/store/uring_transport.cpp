@@ -71,7 +71,7 @@ Request cut_chunk(Request& rest) {
 
 class UringTransport : public Transport {
 public:
-    UringTransport(const std::vector<File*>& files, const ResultFilter& filter);
+    UringTransport(std::vector<File*> files, ResultFilter filter);
     UringTransport(const UringTransport&) = delete;
     UringTransport& operator=(const UringTransport&) = delete;
     ~UringTransport() override;
@@ -124,8 +124,8 @@ ConfigError refusal(const char* call, int reason) {
                             "the job runs (containers often forbid it).")};
 }
 
-UringTransport::UringTransport(const std::vector<File*>& files, const ResultFilter& filter)
-    : files_(files), filter_(filter), event_(::eventfd(0, EFD_CLOEXEC)) {
+UringTransport::UringTransport(std::vector<File*> files, ResultFilter filter)
+    : files_(std::move(files)), filter_(std::move(filter)), event_(::eventfd(0, EFD_CLOEXEC)) {
     if (!event_) {
         throw refusal("eventfd", errno);
     }
