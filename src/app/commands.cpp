@@ -178,6 +178,7 @@ void add_commands(CLI::App& program, Action& action) {
     add_compare(program, action);
     add_export(program, action);
     add_inspect(program, action);
+    add_bench(program, action);
 }
 
 }  // namespace nearstep::app

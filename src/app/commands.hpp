@@ -16,4 +16,7 @@ using Action = std::function<void(const mpi::Communicator& world)>;
 // Adds all subcommands with their options; the one that is given sets `action`.
 void add_commands(CLI::App& program, Action& action);
 
+// bench and its own subcommands; a part of add_commands.
+void add_bench(CLI::App& program, Action& action);
+
 }  // namespace nearstep::app

@@ -198,6 +198,11 @@ std::vector<Key> csd_keys(CsdSettings& csd) {
          .meaning = "what outlives a crash: the last checkpoint, or nothing, not even at the end",
          .words = {"checkpoint", "none"},
          .missing = {.words = {"step"}, .instead = "use \"checkpoint\" with checkpoint.every"}},
+        {.name = "csd.io",
+         .target = &csd.io,
+         .meaning = "how state reaches the kernel; auto: io_uring, or threads where it is refused",
+         .words = {"auto", "io_uring", "threads"},
+         .is_for_sites = true},
     };
 }
 

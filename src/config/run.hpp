@@ -66,6 +66,7 @@ struct CsdSettings {
     int slots = 3;
     std::string state = "fp32";
     std::string durability = "checkpoint";
+    std::string io = "auto";
 };
 
 struct CompressSettings {

@@ -38,6 +38,14 @@ public:
     virtual const std::vector<shard::Subgroup>& subgroups() const = 0;
     virtual int slots() const = 0;
 
+    // How state moves and where the slots lie, as a phrase for the head of a run: "io_uring,
+    // direct, 38 MB of buffers of which 38 MB on huge pages". Never during an update.
+    virtual std::string describe_io() const = 0;
+
+    // All state written and waited for so far outlives a power cut once the ticket is complete.
+    // Returns at once.
+    virtual Ticket flush() = 0;
+
     // The gradient of one tile of the parameter vector, for the next update: one payload per source
     // in rank order, and their sum, of which the device moves what it needs. The spans are free on
     // return.

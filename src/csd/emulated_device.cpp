@@ -28,7 +28,7 @@ StateLayout layout_of(const EmulatedDeviceSettings& settings) {
 }
 
 store::VolumeSettings volume_of(const EmulatedDeviceSettings& settings, const StateLayout& layout) {
-    return {.files = settings.files, .bytes = layout.total_bytes()};
+    return {.files = settings.files, .bytes = layout.total_bytes(), .io = settings.io};
 }
 
 void copy_state(const StateArrays& from, const StateArrays& to) {
@@ -44,6 +44,8 @@ public:
     const std::string& name() const override { return settings_.name; }
     const std::vector<shard::Subgroup>& subgroups() const override { return settings_.subgroups; }
     int slots() const override { return settings_.slots; }
+    std::string describe_io() const override;
+    Ticket flush() override { return volume_.sync(); }
     void put_gradient(std::size_t tile, Payloads payloads, std::span<const float> sum) override;
     void finish_gradients() override;
     void allocate_slot(int slot) override;
@@ -67,6 +69,8 @@ private:
         std::vector<std::span<const std::byte>> payloads;
         std::span<std::byte> parameters;  // new ones, in the parameters' format
         Ticket reading;
+        Ticket sealing;
+        Ticket writing;  // from when sealing is complete
     };
 
     Slot& allocated(int slot);
@@ -93,6 +97,7 @@ private:
     std::optional<GradientStaging> staging_;  // on_host only
     // Checksums are made and verified here, beside the engine; last, so that they end first.
     store::Lane read_lane_;
+    store::Lane seal_lane_;
     store::Lane write_lane_;
 };
 
@@ -111,6 +116,18 @@ EmulatedDevice::EmulatedDevice(const EmulatedDeviceSettings& settings, trace::Tr
         payloads_.emplace(*settings.codec, layout_.tiles(),
                           static_cast<std::size_t>(settings.sources));
     }
+}
+
+std::string EmulatedDevice::describe_io() const {
+    std::size_t bytes = 0;
+    std::size_t huge = 0;
+    for (const Slot& slot : slots_) {
+        bytes += slot.memory.size();
+        huge += std::min(slot.memory.size(), slot.memory.huge_page_bytes());
+    }
+    return text(store::name_of(volume_.io()), volume_.is_direct() ? ", direct" : ", page cache",
+                ", ", human_bytes(static_cast<double>(bytes)), " of buffers of which ",
+                human_bytes(static_cast<double>(huge)), " on huge pages");
 }
 
 EmulatedDevice::Slot& EmulatedDevice::allocated(int slot) {
@@ -221,11 +238,17 @@ void EmulatedDevice::deliver(int slot, std::size_t subgroup, std::span<std::byte
     }
 }
 
+// Sealing has a lane of its own, so that one extent is sealed while another is written.
 Ticket EmulatedDevice::write(int slot, std::size_t subgroup, std::int64_t generation) {
-    const auto extent = allocated(slot).extent.first(layout_.extent_bytes(subgroup));
-    return write_lane_.submit([this, extent, subgroup, generation] {
-        store::seal(header_of(subgroup, generation), extent);
-        volume_.write(extent, layout_.extent_offset(subgroup, generation)).wait();
+    Slot& s = allocated(slot);
+    s.sealing = seal_lane_.submit([this, &s, subgroup, generation] {
+        const auto extent = s.extent.first(layout_.extent_bytes(subgroup));
+        store::seal(header_of(subgroup, generation), extent, settings_.digest);
+        s.writing = volume_.write(extent, layout_.extent_offset(subgroup, generation));
+    });
+    return write_lane_.submit([this, &s, subgroup] {
+        s.sealing.wait();
+        s.writing.wait();
         traffic_->add(is_on_host() ? Counter::host_state_write : Counter::internal_write,
                       layout_.payload_bytes(subgroup));
     });
@@ -245,7 +268,7 @@ store::SubgroupHeader EmulatedDevice::header_of(std::size_t subgroup,
 
 void EmulatedDevice::verify(std::span<const std::byte> extent, std::size_t subgroup,
                             std::int64_t generation) const {
-    const auto fault = store::find_fault(header_of(subgroup, generation), extent);
+    const auto fault = store::find_fault(header_of(subgroup, generation), extent, settings_.digest);
     if (fault) {
         throw IoError(
             text("The state of subgroup ", subgroup, " of device \"", settings_.name, "\" at ",
@@ -268,7 +291,7 @@ void EmulatedDevice::write_state(std::size_t subgroup, std::int64_t generation,
                                  const StateArrays& state) {
     const auto extent = transit_.span().first(layout_.extent_bytes(subgroup));
     copy_state(state, arrays_of(extent, subgroup));
-    store::seal(header_of(subgroup, generation), extent);
+    store::seal(header_of(subgroup, generation), extent, settings_.digest);
     volume_.write(extent, layout_.extent_offset(subgroup, generation)).wait();
     traffic_->add(Counter::checkpoint, layout_.payload_bytes(subgroup));
 }

@@ -4,6 +4,8 @@
 #include "base/dtype.hpp"
 #include "codec/codec.hpp"
 #include "csd/device.hpp"
+#include "store/subgroup_header.hpp"
+#include "store/transport.hpp"
 #include "trace/traffic.hpp"
 
 #include <cstddef>
@@ -30,6 +32,8 @@ struct EmulatedDeviceSettings {
     int sources = 1;                      // payloads per tile
     int slots = 3;
     UpdatePlace place = UpdatePlace::near_storage;
+    store::IoKind io = store::IoKind::automatic;
+    store::PayloadDigest digest = store::PayloadDigest::present;  // absent: for measurements
 };
 
 // Bytes of storage that the device will reserve, over all its files.

@@ -73,6 +73,9 @@ public:
     // After the state was written from outside. Not collective.
     void set_generation(std::int64_t generation) { generation_ = generation; }
 
+    // This rank's, in the order of the device map.
+    const std::vector<std::unique_ptr<csd::Device>>& devices() const { return devices_; }
+
     // Not collective.
     void visit_subgroups(const SubgroupVisit& visit);
 

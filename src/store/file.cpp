@@ -25,18 +25,21 @@ constexpr mode_t kOwnerAndGroup = 0660;
 
 bool is_page_multiple(std::uintptr_t value) { return value % kPageBytes == 0; }
 
-// Drops the first `bytes` of the pieces from `first` on; returns the first piece that is left.
-std::size_t skip(std::vector<iovec>& pieces, std::size_t first, std::size_t bytes) {
-    while (first < pieces.size() && bytes >= pieces[first].iov_len) {
-        bytes -= pieces[first].iov_len;
-        ++first;
+// Drops the first `bytes` of what is left.
+void skip(Request& request, std::size_t bytes) {
+    request.offset += static_cast<std::int64_t>(bytes);
+    while (!request.is_complete() && bytes >= request.pieces[request.first].iov_len) {
+        bytes -= request.pieces[request.first].iov_len;
+        ++request.first;
     }
     if (bytes > 0) {
-        pieces[first].iov_base = static_cast<std::byte*>(pieces[first].iov_base) + bytes;
-        pieces[first].iov_len -= bytes;
+        iovec& piece = request.pieces[request.first];
+        piece.iov_base = static_cast<std::byte*>(piece.iov_base) + bytes;
+        piece.iov_len -= bytes;
     }
-    return first;
 }
+
+const char* verb_of(Direction direction) { return direction == Direction::read ? "read" : "write"; }
 
 const char* advice_for(int reason) {
     if (reason == ENOSPC || reason == EDQUOT) {
@@ -118,20 +121,12 @@ void File::reserve(std::size_t bytes) {
 }
 
 void File::read_at(std::span<std::byte> to, std::int64_t offset) {
-    read_pieces({{to.data(), to.size()}}, offset);
+    transfer({Direction::read, {{to.data(), to.size()}}, offset});
 }
 
 void File::write_at(std::span<const std::byte> from, std::int64_t offset) {
     // iovec has no const; writing leaves the memory as it is.
-    write_pieces({{const_cast<std::byte*>(from.data()), from.size()}}, offset);
-}
-
-void File::read_pieces(std::vector<iovec> to, std::int64_t offset) {
-    transfer("read", ::preadv, std::move(to), offset);
-}
-
-void File::write_pieces(std::vector<iovec> from, std::int64_t offset) {
-    transfer("write", ::pwritev, std::move(from), offset);
+    transfer({Direction::write, {{const_cast<std::byte*>(from.data()), from.size()}}, offset});
 }
 
 void File::sync() {
@@ -144,37 +139,50 @@ void File::sync() {
     }
 }
 
-void File::transfer(const char* verb, Call call, std::vector<iovec> pieces, std::int64_t offset) {
-    expects(offset >= 0 && is_page_multiple(static_cast<std::uintptr_t>(offset)),
+void File::prepare(Request& request) {
+    expects(request.offset >= 0 && is_page_multiple(static_cast<std::uintptr_t>(request.offset)),
             "the offset of a transfer is a multiple of 4096");
-    for (const iovec& piece : pieces) {
+    for (const iovec& piece : request.pieces) {
         expects(is_page_multiple(reinterpret_cast<std::uintptr_t>(piece.iov_base)) &&
                     is_page_multiple(piece.iov_len),
                 "memory of a transfer lies and ends on multiples of 4096");
     }
-    for (std::size_t first = skip(pieces, 0, 0); first < pieces.size();) {
-        const auto count = static_cast<int>(std::min(pieces.size() - first, kMostPieces));
+    skip(request, 0);
+}
+
+void File::transfer(Request request, const ResultFilter& filter) {
+    prepare(request);
+    const auto call = request.direction == Direction::read ? ::preadv : ::pwritev;
+    while (!request.is_complete()) {
+        const auto count =
+            static_cast<int>(std::min(request.pieces.size() - request.first, kMostPieces));
         const bool was_direct = is_direct_;
-        const ssize_t done = call(descriptor_.get(), &pieces[first], count, offset);
-        if (done > 0) {
-            offset += done;
-            first = skip(pieces, first, static_cast<std::size_t>(done));
-        } else if (done == 0) {
-            throw IoError(text(
-                "Cannot ", verb, " state file \"", path_, "\" at offset ", offset,
-                " (the file ends there): it was cut short by something else; resume from the last "
-                "checkpoint."));
-        } else if (errno == EAGAIN) {
-            std::this_thread::yield();
-        } else if (errno == EINVAL && was_direct) {
-            // Some filesystems accept the flag and refuse the transfer, or the rest of a short one.
-            if (is_direct_) {
-                log_event("buffered_io", {{"file", path_}, {"reason", std::strerror(errno)}});
-                bypass_page_cache(false);
-            }
-        } else if (errno != EINTR) {
-            fail(verb, offset, errno);
+        const ssize_t done =
+            call(descriptor_.get(), &request.pieces[request.first], count, request.offset);
+        const std::int64_t result = done < 0 ? -errno : done;
+        settle(request, was_direct, filter ? filter(request, result) : result);
+    }
+}
+
+void File::settle(Request& request, bool was_direct, std::int64_t result) {
+    const char* verb = verb_of(request.direction);
+    if (result > 0) {
+        skip(request, static_cast<std::size_t>(result));
+    } else if (result == 0) {
+        throw IoError(
+            text("Cannot ", verb, " state file \"", path_, "\" at offset ", request.offset,
+                 " (the file ends there): it was cut short by something else; resume from the last "
+                 "checkpoint."));
+    } else if (result == -EAGAIN) {
+        std::this_thread::yield();
+    } else if (result == -EINVAL && was_direct) {
+        // Some filesystems accept the flag and refuse the transfer, or the rest of a short one.
+        if (is_direct_) {
+            log_event("buffered_io", {{"file", path_}, {"reason", std::strerror(EINVAL)}});
+            bypass_page_cache(false);
         }
+    } else if (result != -EINTR) {
+        fail(verb, request.offset, static_cast<int>(-result));
     }
 }
 

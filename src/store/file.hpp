@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,6 +19,22 @@ namespace nearstep::store {
 
 // Offsets, sizes and addresses of all transfers are multiples of this.
 constexpr std::size_t kPageBytes = 4096;
+
+enum class Direction { read, write };
+
+// A transfer, or what is left of one: pieces of memory that follow one another in the file.
+struct Request {
+    Direction direction = Direction::read;
+    std::vector<iovec> pieces;
+    std::int64_t offset = 0;
+    std::size_t first = 0;  // of the pieces that are left
+
+    bool is_complete() const { return first == pieces.size(); }
+};
+
+// Replaces what the kernel returned for a call (bytes moved or a negative errno) before it is
+// looked at; called on the thread that made the transfer. Tests put faults here; it may be empty.
+using ResultFilter = std::function<std::int64_t(const Request& request, std::int64_t result)>;
 
 // Any thread may read and write, different places at once. The page cache is bypassed (O_DIRECT)
 // where the filesystem can; where it refuses, this is logged once and I/O is buffered.
@@ -35,15 +52,23 @@ public:
     void read_at(std::span<std::byte> to, std::int64_t offset);
     void write_at(std::span<const std::byte> from, std::int64_t offset);
 
-    // The same with memory in several pieces that follow one another in the file.
-    void read_pieces(std::vector<iovec> to, std::int64_t offset);
-    void write_pieces(std::vector<iovec> from, std::int64_t offset);
+    // The same for any request.
+    void transfer(Request request, const ResultFilter& filter = {});
+
+    // The parts of transfer() for those who call the kernel themselves, with descriptor():
+    // prepare() checks the request's alignment and drops empty pieces;
+    // settle() takes into account what one call for the request's pieces from `first` on returned,
+    // bytes moved or a negative errno. The call is repeated until the request is complete.
+    // `was_direct`: is_direct() before that call. Throws IoError if it makes no sense to go on.
+    static void prepare(Request& request);
+    void settle(Request& request, bool was_direct, std::int64_t result);
 
     // Returns when all that was written would survive a power cut.
     void sync();
 
     const std::string& path() const { return path_; }
     bool is_direct() const { return is_direct_; }
+    int descriptor() const { return descriptor_.get(); }
 
 private:
     struct Descriptor {
@@ -51,11 +76,9 @@ private:
         static int empty() { return -1; }
         static void close(int descriptor) noexcept { ::close(descriptor); }
     };
-    using Call = ssize_t (*)(int, const iovec*, int, off_t);
 
     void lock();
     void bypass_page_cache(bool yes);
-    void transfer(const char* verb, Call call, std::vector<iovec> pieces, std::int64_t offset);
     [[noreturn]] void fail(const char* verb, std::int64_t offset, int reason) const;
 
     std::string path_;

@@ -35,7 +35,7 @@ std::uint64_t get(std::span<const std::byte> extent, std::size_t at) {
 
 }  // namespace
 
-void seal(const SubgroupHeader& header, std::span<std::byte> extent) {
+void seal(const SubgroupHeader& header, std::span<std::byte> extent, PayloadDigest digest) {
     expects(extent.size() >= kHeaderBytes, "an extent has room for its header");
     const auto payload = extent.subspan(kHeaderBytes);
     std::fill_n(extent.begin(), kHeaderBytes, std::byte{0});
@@ -45,12 +45,14 @@ void seal(const SubgroupHeader& header, std::span<std::byte> extent) {
     put(extent, kSubgroupAt, header.subgroup);
     put(extent, kGenerationAt, static_cast<std::uint64_t>(header.generation));
     put(extent, kPayloadBytesAt, payload.size());
-    put(extent, kPayloadDigestAt, xxh3(payload));
+    if (digest == PayloadDigest::present) {
+        put(extent, kPayloadDigestAt, xxh3(payload));
+    }
     put(extent, kHeaderDigestAt, xxh3(extent.first(kHeaderDigestAt)));
 }
 
 std::optional<std::string> find_fault(const SubgroupHeader& expected,
-                                      std::span<const std::byte> extent) {
+                                      std::span<const std::byte> extent, PayloadDigest digest) {
     expects(extent.size() >= kHeaderBytes, "an extent has room for its header");
     if (std::memcmp(extent.data(), kMagic.data(), kMagic.size()) != 0) {
         return "it has no header: it was never written, or was overwritten";
@@ -78,9 +80,12 @@ std::optional<std::string> find_fault(const SubgroupHeader& expected,
         return text("it holds ", get(extent, kPayloadBytesAt), " bytes instead of ",
                     payload.size());
     }
-    const std::uint64_t digest = xxh3(payload);
-    if (get(extent, kPayloadDigestAt) != digest) {
-        return text("its data is damaged (checksum ", to_hex(digest), " instead of ",
+    if (digest == PayloadDigest::absent) {
+        return std::nullopt;
+    }
+    const std::uint64_t found = xxh3(payload);
+    if (get(extent, kPayloadDigestAt) != found) {
+        return text("its data is damaged (checksum ", to_hex(found), " instead of ",
                     to_hex(get(extent, kPayloadDigestAt)), ")");
     }
     return std::nullopt;

@@ -19,13 +19,19 @@ struct SubgroupHeader {
     std::int64_t generation = 0;
 };
 
+// absent: the payload is neither digested nor checked, for measurements of what that costs. A
+// reader that checks refuses what was sealed so.
+enum class PayloadDigest { present, absent };
+
 // Fills the first kHeaderBytes of `extent` with a header for the payload behind them, which it
 // digests.
-void seal(const SubgroupHeader& header, std::span<std::byte> extent);
+void seal(const SubgroupHeader& header, std::span<std::byte> extent,
+          PayloadDigest digest = PayloadDigest::present);
 
 // What is wrong with an extent that should hold `expected` and an undamaged payload, as a phrase
 // ("it holds generation 6 instead of 7"); nullopt if nothing is.
 std::optional<std::string> find_fault(const SubgroupHeader& expected,
-                                      std::span<const std::byte> extent);
+                                      std::span<const std::byte> extent,
+                                      PayloadDigest digest = PayloadDigest::present);
 
 }  // namespace nearstep::store

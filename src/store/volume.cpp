@@ -15,12 +15,15 @@ Volume::Volume(const VolumeSettings& settings)
     expects(!settings.files.empty(), "a volume has a file");
     expects(settings.chunk_bytes > 0 && settings.chunk_bytes % kPageBytes == 0,
             "chunks are whole pages");
+    std::vector<File*> files;
     for (const std::string& path : settings.files) {
-        members_.push_back(std::make_unique<Member>(path));
+        files_.push_back(std::make_unique<File>(path));
+        files.push_back(files_.back().get());
     }
-    for (const std::unique_ptr<Member>& member : members_) {
-        member->file.reserve(file_bytes(settings));
+    for (File* file : files) {
+        file->reserve(file_bytes(settings));
     }
+    transport_ = Transport::make(settings.io, files, settings.filter);
 }
 
 std::size_t Volume::file_bytes(const VolumeSettings& settings) {
@@ -31,18 +34,19 @@ std::size_t Volume::file_bytes(const VolumeSettings& settings) {
     return round_up(settings.bytes, stripe_bytes) / settings.files.size();
 }
 
-std::vector<Volume::Part> Volume::parts_of(std::span<std::byte> memory, std::int64_t offset) const {
+std::vector<Request> Volume::parts_of(Direction direction, std::span<std::byte> memory,
+                                      std::int64_t offset) const {
     const auto begin = static_cast<std::size_t>(offset);
     expects(offset >= 0 && begin + memory.size() <= bytes_, "a transfer lies within the volume");
-    std::vector<Part> parts(members_.size());
+    std::vector<Request> parts(files_.size());
     for (std::size_t done = 0; done < memory.size();) {
         const std::size_t chunk = (begin + done) / chunk_bytes_;
         const std::size_t within = (begin + done) % chunk_bytes_;
         const std::size_t count = std::min(chunk_bytes_ - within, memory.size() - done);
-        Part& part = parts[chunk % members_.size()];
+        Request& part = parts[chunk % files_.size()];
         if (part.pieces.empty()) {
-            part.offset =
-                static_cast<std::int64_t>(chunk / members_.size() * chunk_bytes_ + within);
+            part.direction = direction;
+            part.offset = static_cast<std::int64_t>(chunk / files_.size() * chunk_bytes_ + within);
         }
         part.pieces.push_back({memory.data() + done, count});
         done += count;
@@ -50,42 +54,44 @@ std::vector<Volume::Part> Volume::parts_of(std::span<std::byte> memory, std::int
     return parts;
 }
 
-Ticket Volume::read(std::span<std::byte> to, std::int64_t offset) {
-    std::vector<Part> parts = parts_of(to, offset);
+Ticket Volume::submit(Direction direction, std::span<std::byte> memory, std::int64_t offset) {
+    std::vector<Request> parts = parts_of(direction, memory, offset);
     Ticket all;
     for (std::size_t i = 0; i < parts.size(); ++i) {
         if (!parts[i].pieces.empty()) {
-            all.add(
-                members_[i]->reads.submit([file = &members_[i]->file, part = std::move(parts[i])] {
-                    file->read_pieces(part.pieces, part.offset);
-                }));
+            all.add(transport_->submit(i, std::move(parts[i])));
         }
     }
     return all;
 }
 
+Ticket Volume::read(std::span<std::byte> to, std::int64_t offset) {
+    return submit(Direction::read, to, offset);
+}
+
 Ticket Volume::write(std::span<const std::byte> from, std::int64_t offset) {
-    // The parts are of the type that reads use; writing leaves the memory as it is.
-    std::vector<Part> parts = parts_of({const_cast<std::byte*>(from.data()), from.size()}, offset);
-    Ticket all;
-    for (std::size_t i = 0; i < parts.size(); ++i) {
-        if (!parts[i].pieces.empty()) {
-            all.add(
-                members_[i]->writes.submit([file = &members_[i]->file, part = std::move(parts[i])] {
-                    file->write_pieces(part.pieces, part.offset);
-                }));
+    // Requests are of the type that reads use; writing leaves the memory as it is.
+    return submit(Direction::write, {const_cast<std::byte*>(from.data()), from.size()}, offset);
+}
+
+Ticket Volume::sync() {
+    return flushes_.submit([this] {
+        for (const auto& file : files_) {
+            file->sync();
         }
-    }
-    return all;
+    });
+}
+
+bool Volume::is_direct() const {
+    return std::ranges::all_of(files_, [](const auto& file) { return file->is_direct(); });
 }
 
 std::string Volume::describe_place(std::int64_t offset) const {
     const std::size_t chunk = static_cast<std::size_t>(offset) / chunk_bytes_;
     const std::size_t within = static_cast<std::size_t>(offset) % chunk_bytes_;
-    const std::string place = text("offset ", chunk / members_.size() * chunk_bytes_ + within,
-                                   " of \"", members_[chunk % members_.size()]->file.path(), "\"");
-    return members_.size() == 1 ? place
-                                : text(place, " (striped over ", members_.size(), " files)");
+    const std::string place = text("offset ", chunk / files_.size() * chunk_bytes_ + within,
+                                   " of \"", files_[chunk % files_.size()]->path(), "\"");
+    return files_.size() == 1 ? place : text(place, " (striped over ", files_.size(), " files)");
 }
 
 }  // namespace nearstep::store

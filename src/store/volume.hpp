@@ -4,6 +4,7 @@
 #include "base/units.hpp"
 #include "store/file.hpp"
 #include "store/ticket.hpp"
+#include "store/transport.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -19,14 +20,15 @@ struct VolumeSettings {
     std::size_t bytes = 0;
     std::size_t chunk_bytes =
         512 * KiB;  // of the space that lie in one file before the next one follows
+    IoKind io = IoKind::automatic;
+    ResultFilter filter = {};
 };
 
-// Reads and writes of all files proceed at once: each file has a thread for either. Any thread may
-// submit; the memory of a transfer stays valid until its ticket was waited for. Alignment:
-// kPageBytes.
+// Reads and writes of all files proceed at once. Any thread may submit; the memory of a transfer
+// stays valid until its ticket was waited for. Alignment: kPageBytes.
 class Volume {
 public:
-    // Opens, locks and reserves the files. Throws as File does.
+    // Opens, locks and reserves the files. Throws as File and Transport::make do.
     explicit Volume(const VolumeSettings& settings);
 
     // Bytes that each file takes.
@@ -35,28 +37,28 @@ public:
     Ticket read(std::span<std::byte> to, std::int64_t offset);
     Ticket write(std::span<const std::byte> from, std::int64_t offset);
 
+    // What was written and waited for outlives a power cut once the ticket is complete.
+    Ticket sync();
+
     // Where a byte of the space lies, for messages: `offset 8192 of "FILE"`.
     std::string describe_place(std::int64_t offset) const;
 
+    // How transfers reach the kernel; never automatic.
+    IoKind io() const { return transport_->kind(); }
+    // False as soon as one of the files needs the page cache.
+    bool is_direct() const;
+
 private:
-    struct Member {
-        explicit Member(const std::string& path) : file(path) {}
-
-        File file;
-        Lane reads;
-        Lane writes;
-    };
-    // What one transfer has in one file.
-    struct Part {
-        std::int64_t offset = 0;
-        std::vector<iovec> pieces;
-    };
-
-    std::vector<Part> parts_of(std::span<std::byte> memory, std::int64_t offset) const;
+    Ticket submit(Direction direction, std::span<std::byte> memory, std::int64_t offset);
+    // What a transfer has in each file.
+    std::vector<Request> parts_of(Direction direction, std::span<std::byte> memory,
+                                  std::int64_t offset) const;
 
     std::size_t bytes_;
     std::size_t chunk_bytes_;
-    std::vector<std::unique_ptr<Member>> members_;
+    std::vector<std::unique_ptr<File>> files_;
+    std::unique_ptr<Transport> transport_;  // behind its files: it ends before them
+    Lane flushes_;
 };
 
 }  // namespace nearstep::store

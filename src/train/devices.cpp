@@ -83,6 +83,7 @@ std::vector<std::unique_ptr<csd::Device>> make_devices(
         settings.codec = &codec;
         settings.sources = sources;
         settings.slots = run.csd.slots;
+        settings.io = store::parse_io_kind(run.csd.io);
         devices.push_back(csd::make_emulated_device(settings, traffic));
     }
     return devices;

@@ -157,6 +157,9 @@ void print_head(const Trainer& trainer, const mpi::Communicator& world, const co
     std::printf("config %s on site %s: %s with %.2f M parameters, mode %s, %d ranks, %d devices\n",
                 run.name.c_str(), run.site.c_str(), run.model.architecture.c_str(),
                 parameters / 1e6, config::name_of(run.mode), world.size(), trainer.devices());
+    if (!trainer.describe_io().empty()) {
+        std::printf("state of rank 0: %s per device\n", trainer.describe_io().c_str());
+    }
     if (run.compress.codec == "topk") {
         std::printf(
             "gradients: top-k, keeps %.4g %% of the elements, which is %.4g %% of the dense fp32 "

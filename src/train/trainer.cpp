@@ -96,6 +96,10 @@ int Trainer::devices() const {
     return std::accumulate(counts.begin(), counts.end(), 0);
 }
 
+std::string Trainer::describe_io() const {
+    return pipeline_->devices().empty() ? "" : pipeline_->devices().front()->describe_io();
+}
+
 std::vector<model::MicroBatch> Trainer::draw_batches() {
     const int context = run_.model.context;
     data::draw_rows(corpus_.train, run_.train.seed, steps_done_, first_row_, rows_, context,

@@ -55,6 +55,8 @@ public:
     const model::Geometry& geometry() const { return geometry_; }
     // Of all ranks; in mode base the plain devices that the state is striped over.
     int devices() const;
+    // How the state of this rank's first device moves; empty if the rank has none.
+    std::string describe_io() const;
 
     // Mean loss of the held-out text, nats per token.
     double evaluate();

@@ -89,6 +89,7 @@ TEST(Parse, ReadsEverySortOfValue) {
         path = ["/a", "/b"]
         speed = [1, 2.5, 3]
         subgroup_tiles = 7
+        io = "threads"
         [compress]
         codec = "topk"
         keep = 0.02
@@ -105,6 +106,7 @@ TEST(Parse, ReadsEverySortOfValue) {
     EXPECT_THAT(run.csd.path, ElementsAre("/a", "/b"));
     EXPECT_THAT(run.csd.speed, ElementsAre(1.0, 2.5, 3.0));
     EXPECT_EQ(run.csd.subgroup_tiles, 7U);
+    EXPECT_EQ(run.csd.io, "threads");
     EXPECT_EQ(run.compress.codec, "topk");
     EXPECT_EQ(run.compress.keep, 0.02);
 }

@@ -163,6 +163,7 @@ INSTANTIATE_TEST_SUITE_P(
         in_config("[exchange]\nscatter = \"ring\"\n",
                   {"exchange.scatter", "\"hierarchical\" or \"flat\""}),
         in_config("[compress]\ncodec = \"zip\"\n", {"compress.codec", "\"dense\" or \"topk\""}),
+        in_config("[csd]\nio = \"uring\"\n", {"csd.io", "\"io_uring\" or \"threads\""}),
         in_config("[csd]\ndurability = \"some\"\n",
                   {"csd.durability", "\"checkpoint\" or \"none\""}),
         in_override("mode=su+o+d", {"mode = \"su+o+d\" is not known"})));

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <tuple>
 
 namespace nearstep::csd {
 namespace {
@@ -121,12 +122,14 @@ TEST(EmulatedDeviceTest, KeepsPaddingZero) {
     EXPECT_FALSE(std::all_of(last.master.begin(), last.master.begin() + 1234, is_zero));
 }
 
-class PlacesWith : public testing::TestWithParam<const char*> {};
+// How transfers reach the kernel, and the gradient codec.
+class PlacesWith : public testing::TestWithParam<std::tuple<store::IoKind, const char*>> {};
 
 TEST_P(PlacesWith, GiveTheSameBits) {
-    SmallDevice near({.codec = GetParam()});
-    SmallDevice one_file({.place = UpdatePlace::on_host, .codec = GetParam()});
-    SmallDevice three_files({.place = UpdatePlace::on_host, .codec = GetParam(), .files = 3});
+    const auto [io, codec] = GetParam();
+    SmallDevice near({.codec = codec});
+    SmallDevice one_file({.place = UpdatePlace::on_host, .codec = codec, .io = io});
+    SmallDevice three_files({.place = UpdatePlace::on_host, .codec = codec, .files = 3, .io = io});
     for (SmallDevice* small : {&near, &one_file, &three_files}) {
         small->initialise();
         small->device->allocate_slot(0);
@@ -142,7 +145,10 @@ TEST_P(PlacesWith, GiveTheSameBits) {
     EXPECT_TRUE(three_files.vector == near.vector);
 }
 
-INSTANTIATE_TEST_SUITE_P(Codecs, PlacesWith, testing::Values("dense", "topk"));
+INSTANTIATE_TEST_SUITE_P(IoAndCodecs, PlacesWith,
+                         testing::Combine(testing::Values(store::IoKind::io_uring,
+                                                          store::IoKind::threads),
+                                          testing::Values("dense", "topk")));
 
 TEST(EmulatedDeviceTest, CountsWhatMovesNearStorage) {
     SmallDevice small({.codec = "topk"});
@@ -259,6 +265,45 @@ TEST(EmulatedDeviceTest, RefusesAFileThatAnotherDeviceHolds) {
         message_of<ConfigError>([&] { make_emulated_device(small.settings, small.traffic); }),
         HasSubstr("in use by another nearstep process"));
     EXPECT_NO_THROW(small.states(0));
+}
+
+TEST(EmulatedDeviceTest, SaysHowItsStateMoves) {
+    SmallDevice small({.io = store::IoKind::threads});
+    EXPECT_THAT(small.device->describe_io(), testing::StartsWith("threads, "));
+    EXPECT_THAT(small.device->describe_io(), HasSubstr("0 B of buffers"));
+    small.device->allocate_slot(0);
+    EXPECT_THAT(small.device->describe_io(), HasSubstr("3.0 MB of buffers of which"));
+    EXPECT_THAT(SmallDevice({.io = store::IoKind::io_uring}).device->describe_io(),
+                testing::StartsWith("io_uring, "));
+}
+
+TEST(EmulatedDeviceTest, FlushesWhatItWrote) {
+    for (const int files : {1, 3}) {
+        SmallDevice small({.place = UpdatePlace::on_host, .files = files});
+        small.initialise();
+        EXPECT_NO_THROW(small.device->flush().wait());
+        EXPECT_NO_THROW(small.states(0));
+    }
+}
+
+TEST(EmulatedDeviceTest, WithoutDigestsComputesTheSameAndIsRefusedByWhoChecks) {
+    SmallDevice checked({});
+    SmallDevice unchecked({});
+    unchecked.device.reset();
+    unchecked.settings.digest = store::PayloadDigest::absent;
+    unchecked.device = make_emulated_device(unchecked.settings, unchecked.traffic);
+    for (SmallDevice* small : {&checked, &unchecked}) {
+        small->initialise();
+        small->device->allocate_slot(0);
+        small->put_gradients(0);
+        update_all(*small, 0);
+    }
+    EXPECT_TRUE(unchecked.states(1) == checked.states(1));
+    std::vector<std::byte> extent(store::kHeaderBytes + 64, std::byte{1});
+    const store::SubgroupHeader header = {.layout = 1, .subgroup = 2, .generation = 3};
+    store::seal(header, extent, store::PayloadDigest::absent);
+    EXPECT_FALSE(store::find_fault(header, extent, store::PayloadDigest::absent));
+    EXPECT_THAT(store::find_fault(header, extent).value_or(""), HasSubstr("its data is damaged"));
 }
 
 TEST(EmulatedDeviceTest, MayOwnNothing) {

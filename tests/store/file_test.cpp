@@ -44,9 +44,10 @@ TEST(FileTest, PutsPiecesOneAfterAnother) {
     fill(written.span(), 2);
     file.reserve(6 * kPageBytes);
     // The second half of the memory first.
-    file.write_pieces({{written.span().data() + 3 * kPageBytes, 3 * kPageBytes},
-                       {written.span().data(), 3 * kPageBytes}},
-                      0);
+    file.transfer({Direction::write,
+                   {{written.span().data() + 3 * kPageBytes, 3 * kPageBytes},
+                    {written.span().data(), 3 * kPageBytes}},
+                   0});
     file.read_at(read.span(), 0);
     EXPECT_TRUE(std::ranges::equal(written.span().subspan(3 * kPageBytes),
                                    read.span().first(3 * kPageBytes)));
@@ -66,7 +67,7 @@ TEST(FileTest, TakesMorePiecesThanOneSystemCallDoes) {
     for (std::size_t i = 0; i < kPieces; ++i) {
         pieces.push_back({written.span().data() + i * kPageBytes, kPageBytes});
     }
-    file.write_pieces(pieces, 0);
+    file.transfer({Direction::write, pieces, 0});
     file.read_at(read.span(), 0);
     EXPECT_TRUE(std::ranges::equal(written.span(), read.span()));
 }

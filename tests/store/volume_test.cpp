@@ -9,8 +9,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <tuple>
 
 namespace nearstep::store {
 namespace {
@@ -31,13 +35,19 @@ void fill(std::span<std::byte> memory, std::uint64_t seed) {
     }
 }
 
-class VolumeOf : public testing::TestWithParam<int> {};
+// Files, and how transfers reach the kernel.
+class VolumeOf : public testing::TestWithParam<std::tuple<int, IoKind>> {
+protected:
+    static int files() { return std::get<0>(GetParam()); }
+    static IoKind io() { return std::get<1>(GetParam()); }
+};
 
 TEST_P(VolumeOf, ReadsBackTransfersOfOddSizesAtOddPlaces) {
     const ScratchFolder folder;
-    const VolumeSettings settings = {.files = files_in(folder, GetParam()),
+    const VolumeSettings settings = {.files = files_in(folder, files()),
                                      .bytes = 97 * kPageBytes,
-                                     .chunk_bytes = 3 * kPageBytes};
+                                     .chunk_bytes = 3 * kPageBytes,
+                                     .io = io()};
     Volume volume(settings);
     memory::Buffer model(settings.bytes);
     memory::Buffer seen(settings.bytes);
@@ -61,7 +71,7 @@ TEST_P(VolumeOf, ReadsBackTransfersOfOddSizesAtOddPlaces) {
 
 TEST_P(VolumeOf, ReservesEveryFileAtOnce) {
     const ScratchFolder folder;
-    const VolumeSettings settings = {.files = files_in(folder, GetParam()),
+    const VolumeSettings settings = {.files = files_in(folder, files()),
                                      .bytes = 5 * MiB + kPageBytes};
     const Volume volume(settings);
     for (const std::string& file : settings.files) {
@@ -72,12 +82,116 @@ TEST_P(VolumeOf, ReservesEveryFileAtOnce) {
 
 TEST_P(VolumeOf, RefusesATransferBeyondItsEnd) {
     const ScratchFolder folder;
-    Volume volume({.files = files_in(folder, GetParam()), .bytes = 4 * kPageBytes});
+    Volume volume({.files = files_in(folder, files()), .bytes = 4 * kPageBytes, .io = io()});
     memory::Buffer memory(2 * kPageBytes);
     EXPECT_THROW(volume.read(memory.span(), 3 * kPageBytes), ContractError);
 }
 
-INSTANTIATE_TEST_SUITE_P(Files, VolumeOf, testing::Values(1, 2, 3, 5));
+TEST_P(VolumeOf, KeepsManyLargeTransfersApart) {
+    const ScratchFolder folder;
+    constexpr std::size_t kTransfers = 12;
+    constexpr std::size_t kEach = 5 * MiB + 3 * kPageBytes;  // some chunks and a rest
+    Volume volume({.files = files_in(folder, files()), .bytes = kTransfers * kEach, .io = io()});
+    EXPECT_EQ(volume.io(), io());
+    memory::Buffer written(kTransfers * kEach);
+    memory::Buffer seen(kTransfers * kEach);
+    fill(written.span(), 5);
+    for (const Direction direction : {Direction::write, Direction::read}) {
+        std::vector<Ticket> tickets;
+        for (std::size_t i = 0; i < kTransfers; ++i) {
+            const auto offset = static_cast<std::int64_t>(i * kEach);
+            tickets.push_back(direction == Direction::write
+                                  ? volume.write(written.span().subspan(i * kEach, kEach), offset)
+                                  : volume.read(seen.span().subspan(i * kEach, kEach), offset));
+        }
+        for (Ticket& ticket : tickets) {
+            ticket.wait();
+        }
+    }
+    EXPECT_TRUE(std::ranges::equal(written.span(), seen.span()));
+}
+
+TEST_P(VolumeOf, FinishesWhatWasSubmittedBeforeItEnds) {
+    const ScratchFolder folder;
+    memory::Buffer memory(9 * MiB);
+    fill(memory.span(), 6);
+    const VolumeSettings settings = {
+        .files = files_in(folder, files()), .bytes = memory.size(), .io = io()};
+    {
+        Ticket writing;
+        Volume volume(settings);
+        writing = volume.write(memory.span(), 0);
+    }
+    std::ifstream first(folder.file("state-0"), std::ios::binary);
+    std::vector<char> page(kPageBytes);
+    first.read(page.data(), static_cast<std::streamsize>(page.size()));
+    EXPECT_TRUE(
+        std::ranges::equal(std::as_bytes(std::span(page)), memory.span().first(kPageBytes)));
+    EXPECT_NO_THROW(const Volume next(settings)) << "no lock is left behind";
+}
+
+TEST_P(VolumeOf, GoesOnAfterShortTransfersAndInterruptions) {
+    const ScratchFolder folder;
+    std::atomic<int> faults{0};
+    // Calls are cut to one page, or fail as if nothing had moved, four times out of five.
+    const auto disturb = [&](const Request&, std::int64_t result) -> std::int64_t {
+        const int turn = faults++ % 5;
+        if (turn == 0 || turn == 1) {
+            return turn == 0 ? -EINTR : -EAGAIN;
+        }
+        return turn == 4 ? result : std::min<std::int64_t>(result, kPageBytes);
+    };
+    Volume volume(
+        {.files = files_in(folder, files()), .bytes = 6 * MiB, .io = io(), .filter = disturb});
+    memory::Buffer written(6 * MiB);
+    memory::Buffer seen(6 * MiB);
+    fill(written.span(), 7);
+    volume.write(written.span(), 0).wait();
+    EXPECT_GT(faults, 4);
+    volume.read(seen.span(), 0).wait();
+    EXPECT_TRUE(std::ranges::equal(written.span(), seen.span()));
+}
+
+// The reason that the message must give, and the advice.
+struct Fault {
+    int reason;
+    const char* text;
+    const char* advice;
+};
+
+TEST_P(VolumeOf, NamesFileOffsetAndReasonOfAFaultAndGoesOnWithOtherTransfers) {
+    const Fault faults[] = {{EIO, "Input/output error", "check the drive"},
+                            {ENOSPC, "No space left on device", "free some space"}};
+    for (const Fault& fault : faults) {
+        const ScratchFolder folder;
+        const std::vector<std::string> paths = files_in(folder, files());
+        std::atomic<bool> is_failing{true};
+        const auto fail = [&](const Request& request, std::int64_t result) -> std::int64_t {
+            return is_failing && request.direction == Direction::write ? -fault.reason : result;
+        };
+        Volume volume({.files = paths, .bytes = 40 * MiB, .io = io(), .filter = fail});
+        memory::Buffer memory(40 * MiB);  // more chunks than are in flight at once
+        Ticket writing = volume.write(memory.span(), 0);
+        Ticket reading = volume.read(memory.span().first(kPageBytes), 0);
+        const std::string message = message_of<IoError>([&] { writing.wait(); });
+        EXPECT_THAT(message, testing::HasSubstr("Cannot write state file \"" + folder.path()));
+        EXPECT_THAT(message, testing::HasSubstr("at offset "));
+        EXPECT_THAT(message, testing::HasSubstr(fault.text));
+        EXPECT_THAT(message, testing::HasSubstr(fault.advice));
+        EXPECT_NO_THROW(reading.wait());
+        is_failing = false;
+        EXPECT_NO_THROW(volume.write(memory.span(), 0).wait());
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(FilesAndIo, VolumeOf,
+                         testing::Combine(testing::Values(1, 2, 3, 5),
+                                          testing::Values(IoKind::io_uring, IoKind::threads)),
+                         [](const auto& param) {
+                             return "Files" + std::to_string(std::get<0>(param.param)) +
+                                    (std::get<1>(param.param) == IoKind::threads ? "Threads"
+                                                                                 : "IoUring");
+                         });
 
 TEST(VolumeTest, StripesItsChunksOverTheFiles) {
     const ScratchFolder folder;
@@ -97,15 +211,21 @@ TEST(VolumeTest, StripesItsChunksOverTheFiles) {
                                    memory.span().subspan(kPageBytes, kPageBytes)));
 }
 
-TEST(VolumeTest, GivesAnErrorToTheTicket) {
+class VolumeWith : public testing::TestWithParam<IoKind> {};
+
+TEST_P(VolumeWith, GivesAnErrorToTheTicket) {
     const ScratchFolder folder;
     const std::vector<std::string> files = files_in(folder, 2);
-    Volume volume({.files = files, .bytes = 4 * MiB});
+    Volume volume({.files = files, .bytes = 4 * MiB, .io = GetParam()});
     std::filesystem::resize_file(files[1], 0);
     memory::Buffer memory(4 * MiB);
     Ticket reading = volume.read(memory.span(), 0);
-    EXPECT_THAT(message_of<IoError>([&] { reading.wait(); }), testing::HasSubstr(files[1]));
+    const std::string message = message_of<IoError>([&] { reading.wait(); });
+    EXPECT_THAT(message, testing::HasSubstr(files[1]));
+    EXPECT_THAT(message, testing::HasSubstr("(the file ends there)"));
 }
+
+INSTANTIATE_TEST_SUITE_P(Io, VolumeWith, testing::Values(IoKind::io_uring, IoKind::threads));
 
 }  // namespace
 }  // namespace nearstep::store

@@ -1,0 +1,30 @@
+// The benchmark of computational storage devices: steps of a device against the raw rate of its
+// disk.
+#pragma once
+
+#include "store/transport.hpp"
+
+#include <cstddef>
+#include <string>
+
+namespace nearstep::bench {
+
+struct CsdBenchSettings {
+    std::string folder = "runs/bench";    // on the disk to measure; its files go away again
+    std::size_t parameters = 50'000'000;  // rounded up to whole tiles
+    int devices = 2;                      // of the row with several devices on this disk
+    int slots = 6;
+    std::size_t subgroup_tiles = 16;
+    int rounds = 7;
+    int steps = 2;  // of each row in each round
+    store::IoKind io = store::IoKind::automatic;
+    std::string site = "localhost";
+    std::string json;  // file for a JSON line per row; empty: none
+};
+
+// Runs all rows once per round, in an order that rotates; compares each with its ceiling of the
+// same round; prints a table to stdout. Throws ConfigError if the folder does not do, Error if a
+// row's state is wrong.
+void bench_csd(const CsdBenchSettings& settings);
+
+}  // namespace nearstep::bench

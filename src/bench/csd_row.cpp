@@ -1,0 +1,255 @@
+#include "bench/csd_row.hpp"
+
+#include "base/error.hpp"
+#include "base/random.hpp"
+#include "bench/raw_device.hpp"
+#include "csd/emulated_device.hpp"
+#include "csd/engine.hpp"
+#include "csd/state_layout.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <set>
+#include <system_error>
+#include <utility>
+
+namespace nearstep::bench {
+
+namespace {
+
+using shard::kTileElems;
+
+constexpr std::uint64_t kSeed = 20;
+constexpr std::size_t kGradients = 7;  // different tiles of gradients, in turn
+
+shard::Partition partition_of(const CsdRowSettings& settings, const CsdScene& scene) {
+    return shard::Partition(
+        {.parameters = scene.parameters,
+         .speeds = std::vector<double>(static_cast<std::size_t>(settings.devices), 1.0),
+         .subgroup_tiles = scene.subgroup_tiles});
+}
+
+std::vector<shard::Subgroup> subgroups_of(const shard::Partition& partition, int device) {
+    std::vector<shard::Subgroup> subgroups;
+    for (const std::size_t subgroup : partition.subgroups_of(device)) {
+        subgroups.push_back(partition.subgroups()[subgroup]);
+    }
+    return subgroups;
+}
+
+// A step's scalars do not matter to its speed; these move every master.
+csd::UpdateScalars scalars() {
+    csd::UpdateScalars values;
+    values.step_size = 1e-3F;
+    values.decay_factor = 0.999F;
+    values.root_scale = 1.2F;
+    return values;
+}
+
+struct State {
+    explicit State(std::size_t tiles)
+        : master(tiles * kTileElems), moment1(master.size()), moment2(master.size()) {}
+
+    csd::StateArrays arrays() { return {master, moment1, moment2}; }
+
+    std::vector<float> master;
+    std::vector<float> moment1;
+    std::vector<float> moment2;
+};
+
+State start_state(shard::TileRange tiles) {
+    State state(tiles.size());
+    for (std::size_t i = 0; i < state.master.size(); ++i) {
+        state.master[i] =
+            static_cast<float>(random_uniform(kSeed, 0, tiles.begin * kTileElems + i) - 0.5);
+    }
+    return state;
+}
+
+std::vector<float> gradient_of(std::size_t tile) {
+    std::vector<float> values(kTileElems);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        values[i] = static_cast<float>(random_uniform(kSeed, 1 + tile % kGradients, i) - 0.5);
+    }
+    return values;
+}
+
+std::vector<std::byte> payload_of(std::size_t tile, const codec::Codec& codec) {
+    std::vector<std::byte> payload(codec.payload_bytes());
+    codec.encode(gradient_of(tile), payload);
+    return payload;
+}
+
+// Puts the gradient of every tile; it stays for all steps.
+void put_gradients(csd::Device& device, const codec::Codec& codec) {
+    std::vector<std::vector<std::byte>> payloads;
+    for (std::size_t tile = 0; tile < kGradients; ++tile) {
+        payloads.push_back(payload_of(tile, codec));
+    }
+    const std::vector<float> unused(kTileElems);  // a device near storage sums payloads itself
+    for (const shard::Subgroup& subgroup : device.subgroups()) {
+        for (std::size_t tile = subgroup.tiles.begin; tile < subgroup.tiles.end; ++tile) {
+            const std::span<const std::byte> payload = payloads[tile % kGradients];
+            device.put_gradient(tile, {&payload, 1}, unused);
+        }
+    }
+    device.finish_gradients();
+}
+
+// Applies `steps` updates with the engine that is the oracle of the others.
+void update_in_memory(State& state, shard::TileRange tiles, std::int64_t steps,
+                      const codec::Codec& codec) {
+    const csd::Engine scalar = csd::engines().front();
+    std::vector<float> sum(kTileElems);
+    for (std::size_t tile = 0; tile < tiles.size(); ++tile) {
+        const std::vector<std::byte> payload = payload_of(tiles.begin + tile, codec);
+        const std::span<const std::byte> source = payload;
+        codec::decode_sum(codec, {&source, 1}, sum);
+        const std::size_t at = tile * kTileElems;
+        for (std::int64_t step = 0; step < steps; ++step) {
+            scalar.update(scalars(), sum.data(), &state.master[at], &state.moment1[at],
+                          &state.moment2[at], kTileElems);
+        }
+    }
+}
+
+bool has_same_bits(const std::vector<float>& one, const std::vector<float>& other) {
+    return std::memcmp(one.data(), other.data(), one.size() * sizeof(float)) == 0;
+}
+
+}  // namespace
+
+CsdRow::CsdRow(CsdRowSettings settings, CsdScene& scene)
+    : settings_(std::move(settings)), scene_(scene) {
+    const shard::Partition partition = partition_of(settings_, scene_);
+    for (int device = 0; device < settings_.devices; ++device) {
+        add_device(device, partition);
+    }
+}
+
+CsdRow::~CsdRow() {
+    handlers_.clear();
+    devices_.clear();
+    for (int device = 0; device < settings_.devices; ++device) {
+        std::error_code ignored;
+        std::filesystem::remove(file_of(device), ignored);
+    }
+}
+
+std::size_t CsdRow::storage_bytes(const CsdRowSettings& settings, const CsdScene& scene) {
+    const shard::Partition partition = partition_of(settings, scene);
+    std::size_t bytes = 0;
+    for (int device = 0; device < settings.devices; ++device) {
+        bytes += csd::StateLayout(subgroups_of(partition, device), false).total_bytes();
+    }
+    return bytes;
+}
+
+std::string CsdRow::file_of(int device) const {
+    return text(scene_.folder, "/", settings_.name, ".device-", device, ".state");
+}
+
+void CsdRow::add_device(int device, const shard::Partition& partition) {
+    const std::vector<shard::Subgroup> subgroups = subgroups_of(partition, device);
+    const std::string name = text("bench ", settings_.name, " device ", device);
+    if (settings_.is_raw) {
+        devices_.push_back(make_raw_device({.name = name,
+                                            .file = file_of(device),
+                                            .subgroups = subgroups,
+                                            .slots = settings_.slots,
+                                            .io = settings_.io}));
+    } else {
+        csd::EmulatedDeviceSettings emulated;
+        emulated.name = name;
+        emulated.files = {file_of(device)};
+        emulated.subgroups = subgroups;
+        emulated.parameters = scene_.parameters;
+        emulated.codec = scene_.codec;
+        emulated.slots = settings_.slots;
+        emulated.io = settings_.io;
+        emulated.digest = settings_.digest;
+        devices_.push_back(csd::make_emulated_device(emulated, traffic_));
+    }
+    csd::Device& made = *devices_.back();
+    write_start_state(made);
+    put_gradients(made, *scene_.codec);
+    handlers_.push_back(csd::TransferHandler::make(csd::HandlerKind::overlapped, made));
+}
+
+void CsdRow::write_start_state(csd::Device& device) {
+    for (std::size_t subgroup = 0; subgroup < device.subgroups().size(); ++subgroup) {
+        State state = start_state(device.subgroups()[subgroup].tiles);
+        device.write_state(subgroup, 0, state.arrays());
+    }
+}
+
+double CsdRow::run(int steps) {
+    const auto begin = std::chrono::steady_clock::now();
+    for (int step = 0; step < steps; ++step) {
+        for (const auto& handler : handlers_) {
+            handler->start(scalars(), generation_, scene_.vector.span());
+        }
+        for (const auto& handler : handlers_) {
+            handler->finish();
+        }
+        std::vector<store::Ticket> flushes;
+        for (std::size_t i = 0; settings_.is_durable && i < devices_.size(); ++i) {
+            flushes.push_back(devices_[i]->flush());
+        }
+        for (store::Ticket& flush : flushes) {
+            flush.wait();
+        }
+        ++generation_;
+    }
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+std::size_t CsdRow::verify() {
+    std::size_t compared = 0;
+    for (const auto& device : devices_) {
+        const std::size_t count = device->subgroups().size();
+        if (count == 0) {
+            continue;  // more devices than tiles
+        }
+        for (const std::size_t subgroup : std::set{std::size_t{0}, count / 2, count - 1}) {
+            verify_subgroup(*device, subgroup);
+            ++compared;
+        }
+    }
+    return compared;
+}
+
+void CsdRow::verify_subgroup(csd::Device& device, std::size_t subgroup) {
+    const shard::TileRange tiles = device.subgroups()[subgroup].tiles;
+    State expected = start_state(tiles);
+    if (!settings_.is_raw) {
+        update_in_memory(expected, tiles, generation_, *scene_.codec);
+    }
+    State seen(tiles.size());
+    device.read_state(subgroup, generation_, seen.arrays());
+    const bool is_state_right = has_same_bits(seen.master, expected.master) &&
+                                has_same_bits(seen.moment1, expected.moment1) &&
+                                has_same_bits(seen.moment2, expected.moment2);
+    if (!is_state_right) {
+        throw Error(text("The state of subgroup ", subgroup, " of \"", device.name(), "\" after ",
+                         generation_,
+                         " steps is not what the update gives in memory: nothing of this benchmark "
+                         "counts; please report it."));
+    }
+    if (!settings_.is_raw) {
+        std::vector<std::byte> parameters(expected.master.size() * size_bytes(Dtype::bf16));
+        convert_from_fp32(expected.master.data(), Dtype::bf16, parameters.data(),
+                          expected.master.size());
+        const std::size_t begin = tiles.begin * kTileElems * size_bytes(Dtype::bf16);
+        if (!std::ranges::equal(parameters,
+                                scene_.vector.span().subspan(begin, parameters.size()))) {
+            throw Error(text("The parameters of subgroup ", subgroup, " of \"", device.name(),
+                             "\" are not its masters in 16 bits: nothing of this benchmark counts; "
+                             "please report it."));
+        }
+    }
+}
+
+}  // namespace nearstep::bench

@@ -1,0 +1,107 @@
+#include "bench/raw_device.hpp"
+
+#include "base/error.hpp"
+#include "base/units.hpp"
+#include "csd/state_layout.hpp"
+#include "memory/buffer.hpp"
+#include "store/folder.hpp"
+#include "store/subgroup_header.hpp"
+#include "store/volume.hpp"
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+namespace nearstep::bench {
+
+namespace {
+
+using csd::StateArrays;
+using store::Ticket;
+
+class RawDevice : public csd::Device {
+public:
+    explicit RawDevice(const RawDeviceSettings& settings)
+        : settings_(settings),
+          layout_(settings.subgroups, false),
+          slots_(static_cast<std::size_t>(settings.slots)),
+          volume_({.files = {settings.file}, .bytes = layout_.total_bytes(), .io = settings.io}) {}
+
+    const std::string& name() const override { return settings_.name; }
+    const std::vector<shard::Subgroup>& subgroups() const override { return settings_.subgroups; }
+    int slots() const override { return settings_.slots; }
+    std::string describe_io() const override { return store::name_of(volume_.io()); }
+    Ticket flush() override { return volume_.sync(); }
+
+    void put_gradient(std::size_t, std::span<const std::span<const std::byte>>,
+                      std::span<const float>) override {}
+    void finish_gradients() override {}
+    void update(int, std::size_t, const csd::UpdateScalars&) override {}
+    void deliver(int, std::size_t, std::span<std::byte>) override {}
+
+    void allocate_slot(int slot) override {
+        slots_.at(static_cast<std::size_t>(slot)) = memory::Buffer(most_bytes());
+    }
+    void release_slot(int slot) override {
+        slots_.at(static_cast<std::size_t>(slot)) = memory::Buffer();
+    }
+    Ticket read(int slot, std::size_t subgroup, std::int64_t generation) override {
+        return volume_.read(extent_in(slot, subgroup), layout_.extent_offset(subgroup, generation));
+    }
+    Ticket write(int slot, std::size_t subgroup, std::int64_t generation) override {
+        return volume_.write(extent_in(slot, subgroup),
+                             layout_.extent_offset(subgroup, generation));
+    }
+
+    void read_state(std::size_t subgroup, std::int64_t generation,
+                    const StateArrays& state) override;
+    void write_state(std::size_t subgroup, std::int64_t generation,
+                     const StateArrays& state) override;
+
+private:
+    std::size_t most_bytes() const {
+        return store::kHeaderBytes + layout_.most_tiles() * csd::kStateArrays * csd::kTileBytes;
+    }
+    std::span<std::byte> extent_in(int slot, std::size_t subgroup) {
+        return slots_.at(static_cast<std::size_t>(slot))
+            .span()
+            .first(layout_.extent_bytes(subgroup));
+    }
+
+    RawDeviceSettings settings_;
+    csd::StateLayout layout_;
+    std::vector<memory::Buffer> slots_;
+    store::Volume volume_;
+};
+
+void RawDevice::read_state(std::size_t subgroup, std::int64_t generation,
+                           const StateArrays& state) {
+    memory::Buffer memory(layout_.extent_bytes(subgroup));
+    volume_.read(memory.span(), layout_.extent_offset(subgroup, generation)).wait();
+    auto payload = std::as_const(memory).span().subspan(store::kHeaderBytes);
+    for (const std::span<float> array : {state.master, state.moment1, state.moment2}) {
+        std::ranges::copy(payload.first(array.size_bytes()), std::as_writable_bytes(array).begin());
+        payload = payload.subspan(array.size_bytes());
+    }
+}
+
+void RawDevice::write_state(std::size_t subgroup, std::int64_t generation,
+                            const StateArrays& state) {
+    memory::Buffer memory(layout_.extent_bytes(subgroup));
+    auto payload = memory.span().subspan(store::kHeaderBytes);
+    for (const std::span<float> array : {state.master, state.moment1, state.moment2}) {
+        std::ranges::copy(std::as_bytes(array), payload.begin());
+        payload = payload.subspan(array.size_bytes());
+    }
+    volume_.write(memory.span(), layout_.extent_offset(subgroup, generation)).wait();
+}
+
+}  // namespace
+
+std::unique_ptr<csd::Device> make_raw_device(const RawDeviceSettings& settings) {
+    const csd::StateLayout layout(settings.subgroups, false);
+    store::check_folders({{settings.file, layout.total_bytes()}});
+    return std::make_unique<RawDevice>(settings);
+}
+
+}  // namespace nearstep::bench

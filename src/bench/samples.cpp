@@ -1,0 +1,29 @@
+#include "bench/samples.hpp"
+
+#include "base/error.hpp"
+
+#include <algorithm>
+#include <cstddef>
+
+namespace nearstep::bench {
+
+Spread spread_of(std::vector<double> values) {
+    expects(!values.empty(), "there is a value to take the median of");
+    std::sort(values.begin(), values.end());
+    const std::size_t half = values.size() / 2;
+    const double median =
+        values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+    return {.median = median, .least = values.front(), .most = values.back()};
+}
+
+std::vector<double> ratios_of(const std::vector<double>& values,
+                              const std::vector<double>& others) {
+    expects(values.size() == others.size(), "both have a value of every round");
+    std::vector<double> ratios;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        ratios.push_back(values[i] / others[i]);
+    }
+    return ratios;
+}
+
+}  // namespace nearstep::bench

@@ -1,0 +1,21 @@
+// What a benchmark measured, round by round, and its median.
+#pragma once
+
+#include <vector>
+
+namespace nearstep::bench {
+
+struct Spread {
+    double median = 0;  // of an even number: the mean of the two in the middle
+    double least = 0;
+    double most = 0;
+};
+
+// Of at least one value.
+Spread spread_of(std::vector<double> values);
+
+// values[i] / others[i]: rounds are compared with themselves, because other users of a machine come
+// and go.
+std::vector<double> ratios_of(const std::vector<double>& values, const std::vector<double>& others);
+
+}  // namespace nearstep::bench

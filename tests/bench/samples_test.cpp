@@ -1,0 +1,26 @@
+#include "bench/samples.hpp"
+
+#include "base/error.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace nearstep::bench {
+namespace {
+
+TEST(SamplesTest, TakesTheMiddleOfAnOddAndTheMeanOfAnEvenNumber) {
+    EXPECT_EQ(spread_of({3, 1, 2}).median, 2);
+    EXPECT_EQ(spread_of({4, 1, 2, 100}).median, 3);
+    EXPECT_EQ(spread_of({4, 1, 2, 100}).least, 1);
+    EXPECT_EQ(spread_of({4, 1, 2, 100}).most, 100);
+    EXPECT_EQ(spread_of({7}).median, 7);
+    EXPECT_THROW(spread_of({}), ContractError);
+}
+
+TEST(SamplesTest, ComparesEachRoundWithItself) {
+    EXPECT_THAT(ratios_of({1, 9}, {2, 3}), testing::ElementsAre(0.5, 3));
+    EXPECT_THROW(ratios_of({1}, {1, 2}), ContractError);
+}
+
+}  // namespace
+}  // namespace nearstep::bench

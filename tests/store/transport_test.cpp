@@ -1,0 +1,89 @@
+#include "store/transport.hpp"
+
+#include "base/error.hpp"
+#include "memory/buffer.hpp"
+#include "store/scratch_folder.hpp"
+#include "store/volume.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <cstdio>
+
+namespace nearstep::store {
+namespace {
+
+using testing::HasSubstr;
+
+// From now on the kernel refuses io_uring to this process, as it does in many containers.
+bool forbid_io_uring() {
+    std::array<sock_filter, 4> program = {{
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    }};
+    const sock_fprog filter = {.len = program.size(), .filter = program.data()};
+    return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+}
+
+// Exit code 0 if two volumes work over threads.
+[[noreturn]] void use_volumes_without_io_uring() {
+    if (!forbid_io_uring()) {
+        std::exit(3);
+    }
+    const ScratchFolder folder;
+    memory::Buffer written(3 * kPageBytes);
+    memory::Buffer seen(3 * kPageBytes);
+    written.span()[5000] = std::byte{42};
+    for (const char* name : {"a", "b"}) {
+        Volume volume({.files = {folder.file(name)}, .bytes = written.size()});
+        volume.write(written.span(), 0).wait();
+        volume.read(seen.span(), 0).wait();
+        if (volume.io() != IoKind::threads || seen.span()[5000] != std::byte{42}) {
+            std::exit(4);
+        }
+    }
+    std::fprintf(stderr, "both done\n");
+    std::exit(0);
+}
+
+TEST(TransportDeathTest, FallsBackToThreadsAndSaysSoOnceWhereTheKernelRefuses) {
+    EXPECT_EXIT(use_volumes_without_io_uring(), testing::ExitedWithCode(0),
+                "event=io_uring_refused instead=threads reason=.*Operation not permitted"
+                "[^\n]*\nboth done");
+}
+
+TEST(TransportDeathTest, RefusesWhereIoUringIsAskedForAndForbidden) {
+    EXPECT_EXIT(
+        {
+            const ScratchFolder folder;
+            const bool is_forbidden = forbid_io_uring();
+            const std::string message = message_of<ConfigError>([&] {
+                const Volume volume(
+                    {.files = {folder.file("state")}, .bytes = kPageBytes, .io = IoKind::io_uring});
+            });
+            std::fprintf(stderr, "%s\n", message.c_str());
+            std::exit(is_forbidden ? 0 : 3);
+        },
+        testing::ExitedWithCode(0), "Operation not permitted.*set csd.io = \"auto\"");
+}
+
+TEST(TransportTest, KnowsItsKindsByName) {
+    for (const IoKind kind : {IoKind::automatic, IoKind::io_uring, IoKind::threads}) {
+        EXPECT_EQ(parse_io_kind(name_of(kind)), kind);
+    }
+    EXPECT_THAT(message_of<ConfigError>([] { parse_io_kind("uring"); }), HasSubstr("\"uring\""));
+}
+
+}  // namespace
+}  // namespace nearstep::store
