@@ -38,6 +38,13 @@ public:
     virtual const std::vector<shard::Subgroup>& subgroups() const = 0;
     virtual int slots() const = 0;
 
+    // Replaces the storage by zeros, all of whose space is reserved. Until then it holds what an
+    // earlier run left.
+    virtual void reserve() = 0;
+    // All state written and waited for so far outlives a power cut once the ticket is complete.
+    // Returns at once.
+    virtual Ticket flush() = 0;
+
     // The gradient of one tile of the parameter vector, for the next update: one payload per source
     // in rank order, and their sum, of which the device moves what it needs. The spans are free on
     // return.

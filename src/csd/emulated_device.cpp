@@ -28,7 +28,9 @@ StateLayout layout_of(const EmulatedDeviceSettings& settings) {
 }
 
 store::VolumeSettings volume_of(const EmulatedDeviceSettings& settings, const StateLayout& layout) {
-    return {.files = settings.files, .bytes = layout.total_bytes()};
+    return {.files = settings.files,
+            .bytes = layout.total_bytes(),
+            .storage = settings.storage};
 }
 
 void copy_state(const StateArrays& from, const StateArrays& to) {
@@ -44,6 +46,8 @@ public:
     const std::string& name() const override { return settings_.name; }
     const std::vector<shard::Subgroup>& subgroups() const override { return settings_.subgroups; }
     int slots() const override { return settings_.slots; }
+    void reserve() override { volume_.reserve(); }
+    Ticket flush() override { return volume_.sync(); }
     void put_gradient(std::size_t tile, Payloads payloads, std::span<const float> sum) override;
     void finish_gradients() override;
     void allocate_slot(int slot) override;
@@ -251,7 +255,7 @@ void EmulatedDevice::verify(std::span<const std::byte> extent, std::size_t subgr
             text("The state of subgroup ", subgroup, " of device \"", settings_.name, "\" at ",
                  volume_.describe_place(layout_.extent_offset(subgroup, generation)),
                  " cannot be used: ", *fault,
-                 ". Resume from the last checkpoint; if it happens again, replace the drive."));
+                 ". Start again with --resume; if it happens again, replace the drive."));
     }
 }
 

@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <thread>
 #include <utility>
 
@@ -40,16 +39,16 @@ std::size_t skip(std::vector<iovec>& pieces, std::size_t first, std::size_t byte
 
 const char* advice_for(int reason) {
     if (reason == ENOSPC || reason == EDQUOT) {
-        return "free some space or raise the quota, then resume from the last checkpoint.";
+        return "free some space or raise the quota, then start again with --resume.";
     }
-    return "check the drive and its cables, then resume from the last checkpoint, on another "
-           "csd.path if it "
-           "happens again.";
+    return "check the drive and its cables, then start again with --resume; if it happens again, "
+           "on another csd.path from the last checkpoint.";
 }
 
 }  // namespace
 
-File::File(std::string path) : path_(std::move(path)) {
+File::File(std::string path, Storage* storage)
+    : path_(std::move(path)), storage_(storage != nullptr ? storage : &system_) {
     descriptor_ =
         Handle<Descriptor>(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kOwnerAndGroup));
     if (!descriptor_) {
@@ -93,13 +92,20 @@ void File::reserve(std::size_t bytes) {
         fail("examine", 0, errno);
     }
     const std::size_t free_bytes = static_cast<std::size_t>(facts.f_bavail) * facts.f_frsize;
-    const std::string folder = std::filesystem::path(path_).parent_path().string();
+    const std::string folder = folder_of(path_);
     if (bytes > free_bytes) {
         throw ConfigError(describe_full_folder(folder, bytes, free_bytes));
     }
-    if (bytes == 0) {
-        return;
+    if (bytes > 0) {
+        allocate(bytes, free_bytes);
     }
+    sync();
+    if (storage_->flush_folder(folder) != 0) {
+        fail("flush the folder of", 0, errno);
+    }
+}
+
+void File::allocate(std::size_t bytes, std::size_t free_bytes) {
     // Where the filesystem cannot reserve, the C library writes single bytes, which direct I/O
     // refuses.
     const bool was_direct = is_direct_;
@@ -110,7 +116,7 @@ void File::reserve(std::size_t bytes) {
     }
     bypass_page_cache(was_direct);
     if (reason == ENOSPC || reason == EDQUOT) {
-        throw ConfigError(describe_full_folder(folder, bytes, free_bytes));
+        throw ConfigError(describe_full_folder(folder_of(path_), bytes, free_bytes));
     }
     if (reason != 0) {
         fail("reserve space in", 0, reason);
@@ -127,17 +133,17 @@ void File::write_at(std::span<const std::byte> from, std::int64_t offset) {
 }
 
 void File::read_pieces(std::vector<iovec> to, std::int64_t offset) {
-    transfer("read", ::preadv, std::move(to), offset);
+    transfer("read", &Storage::read, std::move(to), offset);
 }
 
 void File::write_pieces(std::vector<iovec> from, std::int64_t offset) {
-    transfer("write", ::pwritev, std::move(from), offset);
+    transfer("write", &Storage::write, std::move(from), offset);
 }
 
 void File::sync() {
-    int result = ::fdatasync(descriptor_.get());
+    int result = storage_->flush(descriptor_.get());
     while (result != 0 && errno == EINTR) {
-        result = ::fdatasync(descriptor_.get());
+        result = storage_->flush(descriptor_.get());
     }
     if (result != 0) {
         fail("flush", 0, errno);
@@ -155,7 +161,7 @@ void File::transfer(const char* verb, Call call, std::vector<iovec> pieces, std:
     for (std::size_t first = skip(pieces, 0, 0); first < pieces.size();) {
         const auto count = static_cast<int>(std::min(pieces.size() - first, kMostPieces));
         const bool was_direct = is_direct_;
-        const ssize_t done = call(descriptor_.get(), &pieces[first], count, offset);
+        const ssize_t done = (storage_->*call)(descriptor_.get(), &pieces[first], count, offset);
         if (done > 0) {
             offset += done;
             first = skip(pieces, first, static_cast<std::size_t>(done));

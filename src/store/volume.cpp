@@ -10,16 +10,20 @@ namespace nearstep::store {
 Volume::Volume(const VolumeSettings& settings)
     // A single file is one endless chunk.
     : bytes_(settings.bytes),
+      bytes_of_file_(file_bytes(settings)),
       chunk_bytes_(settings.files.size() == 1 ? std::max(settings.bytes, kPageBytes)
                                               : settings.chunk_bytes) {
     expects(!settings.files.empty(), "a volume has a file");
     expects(settings.chunk_bytes > 0 && settings.chunk_bytes % kPageBytes == 0,
             "chunks are whole pages");
     for (const std::string& path : settings.files) {
-        members_.push_back(std::make_unique<Member>(path));
+        members_.push_back(std::make_unique<Member>(path, settings.storage));
     }
+}
+
+void Volume::reserve() {
     for (const std::unique_ptr<Member>& member : members_) {
-        member->file.reserve(file_bytes(settings));
+        member->file.reserve(bytes_of_file_);
     }
 }
 
@@ -75,6 +79,14 @@ Ticket Volume::write(std::span<const std::byte> from, std::int64_t offset) {
                     file->write_pieces(part.pieces, part.offset);
                 }));
         }
+    }
+    return all;
+}
+
+Ticket Volume::sync() {
+    Ticket all;
+    for (const std::unique_ptr<Member>& member : members_) {
+        all.add(member->writes.submit([file = &member->file] { file->sync(); }));
     }
     return all;
 }

@@ -15,10 +15,11 @@
 namespace nearstep::store {
 
 struct VolumeSettings {
-    std::vector<std::string> files;  // one at least; replaced
+    std::vector<std::string> files;  // one at least
     std::size_t bytes = 0;
     std::size_t chunk_bytes =
         512 * KiB;  // of the space that lie in one file before the next one follows
+    Storage* storage = nullptr;  // under the files, see File
 };
 
 // Reads and writes of all files proceed at once: each file has a thread for either. Any thread may
@@ -26,8 +27,11 @@ struct VolumeSettings {
 // kPageBytes.
 class Volume {
 public:
-    // Opens, locks and reserves the files. Throws as File does.
+    // Opens and locks the files; their content stays. Throws as File does.
     explicit Volume(const VolumeSettings& settings);
+
+    // Replaces what the files hold by zeros whose space is reserved. Throws as File does.
+    void reserve();
 
     // Bytes that each file takes.
     static std::size_t file_bytes(const VolumeSettings& settings);
@@ -35,12 +39,15 @@ public:
     Ticket read(std::span<std::byte> to, std::int64_t offset);
     Ticket write(std::span<const std::byte> from, std::int64_t offset);
 
+    // What was written and waited for outlives a power cut once the ticket is complete.
+    Ticket sync();
+
     // Where a byte of the space lies, for messages: `offset 8192 of "FILE"`.
     std::string describe_place(std::int64_t offset) const;
 
 private:
     struct Member {
-        explicit Member(const std::string& path) : file(path) {}
+        Member(const std::string& path, Storage* storage) : file(path, storage) {}
 
         File file;
         Lane reads;
@@ -55,6 +62,7 @@ private:
     std::vector<Part> parts_of(std::span<std::byte> memory, std::int64_t offset) const;
 
     std::size_t bytes_;
+    std::size_t bytes_of_file_;
     std::size_t chunk_bytes_;
     std::vector<std::unique_ptr<Member>> members_;
 };

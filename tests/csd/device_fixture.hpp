@@ -59,6 +59,7 @@ struct SmallDevice {
         settings.slots = wanted.slots;
         settings.place = wanted.place;
         device = make_emulated_device(settings, traffic);
+        device->reserve();
         vector.resize(kVectorTiles * shard::kTileElems * size_bytes(wanted.dtype));
     }
 

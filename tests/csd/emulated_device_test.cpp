@@ -267,6 +267,8 @@ TEST(EmulatedDeviceTest, MayOwnNothing) {
     settings.files = {small.folder.file("empty")};
     settings.subgroups = {};
     const std::unique_ptr<Device> device = make_emulated_device(settings, small.traffic);
+    device->reserve();
+    device->flush().wait();
     EXPECT_NO_THROW(device->finish_gradients());
     EXPECT_EQ(storage_bytes(settings), 0U);
 }

@@ -39,6 +39,7 @@ TEST_P(VolumeOf, ReadsBackTransfersOfOddSizesAtOddPlaces) {
                                      .bytes = 97 * kPageBytes,
                                      .chunk_bytes = 3 * kPageBytes};
     Volume volume(settings);
+    volume.reserve();
     memory::Buffer model(settings.bytes);
     memory::Buffer seen(settings.bytes);
     fill(model.span(), 1);
@@ -63,7 +64,8 @@ TEST_P(VolumeOf, ReservesEveryFileAtOnce) {
     const ScratchFolder folder;
     const VolumeSettings settings = {.files = files_in(folder, GetParam()),
                                      .bytes = 5 * MiB + kPageBytes};
-    const Volume volume(settings);
+    Volume volume(settings);
+    volume.reserve();
     for (const std::string& file : settings.files) {
         EXPECT_EQ(std::filesystem::file_size(file), Volume::file_bytes(settings));
     }
@@ -73,6 +75,7 @@ TEST_P(VolumeOf, ReservesEveryFileAtOnce) {
 TEST_P(VolumeOf, RefusesATransferBeyondItsEnd) {
     const ScratchFolder folder;
     Volume volume({.files = files_in(folder, GetParam()), .bytes = 4 * kPageBytes});
+    volume.reserve();
     memory::Buffer memory(2 * kPageBytes);
     EXPECT_THROW(volume.read(memory.span(), 3 * kPageBytes), ContractError);
 }
@@ -86,6 +89,7 @@ TEST(VolumeTest, StripesItsChunksOverTheFiles) {
     fill(memory.span(), 3);
     {
         Volume volume({.files = files, .bytes = 4 * kPageBytes, .chunk_bytes = kPageBytes});
+        volume.reserve();
         volume.write(memory.span(), 0).wait();
         EXPECT_EQ(volume.describe_place(3 * kPageBytes + 10),
                   "offset 4106 of \"" + files[1] + "\" (striped over 2 files)");
@@ -101,6 +105,7 @@ TEST(VolumeTest, GivesAnErrorToTheTicket) {
     const ScratchFolder folder;
     const std::vector<std::string> files = files_in(folder, 2);
     Volume volume({.files = files, .bytes = 4 * MiB});
+    volume.reserve();
     std::filesystem::resize_file(files[1], 0);
     memory::Buffer memory(4 * MiB);
     Ticket reading = volume.read(memory.span(), 0);
