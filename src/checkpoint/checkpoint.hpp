@@ -27,6 +27,7 @@ struct Description {
     double loss_scale = 1;
     std::int64_t good_steps = 0;  // since the loss scale last changed
     std::uint64_t seed = 0;
+    std::string run;     // drawn when the run started anew; what goes on from it has the same
     std::string config;  // the run's settings as TOML
     std::string model;   // the settings that fix the parameter vector, one line
     std::string commit;
