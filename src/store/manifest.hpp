@@ -23,13 +23,13 @@ struct Commit {
 };
 
 struct Manifest {
-    std::string run;     // the same for all that goes on from one start
-    std::string model;   // the settings that fix the parameter vector, one line
-    std::string layout;  // what fixes where each tile lies and in what format, one line
+    std::string run = {};     // the same for all that goes on from one start
+    std::string model = {};   // the settings that fix the parameter vector, one line
+    std::string layout = {};  // what fixes where each tile lies and in what format, one line
     std::uint64_t seed = 0;
     std::int64_t steps = 0;  // of the whole run
     // Newest first: at most two, of neighbouring generations, which lie in different places.
-    std::vector<Commit> commits;
+    std::vector<Commit> commits = {};
 
     friend bool operator==(const Manifest&, const Manifest&) = default;
 };
