@@ -85,6 +85,9 @@ std::string publish(const std::string& folder, const Description& description, i
                     const std::vector<std::vector<shard::TileRange>>& ranges,
                     const std::vector<RankFileRecord>& records);
 
+// Paths of the indexes in `folder`, newest first. More than one if runs share the folder.
+std::vector<std::string> find_all(const std::string& folder);
+
 // Path of the newest index in `folder`; nullopt if there is none.
 std::optional<std::string> find_newest(const std::string& folder);
 

@@ -18,16 +18,6 @@ namespace nearstep::train {
 
 namespace {
 
-// The newest checkpoint in the run's folder; nullptr if there is none. Throws ConfigError.
-std::unique_ptr<checkpoint::Reader> open_newest(const config::Run& run, std::string& path) {
-    const auto newest = checkpoint::find_newest(config::checkpoint_folder(run));
-    if (!newest) {
-        return nullptr;
-    }
-    path = *newest;
-    return checkpoint::Reader::open(path);
-}
-
 [[noreturn]] void refuse_unfinished(const char* key, const std::string& folder, std::int64_t step,
                                     std::int64_t steps) {
     throw ConfigError(text("The folder ", folder, " holds a run that stopped at step ", step,
@@ -46,12 +36,12 @@ void refuse_unfinished_run(const mpi::Communicator& world, const config::Run& ru
         }
     });
     world.together([&] {
-        std::string path;
-        const auto reader = world.rank() == 0 ? open_newest(run, path) : nullptr;
-        if (reader) {
+        const auto newest = checkpoint::find_newest(config::checkpoint_folder(run));
+        if (world.rank() == 0 && newest) {
+            const auto reader = checkpoint::Reader::open(*newest);
             const checkpoint::Description& description = reader->description();
             const config::Run earlier =
-                config::parse({.config_path = path, .config_text = description.config});
+                config::parse({.config_path = *newest, .config_text = description.config});
             if (description.step < earlier.train.steps) {
                 refuse_unfinished("checkpoint.path", config::checkpoint_folder(run),
                                   description.step, earlier.train.steps);
@@ -142,53 +132,60 @@ void look_at_state(const mpi::Communicator& world, const config::Run& run, Start
     start.commits = store::common_commits(gather_commits(world, manifest->commits));
 }
 
-// What rank 0 finds out about the newest checkpoint.
+// The run's newest checkpoint.
 struct Newest {
-    std::string path;
-    std::string run;
+    std::string path;  // empty: there is none
     std::int64_t step = -1;
-    std::string damage;  // not empty: it cannot be opened
+    std::string others;  // what was passed over, as sentences
 };
 
-Newest look_at_checkpoint(const mpi::Communicator& world, const config::Run& run) {
+// Of the run that the state files are of; without state files of whichever run is the newest.
+Newest look_for_checkpoint(const config::Run& run, const Start& start) {
     Newest newest;
-    if (world.rank() == 0) {
+    for (const std::string& path : checkpoint::find_all(config::checkpoint_folder(run))) {
         try {
-            if (const auto reader = open_newest(run, newest.path)) {
-                newest.run = reader->description().run;
+            const auto reader = checkpoint::Reader::open(path);
+            if (start.run.empty() || reader->description().run == start.run) {
+                newest.path = path;
                 newest.step = reader->description().step;
+                break;
             }
-        } catch (const ConfigError& error) {
-            newest.damage = error.what();
+            newest.others += text("The checkpoint ", path, " is of another run. ");
+        } catch (const ConfigError& damage) {
+            if (start.run.empty()) {
+                throw;
+            }
+            newest.others += text(damage.what(), " ");
         }
     }
+    return newest;
+}
+
+// The same on all ranks: what rank 0 finds.
+Newest look_for_checkpoint(const mpi::Communicator& world, const config::Run& run,
+                           const Start& start) {
+    Newest newest;
+    world.together([&] {
+        if (world.rank() == 0) {
+            newest = look_for_checkpoint(run, start);
+        }
+    });
     newest.path = world.broadcast(newest.path, 0);
-    newest.run = world.broadcast(newest.run, 0);
-    newest.damage = world.broadcast(newest.damage, 0);
+    newest.others = world.broadcast(newest.others, 0);
     newest.step = std::stoll(world.broadcast(std::to_string(newest.step), 0));
     return newest;
 }
 
-// State files that were begun after a checkpoint belong to a later run than it.
 void choose(const config::Run& run, const Newest& newest, Start& start) {
-    const bool has_state = !start.commits.empty();
-    const bool is_same_run = !has_state || newest.run == start.run;
-    if (!newest.damage.empty()) {
-        if (!has_state) {
-            throw ConfigError(newest.damage);
-        }
-        start.notes.push_back(newest.damage);
-    } else if (!newest.path.empty() && is_same_run) {
-        start.checkpoint = newest.path;
-        start.checkpoint_step = newest.step;
-        if (has_state && start.commits.front().step < newest.step) {
-            start.notes.push_back(text("The state files hold step ", start.commits.front().step,
-                                       ", older than the checkpoint ", newest.path, "."));
-            start.commits.clear();
-        }
-    } else if (!newest.path.empty()) {
-        start.notes.push_back(text("The checkpoint ", newest.path,
-                                   " is of another run than the state files, and not used."));
+    start.checkpoint = newest.path;
+    start.checkpoint_step = newest.step;
+    if (!newest.others.empty()) {
+        start.notes.push_back(newest.others.substr(0, newest.others.size() - 1));
+    }
+    if (!start.commits.empty() && start.commits.front().step < newest.step) {
+        start.notes.push_back(text("The state files hold step ", start.commits.front().step,
+                                   ", older than the checkpoint ", newest.path, "."));
+        start.commits.clear();
     }
     if (start.commits.empty() && start.checkpoint.empty()) {
         throw ConfigError(text("There is no checkpoint in ", config::checkpoint_folder(run),
@@ -210,7 +207,7 @@ Start find_start(const mpi::Communicator& world, const config::Run& run,
         start.checkpoint = options.resume_from;
     } else if (options.is_resuming) {
         look_at_state(world, run, start);
-        choose(run, look_at_checkpoint(world, run), start);
+        choose(run, look_for_checkpoint(world, run, start), start);
     } else if (!options.is_fresh) {
         refuse_unfinished_run(world, run);
     }
