@@ -72,8 +72,7 @@ void add_train(CLI::App& program, Action& action) {
                      "go on from the state in csd.path, or from the newest checkpoint in "
                      "checkpoint.path");
     command.add_option("--from", options.resume_from, "go on from this checkpoint's index file");
-    command.add_flag("--fresh", options.is_fresh,
-                     "start anew although an unfinished run is there");
+    command.add_flag("--fresh", options.is_fresh, "start anew although an unfinished run is there");
     command.add_option("--json", options.json, "write the run's summary to this file");
     command.add_option("--metrics", options.metrics, "write a JSON line per step to this file");
     // For tests, see base/fault_point.hpp; an option without a group is not in the help.

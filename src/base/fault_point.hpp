@@ -8,17 +8,17 @@
 namespace nearstep {
 
 enum class FaultPhase {
-    after_scatter,   // a block's gradient is with its owners
+    after_scatter,    // a block's gradient is with its owners
     after_gradients,  // all of them are, and the norm is known
-    mid_read,        // a read from storage
-    mid_write,       // a write to storage, half of it done
-    before_flush,    // of a file
+    mid_read,         // a read from storage
+    mid_write,        // a write to storage, half of it done
+    before_flush,     // of a file
     after_flush,
     before_rename,  // of a manifest
     after_rename,
     before_commit,  // the step is computed, its state written and not flushed
     after_commit,
-    mid_checkpoint,     // a subgroup is copied to a rank file
+    mid_checkpoint,           // a subgroup is copied to a rank file
     before_checkpoint_index,  // all rank files are written
     after_checkpoint_index
 };

@@ -28,9 +28,7 @@ StateLayout layout_of(const EmulatedDeviceSettings& settings) {
 }
 
 store::VolumeSettings volume_of(const EmulatedDeviceSettings& settings, const StateLayout& layout) {
-    return {.files = settings.files,
-            .bytes = layout.total_bytes(),
-            .storage = settings.storage};
+    return {.files = settings.files, .bytes = layout.total_bytes(), .storage = settings.storage};
 }
 
 void copy_state(const StateArrays& from, const StateArrays& to) {
@@ -251,11 +249,11 @@ void EmulatedDevice::verify(std::span<const std::byte> extent, std::size_t subgr
                             std::int64_t generation) const {
     const auto fault = store::find_fault(header_of(subgroup, generation), extent);
     if (fault) {
-        throw IoError(
-            text("The state of subgroup ", subgroup, " of device \"", settings_.name, "\" at ",
-                 volume_.describe_place(layout_.extent_offset(subgroup, generation)),
-                 " cannot be used: ", *fault,
-                 ". Start again with --resume; if it happens again, replace the drive."));
+        throw IoError(text("The state of subgroup ", subgroup, " of device \"", settings_.name,
+                           "\" at ",
+                           volume_.describe_place(layout_.extent_offset(subgroup, generation)),
+                           " cannot be used: ", *fault,
+                           ". Start again with --resume; if it happens again, replace the drive."));
     }
 }
 

@@ -37,8 +37,9 @@ struct EmulatedDeviceSettings {
 // Bytes of storage that the device will reserve, over all its files.
 std::size_t storage_bytes(const EmulatedDeviceSettings& settings);
 
-// Opens and locks the files and leaves their content. Throws ConfigError if a folder cannot be made or written or has too little
-// space (before any other file is touched), IoError later. `traffic` outlives the device.
+// Opens and locks the files and leaves their content. Throws ConfigError if a folder cannot be made
+// or written or has too little space (before any other file is touched), IoError later. `traffic`
+// outlives the device.
 std::unique_ptr<Device> make_emulated_device(const EmulatedDeviceSettings& settings,
                                              trace::Traffic& traffic);
 

@@ -30,7 +30,8 @@ public:
     explicit File(std::string path, Storage* storage = nullptr);
 
     // Replaces the content by `bytes` zeros whose space is reserved, so that no write later can run
-    // out of it; the file and its name then outlive a power cut. Throws ConfigError naming the bytes needed and free.
+    // out of it; the file and its name then outlive a power cut. Throws ConfigError naming the
+    // bytes needed and free.
     void reserve(std::size_t bytes);
 
     // Transfer all of it, or throw IoError naming file, offset, reason and what to do.

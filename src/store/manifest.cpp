@@ -46,14 +46,13 @@ std::string exact(double value) {
 }
 
 std::string print(const Manifest& manifest) {
-    std::string content =
-        text(kFirstLine, "run = ", manifest.run, "\nmodel = ", manifest.model,
-             "\nlayout = ", manifest.layout, "\nseed = ", manifest.seed,
-             "\nsteps = ", manifest.steps, "\n");
+    std::string content = text(kFirstLine, "run = ", manifest.run, "\nmodel = ", manifest.model,
+                               "\nlayout = ", manifest.layout, "\nseed = ", manifest.seed,
+                               "\nsteps = ", manifest.steps, "\n");
     for (const Commit& commit : manifest.commits) {
-        content += text("commit = step ", commit.step, " generation ", commit.generation,
-                        " loss_scale ", exact(commit.loss_scale), " good_steps ",
-                        commit.good_steps, "\n");
+        content +=
+            text("commit = step ", commit.step, " generation ", commit.generation, " loss_scale ",
+                 exact(commit.loss_scale), " good_steps ", commit.good_steps, "\n");
     }
     return content + std::string(kDigestKey) + digest_of(content) + "\n";
 }
@@ -84,7 +83,8 @@ public:
     template <typename Number>
     void number_after(std::string_view word, Number& number) {
         skip(word);
-        const auto [end, error] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), number);
+        const auto [end, error] =
+            std::from_chars(rest_.data(), rest_.data() + rest_.size(), number);
         is_good_ = is_good_ && error == std::errc();
         rest_.remove_prefix(static_cast<std::size_t>(end - rest_.data()));
     }
@@ -142,9 +142,8 @@ std::optional<std::string> read_all(int file) {
 
 void add_commit(Manifest& manifest, const Commit& commit) {
     std::vector<Commit>& commits = manifest.commits;
-    std::erase_if(commits, [&](const Commit& older) {
-        return older.generation != commit.generation - 1;
-    });
+    std::erase_if(commits,
+                  [&](const Commit& older) { return older.generation != commit.generation - 1; });
     commits.insert(commits.begin(), commit);
 }
 
@@ -154,10 +153,9 @@ std::vector<Commit> common_commits(std::span<const std::vector<Commit>> of_ranks
     for (Commit commit : of_ranks.front()) {
         bool is_in_all = true;
         for (const std::vector<Commit>& commits : of_ranks) {
-            const auto found =
-                std::find_if(commits.begin(), commits.end(), [&](const Commit& other) {
-                    return other.generation == commit.generation;
-                });
+            const auto found = std::find_if(
+                commits.begin(), commits.end(),
+                [&](const Commit& other) { return other.generation == commit.generation; });
             is_in_all = is_in_all && found != commits.end();
             if (is_in_all && found->step < commit.step) {
                 commit = *found;
@@ -208,8 +206,7 @@ void ManifestFile::replace(const Manifest& manifest) {
         for (std::size_t done = 0; done < content.size();) {
             // iovec has no const; writing leaves the memory as it is.
             const iovec piece{const_cast<char*>(content.data()) + done, content.size() - done};
-            const ssize_t count =
-                storage_->write(file.get(), &piece, 1, static_cast<off_t>(done));
+            const ssize_t count = storage_->write(file.get(), &piece, 1, static_cast<off_t>(done));
             if (count < 0 && errno != EINTR) {
                 fail("write", partial, errno);
             }

@@ -18,7 +18,7 @@ struct VolumeSettings {
     std::vector<std::string> files;  // one at least
     std::size_t bytes = 0;
     std::size_t chunk_bytes =
-        512 * KiB;  // of the space that lie in one file before the next one follows
+        512 * KiB;               // of the space that lie in one file before the next one follows
     Storage* storage = nullptr;  // under the files, see File
 };
 

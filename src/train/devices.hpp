@@ -37,7 +37,8 @@ std::string layout_line(const config::Run& run, int ranks, const shard::Partitio
 std::string manifest_path(const config::Run& run, int rank);
 
 // This rank's devices, in the order of the device map. Files are named after the rank and the
-// device. `sources`: payloads per tile; `storage`: as for a store::File. Throws as csd::make_emulated_device.
+// device. `sources`: payloads per tile; `storage`: as for a store::File. Throws as
+// csd::make_emulated_device.
 std::vector<std::unique_ptr<csd::Device>> make_devices(
     const config::Run& run, const mpi::Communicator& world, const shard::Partition& partition,
     const shard::DeviceMap& map, const codec::Codec& codec, int sources, store::Storage* storage,

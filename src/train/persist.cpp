@@ -1,4 +1,5 @@
-// The trainer's way to and from storage: start values, state files, checkpoints, the masters' digest.
+// The trainer's way to and from storage: start values, state files, checkpoints, the masters'
+// digest.
 #include "base/digest.hpp"
 #include "base/error.hpp"
 #include "base/version.hpp"

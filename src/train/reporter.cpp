@@ -51,8 +51,7 @@ Reporter::Reporter(bool is_speaking, const config::Run& run, std::size_t paramet
 void Reporter::begin(std::int64_t done, std::int64_t last_step) {
     if (metrics_.is_open()) {
         metrics_.close();
-        write_whole_file(metrics_path_,
-                         done > 0 ? kept_lines(metrics_path_, done, last_step) : "");
+        write_whole_file(metrics_path_, done > 0 ? kept_lines(metrics_path_, done, last_step) : "");
         metrics_.open(metrics_path_, std::ios::app);
     }
     start_ = Clock::now();

@@ -21,7 +21,8 @@ public:
              const std::string& metrics);
 
     // Keeps the metrics of the `done` steps that the run goes on from, without the evaluation that
-    // it repeats if it is at its last step; drops those of steps that a crash undid. 0: starts anew.
+    // it repeats if it is at its last step; drops those of steps that a crash undid. 0: starts
+    // anew.
     void begin(std::int64_t done, std::int64_t last_step);
 
     void step(const StepReport& report, std::int64_t last_step);

@@ -200,8 +200,7 @@ void choose(const config::Run& run, const Newest& newest, Start& start) {
 
 Start find_start(const mpi::Communicator& world, const config::Run& run,
                  const RunOptions& options) {
-    world.together(
-        [&] { store::check_unused(state_files(run, world.rank(), world.size())); });
+    world.together([&] { store::check_unused(state_files(run, world.rank(), world.size())); });
     Start start{.is_resuming = options.is_resuming || !options.resume_from.empty()};
     if (!options.resume_from.empty()) {
         start.checkpoint = options.resume_from;

@@ -42,8 +42,8 @@ TEST(FaultPointsDeathTest, EndTheProcessAsKillDoes) {
 }
 
 TEST(FaultPointsTest, RefuseAPlanThatTheyDoNotUnderstand) {
-    for (const std::string plan :
-         {"phase=lunch", "rank", "rank=-1", "count=many", "action=sleep", "phase=mid_read  count=1"}) {
+    for (const std::string plan : {"phase=lunch", "rank", "rank=-1", "count=many", "action=sleep",
+                                   "phase=mid_read  count=1"}) {
         EXPECT_THROW(FaultPoints(plan, 0), ConfigError) << plan;
     }
 }

@@ -142,9 +142,9 @@ private:
         const std::vector<std::span<const std::byte>> payloads = {payload};
         for (std::size_t d = 0; d < rank.devices.size(); ++d) {
             for (const shard::Subgroup& subgroup : rank.devices[d]->subgroups()) {
-                const std::vector<float> gradient(
-                    kTileElems, static_cast<float>(at_.generation % 7 + 1) *
-                                    static_cast<float>(subgroup.tiles.begin + 1));
+                const std::vector<float> gradient(kTileElems,
+                                                  static_cast<float>(at_.generation % 7 + 1) *
+                                                      static_cast<float>(subgroup.tiles.begin + 1));
                 codec_->encode(gradient, payload);
                 rank.devices[d]->put_gradient(subgroup.tiles.begin, payloads, gradient);
             }
@@ -252,8 +252,8 @@ private:
         // A step has, for each rank, two writes of each device and its flush, and four operations
         // on the manifest. The cut comes within the first four.
         const std::int64_t of_step = settings_.ranks * (3 * settings_.devices + 4);
-        storage_.cut_after(
-            static_cast<std::int64_t>(random_bits(seed, 1, 0) % static_cast<std::uint64_t>(4 * of_step)));
+        storage_.cut_after(static_cast<std::int64_t>(random_bits(seed, 1, 0) %
+                                                     static_cast<std::uint64_t>(4 * of_step)));
         if (offered.empty()) {
             committed_ = -1;
             job.start();
