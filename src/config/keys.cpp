@@ -195,9 +195,7 @@ std::vector<Key> csd_keys(CsdSettings& csd) {
          .missing = {.words = {"bf16", "q8", "compact"}, .instead = "use \"fp32\""}},
         {.name = "csd.durability",
          .target = &csd.durability,
-         .meaning =
-             "what outlives a crash: every step, the last checkpoint, or nothing, not even at "
-             "the end",
+         .meaning = "what outlives a crash: every step, checkpoints, or nothing even at the end",
          .words = {"step", "checkpoint", "none"}},
     };
 }

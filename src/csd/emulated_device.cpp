@@ -19,8 +19,7 @@ namespace {
 
 using trace::Counter;
 
-// Elements updated and converted at a time: the arrays of this many stay in a core's first two
-// caches.
+// Elements updated and converted at a time: their arrays stay in a core's first two caches.
 constexpr std::size_t kRunElems = 8192;
 
 StateLayout layout_of(const EmulatedDeviceSettings& settings) {
