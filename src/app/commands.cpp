@@ -69,12 +69,14 @@ void add_train(CLI::App& program, Action& action) {
     add_run_arguments(command, arguments->run);
     train::RunOptions& options = arguments->options;
     command.add_flag("--resume", options.is_resuming,
-                     "go on from the newest checkpoint in checkpoint.path");
+                     "go on from the state in csd.path, or from the newest checkpoint in "
+                     "checkpoint.path");
     command.add_option("--from", options.resume_from, "go on from this checkpoint's index file");
-    command.add_flag("--fresh", options.is_fresh,
-                     "start anew although an unfinished run's checkpoint is there");
+    command.add_flag("--fresh", options.is_fresh, "start anew although an unfinished run is there");
     command.add_option("--json", options.json, "write the run's summary to this file");
     command.add_option("--metrics", options.metrics, "write a JSON line per step to this file");
+    // For tests, see base/fault_point.hpp; an option without a group is not in the help.
+    command.add_option("--fault", options.fault_plan)->envname("NEARSTEP_FAULT")->group("");
     command.add_option("--sample", options.sample_bytes, "at the end sample so many bytes of text")
         ->check(CLI::NonNegativeNumber);
     command.add_option("--prompt", options.prompt, "what the sampled text goes on from");

@@ -173,6 +173,7 @@ void CsdRow::add_device(int device, const shard::Partition& partition) {
         devices_.push_back(csd::make_emulated_device(emulated, traffic_));
     }
     csd::Device& made = *devices_.back();
+    made.reserve();
     write_start_state(made);
     put_gradients(made, *scene_.codec);
     handlers_.push_back(csd::TransferHandler::make(csd::HandlerKind::overlapped, made));

@@ -195,14 +195,21 @@ std::string publish(const std::string& folder, const Description& description, i
     return path;
 }
 
-std::optional<std::string> find_newest(const std::string& folder) {
-    std::optional<FileName> newest;
-    for (const FileName& file : list_folder(folder)) {
-        if (file.kind == FileKind::index && (!newest || file.step > newest->step)) {
-            newest = file;
-        }
+std::vector<std::string> find_all(const std::string& folder) {
+    std::vector<FileName> indexes = list_folder(folder);
+    std::erase_if(indexes, [](const FileName& file) { return file.kind != FileKind::index; });
+    std::sort(indexes.begin(), indexes.end(),
+              [](const FileName& a, const FileName& b) { return a.step > b.step; });
+    std::vector<std::string> paths;
+    for (const FileName& index : indexes) {
+        paths.push_back(text(folder, "/", index.name));
     }
-    return newest ? std::optional(text(folder, "/", newest->name)) : std::nullopt;
+    return paths;
+}
+
+std::optional<std::string> find_newest(const std::string& folder) {
+    const std::vector<std::string> all = find_all(folder);
+    return all.empty() ? std::nullopt : std::optional(all.front());
 }
 
 std::unique_ptr<Reader> Reader::open(const std::string& index_path) {

@@ -27,6 +27,7 @@ struct Description {
     double loss_scale = 1;
     std::int64_t good_steps = 0;  // since the loss scale last changed
     std::uint64_t seed = 0;
+    std::string run;     // drawn when the run started anew; what goes on from it has the same
     std::string config;  // the run's settings as TOML
     std::string model;   // the settings that fix the parameter vector, one line
     std::string commit;
@@ -83,6 +84,9 @@ public:
 std::string publish(const std::string& folder, const Description& description, int attempt,
                     const std::vector<std::vector<shard::TileRange>>& ranges,
                     const std::vector<RankFileRecord>& records);
+
+// Paths of the indexes in `folder`, newest first. More than one if runs share the folder.
+std::vector<std::string> find_all(const std::string& folder);
 
 // Path of the newest index in `folder`; nullopt if there is none.
 std::optional<std::string> find_newest(const std::string& folder);

@@ -67,6 +67,7 @@ void write_description(const h5::File& file, const Description& about) {
     h5::write_number(file.get(), "good_steps", about.good_steps);
     h5::write_number(file.get(), "seed", about.seed);
     h5::write_number<std::uint64_t>(file.get(), "parameters", about.parameters);
+    h5::write_text(file.get(), "run", about.run);
     h5::write_text(file.get(), "config", about.config);
     h5::write_text(file.get(), "model", about.model);
     h5::write_text(file.get(), "commit", about.commit);
@@ -104,6 +105,7 @@ Description read_description(const h5::File& file) {
     about.good_steps = h5::read_number<std::int64_t>(file.get(), "good_steps");
     about.seed = h5::read_number<std::uint64_t>(file.get(), "seed");
     about.parameters = h5::read_number<std::uint64_t>(file.get(), "parameters");
+    about.run = h5::read_text(file.get(), "run");
     about.config = h5::read_text(file.get(), "config");
     about.model = h5::read_text(file.get(), "model");
     about.commit = h5::read_text(file.get(), "commit");

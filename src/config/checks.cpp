@@ -63,7 +63,8 @@ void check_training(const Run& run, const Given& given) {
         run.checkpoint.every > 0 && run.csd.durability == "none",
         text(given("checkpoint.every", std::to_string(run.checkpoint.every)),
              " asks for checkpoints, but ", given("csd.durability", quoted(run.csd.durability)),
-             " makes none: set csd.durability = \"checkpoint\", or checkpoint.every = 0."));
+             " makes none: set csd.durability = \"step\" or \"checkpoint\", or checkpoint.every = "
+             "0."));
 }
 
 void check_codec(const Run& run, const Given& given) {

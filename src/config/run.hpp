@@ -65,7 +65,7 @@ struct CsdSettings {
     std::size_t subgroup_tiles = 16;
     int slots = 3;
     std::string state = "fp32";
-    std::string durability = "checkpoint";
+    std::string durability = "step";
     std::string io = "auto";
 };
 

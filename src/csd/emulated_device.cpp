@@ -19,8 +19,7 @@ namespace {
 
 using trace::Counter;
 
-// Elements updated and converted at a time: the arrays of this many stay in a core's first two
-// caches.
+// Elements updated and converted at a time: their arrays stay in a core's first two caches.
 constexpr std::size_t kRunElems = 8192;
 
 StateLayout layout_of(const EmulatedDeviceSettings& settings) {
@@ -28,7 +27,10 @@ StateLayout layout_of(const EmulatedDeviceSettings& settings) {
 }
 
 store::VolumeSettings volume_of(const EmulatedDeviceSettings& settings, const StateLayout& layout) {
-    return {.files = settings.files, .bytes = layout.total_bytes(), .io = settings.io};
+    return {.files = settings.files,
+            .bytes = layout.total_bytes(),
+            .io = settings.io,
+            .storage = settings.storage};
 }
 
 void copy_state(const StateArrays& from, const StateArrays& to) {
@@ -45,6 +47,7 @@ public:
     const std::vector<shard::Subgroup>& subgroups() const override { return settings_.subgroups; }
     int slots() const override { return settings_.slots; }
     std::string describe_io() const override;
+    void reserve() override { volume_.reserve(); }
     Ticket flush() override { return volume_.sync(); }
     void put_gradient(std::size_t tile, Payloads payloads, std::span<const float> sum) override;
     void finish_gradients() override;
@@ -270,11 +273,11 @@ void EmulatedDevice::verify(std::span<const std::byte> extent, std::size_t subgr
                             std::int64_t generation) const {
     const auto fault = store::find_fault(header_of(subgroup, generation), extent, settings_.digest);
     if (fault) {
-        throw IoError(
-            text("The state of subgroup ", subgroup, " of device \"", settings_.name, "\" at ",
-                 volume_.describe_place(layout_.extent_offset(subgroup, generation)),
-                 " cannot be used: ", *fault,
-                 ". Resume from the last checkpoint; if it happens again, replace the drive."));
+        throw IoError(text("The state of subgroup ", subgroup, " of device \"", settings_.name,
+                           "\" at ",
+                           volume_.describe_place(layout_.extent_offset(subgroup, generation)),
+                           " cannot be used: ", *fault,
+                           ". Start again with --resume; if it happens again, replace the drive."));
     }
 }
 

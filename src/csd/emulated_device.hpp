@@ -4,6 +4,7 @@
 #include "base/dtype.hpp"
 #include "codec/codec.hpp"
 #include "csd/device.hpp"
+#include "store/storage.hpp"
 #include "store/subgroup_header.hpp"
 #include "store/transport.hpp"
 #include "trace/traffic.hpp"
@@ -24,7 +25,7 @@ enum class UpdatePlace { near_storage, on_host };
 
 struct EmulatedDeviceSettings {
     std::string name;
-    std::vector<std::string> files;  // made or replaced; more than one only with on_host
+    std::vector<std::string> files;  // opened or made; more than one only with on_host
     std::vector<shard::Subgroup> subgroups;
     std::size_t parameters = 0;  // of the whole vector; elements beyond it are padding
     Dtype parameter_dtype = Dtype::bf16;
@@ -34,13 +35,15 @@ struct EmulatedDeviceSettings {
     UpdatePlace place = UpdatePlace::near_storage;
     store::IoKind io = store::IoKind::automatic;
     store::PayloadDigest digest = store::PayloadDigest::present;  // absent: for measurements
+    store::Storage* storage = nullptr;  // under the files, outlives the device; null: the system
 };
 
 // Bytes of storage that the device will reserve, over all its files.
 std::size_t storage_bytes(const EmulatedDeviceSettings& settings);
 
-// Reserves the storage. Throws ConfigError if a folder cannot be made or written or has too little
-// space (before any other file is touched), IoError later. `traffic` outlives the device.
+// Opens and locks the files and leaves their content. Throws ConfigError if a folder cannot be made
+// or written or has too little space (before any other file is touched), IoError later. `traffic`
+// outlives the device.
 std::unique_ptr<Device> make_emulated_device(const EmulatedDeviceSettings& settings,
                                              trace::Traffic& traffic);
 

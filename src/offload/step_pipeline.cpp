@@ -145,6 +145,18 @@ void StepPipeline::update(const csd::UpdateScalars& scalars, std::span<std::byte
     ++generation_;
 }
 
+void StepPipeline::commit(csd::StateCommit& log, const store::Commit& step) {
+    log.prepare(devices_);
+    world_.barrier();
+    log.publish(step);
+}
+
+void StepPipeline::reserve() {
+    for (const auto& device : devices_) {
+        device->reserve();
+    }
+}
+
 void StepPipeline::gather(std::span<std::byte> vector) {
     gather_.gather(vector, [](std::size_t) { return true; });
 }

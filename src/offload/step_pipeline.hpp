@@ -4,6 +4,7 @@
 
 #include "codec/codec.hpp"
 #include "csd/device.hpp"
+#include "csd/state_commit.hpp"
 #include "csd/transfer_handler.hpp"
 #include "mpi/communicator.hpp"
 #include "mpi/exchange/gradient_scatter.hpp"
@@ -47,7 +48,7 @@ using SubgroupVisit =
 
 // One per rank; all calls are collective unless they say otherwise, from the thread that calls MPI.
 // A step is: put_gradient of all blocks, last first; finish_gradients; then update, or nothing to
-// skip the step.
+// skip the step; then commit, where steps are to outlive a crash.
 class StepPipeline {
 public:
     // `devices`: this rank's, in the order of the device map.
@@ -65,6 +66,13 @@ public:
     // Takes the state from generation() to the next and brings the new parameters of all owners
     // into `vector`, this rank's padded parameter vector.
     void update(const csd::UpdateScalars& scalars, std::span<std::byte> vector);
+
+    // On return every rank's devices hold the state of `step` for good, and the manifests name it.
+    // The next step's finish_gradients() waits for all ranks, so none writes before all are here.
+    void commit(csd::StateCommit& log, const store::Commit& step);
+
+    // Empties the devices' storage. Not collective.
+    void reserve();
 
     // Brings all owners' parts of `vector`, already filled by each for its own tiles, to all ranks.
     void gather(std::span<std::byte> vector);

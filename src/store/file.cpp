@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <thread>
 #include <utility>
 
@@ -43,16 +42,16 @@ const char* verb_of(Direction direction) { return direction == Direction::read ?
 
 const char* advice_for(int reason) {
     if (reason == ENOSPC || reason == EDQUOT) {
-        return "free some space or raise the quota, then resume from the last checkpoint.";
+        return "free some space or raise the quota, then start again with --resume.";
     }
-    return "check the drive and its cables, then resume from the last checkpoint, on another "
-           "csd.path if it "
-           "happens again.";
+    return "check the drive and its cables, then start again with --resume; if it happens again, "
+           "on another csd.path from the last checkpoint.";
 }
 
 }  // namespace
 
-File::File(std::string path) : path_(std::move(path)) {
+File::File(std::string path, Storage* storage)
+    : path_(std::move(path)), storage_(storage != nullptr ? storage : &system_) {
     descriptor_ =
         Handle<Descriptor>(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kOwnerAndGroup));
     if (!descriptor_) {
@@ -96,13 +95,20 @@ void File::reserve(std::size_t bytes) {
         fail("examine", 0, errno);
     }
     const std::size_t free_bytes = static_cast<std::size_t>(facts.f_bavail) * facts.f_frsize;
-    const std::string folder = std::filesystem::path(path_).parent_path().string();
+    const std::string folder = folder_of(path_);
     if (bytes > free_bytes) {
         throw ConfigError(describe_full_folder(folder, bytes, free_bytes));
     }
-    if (bytes == 0) {
-        return;
+    if (bytes > 0) {
+        allocate(bytes, free_bytes);
     }
+    sync();
+    if (storage_->flush_folder(folder) != 0) {
+        fail("flush the folder of", 0, errno);
+    }
+}
+
+void File::allocate(std::size_t bytes, std::size_t free_bytes) {
     // Where the filesystem cannot reserve, the C library writes single bytes, which direct I/O
     // refuses.
     const bool was_direct = is_direct_;
@@ -113,7 +119,7 @@ void File::reserve(std::size_t bytes) {
     }
     bypass_page_cache(was_direct);
     if (reason == ENOSPC || reason == EDQUOT) {
-        throw ConfigError(describe_full_folder(folder, bytes, free_bytes));
+        throw ConfigError(describe_full_folder(folder_of(path_), bytes, free_bytes));
     }
     if (reason != 0) {
         fail("reserve space in", 0, reason);
@@ -130,9 +136,9 @@ void File::write_at(std::span<const std::byte> from, std::int64_t offset) {
 }
 
 void File::sync() {
-    int result = ::fdatasync(descriptor_.get());
+    int result = storage_->flush(descriptor_.get());
     while (result != 0 && errno == EINTR) {
-        result = ::fdatasync(descriptor_.get());
+        result = storage_->flush(descriptor_.get());
     }
     if (result != 0) {
         fail("flush", 0, errno);
@@ -152,13 +158,13 @@ void File::prepare(Request& request) {
 
 void File::transfer(Request request, const ResultFilter& filter) {
     prepare(request);
-    const auto call = request.direction == Direction::read ? ::preadv : ::pwritev;
+    const auto call = request.direction == Direction::read ? &Storage::read : &Storage::write;
     while (!request.is_complete()) {
         const auto count =
             static_cast<int>(std::min(request.pieces.size() - request.first, kMostPieces));
         const bool was_direct = is_direct_;
-        const ssize_t done =
-            call(descriptor_.get(), &request.pieces[request.first], count, request.offset);
+        const ssize_t done = (storage_->*call)(descriptor_.get(), &request.pieces[request.first],
+                                               count, request.offset);
         const std::int64_t result = done < 0 ? -errno : done;
         settle(request, was_direct, filter ? filter(request, result) : result);
     }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/handle.hpp"
+#include "store/storage.hpp"
 
 #include <sys/uio.h>
 #include <unistd.h>
@@ -42,10 +43,12 @@ class File {
 public:
     // Opens the file, or makes it empty, and locks it until it is closed. Throws ConfigError if it
     // cannot be opened or another process, or another File, holds it.
-    explicit File(std::string path);
+    // `storage`: what carries the calls out, which outlives the file; null: the system itself.
+    explicit File(std::string path, Storage* storage = nullptr);
 
     // Replaces the content by `bytes` zeros whose space is reserved, so that no write later can run
-    // out of it. Throws ConfigError naming the bytes needed and free.
+    // out of it; the file and its name then outlive a power cut. Throws ConfigError naming the
+    // bytes needed and free.
     void reserve(std::size_t bytes);
 
     // Transfer all of it, or throw IoError naming file, offset, reason and what to do.
@@ -79,9 +82,12 @@ private:
 
     void lock();
     void bypass_page_cache(bool yes);
+    void allocate(std::size_t bytes, std::size_t free_bytes);
     [[noreturn]] void fail(const char* verb, std::int64_t offset, int reason) const;
 
     std::string path_;
+    Storage system_;
+    Storage* storage_;
     Handle<Descriptor> descriptor_;
     std::atomic<bool> is_direct_{false};
 };

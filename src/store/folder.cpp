@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "base/units.hpp"
+#include "store/file.hpp"
 
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -22,11 +23,6 @@ struct Filesystem {
     std::size_t needed_bytes = 0;
     std::size_t free_bytes = 0;
 };
-
-std::string folder_of(const std::string& path) {
-    const std::string folder = std::filesystem::path(path).parent_path().string();
-    return folder.empty() ? "." : folder;
-}
 
 [[noreturn]] void refuse(const std::string& folder, const char* what, const std::string& reason) {
     throw ConfigError(text("csd.path \"", folder, "\" cannot be ", what, " (", reason,
@@ -92,6 +88,19 @@ void check_folders(const std::vector<PlannedFile>& files) {
     for (const PlannedFile& file : files) {
         make_writable_folder(folder_of(file.path));
     }
+}
+
+void check_unused(const std::vector<std::string>& files) {
+    for (const std::string& file : files) {
+        if (std::filesystem::exists(file)) {
+            const File lock(file);
+        }
+    }
+}
+
+std::string folder_of(const std::string& path) {
+    const std::string folder = std::filesystem::path(path).parent_path().string();
+    return folder.empty() ? "." : folder;
 }
 
 std::string describe_full_folder(const std::string& folder, std::size_t needed_bytes,

@@ -18,6 +18,12 @@ struct PlannedFile {
 // reason or the bytes needed and free, and what to do.
 void check_folders(const std::vector<PlannedFile>& files);
 
+// Throws ConfigError if another process holds one of the files. Changes and makes nothing.
+void check_unused(const std::vector<std::string>& files);
+
+// The folder a path lies in, "." if it names none.
+std::string folder_of(const std::string& path);
+
 // The sentence for a filesystem that is too small; `folder` as in csd.path.
 std::string describe_full_folder(const std::string& folder, std::size_t needed_bytes,
                                  std::size_t free_bytes);

@@ -10,6 +10,7 @@ namespace nearstep::store {
 Volume::Volume(const VolumeSettings& settings)
     // A single file is one endless chunk.
     : bytes_(settings.bytes),
+      bytes_of_file_(file_bytes(settings)),
       chunk_bytes_(settings.files.size() == 1 ? std::max(settings.bytes, kPageBytes)
                                               : settings.chunk_bytes) {
     expects(!settings.files.empty(), "a volume has a file");
@@ -17,13 +18,18 @@ Volume::Volume(const VolumeSettings& settings)
             "chunks are whole pages");
     std::vector<File*> files;
     for (const std::string& path : settings.files) {
-        files_.push_back(std::make_unique<File>(path));
+        files_.push_back(std::make_unique<File>(path, settings.storage));
         files.push_back(files_.back().get());
     }
-    for (File* file : files) {
-        file->reserve(file_bytes(settings));
+    // A ring would pass by a storage of the caller's.
+    const IoKind io = settings.storage != nullptr ? IoKind::threads : settings.io;
+    transport_ = Transport::make(io, files, settings.filter);
+}
+
+void Volume::reserve() {
+    for (const std::unique_ptr<File>& file : files_) {
+        file->reserve(bytes_of_file_);
     }
-    transport_ = Transport::make(settings.io, files, settings.filter);
 }
 
 std::size_t Volume::file_bytes(const VolumeSettings& settings) {

@@ -16,20 +16,24 @@
 namespace nearstep::store {
 
 struct VolumeSettings {
-    std::vector<std::string> files;  // one at least; replaced
+    std::vector<std::string> files;  // one at least
     std::size_t bytes = 0;
     std::size_t chunk_bytes =
         512 * KiB;  // of the space that lie in one file before the next one follows
     IoKind io = IoKind::automatic;
     ResultFilter filter = {};
+    Storage* storage = nullptr;  // under the files, see File; then threads move the data
 };
 
 // Reads and writes of all files proceed at once. Any thread may submit; the memory of a transfer
 // stays valid until its ticket was waited for. Alignment: kPageBytes.
 class Volume {
 public:
-    // Opens, locks and reserves the files. Throws as File and Transport::make do.
+    // Opens and locks the files; their content stays. Throws as File and Transport::make do.
     explicit Volume(const VolumeSettings& settings);
+
+    // Replaces what the files hold by zeros whose space is reserved. Throws as File does.
+    void reserve();
 
     // Bytes that each file takes.
     static std::size_t file_bytes(const VolumeSettings& settings);
@@ -55,6 +59,7 @@ private:
                                   std::int64_t offset) const;
 
     std::size_t bytes_;
+    std::size_t bytes_of_file_;
     std::size_t chunk_bytes_;
     std::vector<std::unique_ptr<File>> files_;
     std::unique_ptr<Transport> transport_;  // behind its files: it ends before them

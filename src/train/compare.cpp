@@ -48,6 +48,7 @@ config::Run settings_of(const config::Run& run, const CompareOptions& options, c
     if (devices > 0) {
         one.csd.per_rank = {devices};
     }
+    one.csd.durability = "none";
     one.train.stop_at = std::min<std::int64_t>(options.steps, run.train.steps);
     for (std::string& path : one.csd.path) {
         path += "/compare";

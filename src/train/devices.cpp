@@ -1,10 +1,13 @@
 #include "train/devices.hpp"
 
+#include "base/digest.hpp"
 #include "base/error.hpp"
 #include "config/load.hpp"
 #include "csd/emulated_device.hpp"
 
+#include <cstdint>
 #include <numeric>
+#include <span>
 #include <string>
 
 namespace nearstep::train {
@@ -13,13 +16,48 @@ namespace {
 
 bool is_on_host(const config::Run& run) { return run.mode == config::Mode::base; }
 
-std::string state_file(const config::Run& run, int rank, int device) {
-    const std::string& folder =
-        run.csd.path[static_cast<std::size_t>(device) % run.csd.path.size()];
-    return text(folder, "/rank-", rank, ".device-", device, ".state");
+template <typename Number>
+std::string listed(const std::vector<Number>& numbers) {
+    std::string out;
+    for (const Number number : numbers) {
+        out += text(out.empty() ? "" : ",", number);
+    }
+    return out;
+}
+
+// Of which device owns which tiles, in which subgroups.
+std::uint64_t digest_of(const shard::Partition& partition) {
+    std::string facts;
+    for (const shard::Subgroup& subgroup : partition.subgroups()) {
+        facts += text(subgroup.device, ':', subgroup.tiles.begin, '-', subgroup.tiles.end, ';');
+    }
+    return xxh3(std::as_bytes(std::span(facts)));
 }
 
 }  // namespace
+
+std::vector<std::string> state_files(const config::Run& run, int rank, int ranks) {
+    const int devices = config::devices_per_rank(run, ranks)[static_cast<std::size_t>(rank)];
+    std::vector<std::string> files;
+    for (int device = 0; device < devices; ++device) {
+        const std::string& folder =
+            run.csd.path[static_cast<std::size_t>(device) % run.csd.path.size()];
+        files.push_back(text(folder, "/rank-", rank, ".device-", device, ".state"));
+    }
+    return files;
+}
+
+std::string layout_line(const config::Run& run, int ranks, const shard::Partition& partition) {
+    return text("ranks=", ranks, " devices=", listed(config::devices_per_rank(run, ranks)),
+                " speeds=", listed(config::device_speeds(run, ranks)),
+                " subgroup_tiles=", run.csd.subgroup_tiles,
+                " update=", is_on_host(run) ? "host" : "storage", " state=", run.csd.state,
+                " tiles_xxh3=", to_hex(digest_of(partition)));
+}
+
+std::string manifest_path(const config::Run& run, int rank) {
+    return text(run.csd.path.front(), "/rank-", rank, ".manifest");
+}
 
 shard::DeviceMap device_map(const config::Run& run, int ranks) {
     std::vector<int> counts = config::devices_per_rank(run, ranks);
@@ -59,21 +97,19 @@ csd::HandlerKind handler_kind(config::Mode mode) {
 
 std::vector<std::unique_ptr<csd::Device>> make_devices(
     const config::Run& run, const mpi::Communicator& world, const shard::Partition& partition,
-    const shard::DeviceMap& map, const codec::Codec& codec, int sources, trace::Traffic& traffic) {
+    const shard::DeviceMap& map, const codec::Codec& codec, int sources, store::Storage* storage,
+    trace::Traffic& traffic) {
     const int rank = world.rank();
-    const int plain_devices =
-        config::devices_per_rank(run, world.size())[static_cast<std::size_t>(rank)];
+    const std::vector<std::string> files = state_files(run, rank, world.size());
     std::vector<std::unique_ptr<csd::Device>> devices;
     for (int local = 0; local < map.count(rank); ++local) {
         csd::EmulatedDeviceSettings settings;
         settings.name = text("rank ", rank, " device ", local);
         if (is_on_host(run)) {
             settings.place = csd::UpdatePlace::on_host;
-            for (int device = 0; device < plain_devices; ++device) {
-                settings.files.push_back(state_file(run, rank, device));
-            }
+            settings.files = files;
         } else {
-            settings.files.push_back(state_file(run, rank, local));
+            settings.files = {files[static_cast<std::size_t>(local)]};
         }
         for (const std::size_t subgroup : partition.subgroups_of(map.first(rank) + local)) {
             settings.subgroups.push_back(partition.subgroups()[subgroup]);
@@ -84,6 +120,7 @@ std::vector<std::unique_ptr<csd::Device>> make_devices(
         settings.sources = sources;
         settings.slots = run.csd.slots;
         settings.io = store::parse_io_kind(run.csd.io);
+        settings.storage = storage;
         devices.push_back(csd::make_emulated_device(settings, traffic));
     }
     return devices;

@@ -7,9 +7,11 @@
 #include "csd/transfer_handler.hpp"
 #include "mpi/communicator.hpp"
 #include "shard/partition.hpp"
+#include "store/storage.hpp"
 #include "trace/traffic.hpp"
 
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace nearstep::train {
@@ -24,10 +26,22 @@ std::unique_ptr<codec::Codec> make_codec(const config::Run& run);
 
 csd::HandlerKind handler_kind(config::Mode mode);
 
+// The files that the rank's state lies in.
+std::vector<std::string> state_files(const config::Run& run, int rank, int ranks);
+
+// "ranks=2 devices=1,1 ...": all that fixes where each tile's state lies. State files fit a run if
+// the lines are equal.
+std::string layout_line(const config::Run& run, int ranks, const shard::Partition& partition);
+
+// The file that says what the rank's state files hold.
+std::string manifest_path(const config::Run& run, int rank);
+
 // This rank's devices, in the order of the device map. Files are named after the rank and the
-// device. `sources`: payloads per tile. Throws as csd::make_emulated_device.
+// device. `sources`: payloads per tile; `storage`: as for a store::File. Throws as
+// csd::make_emulated_device.
 std::vector<std::unique_ptr<csd::Device>> make_devices(
     const config::Run& run, const mpi::Communicator& world, const shard::Partition& partition,
-    const shard::DeviceMap& map, const codec::Codec& codec, int sources, trace::Traffic& traffic);
+    const shard::DeviceMap& map, const codec::Codec& codec, int sources, store::Storage* storage,
+    trace::Traffic& traffic);
 
 }  // namespace nearstep::train

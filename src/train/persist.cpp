@@ -1,12 +1,15 @@
-// The trainer's way to and from storage: start values, checkpoints, the masters' digest.
+// The trainer's way to and from storage: start values, state files, checkpoints, the masters'
+// digest.
 #include "base/digest.hpp"
 #include "base/error.hpp"
 #include "base/version.hpp"
 #include "config/load.hpp"
+#include "train/devices.hpp"
 #include "train/trainer.hpp"
 
 #include <algorithm>
 #include <cstring>
+#include <random>
 
 namespace nearstep::train {
 
@@ -23,7 +26,37 @@ void append(std::vector<shard::TileRange>& ranges, shard::TileRange tiles) {
     }
 }
 
+// Random, so that no two runs have the same; the same on all ranks.
+std::string draw_run_id(const mpi::Communicator& world) {
+    std::random_device source;
+    const std::uint64_t high = source();
+    return world.broadcast(to_hex(high << 32U | source()), 0);
+}
+
 }  // namespace
+
+store::Commit Trainer::position() const {
+    return {.step = steps_done_,
+            .generation = pipeline_->generation(),
+            .loss_scale = loss_scale_.value(),
+            .good_steps = loss_scale_.good_steps()};
+}
+
+store::Manifest Trainer::identity() const {
+    return {.run = run_id_,
+            .model = model_line(run_.model),
+            .layout = layout_line(run_, world_.size(), partition_),
+            .seed = run_.train.seed,
+            .steps = run_.train.steps,
+            .commits = {}};
+}
+
+// No rank's files are emptied before no rank's manifest counts.
+void Trainer::empty_state_files() {
+    world_.together([this] { log_.withdraw(); });
+    world_.together([this] { pipeline_->reserve(); });
+    log_.begin(identity());
+}
 
 // The parameters that a rank computes with are its masters, rounded: here those of its own tiles.
 void Trainer::load_masters_into_vector(shard::TileRange tiles, std::span<const float> masters) {
@@ -33,6 +66,8 @@ void Trainer::load_masters_into_vector(shard::TileRange tiles, std::span<const f
 }
 
 void Trainer::start() {
+    run_id_ = draw_run_id(world_);
+    empty_state_files();
     world_.together([this] {
         std::fill(moment1_.begin(), moment1_.end(), 0.0F);
         std::fill(moment2_.begin(), moment2_.end(), 0.0F);
@@ -49,11 +84,13 @@ void Trainer::start() {
     });
     pipeline_->set_generation(0);
     pipeline_->gather(vector_.span());
+    commit();
 }
 
 void Trainer::restore(const std::string& index_path) {
+    std::unique_ptr<checkpoint::Reader> reader;
     world_.together([&] {
-        const auto reader = checkpoint::Reader::open(index_path);
+        reader = checkpoint::Reader::open(index_path);
         const checkpoint::Description& description = reader->description();
         if (description.model != model_line(run_.model)) {
             throw ConfigError(text("The checkpoint ", index_path, " is of another model (",
@@ -61,6 +98,11 @@ void Trainer::restore(const std::string& index_path) {
                                    "): resume with the config it was made with, or name "
                                    "another folder in checkpoint.path."));
         }
+    });
+    const checkpoint::Description& description = reader->description();
+    run_id_ = description.run;
+    empty_state_files();
+    world_.together([&] {
         pipeline_->visit_subgroups(
             [&](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
                 const std::size_t elems = tiles.size() * kTileElems;
@@ -71,11 +113,43 @@ void Trainer::restore(const std::string& index_path) {
                 device.write_state(subgroup, description.generation, {masters, moments1, moments2});
                 load_masters_into_vector(tiles, masters);
             });
-        pipeline_->set_generation(description.generation);
-        steps_done_ = description.step;
-        loss_scale_.restore(description.loss_scale, description.good_steps);
     });
+    pipeline_->set_generation(description.generation);
+    steps_done_ = description.step;
+    loss_scale_.restore(description.loss_scale, description.good_steps);
     pipeline_->gather(vector_.span());
+    commit();
+}
+
+std::optional<std::string> Trainer::restore_state(const std::string& run,
+                                                  const store::Commit& commit_to_use) {
+    try {
+        world_.together([&] {
+            pipeline_->visit_subgroups([&](csd::Device& device, std::size_t subgroup,
+                                           shard::TileRange tiles) {
+                const std::size_t elems = tiles.size() * kTileElems;
+                const std::span<float> masters = std::span(master_).first(elems);
+                device.read_state(
+                    subgroup, commit_to_use.generation,
+                    {masters, std::span(moment1_).first(elems), std::span(moment2_).first(elems)});
+                load_masters_into_vector(tiles, masters);
+            });
+        });
+    } catch (const ConfigError& fault) {
+        return fault.what();
+    }
+    run_id_ = run;
+    pipeline_->set_generation(commit_to_use.generation);
+    steps_done_ = commit_to_use.step;
+    loss_scale_.restore(commit_to_use.loss_scale, commit_to_use.good_steps);
+    pipeline_->gather(vector_.span());
+    log_.begin(identity());
+    if (run_.csd.durability == "step") {
+        commit();
+    } else {
+        world_.together([this] { log_.withdraw(); });
+    }
+    return std::nullopt;
 }
 
 checkpoint::Description Trainer::describe() const {
@@ -85,9 +159,10 @@ checkpoint::Description Trainer::describe() const {
     description.loss_scale = loss_scale_.value();
     description.good_steps = loss_scale_.good_steps();
     description.seed = run_.train.seed;
+    description.run = run_id_;
     description.config = config::print(run_);
     description.model = model_line(run_.model);
-    description.commit = commit();
+    description.commit = nearstep::commit();
     description.site = run_.site;
     description.parameters = geometry_.elems;
     for (const model::Parameter& parameter : geometry_.parameters) {
@@ -119,6 +194,7 @@ std::string Trainer::save(const std::string& folder) {
                                              std::span(moment1_).first(elems),
                                              std::span(moment2_).first(elems)};
                 device.read_state(subgroup, pipeline_->generation(), state);
+                faults_.pass(FaultPhase::mid_checkpoint);
                 writer->write(tiles, {state.master, state.moment1, state.moment2});
             });
         records[rank] = writer->finish();
@@ -132,12 +208,14 @@ std::string Trainer::save(const std::string& folder) {
         records[r].file_bytes = numbers[2 * r];
         records[r].tiles_xxh3 = numbers[2 * r + 1];
     }
+    faults_.pass(FaultPhase::before_checkpoint_index);
     std::string path;
     world_.together([&] {
         if (world_.rank() == 0) {
             path = checkpoint::publish(folder, describe(), attempt, ranges, records);
         }
     });
+    faults_.pass(FaultPhase::after_checkpoint_index);
     return world_.broadcast(path, 0);
 }
 

@@ -10,9 +10,10 @@
 namespace nearstep::train {
 
 struct RunOptions {
-    bool is_resuming = false;  // from the newest checkpoint in the run's folder, or resume_from
-    bool is_fresh = false;     // start anew although an unfinished run's checkpoint is there
-    std::string resume_from;   // index of a checkpoint; empty: the newest in the folder
+    bool is_resuming = false;  // from the state files, or the newest checkpoint in the run's folder
+    bool is_fresh = false;     // start anew although an unfinished run is there
+    std::string resume_from;   // index of a checkpoint to go on from; empty: the choice is ours
+    std::string fault_plan;    // for tests: what FaultPoints takes
     std::string json;          // file for the summary; empty: none
     std::string metrics;       // file for a JSON line per step; empty: none
     int sample_bytes = 0;      // length of the text to sample at the end

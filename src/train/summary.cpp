@@ -138,6 +138,9 @@ nlohmann::json to_json(const RunRecord& record) {
         {"phases_s", seconds_json(mean_seconds(record.steps))},
         {"bytes_per_parameter",
          links_json(total_traffic(record.steps), record.parameters, record.steps.size())}};
+    json["phases_s"]["commit"] =
+        record.steps.empty() ? 0.0
+                             : record.commit_seconds / static_cast<double>(record.steps.size());
     json["train_loss"] = losses.empty() ? nlohmann::json() : nlohmann::json(losses.back());
     json["heldout_loss"] =
         record.heldout_loss ? nlohmann::json(*record.heldout_loss) : nlohmann::json();

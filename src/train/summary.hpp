@@ -25,7 +25,8 @@ struct RunRecord {
     int devices = 0;
     std::size_t parameters = 0;
     std::vector<StepReport> steps = {};
-    double seconds = 0;  // of all steps together
+    double seconds = 0;         // of all steps together, commits included
+    double commit_seconds = 0;  // of all commits
     std::optional<double> heldout_loss = {};
     std::uint64_t masters_digest = 0;
     std::string checkpoint = {};  // path of the last index; empty if none was written
@@ -33,7 +34,7 @@ struct RunRecord {
 
 // The keys of --json: commit, config, site, ranks, devices, parameters, steps, first_step, seconds,
 // tokens_per_s, train_loss (of the last step), heldout_loss, losses, skipped_steps, masters_xxh3,
-// checkpoint, mode, and per step phases_s {forward, backward, update} (means) and
+// checkpoint, mode, and per step phases_s {forward, backward, update, commit} (means) and
 // bytes_per_parameter {host_link, device_internal, network, node}.
 nlohmann::json to_json(const RunRecord& record);
 

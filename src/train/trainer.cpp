@@ -45,21 +45,26 @@ std::vector<offload::ElementRange> block_ranges(const model::Geometry& geometry)
 
 }  // namespace
 
-Trainer::Trainer(const mpi::Communicator& world, const config::Run& run)
+Trainer::Trainer(const mpi::Communicator& world, const config::Run& run,
+                 const std::string& fault_plan)
     : world_(world),
       run_(run),
       geometry_(model::describe(run.model)),
       corpus_(load_corpus_together(world, run)),
+      faults_(fault_plan, world.rank()),
+      storage_(faults_.is_armed() ? std::make_unique<store::FaultyStorage>(faults_) : nullptr),
       map_(device_map(run, world.size())),
       partition_(make_partition(run, geometry_.elems, world.size())),
       codec_(make_codec(run)),
+      log_(manifest_path(run, world.rank()), storage_.get()),
       loss_scale_(run) {
     const mpi::Topology nodes = mpi::discover_nodes(world);
     const mpi::Topology groups =
         run.exchange.scatter == "flat" ? mpi::each_rank_alone(world.size()) : nodes;
     std::vector<std::unique_ptr<csd::Device>> devices;
     world.together([&] {
-        devices = make_devices(run_, world, partition_, map_, *codec_, groups.groups(), traffic_);
+        devices = make_devices(run_, world, partition_, map_, *codec_, groups.groups(),
+                               storage_.get(), traffic_);
     });
     vector_ = memory::Buffer(partition_.tiles() * kTileElems * size_bytes(run.model.dtype));
     network_ = model::Network::make(run.model, vector_.span());
@@ -135,8 +140,10 @@ StepReport Trainer::step() {
     for (int block = blocks - 1; block >= 0; --block) {
         network_->backward(block, pipeline_->gradient_space(static_cast<std::size_t>(block)));
         pipeline_->put_gradient(static_cast<std::size_t>(block));
+        faults_.pass(FaultPhase::after_scatter);
     }
     const offload::GradientFacts facts = pipeline_->finish_gradients();
+    faults_.pass(FaultPhase::after_gradients);
     const double backward = watch.lap();
 
     report.gradient_norm = facts.norm / loss_scale_.value();
@@ -163,6 +170,17 @@ StepReport Trainer::step() {
     report.traffic = traffic_.snapshot() - before;
     world_.sum(std::span(report.traffic.bytes));
     return report;
+}
+
+double Trainer::commit() {
+    if (run_.csd.durability != "step") {
+        return 0;
+    }
+    Stopwatch watch;
+    faults_.pass(FaultPhase::before_commit);
+    pipeline_->commit(log_, position());
+    faults_.pass(FaultPhase::after_commit);
+    return watch.lap();
 }
 
 double Trainer::evaluate() {

@@ -1,6 +1,7 @@
 // One training run on all ranks: the step, evaluation, and the state's way to and from checkpoints.
 #pragma once
 
+#include "base/fault_point.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "config/run.hpp"
 #include "data/text.hpp"
@@ -8,11 +9,14 @@
 #include "model/network.hpp"
 #include "mpi/communicator.hpp"
 #include "offload/step_pipeline.hpp"
+#include "store/manifest.hpp"
+#include "store/storage.hpp"
 #include "trace/traffic.hpp"
 #include "train/schedule.hpp"
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,16 +44,28 @@ struct StepReport {
 // do.
 class Trainer {
 public:
-    // Makes devices, network and buffers; start() or restore() must follow.
-    Trainer(const mpi::Communicator& world, const config::Run& run);
+    // Opens and locks the state files and leaves their content; makes devices, network and buffers.
+    // start() or restore() or a restore_state() that succeeds must follow. `fault_plan`: as
+    // FaultPoints takes it.
+    Trainer(const mpi::Communicator& world, const config::Run& run,
+            const std::string& fault_plan = "");
 
-    // Writes the start values of all parameters, generation 0.
+    // Empties the state files and writes the start values of all parameters, generation 0.
     void start();
 
-    // Reads a checkpoint, written by any layout of the same model.
+    // Empties the state files and fills them from a checkpoint, written by any layout of the same
+    // model.
     void restore(const std::string& index_path);
 
+    // Goes on from what the state files hold: `commit`, which every rank lists, of the run `run`.
+    // Reads and verifies all of it. Returns what is wrong with it, as a sentence; nothing was
+    // changed then.
+    std::optional<std::string> restore_state(const std::string& run, const store::Commit& commit);
+
     StepReport step();
+
+    // With csd.durability "step": on return the steps done outlive any crash. Returns the seconds.
+    double commit();
 
     std::int64_t steps_done() const { return steps_done_; }
     const model::Geometry& geometry() const { return geometry_; }
@@ -73,6 +89,9 @@ public:
 
 private:
     std::vector<model::MicroBatch> draw_batches();
+    store::Manifest identity() const;
+    store::Commit position() const;
+    void empty_state_files();
     checkpoint::Description describe() const;
     void load_masters_into_vector(shard::TileRange tiles, std::span<const float> masters);
 
@@ -80,6 +99,8 @@ private:
     config::Run run_;
     model::Geometry geometry_;
     data::Corpus corpus_;
+    FaultPoints faults_;
+    std::unique_ptr<store::Storage> storage_;  // null: the system itself
     shard::DeviceMap map_;
     shard::Partition partition_;
     std::unique_ptr<codec::Codec> codec_;
@@ -87,6 +108,8 @@ private:
     memory::Buffer vector_;  // the padded parameter vector
     std::unique_ptr<model::Network> network_;
     std::unique_ptr<offload::StepPipeline> pipeline_;
+    csd::StateCommit log_;
+    std::string run_id_;  // see checkpoint::Description::run
     LossScale loss_scale_;
     std::int64_t steps_done_ = 0;
     // This rank's rows of the global batch, and the tokens drawn for them.

@@ -48,6 +48,7 @@ TEST_F(Checkpoint, KeepsItsDescription) {
     EXPECT_EQ(read.seed, written.seed);
     EXPECT_EQ(read.config, written.config);
     EXPECT_EQ(read.model, written.model);
+    EXPECT_EQ(read.run, written.run);
     EXPECT_EQ(read.commit, written.commit);
     EXPECT_EQ(read.site, written.site);
     EXPECT_EQ(read.parameters, written.parameters);

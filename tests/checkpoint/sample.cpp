@@ -39,6 +39,7 @@ Description sample_description(std::int64_t step) {
             .loss_scale = 4096.5,
             .good_steps = 19,
             .seed = 0xFFFFFFFFFFFFFFF1U,
+            .run = "fedcba9876543210",
             .config = "[train]\nsteps = 40  # \"quoted\", ü\n",
             .model = "gpt2 layers=2 width=64",
             .commit = "0123abcd+",

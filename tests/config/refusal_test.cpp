@@ -165,7 +165,7 @@ INSTANTIATE_TEST_SUITE_P(
         in_config("[compress]\ncodec = \"zip\"\n", {"compress.codec", "\"dense\" or \"topk\""}),
         in_config("[csd]\nio = \"uring\"\n", {"csd.io", "\"io_uring\" or \"threads\""}),
         in_config("[csd]\ndurability = \"some\"\n",
-                  {"csd.durability", "\"checkpoint\" or \"none\""}),
+                  {"csd.durability", "\"step\", \"checkpoint\" or \"none\""}),
         in_override("mode=su+o+d", {"mode = \"su+o+d\" is not known"})));
 
 INSTANTIATE_TEST_SUITE_P(
@@ -175,8 +175,6 @@ INSTANTIATE_TEST_SUITE_P(
                   {"csd.device = \"xrt\" is not in this build", "use \"emulated\""}),
         in_config("[csd]\nstate = \"bf16\"\n", {"csd.state = \"bf16\"", "use \"fp32\""}),
         in_config("[csd]\nstate = \"compact\"\n", {"csd.state = \"compact\"", "use \"fp32\""}),
-        in_config("[csd]\ndurability = \"step\"\n",
-                  {"csd.durability = \"step\"", "use \"checkpoint\""}),
         in_config("[compress]\ncodec = \"q4\"\n",
                   {"compress.codec = \"q4\"", "use \"dense\" or \"topk\""}),
         in_config("[compress]\ncodec = \"sign\"\n",

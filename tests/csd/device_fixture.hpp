@@ -61,6 +61,7 @@ struct SmallDevice {
         settings.place = wanted.place;
         settings.io = wanted.io;
         device = make_emulated_device(settings, traffic);
+        device->reserve();
         vector.resize(kVectorTiles * shard::kTileElems * size_bytes(wanted.dtype));
     }
 

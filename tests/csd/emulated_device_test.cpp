@@ -292,6 +292,7 @@ TEST(EmulatedDeviceTest, WithoutDigestsComputesTheSameAndIsRefusedByWhoChecks) {
     unchecked.device.reset();
     unchecked.settings.digest = store::PayloadDigest::absent;
     unchecked.device = make_emulated_device(unchecked.settings, unchecked.traffic);
+    unchecked.device->reserve();
     for (SmallDevice* small : {&checked, &unchecked}) {
         small->initialise();
         small->device->allocate_slot(0);
@@ -312,6 +313,8 @@ TEST(EmulatedDeviceTest, MayOwnNothing) {
     settings.files = {small.folder.file("empty")};
     settings.subgroups = {};
     const std::unique_ptr<Device> device = make_emulated_device(settings, small.traffic);
+    device->reserve();
+    device->flush().wait();
     EXPECT_NO_THROW(device->finish_gradients());
     EXPECT_EQ(storage_bytes(settings), 0U);
 }

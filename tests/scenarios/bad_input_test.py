@@ -113,7 +113,7 @@ class BadInput(program.Scenario):
                 self.assert_refused(program.run(2, *arguments, timeout=60), words)
 
     def test_damaged_checkpoints(self):
-        summary = self.train(train__stop_at=3)
+        summary = self.train(train__stop_at=3, csd__durability="checkpoint")
         index = program.pathlib.Path(summary["checkpoint"])
         folder = index.parent
         rank_file = sorted(folder.glob("*.rank-*"))[0]

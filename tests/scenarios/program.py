@@ -13,14 +13,18 @@ PROGRAM = pathlib.Path(os.environ.get("NEARSTEP_PROGRAM", ROOT / "build/release/
 SHARED_DATA = pathlib.Path(os.environ.get("NEARSTEP_SHARED_DATA", ROOT / "../shared/data"))
 
 
-def run(ranks, *arguments, timeout=170):
+def environment(timeout=170, fault=""):
+    """Of a run; fault: what is to happen to it, see src/base/fault_point.hpp."""
+    return dict(os.environ, OMP_NUM_THREADS="1", NEARSTEP_TIMEOUT=str(timeout), NEARSTEP_FAULT=fault,
+                OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+
+
+def run(ranks, *arguments, timeout=170, fault=""):
     """The finished process of `nearstep arguments` on `ranks` ranks; 0 ranks: without mpirun."""
     command = [str(PROGRAM), *map(str, arguments)]
     if ranks:
         command = [str(ROOT / "launch/ranks"), str(ranks), *command]
-    environment = dict(os.environ, OMP_NUM_THREADS="1", NEARSTEP_TIMEOUT=str(timeout))
-    environment.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
-    return subprocess.run(command, cwd=ROOT, env=environment, text=True, capture_output=True,
+    return subprocess.run(command, cwd=ROOT, env=environment(timeout, fault), text=True, capture_output=True,
                           timeout=timeout + 10, stdin=subprocess.DEVNULL)
 
 

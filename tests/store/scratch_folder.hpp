@@ -15,9 +15,10 @@ namespace nearstep {
 
 class ScratchFolder {
 public:
-    ScratchFolder() : path_(testing::TempDir() + "nearstep-XXXXXX") {
+    explicit ScratchFolder(const std::string& parent = testing::TempDir())
+        : path_(parent + "nearstep-XXXXXX") {
         if (::mkdtemp(path_.data()) == nullptr) {
-            throw std::runtime_error("No folder can be made in " + testing::TempDir());
+            throw std::runtime_error("No folder can be made in " + parent);
         }
     }
     ScratchFolder(const ScratchFolder&) = delete;

@@ -47,6 +47,7 @@ bool forbid_io_uring() {
     written.span()[5000] = std::byte{42};
     for (const char* name : {"a", "b"}) {
         Volume volume({.files = {folder.file(name)}, .bytes = written.size()});
+        volume.reserve();
         volume.write(written.span(), 0).wait();
         volume.read(seen.span(), 0).wait();
         if (volume.io() != IoKind::threads || seen.span()[5000] != std::byte{42}) {

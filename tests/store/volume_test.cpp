@@ -49,6 +49,7 @@ TEST_P(VolumeOf, ReadsBackTransfersOfOddSizesAtOddPlaces) {
                                      .chunk_bytes = 3 * kPageBytes,
                                      .io = io()};
     Volume volume(settings);
+    volume.reserve();
     memory::Buffer model(settings.bytes);
     memory::Buffer seen(settings.bytes);
     fill(model.span(), 1);
@@ -73,7 +74,8 @@ TEST_P(VolumeOf, ReservesEveryFileAtOnce) {
     const ScratchFolder folder;
     const VolumeSettings settings = {.files = files_in(folder, files()),
                                      .bytes = 5 * MiB + kPageBytes};
-    const Volume volume(settings);
+    Volume volume(settings);
+    volume.reserve();
     for (const std::string& file : settings.files) {
         EXPECT_EQ(std::filesystem::file_size(file), Volume::file_bytes(settings));
     }
@@ -83,6 +85,7 @@ TEST_P(VolumeOf, ReservesEveryFileAtOnce) {
 TEST_P(VolumeOf, RefusesATransferBeyondItsEnd) {
     const ScratchFolder folder;
     Volume volume({.files = files_in(folder, files()), .bytes = 4 * kPageBytes, .io = io()});
+    volume.reserve();
     memory::Buffer memory(2 * kPageBytes);
     EXPECT_THROW(volume.read(memory.span(), 3 * kPageBytes), ContractError);
 }
@@ -92,6 +95,7 @@ TEST_P(VolumeOf, KeepsManyLargeTransfersApart) {
     constexpr std::size_t kTransfers = 12;
     constexpr std::size_t kEach = 5 * MiB + 3 * kPageBytes;  // some chunks and a rest
     Volume volume({.files = files_in(folder, files()), .bytes = kTransfers * kEach, .io = io()});
+    volume.reserve();
     EXPECT_EQ(volume.io(), io());
     memory::Buffer written(kTransfers * kEach);
     memory::Buffer seen(kTransfers * kEach);
@@ -120,6 +124,7 @@ TEST_P(VolumeOf, FinishesWhatWasSubmittedBeforeItEnds) {
     {
         Ticket writing;
         Volume volume(settings);
+        volume.reserve();
         writing = volume.write(memory.span(), 0);
     }
     std::ifstream first(folder.file("state-0"), std::ios::binary);
@@ -143,6 +148,7 @@ TEST_P(VolumeOf, GoesOnAfterShortTransfersAndInterruptions) {
     };
     Volume volume(
         {.files = files_in(folder, files()), .bytes = 6 * MiB, .io = io(), .filter = disturb});
+    volume.reserve();
     memory::Buffer written(6 * MiB);
     memory::Buffer seen(6 * MiB);
     fill(written.span(), 7);
@@ -170,6 +176,7 @@ TEST_P(VolumeOf, NamesFileOffsetAndReasonOfAFaultAndGoesOnWithOtherTransfers) {
             return is_failing && request.direction == Direction::write ? -fault.reason : result;
         };
         Volume volume({.files = paths, .bytes = 40 * MiB, .io = io(), .filter = fail});
+        volume.reserve();
         memory::Buffer memory(40 * MiB);  // more chunks than are in flight at once
         Ticket writing = volume.write(memory.span(), 0);
         Ticket reading = volume.read(memory.span().first(kPageBytes), 0);
@@ -200,6 +207,7 @@ TEST(VolumeTest, StripesItsChunksOverTheFiles) {
     fill(memory.span(), 3);
     {
         Volume volume({.files = files, .bytes = 4 * kPageBytes, .chunk_bytes = kPageBytes});
+        volume.reserve();
         volume.write(memory.span(), 0).wait();
         EXPECT_EQ(volume.describe_place(3 * kPageBytes + 10),
                   "offset 4106 of \"" + files[1] + "\" (striped over 2 files)");
@@ -217,6 +225,7 @@ TEST_P(VolumeWith, GivesAnErrorToTheTicket) {
     const ScratchFolder folder;
     const std::vector<std::string> files = files_in(folder, 2);
     Volume volume({.files = files, .bytes = 4 * MiB, .io = GetParam()});
+    volume.reserve();
     std::filesystem::resize_file(files[1], 0);
     memory::Buffer memory(4 * MiB);
     Ticket reading = volume.read(memory.span(), 0);

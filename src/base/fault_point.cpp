@@ -1,0 +1,110 @@
+#include "base/fault_point.hpp"
+
+#include "base/error.hpp"
+
+#include <array>
+#include <charconv>
+#include <csignal>
+#include <cstdlib>
+#include <string>
+
+namespace nearstep {
+
+namespace {
+
+struct PhaseName {
+    std::string_view name;
+    FaultPhase phase;
+};
+
+constexpr std::array kPhases = {
+    PhaseName{"after_scatter", FaultPhase::after_scatter},
+    PhaseName{"after_gradients", FaultPhase::after_gradients},
+    PhaseName{"mid_read", FaultPhase::mid_read},
+    PhaseName{"mid_write", FaultPhase::mid_write},
+    PhaseName{"before_flush", FaultPhase::before_flush},
+    PhaseName{"after_flush", FaultPhase::after_flush},
+    PhaseName{"before_rename", FaultPhase::before_rename},
+    PhaseName{"after_rename", FaultPhase::after_rename},
+    PhaseName{"before_commit", FaultPhase::before_commit},
+    PhaseName{"after_commit", FaultPhase::after_commit},
+    PhaseName{"mid_checkpoint", FaultPhase::mid_checkpoint},
+    PhaseName{"before_checkpoint_index", FaultPhase::before_checkpoint_index},
+    PhaseName{"after_checkpoint_index", FaultPhase::after_checkpoint_index},
+};
+
+[[noreturn]] void refuse(std::string_view field) {
+    std::string names;
+    for (const PhaseName& known : kPhases) {
+        names += text(names.empty() ? "" : ", ", known.name);
+    }
+    throw ConfigError(text("The fault plan has \"", field,
+                           "\", which is none of rank=N, count=N, action=kill, action=fail and "
+                           "phase=NAME with one of ",
+                           names, ": write it like \"rank=1 phase=mid_write count=7\"."));
+}
+
+template <typename Number>
+void read_number(std::string_view field, std::string_view value, Number& number) {
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+    if (error != std::errc() || end != value.data() + value.size() || number < 0) {
+        refuse(field);
+    }
+}
+
+}  // namespace
+
+FaultPoints::FaultPoints(std::string_view plan, int rank) {
+    const bool is_planned = !plan.empty();
+    action_ = FaultAction::kill;
+    while (!plan.empty()) {
+        const std::size_t end = plan.find(' ');
+        read_field(plan.substr(0, end));
+        plan.remove_prefix(end == std::string_view::npos ? plan.size() : end + 1);
+    }
+    if (!is_planned || rank != rank_) {
+        action_ = FaultAction::none;
+    }
+}
+
+void FaultPoints::read_field(std::string_view field) {
+    const std::size_t equals = field.find('=');
+    const std::string_view key = field.substr(0, equals);
+    const std::string_view value =
+        equals == std::string_view::npos ? std::string_view() : field.substr(equals + 1);
+    if (key == "rank") {
+        read_number(field, value, rank_);
+    } else if (key == "count") {
+        read_number(field, value, count_);
+    } else if (field == "action=kill" || field == "action=fail") {
+        action_ = value == "kill" ? FaultAction::kill : FaultAction::fail;
+    } else {
+        for (const PhaseName& known : kPhases) {
+            if (key == "phase" && value == known.name) {
+                phase_ = known.phase;
+                return;
+            }
+        }
+        refuse(field);
+    }
+}
+
+FaultAction FaultPoints::arrive(FaultPhase phase) {
+    if (!is_armed() || phase != phase_ || ++arrivals_ != count_) {
+        return FaultAction::none;
+    }
+    return action_;
+}
+
+void FaultPoints::pass(FaultPhase phase) {
+    if (arrive(phase) == FaultAction::kill) {
+        end_process_at_once();
+    }
+}
+
+void end_process_at_once() {
+    std::raise(SIGKILL);
+    std::abort();  // not reached
+}
+
+}  // namespace nearstep

@@ -1,0 +1,23 @@
+#include "csd/state_commit.hpp"
+
+#include "base/error.hpp"
+
+namespace nearstep::csd {
+
+void StateCommit::prepare(std::span<const std::unique_ptr<Device>> devices) {
+    Ticket all;
+    for (const std::unique_ptr<Device>& device : devices) {
+        all.add(device->flush());
+    }
+    all.wait();
+    is_prepared_ = true;
+}
+
+void StateCommit::publish(const store::Commit& commit) {
+    expects(is_prepared_, "the state is flushed before its step is named");
+    is_prepared_ = false;
+    store::add_commit(manifest_, commit);
+    file_.replace(manifest_);
+}
+
+}  // namespace nearstep::csd

@@ -1,0 +1,96 @@
+#include "store/storage.hpp"
+
+#include "base/handle.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+
+namespace nearstep::store {
+
+namespace {
+
+struct DescriptorTraits {
+    using Type = int;
+    static int empty() { return -1; }
+    static void close(int descriptor) noexcept { ::close(descriptor); }
+};
+
+}  // namespace
+
+ssize_t Storage::read(int file, const iovec* pieces, int count, off_t offset) {
+    return ::preadv(file, pieces, count, offset);
+}
+
+ssize_t Storage::write(int file, const iovec* pieces, int count, off_t offset) {
+    return ::pwritev(file, pieces, count, offset);
+}
+
+int Storage::flush(int file) { return ::fdatasync(file); }
+
+int Storage::rename(const std::string& from, const std::string& to) {
+    return std::rename(from.c_str(), to.c_str());
+}
+
+int Storage::flush_folder(const std::string& folder) {
+    const Handle<DescriptorTraits> opened(
+        ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    return opened ? ::fsync(opened.get()) : -1;
+}
+
+bool FaultyStorage::fails(FaultPhase phase) {
+    switch (points_->arrive(phase)) {
+        case FaultAction::kill:
+            end_process_at_once();
+        case FaultAction::fail:
+            errno = EIO;
+            return true;
+        case FaultAction::none:
+            break;
+    }
+    return false;
+}
+
+ssize_t FaultyStorage::read(int file, const iovec* pieces, int count, off_t offset) {
+    return fails(FaultPhase::mid_read) ? -1 : Storage::read(file, pieces, count, offset);
+}
+
+ssize_t FaultyStorage::write(int file, const iovec* pieces, int count, off_t offset) {
+    switch (points_->arrive(FaultPhase::mid_write)) {
+        case FaultAction::kill:
+            if (count > 1) {
+                Storage::write(file, pieces, count / 2, offset);
+            } else {
+                // Half of it, in whole pages, as direct I/O wants.
+                const iovec half{pieces->iov_base, pieces->iov_len / 2 / 4096 * 4096};
+                Storage::write(file, &half, 1, offset);
+            }
+            end_process_at_once();
+        case FaultAction::fail:
+            errno = EIO;
+            return -1;
+        case FaultAction::none:
+            break;
+    }
+    return Storage::write(file, pieces, count, offset);
+}
+
+int FaultyStorage::flush(int file) {
+    if (fails(FaultPhase::before_flush)) {
+        return -1;
+    }
+    const int result = Storage::flush(file);
+    return fails(FaultPhase::after_flush) ? -1 : result;
+}
+
+int FaultyStorage::rename(const std::string& from, const std::string& to) {
+    if (fails(FaultPhase::before_rename)) {
+        return -1;
+    }
+    const int result = Storage::rename(from, to);
+    return fails(FaultPhase::after_rename) ? -1 : result;
+}
+
+}  // namespace nearstep::store

@@ -1,0 +1,49 @@
+// What state files and manifests ask of the operating system. Tests put faults between.
+#pragma once
+
+#include "base/fault_point.hpp"
+
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <string>
+
+namespace nearstep::store {
+
+// The system calls themselves; their results and errno. Any thread may call.
+class Storage {
+public:
+    Storage() = default;
+    Storage(const Storage&) = delete;
+    Storage& operator=(const Storage&) = delete;
+    virtual ~Storage() = default;
+
+    virtual ssize_t read(int file, const iovec* pieces, int count, off_t offset);
+    virtual ssize_t write(int file, const iovec* pieces, int count, off_t offset);
+    // What was written to the file so far, and its size, outlive a power cut.
+    virtual int flush(int file);
+    virtual int rename(const std::string& from, const std::string& to);
+    // The names in the folder outlive a power cut.
+    virtual int flush_folder(const std::string& folder);
+};
+
+// Ends the process, or fails with EIO, where the fault points say so: the phases mid_read,
+// mid_write, before_flush, after_flush, before_rename and after_rename.
+class FaultyStorage : public Storage {
+public:
+    // The points outlive the storage.
+    explicit FaultyStorage(FaultPoints& points) : points_(&points) {}
+
+    ssize_t read(int file, const iovec* pieces, int count, off_t offset) override;
+    ssize_t write(int file, const iovec* pieces, int count, off_t offset) override;
+    int flush(int file) override;
+    int rename(const std::string& from, const std::string& to) override;
+
+private:
+    // True if the operation is to fail, with errno set.
+    bool fails(FaultPhase phase);
+
+    FaultPoints* points_;
+};
+
+}  // namespace nearstep::store

@@ -1,0 +1,52 @@
+#include "base/fault_point.hpp"
+
+#include "base/error.hpp"
+
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <string>
+
+namespace nearstep {
+namespace {
+
+TEST(FaultPointsTest, DoNothingWithoutAPlan) {
+    FaultPoints without;
+    FaultPoints empty("", 0);
+    EXPECT_FALSE(without.is_armed());
+    EXPECT_FALSE(empty.is_armed());
+    EXPECT_EQ(without.arrive(FaultPhase::mid_write), FaultAction::none);
+    EXPECT_EQ(empty.arrive(FaultPhase::after_scatter), FaultAction::none);
+}
+
+TEST(FaultPointsTest, FireOnceAtThePlannedCountOfThePlannedPhase) {
+    FaultPoints points("rank=2 phase=mid_write count=3 action=fail", 2);
+    EXPECT_TRUE(points.is_armed());
+    EXPECT_EQ(points.arrive(FaultPhase::mid_write), FaultAction::none);
+    EXPECT_EQ(points.arrive(FaultPhase::mid_read), FaultAction::none);
+    EXPECT_EQ(points.arrive(FaultPhase::mid_write), FaultAction::none);
+    EXPECT_EQ(points.arrive(FaultPhase::mid_write), FaultAction::fail);
+    EXPECT_EQ(points.arrive(FaultPhase::mid_write), FaultAction::none);
+}
+
+TEST(FaultPointsTest, SpareOtherRanks) {
+    FaultPoints points("rank=2 phase=mid_write", 1);
+    EXPECT_FALSE(points.is_armed());
+    EXPECT_EQ(points.arrive(FaultPhase::mid_write), FaultAction::none);
+}
+
+TEST(FaultPointsDeathTest, EndTheProcessAsKillDoes) {
+    FaultPoints points("phase=after_commit", 0);
+    points.pass(FaultPhase::before_commit);
+    EXPECT_EXIT(points.pass(FaultPhase::after_commit), testing::KilledBySignal(SIGKILL), "");
+}
+
+TEST(FaultPointsTest, RefuseAPlanThatTheyDoNotUnderstand) {
+    for (const std::string plan : {"phase=lunch", "rank", "rank=-1", "count=many", "action=sleep",
+                                   "phase=mid_read  count=1"}) {
+        EXPECT_THROW(FaultPoints(plan, 0), ConfigError) << plan;
+    }
+}
+
+}  // namespace
+}  // namespace nearstep

@@ -1,0 +1,386 @@
+// Power is cut at random moments of a run: every rank is left with the last step or the one before.
+#include "store/power_loss.hpp"
+
+#include "base/digest.hpp"
+#include "base/error.hpp"
+#include "csd/emulated_device.hpp"
+#include "csd/state_commit.hpp"
+#include "csd/transfer_handler.hpp"
+#include "store/scratch_folder.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace nearstep::csd {
+namespace {
+
+using shard::kTileElems;
+
+struct JobSettings {
+    int ranks = 1;
+    int devices = 2;  // of each rank, with two subgroups of one tile
+    HandlerKind handler = HandlerKind::naive;
+    std::string folder = {};
+    store::Storage* storage = nullptr;
+};
+
+struct Rank {
+    explicit Rank(const std::string& manifest, store::Storage* storage) : log(manifest, storage) {}
+
+    std::vector<std::unique_ptr<Device>> devices;
+    std::vector<std::unique_ptr<TransferHandler>> handlers;
+    StateCommit log;
+};
+
+// All ranks of a job in one process, stepped one after another. Its state is a function of the
+// generation: gradients are, and the update is always the same.
+class Job {
+public:
+    explicit Job(const JobSettings& settings)
+        : settings_(settings), codec_(codec::make_codec({.name = "dense"})) {
+        std::size_t tile = 0;
+        for (int rank = 0; rank < settings.ranks; ++rank) {
+            ranks_.push_back(std::make_unique<Rank>(
+                text(settings.folder, "/rank-", rank, ".manifest"), settings.storage));
+            for (int device = 0; device < settings.devices; ++device, tile += 2) {
+                add_device(rank, device, tile);
+            }
+        }
+        vector_.resize(tile * kTileElems * 2);
+    }
+
+    void start() {
+        for (const auto& rank : ranks_) {
+            rank->log.withdraw();
+        }
+        for (const auto& rank : ranks_) {
+            for (const auto& device : rank->devices) {
+                device->reserve();
+                for (std::size_t s = 0; s < 2; ++s) {
+                    std::vector<float> masters(kTileElems, 1.0F);
+                    std::vector<float> zeros(2 * kTileElems, 0.0F);
+                    const auto moments = std::span(zeros);
+                    device->write_state(
+                        s, 0, {masters, moments.first(kTileElems), moments.last(kTileElems)});
+                }
+            }
+            rank->log.begin({.run = "job", .steps = 1000});
+        }
+        at_ = {};
+        commit(0);
+    }
+
+    // What all ranks hold, newest first.
+    std::vector<store::Commit> offered() {
+        std::vector<std::vector<store::Commit>> lists;
+        for (const auto& rank : ranks_) {
+            const auto manifest = rank->log.read();
+            lists.push_back(manifest ? manifest->commits : std::vector<store::Commit>());
+        }
+        return store::common_commits(lists);
+    }
+
+    void go_on_from(const store::Commit& commit_to_use) {
+        at_ = commit_to_use;
+        for (const auto& rank : ranks_) {
+            rank->log.begin({.run = "job", .steps = 1000});
+        }
+        commit(0);
+    }
+
+    // Every fifth step is skipped. `order` permutes the ranks.
+    void step(std::uint64_t order) {
+        const bool is_skipped = at_.step % 5 == 4;
+        for (const std::size_t rank : permuted(order)) {
+            if (!is_skipped) {
+                update(*ranks_[rank]);
+            }
+        }
+        at_.generation += is_skipped ? 0 : 1;
+        ++at_.step;
+        commit(order / 7);
+    }
+
+    // Digest of all state; throws IoError if some of it is not whole.
+    std::uint64_t digest(std::int64_t generation) {
+        std::vector<float> state(3 * kTileElems);
+        const std::span<float> all = state;
+        Xxh3Stream digest;
+        for (const auto& rank : ranks_) {
+            for (const auto& device : rank->devices) {
+                for (std::size_t s = 0; s < 2; ++s) {
+                    device->read_state(s, generation,
+                                       {all.first(kTileElems), all.subspan(kTileElems, kTileElems),
+                                        all.last(kTileElems)});
+                    digest.add(std::as_bytes(all));
+                }
+            }
+        }
+        return digest.digest();
+    }
+
+    const store::Commit& at() const { return at_; }
+
+private:
+    void add_device(int rank, int device, std::size_t tile) {
+        EmulatedDeviceSettings settings;
+        settings.name = text("rank ", rank, " device ", device);
+        settings.files = {text(settings_.folder, "/rank-", rank, ".device-", device, ".state")};
+        settings.subgroups = {{0, 0, {tile, tile + 1}}, {0, 1, {tile + 1, tile + 2}}};
+        settings.codec = codec_.get();
+        settings.storage = settings_.storage;
+        Rank& owner = *ranks_[static_cast<std::size_t>(rank)];
+        owner.devices.push_back(make_emulated_device(settings, traffic_));
+        owner.handlers.push_back(TransferHandler::make(settings_.handler, *owner.devices.back()));
+    }
+
+    void update(Rank& rank) {
+        std::vector<std::byte> payload(codec_->payload_bytes());
+        const std::vector<std::span<const std::byte>> payloads = {payload};
+        for (std::size_t d = 0; d < rank.devices.size(); ++d) {
+            for (const shard::Subgroup& subgroup : rank.devices[d]->subgroups()) {
+                const std::vector<float> gradient(kTileElems,
+                                                  static_cast<float>(at_.generation % 7 + 1) *
+                                                      static_cast<float>(subgroup.tiles.begin + 1));
+                codec_->encode(gradient, payload);
+                rank.devices[d]->put_gradient(subgroup.tiles.begin, payloads, gradient);
+            }
+            rank.devices[d]->finish_gradients();
+            rank.handlers[d]->start({.step_size = 1e-3F}, at_.generation, vector_);
+            rank.handlers[d]->finish();
+        }
+    }
+
+    void commit(std::uint64_t order) {
+        for (const std::size_t rank : permuted(order)) {
+            ranks_[rank]->log.prepare(ranks_[rank]->devices);
+        }
+        for (const std::size_t rank : permuted(order / 7)) {
+            ranks_[rank]->log.publish(at_);
+        }
+    }
+
+    std::vector<std::size_t> permuted(std::uint64_t order) const {
+        std::vector<std::size_t> ranks(ranks_.size());
+        std::iota(ranks.begin(), ranks.end(), 0);
+        for (std::size_t i = ranks.size(); i > 1; --i) {
+            std::swap(ranks[i - 1], ranks[order % i]);
+            order /= i;
+        }
+        return ranks;
+    }
+
+    JobSettings settings_;
+    std::unique_ptr<codec::Codec> codec_;
+    trace::Traffic traffic_;
+    std::vector<std::unique_ptr<Rank>> ranks_;
+    std::vector<std::byte> vector_;
+    store::Commit at_;
+};
+
+// What is simulated needs no drive, and memory is faster.
+std::string memory_folder() {
+    return std::filesystem::is_directory("/dev/shm") ? "/dev/shm/" : testing::TempDir();
+}
+
+// The digests of a job that nothing disturbs.
+class Reference {
+public:
+    explicit Reference(JobSettings settings) {
+        settings.folder = folder_.path();
+        settings.storage = nullptr;
+        job_ = std::make_unique<Job>(settings);
+        job_->start();
+        digests_.push_back(job_->digest(0));
+    }
+    std::uint64_t digest(std::int64_t generation) {
+        while (job_->at().generation < generation) {
+            job_->step(0);
+            if (job_->at().generation == static_cast<std::int64_t>(digests_.size())) {
+                digests_.push_back(job_->digest(job_->at().generation));
+            }
+        }
+        return digests_.at(static_cast<std::size_t>(generation));
+    }
+
+private:
+    ScratchFolder folder_{memory_folder()};
+    std::unique_ptr<Job> job_;
+    std::vector<std::uint64_t> digests_;
+};
+
+// Runs and cuts, again and again, on the same files.
+class Trial {
+public:
+    Trial(const JobSettings& settings, std::size_t sector_bytes)
+        : settings_(settings), storage_(sector_bytes), reference_(settings) {
+        settings_.folder = folder_.path();
+        settings_.storage = &storage_;
+    }
+
+    store::PowerLossStorage& storage() { return storage_; }
+    std::int64_t steps_made() const { return steps_made_; }
+
+    // One schedule: goes on, or starts anew, until the power is cut. Returns what is wrong then, or
+    // with what it found before; nullopt if nothing is.
+    std::optional<std::string> run_until_cut(std::uint64_t seed, bool is_anew) {
+        try {
+            run(seed, is_anew);
+        } catch (const IoError& error) {
+            if (storage_.has_power()) {
+                return error.what();
+            }
+        }
+        storage_.settle(seed);
+        try {
+            Job job(settings_);
+            return fault_in(job);
+        } catch (const IoError& error) {
+            return error.what();
+        }
+    }
+
+private:
+    // Ends with the error that the cut is.
+    void run(std::uint64_t seed, bool is_anew) {
+        Job job(settings_);
+        const std::vector<store::Commit> offered =
+            is_anew ? std::vector<store::Commit>() : job.offered();
+        // A step has, for each rank, two writes of each device and its flush, and four operations
+        // on the manifest. The cut comes within the first four.
+        const std::int64_t of_step = settings_.ranks * (3 * settings_.devices + 4);
+        storage_.cut_after(static_cast<std::int64_t>(random_bits(seed, 1, 0) %
+                                                     static_cast<std::uint64_t>(4 * of_step)));
+        if (offered.empty()) {
+            committed_ = -1;
+            job.start();
+        } else {
+            job.go_on_from(offered.front());
+        }
+        for (std::uint64_t i = 0;; ++i) {
+            committed_ = job.at().step;
+            job.step(random_bits(seed, 2, i));
+            ++steps_made_;
+        }
+    }
+
+    std::optional<std::string> fault_in(Job& job) {
+        const std::vector<store::Commit> offered = job.offered();
+        if (offered.empty()) {
+            return committed_ < 0 ? std::nullopt
+                                  : std::optional(text("step ", committed_, " is gone"));
+        }
+        const store::Commit& newest = offered.front();
+        if (newest.step < committed_ || newest.step > committed_ + 1) {
+            return text("step ", newest.step, " is offered after step ", committed_);
+        }
+        if (newest.generation != newest.step - newest.step / 5) {
+            return text("step ", newest.step, " has generation ", newest.generation);
+        }
+        if (job.digest(newest.generation) != reference_.digest(newest.generation)) {
+            return text("step ", newest.step, " has the wrong state");
+        }
+        return std::nullopt;
+    }
+
+    ScratchFolder folder_{memory_folder()};
+    JobSettings settings_;
+    store::PowerLossStorage storage_;
+    Reference reference_;
+    std::int64_t committed_ = -1;  // the last step that all ranks had committed
+    std::int64_t steps_made_ = 0;
+};
+
+struct Case {
+    int ranks;
+    int devices;
+    HandlerKind handler;
+    std::size_t sector_bytes;
+};
+
+constexpr int kSchedules = 300;       // of each of the four cases
+constexpr int kSchedulesOfARun = 25;  // before one starts anew
+
+class PowerLoss : public testing::TestWithParam<Case> {};
+
+TEST_P(PowerLoss, LeavesTheLastStepOrTheOneBeforeOnAllRanks) {
+    const Case& one = GetParam();
+    Trial trial({.ranks = one.ranks, .devices = one.devices, .handler = one.handler},
+                one.sector_bytes);
+    for (int i = 0; i < kSchedules; ++i) {
+        const auto fault =
+            trial.run_until_cut(static_cast<std::uint64_t>(i), i % kSchedulesOfARun == 0);
+        ASSERT_EQ(fault, std::nullopt) << "schedule " << i << ": " << *fault;
+    }
+    // The schedules were not empty ones.
+    EXPECT_GT(trial.steps_made(), kSchedules / 2);
+    EXPECT_GT(trial.storage().sectors_lost(), static_cast<std::size_t>(kSchedules));
+}
+
+INSTANTIATE_TEST_SUITE_P(Jobs, PowerLoss,
+                         testing::Values(Case{1, 2, HandlerKind::naive, 4096},
+                                         Case{1, 2, HandlerKind::overlapped, 512},
+                                         Case{3, 1, HandlerKind::naive, 512},
+                                         Case{3, 1, HandlerKind::overlapped, 4096}));
+
+TEST(PowerLossTest, FindsOutADriveThatLiesAboutFlushes) {
+    Trial trial({.ranks = 1, .devices = 2}, 4096);
+    trial.storage().lie_about_flushes();
+    int faults = 0;
+    for (int i = 0; i < 20; ++i) {
+        faults += trial.run_until_cut(static_cast<std::uint64_t>(i), true) ? 1 : 0;
+    }
+    EXPECT_GT(faults, 0);
+}
+
+TEST(CommitTest, WantsTheStateFlushedBeforeItIsNamed) {
+    const ScratchFolder folder;
+    StateCommit log(folder.file("rank-0.manifest"));
+    EXPECT_THROW(log.publish({.step = 1}), ContractError);
+    log.prepare({});
+    log.publish({.step = 1});
+    EXPECT_THROW(log.publish({.step = 2}), ContractError);
+    EXPECT_EQ(log.read()->commits.size(), 1U);
+}
+
+TEST(CommitTest, SurvivesAWriteThatFails) {
+    const ScratchFolder folder;
+    for (const std::string phase : {"mid_write", "before_flush", "mid_read", "before_rename"}) {
+        JobSettings settings{.ranks = 3, .devices = 1, .folder = folder.path()};
+        std::uint64_t digest = 0;
+        {
+            Job job(settings);
+            job.start();
+            job.step(0);
+            job.step(0);
+            digest = job.digest(2);
+        }
+        FaultPoints points("count=5 action=fail phase=" + phase, 0);
+        store::FaultyStorage storage(points);
+        settings.storage = &storage;
+        {
+            Job job(settings);
+            const std::string message = message_of<IoError>([&] {
+                job.go_on_from(job.offered().front());
+                job.step(0);
+                job.step(0);
+            });
+            EXPECT_THAT(message, testing::HasSubstr("Input/output error")) << phase;
+            EXPECT_THAT(message, testing::HasSubstr(folder.path() + "/rank-")) << phase;
+        }
+        Job job(settings);
+        const store::Commit newest = job.offered().front();
+        EXPECT_GE(newest.generation, 2) << phase;
+        EXPECT_LE(newest.generation, 3) << phase;
+        EXPECT_NO_THROW(job.digest(newest.generation)) << phase;
+        if (newest.generation == 2) {
+            EXPECT_EQ(job.digest(2), digest) << phase;
+        }
+    }
+}
+
+}  // namespace
+}  // namespace nearstep::csd

@@ -1,0 +1,217 @@
+"""A run that is killed, again and again and anywhere, ends as if nothing had happened.
+
+NEARSTEP_CRASH_KILLS sets how many kills all tests together make: 60 without it, which takes about two
+minutes on two cores. With a seed, NEARSTEP_CRASH_SEED, the random ones repeat.
+"""
+import json
+import os
+import random
+import re
+import subprocess
+import time
+
+import program
+
+KILLS = int(os.environ.get("NEARSTEP_CRASH_KILLS", 60))
+SEED = int(os.environ.get("NEARSTEP_CRASH_SEED", random.randrange(1 << 30)))
+
+# Each phase, and how often a rank comes to it in a step with one device of two subgroups; those of a
+# checkpoint, in one of the checkpoints.
+IN_A_STEP = {"after_scatter": 3, "after_gradients": 1, "mid_read": 2, "mid_write": 3, "before_commit": 1,
+             "before_flush": 2, "after_flush": 2, "before_rename": 1, "after_rename": 1, "after_commit": 1}
+IN_A_CHECKPOINT = {"mid_checkpoint": 2, "before_checkpoint_index": 1, "after_checkpoint_index": 1}
+PHASES = {**IN_A_STEP, **IN_A_CHECKPOINT}
+STEPS = 400
+CHECKPOINT_EVERY = 7
+
+# The smallest network with several tiles: 98,560 parameters for one rank, 337,920 for three.
+SMALL = {"model__layers": 1, "model__heads": 2, "model__context": 16, "train__global_batch": 3,
+         "train__micro_batch": 1, "train__steps": STEPS, "train__evaluate_batches": 1,
+         "train__evaluate_every": 5, "checkpoint__every": CHECKPOINT_EVERY, "csd__subgroup_tiles": 1}
+WIDTHS = {1: 80, 3: 136}
+
+
+def lines_of(metrics):
+    """The results in a metrics file: what does not depend on the clock."""
+    kept = ("step", "loss", "heldout_loss", "gradient_norm", "learning_rate", "loss_scale", "skipped")
+    return [{key: line[key] for key in kept if key in line}
+            for line in map(json.loads, metrics.read_text().splitlines())]
+
+
+class Crash(program.Scenario):
+    def arguments_of(self, ranks, state, dtype, **keys):
+        flags = ["--metrics", self.folder / f"{state}.jsonl", "--json", self.folder / f"{state}.json"]
+        return self.arguments(state=state, flags=flags, model__width=WIDTHS[ranks], model__dtype=dtype,
+                              **SMALL, **keys)
+
+    def results(self, state):
+        summary = json.loads((self.folder / f"{state}.json").read_text())
+        return summary["masters_xxh3"], lines_of(self.folder / f"{state}.jsonl")
+
+    def start(self, ranks, arguments, fault):
+        """A run without mpirun for one rank, with it for more; it may be killed."""
+        return program.run(0 if ranks == 1 else ranks, *arguments, fault=fault, timeout=100)
+
+    def assert_killed(self, done):
+        # mpirun reports the signal of a rank as 128 + 9.
+        self.assertIn(done.returncode, (-9, 137), f"{done.args}\n{done.stdout}\n{done.stderr}")
+
+    def kill_again_and_again(self, ranks, kills, dtype="bf16", **keys):
+        """Compares an undisturbed run with one that is killed so often, on its way to the same last step."""
+        print(f"{ranks} ranks, {kills} kills, seed {SEED}", flush=True)
+        draw = random.Random(SEED + ranks)
+        # Phases in turn, so that each comes, then at random; each life lasts a few steps.
+        phases = list(PHASES)
+        draw.shuffle(phases)
+        reached, resumes = 0, []
+        for kill in range(kills):
+            phase = phases[kill] if kill < len(phases) else draw.choice(phases)
+            steps = draw.randrange(3) if phase in IN_A_STEP else 0
+            # A start commits once, too: counts below a step's are reached there.
+            count = draw.randrange(PHASES[phase] * (steps + 1)) + 1
+            fault = f"rank={draw.randrange(ranks)} phase={phase} count={count}"
+            arguments = self.arguments_of(ranks, "killed", dtype, **keys) + resumes
+            done = self.start(ranks, arguments, fault)
+            if done.returncode == 2 and "There is no checkpoint" in done.stderr:
+                resumes = []  # killed before anything was committed
+                done = self.start(ranks, self.arguments_of(ranks, "killed", dtype, **keys), fault)
+            self.assert_killed(done)
+            resumes = ["--resume"]
+            steps_seen = [int(step) for step in re.findall(r"resumed from .* at step (\d+)", done.stdout)]
+            reached = max([reached, *steps_seen])
+        last = min(STEPS, reached + CHECKPOINT_EVERY + 3)
+        done = self.start(ranks, self.arguments_of(ranks, "killed", dtype, train__stop_at=last, **keys) + resumes, "")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        whole = self.start(ranks, self.arguments_of(ranks, "whole", dtype, train__stop_at=last, **keys), "")
+        self.assertEqual(whole.returncode, 0, whole.stderr)
+        print(f"{ranks} ranks: {kills} kills within {last} steps", flush=True)
+        self.assertEqual(self.results("killed"), self.results("whole"))
+        self.assertEqual([line["step"] for line in self.results("killed")[1] if "loss" in line],
+                         list(range(1, last + 1)))
+
+    def test_one_rank(self):
+        self.kill_again_and_again(1, KILLS * 2 // 3)
+
+    def test_three_ranks(self):
+        self.kill_again_and_again(3, KILLS - KILLS * 2 // 3)
+
+    def test_skipped_steps_of_fp16(self):
+        # The first scales are too large, so that steps are skipped; each is a commit of its own.
+        self.kill_again_and_again(1, 5, dtype="fp16", train__loss_scale=2.0**32)
+        self.assertTrue(any(line.get("skipped") for line in lines_of(self.folder / "killed.jsonl")))
+
+    def small_run(self, ranks=2, state="state", flags=(), **keys):
+        return self.arguments(state=state, flags=flags, train__steps=8, **keys)
+
+    def finish(self, **options):
+        """Resumes the run to its end; what it said and its summary."""
+        summary = self.folder / "summary.json"
+        done = program.run(2, *self.small_run(flags=["--resume", "--json", summary], **options))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout, json.loads(summary.read_text())
+
+    def whole_masters(self):
+        return self.train(state="whole", train__steps=8)["masters_xxh3"]
+
+    def test_a_write_that_fails_ends_the_job_on_all_ranks(self):
+        masters = self.whole_masters()
+        start = time.monotonic()
+        done = program.run(2, *self.small_run(), fault="rank=1 phase=mid_write count=23 action=fail", timeout=60)
+        self.assertLess(time.monotonic() - start, 60)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertRegex(done.stderr, r'rank 1: Cannot write state file ".*rank-1\.device-0\.state" at offset \d+ '
+                                      r"\(Input/output error\).*--resume")
+        said, summary = self.finish()
+        self.assertIn("resumed from the state files", said)
+        self.assertEqual(summary["masters_xxh3"], masters)
+
+    def flip(self, place):
+        """A bit in that place of every subgroup of rank 1, which has 4 subgroups of one tile."""
+        extent = 4096 + 12 * 65536
+        with open(self.folder / "state/rank-1.device-0.state", "rb+") as state:
+            for subgroup in range(4):
+                state.seek((2 * subgroup + place) * extent + 5000)
+                byte = state.read(1)[0]
+                state.seek(-1, 1)
+                state.write(bytes([byte ^ 16]))
+
+    def test_bit_rot_falls_back_to_the_generation_before_and_then_to_a_checkpoint(self):
+        masters = self.whole_masters()
+        self.train(train__steps=8, train__stop_at=5)
+        self.flip(place=1)
+        said, summary = self.finish()
+        self.assertIn("The state of step 5 is not used", said)
+        self.assertIn("rank-1.device-0.state", said)
+        self.assertIn("data is damaged", said)
+        self.assertIn("resumed from the state files at step 4", said)
+        self.assertEqual(summary["masters_xxh3"], masters)
+        self.train(train__steps=8, train__stop_at=5, flags=["--fresh"])
+        self.flip(place=0)
+        self.flip(place=1)
+        said, summary = self.finish()
+        self.assertIn("resumed from " + str(self.folder), said)
+        self.assertIn("step-00000005.h5 at step 5", said)
+        self.assertEqual(summary["masters_xxh3"], masters)
+
+    def test_bit_rot_of_everything_is_said_and_nothing_is_overwritten(self):
+        self.train(train__steps=8, train__stop_at=5)
+        program.shutil.rmtree(self.folder / "state/checkpoints")
+        self.flip(place=0)
+        self.flip(place=1)
+        state = self.folder / "state/rank-0.device-0.state"
+        before = state.read_bytes()
+        done = program.run(2, *self.small_run(flags=["--resume"]))
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("nothing whole to resume from", done.stderr)
+        self.assertEqual(state.read_bytes(), before)
+
+    def test_state_alone_is_enough_to_go_on_and_is_not_overwritten_unasked(self):
+        masters = self.whole_masters()
+        self.train(train__steps=8, train__stop_at=5)
+        program.shutil.rmtree(self.folder / "state/checkpoints")
+        refused = program.run(2, *self.small_run())
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn("step 5 of 8", refused.stderr)
+        self.assertIn("--resume", refused.stderr)
+        said, summary = self.finish()
+        self.assertIn("resumed from the state files at step 5", said)
+        self.assertEqual(summary["masters_xxh3"], masters)
+        self.assertTrue((self.folder / "state/checkpoints/step-00000008.h5").exists())
+
+    def test_another_layout_goes_on_from_the_checkpoint_and_says_so(self):
+        self.train(train__steps=8, train__stop_at=5, csd__per_rank=2)
+        said, summary = self.finish(csd__per_rank=1)
+        self.assertIn("another layout", said)
+        self.assertIn("step-00000005.h5 at step 5", said)
+        self.assertEqual(summary["first_step"], 6)
+
+    def test_a_second_job_is_refused_and_changes_nothing(self):
+        manifest = self.folder / "state/rank-0.manifest"
+        # It evaluates for hours at its end, or until it is ended.
+        arguments = self.arguments(train__steps=8, train__evaluate_batches=100000)
+        first = subprocess.Popen([str(program.PROGRAM), *map(str, arguments)], cwd=program.ROOT,
+                                 env=program.environment(), stdout=subprocess.DEVNULL,
+                                 stderr=subprocess.DEVNULL)
+        try:
+            while not (manifest.exists() and "commit = step 8 " in manifest.read_text()):
+                self.assertIsNone(first.poll())
+                time.sleep(0.05)
+            before = {path: path.read_bytes() for path in (self.folder / "state").rglob("*") if path.is_file()}
+            for flags in ([], ["--fresh"], ["--resume"]):
+                for ranks in (0, 3):
+                    done = program.run(ranks, *self.small_run(flags=flags))
+                    self.assertEqual(done.returncode, 2, done.stderr)
+                    self.assertIn("rank-0.device-0.state", done.stderr)
+                    self.assertIn("in use by another nearstep process", done.stderr)
+            after = {path: path.read_bytes() for path in (self.folder / "state").rglob("*") if path.is_file()}
+            self.assertEqual(before, after)
+            self.assertIsNone(first.poll())
+        finally:
+            first.kill()
+            first.wait()
+        summary = self.train(ranks=0, train__steps=8, flags=["--resume"])
+        self.assertEqual(summary["masters_xxh3"], self.train(ranks=0, state="alone", train__steps=8)["masters_xxh3"])
+
+
+if __name__ == "__main__":
+    program.main()
