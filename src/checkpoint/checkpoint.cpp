@@ -201,6 +201,7 @@ std::vector<std::string> find_all(const std::string& folder) {
     std::sort(indexes.begin(), indexes.end(),
               [](const FileName& a, const FileName& b) { return a.step > b.step; });
     std::vector<std::string> paths;
+    paths.reserve(indexes.size());
     for (const FileName& index : indexes) {
         paths.push_back(text(folder, "/", index.name));
     }

@@ -183,7 +183,7 @@ std::optional<Manifest> ManifestFile::read() const {
     if (!content) {
         fail("read", path_, errno);
     }
-    const std::optional<Manifest> manifest = parse(*content);
+    std::optional<Manifest> manifest = parse(*content);
     if (!manifest || manifest->commits.size() > kMostCommits) {
         throw IoError(text("The manifest \"", path_,
                            "\" is damaged or of another version, so the state files beside it "

@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <utility>
 
 namespace nearstep::train {
 
@@ -36,8 +37,11 @@ std::string kept_lines(const std::string& path, std::int64_t done, std::int64_t 
 }  // namespace
 
 Reporter::Reporter(bool is_speaking, const config::Run& run, std::size_t parameters,
-                   const std::string& metrics)
-    : is_speaking_(is_speaking), run_(run), parameters_(parameters), metrics_path_(metrics) {
+                   std::string metrics)
+    : is_speaking_(is_speaking),
+      run_(run),
+      parameters_(parameters),
+      metrics_path_(std::move(metrics)) {
     if (is_speaking_ && !metrics_path_.empty()) {
         metrics_.open(metrics_path_, std::ios::app);
         if (!metrics_) {

@@ -17,8 +17,7 @@ namespace nearstep::train {
 class Reporter {
 public:
     // `metrics`: the file, opened without changing it; empty: none. Throws ConfigError.
-    Reporter(bool is_speaking, const config::Run& run, std::size_t parameters,
-             const std::string& metrics);
+    Reporter(bool is_speaking, const config::Run& run, std::size_t parameters, std::string metrics);
 
     // Keeps the metrics of the `done` steps that the run goes on from, without the evaluation that
     // it repeats if it is at its last step; drops those of steps that a crash undid. 0: starts
