@@ -41,6 +41,7 @@ struct SmallDeviceSettings {
     int sources = 2;
     int slots = 3;
     int files = 1;
+    StateFormat state = StateFormat::fp32;
 };
 
 // The device with its files in a scratch folder, and what belongs around it.
@@ -58,6 +59,7 @@ struct SmallDevice {
         settings.sources = wanted.sources;
         settings.slots = wanted.slots;
         settings.place = wanted.place;
+        settings.state = wanted.state;
         device = make_emulated_device(settings, traffic);
         vector.resize(kVectorTiles * shard::kTileElems * size_bytes(wanted.dtype));
     }
