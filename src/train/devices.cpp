@@ -3,6 +3,7 @@
 #include "base/error.hpp"
 #include "config/load.hpp"
 #include "csd/emulated_device.hpp"
+#include "csd/state_format.hpp"
 
 #include <numeric>
 #include <string>
@@ -80,6 +81,7 @@ std::vector<std::unique_ptr<csd::Device>> make_devices(
         }
         settings.parameters = partition.parameters();
         settings.parameter_dtype = run.model.dtype;
+        settings.state = csd::parse_state_format(run.csd.state);
         settings.codec = &codec;
         settings.sources = sources;
         settings.slots = run.csd.slots;
