@@ -1,6 +1,11 @@
 #include "app/commands.hpp"
 #include "bench/csd_bench.hpp"
+#include "bench/update_bench.hpp"
+#include "train/summary.hpp"
 
+#include <nlohmann/json.hpp>
+
+#include <iostream>
 #include <memory>
 #include <string>
 
@@ -46,23 +51,59 @@ void add_bench_csd(CLI::App& bench, Action& action) {
         ->capture_default_str();
     command.add_option("--json", settings.json, "write a JSON line per row to this file");
     command.callback([arguments, &action] {
-        action = [arguments](const mpi::Communicator& world) {
-            world.together([&] {
-                if (world.rank() == 0) {
-                    arguments->settings.io = store::parse_io_kind(arguments->io);
-                    bench::bench_csd(arguments->settings);
-                }
-            });
-        };
+        action = on_rank_0([arguments] {
+            arguments->settings.io = store::parse_io_kind(arguments->io);
+            bench::bench_csd(arguments->settings);
+        });
+    });
+}
+
+void add_bench_update(CLI::App& bench, Action& action) {
+    struct Arguments {
+        bench::UpdateBenchOptions options;
+        std::string json;
+    };
+    auto arguments = std::make_shared<Arguments>();
+    CLI::App& command = *bench.add_subcommand(
+        "update",
+        "Measure the update of state in memory beside the rate at which the same bytes can be read "
+        "and written. Example:\n  nearstep bench update --threads 1,2 --state fp32,compact");
+    bench::UpdateBenchOptions& options = arguments->options;
+    command.add_option("--parameters", options.parameters, "rounded up to whole subgroups")
+        ->capture_default_str()
+        ->check(CLI::PositiveNumber);
+    command.add_option("--threads", options.threads, "numbers of pinned threads, commas between")
+        ->delimiter(',')
+        ->check(CLI::PositiveNumber);
+    command.add_option("--state", options.states, "state formats, commas between")->delimiter(',');
+    command.add_option("--optimizer", options.optimizers, "optimizers, commas between")
+        ->delimiter(',');
+    command.add_option("--engine", options.engine, "of this CPU; default: the fastest");
+    command.add_option("--rounds", options.rounds, "medians are over so many rounds")
+        ->capture_default_str()
+        ->check(CLI::PositiveNumber);
+    command.add_option("--json", arguments->json, "write an array of rows to this file");
+    command.callback([arguments, &action] {
+        action = on_rank_0([arguments] {
+            if (!arguments->json.empty()) {
+                train::check_writable(arguments->json);
+            }
+            const nlohmann::json rows = bench::bench_update(arguments->options, std::cout);
+            if (!arguments->json.empty()) {
+                train::write_whole_file(arguments->json, rows.dump(2) + "\n");
+            }
+        });
     });
 }
 
 }  // namespace
 
 void add_bench(CLI::App& program, Action& action) {
-    CLI::App& bench = *program.add_subcommand("bench", "Measure a part against its ceiling");
+    CLI::App& bench = *program.add_subcommand(
+        "bench", "Measure a part against its ceiling, which is measured in the same run");
     bench.require_subcommand(1);
     add_bench_csd(bench, action);
+    add_bench_update(bench, action);
 }
 
 }  // namespace nearstep::app

@@ -124,17 +124,6 @@ void add_compare(CLI::App& program, Action& action) {
     });
 }
 
-// For the commands that one rank does alone.
-Action on_rank_0(std::function<void()> work) {
-    return [work = std::move(work)](const mpi::Communicator& world) {
-        world.together([&] {
-            if (world.rank() == 0) {
-                work();
-            }
-        });
-    };
-}
-
 void add_export(CLI::App& program, Action& action) {
     struct Arguments {
         std::string checkpoint;
@@ -173,6 +162,16 @@ void add_inspect(CLI::App& program, Action& action) {
 }
 
 }  // namespace
+
+Action on_rank_0(std::function<void()> work) {
+    return [work = std::move(work)](const mpi::Communicator& world) {
+        world.together([&] {
+            if (world.rank() == 0) {
+                work();
+            }
+        });
+    };
+}
 
 void add_commands(CLI::App& program, Action& action) {
     program.require_subcommand(1);

@@ -13,6 +13,9 @@ namespace nearstep::app {
 // ConfigError.
 using Action = std::function<void(const mpi::Communicator& world)>;
 
+// For a subcommand that rank 0 does alone.
+Action on_rank_0(std::function<void()> work);
+
 // Adds all subcommands with their options; the one that is given sets `action`.
 void add_commands(CLI::App& program, Action& action);
 

@@ -103,14 +103,20 @@ void update_in_memory(State& state, shard::TileRange tiles, std::int64_t steps,
                       const codec::Codec& codec) {
     const csd::Engine scalar = csd::engines().front();
     std::vector<float> sum(kTileElems);
+    std::vector<float> parameters(kTileElems);
     for (std::size_t tile = 0; tile < tiles.size(); ++tile) {
         const std::vector<std::byte> payload = payload_of(tiles.begin + tile, codec);
         const std::span<const std::byte> source = payload;
         codec::decode_sum(codec, {&source, 1}, sum);
         const std::size_t at = tile * kTileElems;
         for (std::int64_t step = 0; step < steps; ++step) {
-            scalar.update(scalars(), sum.data(), &state.master[at], &state.moment1[at],
-                          &state.moment2[at], kTileElems);
+            scalar.update(scalars(), {.state = {.master = &state.master[at],
+                                                .moment1 = &state.moment1[at],
+                                                .moment2 = &state.moment2[at]},
+                                      .gradient = sum.data(),
+                                      .parameters = parameters.data(),
+                                      .parameter_dtype = Dtype::fp32,
+                                      .count = kTileElems});
         }
     }
 }
@@ -142,7 +148,8 @@ std::size_t CsdRow::storage_bytes(const CsdRowSettings& settings, const CsdScene
     const shard::Partition partition = partition_of(settings, scene);
     std::size_t bytes = 0;
     for (int device = 0; device < settings.devices; ++device) {
-        bytes += csd::StateLayout(subgroups_of(partition, device), false).total_bytes();
+        bytes += csd::StateLayout(subgroups_of(partition, device), csd::StateFormat::fp32, false)
+                     .total_bytes();
     }
     return bytes;
 }

@@ -23,7 +23,7 @@ class RawDevice : public csd::Device {
 public:
     explicit RawDevice(const RawDeviceSettings& settings)
         : settings_(settings),
-          layout_(settings.subgroups, false),
+          layout_(settings.subgroups, csd::StateFormat::fp32, false),
           slots_(static_cast<std::size_t>(settings.slots)),
           volume_({.files = {settings.file}, .bytes = layout_.total_bytes(), .io = settings.io}) {}
 
@@ -60,9 +60,7 @@ public:
                      const StateArrays& state) override;
 
 private:
-    std::size_t most_bytes() const {
-        return store::kHeaderBytes + layout_.most_tiles() * csd::kStateArrays * csd::kTileBytes;
-    }
+    std::size_t most_bytes() const { return layout_.most_extent_bytes(); }
     std::span<std::byte> extent_in(int slot, std::size_t subgroup) {
         return slots_.at(static_cast<std::size_t>(slot))
             .span()
@@ -100,7 +98,7 @@ void RawDevice::write_state(std::size_t subgroup, std::int64_t generation,
 }  // namespace
 
 std::unique_ptr<csd::Device> make_raw_device(const RawDeviceSettings& settings) {
-    const csd::StateLayout layout(settings.subgroups, false);
+    const csd::StateLayout layout(settings.subgroups, csd::StateFormat::fp32, false);
     store::check_folders({{settings.file, layout.total_bytes()}});
     return std::make_unique<RawDevice>(settings);
 }

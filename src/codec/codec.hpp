@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -25,6 +26,9 @@ public:
 
     // Bytes of the payload of one tile.
     virtual std::size_t payload_bytes() const = 0;
+
+    // The format of the payload's elements, if it is the tile's values and nothing else.
+    virtual std::optional<Dtype> plain_dtype() const { return std::nullopt; }
 
     // `tile`: kTileElems values. `payload`: payload_bytes() bytes, all of them written.
     virtual void encode(std::span<const float> tile, std::span<std::byte> payload) const = 0;

@@ -12,6 +12,7 @@ public:
 
     std::string name() const override { return "dense"; }
     std::size_t payload_bytes() const override;
+    std::optional<Dtype> plain_dtype() const override { return dtype_; }
     void encode(std::span<const float> tile, std::span<std::byte> payload) const override;
     void decode_add(std::span<const std::byte> payload, std::span<float> sum) const override;
 

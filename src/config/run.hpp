@@ -42,6 +42,7 @@ struct TrainSettings {
     std::uint64_t seed = 1;
     int global_batch = 16;  // sequences per step, over all ranks
     int micro_batch = 4;    // sequences that one rank computes at once
+    std::string optimizer = "adamw";
     double learning_rate = 1e-3;
     double final_rate_share = 0.1;  // of learning_rate, at the end of the cosine
     std::int64_t warmup_steps = 10;

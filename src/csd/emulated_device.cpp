@@ -1,9 +1,9 @@
 #include "csd/emulated_device.hpp"
 
 #include "base/error.hpp"
-#include "csd/engine.hpp"
 #include "csd/gradient_staging.hpp"
 #include "csd/payload_memory.hpp"
+#include "csd/state_format.hpp"
 #include "csd/state_layout.hpp"
 #include "memory/buffer.hpp"
 #include "store/folder.hpp"
@@ -19,11 +19,8 @@ namespace {
 
 using trace::Counter;
 
-// Elements updated and converted at a time: their arrays stay in a core's first two caches.
-constexpr std::size_t kRunElems = 8192;
-
 StateLayout layout_of(const EmulatedDeviceSettings& settings) {
-    return {settings.subgroups, settings.place == UpdatePlace::on_host};
+    return {settings.subgroups, settings.state, settings.place == UpdatePlace::on_host};
 }
 
 store::VolumeSettings volume_of(const EmulatedDeviceSettings& settings, const StateLayout& layout) {
@@ -31,12 +28,6 @@ store::VolumeSettings volume_of(const EmulatedDeviceSettings& settings, const St
             .bytes = layout.total_bytes(),
             .io = settings.io,
             .storage = settings.storage};
-}
-
-void copy_state(const StateArrays& from, const StateArrays& to) {
-    std::ranges::copy(from.master, to.master.begin());
-    std::ranges::copy(from.moment1, to.moment1.begin());
-    std::ranges::copy(from.moment2, to.moment2.begin());
 }
 
 class EmulatedDevice : public Device {
@@ -66,7 +57,7 @@ private:
     // Spans into one buffer, each with room for the largest subgroup.
     struct Slot {
         memory::Buffer memory;
-        std::span<std::byte> extent;     // header, masters, first moments, second moments
+        std::span<std::byte> extent;     // header and arrays of the format
         std::span<std::byte> gradients;  // on_host only
         std::span<float> tile;           // the sum of a tile's payloads
         std::vector<std::span<const std::byte>> payloads;
@@ -82,8 +73,11 @@ private:
         return shard::kTileElems * size_bytes(settings_.parameter_dtype);
     }
     std::size_t local_tile(std::size_t tile) const;
-    std::span<const float> gradient_of(Slot& slot, std::size_t subgroup, std::size_t tile);
-    StateArrays arrays_of(std::span<std::byte> extent, std::size_t subgroup) const;
+    void set_gradient(Slot& slot, std::size_t subgroup, std::size_t tile, UpdateRun& run);
+    // The state in an extent, behind its header.
+    std::span<std::byte> payload_of(std::span<std::byte> extent, std::size_t subgroup) const {
+        return extent.subspan(store::kHeaderBytes, layout_.payload_bytes(subgroup));
+    }
     store::SubgroupHeader header_of(std::size_t subgroup, std::int64_t generation) const;
     void verify(std::span<const std::byte> extent, std::size_t subgroup,
                 std::int64_t generation) const;
@@ -108,9 +102,9 @@ EmulatedDevice::EmulatedDevice(const EmulatedDeviceSettings& settings, trace::Tr
     : settings_(settings),
       traffic_(&traffic),
       layout_(layout_of(settings)),
-      layout_digest_(StateLayout::digest(settings.name, settings.subgroups)),
+      layout_digest_(StateLayout::digest(settings.name, settings.subgroups, settings.state)),
       engine_(&best_engine()),
-      transit_(layout_.most_tiles() * kStateArrays * kTileBytes + store::kHeaderBytes),
+      transit_(layout_.most_extent_bytes()),
       slots_(static_cast<std::size_t>(settings.slots)),
       volume_(volume_of(settings, layout_)) {
     if (is_on_host()) {
@@ -171,7 +165,7 @@ void EmulatedDevice::allocate_slot(int slot) {
     Slot& made = slots_.at(static_cast<std::size_t>(slot));
     expects(made.extent.empty(), "a slot is allocated once");
     const std::size_t tiles = layout_.most_tiles();
-    const std::size_t extent_bytes = store::kHeaderBytes + tiles * kStateArrays * kTileBytes;
+    const std::size_t extent_bytes = layout_.most_extent_bytes();
     const std::size_t gradient_bytes = is_on_host() ? tiles * kTileBytes : 0;
     const std::size_t parameter_bytes = tiles * tile_parameter_bytes();
     made.memory = memory::Buffer(extent_bytes + gradient_bytes + kTileBytes + parameter_bytes);
@@ -205,29 +199,36 @@ Ticket EmulatedDevice::read(int slot, std::size_t subgroup, std::int64_t generat
     });
 }
 
-std::span<const float> EmulatedDevice::gradient_of(Slot& slot, std::size_t subgroup,
-                                                   std::size_t tile) {
+void EmulatedDevice::set_gradient(Slot& slot, std::size_t subgroup, std::size_t tile,
+                                  UpdateRun& run) {
+    const std::size_t local = layout_.first_tile(subgroup) + tile;
+    run.gradient_dtype = Dtype::fp32;
     if (is_on_host()) {
-        return {reinterpret_cast<const float*>(slot.gradients.data() + tile * kTileBytes),
-                shard::kTileElems};
+        run.gradient = slot.gradients.data() + tile * kTileBytes;
+    } else if (payloads_->is_single(Dtype::bf16)) {
+        // The engine widens as it goes, which spares a pass over the tile.
+        run.gradient = payloads_->of(local, 0).data();
+        run.gradient_dtype = Dtype::bf16;
+    } else {
+        payloads_->sum(local, slot.payloads, slot.tile);
+        run.gradient = slot.tile.data();
     }
-    payloads_->sum(layout_.first_tile(subgroup) + tile, slot.payloads, slot.tile);
-    return slot.tile;
 }
 
 void EmulatedDevice::update(int slot, std::size_t subgroup, const UpdateScalars& scalars) {
     Slot& s = allocated(slot);
-    const StateArrays state = arrays_of(s.extent, subgroup);
-    const std::size_t element_bytes = size_bytes(settings_.parameter_dtype);
-    for (std::size_t tile = 0; tile < layout_.tiles_in(subgroup); ++tile) {
-        const std::span<const float> gradient = gradient_of(s, subgroup, tile);
-        for (std::size_t i = 0; i < shard::kTileElems; i += kRunElems) {
-            const std::size_t at = tile * shard::kTileElems + i;
-            engine_->update(scalars, &gradient[i], &state.master[at], &state.moment1[at],
-                            &state.moment2[at], kRunElems);
-            engine_->convert(&state.master[at], settings_.parameter_dtype,
-                             &s.parameters[at * element_bytes], kRunElems);
-        }
+    const std::size_t tiles = layout_.tiles_in(subgroup);
+    UpdateRun run;
+    run.format = settings_.state;
+    run.parameter_dtype = settings_.parameter_dtype;
+    run.count = shard::kTileElems;
+    for (std::size_t tile = 0; tile < tiles; ++tile) {
+        run.state = state_of_tile(settings_.state, payload_of(s.extent, subgroup), tiles, tile);
+        set_gradient(s, subgroup, tile, run);
+        run.parameters = s.parameters.data() + tile * tile_parameter_bytes();
+        run.key =
+            fpga::tile_key(scalars.random_key, settings_.subgroups[subgroup].tiles.begin + tile);
+        engine_->update(scalars, run);
     }
 }
 
@@ -257,13 +258,6 @@ Ticket EmulatedDevice::write(int slot, std::size_t subgroup, std::int64_t genera
     });
 }
 
-StateArrays EmulatedDevice::arrays_of(std::span<std::byte> extent, std::size_t subgroup) const {
-    const std::size_t count = layout_.tiles_in(subgroup) * shard::kTileElems;
-    const std::span<float> all = {reinterpret_cast<float*>(extent.data() + store::kHeaderBytes),
-                                  kStateArrays * count};
-    return {all.first(count), all.subspan(count, count), all.last(count)};
-}
-
 store::SubgroupHeader EmulatedDevice::header_of(std::size_t subgroup,
                                                 std::int64_t generation) const {
     return {.layout = layout_digest_, .subgroup = subgroup, .generation = generation};
@@ -286,14 +280,17 @@ void EmulatedDevice::read_state(std::size_t subgroup, std::int64_t generation,
     const auto extent = transit_.span().first(layout_.extent_bytes(subgroup));
     volume_.read(extent, layout_.extent_offset(subgroup, generation)).wait();
     verify(extent, subgroup, generation);
-    copy_state(arrays_of(extent, subgroup), state);
+    widen(settings_.state, payload_of(extent, subgroup), state);
     traffic_->add(Counter::checkpoint, layout_.payload_bytes(subgroup));
 }
 
 void EmulatedDevice::write_state(std::size_t subgroup, std::int64_t generation,
                                  const StateArrays& state) {
     const auto extent = transit_.span().first(layout_.extent_bytes(subgroup));
-    copy_state(state, arrays_of(extent, subgroup));
+    narrow(settings_.state, state, payload_of(extent, subgroup));
+    if (settings_.state != StateFormat::fp32) {
+        widen(settings_.state, payload_of(extent, subgroup), state);
+    }
     store::seal(header_of(subgroup, generation), extent, settings_.digest);
     volume_.write(extent, layout_.extent_offset(subgroup, generation)).wait();
     traffic_->add(Counter::checkpoint, layout_.payload_bytes(subgroup));

@@ -4,6 +4,7 @@
 #include "base/dtype.hpp"
 #include "codec/codec.hpp"
 #include "csd/device.hpp"
+#include "csd/engine.hpp"
 #include "store/storage.hpp"
 #include "store/subgroup_header.hpp"
 #include "store/transport.hpp"
@@ -20,7 +21,7 @@ namespace nearstep::csd {
 //   parameters cross the host link.
 // on_host: the state is striped over the files of all plain devices and crosses the host link, and
 //   so do gradients, as fp32, to storage and back (ZeRO-Infinity on RAID0: mode `base`).
-// Counted are the bytes of state, 12 for each parameter; headers of subgroups are not.
+// Counted are the bytes of state as it is stored; headers of subgroups are not.
 enum class UpdatePlace { near_storage, on_host };
 
 struct EmulatedDeviceSettings {
@@ -29,6 +30,7 @@ struct EmulatedDeviceSettings {
     std::vector<shard::Subgroup> subgroups;
     std::size_t parameters = 0;  // of the whole vector; elements beyond it are padding
     Dtype parameter_dtype = Dtype::bf16;
+    StateFormat state = StateFormat::fp32;
     const codec::Codec* codec = nullptr;  // outlives the device
     int sources = 1;                      // payloads per tile
     int slots = 3;

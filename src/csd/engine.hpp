@@ -1,26 +1,49 @@
-// The engines of emulated devices: AdamW on a host core, by its instruction set.
+// The engines of emulated devices: the optimizers on a host core, by its instruction set.
 #pragma once
 
 #include "base/dtype.hpp"
+#include "fpga/kernel/state_lane.hpp"
 #include "fpga/kernel/update_lane.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 namespace nearstep::csd {
 
-// AdamW of `count` elements in place. The arrays do not overlap; any alignment, any count.
-using UpdateRun = void (*)(const fpga::UpdateScalars& scalars, const float* gradient, float* master,
-                           float* moment1, float* moment2, std::size_t count);
+using fpga::StateFormat;
 
-// New masters in the parameters' format; `to` is aligned for it.
-using ConvertRun = void (*)(const float* master, Dtype dtype, void* to, std::size_t count);
+// Stored state of consecutive elements, which start at a block of kBlockElems. The types are those
+// of the format; scales are null without 8-bit moments.
+struct StatePointers {
+    void* master = nullptr;   // float, or bf16 with compact
+    void* moment1 = nullptr;  // float, bf16 or std::int8_t
+    void* moment2 = nullptr;  // float, bf16 or std::uint8_t
+    float* scale1 = nullptr;  // one per block
+    float* scale2 = nullptr;
+};
+
+// One pass over elements of one tile: state and parameters are written in place. The arrays do not
+// overlap and are aligned for their types.
+struct UpdateRun {
+    StateFormat format = StateFormat::fp32;
+    StatePointers state;
+    const void* gradient = nullptr;
+    Dtype gradient_dtype = Dtype::fp32;  // or bf16
+    void* parameters = nullptr;          // new masters in the parameters' format
+    Dtype parameter_dtype = Dtype::bf16;
+    fpga::TileKey key = {0, 0};
+    std::uint32_t first = 0;  // index in the tile of the first element
+    std::size_t count = 0;
+};
 
 // All engines give the same bits (those of NaN payloads excepted). Stateless; any thread may call.
 struct Engine {
     const char* name;
-    UpdateRun update;
-    ConvertRun convert;
+    void (*update)(const fpga::UpdateScalars& scalars, const UpdateRun& run);
+    // Adds 1 to each word: memory read and written with nothing to compute, the ceiling that
+    // `nearstep bench update` measures.
+    void (*increment)(std::uint64_t* words, std::size_t count);
 };
 
 // Those that this CPU can run, the slowest first: "scalar", "avx2", "avx512".

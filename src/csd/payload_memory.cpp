@@ -34,7 +34,7 @@ void PayloadMemory::sum(std::size_t tile, std::span<std::span<const std::byte>> 
                         std::span<float> sum) const {
     expects(list.size() == sources_, "the list has one entry per source");
     for (std::size_t source = 0; source < sources_; ++source) {
-        list[source] = memory_.span().subspan(offset_of(tile, source), codec_->payload_bytes());
+        list[source] = of(tile, source);
     }
     codec::decode_sum(*codec_, list, sum);
 }

@@ -21,6 +21,13 @@ public:
     // Copies the payloads of one tile, one per source in rank order; returns their bytes.
     std::size_t put(std::size_t tile, Payloads payloads);
 
+    // True if a tile's gradient is one payload that holds its values in this format.
+    bool is_single(Dtype dtype) const { return sources_ == 1 && codec_->plain_dtype() == dtype; }
+
+    std::span<const std::byte> of(std::size_t tile, std::size_t source) const {
+        return memory_.span().subspan(offset_of(tile, source), codec_->payload_bytes());
+    }
+
     // The gradient of a tile: `sum` gets the sum of its payloads. `list` has `sources` entries to
     // work with.
     void sum(std::size_t tile, std::span<std::span<const std::byte>> list,

@@ -13,33 +13,36 @@ namespace {
 
 constexpr std::size_t kPlaces = 2;
 
-// Bytes of one place of `subgroups` subgroups with `tiles` tiles in total.
-std::size_t place_bytes(std::size_t subgroups, std::size_t tiles) {
-    return subgroups * store::kHeaderBytes + tiles * kStateArrays * kTileBytes;
-}
-
 }  // namespace
 
-StateLayout::StateLayout(const std::vector<shard::Subgroup>& subgroups, bool has_gradients) {
+StateLayout::StateLayout(const std::vector<shard::Subgroup>& subgroups, StateFormat format,
+                         bool has_gradients)
+    : format_(format) {
     for (const shard::Subgroup& subgroup : subgroups) {
         first_tile_.push_back(first_tile_.back() + subgroup.tiles.size());
         most_tiles_ = std::max(most_tiles_, subgroup.tiles.size());
+        bytes_before_.push_back(bytes_before_.back() + store::kHeaderBytes +
+                                state_bytes(format, subgroup.tiles.size()));
     }
-    gradient_region_ = kPlaces * place_bytes(subgroups.size(), tiles());
+    gradient_region_ = kPlaces * bytes_before_.back();
     total_bytes_ = gradient_region_ + (has_gradients ? tiles() * kTileBytes : 0);
 }
 
 std::size_t StateLayout::payload_bytes(std::size_t subgroup) const {
-    return tiles_in(subgroup) * kStateArrays * kTileBytes;
+    return state_bytes(format_, tiles_in(subgroup));
 }
 
 std::size_t StateLayout::extent_bytes(std::size_t subgroup) const {
     return store::kHeaderBytes + payload_bytes(subgroup);
 }
 
+std::size_t StateLayout::most_extent_bytes() const {
+    return store::kHeaderBytes + state_bytes(format_, most_tiles_);
+}
+
 std::int64_t StateLayout::extent_offset(std::size_t subgroup, std::int64_t generation) const {
     expects(generation >= 0, "generations count from 0");
-    const std::size_t before = kPlaces * place_bytes(subgroup, first_tile_[subgroup]);
+    const std::size_t before = kPlaces * bytes_before_[subgroup];
     const std::size_t place = static_cast<std::size_t>(generation) % kPlaces;
     return static_cast<std::int64_t>(before + place * extent_bytes(subgroup));
 }
@@ -53,11 +56,13 @@ std::int64_t StateLayout::gradient_offset(std::size_t subgroup) const {
 }
 
 std::uint64_t StateLayout::digest(const std::string& device,
-                                  const std::vector<shard::Subgroup>& subgroups) {
+                                  const std::vector<shard::Subgroup>& subgroups,
+                                  StateFormat format) {
     std::string facts = device;
     for (const shard::Subgroup& subgroup : subgroups) {
         facts += text(';', subgroup.tiles.begin, '-', subgroup.tiles.end);
     }
+    facts += text(';', name_of(format));
     return xxh3(std::as_bytes(std::span(facts)));
 }
 

@@ -1,6 +1,7 @@
 // Where the state of each subgroup lies in the storage of its device. See docs/state-file.md.
 #pragma once
 
+#include "csd/state_format.hpp"
 #include "shard/partition.hpp"
 
 #include <cstddef>
@@ -10,15 +11,17 @@
 
 namespace nearstep::csd {
 
-constexpr std::size_t kTileBytes = shard::kTileElems * sizeof(float);  // of one fp32 array
-constexpr std::size_t kStateArrays = 3;                                // master, moment1, moment2
+constexpr std::size_t kTileBytes = shard::kTileElems * sizeof(float);  // of fp32 gradients
 
 // Offsets and sizes in bytes; all are multiples of 4096.
 class StateLayout {
 public:
     // The subgroups of one device in forward order. `has_gradients`: with a region for fp32
     // gradients.
-    StateLayout(const std::vector<shard::Subgroup>& subgroups, bool has_gradients);
+    StateLayout(const std::vector<shard::Subgroup>& subgroups, StateFormat format,
+                bool has_gradients);
+
+    StateFormat format() const { return format_; }
 
     std::size_t total_bytes() const { return total_bytes_; }
 
@@ -35,14 +38,19 @@ public:
         return first_tile_[subgroup + 1] - first_tile_[subgroup];
     }
     std::size_t most_tiles() const { return most_tiles_; }
+    // Of the subgroup with the most tiles; a header alone if there is none.
+    std::size_t most_extent_bytes() const;
     // Position, among the tiles of this device, of the subgroup's first tile.
     std::size_t first_tile(std::size_t subgroup) const { return first_tile_[subgroup]; }
 
-    // Digest of a device's name and of which tiles it owns, for the headers.
+    // Digest of a device's name, of which tiles it owns and of the format, for the headers.
     static std::uint64_t digest(const std::string& device,
-                                const std::vector<shard::Subgroup>& subgroups);
+                                const std::vector<shard::Subgroup>& subgroups, StateFormat format);
 
 private:
+    StateFormat format_;
+    // One more entry than subgroups: bytes of one place of those before.
+    std::vector<std::size_t> bytes_before_ = {0};
     std::vector<std::size_t> first_tile_ = {0};  // one more entry than subgroups
     std::size_t most_tiles_ = 0;
     std::size_t gradient_region_ = 0;

@@ -4,6 +4,7 @@
 #include "base/error.hpp"
 #include "config/load.hpp"
 #include "csd/emulated_device.hpp"
+#include "csd/state_format.hpp"
 
 #include <cstdint>
 #include <numeric>
@@ -116,6 +117,7 @@ std::vector<std::unique_ptr<csd::Device>> make_devices(
         }
         settings.parameters = partition.parameters();
         settings.parameter_dtype = run.model.dtype;
+        settings.state = csd::parse_state_format(run.csd.state);
         settings.codec = &codec;
         settings.sources = sources;
         settings.slots = run.csd.slots;

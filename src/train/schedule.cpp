@@ -1,9 +1,19 @@
 #include "train/schedule.hpp"
 
+#include "base/random.hpp"
+#include "csd/optimizer.hpp"
+
 #include <algorithm>
 #include <cmath>
 
 namespace nearstep::train {
+
+namespace {
+
+// Apart from the streams of start values and data.
+constexpr std::uint64_t kRoundingStream = 0x726F756E64696E67U;
+
+}  // namespace
 
 double learning_rate(const config::TrainSettings& settings, std::int64_t step) {
     if (step < settings.warmup_steps) {
@@ -58,9 +68,21 @@ fpga::UpdateScalars update_scalars(const config::TrainSettings& settings, double
     scalars.beta2 = static_cast<float>(settings.beta2);
     scalars.one_minus_beta2 = static_cast<float>(1 - settings.beta2);
     scalars.epsilon = static_cast<float>(settings.epsilon);
-    scalars.decay_factor = static_cast<float>(1 - rate * settings.weight_decay);
-    scalars.step_size = static_cast<float>(rate / (1 - std::pow(settings.beta1, t)));
-    scalars.root_scale = static_cast<float>(1 / std::sqrt(1 - std::pow(settings.beta2, t)));
+    scalars.optimizer = csd::parse_optimizer(settings.optimizer);
+    const bool is_decoupled =
+        scalars.optimizer == fpga::Optimizer::adamw || scalars.optimizer == fpga::Optimizer::lion;
+    if (is_decoupled) {
+        scalars.decay_factor = static_cast<float>(1 - rate * settings.weight_decay);
+    } else {
+        scalars.gradient_decay = static_cast<float>(settings.weight_decay);
+    }
+    scalars.step_size = static_cast<float>(rate);
+    if (scalars.optimizer == fpga::Optimizer::adamw || scalars.optimizer == fpga::Optimizer::adam) {
+        scalars.step_size = static_cast<float>(rate / (1 - std::pow(settings.beta1, t)));
+        scalars.root_scale = static_cast<float>(1 / std::sqrt(1 - std::pow(settings.beta2, t)));
+    }
+    scalars.random_key =
+        random_bits(settings.seed, kRoundingStream, static_cast<std::uint64_t>(update));
     return scalars;
 }
 

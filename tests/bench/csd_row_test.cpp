@@ -60,7 +60,7 @@ INSTANTIATE_TEST_SUITE_P(Io, RowWith,
 
 // Offset of the masters of the first subgroup, which has two tiles, at an odd generation.
 std::int64_t first_masters() {
-    const csd::StateLayout layout({{0, 0, {0, 2}}}, false);
+    const csd::StateLayout layout({{0, 0, {0, 2}}}, csd::StateFormat::fp32, false);
     return layout.extent_offset(0, 1) + static_cast<std::int64_t>(store::kHeaderBytes);
 }
 

@@ -166,28 +166,30 @@ INSTANTIATE_TEST_SUITE_P(
         in_config("[csd]\nio = \"uring\"\n", {"csd.io", "\"io_uring\" or \"threads\""}),
         in_config("[csd]\ndurability = \"some\"\n",
                   {"csd.durability", "\"step\", \"checkpoint\" or \"none\""}),
+        in_config("[csd]\nstate = \"q4\"\n",
+                  {"csd.state = \"q4\"", "\"bf16\", \"q8\" or \"compact\""}),
+        in_config("[train]\noptimizer = \"adamax\"\n",
+                  {"train.optimizer = \"adamax\"", "\"adagrad\" or \"lion\""}),
         in_override("mode=su+o+d", {"mode = \"su+o+d\" is not known"})));
 
 INSTANTIATE_TEST_SUITE_P(
     NotInThisBuild, Refusal,
-    testing::Values(
-        in_config("[csd]\ndevice = \"xrt\"\n",
-                  {"csd.device = \"xrt\" is not in this build", "use \"emulated\""}),
-        in_config("[csd]\nstate = \"bf16\"\n", {"csd.state = \"bf16\"", "use \"fp32\""}),
-        in_config("[csd]\nstate = \"compact\"\n", {"csd.state = \"compact\"", "use \"fp32\""}),
-        in_config("[compress]\ncodec = \"q4\"\n",
-                  {"compress.codec = \"q4\"", "use \"dense\" or \"topk\""}),
-        in_config("[compress]\ncodec = \"sign\"\n",
-                  {"compress.codec = \"sign\"", "use \"dense\" or \"topk\""}),
-        in_config("[compress]\nerror_feedback = true\n",
-                  {"compress.error_feedback", "set it to false"}),
-        in_config("[gather]\ncodec = \"delta\"\n", {"gather.codec = \"delta\"", "use \"dense\""}),
-        in_config("[placement]\nparameters = \"node\"\n",
-                  {"placement.parameters", "use \"replicated\""}),
-        in_config("[placement]\ngradients = \"replicated\"\n",
-                  {"placement.gradients", "use \"global\""}),
-        in_config("[placement]\noptimizer = \"node\"\n", {"placement.optimizer", "use \"global\""}),
-        in_override("csd.state=q8", {"csd.state = \"q8\"", "use \"fp32\""})));
+    testing::Values(in_config("[csd]\ndevice = \"xrt\"\n",
+                              {"csd.device = \"xrt\" is not in this build", "use \"emulated\""}),
+                    in_config("[compress]\ncodec = \"q4\"\n",
+                              {"compress.codec = \"q4\"", "use \"dense\" or \"topk\""}),
+                    in_config("[compress]\ncodec = \"sign\"\n",
+                              {"compress.codec = \"sign\"", "use \"dense\" or \"topk\""}),
+                    in_config("[compress]\nerror_feedback = true\n",
+                              {"compress.error_feedback", "set it to false"}),
+                    in_config("[gather]\ncodec = \"delta\"\n",
+                              {"gather.codec = \"delta\"", "use \"dense\""}),
+                    in_config("[placement]\nparameters = \"node\"\n",
+                              {"placement.parameters", "use \"replicated\""}),
+                    in_config("[placement]\ngradients = \"replicated\"\n",
+                              {"placement.gradients", "use \"global\""}),
+                    in_config("[placement]\noptimizer = \"node\"\n",
+                              {"placement.optimizer", "use \"global\""})));
 
 INSTANTIATE_TEST_SUITE_P(
     Combinations, Refusal,

@@ -42,6 +42,7 @@ struct SmallDeviceSettings {
     int slots = 3;
     int files = 1;
     store::IoKind io = store::IoKind::automatic;
+    StateFormat state = StateFormat::fp32;
 };
 
 // The device with its files in a scratch folder, and what belongs around it.
@@ -60,6 +61,7 @@ struct SmallDevice {
         settings.slots = wanted.slots;
         settings.place = wanted.place;
         settings.io = wanted.io;
+        settings.state = wanted.state;
         device = make_emulated_device(settings, traffic);
         device->reserve();
         vector.resize(kVectorTiles * shard::kTileElems * size_bytes(wanted.dtype));

@@ -2,7 +2,7 @@
 
 #include "base/error.hpp"
 #include "csd/device_fixture.hpp"
-#include "csd/engine.hpp"
+#include "csd/state_format.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,11 +18,12 @@ using testing::HasSubstr;
 using trace::Counter;
 
 // One update of all subgroups in slot 0, from `generation` to the next one.
-void update_all(SmallDevice& small, std::int64_t generation) {
+void update_all(SmallDevice& small, std::int64_t generation,
+                const UpdateScalars& scalars = test_scalars()) {
     Device& device = *small.device;
     for (std::size_t s = 0; s < device.subgroups().size(); ++s) {
         device.read(0, s, generation).wait();
-        device.update(0, s, test_scalars());
+        device.update(0, s, scalars);
         device.deliver(0, s, small.vector);
         device.write(0, s, generation + 1).wait();
     }
@@ -106,8 +107,10 @@ TEST_P(DeviceWith, DeliversTheNewMastersInTheParametersFormatAndNothingElse) {
 INSTANTIATE_TEST_SUITE_P(Formats, DeviceWith,
                          testing::Values(Dtype::bf16, Dtype::fp16, Dtype::fp32));
 
-TEST(EmulatedDeviceTest, KeepsPaddingZero) {
-    SmallDevice small({.codec = "topk"});
+class DeviceOf : public testing::TestWithParam<StateFormat> {};
+
+TEST_P(DeviceOf, KeepsPaddingZero) {
+    SmallDevice small({.codec = "topk", .state = GetParam()});
     small.initialise();
     small.device->allocate_slot(0);
     for (int step = 0; step < 3; ++step) {
@@ -121,6 +124,105 @@ TEST(EmulatedDeviceTest, KeepsPaddingZero) {
     EXPECT_TRUE(std::all_of(last.moment2.begin() + 1234, last.moment2.end(), is_zero));
     EXPECT_FALSE(std::all_of(last.master.begin(), last.master.begin() + 1234, is_zero));
 }
+
+TEST_P(DeviceOf, WidensWhatWasStoredAndStoresThatAsItWas) {
+    SmallDevice small({.state = GetParam()});
+    small.initialise();
+    small.device->allocate_slot(0);
+    for (int step = 0; step < 2; ++step) {
+        small.put_gradients(step);
+        update_all(small, step);
+    }
+    SmallDevice restored({.state = GetParam()});
+    const std::vector<State> states = small.states(2);
+    for (std::size_t s = 0; s < states.size(); ++s) {
+        State state = states[s];
+        restored.device->write_state(s, 2, state.arrays());
+        EXPECT_TRUE(state == states[s]);
+    }
+    EXPECT_TRUE(restored.states(2) == states);
+    restored.device->allocate_slot(0);
+    for (SmallDevice* one : {&small, &restored}) {
+        one->put_gradients(2);
+        update_all(*one, 2);
+    }
+    EXPECT_TRUE(restored.states(3) == small.states(3));
+    EXPECT_TRUE(restored.vector == small.vector);
+}
+
+TEST_P(DeviceOf, TellsWhatItStoredOfAStartValue) {
+    SmallDevice small({.state = GetParam()});
+    State given(2);
+    for (std::size_t i = 0; i < given.master.size(); ++i) {
+        given.master[i] = static_cast<float>(random_normal(3, 0, i));
+    }
+    const State before = given;
+    small.device->write_state(0, 0, given.arrays());
+    State seen(2);
+    small.device->read_state(0, 0, seen.arrays());
+    EXPECT_TRUE(seen == given);
+    EXPECT_EQ(given == before, GetParam() != StateFormat::compact) << "bf16 masters are rounded";
+}
+
+TEST_P(DeviceOf, DeliversTheStoredMastersOfASingleDensePayload) {
+    for (const Dtype dtype : {Dtype::bf16, Dtype::fp16, Dtype::fp32}) {
+        SmallDevice small({.dtype = dtype, .sources = 1, .state = GetParam()});
+        small.initialise();
+        small.put_gradients(0);
+        small.device->allocate_slot(0);
+        update_all(small, 0);
+        const std::vector<State> states = small.states(1);
+        for (std::size_t s = 0; s < states.size(); ++s) {
+            const std::size_t first = small.settings.subgroups[s].tiles.begin * shard::kTileElems;
+            std::vector<std::byte> expected(states[s].master.size() * size_bytes(dtype));
+            convert_from_fp32(states[s].master.data(), dtype, expected.data(),
+                              states[s].master.size());
+            EXPECT_TRUE(std::equal(expected.begin(), expected.end(),
+                                   &small.vector[first * size_bytes(dtype)]))
+                << name_of(dtype) << " subgroup " << s;
+        }
+    }
+}
+
+TEST_P(DeviceOf, MovesItsFormatsBytes) {
+    SmallDevice small({.state = GetParam()});
+    small.initialise();
+    small.device->allocate_slot(0);
+    small.put_gradients(0);
+    const trace::TrafficSnapshot before = small.traffic.snapshot();
+    update_all(small, 0);
+    const trace::TrafficSnapshot moved = small.traffic.snapshot() - before;
+    std::size_t expected = 0;
+    for (const shard::Subgroup& subgroup : small.settings.subgroups) {
+        expected += state_bytes(GetParam(), subgroup.tiles.size());
+    }
+    EXPECT_EQ(moved[Counter::internal_read], expected);
+    EXPECT_EQ(moved[Counter::internal_write], expected);
+}
+
+TEST_P(DeviceOf, GivesTheSameBitsNearStorageAndOnTheHost) {
+    SmallDevice near({.state = GetParam()});
+    SmallDevice host({.place = UpdatePlace::on_host, .files = 3, .state = GetParam()});
+    for (SmallDevice* small : {&near, &host}) {
+        small->initialise();
+        small->device->allocate_slot(0);
+        for (int step = 0; step < 3; ++step) {
+            UpdateScalars scalars = test_scalars();
+            scalars.random_key = static_cast<std::uint64_t>(step);
+            small->put_gradients(step);
+            update_all(*small, step, scalars);
+        }
+    }
+    EXPECT_TRUE(near.states(3) == host.states(3));
+    EXPECT_TRUE(near.vector == host.vector);
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, DeviceOf,
+                         testing::Values(StateFormat::fp32, StateFormat::bf16, StateFormat::q8,
+                                         StateFormat::compact),
+                         [](const testing::TestParamInfo<StateFormat>& format) {
+                             return std::string(name_of(format.param));
+                         });
 
 // How transfers reach the kernel, and the gradient codec.
 class PlacesWith : public testing::TestWithParam<std::tuple<store::IoKind, const char*>> {};

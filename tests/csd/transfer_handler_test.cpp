@@ -82,7 +82,7 @@ TEST_P(HandlerOf, SurfacesADamagedByteInEveryCallAndKeepsTheOldState) {
     const std::vector<State> before = small.states(0);
     const auto handler = TransferHandler::make(GetParam(), *small.device);
     small.put_gradients(0);
-    const StateLayout layout(small.settings.subgroups, false);
+    const StateLayout layout(small.settings.subgroups, StateFormat::fp32, false);
     const std::int64_t damaged = layout.extent_offset(1, 0) + 4096 + 99;
     flip_bit(small.settings.files[0], damaged);
     handler->start(test_scalars(), 0, small.vector);

@@ -34,7 +34,8 @@ SETTINGS = {
     "a codec that there is not": (["mode=su+o+c", "compress.codec=zip"], ["compress.codec"]),
     "keeping nothing": (["mode=su+o+c", "compress.codec=topk", "compress.keep=0"], ["compress.keep"]),
     "a device that this build lacks": (["csd.device=xrt"], ["xrt", "emulated"]),
-    "a state format that this build lacks": (["csd.state=q8"], ["csd.state", "fp32"]),
+    "a state format that there is not": (["csd.state=q4"], ["csd.state", "compact"]),
+    "an optimizer that there is not": (["train.optimizer=adamax"], ["train.optimizer", "lion"]),
     "a gather that this build lacks": (["gather.codec=delta"], ["gather.codec", "dense"]),
     "a placement that this build lacks": (["placement.parameters=node"], ["placement.parameters"]),
     "state below a file": (["csd.path=/dev/null/state"], ["/dev/null/state"]),
@@ -43,6 +44,9 @@ SETTINGS = {
 
 # name: (arguments, words)
 COMMANDS = {
+    "a benchmark of a format that there is not": (["bench", "update", "--state", "q4"], ["q4", "compact"]),
+    "a benchmark of an optimizer that there is not": (["bench", "update", "--optimizer", "adamax"], ["adamax", "lion"]),
+    "more pinned threads than CPUs": (["bench", "update", "--threads", "100000"], ["100000", "CPUs"]),
     "no command": ([], ["--help"]),
     "a command that there is not": (["trian"], ["--help"]),
     "train without a config": (["train"], ["config"]),

@@ -70,5 +70,40 @@ TEST(UpdateScalars, CorrectTheBiasOfTheFirstUpdate) {
     EXPECT_NEAR(master, 1 * (1 - 0.01 * settings.weight_decay) - 0.01, 1e-6);
 }
 
+TEST(UpdateScalars, DecayWhereTheOptimizerDecays) {
+    config::TrainSettings settings;
+    settings.weight_decay = 0.5;
+    for (const char* name : {"adamw", "lion"}) {
+        settings.optimizer = name;
+        const auto scalars = update_scalars(settings, 0.01, 3, 1);
+        EXPECT_EQ(scalars.decay_factor, static_cast<float>(1 - 0.01 * 0.5)) << name;
+    }
+    for (const char* name : {"adam", "sgd", "adagrad"}) {
+        settings.optimizer = name;
+        const auto scalars = update_scalars(settings, 0.01, 3, 1);
+        EXPECT_EQ(scalars.gradient_decay, 0.5F) << name;
+    }
+}
+
+TEST(UpdateScalars, CorrectNoBiasOfOptimizersThatHaveNone) {
+    config::TrainSettings settings;
+    for (const char* name : {"sgd", "adagrad", "lion"}) {
+        settings.optimizer = name;
+        EXPECT_EQ(update_scalars(settings, 0.01, 1, 1).step_size, 0.01F) << name;
+    }
+}
+
+TEST(UpdateScalars, RoundEachUpdateOfEachRunWithNumbersOfItsOwn) {
+    config::TrainSettings settings;
+    const auto key = [&](std::int64_t update) {
+        return update_scalars(settings, 0.01, update, 1).random_key;
+    };
+    EXPECT_EQ(key(5), key(5));
+    EXPECT_NE(key(5), key(6));
+    const std::uint64_t of_this_seed = key(5);
+    settings.seed += 1;
+    EXPECT_NE(key(5), of_this_seed);
+}
+
 }  // namespace
 }  // namespace nearstep::train

@@ -1,0 +1,120 @@
+// How masters and moments are narrowed in storage: the single definition that every engine
+// computes. C++14, no exceptions, no containers. docs/state-file.md has the formats in prose.
+#pragma once
+
+#include "base/dtype.hpp"
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+
+// One inside the other, because C++14 cannot write them as one.
+namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
+namespace fpga {
+
+// fp32: master, moments fp32. bf16: master fp32, moments bf16, stochastically rounded. q8: master
+// fp32, moments in 8 bits with an fp32 scale per block. compact: master bf16, stochastically
+// rounded, moments as in q8.
+enum class StateFormat : std::uint8_t { fp32, bf16, q8, compact };
+
+// Elements that share a scale; blocks start at multiples of it in their tile.
+constexpr std::size_t kBlockElems = 256;
+
+// --- Stochastic rounding -------------------------------------------------------------------------
+
+// Of one tile in one step.
+struct TileKey {
+    std::uint32_t first;
+    std::uint32_t second;
+};
+
+// SplitMix64's finaliser (Steele et al. 2014) of the step's key and the tile's number in the
+// parameter vector.
+inline TileKey tile_key(std::uint64_t random_key, std::uint64_t tile) {
+    std::uint64_t bits = random_key ^ (tile * 0x9E3779B97F4A7C15U);
+    bits = (bits ^ (bits >> 30U)) * 0xBF58476D1CE4E5B9U;
+    bits = (bits ^ (bits >> 27U)) * 0x94D049BB133111EBU;
+    bits ^= bits >> 31U;
+    return {static_cast<std::uint32_t>(bits), static_cast<std::uint32_t>(bits >> 32U)};
+}
+
+// 32 bits of an element, by its index in its tile: a pure function of seed, step and parameter.
+// Either half of them is used by itself. Multipliers: Wellons, "lowbias32".
+inline std::uint32_t rounding_bits(TileKey key, std::uint32_t index) {
+    std::uint32_t bits = index + key.first;
+    bits = (bits ^ (bits >> 16U)) * 0x7FEB352DU;
+    bits = ((bits ^ (bits >> 15U)) + key.second) * 0x846CA68BU;
+    return bits ^ (bits >> 16U);
+}
+
+// To one of the two bf16 neighbours, the nearer one the likelier, so that the mean is `value`.
+// Values of bf16, infinities and zeros stay as they are; NaN stays NaN. `random` < 65536.
+inline std::uint16_t round_to_bf16(float value, std::uint32_t random) {
+    const std::uint32_t bits = bits_of(value);
+    const bool is_nan = (bits & 0x7FFFFFFFU) > 0x7F800000U;
+    return static_cast<std::uint16_t>((is_nan ? (bits | 0x00400000U) : bits + random) >> 16U);
+}
+
+// --- 8-bit moments -------------------------------------------------------------------------------
+//
+// Of a block, moment1 is stored as code * scale / 127 with codes -127 .. 127, moment2 as the square
+// of code * scale / 255 with codes 0 .. 255, both rounded to nearest; a moment2 above zero never
+// gets code 0. The scale is the block's largest |moment1| or root of moment2, but at least the
+// floor, below which products would be subnormal. It follows that narrowing what was widened gives
+// the same scale and codes. A block with an infinity or NaN in it becomes NaN as a whole.
+
+constexpr float kMoment1Floor = 7.8886090522101181e-31F;  // 2^-100
+constexpr float kRoot2Floor = 2.7755575615628914e-17F;    // 2^-55: (floor / 255)^2 is normal
+constexpr float kMoment1Codes = 127;
+constexpr float kRoot2Codes = 255;
+
+inline std::uint32_t magnitude_bits(float value) { return bits_of(value) & 0x7FFFFFFFU; }
+
+// True if the codes say something; of other blocks (zero or NaN) they are 0.
+inline bool has_codes(float scale) { return scale > 0; }
+
+// 1.5 * 2^23: adding it rounds to an integer, which is then in the sum's low bits.
+constexpr float kRounder = 12582912.0F;
+
+// `per_unit`: codes / scale.
+inline std::int8_t encode_moment1(float moment1, float per_unit) {
+    return static_cast<std::int8_t>(
+        static_cast<std::uint8_t>(bits_of(moment1 * per_unit + kRounder)));
+}
+inline std::uint8_t encode_root2(float root2, float per_unit) {
+    const std::uint32_t code = bits_of(root2 * per_unit + kRounder) & 0xFFU;
+    return static_cast<std::uint8_t>(code == 0 && root2 > 0 ? 1U : code);
+}
+
+// `largest`: the largest magnitude_bits of the block, which order as the magnitudes do.
+inline float scale_of_block(std::uint32_t largest, float floor) {
+    if (largest >= 0x7F800000U) {
+        return float_of(0x7FC00000U);
+    }
+    return float_of(largest) > floor ? float_of(largest) : floor;
+}
+inline float scale_of_moment1(std::uint32_t largest) {
+    // Below half a step of the floor all codes would be 0, which the scale 0 says as well.
+    if (encode_moment1(float_of(largest), kMoment1Codes / kMoment1Floor) == 0 &&
+        float_of(largest) < kMoment1Floor) {
+        return 0;
+    }
+    return scale_of_block(largest, kMoment1Floor);
+}
+inline float scale_of_root2(std::uint32_t largest) {
+    return largest == 0 ? 0.0F : scale_of_block(largest, kRoot2Floor);
+}
+
+inline float decode_moment1(std::int8_t code, float scale) {
+    return static_cast<float>(code) * (1 / kMoment1Codes) * scale;
+}
+inline float decode_root2(std::uint8_t code, float scale) {
+    return static_cast<float>(code) * (1 / kRoot2Codes) * scale;
+}
+inline float decode_moment2(std::uint8_t code, float scale) {
+    const float root2 = decode_root2(code, scale);
+    return root2 * root2;
+}
+
+}  // namespace fpga
+}  // namespace nearstep

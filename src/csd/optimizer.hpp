@@ -1,0 +1,18 @@
+// The optimizers by their names.
+#pragma once
+
+#include "fpga/kernel/update_lane.hpp"
+
+#include <string>
+
+namespace nearstep::csd {
+
+using fpga::Optimizer;
+
+// "adamw", "adam", "sgd", "adagrad", "lion".
+const char* name_of(Optimizer optimizer);
+
+// Throws ConfigError naming the five.
+Optimizer parse_optimizer(const std::string& name);
+
+}  // namespace nearstep::csd

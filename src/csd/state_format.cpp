@@ -1,0 +1,183 @@
+#include "csd/state_format.hpp"
+
+#include "base/error.hpp"
+#include "base/units.hpp"
+#include "store/subgroup_header.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace nearstep::csd {
+
+using fpga::kBlockElems;
+using shard::kTileElems;
+
+namespace {
+
+constexpr std::size_t kTileBlocks = kTileElems / kBlockElems;
+constexpr std::size_t kPageBytes = store::kHeaderBytes;
+static_assert(kTileElems % kPageBytes == 0, "arrays of whole tiles are whole pages");
+
+struct ElementBytes {
+    std::size_t master;
+    std::size_t moment;
+    std::size_t scales_of_block;  // both
+};
+
+ElementBytes element_bytes(StateFormat format) {
+    switch (format) {
+        case StateFormat::fp32:
+            return {4, 4, 0};
+        case StateFormat::bf16:
+            return {4, 2, 0};
+        case StateFormat::q8:
+            return {4, 1, 2 * sizeof(float)};
+        case StateFormat::compact:
+            return {2, 1, 2 * sizeof(float)};
+    }
+    throw ContractError("A state format has a value that no format has.");
+}
+
+bool has_scales(StateFormat format) { return element_bytes(format).scales_of_block != 0; }
+
+std::uint32_t largest_bits(std::span<const float> values) {
+    std::uint32_t largest = 0;
+    for (const float value : values) {
+        largest = std::max(largest, fpga::magnitude_bits(value));
+    }
+    return largest;
+}
+
+void narrow_block(std::span<const float> moment1, std::span<const float> moment2,
+                  const StatePointers& state, std::size_t block) {
+    std::array<float, kBlockElems> roots{};
+    std::ranges::transform(moment2, roots.begin(), [](float value) { return std::sqrt(value); });
+    const float scale1 = fpga::scale_of_moment1(largest_bits(moment1));
+    const float scale2 = fpga::scale_of_root2(largest_bits(roots));
+    auto* codes1 = static_cast<std::int8_t*>(state.moment1) + block * kBlockElems;
+    auto* codes2 = static_cast<std::uint8_t*>(state.moment2) + block * kBlockElems;
+    for (std::size_t i = 0; i < kBlockElems; ++i) {
+        codes1[i] = fpga::has_codes(scale1)
+                        ? fpga::encode_moment1(moment1[i], fpga::kMoment1Codes / scale1)
+                        : std::int8_t{0};
+        codes2[i] = fpga::has_codes(scale2)
+                        ? fpga::encode_root2(roots.at(i), fpga::kRoot2Codes / scale2)
+                        : std::uint8_t{0};
+    }
+    state.scale1[block] = scale1;
+    state.scale2[block] = scale2;
+}
+
+void widen_block(const StatePointers& state, std::size_t block, std::span<float> moment1,
+                 std::span<float> moment2) {
+    const auto* codes1 = static_cast<const std::int8_t*>(state.moment1) + block * kBlockElems;
+    const auto* codes2 = static_cast<const std::uint8_t*>(state.moment2) + block * kBlockElems;
+    for (std::size_t i = 0; i < kBlockElems; ++i) {
+        moment1[i] = fpga::decode_moment1(codes1[i], state.scale1[block]);
+        moment2[i] = fpga::decode_moment2(codes2[i], state.scale2[block]);
+    }
+}
+
+Dtype master_dtype(StateFormat format) {
+    return format == StateFormat::compact ? Dtype::bf16 : Dtype::fp32;
+}
+
+Dtype moment_dtype(StateFormat format) {
+    return format == StateFormat::bf16 ? Dtype::bf16 : Dtype::fp32;
+}
+
+}  // namespace
+
+const char* name_of(StateFormat format) {
+    switch (format) {
+        case StateFormat::fp32:
+            return "fp32";
+        case StateFormat::bf16:
+            return "bf16";
+        case StateFormat::q8:
+            return "q8";
+        case StateFormat::compact:
+            return "compact";
+    }
+    throw ContractError("A state format has a value that no format has.");
+}
+
+StateFormat parse_state_format(const std::string& name) {
+    for (const StateFormat format :
+         {StateFormat::fp32, StateFormat::bf16, StateFormat::q8, StateFormat::compact}) {
+        if (name == name_of(format)) {
+            return format;
+        }
+    }
+    throw ConfigError(text("The state format \"", name,
+                           R"(" is not known: use "fp32", "bf16", "q8" or "compact".)"));
+}
+
+std::size_t state_bytes(StateFormat format, std::size_t tiles) {
+    const ElementBytes bytes = element_bytes(format);
+    return round_up(tiles * (kTileElems * (bytes.master + 2 * bytes.moment) +
+                             kTileBlocks * bytes.scales_of_block),
+                    kPageBytes);
+}
+
+StatePointers state_of_tile(StateFormat format, std::span<std::byte> payload, std::size_t tiles,
+                            std::size_t tile) {
+    expects(payload.size() == state_bytes(format, tiles) && tile < tiles,
+            "the payload has its tiles' size");
+    const ElementBytes bytes = element_bytes(format);
+    const std::size_t count = tiles * kTileElems;
+    const std::size_t at = tile * kTileElems;
+    std::byte* moments = payload.data() + count * bytes.master;
+    StatePointers state;
+    state.master = payload.data() + at * bytes.master;
+    state.moment1 = moments + at * bytes.moment;
+    state.moment2 = moments + (count + at) * bytes.moment;
+    if (has_scales(format)) {
+        auto* scales = reinterpret_cast<float*>(moments + 2 * count * bytes.moment);
+        state.scale1 = scales + tile * kTileBlocks;
+        state.scale2 = scales + (tiles + tile) * kTileBlocks;
+    }
+    return state;
+}
+
+void narrow(StateFormat format, const StateArrays& from, std::span<std::byte> payload) {
+    const std::size_t tiles = from.master.size() / kTileElems;
+    std::ranges::fill(payload, std::byte{0});
+    for (std::size_t tile = 0; tile < tiles; ++tile) {
+        const StatePointers to = state_of_tile(format, payload, tiles, tile);
+        const std::size_t at = tile * kTileElems;
+        convert_from_fp32(&from.master[at], master_dtype(format), to.master, kTileElems);
+        if (!has_scales(format)) {
+            convert_from_fp32(&from.moment1[at], moment_dtype(format), to.moment1, kTileElems);
+            convert_from_fp32(&from.moment2[at], moment_dtype(format), to.moment2, kTileElems);
+            continue;
+        }
+        for (std::size_t block = 0; block < kTileBlocks; ++block) {
+            const std::size_t first = at + block * kBlockElems;
+            narrow_block(from.moment1.subspan(first, kBlockElems),
+                         from.moment2.subspan(first, kBlockElems), to, block);
+        }
+    }
+}
+
+void widen(StateFormat format, std::span<std::byte> payload, const StateArrays& to) {
+    const std::size_t tiles = to.master.size() / kTileElems;
+    for (std::size_t tile = 0; tile < tiles; ++tile) {
+        const StatePointers from = state_of_tile(format, payload, tiles, tile);
+        const std::size_t at = tile * kTileElems;
+        convert_to_fp32(master_dtype(format), from.master, &to.master[at], kTileElems);
+        if (!has_scales(format)) {
+            convert_to_fp32(moment_dtype(format), from.moment1, &to.moment1[at], kTileElems);
+            convert_to_fp32(moment_dtype(format), from.moment2, &to.moment2[at], kTileElems);
+            continue;
+        }
+        for (std::size_t block = 0; block < kTileBlocks; ++block) {
+            const std::size_t first = at + block * kBlockElems;
+            widen_block(from, block, to.moment1.subspan(first, kBlockElems),
+                        to.moment2.subspan(first, kBlockElems));
+        }
+    }
+}
+
+}  // namespace nearstep::csd

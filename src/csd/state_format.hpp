@@ -1,0 +1,32 @@
+// The arrays of a subgroup's stored state in each format. See docs/state-file.md.
+#pragma once
+
+#include "csd/device.hpp"
+#include "csd/engine.hpp"
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+namespace nearstep::csd {
+
+// "fp32", "bf16", "q8", "compact".
+const char* name_of(StateFormat format);
+// Throws ConfigError naming the four.
+StateFormat parse_state_format(const std::string& name);
+
+// Bytes of the state of whole tiles, a multiple of 4096: 12, 8, 6.03 and 4.03 per parameter, and
+// less than a page more.
+std::size_t state_bytes(StateFormat format, std::size_t tiles);
+
+// Where the state of a tile lies in a payload of `tiles` tiles; `payload` is aligned to 4 bytes.
+StatePointers state_of_tile(StateFormat format, std::span<std::byte> payload, std::size_t tiles,
+                            std::size_t tile);
+
+// Stores fp32 state, rounded to nearest. What widen() gave is stored as it was: narrowing is exact
+// then.
+void narrow(StateFormat format, const StateArrays& from, std::span<std::byte> payload);
+
+void widen(StateFormat format, std::span<std::byte> payload, const StateArrays& to);
+
+}  // namespace nearstep::csd

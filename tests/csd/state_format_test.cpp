@@ -1,0 +1,268 @@
+#include "csd/state_format.hpp"
+
+#include "base/error.hpp"
+#include "base/random.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+namespace nearstep::csd {
+namespace {
+
+using fpga::kBlockElems;
+using shard::kTileElems;
+
+constexpr std::size_t kTiles = 2;
+constexpr std::size_t kElems = kTiles * kTileElems;
+constexpr std::array kFormats = {StateFormat::fp32, StateFormat::bf16, StateFormat::q8,
+                                 StateFormat::compact};
+
+struct State {
+    std::vector<float> master = std::vector<float>(kElems);
+    std::vector<float> moment1 = master;
+    std::vector<float> moment2 = master;
+    StateArrays arrays() { return {master, moment1, moment2}; }
+};
+
+class Payload {
+public:
+    explicit Payload(StateFormat format) : words_(state_bytes(format, kTiles) / sizeof(float)) {}
+    std::span<std::byte> bytes() { return std::as_writable_bytes(std::span(words_)); }
+
+private:
+    std::vector<float> words_;
+};
+
+float random_float(std::uint64_t stream, std::uint64_t index) {
+    return float_of(static_cast<std::uint32_t>(random_bits(11, stream, index)));
+}
+
+// Finite values of every magnitude, subnormals among them; second moments are not negative.
+State state_of_any_magnitude() {
+    State state;
+    for (std::size_t i = 0; i < kElems; ++i) {
+        const auto finite = [i](std::uint64_t stream) {
+            const float value = random_float(stream, i);
+            return std::isfinite(value) ? value : 1e-42F;
+        };
+        // The values of a block lie within six powers of two, those of blocks anywhere.
+        const int exponent = static_cast<int>(random_bits(12, 0, i / kBlockElems) % 270) - 145;
+        const auto near = [i, exponent](std::uint64_t stream) {
+            return static_cast<float>(
+                std::ldexp(random_uniform(13, stream, i) - 0.5, std::min(exponent, 127)));
+        };
+        state.master[i] = finite(0);
+        state.moment1[i] = i % kBlockElems < 8 ? near(1) * 0.01F : near(1);
+        state.moment2[i] = std::abs(near(2));
+    }
+    return state;
+}
+
+TEST(StateBytes, AreTwelveEightSixAndFourPerParameter) {
+    EXPECT_EQ(state_bytes(StateFormat::fp32, 16), 16 * kTileElems * 12);
+    EXPECT_EQ(state_bytes(StateFormat::bf16, 16), 16 * kTileElems * 8);
+    EXPECT_EQ(state_bytes(StateFormat::q8, 16), 16 * (kTileElems * 6 + 2 * 256 * 4));
+    EXPECT_EQ(state_bytes(StateFormat::compact, 16), 16 * (kTileElems * 4 + 2 * 256 * 4));
+    for (const StateFormat format : kFormats) {
+        EXPECT_EQ(state_bytes(format, 3) % 4096, 0U);
+        EXPECT_LT(state_bytes(format, 1) * 16, state_bytes(format, 16) + 16 * 4096);
+        EXPECT_EQ(parse_state_format(name_of(format)), format);
+    }
+    EXPECT_THROW(parse_state_format("q4"), ConfigError);
+}
+
+class FormatOf : public testing::TestWithParam<StateFormat> {};
+
+TEST_P(FormatOf, NarrowsWhatItWidenedToTheSameBytes) {
+    State state = state_of_any_magnitude();
+    Payload first(GetParam());
+    Payload second(GetParam());
+    narrow(GetParam(), state.arrays(), first.bytes());
+    State widened;
+    widen(GetParam(), first.bytes(), widened.arrays());
+    narrow(GetParam(), widened.arrays(), second.bytes());
+    EXPECT_TRUE(std::ranges::equal(first.bytes(), second.bytes()));
+    EXPECT_TRUE(std::ranges::any_of(first.bytes(), [](std::byte b) { return b != std::byte{0}; }));
+}
+
+TEST_P(FormatOf, PutsTheArraysOfATileWhereNoOtherHasItsOwn) {
+    Payload payload(GetParam());
+    State state;
+    for (std::size_t i = 0; i < kElems; ++i) {
+        const float tile = i < kTileElems ? 1.0F : 2.0F;
+        state.master[i] = tile;
+        state.moment1[i] = 4 * tile;
+        state.moment2[i] = 16 * tile * tile;
+    }
+    narrow(GetParam(), state.arrays(), payload.bytes());
+    State seen;
+    widen(GetParam(), payload.bytes(), seen.arrays());
+    EXPECT_EQ(seen.master, state.master);
+    EXPECT_EQ(seen.moment1, state.moment1);
+    EXPECT_EQ(seen.moment2, state.moment2);
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, FormatOf, testing::ValuesIn(kFormats),
+                         [](const testing::TestParamInfo<StateFormat>& format) {
+                             return std::string(name_of(format.param));
+                         });
+
+TEST(EightBitMoments, SurviveWideningWithEveryCodeAndScale) {
+    for (const StateFormat format : {StateFormat::q8, StateFormat::compact}) {
+        Payload first(format);
+        for (std::size_t tile = 0; tile < kTiles; ++tile) {
+            const StatePointers state = state_of_tile(format, first.bytes(), kTiles, tile);
+            for (std::size_t i = 0; i < kTileElems; ++i) {
+                // All codes in each block; the largest is always there, as it is after an update.
+                static_cast<std::int8_t*>(state.moment1)[i] =
+                    static_cast<std::int8_t>(static_cast<int>(i % 255) - 127);
+                static_cast<std::uint8_t*>(state.moment2)[i] =
+                    static_cast<std::uint8_t>(i % kBlockElems);
+            }
+            for (std::size_t block = 0; block < kTileElems / kBlockElems; ++block) {
+                const std::uint64_t number = tile * 256 + block;
+                const auto mantissa = static_cast<float>(1 + random_uniform(14, 0, number));
+                state.scale1[block] =
+                    std::ldexp(mantissa, static_cast<int>(random_bits(14, 1, number) % 228) - 100);
+                state.scale2[block] =
+                    std::ldexp(mantissa, static_cast<int>(random_bits(14, 2, number) % 119) - 55);
+            }
+            state.scale1[0] = fpga::kMoment1Floor;
+            state.scale2[0] = fpga::kRoot2Floor;
+            state.scale1[1] = std::numeric_limits<float>::max();
+            state.scale2[1] = std::sqrt(std::numeric_limits<float>::max());
+        }
+        State wide;
+        widen(format, first.bytes(), wide.arrays());
+        Payload second(format);
+        narrow(format, wide.arrays(), second.bytes());
+        EXPECT_TRUE(std::ranges::equal(first.bytes(), second.bytes())) << name_of(format);
+    }
+}
+
+TEST(EightBitMoments, AreWithinHalfAStepAndNeverLoseASecondMoment) {
+    State state = state_of_any_magnitude();
+    Payload payload(StateFormat::q8);
+    narrow(StateFormat::q8, state.arrays(), payload.bytes());
+    State seen;
+    widen(StateFormat::q8, payload.bytes(), seen.arrays());
+    constexpr double kRounding = 1 + 1e-4;  // of the code, in fp32
+    for (std::size_t i = 0; i < kElems; ++i) {
+        const StatePointers tile =
+            state_of_tile(StateFormat::q8, payload.bytes(), kTiles, i / kTileElems);
+        const std::size_t block = i % kTileElems / kBlockElems;
+        ASSERT_LE(std::abs(static_cast<double>(seen.moment1[i]) - state.moment1[i]),
+                  std::max(tile.scale1[block], fpga::kMoment1Floor) / 254.0 * kRounding)
+            << i;
+        // Half a step, or a whole one where a small root was kept from zero.
+        const double root = std::sqrt(static_cast<double>(state.moment2[i]));
+        const double stored = std::sqrt(static_cast<double>(seen.moment2[i]));
+        const double step = tile.scale2[block] / 255.0;
+        ASSERT_LE(std::abs(stored - root), (root < step / 2 ? step : step / 2) * kRounding) << i;
+        ASSERT_EQ(seen.moment2[i] == 0, state.moment2[i] == 0) << i;
+    }
+}
+
+TEST(EightBitMoments, KeepTheLargestOfABlockExactly) {
+    State state = state_of_any_magnitude();
+    Payload payload(StateFormat::q8);
+    narrow(StateFormat::q8, state.arrays(), payload.bytes());
+    State seen;
+    widen(StateFormat::q8, payload.bytes(), seen.arrays());
+    const auto less = [](float a, float b) { return std::abs(a) < std::abs(b); };
+    for (std::size_t begin = 0; begin < kElems; begin += kBlockElems) {
+        const auto largest =
+            std::max_element(&state.moment1[begin], &state.moment1[begin] + kBlockElems, less);
+        if (std::abs(*largest) >= fpga::kMoment1Floor) {
+            ASSERT_EQ(seen.moment1[static_cast<std::size_t>(largest - state.moment1.data())],
+                      *largest);
+        }
+    }
+}
+
+TEST(EightBitMoments, MakeABlockWithANanOrInfinityNanAndLeaveOthersAlone) {
+    for (const float bad :
+         {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+        State state;
+        std::ranges::fill(state.moment1, 1.0F);
+        std::ranges::fill(state.moment2, 1.0F);
+        state.moment1[300] = bad;
+        Payload payload(StateFormat::q8);
+        narrow(StateFormat::q8, state.arrays(), payload.bytes());
+        State seen;
+        widen(StateFormat::q8, payload.bytes(), seen.arrays());
+        EXPECT_EQ(std::ranges::count_if(seen.moment1, [](float x) { return std::isnan(x); }),
+                  static_cast<std::ptrdiff_t>(kBlockElems));
+        EXPECT_EQ(std::ranges::count(seen.moment1, 1.0F),
+                  static_cast<std::ptrdiff_t>(kElems - kBlockElems));
+    }
+}
+
+// The mean of `rounded(index)` over many indices is `value` within five standard errors.
+template <typename Rounded>
+void expect_unbiased(float value, float lower, float upper, const Rounded& rounded) {
+    constexpr std::uint32_t kDraws = 1U << 20U;
+    const double up = (static_cast<double>(value) - lower) / (static_cast<double>(upper) - lower);
+    double ups = 0;
+    for (std::uint32_t i = 0; i < kDraws; ++i) {
+        const float seen = from_bf16(rounded(i));
+        ASSERT_TRUE(seen == lower || seen == upper) << seen;
+        ups += seen == upper ? 1 : 0;
+    }
+    const double sigma = std::sqrt(up * (1 - up) / kDraws);
+    EXPECT_NEAR(ups / kDraws, up, 5 * sigma) << value;
+}
+
+TEST(StochasticRounding, IsUnbiasedInBothHalvesOverElementsAndOverTiles) {
+    for (const double share : {0.001, 0.1, 0.5, 0.77, 0.9999}) {
+        const float lower = 1.5F;
+        const float upper = 1.5F + 0x1p-7F;
+        const auto value = static_cast<float>(lower + share * (upper - lower));
+        const fpga::TileKey key = fpga::tile_key(3, 9);
+        expect_unbiased(value, lower, upper, [&](std::uint32_t i) {
+            return fpga::round_to_bf16(value, fpga::rounding_bits(key, i) & 0xFFFFU);
+        });
+        expect_unbiased(-value, -lower, -upper, [&](std::uint32_t i) {
+            return fpga::round_to_bf16(-value, fpga::rounding_bits(key, i) >> 16U);
+        });
+        expect_unbiased(value, lower, upper, [&](std::uint32_t i) {
+            return fpga::round_to_bf16(value, fpga::rounding_bits(fpga::tile_key(3, i), 77) >> 16U);
+        });
+        expect_unbiased(value, lower, upper, [&](std::uint32_t i) {
+            return fpga::round_to_bf16(value,
+                                       fpga::rounding_bits(fpga::tile_key(i, 5), 77) & 0xFFFFU);
+        });
+    }
+}
+
+TEST(StochasticRounding, LeavesValuesOfBf16AndSpecialOnesAlone) {
+    for (std::uint32_t half = 0; half < 65536; ++half) {
+        const float value = from_bf16(static_cast<std::uint16_t>(half));
+        for (const std::uint32_t random : {0U, 1U, 32768U, 65535U}) {
+            const std::uint16_t seen = fpga::round_to_bf16(value, random);
+            if (std::isnan(value)) {
+                ASSERT_TRUE(std::isnan(from_bf16(seen)));
+            } else {
+                ASSERT_EQ(seen, half);
+            }
+        }
+    }
+}
+
+TEST(StochasticRounding, DrawsTheSameNumbersForEver) {
+    // From another implementation of the definition: a checkpoint is resumed with these.
+    const fpga::TileKey key = fpga::tile_key(0x0123456789ABCDEFU, 42);
+    EXPECT_EQ(key.first, 0x5EAE9AD0U);
+    EXPECT_EQ(key.second, 0xC4915E2DU);
+    EXPECT_EQ(fpga::rounding_bits(key, 0), 0x9D9811A4U);
+    EXPECT_EQ(fpga::rounding_bits(key, 65535), 0x64449429U);
+}
+
+}  // namespace
+}  // namespace nearstep::csd

@@ -1,0 +1,88 @@
+"""Every state format and optimizer trains, with the same bits on every layout, and resumes as if uninterrupted."""
+import program
+
+FORMATS = ("fp32", "bf16", "q8", "compact")
+# Of the loss after 40 steps beside that of fp32 state, in nats; formats and modes differ by rounding alone.
+TOLERANCE = 0.03
+
+
+class Formats(program.Scenario):
+    def test_every_mode_and_device_count_gives_the_same_bits(self):
+        for state in FORMATS:
+            one = self.train(mode="su", csd__state=state, csd__per_rank=1, train__steps=8)
+            for keys in ({"mode": "su+o", "csd__per_rank": 3}, {"mode": "base", "csd__per_rank": 2},
+                         {"mode": "su+o", "csd__per_rank": "[2,0]", "csd__subgroup_tiles": 3}):
+                with self.subTest(state=state, **keys):
+                    self.assert_same_bits(self.train(csd__state=state, train__steps=8, **keys), one)
+
+    def test_the_loss_is_that_of_fp32_state(self):
+        runs = {state: self.train(csd__state=state) for state in FORMATS}
+        self.assertEqual(len({run["masters_xxh3"] for run in runs.values()}), len(FORMATS))
+        for state, run in runs.items():
+            with self.subTest(state=state):
+                self.assertEqual(run["steps"], 40)
+                self.assertLessEqual(abs(run["heldout_loss"] - runs["fp32"]["heldout_loss"]), TOLERANCE)
+                self.assertLess(run["heldout_loss"], run["losses"][0] - 1)
+
+    def test_every_format_resumes_bit_identically(self):
+        for state in FORMATS:
+            with self.subTest(state=state):
+                keys = {"csd__state": state, "csd__per_rank": 2, "train__steps": 12}
+                whole = self.train(state=f"whole-{state}", **keys)
+                first = self.train(state=f"parts-{state}", train__stop_at=6, **keys)
+                second = self.train(state=f"parts-{state}", flags=["--resume"], **{**keys, "csd__per_rank": 1})
+                self.assertEqual(first["losses"] + second["losses"], whole["losses"])
+                self.assertEqual(second["masters_xxh3"], whole["masters_xxh3"])
+
+    def test_a_checkpoint_is_resumed_in_another_format(self):
+        stopped = self.train(csd__state="fp32", train__stop_at=20)
+        goes_on = self.train(csd__state="compact", flags=["--resume"])
+        self.assertEqual(stopped["steps"], 20)
+        self.assertEqual(goes_on["first_step"], 21)
+        self.assertLess(goes_on["heldout_loss"], stopped["heldout_loss"])
+
+    def test_a_format_moves_its_own_bytes(self):
+        for state, size in (("fp32", 12), ("bf16", 8), ("q8", 6.03125), ("compact", 4.03125)):
+            with self.subTest(state=state):
+                # Four tiles in a subgroup: pages are filled.
+                summary = self.train(csd__state=state, csd__subgroup_tiles=4, ranks=1, train__steps=2)
+                padding = -(-summary["parameters"] // 65536) * 65536 / summary["parameters"]
+                internal = summary["bytes_per_parameter"]["device_internal"]
+                self.assertGreaterEqual(internal["read"], size * 0.999)
+                self.assertLessEqual(internal["read"], size * padding * 1.01)
+                self.assertEqual(internal["read"], internal["write"])
+
+
+class Optimizers(program.Scenario):
+    def test_every_optimizer_learns_and_gives_the_same_bits_in_every_mode(self):
+        for optimizer, rate in (("adamw", 2e-3), ("adam", 2e-3), ("sgd", 0.1), ("adagrad", 1e-2), ("lion", 5e-4)):
+            keys = {"train__optimizer": optimizer, "train__learning_rate": rate, "csd__state": "q8",
+                    "train__steps": 20}
+            runs = [self.train(mode=mode, csd__per_rank=2, **keys) for mode in ("su", "su+o", "base")]
+            with self.subTest(optimizer=optimizer):
+                self.assert_same_bits(runs[1], runs[0])
+                self.assert_same_bits(runs[2], runs[0])
+                self.assertLess(runs[0]["heldout_loss"], runs[0]["losses"][0] - 0.5)
+
+
+class BenchUpdate(program.Scenario):
+    def test_it_verifies_every_row_and_names_its_ceiling(self):
+        rows = self.folder / "rows.json"
+        done = program.run(0, "bench", "update", "--parameters", 2**20, "--threads", 1, "--rounds", 3,
+                           "--optimizer", "adamw,lion", "--json", rows)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        rows = program.json.loads(rows.read_text())
+        self.assertEqual([(r["state"], r["optimizer"]) for r in rows],
+                         [(s, o) for s in FORMATS for o in ("adamw", "lion")])
+        for row in rows:
+            self.assertTrue(row["verified"])
+            self.assertAlmostEqual(row["update_gb_per_s"],
+                                   row["parameters_per_s"] * row["bytes_per_parameter"] / 1e9, places=6)
+            self.assertGreater(row["in_place_gb_per_s"], 0)
+        # State both ways, 2 bytes of gradient in and 2 of parameters out; lion has one moment.
+        self.assertEqual([r["bytes_per_parameter"] for r in rows],
+                         [28, 20, 20, 16, 16.0625, 14.03125, 12.0625, 10.03125])
+
+
+if __name__ == "__main__":
+    program.main()
