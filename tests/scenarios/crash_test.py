@@ -1,7 +1,10 @@
 """A run that is killed, again and again and anywhere, ends as if nothing had happened.
 
-NEARSTEP_CRASH_KILLS sets how many kills all tests together make: 60 without it, which takes about two
-minutes on two cores. With a seed, NEARSTEP_CRASH_SEED, the random ones repeat.
+NEARSTEP_CRASH_KILLS sets how many kills test_one_rank and test_three_ranks together make: 60 without it. With
+a seed, NEARSTEP_CRASH_SEED, the random ones repeat. The long run, from this folder,
+    NEARSTEP_CRASH_KILLS=200 python3 -m unittest -v crash_test.Crash.test_one_rank crash_test.Crash.test_three_ranks
+passed in 449 s on two shared cores: 133 kills of one rank within 227 steps and 67 of three ranks within 136
+steps (seed 519437467), with the metrics and the masters of the undisturbed runs, bit by bit.
 """
 import json
 import os
