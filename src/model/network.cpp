@@ -8,6 +8,7 @@
 #include "model/token_check.hpp"
 
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/version.h>
 
@@ -81,7 +82,7 @@ public:
             differentiate(block, last_gradient_);
             return;
         }
-        const at::NoGradGuard no_grad;
+        const c10::NoGradGuard no_grad;
         const Tensors parameters = parameters_of(block);
         for (Micro& micro : micros_) {
             micro.inputs.push_back(run(block, parameters, micro.inputs.back()));
@@ -109,7 +110,7 @@ public:
 
     double evaluate(const MicroBatch& batch) override {
         check_batch(batch, settings_);
-        const at::NoGradGuard no_grad;
+        const c10::NoGradGuard no_grad;
         at::Tensor state = token_tensor(batch.tokens, batch.rows, batch.columns);
         for (int block = 0; block <= last_block(); ++block) {
             state = run(block, parameters_of(block), state);
@@ -211,7 +212,7 @@ private:
     void differentiate(int block, std::span<float> gradient) {
         const Tensors sums = gradient_sums(block, gradient);
         const bool has_loss = block == last_block();
-        const at::AutoGradMode with_grad(true);
+        const c10::AutoGradMode with_grad(true);
         Tensors leaves;
         for (const at::Tensor& parameter : parameters_of(block)) {
             leaves.push_back(parameter.detach().requires_grad_(true));
@@ -226,12 +227,12 @@ private:
             const at::Tensor output = run(block, leaves, input);
             if (has_loss) {
                 micro.upstream = output.detach();
-                const at::NoGradGuard no_grad;
+                const c10::NoGradGuard no_grad;
                 loss_sum_ +=
                     cross_entropy(micro.upstream, micro.targets, token_weight_ * loss_scale_);
             }
             const Tensors gradients = torch::autograd::grad({output}, wanted, {micro.upstream});
-            const at::NoGradGuard no_grad;
+            const c10::NoGradGuard no_grad;
             for (std::size_t i = 0; i < sums.size(); ++i) {
                 sums[i].add_(gradients[i]);
             }
@@ -241,7 +242,7 @@ private:
 
     // Shares of the next token after `tokens`, of which the model sees the last `context`.
     at::Tensor next_shares(std::span<const std::int32_t> tokens, double temperature) const {
-        const at::NoGradGuard no_grad;
+        const c10::NoGradGuard no_grad;
         const std::size_t columns =
             std::min(tokens.size(), static_cast<std::size_t>(settings_.context));
         at::Tensor state = token_tensor(tokens.last(columns), 1, static_cast<int>(columns));
