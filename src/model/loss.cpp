@@ -23,7 +23,7 @@ double cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
         sum -= log_share.gather(1, index).sum(at::kDouble).item<double>();
         if (gradient_weight) {
             at::Tensor share = log_share.exp_();
-            share.scatter_add_(1, index, at::full({tokens, 1}, -1.0F));
+            share.scatter_add_(1, index, at::full({tokens, 1}, -1.0F, share.options()));
             part.copy_(share.mul_(*gradient_weight));
         }
     }

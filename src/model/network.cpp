@@ -181,8 +181,21 @@ private:
         if (device_.is_cpu()) {
             return elems;
         }
-        copy = elems.to(device_);
+        copy = pinned(elems.size(0), elems.scalar_type()).copy_(elems).to(device_);
         return copy;
+    }
+
+    // Staging memory in the host's that the GPU reads and writes at the link's speed.
+    at::Tensor pinned(std::int64_t elems, at::ScalarType format) {
+        if (!staging_.defined()) {
+            std::size_t largest = 0;
+            for (const Block& block : geometry_.blocks) {
+                largest = std::max(largest, block.end - block.begin);
+            }
+            staging_ = at::empty({static_cast<std::int64_t>(largest)},
+                                 at::TensorOptions(at::kFloat).pinned_memory(true));
+        }
+        return staging_.view(format).narrow(0, 0, elems);
     }
 
     // Copies are good from begin() to the end of the step, in which parameters do not change.
@@ -255,15 +268,16 @@ private:
 
     // Recomputes the block for each micro-batch and sums its gradient.
     void differentiate(int block, std::span<float> gradient) {
+        const auto elems = static_cast<std::int64_t>(gradient.size());
         const at::Tensor host =
-            at::from_blob(gradient.data(), {static_cast<std::int64_t>(gradient.size())},
-                          at::TensorOptions(at::kFloat))
-                .zero_();
-        const at::Tensor elems = host.to(device_);  // itself on the CPU
-        add_gradients(block, gradient_sums(block, elems));
-        if (!device_.is_cpu()) {
-            host.copy_(elems);
+            at::from_blob(gradient.data(), {elems}, at::TensorOptions(at::kFloat));
+        if (device_.is_cpu()) {
+            add_gradients(block, gradient_sums(block, host.zero_()));
+            return;
         }
+        const at::Tensor sums = at::zeros({elems}, at::TensorOptions(at::kFloat).device(device_));
+        add_gradients(block, gradient_sums(block, sums));
+        host.copy_(pinned(elems, at::kFloat).copy_(sums));
     }
 
     void add_gradients(int block, const Tensors& sums) {
@@ -332,6 +346,7 @@ private:
     at::ScalarType compute_;
     std::span<const std::byte> parameters_;
     Tensors copies_;  // of the blocks on the GPU, where there are any
+    at::Tensor staging_;
 
     std::vector<Micro> micros_;
     std::vector<float> last_gradient_;
