@@ -21,7 +21,10 @@ constexpr std::size_t kBytes = 64 * kPageBytes;
 // A volume of some files, each of which is read at 4 GB/s and written at 1 GB/s.
 struct ShapedVolume {
     explicit ShapedVolume(int count) : name(link::SharedTimes::unused_name()) {
-        VolumeSettings settings = {.bytes = kBytes, .chunk_bytes = kPageBytes, .clock = &clock};
+        VolumeSettings settings;
+        settings.bytes = kBytes;
+        settings.chunk_bytes = kPageBytes;
+        settings.clock = &clock;
         for (int file = 0; file < count; ++file) {
             settings.files.push_back(folder.file("state-" + std::to_string(file)));
             settings.paths.push_back(links.add_drive(link::DrivePlace::near_engine));
