@@ -65,11 +65,12 @@ Trainer::Trainer(const mpi::Communicator& world, const config::Run& run,
         run.exchange.scatter == "flat" ? mpi::each_rank_alone(world.size()) : nodes;
     std::vector<std::unique_ptr<csd::Device>> devices;
     world.together([&] {
+        compute_device_ = model::choose_device(run.model.device, nodes.rank_in_group(world.rank()));
         devices = make_devices(run_, world, partition_, map_, *codec_, groups.groups(),
                                {.storage = storage_.get(), .links = links_.get()}, traffic_);
     });
     vector_ = memory::Buffer(partition_.tiles() * kTileElems * size_bytes(run.model.dtype));
-    network_ = model::Network::make(run.model, vector_.span());
+    network_ = model::Network::make(run.model, vector_.span(), compute_device_);
     pipeline_ = std::make_unique<offload::StepPipeline>(
         world,
         offload::PipelineSettings{.partition = &partition_,
@@ -123,6 +124,10 @@ std::vector<std::uint64_t> Trainer::written_bytes() const {
         }
     }
     return bytes;
+}
+
+std::string Trainer::describe_model() const {
+    return model::describe_backend(run_.model, compute_device_);
 }
 
 std::string Trainer::describe_io() const {

@@ -75,6 +75,8 @@ public:
     int devices() const;
     // Bytes written to each of devices() by this run so far, in the order of ranks and devices.
     std::vector<std::uint64_t> written_bytes() const;
+    // What this rank's model computes with and where.
+    std::string describe_model() const;
     // How the state of this rank's first device moves; empty if the rank has none.
     std::string describe_io() const;
 
@@ -111,6 +113,7 @@ private:
     shard::Partition partition_;
     std::unique_ptr<codec::Codec> codec_;
     trace::Traffic traffic_;
+    model::ComputeDevice compute_device_;
     memory::Buffer vector_;  // the padded parameter vector
     std::unique_ptr<model::Network> network_;
     std::unique_ptr<offload::StepPipeline> pipeline_;
