@@ -77,8 +77,7 @@ TEST(AShapedDevice, WithTheOverlappedHandlerHidesSomeOfIt) {
 }
 
 TEST(AShapedDevice, OnTheHostTakesStateAndGradientsOverTheHostLink) {
-    const Step step =
-        step_of({.place = UpdatePlace::on_host, .files = 4}, HandlerKind::overlapped);
+    const Step step = step_of({.place = UpdatePlace::on_host, .files = 4}, HandlerKind::overlapped);
     EXPECT_GE(step.gradient_ns, ns(step, Counter::host_gradients_write, 2));
     EXPECT_GE(step.update_ns, ns(step, Counter::host_state_write, 2));
     EXPECT_GE(step.update_ns,

@@ -174,8 +174,8 @@ protected:
     // Seconds that bytes take over a path by themselves.
     double seconds(const Path& path, double bytes) const {
         const Time start = clock_.now();
-        return static_cast<double>(
-                   cross(path, start, static_cast<std::size_t>(bytes), clock_) - start) /
+        return static_cast<double>(cross(path, start, static_cast<std::size_t>(bytes), clock_) -
+                                   start) /
                1e9;
     }
 
