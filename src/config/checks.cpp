@@ -5,7 +5,9 @@
 #include "config/value.hpp"
 
 #include <algorithm>
+#include <initializer_list>
 #include <numeric>
+#include <utility>
 
 namespace nearstep::config {
 
@@ -82,6 +84,18 @@ void check_links(const Run& run, const Given& given) {
                    " scales rates of which none is set: set link.device_read_gb_s, "
                    "link.device_write_gb_s, link.host_gb_s or link.network_gb_s, or link.scale = "
                    "1."));
+    constexpr double kLeast = 1e-6;  // GB/s: slower than any drive, and within what times can hold
+    for (const auto& [key, rate] : std::initializer_list<std::pair<const char*, double>>{
+             {"link.device_read_gb_s", run.link.device_read_gb_s},
+             {"link.device_write_gb_s", run.link.device_write_gb_s},
+             {"link.host_gb_s", run.link.host_gb_s},
+             {"link.host_total_gb_s", run.link.host_total_gb_s},
+             {"link.network_gb_s", run.link.network_gb_s}}) {
+        refuse_if(rate > 0 && rate * run.link.scale < kLeast,
+                  text(given(key, rate), " times ", given("link.scale", run.link.scale),
+                       " is less than 1 kB/s: raise one of them, or set the rate to 0 to shape "
+                       "nothing."));
+    }
 }
 
 int devices_of(const std::vector<int>& per_rank) {

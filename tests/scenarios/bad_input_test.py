@@ -40,6 +40,7 @@ SETTINGS = {
     "a placement that this build lacks": (["placement.parameters=node"], ["placement.parameters"]),
     "a negative rate": (["link.host_gb_s=-1"], ["link.host_gb_s", "at least 0"]),
     "links that are infinitely slow": (["link.host_gb_s=1", "link.scale=0"], ["link.scale", "above 0"]),
+    "a link that hardly moves": (["link.host_gb_s=1e-9"], ["link.host_gb_s", "link.scale"]),
     "a scale of no rate": (["link.scale=0.5"], ["link.scale", "link.host_gb_s"]),
     "a negative rating": (["csd.rated_tbw=-1"], ["csd.rated_tbw"]),
     "state below a file": (["csd.path=/dev/null/state"], ["/dev/null/state"]),
