@@ -7,7 +7,10 @@ namespace nearstep::link {
 namespace {
 
 // Places in the shared times.
-enum SharedTime : std::size_t { kToHost, kToStorage, kHostTotal, kNetwork };
+constexpr std::size_t kToHost = 0;
+constexpr std::size_t kToStorage = 1;
+constexpr std::size_t kHostTotal = 2;
+constexpr std::size_t kNetwork = 3;
 
 }  // namespace
 

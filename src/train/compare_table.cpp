@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 
 namespace nearstep::train {
@@ -73,11 +74,12 @@ std::optional<double> predicted_speedup(const Compared* base, const Compared& on
 }
 
 std::string cell(const char* format, std::optional<double> value) {
-    char digits[32] = "-";
-    if (value) {
-        std::snprintf(digits, sizeof digits, format, *value);
+    if (!value) {
+        return "-";
     }
-    return digits;
+    std::array<char, 32> digits{};
+    std::snprintf(digits.data(), digits.size(), format, *value);
+    return digits.data();
 }
 
 std::string padded(const std::string& word, std::size_t width) {

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 
 namespace nearstep::train {
@@ -20,9 +21,9 @@ double most(const std::vector<double>& values) {
 }
 
 std::string days(double count) {
-    char digits[32];
-    std::snprintf(digits, sizeof digits, "%.3g", count);
-    return digits;
+    std::array<char, 32> digits{};
+    std::snprintf(digits.data(), digits.size(), "%.3g", count);
+    return digits.data();
 }
 
 }  // namespace
