@@ -107,7 +107,7 @@ void update_in_memory(State& state, shard::TileRange tiles, std::int64_t steps,
     for (std::size_t tile = 0; tile < tiles.size(); ++tile) {
         const std::vector<std::byte> payload = payload_of(tiles.begin + tile, codec);
         const std::span<const std::byte> source = payload;
-        codec::decode_sum(codec, {&source, 1}, sum);
+        codec::decode_sum(codec, {&source, 1}, 0, sum);
         const std::size_t at = tile * kTileElems;
         for (std::int64_t step = 0; step < steps; ++step) {
             scalar.update(scalars(), {.state = {.master = &state.master[at],

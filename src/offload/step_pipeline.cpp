@@ -100,7 +100,7 @@ std::span<float> StepPipeline::gradient_space(std::size_t block) {
 
 void StepPipeline::take_tile(std::size_t tile,
                              std::span<const std::span<const std::byte>> payloads) {
-    codec::decode_sum(*settings_.codec, payloads, sum_);
+    codec::decode_sum(*settings_.codec, payloads, 0, sum_);
     const std::size_t elems = settings_.partition->elems_in_tile(tile);
     squares_of_tile_[tile] = sum_of_squares(std::span(sum_).first(elems));
     const Place place = place_of(settings_.partition->subgroup_of_tile(tile));
