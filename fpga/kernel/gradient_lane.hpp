@@ -37,8 +37,8 @@ constexpr std::size_t piece_code_bytes(BlockFormat format) {
 
 // L: the largest code. Of sign and ternary in stochastic rounding, where the scale is the largest
 // magnitude.
-constexpr float largest_code(BlockFormat format) {
-    return format == BlockFormat::q8 ? 127.0F : format == BlockFormat::q4 ? 7.0F : 1.0F;
+constexpr std::int32_t largest_code(BlockFormat format) {
+    return format == BlockFormat::q8 ? 127 : format == BlockFormat::q4 ? 7 : 1;
 }
 
 constexpr float kScaleFloor = 7.8886090522101181e-31F;  // 2^-100: no product is subnormal
@@ -77,13 +77,12 @@ inline float dither_of(std::uint32_t bits) {
            (1.0F / 131072.0F);
 }
 
-// Two's complement in the low bits. `dither`: 0 to round to nearest even. With a dither the sum may
-// pass the limit, so it is cut off.
-inline std::uint32_t code_of(float value, float one_over_scale, float dither, float limit) {
+// `dither`: 0 to round to nearest even. With a dither the sum may pass the limit, so it is cut off.
+inline std::int32_t code_of(float value, float one_over_scale, float dither, std::int32_t limit) {
     const float wanted = value * one_over_scale + dither;
-    const float below = wanted < limit ? wanted : limit;
-    const float code = below > -limit ? below : -limit;
-    return bits_of(code + kRounder);
+    const auto code = static_cast<std::int32_t>(bits_of(wanted + kRounder) - bits_of(kRounder));
+    const std::int32_t below = code < limit ? code : limit;
+    return below > -limit ? below : -limit;
 }
 
 // -1, 0 or 1 as 0, 1, 2. `threshold`: of the magnitude.

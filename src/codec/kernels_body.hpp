@@ -101,46 +101,76 @@ inline std::uint32_t largest_of(const float* values) {
     return largest;
 }
 
-// Of the first half of a block plus its second half: element i plus i + n/2 until one is left.
-inline float sum_of_halves(float* __restrict sums) {
-    for (std::size_t i = 0; i < 16; ++i) {
-        sums[i] += sums[i + 16];
-    }
-    for (std::size_t i = 0; i < 8; ++i) {
-        sums[i] += sums[i + 8];
-    }
-    for (std::size_t i = 0; i < 4; ++i) {
-        sums[i] += sums[i + 4];
-    }
-    return (sums[0] + sums[2]) + (sums[1] + sums[3]);
-}
+// Sums over the blocks of a piece: element i plus i + n/2 of n until one is left. Eight lanes of each
+// block come first; then all blocks are summed side by side, which keeps vectors full.
+struct Lanes {
+    static constexpr std::size_t kEach = 8;
+    alignas(64) float of[kPieceBlocks * kEach];  // NOLINT(modernize-avoid-c-arrays): as C++14
+};
 
-inline float mean_magnitude(const float* __restrict values) {
-    alignas(64) float sums[kScaleElems / 2];  // NOLINT(modernize-avoid-c-arrays): as C++14
+template <typename Term>
+inline void sum_to_lanes(const float* __restrict values, std::size_t block, Lanes& lanes,
+                         const Term& term) {
+    const float* __restrict from = values + block * kScaleElems;
+    float half[kScaleElems / 2];     // NOLINT(modernize-avoid-c-arrays)
+    float quarter[kScaleElems / 4];  // NOLINT(modernize-avoid-c-arrays)
     for (std::size_t i = 0; i < kScaleElems / 2; ++i) {
-        sums[i] = fpga::magnitude(values[i]) + fpga::magnitude(values[i + kScaleElems / 2]);
+        half[i] = term(from[i]) + term(from[i + kScaleElems / 2]);
     }
-    return sum_of_halves(sums) * (1.0F / kScaleElems);
+    for (std::size_t i = 0; i < kScaleElems / 4; ++i) {
+        quarter[i] = half[i] + half[i + kScaleElems / 4];
+    }
+    for (std::size_t i = 0; i < Lanes::kEach; ++i) {
+        lanes.of[block * Lanes::kEach + i] = quarter[i] + quarter[i + Lanes::kEach];
+    }
 }
 
-inline float mean_above(const float* __restrict values, float threshold) {
-    alignas(64) float sums[kScaleElems / 2];  // NOLINT(modernize-avoid-c-arrays)
-    std::int32_t above = 0;
-    for (std::size_t i = 0; i < kScaleElems / 2; ++i) {
-        const float low = fpga::magnitude(values[i]);
-        const float high = fpga::magnitude(values[i + kScaleElems / 2]);
-        sums[i] = (low > threshold ? low : 0.0F) + (high > threshold ? high : 0.0F);
-        above += (low > threshold ? 1 : 0) + (high > threshold ? 1 : 0);
+inline void sum_lanes(const Lanes& lanes, float* __restrict sums) {
+    for (std::size_t b = 0; b < kPieceBlocks; ++b) {
+        const float* l = lanes.of + b * Lanes::kEach;
+        sums[b] = ((l[0] + l[4]) + (l[2] + l[6])) + ((l[1] + l[5]) + (l[3] + l[7]));
     }
-    return above == 0 ? 0.0F : sum_of_halves(sums) / static_cast<float>(above);
 }
 
-inline void scales_of_largest(const float* values, float limit, std::uint16_t* __restrict scales) {
+inline void mean_magnitudes(const float* values, float* __restrict means) {
+    Lanes lanes;
+    for (std::size_t b = 0; b < kPieceBlocks; ++b) {
+        sum_to_lanes(values, b, lanes, [](float value) { return fpga::magnitude(value); });
+    }
+    sum_lanes(lanes, means);
+    for (std::size_t b = 0; b < kPieceBlocks; ++b) {
+        means[b] *= 1.0F / kScaleElems;
+    }
+}
+
+// Of the magnitudes above the blocks' thresholds; 0 where there is none.
+inline void means_above(const float* values, const float* __restrict thresholds,
+                        float* __restrict means) {
+    Lanes lanes;
+    Lanes counts;
+    for (std::size_t b = 0; b < kPieceBlocks; ++b) {
+        const float threshold = thresholds[b];
+        sum_to_lanes(values, b, lanes, [threshold](float value) {
+            return fpga::magnitude(value) > threshold ? fpga::magnitude(value) : 0.0F;
+        });
+        sum_to_lanes(values, b, counts, [threshold](float value) {
+            return fpga::magnitude(value) > threshold ? 1.0F : 0.0F;
+        });
+    }
+    float above[kPieceBlocks];  // NOLINT(modernize-avoid-c-arrays)
+    sum_lanes(lanes, means);
+    sum_lanes(counts, above);
+    for (std::size_t b = 0; b < kPieceBlocks; ++b) {
+        means[b] /= above[b] > 1.0F ? above[b] : 1.0F;
+    }
+}
+
+inline void scales_of_largest(const float* values, std::int32_t limit, std::uint16_t* __restrict scales) {
     std::uint32_t largest[kPieceBlocks];  // NOLINT(modernize-avoid-c-arrays)
     for (std::size_t b = 0; b < kPieceBlocks; ++b) {
         largest[b] = largest_of(values + b * kScaleElems);
     }
-    const float one_over_limit = 1.0F / limit;
+    const float one_over_limit = 1.0F / static_cast<float>(limit);
     for (std::size_t b = 0; b < kPieceBlocks; ++b) {
         scales[b] = fpga::scale_of_largest(largest[b], one_over_limit);
     }
@@ -148,9 +178,7 @@ inline void scales_of_largest(const float* values, float limit, std::uint16_t* _
 
 inline void scales_of_mean(const float* values, std::uint16_t* __restrict scales) {
     float means[kPieceBlocks];  // NOLINT(modernize-avoid-c-arrays)
-    for (std::size_t b = 0; b < kPieceBlocks; ++b) {
-        means[b] = mean_magnitude(values + b * kScaleElems);
-    }
+    mean_magnitudes(values, means);
     for (std::size_t b = 0; b < kPieceBlocks; ++b) {
         scales[b] = fpga::scale_of_mean(means[b]);
     }
@@ -168,12 +196,13 @@ inline float dither_at(TileKey key, std::uint32_t index) {
 template <Rounding kRounding>
 inline void encode_q8(const float* __restrict values, std::uint16_t scale, TileKey key,
                       std::uint32_t first, std::uint8_t* __restrict codes) {
+    constexpr std::int32_t kLimit = fpga::largest_code(BlockFormat::q8);
     const float per_scale = fpga::per_scale(scale);
     const std::uint32_t mask = fpga::has_block_codes(scale) ? 0xFFU : 0U;
     for (std::uint32_t i = 0; i < kScaleElems; ++i) {
         const float dither = dither_at<kRounding>(key, first + i);
-        codes[i] = static_cast<std::uint8_t>(
-            fpga::code_of(values[i], per_scale, dither, 127.0F) & mask);
+        const std::int32_t code = fpga::code_of(values[i], per_scale, dither, kLimit);
+        codes[i] = static_cast<std::uint8_t>(static_cast<std::uint32_t>(code) & mask);
     }
 }
 
@@ -181,15 +210,16 @@ template <Rounding kRounding>
 inline void encode_q4(const float* __restrict values, std::uint16_t scale, TileKey key,
                       std::uint32_t first, std::uint8_t* __restrict codes) {
     constexpr std::uint32_t kHalf = kScaleElems / 2;
+    constexpr std::int32_t kLimit = fpga::largest_code(BlockFormat::q4);
     const float per_scale = fpga::per_scale(scale);
     const std::uint32_t mask = fpga::has_block_codes(scale) ? 0xFU : 0U;
     for (std::uint32_t i = 0; i < kHalf; ++i) {
         const float low_dither = dither_at<kRounding>(key, first + i);
         const float high_dither = dither_at<kRounding>(key, first + i + kHalf);
-        const std::uint32_t low = fpga::code_of(values[i], per_scale, low_dither, 7.0F) & mask;
-        const std::uint32_t high =
-            fpga::code_of(values[i + kHalf], per_scale, high_dither, 7.0F) & mask;
-        codes[i] = static_cast<std::uint8_t>(low | (high << 4U));
+        const std::int32_t low = fpga::code_of(values[i], per_scale, low_dither, kLimit);
+        const std::int32_t high = fpga::code_of(values[i + kHalf], per_scale, high_dither, kLimit);
+        codes[i] = static_cast<std::uint8_t>((static_cast<std::uint32_t>(low) & mask) |
+                                             ((static_cast<std::uint32_t>(high) & mask) << 4U));
     }
 }
 
@@ -236,13 +266,14 @@ inline void ternary_digits_nearest(const float* __restrict values, std::uint16_t
                                    Digits& digits) {
     float thresholds[kPieceBlocks];  // NOLINT(modernize-avoid-c-arrays)
     float means[kPieceBlocks];       // NOLINT(modernize-avoid-c-arrays)
+    mean_magnitudes(values, thresholds);
     for (std::size_t b = 0; b < kPieceBlocks; ++b) {
-        thresholds[b] = fpga::kTernaryThreshold * mean_magnitude(values + b * kScaleElems);
+        thresholds[b] *= fpga::kTernaryThreshold;
     }
+    means_above(values, thresholds, means);
     for (std::size_t b = 0; b < kPieceBlocks; ++b) {
         // A mean that is not finite is kept, so that the scale becomes NaN.
-        const float above = mean_above(values + b * kScaleElems, thresholds[b]);
-        means[b] = fpga::magnitude_bits(thresholds[b]) >= 0x7F800000U ? thresholds[b] : above;
+        means[b] = fpga::magnitude_bits(thresholds[b]) >= 0x7F800000U ? thresholds[b] : means[b];
     }
     for (std::size_t b = 0; b < kPieceBlocks; ++b) {
         scales[b] = fpga::scale_of_mean(means[b]);
@@ -269,8 +300,8 @@ inline void ternary_digits_stochastic(const float* __restrict values, TileKey ke
         for (std::uint32_t i = 0; i < kScaleElems; ++i) {
             const float dither = dither_at<Rounding::stochastic>(
                 key, first + b * static_cast<std::uint32_t>(kScaleElems) + i);
-            const std::uint32_t code = fpga::code_of(from[i], per_scale, dither, 1.0F);
-            to[i] = static_cast<std::uint8_t>(has_codes ? (code + 1U) & 3U : 1U);
+            const std::int32_t code = fpga::code_of(from[i], per_scale, dither, 1);
+            to[i] = static_cast<std::uint8_t>(has_codes ? code + 1 : 1);
         }
     }
 }

@@ -24,28 +24,48 @@ constexpr std::size_t kBuckets = 2048;
 
 using Marks = std::array<std::uint64_t, kTileElems / 64>;
 
-// Calls `visit` with the index of every marked element, ascending.
-template <typename Visit>
-void for_each_marked(const Marks& marks, const Visit& visit) {
+// Indices in a tile, ascending.
+struct Candidates {
+    static constexpr std::size_t kAtOnce = 4;
+    std::size_t count = 0;
+    std::array<std::uint16_t, kTileElems + kAtOnce> at;  // behind the count anything
+};
+
+// Most words have few marks: four are always written, so that branches are foreseeable.
+void list_marked(const Marks& marks, Candidates& candidates) {
+    std::uint16_t* to = candidates.at.data();
     for (std::size_t word = 0; word < marks.size(); ++word) {
-        for (std::uint64_t bits = marks[word]; bits != 0; bits &= bits - 1) {
-            visit(word * 64 + static_cast<std::size_t>(std::countr_zero(bits)));
-        }
+        std::uint64_t bits = marks[word];
+        const int count = std::popcount(bits);
+        const auto first = static_cast<std::uint32_t>(word * 64);
+        std::uint16_t* next = to;
+        do {
+            for (std::size_t i = 0; i < Candidates::kAtOnce; ++i) {
+                const auto bit = static_cast<std::uint32_t>(std::countr_zero(bits));
+                next[i] = static_cast<std::uint16_t>(first + bit);
+                bits &= bits - 1;
+            }
+            next += Candidates::kAtOnce;
+        } while (bits != 0);
+        to += count;
     }
+    candidates.count = static_cast<std::size_t>(to - candidates.at.data());
 }
 
 std::uint32_t key_of(float value) { return fpga::magnitude_bits(value); }
 
-// One element of each 16, at places that no pattern of the gradient's follows.
-constexpr std::size_t kSampleEvery = 16;
+// One element of each 64, at places that no pattern of the gradient's follows. A larger sample would
+// list fewer candidates, and fetch every cache line of the tile before the marking does.
+constexpr std::size_t kSampleEvery = 64;
 constexpr std::size_t kSamples = kTileElems / kSampleEvery;
 
-std::size_t sample_at(std::size_t i) { return i * kSampleEvery + ((i * 7) ^ (i >> 4U)) % 16; }
+std::size_t sample_at(std::size_t i) { return i * kSampleEvery + ((i * 23) ^ (i >> 6U)) % 64; }
 
-// Marks a superset of the `kept` largest, by a key that enough of a sample are above: few more than
+// Lists a superset of the `kept` largest, by a key that enough of a sample are above: few more than
 // needed, as a rule.
-void mark_candidates(const Kernels& kernels, std::span<const float> tile, std::size_t kept,
-                     Marks& marks) {
+void list_candidates(const Kernels& kernels, std::span<const float> tile, std::size_t kept,
+                     Candidates& candidates) {
+    Marks marks;
     std::array<std::uint16_t, kBuckets> histogram{};
     for (std::size_t i = 0; i < kSamples; ++i) {
         ++histogram.at(key_of(tile[sample_at(i)]) >> kDigits[0].shift);
@@ -64,7 +84,7 @@ void mark_candidates(const Kernels& kernels, std::span<const float> tile, std::s
             marks.begin(), marks.end(), std::size_t{0}, std::plus<>(),
             [](std::uint64_t bits) { return static_cast<std::size_t>(std::popcount(bits)); });
         if (found >= kept) {  // at the latest in bucket 0, which all elements reach
-            return;
+            return list_marked(marks, candidates);
         }
     }
 }
@@ -75,19 +95,19 @@ struct Threshold {
     std::size_t ties = 0;
 };
 
-// The `kept`-th largest key of the marked elements, by radix selection.
-Threshold select(std::span<const float> tile, const Marks& marks, std::size_t kept) {
+// The `kept`-th largest key of the candidates, by radix selection.
+Threshold select(std::span<const float> tile, const Candidates& candidates, std::size_t kept) {
     std::array<std::uint32_t, kBuckets> histogram{};
     Threshold threshold{0, kept};
     std::uint32_t prefix_mask = 0;
     for (const Digit digit : kDigits) {
         histogram.fill(0);
         const std::uint32_t digit_mask = (1U << digit.bits) - 1U;
-        for_each_marked(marks, [&](std::size_t i) {
-            const std::uint32_t key = key_of(tile[i]);
+        for (std::size_t i = 0; i < candidates.count; ++i) {
+            const std::uint32_t key = key_of(tile[candidates.at[i]]);
             histogram[(key >> digit.shift) & digit_mask] +=
                 (key & prefix_mask) == threshold.key ? 1U : 0U;
-        });
+        }
         std::uint32_t bucket = digit_mask;
         while (histogram[bucket] < threshold.ties) {
             threshold.ties -= histogram[bucket];
@@ -114,21 +134,23 @@ TopkCodec::TopkCodec(double keep, Dtype dtype, const Kernels& kernels)
 void TopkCodec::encode(std::span<const float> tile, std::span<std::byte> payload,
                        fpga::TileKey /*key*/) const {
     expect_tile(*this, tile, payload);
-    Marks marks;
-    mark_candidates(kernels_, tile, kept_, marks);
-    const Threshold threshold = select(tile, marks, kept_);
+    Candidates candidates;
+    list_candidates(kernels_, tile, kept_, candidates);
+    const Threshold threshold = select(tile, candidates, kept_);
     auto* indices = reinterpret_cast<std::uint16_t*>(payload.data());
     std::uint16_t* values = indices + kept_;
     std::size_t ties = threshold.ties;
-    for_each_marked(marks, [&](std::size_t i) {
-        const std::uint32_t key = key_of(tile[i]);
-        if (key < threshold.key || (key == threshold.key && ties == 0)) {
-            return;
-        }
-        ties -= key == threshold.key ? 1U : 0U;
-        *indices++ = static_cast<std::uint16_t>(i);
-        *values++ = is_fp16_ ? to_fp16(tile[i]) : to_bf16(tile[i]);
-    });
+    // Every candidate is written, and stays if it is taken: there is nothing to foresee.
+    for (std::size_t i = 0, taken = 0; taken < kept_; ++i) {
+        const std::uint16_t index = candidates.at[i];
+        const float value = tile[index];
+        const std::uint32_t key = key_of(value);
+        const std::size_t tie = key == threshold.key && ties > 0 ? 1 : 0;
+        indices[taken] = index;
+        values[taken] = is_fp16_ ? to_fp16(value) : to_bf16(value);
+        taken += tie + (key > threshold.key ? 1U : 0U);
+        ties -= tie;
+    }
 }
 
 void TopkCodec::decode_add(std::span<const std::byte> payload, std::size_t first,
