@@ -44,7 +44,11 @@ config::Run settings_of(const config::Run& run, const CompareOptions& options, c
                         int devices) {
     config::Run one = run;
     one.mode = mode;
-    one.compress.codec = mode == config::Mode::su_o_c ? options.codec : "dense";
+    if (mode == config::Mode::su_o_c) {
+        one.compress.codec = options.codec;
+    } else {
+        one.compress = {};
+    }
     if (devices > 0) {
         one.csd.per_rank = {devices};
     }
@@ -63,7 +67,8 @@ RunRecord run_steps(const mpi::Communicator& world, const config::Run& run) {
     RunRecord record{.run = run,
                      .ranks = world.size(),
                      .devices = trainer.devices(),
-                     .parameters = trainer.geometry().elems};
+                     .parameters = trainer.geometry().elems,
+                     .payload_bytes_per_parameter = trainer.payload_bytes_per_parameter()};
     for (std::int64_t step = 0; step < run.train.stop_at; ++step) {
         record.steps.push_back(trainer.step());
         record.seconds += total(record.steps.back().seconds);

@@ -12,6 +12,7 @@
 #include "store/manifest.hpp"
 #include "store/storage.hpp"
 #include "trace/traffic.hpp"
+#include "train/devices.hpp"
 #include "train/schedule.hpp"
 
 #include <cstdint>
@@ -73,6 +74,8 @@ public:
     int devices() const;
     // How the state of this rank's first device moves; empty if the rank has none.
     std::string describe_io() const;
+    // Bytes of gradient that a rank sends for a parameter, after the warm-up.
+    double payload_bytes_per_parameter() const;
 
     // Mean loss of the held-out text, nats per token.
     double evaluate();
@@ -89,6 +92,10 @@ public:
 
 private:
     std::vector<model::MicroBatch> draw_batches();
+    void begin_gradients();
+    void finish_step(bool is_finite);
+    void save_residual(checkpoint::RankFileWriter& writer);
+    void restore_residual(checkpoint::Reader& reader);
     store::Manifest identity() const;
     store::Commit position() const;
     void empty_state_files();
@@ -103,7 +110,7 @@ private:
     std::unique_ptr<store::Storage> storage_;  // null: the system itself
     shard::DeviceMap map_;
     shard::Partition partition_;
-    std::unique_ptr<codec::Codec> codec_;
+    Codecs codecs_;
     trace::Traffic traffic_;
     memory::Buffer vector_;  // the padded parameter vector
     std::unique_ptr<model::Network> network_;
