@@ -1,5 +1,5 @@
-// How gradients are coded in blocks: the single definition that every CPU variant computes, and that
-// kernels can. C++14, no exceptions, no containers. docs/gradient-payload.md has it in prose.
+// How gradients are coded in blocks: the single definition that every CPU variant computes, and
+// that kernels can. C++14, no exceptions, no containers. docs/gradient-payload.md has it in prose.
 #pragma once
 
 #include "base/dtype.hpp"
@@ -97,10 +97,10 @@ inline std::uint32_t dithered_sign_bit(float value, float half_per_scale, float 
 }
 
 // Digits of a ternary byte, the lowest first: v mod 3, v / 3 mod 3 and so on, for v < 243.
-inline std::uint32_t third_of(std::uint32_t v) { return (v * 171U) >> 9U; }        // v / 3
-inline std::uint32_t ninth_of(std::uint32_t v) { return (v * 57U) >> 9U; }         // v / 9
-inline std::uint32_t part_27_of(std::uint32_t v) { return (v * 19U) >> 9U; }       // v / 27
-inline std::uint32_t part_81_of(std::uint32_t v) { return (v * 203U) >> 14U; }     // v / 81
+inline std::uint32_t third_of(std::uint32_t v) { return (v * 171U) >> 9U; }     // v / 3
+inline std::uint32_t ninth_of(std::uint32_t v) { return (v * 57U) >> 9U; }      // v / 9
+inline std::uint32_t part_27_of(std::uint32_t v) { return (v * 19U) >> 9U; }    // v / 27
+inline std::uint32_t part_81_of(std::uint32_t v) { return (v * 203U) >> 14U; }  // v / 81
 
 inline float decode_code(std::int32_t code, float scale) {
     return static_cast<float>(code) * scale;

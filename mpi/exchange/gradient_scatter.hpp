@@ -35,8 +35,8 @@ struct ScatterSettings {
     std::size_t most_payload_bytes = 0;   // of the codecs that begin_step() will name
     bool has_residual = false;            // some steps feed back
     Dtype gradient_dtype = Dtype::bf16;   // of the dense gradients inside a group
-    mpi::Topology groups;                // who adds before encoding
-    mpi::Topology nodes;                 // which link a byte is counted on
+    mpi::Topology groups;                 // who adds before encoding
+    mpi::Topology nodes;                  // which link a byte is counted on
 };
 
 // How a step's gradients are encoded; the same on all ranks. The codec outlives the step.

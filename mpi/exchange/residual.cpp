@@ -25,8 +25,8 @@ void Residual::scale(float factor) {
 std::span<float> Residual::part(memory::Buffer& buffer, std::size_t tile) {
     const auto found = std::lower_bound(tiles_.begin(), tiles_.end(), tile);
     expects(found != tiles_.end() && *found == tile, "the rank slices the tile");
-    return buffer.as<float>().subspan(
-        static_cast<std::size_t>(found - tiles_.begin()) * kTileElems, kTileElems);
+    return buffer.as<float>().subspan(static_cast<std::size_t>(found - tiles_.begin()) * kTileElems,
+                                      kTileElems);
 }
 
 }  // namespace nearstep::exchange

@@ -136,15 +136,13 @@ nlohmann::json measure(Workload& workload, const Codec& codec, const Codec& scal
 
 void print(std::ostream& out, const nlohmann::json& row) {
     std::array<char, 160> line{};
-    std::snprintf(line.data(), line.size(),
-                  "%-8s  %-7s  %15.4f  %13.2f  %6.1f %%  %13.2f  %6.1f %%  %11.2f\n",
-                  row["codec"].get<std::string>().c_str(),
-                  row["kernels"].get<std::string>().c_str(),
-                  row["bytes_per_parameter"].get<double>(), row["encode_gb_per_s"].get<double>(),
-                  row["encode_share_of_copy"].get<double>() * 100,
-                  row["decode_gb_per_s"].get<double>(),
-                  row["decode_share_of_copy"].get<double>() * 100,
-                  row["copy_gb_per_s"].get<double>());
+    std::snprintf(
+        line.data(), line.size(),
+        "%-8s  %-7s  %15.4f  %13.2f  %6.1f %%  %13.2f  %6.1f %%  %11.2f\n",
+        row["codec"].get<std::string>().c_str(), row["kernels"].get<std::string>().c_str(),
+        row["bytes_per_parameter"].get<double>(), row["encode_gb_per_s"].get<double>(),
+        row["encode_share_of_copy"].get<double>() * 100, row["decode_gb_per_s"].get<double>(),
+        row["decode_share_of_copy"].get<double>() * 100, row["copy_gb_per_s"].get<double>());
     out << line.data() << std::flush;
 }
 

@@ -162,10 +162,9 @@ private:
 
 }  // namespace
 
-std::unique_ptr<RankFileWriter> RankFileWriter::make(const std::string& folder, std::int64_t step,
-                                                     int attempt, int rank,
-                                                     const std::vector<TileRange>& ranges,
-                                                     const std::vector<std::size_t>& residual_tiles) {
+std::unique_ptr<RankFileWriter> RankFileWriter::make(
+    const std::string& folder, std::int64_t step, int attempt, int rank,
+    const std::vector<TileRange>& ranges, const std::vector<std::size_t>& residual_tiles) {
     make_folder(folder);
     auto writer = std::make_unique<Writer>(
         folder, text(folder, "/", rank_file_name(step, attempt, rank)), ranges, residual_tiles);
@@ -249,7 +248,8 @@ void RankFile::read_residual(std::size_t tile, std::span<float> residual) {
         h5::read_part(residual_, rows_of(row, 1), H5T_NATIVE_FLOAT, residual.data());
     });
     if (digest_of(residual) != residual_xxh3_[row]) {
-        report_damage(path_, text("the checksum of the residual of tile ", tile, " does not match"));
+        report_damage(path_,
+                      text("the checksum of the residual of tile ", tile, " does not match"));
     }
 }
 

@@ -35,7 +35,8 @@ fpga::Rounding parse_rounding(const std::string& name) {
     if (name == "nearest" || name == "stochastic") {
         return name == "nearest" ? fpga::Rounding::nearest : fpga::Rounding::stochastic;
     }
-    throw ConfigError(text("The rounding \"", name, R"(" is not known: use "nearest" or "stochastic".)"));
+    throw ConfigError(
+        text("The rounding \"", name, R"(" is not known: use "nearest" or "stochastic".)"));
 }
 
 std::unique_ptr<Codec> make_codec(const CodecSettings& settings) {

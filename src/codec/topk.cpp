@@ -54,8 +54,8 @@ void list_marked(const Marks& marks, Candidates& candidates) {
 
 std::uint32_t key_of(float value) { return fpga::magnitude_bits(value); }
 
-// One element of each 64, at places that no pattern of the gradient's follows. A larger sample would
-// list fewer candidates, and fetch every cache line of the tile before the marking does.
+// One element of each 64, at places that no pattern of the gradient's follows. A larger sample
+// would list fewer candidates, and fetch every cache line of the tile before the marking does.
 constexpr std::size_t kSampleEvery = 64;
 constexpr std::size_t kSamples = kTileElems / kSampleEvery;
 

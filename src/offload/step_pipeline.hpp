@@ -49,8 +49,8 @@ using SubgroupVisit =
     std::function<void(csd::Device& device, std::size_t subgroup, shard::TileRange tiles)>;
 
 // One per rank; all calls are collective unless they say otherwise, from the thread that calls MPI.
-// A step is: begin_step; put_gradient of all blocks, last first; finish_gradients; then update, or nothing to
-// skip the step; then commit, where steps are to outlive a crash.
+// A step is: begin_step; put_gradient of all blocks, last first; finish_gradients; then update, or
+// nothing to skip the step; then commit, where steps are to outlive a crash.
 class StepPipeline {
 public:
     // `devices`: this rank's, in the order of the device map.

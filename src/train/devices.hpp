@@ -45,8 +45,8 @@ std::string layout_line(const config::Run& run, int ranks, const shard::Partitio
 std::string manifest_path(const config::Run& run, int rank);
 
 // This rank's devices, in the order of the device map. Files are named after the rank and the
-// device. `sources`: payloads per tile; `codecs` outlive them; `storage`: as for a store::File. Throws as
-// csd::make_emulated_device.
+// device. `sources`: payloads per tile; `codecs` outlive them; `storage`: as for a store::File.
+// Throws as csd::make_emulated_device.
 std::vector<std::unique_ptr<csd::Device>> make_devices(
     const config::Run& run, const mpi::Communicator& world, const shard::Partition& partition,
     const shard::DeviceMap& map, const Codecs& codecs, int sources, store::Storage* storage,

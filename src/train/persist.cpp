@@ -162,7 +162,8 @@ void Trainer::save_residual(checkpoint::RankFileWriter& writer) {
     }
 }
 
-// Each rank takes its own where the same ranks slice a tile as before; else its owner takes the sum.
+// Each rank takes its own where the same ranks slice a tile as before; else its owner takes the
+// sum.
 void Trainer::restore_residual(checkpoint::Reader& reader) {
     exchange::Residual* residual = pipeline_->residual();
     if (residual == nullptr) {
@@ -173,8 +174,8 @@ void Trainer::restore_residual(checkpoint::Reader& reader) {
         const std::vector<int> kept_by = reader.residual_ranks(tile);
         const std::span<float> values = residual->of(tile);
         std::fill(values.begin(), values.end(), 0.0F);
-        const int owner = map_.rank_of(
-            partition_.subgroups()[partition_.subgroup_of_tile(tile)].device);
+        const int owner =
+            map_.rank_of(partition_.subgroups()[partition_.subgroup_of_tile(tile)].device);
         if (kept_by == pipeline_->residual_ranks(tile)) {
             reader.read_residual(world_.rank(), tile, values);
         } else if (owner == world_.rank()) {

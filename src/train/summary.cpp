@@ -136,7 +136,8 @@ nlohmann::json codec_json(const config::Run& run, double payload_bytes_per_param
 
 std::string describe_gradients(const config::Run& run, double payload_bytes_per_parameter) {
     std::string line = formatted(
-        "gradients: %s, keeps %.4g %% of the elements in a volume of %.4g bytes per parameter, %.4g "
+        "gradients: %s, keeps %.4g %% of the elements in a volume of %.4g bytes per parameter, "
+        "%.4g "
         "%% of the dense %s",
         run.compress.codec.c_str(), 100 * kept_share(run), payload_bytes_per_parameter,
         100 * share_of_dense(run, payload_bytes_per_parameter), name_of(run.model.dtype));

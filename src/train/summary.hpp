@@ -35,9 +35,10 @@ struct RunRecord {
 
 // The keys of --json: commit, config, site, ranks, devices, parameters, steps, first_step, seconds,
 // tokens_per_s, train_loss (of the last step), heldout_loss, losses, skipped_steps, masters_xxh3,
-// checkpoint, mode, compress {codec, rounding, error_feedback, warmup_steps, kept_share_of_elements,
-// payload_bytes_per_parameter, volume_share_of_dense}, and per step phases_s {forward, backward, update, commit} (means) and
-// bytes_per_parameter {host_link, device_internal, network, node}.
+// checkpoint, mode, compress {codec, rounding, error_feedback, warmup_steps,
+// kept_share_of_elements, payload_bytes_per_parameter, volume_share_of_dense}, and per step
+// phases_s {forward, backward, update, commit} (means) and bytes_per_parameter {host_link,
+// device_internal, network, node}.
 nlohmann::json to_json(const RunRecord& record);
 
 // "gradients: topk, keeps 1 % of the elements in a volume of 0.04004 bytes per parameter, ...".

@@ -265,25 +265,25 @@ TEST_P(EveryCodec, EncodesZerosAsZeros) {
 constexpr auto kNearest = fpga::Rounding::nearest;
 constexpr auto kStochastic = fpga::Rounding::stochastic;
 
-INSTANTIATE_TEST_SUITE_P(
-    Codecs, EveryCodec,
-    testing::Values(AnyCodec{"dense", kNearest, Dtype::fp32, 262144},
-                    AnyCodec{"dense", kNearest, Dtype::bf16, 131072},
-                    AnyCodec{"dense", kNearest, Dtype::fp16, 131072},
-                    AnyCodec{"topk", kNearest, Dtype::bf16, 1967 * 4},
-                    AnyCodec{"topk", kNearest, Dtype::fp16, 1967 * 4},
-                    AnyCodec{"q8", kNearest, Dtype::bf16, 65536 + 2048},
-                    AnyCodec{"q8", kStochastic, Dtype::bf16, 65536 + 2048},
-                    AnyCodec{"q4", kNearest, Dtype::bf16, 32768 + 2048},
-                    AnyCodec{"q4", kStochastic, Dtype::bf16, 32768 + 2048},
-                    AnyCodec{"ternary", kNearest, Dtype::bf16, 13312 + 2048},
-                    AnyCodec{"ternary", kStochastic, Dtype::bf16, 13312 + 2048},
-                    AnyCodec{"sign", kNearest, Dtype::bf16, 8192 + 2048},
-                    AnyCodec{"sign", kStochastic, Dtype::bf16, 8192 + 2048}),
-    [](const auto& one) {
-        return one.param.name + "_" + name_of(one.param.dtype) +
-               (one.param.rounding == kStochastic ? "_stochastic" : "");
-    });
+INSTANTIATE_TEST_SUITE_P(Codecs, EveryCodec,
+                         testing::Values(AnyCodec{"dense", kNearest, Dtype::fp32, 262144},
+                                         AnyCodec{"dense", kNearest, Dtype::bf16, 131072},
+                                         AnyCodec{"dense", kNearest, Dtype::fp16, 131072},
+                                         AnyCodec{"topk", kNearest, Dtype::bf16, 1967 * 4},
+                                         AnyCodec{"topk", kNearest, Dtype::fp16, 1967 * 4},
+                                         AnyCodec{"q8", kNearest, Dtype::bf16, 65536 + 2048},
+                                         AnyCodec{"q8", kStochastic, Dtype::bf16, 65536 + 2048},
+                                         AnyCodec{"q4", kNearest, Dtype::bf16, 32768 + 2048},
+                                         AnyCodec{"q4", kStochastic, Dtype::bf16, 32768 + 2048},
+                                         AnyCodec{"ternary", kNearest, Dtype::bf16, 13312 + 2048},
+                                         AnyCodec{"ternary", kStochastic, Dtype::bf16,
+                                                  13312 + 2048},
+                                         AnyCodec{"sign", kNearest, Dtype::bf16, 8192 + 2048},
+                                         AnyCodec{"sign", kStochastic, Dtype::bf16, 8192 + 2048}),
+                         [](const auto& one) {
+                             return one.param.name + "_" + name_of(one.param.dtype) +
+                                    (one.param.rounding == kStochastic ? "_stochastic" : "");
+                         });
 
 }  // namespace
 }  // namespace nearstep::codec
