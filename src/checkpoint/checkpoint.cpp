@@ -105,8 +105,11 @@ public:
     explicit IndexReader(const std::string& path)
         : folder_(folder_of(path)), index_(read_index(path)), extents_(extents_of(index_.ranges)) {
         files_.resize(index_.files.size());
+        residual_ranks_.resize(shard::tiles_of(index_.description.parameters));
         for (std::size_t rank = 0; rank < files_.size(); ++rank) {
-            file_of(rank);
+            for (const std::uint64_t tile : file_of(rank).residual_tiles()) {
+                residual_ranks_.at(tile).push_back(static_cast<int>(rank));
+            }
         }
     }
 
@@ -140,6 +143,14 @@ public:
         }
     }
 
+    std::vector<int> residual_ranks(std::size_t tile) const override {
+        return residual_ranks_.at(tile);
+    }
+
+    void read_residual(int rank, std::size_t tile, std::span<float> residual) override {
+        file_of(static_cast<std::size_t>(rank)).read_residual(tile, residual);
+    }
+
 private:
     RankFile& file_of(std::size_t rank) {
         if (!files_[rank]) {
@@ -159,6 +170,7 @@ private:
     std::string folder_;
     Index index_;
     std::vector<Extent> extents_;
+    std::vector<std::vector<int>> residual_ranks_;  // of each tile
     std::vector<std::unique_ptr<RankFile>> files_;  // null: not open
     std::size_t open_ = 0;
 };

@@ -91,7 +91,9 @@ struct LinkSettings {
 struct CompressSettings {
     std::string codec = "dense";
     double keep = 0.01;
+    std::string rounding = "nearest";
     bool error_feedback = false;
+    std::int64_t warmup_steps = 0;
 };
 
 struct GatherSettings {

@@ -50,7 +50,8 @@ RunRecord run_steps(const mpi::Communicator& world, const config::Run& run) {
     RunRecord record{.run = run,
                      .ranks = world.size(),
                      .devices = trainer.devices(),
-                     .parameters = trainer.geometry().elems};
+                     .parameters = trainer.geometry().elems,
+                     .payload_bytes_per_parameter = trainer.payload_bytes_per_parameter()};
     const std::vector<std::uint64_t> written = trainer.written_bytes();
     for (std::int64_t step = 0; step < run.train.stop_at; ++step) {
         record.steps.push_back(trainer.step());

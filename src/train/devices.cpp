@@ -94,9 +94,20 @@ shard::Partition make_partition(const config::Run& run, std::size_t parameters, 
         {.parameters = parameters, .speeds = speeds, .subgroup_tiles = subgroup_tiles});
 }
 
-std::unique_ptr<codec::Codec> make_codec(const config::Run& run) {
-    return codec::make_codec(
-        {.name = run.compress.codec, .keep = run.compress.keep, .dtype = run.model.dtype});
+std::size_t Codecs::most_payload_bytes() const {
+    return std::max(codec->payload_bytes(), warmup ? warmup->payload_bytes() : 0);
+}
+
+Codecs make_codecs(const config::Run& run) {
+    Codecs codecs;
+    codecs.codec = codec::make_codec({.name = run.compress.codec,
+                                      .keep = run.compress.keep,
+                                      .dtype = run.model.dtype,
+                                      .rounding = codec::parse_rounding(run.compress.rounding)});
+    if (run.compress.warmup_steps > 0) {
+        codecs.warmup = codec::make_codec({.name = "dense", .dtype = run.model.dtype});
+    }
+    return codecs;
 }
 
 csd::HandlerKind handler_kind(config::Mode mode) {
@@ -105,7 +116,7 @@ csd::HandlerKind handler_kind(config::Mode mode) {
 
 std::vector<std::unique_ptr<csd::Device>> make_devices(
     const config::Run& run, const mpi::Communicator& world, const shard::Partition& partition,
-    const shard::DeviceMap& map, const codec::Codec& codec, int sources,
+    const shard::DeviceMap& map, const Codecs& codecs, int sources,
     const DeviceSurroundings& around, trace::Traffic& traffic) {
     const int rank = world.rank();
     const std::vector<std::string> files = state_files(run, rank, world.size());
@@ -125,7 +136,8 @@ std::vector<std::unique_ptr<csd::Device>> make_devices(
         settings.parameters = partition.parameters();
         settings.parameter_dtype = run.model.dtype;
         settings.state = csd::parse_state_format(run.csd.state);
-        settings.codec = &codec;
+        settings.codec = codecs.codec.get();
+        settings.most_payload_bytes = codecs.most_payload_bytes();
         settings.sources = sources;
         settings.slots = run.csd.slots;
         settings.io = store::parse_io_kind(run.csd.io);

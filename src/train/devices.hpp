@@ -23,7 +23,15 @@ shard::DeviceMap device_map(const config::Run& run, int ranks);
 
 shard::Partition make_partition(const config::Run& run, std::size_t parameters, int ranks);
 
-std::unique_ptr<codec::Codec> make_codec(const config::Run& run);
+// The gradient codecs of a run.
+struct Codecs {
+    std::unique_ptr<codec::Codec> codec;
+    std::unique_ptr<codec::Codec> warmup;  // dense, of the first steps; null: there are none
+
+    std::size_t most_payload_bytes() const;
+};
+
+Codecs make_codecs(const config::Run& run);
 
 csd::HandlerKind handler_kind(config::Mode mode);
 
@@ -44,10 +52,10 @@ struct DeviceSurroundings {
 };
 
 // This rank's devices, in the order of the device map. Files are named after the rank and the
-// device. `sources`: payloads per tile. Throws as csd::make_emulated_device.
+// device. `sources`: payloads per tile; `codecs` outlive them. Throws as csd::make_emulated_device.
 std::vector<std::unique_ptr<csd::Device>> make_devices(
     const config::Run& run, const mpi::Communicator& world, const shard::Partition& partition,
-    const shard::DeviceMap& map, const codec::Codec& codec, int sources,
+    const shard::DeviceMap& map, const Codecs& codecs, int sources,
     const DeviceSurroundings& around, trace::Traffic& traffic);
 
 }  // namespace nearstep::train

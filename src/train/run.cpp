@@ -45,11 +45,8 @@ void print_head(const Trainer& trainer, const mpi::Communicator& world, const co
     if (!describe_links(run).empty()) {
         std::printf("%s\n", describe_links(run).c_str());
     }
-    if (run.compress.codec == "topk") {
-        std::printf(
-            "gradients: top-k, keeps %.4g %% of the elements, which is %.4g %% of the dense fp32 "
-            "volume\n",
-            run.compress.keep * 100, run.compress.keep * 100);
+    if (run.compress.codec != "dense") {
+        std::printf("%s\n", describe_gradients(run, trainer.payload_bytes_per_parameter()).c_str());
     }
     for (const std::string& line : start) {
         std::printf("%s\n", line.c_str());
@@ -108,6 +105,7 @@ void train(const mpi::Communicator& world, const config::Run& run, const RunOpti
     reporter->begin(trainer.steps_done(), last);
     RunRecord record = run_steps(trainer, *reporter, run, last);
     record.ranks = world.size();
+    record.payload_bytes_per_parameter = trainer.payload_bytes_per_parameter();
     record.heldout_loss = trainer.evaluate();
     reporter->heldout(trainer.steps_done(), *record.heldout_loss);
     record.masters_digest = trainer.masters_digest();

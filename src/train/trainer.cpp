@@ -1,9 +1,9 @@
 #include "train/trainer.hpp"
 
 #include "base/error.hpp"
+#include "base/random.hpp"
 #include "config/load.hpp"
 #include "mpi/topology.hpp"
-#include "train/devices.hpp"
 #include "train/site_links.hpp"
 
 #include <algorithm>
@@ -17,6 +17,9 @@ namespace nearstep::train {
 using shard::kTileElems;
 
 namespace {
+
+// Of random numbers: what the rounding of gradients draws from.
+constexpr std::uint64_t kGradientStream = 0x6772616469656E74U;
 
 class Stopwatch {
 public:
@@ -57,7 +60,7 @@ Trainer::Trainer(const mpi::Communicator& world, const config::Run& run,
       links_(make_links(world, run, clock_)),
       map_(device_map(run, world.size())),
       partition_(make_partition(run, geometry_.elems, world.size())),
-      codec_(make_codec(run)),
+      codecs_(make_codecs(run)),
       log_(manifest_path(run, world.rank()), storage_.get()),
       loss_scale_(run) {
     const mpi::Topology nodes = mpi::discover_nodes(world);
@@ -66,7 +69,7 @@ Trainer::Trainer(const mpi::Communicator& world, const config::Run& run,
     std::vector<std::unique_ptr<csd::Device>> devices;
     world.together([&] {
         compute_device_ = model::choose_device(run.model.device, nodes.rank_in_group(world.rank()));
-        devices = make_devices(run_, world, partition_, map_, *codec_, groups.groups(),
+        devices = make_devices(run_, world, partition_, map_, codecs_, groups.groups(),
                                {.storage = storage_.get(), .links = links_.get()}, traffic_);
     });
     vector_ = memory::Buffer(partition_.tiles() * kTileElems * size_bytes(run.model.dtype));
@@ -75,7 +78,9 @@ Trainer::Trainer(const mpi::Communicator& world, const config::Run& run,
         world,
         offload::PipelineSettings{.partition = &partition_,
                                   .devices = &map_,
-                                  .codec = codec_.get(),
+                                  .codec = codecs_.codec.get(),
+                                  .most_payload_bytes = codecs_.most_payload_bytes(),
+                                  .has_error_feedback = run.compress.error_feedback,
                                   .dtype = run.model.dtype,
                                   .groups = groups,
                                   .nodes = nodes,
@@ -134,6 +139,27 @@ std::string Trainer::describe_io() const {
     return pipeline_->devices().empty() ? "" : pipeline_->devices().front()->describe_io();
 }
 
+double Trainer::payload_bytes_per_parameter() const {
+    return static_cast<double>(codecs_.codec->payload_bytes()) / static_cast<double>(kTileElems);
+}
+
+void Trainer::begin_gradients() {
+    const bool is_warmup = steps_done_ < run_.compress.warmup_steps;
+    pipeline_->begin_step({.codec = is_warmup ? codecs_.warmup.get() : codecs_.codec.get(),
+                           .random_key = random_bits(run_.train.seed, kGradientStream,
+                                                     static_cast<std::uint64_t>(steps_done_)),
+                           .feeds_back = run_.compress.error_feedback && !is_warmup});
+}
+
+void Trainer::finish_step(bool is_finite) {
+    const double before = loss_scale_.value();
+    loss_scale_.after_step(is_finite);
+    if (pipeline_->residual() != nullptr && loss_scale_.value() != before) {
+        pipeline_->residual()->scale(static_cast<float>(loss_scale_.value() / before));
+    }
+    ++steps_done_;
+}
+
 std::vector<model::MicroBatch> Trainer::draw_batches() {
     const int context = run_.model.context;
     data::draw_rows(corpus_.train, run_.train.seed, steps_done_, first_row_, rows_, context,
@@ -166,6 +192,7 @@ StepReport Trainer::step() {
     const double loss = network_->loss();
     const double forward = watch.lap();
 
+    begin_gradients();
     for (int block = blocks - 1; block >= 0; --block) {
         network_->backward(block, pipeline_->gradient_space(static_cast<std::size_t>(block)));
         pipeline_->put_gradient(static_cast<std::size_t>(block));
@@ -184,9 +211,8 @@ StepReport Trainer::step() {
             update_scalars(run_.train, report.learning_rate, pipeline_->generation() + 1, scale),
             vector_.span());
     }
-    loss_scale_.after_step(facts.is_finite);
+    finish_step(facts.is_finite);
     const double update = watch.lap();
-    ++steps_done_;
 
     const std::vector<double> of_ranks =
         world_.all_gather(std::array{loss, forward, backward, update});

@@ -14,6 +14,7 @@
 #include "store/manifest.hpp"
 #include "store/storage.hpp"
 #include "trace/traffic.hpp"
+#include "train/devices.hpp"
 #include "train/schedule.hpp"
 
 #include <cstdint>
@@ -79,6 +80,8 @@ public:
     std::string describe_model() const;
     // How the state of this rank's first device moves; empty if the rank has none.
     std::string describe_io() const;
+    // Bytes of gradient that a rank sends for a parameter, after the warm-up.
+    double payload_bytes_per_parameter() const;
 
     // Mean loss of the held-out text, nats per token.
     double evaluate();
@@ -95,6 +98,10 @@ public:
 
 private:
     std::vector<model::MicroBatch> draw_batches();
+    void begin_gradients();
+    void finish_step(bool is_finite);
+    void save_residual(checkpoint::RankFileWriter& writer);
+    void restore_residual(checkpoint::Reader& reader);
     store::Manifest identity() const;
     store::Commit position() const;
     void empty_state_files();
@@ -111,7 +118,7 @@ private:
     std::unique_ptr<link::NodeLinks> links_;  // null: not shaped
     shard::DeviceMap map_;
     shard::Partition partition_;
-    std::unique_ptr<codec::Codec> codec_;
+    Codecs codecs_;
     trace::Traffic traffic_;
     model::ComputeDevice compute_device_;
     memory::Buffer vector_;  // the padded parameter vector
