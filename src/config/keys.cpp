@@ -212,6 +212,12 @@ std::vector<Key> csd_keys(CsdSettings& csd) {
          .meaning = "how state reaches the kernel; auto: io_uring, or threads where it is refused",
          .words = {"auto", "io_uring", "threads"},
          .is_for_sites = true},
+    };
+}
+
+// What a device's parts can do and bear.
+std::vector<Key> part_keys(CsdSettings& csd) {
+    return {
         {.name = "csd.update_mparam_s",
          .target = &csd.update_mparam_s,
          .unit = "Mparam/s",
@@ -353,7 +359,7 @@ std::vector<Key> keys_of(Run& run) {
     };
     for (std::vector<Key> section :
          {model_keys(run.model), data_keys(run.data), length_keys(run.train),
-          optimizer_keys(run.train), csd_keys(run.csd), link_keys(run.link),
+          optimizer_keys(run.train), csd_keys(run.csd), part_keys(run.csd), link_keys(run.link),
           codec_keys(run.compress, run.gather), placement_keys(run.placement),
           operation_keys(run)}) {
         std::move(section.begin(), section.end(), std::back_inserter(keys));

@@ -119,6 +119,7 @@ std::vector<Compared> run_all(const mpi::Communicator& world, const CompareOptio
 
 void print(const std::vector<Compared>& all) {
     std::vector<RunRecord> records;
+    records.reserve(all.size());
     for (const Compared& one : all) {
         records.push_back(one.record);
     }
