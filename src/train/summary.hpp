@@ -32,13 +32,16 @@ struct RunRecord {
     Endurance endurance = {};
     std::uint64_t masters_digest = 0;
     std::string checkpoint = {};  // path of the last index; empty if none was written
+    // Of each rank, to other nodes, in all steps; empty: not asked.
+    std::vector<std::uint64_t> network_sent_bytes = {};
 };
 
 // The keys of --json: commit, config, site, ranks, devices, parameters, steps, first_step, seconds,
 // tokens_per_s, train_loss (of the last step), heldout_loss, losses, skipped_steps, masters_xxh3,
 // checkpoint, mode, endurance {written_bytes, written_bytes_per_step (per device), rated_tbw,
-// days_to_rated_tbw}, and per step phases_s {forward, backward, update, commit} (means) and
-// bytes_per_parameter {host_link, device_internal, network, node}.
+// days_to_rated_tbw}, network_sent_bytes (of each rank, all steps), and per step phases_s {forward,
+// backward, update, commit} (means) and bytes_per_parameter {host_link, device_internal, network,
+// node}.
 nlohmann::json to_json(const RunRecord& record);
 
 // One step as a line of --metrics.
