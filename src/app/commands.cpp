@@ -2,6 +2,7 @@
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
+#include "base/stop_request.hpp"
 #include "checkpoint/export.hpp"
 #include "config/load.hpp"
 #include "train/run.hpp"
@@ -14,15 +15,6 @@
 #include <vector>
 
 namespace nearstep::app {
-
-namespace {
-
-// Where a run's settings come from, on the command line.
-struct RunArguments {
-    std::string config;
-    std::string site;
-    std::vector<std::string> overrides;
-};
 
 void add_run_arguments(CLI::App& command, RunArguments& arguments) {
     command.add_option("config", arguments.config, "TOML file that says what to train")->required();
@@ -37,6 +29,8 @@ void add_run_arguments(CLI::App& command, RunArguments& arguments) {
     command.footer("Keys of a config (key, type, unit, default, meaning):\n" +
                    config::describe_keys());
 }
+
+namespace {
 
 // Rank 0 reads the files, all ranks get the same text.
 config::Sources read_sources(const mpi::Communicator& world, const RunArguments& arguments) {
@@ -70,11 +64,19 @@ train::Column parse_column(config::Sources sources, const std::string& label,
     return {.label = label, .run = config::parse(sources)};
 }
 
+}  // namespace
+
+config::Run read_run(const mpi::Communicator& world, const RunArguments& arguments) {
+    return config::parse(read_sources(world, arguments));
+}
+
+namespace {
+
 mpi::Communicator world_of(const config::Run& run) {
     return mpi::Communicator::world(std::chrono::seconds(run.exchange.timeout_s));
 }
 
-void add_train(CLI::App& program, Action& action) {
+void add_train(CLI::App& program, Action& action, int& exit_code) {
     struct Arguments {
         RunArguments run;
         train::RunOptions options;
@@ -88,19 +90,27 @@ void add_train(CLI::App& program, Action& action) {
     command.add_flag("--resume", options.is_resuming,
                      "go on from the state in csd.path, or from the newest checkpoint in "
                      "checkpoint.path");
+    command.add_flag("--resume-if-any", options.may_start_anew,
+                     "as --resume, but start anew where there is nothing to resume from");
     command.add_option("--from", options.resume_from, "go on from this checkpoint's index file");
     command.add_flag("--fresh", options.is_fresh, "start anew although an unfinished run is there");
     command.add_option("--json", options.json, "write the run's summary to this file");
     command.add_option("--metrics", options.metrics, "write a JSON line per step to this file");
     // For tests, see base/fault_point.hpp; an option without a group is not in the help.
     command.add_option("--fault", options.fault_plan)->envname("NEARSTEP_FAULT")->group("");
+    command
+        .add_option("--granted-devices", options.granted_devices,
+                    "positions in csd.path that a batch system gave this host, as in 0-1,3")
+        ->envname("NEARSTEP_CSDS");
     command.add_option("--sample", options.sample_bytes, "at the end sample so many bytes of text")
         ->check(CLI::NonNegativeNumber);
     command.add_option("--prompt", options.prompt, "what the sampled text goes on from");
-    command.callback([arguments, &action] {
-        action = [arguments](const mpi::Communicator& starter) {
-            const config::Run run = config::parse(read_sources(starter, arguments->run));
-            train::train(world_of(run), run, arguments->options);
+    command.callback([arguments, &action, &exit_code] {
+        arguments->options.is_resuming |= arguments->options.may_start_anew;
+        action = [arguments, &exit_code](const mpi::Communicator& starter) {
+            const config::Run run = read_run(starter, arguments->run);
+            const bool is_finished = train::train(world_of(run), run, arguments->options);
+            exit_code = is_finished ? 0 : kStoppedExitCode;
         };
     });
 }
@@ -198,13 +208,14 @@ Action on_rank_0(std::function<void()> work) {
     };
 }
 
-void add_commands(CLI::App& program, Action& action) {
+void add_commands(CLI::App& program, Action& action, int& exit_code) {
     program.require_subcommand(1);
-    add_train(program, action);
+    add_train(program, action, exit_code);
     add_compare(program, action);
     add_export(program, action);
     add_inspect(program, action);
     add_bench(program, action);
+    add_launch(program, action);
 }
 
 }  // namespace nearstep::app

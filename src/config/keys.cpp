@@ -294,6 +294,53 @@ std::vector<Key> codec_keys(CompressSettings& compress, GatherSettings& gather) 
     };
 }
 
+std::vector<Key> hosts_keys(HostsSettings& hosts) {
+    return {
+        {.name = "hosts.names",
+         .target = &hosts.names,
+         .meaning = "hosts of the site in the order that ranks fill them; none: this machine",
+         .may_be_empty = true,
+         .is_for_sites = true},
+        {.name = "hosts.ranks",
+         .target = &hosts.ranks,
+         .unit = "ranks",
+         .meaning = "most ranks of each host; 0: one, and on this machine any number",
+         .limits = between(0, kMostDevices),
+         .is_for_sites = true},
+        {.name = "hosts.devices",
+         .target = &hosts.devices,
+         .unit = "devices",
+         .meaning = "computational storage devices of each host; 0: as many as are asked for",
+         .limits = between(0, kMostDevices),
+         .is_for_sites = true},
+        {.name = "hosts.cores_per_rank",
+         .target = &hosts.cores_per_rank,
+         .unit = "cores",
+         .meaning = "cores that a rank is bound to; 0: unbound, the host's cores are shared out",
+         .limits = between(0, kMostDevices),
+         .is_for_sites = true},
+        {.name = "hosts.interface",
+         .target = &hosts.interface,
+         .meaning = "network interface between the hosts; empty: MPI chooses",
+         .may_be_empty = true,
+         .is_for_sites = true},
+        {.name = "hosts.remote",
+         .target = &hosts.remote,
+         .meaning = "program that runs a command line on a host, as ssh does",
+         .is_for_sites = true},
+        {.name = "hosts.head",
+         .target = &hosts.head,
+         .meaning = "host that starts the ranks or submits the job; empty: this one",
+         .may_be_empty = true,
+         .is_for_sites = true},
+        {.name = "hosts.mpirun_options",
+         .target = &hosts.mpirun_options,
+         .meaning = "further options of mpirun",
+         .may_be_empty = true,
+         .is_for_sites = true},
+    };
+}
+
 // "auto" becomes, in parse(), the one word that this build has.
 std::vector<Key> placement_keys(PlacementSettings& placement) {
     const std::string copies = R"(use "replicated" or "auto")";
@@ -322,7 +369,8 @@ std::vector<Key> operation_keys(Run& run) {
         {.name = "checkpoint.path",
          .target = &run.checkpoint.path,
          .meaning = "folder of the checkpoints; empty: checkpoints in the first csd.path",
-         .may_be_empty = true},
+         .may_be_empty = true,
+         .is_for_sites = true},
         {.name = "checkpoint.every",
          .target = &run.checkpoint.every,
          .unit = "steps",
@@ -361,7 +409,7 @@ std::vector<Key> keys_of(Run& run) {
          {model_keys(run.model), data_keys(run.data), length_keys(run.train),
           optimizer_keys(run.train), csd_keys(run.csd), part_keys(run.csd), link_keys(run.link),
           codec_keys(run.compress, run.gather), placement_keys(run.placement),
-          operation_keys(run)}) {
+          hosts_keys(run.hosts), operation_keys(run)}) {
         std::move(section.begin(), section.end(), std::back_inserter(keys));
     }
     return keys;

@@ -14,7 +14,7 @@ struct Sources {
     std::string config_path{};  // for messages
     std::string config_text{};  // TOML: what to train
     std::string site_path{};    // empty: no site file
-    // TOML: where; may set site.name and the csd keys that describe a machine.
+    // TOML: where; may set site.name, hosts.*, and the csd keys that describe a machine.
     std::string site_text{};
     // "key=value", value in TOML or a bare word; applied last.
     std::vector<std::string> overrides{};

@@ -1,10 +1,12 @@
 #include "train/run.hpp"
 
 #include "base/error.hpp"
+#include "base/stop_request.hpp"
 #include "base/version.hpp"
 #include "config/load.hpp"
 #include "csd/engine.hpp"
 #include "mpi/session.hpp"
+#include "train/devices.hpp"
 #include "train/reporter.hpp"
 #include "train/site_links.hpp"
 #include "train/start.hpp"
@@ -73,6 +75,9 @@ RunRecord run_steps(Trainer& trainer, Reporter& reporter, const config::Run& run
         const double committing = trainer.commit();
         record.seconds += committing;
         record.commit_seconds += committing;
+        if (record.steps.back().is_stop_requested) {
+            break;
+        }
         if (run.csd.durability != "none" && run.checkpoint.every > 0 &&
             done % run.checkpoint.every == 0 && done < last) {
             record.checkpoint = trainer.save(config::checkpoint_folder(run));
@@ -85,8 +90,10 @@ RunRecord run_steps(Trainer& trainer, Reporter& reporter, const config::Run& run
 
 }  // namespace
 
-void train(const mpi::Communicator& world, const config::Run& run, const RunOptions& options) {
-    config::validate_for_ranks(run, world.size());
+bool train(const mpi::Communicator& world, const config::Run& given, const RunOptions& options) {
+    note_stop_requests();
+    config::validate_for_ranks(given, world.size());
+    const config::Run run = place_devices(world, given, options.granted_devices);
     world.together([&] {
         if (world.rank() == 0 && !options.json.empty()) {
             check_writable(options.json);
@@ -109,6 +116,7 @@ void train(const mpi::Communicator& world, const config::Run& run, const RunOpti
     record.heldout_loss = trainer.evaluate();
     reporter->heldout(trainer.steps_done(), *record.heldout_loss);
     record.masters_digest = trainer.masters_digest();
+    record.network_sent_bytes = trainer.network_sent_bytes();
     if (run.csd.durability != "none" && trainer.steps_done() != start.checkpoint_step) {
         record.checkpoint = trainer.save(config::checkpoint_folder(run));
         reporter->say("checkpoint " + record.checkpoint);
@@ -125,6 +133,11 @@ void train(const mpi::Communicator& world, const config::Run& run, const RunOpti
             write_whole_file(options.json, to_json(record).dump(2) + "\n");
         }
     });
+    if (trainer.steps_done() < last) {
+        reporter->say(text("stopped on request after step ", trainer.steps_done(), " of ", last,
+                           ": go on with --resume"));
+    }
+    return trainer.steps_done() >= last;
 }
 
 }  // namespace nearstep::train

@@ -176,7 +176,7 @@ Newest look_for_checkpoint(const mpi::Communicator& world, const config::Run& ru
     return newest;
 }
 
-void choose(const config::Run& run, const Newest& newest, Start& start) {
+void choose(const config::Run& run, const Newest& newest, bool may_start_anew, Start& start) {
     start.checkpoint = newest.path;
     start.checkpoint_step = newest.step;
     if (!newest.others.empty()) {
@@ -187,7 +187,7 @@ void choose(const config::Run& run, const Newest& newest, Start& start) {
                                    ", older than the checkpoint ", newest.path, "."));
         start.commits.clear();
     }
-    if (start.commits.empty() && start.checkpoint.empty()) {
+    if (start.commits.empty() && start.checkpoint.empty() && !may_start_anew) {
         throw ConfigError(text("There is no checkpoint in ", config::checkpoint_folder(run),
                                " to resume from, and no state of a run in ", run.csd.path.front(),
                                ". ", start.notes.empty() ? "" : start.notes.front() + " ",
@@ -206,7 +206,8 @@ Start find_start(const mpi::Communicator& world, const config::Run& run,
         start.checkpoint = options.resume_from;
     } else if (options.is_resuming) {
         look_at_state(world, run, start);
-        choose(run, look_for_checkpoint(world, run, start), start);
+        choose(run, look_for_checkpoint(world, run, start), options.may_start_anew, start);
+        start.is_resuming = !start.commits.empty() || !start.checkpoint.empty();
     } else if (!options.is_fresh) {
         refuse_unfinished_run(world, run);
     }

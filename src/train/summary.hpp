@@ -33,15 +33,17 @@ struct RunRecord {
     Endurance endurance = {};
     std::uint64_t masters_digest = 0;
     std::string checkpoint = {};  // path of the last index; empty if none was written
+    // Of each rank, to other nodes, in all steps; empty: not asked.
+    std::vector<std::uint64_t> network_sent_bytes = {};
 };
 
 // The keys of --json: commit, config, site, ranks, devices, parameters, steps, first_step, seconds,
 // tokens_per_s, train_loss (of the last step), heldout_loss, losses, skipped_steps, masters_xxh3,
 // checkpoint, mode, endurance {written_bytes, written_bytes_per_step (per device), rated_tbw,
-// days_to_rated_tbw}, compress {codec, rounding, error_feedback, warmup_steps,
-// kept_share_of_elements, payload_bytes_per_parameter, volume_share_of_dense}, and per step
-// phases_s {forward, backward, update, commit} (means) and bytes_per_parameter {host_link,
-// device_internal, network, node}.
+// days_to_rated_tbw}, network_sent_bytes (of each rank, all steps), compress {codec, rounding,
+// error_feedback, warmup_steps, kept_share_of_elements, payload_bytes_per_parameter,
+// volume_share_of_dense}, and per step phases_s {forward, backward, update, commit} (means) and
+// bytes_per_parameter {host_link, device_internal, network, node}.
 nlohmann::json to_json(const RunRecord& record);
 
 // "gradients: topk, keeps 1 % of the elements in a volume of 0.04004 bytes per parameter, ...".

@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "base/random.hpp"
+#include "base/stop_request.hpp"
 #include "config/load.hpp"
 #include "mpi/topology.hpp"
 #include "train/site_links.hpp"
@@ -214,17 +215,27 @@ StepReport Trainer::step() {
     finish_step(facts.is_finite);
     const double update = watch.lap();
 
-    const std::vector<double> of_ranks =
-        world_.all_gather(std::array{loss, forward, backward, update});
-    for (std::size_t i = 0; i < of_ranks.size(); i += 4) {
+    const std::array mine{loss, forward, backward, update, is_stop_requested() ? 1.0 : 0.0};
+    const std::vector<double> of_ranks = world_.all_gather(mine);
+    for (std::size_t i = 0; i < of_ranks.size(); i += mine.size()) {
         report.loss += of_ranks[i];
         report.seconds.forward = std::max(report.seconds.forward, of_ranks[i + 1]);
         report.seconds.backward = std::max(report.seconds.backward, of_ranks[i + 2]);
         report.seconds.update = std::max(report.seconds.update, of_ranks[i + 3]);
+        report.is_stop_requested = report.is_stop_requested || of_ranks[i + 4] > 0;
     }
     report.traffic = traffic_.snapshot() - before;
+    network_sent_bytes_ += report.traffic[trace::Counter::network_gradients] +
+                           report.traffic[trace::Counter::network_parameters];
     world_.sum(std::span(report.traffic.bytes));
     return report;
+}
+
+std::vector<std::uint64_t> Trainer::network_sent_bytes() const {
+    std::vector<std::uint64_t> sent(static_cast<std::size_t>(world_.size()), 0);
+    sent[static_cast<std::size_t>(world_.rank())] = network_sent_bytes_;
+    world_.sum(std::span(sent));
+    return sent;
 }
 
 double Trainer::commit() {

@@ -38,7 +38,8 @@ struct StepReport {
     double gradient_norm = 0;
     double learning_rate = 0;
     double loss_scale = 1;
-    bool is_skipped = false;  // the gradient was not finite: nothing was updated
+    bool is_skipped = false;         // the gradient was not finite: nothing was updated
+    bool is_stop_requested = false;  // of any rank, see base/stop_request.hpp
     PhaseSeconds seconds;
     trace::TrafficSnapshot traffic;
 };
@@ -93,6 +94,9 @@ public:
     // padding: independent of layout.
     std::uint64_t masters_digest();
 
+    // What each rank sent to other nodes in all steps of this process, gradients and parameters.
+    std::vector<std::uint64_t> network_sent_bytes() const;
+
     // Text that continues `prompt`; every rank could, rank 0 does, others return an empty one.
     std::string sample(const std::string& prompt, int bytes);
 
@@ -120,6 +124,7 @@ private:
     shard::Partition partition_;
     Codecs codecs_;
     trace::Traffic traffic_;
+    std::uint64_t network_sent_bytes_ = 0;  // by this rank, in steps
     model::ComputeDevice compute_device_;
     memory::Buffer vector_;  // the padded parameter vector
     std::unique_ptr<model::Network> network_;
