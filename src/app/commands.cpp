@@ -77,7 +77,7 @@ void add_train(CLI::App& program, Action& action) {
     command.add_option("--metrics", options.metrics, "write a JSON line per step to this file");
     // For tests, see base/fault_point.hpp; an option without a group is not in the help.
     command.add_option("--fault", options.fault_plan)->envname("NEARSTEP_FAULT")->group("");
-    command.add_option("--sample", options.sample_bytes, "at the end sample so many bytes of text")
+    command.add_option("--sample", options.sample_tokens, "at the end sample so many tokens of text")
         ->check(CLI::NonNegativeNumber);
     command.add_option("--prompt", options.prompt, "what the sampled text goes on from");
     command.callback([arguments, &action] {

@@ -1,5 +1,6 @@
 #include "base/error.hpp"
 #include "config/load.hpp"
+#include "train/corpus.hpp"
 #include "train/run.hpp"
 #include "train/summary.hpp"
 #include "train/trainer.hpp"
@@ -10,6 +11,7 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <memory>
 
 namespace nearstep::train {
 
@@ -58,7 +60,8 @@ config::Run settings_of(const config::Run& run, const CompareOptions& options, c
 
 RunRecord run_steps(const mpi::Communicator& world, const config::Run& run) {
     config::validate_for_ranks(run, world.size());
-    Trainer trainer(world, run);
+    const std::unique_ptr<data::Tokenizer> tokenizer = make_tokenizer(world, run);
+    Trainer trainer(world, run, *tokenizer);
     trainer.start();
     RunRecord record{.run = run,
                      .ranks = world.size(),
