@@ -4,6 +4,7 @@
 #include "base/error.hpp"
 #include "checkpoint/export.hpp"
 #include "config/load.hpp"
+#include "doctor/doctor.hpp"
 #include "train/run.hpp"
 
 #include <chrono>
@@ -23,8 +24,12 @@ struct RunArguments {
     std::vector<std::string> overrides;
 };
 
-void add_run_arguments(CLI::App& command, RunArguments& arguments) {
-    command.add_option("config", arguments.config, "TOML file that says what to train")->required();
+enum class ConfigFile { required, optional };
+
+void add_run_arguments(CLI::App& command, RunArguments& arguments,
+                       ConfigFile config = ConfigFile::required) {
+    command.add_option("config", arguments.config, "TOML file that says what to train")
+        ->required(config == ConfigFile::required);
     command.add_option("--site", arguments.site,
                        "site.toml, or the folder that holds it: where to run");
     // One at a time, so that a value may begin with a bracket or a dash.
@@ -37,12 +42,18 @@ void add_run_arguments(CLI::App& command, RunArguments& arguments) {
                    config::describe_keys());
 }
 
+// For commands that do without a config: they read no data, which a config must name.
+constexpr const char* kNoConfig = "[data]\ntrain = \"none\"\n";
+
 // Rank 0 reads the files, all ranks parse the same text.
 config::Run read_run(const mpi::Communicator& world, const RunArguments& arguments) {
     config::Sources sources;
     world.together([&] {
         if (world.rank() == 0) {
             sources = config::read_sources(arguments.config, arguments.site, arguments.overrides);
+            if (arguments.config.empty()) {
+                sources.config_text = kNoConfig;
+            }
         }
     });
     sources.config_path = world.broadcast(sources.config_path, 0);
@@ -77,7 +88,8 @@ void add_train(CLI::App& program, Action& action) {
     command.add_option("--metrics", options.metrics, "write a JSON line per step to this file");
     // For tests, see base/fault_point.hpp; an option without a group is not in the help.
     command.add_option("--fault", options.fault_plan)->envname("NEARSTEP_FAULT")->group("");
-    command.add_option("--sample", options.sample_tokens, "at the end sample so many tokens of text")
+    command
+        .add_option("--sample", options.sample_tokens, "at the end sample so many tokens of text")
         ->check(CLI::NonNegativeNumber);
     command.add_option("--prompt", options.prompt, "what the sampled text goes on from");
     command.callback([arguments, &action] {
@@ -120,6 +132,27 @@ void add_compare(CLI::App& program, Action& action) {
                 arguments->options.modes.push_back(config::parse_mode(mode));
             }
             train::compare(world_of(run), run, arguments->options);
+        };
+    });
+}
+
+void add_doctor(CLI::App& program, Action& action) {
+    struct Arguments {
+        RunArguments run;
+        std::string json;
+    };
+    auto arguments = std::make_shared<Arguments>();
+    CLI::App& command =
+        *program.add_subcommand("doctor",
+                                "Say what each node has and which path each part of a run takes "
+                                "there; trains nothing. Example:\n  mpirun -np 2 nearstep doctor "
+                                "configs/tiny.toml --site cluster/localhost");
+    add_run_arguments(command, arguments->run, ConfigFile::optional);
+    command.add_option("--json", arguments->json, "write the findings to this file");
+    command.callback([arguments, &action] {
+        action = [arguments](const mpi::Communicator& starter) {
+            const config::Run run = read_run(starter, arguments->run);
+            doctor::examine(world_of(run), run, arguments->json);
         };
     });
 }
@@ -177,6 +210,7 @@ void add_commands(CLI::App& program, Action& action) {
     program.require_subcommand(1);
     add_train(program, action);
     add_compare(program, action);
+    add_doctor(program, action);
     add_export(program, action);
     add_inspect(program, action);
     add_bench(program, action);
