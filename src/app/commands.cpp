@@ -6,6 +6,9 @@
 #include "config/load.hpp"
 #include "doctor/doctor.hpp"
 #include "train/run.hpp"
+#include "train/summary.hpp"
+
+#include <nlohmann/json.hpp>
 
 #include <chrono>
 #include <iostream>
@@ -152,7 +155,23 @@ void add_doctor(CLI::App& program, Action& action) {
     command.callback([arguments, &action] {
         action = [arguments](const mpi::Communicator& starter) {
             const config::Run run = read_run(starter, arguments->run);
-            doctor::examine(world_of(run), run, arguments->json);
+            const mpi::Communicator world = world_of(run);
+            const bool is_speaking = world.rank() == 0;
+            const bool is_writing = is_speaking && !arguments->json.empty();
+            world.together([&] {
+                if (is_writing) {
+                    train::check_writable(arguments->json);
+                }
+            });
+            const nlohmann::ordered_json report = doctor::examine(world, run);
+            world.together([&] {
+                if (is_speaking) {
+                    doctor::print(report, std::cout);
+                }
+                if (is_writing) {
+                    train::write_whole_file(arguments->json, report.dump(2) + "\n");
+                }
+            });
         };
     });
 }

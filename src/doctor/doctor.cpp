@@ -1,17 +1,15 @@
 #include "doctor/doctor.hpp"
 
-#include "base/error.hpp"
 #include "base/version.hpp"
 #include "doctor/findings.hpp"
 #include "doctor/system.hpp"
 #include "mpi/topology.hpp"
-#include "train/summary.hpp"
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <cstddef>
-#include <iostream>
+#include <string>
 #include <vector>
 
 namespace nearstep::doctor {
@@ -20,13 +18,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-void print(const Json& node, int ranks) {
+void print_node(const Json& node, int ranks, std::ostream& out) {
     std::string numbers;
     for (const Json& rank : node["ranks"]) {
         numbers += (numbers.empty() ? "" : ",") + std::to_string(rank.get<int>());
     }
-    std::cout << "node " << node["host"].get<std::string>() << ": ranks " << numbers << " of "
-              << ranks << ", Linux " << node["kernel"].get<std::string>() << "\n";
+    out << "node " << node["host"].get<std::string>() << ": ranks " << numbers << " of " << ranks
+        << ", Linux " << node["kernel"].get<std::string>() << "\n";
     const Json& findings = node["findings"];
     std::size_t width = 0;
     for (const auto& [topic, facts] : findings.items()) {
@@ -35,19 +33,14 @@ void print(const Json& node, int ranks) {
     for (const auto& [topic, facts] : findings.items()) {
         std::string words = topic;
         std::replace(words.begin(), words.end(), '_', ' ');
-        std::cout << "  " << words << std::string(width - topic.size() + 2, ' ')
-                  << facts["summary"].get<std::string>() << "\n";
+        out << "  " << words << std::string(width - topic.size() + 2, ' ')
+            << facts["summary"].get<std::string>() << "\n";
     }
 }
 
 }  // namespace
 
-void examine(const mpi::Communicator& world, const config::Run& run, const std::string& json) {
-    world.together([&] {
-        if (world.rank() == 0 && !json.empty()) {
-            train::check_writable(json);
-        }
-    });
+Json examine(const mpi::Communicator& world, const config::Run& run) {
     const mpi::Topology nodes = mpi::discover_nodes(world);
     std::string mine;
     if (nodes.rank_in_group(world.rank()) == 0) {
@@ -68,19 +61,16 @@ void examine(const mpi::Communicator& world, const config::Run& run, const std::
     for (const std::vector<int>& ranks : nodes.ranks_of) {
         report["nodes"].push_back(Json::parse(world.broadcast(mine, ranks.front())));
     }
-    world.together([&] {
-        if (world.rank() != 0) {
-            return;
-        }
-        std::cout << "nearstep " << version() << ", commit " << commit() << ", site " << run.site
-                  << "\n";
-        for (const Json& node : report["nodes"]) {
-            print(node, world.size());
-        }
-        if (!json.empty()) {
-            train::write_whole_file(json, report.dump(2) + "\n");
-        }
-    });
+    return report;
+}
+
+void print(const Json& report, std::ostream& out) {
+    out << "nearstep " << report["version"].get<std::string>() << ", commit "
+        << report["commit"].get<std::string>() << ", site " << report["site"].get<std::string>()
+        << "\n";
+    for (const Json& node : report["nodes"]) {
+        print_node(node, report["ranks"].get<int>(), out);
+    }
 }
 
 }  // namespace nearstep::doctor

@@ -4,13 +4,17 @@
 #include "config/run.hpp"
 #include "mpi/communicator.hpp"
 
-#include <string>
+#include <nlohmann/json_fwd.hpp>
+
+#include <ostream>
 
 namespace nearstep::doctor {
 
-// Rank 0 prints a report per node, found by the node's first rank with that rank's settings, and
-// writes all of them to the file `json` unless it is empty. Collective. Leaves nothing behind
-// elsewhere. Throws ConfigError if `json` cannot be written.
-void examine(const mpi::Communicator& world, const config::Run& run, const std::string& json);
+// A report with the findings of every node, each by the node's first rank with these settings; the
+// same on all ranks. Collective. Leaves nothing behind.
+nlohmann::ordered_json examine(const mpi::Communicator& world, const config::Run& run);
+
+// The report's summaries, a line for each.
+void print(const nlohmann::ordered_json& report, std::ostream& out);
 
 }  // namespace nearstep::doctor
