@@ -2,12 +2,12 @@
 
 #include "base/digest.hpp"
 #include "base/error.hpp"
+#include "data/small_tokenizer.hpp"
 #include "data/text.hpp"
+#include "store/scratch_folder.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -36,16 +36,6 @@ std::string every_byte() {
     return all;
 }
 
-template <typename Function>
-std::string message_of(const Function& function) {
-    try {
-        function();
-    } catch (const ConfigError& error) {
-        return error.what();
-    }
-    return "";
-}
-
 TEST(Bytes, AreTokens) {
     const auto tokenizer = make_tokenizer("bytes");
     EXPECT_EQ(tokenizer->vocabulary(), 256U);
@@ -55,40 +45,17 @@ TEST(Bytes, AreTokens) {
     EXPECT_EQ(decode(*tokenizer, std::vector<std::int32_t>{72, 256, -1}), "H??");
 }
 
-// A small tokenizer of the same form: the 256 bytes, in the order of the code points that stand for
-// them in the files, and a few merges.
 class SmallTokenizer : public testing::Test {
 protected:
-    void SetUp() override {
-        fs::create_directories(folder_);
-        for (char32_t code = '!'; code < 256 + 68; ++code) {
-            const bool is_used = code <= '~' || (code >= 0xA1 && code != 0xAD);
-            if (is_used) {
-                add(code < 0x80 ? std::string(1, static_cast<char>(code))
-                                : std::string{static_cast<char>(0xC0U | code >> 6U),
-                                              static_cast<char>(0x80U | (code & 0x3FU))});
-            }
-        }
-        for (const char* merged : {"ab", "aa", "bc", "abc", "aaaa",
-                                   "\xC4\xA0"
-                                   "a"}) {  // " a"
-            add(merged);
-        }
-        merges_ = "#version: 0.2\na b\na a\nb c\nab c\naa aa\n\xC4\xA0 a\n";
-        write();
-    }
-    void TearDown() override { fs::remove_all(folder_); }
+    void SetUp() override { write_small_tokenizer(folder()); }
 
-    void add(const std::string& written) {
-        const std::string quoted = written == "\"" || written == "\\" ? "\\" + written : written;
-        entries_ +=
-            (entries_.empty() ? "{\"" : ", \"") + quoted + "\": " + std::to_string(next_token_++);
+    const std::string& folder() const { return scratch_.path(); }
+
+    // Replaces the files.
+    void write(const std::string& entries, const std::string& merges) const {
+        std::ofstream(scratch_.file("encoder.json")) << entries;
+        std::ofstream(scratch_.file("vocab.bpe")) << merges;
     }
-    void write() const {
-        std::ofstream(folder_ / "encoder.json") << entries_ << "}";
-        std::ofstream(folder_ / "vocab.bpe") << merges_;
-    }
-    std::string folder() const { return folder_.string(); }
 
     // The texts of the tokens of `text`.
     std::vector<std::string> pieces(const Tokenizer& tokenizer, std::string_view text) const {
@@ -99,11 +66,8 @@ protected:
         return out;
     }
 
-    fs::path folder_ =
-        fs::temp_directory_path() / ("nearstep_tokenizer_test_" + std::to_string(getpid()));
-    std::string entries_;
-    std::string merges_;
-    int next_token_ = 0;
+private:
+    ScratchFolder scratch_;
 };
 
 TEST_F(SmallTokenizer, MergesTheFirstRankFirstAndFromTheLeft) {
@@ -143,41 +107,45 @@ TEST_F(SmallTokenizer, TakesALongWordInOnePass) {
 }
 
 TEST_F(SmallTokenizer, IsNamedByItsContent) {
+    const std::string merges = "#version: 0.2\na b\na a\n";
+    write(small_entries() + "}", merges);
     const std::string name = make_tokenizer(folder())->name();
     EXPECT_EQ(name.rfind("gpt2 ", 0), 0U);
-    std::ofstream(folder_ / "encoder.json") << entries_ << "\n}\n";
+    write(small_entries() + "\n}\n", merges);
     EXPECT_EQ(make_tokenizer(folder())->name(), name) << "white space says nothing";
-    std::ofstream(folder_ / "vocab.bpe") << "#version: 0.2\na a\na b\nb c\nab c\naa aa\n";
+    write(small_entries() + "}", "#version: 0.2\na a\na b\n");
     EXPECT_NE(make_tokenizer(folder())->name(), name);
 }
 
 TEST_F(SmallTokenizer, IsRefusedInOneSentenceIfItsFilesMakeNoSense) {
-    const auto refusal = [&] { return message_of([&] { make_tokenizer(folder()); }); };
-    const auto refusal_of = [&](const std::string& entries, const std::string& merges) {
-        std::ofstream(folder_ / "encoder.json") << entries;
-        std::ofstream(folder_ / "vocab.bpe") << merges;
-        return refusal();
+    const auto refusal = [](const std::string& from) {
+        return message_of<ConfigError>([&] { make_tokenizer(from); });
     };
-    EXPECT_THAT(message_of([] { make_tokenizer("no/such"); }),
+    const auto refusal_of = [&](const std::string& entries, const std::string& merges) {
+        write(entries, merges);
+        return refusal(folder());
+    };
+    const std::string all = small_entries() + "}";
+    EXPECT_THAT(refusal("no/such"),
                 HasSubstr("no/such/encoder.json cannot be read: name in data.tokenizer"));
-    EXPECT_THAT(refusal_of("{\"a\": 0", merges_), HasSubstr("no JSON object"));
-    EXPECT_THAT(refusal_of("[1]", merges_), HasSubstr("no JSON object"));
-    EXPECT_THAT(refusal_of("{\"a\": 0, \"b\": 0}", merges_), HasSubstr("makes no sense"));
-    EXPECT_THAT(refusal_of("{\"a\": \"0\"}", merges_), HasSubstr("makes no sense"));
-    EXPECT_THAT(refusal_of("{\"a\": 7}", merges_), HasSubstr("makes no sense"));
-    EXPECT_THAT(refusal_of("{\"\xE6\x9D\xB1\": 0}", merges_), HasSubstr("makes no sense"));
-    EXPECT_THAT(refusal_of("{\"a\": 0, \"b\": 1}", merges_), HasSubstr("2 of the 256 bytes"));
-    EXPECT_THAT(refusal_of(entries_ + "}", "#version: 0.2\n"), HasSubstr("no merges"));
-    EXPECT_THAT(refusal_of(entries_ + "}", "ab\n"), HasSubstr("fits no tokens"));
-    EXPECT_THAT(refusal_of(entries_ + "}", "b a\n"), HasSubstr("fits no tokens"));
-    fs::remove(folder_ / "vocab.bpe");
-    EXPECT_THAT(refusal(), HasSubstr("vocab.bpe cannot be read"));
+    EXPECT_THAT(refusal_of("{\"a\": 0", "a b\n"), HasSubstr("no JSON object"));
+    EXPECT_THAT(refusal_of("[1]", "a b\n"), HasSubstr("no JSON object"));
+    EXPECT_THAT(refusal_of("{\"a\": 0, \"b\": 0}", "a b\n"), HasSubstr("makes no sense"));
+    EXPECT_THAT(refusal_of("{\"a\": \"0\"}", "a b\n"), HasSubstr("makes no sense"));
+    EXPECT_THAT(refusal_of("{\"a\": 7}", "a b\n"), HasSubstr("makes no sense"));
+    EXPECT_THAT(refusal_of("{\"\xE6\x9D\xB1\": 0}", "a b\n"), HasSubstr("makes no sense"));
+    EXPECT_THAT(refusal_of("{\"a\": 0, \"b\": 1}", "a b\n"), HasSubstr("2 of the 256 bytes"));
+    EXPECT_THAT(refusal_of(all, "#version: 0.2\n"), HasSubstr("no merges"));
+    EXPECT_THAT(refusal_of(all, "ab\n"), HasSubstr("fits no tokens"));
+    EXPECT_THAT(refusal_of(all, "b a\n"), HasSubstr("fits no tokens"));
+    fs::remove(folder() + "/vocab.bpe");
+    EXPECT_THAT(refusal(folder()), HasSubstr("vocab.bpe cannot be read"));
 }
 
 TEST_F(SmallTokenizer, MustFitTheModel) {
     const auto tokenizer = make_tokenizer(folder());
     EXPECT_NO_THROW(check_vocabulary(*tokenizer, "folder", 262));
-    EXPECT_EQ(message_of([&] { check_vocabulary(*tokenizer, "folder", 256); }),
+    EXPECT_EQ(message_of<ConfigError>([&] { check_vocabulary(*tokenizer, "folder", 256); }),
               "model.vocabulary = 256 does not hold the 262 tokens of data.tokenizer = \"folder\": "
               "set model.vocabulary to 262 or more.");
 }
