@@ -1,7 +1,9 @@
 #include "mpi/cuda_support.hpp"
 
+// mpi.h, which mpi-ext.h needs to stand before it.
+#include "mpi/call.hpp"
+
 #include <mpi-ext.h>
-#include <mpi.h>
 
 namespace nearstep::mpi {
 
