@@ -32,12 +32,12 @@ namespace nearstep::exchange {
 struct ScatterSettings {
     const shard::Partition* partition = nullptr;
     const shard::DeviceMap* devices = nullptr;
-    const codec::Codec* codec = nullptr;  // until begin_step() names another
-    std::size_t most_payload_bytes = 0;   // of the codecs that begin_step() will name
-    bool has_residual = false;            // some steps feed back
-    Dtype gradient_dtype = Dtype::bf16;   // of the dense gradients inside a group
-    mpi::Topology groups;                 // who adds before encoding
-    mpi::Topology nodes;                  // which link a byte is counted on
+    const codec::Codec* codec = nullptr;     // until begin_step() names another
+    std::size_t most_payload_bytes = 0;      // of the codecs that begin_step() will name
+    bool has_residual = false;               // some steps feed back
+    Dtype gradient_dtype = Dtype::bf16;      // of the dense gradients inside a group
+    mpi::Topology groups;                    // who adds before encoding
+    mpi::Topology nodes;                     // which link a byte is counted on
     const link::NodeLinks* links = nullptr;  // holds the network to its rate; null: not shaped
 };
 

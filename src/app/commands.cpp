@@ -5,7 +5,11 @@
 #include "base/stop_request.hpp"
 #include "checkpoint/export.hpp"
 #include "config/load.hpp"
+#include "doctor/doctor.hpp"
 #include "train/run.hpp"
+#include "train/summary.hpp"
+
+#include <nlohmann/json.hpp>
 
 #include <chrono>
 #include <iostream>
@@ -16,8 +20,16 @@
 
 namespace nearstep::app {
 
-void add_run_arguments(CLI::App& command, RunArguments& arguments) {
-    command.add_option("config", arguments.config, "TOML file that says what to train")->required();
+namespace {
+
+// For commands that do without a config: they read no data, which a config must name.
+constexpr const char* kNoConfig = "[data]\ntrain = \"none\"\n";
+
+}  // namespace
+
+void add_run_arguments(CLI::App& command, RunArguments& arguments, ConfigFile config) {
+    command.add_option("config", arguments.config, "TOML file that says what to train")
+        ->required(config == ConfigFile::required);
     command.add_option("--site", arguments.site,
                        "site.toml, or the folder that holds it: where to run");
     // One at a time, so that a value may begin with a bracket or a dash.
@@ -38,6 +50,9 @@ config::Sources read_sources(const mpi::Communicator& world, const RunArguments&
     world.together([&] {
         if (world.rank() == 0) {
             sources = config::read_sources(arguments.config, arguments.site, arguments.overrides);
+            if (arguments.config.empty()) {
+                sources.config_text = kNoConfig;
+            }
         }
     });
     sources.config_path = world.broadcast(sources.config_path, 0);
@@ -102,7 +117,8 @@ void add_train(CLI::App& program, Action& action, int& exit_code) {
         .add_option("--granted-devices", options.granted_devices,
                     "positions in csd.path that a batch system gave this host, as in 0-1,3")
         ->envname("NEARSTEP_CSDS");
-    command.add_option("--sample", options.sample_bytes, "at the end sample so many bytes of text")
+    command
+        .add_option("--sample", options.sample_tokens, "at the end sample so many tokens of text")
         ->check(CLI::NonNegativeNumber);
     command.add_option("--prompt", options.prompt, "what the sampled text goes on from");
     command.callback([arguments, &action, &exit_code] {
@@ -155,6 +171,43 @@ void add_compare(CLI::App& program, Action& action) {
                 columns.push_back(parse_column(sources, mode, arguments->codec));
             }
             train::compare(world_of(columns.front().run), arguments->options);
+        };
+    });
+}
+
+void add_doctor(CLI::App& program, Action& action) {
+    struct Arguments {
+        RunArguments run;
+        std::string json;
+    };
+    auto arguments = std::make_shared<Arguments>();
+    CLI::App& command =
+        *program.add_subcommand("doctor",
+                                "Say what each node has and which path each part of a run takes "
+                                "there; trains nothing. Example:\n  mpirun -np 2 nearstep doctor "
+                                "configs/tiny.toml --site cluster/localhost");
+    add_run_arguments(command, arguments->run, ConfigFile::optional);
+    command.add_option("--json", arguments->json, "write the findings to this file");
+    command.callback([arguments, &action] {
+        action = [arguments](const mpi::Communicator& starter) {
+            const config::Run run = config::parse(read_sources(starter, arguments->run));
+            const mpi::Communicator world = world_of(run);
+            const bool is_speaking = world.rank() == 0;
+            const bool is_writing = is_speaking && !arguments->json.empty();
+            world.together([&] {
+                if (is_writing) {
+                    train::check_writable(arguments->json);
+                }
+            });
+            const nlohmann::ordered_json report = doctor::examine(world, run);
+            world.together([&] {
+                if (is_speaking) {
+                    doctor::print(report, std::cout);
+                }
+                if (is_writing) {
+                    train::write_whole_file(arguments->json, report.dump(2) + "\n");
+                }
+            });
         };
     });
 }
@@ -212,6 +265,7 @@ void add_commands(CLI::App& program, Action& action, int& exit_code) {
     program.require_subcommand(1);
     add_train(program, action, exit_code);
     add_compare(program, action);
+    add_doctor(program, action);
     add_export(program, action);
     add_inspect(program, action);
     add_bench(program, action);

@@ -30,12 +30,15 @@ struct RunArguments {
     std::vector<std::string> overrides;
 };
 
-void add_run_arguments(CLI::App& command, RunArguments& arguments);
+enum class ConfigFile { required, optional };
+
+void add_run_arguments(CLI::App& command, RunArguments& arguments,
+                       ConfigFile config = ConfigFile::required);
 
 // Rank 0 reads the files, all ranks parse the same text. Collective; throws ConfigError.
 config::Run read_run(const mpi::Communicator& world, const RunArguments& arguments);
 
-// hosts and doctor, which the launchers call; a part of add_commands.
+// hosts and preflight, which the launchers call; a part of add_commands.
 void add_launch(CLI::App& program, Action& action);
 
 // bench and its own subcommands; a part of add_commands.

@@ -85,15 +85,15 @@ void add_launch(CLI::App& program, Action& action) {
         "  nearstep hosts configs/tiny.toml --site cluster/virtual-hosts --set data.train=FILE");
     add_launch_command(hosts, action, std::make_shared<LaunchArguments>(), print_hosts);
 
-    CLI::App& doctor = *program.add_subcommand(
-        "doctor",
+    CLI::App& preflight = *program.add_subcommand(
+        "preflight",
         "Check that this host has what a run needs: text, folders, space, network interface. "
-        "Example:\n  nearstep doctor configs/tiny.toml --site cluster/localhost --set "
+        "Example:\n  nearstep preflight configs/tiny.toml --site cluster/localhost --set "
         "data.train=FILE");
     const auto arguments = std::make_shared<LaunchArguments>();
-    doctor.add_option("--host", arguments->host, "which of the hosts this one is, from 0")
+    preflight.add_option("--host", arguments->host, "which of the hosts this one is, from 0")
         ->check(CLI::NonNegativeNumber);
-    add_launch_command(doctor, action, arguments, print_facts);
+    add_launch_command(preflight, action, arguments, print_facts);
 }
 
 }  // namespace nearstep::app

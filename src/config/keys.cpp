@@ -36,7 +36,7 @@ std::vector<Key> model_keys(ModelSettings& model) {
         {.name = "model.vocabulary",
          .target = &model.vocabulary,
          .unit = "tokens",
-         .meaning = "kinds of tokens; text is read as bytes, which are 256",
+         .meaning = "kinds of tokens; no fewer than data.tokenizer has",
          .limits = between(256, kMostWords)},
         {.name = "model.dtype",
          .target = &model.dtype,
@@ -69,6 +69,9 @@ std::vector<Key> data_keys(DataSettings& data) {
          .unit = "share",
          .meaning = "share of data.train that is held out without data.valid",
          .limits = below_one()},
+        {.name = "data.tokenizer",
+         .target = &data.tokenizer,
+         .meaning = "\"bytes\", or a folder with GPT-2's encoder.json and vocab.bpe"},
     };
 }
 

@@ -6,6 +6,7 @@
 #include "config/load.hpp"
 #include "csd/engine.hpp"
 #include "mpi/session.hpp"
+#include "train/corpus.hpp"
 #include "train/devices.hpp"
 #include "train/reporter.hpp"
 #include "train/site_links.hpp"
@@ -18,6 +19,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <memory>
 #include <optional>
 
 namespace nearstep::train {
@@ -99,8 +101,9 @@ bool train(const mpi::Communicator& world, const config::Run& given, const RunOp
             check_writable(options.json);
         }
     });
-    const Start start = find_start(world, run, options);
-    Trainer trainer(world, run, options.fault_plan);
+    const std::unique_ptr<data::Tokenizer> tokenizer = make_tokenizer(world, run);
+    const Start start = find_start(world, run, *tokenizer, options);
+    Trainer trainer(world, run, *tokenizer, options.fault_plan);
     std::optional<Reporter> reporter;
     world.together([&] {
         reporter.emplace(world.rank() == 0, run, trainer.geometry().elems, options.metrics);
@@ -121,9 +124,9 @@ bool train(const mpi::Communicator& world, const config::Run& given, const RunOp
         record.checkpoint = trainer.save(config::checkpoint_folder(run));
         reporter->say("checkpoint " + record.checkpoint);
     }
-    if (options.sample_bytes > 0) {
+    if (options.sample_tokens > 0) {
         reporter->say("sample:\n" + options.prompt +
-                      trainer.sample(options.prompt, options.sample_bytes));
+                      trainer.sample(options.prompt, options.sample_tokens));
     }
     if (!record.steps.empty()) {
         reporter->say(traffic_table({record}) + describe(record.endurance));

@@ -188,8 +188,13 @@ nlohmann::json to_json(const RunRecord& record) {
         record.steps.empty() ? 0.0
                              : record.commit_seconds / static_cast<double>(record.steps.size());
     json["train_loss"] = losses.empty() ? nlohmann::json() : nlohmann::json(losses.back());
-    json["heldout_loss"] =
-        record.heldout_loss ? nlohmann::json(*record.heldout_loss) : nlohmann::json();
+    const auto heldout = [&](double value) {
+        return record.heldout_loss ? nlohmann::json(value) : nlohmann::json();
+    };
+    const HeldOutLoss loss = record.heldout_loss.value_or(HeldOutLoss{});
+    json["heldout_loss"] = heldout(loss.nats_per_token);
+    json["heldout_nats_per_byte"] = heldout(loss.nats_per_byte);
+    json["heldout_bits_per_byte"] = heldout(loss.bits_per_byte());
     json["checkpoint"] =
         record.checkpoint.empty() ? nlohmann::json() : nlohmann::json(record.checkpoint);
     return json;

@@ -29,7 +29,7 @@ struct RunRecord {
     std::vector<StepReport> steps = {};
     double seconds = 0;         // of all steps together, commits included
     double commit_seconds = 0;  // of all commits
-    std::optional<double> heldout_loss = {};
+    std::optional<HeldOutLoss> heldout_loss = {};
     Endurance endurance = {};
     std::uint64_t masters_digest = 0;
     std::string checkpoint = {};  // path of the last index; empty if none was written
@@ -38,11 +38,13 @@ struct RunRecord {
 };
 
 // The keys of --json: commit, config, site, ranks, devices, parameters, steps, first_step, seconds,
-// tokens_per_s, train_loss (of the last step), heldout_loss, losses, skipped_steps, masters_xxh3,
-// checkpoint, mode, endurance {written_bytes, written_bytes_per_step (per device), rated_tbw,
+// tokens_per_s, train_loss (of the last step), heldout_loss (nats per token),
+// heldout_nats_per_byte, heldout_bits_per_byte, losses, skipped_steps, masters_xxh3, checkpoint,
+// mode, endurance {written_bytes, written_bytes_per_step (per device), rated_tbw,
 // days_to_rated_tbw}, network_sent_bytes (of each rank, all steps), compress {codec, rounding,
 // error_feedback, warmup_steps, kept_share_of_elements, payload_bytes_per_parameter,
 // volume_share_of_dense}, and per step phases_s {forward, backward, update, commit} (means) and
+// bytes_per_parameter {host_link, device_internal, network, node}.
 // bytes_per_parameter {host_link, device_internal, network, node}.
 nlohmann::json to_json(const RunRecord& record);
 

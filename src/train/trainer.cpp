@@ -5,6 +5,7 @@
 #include "base/stop_request.hpp"
 #include "config/load.hpp"
 #include "mpi/topology.hpp"
+#include "train/corpus.hpp"
 #include "train/site_links.hpp"
 
 #include <algorithm>
@@ -34,12 +35,6 @@ private:
     std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
-data::Corpus load_corpus_together(const mpi::Communicator& world, const config::Run& run) {
-    data::Corpus corpus;
-    world.together([&] { corpus = data::load_corpus(run.data, run.model.context); });
-    return corpus;
-}
-
 std::vector<offload::ElementRange> block_ranges(const model::Geometry& geometry) {
     std::vector<offload::ElementRange> ranges;
     for (const model::Block& block : geometry.blocks) {
@@ -51,11 +46,12 @@ std::vector<offload::ElementRange> block_ranges(const model::Geometry& geometry)
 }  // namespace
 
 Trainer::Trainer(const mpi::Communicator& world, const config::Run& run,
-                 const std::string& fault_plan)
+                 const data::Tokenizer& tokenizer, const std::string& fault_plan)
     : world_(world),
       run_(run),
+      tokenizer_(tokenizer),
       geometry_(model::describe(run.model)),
-      corpus_(load_corpus_together(world, run)),
+      corpus_(load_corpus(world, run, tokenizer)),
       faults_(fault_plan, world.rank()),
       storage_(faults_.is_armed() ? std::make_unique<store::FaultyStorage>(faults_) : nullptr),
       links_(make_links(world, run, clock_)),
@@ -249,7 +245,7 @@ double Trainer::commit() {
     return watch.lap();
 }
 
-double Trainer::evaluate() {
+HeldOutLoss Trainer::evaluate() {
     const int context = run_.model.context;
     const auto length = static_cast<std::size_t>(context);
     const int micro = run_.train.micro_batch;
@@ -257,7 +253,8 @@ double Trainer::evaluate() {
     const std::int64_t end = rows * (world_.rank() + 1) / world_.size();
     std::vector<std::int32_t> tokens(static_cast<std::size_t>(micro) * length);
     std::vector<std::int32_t> targets(tokens.size());
-    double sum = 0;
+    double nats = 0;
+    std::uint64_t bytes = 0;
     for (std::int64_t row = rows * world_.rank() / world_.size(); row < end; row += micro) {
         const int count = static_cast<int>(std::min<std::int64_t>(micro, end - row));
         const auto elems = static_cast<std::size_t>(count) * length;
@@ -267,31 +264,36 @@ double Trainer::evaluate() {
                                  std::span(tokens).subspan(at, length),
                                  std::span(targets).subspan(at, length));
         }
-        sum += network_->evaluate(
+        nats += network_->evaluate(
             {count, context, std::span(tokens).first(elems), std::span(targets).first(elems)});
-    }
-    double total = 0;
-    for (const double part : world_.all_gather(std::array{sum})) {
-        total += part;
-    }
-    return total / (static_cast<double>(rows) * context);
-}
-
-std::string Trainer::sample(const std::string& prompt, int bytes) {
-    std::string out;
-    if (world_.rank() == 0) {
-        const std::vector<std::int32_t> tokens(prompt.begin(), prompt.end());
-        for (const std::int32_t token : network_->sample(tokens, bytes, 0.8, run_.train.seed)) {
-            out += token < 256 ? static_cast<char>(token) : '?';
+        for (const std::int32_t target : std::span(targets).first(elems)) {
+            bytes += tokenizer_.bytes_of(target).size();
         }
     }
-    return out;
+    double total = 0;
+    for (const double part : world_.all_gather(std::array{nats})) {
+        total += part;
+    }
+    world_.sum(std::span(&bytes, 1));
+    return {.nats_per_token = total / (static_cast<double>(rows) * context),
+            .nats_per_byte = total / static_cast<double>(bytes)};
 }
 
-std::string model_line(const config::ModelSettings& settings) {
+std::string Trainer::sample(const std::string& prompt, int tokens) {
+    if (world_.rank() != 0) {
+        return "";
+    }
+    const std::vector<std::uint8_t> bytes(prompt.begin(), prompt.end());
+    const std::vector<data::Token> encoded = tokenizer_.encode(bytes, 1);
+    const std::vector<std::int32_t> start(encoded.begin(), encoded.end());
+    return data::decode(tokenizer_, network_->sample(start, tokens, 0.8, run_.train.seed));
+}
+
+std::string model_line(const config::ModelSettings& settings, const data::Tokenizer& tokenizer) {
+    const std::string name = tokenizer.name();
     return text(settings.architecture, " layers=", settings.layers, " heads=", settings.heads,
                 " width=", settings.width, " context=", settings.context,
-                " vocabulary=", settings.vocabulary);
+                " vocabulary=", settings.vocabulary, name == "bytes" ? "" : " tokenizer=" + name);
 }
 
 }  // namespace nearstep::train

@@ -1,5 +1,6 @@
 """Whatever is wrong with the input: one sentence, exit code 2, no hang, nothing overwritten."""
 import fcntl
+import glob
 import hashlib
 import subprocess
 import unittest
@@ -42,6 +43,7 @@ SETTINGS = {
     "a state format that there is not": (["csd.state=q4"], ["csd.state", "compact"]),
     "an optimizer that there is not": (["train.optimizer=adamax"], ["train.optimizer", "lion"]),
     "a gather that this build lacks": (["gather.codec=delta"], ["gather.codec", "dense"]),
+    "a tokenizer that is missing": (["data.tokenizer=/nowhere/gpt2"], ["/nowhere/gpt2/encoder.json", "data.tokenizer"]),
     "a placement that this build lacks": (["placement.parameters=node"], ["placement.parameters"]),
     "a negative rate": (["link.host_gb_s=-1"], ["link.host_gb_s", "at least 0"]),
     "links that are infinitely slow": (["link.host_gb_s=1", "link.scale=0"], ["link.scale", "above 0"]),
@@ -51,6 +53,9 @@ SETTINGS = {
     "state below a file": (["csd.path=/dev/null/state"], ["/dev/null/state"]),
     "a state larger than the disk": (["model.layers=4000", "model.width=8192", "model.heads=64"], ["free"]),
 }
+
+if not glob.glob("/dev/nvidia[0-9]*"):
+    SETTINGS["a GPU where there is none"] = (["model.device=cuda"], ["model.device", "cpu"])
 
 # name: (arguments, words)
 COMMANDS = {
@@ -69,6 +74,8 @@ COMMANDS = {
     "exporting what is missing": (["export", "nothing.h5", "out.h5"], ["nothing.h5"]),
     "exporting what is no checkpoint": (["export", "README.md", "out.h5"], ["README.md"]),
     "inspecting what is no HDF5 file": (["inspect", "README.md"], ["README.md"]),
+    "a doctor whose findings cannot be written": (["doctor", "--json", "/nowhere/doctor.json"], ["/nowhere/doctor.json"]),
+    "a doctor for a site that is missing": (["doctor", "--site", "cluster/nowhere"], ["cluster/nowhere"]),
     "a negative sample": (["train", "configs/tiny.toml", "--sample", "-5"], ["--sample"]),
 }
 
