@@ -5,6 +5,7 @@
 #include "base/version.hpp"
 #include "config/load.hpp"
 #include "data/text.hpp"
+#include "data/tokenizer.hpp"
 #include "model/geometry.hpp"
 #include "store/folder.hpp"
 #include "train/devices.hpp"
@@ -37,13 +38,15 @@ std::uint64_t digest_of_file(const std::string& path) {
 }
 
 std::uint64_t digest_of_data(const config::Run& run) {
-    static_cast<void>(data::load_corpus(run.data, run.model.context));  // long enough to train on
+    const auto tokenizer = data::make_tokenizer(run.data.tokenizer);
+    data::check_vocabulary(*tokenizer, run.data.tokenizer, run.model.vocabulary);
+    const data::CorpusText read = data::read_corpus(run.data);
+    data::check_lengths(
+        {.train = tokenizer->encode(read.train, 1), .valid = tokenizer->encode(read.valid, 1)},
+        run.data, run.model.context);
     Xxh3Stream digest;
-    for (const std::vector<std::string>* paths : {&run.data.train, &run.data.valid}) {
-        if (!paths->empty()) {
-            digest.add(std::as_bytes(std::span<const std::uint8_t>(data::read_text(*paths))));
-        }
-    }
+    digest.add(std::as_bytes(std::span(read.train)));
+    digest.add(std::as_bytes(std::span(read.valid)));
     return digest.digest();
 }
 
