@@ -30,6 +30,7 @@ public:
     const std::vector<shard::Subgroup>& subgroups() const override { return settings_.subgroups; }
     int slots() const override { return settings_.slots; }
     std::string describe_io() const override { return store::name_of(volume_.io()); }
+    std::vector<std::uint64_t> written_bytes() const override { return volume_.written_bytes(); }
     void reserve() override { volume_.reserve(); }
     Ticket flush() override { return volume_.sync(); }
 
