@@ -16,27 +16,6 @@ namespace nearstep::app {
 
 namespace {
 
-// Where a run's settings come from, on the command line.
-struct RunArguments {
-    std::string config;
-    std::string site;
-    std::vector<std::string> overrides;
-};
-
-void add_run_arguments(CLI::App& command, RunArguments& arguments) {
-    command.add_option("config", arguments.config, "TOML file that says what to train")->required();
-    command.add_option("--site", arguments.site,
-                       "site.toml, or the folder that holds it: where to run");
-    // One at a time, so that a value may begin with a bracket or a dash.
-    command
-        .add_option("--set", arguments.overrides,
-                    "KEY=VALUE: overrides a key of the config; may be repeated")
-        ->allow_extra_args(false)
-        ->take_all();
-    command.footer("Keys of a config (key, type, unit, default, meaning):\n" +
-                   config::describe_keys());
-}
-
 // Rank 0 reads the files, all ranks parse the same text.
 config::Run read_run(const mpi::Communicator& world, const RunArguments& arguments) {
     config::Sources sources;
@@ -163,6 +142,20 @@ void add_inspect(CLI::App& program, Action& action) {
 
 }  // namespace
 
+void add_run_arguments(CLI::App& command, RunArguments& arguments) {
+    command.add_option("config", arguments.config, "TOML file that says what to train")->required();
+    command.add_option("--site", arguments.site,
+                       "site.toml, or the folder that holds it: where to run");
+    // One at a time, so that a value may begin with a bracket or a dash.
+    command
+        .add_option("--set", arguments.overrides,
+                    "KEY=VALUE: overrides a key of the config; may be repeated")
+        ->allow_extra_args(false)
+        ->take_all();
+    command.footer("Keys of a config (key, type, unit, default, meaning):\n" +
+                   config::describe_keys());
+}
+
 Action on_rank_0(std::function<void()> work) {
     return [work = std::move(work)](const mpi::Communicator& world) {
         world.together([&] {
@@ -180,6 +173,7 @@ void add_commands(CLI::App& program, Action& action) {
     add_export(program, action);
     add_inspect(program, action);
     add_bench(program, action);
+    add_plan(program, action);
 }
 
 }  // namespace nearstep::app

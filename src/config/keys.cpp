@@ -212,7 +212,108 @@ std::vector<Key> csd_keys(CsdSettings& csd) {
          .meaning = "how state reaches the kernel; auto: io_uring, or threads where it is refused",
          .words = {"auto", "io_uring", "threads"},
          .is_for_sites = true},
+        {.name = "csd.update_mparam_s",
+         .target = &csd.update_mparam_s,
+         .unit = "Mparam/s",
+         .meaning =
+             "highest rate of a device's engine, times link.scale, not in mode base; 0: none",
+         .limits = not_negative(),
+         .is_for_sites = true},
     };
+}
+
+// A rate delays the real transfers, so that they are no faster.
+std::vector<Key> link_keys(LinkSettings& link) {
+    const auto rate = [](const char* name, double* target, const char* meaning) {
+        return Key{.name = name,
+                   .target = target,
+                   .unit = "GB/s",
+                   .meaning = meaning,
+                   .limits = not_negative(),
+                   .is_for_sites = true};
+    };
+    return {
+        rate("link.device_read_gb_s", &link.device_read_gb_s,
+             "highest rate at which a device's drive is read; 0: not shaped"),
+        rate("link.device_write_gb_s", &link.device_write_gb_s,
+             "highest rate at which a device's drive is written; 0: not shaped"),
+        rate("link.host_gb_s", &link.host_gb_s,
+             "highest rate of a node's host link, in each direction by itself; 0: not shaped"),
+        rate("link.host_total_gb_s", &link.host_total_gb_s,
+             "highest rate of a node's host link, both directions together; 0: not shaped"),
+        rate("link.network_gb_s", &link.network_gb_s,
+             "highest rate from a node to the others; 0: not shaped"),
+        {.name = "link.scale",
+         .target = &link.scale,
+         .meaning = "all rates of [link] and csd.update_mparam_s are multiplied by it",
+         .limits = above_zero(),
+         .is_for_sites = true},
+    };
+}
+
+// Of `nearstep plan` alone, which takes the rates of [link], too.
+std::vector<Key> plan_keys(PlanSettings& plan) {
+    const auto number = [](const char* name, double* target, const char* unit,
+                           const char* meaning) {
+        return Key{.name = name,
+                   .target = target,
+                   .unit = unit,
+                   .meaning = meaning,
+                   .limits = not_negative(),
+                   .is_for_sites = true};
+    };
+    std::vector<Key> keys = {
+        {.name = "plan.gpus_per_node",
+         .target = &plan.gpus_per_node,
+         .unit = "GPUs",
+         .meaning = "ranks of a node, one GPU each",
+         .limits = between(1, kMostDevices),
+         .is_for_sites = true},
+        {.name = "plan.csds_per_node",
+         .target = &plan.csds_per_node,
+         .unit = "devices",
+         .meaning = "computational storage devices of a node",
+         .limits = between(1, kMostDevices),
+         .is_for_sites = true},
+        {.name = "plan.gpu_efficiency",
+         .target = &plan.gpu_efficiency,
+         .unit = "share",
+         .meaning = "share of plan.gpu_tflops that a model reaches",
+         .limits = above_zero_to_one(),
+         .is_for_sites = true},
+    };
+    for (Key key : {
+             number("plan.gpu_tflops", &plan.gpu_tflops, "TFLOP/s",
+                    "peak of a GPU's matrix products"),
+             number("plan.gpu_memory_gb", &plan.gpu_memory_gb, "GB", "memory of a GPU"),
+             number("plan.gpu_memory_gb_s", &plan.gpu_memory_gb_s, "GB/s",
+                    "of a GPU's memory; 0: no limit"),
+             number("plan.gpu_link_gb_s", &plan.gpu_link_gb_s, "GB/s",
+                    "between a GPU and its host, in each direction"),
+             number("plan.gpu_to_gpu_gb_s", &plan.gpu_to_gpu_gb_s, "GB/s",
+                    "between the GPUs of a node, from each; 0: by way of the host"),
+             number("plan.host_memory_gb", &plan.host_memory_gb, "GB", "memory of a node's host"),
+             number("plan.host_memory_gb_s", &plan.host_memory_gb_s, "GB/s",
+                    "of a host's memory; 0: no limit"),
+             number("plan.device_memory_gb", &plan.device_memory_gb, "GB",
+                    "memory of a device that staging may use"),
+             number("plan.device_memory_gb_s", &plan.device_memory_gb_s, "GB/s",
+                    "of a device's memory; 0: no limit"),
+             number("plan.device_link_gb_s", &plan.device_link_gb_s, "GB/s",
+                    "between a device's memory and the host link; 0: no limit"),
+             number("plan.device_capacity_gb", &plan.device_capacity_gb, "GB", "a device's drive"),
+             number("plan.network_latency_us", &plan.network_latency_us, "us",
+                    "of a message between nodes"),
+             number("plan.delta_bytes", &plan.delta_bytes, "B/param",
+                    "what the delta gather sends; 0.35 was measured at a rate of 2e-5"),
+             number("plan.node_price", &plan.node_price, "$",
+                    "of a node without GPUs and devices; 0: not known"),
+             number("plan.gpu_price", &plan.gpu_price, "$", "of a GPU; 0: not known"),
+             number("plan.csd_price", &plan.csd_price, "$", "of a device; 0: not known"),
+         }) {
+        keys.push_back(std::move(key));
+    }
+    return keys;
 }
 
 std::vector<Key> codec_keys(CompressSettings& compress, GatherSettings& gather) {
@@ -304,8 +405,9 @@ std::vector<Key> keys_of(Run& run) {
     };
     for (std::vector<Key> section :
          {model_keys(run.model), data_keys(run.data), length_keys(run.train),
-          optimizer_keys(run.train), csd_keys(run.csd), codec_keys(run.compress, run.gather),
-          placement_keys(run.placement), operation_keys(run)}) {
+          optimizer_keys(run.train), csd_keys(run.csd), link_keys(run.link), plan_keys(run.plan),
+          codec_keys(run.compress, run.gather), placement_keys(run.placement),
+          operation_keys(run)}) {
         std::move(section.begin(), section.end(), std::back_inserter(keys));
     }
     return keys;

@@ -69,6 +69,40 @@ struct CsdSettings {
     std::string state = "fp32";
     std::string durability = "step";
     std::string io = "auto";
+    double update_mparam_s = 0;  // 0: as fast as the engine can
+};
+
+// Of one device, or of one node; 0: not shaped.
+struct LinkSettings {
+    double device_read_gb_s = 0;
+    double device_write_gb_s = 0;
+    double host_gb_s = 0;
+    double host_total_gb_s = 0;
+    double network_gb_s = 0;
+    double scale = 1;
+};
+
+// What `nearstep plan` must know of a site beside its links; 0: not known, or no limit.
+struct PlanSettings {
+    int gpus_per_node = 1;
+    int csds_per_node = 1;
+    double gpu_tflops = 0;
+    double gpu_efficiency = 0.4;
+    double gpu_memory_gb = 0;
+    double gpu_memory_gb_s = 0;
+    double gpu_link_gb_s = 0;
+    double gpu_to_gpu_gb_s = 0;
+    double host_memory_gb = 0;
+    double host_memory_gb_s = 0;
+    double device_memory_gb = 0;
+    double device_memory_gb_s = 0;
+    double device_link_gb_s = 0;
+    double device_capacity_gb = 0;
+    double network_latency_us = 5;
+    double delta_bytes = 0.35;
+    double node_price = 0;
+    double gpu_price = 0;
+    double csd_price = 0;
 };
 
 struct CompressSettings {
@@ -103,6 +137,8 @@ struct Run {
     DataSettings data;
     TrainSettings train;
     CsdSettings csd;
+    LinkSettings link;
+    PlanSettings plan;
     CompressSettings compress;
     GatherSettings gather;
     PlacementSettings placement;
