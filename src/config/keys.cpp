@@ -219,6 +219,12 @@ std::vector<Key> csd_keys(CsdSettings& csd) {
              "highest rate of a device's engine, times link.scale, not in mode base; 0: none",
          .limits = not_negative(),
          .is_for_sites = true},
+        {.name = "csd.rated_tbw",
+         .target = &csd.rated_tbw,
+         .unit = "TB",
+         .meaning = "what a device's drive is rated to be written in its life; 0: not known",
+         .limits = not_negative(),
+         .is_for_sites = true},
     };
 }
 

@@ -70,6 +70,7 @@ struct CsdSettings {
     std::string durability = "step";
     std::string io = "auto";
     double update_mparam_s = 0;  // 0: as fast as the engine can
+    double rated_tbw = 0;        // 0: not known
 };
 
 // Of one device, or of one node; 0: not shaped.
@@ -80,6 +81,11 @@ struct LinkSettings {
     double host_total_gb_s = 0;
     double network_gb_s = 0;
     double scale = 1;
+
+    bool are_shaped() const {
+        return device_read_gb_s > 0 || device_write_gb_s > 0 || host_gb_s > 0 ||
+               host_total_gb_s > 0 || network_gb_s > 0;
+    }
 };
 
 // What `nearstep plan` must know of a site beside its links; 0: not known, or no limit.
