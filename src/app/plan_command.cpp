@@ -73,19 +73,20 @@ void make_plans(const PlanArguments& arguments) {
     for (const int nodes : arguments.nodes) {
         for (const int csds : devices) {
             const double batches = arguments.scaling == "weak" ? nodes : 1;
-            plan::Problem problem{.work = workload_of(run, size, batches * run.train.global_batch),
-                                  .site = site_of(run, nodes),
-                                  .nodes = nodes};
+            plan::Problem problem{
+                .work = plan::workload_of(run, size, batches * run.train.global_batch),
+                .site = plan::site_of(run, nodes),
+                .nodes = nodes};
             problem.site.csds = csds;
-            rows.push_back(plan_for(problem, codecs));
+            rows.push_back(plan::plan_for(problem, codecs));
         }
     }
     std::cout << "modelled: " << run.name << ", " << static_cast<double>(size.parameters)
               << " parameters, state " << run.csd.state << ", on site " << run.site << ", "
               << arguments.scaling << " scaling\n"
-              << describe(rows);
+              << plan::describe(rows);
     if (!arguments.json.empty()) {
-        train::write_whole_file(arguments.json, to_json(rows).dump(2) + "\n");
+        train::write_whole_file(arguments.json, plan::to_json(rows).dump(2) + "\n");
     }
 }
 

@@ -18,17 +18,16 @@ constexpr std::array<std::string_view, 2> kScatters = {"hierarchical", "flat"};
 constexpr std::array<std::string_view, 3> kOwners = {"raw", "merged", "dense"};
 constexpr std::array<std::string_view, 3> kLandings = {"device", "host", "flash"};
 
-// Whether one copy over `inner` is a part of one copy over `outer`.
-bool is_within(const Mesh& inner, const Mesh& outer) {
-    return outer.gpus % inner.gpus == 0 && outer.nodes % inner.nodes == 0;
-}
-
 void put_first(std::vector<Mesh>& meshes, const Mesh& first) {
     const auto place = std::find(meshes.begin(), meshes.end(), first);
     std::rotate(meshes.begin(), place, place + 1);
 }
 
 }  // namespace
+
+bool is_within(const Mesh& inner, const Mesh& outer) {
+    return outer.gpus % inner.gpus == 0 && outer.nodes % inner.nodes == 0;
+}
 
 int lists_of(const Problem& problem, const Choice& choice) {
     return choice.scatter == Scatter::flat ? problem.ranks()

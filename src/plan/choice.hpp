@@ -24,6 +24,9 @@ struct Mesh {
     friend bool operator==(const Mesh&, const Mesh&) = default;
 };
 
+// Whether a copy over `inner` is a part of a copy over `outer`.
+bool is_within(const Mesh& inner, const Mesh& outer);
+
 enum class Codec { dense, q8, q4, ternary, sign, topk };
 enum class Gather { dense, delta };
 // Where the parameters are between their uses.

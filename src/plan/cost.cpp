@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
+#include <limits>
 
 namespace nearstep::plan {
 
@@ -77,15 +78,19 @@ double backward_seconds(const Problem& problem, const Choice& choice, const Numb
     return (n.rounds - 1) * round + last;
 }
 
+// Of a node's devices together, each way.
+double devices_link(const Site& site) {
+    return site.device_link > 0 ? std::min(site.csds * site.device_link, site.host_link)
+                                : site.host_link;
+}
+
 void set_scatter_terms(const Problem& problem, const Choice& choice, const Numbers& n, Terms& t) {
     const Site& site = problem.site;
     t.scat = scatter_seconds(problem, choice, n);
     const double owned = n.parameters * n.net_copies / n.nodes;
     const double written = choice.owner == Owner::raw ? 0 : n.handed;
     t.sum = seconds(owned * 2 * (n.lists * n.payload + written), site.host_memory_rate);
-    const double link = site.device_link > 0
-                            ? std::min(site.csds * site.device_link, site.host_link)
-                            : site.host_link;
+    const double link = devices_link(site);
     const double handed = n.handed * n.parameters * n.copies / n.nodes;
     if (choice.landing == Landing::host) {
         t.push = handed / link;
@@ -95,7 +100,6 @@ void set_scatter_terms(const Problem& problem, const Choice& choice, const Numbe
     if (choice.landing == Landing::flash) {
         t.down = std::max(t.down, handed / site.csds / site.device_write);
     }
-    t.up = n.new_bytes * n.parameters * n.copies / n.nodes / link;
     t.tail = (t.encode + t.out + t.scat + t.sum + t.down) / problem.work.model.blocks;
     t.bwd = backward_seconds(problem, choice, n, t) + t.tail;
 }
@@ -105,17 +109,14 @@ double gather_bytes(const Choice& choice, const Numbers& n) {
            (1.0 / choice.parameters.nodes - 1.0 / choice.optimizer.nodes);
 }
 
-void set_update_terms(const Problem& problem, const Choice& choice, const Numbers& n, Terms& t) {
+// The new parameters' way to the GPUs, in `messages` messages to each node.
+void set_delivery_terms(const Problem& problem, const Choice& choice, const Numbers& n,
+                        double messages, Terms& t) {
     const Site& site = problem.site;
-    const double on_flash = choice.landing == Landing::flash ? n.handed : 0;
-    const DeviceTime device = device_time(problem, on_flash, n.handed, n.new_bytes);
-    const double share = n.share();
-    const bool is_serial = problem.work.is_serial;
-    t.csd = share * device.per_parameter(is_serial, choice.slots);
-    const double subgroups = std::ceil(n.tiles / n.subgroup_tiles);
+    t.up = n.new_bytes * n.parameters * n.copies / n.nodes / devices_link(site);
     const double sent = gather_bytes(choice, n);
     t.gather = sent > 0
-                   ? sent / site.network + site.latency_s * (choice.optimizer.nodes - 1) * subgroups
+                   ? sent / site.network + site.latency_s * (choice.optimizer.nodes - 1) * messages
                    : 0;
     if (choice.home == Home::gpu) {
         const double node_bytes = n.element * n.parameters / choice.parameters.nodes;
@@ -123,6 +124,21 @@ void set_update_terms(const Problem& problem, const Choice& choice, const Number
         t.load = std::max(node_bytes / n.gpus / site.gpu_link,
                           seconds(node_bytes * kept, site.gpu_to_gpu));
     }
+}
+
+DeviceTime device_time_of(const Problem& problem, const Choice& choice, const Numbers& n) {
+    return device_time(problem, choice.landing == Landing::flash ? n.handed : 0, n.handed,
+                       n.new_bytes);
+}
+
+void set_update_terms(const Problem& problem, const Choice& choice, const Numbers& n, Terms& t) {
+    const Site& site = problem.site;
+    const DeviceTime device = device_time_of(problem, choice, n);
+    const double share = n.share();
+    const bool is_serial = problem.work.is_serial;
+    t.csd = share * device.per_parameter(is_serial, choice.slots);
+    const double subgroups = std::ceil(n.tiles / n.subgroup_tiles);
+    set_delivery_terms(problem, choice, n, subgroups, t);
     // A pipeline of K subgroups takes its slowest stage, and 1/K of all others.
     const double slowest = largest({t.csd, t.up, t.push, t.gather, t.load});
     const double all = (is_serial ? t.csd : share * (device.read + device.engine + device.write)) +
@@ -188,16 +204,31 @@ std::span<const TermName> term_names() {
     return kNames;
 }
 
-double least_seconds(const Problem& problem, const Choice& choice) {
+bool waits_for_slots(const Problem& problem, const Choice& choice) {
+    const DeviceTime time = device_time_of(problem, choice, Numbers(problem, choice));
+    const bool is_serial = problem.work.is_serial;
+    return time.per_parameter(is_serial, choice.slots) >
+           time.per_parameter(is_serial, std::numeric_limits<int>::max());
+}
+
+double least_seconds(const Problem& problem, const Choice& choice, Known known) {
     const Numbers n(problem, choice);
+    const double blocks = problem.work.model.blocks;
     Terms t;
     set_gpu_terms(problem, choice, n, t);
     t.scat = scatter_seconds(problem, choice, n);
+    t.tail = (t.encode + t.out + t.scat) / blocks;
+    set_delivery_terms(problem, choice, n, 1, t);
+    if (known == Known::before_optimizer) {
+        t.gather = 0;  // copies of the state spare a part of it
+    }
     const DeviceTime device = device_time(problem, 0, 0, n.new_bytes);
-    const double update = n.share() * largest({device.read, device.engine, device.write});
-    const double later = t.fwd - t.fwd / n.rounds;  // rounds that do not run beside the update
-    return backward_seconds(problem, choice, n, t) + t.norm + later +
-           std::max(t.fwd / n.rounds, update);
+    const double update = largest(
+        {n.share() * largest({device.read, device.engine, device.write}), t.up, t.gather, t.load});
+    const double forward = t.fwd / n.rounds;
+    // As in set_update_terms, with nothing to fill and as many subgroups as there may be.
+    const double both = std::max(update + forward / blocks, forward + update / blocks);
+    return t.fwd - forward + backward_seconds(problem, choice, n, t) + t.tail + t.norm + both;
 }
 
 Cost cost_of(const Problem& problem, const Choice& choice) {

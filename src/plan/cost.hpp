@@ -64,8 +64,14 @@ struct Cost {
 // The choice must be allowed.
 Cost cost_of(const Problem& problem, const Choice& choice);
 
-// What no choice with the same fields up to `optimizer` is below, whatever the rest is. The finest
-// mesh of the optimizer has the least.
-double least_seconds(const Problem& problem, const Choice& choice);
+// Whether devices would be faster with more slots.
+bool waits_for_slots(const Problem& problem, const Choice& choice);
+
+// Which fields of a choice are decided: those up to `scatter`, or `optimizer`, too.
+enum class Known { before_optimizer, with_optimizer };
+
+// What no choice with the same known fields is below, whatever the rest is. Before the optimizer's
+// mesh is known, it must be the finest: all other terms are least with it.
+double least_seconds(const Problem& problem, const Choice& choice, Known known);
 
 }  // namespace nearstep::plan

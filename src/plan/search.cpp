@@ -1,5 +1,7 @@
 #include "plan/search.hpp"
 
+#include "plan/formulas.hpp"
+
 #include <algorithm>
 #include <limits>
 
@@ -45,37 +47,17 @@ std::vector<Choice> front_choices(const Problem& problem, const Space& space) {
     return choices;
 }
 
-// Calls visit() with every allowed choice that begins with `front` and whose fields up to
-// `optimizer` are wanted, until visit() returns false.
-template <typename Wants, typename Visit>
-bool for_each_rest(const Problem& problem, const Space& space, const Choice& front, Wants wants,
-                   Visit visit) {
-    Choice choice = front;
-    for (const Mesh& optimizer : space.optimizers) {
-        choice.optimizer = optimizer;
-        if (!wants(choice)) {
-            continue;
-        }
-        for (const Owner owner : space.owners) {
-            choice.owner = owner;
-            if (!is_allowed(problem, choice)) {
-                continue;
-            }
-            for (const Landing landing : space.landings) {
-                choice.landing = landing;
-                for (const std::size_t tiles : space.subgroups) {
-                    choice.subgroup_tiles = tiles;
-                    for (const int slots : space.slots) {
-                        choice.slots = slots;
-                        if (!visit(choice)) {
-                            return false;
-                        }
-                    }
-                }
-            }
-        }
-    }
-    return true;
+// Owners that hand on fewest bytes first: the densification rule.
+std::vector<Owner> owners_in_order(const Problem& problem, const Space& space,
+                                   const Choice& choice) {
+    const auto bytes = [&](Owner owner) {
+        return handed_bytes(owner, choice.codec, lists_of(problem, choice), problem.work.keep,
+                            problem.work.element_bytes);
+    };
+    std::vector<Owner> owners = space.owners;
+    std::stable_sort(owners.begin(), owners.end(),
+                     [&](Owner one, Owner other) { return bytes(one) < bytes(other); });
+    return owners;
 }
 
 const Fit& worst(const std::array<Fit, 4>& fits) {
@@ -95,11 +77,12 @@ struct Front {
     double bound;
 };
 
+enum class Pruning { none, exact };
+
 class Search {
 public:
-    // Without bounds nothing is left out.
-    Search(const Problem& problem, const Space& space, bool has_bounds)
-        : problem_(problem), space_(space), has_bounds_(has_bounds) {}
+    Search(const Problem& problem, const Space& space, Pruning pruning)
+        : problem_(problem), space_(space), prunes_(pruning == Pruning::exact) {}
 
     Found run() {
         note_fronts();
@@ -116,10 +99,12 @@ private:
     void note_fronts() {
         for (const Choice& choice : front_choices(problem_, space_)) {
             const double needed = gpu_bytes(problem_, choice);
-            if (has_bounds_ && needed > problem_.site.gpu_memory) {
+            if (prunes_ && needed > problem_.site.gpu_memory) {
                 note_misfit({"GPU memory", needed, problem_.site.gpu_memory}, found_);
             } else {
-                fronts_.push_back({choice, has_bounds_ ? least_seconds(problem_, choice) : 0});
+                fronts_.push_back(
+                    {choice,
+                     prunes_ ? least_seconds(problem_, choice, Known::before_optimizer) : 0});
             }
         }
     }
@@ -135,17 +120,15 @@ private:
                 break;
             }
             const auto is_in_race = [&](const Choice& choice) {
-                return !has_bounds_ || least_seconds(problem_, choice) < shortest_;
+                return least_seconds(problem_, choice, Known::with_optimizer) < shortest_;
             };
-            for_each_rest(problem_, space_, front.choice, is_in_race, [&](const Choice& choice) {
-                const Cost cost = cost_of(problem_, choice);
-                ++found_.costed;
-                if (does_fit(cost.demand, problem_.site)) {
-                    shortest_ = std::min(shortest_, cost.terms.step);
-                } else {
+            walk(front.choice, is_in_race, [&](const Choice&, const Cost& cost) {
+                if (!does_fit(cost.demand, problem_.site)) {
                     note_misfit(worst(fits_of(cost.demand, problem_.site)), found_);
+                    return true;
                 }
-                return !has_bounds_ || front.bound < shortest_;
+                shortest_ = std::min(shortest_, cost.terms.step);
+                return front.bound < shortest_;
             });
         }
     }
@@ -155,15 +138,13 @@ private:
             if (found_.plan) {
                 return;
             }
-            const auto is_within = [&](const Choice& choice) {
-                return !has_bounds_ || least_seconds(problem_, choice) <= limit;
-            };
             if (front.bound > limit) {
                 continue;
             }
-            for_each_rest(problem_, space_, front.choice, is_within, [&](const Choice& choice) {
-                const Cost cost = cost_of(problem_, choice);
-                ++found_.costed;
+            const auto is_within = [&](const Choice& choice) {
+                return least_seconds(problem_, choice, Known::with_optimizer) <= limit;
+            };
+            walk(front.choice, is_within, [&](const Choice& choice, const Cost& cost) {
                 if (does_fit(cost.demand, problem_.site) && cost.terms.step <= limit) {
                     found_.plan = Plan{choice, cost};
                 }
@@ -172,10 +153,65 @@ private:
         }
     }
 
+    // Calls visit() with every allowed choice that begins with `front`, and its cost, until it
+    // returns false. With pruning only those whose fields up to `optimizer` are wanted.
+    template <typename Wants, typename Visit>
+    void walk(const Choice& front, Wants wants, Visit visit) {
+        Choice choice = front;
+        const std::vector<Owner> owners = owners_in_order(problem_, space_, choice);
+        for (const Mesh& optimizer : space_.optimizers) {
+            choice.optimizer = optimizer;
+            choice.owner = owners.front();
+            if (prunes_ && (!is_within(choice.gradients, optimizer) || !wants(choice))) {
+                continue;
+            }
+            for (const Owner owner : owners) {
+                choice.owner = owner;
+                if (!is_allowed(problem_, choice)) {
+                    continue;
+                }
+                for (const Landing landing : space_.landings) {
+                    choice.landing = landing;
+                    if (!walk_stagings(choice, visit)) {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    // The sizes of subgroups and numbers of slots. Pruning leaves out sizes that the partition
+    // narrows to an earlier one, and slots that devices cannot use: they only take memory.
+    template <typename Visit>
+    bool walk_stagings(Choice choice, Visit visit) {
+        std::vector<double>& seen = seen_tiles_;
+        seen.clear();
+        for (const std::size_t tiles : space_.subgroups) {
+            choice.subgroup_tiles = tiles;
+            const double narrowed = Numbers(problem_, choice).subgroup_tiles;
+            if (prunes_ && std::find(seen.begin(), seen.end(), narrowed) != seen.end()) {
+                continue;
+            }
+            seen.push_back(narrowed);
+            for (const int slots : space_.slots) {
+                choice.slots = slots;
+                ++found_.costed;
+                if (!visit(choice, cost_of(problem_, choice))) {
+                    return false;
+                }
+                if (prunes_ && !waits_for_slots(problem_, choice)) {
+                    break;
+                }
+            }
+        }
+        return true;
+    }
+
     const Problem& problem_;
     const Space& space_;
-    bool has_bounds_;
+    bool prunes_;
     std::vector<Front> fronts_;
+    std::vector<double> seen_tiles_;
     double shortest_ = kNever;
     Found found_;
 };
@@ -183,11 +219,11 @@ private:
 }  // namespace
 
 Found search(const Problem& problem, const Space& space) {
-    return Search(problem, space, true).run();
+    return Search(problem, space, Pruning::exact).run();
 }
 
 Found search_plainly(const Problem& problem, const Space& space) {
-    return Search(problem, space, false).run();
+    return Search(problem, space, Pruning::none).run();
 }
 
 }  // namespace nearstep::plan

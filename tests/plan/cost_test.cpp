@@ -2,11 +2,12 @@
 #include "plan/cost.hpp"
 
 #include "plan/sample.hpp"
+#include "plan/step_time.hpp"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
-#include <vector>
 
 namespace nearstep::plan {
 namespace {
@@ -64,6 +65,26 @@ TEST(Terms, OfTheUpdateAndTheGatherMeetAtTheCrossover) {
         const Problem problem = seven_billion(nodes);
         const Terms terms = cost_of(problem, usual(problem)).terms;
         EXPECT_EQ(terms.gather > terms.csd, nodes == 10);
+    }
+}
+
+// On one node the slowest stage is the replication's formula, which `compare` prints.
+TEST(Terms, OfOneNodeAreTheFormulaThatCompareUses) {
+    for (const int devices : {1, 2, 4, 6, 10, 24}) {
+        for (const Handler handler : {Handler::serial, Handler::overlapped}) {
+            SCOPED_TRACE(devices);
+            Problem problem = seven_billion(1);
+            problem.site.csds = devices;
+            problem.site.device_link = problem.site.device_read;
+            problem.site.device_updates = 550e6;
+            problem.work.is_serial = handler == Handler::serial;
+            const Terms terms = cost_of(problem, usual(problem)).terms;
+            const double formula = update_seconds(
+                {.parameters = 7e9, .state = 12 * 7e9, .new_parameters = 2 * 7e9},
+                {.device_read = 3e9, .device_write = 1.8e9, .host = 12e9, .updates = 550e6},
+                handler, devices);
+            expect_close(std::max(terms.csd, terms.up), formula, 1e-3);
+        }
     }
 }
 
