@@ -35,9 +35,9 @@ double updates_per_s(const Choice& choice, const Problem& problem) {
     return Numbers(problem, choice).share() / cost_of(problem, choice).terms.csd;
 }
 
-std::string seconds_text(double seconds) {
+std::string three_digits(double value) {
     std::ostringstream out;
-    out << std::setprecision(3) << (seconds < 1e-9 ? 0.0 : seconds);
+    out << std::setprecision(3) << value;
     return out.str();
 }
 
@@ -89,7 +89,7 @@ void write_summary(const std::vector<Row>& rows, std::ostream& out) {
         std::ostringstream ratio;
         ratio << std::fixed << std::setprecision(2)
               << first->found.plan->cost.terms.step / terms.step;
-        out << std::setw(11) << seconds_text(terms.step) << std::setw(11) << rate.str()
+        out << std::setw(11) << three_digits(terms.step) << std::setw(11) << rate.str()
             << std::setw(10) << ratio.str() << "  " << std::left << std::setw(12)
             << row.worths.front().resource << std::right << "  "
             << name_of(choice.parameters, row.problem) << " in " << name_of(choice.home) << " / "
@@ -102,7 +102,7 @@ void write_summary(const std::vector<Row>& rows, std::ostream& out) {
 void write_terms(const Terms& terms, std::ostream& out) {
     std::string line = "  ";
     for (const TermName& term : term_names()) {
-        line += text(" ", term.name, " ", seconds_text(terms.*term.value));
+        line += text(" ", term.name, " ", three_digits(terms.*term.value));
         if (term.is_phase) {
             out << line << "\n";
             line = "  ";
@@ -140,7 +140,7 @@ void write_row(const Row& row, std::ostream& out) {
     const Plan& plan = *row.found.plan;
     out << "\nmodelled plan for " << problem.nodes << " nodes of " << problem.site.gpus
         << " GPUs and " << problem.site.csds << " devices (" << row.found.costed
-        << " choices costed, search " << seconds_text(row.search_s) << " s, measured)\n   ";
+        << " choices costed, search " << three_digits(row.search_s) << " s, measured)\n   ";
     for (const auto& [field, value] : fields_of(plan.choice, problem)) {
         out << " " << field << " = " << value << ";";
     }
@@ -152,24 +152,26 @@ void write_row(const Row& row, std::ostream& out) {
             << human_bytes(fit.available) << ";";
     }
     const Volumes& bytes = plan.cost.volumes;
-    out << "\n    bytes per parameter and node: host link down " << seconds_text(bytes.host_down)
-        << " up " << seconds_text(bytes.host_up) << "; drives read "
-        << seconds_text(bytes.device_read) << " write " << seconds_text(bytes.device_write)
-        << "; network gradients " << seconds_text(bytes.network_gradients) << " parameters "
-        << seconds_text(bytes.network_parameters) << "\n    twice as fast:";
+    out << "\n    bytes per parameter and node: host link down " << three_digits(bytes.host_down)
+        << " up " << three_digits(bytes.host_up) << "; drives read "
+        << three_digits(bytes.device_read) << " write " << three_digits(bytes.device_write)
+        << "; network gradients " << three_digits(bytes.network_gradients) << " parameters "
+        << three_digits(bytes.network_parameters) << "\n    twice as fast:";
     for (const Worth& worth : row.worths) {
         if (worth.gain >= 0.0005) {
             out << " " << worth.resource << " " << percent(-worth.gain) << ";";
         }
     }
     const double rate = updates_per_s(plan.choice, problem);
-    out << "\n    a device updates " << seconds_text(rate / 1e6)
-        << " Mparam/s; the gather outlasts the update from "
-        << seconds_text(crossover_nodes(problem.site.network, bytes_of_gather(plan.choice, problem),
-                                        problem.site.csds, rate))
-        << " nodes on\n";
+    out << "\n    a device updates " << three_digits(rate / 1e6) << " Mparam/s";
+    if (problem.site.network > 0) {
+        const double nodes = crossover_nodes(
+            problem.site.network, bytes_of_gather(plan.choice, problem), problem.site.csds, rate);
+        out << "; the gather outlasts the update from " << three_digits(nodes) << " nodes on";
+    }
+    out << "\n";
     if (dollars(problem) > 0) {
-        out << "    " << seconds_text(tokens_per_s(problem, plan.cost.terms) / dollars(problem))
+        out << "    " << three_digits(tokens_per_s(problem, plan.cost.terms) / dollars(problem))
             << " tokens/s per $\n";
     }
     write_alternatives(row, out);

@@ -86,6 +86,9 @@ public:
 
     Found run() {
         note_fronts();
+        if (!fronts_.empty()) {  // GPUs are not what is too small
+            found_.misfit.reset();
+        }
         find_shortest();
         if (shortest_ < kNever) {
             found_.shortest_s = shortest_;

@@ -69,6 +69,7 @@ TEST(Search, FindsWhatTheCostOfEveryChoiceSays) {
             EXPECT_LT(fast.costed, plain.costed);
             left_out += plain.costed - fast.costed;
         } else {
+            EXPECT_EQ(fast.misfit->memory, "drive");
             EXPECT_GT(fast.misfit->ratio(), 1);
         }
     }
