@@ -106,8 +106,8 @@ std::vector<Alternative> alternatives_to(const Plan& plan, const Problem& proble
 }
 
 std::string_view longest_excess(const Terms& plan, const Terms& other) {
-    std::string_view name;
-    double most = 0;
+    std::string_view name = "T_overlap";  // the one that is better the longer it is
+    double most = plan.overlap - other.overlap;
     for (const TermName& term : term_names()) {
         const double excess = other.*term.value - plan.*term.value;
         if (!term.is_phase && excess > most) {
@@ -115,7 +115,7 @@ std::string_view longest_excess(const Terms& plan, const Terms& other) {
             name = term.name;
         }
     }
-    return name;
+    return most > 0 ? name : "";
 }
 
 std::vector<Worth> worths_of(const Problem& problem, const Choice& choice) {

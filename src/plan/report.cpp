@@ -138,9 +138,10 @@ void write_alternatives(const Row& row, std::ostream& out) {
 void write_row(const Row& row, std::ostream& out) {
     const Problem& problem = row.problem;
     const Plan& plan = *row.found.plan;
-    out << "\nmodelled plan for " << problem.nodes << " nodes of " << problem.site.gpus
-        << " GPUs and " << problem.site.csds << " devices (" << row.found.costed
-        << " choices costed, search " << three_digits(row.search_s) << " s, measured)\n   ";
+    out << "\nmodelled plan for nodes = " << problem.nodes
+        << ", each with GPUs = " << problem.site.gpus << " and devices = " << problem.site.csds
+        << " (" << row.found.costed << " choices costed, search " << three_digits(row.search_s)
+        << " s, measured)\n   ";
     for (const auto& [field, value] : fields_of(plan.choice, problem)) {
         out << " " << field << " = " << value << ";";
     }
@@ -167,7 +168,7 @@ void write_row(const Row& row, std::ostream& out) {
     if (problem.site.network > 0) {
         const double nodes = crossover_nodes(
             problem.site.network, bytes_of_gather(plan.choice, problem), problem.site.csds, rate);
-        out << "; the gather outlasts the update from " << three_digits(nodes) << " nodes on";
+        out << "; the gather outlasts the update beyond " << three_digits(nodes) << " nodes";
     }
     out << "\n";
     if (dollars(problem) > 0) {

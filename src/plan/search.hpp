@@ -45,7 +45,7 @@ struct Alternative {
 std::vector<Alternative> alternatives_to(const Plan& plan, const Problem& problem,
                                          const Space& space);
 
-// The term by which `other` loses most against `plan`; empty if none is longer.
+// The term by which `other` loses most against `plan`; empty if in none.
 std::string_view longest_excess(const Terms& plan, const Terms& other);
 
 // What a resource is worth: the share by which the step of the same choice shortens if it is twice
