@@ -35,21 +35,22 @@ public:
         if (left.empty()) {
             return;
         }
-        add(field, others, "any other");
-        if (const std::optional<Plan>& found = found_.back().found.plan) {
-            found_.back().value = write(found->choice.*chosen);
+        if (add(field, others, "any other") && found_.back().found.plan) {
+            found_.back().value = write(found_.back().found.plan->choice.*chosen);
         }
     }
 
     std::vector<Alternative> take() { return std::move(found_); }
 
 private:
-    // Values that fit no choice (of flat scatters, say, with one GPU) are not worth a line.
-    void add(std::string_view field, const Space& space, const std::string& value) {
+    // False, and not worth a line, where no choice with these values is allowed.
+    bool add(std::string_view field, const Space& space, const std::string& value) {
         Found found = search(problem_, space);
-        if (found.plan || found.misfit) {
-            found_.push_back({field, value, std::move(found)});
+        if (!found.plan && !found.misfit) {
+            return false;
         }
+        found_.push_back({field, value, std::move(found)});
+        return true;
     }
 
     const Plan& plan_;
