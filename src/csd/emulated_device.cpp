@@ -21,6 +21,8 @@ namespace {
 
 using trace::Counter;
 
+constexpr std::size_t kPieceBytes = fpga::kPieceElems * sizeof(float);
+
 StateLayout layout_of(const EmulatedDeviceSettings& settings) {
     return {settings.subgroups, settings.state, settings.place == UpdatePlace::on_host};
 }
@@ -58,6 +60,7 @@ public:
     std::vector<std::uint64_t> written_bytes() const override { return volume_.written_bytes(); }
     void reserve() override { volume_.reserve(); }
     Ticket flush() override { return volume_.sync(); }
+    void use_codec(const codec::Codec& codec) override;
     void put_gradient(std::size_t tile, Payloads payloads, std::span<const float> sum) override;
     void finish_gradients() override;
     void allocate_slot(int slot) override;
@@ -77,7 +80,7 @@ private:
         memory::Buffer memory;
         std::span<std::byte> extent;     // header and arrays of the format
         std::span<std::byte> gradients;  // on_host only
-        std::span<float> tile;           // the sum of a tile's payloads
+        std::span<float> piece;          // the sum of the payloads of a piece of a tile
         std::vector<std::span<const std::byte>> payloads;
         std::span<std::byte> parameters;  // new ones, in the parameters' format
         Ticket reading;
@@ -91,7 +94,8 @@ private:
         return shard::kTileElems * size_bytes(settings_.parameter_dtype);
     }
     std::size_t local_tile(std::size_t tile) const;
-    void set_gradient(Slot& slot, std::size_t subgroup, std::size_t tile, UpdateRun& run);
+    void update_tile(Slot& slot, std::size_t subgroup, std::size_t tile,
+                     const UpdateScalars& scalars, UpdateRun run);
     // The state in an extent, behind its header.
     std::span<std::byte> payload_of(std::span<std::byte> extent, std::size_t subgroup) const {
         return extent.subspan(store::kHeaderBytes, layout_.payload_bytes(subgroup));
@@ -129,7 +133,7 @@ EmulatedDevice::EmulatedDevice(const EmulatedDeviceSettings& settings, trace::Tr
     if (is_on_host()) {
         staging_.emplace(volume_);
     } else {
-        payloads_.emplace(*settings.codec, layout_.tiles(),
+        payloads_.emplace(*settings.codec, settings.most_payload_bytes, layout_.tiles(),
                           static_cast<std::size_t>(settings.sources));
         if (settings.links != nullptr) {
             gradients_.emplace(settings.links->to_storage(), settings.links->clock());
@@ -166,6 +170,12 @@ std::size_t EmulatedDevice::local_tile(std::size_t tile) const {
     return layout_.first_tile(subgroup) + tile - (after - 1)->tiles.begin;
 }
 
+void EmulatedDevice::use_codec(const codec::Codec& codec) {
+    if (payloads_) {
+        payloads_->use(codec);
+    }
+}
+
 void EmulatedDevice::put_gradient(std::size_t tile, Payloads payloads, std::span<const float> sum) {
     const std::size_t local = local_tile(tile);
     if (is_on_host()) {
@@ -196,12 +206,12 @@ void EmulatedDevice::allocate_slot(int slot) {
     const std::size_t extent_bytes = layout_.most_extent_bytes();
     const std::size_t gradient_bytes = is_on_host() ? tiles * kTileBytes : 0;
     const std::size_t parameter_bytes = tiles * tile_parameter_bytes();
-    made.memory = memory::Buffer(extent_bytes + gradient_bytes + kTileBytes + parameter_bytes);
+    made.memory = memory::Buffer(extent_bytes + gradient_bytes + kPieceBytes + parameter_bytes);
     const std::span<std::byte> all = made.memory.span();
     made.extent = all.first(extent_bytes);
     made.gradients = all.subspan(extent_bytes, gradient_bytes);
-    made.tile = {reinterpret_cast<float*>(all.data() + extent_bytes + gradient_bytes),
-                 shard::kTileElems};
+    made.piece = {reinterpret_cast<float*>(all.data() + extent_bytes + gradient_bytes),
+                  fpga::kPieceElems};
     made.parameters = all.last(parameter_bytes);
     made.payloads.resize(static_cast<std::size_t>(settings_.sources));
 }
@@ -227,19 +237,33 @@ Ticket EmulatedDevice::read(int slot, std::size_t subgroup, std::int64_t generat
     });
 }
 
-void EmulatedDevice::set_gradient(Slot& slot, std::size_t subgroup, std::size_t tile,
-                                  UpdateRun& run) {
+// Where the gradient lies as the engine reads it, the tile is one run. Where it has to be decoded,
+// each piece is decoded and updated while it is in the first cache.
+void EmulatedDevice::update_tile(Slot& slot, std::size_t subgroup, std::size_t tile,
+                                 const UpdateScalars& scalars, UpdateRun run) {
     const std::size_t local = layout_.first_tile(subgroup) + tile;
     run.gradient_dtype = Dtype::fp32;
+    run.count = shard::kTileElems;
     if (is_on_host()) {
         run.gradient = slot.gradients.data() + tile * kTileBytes;
-    } else if (payloads_->is_single(Dtype::bf16)) {
+        return engine_->update(scalars, run);
+    }
+    if (payloads_->is_single(Dtype::bf16)) {
         // The engine widens as it goes, which spares a pass over the tile.
         run.gradient = payloads_->of(local, 0).data();
         run.gradient_dtype = Dtype::bf16;
-    } else {
-        payloads_->sum(local, slot.payloads, slot.tile);
-        run.gradient = slot.tile.data();
+        return engine_->update(scalars, run);
+    }
+    run.gradient = slot.piece.data();
+    run.count = slot.piece.size();
+    const StatePointers state = run.state;
+    auto* parameters = static_cast<std::byte*>(run.parameters);
+    for (std::size_t first = 0; first < shard::kTileElems; first += run.count) {
+        payloads_->sum(local, first, slot.payloads, slot.piece);
+        run.state = state_from(settings_.state, state, first);
+        run.parameters = parameters + first * size_bytes(settings_.parameter_dtype);
+        run.first = static_cast<std::uint32_t>(first);
+        engine_->update(scalars, run);
     }
 }
 
@@ -250,14 +274,12 @@ void EmulatedDevice::update(int slot, std::size_t subgroup, const UpdateScalars&
     UpdateRun run;
     run.format = settings_.state;
     run.parameter_dtype = settings_.parameter_dtype;
-    run.count = shard::kTileElems;
     for (std::size_t tile = 0; tile < tiles; ++tile) {
         run.state = state_of_tile(settings_.state, payload_of(s.extent, subgroup), tiles, tile);
-        set_gradient(s, subgroup, tile, run);
         run.parameters = s.parameters.data() + tile * tile_parameter_bytes();
         run.key =
             fpga::tile_key(scalars.random_key, settings_.subgroups[subgroup].tiles.begin + tile);
-        engine_->update(scalars, run);
+        update_tile(s, subgroup, tile, scalars, run);
     }
     if (settings_.updates_per_s > 0) {
         const double seconds =

@@ -97,7 +97,7 @@ TEST(Densification, OfMergedListsPaysUpTo34And69) {
 }
 
 TEST(PayloadBytes, AreThoseOfTheCodecs) {
-    for (const std::string name : {"dense", "topk"}) {
+    for (const std::string name : {"dense", "q8", "q4", "ternary", "sign", "topk"}) {
         const auto codec = codec::make_codec({.name = name, .keep = 0.01, .dtype = Dtype::bf16});
         EXPECT_DOUBLE_EQ(payload_bytes(parse_codec(name), 0.01, 2) * shard::kTileElems,
                          static_cast<double>(codec->payload_bytes()))
