@@ -270,6 +270,7 @@ void add_commands(CLI::App& program, Action& action, int& exit_code) {
     add_inspect(program, action);
     add_bench(program, action);
     add_launch(program, action);
+    add_plan(program, action);
 }
 
 }  // namespace nearstep::app

@@ -44,4 +44,7 @@ void add_launch(CLI::App& program, Action& action);
 // bench and its own subcommands; a part of add_commands.
 void add_bench(CLI::App& program, Action& action);
 
+// plan; a part of add_commands.
+void add_plan(CLI::App& program, Action& action);
+
 }  // namespace nearstep::app

@@ -266,6 +266,69 @@ std::vector<Key> link_keys(LinkSettings& link) {
     };
 }
 
+// Of `nearstep plan` alone, which takes the rates of [link], too.
+std::vector<Key> plan_node_keys(PlanSettings& plan) {
+    return {
+        {.name = "plan.gpus_per_node",
+         .target = &plan.gpus_per_node,
+         .unit = "GPUs",
+         .meaning = "ranks of a node, one GPU each",
+         .limits = between(1, kMostDevices),
+         .is_for_sites = true},
+        {.name = "plan.csds_per_node",
+         .target = &plan.csds_per_node,
+         .unit = "devices",
+         .meaning = "computational storage devices of a node",
+         .limits = between(1, kMostDevices),
+         .is_for_sites = true},
+        {.name = "plan.gpu_efficiency",
+         .target = &plan.gpu_efficiency,
+         .unit = "share",
+         .meaning = "share of plan.gpu_tflops that a model reaches",
+         .limits = above_zero_to_one(),
+         .is_for_sites = true},
+    };
+}
+
+std::vector<Key> plan_rate_keys(PlanSettings& plan) {
+    const auto key = [](const char* name, double* target, const char* unit, const char* meaning) {
+        return Key{.name = name,
+                   .target = target,
+                   .unit = unit,
+                   .meaning = meaning,
+                   .limits = not_negative(),
+                   .is_for_sites = true};
+    };
+    return {
+        key("plan.gpu_tflops", &plan.gpu_tflops, "TFLOP/s", "peak of a GPU's matrix products"),
+        key("plan.gpu_memory_gb", &plan.gpu_memory_gb, "GB", "memory of a GPU"),
+        key("plan.gpu_memory_gb_s", &plan.gpu_memory_gb_s, "GB/s",
+            "of a GPU's memory; 0: no limit"),
+        key("plan.gpu_link_gb_s", &plan.gpu_link_gb_s, "GB/s",
+            "between a GPU and its host, in each direction"),
+        key("plan.gpu_to_gpu_gb_s", &plan.gpu_to_gpu_gb_s, "GB/s",
+            "between the GPUs of a node, from each; 0: by way of the host"),
+        key("plan.host_memory_gb", &plan.host_memory_gb, "GB", "memory of a node's host"),
+        key("plan.host_memory_gb_s", &plan.host_memory_gb_s, "GB/s",
+            "of a host's memory; 0: no limit"),
+        key("plan.device_memory_gb", &plan.device_memory_gb, "GB",
+            "memory of a device that staging may use"),
+        key("plan.device_memory_gb_s", &plan.device_memory_gb_s, "GB/s",
+            "of a device's memory; 0: no limit"),
+        key("plan.device_link_gb_s", &plan.device_link_gb_s, "GB/s",
+            "between a device's memory and the host link; 0: no limit"),
+        key("plan.device_capacity_gb", &plan.device_capacity_gb, "GB", "a device's drive"),
+        key("plan.network_latency_us", &plan.network_latency_us, "us",
+            "of a message between nodes"),
+        key("plan.delta_bytes", &plan.delta_bytes, "B/param",
+            "what the delta gather sends; 0.35 was measured at a rate of 2e-5"),
+        key("plan.node_price", &plan.node_price, "$",
+            "of a node without GPUs and devices; 0: not known"),
+        key("plan.gpu_price", &plan.gpu_price, "$", "of a GPU; 0: not known"),
+        key("plan.csd_price", &plan.csd_price, "$", "of a device; 0: not known"),
+    };
+}
+
 std::vector<Key> codec_keys(CompressSettings& compress, GatherSettings& gather) {
     return {
         {.name = "compress.codec",
@@ -411,8 +474,8 @@ std::vector<Key> keys_of(Run& run) {
     for (std::vector<Key> section :
          {model_keys(run.model), data_keys(run.data), length_keys(run.train),
           optimizer_keys(run.train), csd_keys(run.csd), part_keys(run.csd), link_keys(run.link),
-          codec_keys(run.compress, run.gather), placement_keys(run.placement),
-          hosts_keys(run.hosts), operation_keys(run)}) {
+          plan_node_keys(run.plan), plan_rate_keys(run.plan), codec_keys(run.compress, run.gather),
+          placement_keys(run.placement), hosts_keys(run.hosts), operation_keys(run)}) {
         std::move(section.begin(), section.end(), std::back_inserter(keys));
     }
     return keys;

@@ -183,6 +183,9 @@ Run parse(const Sources& sources) {
         layers.apply({read_override(assignment, wants_text)}, Source::override);
     }
     check_combinations(run, layers.origins());
+    if (sources.needs_data) {
+        check_data(run, layers.origins());
+    }
     resolve(run.placement.parameters, PlacementSettings().parameters);
     resolve(run.placement.gradients, PlacementSettings().gradients);
     resolve(run.placement.optimizer, PlacementSettings().optimizer);

@@ -18,6 +18,8 @@ struct Sources {
     std::string site_text{};
     // "key=value", value in TOML or a bare word; applied last.
     std::vector<std::string> overrides{};
+    // Without it data.train may be empty: a plan trains on nothing.
+    bool needs_data = true;
 };
 
 // Reads the config file (or none, if its path is empty) and the site file (`site`: a site.toml, a

@@ -103,6 +103,29 @@ struct HostsSettings {
     std::vector<std::string> mpirun_options;
 };
 
+// What `nearstep plan` must know of a site beside its links; 0: not known, or no limit.
+struct PlanSettings {
+    int gpus_per_node = 1;
+    int csds_per_node = 1;
+    double gpu_tflops = 0;
+    double gpu_efficiency = 0.4;
+    double gpu_memory_gb = 0;
+    double gpu_memory_gb_s = 0;
+    double gpu_link_gb_s = 0;
+    double gpu_to_gpu_gb_s = 0;
+    double host_memory_gb = 0;
+    double host_memory_gb_s = 0;
+    double device_memory_gb = 0;
+    double device_memory_gb_s = 0;
+    double device_link_gb_s = 0;
+    double device_capacity_gb = 0;
+    double network_latency_us = 5;
+    double delta_bytes = 0.35;
+    double node_price = 0;
+    double gpu_price = 0;
+    double csd_price = 0;
+};
+
 struct CompressSettings {
     std::string codec = "dense";
     double keep = 0.01;
@@ -138,6 +161,7 @@ struct Run {
     TrainSettings train;
     CsdSettings csd;
     LinkSettings link;
+    PlanSettings plan;
     CompressSettings compress;
     GatherSettings gather;
     PlacementSettings placement;

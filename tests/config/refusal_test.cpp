@@ -145,6 +145,9 @@ INSTANTIATE_TEST_SUITE_P(
         in_config("[compress]\nkeep = 1.01\n", {"compress.keep = 1.01"}),
         in_config("[checkpoint]\nevery = -5\n", {"checkpoint.every = -5"}),
         in_config("[exchange]\ntimeout_s = 0\n", {"exchange.timeout_s = 0"}),
+        in_site("[plan]\ngpus_per_node = 0\n", {"plan.gpus_per_node = 0", "at least 1"}),
+        in_site("[plan]\ngpu_efficiency = 1.5\n", {"plan.gpu_efficiency = 1.5", "at most 1"}),
+        in_site("[plan]\ngpu_tflops = -1\n", {"plan.gpu_tflops = -1", "at least 0"}),
         in_config("[csd]\nper_rank = []\n", {"csd.per_rank is an empty list"}),
         in_config("[csd]\npath = \"\"\n", {"csd.path holds an empty text"}),
         in_config("data.valid = [\"\"]\n", {"data.valid holds an empty text"})));

@@ -64,6 +64,15 @@ COMMANDS = {
     "a benchmark of a codec that there is not": (["bench", "codec", "--codec", "zip"], ["zip", "ternary"]),
     "a benchmark of instructions that there are not": (["bench", "codec", "--kernels", "mmx"], ["mmx", "scalar"]),
     "more pinned threads than CPUs": (["bench", "update", "--threads", "100000"], ["100000", "CPUs"]),
+    "a plan for a site without rates": (["plan", "configs/gpt-7b.toml"], ["plan.gpu_tflops", "site file"]),
+    "a plan for no node": (["plan", "configs/gpt-7b.toml", "--nodes", "0"], ["--nodes"]),
+    "a plan for no device": (["plan", "configs/gpt-7b.toml", "--csds", "0"], ["--csds"]),
+    "a plan with a codec that there is not": (
+        ["plan", "configs/gpt-7b.toml", "--site", "cluster/csd-pod", "--codecs", "zip"], ["zip", "topk"]),
+    "a plan with a codec twice": (
+        ["plan", "configs/gpt-7b.toml", "--site", "cluster/csd-pod", "--codecs", "q4,q4"], ["q4", "twice"]),
+    "a plan of mode base": (
+        ["plan", "configs/gpt-7b.toml", "--site", "cluster/csd-pod", "--set", "mode=base"], ["base", "su+o"]),
     "no command": ([], ["--help"]),
     "a command that there is not": (["trian"], ["--help"]),
     "train without a config": (["train"], ["config"]),
