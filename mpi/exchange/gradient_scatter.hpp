@@ -12,6 +12,7 @@
 #include "base/dtype.hpp"
 #include "codec/codec.hpp"
 #include "codec/kernels.hpp"
+#include "link/node_links.hpp"
 #include "mpi/communicator.hpp"
 #include "mpi/exchange/residual.hpp"
 #include "mpi/topology.hpp"
@@ -31,12 +32,13 @@ namespace nearstep::exchange {
 struct ScatterSettings {
     const shard::Partition* partition = nullptr;
     const shard::DeviceMap* devices = nullptr;
-    const codec::Codec* codec = nullptr;  // until begin_step() names another
-    std::size_t most_payload_bytes = 0;   // of the codecs that begin_step() will name
-    bool has_residual = false;            // some steps feed back
-    Dtype gradient_dtype = Dtype::bf16;   // of the dense gradients inside a group
-    mpi::Topology groups;                 // who adds before encoding
-    mpi::Topology nodes;                  // which link a byte is counted on
+    const codec::Codec* codec = nullptr;     // until begin_step() names another
+    std::size_t most_payload_bytes = 0;      // of the codecs that begin_step() will name
+    bool has_residual = false;               // some steps feed back
+    Dtype gradient_dtype = Dtype::bf16;      // of the dense gradients inside a group
+    mpi::Topology groups;                    // who adds before encoding
+    mpi::Topology nodes;                     // which link a byte is counted on
+    const link::NodeLinks* links = nullptr;  // holds the network to its rate; null: not shaped
 };
 
 // How a step's gradients are encoded; the same on all ranks. The codec outlives the step.
@@ -95,6 +97,7 @@ private:
     int rank_;
     int group_;
     mpi::Communicator group_ranks_;
+    std::size_t leaving_bytes_ = 0;  // counted on the network, not yet sent
     std::vector<std::byte> dense_out_;
     std::vector<std::byte> dense_in_;
     std::vector<float> sum_;

@@ -6,6 +6,7 @@
 #include "csd/device.hpp"
 #include "csd/state_commit.hpp"
 #include "csd/transfer_handler.hpp"
+#include "link/node_links.hpp"
 #include "mpi/communicator.hpp"
 #include "mpi/exchange/gradient_scatter.hpp"
 #include "mpi/exchange/parameter_gather.hpp"
@@ -34,7 +35,8 @@ struct PipelineSettings {
     mpi::Topology groups;       // of the scatter
     mpi::Topology nodes;
     csd::HandlerKind handler = csd::HandlerKind::overlapped;
-    std::vector<ElementRange> blocks;  // forward order
+    std::vector<ElementRange> blocks;        // forward order
+    const link::NodeLinks* links = nullptr;  // of the network; null: not shaped
 };
 
 // Of the decoded sum over all ranks, loss scale included; the same on all ranks, whatever the

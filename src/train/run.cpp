@@ -6,6 +6,7 @@
 #include "csd/engine.hpp"
 #include "mpi/session.hpp"
 #include "train/reporter.hpp"
+#include "train/site_links.hpp"
 #include "train/start.hpp"
 #include "train/summary.hpp"
 #include "train/trainer.hpp"
@@ -41,6 +42,9 @@ void print_head(const Trainer& trainer, const mpi::Communicator& world, const co
     if (!trainer.describe_io().empty()) {
         std::printf("state of rank 0: %s per device\n", trainer.describe_io().c_str());
     }
+    if (!describe_links(run).empty()) {
+        std::printf("%s\n", describe_links(run).c_str());
+    }
     if (run.compress.codec != "dense") {
         std::printf("%s\n", describe_gradients(run, trainer.payload_bytes_per_parameter()).c_str());
     }
@@ -56,6 +60,7 @@ RunRecord run_steps(Trainer& trainer, Reporter& reporter, const config::Run& run
                     std::int64_t last) {
     RunRecord record{
         .run = run, .devices = trainer.devices(), .parameters = trainer.geometry().elems};
+    const std::vector<std::uint64_t> written = trainer.written_bytes();
     while (trainer.steps_done() < last) {
         const auto begin = Clock::now();
         record.steps.push_back(trainer.step());
@@ -73,6 +78,8 @@ RunRecord run_steps(Trainer& trainer, Reporter& reporter, const config::Run& run
             record.checkpoint = trainer.save(config::checkpoint_folder(run));
         }
     }
+    record.endurance = measure_endurance(written, trainer.written_bytes(), record.steps.size(),
+                                         record.seconds, run.csd.rated_tbw);
     return record;
 }
 
@@ -111,7 +118,7 @@ void train(const mpi::Communicator& world, const config::Run& run, const RunOpti
                       trainer.sample(options.prompt, options.sample_bytes));
     }
     if (!record.steps.empty()) {
-        reporter->say(traffic_table({record}));
+        reporter->say(traffic_table({record}) + describe(record.endurance));
     }
     world.together([&] {
         if (world.rank() == 0 && !options.json.empty()) {

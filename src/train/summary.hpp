@@ -3,6 +3,7 @@
 
 #include "config/run.hpp"
 #include "trace/traffic.hpp"
+#include "train/endurance.hpp"
 #include "train/trainer.hpp"
 
 #include <nlohmann/json_fwd.hpp>
@@ -29,6 +30,7 @@ struct RunRecord {
     double seconds = 0;         // of all steps together, commits included
     double commit_seconds = 0;  // of all commits
     std::optional<double> heldout_loss = {};
+    Endurance endurance = {};
     std::uint64_t masters_digest = 0;
     std::string checkpoint = {};  // path of the last index; empty if none was written
 };
@@ -36,7 +38,8 @@ struct RunRecord {
 // The keys of --json: commit, config, site, ranks, devices, parameters, steps, first_step, seconds,
 // tokens_per_s, train_loss (of the last step), heldout_loss, losses, skipped_steps, masters_xxh3,
 // checkpoint, mode, compress {codec, rounding, error_feedback, warmup_steps,
-// kept_share_of_elements, payload_bytes_per_parameter, volume_share_of_dense}, and per step
+// kept_share_of_elements, payload_bytes_per_parameter, volume_share_of_dense}, endurance
+// {written_bytes, written_bytes_per_step (per device), rated_tbw, days_to_rated_tbw}, and per step
 // phases_s {forward, backward, update, commit} (means) and bytes_per_parameter {host_link,
 // device_internal, network, node}.
 nlohmann::json to_json(const RunRecord& record);
