@@ -71,8 +71,16 @@ train::Column parse_column(config::Sources sources, const std::string& label,
     std::getline(parts, part, ':');
     const config::Mode mode = config::parse_mode(part);
     sources.overrides.push_back(std::string("mode=") + config::name_of(mode));
-    sources.overrides.push_back("compress.codec=" +
-                                (mode == config::Mode::su_o_c ? codec : std::string("dense")));
+    const std::string used = mode == config::Mode::su_o_c ? codec : "dense";
+    sources.overrides.push_back("compress.codec=" + used);
+    // What the config says about its codec would be refused with one that it does not fit.
+    if (used == "dense") {
+        sources.overrides.insert(sources.overrides.end(),
+                                 {"compress.error_feedback=false", "compress.warmup_steps=0"});
+    }
+    if (used == "dense" || used == "topk") {
+        sources.overrides.emplace_back("compress.rounding=nearest");
+    }
     while (std::getline(parts, part, ':')) {
         sources.overrides.push_back(part);
     }

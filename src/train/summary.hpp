@@ -45,7 +45,6 @@ struct RunRecord {
 // error_feedback, warmup_steps, kept_share_of_elements, payload_bytes_per_parameter,
 // volume_share_of_dense}, and per step phases_s {forward, backward, update, commit} (means) and
 // bytes_per_parameter {host_link, device_internal, network, node}.
-// bytes_per_parameter {host_link, device_internal, network, node}.
 nlohmann::json to_json(const RunRecord& record);
 
 // "gradients: topk, keeps 1 % of the elements in a volume of 0.04004 bytes per parameter, ...".

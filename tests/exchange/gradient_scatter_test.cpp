@@ -195,7 +195,7 @@ INSTANTIATE_TEST_SUITE_P(Codecs, Scatter, testing::ValuesIn(all_cases()), [](con
            (one.param.rounding == fpga::Rounding::stochastic ? "_stochastic" : "");
 });
 
-// Three dense steps of warm-up, feedback, and a skipped step in between, against the definition.
+// A dense step of warm-up, then feedback with a skipped step in between, against the definition.
 class Feedback : public testing::TestWithParam<std::string> {};
 
 TEST_P(Feedback, AddsWhatTheLastAcceptedStepLost) {
