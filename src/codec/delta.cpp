@@ -149,6 +149,23 @@ DeltaForm smallest_form(const DeltaCensus& census) {
     return best;
 }
 
+DeltaTally& DeltaTally::operator+=(const DeltaTally& more) {
+    for (std::size_t form = 0; form < kDeltaForms; ++form) {
+        tiles.at(form) += more.tiles.at(form);
+        bytes.at(form) += more.bytes.at(form);
+    }
+    return *this;
+}
+
+DeltaTally DeltaTally::operator-(const DeltaTally& earlier) const {
+    DeltaTally difference;
+    for (std::size_t form = 0; form < kDeltaForms; ++form) {
+        difference.tiles.at(form) = tiles.at(form) - earlier.tiles.at(form);
+        difference.bytes.at(form) = bytes.at(form) - earlier.bytes.at(form);
+    }
+    return difference;
+}
+
 std::size_t most_message_bytes(std::size_t tiles) { return table_end(tiles) + tiles * kTileBytes; }
 
 std::size_t message_room_bytes(std::size_t tiles) {

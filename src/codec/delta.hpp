@@ -30,6 +30,9 @@ DeltaForm smallest_form(const DeltaCensus& census);
 struct DeltaTally {
     std::array<std::uint64_t, kDeltaForms> tiles{};
     std::array<std::uint64_t, kDeltaForms> bytes{};
+
+    DeltaTally& operator+=(const DeltaTally& more);
+    DeltaTally operator-(const DeltaTally& earlier) const;
 };
 
 // Bytes that no message of so many tiles exceeds.

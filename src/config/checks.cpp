@@ -76,6 +76,19 @@ void check_codec(const Run& run, const Given& given) {
                    R"(: set mode = "su+o+c", or compress.codec = "dense".)"));
 }
 
+void check_gather(const Run& run, const Given& given) {
+    const bool has_deltas = run.gather.codec == "delta";
+    refuse_if(has_deltas && run.mode == Mode::base,
+              text(given("gather.codec", quoted("delta")), " does not go with ",
+                   given("mode", quoted(name_of(run.mode))),
+                   ", which reproduces ZeRO-Infinity: set gather.codec = \"dense\", or another "
+                   "mode."));
+    refuse_if(has_deltas && size_bytes(run.model.dtype) != 2,
+              text(given("gather.codec", quoted("delta")), " is for 16-bit parameters, not for ",
+                   given("model.dtype", quoted(nearstep::name_of(run.model.dtype))),
+                   ": set model.dtype = \"bf16\" or \"fp16\", or gather.codec = \"dense\"."));
+}
+
 int devices_of(const std::vector<int>& per_rank) {
     return std::accumulate(per_rank.begin(), per_rank.end(), 0);
 }
@@ -87,6 +100,7 @@ void check_combinations(const Run& run, const Origins& origins) {
     check_model_and_data(run, given);
     check_training(run, given);
     check_codec(run, given);
+    check_gather(run, given);
 }
 
 std::vector<int> devices_per_rank(const Run& run, int ranks) {

@@ -228,9 +228,8 @@ std::vector<Key> codec_keys(CompressSettings& compress, GatherSettings& gather) 
          .meaning = "add what topk dropped to the next gradient; not in this build"},
         {.name = "gather.codec",
          .target = &gather.codec,
-         .meaning = "codec of the new parameters",
-         .words = {"dense"},
-         .missing = {.words = {"delta"}, .instead = "use \"dense\""}},
+         .meaning = "new parameters as they are, or what changed of them, with the same result",
+         .words = {"dense", "delta"}},
     };
 }
 

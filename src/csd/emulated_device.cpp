@@ -1,6 +1,7 @@
 #include "csd/emulated_device.hpp"
 
 #include "base/error.hpp"
+#include "codec/delta.hpp"
 #include "csd/gradient_staging.hpp"
 #include "csd/payload_memory.hpp"
 #include "csd/state_format.hpp"
@@ -46,7 +47,7 @@ public:
     void release_slot(int slot) override;
     Ticket read(int slot, std::size_t subgroup, std::int64_t generation) override;
     void update(int slot, std::size_t subgroup, const UpdateScalars& scalars) override;
-    void deliver(int slot, std::size_t subgroup, std::span<std::byte> vector) override;
+    void deliver(int slot, std::size_t subgroup, std::span<std::byte> landing) override;
     Ticket write(int slot, std::size_t subgroup, std::int64_t generation) override;
     void read_state(std::size_t subgroup, std::int64_t generation,
                     const StateArrays& state) override;
@@ -61,7 +62,9 @@ private:
         std::span<std::byte> gradients;  // on_host only
         std::span<float> tile;           // the sum of a tile's payloads
         std::vector<std::span<const std::byte>> payloads;
-        std::span<std::byte> parameters;  // new ones, in the parameters' format
+        std::span<std::byte> parameters;  // new ones; with deltas a tile's old and new ones
+        std::span<std::byte> message;     // with deltas
+        std::size_t message_bytes = 0;
         Ticket reading;
         Ticket sealing;
         Ticket writing;  // from when sealing is complete
@@ -69,11 +72,17 @@ private:
 
     Slot& allocated(int slot);
     bool is_on_host() const { return settings_.place == UpdatePlace::on_host; }
+    bool has_deltas() const { return settings_.delivery == Delivery::deltas; }
+    std::size_t message_room_bytes() const {
+        return codec::message_room_bytes(layout_.most_tiles());
+    }
     std::size_t tile_parameter_bytes() const {
         return shard::kTileElems * size_bytes(settings_.parameter_dtype);
     }
     std::size_t local_tile(std::size_t tile) const;
     void set_gradient(Slot& slot, std::size_t subgroup, std::size_t tile, UpdateRun& run);
+    void update_tile(Slot& slot, std::size_t tile, const UpdateScalars& scalars, UpdateRun& run,
+                     codec::DeltaWriter* writer);
     // The state in an extent, behind its header.
     std::span<std::byte> payload_of(std::span<std::byte> extent, std::size_t subgroup) const {
         return extent.subspan(store::kHeaderBytes, layout_.payload_bytes(subgroup));
@@ -167,14 +176,17 @@ void EmulatedDevice::allocate_slot(int slot) {
     const std::size_t tiles = layout_.most_tiles();
     const std::size_t extent_bytes = layout_.most_extent_bytes();
     const std::size_t gradient_bytes = is_on_host() ? tiles * kTileBytes : 0;
-    const std::size_t parameter_bytes = tiles * tile_parameter_bytes();
-    made.memory = memory::Buffer(extent_bytes + gradient_bytes + kTileBytes + parameter_bytes);
+    const std::size_t parameter_bytes = (has_deltas() ? 2 : tiles) * tile_parameter_bytes();
+    const std::size_t message_bytes = has_deltas() ? message_room_bytes() : 0;
+    made.memory =
+        memory::Buffer(extent_bytes + gradient_bytes + kTileBytes + parameter_bytes + message_bytes);
     const std::span<std::byte> all = made.memory.span();
     made.extent = all.first(extent_bytes);
     made.gradients = all.subspan(extent_bytes, gradient_bytes);
     made.tile = {reinterpret_cast<float*>(all.data() + extent_bytes + gradient_bytes),
                  shard::kTileElems};
-    made.parameters = all.last(parameter_bytes);
+    made.message = all.last(message_bytes);
+    made.parameters = all.last(message_bytes + parameter_bytes).first(parameter_bytes);
     made.payloads.resize(static_cast<std::size_t>(settings_.sources));
 }
 
@@ -218,6 +230,10 @@ void EmulatedDevice::set_gradient(Slot& slot, std::size_t subgroup, std::size_t 
 void EmulatedDevice::update(int slot, std::size_t subgroup, const UpdateScalars& scalars) {
     Slot& s = allocated(slot);
     const std::size_t tiles = layout_.tiles_in(subgroup);
+    std::optional<codec::DeltaWriter> writer;
+    if (has_deltas()) {
+        writer.emplace(s.message, settings_.subgroups[subgroup].tiles);
+    }
     UpdateRun run;
     run.format = settings_.state;
     run.parameter_dtype = settings_.parameter_dtype;
@@ -225,18 +241,43 @@ void EmulatedDevice::update(int slot, std::size_t subgroup, const UpdateScalars&
     for (std::size_t tile = 0; tile < tiles; ++tile) {
         run.state = state_of_tile(settings_.state, payload_of(s.extent, subgroup), tiles, tile);
         set_gradient(s, subgroup, tile, run);
-        run.parameters = s.parameters.data() + tile * tile_parameter_bytes();
         run.key =
             fpga::tile_key(scalars.random_key, settings_.subgroups[subgroup].tiles.begin + tile);
-        engine_->update(scalars, run);
+        update_tile(s, tile, scalars, run, writer ? &*writer : nullptr);
     }
+    s.message_bytes = writer ? writer->finish() : 0;
 }
 
-void EmulatedDevice::deliver(int slot, std::size_t subgroup, std::span<std::byte> vector) {
+// Old parameters come from old masters, as they did when they were new; a tile's stay in the cache.
+void EmulatedDevice::update_tile(Slot& slot, std::size_t tile, const UpdateScalars& scalars,
+                                 UpdateRun& run, codec::DeltaWriter* writer) {
+    if (writer == nullptr) {
+        run.parameters = slot.parameters.data() + tile * tile_parameter_bytes();
+        engine_->update(scalars, run);
+        return;
+    }
+    std::byte* old = slot.parameters.data();
+    std::byte* fresh = old + tile_parameter_bytes();
+    run.parameters = old;
+    engine_->round(run);
+    run.parameters = fresh;
+    engine_->update(scalars, run);
+    writer->add(reinterpret_cast<const std::uint16_t*>(old),
+                reinterpret_cast<const std::uint16_t*>(fresh));
+}
+
+void EmulatedDevice::deliver(int slot, std::size_t subgroup, std::span<std::byte> landing) {
+    if (has_deltas()) {
+        const Slot& s = allocated(slot);
+        const auto place = landing.subspan(subgroup * message_room_bytes(), s.message_bytes);
+        std::ranges::copy(s.message.first(s.message_bytes), place.begin());
+        traffic_->add(Counter::host_parameters, s.message_bytes);
+        return;
+    }
     const std::size_t begin = settings_.subgroups[subgroup].tiles.begin * tile_parameter_bytes();
     const std::size_t bytes = layout_.tiles_in(subgroup) * tile_parameter_bytes();
-    expects(begin + bytes <= vector.size(), "the parameter vector has room for the subgroup");
-    std::ranges::copy(allocated(slot).parameters.first(bytes), vector.subspan(begin).begin());
+    expects(begin + bytes <= landing.size(), "the parameter vector has room for the subgroup");
+    std::ranges::copy(allocated(slot).parameters.first(bytes), landing.subspan(begin).begin());
     if (!is_on_host()) {
         traffic_->add(Counter::host_parameters, bytes);
     }
@@ -311,6 +352,9 @@ std::unique_ptr<Device> make_emulated_device(const EmulatedDeviceSettings& setti
     expects(settings.slots >= 1, "a device has a slot");
     expects(is_on_host || (settings.codec != nullptr && settings.sources >= 1),
             "a device near storage has a codec and a source of gradients");
+    expects(settings.delivery == Delivery::parameters ||
+                (!is_on_host && size_bytes(settings.parameter_dtype) == sizeof(std::uint16_t)),
+            "deltas leave devices near storage and are of 16-bit parameters");
     const std::size_t bytes_of_each = storage_bytes(settings) / settings.files.size();
     std::vector<store::PlannedFile> planned;
     for (const std::string& file : settings.files) {

@@ -45,6 +45,9 @@ config::Run settings_of(const config::Run& run, const CompareOptions& options, c
     config::Run one = run;
     one.mode = mode;
     one.compress.codec = mode == config::Mode::su_o_c ? options.codec : "dense";
+    if (mode == config::Mode::base) {
+        one.gather.codec = "dense";
+    }
     if (devices > 0) {
         one.csd.per_rank = {devices};
     }

@@ -92,6 +92,10 @@ std::unique_ptr<codec::Codec> make_codec(const config::Run& run) {
         {.name = run.compress.codec, .keep = run.compress.keep, .dtype = run.model.dtype});
 }
 
+csd::Delivery delivery(const config::Run& run) {
+    return run.gather.codec == "delta" ? csd::Delivery::deltas : csd::Delivery::parameters;
+}
+
 csd::HandlerKind handler_kind(config::Mode mode) {
     return mode == config::Mode::su ? csd::HandlerKind::naive : csd::HandlerKind::overlapped;
 }
@@ -118,6 +122,7 @@ std::vector<std::unique_ptr<csd::Device>> make_devices(
         settings.parameters = partition.parameters();
         settings.parameter_dtype = run.model.dtype;
         settings.state = csd::parse_state_format(run.csd.state);
+        settings.delivery = delivery(run);
         settings.codec = &codec;
         settings.sources = sources;
         settings.slots = run.csd.slots;

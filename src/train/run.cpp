@@ -115,6 +115,9 @@ void train(const mpi::Communicator& world, const config::Run& run, const RunOpti
     }
     if (!record.steps.empty()) {
         reporter->say(traffic_table({record}));
+        if (const std::string deltas = describe_deltas(record); !deltas.empty()) {
+            reporter->say(deltas);
+        }
     }
     world.together([&] {
         if (world.rank() == 0 && !options.json.empty()) {

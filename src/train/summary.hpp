@@ -35,7 +35,8 @@ struct RunRecord {
 // The keys of --json: commit, config, site, ranks, devices, parameters, steps, first_step, seconds,
 // tokens_per_s, train_loss (of the last step), heldout_loss, losses, skipped_steps, masters_xxh3,
 // checkpoint, mode, and per step phases_s {forward, backward, update, commit} (means) and
-// bytes_per_parameter {host_link, device_internal, network, node}.
+// bytes_per_parameter {host_link, device_internal, network, node}; with gather.codec = "delta" also
+// deltas {dense, bitmap, units, list}, each with tile_share and bytes_per_parameter.
 nlohmann::json to_json(const RunRecord& record);
 
 // One step as a line of --metrics.
@@ -48,6 +49,10 @@ std::string describe_host_link(const trace::TrafficSnapshot& traffic, std::size_
 // The table of bytes per step on the host link in units of M = 2 bytes per parameter, beside the
 // paper's Table I, and the bytes per parameter on the other links: one line per record.
 std::string traffic_table(const std::vector<RunRecord>& records);
+
+// "parameters by deltas: 0.301 bytes each; dense 0 % of the tiles with 0 bytes per parameter, ...":
+// of all steps; empty if the run has no deltas.
+std::string describe_deltas(const RunRecord& record);
 
 // Throws ConfigError unless write_whole_file can write there; before a run, so that none ends
 // without its result.

@@ -38,6 +38,7 @@ struct StepReport {
     bool is_skipped = false;  // the gradient was not finite: nothing was updated
     PhaseSeconds seconds;
     trace::TrafficSnapshot traffic;
+    codec::DeltaTally deltas;  // zeros without gather.codec = "delta"
 };
 
 // All calls are collective. Throws ConfigError on all ranks alike if data, sizes or folders do not
