@@ -86,7 +86,11 @@ void DeltaGather::apply(const codec::DeltaReader& reader, std::span<std::byte> v
                         std::size_t subgroup) {
     constexpr std::size_t kTileBytes = shard::kTileElems * sizeof(std::uint16_t);
     const shard::TileRange tiles = settings_.partition->subgroups()[subgroup].tiles;
-    reader.apply_to(vector.subspan(tiles.begin * kTileBytes, tiles.size() * kTileBytes));
+    auto fault =
+        reader.apply_to(vector.subspan(tiles.begin * kTileBytes, tiles.size() * kTileBytes));
+    if (fault && !fault_) {
+        fault_ = text("Rank ", rank_, ": ", *fault);
+    }
 }
 
 // In forward order, each into the slot that is free the longest. Never waits: a rank that waits for
@@ -98,9 +102,9 @@ void DeltaGather::post_receives() {
             return;
         }
         const std::size_t subgroup = foreign_[next_foreign_];
-        arrivals_.push_back({subgroup, &slot,
-                             world_.start_receive(slot.room, source_of(subgroup),
-                                                  tag_of(subgroup))});
+        arrivals_.push_back(
+            {subgroup, &slot,
+             world_.start_receive(slot.room, source_of(subgroup), tag_of(subgroup))});
         ++next_foreign_;
     }
 }
@@ -175,6 +179,10 @@ void DeltaGather::gather(std::span<std::byte> vector, const FindMessage& find_me
         }
     }
     finish();
+    // Not sooner, so that the other ranks, who wait for this one's messages, find theirs.
+    if (fault_) {
+        throw Error(*fault_);
+    }
 }
 
 }  // namespace nearstep::exchange

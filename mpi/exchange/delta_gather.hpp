@@ -1,9 +1,9 @@
 // The parameter gather by deltas: what changed, from each subgroup's owner to the vectors of all
 // ranks.
 //
-// As in the dense gather a subgroup travels once to each other node and from the rank that relays it
-// to the node's others. A message's size is known to its owner alone: the others post a receive for
-// the largest that it can be.
+// As in the dense gather a subgroup travels once to each other node and from the rank that relays
+// it to the node's others. A message's size is known to its owner alone: the others post a receive
+// for the largest that it can be.
 #pragma once
 
 #include "codec/delta.hpp"
@@ -15,7 +15,9 @@
 #include <cstddef>
 #include <deque>
 #include <functional>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace nearstep::exchange {
@@ -31,8 +33,8 @@ public:
     DeltaGather(const mpi::Communicator& world, GatherSettings settings, trace::Traffic& traffic);
 
     // `vector`: the padded parameter vector of this rank, on entry the old parameters, the same on
-    // all ranks, on return the new ones. Throws Error if they were not those that an owner's
-    // message is against; then the vector is neither.
+    // all ranks, on return the new ones. Throws Error, after the exchange, if they were not those
+    // that an owner's message is against; then the vector is neither.
     void gather(std::span<std::byte> vector, const FindMessage& find_message);
 
     // Of all messages of this rank's subgroups so far.
@@ -75,6 +77,7 @@ private:
     std::deque<Arrival> arrivals_;
     std::vector<mpi::Request> sends_;
     codec::DeltaTally tally_;
+    std::optional<std::string> fault_;  // the first one found
 };
 
 }  // namespace nearstep::exchange

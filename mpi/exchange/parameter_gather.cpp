@@ -49,7 +49,8 @@ ParameterGather::Flight ParameterGather::take_off(std::span<std::byte> vector, s
         }
         for (int node = 0; node < settings_.nodes.groups(); ++node) {
             if (node != node_) {
-                flight.to_relays.push_back(world_.start_send(bytes, relay_of(settings_.nodes, node, owner), tag));
+                flight.to_relays.push_back(
+                    world_.start_send(bytes, relay_of(settings_.nodes, node, owner), tag));
                 traffic_.add(trace::Counter::network_parameters, bytes.size());
             }
         }

@@ -280,7 +280,7 @@ void DeltaReader::apply_tile(const Entry& entry, const std::byte* payload,
     }
 }
 
-void DeltaReader::apply_to(std::span<std::byte> parameters) const {
+std::optional<std::string> DeltaReader::apply_to(std::span<std::byte> parameters) const {
     expects(parameters.size() == tiles_.size() * kTileBytes, "a message is applied to its tiles");
     std::size_t at = table_end(tiles_.size());
     for (std::size_t tile = 0; tile < tiles_.size(); ++tile) {
@@ -295,13 +295,14 @@ void DeltaReader::apply_to(std::span<std::byte> parameters) const {
             is_right = digest_of(target) == entry.digest;
         }
         if (!is_right) {
-            throw Error(text("The parameters of tile ", tiles_.begin + tile,
-                             " are not those that their owner sent: the copy of the old ones here "
-                             "or the message was damaged. Start again with --resume; if it "
-                             "happens again, test this machine's memory and network."));
+            return text("The parameters of tile ", tiles_.begin + tile,
+                        " are not those that their owner sent: the copy of the old ones here or "
+                        "the message was damaged. Start again with --resume; if it happens again, "
+                        "test this machine's memory and network.");
         }
         at = round_up(at + payload_bytes(entry.form, entry.values), kAlignment);
     }
+    return std::nullopt;
 }
 
 }  // namespace nearstep::codec

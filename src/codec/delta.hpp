@@ -10,7 +10,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <string>
 
 namespace nearstep::codec {
 
@@ -74,10 +76,10 @@ public:
 
     void add_to(DeltaTally& tally) const;
 
-    // `parameters`: those of the tiles, on entry the old ones, on return the new. Throws Error
-    // naming the tile if the message is damaged or the old ones were not those of the sender;
+    // `parameters`: those of the tiles, on entry the old ones, on return the new. Returns what is
+    // wrong, as a sentence, if the message is damaged or the old ones were not those of the sender;
     // then they are neither.
-    void apply_to(std::span<std::byte> parameters) const;
+    std::optional<std::string> apply_to(std::span<std::byte> parameters) const;
 
 private:
     struct Entry;

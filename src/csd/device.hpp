@@ -71,9 +71,9 @@ public:
     virtual Ticket read(int slot, std::size_t subgroup, std::int64_t generation) = 0;
     // Runs the engine on a slot that was read.
     virtual void update(int slot, std::size_t subgroup, const UpdateScalars& scalars) = 0;
-    // Copies the new parameters to host memory. As they are: to their places in `landing`, the whole
-    // (padded) parameter vector. As deltas (Delivery): a message (codec/delta.hpp) to the place of
-    // the subgroup in `landing`, where each has room for a message of the most tiles.
+    // Copies the new parameters to host memory. As they are: to their places in `landing`, the
+    // whole (padded) parameter vector. As deltas (Delivery): a message (codec/delta.hpp) to the
+    // place of the subgroup in `landing`, where each has room for a message of the most tiles.
     virtual void deliver(int slot, std::size_t subgroup, std::span<std::byte> landing) = 0;
     virtual Ticket write(int slot, std::size_t subgroup, std::int64_t generation) = 0;
 

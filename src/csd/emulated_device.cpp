@@ -178,8 +178,8 @@ void EmulatedDevice::allocate_slot(int slot) {
     const std::size_t gradient_bytes = is_on_host() ? tiles * kTileBytes : 0;
     const std::size_t parameter_bytes = (has_deltas() ? 2 : tiles) * tile_parameter_bytes();
     const std::size_t message_bytes = has_deltas() ? message_room_bytes() : 0;
-    made.memory =
-        memory::Buffer(extent_bytes + gradient_bytes + kTileBytes + parameter_bytes + message_bytes);
+    made.memory = memory::Buffer(extent_bytes + gradient_bytes + kTileBytes + parameter_bytes +
+                                 message_bytes);
     const std::span<std::byte> all = made.memory.span();
     made.extent = all.first(extent_bytes);
     made.gradients = all.subspan(extent_bytes, gradient_bytes);

@@ -36,7 +36,7 @@ struct PipelineSettings {
     mpi::Topology nodes;
     csd::HandlerKind handler = csd::HandlerKind::overlapped;
     csd::Delivery delivery = csd::Delivery::parameters;  // of the devices
-    std::vector<ElementRange> blocks;  // forward order
+    std::vector<ElementRange> blocks;                    // forward order
 };
 
 // Of the decoded sum over all ranks, loss scale included; the same on all ranks, whatever the

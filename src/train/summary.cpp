@@ -83,10 +83,9 @@ std::vector<FormShare> form_shares(const codec::DeltaTally& tally, std::size_t p
         static_cast<double>(parameters) * static_cast<double>(std::max<std::size_t>(steps, 1));
     std::vector<FormShare> shares;
     for (std::size_t form = 0; tiles > 0 && form < codec::kDeltaForms; ++form) {
-        shares.push_back(
-            {codec::name_of(static_cast<codec::DeltaForm>(form)),
-             static_cast<double>(tally.tiles.at(form)) / static_cast<double>(tiles),
-             static_cast<double>(tally.bytes.at(form)) / all});
+        shares.push_back({codec::name_of(static_cast<codec::DeltaForm>(form)),
+                          static_cast<double>(tally.tiles.at(form)) / static_cast<double>(tiles),
+                          static_cast<double>(tally.bytes.at(form)) / all});
     }
     return shares;
 }
@@ -213,10 +212,9 @@ std::string describe_deltas(const RunRecord& record) {
         out += formatted("; %s %.1f %% of the tiles with %.3g", share.form, share.tiles * 100,
                          share.bytes);
     }
-    return shares.empty() ? ""
-                          : formatted("parameters by deltas: %.4g bytes per parameter and step",
-                                      bytes) +
-                                out;
+    return shares.empty()
+               ? ""
+               : formatted("parameters by deltas: %.4g bytes per parameter and step", bytes) + out;
 }
 
 std::string describe_host_link(const trace::TrafficSnapshot& traffic, std::size_t parameters,
