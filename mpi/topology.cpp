@@ -1,9 +1,16 @@
 #include "mpi/topology.hpp"
 
+#include <algorithm>
 #include <map>
 #include <numeric>
 
 namespace nearstep::mpi {
+
+int Topology::rank_in_group(int rank) const {
+    const int group = group_of.at(static_cast<std::size_t>(rank));
+    const std::vector<int>& ranks = ranks_of[static_cast<std::size_t>(group)];
+    return static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
+}
 
 Topology group_by(const std::vector<int>& label) {
     Topology topology;

@@ -11,6 +11,9 @@ struct Topology {
     std::vector<int> group_of;               // per rank
     std::vector<std::vector<int>> ranks_of;  // per group, ascending
 
+    // Position of the rank among those of its group.
+    int rank_in_group(int rank) const;
+
     int groups() const { return static_cast<int>(ranks_of.size()); }
 };
 

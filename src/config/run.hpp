@@ -27,6 +27,7 @@ struct ModelSettings {
     int vocabulary = 256;
     Dtype dtype =
         Dtype::bf16;  // of the parameters that the model computes with, and of dense gradients
+    std::string device = "auto";   // "auto", "cpu" or "cuda": where the model computes
     std::string compute = "auto";  // "auto", "bf16" or "fp32": the format of matrix products
 };
 

@@ -152,70 +152,88 @@ inline void deliver_block(const UpdateRun& run, float* master, std::size_t at, s
     }
 }
 
+// A block's state in fp32: in place where it is stored so, else in the buffers of a Block.
+struct WideState {
+    float* master;
+    float* moment1;
+    float* moment2;
+};
+
+template <Optimizer kOptimizer, StateFormat kFormat>
+inline WideState widen_state(const StatePointers& state, Block& wide, std::size_t at,
+                             std::size_t count) {
+    if (kFormat == StateFormat::fp32) {
+        return {static_cast<float*>(state.master) + at, static_cast<float*>(state.moment1) + at,
+                static_cast<float*>(state.moment2) + at};
+    }
+    float* moment1 = wide.moment1.data();
+    float* moment2 = wide.moment2.data();
+    if (kFormat == StateFormat::bf16) {
+        if (uses_moment1(kOptimizer)) {
+            widen_bf16(static_cast<std::uint16_t*>(state.moment1) + at, moment1, count);
+        }
+        if (uses_moment2(kOptimizer)) {
+            widen_bf16(static_cast<std::uint16_t*>(state.moment2) + at, moment2, count);
+        }
+    } else {
+        if (uses_moment1(kOptimizer)) {
+            decode_block1(static_cast<std::int8_t*>(state.moment1) + at,
+                          state.scale1[at / kBlockElems], moment1, count);
+        }
+        if (uses_moment2(kOptimizer)) {
+            decode_block2(static_cast<std::uint8_t*>(state.moment2) + at,
+                          state.scale2[at / kBlockElems], moment2, count);
+        }
+    }
+    if (kFormat != StateFormat::compact) {
+        return {static_cast<float*>(state.master) + at, moment1, moment2};
+    }
+    widen_bf16(static_cast<std::uint16_t*>(state.master) + at, wide.master.data(), count);
+    return {wide.master.data(), moment1, moment2};
+}
+
+template <Optimizer kOptimizer, StateFormat kFormat>
+inline void narrow_state(const UpdateRun& run, const WideState& wide, std::size_t at,
+                         std::size_t count) {
+    const StatePointers& state = run.state;
+    const std::uint32_t first = run.first + static_cast<std::uint32_t>(at);
+    if (kFormat == StateFormat::compact) {
+        round_masters(wide.master, static_cast<std::uint16_t*>(state.master) + at, run.key, first,
+                      static_cast<std::uint32_t>(count));
+    }
+    if (kFormat == StateFormat::bf16) {
+        round_moments<kOptimizer>(wide.moment1, wide.moment2,
+                                  static_cast<std::uint16_t*>(state.moment1) + at,
+                                  static_cast<std::uint16_t*>(state.moment2) + at, run.key, first,
+                                  static_cast<std::uint32_t>(count));
+    } else if (kFormat != StateFormat::fp32) {
+        if (uses_moment1(kOptimizer)) {
+            state.scale1[at / kBlockElems] =
+                encode_block1(wide.moment1, static_cast<std::int8_t*>(state.moment1) + at, count);
+        }
+        if (uses_moment2(kOptimizer)) {
+            state.scale2[at / kBlockElems] =
+                encode_block2(wide.moment2, static_cast<std::uint8_t*>(state.moment2) + at, count);
+        }
+    }
+}
+
 // The block of `count` elements from `at` on.
 template <Optimizer kOptimizer, StateFormat kFormat>
 inline void run_block(const UpdateScalars& scalars, const UpdateRun& run, Block& wide,
                       std::size_t at, std::size_t count) {
-    constexpr bool kHasCodes = kFormat == StateFormat::q8 || kFormat == StateFormat::compact;
-    constexpr bool kHasNarrowMasters = kFormat == StateFormat::compact;
-    constexpr bool kHasNarrowMoments = kFormat != StateFormat::fp32;
-    const StatePointers& state = run.state;
-    const std::size_t block = at / kBlockElems;
-    const std::uint32_t first = run.first + static_cast<std::uint32_t>(at);
-    const auto rounded = static_cast<std::uint32_t>(count);
-
+    constexpr bool kHasRoots = kFormat == StateFormat::q8 || kFormat == StateFormat::compact;
     const float* gradient = static_cast<const float*>(run.gradient) + at;
     if (run.gradient_dtype == Dtype::bf16) {
         widen_gradient(static_cast<const std::uint16_t*>(run.gradient) + at, wide.gradient.data(),
                        count);
         gradient = wide.gradient.data();
     }
-    float* master = kHasNarrowMasters ? wide.master.data() : static_cast<float*>(state.master) + at;
-    float* moment1 =
-        kHasNarrowMoments ? wide.moment1.data() : static_cast<float*>(state.moment1) + at;
-    float* moment2 =
-        kHasNarrowMoments ? wide.moment2.data() : static_cast<float*>(state.moment2) + at;
-    auto* halves = static_cast<std::uint16_t*>(state.master) + at;  // with compact
-    auto* half1 = static_cast<std::uint16_t*>(state.moment1) + at;  // with bf16
-    auto* half2 = static_cast<std::uint16_t*>(state.moment2) + at;
-    auto* codes1 = static_cast<std::int8_t*>(state.moment1) + at;  // with q8 and compact
-    auto* codes2 = static_cast<std::uint8_t*>(state.moment2) + at;
-    if (kHasNarrowMasters) {
-        widen_bf16(halves, master, count);
-    }
-    if (kHasCodes) {
-        if (uses_moment1(kOptimizer)) {
-            decode_block1(codes1, state.scale1[block], moment1, count);
-        }
-        if (uses_moment2(kOptimizer)) {
-            decode_block2(codes2, state.scale2[block], moment2, count);
-        }
-    } else if (kHasNarrowMoments) {
-        if (uses_moment1(kOptimizer)) {
-            widen_bf16(half1, moment1, count);
-        }
-        if (uses_moment2(kOptimizer)) {
-            widen_bf16(half2, moment2, count);
-        }
-    }
-
-    update_block<kOptimizer, kHasCodes && uses_moment2(kOptimizer)>(scalars, gradient, master,
-                                                                    moment1, moment2, count);
-
-    if (kHasNarrowMasters) {
-        round_masters(master, halves, run.key, first, rounded);
-    }
-    if (kHasCodes) {
-        if (uses_moment1(kOptimizer)) {
-            state.scale1[block] = encode_block1(moment1, codes1, count);
-        }
-        if (uses_moment2(kOptimizer)) {
-            state.scale2[block] = encode_block2(moment2, codes2, count);
-        }
-    } else if (kHasNarrowMoments) {
-        round_moments<kOptimizer>(moment1, moment2, half1, half2, run.key, first, rounded);
-    }
-    deliver_block<kFormat>(run, master, at, count);
+    const WideState state = widen_state<kOptimizer, kFormat>(run.state, wide, at, count);
+    update_block<kOptimizer, kHasRoots && uses_moment2(kOptimizer)>(
+        scalars, gradient, state.master, state.moment1, state.moment2, count);
+    narrow_state<kOptimizer, kFormat>(run, state, at, count);
+    deliver_block<kFormat>(run, state.master, at, count);
 }
 
 template <Optimizer kOptimizer, StateFormat kFormat>

@@ -9,11 +9,11 @@ namespace nearstep::model {
 
 double cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
                      std::optional<double> gradient_weight) {
-    constexpr std::int64_t kGroupElems = std::int64_t{1} << 18;
+    const std::int64_t group_elems = std::int64_t{1} << (logits.is_cpu() ? 18 : 27);
     const std::int64_t vocabulary = logits.size(-1);
     const at::Tensor flat = logits.view({-1, vocabulary});
     const at::Tensor wanted = targets.view({-1, 1});
-    const std::int64_t group = std::max<std::int64_t>(1, kGroupElems / vocabulary);
+    const std::int64_t group = std::max<std::int64_t>(1, group_elems / vocabulary);
     double sum = 0;
     for (std::int64_t first = 0; first < flat.size(0); first += group) {
         const std::int64_t tokens = std::min(group, flat.size(0) - first);
@@ -23,7 +23,7 @@ double cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
         sum -= log_share.gather(1, index).sum(at::kDouble).item<double>();
         if (gradient_weight) {
             at::Tensor share = log_share.exp_();
-            share.scatter_add_(1, index, at::full({tokens, 1}, -1.0F));
+            share.scatter_add_(1, index, at::full({tokens, 1}, -1.0F, share.options()));
             part.copy_(share.mul_(*gradient_weight));
         }
     }

@@ -3,6 +3,7 @@
 #include "base/error.hpp"
 #include "base/random.hpp"
 #include "model/architecture.hpp"
+#include "model/compute_device.hpp"
 #include "model/compute_format.hpp"
 #include "model/loss.hpp"
 #include "model/token_check.hpp"
@@ -13,7 +14,9 @@
 #include <torch/version.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
+#include <numeric>
 #include <utility>
 
 namespace nearstep::model {
@@ -32,20 +35,28 @@ at::ScalarType scalar_type(Dtype dtype) {
     return dtype == Dtype::bf16 ? at::kBFloat16 : at::kHalf;
 }
 
-at::Tensor token_tensor(std::span<const std::int32_t> tokens, int rows, int columns) {
-    at::Tensor tensor = at::empty({rows, columns}, at::kLong);
-    std::copy(tokens.begin(), tokens.end(), tensor.mutable_data_ptr<std::int64_t>());
-    return tensor;
+std::int64_t elems_of(const Parameter& parameter) {
+    return std::accumulate(parameter.shape.begin(), parameter.shape.end(), std::int64_t{1},
+                           std::multiplies<>());
+}
+
+at::Device torch_device(const ComputeDevice& device) {
+    return device.is_gpu() ? at::Device(at::kCUDA, static_cast<at::DeviceIndex>(*device.gpu))
+                           : at::Device(at::kCPU);
 }
 
 class BlockwiseNetwork final : public Network {
 public:
-    BlockwiseNetwork(const config::ModelSettings& settings, std::span<const std::byte> parameters)
+    BlockwiseNetwork(const config::ModelSettings& settings, std::span<const std::byte> parameters,
+                     const ComputeDevice& device)
         : settings_(settings),
           geometry_(describe(settings)),
           functions_(find_architecture(settings.architecture).make_functions(settings)),
-          compute_(scalar_type(compute_format(settings))),
-          parameters_(parameters) {
+          device_(torch_device(device)),
+          compute_(scalar_type(compute_format(settings, device))),
+          parameters_(parameters),
+          copies_(functions_.size()) {
+        repeat_bit_for_bit(device);
         expects(functions_.size() == geometry_.blocks.size(), "every block has its function");
         expects(parameters.size() >= geometry_.elems * size_bytes(settings.dtype),
                 "the parameter vector holds all elements of the geometry");
@@ -64,6 +75,7 @@ public:
         next_backward_ = -1;
         borrowed_gradients_.clear();
         micros_.clear();
+        drop_copies();
         for (const MicroBatch& batch : batches) {
             check_batch(batch, settings_);
             micros_.push_back({.inputs = {token_tensor(batch.tokens, batch.rows, batch.columns)},
@@ -110,6 +122,7 @@ public:
 
     double evaluate(const MicroBatch& batch) override {
         check_batch(batch, settings_);
+        drop_copies();
         const c10::NoGradGuard no_grad;
         at::Tensor state = token_tensor(batch.tokens, batch.rows, batch.columns);
         for (int block = 0; block <= last_block(); ++block) {
@@ -125,6 +138,7 @@ public:
         }
         expects(temperature > 0, "the temperature is above 0");
         check_tokens(prompt, settings_);
+        drop_copies();
         std::vector<std::int32_t> tokens(prompt.begin(), prompt.end());
         for (int i = 0; i < count; ++i) {
             const double place = random_uniform(seed, kSampleStream, static_cast<std::uint64_t>(i));
@@ -146,13 +160,56 @@ private:
 
     int last_block() const { return static_cast<int>(functions_.size()) - 1; }
 
-    // In place: a view of the caller's bytes, which torch only reads though it asks for void*.
-    at::Tensor view_parameter(std::size_t index) const {
+    at::Tensor token_tensor(std::span<const std::int32_t> tokens, int rows, int columns) const {
+        at::Tensor tensor = at::empty({rows, columns}, at::kLong);
+        std::copy(tokens.begin(), tokens.end(), tensor.mutable_data_ptr<std::int64_t>());
+        return tensor.to(device_);
+    }
+
+    // The block's elements, flat: the caller's bytes in place, which torch only reads though it
+    // asks for void*, or their copy on the GPU.
+    at::Tensor block_elems(int block) {
+        at::Tensor& copy = copies_[index_of(block)];
+        if (copy.defined()) {
+            return copy;
+        }
+        const Block& range = geometry_.blocks[index_of(block)];
+        const std::byte* first = parameters_.data() + range.begin * size_bytes(settings_.dtype);
+        const at::Tensor elems = at::from_blob(const_cast<std::byte*>(first),
+                                               {static_cast<std::int64_t>(range.end - range.begin)},
+                                               at::TensorOptions(scalar_type(settings_.dtype)));
+        if (device_.is_cpu()) {
+            return elems;
+        }
+        copy = pinned(elems.size(0), elems.scalar_type()).copy_(elems).to(device_);
+        return copy;
+    }
+
+    // Staging memory in the host's that the GPU reads and writes at the link's speed.
+    at::Tensor pinned(std::int64_t elems, at::ScalarType format) {
+        if (!staging_.defined()) {
+            std::size_t largest = 0;
+            for (const Block& block : geometry_.blocks) {
+                largest = std::max(largest, block.end - block.begin);
+            }
+            staging_ = at::empty({static_cast<std::int64_t>(largest)},
+                                 at::TensorOptions(at::kFloat).pinned_memory(true));
+        }
+        return staging_.view(format).narrow(0, 0, elems);
+    }
+
+    // Copies are good from begin() to the end of the step, in which parameters do not change.
+    void drop_copies() { std::fill(copies_.begin(), copies_.end(), at::Tensor()); }
+
+    at::Tensor view_parameter(std::size_t index) {
         const Parameter& parameter = geometry_.parameters[index];
-        const std::byte* first =
-            parameters_.data() + parameter.offset * size_bytes(settings_.dtype);
-        return at::from_blob(const_cast<std::byte*>(first), parameter.shape,
-                             at::TensorOptions(scalar_type(settings_.dtype)));
+        int block = 0;
+        while (parameter.offset >= geometry_.blocks[index_of(block)].end) {
+            ++block;
+        }
+        const auto offset =
+            static_cast<std::int64_t>(parameter.offset - geometry_.blocks[index_of(block)].begin);
+        return block_elems(block).narrow(0, offset, elems_of(parameter)).view(parameter.shape);
     }
 
     // Indices of the block's own parameters, then of those it borrows.
@@ -167,8 +224,9 @@ private:
         return indices;
     }
 
-    // In the format that the block computes in: converted here, once per visit, or views.
-    Tensors parameters_of(int block) const {
+    // Where and in the format that the block computes in: converted here, once per visit, or
+    // views.
+    Tensors parameters_of(int block) {
         const bool is_fp32 = functions_[index_of(block)].format == BlockFormat::fp32;
         Tensors parameters;
         for (const std::size_t index : parameter_indices(block)) {
@@ -181,18 +239,18 @@ private:
         return functions_[index_of(block)].run(parameters, input).to(compute_);
     }
 
-    // Where the block's parameter gradients are summed: views of `gradient`, starting from what
-    // borrowers left for it, and the sums of borrowed parameters, which wait for their owner.
-    Tensors gradient_sums(int block, std::span<float> gradient) {
-        std::fill(gradient.begin(), gradient.end(), 0.0F);
+    // Where the block's parameter gradients are summed: views of `gradient`, its elements where it
+    // computes, starting from what borrowers left for it, and the sums of borrowed parameters,
+    // which wait for their owner.
+    Tensors gradient_sums(int block, const at::Tensor& gradient) {
         const Block& range = geometry_.blocks[index_of(block)];
         Tensors sums;
         for (const std::size_t index : parameter_indices(block)) {
             const Parameter& parameter = geometry_.parameters[index];
             if (parameter.offset >= range.begin && parameter.offset < range.end) {
+                const auto offset = static_cast<std::int64_t>(parameter.offset - range.begin);
                 const at::Tensor sum =
-                    at::from_blob(gradient.data() + (parameter.offset - range.begin),
-                                  parameter.shape, at::TensorOptions(at::kFloat));
+                    gradient.narrow(0, offset, elems_of(parameter)).view(parameter.shape);
                 if (const auto waiting = borrowed_gradients_.extract(index)) {
                     sum.copy_(waiting.mapped());
                 }
@@ -200,7 +258,7 @@ private:
             } else {
                 at::Tensor& sum = borrowed_gradients_[index];
                 if (!sum.defined()) {
-                    sum = at::zeros(parameter.shape, at::kFloat);
+                    sum = at::zeros(parameter.shape, gradient.options());
                 }
                 sums.push_back(sum);
             }
@@ -210,7 +268,19 @@ private:
 
     // Recomputes the block for each micro-batch and sums its gradient.
     void differentiate(int block, std::span<float> gradient) {
-        const Tensors sums = gradient_sums(block, gradient);
+        const auto elems = static_cast<std::int64_t>(gradient.size());
+        const at::Tensor host =
+            at::from_blob(gradient.data(), {elems}, at::TensorOptions(at::kFloat));
+        if (device_.is_cpu()) {
+            add_gradients(block, gradient_sums(block, host.zero_()));
+            return;
+        }
+        const at::Tensor sums = at::zeros({elems}, at::TensorOptions(at::kFloat).device(device_));
+        add_gradients(block, gradient_sums(block, sums));
+        host.copy_(pinned(elems, at::kFloat).copy_(sums));
+    }
+
+    void add_gradients(int block, const Tensors& sums) {
         const bool has_loss = block == last_block();
         const c10::AutoGradMode with_grad(true);
         Tensors leaves;
@@ -241,7 +311,7 @@ private:
     }
 
     // Shares of the next token after `tokens`, of which the model sees the last `context`.
-    at::Tensor next_shares(std::span<const std::int32_t> tokens, double temperature) const {
+    at::Tensor next_shares(std::span<const std::int32_t> tokens, double temperature) {
         const c10::NoGradGuard no_grad;
         const std::size_t columns =
             std::min(tokens.size(), static_cast<std::size_t>(settings_.context));
@@ -252,7 +322,7 @@ private:
             }
             state = run(block, parameters_of(block), state);
         }
-        return at::softmax(state.view({-1}).to(at::kDouble) / temperature, 0);
+        return at::softmax(state.view({-1}).to(at::kDouble) / temperature, 0).cpu();
     }
 
     // The first token whose cumulated share exceeds `place`, in [0, 1).
@@ -272,8 +342,11 @@ private:
     config::ModelSettings settings_;
     Geometry geometry_;
     std::vector<BlockFunction> functions_;
+    at::Device device_;
     at::ScalarType compute_;
     std::span<const std::byte> parameters_;
+    Tensors copies_;  // of the blocks on the GPU, where there are any
+    at::Tensor staging_;
 
     std::vector<Micro> micros_;
     std::vector<float> last_gradient_;
@@ -288,12 +361,14 @@ private:
 }  // namespace
 
 std::unique_ptr<Network> Network::make(const config::ModelSettings& settings,
-                                       std::span<const std::byte> parameters) {
-    return std::make_unique<BlockwiseNetwork>(settings, parameters);
+                                       std::span<const std::byte> parameters,
+                                       const ComputeDevice& device) {
+    return std::make_unique<BlockwiseNetwork>(settings, parameters, device);
 }
 
-std::string describe_backend(const config::ModelSettings& settings) {
-    return text("torch ", TORCH_VERSION, ", ", name_of(compute_format(settings)), " products");
+std::string describe_backend(const config::ModelSettings& settings, const ComputeDevice& device) {
+    return text("torch ", TORCH_VERSION, ", ", name_of(compute_format(settings, device)),
+                " products on ", device.is_gpu() ? text("GPU ", *device.gpu) : "the CPU");
 }
 
 }  // namespace nearstep::model

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "config/run.hpp"
+#include "model/compute_device.hpp"
 #include "model/geometry.hpp"
 
 #include <cstddef>
@@ -32,7 +33,8 @@ public:
     // `parameters`: the parameter vector, geometry.elems elements of settings.dtype or more
     // (padding); read in place, owned by the caller, outlives the network.
     static std::unique_ptr<Network> make(const config::ModelSettings& settings,
-                                         std::span<const std::byte> parameters);
+                                         std::span<const std::byte> parameters,
+                                         const ComputeDevice& device = {});
 
     virtual ~Network() = default;
 
@@ -61,7 +63,9 @@ public:
                                              double temperature, std::uint64_t seed) = 0;
 };
 
-// One line on the tensor library and how it computes here: "torch 2.13.0, bf16 products".
-std::string describe_backend(const config::ModelSettings& settings);
+// One line on the tensor library and how it computes here: "torch 2.13.0, bf16 products on the
+// CPU".
+std::string describe_backend(const config::ModelSettings& settings,
+                             const ComputeDevice& device = {});
 
 }  // namespace nearstep::model

@@ -34,8 +34,7 @@ void print_head(const Trainer& trainer, const mpi::Communicator& world, const co
     }
     const auto parameters = static_cast<double>(trainer.geometry().elems);
     std::printf("nearstep %s, commit %s; %s; %s; engine %s\n", version(), commit(),
-                model::describe_backend(run.model).c_str(), mpi::library_version(),
-                csd::best_engine().name);
+                trainer.describe_model().c_str(), mpi::library_version(), csd::best_engine().name);
     std::printf("config %s on site %s: %s with %.2f M parameters, mode %s, %d ranks, %d devices\n",
                 run.name.c_str(), run.site.c_str(), run.model.architecture.c_str(),
                 parameters / 1e6, config::name_of(run.mode), world.size(), trainer.devices());

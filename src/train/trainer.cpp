@@ -63,11 +63,12 @@ Trainer::Trainer(const mpi::Communicator& world, const config::Run& run,
         run.exchange.scatter == "flat" ? mpi::each_rank_alone(world.size()) : nodes;
     std::vector<std::unique_ptr<csd::Device>> devices;
     world.together([&] {
+        compute_device_ = model::choose_device(run.model.device, nodes.rank_in_group(world.rank()));
         devices = make_devices(run_, world, partition_, map_, *codec_, groups.groups(),
                                storage_.get(), traffic_);
     });
     vector_ = memory::Buffer(partition_.tiles() * kTileElems * size_bytes(run.model.dtype));
-    network_ = model::Network::make(run.model, vector_.span());
+    network_ = model::Network::make(run.model, vector_.span(), compute_device_);
     pipeline_ = std::make_unique<offload::StepPipeline>(
         world,
         offload::PipelineSettings{.partition = &partition_,
@@ -100,6 +101,10 @@ Trainer::Trainer(const mpi::Communicator& world, const config::Run& run,
 int Trainer::devices() const {
     const std::vector<int> counts = config::devices_per_rank(run_, world_.size());
     return std::accumulate(counts.begin(), counts.end(), 0);
+}
+
+std::string Trainer::describe_model() const {
+    return model::describe_backend(run_.model, compute_device_);
 }
 
 std::string Trainer::describe_io() const {

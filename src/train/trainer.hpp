@@ -72,6 +72,8 @@ public:
     const model::Geometry& geometry() const { return geometry_; }
     // Of all ranks; in mode base the plain devices that the state is striped over.
     int devices() const;
+    // What this rank's model computes with and where.
+    std::string describe_model() const;
     // How the state of this rank's first device moves; empty if the rank has none.
     std::string describe_io() const;
 
@@ -106,6 +108,7 @@ private:
     shard::Partition partition_;
     std::unique_ptr<codec::Codec> codec_;
     trace::Traffic traffic_;
+    model::ComputeDevice compute_device_;
     memory::Buffer vector_;  // the padded parameter vector
     std::unique_ptr<model::Network> network_;
     std::unique_ptr<offload::StepPipeline> pipeline_;

@@ -10,6 +10,9 @@ TEST(Topology, NumbersGroupsInTheOrderOfTheirFirstRank) {
     EXPECT_EQ(topology.groups(), 3);
     EXPECT_EQ(topology.group_of, (std::vector<int>{0, 1, 0, 1, 2}));
     EXPECT_EQ(topology.ranks_of, (std::vector<std::vector<int>>{{0, 2}, {1, 3}, {4}}));
+    EXPECT_EQ(topology.rank_in_group(0), 0);
+    EXPECT_EQ(topology.rank_in_group(3), 1);
+    EXPECT_EQ(topology.rank_in_group(4), 0);
 }
 
 TEST(Topology, CanLeaveEachRankAlone) {

@@ -1,0 +1,40 @@
+#include "model/compute_device.hpp"
+
+#include "base/error.hpp"
+#include "config/run.hpp"
+#include "model/compute_format.hpp"
+
+#include <gtest/gtest.h>
+
+namespace nearstep::model {
+namespace {
+
+TEST(ComputeDeviceOf, CpuNeedsNoGpu) { EXPECT_FALSE(choose_device("cpu", 3).is_gpu()); }
+
+TEST(ComputeDeviceOf, CudaIsAGpuOrASentence) {
+    const ComputeDevice found = choose_device("auto", 0);
+    if (found.is_gpu()) {
+        EXPECT_EQ(*choose_device("cuda", 0).gpu, 0);
+        return;
+    }
+    try {
+        choose_device("cuda", 0);
+        FAIL() << "there is no GPU";
+    } catch (const ConfigError& error) {
+        EXPECT_NE(std::string(error.what()).find("set model.device to"), std::string::npos);
+    }
+}
+
+TEST(ComputeDeviceOf, OnAGpuTheParametersFormatIsComputedIn) {
+    config::ModelSettings settings;
+    for (const Dtype dtype : {Dtype::fp32, Dtype::bf16, Dtype::fp16}) {
+        settings.dtype = dtype;
+        EXPECT_EQ(compute_format(settings, {.gpu = 0}), dtype);
+    }
+    settings.dtype = Dtype::bf16;
+    settings.compute = "fp32";
+    EXPECT_EQ(compute_format(settings, {.gpu = 0}), Dtype::fp32);
+}
+
+}  // namespace
+}  // namespace nearstep::model

@@ -1,0 +1,105 @@
+// The network on a GPU against the same network on the CPU; skipped where there is no GPU.
+#include "base/random.hpp"
+#include "model/geometry.hpp"
+#include "model/network.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+namespace nearstep::model {
+namespace {
+
+struct Step {
+    double loss = 0;
+    double evaluated = 0;
+    std::vector<float> gradient;
+    std::vector<std::int32_t> sampled;
+};
+
+class GpuNetwork : public testing::Test {
+protected:
+    void SetUp() override {
+        if (!choose_device("auto", 0).is_gpu()) {
+            GTEST_SKIP() << "PyTorch finds no GPU here";
+        }
+        settings_.layers = 2;
+        settings_.heads = 2;
+        settings_.width = 64;
+        settings_.context = 32;
+        set_dtype(Dtype::fp32);
+        for (std::uint64_t i = 0; i < 64; ++i) {
+            tokens_.push_back(static_cast<std::int32_t>(random_uniform(5, 1, i) * 256));
+            targets_.push_back(static_cast<std::int32_t>(random_uniform(5, 2, i) * 256));
+        }
+    }
+
+    void set_dtype(Dtype dtype) {
+        settings_.dtype = dtype;
+        std::vector<float> values(describe(settings_).elems);
+        fill_start_values(describe(settings_), 5, 0, values);
+        parameters_.resize(values.size() * size_bytes(dtype));
+        convert_from_fp32(values.data(), dtype, parameters_.data(), values.size());
+    }
+
+    // Two micro-batches of a row each, with a loss scale.
+    Step run(const ComputeDevice& device) const {
+        const auto network = Network::make(settings_, parameters_, device);
+        const std::span<const std::int32_t> tokens = tokens_;
+        const std::span<const std::int32_t> targets = targets_;
+        const std::vector<MicroBatch> batches = {
+            {1, 32, tokens.first(32), targets.first(32)},
+            {1, 32, tokens.last(32), targets.last(32)},
+        };
+        Step step;
+        step.evaluated = network->evaluate(batches[0]);
+        network->begin(batches, 1.0 / 64, 8);
+        const int blocks = static_cast<int>(network->geometry().blocks.size());
+        for (int block = 0; block < blocks; ++block) {
+            network->forward(block);
+        }
+        step.loss = network->loss();
+        step.gradient.resize(network->geometry().elems);
+        for (int block = blocks - 1; block >= 0; --block) {
+            const Block& range = network->geometry().blocks[static_cast<std::size_t>(block)];
+            network->backward(
+                block, std::span(step.gradient).subspan(range.begin, range.end - range.begin));
+        }
+        step.sampled = network->sample(tokens.first(8), 4, 0.8, 1);
+        return step;
+    }
+
+    config::ModelSettings settings_;
+    std::vector<std::byte> parameters_;
+    std::vector<std::int32_t> tokens_;
+    std::vector<std::int32_t> targets_;
+};
+
+TEST_F(GpuNetwork, EqualsTheCpuInFp32) {
+    const Step cpu = run({});
+    const Step gpu = run({.gpu = 0});
+    EXPECT_NEAR(gpu.loss, cpu.loss, 1e-5 * cpu.loss);
+    EXPECT_NEAR(gpu.evaluated, cpu.evaluated, 1e-5 * cpu.evaluated);
+    double difference = 0;
+    double norm = 0;
+    for (std::size_t i = 0; i < cpu.gradient.size(); ++i) {
+        difference += std::pow(static_cast<double>(gpu.gradient[i]) - cpu.gradient[i], 2);
+        norm += std::pow(static_cast<double>(cpu.gradient[i]), 2);
+    }
+    EXPECT_LT(std::sqrt(difference / norm), 1e-4);
+    EXPECT_EQ(gpu.sampled.size(), 4U);
+}
+
+TEST_F(GpuNetwork, RepeatsBitForBitInEveryFormat) {
+    for (const Dtype dtype : {Dtype::fp32, Dtype::bf16, Dtype::fp16}) {
+        set_dtype(dtype);
+        const Step first = run({.gpu = 0});
+        const Step second = run({.gpu = 0});
+        EXPECT_EQ(first.loss, second.loss);
+        EXPECT_EQ(first.gradient, second.gradient);
+    }
+}
+
+}  // namespace
+}  // namespace nearstep::model
