@@ -43,6 +43,7 @@ struct SmallDeviceSettings {
     int files = 1;
     store::IoKind io = store::IoKind::automatic;
     StateFormat state = StateFormat::fp32;
+    Delivery delivery = Delivery::parameters;
 };
 
 // The device with its files in a scratch folder, and what belongs around it.
@@ -62,6 +63,7 @@ struct SmallDevice {
         settings.place = wanted.place;
         settings.io = wanted.io;
         settings.state = wanted.state;
+        settings.delivery = wanted.delivery;
         device = make_emulated_device(settings, traffic);
         device->reserve();
         vector.resize(kVectorTiles * shard::kTileElems * size_bytes(wanted.dtype));
