@@ -47,52 +47,70 @@ const std::uint16_t* halves_at(const std::byte* at) {
 
 std::uint16_t* halves_at(std::byte* at) { return reinterpret_cast<std::uint16_t*>(at); }
 
+// Words of a bitmap with that many bits.
+std::size_t words_of(std::size_t bits) { return (bits + 63) / 64; }
+
+template <typename Join>
+void join(const Bitmap& one, const Bitmap& other, Bitmap& out, Join join_words) {
+    for (std::size_t i = 0; i < kBitmapWords; ++i) {
+        out[i] = join_words(one[i], other[i]);
+    }
+}
+
+// Appends a bitmap; returns the place behind it.
+std::byte* append(const Bitmap& bits, std::byte* out) {
+    std::memcpy(out, bits.data(), kBitmapBytes);
+    return out + kBitmapBytes;
+}
+
 // Writes the payload of a tile.
-void write_payload(const DeltaKernels& kernels, DeltaForm form, const Bitmap& plus,
-                   const Bitmap& minus, std::size_t values, const std::uint16_t* fresh,
+void write_payload(const DeltaKernels& kernels, DeltaForm form, const DeltaCensus& census,
+                   const Bitmap& plus, const Bitmap& minus, const std::uint16_t* fresh,
                    std::byte* out) {
-    Bitmap picked;
+    Bitmap changed;
+    Bitmap escaped;
+    join(plus, minus, changed, [](std::uint64_t a, std::uint64_t b) { return a | b; });
+    join(plus, minus, escaped, [](std::uint64_t a, std::uint64_t b) { return a & b; });
     switch (form) {
         case DeltaForm::dense:
             std::memcpy(out, fresh, kTileBytes);
             return;
         case DeltaForm::bitmap:
+            out = append(changed, out);
+            kernels.pick_values(changed.data(), fresh, halves_at(out));
+            return;
+        case DeltaForm::units:
+            out = append(minus, append(plus, out));
+            break;
+        case DeltaForm::codes:
+            out = append(changed, out);
+            for (const Bitmap* bits : {&plus, &minus}) {
+                kernels.pack(changed.data(), bits->data(), reinterpret_cast<std::uint64_t*>(out));
+                out += words_of(census.changed) * sizeof(std::uint64_t);
+            }
+            break;
         case DeltaForm::list:
-            for (std::size_t i = 0; i < kBitmapWords; ++i) {
-                picked[i] = plus[i] | minus[i];
-            }
-            break;
-        case DeltaForm::units:
-            for (std::size_t i = 0; i < kBitmapWords; ++i) {
-                picked[i] = plus[i] & minus[i];
-            }
-            break;
+            kernels.pick_indices(changed.data(), halves_at(out));
+            out += census.changed * sizeof(std::uint16_t);
+            kernels.pick_values(changed.data(), fresh, halves_at(out));
+            return;
     }
-    switch (form) {
-        case DeltaForm::bitmap:
-            std::memcpy(out, picked.data(), kBitmapBytes);
-            out += kBitmapBytes;
-            break;
-        case DeltaForm::units:
-            std::memcpy(out, plus.data(), kBitmapBytes);
-            std::memcpy(out + kBitmapBytes, minus.data(), kBitmapBytes);
-            out += 2 * kBitmapBytes;
-            break;
-        default:
-            kernels.pick_indices(picked.data(), halves_at(out));
-            out += values * sizeof(std::uint16_t);
-            break;
-    }
-    kernels.pick_values(picked.data(), fresh, halves_at(out));
+    kernels.pick_values(escaped.data(), fresh, halves_at(out));
 }
 
 }  // namespace
 
 struct DeltaReader::Entry {
-    DeltaForm form;
-    std::array<std::uint8_t, 3> zero;
-    std::uint32_t values;
+    std::uint32_t form_and_changed;  // changed x 256 + form
+    std::uint32_t escaped;
     std::uint64_t digest;
+
+    DeltaForm form() const { return static_cast<DeltaForm>(form_and_changed & 0xFFU); }
+    DeltaCensus census() const { return {form_and_changed >> 8U, escaped}; }
+    bool is_possible() const {
+        return (form_and_changed & 0xFFU) < kDeltaForms && census().changed <= kTileElems &&
+               escaped <= census().changed;
+    }
 };
 
 const char* name_of(DeltaForm form) {
@@ -103,46 +121,35 @@ const char* name_of(DeltaForm form) {
             return "bitmap";
         case DeltaForm::units:
             return "units";
+        case DeltaForm::codes:
+            return "codes";
         case DeltaForm::list:
             return "list";
     }
     throw ContractError("A form of a delta has a value that no form has.");
 }
 
-std::size_t payload_bytes(DeltaForm form, std::size_t values) {
+std::size_t payload_bytes(DeltaForm form, const DeltaCensus& census) {
     switch (form) {
         case DeltaForm::dense:
             return kTileBytes;
         case DeltaForm::bitmap:
-            return kBitmapBytes + 2 * values;
+            return kBitmapBytes + 2 * census.changed;
         case DeltaForm::units:
-            return 2 * kBitmapBytes + 2 * values;
+            return 2 * kBitmapBytes + 2 * census.escaped;
+        case DeltaForm::codes:
+            return kBitmapBytes + 16 * words_of(census.changed) + 2 * census.escaped;
         case DeltaForm::list:
-            return 4 * values;
+            return 4 * census.changed;
     }
     throw ContractError("A form of a delta has a value that no form has.");
 }
 
-namespace {
-
-std::size_t values_in(DeltaForm form, const DeltaCensus& census) {
-    switch (form) {
-        case DeltaForm::dense:
-            return kTileElems;
-        case DeltaForm::units:
-            return census.escaped;
-        default:
-            return census.changed;
-    }
-}
-
-}  // namespace
-
 DeltaForm smallest_form(const DeltaCensus& census) {
     DeltaForm best = DeltaForm::dense;
-    for (const DeltaForm form : {DeltaForm::bitmap, DeltaForm::units, DeltaForm::list}) {
-        if (payload_bytes(form, values_in(form, census)) <
-            payload_bytes(best, values_in(best, census))) {
+    for (const DeltaForm form :
+         {DeltaForm::bitmap, DeltaForm::units, DeltaForm::codes, DeltaForm::list}) {
+        if (payload_bytes(form, census) < payload_bytes(best, census)) {
             best = form;
         }
     }
@@ -186,17 +193,17 @@ void DeltaWriter::add(const std::uint16_t* old, const std::uint16_t* fresh) {
     Bitmap minus;
     const DeltaCensus census = kernels_->compare(old, fresh, plus.data(), minus.data());
     const DeltaForm form = smallest_form(census);
-    const std::size_t values = values_in(form, census);
-    write_payload(*kernels_, form, plus, minus, values, fresh, room_.data() + end_);
+    write_payload(*kernels_, form, census, plus, minus, fresh, room_.data() + end_);
 
     std::byte* entry = room_.data() + table_end(next_);
-    const std::uint64_t facts =
-        static_cast<std::uint64_t>(form) | (static_cast<std::uint64_t>(values) << 32U);
+    const std::uint64_t facts = static_cast<std::uint64_t>(form) |
+                                (static_cast<std::uint64_t>(census.changed) << 8U) |
+                                (static_cast<std::uint64_t>(census.escaped) << 32U);
     const std::uint64_t digest = digest_of(fresh);
     std::memcpy(entry, &facts, sizeof facts);
     std::memcpy(entry + sizeof facts, &digest, sizeof digest);
 
-    const std::size_t end = end_ + payload_bytes(form, values);
+    const std::size_t end = end_ + payload_bytes(form, census);
     end_ = round_up(end, kAlignment);
     std::memset(room_.data() + end, 0, end_ - end);
     ++next_;
@@ -240,44 +247,66 @@ DeltaReader::Entry DeltaReader::entry_of(std::size_t tile) const {
 void DeltaReader::add_to(DeltaTally& tally) const {
     for (std::size_t tile = 0; tile < tiles_.size(); ++tile) {
         const Entry entry = entry_of(tile);
-        const auto form = static_cast<std::size_t>(entry.form);
-        expects(form < kDeltaForms, "a form is one of the four");
+        expects(entry.is_possible(), "a form is one of those that there are");
+        const auto form = static_cast<std::size_t>(entry.form());
         tally.tiles.at(form) += 1;
-        tally.bytes.at(form) += sizeof entry + payload_bytes(entry.form, entry.values);
+        tally.bytes.at(form) += sizeof entry + payload_bytes(entry.form(), entry.census());
     }
 }
 
-// Whether the kernels read no more values than there are.
-bool DeltaReader::is_consistent(const Entry& entry, const std::byte* payload) const {
-    switch (entry.form) {
-        case DeltaForm::bitmap:
-            return kernels_->count_both(words_at(payload), words_at(payload)) == entry.values;
-        case DeltaForm::units:
-            return kernels_->count_both(words_at(payload), words_at(payload + kBitmapBytes)) ==
-                   entry.values;
-        default:
-            return true;
-    }
-}
-
-void DeltaReader::apply_tile(const Entry& entry, const std::byte* payload,
+// False, with the target as it was, if the kernels would read other than what is there.
+bool DeltaReader::apply_tile(const Entry& entry, const std::byte* payload,
                              std::uint16_t* target) const {
-    switch (entry.form) {
+    const auto [changed, escaped] = entry.census();
+    const std::uint64_t* first = words_at(payload);
+    const std::uint64_t* second = first + kBitmapWords;
+    switch (entry.form()) {
         case DeltaForm::dense:
             std::memcpy(target, payload, kTileBytes);
-            return;
+            return true;
         case DeltaForm::bitmap:
-            return kernels_->apply(words_at(payload), words_at(payload),
-                                   halves_at(payload + kBitmapBytes), target);
+            if (kernels_->count_both(first, first) != changed) {
+                return false;
+            }
+            kernels_->apply(first, first, halves_at(payload + kBitmapBytes), target);
+            return true;
         case DeltaForm::units:
-            return kernels_->apply(words_at(payload), words_at(payload + kBitmapBytes),
-                                   halves_at(payload + 2 * kBitmapBytes), target);
+            if (kernels_->count_both(first, second) != escaped) {
+                return false;
+            }
+            kernels_->apply(first, second, halves_at(payload + 2 * kBitmapBytes), target);
+            return true;
+        case DeltaForm::codes:
+            return apply_codes(entry, payload, target);
         case DeltaForm::list:
             const std::uint16_t* indices = halves_at(payload);
-            for (std::size_t i = 0; i < entry.values; ++i) {
-                target[indices[i]] = indices[entry.values + i];
+            for (std::size_t i = 0; i < changed; ++i) {
+                target[indices[i]] = indices[changed + i];
             }
     }
+    return true;
+}
+
+bool DeltaReader::apply_codes(const Entry& entry, const std::byte* payload,
+                              std::uint16_t* target) const {
+    const auto [changed, escaped] = entry.census();
+    const std::uint64_t* mask = words_at(payload);
+    if (kernels_->count_both(mask, mask) != changed) {
+        return false;
+    }
+    Bitmap plus;
+    Bitmap minus;
+    const std::uint64_t* packed = mask + kBitmapWords;
+    kernels_->unpack(mask, packed, plus.data());
+    packed += words_of(changed);
+    kernels_->unpack(mask, packed, minus.data());
+    packed += words_of(changed);
+    if (kernels_->count_both(plus.data(), minus.data()) != escaped) {
+        return false;
+    }
+    kernels_->apply(plus.data(), minus.data(), reinterpret_cast<const std::uint16_t*>(packed),
+                    target);
+    return true;
 }
 
 std::optional<std::string> DeltaReader::apply_to(std::span<std::byte> parameters) const {
@@ -287,20 +316,16 @@ std::optional<std::string> DeltaReader::apply_to(std::span<std::byte> parameters
         const Entry entry = entry_of(tile);
         const std::byte* payload = room_.data() + at;
         std::uint16_t* target = halves_at(parameters.data() + tile * kTileBytes);
-        bool is_right =
-            static_cast<std::size_t>(entry.form) < kDeltaForms && entry.values <= kTileElems &&
-            payload_bytes(entry.form, entry.values) <= bytes_ - at && is_consistent(entry, payload);
-        if (is_right) {
-            apply_tile(entry, payload, target);
-            is_right = digest_of(target) == entry.digest;
-        }
+        const bool is_right =
+            entry.is_possible() && payload_bytes(entry.form(), entry.census()) <= bytes_ - at &&
+            apply_tile(entry, payload, target) && digest_of(target) == entry.digest;
         if (!is_right) {
             return text("The parameters of tile ", tiles_.begin + tile,
                         " are not those that their owner sent: the copy of the old ones here or "
                         "the message was damaged. Start again with --resume; if it happens again, "
                         "test this machine's memory and network.");
         }
-        at = round_up(at + payload_bytes(entry.form, entry.values), kAlignment);
+        at = round_up(at + payload_bytes(entry.form(), entry.census()), kAlignment);
     }
     return std::nullopt;
 }

@@ -16,14 +16,14 @@
 
 namespace nearstep::codec {
 
-enum class DeltaForm : std::uint8_t { dense, bitmap, units, list };
-constexpr std::size_t kDeltaForms = 4;
+enum class DeltaForm : std::uint8_t { dense, bitmap, units, codes, list };
+constexpr std::size_t kDeltaForms = 5;
 
-// "dense", "bitmap", "units" or "list".
+// "dense", "bitmap", "units", "codes" or "list".
 const char* name_of(DeltaForm form);
 
-// Bytes of a tile's payload with so many values.
-std::size_t payload_bytes(DeltaForm form, std::size_t values);
+// Bytes of a tile's payload.
+std::size_t payload_bytes(DeltaForm form, const DeltaCensus& census);
 
 // The form with the fewest bytes.
 DeltaForm smallest_form(const DeltaCensus& census);
@@ -85,8 +85,8 @@ private:
     struct Entry;
 
     Entry entry_of(std::size_t tile) const;
-    void apply_tile(const Entry& entry, const std::byte* payload, std::uint16_t* target) const;
-    bool is_consistent(const Entry& entry, const std::byte* payload) const;
+    bool apply_tile(const Entry& entry, const std::byte* payload, std::uint16_t* target) const;
+    bool apply_codes(const Entry& entry, const std::byte* payload, std::uint16_t* target) const;
 
     std::span<const std::byte> room_;
     shard::TileRange tiles_;

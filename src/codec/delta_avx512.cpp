@@ -69,6 +69,38 @@ void pick_indices(const Word* bits, Half* out) {
     }
 }
 
+// `rest`: bits that do not fill a word yet, `count` of them.
+void pack(const Word* mask, const Word* bits, Word* out) {
+    Word rest = 0;
+    unsigned count = 0;
+    for (std::size_t word = 0; word < kBitmapWords; ++word) {
+        const Word picked = _pext_u64(bits[word], mask[word]);
+        const auto more = static_cast<unsigned>(__builtin_popcountll(mask[word]));
+        rest |= picked << count;
+        if (count + more >= 64) {
+            *out++ = rest;
+            rest = count == 0 ? 0 : picked >> (64 - count);
+            count += more - 64;
+        } else {
+            count += more;
+        }
+    }
+    if (count > 0) {
+        *out = rest;
+    }
+}
+
+void unpack(const Word* mask, const Word* packed, Word* bits) {
+    std::size_t at = 0;
+    for (std::size_t word = 0; word < kBitmapWords; ++word) {
+        const unsigned shift = at % 64;
+        // The second word may lie in the slack; then none of its bits is used.
+        const Word high = shift == 0 ? 0 : packed[at / 64 + 1] << (64 - shift);
+        bits[word] = _pdep_u64((packed[at / 64] >> shift) | high, mask[word]);
+        at += static_cast<std::size_t>(__builtin_popcountll(mask[word]));
+    }
+}
+
 std::size_t count_both(const Word* one, const Word* other) {
     std::size_t count = 0;
     for (std::size_t word = 0; word < kBitmapWords; ++word) {
@@ -117,7 +149,7 @@ void apply(const Word* plus, const Word* minus, const Half* values, Half* target
 
 }  // namespace
 
-extern const DeltaKernels avx512_delta_kernels = {"avx512",     compare,    pick_values,
-                                                  pick_indices, count_both, apply};
+extern const DeltaKernels avx512_delta_kernels = {"avx512", compare, pick_values, pick_indices,
+                                                  pack,     unpack,  count_both,  apply};
 
 }  // namespace nearstep::codec

@@ -32,6 +32,11 @@ struct DeltaKernels {
     void (*pick_values)(const std::uint64_t* bits, const std::uint16_t* values, std::uint16_t* out);
     void (*pick_indices)(const std::uint64_t* bits, std::uint16_t* out);
 
+    // Where `mask` is set, the bits of `bits`, closed up; the words begun are filled with zeros.
+    void (*pack)(const std::uint64_t* mask, const std::uint64_t* bits, std::uint64_t* out);
+    // Undoes pack(); zeros where `mask` is not set.
+    void (*unpack)(const std::uint64_t* mask, const std::uint64_t* packed, std::uint64_t* bits);
+
     // Bits that are set in both.
     std::size_t (*count_both)(const std::uint64_t* one, const std::uint64_t* other);
 

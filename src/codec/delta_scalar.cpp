@@ -47,6 +47,33 @@ void pick_indices(const std::uint64_t* bits, std::uint16_t* out) {
     for_each_bit(bits, [&](std::size_t i) { *out++ = static_cast<std::uint16_t>(i); });
 }
 
+void pack(const std::uint64_t* mask, const std::uint64_t* bits, std::uint64_t* out) {
+    std::uint64_t packed = 0;
+    std::size_t count = 0;
+    for_each_bit(mask, [&](std::size_t i) {
+        packed |= ((bits[i / kWordBits] >> (i % kWordBits)) & 1U) << (count % kWordBits);
+        if (++count % kWordBits == 0) {
+            *out++ = packed;
+            packed = 0;
+        }
+    });
+    if (count % kWordBits != 0) {
+        *out = packed;
+    }
+}
+
+void unpack(const std::uint64_t* mask, const std::uint64_t* packed, std::uint64_t* bits) {
+    for (std::size_t word = 0; word < kBitmapWords; ++word) {
+        bits[word] = 0;
+    }
+    std::size_t count = 0;
+    for_each_bit(mask, [&](std::size_t i) {
+        bits[i / kWordBits] |= ((packed[count / kWordBits] >> (count % kWordBits)) & 1U)
+                               << (i % kWordBits);
+        ++count;
+    });
+}
+
 std::size_t count_both(const std::uint64_t* one, const std::uint64_t* other) {
     std::size_t count = 0;
     for (std::size_t word = 0; word < kBitmapWords; ++word) {
@@ -72,7 +99,7 @@ void apply(const std::uint64_t* plus, const std::uint64_t* minus, const std::uin
 
 }  // namespace
 
-extern const DeltaKernels scalar_delta_kernels = {"scalar",     compare,    pick_values,
-                                                  pick_indices, count_both, apply};
+extern const DeltaKernels scalar_delta_kernels = {"scalar", compare, pick_values, pick_indices,
+                                                  pack,     unpack,  count_both,  apply};
 
 }  // namespace nearstep::codec

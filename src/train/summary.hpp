@@ -36,7 +36,7 @@ struct RunRecord {
 // tokens_per_s, train_loss (of the last step), heldout_loss, losses, skipped_steps, masters_xxh3,
 // checkpoint, mode, and per step phases_s {forward, backward, update, commit} (means) and
 // bytes_per_parameter {host_link, device_internal, network, node}; with gather.codec = "delta" also
-// deltas {dense, bitmap, units, list}, each with tile_share and bytes_per_parameter.
+// deltas {dense, bitmap, units, codes, list}, each with tile_share and bytes_per_parameter.
 nlohmann::json to_json(const RunRecord& record);
 
 // One step as a line of --metrics.

@@ -97,7 +97,8 @@ std::size_t smallest_bytes(const Tile& old, const Tile& fresh) {
         escaped += difference != 0 && difference != 1 && difference != 0xFFFF ? 1U : 0U;
     }
     const std::size_t most = std::min(std::size_t{131072}, 8192 + 2 * differing);
-    return std::min({most, 16384 + 2 * escaped, 4 * differing});
+    const std::size_t codes = 8192 + 2 * ((differing + 63) / 64 * 8) + 2 * escaped;
+    return std::min({most, 16384 + 2 * escaped, codes, 4 * differing});
 }
 
 class Delta : public testing::TestWithParam<DeltaKernels> {
@@ -137,7 +138,8 @@ TEST_P(Delta, OfUnrelatedTilesIsDense) {
 TEST_P(Delta, TakesEachFormWhereItIsTheSmallest) {
     const Tile old = random_tile(3);
     EXPECT_EQ(round_trip(old, changed(old, 0.02, 0.01, 7)), DeltaForm::list);
-    EXPECT_EQ(round_trip(old, changed(old, 0.10, 0.02, 7)), DeltaForm::units);
+    EXPECT_EQ(round_trip(old, changed(old, 0.10, 0.02, 7)), DeltaForm::codes);
+    EXPECT_EQ(round_trip(old, changed(old, 0.60, 0.02, 7)), DeltaForm::units);
     EXPECT_EQ(round_trip(old, changed(old, 0.00, 0.30, 7)), DeltaForm::bitmap);
     EXPECT_EQ(round_trip(old, changed(old, 0.00, 0.99, 7)), DeltaForm::dense);
     EXPECT_EQ(round_trip(old, changed(old, 1.00, 0.00, 7)), DeltaForm::units);
@@ -202,19 +204,26 @@ TEST_P(Delta, ChangesOneFormForTheNextAtTheCountWhereBothAreEqual) {
     EXPECT_EQ(round_trip(old, fresh), DeltaForm::bitmap);  // units would have as many bytes
     std::fill_n(fresh.begin(), 4097, std::uint16_t{99});
     EXPECT_EQ(round_trip(old, fresh), DeltaForm::units);
+    std::ranges::fill(fresh, std::uint16_t{100});
+    std::fill_n(fresh.begin(), 32704, std::uint16_t{101});
+    EXPECT_EQ(round_trip(old, fresh), DeltaForm::codes);
+    std::fill_n(fresh.begin(), 32768, std::uint16_t{99});
+    EXPECT_EQ(round_trip(old, fresh), DeltaForm::units);  // 16,384 bytes either way
 }
 
 TEST_P(Delta, MessagesOfSeveralTilesKeepThemApart) {
-    const std::vector<Tile> old = {random_tile(1), random_tile(2), random_tile(3), random_tile(4)};
+    const std::vector<Tile> old = {random_tile(1), random_tile(2), random_tile(3), random_tile(4),
+                                   random_tile(5)};
     const std::vector<Tile> fresh = {changed(old[0], 0.01, 0.013, 5), random_tile(9),
-                                     changed(old[2], 0.2, 0.01, 6), changed(old[3], 0, 0.4, 7)};
+                                     changed(old[2], 0.6, 0.01, 6), changed(old[3], 0, 0.4, 7),
+                                     changed(old[4], 0.1, 0.01, 8)};
     Message message = encode(GetParam(), old, fresh);
     std::vector<std::uint16_t> vector = joined(old);
-    const DeltaReader reader(message.room(), {5, 9}, GetParam());
+    const DeltaReader reader(message.room(), {5, 10}, GetParam());
     EXPECT_EQ(reader.apply_to(std::as_writable_bytes(std::span(vector))), std::nullopt);
     EXPECT_EQ(vector, joined(fresh));
-    const DeltaTally tally = tally_of(message, 4);
-    EXPECT_EQ(tally.tiles, (std::array<std::uint64_t, 4>{1, 1, 1, 1}));
+    const DeltaTally tally = tally_of(message, 5);
+    EXPECT_EQ(tally.tiles, (std::array<std::uint64_t, kDeltaForms>{1, 1, 1, 1, 1}));
     EXPECT_EQ(tally.bytes[0], kEntryBytes + kTileBytes);
 }
 
@@ -226,7 +235,7 @@ TEST_P(Delta, IsAtMostOnePercentLongerThanDense) {
 
 TEST_P(Delta, RefusesACopyThatIsNotTheSenders) {
     const Tile old = random_tile(1);
-    for (const double share : {0.001, 0.1, 0.3}) {
+    for (const double share : {0.001, 0.04, 0.3}) {
         Message message = encode(GetParam(), {old, old}, {old, changed(old, share, share, 2)});
         std::vector<std::uint16_t> vector = joined({old, old});
         vector[17] ^= 1U;  // in the tile that did not change at all
@@ -239,7 +248,7 @@ TEST_P(Delta, RefusesACopyThatIsNotTheSenders) {
 
 TEST_P(Delta, RefusesADamagedMessageAndReadsNothingBeyondIt) {
     const Tile old = random_tile(1);
-    for (const double share : {0.01, 0.1, 0.3, 0.9}) {
+    for (const double share : {0.01, 0.1, 0.3, 0.6, 0.9}) {
         const Message good = encode(GetParam(), {old}, {changed(old, share / 2, share / 2, 2)});
         for (std::size_t trial = 0; trial < 200; ++trial) {
             Message bad = good;
