@@ -72,6 +72,19 @@ int DeltaGather::source_of(std::size_t subgroup) const {
     return relay == rank_ ? owner : relay;
 }
 
+// A message is sent when the network has let its bytes through; what is under way goes on.
+void DeltaGather::cross_network(std::size_t bytes) {
+    if (settings_.links == nullptr) {
+        return;
+    }
+    const link::Clock& clock = settings_.links->clock();
+    link::Crossing crossing(settings_.links->network(), clock.now(), bytes);
+    while (!crossing.is_over(clock.now())) {
+        test_all(sends_);
+        std::this_thread::sleep_for(kPollInterval);
+    }
+}
+
 void DeltaGather::spread_in_node(std::span<const std::byte> message, std::size_t subgroup,
                                  std::vector<mpi::Request>& requests) {
     for (const int rank : settings_.nodes.ranks_of[static_cast<std::size_t>(node_)]) {
@@ -121,6 +134,7 @@ bool DeltaGather::send_next(std::span<std::byte> vector, const FindMessage& find
     for (int node = 0; node < settings_.nodes.groups(); ++node) {
         if (node != node_) {
             const int relay = relay_of(settings_.nodes, node, rank_);
+            cross_network(message.size());
             sends_.push_back(world_.start_send(message, relay, tag_of(subgroup)));
             traffic_.add(trace::Counter::network_parameters, message.size());
         }

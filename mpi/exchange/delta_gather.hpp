@@ -52,6 +52,7 @@ private:
         mpi::Request from_source;
     };
 
+    void cross_network(std::size_t bytes);
     int owner_of(std::size_t subgroup) const;
     int source_of(std::size_t subgroup) const;
     void spread_in_node(std::span<const std::byte> message, std::size_t subgroup,

@@ -63,6 +63,7 @@ void GradientScatter::count(trace::Counter node, trace::Counter network, int to,
         const bool is_same_node =
             node_of[static_cast<std::size_t>(to)] == node_of[static_cast<std::size_t>(rank_)];
         traffic_.add(is_same_node ? node : network, bytes);
+        leaving_bytes_ += is_same_node ? 0 : bytes;
     }
 }
 
@@ -143,6 +144,12 @@ void GradientScatter::send_payloads(shard::TileRange tiles) {
     for (std::size_t to = 0; to < ranks; ++to) {
         count(trace::Counter::node_gradients, trace::Counter::network_gradients,
               static_cast<int>(to), out.bytes[to]);
+    }
+    // They are sent when the network has let them through.
+    const std::size_t leaving_bytes = std::exchange(leaving_bytes_, 0);
+    if (settings_.links != nullptr) {
+        const link::Clock& clock = settings_.links->clock();
+        link::cross(settings_.links->network(), clock.now(), leaving_bytes, clock);
     }
     if (sources() > 1) {
         world_.all_to_all(payloads_out_, out, payloads_in_, in);

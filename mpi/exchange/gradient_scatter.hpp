@@ -10,6 +10,7 @@
 
 #include "base/dtype.hpp"
 #include "codec/codec.hpp"
+#include "link/node_links.hpp"
 #include "mpi/communicator.hpp"
 #include "mpi/topology.hpp"
 #include "shard/partition.hpp"
@@ -27,9 +28,10 @@ struct ScatterSettings {
     const shard::Partition* partition = nullptr;
     const shard::DeviceMap* devices = nullptr;
     const codec::Codec* codec = nullptr;
-    Dtype gradient_dtype = Dtype::bf16;  // of the dense gradients inside a group
-    mpi::Topology groups;                // who adds before encoding
-    mpi::Topology nodes;                 // which link a byte is counted on
+    Dtype gradient_dtype = Dtype::bf16;      // of the dense gradients inside a group
+    mpi::Topology groups;                    // who adds before encoding
+    mpi::Topology nodes;                     // which link a byte is counted on
+    const link::NodeLinks* links = nullptr;  // holds the network to its rate; null: not shaped
 };
 
 // Called for each tile that this rank owns: the payloads in group order, valid during the call.
@@ -66,6 +68,7 @@ private:
     int rank_;
     int group_;
     mpi::Communicator group_ranks_;
+    std::size_t leaving_bytes_ = 0;  // counted on the network, not yet sent
     std::vector<std::byte> dense_out_;
     std::vector<std::byte> dense_in_;
     std::vector<float> sum_;

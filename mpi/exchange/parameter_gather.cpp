@@ -49,6 +49,7 @@ ParameterGather::Flight ParameterGather::take_off(std::span<std::byte> vector, s
         }
         for (int node = 0; node < settings_.nodes.groups(); ++node) {
             if (node != node_) {
+                cross_network(bytes.size());
                 flight.to_relays.push_back(
                     world_.start_send(bytes, relay_of(settings_.nodes, node, owner), tag));
                 traffic_.add(trace::Counter::network_parameters, bytes.size());
@@ -58,6 +59,19 @@ ParameterGather::Flight ParameterGather::take_off(std::span<std::byte> vector, s
         flight.from_owner = world_.start_receive(bytes, owner, tag);
     }
     return flight;
+}
+
+// A message is sent when the network has let its bytes through; what is under way goes on.
+void ParameterGather::cross_network(std::size_t bytes) {
+    if (settings_.links == nullptr) {
+        return;
+    }
+    const link::Clock& clock = settings_.links->clock();
+    link::Crossing crossing(settings_.links->network(), clock.now(), bytes);
+    while (!crossing.is_over(clock.now())) {
+        make_progress();
+        std::this_thread::sleep_for(kPollInterval);
+    }
 }
 
 void ParameterGather::spread_in_node(std::span<std::byte> vector, Flight& flight) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "base/dtype.hpp"
+#include "link/node_links.hpp"
 #include "mpi/communicator.hpp"
 #include "mpi/topology.hpp"
 #include "shard/partition.hpp"
@@ -23,7 +24,8 @@ struct GatherSettings {
     const shard::DeviceMap* devices = nullptr;    // outlives the gather
     Dtype parameter_dtype = Dtype::bf16;
     mpi::Topology nodes;
-    std::size_t in_flight = 8;  // subgroups under way at once, at least 1
+    const link::NodeLinks* links = nullptr;  // holds the network to its rate; null: not shaped
+    std::size_t in_flight = 8;               // subgroups under way at once, at least 1
 };
 
 // True once the parameters of this rank's subgroup (a position in Partition::subgroups()) are in
@@ -50,6 +52,7 @@ private:
 
     std::span<std::byte> place(std::span<std::byte> vector, std::size_t subgroup) const;
     Flight take_off(std::span<std::byte> vector, std::size_t subgroup, const IsReady& is_ready);
+    void cross_network(std::size_t bytes);
     void spread_in_node(std::span<std::byte> vector, Flight& flight);
     void make_progress();
     void complete_oldest();

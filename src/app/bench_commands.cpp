@@ -45,6 +45,12 @@ void add_bench_csd(CLI::App& bench, Action& action) {
     command.add_option("--steps", settings.steps, "of a turn")
         ->check(CLI::Range(1, 10000))
         ->capture_default_str();
+    command
+        .add_option("--state", settings.states,
+                    "state formats to compare, commas between; none: compare parts of a device")
+        ->delimiter(',');
+    command.add_flag("--on-demand", settings.is_on_demand,
+                     "run the row that a line of stdin names, and print a JSON line of it");
     command.add_option("--io", arguments->io, "of the rows that do not say threads")
         ->check(CLI::IsMember({"auto", "io_uring", "threads"}))
         ->capture_default_str();

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <iostream>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -37,8 +38,8 @@ void add_run_arguments(CLI::App& command, RunArguments& arguments) {
                    config::describe_keys());
 }
 
-// Rank 0 reads the files, all ranks parse the same text.
-config::Run read_run(const mpi::Communicator& world, const RunArguments& arguments) {
+// Rank 0 reads the files, all ranks get the same text.
+config::Sources read_sources(const mpi::Communicator& world, const RunArguments& arguments) {
     config::Sources sources;
     world.together([&] {
         if (world.rank() == 0) {
@@ -50,7 +51,26 @@ config::Run read_run(const mpi::Communicator& world, const RunArguments& argumen
     sources.site_path = world.broadcast(sources.site_path, 0);
     sources.site_text = world.broadcast(sources.site_text, 0);
     sources.overrides = arguments.overrides;
-    return config::parse(sources);
+    return sources;
+}
+
+// `label`: a mode, then settings of this column alone, with colons between.
+train::Column parse_column(config::Sources sources, const std::string& label,
+                           const std::string& codec) {
+    std::istringstream parts(label);
+    std::string part;
+    std::getline(parts, part, ':');
+    const config::Mode mode = config::parse_mode(part);
+    sources.overrides.push_back(std::string("mode=") + config::name_of(mode));
+    sources.overrides.push_back("compress.codec=" +
+                                (mode == config::Mode::su_o_c ? codec : std::string("dense")));
+    if (mode == config::Mode::base) {
+        sources.overrides.emplace_back("gather.codec=dense");
+    }
+    while (std::getline(parts, part, ':')) {
+        sources.overrides.push_back(part);
+    }
+    return {.label = label, .run = config::parse(sources)};
 }
 
 mpi::Communicator world_of(const config::Run& run) {
@@ -82,7 +102,7 @@ void add_train(CLI::App& program, Action& action) {
     command.add_option("--prompt", options.prompt, "what the sampled text goes on from");
     command.callback([arguments, &action] {
         action = [arguments](const mpi::Communicator& starter) {
-            const config::Run run = read_run(starter, arguments->run);
+            const config::Run run = config::parse(read_sources(starter, arguments->run));
             train::train(world_of(run), run, arguments->options);
         };
     });
@@ -92,17 +112,22 @@ void add_compare(CLI::App& program, Action& action) {
     struct Arguments {
         RunArguments run;
         train::CompareOptions options;
+        std::string codec = "topk";
         std::vector<std::string> modes = {"base", "su", "su+o", "su+o+c"};
     };
     auto arguments = std::make_shared<Arguments>();
     CLI::App& command = *program.add_subcommand(
         "compare",
-        "Run the same first steps in several modes side by side. Example:\n  mpirun -np 2 nearstep "
-        "compare "
-        "configs/quickstart.toml --set data.train=FILE --modes base,su+o --devices 1,2");
+        "Run the same first steps in several modes side by side. Example:\n  nearstep compare "
+        "configs/links.toml --site cluster/smartssd-node-scaled --set data.train=FILE --modes "
+        "base,su+o,su+o+c:csd.state=compact --devices 1,4,10");
     add_run_arguments(command, arguments->run);
     train::CompareOptions& options = arguments->options;
-    command.add_option("--modes", arguments->modes, "modes, with commas between")->delimiter(',');
+    command
+        .add_option(
+            "--modes", arguments->modes,
+            "columns, with commas between: a mode, and behind colons KEY=VALUE for it alone")
+        ->delimiter(',');
     command
         .add_option("--devices", options.devices,
                     "devices per rank, with commas between; default: as the config says")
@@ -110,16 +135,19 @@ void add_compare(CLI::App& program, Action& action) {
         ->check(CLI::PositiveNumber);
     command.add_option("--steps", options.steps, "steps of each run; the first is not timed")
         ->capture_default_str();
-    command.add_option("--codec", options.codec, "gradient codec of mode su+o+c")
+    command
+        .add_option("--codec", arguments->codec,
+                    "gradient codec of mode su+o+c; the other modes send dense gradients")
         ->capture_default_str();
     command.add_option("--json", options.json, "write an array of summaries to this file");
     command.callback([arguments, &action] {
         action = [arguments](const mpi::Communicator& starter) {
-            const config::Run run = read_run(starter, arguments->run);
+            const config::Sources sources = read_sources(starter, arguments->run);
+            std::vector<train::Column>& columns = arguments->options.columns;
             for (const std::string& mode : arguments->modes) {
-                arguments->options.modes.push_back(config::parse_mode(mode));
+                columns.push_back(parse_column(sources, mode, arguments->codec));
             }
-            train::compare(world_of(run), run, arguments->options);
+            train::compare(world_of(columns.front().run), arguments->options);
         };
     });
 }

@@ -3,9 +3,11 @@
 #include "base/error.hpp"
 #include "base/units.hpp"
 #include "base/version.hpp"
+#include "bench/csd_plan.hpp"
 #include "bench/csd_row.hpp"
 #include "bench/samples.hpp"
 #include "csd/engine.hpp"
+#include "csd/state_format.hpp"
 #include "store/folder.hpp"
 
 #include <nlohmann/json.hpp>
@@ -15,6 +17,7 @@
 #include <cstdio>
 #include <ctime>
 #include <fstream>
+#include <iostream>
 #include <memory>
 #include <vector>
 
@@ -22,43 +25,14 @@ namespace nearstep::bench {
 
 namespace {
 
-constexpr double kStepBytes = 24;  // per parameter: fp32 master and two moments, read and written
 constexpr const char* kFormula =
-    "Mparam/s = parameters * steps / seconds / 1e6; GB/s = 24 bytes * Mparam/s / 1e3; ratio = "
-    "median over rounds of the row's Mparam/s over its ceiling's in the same round";
+    "Mparam/s = parameters * steps / seconds / 1e6; GB/s = bytes of state read and written per "
+    "parameter * Mparam/s / 1e3; ratio = median over rounds of the row's Mparam/s over its "
+    "ceiling's in the same round";
 
-std::vector<CsdRowSettings> rows_of(const CsdBenchSettings& bench) {
-    using store::IoKind;
-    using store::PayloadDigest;
-    const auto row = [&](const char* name, const char* what, const char* beside) {
-        CsdRowSettings made;
-        made.name = name;
-        made.what = what;
-        made.ceiling = "raw";
-        made.beside = beside;
-        made.slots = bench.slots;
-        made.io = bench.io;
-        return made;
-    };
-    CsdRowSettings raw = row("raw", "the reads and writes of a step alone", "");
-    raw.is_raw = true;
-    raw.ceiling = "";
-    CsdRowSettings deep = row("raw-deep", "the same with twice the slots", "raw");
-    deep.is_raw = true;
-    deep.slots = 2 * bench.slots;
-    CsdRowSettings step = row("step", "step without checksums", "");
-    step.digest = PayloadDigest::absent;
-    const CsdRowSettings checked = row("checksums", "step with checksums", "step");
-    CsdRowSettings durable = row("durable", "step with checksums and a flush", "checksums");
-    durable.is_durable = true;
-    CsdRowSettings raw_threads = row("raw-threads", "raw, with threads for I/O", "raw");
-    raw_threads.is_raw = true;
-    raw_threads.io = IoKind::threads;
-    CsdRowSettings threads = row("threads", "checksums, with threads for I/O", "checksums");
-    threads.io = IoKind::threads;
-    CsdRowSettings several = row("devices", "checksums, several devices on this disk", "checksums");
-    several.devices = bench.devices;
-    return {raw, deep, step, checked, durable, raw_threads, threads, several};
+// Read and written.
+double step_bytes(const CsdRowSettings& row) {
+    return 2.0 * static_cast<double>(csd::state_bytes(row.state, 64)) / (64 * shard::kTileElems);
 }
 
 // A row with what it showed in each round.
@@ -82,10 +56,14 @@ void measure(Measured& measured, const CsdBenchSettings& bench, std::size_t para
     measured.mparam_s.push_back(static_cast<double>(parameters) * bench.steps / seconds / 1e6);
 }
 
-const Measured& find(const std::vector<Measured>& all, const std::string& name) {
-    const auto found = std::find_if(all.begin(), all.end(), [&](const Measured& measured) {
+std::vector<Measured>::iterator search(std::vector<Measured>& all, const std::string& name) {
+    return std::find_if(all.begin(), all.end(), [&](const Measured& measured) {
         return measured.row->settings().name == name;
     });
+}
+
+const Measured& find(std::vector<Measured>& all, const std::string& name) {
+    const auto found = search(all, name);
     expects(found != all.end(), "a row names another row");
     return *found;
 }
@@ -95,7 +73,7 @@ nlohmann::json spread_json(const std::vector<double>& values) {
     return {{"median", spread.median}, {"least", spread.least}, {"most", spread.most}};
 }
 
-nlohmann::json to_json(const Measured& measured, const std::vector<Measured>& all,
+nlohmann::json to_json(const Measured& measured, std::vector<Measured>& all,
                        const CsdBenchSettings& bench, std::size_t parameters) {
     const CsdRowSettings& row = measured.row->settings();
     nlohmann::json line = {{"bench", "csd"},
@@ -107,13 +85,15 @@ nlohmann::json to_json(const Measured& measured, const std::vector<Measured>& al
                            {"engine", csd::best_engine().name},
                            {"io", measured.row->describe_io()},
                            {"parameters", parameters},
+                           {"state", csd::name_of(row.state)},
+                           {"bytes_per_parameter", step_bytes(row)},
                            {"devices", row.devices},
                            {"slots", row.slots},
                            {"subgroup_tiles", bench.subgroup_tiles},
                            {"rounds", bench.rounds},
                            {"steps_per_round", bench.steps},
                            {"mparam_s", spread_json(measured.mparam_s)},
-                           {"gb_s", spread_of(measured.mparam_s).median * kStepBytes / 1e3},
+                           {"gb_s", spread_of(measured.mparam_s).median * step_bytes(row) / 1e3},
                            {"cores", spread_of(measured.cores).median},
                            {"verified_subgroups", measured.verified}};
     if (!row.ceiling.empty()) {
@@ -164,7 +144,7 @@ std::ofstream open_json(const std::string& path) {
     return file;
 }
 
-void report(const std::vector<Measured>& all, const CsdBenchSettings& bench, std::size_t parameters,
+void report(std::vector<Measured>& all, const CsdBenchSettings& bench, std::size_t parameters,
             std::ofstream& json) {
     std::printf("%s\n%-12s %8s %6s %6s  %-18s %-30s\n", kFormula, "row", "Mparam/s", "GB/s",
                 "cores", "ratio to raw", "ratio to another row");
@@ -181,6 +161,30 @@ void report(const std::vector<Measured>& all, const CsdBenchSettings& bench, std
     }
 }
 
+// Somebody else says whose turn it is, so that other programs have their turns between.
+void serve(std::vector<Measured>& all, const CsdBenchSettings& bench, std::size_t parameters) {
+    nlohmann::json names = nlohmann::json::array();
+    for (const Measured& measured : all) {
+        names.push_back(measured.row->settings().name);
+    }
+    std::cout << nlohmann::json{{"rows", names}, {"commit", commit()}, {"parameters", parameters}}
+              << std::endl;
+    for (std::string name; std::getline(std::cin, name);) {
+        const auto row = search(all, name);
+        if (row == all.end()) {
+            throw ConfigError(
+                text("There is no row \"", name, "\": name one of ", names.dump(), "."));
+        }
+        measure(*row, bench, parameters);
+        std::cout << nlohmann::json{{"row", name},
+                                    {"mparam_s", row->mparam_s.back()},
+                                    {"cores", row->cores.back()},
+                                    {"bytes_per_parameter", step_bytes(row->row->settings())},
+                                    {"verified_subgroups", row->row->verify()}}
+                  << std::endl;
+    }
+}
+
 }  // namespace
 
 void bench_csd(const CsdBenchSettings& bench) {
@@ -190,20 +194,24 @@ void bench_csd(const CsdBenchSettings& bench) {
                    .parameters = shard::tiles_of(bench.parameters) * shard::kTileElems,
                    .subgroup_tiles = bench.subgroup_tiles,
                    .codec = codec.get()};
+    const std::vector<CsdRowSettings> rows = plan_csd_rows(bench);
     std::vector<store::PlannedFile> planned;
-    for (const CsdRowSettings& row : rows_of(bench)) {
+    for (const CsdRowSettings& row : rows) {
         planned.push_back({bench.folder + "/" + row.name, CsdRow::storage_bytes(row, scene)});
     }
     store::check_folders(planned);
     scene.vector = memory::Buffer(scene.parameters * size_bytes(Dtype::bf16));
     std::vector<Measured> all;
-    for (const CsdRowSettings& row : rows_of(bench)) {
+    for (const CsdRowSettings& row : rows) {
         all.push_back({std::make_unique<CsdRow>(row, scene)});
         all.back().row->run(2);  // writes both places once: later writes find their space laid out
     }
+    if (bench.is_on_demand) {
+        return serve(all, bench, scene.parameters);
+    }
     std::printf("commit %s, site %s, %.1f M parameters, %d rounds of %d steps; %s\n", commit(),
                 bench.site.c_str(), static_cast<double>(scene.parameters) / 1e6, bench.rounds,
-                bench.steps, find(all, "step").row->describe_io().c_str());
+                bench.steps, all.back().row->describe_io().c_str());
     for (int round = 0; round < bench.rounds; ++round) {
         for (std::size_t i = 0; i < all.size(); ++i) {
             Measured& measured = all[(i + static_cast<std::size_t>(round)) % all.size()];

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <string>
+#include <vector>
 
 namespace nearstep::bench {
 
@@ -16,15 +17,18 @@ struct CsdBenchSettings {
     int slots = 6;
     std::size_t subgroup_tiles = 16;
     int rounds = 7;
-    int steps = 2;  // of each row in each round
+    int steps = 2;                         // of each row in each round
+    std::vector<std::string> states = {};  // state formats to compare; empty: parts of a device
+    bool is_on_demand = false;             // take turns that stdin names
     store::IoKind io = store::IoKind::automatic;
     std::string site = "localhost";
     std::string json;  // file for a JSON line per row; empty: none
 };
 
 // Runs all rows once per round, in an order that rotates; compares each with its ceiling of the
-// same round; prints a table to stdout. Throws ConfigError if the folder does not do, Error if a
-// row's state is wrong.
+// same round; prints a table to stdout. On demand: prints a JSON line that names the rows, then for
+// each line of stdin runs the row that it names, verifies it and prints a JSON line. Throws
+// ConfigError if the folder does not do, Error if a row's state is wrong.
 void bench_csd(const CsdBenchSettings& settings);
 
 }  // namespace nearstep::bench

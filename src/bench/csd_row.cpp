@@ -5,6 +5,7 @@
 #include "bench/raw_device.hpp"
 #include "csd/emulated_device.hpp"
 #include "csd/engine.hpp"
+#include "csd/state_format.hpp"
 #include "csd/state_layout.hpp"
 
 #include <algorithm>
@@ -98,27 +99,30 @@ void put_gradients(csd::Device& device, const codec::Codec& codec) {
     device.finish_gradients();
 }
 
-// Applies `steps` updates with the engine that is the oracle of the others.
-void update_in_memory(State& state, shard::TileRange tiles, std::int64_t steps,
-                      const codec::Codec& codec) {
+// Applies `steps` updates to stored state with the engine that is the oracle of the others.
+void update_in_memory(csd::StateFormat format, State& state, shard::TileRange tiles,
+                      std::int64_t steps, const codec::Codec& codec) {
     const csd::Engine scalar = csd::engines().front();
+    memory::Buffer payload(csd::state_bytes(format, tiles.size()));
+    csd::narrow(format, state.arrays(), payload.span());
     std::vector<float> sum(kTileElems);
     std::vector<float> parameters(kTileElems);
     for (std::size_t tile = 0; tile < tiles.size(); ++tile) {
-        const std::vector<std::byte> payload = payload_of(tiles.begin + tile, codec);
-        const std::span<const std::byte> source = payload;
+        const std::vector<std::byte> gradient = payload_of(tiles.begin + tile, codec);
+        const std::span<const std::byte> source = gradient;
         codec::decode_sum(codec, {&source, 1}, sum);
-        const std::size_t at = tile * kTileElems;
         for (std::int64_t step = 0; step < steps; ++step) {
-            scalar.update(scalars(), {.state = {.master = &state.master[at],
-                                                .moment1 = &state.moment1[at],
-                                                .moment2 = &state.moment2[at]},
-                                      .gradient = sum.data(),
-                                      .parameters = parameters.data(),
-                                      .parameter_dtype = Dtype::fp32,
-                                      .count = kTileElems});
+            scalar.update(scalars(),
+                          {.format = format,
+                           .state = csd::state_of_tile(format, payload.span(), tiles.size(), tile),
+                           .gradient = sum.data(),
+                           .parameters = parameters.data(),
+                           .parameter_dtype = Dtype::fp32,
+                           .key = fpga::tile_key(scalars().random_key, tiles.begin + tile),
+                           .count = kTileElems});
         }
     }
+    csd::widen(format, payload.span(), state.arrays());
 }
 
 bool has_same_bits(const std::vector<float>& one, const std::vector<float>& other) {
@@ -148,8 +152,8 @@ std::size_t CsdRow::storage_bytes(const CsdRowSettings& settings, const CsdScene
     const shard::Partition partition = partition_of(settings, scene);
     std::size_t bytes = 0;
     for (int device = 0; device < settings.devices; ++device) {
-        bytes += csd::StateLayout(subgroups_of(partition, device), csd::StateFormat::fp32, false)
-                     .total_bytes();
+        bytes +=
+            csd::StateLayout(subgroups_of(partition, device), settings.state, false).total_bytes();
     }
     return bytes;
 }
@@ -165,6 +169,7 @@ void CsdRow::add_device(int device, const shard::Partition& partition) {
         devices_.push_back(make_raw_device({.name = name,
                                             .file = file_of(device),
                                             .subgroups = subgroups,
+                                            .state = settings_.state,
                                             .slots = settings_.slots,
                                             .io = settings_.io}));
     } else {
@@ -174,6 +179,7 @@ void CsdRow::add_device(int device, const shard::Partition& partition) {
         emulated.subgroups = subgroups;
         emulated.parameters = scene_.parameters;
         emulated.codec = scene_.codec;
+        emulated.state = settings_.state;
         emulated.slots = settings_.slots;
         emulated.io = settings_.io;
         emulated.digest = settings_.digest;
@@ -232,9 +238,8 @@ std::size_t CsdRow::verify() {
 void CsdRow::verify_subgroup(csd::Device& device, std::size_t subgroup) {
     const shard::TileRange tiles = device.subgroups()[subgroup].tiles;
     State expected = start_state(tiles);
-    if (!settings_.is_raw) {
-        update_in_memory(expected, tiles, generation_, *scene_.codec);
-    }
+    update_in_memory(settings_.state, expected, tiles, settings_.is_raw ? 0 : generation_,
+                     *scene_.codec);
     State seen(tiles.size());
     device.read_state(subgroup, generation_, seen.arrays());
     const bool is_state_right = has_same_bits(seen.master, expected.master) &&

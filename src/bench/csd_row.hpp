@@ -4,6 +4,7 @@
 #include "base/dtype.hpp"
 #include "codec/codec.hpp"
 #include "csd/device.hpp"
+#include "csd/engine.hpp"
 #include "csd/transfer_handler.hpp"
 #include "memory/buffer.hpp"
 #include "shard/partition.hpp"
@@ -28,6 +29,7 @@ struct CsdRowSettings {
     std::string beside = {};   // row that differs in one thing; may be empty
     int devices = 1;
     int slots = 3;
+    csd::StateFormat state = csd::StateFormat::fp32;
     bool is_raw = false;  // moves only
     bool is_durable = false;
     store::PayloadDigest digest = store::PayloadDigest::present;

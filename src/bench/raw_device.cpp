@@ -2,15 +2,14 @@
 
 #include "base/error.hpp"
 #include "base/units.hpp"
+#include "csd/state_format.hpp"
 #include "csd/state_layout.hpp"
 #include "memory/buffer.hpp"
 #include "store/folder.hpp"
 #include "store/subgroup_header.hpp"
 #include "store/volume.hpp"
 
-#include <algorithm>
 #include <span>
-#include <utility>
 
 namespace nearstep::bench {
 
@@ -23,7 +22,7 @@ class RawDevice : public csd::Device {
 public:
     explicit RawDevice(const RawDeviceSettings& settings)
         : settings_(settings),
-          layout_(settings.subgroups, csd::StateFormat::fp32, false),
+          layout_(settings.subgroups, settings.state, false),
           slots_(static_cast<std::size_t>(settings.slots)),
           volume_({.files = {settings.file}, .bytes = layout_.total_bytes(), .io = settings.io}) {}
 
@@ -31,6 +30,7 @@ public:
     const std::vector<shard::Subgroup>& subgroups() const override { return settings_.subgroups; }
     int slots() const override { return settings_.slots; }
     std::string describe_io() const override { return store::name_of(volume_.io()); }
+    std::vector<std::uint64_t> written_bytes() const override { return volume_.written_bytes(); }
     void reserve() override { volume_.reserve(); }
     Ticket flush() override { return volume_.sync(); }
 
@@ -67,6 +67,10 @@ private:
             .first(layout_.extent_bytes(subgroup));
     }
 
+    std::span<std::byte> payload_in(memory::Buffer& memory, std::size_t subgroup) const {
+        return memory.span().subspan(store::kHeaderBytes, layout_.payload_bytes(subgroup));
+    }
+
     RawDeviceSettings settings_;
     csd::StateLayout layout_;
     std::vector<memory::Buffer> slots_;
@@ -77,28 +81,20 @@ void RawDevice::read_state(std::size_t subgroup, std::int64_t generation,
                            const StateArrays& state) {
     memory::Buffer memory(layout_.extent_bytes(subgroup));
     volume_.read(memory.span(), layout_.extent_offset(subgroup, generation)).wait();
-    auto payload = std::as_const(memory).span().subspan(store::kHeaderBytes);
-    for (const std::span<float> array : {state.master, state.moment1, state.moment2}) {
-        std::ranges::copy(payload.first(array.size_bytes()), std::as_writable_bytes(array).begin());
-        payload = payload.subspan(array.size_bytes());
-    }
+    csd::widen(layout_.format(), payload_in(memory, subgroup), state);
 }
 
 void RawDevice::write_state(std::size_t subgroup, std::int64_t generation,
                             const StateArrays& state) {
     memory::Buffer memory(layout_.extent_bytes(subgroup));
-    auto payload = memory.span().subspan(store::kHeaderBytes);
-    for (const std::span<float> array : {state.master, state.moment1, state.moment2}) {
-        std::ranges::copy(std::as_bytes(array), payload.begin());
-        payload = payload.subspan(array.size_bytes());
-    }
+    csd::narrow(layout_.format(), state, payload_in(memory, subgroup));
     volume_.write(memory.span(), layout_.extent_offset(subgroup, generation)).wait();
 }
 
 }  // namespace
 
 std::unique_ptr<csd::Device> make_raw_device(const RawDeviceSettings& settings) {
-    const csd::StateLayout layout(settings.subgroups, csd::StateFormat::fp32, false);
+    const csd::StateLayout layout(settings.subgroups, settings.state, false);
     store::check_folders({{settings.file, layout.total_bytes()}});
     return std::make_unique<RawDevice>(settings);
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "csd/device.hpp"
+#include "csd/engine.hpp"
 #include "store/transport.hpp"
 
 #include <memory>
@@ -14,6 +15,7 @@ struct RawDeviceSettings {
     std::string name;
     std::string file;  // made or replaced
     std::vector<shard::Subgroup> subgroups;
+    csd::StateFormat state = csd::StateFormat::fp32;  // decides the sizes alone
     int slots = 3;
     store::IoKind io = store::IoKind::automatic;
 };

@@ -5,7 +5,9 @@
 #include "config/value.hpp"
 
 #include <algorithm>
+#include <initializer_list>
 #include <numeric>
+#include <utility>
 
 namespace nearstep::config {
 
@@ -89,6 +91,26 @@ void check_gather(const Run& run, const Given& given) {
                    ": set model.dtype = \"bf16\" or \"fp16\", or gather.codec = \"dense\"."));
 }
 
+void check_links(const Run& run, const Given& given) {
+    refuse_if(run.link.scale != 1 && !run.link.are_shaped() && run.csd.update_mparam_s == 0,
+              text(given("link.scale", run.link.scale),
+                   " scales rates of which none is set: set link.device_read_gb_s, "
+                   "link.device_write_gb_s, link.host_gb_s or link.network_gb_s, or link.scale = "
+                   "1."));
+    constexpr double kLeast = 1e-6;  // GB/s: slower than any drive, and within what times can hold
+    for (const auto& [key, rate] : std::initializer_list<std::pair<const char*, double>>{
+             {"link.device_read_gb_s", run.link.device_read_gb_s},
+             {"link.device_write_gb_s", run.link.device_write_gb_s},
+             {"link.host_gb_s", run.link.host_gb_s},
+             {"link.host_total_gb_s", run.link.host_total_gb_s},
+             {"link.network_gb_s", run.link.network_gb_s}}) {
+        refuse_if(rate > 0 && rate * run.link.scale < kLeast,
+                  text(given(key, rate), " times ", given("link.scale", run.link.scale),
+                       " is less than 1 kB/s: raise one of them, or set the rate to 0 to shape "
+                       "nothing."));
+    }
+}
+
 int devices_of(const std::vector<int>& per_rank) {
     return std::accumulate(per_rank.begin(), per_rank.end(), 0);
 }
@@ -101,6 +123,7 @@ void check_combinations(const Run& run, const Origins& origins) {
     check_training(run, given);
     check_codec(run, given);
     check_gather(run, given);
+    check_links(run, given);
 }
 
 std::vector<int> devices_per_rank(const Run& run, int ranks) {

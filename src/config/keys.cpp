@@ -212,6 +212,48 @@ std::vector<Key> csd_keys(CsdSettings& csd) {
          .meaning = "how state reaches the kernel; auto: io_uring, or threads where it is refused",
          .words = {"auto", "io_uring", "threads"},
          .is_for_sites = true},
+        {.name = "csd.update_mparam_s",
+         .target = &csd.update_mparam_s,
+         .unit = "Mparam/s",
+         .meaning =
+             "highest rate of a device's engine, times link.scale, not in mode base; 0: none",
+         .limits = not_negative(),
+         .is_for_sites = true},
+        {.name = "csd.rated_tbw",
+         .target = &csd.rated_tbw,
+         .unit = "TB",
+         .meaning = "what a device's drive is rated to be written in its life; 0: not known",
+         .limits = not_negative(),
+         .is_for_sites = true},
+    };
+}
+
+// A rate delays the real transfers, so that they are no faster.
+std::vector<Key> link_keys(LinkSettings& link) {
+    const auto rate = [](const char* name, double* target, const char* meaning) {
+        return Key{.name = name,
+                   .target = target,
+                   .unit = "GB/s",
+                   .meaning = meaning,
+                   .limits = not_negative(),
+                   .is_for_sites = true};
+    };
+    return {
+        rate("link.device_read_gb_s", &link.device_read_gb_s,
+             "highest rate at which a device's drive is read; 0: not shaped"),
+        rate("link.device_write_gb_s", &link.device_write_gb_s,
+             "highest rate at which a device's drive is written; 0: not shaped"),
+        rate("link.host_gb_s", &link.host_gb_s,
+             "highest rate of a node's host link, in each direction by itself; 0: not shaped"),
+        rate("link.host_total_gb_s", &link.host_total_gb_s,
+             "highest rate of a node's host link, both directions together; 0: not shaped"),
+        rate("link.network_gb_s", &link.network_gb_s,
+             "highest rate from a node to the others; 0: not shaped"),
+        {.name = "link.scale",
+         .target = &link.scale,
+         .meaning = "all rates of [link] and csd.update_mparam_s are multiplied by it",
+         .limits = above_zero(),
+         .is_for_sites = true},
     };
 }
 
@@ -303,8 +345,9 @@ std::vector<Key> keys_of(Run& run) {
     };
     for (std::vector<Key> section :
          {model_keys(run.model), data_keys(run.data), length_keys(run.train),
-          optimizer_keys(run.train), csd_keys(run.csd), codec_keys(run.compress, run.gather),
-          placement_keys(run.placement), operation_keys(run)}) {
+          optimizer_keys(run.train), csd_keys(run.csd), link_keys(run.link),
+          codec_keys(run.compress, run.gather), placement_keys(run.placement),
+          operation_keys(run)}) {
         std::move(section.begin(), section.end(), std::back_inserter(keys));
     }
     return keys;

@@ -69,6 +69,23 @@ struct CsdSettings {
     std::string state = "fp32";
     std::string durability = "step";
     std::string io = "auto";
+    double update_mparam_s = 0;  // 0: as fast as the engine can
+    double rated_tbw = 0;        // 0: not known
+};
+
+// Of one device, or of one node; 0: not shaped.
+struct LinkSettings {
+    double device_read_gb_s = 0;
+    double device_write_gb_s = 0;
+    double host_gb_s = 0;
+    double host_total_gb_s = 0;
+    double network_gb_s = 0;
+    double scale = 1;
+
+    bool are_shaped() const {
+        return device_read_gb_s > 0 || device_write_gb_s > 0 || host_gb_s > 0 ||
+               host_total_gb_s > 0 || network_gb_s > 0;
+    }
 };
 
 struct CompressSettings {
@@ -103,6 +120,7 @@ struct Run {
     DataSettings data;
     TrainSettings train;
     CsdSettings csd;
+    LinkSettings link;
     CompressSettings compress;
     GatherSettings gather;
     PlacementSettings placement;

@@ -46,6 +46,9 @@ public:
     // direct, 38 MB of buffers of which 38 MB on huge pages". Never during an update.
     virtual std::string describe_io() const = 0;
 
+    // Bytes written to each of its drives since it was opened, without what reserve() wrote.
+    virtual std::vector<std::uint64_t> written_bytes() const = 0;
+
     // Replaces the storage by zeros, all of whose space is reserved. Until then it holds what an
     // earlier run left.
     virtual void reserve() = 0;

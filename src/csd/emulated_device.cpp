@@ -12,7 +12,9 @@
 #include "store/volume.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <optional>
+#include <thread>
 
 namespace nearstep::csd {
 
@@ -31,6 +33,21 @@ store::VolumeSettings volume_of(const EmulatedDeviceSettings& settings, const St
             .storage = settings.storage};
 }
 
+store::VolumeSettings shaped_volume_of(const EmulatedDeviceSettings& settings,
+                                       const StateLayout& layout) {
+    store::VolumeSettings volume = volume_of(settings, layout);
+    if (settings.links != nullptr) {
+        const auto place = settings.place == UpdatePlace::on_host
+                               ? link::DrivePlace::behind_host_link
+                               : link::DrivePlace::near_engine;
+        for (std::size_t file = 0; file < settings.files.size(); ++file) {
+            volume.paths.push_back(settings.links->add_drive(place));
+        }
+        volume.clock = &settings.links->clock();
+    }
+    return volume;
+}
+
 class EmulatedDevice : public Device {
 public:
     EmulatedDevice(const EmulatedDeviceSettings& settings, trace::Traffic& traffic);
@@ -39,6 +56,7 @@ public:
     const std::vector<shard::Subgroup>& subgroups() const override { return settings_.subgroups; }
     int slots() const override { return settings_.slots; }
     std::string describe_io() const override;
+    std::vector<std::uint64_t> written_bytes() const override { return volume_.written_bytes(); }
     void reserve() override { volume_.reserve(); }
     Ticket flush() override { return volume_.sync(); }
     void put_gradient(std::size_t tile, Payloads payloads, std::span<const float> sum) override;
@@ -80,6 +98,7 @@ private:
         return shard::kTileElems * size_bytes(settings_.parameter_dtype);
     }
     std::size_t local_tile(std::size_t tile) const;
+    void cross_host_link(std::size_t bytes);
     void set_gradient(Slot& slot, std::size_t subgroup, std::size_t tile, UpdateRun& run);
     void update_tile(Slot& slot, std::size_t tile, const UpdateScalars& scalars, UpdateRun& run,
                      codec::DeltaWriter* writer);
@@ -101,6 +120,7 @@ private:
     std::vector<Slot> slots_;
     store::Volume volume_;
     std::optional<GradientStaging> staging_;  // on_host only
+    std::optional<link::Stream> gradients_;   // near_storage and shaped only
     // Checksums are made and verified here, beside the engine; last, so that they end first.
     store::Lane read_lane_;
     store::Lane seal_lane_;
@@ -115,12 +135,15 @@ EmulatedDevice::EmulatedDevice(const EmulatedDeviceSettings& settings, trace::Tr
       engine_(&best_engine()),
       transit_(layout_.most_extent_bytes()),
       slots_(static_cast<std::size_t>(settings.slots)),
-      volume_(volume_of(settings, layout_)) {
+      volume_(shaped_volume_of(settings, layout_)) {
     if (is_on_host()) {
         staging_.emplace(volume_);
     } else {
         payloads_.emplace(*settings.codec, layout_.tiles(),
                           static_cast<std::size_t>(settings.sources));
+        if (settings.links != nullptr) {
+            gradients_.emplace(settings.links->to_storage(), settings.links->clock());
+        }
     }
 }
 
@@ -160,13 +183,19 @@ void EmulatedDevice::put_gradient(std::size_t tile, Payloads payloads, std::span
                       layout_.gradient_offset(0) + static_cast<std::int64_t>(local * kTileBytes));
         traffic_->add(Counter::host_gradients_write, kTileBytes);
     } else {
-        traffic_->add(Counter::host_gradients_write, payloads_->put(local, payloads));
+        const std::size_t bytes = payloads_->put(local, payloads);
+        traffic_->add(Counter::host_gradients_write, bytes);
+        if (gradients_) {
+            gradients_->add(bytes);
+        }
     }
 }
 
 void EmulatedDevice::finish_gradients() {
     if (staging_) {
         staging_->finish();
+    } else if (gradients_) {
+        gradients_->wait();
     }
 }
 
@@ -234,6 +263,7 @@ void EmulatedDevice::update(int slot, std::size_t subgroup, const UpdateScalars&
     if (has_deltas()) {
         writer.emplace(s.message, settings_.subgroups[subgroup].tiles);
     }
+    const auto begin = std::chrono::steady_clock::now();
     UpdateRun run;
     run.format = settings_.state;
     run.parameter_dtype = settings_.parameter_dtype;
@@ -246,6 +276,12 @@ void EmulatedDevice::update(int slot, std::size_t subgroup, const UpdateScalars&
         update_tile(s, tile, scalars, run, writer ? &*writer : nullptr);
     }
     s.message_bytes = writer ? writer->finish() : 0;
+    if (settings_.updates_per_s > 0) {
+        const double seconds =
+            static_cast<double>(tiles * shard::kTileElems) / settings_.updates_per_s;
+        std::this_thread::sleep_until(begin + std::chrono::ceil<std::chrono::nanoseconds>(
+                                                  std::chrono::duration<double>(seconds)));
+    }
 }
 
 // Old parameters come from old masters, as they did when they were new; a tile's stay in the cache.
@@ -271,7 +307,7 @@ void EmulatedDevice::deliver(int slot, std::size_t subgroup, std::span<std::byte
         const Slot& s = allocated(slot);
         const auto place = landing.subspan(subgroup * message_room_bytes(), s.message_bytes);
         std::ranges::copy(s.message.first(s.message_bytes), place.begin());
-        traffic_->add(Counter::host_parameters, s.message_bytes);
+        cross_host_link(s.message_bytes);
         return;
     }
     const std::size_t begin = settings_.subgroups[subgroup].tiles.begin * tile_parameter_bytes();
@@ -279,7 +315,16 @@ void EmulatedDevice::deliver(int slot, std::size_t subgroup, std::span<std::byte
     expects(begin + bytes <= landing.size(), "the parameter vector has room for the subgroup");
     std::ranges::copy(allocated(slot).parameters.first(bytes), landing.subspan(begin).begin());
     if (!is_on_host()) {
-        traffic_->add(Counter::host_parameters, bytes);
+        cross_host_link(bytes);
+    }
+}
+
+// New parameters: counted, and held to the link's rate.
+void EmulatedDevice::cross_host_link(std::size_t bytes) {
+    traffic_->add(Counter::host_parameters, bytes);
+    if (settings_.links != nullptr) {
+        const link::Clock& clock = settings_.links->clock();
+        link::cross(settings_.links->to_host(), clock.now(), bytes, clock);
     }
 }
 
@@ -319,7 +364,7 @@ void EmulatedDevice::verify(std::span<const std::byte> extent, std::size_t subgr
 void EmulatedDevice::read_state(std::size_t subgroup, std::int64_t generation,
                                 const StateArrays& state) {
     const auto extent = transit_.span().first(layout_.extent_bytes(subgroup));
-    volume_.read(extent, layout_.extent_offset(subgroup, generation)).wait();
+    volume_.read(extent, layout_.extent_offset(subgroup, generation), store::Speed::full).wait();
     verify(extent, subgroup, generation);
     widen(settings_.state, payload_of(extent, subgroup), state);
     traffic_->add(Counter::checkpoint, layout_.payload_bytes(subgroup));
@@ -333,7 +378,7 @@ void EmulatedDevice::write_state(std::size_t subgroup, std::int64_t generation,
         widen(settings_.state, payload_of(extent, subgroup), state);
     }
     store::seal(header_of(subgroup, generation), extent, settings_.digest);
-    volume_.write(extent, layout_.extent_offset(subgroup, generation)).wait();
+    volume_.write(extent, layout_.extent_offset(subgroup, generation), store::Speed::full).wait();
     traffic_->add(Counter::checkpoint, layout_.payload_bytes(subgroup));
 }
 

@@ -5,6 +5,7 @@
 #include "codec/codec.hpp"
 #include "csd/device.hpp"
 #include "csd/engine.hpp"
+#include "link/node_links.hpp"
 #include "store/storage.hpp"
 #include "store/subgroup_header.hpp"
 #include "store/transport.hpp"
@@ -21,7 +22,8 @@ namespace nearstep::csd {
 //   parameters cross the host link.
 // on_host: the state is striped over the files of all plain devices and crosses the host link, and
 //   so do gradients, as fp32, to storage and back (ZeRO-Infinity on RAID0: mode `base`).
-// Counted are the bytes of state as it is stored; headers of subgroups are not.
+// Counted are the bytes of state as it is stored; headers of subgroups are not. What is counted in
+// a step is held to the rates of `links`, headers included; state outside of a step is not.
 enum class UpdatePlace { near_storage, on_host };
 
 struct EmulatedDeviceSettings {
@@ -39,6 +41,9 @@ struct EmulatedDeviceSettings {
     store::IoKind io = store::IoKind::automatic;
     store::PayloadDigest digest = store::PayloadDigest::present;  // absent: for measurements
     store::Storage* storage = nullptr;  // under the files, outlives the device; null: the system
+    // What the bytes of a step cross, outlives the device; null: links are not shaped.
+    link::NodeLinks* links = nullptr;
+    double updates_per_s = 0;  // parameters; the engine is no faster; 0: as fast as it can be
 };
 
 // Bytes of storage that the device will reserve, over all its files.

@@ -9,6 +9,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 namespace nearstep::csd {
 namespace {
@@ -18,27 +19,32 @@ using fpga::Optimizer;
 using fpga::TileKey;
 using fpga::UpdateScalars;
 
-// An update goes block by block, in stages: widen what is narrow, update in fp32, narrow. A block
-// stays in the first cache, and each stage is a loop of one kind that compilers vectorise well.
+// What waits in the first cache until a block's scales are known or its parameters are delivered.
 struct Block {
-    alignas(64) std::array<float, kBlockElems> gradient;
     alignas(64) std::array<float, kBlockElems> master;
     alignas(64) std::array<float, kBlockElems> moment1;
-    alignas(64) std::array<float, kBlockElems> moment2;
+    alignas(64) std::array<float, kBlockElems> root2;
 };
+
+// Lines are asked for this many elements before their turn: hardware stops fetching ahead at every
+// page, and an update reads four or five arrays at once. Half as far and twice as far is slower.
+constexpr std::size_t kAheadElems = 1024;
+constexpr std::size_t kLineBytes = 64;
+
+// Asks for the lines of `count` elements, kAheadElems from `from` on. They may lie behind the end
+// of the array, where nothing is touched but the cache.
+template <typename T>
+inline void fetch_ahead(const T* from, std::size_t count) {
+    const auto begin = reinterpret_cast<std::uintptr_t>(from) + kAheadElems * sizeof(T);
+    for (std::size_t at = 0; at < count * sizeof(T); at += kLineBytes) {
+        __builtin_prefetch(reinterpret_cast<const void*>(begin + at));
+    }
+}
 
 inline void widen_bf16(const std::uint16_t* __restrict from, float* __restrict to,
                        std::size_t count) {
     for (std::size_t i = 0; i < count; ++i) {
         to[i] = from_bf16(from[i]);
-    }
-}
-
-// A sum that begins with 0, as codec::decode_sum defines it: -0 becomes 0.
-inline void widen_gradient(const std::uint16_t* __restrict from, float* __restrict to,
-                           std::size_t count) {
-    for (std::size_t i = 0; i < count; ++i) {
-        to[i] = 0.0F + from_bf16(from[i]);
     }
 }
 
@@ -49,52 +55,74 @@ inline void narrow_to_bf16(const float* __restrict from, std::uint16_t* __restri
     }
 }
 
-// kKeepsRoots: leaves the root of the second moment, which q8 stores, in its place.
-template <Optimizer kOptimizer, bool kKeepsRoots>
-inline void update_block(const UpdateScalars& scalars, const float* __restrict gradient,
-                         float* __restrict master, float* __restrict moment1,
-                         float* __restrict moment2, std::size_t count) {
-    for (std::size_t i = 0; i < count; ++i) {
-        fpga::update_lane<kOptimizer>(scalars, gradient[i], master[i], moment1[i], moment2[i]);
-        if (kKeepsRoots) {
-            moment2[i] = std::sqrt(moment2[i]);
-        }
-    }
+// The types of a format's arrays.
+template <StateFormat kFormat>
+struct Stored {
+    static constexpr bool kHasCodes = kFormat == StateFormat::q8 || kFormat == StateFormat::compact;
+    // Of a moment that has no codes.
+    using Plain = std::conditional_t<kFormat == StateFormat::bf16, std::uint16_t, float>;
+    using Master = std::conditional_t<kFormat == StateFormat::compact, std::uint16_t, float>;
+    using Moment1 = std::conditional_t<kHasCodes, std::int8_t, Plain>;
+    using Moment2 = std::conditional_t<kHasCodes, std::uint8_t, Plain>;
+};
+
+inline float widen(float value) { return value; }
+inline float widen(std::uint16_t half) { return from_bf16(half); }
+
+inline void narrow(float value, std::uint32_t, float& to) { to = value; }
+inline void narrow(float value, std::uint32_t random, std::uint16_t& to) {
+    to = fpga::round_to_bf16(value, random);
 }
 
-template <Optimizer kOptimizer>
-inline void round_moments(const float* __restrict wide1, const float* __restrict wide2,
-                          std::uint16_t* __restrict moment1, std::uint16_t* __restrict moment2,
-                          TileKey key, std::uint32_t first, std::uint32_t count) {
+// A sum that begins with 0, as codec::decode_sum defines it: -0 becomes 0.
+inline float widen_gradient(float sum) { return sum; }
+inline float widen_gradient(std::uint16_t half) { return 0.0F + from_bf16(half); }
+
+// Scales in front of a block's update.
+struct Scales {
+    float moment1;
+    float moment2;
+};
+
+// Widens, updates and narrows again, all in one loop, so that the divider works beside what the
+// rest takes. Moments that will be codes again go to `wide`, the second as its root, until the
+// scale of the block is known.
+template <Optimizer kOptimizer, StateFormat kFormat, typename Gradient>
+inline void update_block(const UpdateScalars& scalars, const Gradient* __restrict gradient,
+                         typename Stored<kFormat>::Master* __restrict master,
+                         typename Stored<kFormat>::Moment1* __restrict moment1,
+                         typename Stored<kFormat>::Moment2* __restrict moment2, Scales scales,
+                         Block& __restrict wide, TileKey key, std::uint32_t first,
+                         std::uint32_t count) {
+    constexpr bool kHasCodes = Stored<kFormat>::kHasCodes;
     for (std::uint32_t i = 0; i < count; ++i) {
         const std::uint32_t random = fpga::rounding_bits(key, first + i);
-        if (uses_moment1(kOptimizer)) {
-            moment1[i] = fpga::round_to_bf16(wide1[i], random & 0xFFFFU);
+        float weight = widen(master[i]);
+        float wide1 = 0;
+        float wide2 = 0;
+        if constexpr (kHasCodes) {
+            wide1 = fpga::decode_moment1(moment1[i], scales.moment1);
+            wide2 = fpga::decode_moment2(moment2[i], scales.moment2);
+        } else {
+            wide1 = widen(moment1[i]);
+            wide2 = widen(moment2[i]);
         }
-        if (uses_moment2(kOptimizer)) {
-            moment2[i] = fpga::round_to_bf16(wide2[i], random >> 16U);
+        fpga::update_lane<kOptimizer>(scalars, widen_gradient(gradient[i]), weight, wide1, wide2);
+        narrow(weight, random >> 16U, master[i]);
+        if constexpr (uses_moment1(kOptimizer)) {
+            if constexpr (kHasCodes) {
+                wide.moment1[i] = wide1;
+            } else {
+                narrow(wide1, random & 0xFFFFU, moment1[i]);
+            }
         }
-    }
-}
-
-inline void round_masters(const float* __restrict wide, std::uint16_t* __restrict master,
-                          TileKey key, std::uint32_t first, std::uint32_t count) {
-    for (std::uint32_t i = 0; i < count; ++i) {
-        master[i] = fpga::round_to_bf16(wide[i], fpga::rounding_bits(key, first + i) >> 16U);
-    }
-}
-
-inline void decode_block1(const std::int8_t* __restrict codes, float scale,
-                          float* __restrict moment1, std::size_t count) {
-    for (std::size_t i = 0; i < count; ++i) {
-        moment1[i] = fpga::decode_moment1(codes[i], scale);
-    }
-}
-
-inline void decode_block2(const std::uint8_t* __restrict codes, float scale,
-                          float* __restrict moment2, std::size_t count) {
-    for (std::size_t i = 0; i < count; ++i) {
-        moment2[i] = fpga::decode_moment2(codes[i], scale);
+        if constexpr (uses_moment2(kOptimizer)) {
+            if constexpr (kHasCodes) {
+                wide.root2[i] = std::sqrt(wide2);
+            } else {
+                narrow(wide2, random >> 16U, moment2[i]);
+            }
+        }
     }
 }
 
@@ -129,130 +157,82 @@ inline float encode_block2(const float* __restrict roots, std::uint8_t* __restri
     return scale;
 }
 
-// New masters in the parameters' format. `master`: as updated; with compact it is overwritten by
-// what was stored.
+// New masters in the parameters' format: those that were stored.
 template <StateFormat kFormat>
-inline void deliver_block(const UpdateRun& run, float* master, std::size_t at, std::size_t count) {
-    constexpr bool kHasNarrowMasters = kFormat == StateFormat::compact;
-    const auto* halves = static_cast<const std::uint16_t*>(run.state.master) + at;
-    if (run.parameter_dtype == Dtype::bf16) {
-        auto* parameters = static_cast<std::uint16_t*>(run.parameters) + at;
-        if (kHasNarrowMasters) {
-            __builtin_memcpy(parameters, halves, count * sizeof(std::uint16_t));
+inline void deliver_block(const UpdateRun& run, Block& wide, std::size_t at, std::size_t count) {
+    const auto* master =
+        static_cast<const typename Stored<kFormat>::Master*>(run.state.master) + at;
+    auto* parameters =
+        static_cast<std::byte*>(run.parameters) + at * size_bytes(run.parameter_dtype);
+    if constexpr (kFormat == StateFormat::compact) {
+        if (run.parameter_dtype == Dtype::bf16) {
+            __builtin_memcpy(parameters, master, count * sizeof(std::uint16_t));
         } else {
-            narrow_to_bf16(master, parameters, count);
+            widen_bf16(master, wide.master.data(), count);
+            convert_from_fp32(wide.master.data(), run.parameter_dtype, parameters, count);
         }
+    } else if (run.parameter_dtype == Dtype::bf16) {
+        narrow_to_bf16(master, reinterpret_cast<std::uint16_t*>(parameters), count);
     } else {
-        if (kHasNarrowMasters) {
-            widen_bf16(halves, master, count);
-        }
-        auto* parameters = static_cast<std::byte*>(run.parameters);
-        convert_from_fp32(master, run.parameter_dtype,
-                          parameters + at * size_bytes(run.parameter_dtype), count);
-    }
-}
-
-// A block's state in fp32: in place where it is stored so, else in the buffers of a Block.
-struct WideState {
-    float* master;
-    float* moment1;
-    float* moment2;
-};
-
-template <Optimizer kOptimizer, StateFormat kFormat>
-inline WideState widen_state(const StatePointers& state, Block& wide, std::size_t at,
-                             std::size_t count) {
-    if (kFormat == StateFormat::fp32) {
-        return {static_cast<float*>(state.master) + at, static_cast<float*>(state.moment1) + at,
-                static_cast<float*>(state.moment2) + at};
-    }
-    float* moment1 = wide.moment1.data();
-    float* moment2 = wide.moment2.data();
-    if (kFormat == StateFormat::bf16) {
-        if (uses_moment1(kOptimizer)) {
-            widen_bf16(static_cast<std::uint16_t*>(state.moment1) + at, moment1, count);
-        }
-        if (uses_moment2(kOptimizer)) {
-            widen_bf16(static_cast<std::uint16_t*>(state.moment2) + at, moment2, count);
-        }
-    } else {
-        if (uses_moment1(kOptimizer)) {
-            decode_block1(static_cast<std::int8_t*>(state.moment1) + at,
-                          state.scale1[at / kBlockElems], moment1, count);
-        }
-        if (uses_moment2(kOptimizer)) {
-            decode_block2(static_cast<std::uint8_t*>(state.moment2) + at,
-                          state.scale2[at / kBlockElems], moment2, count);
-        }
-    }
-    if (kFormat != StateFormat::compact) {
-        return {static_cast<float*>(state.master) + at, moment1, moment2};
-    }
-    widen_bf16(static_cast<std::uint16_t*>(state.master) + at, wide.master.data(), count);
-    return {wide.master.data(), moment1, moment2};
-}
-
-template <Optimizer kOptimizer, StateFormat kFormat>
-inline void narrow_state(const UpdateRun& run, const WideState& wide, std::size_t at,
-                         std::size_t count) {
-    const StatePointers& state = run.state;
-    const std::uint32_t first = run.first + static_cast<std::uint32_t>(at);
-    if (kFormat == StateFormat::compact) {
-        round_masters(wide.master, static_cast<std::uint16_t*>(state.master) + at, run.key, first,
-                      static_cast<std::uint32_t>(count));
-    }
-    if (kFormat == StateFormat::bf16) {
-        round_moments<kOptimizer>(wide.moment1, wide.moment2,
-                                  static_cast<std::uint16_t*>(state.moment1) + at,
-                                  static_cast<std::uint16_t*>(state.moment2) + at, run.key, first,
-                                  static_cast<std::uint32_t>(count));
-    } else if (kFormat != StateFormat::fp32) {
-        if (uses_moment1(kOptimizer)) {
-            state.scale1[at / kBlockElems] =
-                encode_block1(wide.moment1, static_cast<std::int8_t*>(state.moment1) + at, count);
-        }
-        if (uses_moment2(kOptimizer)) {
-            state.scale2[at / kBlockElems] =
-                encode_block2(wide.moment2, static_cast<std::uint8_t*>(state.moment2) + at, count);
-        }
+        convert_from_fp32(master, run.parameter_dtype, parameters, count);
     }
 }
 
 // The block of `count` elements from `at` on.
-template <Optimizer kOptimizer, StateFormat kFormat>
+template <Optimizer kOptimizer, StateFormat kFormat, typename Gradient>
 inline void run_block(const UpdateScalars& scalars, const UpdateRun& run, Block& wide,
                       std::size_t at, std::size_t count) {
-    constexpr bool kHasRoots = kFormat == StateFormat::q8 || kFormat == StateFormat::compact;
-    const float* gradient = static_cast<const float*>(run.gradient) + at;
-    if (run.gradient_dtype == Dtype::bf16) {
-        widen_gradient(static_cast<const std::uint16_t*>(run.gradient) + at, wide.gradient.data(),
-                       count);
-        gradient = wide.gradient.data();
+    using Types = Stored<kFormat>;
+    const StatePointers& state = run.state;
+    const std::size_t block = at / kBlockElems;
+    const auto* gradient = static_cast<const Gradient*>(run.gradient) + at;
+    auto* master = static_cast<typename Types::Master*>(state.master) + at;
+    auto* moment1 = static_cast<typename Types::Moment1*>(state.moment1) + at;
+    auto* moment2 = static_cast<typename Types::Moment2*>(state.moment2) + at;
+    fetch_ahead(gradient, count);
+    fetch_ahead(master, count);
+    fetch_ahead(moment1, count);
+    fetch_ahead(moment2, count);
+    Scales scales = {0, 0};
+    if constexpr (Types::kHasCodes) {
+        scales = {state.scale1[block], state.scale2[block]};
     }
-    const WideState state = widen_state<kOptimizer, kFormat>(run.state, wide, at, count);
-    update_block<kOptimizer, kHasRoots && uses_moment2(kOptimizer)>(
-        scalars, gradient, state.master, state.moment1, state.moment2, count);
-    narrow_state<kOptimizer, kFormat>(run, state, at, count);
-    deliver_block<kFormat>(run, state.master, at, count);
+    update_block<kOptimizer, kFormat>(scalars, gradient, master, moment1, moment2, scales, wide,
+                                      run.key, run.first + static_cast<std::uint32_t>(at),
+                                      static_cast<std::uint32_t>(count));
+    if constexpr (Types::kHasCodes && uses_moment1(kOptimizer)) {
+        state.scale1[block] = encode_block1(wide.moment1.data(), moment1, count);
+    }
+    if constexpr (Types::kHasCodes && uses_moment2(kOptimizer)) {
+        state.scale2[block] = encode_block2(wide.root2.data(), moment2, count);
+    }
+    deliver_block<kFormat>(run, wide, at, count);
 }
 
-template <Optimizer kOptimizer, StateFormat kFormat>
-inline void run_blocks(const UpdateScalars& scalars, const UpdateRun& run) {
+template <Optimizer kOptimizer, StateFormat kFormat, typename Gradient>
+inline void run_blocks_of(const UpdateScalars& scalars, const UpdateRun& run) {
     Block wide;
     std::size_t at = 0;
     for (; at + kBlockElems <= run.count; at += kBlockElems) {
         // The count is a constant here: whole vectors and no remainder.
-        run_block<kOptimizer, kFormat>(scalars, run, wide, at, kBlockElems);
+        run_block<kOptimizer, kFormat, Gradient>(scalars, run, wide, at, kBlockElems);
     }
     if (at < run.count) {
-        run_block<kOptimizer, kFormat>(scalars, run, wide, at, run.count - at);
+        run_block<kOptimizer, kFormat, Gradient>(scalars, run, wide, at, run.count - at);
     }
 }
 
-// fp32 state with bf16 gradients and parameters: nothing to widen but the gradient, so one loop
-// does all, and memory is never idle between stages.
+template <Optimizer kOptimizer, StateFormat kFormat>
+inline void run_blocks(const UpdateScalars& scalars, const UpdateRun& run) {
+    if (run.gradient_dtype == Dtype::bf16) {
+        run_blocks_of<kOptimizer, kFormat, std::uint16_t>(scalars, run);
+    } else {
+        run_blocks_of<kOptimizer, kFormat, float>(scalars, run);
+    }
+}
+
 template <Optimizer kOptimizer>
-inline void stream_fp32(const UpdateScalars& scalars, const std::uint16_t* __restrict gradient,
+inline void update_fp32(const UpdateScalars& scalars, const std::uint16_t* __restrict gradient,
                         float* __restrict master, float* __restrict moment1,
                         float* __restrict moment2, std::uint16_t* __restrict parameters,
                         std::size_t count) {
@@ -261,6 +241,27 @@ inline void stream_fp32(const UpdateScalars& scalars, const std::uint16_t* __res
                                       moment2[i]);
         parameters[i] = to_bf16(master[i]);
     }
+}
+
+// fp32 state with bf16 gradients and parameters: nothing to widen but the gradient, so one loop
+// does all, and memory is never idle between stages.
+template <Optimizer kOptimizer>
+inline void stream_fp32(const UpdateScalars& scalars, const std::uint16_t* gradient, float* master,
+                        float* moment1, float* moment2, std::uint16_t* parameters,
+                        std::size_t count) {
+    constexpr std::size_t kElems = kLineBytes / sizeof(std::uint16_t);  // a line of the narrowest
+    std::size_t at = 0;
+    for (; at + kElems <= count; at += kElems) {
+        fetch_ahead(gradient + at, kElems);
+        fetch_ahead(master + at, kElems);
+        fetch_ahead(moment1 + at, kElems);
+        fetch_ahead(moment2 + at, kElems);
+        fetch_ahead(parameters + at, kElems);
+        update_fp32<kOptimizer>(scalars, gradient + at, master + at, moment1 + at, moment2 + at,
+                                parameters + at, kElems);
+    }
+    update_fp32<kOptimizer>(scalars, gradient + at, master + at, moment1 + at, moment2 + at,
+                            parameters + at, count - at);
 }
 
 template <Optimizer kOptimizer>

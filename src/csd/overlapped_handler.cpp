@@ -42,10 +42,11 @@ OverlappedHandler::~OverlappedHandler() {
     }
 }
 
-// Starts the reads up to `updating` + slots - 2; the slot left over is that of the last write.
+// Half of the slots that are not being updated read and the others write, so that neither direction
+// of the storage waits for the other one's slots.
 void OverlappedHandler::read_ahead(const UpdateOrder& order, std::size_t updating,
                                    std::size_t& next_read, Ring& ring) {
-    const std::size_t last = updating + slot_count() - 2;
+    const std::size_t last = updating + (slot_count() - 1) / 2;
     for (; next_read < device().subgroups().size() && next_read <= last; ++next_read) {
         const int slot = slot_of(next_read);
         Ticket& ticket = ring[static_cast<std::size_t>(slot)];

@@ -11,7 +11,7 @@ ComputeDevice choose_device(const std::string& wanted, int local_rank) {
     if (wanted == "cpu") {
         return {};
     }
-    const auto gpus = static_cast<int>(torch::cuda::device_count());
+    const at::DeviceIndex gpus = torch::cuda::device_count();
     if (gpus > 0) {
         return {.gpu = local_rank % gpus};
     }

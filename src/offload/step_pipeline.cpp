@@ -70,13 +70,15 @@ StepPipeline::StepPipeline(const mpi::Communicator& world, PipelineSettings sett
                 .codec = settings_.codec,
                 .gradient_dtype = settings_.dtype,
                 .groups = settings_.groups,
-                .nodes = settings_.nodes},
+                .nodes = settings_.nodes,
+                .links = settings_.links},
                rounds_, traffic),
       gather_(world,
               {.partition = settings_.partition,
                .devices = settings_.devices,
                .parameter_dtype = settings_.dtype,
-               .nodes = settings_.nodes},
+               .nodes = settings_.nodes,
+               .links = settings_.links},
               traffic),
       assembly_(settings_.blocks),
       sum_(kTileElems),
@@ -91,7 +93,8 @@ StepPipeline::StepPipeline(const mpi::Communicator& world, PipelineSettings sett
                               exchange::GatherSettings{.partition = settings_.partition,
                                                        .devices = settings_.devices,
                                                        .parameter_dtype = settings_.dtype,
-                                                       .nodes = settings_.nodes},
+                                                       .nodes = settings_.nodes,
+                                                       .links = settings_.links},
                               traffic);
         for (std::size_t device = 0; device < devices_.size(); ++device) {
             messages_.emplace_back(message_room_bytes(device) *

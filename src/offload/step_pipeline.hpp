@@ -6,6 +6,7 @@
 #include "csd/device.hpp"
 #include "csd/state_commit.hpp"
 #include "csd/transfer_handler.hpp"
+#include "link/node_links.hpp"
 #include "memory/buffer.hpp"
 #include "mpi/communicator.hpp"
 #include "mpi/exchange/delta_gather.hpp"
@@ -37,6 +38,7 @@ struct PipelineSettings {
     csd::HandlerKind handler = csd::HandlerKind::overlapped;
     csd::Delivery delivery = csd::Delivery::parameters;  // of the devices
     std::vector<ElementRange> blocks;                    // forward order
+    const link::NodeLinks* links = nullptr;              // of the network; null: not shaped
 };
 
 // Of the decoded sum over all ranks, loss scale included; the same on all ranks, whatever the

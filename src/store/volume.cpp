@@ -3,16 +3,27 @@
 #include "base/error.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace nearstep::store {
+
+namespace {
+
+std::size_t bytes_of(const Request& request) {
+    return std::accumulate(request.pieces.begin(), request.pieces.end(), std::size_t{0},
+                           [](std::size_t sum, const iovec& piece) { return sum + piece.iov_len; });
+}
+
+}  // namespace
 
 Volume::Volume(const VolumeSettings& settings)
     // A single file is one endless chunk.
     : bytes_(settings.bytes),
       bytes_of_file_(file_bytes(settings)),
       chunk_bytes_(settings.files.size() == 1 ? std::max(settings.bytes, kPageBytes)
-                                              : settings.chunk_bytes) {
+                                              : settings.chunk_bytes),
+      written_(settings.files.size()) {
     expects(!settings.files.empty(), "a volume has a file");
     expects(settings.chunk_bytes > 0 && settings.chunk_bytes % kPageBytes == 0,
             "chunks are whole pages");
@@ -24,6 +35,11 @@ Volume::Volume(const VolumeSettings& settings)
     // A ring would pass by a storage of the caller's.
     const IoKind io = settings.storage != nullptr ? IoKind::threads : settings.io;
     transport_ = Transport::make(io, files, settings.filter);
+    if (!settings.paths.empty()) {
+        expects(settings.paths.size() == files.size() && settings.clock != nullptr,
+                "every file of a shaped volume has its paths");
+        pacer_ = std::make_unique<Pacer>(settings.paths, *settings.clock);
+    }
 }
 
 void Volume::reserve() {
@@ -60,24 +76,44 @@ std::vector<Request> Volume::parts_of(Direction direction, std::span<std::byte> 
     return parts;
 }
 
-Ticket Volume::submit(Direction direction, std::span<std::byte> memory, std::int64_t offset) {
+Ticket Volume::submit(Direction direction, std::span<std::byte> memory, std::int64_t offset,
+                      Speed speed) {
     std::vector<Request> parts = parts_of(direction, memory, offset);
+    const bool is_shaped = pacer_ && speed == Speed::shaped;
+    const link::Time ready = is_shaped ? pacer_->now() : 0;
     Ticket all;
     for (std::size_t i = 0; i < parts.size(); ++i) {
-        if (!parts[i].pieces.empty()) {
-            all.add(transport_->submit(i, std::move(parts[i])));
+        const std::size_t bytes = bytes_of(parts[i]);
+        if (bytes == 0) {
+            continue;
         }
+        if (direction == Direction::write) {
+            written_[i].fetch_add(bytes, std::memory_order_relaxed);
+        }
+        if (is_shaped) {
+            all.add(pacer_->cross(i, direction, bytes, ready));
+        }
+        all.add(transport_->submit(i, std::move(parts[i])));
     }
     return all;
 }
 
-Ticket Volume::read(std::span<std::byte> to, std::int64_t offset) {
-    return submit(Direction::read, to, offset);
+Ticket Volume::read(std::span<std::byte> to, std::int64_t offset, Speed speed) {
+    return submit(Direction::read, to, offset, speed);
 }
 
-Ticket Volume::write(std::span<const std::byte> from, std::int64_t offset) {
+Ticket Volume::write(std::span<const std::byte> from, std::int64_t offset, Speed speed) {
     // Requests are of the type that reads use; writing leaves the memory as it is.
-    return submit(Direction::write, {const_cast<std::byte*>(from.data()), from.size()}, offset);
+    return submit(Direction::write, {const_cast<std::byte*>(from.data()), from.size()}, offset,
+                  speed);
+}
+
+std::vector<std::uint64_t> Volume::written_bytes() const {
+    std::vector<std::uint64_t> bytes;
+    for (const auto& written : written_) {
+        bytes.push_back(written.load(std::memory_order_relaxed));
+    }
+    return bytes;
 }
 
 Ticket Volume::sync() {

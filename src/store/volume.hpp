@@ -3,9 +3,11 @@
 
 #include "base/units.hpp"
 #include "store/file.hpp"
+#include "store/pacer.hpp"
 #include "store/ticket.hpp"
 #include "store/transport.hpp"
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -19,11 +21,19 @@ struct VolumeSettings {
     std::vector<std::string> files;  // one at least
     std::size_t bytes = 0;
     std::size_t chunk_bytes =
-        512 * KiB;  // of the space that lie in one file before the next one follows
+        128 * KiB;  // of the space that lie in one file before the next one follows
     IoKind io = IoKind::automatic;
     ResultFilter filter = {};
     Storage* storage = nullptr;  // under the files, see File; then threads move the data
+    // What each file's transfers cross, and the clock, which outlive the volume; empty: the links
+    // are not shaped.
+    std::vector<link::DrivePaths> paths = {};
+    const link::Clock* clock = nullptr;
 };
+
+// shaped: a transfer is complete no earlier than its links allow, if they are shaped. full: outside
+// of a step.
+enum class Speed { shaped, full };
 
 // Reads and writes of all files proceed at once. Any thread may submit; the memory of a transfer
 // stays valid until its ticket was waited for. Alignment: kPageBytes.
@@ -38,8 +48,11 @@ public:
     // Bytes that each file takes.
     static std::size_t file_bytes(const VolumeSettings& settings);
 
-    Ticket read(std::span<std::byte> to, std::int64_t offset);
-    Ticket write(std::span<const std::byte> from, std::int64_t offset);
+    Ticket read(std::span<std::byte> to, std::int64_t offset, Speed speed = Speed::shaped);
+    Ticket write(std::span<const std::byte> from, std::int64_t offset, Speed speed = Speed::shaped);
+
+    // Bytes written to each file since it was opened, without those that reserve() wrote.
+    std::vector<std::uint64_t> written_bytes() const;
 
     // What was written and waited for outlives a power cut once the ticket is complete.
     Ticket sync();
@@ -53,7 +66,8 @@ public:
     bool is_direct() const;
 
 private:
-    Ticket submit(Direction direction, std::span<std::byte> memory, std::int64_t offset);
+    Ticket submit(Direction direction, std::span<std::byte> memory, std::int64_t offset,
+                  Speed speed);
     // What a transfer has in each file.
     std::vector<Request> parts_of(Direction direction, std::span<std::byte> memory,
                                   std::int64_t offset) const;
@@ -62,7 +76,9 @@ private:
     std::size_t bytes_of_file_;
     std::size_t chunk_bytes_;
     std::vector<std::unique_ptr<File>> files_;
-    std::unique_ptr<Transport> transport_;  // behind its files: it ends before them
+    std::vector<std::atomic<std::uint64_t>> written_;  // per file
+    std::unique_ptr<Transport> transport_;             // behind its files: it ends before them
+    std::unique_ptr<Pacer> pacer_;                     // null: not shaped
     Lane flushes_;
 };
 

@@ -1,62 +1,46 @@
 #include "base/error.hpp"
 #include "config/load.hpp"
+#include "mpi/topology.hpp"
+#include "train/compare_table.hpp"
 #include "train/run.hpp"
+#include "train/site_links.hpp"
 #include "train/summary.hpp"
 #include "train/trainer.hpp"
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <map>
 
 namespace nearstep::train {
 
 namespace {
 
-double median(std::vector<double> values) {
-    std::sort(values.begin(), values.end());
-    const std::size_t middle = values.size() / 2;
-    return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
-
-// Medians over the steps behind the first, which warms up.
-PhaseSeconds median_seconds(const std::vector<StepReport>& steps) {
-    const std::size_t first = steps.size() > 1 ? 1 : 0;
-    std::vector<double> forward;
-    std::vector<double> backward;
-    std::vector<double> update;
-    for (std::size_t i = first; i < steps.size(); ++i) {
-        forward.push_back(steps[i].seconds.forward);
-        backward.push_back(steps[i].seconds.backward);
-        update.push_back(steps[i].seconds.update);
-    }
-    return {median(forward), median(backward), median(update)};
-}
-
-double total(const PhaseSeconds& seconds) {
-    return seconds.forward + seconds.backward + seconds.update;
-}
-
-// The settings of one column of the comparison; its state lies in folders of its own.
-config::Run settings_of(const config::Run& run, const CompareOptions& options, config::Mode mode,
-                        int devices) {
-    config::Run one = run;
-    one.mode = mode;
-    one.compress.codec = mode == config::Mode::su_o_c ? options.codec : "dense";
-    if (mode == config::Mode::base) {
-        one.gather.codec = "dense";
-    }
+// A column with its number of devices; its state lies in folders of its own.
+config::Run settings_of(const Column& column, const CompareOptions& options, int devices) {
+    config::Run one = column.run;
     if (devices > 0) {
         one.csd.per_rank = {devices};
     }
     one.csd.durability = "none";
-    one.train.stop_at = std::min<std::int64_t>(options.steps, run.train.steps);
+    one.train.stop_at = std::min<std::int64_t>(options.steps, one.train.steps);
     for (std::string& path : one.csd.path) {
         path += "/compare";
     }
     return one;
+}
+
+// The same compute and codec on links that delay nothing.
+config::Run unshaped(config::Run run) {
+    run.link = {};
+    run.csd.update_mparam_s = 0;
+    run.csd.state = "fp32";
+    if (run.mode == config::Mode::base || run.mode == config::Mode::su) {
+        run.mode = config::Mode::su_o;
+    }
+    return run;
 }
 
 RunRecord run_steps(const mpi::Communicator& world, const config::Run& run) {
@@ -67,73 +51,113 @@ RunRecord run_steps(const mpi::Communicator& world, const config::Run& run) {
                      .ranks = world.size(),
                      .devices = trainer.devices(),
                      .parameters = trainer.geometry().elems};
+    const std::vector<std::uint64_t> written = trainer.written_bytes();
     for (std::int64_t step = 0; step < run.train.stop_at; ++step) {
         record.steps.push_back(trainer.step());
         record.seconds += total(record.steps.back().seconds);
     }
+    record.endurance = measure_endurance(written, trainer.written_bytes(), record.steps.size(),
+                                         record.seconds, run.csd.rated_tbw);
     record.masters_digest = trainer.masters_digest();
     return record;
 }
 
-void print_phases(const std::vector<RunRecord>& records) {
-    std::printf("Seconds per step (medians, first step left out); speed-up over the first line:\n");
-    std::printf(
-        "  mode    devices  forward  backward + gradients  update   total  speed-up  loss of the "
-        "last step\n");
-    const double first = total(median_seconds(records.front().steps));
-    for (const RunRecord& record : records) {
-        const PhaseSeconds seconds = median_seconds(record.steps);
-        std::printf("  %-7s %7d  %7.3f  %20.3f  %6.3f  %6.3f  %7.2fx  %.6f\n",
-                    config::name_of(record.run.mode), record.devices, seconds.forward,
-                    seconds.backward, seconds.update, total(seconds), first / total(seconds),
-                    record.steps.back().loss);
+void announce(const mpi::Communicator& world, const std::string& line) {
+    if (world.rank() == 0) {
+        std::printf("%s\n", line.c_str());
+        std::fflush(stdout);
     }
+}
+
+// Measures the phases of the column's compute by itself, once for each codec and number format.
+class ComputeSeconds {
+public:
+    explicit ComputeSeconds(const mpi::Communicator& world) : world_(world) {}
+
+    const PhaseSeconds& of(const config::Run& run) {
+        const std::string kind =
+            text(run.compress.codec, " ", run.compress.keep, " ", name_of(run.model.dtype));
+        const auto known = known_.find(kind);
+        if (known != known_.end()) {
+            return known->second;
+        }
+        announce(world_, text("measuring the compute without shaped links (codec ",
+                              run.compress.codec, ") ..."));
+        const RunRecord record = run_steps(world_, unshaped(run));
+        return known_[kind] = median_seconds(record.steps);
+    }
+
+private:
+    const mpi::Communicator& world_;
+    std::map<std::string, PhaseSeconds> known_;
+};
+
+std::vector<Compared> run_all(const mpi::Communicator& world, const CompareOptions& options) {
+    const std::vector<int> counts = options.devices.empty() ? std::vector<int>{0} : options.devices;
+    const int nodes = mpi::discover_nodes(world).groups();
+    ComputeSeconds compute(world);
+    std::vector<Compared> all;
+    for (const int devices : counts) {
+        for (const Column& column : options.columns) {
+            const config::Run run = settings_of(column, options, devices);
+            Compared one{.label = column.label, .record = {}};
+            const bool is_shaped = run.link.are_shaped();
+            const PhaseSeconds reference = is_shaped ? compute.of(run) : PhaseSeconds{};
+            announce(world,
+                     text("running ", run.train.stop_at, " steps of ", column.label, " ..."));
+            one.record = run_steps(world, run);
+            one.seconds = median_seconds(one.record.steps);
+            if (is_shaped) {
+                one.predicted = predict(one.record, reference, nodes);
+            }
+            all.push_back(std::move(one));
+        }
+    }
+    return all;
+}
+
+void print(const std::vector<Compared>& all) {
+    std::vector<RunRecord> records;
+    for (const Compared& one : all) {
+        records.push_back(one.record);
+    }
+    std::printf("%s%s", phase_table(all).c_str(), traffic_table(records).c_str());
+    for (const Compared& one : all) {
+        std::printf("%s, %d devices: %s\n", one.label.c_str(), one.record.devices,
+                    describe(one.record.endurance).c_str());
+    }
+    std::fflush(stdout);
 }
 
 }  // namespace
 
-void compare(const mpi::Communicator& world, const config::Run& run,
-             const CompareOptions& options) {
+void compare(const mpi::Communicator& world, const CompareOptions& options) {
     if (options.steps < 1) {
         throw ConfigError(text("compare --steps is ", options.steps, ": give 1 or more."));
     }
+    expects(!options.columns.empty(), "a comparison has a column");
     world.together([&] {
         if (world.rank() == 0 && !options.json.empty()) {
             check_writable(options.json);
         }
     });
-    const std::vector<int> counts = options.devices.empty() ? std::vector<int>{0} : options.devices;
-    std::vector<RunRecord> records;
-    nlohmann::json summaries = nlohmann::json::array();
-    for (const int devices : counts) {
-        for (const config::Mode mode : options.modes) {
-            const config::Run one = settings_of(run, options, mode, devices);
-            if (world.rank() == 0) {
-                std::printf("running %lld steps in mode %s ...\n",
-                            static_cast<long long>(one.train.stop_at), config::name_of(mode));
-                std::fflush(stdout);
-            }
-            records.push_back(run_steps(world, one));
-            nlohmann::json summary = to_json(records.back());
-            const PhaseSeconds seconds = median_seconds(records.back().steps);
-            summary["phases_s"] = {{"forward", seconds.forward},
-                                   {"backward", seconds.backward},
-                                   {"update", seconds.update}};
-            summaries.push_back(summary);
-        }
+    const std::string links = describe_links(options.columns.front().run);
+    if (!links.empty()) {
+        announce(world, links);
     }
+    const std::vector<Compared> all = run_all(world, options);
     world.barrier();
     world.together([&] {
-        for (const std::string& path : settings_of(run, options, run.mode, 0).csd.path) {
-            std::error_code ignored;  // another rank of the node may have removed it
-            std::filesystem::remove_all(path, ignored);
+        for (const Column& column : options.columns) {
+            for (const std::string& path : settings_of(column, options, 0).csd.path) {
+                std::error_code ignored;  // another rank of the node may have removed it
+                std::filesystem::remove_all(path, ignored);
+            }
         }
         if (world.rank() == 0) {
-            print_phases(records);
-            std::printf("%s", traffic_table(records).c_str());
-            std::fflush(stdout);
+            print(all);
             if (!options.json.empty()) {
-                write_whole_file(options.json, summaries.dump(2) + "\n");
+                write_whole_file(options.json, to_json(all).dump(2) + "\n");
             }
         }
     });

@@ -5,7 +5,9 @@
 #include "config/load.hpp"
 #include "csd/emulated_device.hpp"
 #include "csd/state_format.hpp"
+#include "train/site_links.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <numeric>
 #include <span>
@@ -72,7 +74,12 @@ shard::DeviceMap device_map(const config::Run& run, int ranks) {
 
 shard::Partition make_partition(const config::Run& run, std::size_t parameters, int ranks) {
     std::vector<double> speeds = config::device_speeds(run, ranks);
+    std::size_t subgroup_tiles = run.csd.subgroup_tiles;
     if (is_on_host(run)) {
+        // A rank's subgroup is striped over all its drives, so that each moves as much of it as a
+        // device near storage would.
+        const std::vector<int> counts = config::devices_per_rank(run, ranks);
+        subgroup_tiles *= static_cast<std::size_t>(*std::max_element(counts.begin(), counts.end()));
         const shard::DeviceMap plain(config::devices_per_rank(run, ranks));
         std::vector<double> of_rank;
         for (int rank = 0; rank < ranks; ++rank) {
@@ -84,7 +91,7 @@ shard::Partition make_partition(const config::Run& run, std::size_t parameters, 
         speeds = of_rank;
     }
     return shard::Partition(
-        {.parameters = parameters, .speeds = speeds, .subgroup_tiles = run.csd.subgroup_tiles});
+        {.parameters = parameters, .speeds = speeds, .subgroup_tiles = subgroup_tiles});
 }
 
 std::unique_ptr<codec::Codec> make_codec(const config::Run& run) {
@@ -102,8 +109,8 @@ csd::HandlerKind handler_kind(config::Mode mode) {
 
 std::vector<std::unique_ptr<csd::Device>> make_devices(
     const config::Run& run, const mpi::Communicator& world, const shard::Partition& partition,
-    const shard::DeviceMap& map, const codec::Codec& codec, int sources, store::Storage* storage,
-    trace::Traffic& traffic) {
+    const shard::DeviceMap& map, const codec::Codec& codec, int sources,
+    const DeviceSurroundings& around, trace::Traffic& traffic) {
     const int rank = world.rank();
     const std::vector<std::string> files = state_files(run, rank, world.size());
     std::vector<std::unique_ptr<csd::Device>> devices;
@@ -127,7 +134,9 @@ std::vector<std::unique_ptr<csd::Device>> make_devices(
         settings.sources = sources;
         settings.slots = run.csd.slots;
         settings.io = store::parse_io_kind(run.csd.io);
-        settings.storage = storage;
+        settings.storage = around.storage;
+        settings.links = around.links;
+        settings.updates_per_s = update_rate_of(run);
         devices.push_back(csd::make_emulated_device(settings, traffic));
     }
     return devices;

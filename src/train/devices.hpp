@@ -5,6 +5,7 @@
 #include "config/run.hpp"
 #include "csd/device.hpp"
 #include "csd/transfer_handler.hpp"
+#include "link/node_links.hpp"
 #include "mpi/communicator.hpp"
 #include "shard/partition.hpp"
 #include "store/storage.hpp"
@@ -38,12 +39,17 @@ std::string layout_line(const config::Run& run, int ranks, const shard::Partitio
 // The file that says what the rank's state files hold.
 std::string manifest_path(const config::Run& run, int rank);
 
+// What lies under the devices and outlives them.
+struct DeviceSurroundings {
+    store::Storage* storage = nullptr;  // as for a store::File
+    link::NodeLinks* links = nullptr;   // null: not shaped
+};
+
 // This rank's devices, in the order of the device map. Files are named after the rank and the
-// device. `sources`: payloads per tile; `storage`: as for a store::File. Throws as
-// csd::make_emulated_device.
+// device. `sources`: payloads per tile. Throws as csd::make_emulated_device.
 std::vector<std::unique_ptr<csd::Device>> make_devices(
     const config::Run& run, const mpi::Communicator& world, const shard::Partition& partition,
-    const shard::DeviceMap& map, const codec::Codec& codec, int sources, store::Storage* storage,
-    trace::Traffic& traffic);
+    const shard::DeviceMap& map, const codec::Codec& codec, int sources,
+    const DeviceSurroundings& around, trace::Traffic& traffic);
 
 }  // namespace nearstep::train

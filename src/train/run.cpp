@@ -6,6 +6,7 @@
 #include "csd/engine.hpp"
 #include "mpi/session.hpp"
 #include "train/reporter.hpp"
+#include "train/site_links.hpp"
 #include "train/start.hpp"
 #include "train/summary.hpp"
 #include "train/trainer.hpp"
@@ -41,6 +42,9 @@ void print_head(const Trainer& trainer, const mpi::Communicator& world, const co
     if (!trainer.describe_io().empty()) {
         std::printf("state of rank 0: %s per device\n", trainer.describe_io().c_str());
     }
+    if (!describe_links(run).empty()) {
+        std::printf("%s\n", describe_links(run).c_str());
+    }
     if (run.compress.codec == "topk") {
         std::printf(
             "gradients: top-k, keeps %.4g %% of the elements, which is %.4g %% of the dense fp32 "
@@ -59,6 +63,7 @@ RunRecord run_steps(Trainer& trainer, Reporter& reporter, const config::Run& run
                     std::int64_t last) {
     RunRecord record{
         .run = run, .devices = trainer.devices(), .parameters = trainer.geometry().elems};
+    const std::vector<std::uint64_t> written = trainer.written_bytes();
     while (trainer.steps_done() < last) {
         const auto begin = Clock::now();
         record.steps.push_back(trainer.step());
@@ -76,6 +81,8 @@ RunRecord run_steps(Trainer& trainer, Reporter& reporter, const config::Run& run
             record.checkpoint = trainer.save(config::checkpoint_folder(run));
         }
     }
+    record.endurance = measure_endurance(written, trainer.written_bytes(), record.steps.size(),
+                                         record.seconds, run.csd.rated_tbw);
     return record;
 }
 
@@ -113,7 +120,7 @@ void train(const mpi::Communicator& world, const config::Run& run, const RunOpti
                       trainer.sample(options.prompt, options.sample_bytes));
     }
     if (!record.steps.empty()) {
-        reporter->say(traffic_table({record}));
+        reporter->say(traffic_table({record}) + describe(record.endurance));
         if (const std::string deltas = describe_deltas(record); !deltas.empty()) {
             reporter->say(deltas);
         }

@@ -24,16 +24,22 @@ struct RunOptions {
 // Collective. Throws ConfigError, on all ranks alike, for what the user can mend.
 void train(const mpi::Communicator& world, const config::Run& run, const RunOptions& options);
 
-struct CompareOptions {
-    std::vector<config::Mode> modes;
-    std::vector<int> devices;    // per rank, one run each; empty: as the run says
-    int steps = 5;               // of each run; the first is not timed
-    std::string codec = "topk";  // of su+o+c; the others send dense gradients
-    std::string json;            // file for the array of summaries; empty: none
+// One set of settings to compare, which says its mode and codec.
+struct Column {
+    std::string label;  // "su+o+c:csd.state=compact"
+    config::Run run;
 };
 
-// Runs the same first steps in each mode and prints seconds per phase and bytes per link. State
-// goes to folders of its own below csd.path, removed at the end.
-void compare(const mpi::Communicator& world, const config::Run& run, const CompareOptions& options);
+struct CompareOptions {
+    std::vector<Column> columns;
+    std::vector<int> devices;  // per rank, one run each; empty: as the runs say
+    int steps = 5;             // of each run; the first is not timed
+    std::string json;          // file for the array of summaries; empty: none
+};
+
+// Runs the same first steps with each column and prints seconds per phase and bytes per link; with
+// shaped links also what the rates let expect. State goes to folders of its own below csd.path,
+// removed at the end. Collective, throws as train().
+void compare(const mpi::Communicator& world, const CompareOptions& options);
 
 }  // namespace nearstep::train

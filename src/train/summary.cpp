@@ -174,6 +174,7 @@ nlohmann::json to_json(const RunRecord& record) {
         {"losses", losses},
         {"skipped_steps", skipped},
         {"masters_xxh3", to_hex(record.masters_digest)},
+        {"endurance", to_json(record.endurance)},
         {"phases_s", seconds_json(mean_seconds(record.steps))},
         {"bytes_per_parameter",
          links_json(total_traffic(record.steps), record.parameters, record.steps.size())}};

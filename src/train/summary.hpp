@@ -3,6 +3,7 @@
 
 #include "config/run.hpp"
 #include "trace/traffic.hpp"
+#include "train/endurance.hpp"
 #include "train/trainer.hpp"
 
 #include <nlohmann/json_fwd.hpp>
@@ -28,13 +29,15 @@ struct RunRecord {
     double seconds = 0;         // of all steps together, commits included
     double commit_seconds = 0;  // of all commits
     std::optional<double> heldout_loss = {};
+    Endurance endurance = {};
     std::uint64_t masters_digest = 0;
     std::string checkpoint = {};  // path of the last index; empty if none was written
 };
 
 // The keys of --json: commit, config, site, ranks, devices, parameters, steps, first_step, seconds,
 // tokens_per_s, train_loss (of the last step), heldout_loss, losses, skipped_steps, masters_xxh3,
-// checkpoint, mode, and per step phases_s {forward, backward, update, commit} (means) and
+// checkpoint, mode, endurance {written_bytes, written_bytes_per_step (per device), rated_tbw,
+// days_to_rated_tbw}, and per step phases_s {forward, backward, update, commit} (means) and
 // bytes_per_parameter {host_link, device_internal, network, node}; with gather.codec = "delta" also
 // deltas {dense, bitmap, units, codes, list}, each with tile_share and bytes_per_parameter.
 nlohmann::json to_json(const RunRecord& record);

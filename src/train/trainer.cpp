@@ -4,6 +4,7 @@
 #include "config/load.hpp"
 #include "mpi/topology.hpp"
 #include "train/devices.hpp"
+#include "train/site_links.hpp"
 
 #include <algorithm>
 #include <array>
@@ -53,6 +54,7 @@ Trainer::Trainer(const mpi::Communicator& world, const config::Run& run,
       corpus_(load_corpus_together(world, run)),
       faults_(fault_plan, world.rank()),
       storage_(faults_.is_armed() ? std::make_unique<store::FaultyStorage>(faults_) : nullptr),
+      links_(make_links(world, run, clock_)),
       map_(device_map(run, world.size())),
       partition_(make_partition(run, geometry_.elems, world.size())),
       codec_(make_codec(run)),
@@ -65,7 +67,7 @@ Trainer::Trainer(const mpi::Communicator& world, const config::Run& run,
     world.together([&] {
         compute_device_ = model::choose_device(run.model.device, nodes.rank_in_group(world.rank()));
         devices = make_devices(run_, world, partition_, map_, *codec_, groups.groups(),
-                               storage_.get(), traffic_);
+                               {.storage = storage_.get(), .links = links_.get()}, traffic_);
     });
     vector_ = memory::Buffer(partition_.tiles() * kTileElems * size_bytes(run.model.dtype));
     network_ = model::Network::make(run.model, vector_.span(), compute_device_);
@@ -79,7 +81,8 @@ Trainer::Trainer(const mpi::Communicator& world, const config::Run& run,
                                   .nodes = nodes,
                                   .handler = handler_kind(run.mode),
                                   .delivery = delivery(run),
-                                  .blocks = block_ranges(geometry_)},
+                                  .blocks = block_ranges(geometry_),
+                                  .links = links_.get()},
         std::move(devices), traffic_);
     const std::int64_t batch = run.train.global_batch;
     first_row_ = batch * world.rank() / world.size();
@@ -101,6 +104,27 @@ Trainer::Trainer(const mpi::Communicator& world, const config::Run& run,
 int Trainer::devices() const {
     const std::vector<int> counts = config::devices_per_rank(run_, world_.size());
     return std::accumulate(counts.begin(), counts.end(), 0);
+}
+
+std::vector<std::uint64_t> Trainer::written_bytes() const {
+    const std::vector<int> counts = config::devices_per_rank(run_, world_.size());
+    // As long on every rank, and exact: no drive is written 2^53 bytes.
+    const auto most = static_cast<std::size_t>(*std::max_element(counts.begin(), counts.end()));
+    std::vector<double> mine;
+    for (const auto& device : pipeline_->devices()) {
+        for (const std::uint64_t bytes : device->written_bytes()) {
+            mine.push_back(static_cast<double>(bytes));
+        }
+    }
+    mine.resize(most);
+    const std::vector<double> all = world_.all_gather(mine);
+    std::vector<std::uint64_t> bytes;
+    for (std::size_t rank = 0; rank < counts.size(); ++rank) {
+        for (std::size_t device = 0; device < static_cast<std::size_t>(counts[rank]); ++device) {
+            bytes.push_back(static_cast<std::uint64_t>(all[rank * most + device]));
+        }
+    }
+    return bytes;
 }
 
 std::string Trainer::describe_model() const {

@@ -5,6 +5,8 @@
 #include "checkpoint/checkpoint.hpp"
 #include "config/run.hpp"
 #include "data/text.hpp"
+#include "link/clock.hpp"
+#include "link/node_links.hpp"
 #include "memory/buffer.hpp"
 #include "model/network.hpp"
 #include "mpi/communicator.hpp"
@@ -72,6 +74,8 @@ public:
     const model::Geometry& geometry() const { return geometry_; }
     // Of all ranks; in mode base the plain devices that the state is striped over.
     int devices() const;
+    // Bytes written to each of devices() by this run so far, in the order of ranks and devices.
+    std::vector<std::uint64_t> written_bytes() const;
     // What this rank's model computes with and where.
     std::string describe_model() const;
     // How the state of this rank's first device moves; empty if the rank has none.
@@ -104,6 +108,8 @@ private:
     data::Corpus corpus_;
     FaultPoints faults_;
     std::unique_ptr<store::Storage> storage_;  // null: the system itself
+    link::Clock clock_;
+    std::unique_ptr<link::NodeLinks> links_;  // null: not shaped
     shard::DeviceMap map_;
     shard::Partition partition_;
     std::unique_ptr<codec::Codec> codec_;

@@ -44,6 +44,7 @@ struct SmallDeviceSettings {
     store::IoKind io = store::IoKind::automatic;
     StateFormat state = StateFormat::fp32;
     Delivery delivery = Delivery::parameters;
+    link::NodeLinks* links = nullptr;
 };
 
 // The device with its files in a scratch folder, and what belongs around it.
@@ -64,6 +65,7 @@ struct SmallDevice {
         settings.io = wanted.io;
         settings.state = wanted.state;
         settings.delivery = wanted.delivery;
+        settings.links = wanted.links;
         device = make_emulated_device(settings, traffic);
         device->reserve();
         vector.resize(kVectorTiles * shard::kTileElems * size_bytes(wanted.dtype));

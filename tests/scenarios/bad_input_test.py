@@ -40,6 +40,11 @@ SETTINGS = {
     "deltas in mode base": (["gather.codec=delta", "mode=base"], ["gather.codec", "mode", "dense"]),
     "deltas of 32-bit parameters": (["gather.codec=delta", "model.dtype=fp32"], ["gather.codec", "model.dtype", "bf16"]),
     "a placement that this build lacks": (["placement.parameters=node"], ["placement.parameters"]),
+    "a negative rate": (["link.host_gb_s=-1"], ["link.host_gb_s", "at least 0"]),
+    "links that are infinitely slow": (["link.host_gb_s=1", "link.scale=0"], ["link.scale", "above 0"]),
+    "a link that hardly moves": (["link.host_gb_s=1e-9"], ["link.host_gb_s", "link.scale"]),
+    "a scale of no rate": (["link.scale=0.5"], ["link.scale", "link.host_gb_s"]),
+    "a negative rating": (["csd.rated_tbw=-1"], ["csd.rated_tbw"]),
     "state below a file": (["csd.path=/dev/null/state"], ["/dev/null/state"]),
     "a state larger than the disk": (["model.layers=4000", "model.width=8192", "model.heads=64"], ["free"]),
 }
@@ -114,6 +119,9 @@ class BadInput(program.Scenario):
                 (self.arguments(flags=["--resume"]), ["--resume", "checkpoint"]),
                 (self.arguments(flags=["--from", self.folder / "gone.h5"]), ["gone.h5"]),
                 (["compare", *self.arguments()[1:], "--modes", "base,fast"], ["fast"]),
+                (["compare", *self.arguments()[1:], "--modes", "base,su+o:csd.state=q5"], ["csd.state", "compact"]),
+                (["compare", *self.arguments()[1:], "--modes", "su+o:compact"], ["compact", "KEY=VALUE"]),
+                (["compare", *self.arguments()[1:], "--modes", "base:compress.codec=topk"], ["topk", "su+o+c"]),
                 (["compare", *self.arguments()[1:], "--devices", "0"], ["--devices"])):
             with self.subTest(arguments=arguments):
                 self.assert_refused(program.run(2, *arguments, timeout=60), words)

@@ -1,0 +1,19 @@
+#include "link/clock.hpp"
+
+#include <chrono>
+#include <thread>
+
+namespace nearstep::link {
+
+Time Clock::now() const {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(
+               std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+}
+
+void Clock::sleep_until(Time time) const {
+    std::this_thread::sleep_until(
+        std::chrono::steady_clock::time_point(std::chrono::nanoseconds(time)));
+}
+
+}  // namespace nearstep::link

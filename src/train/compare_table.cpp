@@ -1,0 +1,196 @@
+#include "train/compare_table.hpp"
+
+#include "base/dtype.hpp"
+#include "csd/state_format.hpp"
+#include "plan/step_time.hpp"
+#include "shard/partition.hpp"
+#include "train/devices.hpp"
+#include "train/site_links.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+
+namespace nearstep::train {
+
+namespace {
+
+double median(std::vector<double> values) {
+    std::sort(values.begin(), values.end());
+    const std::size_t middle = values.size() / 2;
+    return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+plan::LinkRates link_rates(const config::Run& run) {
+    const link::Rates rates = rates_of(run.link);
+    return {.device_read = rates.device_read,
+            .device_write = rates.device_write,
+            .host = rates.host,
+            .host_total = rates.host_total,
+            .updates = update_rate_of(run)};
+}
+
+// Of one node.
+plan::StepBytes step_bytes(const RunRecord& record, int nodes) {
+    const config::Run& run = record.run;
+    const std::size_t tiles = shard::tiles_of(record.parameters);
+    const auto of_node = [nodes](std::size_t bytes) { return static_cast<double>(bytes) / nodes; };
+    const std::size_t parameters = tiles * shard::kTileElems;
+    const bool is_base = run.mode == config::Mode::base;
+    plan::StepBytes bytes;
+    bytes.parameters = of_node(parameters);
+    bytes.state = of_node(csd::state_bytes(csd::parse_state_format(run.csd.state), tiles));
+    bytes.gradients = is_base ? of_node(parameters * sizeof(float))
+                              : of_node(make_codec(run)->payload_bytes() * tiles);
+    bytes.gradients_back = is_base ? bytes.gradients : 0;
+    bytes.new_parameters = is_base ? 0 : of_node(parameters * size_bytes(run.model.dtype));
+    return bytes;
+}
+
+// The run of the plain column `base` with so many devices; the fewest: 0.
+const Compared* find_base(const std::vector<Compared>& all, int devices) {
+    const Compared* found = nullptr;
+    for (const Compared& one : all) {
+        if (one.label == config::name_of(config::Mode::base) &&
+            (devices == 0 || one.record.devices == devices) &&
+            (found == nullptr || one.record.devices < found->record.devices)) {
+            found = &one;
+        }
+    }
+    return found;
+}
+
+std::optional<double> speedup(const Compared* base, const Compared& one) {
+    return base == nullptr ? std::nullopt
+                           : std::optional(total(base->seconds) / total(one.seconds));
+}
+
+std::optional<double> predicted_speedup(const Compared* base, const Compared& one) {
+    return base == nullptr || !base->predicted || !one.predicted
+               ? std::nullopt
+               : std::optional(total(*base->predicted) / total(*one.predicted));
+}
+
+std::string cell(const char* format, std::optional<double> value) {
+    if (!value) {
+        return "-";
+    }
+    std::array<char, 32> digits{};
+    std::snprintf(digits.data(), digits.size(), format, *value);
+    return digits.data();
+}
+
+std::string padded(const std::string& word, std::size_t width) {
+    return std::string(width - std::min(width, word.size()), ' ') + word;
+}
+
+nlohmann::json seconds_json(const PhaseSeconds& seconds) {
+    return {{"forward", seconds.forward},
+            {"backward", seconds.backward},
+            {"update", seconds.update},
+            {"total", total(seconds)}};
+}
+
+nlohmann::json json_of(std::optional<double> value) {
+    return value ? nlohmann::json(*value) : nlohmann::json();
+}
+
+}  // namespace
+
+double total(const PhaseSeconds& seconds) {
+    return seconds.forward + seconds.backward + seconds.update;
+}
+
+PhaseSeconds median_seconds(const std::vector<StepReport>& steps) {
+    const std::size_t first = steps.size() > 1 ? 1 : 0;
+    std::vector<double> forward;
+    std::vector<double> backward;
+    std::vector<double> update;
+    for (std::size_t i = first; i < steps.size(); ++i) {
+        forward.push_back(steps[i].seconds.forward);
+        backward.push_back(steps[i].seconds.backward);
+        update.push_back(steps[i].seconds.update);
+    }
+    return {median(forward), median(backward), median(update)};
+}
+
+PhaseSeconds predict(const RunRecord& record, const PhaseSeconds& unshaped, int nodes) {
+    const plan::LinkRates rates = link_rates(record.run);
+    const plan::StepBytes bytes = step_bytes(record, nodes);
+    const int devices = std::max(record.devices / nodes, 1);
+    const bool is_base = record.run.mode == config::Mode::base;
+    const auto handler = handler_kind(record.run.mode) == csd::HandlerKind::naive
+                             ? plan::Handler::serial
+                             : plan::Handler::overlapped;
+    const double gradients = is_base ? plan::base_gradient_seconds(bytes, rates, devices)
+                                     : plan::gradient_seconds(bytes, rates);
+    return {.forward = unshaped.forward,
+            .backward = std::max(unshaped.backward, gradients),
+            .update = is_base ? plan::base_update_seconds(bytes, rates, devices)
+                              : plan::update_seconds(bytes, rates, handler, devices)};
+}
+
+std::string phase_table(const std::vector<Compared>& all) {
+    std::size_t width = 6;
+    for (const Compared& one : all) {
+        width = std::max(width, one.label.size());
+    }
+    std::string out =
+        "Seconds per step (medians, the first step left out) and speed-up over base with as many "
+        "devices and\nwith the fewest; predicted: from the rates of the links and the compute "
+        "measured without them\n  " +
+        padded("column", width) +
+        "  devices  forward  backward + gradients  update   total  over base  over first base"
+        "   predicted: backward  update   total  over base  loss of the last step\n";
+    const Compared* first = find_base(all, 0);
+    for (const Compared& one : all) {
+        const PhaseSeconds& seconds = one.seconds;
+        const Compared* base = find_base(all, one.record.devices);
+        const auto predicted = [&one](auto value_of) {
+            return one.predicted ? std::optional<double>(value_of(*one.predicted)) : std::nullopt;
+        };
+        out += "  " + padded(one.label, width) + padded(std::to_string(one.record.devices), 9) +
+               padded(cell("%.3f", seconds.forward), 9) +
+               padded(cell("%.3f", seconds.backward), 22) +
+               padded(cell("%.3f", seconds.update), 8) + padded(cell("%.3f", total(seconds)), 8) +
+               padded(cell("%.2fx", speedup(base, one)), 11) +
+               padded(cell("%.2fx", speedup(first, one)), 17) +
+               padded(cell("%.3f", predicted([](const auto& p) { return p.backward; })), 22) +
+               padded(cell("%.3f", predicted([](const auto& p) { return p.update; })), 8) +
+               padded(cell("%.3f", predicted([](const auto& p) { return total(p); })), 8) +
+               padded(cell("%.2fx", predicted_speedup(base, one)), 11) +
+               padded(cell("%.6f", one.record.steps.back().loss), 23) + "\n";
+    }
+    return out;
+}
+
+nlohmann::json to_json(const std::vector<Compared>& all) {
+    nlohmann::json summaries = nlohmann::json::array();
+    for (const Compared& one : all) {
+        const Compared* base = find_base(all, one.record.devices);
+        nlohmann::json summary = to_json(one.record);
+        summary["column"] = one.label;
+        summary["state"] = one.record.run.csd.state;
+        summary["codec"] = one.record.run.compress.codec;
+        summary["phases_s"] = seconds_json(one.seconds);
+        summary["speedup_over_base"] = json_of(speedup(base, one));
+        summary["speedup_over_first_base"] = json_of(speedup(find_base(all, 0), one));
+        if (one.predicted) {
+            const config::LinkSettings& link = one.record.run.link;
+            summary["predicted_s"] = seconds_json(*one.predicted);
+            summary["predicted_speedup_over_base"] = json_of(predicted_speedup(base, one));
+            summary["links"] = {{"device_read_gb_s", link.device_read_gb_s},
+                                {"device_write_gb_s", link.device_write_gb_s},
+                                {"host_gb_s", link.host_gb_s},
+                                {"host_total_gb_s", link.host_total_gb_s},
+                                {"network_gb_s", link.network_gb_s},
+                                {"scale", link.scale}};
+        }
+        summaries.push_back(summary);
+    }
+    return summaries;
+}
+
+}  // namespace nearstep::train

@@ -1,0 +1,43 @@
+// What a comparison of modes found: the table, and the summaries for scripts.
+#pragma once
+
+#include "train/run.hpp"
+#include "train/summary.hpp"
+#include "train/trainer.hpp"
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace nearstep::train {
+
+// One column with one number of devices.
+struct Compared {
+    std::string label;
+    RunRecord record;
+    PhaseSeconds seconds = {};  // medians
+    // From the site's rates and the seconds of the same compute without shaped links; empty: the
+    // links are not shaped. See plan/step_time.hpp.
+    std::optional<PhaseSeconds> predicted = {};
+};
+
+double total(const PhaseSeconds& seconds);
+
+// Medians over the steps behind the first, which warms up.
+PhaseSeconds median_seconds(const std::vector<StepReport>& steps);
+
+// `unshaped`: measured where no link delays; `nodes`: over which the devices are spread.
+PhaseSeconds predict(const RunRecord& record, const PhaseSeconds& unshaped, int nodes);
+
+// Phases, speed-ups over the plain column `base` at the same number of devices and over `base` with
+// the fewest, and predictions. Speed-ups without a `base` to compare with are left out.
+std::string phase_table(const std::vector<Compared>& all);
+
+// The summaries of the runs with column, state, codec, phases_s as medians, speedup_over_base,
+// speedup_over_first_base, and where links are shaped predicted_s,
+// predicted_speedup_over_base and links.
+nlohmann::json to_json(const std::vector<Compared>& all);
+
+}  // namespace nearstep::train

@@ -1,0 +1,80 @@
+#include "train/site_links.hpp"
+
+#include "base/error.hpp"
+#include "base/units.hpp"
+#include "link/shared_times.hpp"
+
+#include <optional>
+#include <utility>
+
+namespace nearstep::train {
+
+namespace {
+
+// What all ranks of the node have. The name is gone on return.
+link::SharedTimes share_times(const mpi::Communicator& world) {
+    const auto rank = static_cast<std::size_t>(world.rank());
+    const mpi::Communicator node = world.split(world.first_ranks_of_nodes()[rank]);
+    std::string name = node.rank() == 0 ? link::SharedTimes::unused_name() : "";
+    name = node.broadcast(name, 0);
+    std::optional<link::SharedTimes> times;
+    world.together([&] {
+        if (node.rank() == 0) {
+            times = link::SharedTimes::create(name);
+        }
+    });
+    world.together([&] {
+        if (node.rank() != 0) {
+            times = link::SharedTimes::open(name);
+        }
+    });
+    if (node.rank() == 0) {
+        link::SharedTimes::remove(name);
+    }
+    return *std::move(times);
+}
+
+}  // namespace
+
+link::Rates rates_of(const config::LinkSettings& settings) {
+    const double scale = settings.scale * 1e9;
+    return {.device_read = settings.device_read_gb_s * scale,
+            .device_write = settings.device_write_gb_s * scale,
+            .host = settings.host_gb_s * scale,
+            .host_total = settings.host_total_gb_s * scale,
+            .network = settings.network_gb_s * scale};
+}
+
+double update_rate_of(const config::Run& run) {
+    return run.mode == config::Mode::base ? 0 : run.csd.update_mparam_s * 1e6 * run.link.scale;
+}
+
+std::unique_ptr<link::NodeLinks> make_links(const mpi::Communicator& world, const config::Run& run,
+                                            const link::Clock& clock) {
+    const link::Rates rates = rates_of(run.link);
+    return rates.are_shaped() ? std::make_unique<link::NodeLinks>(rates, share_times(world), clock)
+                              : nullptr;
+}
+
+std::string describe_links(const config::Run& run) {
+    const link::Rates rates = rates_of(run.link);
+    std::string out;
+    const auto add = [&out](const char* name, double rate) {
+        if (rate > 0) {
+            out += text(out.empty() ? "" : ", ", name, " ", human_bytes(rate), "/s");
+        }
+    };
+    add("device read", rates.device_read);
+    add("device write", rates.device_write);
+    add("host link each way", rates.host);
+    add("host link both ways", rates.host_total);
+    add("network", rates.network);
+    if (update_rate_of(run) > 0) {
+        out += text(out.empty() ? "" : ", ", "engine ", update_rate_of(run) / 1e6, " Mparam/s");
+    }
+    return out.empty() ? ""
+                       : text("shaped links (real transfers, delayed; rates x ", run.link.scale,
+                              "): ", out);
+}
+
+}  // namespace nearstep::train

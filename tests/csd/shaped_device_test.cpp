@@ -1,0 +1,153 @@
+// A device on shaped links takes the time of the bytes that it counts on each, and gives the same
+// bits.
+#include "csd/device_fixture.hpp"
+#include "csd/transfer_handler.hpp"
+#include "link/fake_clock.hpp"
+#include "link/node_links.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+
+namespace nearstep::csd {
+namespace {
+
+using trace::Counter;
+
+// A byte takes a nanosecond inside the device, and two on the host link.
+struct ShapedLinks {
+    ~ShapedLinks() { link::SharedTimes::remove(name); }
+
+    link::FakeClock clock;
+    std::string name = link::SharedTimes::unused_name();
+    link::NodeLinks links{{.device_read = 1e9, .device_write = 1e9, .host = 0.5e9},
+                          link::SharedTimes::create(name),
+                          clock};
+};
+
+struct Step {
+    std::vector<State> states;
+    trace::TrafficSnapshot bytes;
+    link::Time gradient_ns = 0;
+    link::Time update_ns = 0;
+};
+
+Step step_of(SmallDeviceSettings settings, HandlerKind kind) {
+    ShapedLinks shaped;
+    settings.links = &shaped.links;
+    SmallDevice small(settings);
+    small.initialise();
+    EXPECT_EQ(shaped.clock.now(), link::FakeClock().now()) << "start values are not of a step";
+    const auto handler = TransferHandler::make(kind, *small.device);
+    const link::Time begin = shaped.clock.now();
+    small.put_gradients(0);
+    const link::Time middle = shaped.clock.now();
+    handler->start(test_scalars(), 0, small.vector);
+    handler->finish();
+    const link::Time end = shaped.clock.now();
+    return {small.states(1), small.traffic.snapshot(), middle - begin, end - middle};
+}
+
+link::Time ns(const Step& step, Counter counter, int ns_per_byte) {
+    return static_cast<link::Time>(step.bytes[counter]) * ns_per_byte;
+}
+
+TEST(AShapedDevice, NearStorageTakesTheTimeOfGradientsOnTheHostLink) {
+    const Step step = step_of({}, HandlerKind::overlapped);
+    EXPECT_GE(step.gradient_ns, ns(step, Counter::host_gradients_write, 2));
+}
+
+TEST(AShapedDevice, WithTheNaiveHandlerAddsUpReadsParametersAndWrites) {
+    const Step step = step_of({}, HandlerKind::naive);
+    const link::Time sum = ns(step, Counter::internal_read, 1) +
+                           ns(step, Counter::host_parameters, 2) +
+                           ns(step, Counter::internal_write, 1);
+    EXPECT_GE(step.update_ns, sum);
+    EXPECT_LE(step.update_ns, sum + sum / 50);  // headers of 4 KiB are moved and not counted
+}
+
+TEST(AShapedDevice, WithTheOverlappedHandlerHidesSomeOfIt) {
+    const Step step = step_of({}, HandlerKind::overlapped);
+    const link::Time read = ns(step, Counter::internal_read, 1);
+    const link::Time write = ns(step, Counter::internal_write, 1);
+    const link::Time parameters = ns(step, Counter::host_parameters, 2);
+    EXPECT_GE(step.update_ns, std::max({read, write, parameters}));
+    EXPECT_LT(step.update_ns, read + write + parameters);
+}
+
+TEST(AShapedDevice, OnTheHostTakesStateAndGradientsOverTheHostLink) {
+    const Step step = step_of({.place = UpdatePlace::on_host, .files = 4}, HandlerKind::overlapped);
+    EXPECT_GE(step.gradient_ns, ns(step, Counter::host_gradients_write, 2));
+    EXPECT_GE(step.update_ns, ns(step, Counter::host_state_write, 2));
+    EXPECT_GE(step.update_ns,
+              ns(step, Counter::host_state_read, 2) + ns(step, Counter::host_gradients_read, 2));
+}
+
+TEST(AShapedDevice, GivesTheBitsOfOneThatIsNot) {
+    SmallDevice small({});
+    small.initialise();
+    const auto handler = TransferHandler::make(HandlerKind::overlapped, *small.device);
+    small.put_gradients(0);
+    handler->start(test_scalars(), 0, small.vector);
+    handler->finish();
+    EXPECT_TRUE(step_of({}, HandlerKind::overlapped).states == small.states(1));
+}
+
+TEST(ADeviceWithARatedEngine, IsNoFasterThanThat) {
+    SmallDeviceSettings wanted;
+    SmallDevice small(wanted);
+    small.settings.updates_per_s = 1e7;
+    small.device.reset();
+    small.device = make_emulated_device(small.settings, small.traffic);
+    small.device->reserve();
+    small.initialise();
+    small.put_gradients(0);
+    const auto begin = std::chrono::steady_clock::now();
+    const auto handler = TransferHandler::make(HandlerKind::overlapped, *small.device);
+    handler->start(test_scalars(), 0, small.vector);
+    handler->finish();
+    EXPECT_GE(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(),
+              static_cast<double>(kOwnElems) / 1e7);
+}
+
+TEST(ADevice, WritesFewerBytesInNarrowerFormats) {
+    std::vector<std::uint64_t> written;
+    for (const StateFormat format :
+         {StateFormat::fp32, StateFormat::bf16, StateFormat::q8, StateFormat::compact}) {
+        SmallDevice small({.state = format});
+        small.initialise();
+        const std::uint64_t before = small.device->written_bytes().front();
+        EXPECT_GT(before, 0U) << "start values are written, too";
+        small.put_gradients(0);
+        const auto handler = TransferHandler::make(HandlerKind::overlapped, *small.device);
+        handler->start(test_scalars(), 0, small.vector);
+        handler->finish();
+        written.push_back(small.device->written_bytes().front() - before);
+    }
+    const double fp32 = static_cast<double>(written[0]);
+    const std::vector<double> shares = {1, 8.0 / 12, 6.03 / 12, 4.03 / 12};
+    for (std::size_t i = 0; i < shares.size(); ++i) {
+        // A header of 4 KiB and less than a page more for each of three subgroups.
+        EXPECT_NEAR(static_cast<double>(written[i]), fp32 * shares[i], 4096 * 2 * 3 + fp32 * 0.001);
+    }
+    EXPECT_NEAR(fp32, 12.0 * kOwnElems, 4096 * 3);
+}
+
+TEST(ADeviceOnTheHost, WritesGradientsToItsDrivesToo) {
+    SmallDevice small({.place = UpdatePlace::on_host, .files = 3});
+    small.initialise();
+    const auto sum = [&small] {
+        std::uint64_t bytes = 0;
+        for (const std::uint64_t of_file : small.device->written_bytes()) {
+            bytes += of_file;
+        }
+        return bytes;
+    };
+    const std::uint64_t before = sum();
+    small.put_gradients(0);
+    EXPECT_EQ(sum() - before, 4 * kOwnElems);
+}
+
+}  // namespace
+}  // namespace nearstep::csd

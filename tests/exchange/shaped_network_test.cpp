@@ -1,0 +1,106 @@
+// What ranks send to other nodes takes as long as their nodes' networks allow, and arrives the
+// same.
+#include "link/node_links.hpp"
+#include "mpi/exchange/gradient_scatter.hpp"
+#include "mpi/exchange/parameter_gather.hpp"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <numeric>
+#include <optional>
+#include <vector>
+
+namespace nearstep::exchange {
+namespace {
+
+using shard::kTileElems;
+using trace::Counter;
+
+constexpr double kRate = 50e6;  // bytes per second out of a node
+constexpr std::size_t kTiles = 24;
+
+// Each rank is a node with a network of its own.
+class ShapedNetwork : public testing::Test {
+protected:
+    ShapedNetwork()
+        : world_(mpi::Communicator::world(std::chrono::seconds(60))),
+          nodes_(mpi::each_rank_alone(world_.size())),
+          map_(std::vector<int>(static_cast<std::size_t>(world_.size()), 1)),
+          partition_({.parameters = kTiles * kTileElems,
+                      .speeds = std::vector<double>(static_cast<std::size_t>(world_.size()), 1.0),
+                      .subgroup_tiles = 2}),
+          name_(link::SharedTimes::unused_name()) {
+        links_.emplace(link::Rates{.network = kRate}, link::SharedTimes::create(name_), clock_);
+        link::SharedTimes::remove(name_);
+        world_.barrier();
+        begin_ = clock_.now();
+    }
+
+    double seconds() const { return static_cast<double>(clock_.now() - begin_) / 1e9; }
+    double seconds_of(Counter counter) const {
+        return static_cast<double>(traffic_.snapshot()[counter]) / kRate;
+    }
+
+    mpi::Communicator world_;
+    mpi::Topology nodes_;
+    shard::DeviceMap map_;
+    shard::Partition partition_;
+    std::string name_;
+    link::Clock clock_;
+    std::optional<link::NodeLinks> links_;
+    trace::Traffic traffic_;
+    link::Time begin_ = 0;
+};
+
+TEST_F(ShapedNetwork, HoldsTheParametersBackAndBringsThemAll) {
+    ParameterGather gather(
+        world_, {.partition = &partition_, .devices = &map_, .nodes = nodes_, .links = &*links_},
+        traffic_);
+    std::vector<std::uint16_t> vector(kTiles * kTileElems, 0);
+    for (const shard::Subgroup& subgroup : partition_.subgroups()) {
+        if (map_.rank_of(subgroup.device) == world_.rank()) {
+            const auto begin =
+                vector.begin() + static_cast<std::ptrdiff_t>(subgroup.tiles.begin * kTileElems);
+            const auto elems = static_cast<std::ptrdiff_t>(subgroup.tiles.size() * kTileElems);
+            std::iota(begin, begin + elems, std::uint16_t{1});
+        }
+    }
+    gather.gather(std::as_writable_bytes(std::span(vector)), [](std::size_t) { return true; });
+    EXPECT_GE(seconds(), seconds_of(Counter::network_parameters));
+    for (const shard::Subgroup& subgroup : partition_.subgroups()) {
+        std::uint16_t wanted = 1;
+        for (std::size_t i = subgroup.tiles.begin * kTileElems; i < subgroup.tiles.end * kTileElems;
+             ++i) {
+            ASSERT_EQ(vector[i], wanted++) << "element " << i;
+        }
+    }
+}
+
+TEST_F(ShapedNetwork, HoldsTheGradientsBackAndBringsThemAll) {
+    const auto codec = codec::make_codec({.name = "dense"});
+    const shard::TileRange all{0, kTiles};
+    GradientScatter scatter(world_,
+                            {.partition = &partition_,
+                             .devices = &map_,
+                             .codec = codec.get(),
+                             .groups = nodes_,
+                             .nodes = nodes_,
+                             .links = &*links_},
+                            {&all, 1}, traffic_);
+    const std::vector<float> gradient(kTiles * kTileElems, 1.0F);
+    std::size_t tiles = 0;
+    scatter.scatter(all, gradient, [&](std::size_t, auto payloads) {
+        ++tiles;
+        EXPECT_EQ(payloads.size(), static_cast<std::size_t>(world_.size()));
+    });
+    EXPECT_GE(seconds(), seconds_of(Counter::network_gradients));
+    std::size_t owned = 0;
+    for (const std::size_t subgroup : partition_.subgroups_of(world_.rank())) {
+        owned += partition_.subgroups()[subgroup].tiles.size();
+    }
+    EXPECT_EQ(tiles, owned);
+}
+
+}  // namespace
+}  // namespace nearstep::exchange

@@ -1,0 +1,22 @@
+// A clock that stands still but for sleepers, who move it on.
+#pragma once
+
+#include "link/clock.hpp"
+
+#include <algorithm>
+#include <atomic>
+
+namespace nearstep::link {
+
+class FakeClock : public Clock {
+public:
+    Time now() const override { return now_; }
+    void sleep_until(Time time) const override { now_ = std::max<Time>(now_, time); }
+
+    void set(Time time) { now_ = time; }
+
+private:
+    mutable std::atomic<Time> now_{1'000'000'000};
+};
+
+}  // namespace nearstep::link

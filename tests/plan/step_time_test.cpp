@@ -1,0 +1,75 @@
+#include "plan/step_time.hpp"
+
+#include <gtest/gtest.h>
+
+namespace nearstep::plan {
+namespace {
+
+// The paper's GPT-2 of 4.0 B parameters on SmartSSDs, with 16-bit gradients and parameters.
+constexpr double kParameters = 4e9;
+constexpr StepBytes kNear = {.parameters = kParameters,
+                             .state = 12 * kParameters,
+                             .gradients = 2 * kParameters,
+                             .new_parameters = 2 * kParameters};
+constexpr StepBytes kBase = {.parameters = kParameters,
+                             .state = 12 * kParameters,
+                             .gradients = 4 * kParameters,
+                             .gradients_back = 4 * kParameters};
+constexpr LinkRates kSmartSsd = {.device_read = 3e9, .device_write = 1.8e9, .host = 12e9};
+
+TEST(TheUpdateOfOneDevice, AddsItsPartsUpOrHidesTheShorterOnes) {
+    EXPECT_NEAR(update_seconds_of_one(kNear, kSmartSsd, Handler::serial), 16 + 26.667, 1e-3);
+    EXPECT_NEAR(update_seconds_of_one(kNear, kSmartSsd, Handler::overlapped), 26.667, 1e-3);
+}
+
+TEST(TheUpdateOfOneDevice, HasTheEngineAmongItsParts) {
+    LinkRates rates = kSmartSsd;
+    rates.updates = 1e8;
+    EXPECT_NEAR(update_seconds_of_one(kNear, rates, Handler::serial), 16 + 40 + 26.667, 1e-3);
+    EXPECT_NEAR(update_seconds_of_one(kNear, rates, Handler::overlapped), 40, 1e-9);
+}
+
+TEST(TheUpdateOfManyDevices, DividesUntilTheNewParametersFillTheHostLink) {
+    EXPECT_NEAR(update_seconds(kNear, kSmartSsd, Handler::overlapped, 10), 2.6667, 1e-4);
+    // 8 GB of new parameters take 2.667 s from one device and no less than 0.667 s from four on.
+    EXPECT_NEAR(update_seconds(kNear, kSmartSsd, Handler::overlapped, 40), 0.6667, 1e-4);
+    EXPECT_NEAR(update_seconds(kNear, kSmartSsd, Handler::overlapped, 400), 0.6667, 1e-4);
+}
+
+TEST(TheUpdateOfManyDevices, TakesTheNarrowerRateOfTheHostLink) {
+    LinkRates rates = kSmartSsd;
+    rates.host_total = 6e9;
+    EXPECT_NEAR(update_seconds(kNear, rates, Handler::overlapped, 400), 1.3333, 1e-4);
+}
+
+TEST(TheUpdateOfManyDevices, HasNoLimitWhereNoRateIsGiven) {
+    EXPECT_EQ(update_seconds(kNear, {}, Handler::serial, 1), 0);
+    EXPECT_NEAR(update_seconds(kNear, {.host = 8e9}, Handler::serial, 3), 1, 1e-9);
+    EXPECT_NEAR(update_seconds(kNear, {.device_read = 8e9}, Handler::overlapped, 4),
+                kNear.state / 8e9 / 4, 1e-9);
+}
+
+TEST(TheUpdateOfBase, IsDividedUntilTheHostLinkIsFull) {
+    EXPECT_NEAR(base_update_seconds(kBase, kSmartSsd, 1), 48 / 1.8, 1e-9);
+    EXPECT_NEAR(base_update_seconds(kBase, kSmartSsd, 4), 48 / 7.2, 1e-9);
+    EXPECT_NEAR(base_update_seconds(kBase, kSmartSsd, 6), 64 / 12.0, 1e-9);
+    EXPECT_NEAR(base_update_seconds(kBase, kSmartSsd, 10), 64 / 12.0, 1e-9);
+}
+
+// 6.4 GB/s in both directions together is what its Figures 3b and 9 show from 4 drives on; it says
+// 17.75 s for 10 of them.
+TEST(TheUpdateOfBase, IsThePapersWithTheRateItsBaselineReached) {
+    LinkRates rates = kSmartSsd;
+    rates.host_total = 6.4e9;
+    EXPECT_NEAR(base_update_seconds(kBase, rates, 10), 17.75, 0.5);
+    EXPECT_NEAR(base_update_seconds(kBase, rates, 4), 17.5, 0.5);
+}
+
+TEST(TheGradients, CrossTheHostLinkAndInBaseReachTheDrives) {
+    EXPECT_NEAR(gradient_seconds(kNear, kSmartSsd), 8 / 12.0, 1e-9);
+    EXPECT_NEAR(base_gradient_seconds(kBase, kSmartSsd, 2), 16 / 3.6, 1e-9);
+    EXPECT_NEAR(base_gradient_seconds(kBase, kSmartSsd, 10), 16 / 12.0, 1e-9);
+}
+
+}  // namespace
+}  // namespace nearstep::plan
