@@ -1,6 +1,7 @@
 #include "mpi/exchange/gradient_scatter.hpp"
 
 #include "base/error.hpp"
+#include "base/random.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -14,6 +15,8 @@ GradientScatter::GradientScatter(const mpi::Communicator& world, ScatterSettings
     : world_(world),
       settings_(std::move(settings)),
       traffic_(traffic),
+      kernels_(codec::best_kernels()),
+      encoding_({.codec = settings_.codec}),
       rank_(world.rank()),
       group_(settings_.groups.group_of[static_cast<std::size_t>(rank_)]),
       group_ranks_(world.split(group_)),
@@ -34,11 +37,35 @@ GradientScatter::GradientScatter(const mpi::Communicator& world, ScatterSettings
         owned = std::max(owned, owned_here);
     }
     const std::size_t dense_bytes = kTileElems * size_bytes(settings_.gradient_dtype);
-    const std::size_t payload_bytes = settings_.codec->payload_bytes();
+    const std::size_t payload_bytes =
+        std::max(settings_.codec->payload_bytes(), settings_.most_payload_bytes);
     dense_out_.resize(largest * dense_bytes);
     dense_in_.resize(sliced * dense_bytes * static_cast<std::size_t>(group_ranks_.size()));
     payloads_out_.resize(sliced * payload_bytes);
     payloads_in_.resize(owned * payload_bytes * static_cast<std::size_t>(sources()));
+    most_payload_bytes_ = payload_bytes;
+    if (settings_.has_residual) {
+        std::vector<std::size_t> tiles;
+        for (std::size_t tile = 0; tile < settings_.partition->tiles(); ++tile) {
+            if (slicer(group_, tile) == rank_) {
+                tiles.push_back(tile);
+            }
+        }
+        residual_.emplace(std::move(tiles));
+    }
+}
+
+void GradientScatter::begin_step(const StepEncoding& encoding) {
+    expects(encoding.codec->payload_bytes() <= most_payload_bytes_,
+            "there is room for the codec's payloads");
+    expects(residual_ || !encoding.feeds_back, "what is fed back has a place");
+    encoding_ = encoding;
+}
+
+void GradientScatter::accept() {
+    if (encoding_.feeds_back) {
+        residual_->accept();
+    }
 }
 
 int GradientScatter::owner(std::size_t tile) const {
@@ -82,7 +109,7 @@ void GradientScatter::reduce_in_group(shard::TileRange tiles, std::span<const fl
                 continue;
             }
             const float* values = gradient.data() + (tile - tiles.begin) * kTileElems;
-            convert_from_fp32(values, settings_.gradient_dtype, dense_out_.data() + at, kTileElems);
+            kernels_.narrow(values, settings_.gradient_dtype, dense_out_.data() + at, kTileElems);
             at += dense_bytes;
             if (member == rank_) {
                 mine.push_back(tile);
@@ -104,22 +131,41 @@ void GradientScatter::reduce_in_group(shard::TileRange tiles, std::span<const fl
                      [this](std::size_t a, std::size_t b) { return owner(a) < owner(b); });
     std::vector<std::size_t> ascending = mine;
     std::sort(ascending.begin(), ascending.end());
-    const std::size_t payload_bytes = settings_.codec->payload_bytes();
+    const std::size_t payload_bytes = encoding_.codec->payload_bytes();
     for (std::size_t i = 0; i < mine.size(); ++i) {
         const auto place = static_cast<std::size_t>(
             std::lower_bound(ascending.begin(), ascending.end(), mine[i]) - ascending.begin());
-        for (std::size_t member = 0; member < ranks.size(); ++member) {
-            const std::byte* from = dense.data() + (member * mine.size() + place) * dense_bytes;
-            convert_to_fp32(settings_.gradient_dtype, from, addend_.data(), kTileElems);
-            if (member == 0) {
-                std::copy(addend_.begin(), addend_.end(), sum_.begin());
-            } else {
-                std::transform(sum_.begin(), sum_.end(), addend_.begin(), sum_.begin(),
-                               std::plus<>());
-            }
-        }
-        settings_.codec->encode(sum_,
-                                std::span(payloads_out_).subspan(i * payload_bytes, payload_bytes));
+        add_up(dense, place, mine.size());
+        encode(mine[i], std::span(payloads_out_).subspan(i * payload_bytes, payload_bytes));
+    }
+}
+
+// Leaves in sum_ the group's gradient of the tile at `place` of `places` in each rank's part.
+void GradientScatter::add_up(std::span<const std::byte> dense, std::size_t place,
+                             std::size_t places) {
+    const Dtype dtype = settings_.gradient_dtype;
+    const std::size_t dense_bytes = kTileElems * size_bytes(dtype);
+    const auto members = static_cast<std::size_t>(group_ranks_.size());
+    kernels_.widen(dtype, dense.data() + place * dense_bytes, sum_.data(), kTileElems);
+    for (std::size_t member = 1; member < members; ++member) {
+        kernels_.add_widened(dtype, dense.data() + (member * places + place) * dense_bytes,
+                             sum_.data(), kTileElems);
+    }
+}
+
+// Encodes sum_, to which the residual is added where it is fed back.
+void GradientScatter::encode(std::size_t tile, std::span<std::byte> payload) {
+    if (encoding_.feeds_back) {
+        kernels_.add(residual_->of(tile).data(), sum_.data(), kTileElems);
+    }
+    const std::uint64_t of_source =
+        random_bits(encoding_.random_key, 0, static_cast<std::uint64_t>(group_));
+    encoding_.codec->encode(sum_, payload, fpga::tile_key(of_source, tile));
+    if (encoding_.feeds_back) {
+        std::fill(addend_.begin(), addend_.end(), 0.0F);
+        encoding_.codec->decode_add(payload, 0, addend_);
+        std::transform(sum_.begin(), sum_.end(), addend_.begin(), residual_->next(tile).begin(),
+                       std::minus<>());
     }
 }
 
@@ -127,7 +173,7 @@ void GradientScatter::reduce_in_group(shard::TileRange tiles, std::span<const fl
 // tile.
 void GradientScatter::send_payloads(shard::TileRange tiles) {
     const auto ranks = static_cast<std::size_t>(world_.size());
-    const std::size_t payload_bytes = settings_.codec->payload_bytes();
+    const std::size_t payload_bytes = encoding_.codec->payload_bytes();
     mpi::Blocks out{std::vector<std::size_t>(ranks, 0)};
     mpi::Blocks in{std::vector<std::size_t>(ranks, 0)};
     for (std::size_t tile = tiles.begin; tile < tiles.end; ++tile) {
@@ -159,7 +205,7 @@ void GradientScatter::send_payloads(shard::TileRange tiles) {
 }
 
 void GradientScatter::hand_over(shard::TileRange tiles, const TileSink& sink) {
-    const std::size_t payload_bytes = settings_.codec->payload_bytes();
+    const std::size_t payload_bytes = encoding_.codec->payload_bytes();
     // Where the next payload of each sender lies.
     std::vector<std::size_t> next(static_cast<std::size_t>(world_.size()), 0);
     std::vector<std::size_t> of_sender(next.size(), 0);

@@ -4,20 +4,25 @@
 // rank per tile, which adds them in rank order in fp32 and encodes the sum; between groups each
 // slicer sends its payload to the tile's owner. So the gradient of a tile is, in group order,
 //     sum over groups of decode(encode(sum over the group's ranks of round(gradient))).
+// With error feedback the slicer adds what its last encoding of the tile lost before it encodes.
 // With the nodes as groups, links between nodes and the devices carry one payload per node and
 // tile; with each rank alone, one per rank. All sizes follow from the partition: none is exchanged.
 #pragma once
 
 #include "base/dtype.hpp"
 #include "codec/codec.hpp"
+#include "codec/kernels.hpp"
 #include "link/node_links.hpp"
 #include "mpi/communicator.hpp"
+#include "mpi/exchange/residual.hpp"
 #include "mpi/topology.hpp"
 #include "shard/partition.hpp"
 #include "trace/traffic.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -27,11 +32,20 @@ namespace nearstep::exchange {
 struct ScatterSettings {
     const shard::Partition* partition = nullptr;
     const shard::DeviceMap* devices = nullptr;
-    const codec::Codec* codec = nullptr;
+    const codec::Codec* codec = nullptr;     // until begin_step() names another
+    std::size_t most_payload_bytes = 0;      // of the codecs that begin_step() will name
+    bool has_residual = false;               // some steps feed back
     Dtype gradient_dtype = Dtype::bf16;      // of the dense gradients inside a group
     mpi::Topology groups;                    // who adds before encoding
     mpi::Topology nodes;                     // which link a byte is counted on
     const link::NodeLinks* links = nullptr;  // holds the network to its rate; null: not shaped
+};
+
+// How a step's gradients are encoded; the same on all ranks. The codec outlives the step.
+struct StepEncoding {
+    const codec::Codec* codec = nullptr;
+    std::uint64_t random_key = 0;  // of (seed, step), for stochastic rounding
+    bool feeds_back = false;       // only with has_residual
 };
 
 // Called for each tile that this rank owns: the payloads in group order, valid during the call.
@@ -46,8 +60,18 @@ public:
     GradientScatter(const mpi::Communicator& world, ScatterSettings settings,
                     std::span<const shard::TileRange> rounds, trace::Traffic& traffic);
 
+    // Of the rounds that follow. Without it they are encoded by the settings' codec, key 0.
+    void begin_step(const StepEncoding& encoding);
+
     // `gradient`: tiles.size() x 65,536 values of this rank, padding included.
     void scatter(shard::TileRange tiles, std::span<const float> gradient, const TileSink& sink);
+
+    // The step's gradients were used: what they left is the residual now. Without this the step
+    // leaves it as it was. Not collective.
+    void accept();
+
+    // This rank's; null without has_residual.
+    Residual* residual() { return residual_ ? &*residual_ : nullptr; }
 
     // Payloads per tile.
     int sources() const { return settings_.groups.groups(); }
@@ -58,6 +82,8 @@ public:
 
 private:
     void reduce_in_group(shard::TileRange tiles, std::span<const float> gradient);
+    void add_up(std::span<const std::byte> dense, std::size_t place, std::size_t places);
+    void encode(std::size_t tile, std::span<std::byte> payload);
     void send_payloads(shard::TileRange tiles);
     void hand_over(shard::TileRange tiles, const TileSink& sink);
     void count(trace::Counter node, trace::Counter network, int to, std::size_t bytes);
@@ -65,6 +91,9 @@ private:
     const mpi::Communicator& world_;
     ScatterSettings settings_;
     trace::Traffic& traffic_;
+    codec::Kernels kernels_;
+    StepEncoding encoding_;
+    std::size_t most_payload_bytes_ = 0;
     int rank_;
     int group_;
     mpi::Communicator group_ranks_;
@@ -72,7 +101,8 @@ private:
     std::vector<std::byte> dense_out_;
     std::vector<std::byte> dense_in_;
     std::vector<float> sum_;
-    std::vector<float> addend_;
+    std::vector<float> addend_;  // a tile to work with
+    std::optional<Residual> residual_;
     std::vector<std::byte> payloads_out_;
     std::vector<std::byte> payloads_in_;
 };

@@ -1,4 +1,5 @@
 #include "app/commands.hpp"
+#include "bench/codec_bench.hpp"
 #include "bench/csd_bench.hpp"
 #include "bench/delta_bench.hpp"
 #include "bench/update_bench.hpp"
@@ -103,6 +104,47 @@ void add_bench_update(CLI::App& bench, Action& action) {
     });
 }
 
+void add_bench_codec(CLI::App& bench, Action& action) {
+    struct Arguments {
+        bench::CodecBenchOptions options;
+        std::string json;
+    };
+    auto arguments = std::make_shared<Arguments>();
+    CLI::App& command = *bench.add_subcommand(
+        "codec",
+        "Measure encoding and decoding of gradients in memory beside the rate of a copy. "
+        "Example:\n  nearstep bench codec --codec q4,topk --keep 0.01 --kernels scalar,avx2");
+    bench::CodecBenchOptions& options = arguments->options;
+    command.add_option("--parameters", options.parameters, "rounded up to whole tiles of 65536")
+        ->capture_default_str()
+        ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 34U));
+    command.add_option("--codec", options.codecs, "codecs, commas between; default: all")
+        ->delimiter(',');
+    command
+        .add_option("--kernels", options.kernels,
+                    "vector instructions, commas between; default: the fastest of this CPU")
+        ->delimiter(',');
+    command.add_option("--keep", options.keep, "share of the elements that topk keeps")
+        ->capture_default_str();
+    command.add_option("--rounding", options.rounding, "of block codes: nearest or stochastic")
+        ->capture_default_str();
+    command.add_option("--rounds", options.rounds, "medians are over so many rounds")
+        ->capture_default_str()
+        ->check(CLI::Range(1, 10000));
+    command.add_option("--json", arguments->json, "write an array of rows to this file");
+    command.callback([arguments, &action] {
+        action = on_rank_0([arguments] {
+            if (!arguments->json.empty()) {
+                train::check_writable(arguments->json);
+            }
+            const nlohmann::json rows = bench::bench_codec(arguments->options, std::cout);
+            if (!arguments->json.empty()) {
+                train::write_whole_file(arguments->json, rows.dump(2) + "\n");
+            }
+        });
+    });
+}
+
 void add_bench_delta(CLI::App& bench, Action& action) {
     struct Arguments {
         bench::DeltaBenchOptions options;
@@ -144,6 +186,7 @@ void add_bench(CLI::App& program, Action& action) {
     CLI::App& bench = *program.add_subcommand(
         "bench", "Measure a part against its ceiling, which is measured in the same run");
     bench.require_subcommand(1);
+    add_bench_codec(bench, action);
     add_bench_csd(bench, action);
     add_bench_delta(bench, action);
     add_bench_update(bench, action);

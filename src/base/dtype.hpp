@@ -42,10 +42,32 @@ inline std::uint16_t to_bf16(float value) {
     return static_cast<std::uint16_t>((is_nan ? (bits | 0x00400000U) : rounded) >> 16U);
 }
 
-float from_fp16(std::uint16_t half);
+// All cases are computed and one is selected, so that compilers vectorise it.
+inline float from_fp16(std::uint16_t half) {
+    const std::uint32_t sign = static_cast<std::uint32_t>(half & 0x8000U) << 16U;
+    const std::uint32_t magnitude = half & 0x7FFFU;
+    const std::uint32_t subnormal =
+        bits_of(static_cast<float>(static_cast<std::int32_t>(magnitude)) * 5.9604644775390625e-8F);
+    const std::uint32_t normal = (magnitude << 13U) + 0x38000000U;
+    const std::uint32_t special = 0x7F800000U | ((magnitude & 0x3FFU) << 13U);  // infinity, NaN
+    const std::uint32_t finite = magnitude >= 0x0400U ? normal : subnormal;     // by 2^-24
+    return float_of(sign | (magnitude >= 0x7C00U ? special : finite));
+}
 
 // NaN stays NaN (quiet); 65520 and above become infinity; subnormals are kept.
-std::uint16_t to_fp16(float value);
+inline std::uint16_t to_fp16(float value) {
+    const std::uint32_t bits = bits_of(value);
+    const std::uint32_t sign = (bits >> 16U) & 0x8000U;
+    const std::uint32_t magnitude = bits & 0x7FFFFFFFU;
+    const std::uint32_t nan = 0x7E00U | ((magnitude >> 13U) & 0x3FFU);
+    const std::uint32_t normal =
+        (magnitude - 0x38000000U + 0xFFFU + ((magnitude >> 13U) & 1U)) >> 13U;
+    // Adding 0.5 puts the subnormal's last place at that of the sum, so the addition rounds it.
+    const std::uint32_t subnormal = bits_of(float_of(magnitude) + 0.5F) - 0x3F000000U;
+    const std::uint32_t finite = magnitude >= 0x38800000U ? normal : subnormal;
+    const std::uint32_t number = magnitude >= 0x477FF000U ? 0x7C00U : finite;
+    return static_cast<std::uint16_t>(sign | (magnitude > 0x7F800000U ? nan : number));
+}
 
 // Converts `count` elements between fp32 and `dtype`, whose elements lie unaligned-safe at
 // `to`/`from`.

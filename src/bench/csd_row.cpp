@@ -110,7 +110,7 @@ void update_in_memory(csd::StateFormat format, State& state, shard::TileRange ti
     for (std::size_t tile = 0; tile < tiles.size(); ++tile) {
         const std::vector<std::byte> gradient = payload_of(tiles.begin + tile, codec);
         const std::span<const std::byte> source = gradient;
-        codec::decode_sum(codec, {&source, 1}, sum);
+        codec::decode_sum(codec, {&source, 1}, 0, sum);
         for (std::int64_t step = 0; step < steps; ++step) {
             scalar.update(scalars(),
                           {.format = format,

@@ -34,6 +34,7 @@ public:
     void reserve() override { volume_.reserve(); }
     Ticket flush() override { return volume_.sync(); }
 
+    void use_codec(const codec::Codec&) override {}
     void put_gradient(std::size_t, std::span<const std::span<const std::byte>>,
                       std::span<const float>) override {}
     void finish_gradients() override {}

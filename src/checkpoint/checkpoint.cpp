@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "checkpoint/folder.hpp"
+#include "checkpoint/h5.hpp"
 #include "checkpoint/index.hpp"
 #include "checkpoint/rank_file.hpp"
 
@@ -105,8 +106,11 @@ public:
     explicit IndexReader(const std::string& path)
         : folder_(folder_of(path)), index_(read_index(path)), extents_(extents_of(index_.ranges)) {
         files_.resize(index_.files.size());
+        residual_ranks_.resize(shard::tiles_of(index_.description.parameters));
         for (std::size_t rank = 0; rank < files_.size(); ++rank) {
-            file_of(rank);
+            for (const std::uint64_t tile : file_of(rank).residual_tiles()) {
+                residual_ranks_.at(tile).push_back(static_cast<int>(rank));
+            }
         }
     }
 
@@ -140,6 +144,14 @@ public:
         }
     }
 
+    std::vector<int> residual_ranks(std::size_t tile) const override {
+        return residual_ranks_.at(tile);
+    }
+
+    void read_residual(int rank, std::size_t tile, std::span<float> residual) override {
+        file_of(static_cast<std::size_t>(rank)).read_residual(tile, residual);
+    }
+
 private:
     RankFile& file_of(std::size_t rank) {
         if (!files_[rank]) {
@@ -159,11 +171,20 @@ private:
     std::string folder_;
     Index index_;
     std::vector<Extent> extents_;
+    std::vector<std::vector<int>> residual_ranks_;  // of each tile
     std::vector<std::unique_ptr<RankFile>> files_;  // null: not open
     std::size_t open_ = 0;
 };
 
 }  // namespace
+
+std::string hdf5_version() {
+    unsigned major = 0;
+    unsigned minor = 0;
+    unsigned release = 0;
+    h5::check(H5get_libversion(&major, &minor, &release), "tell its version");
+    return text(major, ".", minor, ".", release);
+}
 
 int next_attempt(const std::string& folder, std::int64_t step) {
     int next = 0;

@@ -53,8 +53,11 @@ struct StateSpans {
 // What the index keeps about a rank's file, so that damage is found before it is read.
 struct RankFileRecord {
     std::uint64_t file_bytes = 0;
-    std::uint64_t tiles_xxh3 = 0;  // digest of the file's tile checksums
+    std::uint64_t tiles_xxh3 = 0;  // digest of the file's tile checksums, those of residuals last
 };
+
+// Of HDF5's library: "1.10.8".
+std::string hdf5_version();
 
 // A number that no rank file of `step` in `folder` carries. A step may be written again after a
 // resume: the new rank files lie beside those of a published checkpoint and never replace them.
@@ -67,12 +70,16 @@ class RankFileWriter {
 public:
     // Makes `folder`, if it is not there, and in it step-<step>.attempt-<attempt>.rank-<rank>.h5.
     // Throws ConfigError if that cannot be written or exists.
-    static std::unique_ptr<RankFileWriter> make(const std::string& folder, std::int64_t step,
-                                                int attempt, int rank,
-                                                const std::vector<shard::TileRange>& ranges);
+    // `residual_tiles`: ascending, of error feedback; empty without it.
+    static std::unique_ptr<RankFileWriter> make(
+        const std::string& folder, std::int64_t step, int attempt, int rank,
+        const std::vector<shard::TileRange>& ranges,
+        const std::vector<std::size_t>& residual_tiles = {});
     virtual ~RankFileWriter() = default;
     // `tiles` lies within one of the ranges.
     virtual void write(shard::TileRange tiles, const StateView& state) = 0;
+    // What error feedback kept of a tile, kTileElems values; each of residual_tiles once.
+    virtual void write_residual(std::size_t tile, std::span<const float> residual) = 0;
     // When every tile is written: flushes, closes and syncs the file.
     virtual RankFileRecord finish() = 0;
 };
@@ -100,6 +107,10 @@ public:
     virtual const Description& description() const = 0;
     // Reads and verifies the checksum of every tile read.
     virtual void read(shard::TileRange tiles, const StateSpans& state) = 0;
+    // The ranks whose files hold a residual of the tile, ascending; none without error feedback.
+    virtual std::vector<int> residual_ranks(std::size_t tile) const = 0;
+    // Reads and verifies what one of them kept, kTileElems values.
+    virtual void read_residual(int rank, std::size_t tile, std::span<float> residual) = 0;
 };
 
 }  // namespace nearstep::checkpoint

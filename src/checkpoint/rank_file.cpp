@@ -36,15 +36,32 @@ std::vector<std::uint64_t> tiles_in(const std::vector<TileRange>& ranges) {
     return tiles;
 }
 
+constexpr const char* kResidual = "residual";
+constexpr const char* kResidualTiles = "residual_tiles";
+constexpr const char* kResidualXxh3 = "residual_xxh3";
+
+// Of a file's checksums of tiles, then of residuals.
+std::uint64_t digest_of_checksums(std::vector<std::uint64_t> of_tiles,
+                                  const std::vector<std::uint64_t>& of_residuals) {
+    of_tiles.insert(of_tiles.end(), of_residuals.begin(), of_residuals.end());
+    return xxh3(std::as_bytes(std::span<const std::uint64_t>(of_tiles)));
+}
+
 class Writer final : public RankFileWriter {
 public:
-    Writer(std::string folder, std::string path, const std::vector<TileRange>& ranges)
-        : folder_(std::move(folder)), path_(std::move(path)), tiles_(tiles_in(ranges)) {
+    Writer(std::string folder, std::string path, const std::vector<TileRange>& ranges,
+           const std::vector<std::size_t>& residual_tiles)
+        : folder_(std::move(folder)),
+          path_(std::move(path)),
+          tiles_(tiles_in(ranges)),
+          residual_tiles_(residual_tiles.begin(), residual_tiles.end()) {
         expects(std::is_sorted(tiles_.begin(), tiles_.end()) &&
                     std::adjacent_find(tiles_.begin(), tiles_.end()) == tiles_.end(),
                 "a rank's tile ranges ascend and do not overlap");
         xxh3_.resize(tiles_.size() * kArrays);
         is_written_.resize(tiles_.size(), false);
+        residual_xxh3_.resize(residual_tiles_.size());
+        is_residual_written_.resize(residual_tiles_.size(), false);
         try {
             file_ = h5::create_file(path_, 0);
         } catch (const Hdf5Error& error) {
@@ -62,6 +79,10 @@ public:
         const std::vector<hsize_t> extent = {tiles_.size(), kTileElems};
         for (const char* name : kArrayNames) {
             arrays_.push_back(h5::make_dataset(file_.get(), name, H5T_IEEE_F32LE, extent));
+        }
+        if (!residual_tiles_.empty()) {
+            const std::vector<hsize_t> rows = {residual_tiles_.size(), kTileElems};
+            residual_ = h5::make_dataset(file_.get(), kResidual, H5T_IEEE_F32LE, rows);
         }
     }
 
@@ -90,20 +111,39 @@ public:
         }
     }
 
+    void write_residual(std::size_t tile, std::span<const float> residual) override {
+        const auto found = std::lower_bound(residual_tiles_.begin(), residual_tiles_.end(), tile);
+        expects(found != residual_tiles_.end() && *found == tile && residual.size() == kTileElems,
+                "a residual is that of one of the rank's tiles");
+        const auto row = static_cast<std::size_t>(found - residual_tiles_.begin());
+        h5::write_part(residual_, rows_of(row, 1), H5T_NATIVE_FLOAT, residual.data());
+        residual_xxh3_[row] = digest_of(residual);
+        is_residual_written_[row] = true;
+    }
+
     RankFileRecord finish() override {
         expects(static_cast<bool>(file_), "a rank file is finished once");
         expects(std::find(is_written_.begin(), is_written_.end(), false) == is_written_.end(),
                 "every tile of the rank was written");
+        expects(std::find(is_residual_written_.begin(), is_residual_written_.end(), false) ==
+                    is_residual_written_.end(),
+                "every residual of the rank was written");
         h5::write_numbers<std::uint64_t>(file_.get(), "tiles", std::vector<hsize_t>{tiles_.size()},
                                          tiles_);
         h5::write_numbers<std::uint64_t>(file_.get(), "tile_xxh3",
                                          std::vector<hsize_t>{tiles_.size(), kArrays}, xxh3_);
+        if (!residual_tiles_.empty()) {
+            const std::vector<hsize_t> rows = {residual_tiles_.size()};
+            h5::write_numbers<std::uint64_t>(file_.get(), kResidualTiles, rows, residual_tiles_);
+            h5::write_numbers<std::uint64_t>(file_.get(), kResidualXxh3, rows, residual_xxh3_);
+        }
         arrays_.clear();
+        residual_ = h5::Dataset();
         h5::close_file(std::move(file_), path_);
         sync_file(path_);
         sync_folder(folder_);
         return {.file_bytes = std::filesystem::file_size(path_),
-                .tiles_xxh3 = xxh3(std::as_bytes(std::span(std::as_const(xxh3_))))};
+                .tiles_xxh3 = digest_of_checksums(xxh3_, residual_xxh3_)};
     }
 
 private:
@@ -112,18 +152,22 @@ private:
     std::vector<std::uint64_t> tiles_;
     std::vector<std::uint64_t> xxh3_;
     std::vector<bool> is_written_;
+    std::vector<std::uint64_t> residual_tiles_;
+    std::vector<std::uint64_t> residual_xxh3_;
+    std::vector<bool> is_residual_written_;
     h5::File file_;
     std::vector<h5::Dataset> arrays_;
+    h5::Dataset residual_;
 };
 
 }  // namespace
 
-std::unique_ptr<RankFileWriter> RankFileWriter::make(const std::string& folder, std::int64_t step,
-                                                     int attempt, int rank,
-                                                     const std::vector<TileRange>& ranges) {
+std::unique_ptr<RankFileWriter> RankFileWriter::make(
+    const std::string& folder, std::int64_t step, int attempt, int rank,
+    const std::vector<TileRange>& ranges, const std::vector<std::size_t>& residual_tiles) {
     make_folder(folder);
     auto writer = std::make_unique<Writer>(
-        folder, text(folder, "/", rank_file_name(step, attempt, rank)), ranges);
+        folder, text(folder, "/", rank_file_name(step, attempt, rank)), ranges, residual_tiles);
     writer->describe(step, attempt, rank);
     return writer;
 }
@@ -163,7 +207,8 @@ RankFile::RankFile(std::string path, const RankFileRecord& record,
     report_damage_in(path_, [&] {
         file_ = h5::open_file(path_);
         xxh3_ = h5::read_numbers<std::uint64_t>(file_.get(), "tile_xxh3");
-        if (xxh3(std::as_bytes(std::span(std::as_const(xxh3_)))) != record.tiles_xxh3) {
+        open_residual();
+        if (digest_of_checksums(xxh3_, residual_xxh3_) != record.tiles_xxh3) {
             report_damage(path_, "its table of checksums is not the one that its index recorded");
         }
         const std::vector<std::uint64_t> tiles =
@@ -179,6 +224,33 @@ RankFile::RankFile(std::string path, const RankFileRecord& record,
             }
         }
     });
+}
+
+void RankFile::open_residual() {
+    if (H5Lexists(file_.get(), kResidual, H5P_DEFAULT) <= 0) {
+        return;
+    }
+    residual_tiles_ = h5::read_numbers<std::uint64_t>(file_.get(), kResidualTiles);
+    residual_xxh3_ = h5::read_numbers<std::uint64_t>(file_.get(), kResidualXxh3);
+    residual_ = h5::open_dataset(file_.get(), kResidual);
+    if (residual_xxh3_.size() != residual_tiles_.size() ||
+        !std::is_sorted(residual_tiles_.begin(), residual_tiles_.end()) ||
+        h5::extent_of(residual_) != std::vector<hsize_t>{residual_tiles_.size(), kTileElems}) {
+        report_damage(path_, "its residuals have another shape than their tiles need");
+    }
+}
+
+void RankFile::read_residual(std::size_t tile, std::span<float> residual) {
+    const auto found = std::lower_bound(residual_tiles_.begin(), residual_tiles_.end(), tile);
+    expects(found != residual_tiles_.end() && *found == tile, "the tile has a residual");
+    const auto row = static_cast<std::size_t>(found - residual_tiles_.begin());
+    report_damage_in(path_, [&] {
+        h5::read_part(residual_, rows_of(row, 1), H5T_NATIVE_FLOAT, residual.data());
+    });
+    if (digest_of(residual) != residual_xxh3_[row]) {
+        report_damage(path_,
+                      text("the checksum of the residual of tile ", tile, " does not match"));
+    }
 }
 
 void RankFile::read(std::size_t row, TileRange tiles, const StateSpans& state) {

@@ -36,11 +36,21 @@ public:
     // ConfigError if a tile's checksum does not match.
     void read(std::size_t row, shard::TileRange tiles, const StateSpans& state);
 
+    // Of error feedback, ascending; empty without it.
+    const std::vector<std::uint64_t>& residual_tiles() const { return residual_tiles_; }
+    // Throws ConfigError if the checksum does not match. The tile has a residual.
+    void read_residual(std::size_t tile, std::span<float> residual);
+
 private:
+    void open_residual();
+
     std::string path_;
     h5::File file_;
     std::vector<h5::Dataset> arrays_;
     std::vector<std::uint64_t> xxh3_;  // kArrays per row
+    std::vector<std::uint64_t> residual_tiles_;
+    std::vector<std::uint64_t> residual_xxh3_;
+    h5::Dataset residual_;
 };
 
 }  // namespace nearstep::checkpoint

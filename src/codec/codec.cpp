@@ -1,6 +1,7 @@
 #include "codec/codec.hpp"
 
 #include "base/error.hpp"
+#include "codec/block.hpp"
 #include "codec/dense.hpp"
 #include "codec/topk.hpp"
 
@@ -8,22 +9,57 @@
 
 namespace nearstep::codec {
 
-std::unique_ptr<Codec> make_codec(const CodecSettings& settings) {
-    if (settings.name == "dense") {
-        return std::make_unique<DenseCodec>(settings.dtype);
+namespace {
+
+std::optional<fpga::BlockFormat> block_format(const std::string& name) {
+    using fpga::BlockFormat;
+    for (const BlockFormat format :
+         {BlockFormat::q8, BlockFormat::q4, BlockFormat::ternary, BlockFormat::sign}) {
+        if (name == name_of(format)) {
+            return format;
+        }
     }
-    if (settings.name == "topk") {
-        return std::make_unique<TopkCodec>(settings.keep, settings.dtype);
+    return std::nullopt;
+}
+
+}  // namespace
+
+const std::vector<std::string>& codec_names() {
+    static const std::vector<std::string> names = {"dense", "topk", "q8", "q4", "ternary", "sign"};
+    return names;
+}
+
+bool has_block_codes(const std::string& name) { return block_format(name).has_value(); }
+
+fpga::Rounding parse_rounding(const std::string& name) {
+    if (name == "nearest" || name == "stochastic") {
+        return name == "nearest" ? fpga::Rounding::nearest : fpga::Rounding::stochastic;
     }
     throw ConfigError(
-        text("compress.codec \"", settings.name, "\" is not known: use \"dense\" or \"topk\"."));
+        text("The rounding \"", name, R"(" is not known: use "nearest" or "stochastic".)"));
+}
+
+std::unique_ptr<Codec> make_codec(const CodecSettings& settings) {
+    const Kernels& kernels = settings.kernels == nullptr ? best_kernels() : *settings.kernels;
+    if (settings.name == "dense") {
+        return std::make_unique<DenseCodec>(settings.dtype, kernels);
+    }
+    if (settings.name == "topk") {
+        return std::make_unique<TopkCodec>(settings.keep, settings.dtype, kernels);
+    }
+    if (const auto format = block_format(settings.name)) {
+        return std::make_unique<BlockCodec>(BlockCoding{*format, settings.rounding}, kernels);
+    }
+    throw ConfigError(
+        text("compress.codec \"", settings.name,
+             R"(" is not known: use "dense", "topk", "q8", "q4", "ternary" or "sign".)"));
 }
 
 void decode_sum(const Codec& codec, std::span<const std::span<const std::byte>> payloads,
-                std::span<float> sum) {
+                std::size_t first, std::span<float> sum) {
     std::fill(sum.begin(), sum.end(), 0.0F);
     for (const std::span<const std::byte> payload : payloads) {
-        codec.decode_add(payload, sum);
+        codec.decode_add(payload, first, sum);
     }
 }
 

@@ -8,16 +8,19 @@ namespace nearstep::codec {
 // Payload: kTileElems values of `dtype`, little-endian, rounded to nearest even.
 class DenseCodec : public Codec {
 public:
-    explicit DenseCodec(Dtype dtype) : dtype_(dtype) {}
+    DenseCodec(Dtype dtype, const Kernels& kernels) : dtype_(dtype), kernels_(kernels) {}
 
     std::string name() const override { return "dense"; }
     std::size_t payload_bytes() const override;
     std::optional<Dtype> plain_dtype() const override { return dtype_; }
-    void encode(std::span<const float> tile, std::span<std::byte> payload) const override;
-    void decode_add(std::span<const std::byte> payload, std::span<float> sum) const override;
+    void encode(std::span<const float> tile, std::span<std::byte> payload,
+                fpga::TileKey key) const override;
+    void decode_add(std::span<const std::byte> payload, std::size_t first,
+                    std::span<float> sum) const override;
 
 private:
     Dtype dtype_;
+    Kernels kernels_;
 };
 
 }  // namespace nearstep::codec

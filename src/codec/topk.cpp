@@ -1,17 +1,93 @@
 #include "codec/topk.hpp"
 
-#include "base/error.hpp"
-#include "shard/partition.hpp"
+#include "codec/pieces.hpp"
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
-#include <cstring>
+#include <numeric>
 
 namespace nearstep::codec {
 
 namespace {
 
-constexpr std::uint32_t kMagnitude = 0x7FFFFFFFU;
+using shard::kTileElems;
+
+// Keys are the bits of magnitudes, whose order is that of the magnitudes.
+struct Digit {
+    unsigned shift;
+    unsigned bits;
+};
+constexpr std::array<Digit, 3> kDigits = {Digit{20, 11}, Digit{10, 10}, Digit{0, 10}};
+constexpr std::size_t kBuckets = 2048;
+
+using Marks = std::array<std::uint64_t, kTileElems / 64>;
+
+// Indices in a tile, ascending.
+struct Candidates {
+    static constexpr std::size_t kAtOnce = 4;
+    std::size_t count = 0;
+    std::array<std::uint16_t, kTileElems + kAtOnce> at;  // behind the count anything
+};
+
+// Most words have few marks: four are always written, so that branches are foreseeable.
+void list_marked(const Marks& marks, Candidates& candidates) {
+    std::uint16_t* to = candidates.at.data();
+    for (std::size_t word = 0; word < marks.size(); ++word) {
+        std::uint64_t bits = marks[word];
+        const int count = std::popcount(bits);
+        const auto first = static_cast<std::uint32_t>(word * 64);
+        std::uint16_t* next = to;
+        do {
+            for (std::size_t i = 0; i < Candidates::kAtOnce; ++i) {
+                const auto bit = static_cast<std::uint32_t>(std::countr_zero(bits));
+                next[i] = static_cast<std::uint16_t>(first + bit);
+                bits &= bits - 1;
+            }
+            next += Candidates::kAtOnce;
+        } while (bits != 0);
+        to += count;
+    }
+    candidates.count = static_cast<std::size_t>(to - candidates.at.data());
+}
+
+std::uint32_t key_of(float value) { return fpga::magnitude_bits(value); }
+
+// One element of each 64, at places that no pattern of the gradient's follows. A larger sample
+// would list fewer candidates, and fetch every cache line of the tile before the marking does.
+constexpr std::size_t kSampleEvery = 64;
+constexpr std::size_t kSamples = kTileElems / kSampleEvery;
+
+std::size_t sample_at(std::size_t i) { return i * kSampleEvery + ((i * 23) ^ (i >> 6U)) % 64; }
+
+// Lists a superset of the `kept` largest, by a key that enough of a sample are above: few more than
+// needed, as a rule.
+void list_candidates(const Kernels& kernels, std::span<const float> tile, std::size_t kept,
+                     Candidates& candidates) {
+    Marks marks;
+    std::array<std::uint16_t, kBuckets> histogram{};
+    for (std::size_t i = 0; i < kSamples; ++i) {
+        ++histogram.at(key_of(tile[sample_at(i)]) >> kDigits[0].shift);
+    }
+    const double share = static_cast<double>(kept) / kSampleEvery;
+    auto wanted = static_cast<std::size_t>(share + 3 * std::sqrt(share) + 2);
+    std::size_t bucket = kBuckets;
+    for (std::size_t above = 0;; wanted *= 4) {
+        while (bucket > 0 && above < wanted) {
+            --bucket;
+            above += histogram[bucket];
+        }
+        kernels.mark(tile.data(), static_cast<std::uint32_t>(bucket << kDigits[0].shift),
+                     marks.data(), tile.size());
+        const std::size_t found = std::transform_reduce(
+            marks.begin(), marks.end(), std::size_t{0}, std::plus<>(),
+            [](std::uint64_t bits) { return static_cast<std::size_t>(std::popcount(bits)); });
+        if (found >= kept) {  // at the latest in bucket 0, which all elements reach
+            return list_marked(marks, candidates);
+        }
+    }
+}
 
 // The key above which all elements are kept, and how many of those equal to it.
 struct Threshold {
@@ -19,83 +95,74 @@ struct Threshold {
     std::size_t ties = 0;
 };
 
-// The `kept`-th largest magnitude, by radix selection on the bits of the absolute value, whose
-// order is that of the magnitudes: 11, 10 and 10 bits.
-Threshold select(std::span<const float> tile, std::size_t kept) {
-    struct Digit {
-        unsigned shift;
-        unsigned bits;
-    };
-    constexpr std::array<Digit, 3> kDigits = {Digit{20, 11}, Digit{10, 10}, Digit{0, 10}};
-    std::array<std::uint32_t, 2048> histogram{};
-    std::uint32_t prefix = 0;
+// The `kept`-th largest key of the candidates, by radix selection.
+Threshold select(std::span<const float> tile, const Candidates& candidates, std::size_t kept) {
+    std::array<std::uint32_t, kBuckets> histogram{};
+    Threshold threshold{0, kept};
     std::uint32_t prefix_mask = 0;
-    std::size_t wanted = kept;
     for (const Digit digit : kDigits) {
         histogram.fill(0);
         const std::uint32_t digit_mask = (1U << digit.bits) - 1U;
-        for (const float value : tile) {
-            const std::uint32_t key = bits_of(value) & kMagnitude;
-            if ((key & prefix_mask) == prefix) {
-                ++histogram[(key >> digit.shift) & digit_mask];
-            }
+        for (std::size_t i = 0; i < candidates.count; ++i) {
+            const std::uint32_t key = key_of(tile[candidates.at[i]]);
+            histogram[(key >> digit.shift) & digit_mask] +=
+                (key & prefix_mask) == threshold.key ? 1U : 0U;
         }
         std::uint32_t bucket = digit_mask;
-        while (histogram[bucket] < wanted) {
-            wanted -= histogram[bucket];
+        while (histogram[bucket] < threshold.ties) {
+            threshold.ties -= histogram[bucket];
             --bucket;
         }
-        prefix |= bucket << digit.shift;
+        threshold.key |= bucket << digit.shift;
         prefix_mask |= digit_mask << digit.shift;
     }
-    return {prefix, wanted};
+    return threshold;
 }
 
 }  // namespace
 
-TopkCodec::TopkCodec(double keep, Dtype dtype)
-    : kept_(static_cast<std::size_t>(
-          std::ceil(keep * static_cast<double>(shard::kTileElems) - 1e-9))),
-      is_fp16_(dtype == Dtype::fp16) {
+TopkCodec::TopkCodec(double keep, Dtype dtype, const Kernels& kernels)
+    : kept_(static_cast<std::size_t>(std::ceil(keep * static_cast<double>(kTileElems) - 1e-9))),
+      is_fp16_(dtype == Dtype::fp16),
+      kernels_(kernels) {
     if (!(keep > 0 && keep <= 1)) {
         throw ConfigError(text("compress.keep is ", keep,
                                ": give the share of elements to keep, above 0 and at most 1."));
     }
 }
 
-void TopkCodec::encode(std::span<const float> tile, std::span<std::byte> payload) const {
-    expects(tile.size() == shard::kTileElems, "a codec encodes whole tiles");
-    expects(payload.size() == payload_bytes(), "a payload has its codec's size");
-    const Threshold threshold = select(tile, kept_);
-    std::byte* indices = payload.data();
-    std::byte* values = payload.data() + 2 * kept_;
+void TopkCodec::encode(std::span<const float> tile, std::span<std::byte> payload,
+                       fpga::TileKey /*key*/) const {
+    expect_tile(*this, tile, payload);
+    Candidates candidates;
+    list_candidates(kernels_, tile, kept_, candidates);
+    const Threshold threshold = select(tile, candidates, kept_);
+    auto* indices = reinterpret_cast<std::uint16_t*>(payload.data());
+    std::uint16_t* values = indices + kept_;
     std::size_t ties = threshold.ties;
-    for (std::size_t i = 0; i < tile.size(); ++i) {
-        const std::uint32_t key = bits_of(tile[i]) & kMagnitude;
-        if (key < threshold.key || (key == threshold.key && ties == 0)) {
-            continue;
-        }
-        ties -= key == threshold.key ? 1U : 0U;
-        const auto index = static_cast<std::uint16_t>(i);
-        const std::uint16_t value = is_fp16_ ? to_fp16(tile[i]) : to_bf16(tile[i]);
-        std::memcpy(indices, &index, sizeof index);
-        std::memcpy(values, &value, sizeof value);
-        indices += sizeof index;
-        values += sizeof value;
+    // Every candidate is written, and stays if it is taken: there is nothing to foresee.
+    for (std::size_t i = 0, taken = 0; taken < kept_; ++i) {
+        const std::uint16_t index = candidates.at[i];
+        const float value = tile[index];
+        const std::uint32_t key = key_of(value);
+        const std::size_t tie = key == threshold.key && ties > 0 ? 1 : 0;
+        indices[taken] = index;
+        values[taken] = is_fp16_ ? to_fp16(value) : to_bf16(value);
+        taken += tie + (key > threshold.key ? 1U : 0U);
+        ties -= tie;
     }
 }
 
-void TopkCodec::decode_add(std::span<const std::byte> payload, std::span<float> sum) const {
-    expects(sum.size() == shard::kTileElems, "a codec decodes whole tiles");
-    expects(payload.size() == payload_bytes(), "a payload has its codec's size");
-    const std::byte* indices = payload.data();
-    const std::byte* values = payload.data() + 2 * kept_;
-    for (std::size_t i = 0; i < kept_; ++i) {
-        std::uint16_t index = 0;
-        std::uint16_t value = 0;
-        std::memcpy(&index, indices + 2 * i, sizeof index);
-        std::memcpy(&value, values + 2 * i, sizeof value);
-        sum[index] += is_fp16_ ? from_fp16(value) : from_bf16(value);
+void TopkCodec::decode_add(std::span<const std::byte> payload, std::size_t first,
+                           std::span<float> sum) const {
+    expect_pieces(*this, payload, first, sum);
+    const auto* indices = reinterpret_cast<const std::uint16_t*>(payload.data());
+    const std::uint16_t* values = indices + kept_;
+    const std::uint16_t* begin = std::lower_bound(indices, values, first);
+    const std::uint16_t* end = std::lower_bound(begin, values, first + sum.size());
+    for (const std::uint16_t* index = begin; index != end; ++index) {
+        const std::uint16_t value = values[index - indices];
+        sum[*index - first] += is_fp16_ ? from_fp16(value) : from_bf16(value);
     }
 }
 

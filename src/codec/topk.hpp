@@ -12,12 +12,14 @@ namespace nearstep::codec {
 class TopkCodec : public Codec {
 public:
     // Values are fp16 for Dtype::fp16 and bf16 otherwise.
-    TopkCodec(double keep, Dtype dtype);
+    TopkCodec(double keep, Dtype dtype, const Kernels& kernels);
 
     std::string name() const override { return "topk"; }
     std::size_t payload_bytes() const override { return kept_ * 4; }
-    void encode(std::span<const float> tile, std::span<std::byte> payload) const override;
-    void decode_add(std::span<const std::byte> payload, std::span<float> sum) const override;
+    void encode(std::span<const float> tile, std::span<std::byte> payload,
+                fpga::TileKey key) const override;
+    void decode_add(std::span<const std::byte> payload, std::size_t first,
+                    std::span<float> sum) const override;
 
     // q, elements kept of each tile.
     std::size_t kept() const { return kept_; }
@@ -25,6 +27,7 @@ public:
 private:
     std::size_t kept_;
     bool is_fp16_;
+    Kernels kernels_;
 };
 
 }  // namespace nearstep::codec

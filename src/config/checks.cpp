@@ -70,12 +70,28 @@ void check_training(const Run& run, const Given& given) {
 }
 
 void check_codec(const Run& run, const Given& given) {
-    refuse_if(run.compress.error_feedback, text(given("compress.error_feedback", "true"),
-                                                " is not in this build: set it to false."));
     refuse_if(run.mode != Mode::su_o_c && run.compress.codec != "dense",
               text(given("compress.codec", quoted(run.compress.codec)),
                    " belongs to mode \"su+o+c\", not to ", given("mode", quoted(name_of(run.mode))),
                    R"(: set mode = "su+o+c", or compress.codec = "dense".)"));
+    const bool is_dense = run.compress.codec == "dense";
+    const std::string codec = given("compress.codec", quoted(run.compress.codec));
+    refuse_if(
+        run.compress.rounding == "stochastic" && (is_dense || run.compress.codec == "topk"),
+        text(given("compress.rounding", quoted(run.compress.rounding)), " does not fit ", codec,
+             R"(: set compress.rounding = "nearest", or a codec of q8, q4, ternary, sign.)"));
+    refuse_if(run.compress.error_feedback && is_dense,
+              text(given("compress.error_feedback", "true"), " has nothing to add with ", codec,
+                   ": set it to false, or another codec."));
+    refuse_if(run.compress.error_feedback && run.csd.durability == "step",
+              text(given("compress.error_feedback", "true"), " does not go with ",
+                   given("csd.durability", quoted(run.csd.durability)),
+                   ", because what is added lies in checkpoints only: set csd.durability = "
+                   "\"checkpoint\"."));
+    refuse_if(
+        run.compress.warmup_steps > 0 && is_dense,
+        text(given("compress.warmup_steps", std::to_string(run.compress.warmup_steps)),
+             " does not fit ", codec, ", which is dense anyway: set it to 0, or another codec."));
 }
 
 void check_gather(const Run& run, const Given& given) {

@@ -36,7 +36,7 @@ std::vector<Key> model_keys(ModelSettings& model) {
         {.name = "model.vocabulary",
          .target = &model.vocabulary,
          .unit = "tokens",
-         .meaning = "kinds of tokens; text is read as bytes, which are 256",
+         .meaning = "kinds of tokens; no fewer than data.tokenizer has",
          .limits = between(256, kMostWords)},
         {.name = "model.dtype",
          .target = &model.dtype,
@@ -69,6 +69,9 @@ std::vector<Key> data_keys(DataSettings& data) {
          .unit = "share",
          .meaning = "share of data.train that is held out without data.valid",
          .limits = below_one()},
+        {.name = "data.tokenizer",
+         .target = &data.tokenizer,
+         .meaning = "\"bytes\", or a folder with GPT-2's encoder.json and vocab.bpe"},
     };
 }
 
@@ -212,6 +215,12 @@ std::vector<Key> csd_keys(CsdSettings& csd) {
          .meaning = "how state reaches the kernel; auto: io_uring, or threads where it is refused",
          .words = {"auto", "io_uring", "threads"},
          .is_for_sites = true},
+    };
+}
+
+// What a device's parts can do and bear.
+std::vector<Key> part_keys(CsdSettings& csd) {
+    return {
         {.name = "csd.update_mparam_s",
          .target = &csd.update_mparam_s,
          .unit = "Mparam/s",
@@ -261,10 +270,8 @@ std::vector<Key> codec_keys(CompressSettings& compress, GatherSettings& gather) 
     return {
         {.name = "compress.codec",
          .target = &compress.codec,
-         .meaning = "codec of the gradients; topk with mode su+o+c only",
-         .words = {"dense", "topk"},
-         .missing = {.words = {"q8", "q4", "ternary", "sign"},
-                     .instead = R"(use "dense" or "topk")"}},
+         .meaning = "codec of the gradients; all but dense with mode su+o+c only",
+         .words = {"dense", "topk", "q8", "q4", "ternary", "sign"}},
         {.name = "compress.keep",
          .target = &compress.keep,
          .unit = "share",
@@ -272,11 +279,67 @@ std::vector<Key> codec_keys(CompressSettings& compress, GatherSettings& gather) 
          .limits = above_zero_to_one()},
         {.name = "compress.error_feedback",
          .target = &compress.error_feedback,
-         .meaning = "add what topk dropped to the next gradient; not in this build"},
+         .meaning = "add what encoding lost to the next gradient; not with csd.durability step"},
+        {.name = "compress.rounding",
+         .target = &compress.rounding,
+         .meaning = "of the codes of q8, q4, ternary and sign; stochastic: unbiased",
+         .words = {"nearest", "stochastic"}},
+        {.name = "compress.warmup_steps",
+         .target = &compress.warmup_steps,
+         .unit = "steps",
+         .meaning = "first steps, whose gradients are dense",
+         .limits = between(0, kMostSteps)},
         {.name = "gather.codec",
          .target = &gather.codec,
          .meaning = "new parameters as they are, or what changed of them, with the same result",
          .words = {"dense", "delta"}},
+    };
+}
+
+std::vector<Key> hosts_keys(HostsSettings& hosts) {
+    return {
+        {.name = "hosts.names",
+         .target = &hosts.names,
+         .meaning = "hosts of the site in the order that ranks fill them; none: this machine",
+         .may_be_empty = true,
+         .is_for_sites = true},
+        {.name = "hosts.ranks",
+         .target = &hosts.ranks,
+         .unit = "ranks",
+         .meaning = "most ranks of each host; 0: one, and on this machine any number",
+         .limits = between(0, kMostDevices),
+         .is_for_sites = true},
+        {.name = "hosts.devices",
+         .target = &hosts.devices,
+         .unit = "devices",
+         .meaning = "computational storage devices of each host; 0: as many as are asked for",
+         .limits = between(0, kMostDevices),
+         .is_for_sites = true},
+        {.name = "hosts.cores_per_rank",
+         .target = &hosts.cores_per_rank,
+         .unit = "cores",
+         .meaning = "cores that a rank is bound to; 0: unbound, the host's cores are shared out",
+         .limits = between(0, kMostDevices),
+         .is_for_sites = true},
+        {.name = "hosts.interface",
+         .target = &hosts.interface,
+         .meaning = "network interface between the hosts; empty: MPI chooses",
+         .may_be_empty = true,
+         .is_for_sites = true},
+        {.name = "hosts.remote",
+         .target = &hosts.remote,
+         .meaning = "program that runs a command line on a host, as ssh does",
+         .is_for_sites = true},
+        {.name = "hosts.head",
+         .target = &hosts.head,
+         .meaning = "host that starts the ranks or submits the job; empty: this one",
+         .may_be_empty = true,
+         .is_for_sites = true},
+        {.name = "hosts.mpirun_options",
+         .target = &hosts.mpirun_options,
+         .meaning = "further options of mpirun",
+         .may_be_empty = true,
+         .is_for_sites = true},
     };
 }
 
@@ -308,7 +371,8 @@ std::vector<Key> operation_keys(Run& run) {
         {.name = "checkpoint.path",
          .target = &run.checkpoint.path,
          .meaning = "folder of the checkpoints; empty: checkpoints in the first csd.path",
-         .may_be_empty = true},
+         .may_be_empty = true,
+         .is_for_sites = true},
         {.name = "checkpoint.every",
          .target = &run.checkpoint.every,
          .unit = "steps",
@@ -345,9 +409,9 @@ std::vector<Key> keys_of(Run& run) {
     };
     for (std::vector<Key> section :
          {model_keys(run.model), data_keys(run.data), length_keys(run.train),
-          optimizer_keys(run.train), csd_keys(run.csd), link_keys(run.link),
+          optimizer_keys(run.train), csd_keys(run.csd), part_keys(run.csd), link_keys(run.link),
           codec_keys(run.compress, run.gather), placement_keys(run.placement),
-          operation_keys(run)}) {
+          hosts_keys(run.hosts), operation_keys(run)}) {
         std::move(section.begin(), section.end(), std::back_inserter(keys));
     }
     return keys;

@@ -156,7 +156,9 @@ Sources read_sources(const std::string& config_path, const std::string& site,
                      const std::vector<std::string>& overrides) {
     Sources sources;
     sources.config_path = config_path;
-    sources.config_text = read_file(config_path, "config");
+    if (!config_path.empty()) {
+        sources.config_text = read_file(config_path, "config");
+    }
     if (!site.empty()) {
         std::error_code unused;
         sources.site_path =

@@ -35,6 +35,7 @@ struct DataSettings {
     std::vector<std::string> train;  // files or folders
     std::vector<std::string> valid;  // empty: the last valid_share of train
     double valid_share = 0.05;
+    std::string tokenizer = "bytes";  // or a folder with encoder.json and vocab.bpe
 };
 
 struct TrainSettings {
@@ -62,7 +63,9 @@ struct CsdSettings {
     std::string device = "emulated";
     std::vector<int> per_rank = {1};  // one entry for all ranks, or one per rank
     std::vector<std::string> path = {
-        "runs/state"};                  // folders; device i of a rank uses path[i % size]
+        "runs/state"};  // folders; device i of a rank uses path[i % size]
+    // Not a key: the places in `path` of this rank's devices, see hosts.hpp; empty: 0, 1, ...
+    std::vector<int> places = {};
     std::vector<double> speed = {1.0};  // relative, one for all or one per device of all ranks
     std::size_t subgroup_tiles = 16;
     int slots = 3;
@@ -88,10 +91,24 @@ struct LinkSettings {
     }
 };
 
+// Where the ranks run; read by the launchers.
+struct HostsSettings {
+    std::vector<std::string> names;  // empty: this machine alone
+    int ranks = 0;                   // most on each host; 0: one, and on this machine any number
+    int devices = 0;                 // computational storage devices of each host; 0: not said
+    int cores_per_rank = 0;          // 0: not bound, the cores are shared out
+    std::string interface;           // empty: the system's choice
+    std::string remote = "ssh";      // program that runs a command line on a host
+    std::string head;                // host that starts the ranks; empty: where the launcher is
+    std::vector<std::string> mpirun_options;
+};
+
 struct CompressSettings {
     std::string codec = "dense";
     double keep = 0.01;
+    std::string rounding = "nearest";
     bool error_feedback = false;
+    std::int64_t warmup_steps = 0;
 };
 
 struct GatherSettings {
@@ -126,6 +143,7 @@ struct Run {
     PlacementSettings placement;
     CheckpointSettings checkpoint;
     ExchangeSettings exchange;
+    HostsSettings hosts;
     std::string name;  // of the config: its file name without .toml
     std::string site = "localhost";
 };

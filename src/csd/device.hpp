@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/dtype.hpp"
+#include "codec/codec.hpp"
 #include "fpga/kernel/update_lane.hpp"
 #include "shard/partition.hpp"
 #include "store/ticket.hpp"
@@ -56,6 +57,9 @@ public:
     // Returns at once.
     virtual Ticket flush() = 0;
 
+    // The payloads put from now on are of this codec, which outlives the device. Not while an
+    // update is under way.
+    virtual void use_codec(const codec::Codec& codec) = 0;
     // The gradient of one tile of the parameter vector, for the next update: one payload per source
     // in rank order, and their sum, of which the device moves what it needs. The spans are free on
     // return.

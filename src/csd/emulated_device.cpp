@@ -22,6 +22,8 @@ namespace {
 
 using trace::Counter;
 
+constexpr std::size_t kPieceBytes = fpga::kPieceElems * sizeof(float);
+
 StateLayout layout_of(const EmulatedDeviceSettings& settings) {
     return {settings.subgroups, settings.state, settings.place == UpdatePlace::on_host};
 }
@@ -59,6 +61,7 @@ public:
     std::vector<std::uint64_t> written_bytes() const override { return volume_.written_bytes(); }
     void reserve() override { volume_.reserve(); }
     Ticket flush() override { return volume_.sync(); }
+    void use_codec(const codec::Codec& codec) override;
     void put_gradient(std::size_t tile, Payloads payloads, std::span<const float> sum) override;
     void finish_gradients() override;
     void allocate_slot(int slot) override;
@@ -78,7 +81,7 @@ private:
         memory::Buffer memory;
         std::span<std::byte> extent;     // header and arrays of the format
         std::span<std::byte> gradients;  // on_host only
-        std::span<float> tile;           // the sum of a tile's payloads
+        std::span<float> piece;          // the sum of the payloads of a piece of a tile
         std::vector<std::span<const std::byte>> payloads;
         std::span<std::byte> parameters;  // new ones; with deltas a tile's old and new ones
         std::span<std::byte> message;     // with deltas
@@ -99,9 +102,8 @@ private:
     }
     std::size_t local_tile(std::size_t tile) const;
     void cross_host_link(std::size_t bytes);
-    void set_gradient(Slot& slot, std::size_t subgroup, std::size_t tile, UpdateRun& run);
-    void update_tile(Slot& slot, std::size_t tile, const UpdateScalars& scalars, UpdateRun& run,
-                     codec::DeltaWriter* writer);
+    void update_tile(Slot& slot, std::size_t subgroup, std::size_t tile,
+                     const UpdateScalars& scalars, UpdateRun run);
     // The state in an extent, behind its header.
     std::span<std::byte> payload_of(std::span<std::byte> extent, std::size_t subgroup) const {
         return extent.subspan(store::kHeaderBytes, layout_.payload_bytes(subgroup));
@@ -139,7 +141,7 @@ EmulatedDevice::EmulatedDevice(const EmulatedDeviceSettings& settings, trace::Tr
     if (is_on_host()) {
         staging_.emplace(volume_);
     } else {
-        payloads_.emplace(*settings.codec, layout_.tiles(),
+        payloads_.emplace(*settings.codec, settings.most_payload_bytes, layout_.tiles(),
                           static_cast<std::size_t>(settings.sources));
         if (settings.links != nullptr) {
             gradients_.emplace(settings.links->to_storage(), settings.links->clock());
@@ -176,6 +178,12 @@ std::size_t EmulatedDevice::local_tile(std::size_t tile) const {
     return layout_.first_tile(subgroup) + tile - (after - 1)->tiles.begin;
 }
 
+void EmulatedDevice::use_codec(const codec::Codec& codec) {
+    if (payloads_) {
+        payloads_->use(codec);
+    }
+}
+
 void EmulatedDevice::put_gradient(std::size_t tile, Payloads payloads, std::span<const float> sum) {
     const std::size_t local = local_tile(tile);
     if (is_on_host()) {
@@ -207,13 +215,13 @@ void EmulatedDevice::allocate_slot(int slot) {
     const std::size_t gradient_bytes = is_on_host() ? tiles * kTileBytes : 0;
     const std::size_t parameter_bytes = (has_deltas() ? 2 : tiles) * tile_parameter_bytes();
     const std::size_t message_bytes = has_deltas() ? message_room_bytes() : 0;
-    made.memory = memory::Buffer(extent_bytes + gradient_bytes + kTileBytes + parameter_bytes +
+    made.memory = memory::Buffer(extent_bytes + gradient_bytes + kPieceBytes + parameter_bytes +
                                  message_bytes);
     const std::span<std::byte> all = made.memory.span();
     made.extent = all.first(extent_bytes);
     made.gradients = all.subspan(extent_bytes, gradient_bytes);
-    made.tile = {reinterpret_cast<float*>(all.data() + extent_bytes + gradient_bytes),
-                 shard::kTileElems};
+    made.piece = {reinterpret_cast<float*>(all.data() + extent_bytes + gradient_bytes),
+                  fpga::kPieceElems};
     made.message = all.last(message_bytes);
     made.parameters = all.last(message_bytes + parameter_bytes).first(parameter_bytes);
     made.payloads.resize(static_cast<std::size_t>(settings_.sources));
@@ -240,19 +248,33 @@ Ticket EmulatedDevice::read(int slot, std::size_t subgroup, std::int64_t generat
     });
 }
 
-void EmulatedDevice::set_gradient(Slot& slot, std::size_t subgroup, std::size_t tile,
-                                  UpdateRun& run) {
+// Where the gradient lies as the engine reads it, the tile is one run. Where it has to be decoded,
+// each piece is decoded and updated while it is in the first cache.
+void EmulatedDevice::update_tile(Slot& slot, std::size_t subgroup, std::size_t tile,
+                                 const UpdateScalars& scalars, UpdateRun run) {
     const std::size_t local = layout_.first_tile(subgroup) + tile;
     run.gradient_dtype = Dtype::fp32;
+    run.count = shard::kTileElems;
     if (is_on_host()) {
         run.gradient = slot.gradients.data() + tile * kTileBytes;
-    } else if (payloads_->is_single(Dtype::bf16)) {
+        return engine_->update(scalars, run);
+    }
+    if (payloads_->is_single(Dtype::bf16)) {
         // The engine widens as it goes, which spares a pass over the tile.
         run.gradient = payloads_->of(local, 0).data();
         run.gradient_dtype = Dtype::bf16;
-    } else {
-        payloads_->sum(local, slot.payloads, slot.tile);
-        run.gradient = slot.tile.data();
+        return engine_->update(scalars, run);
+    }
+    run.gradient = slot.piece.data();
+    run.count = slot.piece.size();
+    const StatePointers state = run.state;
+    auto* parameters = static_cast<std::byte*>(run.parameters);
+    for (std::size_t first = 0; first < shard::kTileElems; first += run.count) {
+        payloads_->sum(local, first, slot.payloads, slot.piece);
+        run.state = state_from(settings_.state, state, first);
+        run.parameters = parameters + first * size_bytes(settings_.parameter_dtype);
+        run.first = static_cast<std::uint32_t>(first);
+        engine_->update(scalars, run);
     }
 }
 
@@ -267,13 +289,24 @@ void EmulatedDevice::update(int slot, std::size_t subgroup, const UpdateScalars&
     UpdateRun run;
     run.format = settings_.state;
     run.parameter_dtype = settings_.parameter_dtype;
-    run.count = shard::kTileElems;
     for (std::size_t tile = 0; tile < tiles; ++tile) {
         run.state = state_of_tile(settings_.state, payload_of(s.extent, subgroup), tiles, tile);
-        set_gradient(s, subgroup, tile, run);
         run.key =
             fpga::tile_key(scalars.random_key, settings_.subgroups[subgroup].tiles.begin + tile);
-        update_tile(s, tile, scalars, run, writer ? &*writer : nullptr);
+        if (!writer) {
+            run.parameters = s.parameters.data() + tile * tile_parameter_bytes();
+            update_tile(s, subgroup, tile, scalars, run);
+            continue;
+        }
+        // Old parameters come from old masters, as they did when they were new; a tile's stay in
+        // the cache.
+        auto* old = reinterpret_cast<std::uint16_t*>(s.parameters.data());
+        run.parameters = old;
+        run.count = shard::kTileElems;
+        engine_->round(run);
+        run.parameters = old + shard::kTileElems;
+        update_tile(s, subgroup, tile, scalars, run);
+        writer->add(old, old + shard::kTileElems);
     }
     s.message_bytes = writer ? writer->finish() : 0;
     if (settings_.updates_per_s > 0) {
@@ -282,24 +315,6 @@ void EmulatedDevice::update(int slot, std::size_t subgroup, const UpdateScalars&
         std::this_thread::sleep_until(begin + std::chrono::ceil<std::chrono::nanoseconds>(
                                                   std::chrono::duration<double>(seconds)));
     }
-}
-
-// Old parameters come from old masters, as they did when they were new; a tile's stay in the cache.
-void EmulatedDevice::update_tile(Slot& slot, std::size_t tile, const UpdateScalars& scalars,
-                                 UpdateRun& run, codec::DeltaWriter* writer) {
-    if (writer == nullptr) {
-        run.parameters = slot.parameters.data() + tile * tile_parameter_bytes();
-        engine_->update(scalars, run);
-        return;
-    }
-    std::byte* old = slot.parameters.data();
-    std::byte* fresh = old + tile_parameter_bytes();
-    run.parameters = old;
-    engine_->round(run);
-    run.parameters = fresh;
-    engine_->update(scalars, run);
-    writer->add(reinterpret_cast<const std::uint16_t*>(old),
-                reinterpret_cast<const std::uint16_t*>(fresh));
 }
 
 void EmulatedDevice::deliver(int slot, std::size_t subgroup, std::span<std::byte> landing) {

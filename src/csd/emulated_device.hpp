@@ -34,6 +34,7 @@ struct EmulatedDeviceSettings {
     Dtype parameter_dtype = Dtype::bf16;
     StateFormat state = StateFormat::fp32;
     const codec::Codec* codec = nullptr;  // outlives the device
+    std::size_t most_payload_bytes = 0;   // of the codecs that use_codec() will name
     int sources = 1;                      // payloads per tile
     int slots = 3;
     UpdatePlace place = UpdatePlace::near_storage;

@@ -304,14 +304,10 @@ inline void run_format(const UpdateScalars& scalars, const UpdateRun& run) {
 
 template <StateFormat kFormat>
 inline void round_blocks(const UpdateRun& run) {
-    alignas(64) std::array<float, kBlockElems> wide;  // of narrow masters
+    Block wide;
     for (std::size_t at = 0; at < run.count; at += kBlockElems) {
         const std::size_t count = run.count - at < kBlockElems ? run.count - at : kBlockElems;
-        deliver_block<kFormat>(run,
-                               kFormat == StateFormat::compact
-                                   ? wide.data()
-                                   : static_cast<float*>(run.state.master) + at,
-                               at, count);
+        deliver_block<kFormat>(run, wide, at, count);
     }
 }
 

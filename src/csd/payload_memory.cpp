@@ -13,11 +13,17 @@ constexpr std::size_t kCacheLine = 64;
 
 }  // namespace
 
-PayloadMemory::PayloadMemory(const codec::Codec& codec, std::size_t tiles, std::size_t sources)
+PayloadMemory::PayloadMemory(const codec::Codec& codec, std::size_t most_payload_bytes,
+                             std::size_t tiles, std::size_t sources)
     : codec_(&codec),
       sources_(sources),
-      stride_(round_up(codec.payload_bytes(), kCacheLine)),
+      stride_(round_up(std::max(most_payload_bytes, codec.payload_bytes()), kCacheLine)),
       memory_(tiles * sources * stride_) {}
+
+void PayloadMemory::use(const codec::Codec& codec) {
+    expects(codec.payload_bytes() <= stride_, "there is room for the codec's payloads");
+    codec_ = &codec;
+}
 
 std::size_t PayloadMemory::put(std::size_t tile, Payloads payloads) {
     expects(payloads.size() == sources_, "a tile has one payload per source");
@@ -30,13 +36,13 @@ std::size_t PayloadMemory::put(std::size_t tile, Payloads payloads) {
     return sources_ * codec_->payload_bytes();
 }
 
-void PayloadMemory::sum(std::size_t tile, std::span<std::span<const std::byte>> list,
-                        std::span<float> sum) const {
+void PayloadMemory::sum(std::size_t tile, std::size_t first,
+                        std::span<std::span<const std::byte>> list, std::span<float> sum) const {
     expects(list.size() == sources_, "the list has one entry per source");
     for (std::size_t source = 0; source < sources_; ++source) {
         list[source] = of(tile, source);
     }
-    codec::decode_sum(*codec_, list, sum);
+    codec::decode_sum(*codec_, list, first, sum);
 }
 
 }  // namespace nearstep::csd

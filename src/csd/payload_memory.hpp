@@ -15,8 +15,12 @@ using Payloads = std::span<const std::span<const std::byte>>;
 // threads.
 class PayloadMemory {
 public:
-    // The codec outlives this.
-    PayloadMemory(const codec::Codec& codec, std::size_t tiles, std::size_t sources);
+    // The codec outlives this. `most_payload_bytes`: of the codecs that use() may name.
+    PayloadMemory(const codec::Codec& codec, std::size_t most_payload_bytes, std::size_t tiles,
+                  std::size_t sources);
+
+    // The payloads put from now on are of this codec, which outlives this.
+    void use(const codec::Codec& codec);
 
     // Copies the payloads of one tile, one per source in rank order; returns their bytes.
     std::size_t put(std::size_t tile, Payloads payloads);
@@ -28,9 +32,9 @@ public:
         return memory_.span().subspan(offset_of(tile, source), codec_->payload_bytes());
     }
 
-    // The gradient of a tile: `sum` gets the sum of its payloads. `list` has `sources` entries to
-    // work with.
-    void sum(std::size_t tile, std::span<std::span<const std::byte>> list,
+    // The gradient of a tile from element `first` on: `sum` gets the sum of its payloads, in whole
+    // pieces. `list` has `sources` entries to work with.
+    void sum(std::size_t tile, std::size_t first, std::span<std::span<const std::byte>> list,
              std::span<float> sum) const;
 
 private:

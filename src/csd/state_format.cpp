@@ -141,6 +141,22 @@ StatePointers state_of_tile(StateFormat format, std::span<std::byte> payload, st
     return state;
 }
 
+StatePointers state_from(StateFormat format, const StatePointers& tile, std::size_t first) {
+    const ElementBytes bytes = element_bytes(format);
+    const auto moved = [first](void* array, std::size_t bytes_each) {
+        return static_cast<std::byte*>(array) + first * bytes_each;
+    };
+    StatePointers state;
+    state.master = moved(tile.master, bytes.master);
+    state.moment1 = moved(tile.moment1, bytes.moment);
+    state.moment2 = moved(tile.moment2, bytes.moment);
+    if (has_scales(format)) {
+        state.scale1 = tile.scale1 + first / fpga::kBlockElems;
+        state.scale2 = tile.scale2 + first / fpga::kBlockElems;
+    }
+    return state;
+}
+
 void narrow(StateFormat format, const StateArrays& from, std::span<std::byte> payload) {
     const std::size_t tiles = from.master.size() / kTileElems;
     std::ranges::fill(payload, std::byte{0});

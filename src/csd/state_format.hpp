@@ -23,6 +23,9 @@ std::size_t state_bytes(StateFormat format, std::size_t tiles);
 StatePointers state_of_tile(StateFormat format, std::span<std::byte> payload, std::size_t tiles,
                             std::size_t tile);
 
+// Where the state from element `first` of a tile on lies; `first` is a multiple of kBlockElems.
+StatePointers state_from(StateFormat format, const StatePointers& tile, std::size_t first);
+
 // Stores fp32 state, rounded to nearest. What widen() gave is stored as it was: narrowing is exact
 // then.
 void narrow(StateFormat format, const StateArrays& from, std::span<std::byte> payload);

@@ -68,6 +68,8 @@ StepPipeline::StepPipeline(const mpi::Communicator& world, PipelineSettings sett
                {.partition = settings_.partition,
                 .devices = settings_.devices,
                 .codec = settings_.codec,
+                .most_payload_bytes = settings_.most_payload_bytes,
+                .has_residual = settings_.has_error_feedback,
                 .gradient_dtype = settings_.dtype,
                 .groups = settings_.groups,
                 .nodes = settings_.nodes,
@@ -81,6 +83,7 @@ StepPipeline::StepPipeline(const mpi::Communicator& world, PipelineSettings sett
                .links = settings_.links},
               traffic),
       assembly_(settings_.blocks),
+      codec_(settings_.codec),
       sum_(kTileElems),
       squares_of_tile_(settings_.partition->tiles()) {
     expects(static_cast<int>(devices_.size()) == settings_.devices->count(world.rank()),
@@ -114,13 +117,30 @@ StepPipeline::Place StepPipeline::place_of(std::size_t subgroup) const {
             found.index};
 }
 
+void StepPipeline::begin_step(const exchange::StepEncoding& encoding) {
+    scatter_.begin_step(encoding);
+    codec_ = encoding.codec;
+    for (const auto& device : devices_) {
+        device->use_codec(*codec_);
+    }
+}
+
+std::vector<int> StepPipeline::residual_ranks(std::size_t tile) const {
+    std::vector<int> ranks;
+    for (int group = 0; group < scatter_.sources(); ++group) {
+        ranks.push_back(scatter_.slicer(group, tile));
+    }
+    std::sort(ranks.begin(), ranks.end());
+    return ranks;
+}
+
 std::span<float> StepPipeline::gradient_space(std::size_t block) {
     return assembly_.space(settings_.blocks[block]);
 }
 
 void StepPipeline::take_tile(std::size_t tile,
                              std::span<const std::span<const std::byte>> payloads) {
-    codec::decode_sum(*settings_.codec, payloads, sum_);
+    codec::decode_sum(*codec_, payloads, 0, sum_);
     const std::size_t elems = settings_.partition->elems_in_tile(tile);
     squares_of_tile_[tile] = sum_of_squares(std::span(sum_).first(elems));
     const Place place = place_of(settings_.partition->subgroup_of_tile(tile));
@@ -167,6 +187,7 @@ void StepPipeline::update(const csd::UpdateScalars& scalars, std::span<std::byte
     for (const auto& handler : handlers_) {
         handler->finish();
     }
+    scatter_.accept();
     ++generation_;
 }
 

@@ -31,7 +31,9 @@ namespace nearstep::offload {
 struct PipelineSettings {
     const shard::Partition* partition = nullptr;
     const shard::DeviceMap* devices = nullptr;
-    const codec::Codec* codec = nullptr;
+    const codec::Codec* codec = nullptr;  // until begin_step() names another
+    std::size_t most_payload_bytes = 0;   // of the codecs that begin_step() will name
+    bool has_error_feedback = false;
     Dtype dtype = Dtype::bf16;  // of parameters and dense gradients
     mpi::Topology groups;       // of the scatter
     mpi::Topology nodes;
@@ -53,13 +55,16 @@ using SubgroupVisit =
     std::function<void(csd::Device& device, std::size_t subgroup, shard::TileRange tiles)>;
 
 // One per rank; all calls are collective unless they say otherwise, from the thread that calls MPI.
-// A step is: put_gradient of all blocks, last first; finish_gradients; then update, or nothing to
-// skip the step; then commit, where steps are to outlive a crash.
+// A step is: begin_step; put_gradient of all blocks, last first; finish_gradients; then update, or
+// nothing to skip the step; then commit, where steps are to outlive a crash.
 class StepPipeline {
 public:
     // `devices`: this rank's, in the order of the device map.
     StepPipeline(const mpi::Communicator& world, PipelineSettings settings,
                  std::vector<std::unique_ptr<csd::Device>> devices, trace::Traffic& traffic);
+
+    // How the step's gradients are encoded. Not collective, but the same on all ranks.
+    void begin_step(const exchange::StepEncoding& encoding);
 
     // Where this rank's gradient of the block goes, fp32. Not collective.
     std::span<float> gradient_space(std::size_t block);
@@ -95,6 +100,11 @@ public:
     // This rank's, in the order of the device map.
     const std::vector<std::unique_ptr<csd::Device>>& devices() const { return devices_; }
 
+    // What this rank feeds back; null without error feedback. Not collective.
+    exchange::Residual* residual() { return scatter_.residual(); }
+    // The ranks that hold a residual of the tile, ascending.
+    std::vector<int> residual_ranks(std::size_t tile) const;
+
     // Not collective.
     void visit_subgroups(const SubgroupVisit& visit);
 
@@ -123,6 +133,7 @@ private:
     std::vector<memory::Buffer> messages_;  // of each device, with deltas
     bool has_equal_copies_ = false;         // the ranks' vectors were the same once
     GradientAssembly assembly_;
+    const codec::Codec* codec_;            // of the step
     std::vector<float> sum_;               // of one tile
     std::vector<double> squares_of_tile_;  // of all tiles; those of other ranks stay 0
     std::int64_t generation_ = 0;

@@ -43,7 +43,7 @@ plan::StepBytes step_bytes(const RunRecord& record, int nodes) {
     bytes.parameters = of_node(parameters);
     bytes.state = of_node(csd::state_bytes(csd::parse_state_format(run.csd.state), tiles));
     bytes.gradients = is_base ? of_node(parameters * sizeof(float))
-                              : of_node(make_codec(run)->payload_bytes() * tiles);
+                              : of_node(make_codecs(run).codec->payload_bytes() * tiles);
     bytes.gradients_back = is_base ? bytes.gradients : 0;
     bytes.new_parameters = is_base ? 0 : of_node(parameters * size_bytes(run.model.dtype));
     return bytes;

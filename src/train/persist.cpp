@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <random>
 
 namespace nearstep::train {
@@ -44,7 +45,7 @@ store::Commit Trainer::position() const {
 
 store::Manifest Trainer::identity() const {
     return {.run = run_id_,
-            .model = model_line(run_.model),
+            .model = model_line(run_.model, tokenizer_),
             .layout = layout_line(run_, world_.size(), partition_),
             .seed = run_.train.seed,
             .steps = run_.train.steps,
@@ -92,9 +93,9 @@ void Trainer::restore(const std::string& index_path) {
     world_.together([&] {
         reader = checkpoint::Reader::open(index_path);
         const checkpoint::Description& description = reader->description();
-        if (description.model != model_line(run_.model)) {
+        if (description.model != model_line(run_.model, tokenizer_)) {
             throw ConfigError(text("The checkpoint ", index_path, " is of another model (",
-                                   description.model, ", not ", model_line(run_.model),
+                                   description.model, ", not ", model_line(run_.model, tokenizer_),
                                    "): resume with the config it was made with, or name "
                                    "another folder in checkpoint.path."));
         }
@@ -114,6 +115,7 @@ void Trainer::restore(const std::string& index_path) {
                 load_masters_into_vector(tiles, masters);
             });
     });
+    world_.together([&] { restore_residual(*reader); });
     pipeline_->set_generation(description.generation);
     steps_done_ = description.step;
     loss_scale_.restore(description.loss_scale, description.good_steps);
@@ -152,6 +154,40 @@ std::optional<std::string> Trainer::restore_state(const std::string& run,
     return std::nullopt;
 }
 
+void Trainer::save_residual(checkpoint::RankFileWriter& writer) {
+    if (exchange::Residual* residual = pipeline_->residual()) {
+        for (const std::size_t tile : residual->tiles()) {
+            writer.write_residual(tile, residual->of(tile));
+        }
+    }
+}
+
+// Each rank takes its own where the same ranks slice a tile as before; else its owner takes the
+// sum.
+void Trainer::restore_residual(checkpoint::Reader& reader) {
+    exchange::Residual* residual = pipeline_->residual();
+    if (residual == nullptr) {
+        return;
+    }
+    std::vector<float> addend(kTileElems);
+    for (const std::size_t tile : residual->tiles()) {
+        const std::vector<int> kept_by = reader.residual_ranks(tile);
+        const std::span<float> values = residual->of(tile);
+        std::fill(values.begin(), values.end(), 0.0F);
+        const int owner =
+            map_.rank_of(partition_.subgroups()[partition_.subgroup_of_tile(tile)].device);
+        if (kept_by == pipeline_->residual_ranks(tile)) {
+            reader.read_residual(world_.rank(), tile, values);
+        } else if (owner == world_.rank()) {
+            for (const int rank : kept_by) {
+                reader.read_residual(rank, tile, addend);
+                std::transform(values.begin(), values.end(), addend.begin(), values.begin(),
+                               std::plus<>());
+            }
+        }
+    }
+}
+
 checkpoint::Description Trainer::describe() const {
     checkpoint::Description description;
     description.step = steps_done_;
@@ -161,7 +197,7 @@ checkpoint::Description Trainer::describe() const {
     description.seed = run_.train.seed;
     description.run = run_id_;
     description.config = config::print(run_);
-    description.model = model_line(run_.model);
+    description.model = model_line(run_.model, tokenizer_);
     description.commit = nearstep::commit();
     description.site = run_.site;
     description.parameters = geometry_.elems;
@@ -185,8 +221,10 @@ std::string Trainer::save(const std::string& folder) {
     std::vector<checkpoint::RankFileRecord> records(ranges.size());
     const auto rank = static_cast<std::size_t>(world_.rank());
     world_.together([&] {
-        const auto writer = checkpoint::RankFileWriter::make(folder, steps_done_, attempt,
-                                                             world_.rank(), ranges[rank]);
+        const exchange::Residual* residual = pipeline_->residual();
+        const auto writer = checkpoint::RankFileWriter::make(
+            folder, steps_done_, attempt, world_.rank(), ranges[rank],
+            residual == nullptr ? std::vector<std::size_t>() : residual->tiles());
         pipeline_->visit_subgroups(
             [&](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
                 const std::size_t elems = tiles.size() * kTileElems;
@@ -197,6 +235,7 @@ std::string Trainer::save(const std::string& folder) {
                 faults_.pass(FaultPhase::mid_checkpoint);
                 writer->write(tiles, {state.master, state.moment1, state.moment2});
             });
+        save_residual(*writer);
         records[rank] = writer->finish();
     });
     // The records of all ranks, each given by one.

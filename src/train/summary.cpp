@@ -134,9 +134,10 @@ PaperRow paper_row(const config::Run& run) {
         case config::Mode::su_o:
             return {"-", "-", "2M", "-", "2M"};
         case config::Mode::su_o_c:
-            return {
-                "-", "-", "2M", "-",
-                run.compress.codec == "topk" ? formatted("%.3gM", 4 * run.compress.keep) : "2M"};
+            if (run.compress.codec == "topk") {
+                return {"-", "-", "2M", "-", formatted("%.3gM", 4 * run.compress.keep)};
+            }
+            return {"-", "-", "2M", "-", run.compress.codec == "dense" ? "2M" : "-"};
     }
     return {"", "", "", "", ""};
 }
@@ -148,6 +149,48 @@ double bytes_per_parameter(const trace::TrafficSnapshot& traffic, Counter counte
     const double all =
         static_cast<double>(parameters) * static_cast<double>(std::max<std::size_t>(steps, 1));
     return static_cast<double>(traffic[counter]) / all;
+}
+
+namespace {
+
+double kept_share(const config::Run& run) {
+    return run.compress.codec == "topk" ? run.compress.keep : 1.0;
+}
+
+double share_of_dense(const config::Run& run, double payload_bytes_per_parameter) {
+    return payload_bytes_per_parameter / static_cast<double>(size_bytes(run.model.dtype));
+}
+
+nlohmann::json codec_json(const config::Run& run, double payload_bytes_per_parameter) {
+    return {{"codec", run.compress.codec},
+            {"rounding", run.compress.rounding},
+            {"error_feedback", run.compress.error_feedback},
+            {"warmup_steps", run.compress.warmup_steps},
+            {"kept_share_of_elements", kept_share(run)},
+            {"payload_bytes_per_parameter", payload_bytes_per_parameter},
+            {"volume_share_of_dense", share_of_dense(run, payload_bytes_per_parameter)}};
+}
+
+}  // namespace
+
+std::string describe_gradients(const config::Run& run, double payload_bytes_per_parameter) {
+    std::string line = formatted(
+        "gradients: %s, keeps %.4g %% of the elements in a volume of %.4g bytes per parameter, "
+        "%.4g "
+        "%% of the dense %s",
+        run.compress.codec.c_str(), 100 * kept_share(run), payload_bytes_per_parameter,
+        100 * share_of_dense(run, payload_bytes_per_parameter), name_of(run.model.dtype));
+    if (run.compress.rounding == "stochastic") {
+        line += ", rounds stochastically";
+    }
+    if (run.compress.error_feedback) {
+        line += ", feeds back what is lost";
+    }
+    if (run.compress.warmup_steps > 0) {
+        line += formatted(", dense for the first %lld steps",
+                          static_cast<long long>(run.compress.warmup_steps));
+    }
+    return line;
 }
 
 nlohmann::json to_json(const RunRecord& record) {
@@ -173,8 +216,10 @@ nlohmann::json to_json(const RunRecord& record) {
         {"tokens_per_s", record.seconds > 0 ? tokens / record.seconds : 0.0},
         {"losses", losses},
         {"skipped_steps", skipped},
+        {"compress", codec_json(record.run, record.payload_bytes_per_parameter)},
         {"masters_xxh3", to_hex(record.masters_digest)},
         {"endurance", to_json(record.endurance)},
+        {"network_sent_bytes", record.network_sent_bytes},
         {"phases_s", seconds_json(mean_seconds(record.steps))},
         {"bytes_per_parameter",
          links_json(total_traffic(record.steps), record.parameters, record.steps.size())}};
@@ -183,8 +228,13 @@ nlohmann::json to_json(const RunRecord& record) {
         record.steps.empty() ? 0.0
                              : record.commit_seconds / static_cast<double>(record.steps.size());
     json["train_loss"] = losses.empty() ? nlohmann::json() : nlohmann::json(losses.back());
-    json["heldout_loss"] =
-        record.heldout_loss ? nlohmann::json(*record.heldout_loss) : nlohmann::json();
+    const auto heldout = [&](double value) {
+        return record.heldout_loss ? nlohmann::json(value) : nlohmann::json();
+    };
+    const HeldOutLoss loss = record.heldout_loss.value_or(HeldOutLoss{});
+    json["heldout_loss"] = heldout(loss.nats_per_token);
+    json["heldout_nats_per_byte"] = heldout(loss.nats_per_byte);
+    json["heldout_bits_per_byte"] = heldout(loss.bits_per_byte());
     json["checkpoint"] =
         record.checkpoint.empty() ? nlohmann::json() : nlohmann::json(record.checkpoint);
     return json;

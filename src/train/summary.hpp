@@ -25,22 +25,31 @@ struct RunRecord {
     int ranks = 0;
     int devices = 0;
     std::size_t parameters = 0;
+    double payload_bytes_per_parameter = 0;  // of a gradient, after the warm-up
     std::vector<StepReport> steps = {};
     double seconds = 0;         // of all steps together, commits included
     double commit_seconds = 0;  // of all commits
-    std::optional<double> heldout_loss = {};
+    std::optional<HeldOutLoss> heldout_loss = {};
     Endurance endurance = {};
     std::uint64_t masters_digest = 0;
     std::string checkpoint = {};  // path of the last index; empty if none was written
+    // Of each rank, to other nodes, in all steps; empty: not asked.
+    std::vector<std::uint64_t> network_sent_bytes = {};
 };
 
 // The keys of --json: commit, config, site, ranks, devices, parameters, steps, first_step, seconds,
-// tokens_per_s, train_loss (of the last step), heldout_loss, losses, skipped_steps, masters_xxh3,
-// checkpoint, mode, endurance {written_bytes, written_bytes_per_step (per device), rated_tbw,
-// days_to_rated_tbw}, and per step phases_s {forward, backward, update, commit} (means) and
+// tokens_per_s, train_loss (of the last step), heldout_loss (nats per token),
+// heldout_nats_per_byte, heldout_bits_per_byte, losses, skipped_steps, masters_xxh3, checkpoint,
+// mode, endurance {written_bytes, written_bytes_per_step (per device), rated_tbw,
+// days_to_rated_tbw}, network_sent_bytes (of each rank, all steps), compress {codec, rounding,
+// error_feedback, warmup_steps, kept_share_of_elements, payload_bytes_per_parameter,
+// volume_share_of_dense}, and per step phases_s {forward, backward, update, commit} (means) and
 // bytes_per_parameter {host_link, device_internal, network, node}; with gather.codec = "delta" also
 // deltas {dense, bitmap, units, codes, list}, each with tile_share and bytes_per_parameter.
 nlohmann::json to_json(const RunRecord& record);
+
+// "gradients: topk, keeps 1 % of the elements in a volume of 0.04004 bytes per parameter, ...".
+std::string describe_gradients(const config::Run& run, double payload_bytes_per_parameter);
 
 // One step as a line of --metrics.
 nlohmann::json to_json(const StepReport& report, std::size_t parameters);

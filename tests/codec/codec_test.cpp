@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -18,25 +19,33 @@
 namespace nearstep::codec {
 namespace {
 
+using fpga::kPieceElems;
 using shard::kTileElems;
 
-std::vector<float> random_tile(std::uint64_t seed) {
+constexpr fpga::TileKey kNoKey = {0, 0};
+
+std::vector<float> tile_of(const std::function<float(std::size_t)>& value) {
     std::vector<float> tile(kTileElems);
     for (std::size_t i = 0; i < tile.size(); ++i) {
-        tile[i] = static_cast<float>(random_normal(seed, 0, i));
+        tile[i] = value(i);
     }
     return tile;
 }
 
-std::vector<std::byte> encode(const Codec& codec, const std::vector<float>& tile) {
+std::vector<float> random_tile(std::uint64_t seed) {
+    return tile_of([seed](std::size_t i) { return static_cast<float>(random_normal(seed, 0, i)); });
+}
+
+std::vector<std::byte> encode(const Codec& codec, const std::vector<float>& tile,
+                              fpga::TileKey key = kNoKey) {
     std::vector<std::byte> payload(codec.payload_bytes(), std::byte{0xEE});
-    codec.encode(tile, payload);
+    codec.encode(tile, payload, key);
     return payload;
 }
 
 std::vector<float> decode(const Codec& codec, const std::vector<std::byte>& payload) {
     std::vector<float> sum(kTileElems, 0.0F);
-    codec.decode_add(payload, sum);
+    codec.decode_add(payload, 0, sum);
     return sum;
 }
 
@@ -79,21 +88,20 @@ struct TopkCase {
 class Topk : public testing::TestWithParam<TopkCase> {};
 
 TEST_P(Topk, KeepsExactlyTheLargestMagnitudesTiesToTheLowerIndex) {
-    std::vector<float> tile(kTileElems);
-    for (std::size_t i = 0; i < tile.size(); ++i) {
-        tile[i] = GetParam().value(i);
-    }
-    const TopkCodec codec(GetParam().keep, Dtype::bf16);
-    const std::vector<std::byte> payload = encode(codec, tile);
-    const std::vector<std::size_t> wanted = largest_by_sorting(tile, codec.kept());
-    ASSERT_EQ(payload.size(), 4 * wanted.size());
-    for (std::size_t i = 0; i < wanted.size(); ++i) {
-        std::uint16_t index = 0;
-        std::uint16_t value = 0;
-        std::memcpy(&index, payload.data() + 2 * i, 2);
-        std::memcpy(&value, payload.data() + 2 * (wanted.size() + i), 2);
-        ASSERT_EQ(index, wanted[i]);
-        ASSERT_EQ(value, to_bf16(tile[wanted[i]]));
+    const std::vector<float> tile = tile_of(GetParam().value);
+    for (const Kernels& kernels : kernels()) {
+        const TopkCodec codec(GetParam().keep, Dtype::bf16, kernels);
+        const std::vector<std::byte> payload = encode(codec, tile);
+        const std::vector<std::size_t> wanted = largest_by_sorting(tile, codec.kept());
+        ASSERT_EQ(payload.size(), 4 * wanted.size());
+        for (std::size_t i = 0; i < wanted.size(); ++i) {
+            std::uint16_t index = 0;
+            std::uint16_t value = 0;
+            std::memcpy(&index, payload.data() + 2 * i, 2);
+            std::memcpy(&value, payload.data() + 2 * (wanted.size() + i), 2);
+            ASSERT_EQ(index, wanted[i]);
+            ASSERT_EQ(value, to_bf16(tile[wanted[i]]));
+        }
     }
 }
 
@@ -109,6 +117,10 @@ INSTANTIATE_TEST_SUITE_P(
         TopkCase{"Ties", 0.01, [](std::size_t i) { return static_cast<float>(i % 7) - 3.0F; }},
         TopkCase{"NearTies", 0.01,
                  [](std::size_t i) { return 1.0F + 0x1p-23F * static_cast<float>(i % 50); }},
+        // The sample sees none or all of the large values.
+        TopkCase{"LargeAtTheEnd", 0.01, [](std::size_t i) { return i < 60000 ? 0.0F : noise(i); }},
+        TopkCase{"LargeAmongZeros", 0.01,
+                 [](std::size_t i) { return i % 64 == 1 ? noise(i) : 0.0F; }},
         TopkCase{"Denormals", 0.01, [](std::size_t i) { return noise(i) * 1e-39F; }},
         TopkCase{"Special", 0.01,
                  [](std::size_t i) {
@@ -118,10 +130,11 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& one) { return one.param.name; });
 
 TEST(TopkSize, IsFourBytesForEachElementKept) {
-    EXPECT_EQ(TopkCodec(0.01, Dtype::bf16).kept(), 656U);  // 655.36 rounded up
-    EXPECT_EQ(TopkCodec(0.01, Dtype::bf16).payload_bytes(), 2624U);
-    EXPECT_EQ(TopkCodec(1e-9, Dtype::bf16).kept(), 1U);
-    EXPECT_EQ(TopkCodec(1.0, Dtype::fp16).kept(), kTileElems);
+    const Kernels& kernels = best_kernels();
+    EXPECT_EQ(TopkCodec(0.01, Dtype::bf16, kernels).kept(), 656U);  // 655.36 rounded up
+    EXPECT_EQ(TopkCodec(0.01, Dtype::bf16, kernels).payload_bytes(), 2624U);
+    EXPECT_EQ(TopkCodec(1e-9, Dtype::bf16, kernels).kept(), 1U);
+    EXPECT_EQ(TopkCodec(1.0, Dtype::fp16, kernels).kept(), kTileElems);
 }
 
 TEST(DecodeSum, AddsThePayloadsInOrder) {
@@ -137,7 +150,7 @@ TEST(DecodeSum, AddsThePayloadsInOrder) {
     }
     const std::vector<std::span<const std::byte>> spans(payloads.begin(), payloads.end());
     std::vector<float> sum(kTileElems, 99.0F);
-    decode_sum(*codec, spans, sum);
+    decode_sum(*codec, spans, 0, sum);
     EXPECT_EQ(sum, wanted);
 }
 
@@ -145,7 +158,132 @@ TEST(MakeCodec, RefusesUnknownNamesAndShares) {
     EXPECT_THROW(make_codec({.name = "zip"}), ConfigError);
     EXPECT_THROW(make_codec({.name = "topk", .keep = 0}), ConfigError);
     EXPECT_THROW(make_codec({.name = "topk", .keep = 1.5}), ConfigError);
+    EXPECT_THROW(parse_rounding("up"), ConfigError);
 }
+
+struct AnyCodec {
+    std::string name;
+    fpga::Rounding rounding;
+    Dtype dtype;
+    std::size_t payload_bytes;
+};
+
+class EveryCodec : public testing::TestWithParam<AnyCodec> {
+protected:
+    static std::unique_ptr<Codec> make(const Kernels& kernels) {
+        const AnyCodec& wanted = GetParam();
+        return make_codec({.name = wanted.name,
+                           .keep = 0.03,
+                           .dtype = wanted.dtype,
+                           .rounding = wanted.rounding,
+                           .kernels = &kernels});
+    }
+};
+
+// Random, constant, zero, subnormal, tie-ridden and huge tiles, and some with NaN and infinity.
+std::vector<std::vector<float>> nasty_tiles() {
+    const auto special = [](std::size_t i) {
+        constexpr std::array<float, 4> kSpecial = {std::numeric_limits<float>::quiet_NaN(),
+                                                   INFINITY, -INFINITY, -0.0F};
+        return i % 997 == 0 ? kSpecial.at(i / 997 % 4) : noise(i);
+    };
+    return {random_tile(3),
+            tile_of([](std::size_t i) { return noise(i) * std::exp(3 * noise(i + 99999)); }),
+            tile_of([](std::size_t) { return -0.375F; }),
+            tile_of([](std::size_t i) { return i % 2 == 0 ? 0.0F : -0.0F; }),
+            tile_of([](std::size_t i) { return noise(i) * 1e-39F; }),
+            tile_of([](std::size_t i) { return noise(i) * 3e-30F; }),
+            tile_of([](std::size_t i) { return static_cast<float>(i % 15) - 7.0F; }),
+            tile_of([](std::size_t i) { return 0.5F * static_cast<float>(i % 255) - 63.5F; }),
+            tile_of([](std::size_t i) { return noise(i) * 1e38F; }),
+            tile_of([](std::size_t i) { return i / 64 % 2 == 0 ? 0.0F : noise(i); }),
+            tile_of(special)};
+}
+
+bool same_bits(std::span<const float> one, std::span<const float> other) {
+    return std::equal(one.begin(), one.end(), other.begin(), other.end(), [](float a, float b) {
+        return (std::isnan(a) && std::isnan(b)) || bits_of(a) == bits_of(b);
+    });
+}
+
+TEST_P(EveryCodec, GivesTheSameBitsInAllVariants) {
+    const auto reference = make(kernels().front());
+    ASSERT_EQ(reference->payload_bytes(), GetParam().payload_bytes);
+    int number = 0;
+    for (const std::vector<float>& tile : nasty_tiles()) {
+        const fpga::TileKey key = fpga::tile_key(5, static_cast<std::uint64_t>(number));
+        const std::vector<std::byte> payload = encode(*reference, tile, key);
+        const std::vector<float> values = decode(*reference, payload);
+        for (const Kernels& kernels : kernels()) {
+            const auto codec = make(kernels);
+            EXPECT_EQ(encode(*codec, tile, key), payload) << kernels.name << " tile " << number;
+            EXPECT_TRUE(same_bits(decode(*codec, payload), values))
+                << kernels.name << " tile " << number;
+        }
+        ++number;
+    }
+}
+
+TEST_P(EveryCodec, DecodesPiecesAsItDecodesTheTile) {
+    const auto codec = make(best_kernels());
+    const std::vector<std::byte> payload = encode(*codec, random_tile(4));
+    const std::vector<float> whole = decode(*codec, payload);
+    std::vector<float> sum(kTileElems, 0.0F);
+    for (std::size_t first = 0; first < kTileElems; first += 2 * kPieceElems) {
+        codec->decode_add(payload, first, std::span(sum).subspan(first, 2 * kPieceElems));
+    }
+    EXPECT_EQ(sum, whole);
+}
+
+TEST_P(EveryCodec, MakesAGradientThatIsNotFiniteSeen) {
+    const auto codec = make(best_kernels());
+    for (const float value : {std::numeric_limits<float>::quiet_NaN(), INFINITY, -INFINITY}) {
+        std::vector<float> tile = random_tile(6);
+        tile[12345] = value;
+        const std::vector<float> out = decode(*codec, encode(*codec, tile));
+        EXPECT_FALSE(std::isfinite(out[12345]));
+    }
+}
+
+TEST_P(EveryCodec, GivesFiniteValuesForFiniteOnes) {
+    const auto codec = make(best_kernels());
+    for (const float scale : {1e-45F, 1e-38F, 1e-20F, 1.0F, 1e4F}) {
+        const std::vector<float> tile =
+            tile_of([scale](std::size_t i) { return noise(i) * scale; });
+        for (const float value : decode(*codec, encode(*codec, tile))) {
+            ASSERT_TRUE(std::isfinite(value));
+        }
+    }
+}
+
+TEST_P(EveryCodec, EncodesZerosAsZeros) {
+    const auto codec = make(best_kernels());
+    const std::vector<float> zeros(kTileElems, 0.0F);
+    EXPECT_EQ(decode(*codec, encode(*codec, zeros)), zeros);
+}
+
+constexpr auto kNearest = fpga::Rounding::nearest;
+constexpr auto kStochastic = fpga::Rounding::stochastic;
+
+INSTANTIATE_TEST_SUITE_P(Codecs, EveryCodec,
+                         testing::Values(AnyCodec{"dense", kNearest, Dtype::fp32, 262144},
+                                         AnyCodec{"dense", kNearest, Dtype::bf16, 131072},
+                                         AnyCodec{"dense", kNearest, Dtype::fp16, 131072},
+                                         AnyCodec{"topk", kNearest, Dtype::bf16, 1967 * 4},
+                                         AnyCodec{"topk", kNearest, Dtype::fp16, 1967 * 4},
+                                         AnyCodec{"q8", kNearest, Dtype::bf16, 65536 + 2048},
+                                         AnyCodec{"q8", kStochastic, Dtype::bf16, 65536 + 2048},
+                                         AnyCodec{"q4", kNearest, Dtype::bf16, 32768 + 2048},
+                                         AnyCodec{"q4", kStochastic, Dtype::bf16, 32768 + 2048},
+                                         AnyCodec{"ternary", kNearest, Dtype::bf16, 13312 + 2048},
+                                         AnyCodec{"ternary", kStochastic, Dtype::bf16,
+                                                  13312 + 2048},
+                                         AnyCodec{"sign", kNearest, Dtype::bf16, 8192 + 2048},
+                                         AnyCodec{"sign", kStochastic, Dtype::bf16, 8192 + 2048}),
+                         [](const auto& one) {
+                             return one.param.name + "_" + name_of(one.param.dtype) +
+                                    (one.param.rounding == kStochastic ? "_stochastic" : "");
+                         });
 
 }  // namespace
 }  // namespace nearstep::codec

@@ -90,10 +90,12 @@ TEST(Parse, ReadsEverySortOfValue) {
         speed = [1, 2.5, 3]
         subgroup_tiles = 7
         io = "threads"
+        durability = "checkpoint"
         [compress]
         codec = "topk"
         keep = 0.02
-        error_feedback = false
+        error_feedback = true
+        warmup_steps = 7
     )");
     EXPECT_EQ(run.mode, Mode::su_o_c);
     EXPECT_EQ(run.name, "renamed");
@@ -109,6 +111,9 @@ TEST(Parse, ReadsEverySortOfValue) {
     EXPECT_EQ(run.csd.io, "threads");
     EXPECT_EQ(run.compress.codec, "topk");
     EXPECT_EQ(run.compress.keep, 0.02);
+    EXPECT_TRUE(run.compress.error_feedback);
+    EXPECT_EQ(run.compress.warmup_steps, 7);
+    EXPECT_EQ(run.compress.rounding, "nearest");
 }
 
 TEST(Parse, LetsTheSiteWinOverTheConfigAndAnOverrideOverBoth) {

@@ -112,7 +112,7 @@ struct SmallDevice {
         }
         spans.assign(payloads.begin(), payloads.end());
         std::vector<float> sum(shard::kTileElems);
-        codec::decode_sum(*codec, spans, sum);
+        codec::decode_sum(*codec, spans, 0, sum);
         device->put_gradient(tile, spans, sum);
     }
 

@@ -271,14 +271,17 @@ INSTANTIATE_TEST_SUITE_P(Formats, DeviceOf,
                              return std::string(name_of(format.param));
                          });
 
-// How transfers reach the kernel, and the gradient codec.
-class PlacesWith : public testing::TestWithParam<std::tuple<store::IoKind, const char*>> {};
+// How transfers reach the kernel, the gradient codec, and the state's format. Near storage a device
+// decodes and updates piece by piece, on the host a tile at once.
+class PlacesWith
+    : public testing::TestWithParam<std::tuple<store::IoKind, const char*, StateFormat>> {};
 
 TEST_P(PlacesWith, GiveTheSameBits) {
-    const auto [io, codec] = GetParam();
-    SmallDevice near({.codec = codec});
-    SmallDevice one_file({.place = UpdatePlace::on_host, .codec = codec, .io = io});
-    SmallDevice three_files({.place = UpdatePlace::on_host, .codec = codec, .files = 3, .io = io});
+    const auto [io, codec, state] = GetParam();
+    SmallDevice near({.codec = codec, .state = state});
+    SmallDevice one_file({.place = UpdatePlace::on_host, .codec = codec, .io = io, .state = state});
+    SmallDevice three_files(
+        {.place = UpdatePlace::on_host, .codec = codec, .files = 3, .io = io, .state = state});
     for (SmallDevice* small : {&near, &one_file, &three_files}) {
         small->initialise();
         small->device->allocate_slot(0);
@@ -294,10 +297,15 @@ TEST_P(PlacesWith, GiveTheSameBits) {
     EXPECT_TRUE(three_files.vector == near.vector);
 }
 
-INSTANTIATE_TEST_SUITE_P(IoAndCodecs, PlacesWith,
-                         testing::Combine(testing::Values(store::IoKind::io_uring,
-                                                          store::IoKind::threads),
-                                          testing::Values("dense", "topk")));
+INSTANTIATE_TEST_SUITE_P(
+    IoAndCodecs, PlacesWith,
+    testing::Combine(testing::Values(store::IoKind::io_uring, store::IoKind::threads),
+                     testing::Values("dense", "topk"), testing::Values(StateFormat::fp32)));
+INSTANTIATE_TEST_SUITE_P(Codecs, PlacesWith,
+                         testing::Combine(testing::Values(store::IoKind::automatic),
+                                          testing::Values("topk", "q8", "q4", "ternary", "sign"),
+                                          testing::Values(StateFormat::fp32, StateFormat::bf16,
+                                                          StateFormat::compact)));
 
 TEST(EmulatedDeviceTest, CountsWhatMovesNearStorage) {
     SmallDevice small({.codec = "topk"});

@@ -6,6 +6,8 @@
 
 #include <chrono>
 #include <map>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace nearstep::exchange {
@@ -32,9 +34,17 @@ std::vector<float> rounded_tile(int rank, std::size_t tile, Dtype dtype) {
     return values;
 }
 
-// The payload of a group by the definition in the header, in one process.
-std::vector<std::byte> reference_payload(const std::vector<int>& ranks, std::size_t tile,
-                                         const codec::Codec& codec, Dtype dtype) {
+// What encodes a step in these tests.
+struct Encoding {
+    const codec::Codec& codec;
+    std::uint64_t random_key = 0;
+};
+
+// The payload of group number `group` by the definition in the header, in one process. `residual`:
+// what the last step left of the tile; it gets what this one leaves.
+std::vector<std::byte> reference_payload(const std::vector<int>& ranks, int group, std::size_t tile,
+                                         const Encoding& encoding, Dtype dtype,
+                                         std::vector<float>* residual = nullptr) {
     std::vector<float> sum = rounded_tile(ranks.front(), tile, dtype);
     for (std::size_t r = 1; r < ranks.size(); ++r) {
         const std::vector<float> values = rounded_tile(ranks[r], tile, dtype);
@@ -42,64 +52,100 @@ std::vector<std::byte> reference_payload(const std::vector<int>& ranks, std::siz
             sum[i] += values[i];
         }
     }
-    std::vector<std::byte> payload(codec.payload_bytes());
-    codec.encode(sum, payload);
+    for (std::size_t i = 0; residual != nullptr && i < kTileElems; ++i) {
+        sum[i] += (*residual)[i];
+    }
+    std::vector<std::byte> payload(encoding.codec.payload_bytes());
+    const std::uint64_t key =
+        random_bits(encoding.random_key, 0, static_cast<std::uint64_t>(group));
+    encoding.codec.encode(sum, payload, fpga::tile_key(key, tile));
+    if (residual != nullptr) {
+        std::vector<float> decoded(kTileElems, 0.0F);
+        encoding.codec.decode_add(payload, 0, decoded);
+        for (std::size_t i = 0; i < kTileElems; ++i) {
+            (*residual)[i] = sum[i] - decoded[i];
+        }
+    }
     return payload;
 }
 
 struct Case {
-    const char* name;
     std::string codec;
     Dtype dtype;
     int ranks_per_group;  // 0: all in one
+    fpga::Rounding rounding = fpga::Rounding::nearest;
 };
+
+const std::vector<shard::TileRange> kRounds = {{4, kTiles}, {3, 4}, {0, 3}};
+
+// Ranks of two devices and of one, and groups of so many ranks.
+struct Layout {
+    Layout(int ranks, int ranks_per_group) : map(devices_of(ranks)), partition(settings()) {
+        std::vector<int> group;
+        for (int rank = 0; rank < ranks; ++rank) {
+            group.push_back(ranks_per_group == 0 ? 0 : rank / ranks_per_group);
+        }
+        groups = mpi::group_by(group);
+    }
+
+    static std::vector<int> devices_of(int ranks) {
+        std::vector<int> devices;
+        for (int rank = 0; rank < ranks; ++rank) {
+            devices.push_back(rank % 2 == 0 ? 2 : 1);
+        }
+        return devices;
+    }
+    shard::PartitionSettings settings() const {
+        return {.parameters = kTiles * kTileElems - 5,
+                .speeds = std::vector<double>(static_cast<std::size_t>(map.devices()), 1.0),
+                .subgroup_tiles = 2};
+    }
+
+    shard::DeviceMap map;
+    shard::Partition partition;
+    mpi::Topology groups;
+};
+
+std::vector<float> gradient_of_round(int rank, shard::TileRange round) {
+    std::vector<float> gradient(round.size() * kTileElems);
+    for (std::size_t i = 0; i < gradient.size(); ++i) {
+        gradient[i] = gradient_of(rank, round.begin * kTileElems + i);
+    }
+    return gradient;
+}
 
 class Scatter : public testing::TestWithParam<Case> {};
 
 TEST_P(Scatter, GivesOwnersThePayloadsOfTheDefinition) {
     const auto world = mpi::Communicator::world(std::chrono::seconds(60));
     const Case& test = GetParam();
-    const auto codec = codec::make_codec({.name = test.codec, .keep = 0.01, .dtype = test.dtype});
-    std::vector<int> devices_per_rank;
-    std::vector<int> group(static_cast<std::size_t>(world.size()));
-    for (int rank = 0; rank < world.size(); ++rank) {
-        devices_per_rank.push_back(rank % 2 == 0 ? 2 : 1);
-        group[static_cast<std::size_t>(rank)] =
-            test.ranks_per_group == 0 ? 0 : rank / test.ranks_per_group;
-    }
-    const shard::DeviceMap map(devices_per_rank);
-    const shard::Partition partition(
-        {.parameters = kTiles * kTileElems - 5,
-         .speeds = std::vector<double>(static_cast<std::size_t>(map.devices()), 1.0),
-         .subgroup_tiles = 2});
-    const mpi::Topology groups = mpi::group_by(group);
-    const std::vector<shard::TileRange> rounds = {{4, kTiles}, {3, 4}, {0, 3}};
+    const auto codec = codec::make_codec(
+        {.name = test.codec, .keep = 0.01, .dtype = test.dtype, .rounding = test.rounding});
+    const Layout layout(world.size(), test.ranks_per_group);
+    const mpi::Topology& groups = layout.groups;
     trace::Traffic traffic;
     GradientScatter scatter(world,
-                            {.partition = &partition,
-                             .devices = &map,
+                            {.partition = &layout.partition,
+                             .devices = &layout.map,
                              .codec = codec.get(),
                              .gradient_dtype = test.dtype,
                              .groups = groups,
                              .nodes = groups},
-                            rounds, traffic);
+                            kRounds, traffic);
     ASSERT_EQ(scatter.sources(), groups.groups());
+    scatter.begin_step({.codec = codec.get(), .random_key = 77});
 
     std::map<std::size_t, int> seen;
-    for (const shard::TileRange round : rounds) {
-        std::vector<float> gradient(round.size() * kTileElems);
-        for (std::size_t i = 0; i < gradient.size(); ++i) {
-            gradient[i] = gradient_of(world.rank(), round.begin * kTileElems + i);
-        }
+    for (const shard::TileRange round : kRounds) {
         scatter.scatter(
-            round, gradient,
+            round, gradient_of_round(world.rank(), round),
             [&](std::size_t tile, std::span<const std::span<const std::byte>> payloads) {
                 ++seen[tile];
                 EXPECT_TRUE(tile >= round.begin && tile < round.end);
                 ASSERT_EQ(payloads.size(), static_cast<std::size_t>(groups.groups()));
                 for (std::size_t g = 0; g < payloads.size(); ++g) {
-                    const auto wanted =
-                        reference_payload(groups.ranks_of[g], tile, *codec, test.dtype);
+                    const auto wanted = reference_payload(groups.ranks_of[g], static_cast<int>(g),
+                                                          tile, {*codec, 77}, test.dtype);
                     EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), payloads[g].begin(),
                                            payloads[g].end()))
                         << "tile " << tile << " group " << g;
@@ -128,13 +174,82 @@ TEST_P(Scatter, GivesOwnersThePayloadsOfTheDefinition) {
               kTiles * (static_cast<std::size_t>(groups.groups()) - 1) * codec->payload_bytes());
 }
 
-INSTANTIATE_TEST_SUITE_P(Codecs, Scatter,
-                         testing::Values(Case{"DenseOneGroup", "dense", Dtype::bf16, 0},
-                                         Case{"DenseFp32Alone", "dense", Dtype::fp32, 1},
-                                         Case{"TopkOneGroup", "topk", Dtype::bf16, 0},
-                                         Case{"TopkPairs", "topk", Dtype::bf16, 2},
-                                         Case{"TopkAlone", "topk", Dtype::fp16, 1}),
-                         [](const auto& one) { return one.param.name; });
+std::vector<Case> all_cases() {
+    std::vector<Case> cases = {{"dense", Dtype::fp32, 1}, {"topk", Dtype::fp16, 1}};
+    for (const std::string& name : codec::codec_names()) {
+        for (const int ranks_per_group : {0, 1, 2}) {
+            cases.push_back({name, Dtype::bf16, ranks_per_group});
+        }
+        if (codec::has_block_codes(name)) {
+            cases.push_back({name, Dtype::bf16, 1, fpga::Rounding::stochastic});
+        }
+    }
+    return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Codecs, Scatter, testing::ValuesIn(all_cases()), [](const auto& one) {
+    return one.param.codec + "_" + name_of(one.param.dtype) +
+           (one.param.ranks_per_group == 0
+                ? "_one_group"
+                : "_groups_of_" + std::to_string(one.param.ranks_per_group)) +
+           (one.param.rounding == fpga::Rounding::stochastic ? "_stochastic" : "");
+});
+
+// Three dense steps of warm-up, feedback, and a skipped step in between, against the definition.
+class Feedback : public testing::TestWithParam<std::string> {};
+
+TEST_P(Feedback, AddsWhatTheLastAcceptedStepLost) {
+    const auto world = mpi::Communicator::world(std::chrono::seconds(60));
+    const auto codec = codec::make_codec({.name = GetParam(), .keep = 0.01});
+    const auto dense = codec::make_codec({.name = "dense"});
+    const Layout layout(world.size(), 2);
+    const mpi::Topology& groups = layout.groups;
+    trace::Traffic traffic;
+    GradientScatter scatter(world,
+                            {.partition = &layout.partition,
+                             .devices = &layout.map,
+                             .codec = codec.get(),
+                             .most_payload_bytes = dense->payload_bytes(),
+                             .has_residual = true,
+                             .groups = groups,
+                             .nodes = groups},
+                            kRounds, traffic);
+    using Residuals = std::map<std::pair<std::size_t, std::size_t>, std::vector<float>>;
+    Residuals kept;  // of the tiles that this rank owns, by group
+    struct Step {
+        bool is_warmup;
+        bool is_accepted;
+    };
+    for (const Step step : {Step{true, true}, Step{false, true}, Step{false, false},
+                            Step{false, true}, Step{false, true}}) {
+        const codec::Codec& used = step.is_warmup ? *dense : *codec;
+        scatter.begin_step({.codec = &used, .random_key = 3, .feeds_back = !step.is_warmup});
+        Residuals left = kept;
+        for (const shard::TileRange round : kRounds) {
+            scatter.scatter(
+                round, gradient_of_round(world.rank(), round),
+                [&](std::size_t tile, std::span<const std::span<const std::byte>> payloads) {
+                    for (std::size_t g = 0; g < payloads.size(); ++g) {
+                        std::vector<float>& residual = left[{tile, g}];
+                        residual.resize(kTileElems, 0.0F);
+                        const auto wanted = reference_payload(
+                            groups.ranks_of[g], static_cast<int>(g), tile, {used, 3}, Dtype::bf16,
+                            step.is_warmup ? nullptr : &residual);
+                        EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), payloads[g].begin(),
+                                               payloads[g].end()))
+                            << "tile " << tile << " group " << g;
+                    }
+                });
+        }
+        if (step.is_accepted) {
+            scatter.accept();
+            kept = left;
+        }
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Codecs, Feedback, testing::Values("topk", "q4", "ternary", "sign"),
+                         [](const auto& one) { return one.param; });
 
 }  // namespace
 }  // namespace nearstep::exchange

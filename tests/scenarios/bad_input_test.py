@@ -1,5 +1,6 @@
 """Whatever is wrong with the input: one sentence, exit code 2, no hang, nothing overwritten."""
 import fcntl
+import glob
 import hashlib
 import subprocess
 import unittest
@@ -32,6 +33,11 @@ SETTINGS = {
     "a learning rate of zero": (["train.learning_rate=0"], ["train.learning_rate"]),
     "top-k in a mode without compression": (["mode=su+o", "compress.codec=topk"], ["topk", "su+o+c"]),
     "a codec that there is not": (["mode=su+o+c", "compress.codec=zip"], ["compress.codec"]),
+    "stochastic rounding of values": (["mode=su+o+c", "compress.codec=topk", "compress.rounding=stochastic"],
+                                      ["compress.rounding", "q4"]),
+    "error feedback in state files": (["mode=su+o+c", "compress.codec=q4", "compress.error_feedback=true"],
+                                      ["compress.error_feedback", "csd.durability"]),
+    "a warm-up that never ends": (["compress.warmup_steps=3"], ["compress.warmup_steps", "dense"]),
     "keeping nothing": (["mode=su+o+c", "compress.codec=topk", "compress.keep=0"], ["compress.keep"]),
     "a device that this build lacks": (["csd.device=xrt"], ["xrt", "emulated"]),
     "a state format that there is not": (["csd.state=q4"], ["csd.state", "compact"]),
@@ -39,6 +45,7 @@ SETTINGS = {
     "a gather that there is not": (["gather.codec=zip"], ["gather.codec", "delta"]),
     "deltas in mode base": (["gather.codec=delta", "mode=base"], ["gather.codec", "mode", "dense"]),
     "deltas of 32-bit parameters": (["gather.codec=delta", "model.dtype=fp32"], ["gather.codec", "model.dtype", "bf16"]),
+    "a tokenizer that is missing": (["data.tokenizer=/nowhere/gpt2"], ["/nowhere/gpt2/encoder.json", "data.tokenizer"]),
     "a placement that this build lacks": (["placement.parameters=node"], ["placement.parameters"]),
     "a negative rate": (["link.host_gb_s=-1"], ["link.host_gb_s", "at least 0"]),
     "links that are infinitely slow": (["link.host_gb_s=1", "link.scale=0"], ["link.scale", "above 0"]),
@@ -49,10 +56,15 @@ SETTINGS = {
     "a state larger than the disk": (["model.layers=4000", "model.width=8192", "model.heads=64"], ["free"]),
 }
 
+if not glob.glob("/dev/nvidia[0-9]*"):
+    SETTINGS["a GPU where there is none"] = (["model.device=cuda"], ["model.device", "cpu"])
+
 # name: (arguments, words)
 COMMANDS = {
     "a benchmark of a format that there is not": (["bench", "update", "--state", "q4"], ["q4", "compact"]),
     "a benchmark of an optimizer that there is not": (["bench", "update", "--optimizer", "adamax"], ["adamax", "lion"]),
+    "a benchmark of a codec that there is not": (["bench", "codec", "--codec", "zip"], ["zip", "ternary"]),
+    "a benchmark of instructions that there are not": (["bench", "codec", "--kernels", "mmx"], ["mmx", "scalar"]),
     "more pinned threads than CPUs": (["bench", "update", "--threads", "100000"], ["100000", "CPUs"]),
     "no command": ([], ["--help"]),
     "a command that there is not": (["trian"], ["--help"]),
@@ -64,6 +76,8 @@ COMMANDS = {
     "exporting what is missing": (["export", "nothing.h5", "out.h5"], ["nothing.h5"]),
     "exporting what is no checkpoint": (["export", "README.md", "out.h5"], ["README.md"]),
     "inspecting what is no HDF5 file": (["inspect", "README.md"], ["README.md"]),
+    "a doctor whose findings cannot be written": (["doctor", "--json", "/nowhere/doctor.json"], ["/nowhere/doctor.json"]),
+    "a doctor for a site that is missing": (["doctor", "--site", "cluster/nowhere"], ["cluster/nowhere"]),
     "a negative sample": (["train", "configs/tiny.toml", "--sample", "-5"], ["--sample"]),
 }
 

@@ -1,0 +1,17 @@
+#include "base/instruction_set.hpp"
+
+namespace nearstep {
+
+std::vector<InstructionSet> instruction_sets() {
+    std::vector<InstructionSet> usable = {InstructionSet::scalar};
+    if (__builtin_cpu_supports("avx2") != 0) {
+        usable.push_back(InstructionSet::avx2);
+    }
+    if (__builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0 &&
+        __builtin_cpu_supports("avx512dq") != 0 && __builtin_cpu_supports("avx512vl") != 0) {
+        usable.push_back(InstructionSet::avx512);
+    }
+    return usable;
+}
+
+}  // namespace nearstep

@@ -1,0 +1,28 @@
+// Codes of a few bits with a 16-bit scale per 64 elements: q8, q4, ternary and sign.
+#pragma once
+
+#include "codec/codec.hpp"
+
+namespace nearstep::codec {
+
+// "q8", "q4", "ternary", "sign".
+const char* name_of(fpga::BlockFormat format);
+
+// Payload: the codes of all pieces, then the scales of all blocks.
+class BlockCodec : public Codec {
+public:
+    BlockCodec(BlockCoding coding, const Kernels& kernels) : coding_(coding), kernels_(kernels) {}
+
+    std::string name() const override { return name_of(coding_.format); }
+    std::size_t payload_bytes() const override;
+    void encode(std::span<const float> tile, std::span<std::byte> payload,
+                fpga::TileKey key) const override;
+    void decode_add(std::span<const std::byte> payload, std::size_t first,
+                    std::span<float> sum) const override;
+
+private:
+    BlockCoding coding_;
+    Kernels kernels_;
+};
+
+}  // namespace nearstep::codec

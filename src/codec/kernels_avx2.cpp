@@ -1,0 +1,9 @@
+#include "codec/kernels_body.hpp"
+#include "codec/kernels_table.hpp"
+
+namespace nearstep::codec {
+
+extern const Kernels avx2_kernels = {"avx2",       narrow,           widen, add_widened, add,
+                                     encode_piece, decode_add_piece, mark};
+
+}  // namespace nearstep::codec

@@ -1,0 +1,13 @@
+// The variants as constants: data, not functions, so that naming one runs no code of its
+// instruction set.
+#pragma once
+
+#include "codec/kernels.hpp"
+
+namespace nearstep::codec {
+
+extern const Kernels scalar_kernels;
+extern const Kernels avx2_kernels;    // x86 only
+extern const Kernels avx512_kernels;  // x86 only
+
+}  // namespace nearstep::codec

@@ -1,0 +1,98 @@
+"""Every gradient codec trains on any ranks, moves its own bytes, and goes on where it stopped."""
+import json
+
+import program
+
+BYTES = {"dense": 2, "topk": 4 * 656 / 65536, "q8": 1.03125, "q4": 0.53125, "ternary": 0.234375, "sign": 0.15625}
+KEYS = {"mode": "su+o+c", "csd__durability": "checkpoint", "train__steps": 20, "csd__per_rank": 2}
+
+
+class Codecs(program.Scenario):
+    def test_every_codec_learns_and_moves_its_own_bytes(self):
+        for codec, size in BYTES.items():
+            with self.subTest(codec=codec):
+                summary = self.train(compress__codec=codec, **KEYS)
+                padding = -(-summary["parameters"] // 65536) * 65536 / summary["parameters"]
+                moved = summary["bytes_per_parameter"]["host_link"]["gradients"]
+                self.assertGreaterEqual(moved, size * 0.999)
+                self.assertLessEqual(moved, size * padding * 1.001)
+                self.assertLess(summary["losses"][-1], summary["losses"][0] - 0.3)
+                self.assertEqual(summary["skipped_steps"], 0)
+
+    def test_a_run_repeats_bit_for_bit_whatever_the_devices(self):
+        for rounding in ("nearest", "stochastic"):
+            with self.subTest(rounding=rounding):
+                keys = {**KEYS, "compress__codec": "q4", "compress__rounding": rounding}
+                first = self.train(state="first", **keys)
+                self.assert_same_bits(self.train(state="again", **{**keys, "csd__per_rank": 3}), first)
+
+    def test_ranks_agree(self):
+        two = self.train(compress__codec="q8", **KEYS)
+        for ranks in (1, 3, 4):
+            for scatter in ("hierarchical", "flat"):
+                with self.subTest(ranks=ranks, scatter=scatter):
+                    other = self.train(ranks=ranks, state=f"{ranks}-{scatter}", compress__codec="q8",
+                                       exchange__scatter=scatter, **KEYS)
+                    self.assert_close(other["losses"], two["losses"], 5e-3)
+
+    def test_error_feedback_resumes_bit_identically(self):
+        for codec, dtype, scatter in (("topk", "bf16", "flat"), ("q4", "fp16", "hierarchical")):
+            with self.subTest(codec=codec):
+                keys = {**KEYS, "compress__codec": codec, "compress__error_feedback": "true", "model__dtype": dtype,
+                        "train__scale_growth_steps": 5, "exchange__scatter": scatter}
+                whole = self.train(state=f"whole-{codec}", **keys)
+                first = self.train(state=f"parts-{codec}", train__stop_at=9, **keys)
+                second = self.train(state=f"parts-{codec}", flags=["--resume"], **keys)
+                self.assertEqual(first["losses"] + second["losses"], whole["losses"])
+                self.assertEqual(second["masters_xxh3"], whole["masters_xxh3"])
+                without = self.train(state=f"without-{codec}", **{**keys, "compress__error_feedback": "false"})
+                self.assertNotEqual(without["masters_xxh3"], whole["masters_xxh3"])
+
+    def test_error_feedback_goes_on_with_other_ranks(self):
+        keys = {**KEYS, "compress__codec": "q4", "compress__error_feedback": "true", "exchange__scatter": "flat"}
+        whole = self.train(state="whole", **keys)
+        self.train(state="parts", train__stop_at=10, **keys)
+        second = self.train(ranks=3, state="parts", flags=["--resume"], **keys)
+        self.assertEqual(second["first_step"], 11)
+        self.assertLessEqual(abs(second["heldout_loss"] - whole["heldout_loss"]), 2e-2)
+
+    def test_the_warm_up_is_dense(self):
+        metrics = self.folder / "metrics.jsonl"
+        keys = {**KEYS, "train__steps": 6, "compress__codec": "sign"}
+        self.train(compress__warmup_steps=4, flags=["--metrics", metrics], **keys)
+        steps = [json.loads(line) for line in metrics.read_text().splitlines()]
+        moved = [s["bytes_per_parameter"]["host_link"]["gradients"] for s in steps if "loss" in s]
+        self.assertEqual(len(set(moved[:4])), 1)
+        self.assertEqual(len(set(moved[4:])), 1)
+        self.assertAlmostEqual(moved[0] / moved[4], 2 / BYTES["sign"], places=6)
+        dense = self.train(state="dense", **{**keys, "mode": "su+o", "compress__codec": "dense"})
+        self.assertEqual([s["loss"] for s in steps if "loss" in s][:5], dense["losses"][:5])
+
+    def test_elements_kept_and_volume_are_two_numbers(self):
+        arguments = self.arguments(compress__codec="topk", compress__keep=0.01, **{**KEYS, "train__steps": 2})
+        summary = self.folder / "summary.json"
+        done = program.run(2, *arguments, "--json", summary)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("keeps 1 % of the elements in a volume of 0.04004 bytes per parameter, 2.002 % of the dense bf16",
+                      done.stdout)
+        compress = json.loads(summary.read_text())["compress"]
+        self.assertEqual(compress["kept_share_of_elements"], 0.01)
+        self.assertEqual(compress["payload_bytes_per_parameter"], BYTES["topk"])
+        self.assertEqual(compress["volume_share_of_dense"], BYTES["topk"] / 2)
+
+
+class BenchCodec(program.Scenario):
+    def test_it_verifies_every_row_against_the_copy(self):
+        rows = self.folder / "rows.json"
+        done = program.run(0, "bench", "codec", "--parameters", 2**20, "--rounds", 3, "--json", rows)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        rows = json.loads(rows.read_text())
+        self.assertEqual({row["codec"]: row["bytes_per_parameter"] for row in rows}, BYTES)
+        for row in rows:
+            self.assertTrue(row["verified"])
+            for key in ("encode_gb_per_s", "decode_gb_per_s", "copy_gb_per_s"):
+                self.assertGreater(row[key], 0)
+
+
+if __name__ == "__main__":
+    program.main()
