@@ -81,6 +81,9 @@ train::Column parse_column(config::Sources sources, const std::string& label,
     if (used == "dense" || used == "topk") {
         sources.overrides.emplace_back("compress.rounding=nearest");
     }
+    if (mode == config::Mode::base) {
+        sources.overrides.emplace_back("gather.codec=dense");
+    }
     while (std::getline(parts, part, ':')) {
         sources.overrides.push_back(part);
     }

@@ -86,6 +86,19 @@ void check_codec(const Run& run, const Given& given) {
              " does not fit ", codec, ", which is dense anyway: set it to 0, or another codec."));
 }
 
+void check_gather(const Run& run, const Given& given) {
+    const bool has_deltas = run.gather.codec == "delta";
+    refuse_if(has_deltas && run.mode == Mode::base,
+              text(given("gather.codec", quoted("delta")), " does not go with ",
+                   given("mode", quoted(name_of(run.mode))),
+                   ", which reproduces ZeRO-Infinity: set gather.codec = \"dense\", or another "
+                   "mode."));
+    refuse_if(has_deltas && size_bytes(run.model.dtype) != 2,
+              text(given("gather.codec", quoted("delta")), " is for 16-bit parameters, not for ",
+                   given("model.dtype", quoted(nearstep::name_of(run.model.dtype))),
+                   ": set model.dtype = \"bf16\" or \"fp16\", or gather.codec = \"dense\"."));
+}
+
 void check_links(const Run& run, const Given& given) {
     refuse_if(run.link.scale != 1 && !run.link.are_shaped() && run.csd.update_mparam_s == 0,
               text(given("link.scale", run.link.scale),
@@ -117,6 +130,7 @@ void check_combinations(const Run& run, const Origins& origins) {
     check_model(run, given);
     check_training(run, given);
     check_codec(run, given);
+    check_gather(run, given);
     check_links(run, given);
 }
 

@@ -354,9 +354,8 @@ std::vector<Key> codec_keys(CompressSettings& compress, GatherSettings& gather) 
          .limits = between(0, kMostSteps)},
         {.name = "gather.codec",
          .target = &gather.codec,
-         .meaning = "codec of the new parameters",
-         .words = {"dense"},
-         .missing = {.words = {"delta"}, .instead = "use \"dense\""}},
+         .meaning = "new parameters as they are, or what changed of them, with the same result",
+         .words = {"dense", "delta"}},
     };
 }
 

@@ -300,6 +300,23 @@ inline void run_format(const UpdateScalars& scalars, const UpdateRun& run) {
     }
 }
 
+template <StateFormat kFormat>
+inline void round_blocks(const UpdateRun& run) {
+    Block wide;
+    for (std::size_t at = 0; at < run.count; at += kBlockElems) {
+        const std::size_t count = run.count - at < kBlockElems ? run.count - at : kBlockElems;
+        deliver_block<kFormat>(run, wide, at, count);
+    }
+}
+
+[[gnu::flatten]] inline void round_run(const UpdateRun& run) {
+    if (run.format == StateFormat::compact) {
+        round_blocks<StateFormat::compact>(run);
+    } else {
+        round_blocks<StateFormat::fp32>(run);  // the others' masters are the same
+    }
+}
+
 inline void increment_run(std::uint64_t* words, std::size_t count) {
     for (std::size_t i = 0; i < count; ++i) {
         words[i] += 1;

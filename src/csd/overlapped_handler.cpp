@@ -63,7 +63,7 @@ void OverlappedHandler::run(const UpdateOrder& order) {
         Ticket& ticket = ring[static_cast<std::size_t>(slot)];
         ticket.wait();
         device().update(slot, subgroup, order.scalars);
-        device().deliver(slot, subgroup, order.vector);
+        device().deliver(slot, subgroup, order.landing);
         note_delivered();
         ticket = device().write(slot, subgroup, order.from + 1);
     }

@@ -163,6 +163,10 @@ Codecs make_codecs(const config::Run& run) {
     return codecs;
 }
 
+csd::Delivery delivery(const config::Run& run) {
+    return run.gather.codec == "delta" ? csd::Delivery::deltas : csd::Delivery::parameters;
+}
+
 csd::HandlerKind handler_kind(config::Mode mode) {
     return mode == config::Mode::su ? csd::HandlerKind::naive : csd::HandlerKind::overlapped;
 }
@@ -189,6 +193,7 @@ std::vector<std::unique_ptr<csd::Device>> make_devices(
         settings.parameters = partition.parameters();
         settings.parameter_dtype = run.model.dtype;
         settings.state = csd::parse_state_format(run.csd.state);
+        settings.delivery = delivery(run);
         settings.codec = codecs.codec.get();
         settings.most_payload_bytes = codecs.most_payload_bytes();
         settings.sources = sources;

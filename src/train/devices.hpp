@@ -36,6 +36,8 @@ Codecs make_codecs(const config::Run& run);
 
 csd::HandlerKind handler_kind(config::Mode mode);
 
+csd::Delivery delivery(const config::Run& run);
+
 // The files that the rank's state lies in.
 std::vector<std::string> state_files(const config::Run& run, int rank, int ranks);
 

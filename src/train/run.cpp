@@ -130,6 +130,9 @@ bool train(const mpi::Communicator& world, const config::Run& given, const RunOp
     }
     if (!record.steps.empty()) {
         reporter->say(traffic_table({record}) + describe(record.endurance));
+        if (const std::string deltas = describe_deltas(record); !deltas.empty()) {
+            reporter->say(deltas);
+        }
     }
     world.together([&] {
         if (world.rank() == 0 && !options.json.empty()) {

@@ -44,7 +44,8 @@ struct RunRecord {
 // days_to_rated_tbw}, network_sent_bytes (of each rank, all steps), compress {codec, rounding,
 // error_feedback, warmup_steps, kept_share_of_elements, payload_bytes_per_parameter,
 // volume_share_of_dense}, and per step phases_s {forward, backward, update, commit} (means) and
-// bytes_per_parameter {host_link, device_internal, network, node}.
+// bytes_per_parameter {host_link, device_internal, network, node}; with gather.codec = "delta" also
+// deltas {dense, bitmap, units, codes, list}, each with tile_share and bytes_per_parameter.
 nlohmann::json to_json(const RunRecord& record);
 
 // "gradients: topk, keeps 1 % of the elements in a volume of 0.04004 bytes per parameter, ...".
@@ -60,6 +61,10 @@ std::string describe_host_link(const trace::TrafficSnapshot& traffic, std::size_
 // The table of bytes per step on the host link in units of M = 2 bytes per parameter, beside the
 // paper's Table I, and the bytes per parameter on the other links: one line per record.
 std::string traffic_table(const std::vector<RunRecord>& records);
+
+// "parameters by deltas: 0.301 bytes each; dense 0 % of the tiles with 0 bytes per parameter, ...":
+// of all steps; empty if the run has no deltas.
+std::string describe_deltas(const RunRecord& record);
 
 // Throws ConfigError unless write_whole_file can write there; before a run, so that none ends
 // without its result.

@@ -82,6 +82,7 @@ Trainer::Trainer(const mpi::Communicator& world, const config::Run& run,
                                   .groups = groups,
                                   .nodes = nodes,
                                   .handler = handler_kind(run.mode),
+                                  .delivery = delivery(run),
                                   .blocks = block_ranges(geometry_),
                                   .links = links_.get()},
         std::move(devices), traffic_);
@@ -178,6 +179,7 @@ StepReport Trainer::step() {
     report.learning_rate = learning_rate(run_.train, steps_done_);
     report.loss_scale = loss_scale_.value();
     const trace::TrafficSnapshot before = traffic_.snapshot();
+    const codec::DeltaTally deltas_before = pipeline_->delta_tally();
     const int blocks = static_cast<int>(geometry_.blocks.size());
     const double batch_tokens = static_cast<double>(run_.train.global_batch) * run_.model.context;
 
@@ -224,6 +226,9 @@ StepReport Trainer::step() {
     network_sent_bytes_ += report.traffic[trace::Counter::network_gradients] +
                            report.traffic[trace::Counter::network_parameters];
     world_.sum(std::span(report.traffic.bytes));
+    report.deltas = pipeline_->delta_tally() - deltas_before;
+    world_.sum(std::span(report.deltas.tiles));
+    world_.sum(std::span(report.deltas.bytes));
     return report;
 }
 

@@ -44,6 +44,7 @@ struct StepReport {
     bool is_stop_requested = false;  // of any rank, see base/stop_request.hpp
     PhaseSeconds seconds;
     trace::TrafficSnapshot traffic;
+    codec::DeltaTally deltas;  // zeros without gather.codec = "delta"
 };
 
 // Of the evaluated rows of the held-out text, the same on all ranks. Per byte of the text that the
