@@ -4,6 +4,8 @@
 
 #include <immintrin.h>
 
+#include <array>
+
 namespace nearstep::codec {
 
 namespace {
@@ -14,8 +16,9 @@ using Half = std::uint16_t;
 // For each byte of bits, how to shuffle eight 16-bit lanes: to the front those whose bit is set
 // (pick), or from the front to those (place). A lane that gets nothing becomes 0.
 struct Shuffles {
-    alignas(16) std::uint8_t pick[256][16];
-    alignas(16) std::uint8_t place[256][16];
+    using Table = std::array<std::array<std::uint8_t, 16>, 256>;
+    alignas(16) Table pick;
+    alignas(16) Table place;
 };
 
 constexpr Shuffles make_shuffles() {
@@ -47,7 +50,8 @@ __m256i load(const Half* from) {
 
 __m128i load8(const Half* from) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from)); }
 
-__m128i shuffle8(__m128i values, const std::uint8_t* shuffle) {
+__m128i shuffle8(__m128i values, const Shuffles::Table& table, unsigned bits) {
+    const std::uint8_t* shuffle = table.data()->data() + std::size_t{16} * bits;
     return _mm_shuffle_epi8(values, _mm_load_si128(reinterpret_cast<const __m128i*>(shuffle)));
 }
 
@@ -67,11 +71,11 @@ DeltaCensus compare(const Half* old, const Half* fresh, Word* plus, Word* minus)
         Word same = 0;
         Word up = 0;
         Word down = 0;
-        for (unsigned half = 0; half < 2; ++half) {
+        for (std::size_t half = 0; half < 2; ++half) {
             const std::size_t i = word * 64 + half * 32;
             const __m256i d0 = _mm256_sub_epi16(load(fresh + i), load(old + i));
             const __m256i d1 = _mm256_sub_epi16(load(fresh + i + 16), load(old + i + 16));
-            const unsigned shift = half * 32;
+            const std::size_t shift = half * 32;
             same |= bits_of(_mm256_cmpeq_epi16(d0, zero), _mm256_cmpeq_epi16(d1, zero)) << shift;
             up |= bits_of(_mm256_cmpeq_epi16(d0, one), _mm256_cmpeq_epi16(d1, one)) << shift;
             down |= bits_of(_mm256_cmpeq_epi16(d0, all), _mm256_cmpeq_epi16(d1, all)) << shift;
@@ -86,7 +90,7 @@ DeltaCensus compare(const Half* old, const Half* fresh, Word* plus, Word* minus)
 
 // Writes those of eight lanes whose bit is set; the others' room holds zeros.
 Half* put8(__m128i values, unsigned bits, Half* out) {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(out), shuffle8(values, kShuffles.pick[bits]));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out), shuffle8(values, kShuffles.pick, bits));
     return out + __builtin_popcount(bits);
 }
 
@@ -163,9 +167,9 @@ __m256i lanes_of(unsigned bits) {
 __m256i place16(unsigned bits, const Half*& values) {
     const unsigned low = bits & 0xFFU;
     const unsigned high = bits >> 8U;
-    const __m128i first = shuffle8(load8(values), kShuffles.place[low]);
+    const __m128i first = shuffle8(load8(values), kShuffles.place, low);
     values += __builtin_popcount(low);
-    const __m128i second = shuffle8(load8(values), kShuffles.place[high]);
+    const __m128i second = shuffle8(load8(values), kShuffles.place, high);
     values += __builtin_popcount(high);
     return _mm256_set_m128i(second, first);
 }

@@ -17,6 +17,12 @@ __m256i load16(const Half* from) {
     return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
 }
 
+// With masks of all lanes, because g++ 12 takes the undefined operands of the plain forms, which
+// its own header gives them, for mistakes (its bug 105593).
+__m512i widened(__m256i values) { return _mm512_maskz_cvtepu16_epi32(0xFFFF, values); }
+
+__m256i narrowed(__m512i values) { return _mm512_maskz_cvtepi32_epi16(0xFFFF, values); }
+
 Word join(__mmask32 first, __mmask32 second) { return (static_cast<Word>(second) << 32U) | first; }
 
 DeltaCensus compare(const Half* old, const Half* fresh, Word* plus, Word* minus) {
@@ -43,8 +49,8 @@ DeltaCensus compare(const Half* old, const Half* fresh, Word* plus, Word* minus)
 // lanes, because AVX-512 without VBMI2 compresses no others.
 Half* put16(__m256i values, unsigned bits, Half* out) {
     const __m512i picked =
-        _mm512_maskz_compress_epi32(static_cast<__mmask16>(bits), _mm512_cvtepu16_epi32(values));
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), _mm512_cvtepi32_epi16(picked));
+        _mm512_maskz_compress_epi32(static_cast<__mmask16>(bits), widened(values));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out), narrowed(picked));
     return out + __builtin_popcount(bits);
 }
 
@@ -111,10 +117,10 @@ std::size_t count_both(const Word* one, const Word* other) {
 
 // The next values, each in the lane of its bit.
 __m256i place16(unsigned bits, const Half*& values) {
-    const __m512i placed = _mm512_maskz_expand_epi32(static_cast<__mmask16>(bits),
-                                                     _mm512_cvtepu16_epi32(load16(values)));
+    const __m512i placed =
+        _mm512_maskz_expand_epi32(static_cast<__mmask16>(bits), widened(load16(values)));
     values += __builtin_popcount(bits);
-    return _mm512_cvtepi32_epi16(placed);
+    return narrowed(placed);
 }
 
 // 32 parameters, by their bits.
@@ -128,7 +134,8 @@ void apply32(std::uint32_t up, std::uint32_t down, const Half*& values, Half* at
     if (escapes != 0) {
         const __m256i first = place16(escapes & 0xFFFFU, values);
         const __m256i second = place16(escapes >> 16U, values);
-        const __m512i placed = _mm512_inserti64x4(_mm512_castsi256_si512(first), second, 1);
+        const __m512i placed =
+            _mm512_maskz_inserti64x4(0xFF, _mm512_castsi256_si512(first), second, 1);
         moved = _mm512_mask_mov_epi16(moved, escapes, placed);
     }
     _mm512_storeu_si512(at, moved);
