@@ -1,6 +1,7 @@
 #include "mpi/exchange/parameter_gather.hpp"
 
 #include "base/error.hpp"
+#include "mpi/exchange/relay.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -27,15 +28,6 @@ ParameterGather::ParameterGather(const mpi::Communicator& world, GatherSettings 
     expects(settings_.in_flight > 0, "a subgroup can be under way");
 }
 
-// The rank of `node` that a subgroup of `owner` enters the node by.
-int ParameterGather::relay(int node, int owner) const {
-    if (settings_.nodes.group_of[static_cast<std::size_t>(owner)] == node) {
-        return owner;
-    }
-    const std::vector<int>& ranks = settings_.nodes.ranks_of[static_cast<std::size_t>(node)];
-    return ranks[static_cast<std::size_t>(owner) % ranks.size()];
-}
-
 std::span<std::byte> ParameterGather::place(std::span<std::byte> vector,
                                             std::size_t subgroup) const {
     const shard::TileRange tiles = settings_.partition->subgroups()[subgroup].tiles;
@@ -58,11 +50,12 @@ ParameterGather::Flight ParameterGather::take_off(std::span<std::byte> vector, s
         for (int node = 0; node < settings_.nodes.groups(); ++node) {
             if (node != node_) {
                 cross_network(bytes.size());
-                flight.to_relays.push_back(world_.start_send(bytes, relay(node, owner), tag));
+                flight.to_relays.push_back(
+                    world_.start_send(bytes, relay_of(settings_.nodes, node, owner), tag));
                 traffic_.add(trace::Counter::network_parameters, bytes.size());
             }
         }
-    } else if (relay(node_, owner) == rank_) {
+    } else if (relay_of(settings_.nodes, node_, owner) == rank_) {
         flight.from_owner = world_.start_receive(bytes, owner, tag);
     }
     return flight;
@@ -88,7 +81,7 @@ void ParameterGather::spread_in_node(std::span<std::byte> vector, Flight& flight
     }
     const int owner =
         settings_.devices->rank_of(settings_.partition->subgroups()[flight.subgroup].device);
-    const int source = relay(node_, owner);
+    const int source = relay_of(settings_.nodes, node_, owner);
     const std::vector<int>& ranks = settings_.nodes.ranks_of[static_cast<std::size_t>(node_)];
     const auto root =
         static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), source) - ranks.begin());

@@ -50,7 +50,6 @@ private:
         mpi::Request in_node;
     };
 
-    int relay(int node, int owner) const;
     std::span<std::byte> place(std::span<std::byte> vector, std::size_t subgroup) const;
     Flight take_off(std::span<std::byte> vector, std::size_t subgroup, const IsReady& is_ready);
     void cross_network(std::size_t bytes);

@@ -1,6 +1,7 @@
 #include "app/commands.hpp"
 #include "bench/codec_bench.hpp"
 #include "bench/csd_bench.hpp"
+#include "bench/delta_bench.hpp"
 #include "bench/update_bench.hpp"
 #include "train/summary.hpp"
 
@@ -144,6 +145,41 @@ void add_bench_codec(CLI::App& bench, Action& action) {
     });
 }
 
+void add_bench_delta(CLI::App& bench, Action& action) {
+    struct Arguments {
+        bench::DeltaBenchOptions options;
+        std::string json;
+    };
+    auto arguments = std::make_shared<Arguments>();
+    CLI::App& command = *bench.add_subcommand(
+        "delta",
+        "Measure encoding and decoding of new parameters as deltas beside the rate of a copy. "
+        "Example:\n  nearstep bench delta --kernels scalar,avx2,avx512");
+    bench::DeltaBenchOptions& options = arguments->options;
+    command.add_option("--parameters", options.parameters, "rounded up to whole messages")
+        ->capture_default_str()
+        ->check(CLI::PositiveNumber);
+    command
+        .add_option("--kernels", options.kernels,
+                    "of this CPU, commas between; default: the fastest")
+        ->delimiter(',');
+    command.add_option("--rounds", options.rounds, "medians are over so many rounds")
+        ->capture_default_str()
+        ->check(CLI::PositiveNumber);
+    command.add_option("--json", arguments->json, "write an array of rows to this file");
+    command.callback([arguments, &action] {
+        action = on_rank_0([arguments] {
+            if (!arguments->json.empty()) {
+                train::check_writable(arguments->json);
+            }
+            const nlohmann::json rows = bench::bench_delta(arguments->options, std::cout);
+            if (!arguments->json.empty()) {
+                train::write_whole_file(arguments->json, rows.dump(2) + "\n");
+            }
+        });
+    });
+}
+
 }  // namespace
 
 void add_bench(CLI::App& program, Action& action) {
@@ -152,6 +188,7 @@ void add_bench(CLI::App& program, Action& action) {
     bench.require_subcommand(1);
     add_bench_codec(bench, action);
     add_bench_csd(bench, action);
+    add_bench_delta(bench, action);
     add_bench_update(bench, action);
 }
 

@@ -2,9 +2,14 @@
 
 #include "base/dtype.hpp"
 #include "base/error.hpp"
+#include "base/stop_request.hpp"
 #include "checkpoint/export.hpp"
 #include "config/load.hpp"
+#include "doctor/doctor.hpp"
 #include "train/run.hpp"
+#include "train/summary.hpp"
+
+#include <nlohmann/json.hpp>
 
 #include <chrono>
 #include <iostream>
@@ -17,15 +22,14 @@ namespace nearstep::app {
 
 namespace {
 
-// Where a run's settings come from, on the command line.
-struct RunArguments {
-    std::string config;
-    std::string site;
-    std::vector<std::string> overrides;
-};
+// For commands that do without a config: they read no data, which a config must name.
+constexpr const char* kNoConfig = "[data]\ntrain = \"none\"\n";
 
-void add_run_arguments(CLI::App& command, RunArguments& arguments) {
-    command.add_option("config", arguments.config, "TOML file that says what to train")->required();
+}  // namespace
+
+void add_run_arguments(CLI::App& command, RunArguments& arguments, ConfigFile config) {
+    command.add_option("config", arguments.config, "TOML file that says what to train")
+        ->required(config == ConfigFile::required);
     command.add_option("--site", arguments.site,
                        "site.toml, or the folder that holds it: where to run");
     // One at a time, so that a value may begin with a bracket or a dash.
@@ -38,12 +42,17 @@ void add_run_arguments(CLI::App& command, RunArguments& arguments) {
                    config::describe_keys());
 }
 
+namespace {
+
 // Rank 0 reads the files, all ranks get the same text.
 config::Sources read_sources(const mpi::Communicator& world, const RunArguments& arguments) {
     config::Sources sources;
     world.together([&] {
         if (world.rank() == 0) {
             sources = config::read_sources(arguments.config, arguments.site, arguments.overrides);
+            if (arguments.config.empty()) {
+                sources.config_text = kNoConfig;
+            }
         }
     });
     sources.config_path = world.broadcast(sources.config_path, 0);
@@ -72,17 +81,28 @@ train::Column parse_column(config::Sources sources, const std::string& label,
     if (used == "dense" || used == "topk") {
         sources.overrides.emplace_back("compress.rounding=nearest");
     }
+    if (mode == config::Mode::base) {
+        sources.overrides.emplace_back("gather.codec=dense");
+    }
     while (std::getline(parts, part, ':')) {
         sources.overrides.push_back(part);
     }
     return {.label = label, .run = config::parse(sources)};
 }
 
+}  // namespace
+
+config::Run read_run(const mpi::Communicator& world, const RunArguments& arguments) {
+    return config::parse(read_sources(world, arguments));
+}
+
+namespace {
+
 mpi::Communicator world_of(const config::Run& run) {
     return mpi::Communicator::world(std::chrono::seconds(run.exchange.timeout_s));
 }
 
-void add_train(CLI::App& program, Action& action) {
+void add_train(CLI::App& program, Action& action, int& exit_code) {
     struct Arguments {
         RunArguments run;
         train::RunOptions options;
@@ -96,19 +116,28 @@ void add_train(CLI::App& program, Action& action) {
     command.add_flag("--resume", options.is_resuming,
                      "go on from the state in csd.path, or from the newest checkpoint in "
                      "checkpoint.path");
+    command.add_flag("--resume-if-any", options.may_start_anew,
+                     "as --resume, but start anew where there is nothing to resume from");
     command.add_option("--from", options.resume_from, "go on from this checkpoint's index file");
     command.add_flag("--fresh", options.is_fresh, "start anew although an unfinished run is there");
     command.add_option("--json", options.json, "write the run's summary to this file");
     command.add_option("--metrics", options.metrics, "write a JSON line per step to this file");
     // For tests, see base/fault_point.hpp; an option without a group is not in the help.
     command.add_option("--fault", options.fault_plan)->envname("NEARSTEP_FAULT")->group("");
-    command.add_option("--sample", options.sample_bytes, "at the end sample so many bytes of text")
+    command
+        .add_option("--granted-devices", options.granted_devices,
+                    "positions in csd.path that a batch system gave this host, as in 0-1,3")
+        ->envname("NEARSTEP_CSDS");
+    command
+        .add_option("--sample", options.sample_tokens, "at the end sample so many tokens of text")
         ->check(CLI::NonNegativeNumber);
     command.add_option("--prompt", options.prompt, "what the sampled text goes on from");
-    command.callback([arguments, &action] {
-        action = [arguments](const mpi::Communicator& starter) {
-            const config::Run run = config::parse(read_sources(starter, arguments->run));
-            train::train(world_of(run), run, arguments->options);
+    command.callback([arguments, &action, &exit_code] {
+        arguments->options.is_resuming |= arguments->options.may_start_anew;
+        action = [arguments, &exit_code](const mpi::Communicator& starter) {
+            const config::Run run = read_run(starter, arguments->run);
+            const bool is_finished = train::train(world_of(run), run, arguments->options);
+            exit_code = is_finished ? 0 : kStoppedExitCode;
         };
     });
 }
@@ -153,6 +182,43 @@ void add_compare(CLI::App& program, Action& action) {
                 columns.push_back(parse_column(sources, mode, arguments->codec));
             }
             train::compare(world_of(columns.front().run), arguments->options);
+        };
+    });
+}
+
+void add_doctor(CLI::App& program, Action& action) {
+    struct Arguments {
+        RunArguments run;
+        std::string json;
+    };
+    auto arguments = std::make_shared<Arguments>();
+    CLI::App& command =
+        *program.add_subcommand("doctor",
+                                "Say what each node has and which path each part of a run takes "
+                                "there; trains nothing. Example:\n  mpirun -np 2 nearstep doctor "
+                                "configs/tiny.toml --site cluster/localhost");
+    add_run_arguments(command, arguments->run, ConfigFile::optional);
+    command.add_option("--json", arguments->json, "write the findings to this file");
+    command.callback([arguments, &action] {
+        action = [arguments](const mpi::Communicator& starter) {
+            const config::Run run = config::parse(read_sources(starter, arguments->run));
+            const mpi::Communicator world = world_of(run);
+            const bool is_speaking = world.rank() == 0;
+            const bool is_writing = is_speaking && !arguments->json.empty();
+            world.together([&] {
+                if (is_writing) {
+                    train::check_writable(arguments->json);
+                }
+            });
+            const nlohmann::ordered_json report = doctor::examine(world, run);
+            world.together([&] {
+                if (is_speaking) {
+                    doctor::print(report, std::cout);
+                }
+                if (is_writing) {
+                    train::write_whole_file(arguments->json, report.dump(2) + "\n");
+                }
+            });
         };
     });
 }
@@ -206,13 +272,16 @@ Action on_rank_0(std::function<void()> work) {
     };
 }
 
-void add_commands(CLI::App& program, Action& action) {
+void add_commands(CLI::App& program, Action& action, int& exit_code) {
     program.require_subcommand(1);
-    add_train(program, action);
+    add_train(program, action, exit_code);
     add_compare(program, action);
+    add_doctor(program, action);
     add_export(program, action);
     add_inspect(program, action);
     add_bench(program, action);
+    add_launch(program, action);
+    add_plan(program, action);
 }
 
 }  // namespace nearstep::app

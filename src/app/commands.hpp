@@ -1,11 +1,14 @@
 // The subcommands of the program.
 #pragma once
 
+#include "config/run.hpp"
 #include "mpi/communicator.hpp"
 
 #include <CLI/CLI.hpp>
 
 #include <functional>
+#include <string>
+#include <vector>
 
 namespace nearstep::app {
 
@@ -16,10 +19,32 @@ using Action = std::function<void(const mpi::Communicator& world)>;
 // For a subcommand that rank 0 does alone.
 Action on_rank_0(std::function<void()> work);
 
-// Adds all subcommands with their options; the one that is given sets `action`.
-void add_commands(CLI::App& program, Action& action);
+// Adds all subcommands with their options; the one that is given sets `action`. `exit_code`, which
+// outlives the action, is the program's if the action returns; it is changed where it is not 0.
+void add_commands(CLI::App& program, Action& action, int& exit_code);
+
+// Where a run's settings come from, on the command line.
+struct RunArguments {
+    std::string config;
+    std::string site;
+    std::vector<std::string> overrides;
+};
+
+enum class ConfigFile { required, optional };
+
+void add_run_arguments(CLI::App& command, RunArguments& arguments,
+                       ConfigFile config = ConfigFile::required);
+
+// Rank 0 reads the files, all ranks parse the same text. Collective; throws ConfigError.
+config::Run read_run(const mpi::Communicator& world, const RunArguments& arguments);
+
+// hosts and preflight, which the launchers call; a part of add_commands.
+void add_launch(CLI::App& program, Action& action);
 
 // bench and its own subcommands; a part of add_commands.
 void add_bench(CLI::App& program, Action& action);
+
+// plan; a part of add_commands.
+void add_plan(CLI::App& program, Action& action);
 
 }  // namespace nearstep::app

@@ -35,7 +35,8 @@ int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape)
     program.set_version_flag("--version",
                              std::string(nearstep::version()) + " commit " + nearstep::commit());
     nearstep::app::Action action;
-    nearstep::app::add_commands(program, action);
+    int exit_code = 0;
+    nearstep::app::add_commands(program, action, exit_code);
     try {
         program.parse(argc, argv);
     } catch (const CLI::Success& request) {  // --help, --version
@@ -44,5 +45,5 @@ int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape)
         throw nearstep::ConfigError(sentence_of(error));
     }
     action(world);
-    return 0;
+    return exit_code;
 }

@@ -32,6 +32,12 @@ std::uint64_t Xxh3Stream::digest() const {
     return XXH3_64bits_digest(static_cast<const XXH3_state_t*>(state_.get()));
 }
 
+std::string xxhash_version() {
+    const unsigned number = XXH_versionNumber();  // 801 stands for 0.8.1
+    return std::to_string(number / 10000) + "." + std::to_string(number / 100 % 100) + "." +
+           std::to_string(number % 100);
+}
+
 std::string to_hex(std::uint64_t digest) {
     std::array<char, 17> out{};
     std::snprintf(out.data(), out.size(), "%016" PRIx64, digest);

@@ -26,6 +26,9 @@ private:
     std::unique_ptr<void, Free> state_;  // an XXH3_state_t
 };
 
+// Of xxHash's library: "0.8.1".
+std::string xxhash_version();
+
 // 16 hexadecimal digits.
 std::string to_hex(std::uint64_t digest);
 

@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "checkpoint/folder.hpp"
+#include "checkpoint/h5.hpp"
 #include "checkpoint/index.hpp"
 #include "checkpoint/rank_file.hpp"
 
@@ -176,6 +177,14 @@ private:
 };
 
 }  // namespace
+
+std::string hdf5_version() {
+    unsigned major = 0;
+    unsigned minor = 0;
+    unsigned release = 0;
+    h5::check(H5get_libversion(&major, &minor, &release), "tell its version");
+    return text(major, ".", minor, ".", release);
+}
 
 int next_attempt(const std::string& folder, std::int64_t step) {
     int next = 0;

@@ -56,6 +56,9 @@ struct RankFileRecord {
     std::uint64_t tiles_xxh3 = 0;  // digest of the file's tile checksums, those of residuals last
 };
 
+// Of HDF5's library: "1.10.8".
+std::string hdf5_version();
+
 // A number that no rank file of `step` in `folder` carries. A step may be written again after a
 // resume: the new rank files lie beside those of a published checkpoint and never replace them.
 // One rank calls it and tells the others, before any of them makes its file.

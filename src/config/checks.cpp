@@ -40,19 +40,11 @@ void refuse_if(bool is_wrong, const std::string& sentence) {
 
 std::string quoted(const std::string& word) { return written(std::string_view(word)); }
 
-void check_model_and_data(const Run& run, const Given& given) {
+void check_model(const Run& run, const Given& given) {
     refuse_if(run.model.width % run.model.heads != 0,
               text(given("model.width", std::to_string(run.model.width)), " is not a multiple of ",
                    given("model.heads", std::to_string(run.model.heads)),
                    ": choose heads that divide the width."));
-    refuse_if(run.data.train.empty(),
-              text("data.train is empty, so there is nothing to train on: name a file or folder of "
-                   "text in ",
-                   run.name.empty() ? "the config" : on_one_line(run.name) + ".toml",
-                   " or with --set data.train=FILE."));
-    refuse_if(run.data.valid.empty() && run.data.valid_share <= 0,
-              text(given("data.valid_share", run.data.valid_share),
-                   " holds no text out for the evaluation: raise it, or set data.valid."));
 }
 
 void check_training(const Run& run, const Given& given) {
@@ -94,6 +86,19 @@ void check_codec(const Run& run, const Given& given) {
              " does not fit ", codec, ", which is dense anyway: set it to 0, or another codec."));
 }
 
+void check_gather(const Run& run, const Given& given) {
+    const bool has_deltas = run.gather.codec == "delta";
+    refuse_if(has_deltas && run.mode == Mode::base,
+              text(given("gather.codec", quoted("delta")), " does not go with ",
+                   given("mode", quoted(name_of(run.mode))),
+                   ", which reproduces ZeRO-Infinity: set gather.codec = \"dense\", or another "
+                   "mode."));
+    refuse_if(has_deltas && size_bytes(run.model.dtype) != 2,
+              text(given("gather.codec", quoted("delta")), " is for 16-bit parameters, not for ",
+                   given("model.dtype", quoted(nearstep::name_of(run.model.dtype))),
+                   ": set model.dtype = \"bf16\" or \"fp16\", or gather.codec = \"dense\"."));
+}
+
 void check_links(const Run& run, const Given& given) {
     refuse_if(run.link.scale != 1 && !run.link.are_shaped() && run.csd.update_mparam_s == 0,
               text(given("link.scale", run.link.scale),
@@ -122,10 +127,23 @@ int devices_of(const std::vector<int>& per_rank) {
 
 void check_combinations(const Run& run, const Origins& origins) {
     const Given given(origins);
-    check_model_and_data(run, given);
+    check_model(run, given);
     check_training(run, given);
     check_codec(run, given);
+    check_gather(run, given);
     check_links(run, given);
+}
+
+void check_data(const Run& run, const Origins& origins) {
+    const Given given(origins);
+    refuse_if(run.data.train.empty(),
+              text("data.train is empty, so there is nothing to train on: name a file or folder of "
+                   "text in ",
+                   run.name.empty() ? "the config" : on_one_line(run.name) + ".toml",
+                   " or with --set data.train=FILE."));
+    refuse_if(run.data.valid.empty() && run.data.valid_share <= 0,
+              text(given("data.valid_share", run.data.valid_share),
+                   " holds no text out for the evaluation: raise it, or set data.valid."));
 }
 
 std::vector<int> devices_per_rank(const Run& run, int ranks) {

@@ -14,4 +14,7 @@ using Origins = std::map<std::string, std::string>;
 // Throws ConfigError for values that are allowed each but not together.
 void check_combinations(const Run& run, const Origins& origins);
 
+// Throws ConfigError if there is nothing to train on or to evaluate with.
+void check_data(const Run& run, const Origins& origins);
+
 }  // namespace nearstep::config

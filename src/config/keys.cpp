@@ -36,7 +36,7 @@ std::vector<Key> model_keys(ModelSettings& model) {
         {.name = "model.vocabulary",
          .target = &model.vocabulary,
          .unit = "tokens",
-         .meaning = "kinds of tokens; text is read as bytes, which are 256",
+         .meaning = "kinds of tokens; no fewer than data.tokenizer has",
          .limits = between(256, kMostWords)},
         {.name = "model.dtype",
          .target = &model.dtype,
@@ -69,6 +69,9 @@ std::vector<Key> data_keys(DataSettings& data) {
          .unit = "share",
          .meaning = "share of data.train that is held out without data.valid",
          .limits = below_one()},
+        {.name = "data.tokenizer",
+         .target = &data.tokenizer,
+         .meaning = "\"bytes\", or a folder with GPT-2's encoder.json and vocab.bpe"},
     };
 }
 
@@ -212,6 +215,12 @@ std::vector<Key> csd_keys(CsdSettings& csd) {
          .meaning = "how state reaches the kernel; auto: io_uring, or threads where it is refused",
          .words = {"auto", "io_uring", "threads"},
          .is_for_sites = true},
+    };
+}
+
+// What a device's parts can do and bear.
+std::vector<Key> part_keys(CsdSettings& csd) {
+    return {
         {.name = "csd.update_mparam_s",
          .target = &csd.update_mparam_s,
          .unit = "Mparam/s",
@@ -257,6 +266,69 @@ std::vector<Key> link_keys(LinkSettings& link) {
     };
 }
 
+// Of `nearstep plan` alone, which takes the rates of [link], too.
+std::vector<Key> plan_node_keys(PlanSettings& plan) {
+    return {
+        {.name = "plan.gpus_per_node",
+         .target = &plan.gpus_per_node,
+         .unit = "GPUs",
+         .meaning = "ranks of a node, one GPU each",
+         .limits = between(1, kMostDevices),
+         .is_for_sites = true},
+        {.name = "plan.csds_per_node",
+         .target = &plan.csds_per_node,
+         .unit = "devices",
+         .meaning = "computational storage devices of a node",
+         .limits = between(1, kMostDevices),
+         .is_for_sites = true},
+        {.name = "plan.gpu_efficiency",
+         .target = &plan.gpu_efficiency,
+         .unit = "share",
+         .meaning = "share of plan.gpu_tflops that a model reaches",
+         .limits = above_zero_to_one(),
+         .is_for_sites = true},
+    };
+}
+
+std::vector<Key> plan_rate_keys(PlanSettings& plan) {
+    const auto key = [](const char* name, double* target, const char* unit, const char* meaning) {
+        return Key{.name = name,
+                   .target = target,
+                   .unit = unit,
+                   .meaning = meaning,
+                   .limits = not_negative(),
+                   .is_for_sites = true};
+    };
+    return {
+        key("plan.gpu_tflops", &plan.gpu_tflops, "TFLOP/s", "peak of a GPU's matrix products"),
+        key("plan.gpu_memory_gb", &plan.gpu_memory_gb, "GB", "memory of a GPU"),
+        key("plan.gpu_memory_gb_s", &plan.gpu_memory_gb_s, "GB/s",
+            "of a GPU's memory; 0: no limit"),
+        key("plan.gpu_link_gb_s", &plan.gpu_link_gb_s, "GB/s",
+            "between a GPU and its host, in each direction"),
+        key("plan.gpu_to_gpu_gb_s", &plan.gpu_to_gpu_gb_s, "GB/s",
+            "between the GPUs of a node, from each; 0: by way of the host"),
+        key("plan.host_memory_gb", &plan.host_memory_gb, "GB", "memory of a node's host"),
+        key("plan.host_memory_gb_s", &plan.host_memory_gb_s, "GB/s",
+            "of a host's memory; 0: no limit"),
+        key("plan.device_memory_gb", &plan.device_memory_gb, "GB",
+            "memory of a device that staging may use"),
+        key("plan.device_memory_gb_s", &plan.device_memory_gb_s, "GB/s",
+            "of a device's memory; 0: no limit"),
+        key("plan.device_link_gb_s", &plan.device_link_gb_s, "GB/s",
+            "between a device's memory and the host link; 0: no limit"),
+        key("plan.device_capacity_gb", &plan.device_capacity_gb, "GB", "a device's drive"),
+        key("plan.network_latency_us", &plan.network_latency_us, "us",
+            "of a message between nodes"),
+        key("plan.delta_bytes", &plan.delta_bytes, "B/param",
+            "what the delta gather sends; 0.35 was measured at a rate of 2e-5"),
+        key("plan.node_price", &plan.node_price, "$",
+            "of a node without GPUs and devices; 0: not known"),
+        key("plan.gpu_price", &plan.gpu_price, "$", "of a GPU; 0: not known"),
+        key("plan.csd_price", &plan.csd_price, "$", "of a device; 0: not known"),
+    };
+}
+
 std::vector<Key> codec_keys(CompressSettings& compress, GatherSettings& gather) {
     return {
         {.name = "compress.codec",
@@ -282,9 +354,55 @@ std::vector<Key> codec_keys(CompressSettings& compress, GatherSettings& gather) 
          .limits = between(0, kMostSteps)},
         {.name = "gather.codec",
          .target = &gather.codec,
-         .meaning = "codec of the new parameters",
-         .words = {"dense"},
-         .missing = {.words = {"delta"}, .instead = "use \"dense\""}},
+         .meaning = "new parameters as they are, or what changed of them, with the same result",
+         .words = {"dense", "delta"}},
+    };
+}
+
+std::vector<Key> hosts_keys(HostsSettings& hosts) {
+    return {
+        {.name = "hosts.names",
+         .target = &hosts.names,
+         .meaning = "hosts of the site in the order that ranks fill them; none: this machine",
+         .may_be_empty = true,
+         .is_for_sites = true},
+        {.name = "hosts.ranks",
+         .target = &hosts.ranks,
+         .unit = "ranks",
+         .meaning = "most ranks of each host; 0: one, and on this machine any number",
+         .limits = between(0, kMostDevices),
+         .is_for_sites = true},
+        {.name = "hosts.devices",
+         .target = &hosts.devices,
+         .unit = "devices",
+         .meaning = "computational storage devices of each host; 0: as many as are asked for",
+         .limits = between(0, kMostDevices),
+         .is_for_sites = true},
+        {.name = "hosts.cores_per_rank",
+         .target = &hosts.cores_per_rank,
+         .unit = "cores",
+         .meaning = "cores that a rank is bound to; 0: unbound, the host's cores are shared out",
+         .limits = between(0, kMostDevices),
+         .is_for_sites = true},
+        {.name = "hosts.interface",
+         .target = &hosts.interface,
+         .meaning = "network interface between the hosts; empty: MPI chooses",
+         .may_be_empty = true,
+         .is_for_sites = true},
+        {.name = "hosts.remote",
+         .target = &hosts.remote,
+         .meaning = "program that runs a command line on a host, as ssh does",
+         .is_for_sites = true},
+        {.name = "hosts.head",
+         .target = &hosts.head,
+         .meaning = "host that starts the ranks or submits the job; empty: this one",
+         .may_be_empty = true,
+         .is_for_sites = true},
+        {.name = "hosts.mpirun_options",
+         .target = &hosts.mpirun_options,
+         .meaning = "further options of mpirun",
+         .may_be_empty = true,
+         .is_for_sites = true},
     };
 }
 
@@ -316,7 +434,8 @@ std::vector<Key> operation_keys(Run& run) {
         {.name = "checkpoint.path",
          .target = &run.checkpoint.path,
          .meaning = "folder of the checkpoints; empty: checkpoints in the first csd.path",
-         .may_be_empty = true},
+         .may_be_empty = true,
+         .is_for_sites = true},
         {.name = "checkpoint.every",
          .target = &run.checkpoint.every,
          .unit = "steps",
@@ -353,9 +472,9 @@ std::vector<Key> keys_of(Run& run) {
     };
     for (std::vector<Key> section :
          {model_keys(run.model), data_keys(run.data), length_keys(run.train),
-          optimizer_keys(run.train), csd_keys(run.csd), link_keys(run.link),
-          codec_keys(run.compress, run.gather), placement_keys(run.placement),
-          operation_keys(run)}) {
+          optimizer_keys(run.train), csd_keys(run.csd), part_keys(run.csd), link_keys(run.link),
+          plan_node_keys(run.plan), plan_rate_keys(run.plan), codec_keys(run.compress, run.gather),
+          placement_keys(run.placement), hosts_keys(run.hosts), operation_keys(run)}) {
         std::move(section.begin(), section.end(), std::back_inserter(keys));
     }
     return keys;

@@ -156,7 +156,9 @@ Sources read_sources(const std::string& config_path, const std::string& site,
                      const std::vector<std::string>& overrides) {
     Sources sources;
     sources.config_path = config_path;
-    sources.config_text = read_file(config_path, "config");
+    if (!config_path.empty()) {
+        sources.config_text = read_file(config_path, "config");
+    }
     if (!site.empty()) {
         std::error_code unused;
         sources.site_path =
@@ -181,6 +183,9 @@ Run parse(const Sources& sources) {
         layers.apply({read_override(assignment, wants_text)}, Source::override);
     }
     check_combinations(run, layers.origins());
+    if (sources.needs_data) {
+        check_data(run, layers.origins());
+    }
     resolve(run.placement.parameters, PlacementSettings().parameters);
     resolve(run.placement.gradients, PlacementSettings().gradients);
     resolve(run.placement.optimizer, PlacementSettings().optimizer);

@@ -35,6 +35,7 @@ struct DataSettings {
     std::vector<std::string> train;  // files or folders
     std::vector<std::string> valid;  // empty: the last valid_share of train
     double valid_share = 0.05;
+    std::string tokenizer = "bytes";  // or a folder with encoder.json and vocab.bpe
 };
 
 struct TrainSettings {
@@ -62,7 +63,9 @@ struct CsdSettings {
     std::string device = "emulated";
     std::vector<int> per_rank = {1};  // one entry for all ranks, or one per rank
     std::vector<std::string> path = {
-        "runs/state"};                  // folders; device i of a rank uses path[i % size]
+        "runs/state"};  // folders; device i of a rank uses path[i % size]
+    // Not a key: the places in `path` of this rank's devices, see hosts.hpp; empty: 0, 1, ...
+    std::vector<int> places = {};
     std::vector<double> speed = {1.0};  // relative, one for all or one per device of all ranks
     std::size_t subgroup_tiles = 16;
     int slots = 3;
@@ -86,6 +89,41 @@ struct LinkSettings {
         return device_read_gb_s > 0 || device_write_gb_s > 0 || host_gb_s > 0 ||
                host_total_gb_s > 0 || network_gb_s > 0;
     }
+};
+
+// Where the ranks run; read by the launchers.
+struct HostsSettings {
+    std::vector<std::string> names;  // empty: this machine alone
+    int ranks = 0;                   // most on each host; 0: one, and on this machine any number
+    int devices = 0;                 // computational storage devices of each host; 0: not said
+    int cores_per_rank = 0;          // 0: not bound, the cores are shared out
+    std::string interface;           // empty: the system's choice
+    std::string remote = "ssh";      // program that runs a command line on a host
+    std::string head;                // host that starts the ranks; empty: where the launcher is
+    std::vector<std::string> mpirun_options;
+};
+
+// What `nearstep plan` must know of a site beside its links; 0: not known, or no limit.
+struct PlanSettings {
+    int gpus_per_node = 1;
+    int csds_per_node = 1;
+    double gpu_tflops = 0;
+    double gpu_efficiency = 0.4;
+    double gpu_memory_gb = 0;
+    double gpu_memory_gb_s = 0;
+    double gpu_link_gb_s = 0;
+    double gpu_to_gpu_gb_s = 0;
+    double host_memory_gb = 0;
+    double host_memory_gb_s = 0;
+    double device_memory_gb = 0;
+    double device_memory_gb_s = 0;
+    double device_link_gb_s = 0;
+    double device_capacity_gb = 0;
+    double network_latency_us = 5;
+    double delta_bytes = 0.35;
+    double node_price = 0;
+    double gpu_price = 0;
+    double csd_price = 0;
 };
 
 struct CompressSettings {
@@ -123,11 +161,13 @@ struct Run {
     TrainSettings train;
     CsdSettings csd;
     LinkSettings link;
+    PlanSettings plan;
     CompressSettings compress;
     GatherSettings gather;
     PlacementSettings placement;
     CheckpointSettings checkpoint;
     ExchangeSettings exchange;
+    HostsSettings hosts;
     std::string name;  // of the config: its file name without .toml
     std::string site = "localhost";
 };

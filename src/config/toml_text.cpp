@@ -1,6 +1,7 @@
 #include "config/toml_text.hpp"
 
 #include "base/error.hpp"
+#include "config/load.hpp"
 
 #include <toml++/toml.h>
 
@@ -149,6 +150,10 @@ Entry read_override(const std::string& assignment, bool (*wants_text)(const std:
     }
     entry.value = *std::move(value);
     return entry;
+}
+
+std::string toml_version() {
+    return text(TOML_LIB_MAJOR, ".", TOML_LIB_MINOR, ".", TOML_LIB_PATCH);
 }
 
 }  // namespace nearstep::config

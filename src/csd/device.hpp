@@ -18,6 +18,10 @@ namespace nearstep::csd {
 using fpga::UpdateScalars;
 using store::Ticket;
 
+// How new parameters leave a device: as they are, or as deltas against the old ones, which must be
+// what it sent last.
+enum class Delivery { parameters, deltas };
+
 // The fp32 state of some tiles; each span has tiles x 65,536 elements.
 struct StateArrays {
     std::span<float> master;
@@ -74,9 +78,10 @@ public:
     virtual Ticket read(int slot, std::size_t subgroup, std::int64_t generation) = 0;
     // Runs the engine on a slot that was read.
     virtual void update(int slot, std::size_t subgroup, const UpdateScalars& scalars) = 0;
-    // Copies the new parameters, in the parameters' format, to their places in `vector`, the whole
-    // (padded) parameter vector in host memory.
-    virtual void deliver(int slot, std::size_t subgroup, std::span<std::byte> vector) = 0;
+    // Copies the new parameters to host memory. As they are: to their places in `landing`, the
+    // whole (padded) parameter vector. As deltas (Delivery): a message (codec/delta.hpp) to the
+    // place of the subgroup in `landing`, where each has room for a message of the most tiles.
+    virtual void deliver(int slot, std::size_t subgroup, std::span<std::byte> landing) = 0;
     virtual Ticket write(int slot, std::size_t subgroup, std::int64_t generation) = 0;
 
     // State over the host link, outside a step: to initialise, to make a checkpoint, to restore.

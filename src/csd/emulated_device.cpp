@@ -1,6 +1,7 @@
 #include "csd/emulated_device.hpp"
 
 #include "base/error.hpp"
+#include "codec/delta.hpp"
 #include "csd/gradient_staging.hpp"
 #include "csd/payload_memory.hpp"
 #include "csd/state_format.hpp"
@@ -67,7 +68,7 @@ public:
     void release_slot(int slot) override;
     Ticket read(int slot, std::size_t subgroup, std::int64_t generation) override;
     void update(int slot, std::size_t subgroup, const UpdateScalars& scalars) override;
-    void deliver(int slot, std::size_t subgroup, std::span<std::byte> vector) override;
+    void deliver(int slot, std::size_t subgroup, std::span<std::byte> landing) override;
     Ticket write(int slot, std::size_t subgroup, std::int64_t generation) override;
     void read_state(std::size_t subgroup, std::int64_t generation,
                     const StateArrays& state) override;
@@ -82,7 +83,9 @@ private:
         std::span<std::byte> gradients;  // on_host only
         std::span<float> piece;          // the sum of the payloads of a piece of a tile
         std::vector<std::span<const std::byte>> payloads;
-        std::span<std::byte> parameters;  // new ones, in the parameters' format
+        std::span<std::byte> parameters;  // new ones; with deltas a tile's old and new ones
+        std::span<std::byte> message;     // with deltas
+        std::size_t message_bytes = 0;
         Ticket reading;
         Ticket sealing;
         Ticket writing;  // from when sealing is complete
@@ -90,10 +93,15 @@ private:
 
     Slot& allocated(int slot);
     bool is_on_host() const { return settings_.place == UpdatePlace::on_host; }
+    bool has_deltas() const { return settings_.delivery == Delivery::deltas; }
+    std::size_t message_room_bytes() const {
+        return codec::message_room_bytes(layout_.most_tiles());
+    }
     std::size_t tile_parameter_bytes() const {
         return shard::kTileElems * size_bytes(settings_.parameter_dtype);
     }
     std::size_t local_tile(std::size_t tile) const;
+    void cross_host_link(std::size_t bytes);
     void update_tile(Slot& slot, std::size_t subgroup, std::size_t tile,
                      const UpdateScalars& scalars, UpdateRun run);
     // The state in an extent, behind its header.
@@ -205,14 +213,17 @@ void EmulatedDevice::allocate_slot(int slot) {
     const std::size_t tiles = layout_.most_tiles();
     const std::size_t extent_bytes = layout_.most_extent_bytes();
     const std::size_t gradient_bytes = is_on_host() ? tiles * kTileBytes : 0;
-    const std::size_t parameter_bytes = tiles * tile_parameter_bytes();
-    made.memory = memory::Buffer(extent_bytes + gradient_bytes + kPieceBytes + parameter_bytes);
+    const std::size_t parameter_bytes = (has_deltas() ? 2 : tiles) * tile_parameter_bytes();
+    const std::size_t message_bytes = has_deltas() ? message_room_bytes() : 0;
+    made.memory = memory::Buffer(extent_bytes + gradient_bytes + kPieceBytes + parameter_bytes +
+                                 message_bytes);
     const std::span<std::byte> all = made.memory.span();
     made.extent = all.first(extent_bytes);
     made.gradients = all.subspan(extent_bytes, gradient_bytes);
     made.piece = {reinterpret_cast<float*>(all.data() + extent_bytes + gradient_bytes),
                   fpga::kPieceElems};
-    made.parameters = all.last(parameter_bytes);
+    made.message = all.last(message_bytes);
+    made.parameters = all.last(message_bytes + parameter_bytes).first(parameter_bytes);
     made.payloads.resize(static_cast<std::size_t>(settings_.sources));
 }
 
@@ -270,17 +281,34 @@ void EmulatedDevice::update_tile(Slot& slot, std::size_t subgroup, std::size_t t
 void EmulatedDevice::update(int slot, std::size_t subgroup, const UpdateScalars& scalars) {
     Slot& s = allocated(slot);
     const std::size_t tiles = layout_.tiles_in(subgroup);
+    std::optional<codec::DeltaWriter> writer;
+    if (has_deltas()) {
+        writer.emplace(s.message, settings_.subgroups[subgroup].tiles);
+    }
     const auto begin = std::chrono::steady_clock::now();
     UpdateRun run;
     run.format = settings_.state;
     run.parameter_dtype = settings_.parameter_dtype;
     for (std::size_t tile = 0; tile < tiles; ++tile) {
         run.state = state_of_tile(settings_.state, payload_of(s.extent, subgroup), tiles, tile);
-        run.parameters = s.parameters.data() + tile * tile_parameter_bytes();
         run.key =
             fpga::tile_key(scalars.random_key, settings_.subgroups[subgroup].tiles.begin + tile);
+        if (!writer) {
+            run.parameters = s.parameters.data() + tile * tile_parameter_bytes();
+            update_tile(s, subgroup, tile, scalars, run);
+            continue;
+        }
+        // Old parameters come from old masters, as they did when they were new; a tile's stay in
+        // the cache.
+        auto* old = reinterpret_cast<std::uint16_t*>(s.parameters.data());
+        run.parameters = old;
+        run.count = shard::kTileElems;
+        engine_->round(run);
+        run.parameters = old + shard::kTileElems;
         update_tile(s, subgroup, tile, scalars, run);
+        writer->add(old, old + shard::kTileElems);
     }
+    s.message_bytes = writer ? writer->finish() : 0;
     if (settings_.updates_per_s > 0) {
         const double seconds =
             static_cast<double>(tiles * shard::kTileElems) / settings_.updates_per_s;
@@ -289,17 +317,29 @@ void EmulatedDevice::update(int slot, std::size_t subgroup, const UpdateScalars&
     }
 }
 
-void EmulatedDevice::deliver(int slot, std::size_t subgroup, std::span<std::byte> vector) {
+void EmulatedDevice::deliver(int slot, std::size_t subgroup, std::span<std::byte> landing) {
+    if (has_deltas()) {
+        const Slot& s = allocated(slot);
+        const auto place = landing.subspan(subgroup * message_room_bytes(), s.message_bytes);
+        std::ranges::copy(s.message.first(s.message_bytes), place.begin());
+        cross_host_link(s.message_bytes);
+        return;
+    }
     const std::size_t begin = settings_.subgroups[subgroup].tiles.begin * tile_parameter_bytes();
     const std::size_t bytes = layout_.tiles_in(subgroup) * tile_parameter_bytes();
-    expects(begin + bytes <= vector.size(), "the parameter vector has room for the subgroup");
-    std::ranges::copy(allocated(slot).parameters.first(bytes), vector.subspan(begin).begin());
+    expects(begin + bytes <= landing.size(), "the parameter vector has room for the subgroup");
+    std::ranges::copy(allocated(slot).parameters.first(bytes), landing.subspan(begin).begin());
     if (!is_on_host()) {
-        traffic_->add(Counter::host_parameters, bytes);
-        if (settings_.links != nullptr) {
-            const link::Clock& clock = settings_.links->clock();
-            link::cross(settings_.links->to_host(), clock.now(), bytes, clock);
-        }
+        cross_host_link(bytes);
+    }
+}
+
+// New parameters: counted, and held to the link's rate.
+void EmulatedDevice::cross_host_link(std::size_t bytes) {
+    traffic_->add(Counter::host_parameters, bytes);
+    if (settings_.links != nullptr) {
+        const link::Clock& clock = settings_.links->clock();
+        link::cross(settings_.links->to_host(), clock.now(), bytes, clock);
     }
 }
 
@@ -372,6 +412,9 @@ std::unique_ptr<Device> make_emulated_device(const EmulatedDeviceSettings& setti
     expects(settings.slots >= 1, "a device has a slot");
     expects(is_on_host || (settings.codec != nullptr && settings.sources >= 1),
             "a device near storage has a codec and a source of gradients");
+    expects(settings.delivery == Delivery::parameters ||
+                (!is_on_host && size_bytes(settings.parameter_dtype) == sizeof(std::uint16_t)),
+            "deltas leave devices near storage and are of 16-bit parameters");
     const std::size_t bytes_of_each = storage_bytes(settings) / settings.files.size();
     std::vector<store::PlannedFile> planned;
     for (const std::string& file : settings.files) {

@@ -41,6 +41,8 @@ struct UpdateRun {
 struct Engine {
     const char* name;
     void (*update)(const fpga::UpdateScalars& scalars, const UpdateRun& run);
+    // Writes what update() wrote to run.parameters when the masters were made, and nothing else.
+    void (*round)(const UpdateRun& run);
     // Adds 1 to each word: memory read and written with nothing to compute, the ceiling that
     // `nearstep bench update` measures.
     void (*increment)(std::uint64_t* words, std::size_t count);

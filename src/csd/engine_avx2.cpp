@@ -3,6 +3,6 @@
 
 namespace nearstep::csd {
 
-extern const Engine avx2_engine = {"avx2", update_run, increment_run};
+extern const Engine avx2_engine = {"avx2", update_run, round_run, increment_run};
 
 }  // namespace nearstep::csd

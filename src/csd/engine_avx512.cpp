@@ -3,6 +3,6 @@
 
 namespace nearstep::csd {
 
-extern const Engine avx512_engine = {"avx512", update_run, increment_run};
+extern const Engine avx512_engine = {"avx512", update_run, round_run, increment_run};
 
 }  // namespace nearstep::csd

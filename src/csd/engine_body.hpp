@@ -26,18 +26,16 @@ struct Block {
     alignas(64) std::array<float, kBlockElems> root2;
 };
 
-// Lines are asked for this many elements before their turn: hardware stops fetching ahead at every
-// page, and an update reads four or five arrays at once. Half as far and twice as far is slower.
-constexpr std::size_t kAheadElems = 1024;
-constexpr std::size_t kLineBytes = 64;
-
-// Asks for the lines of `count` elements, kAheadElems from `from` on. They may lie behind the end
-// of the array, where nothing is touched but the cache.
+// Asks for the lines of `count` elements, a fixed number of elements behind `from`: hardware stops
+// fetching ahead at every page, and an update reads four or five arrays at once. They may lie
+// behind the end of the array, where nothing is touched but the cache.
 template <typename T>
 inline void fetch_ahead(const T* from, std::size_t count) {
-    const auto begin = reinterpret_cast<std::uintptr_t>(from) + kAheadElems * sizeof(T);
+    constexpr std::size_t kAheadElems = 1024;  // measured: 256, 512, 1536 and 2048 are slower
+    constexpr std::size_t kLineBytes = 64;
+    const char* begin = reinterpret_cast<const char*>(from) + kAheadElems * sizeof(T);
     for (std::size_t at = 0; at < count * sizeof(T); at += kLineBytes) {
-        __builtin_prefetch(reinterpret_cast<const void*>(begin + at));
+        __builtin_prefetch(begin + at);
     }
 }
 
@@ -249,7 +247,7 @@ template <Optimizer kOptimizer>
 inline void stream_fp32(const UpdateScalars& scalars, const std::uint16_t* gradient, float* master,
                         float* moment1, float* moment2, std::uint16_t* parameters,
                         std::size_t count) {
-    constexpr std::size_t kElems = kLineBytes / sizeof(std::uint16_t);  // a line of the narrowest
+    constexpr std::size_t kElems = 32;  // a cache line of the narrowest
     std::size_t at = 0;
     for (; at + kElems <= count; at += kElems) {
         fetch_ahead(gradient + at, kElems);
@@ -299,6 +297,23 @@ inline void run_format(const UpdateScalars& scalars, const UpdateRun& run) {
             return run_format<Optimizer::adagrad>(fixed, run);
         case Optimizer::lion:
             return run_format<Optimizer::lion>(fixed, run);
+    }
+}
+
+template <StateFormat kFormat>
+inline void round_blocks(const UpdateRun& run) {
+    Block wide;
+    for (std::size_t at = 0; at < run.count; at += kBlockElems) {
+        const std::size_t count = run.count - at < kBlockElems ? run.count - at : kBlockElems;
+        deliver_block<kFormat>(run, wide, at, count);
+    }
+}
+
+[[gnu::flatten]] inline void round_run(const UpdateRun& run) {
+    if (run.format == StateFormat::compact) {
+        round_blocks<StateFormat::compact>(run);
+    } else {
+        round_blocks<StateFormat::fp32>(run);  // the others' masters are the same
     }
 }
 

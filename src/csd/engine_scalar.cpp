@@ -3,6 +3,6 @@
 
 namespace nearstep::csd {
 
-extern const Engine scalar_engine = {"scalar", update_run, increment_run};
+extern const Engine scalar_engine = {"scalar", update_run, round_run, increment_run};
 
 }  // namespace nearstep::csd

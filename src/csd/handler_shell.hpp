@@ -19,7 +19,7 @@ namespace nearstep::csd {
 struct UpdateOrder {
     UpdateScalars scalars;
     std::int64_t from = 0;
-    std::span<std::byte> vector;
+    std::span<std::byte> landing;
 };
 
 // A subclass implements run() and calls stop() in its destructor, before its members go.
@@ -31,7 +31,7 @@ public:
     ~HandlerShell() override = default;
 
     void start(const UpdateScalars& scalars, std::int64_t from,
-               std::span<std::byte> vector) override;
+               std::span<std::byte> landing) override;
     bool has_parameters(std::size_t subgroup) override;
     void wait_parameters(std::size_t subgroup) override;
     void finish() override;
@@ -41,7 +41,7 @@ protected:
     // note_delivered() once for each. May throw: the error reaches whoever waits.
     virtual void run(const UpdateOrder& order) = 0;
 
-    // The parameters of the next subgroup in forward order are in the vector.
+    // The parameters of the next subgroup in forward order have landed.
     void note_delivered();
 
     // Waits for the update under way, if there is one; drops its error.

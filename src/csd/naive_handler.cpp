@@ -34,7 +34,7 @@ void NaiveHandler::run(const UpdateOrder& order) {
 void NaiveHandler::update_subgroup(const UpdateOrder& order, std::size_t subgroup) {
     device().read(0, subgroup, order.from).wait();
     device().update(0, subgroup, order.scalars);
-    device().deliver(0, subgroup, order.vector);
+    device().deliver(0, subgroup, order.landing);
     note_delivered();
     device().write(0, subgroup, order.from + 1).wait();
 }

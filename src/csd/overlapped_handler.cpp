@@ -42,11 +42,10 @@ OverlappedHandler::~OverlappedHandler() {
     }
 }
 
-// Half of the slots that are not being updated read and the others write, so that neither direction
-// of the storage waits for the other one's slots.
+// Starts the reads up to `updating` + slots - 2; the slot left over is that of the last write.
 void OverlappedHandler::read_ahead(const UpdateOrder& order, std::size_t updating,
                                    std::size_t& next_read, Ring& ring) {
-    const std::size_t last = updating + (slot_count() - 1) / 2;
+    const std::size_t last = updating + slot_count() - 2;
     for (; next_read < device().subgroups().size() && next_read <= last; ++next_read) {
         const int slot = slot_of(next_read);
         Ticket& ticket = ring[static_cast<std::size_t>(slot)];
@@ -64,7 +63,7 @@ void OverlappedHandler::run(const UpdateOrder& order) {
         Ticket& ticket = ring[static_cast<std::size_t>(slot)];
         ticket.wait();
         device().update(slot, subgroup, order.scalars);
-        device().deliver(slot, subgroup, order.vector);
+        device().deliver(slot, subgroup, order.landing);
         note_delivered();
         ticket = device().write(slot, subgroup, order.from + 1);
     }

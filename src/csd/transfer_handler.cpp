@@ -11,13 +11,13 @@ std::unique_ptr<TransferHandler> TransferHandler::make(HandlerKind kind, Device&
 }
 
 void HandlerShell::start(const UpdateScalars& scalars, std::int64_t from,
-                         std::span<std::byte> vector) {
+                         std::span<std::byte> landing) {
     {
         const std::lock_guard lock(mutex_);
         delivered_ = 0;
         error_ = nullptr;
     }
-    running_ = lane_.submit([this, order = UpdateOrder{scalars, from, vector}] {
+    running_ = lane_.submit([this, order = UpdateOrder{scalars, from, landing}] {
         try {
             run(order);
         } catch (...) {

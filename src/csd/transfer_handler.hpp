@@ -24,12 +24,11 @@ public:
     virtual ~TransferHandler() = default;
 
     // Begins to take all subgroups from generation `from` to `from` + 1 in forward order; returns
-    // at once. `vector`: the parameter vector in host memory, written subgroup by subgroup.
+    // at once. `landing`: in host memory, written subgroup by subgroup as Device::deliver says.
     virtual void start(const UpdateScalars& scalars, std::int64_t from,
-                       std::span<std::byte> vector) = 0;
+                       std::span<std::byte> landing) = 0;
 
-    // True once the new parameters of this subgroup are in the vector. Rethrows an error of the
-    // update.
+    // True once the new parameters of this subgroup have landed. Rethrows an error of the update.
     virtual bool has_parameters(std::size_t subgroup) = 0;
 
     // Blocks until has_parameters.

@@ -63,24 +63,25 @@ std::vector<fs::path> files_below(const fs::path& folder) {
 }
 
 // The places where a row and its last target fit.
-std::uint64_t count_places(std::span<const std::uint8_t> text, int context) {
+std::uint64_t count_places(std::span<const Token> text, int context) {
     expects(context > 0 && text.size() > static_cast<std::size_t>(context),
-            "the text holds more bytes than one row");
+            "the text holds more tokens than one row");
     return text.size() - static_cast<std::size_t>(context);
 }
 
-void copy_row(std::span<const std::uint8_t> text, std::size_t start, std::span<std::int32_t> tokens,
+void copy_row(std::span<const Token> text, std::size_t start, std::span<std::int32_t> tokens,
               std::span<std::int32_t> targets) {
     const auto row = text.subspan(start, tokens.size() + 1);
     std::copy(row.begin(), row.end() - 1, tokens.begin());
     std::copy(row.begin() + 1, row.end(), targets.begin());
 }
 
-void check_length(const Bytes& bytes, const char* which, int context, const char* remedy) {
-    if (bytes.size() <= static_cast<std::size_t>(context)) {
-        throw ConfigError(text("The ", which, " text has ", bytes.size(),
-                               " bytes and a row of model.context ", context, " needs ",
-                               context + 1, ": ", remedy, " or lower model.context."));
+void check_length(std::span<const Token> tokens, const char* which, const char* unit, int context,
+                  const char* remedy) {
+    if (tokens.size() <= static_cast<std::size_t>(context)) {
+        throw ConfigError(text("The ", which, " text has ", tokens.size(), " ", unit,
+                               " and a row of model.context ", context, " needs ", context + 1,
+                               ": ", remedy, " or lower model.context."));
     }
 }
 
@@ -116,8 +117,8 @@ Bytes read_text(const std::vector<std::string>& paths) {
     return all;
 }
 
-Corpus load_corpus(const config::DataSettings& settings, int context) {
-    Corpus corpus{.train = read_text(settings.train), .valid = {}};
+CorpusText read_corpus(const config::DataSettings& settings) {
+    CorpusText corpus{.train = read_text(settings.train), .valid = {}};
     if (settings.valid.empty()) {
         const double held_out = static_cast<double>(corpus.train.size()) * settings.valid_share;
         const auto kept =
@@ -128,14 +129,18 @@ Corpus load_corpus(const config::DataSettings& settings, int context) {
     } else {
         corpus.valid = read_text(settings.valid);
     }
-    check_length(corpus.train, "training", context, "give more text in data.train");
-    check_length(corpus.valid, "held-out", context,
-                 settings.valid.empty() ? "raise data.valid_share, set data.valid"
-                                        : "give more text in data.valid");
     return corpus;
 }
 
-void draw_rows(std::span<const std::uint8_t> text, std::uint64_t seed, std::int64_t step,
+void check_lengths(const Corpus& corpus, const config::DataSettings& settings, int context) {
+    const char* unit = settings.tokenizer == "bytes" ? "bytes" : "tokens";
+    check_length(corpus.train, "training", unit, context, "give more text in data.train");
+    check_length(corpus.valid, "held-out", unit, context,
+                 settings.valid.empty() ? "raise data.valid_share, set data.valid"
+                                        : "give more text in data.valid");
+}
+
+void draw_rows(std::span<const Token> text, std::uint64_t seed, std::int64_t step,
                std::int64_t first_row, int rows, int context, std::span<std::int32_t> tokens,
                std::span<std::int32_t> targets) {
     const std::uint64_t places = count_places(text, context);
@@ -152,8 +157,8 @@ void draw_rows(std::span<const std::uint8_t> text, std::uint64_t seed, std::int6
     }
 }
 
-void evaluation_row(std::span<const std::uint8_t> text, std::int64_t row, std::int64_t rows,
-                    int context, std::span<std::int32_t> tokens, std::span<std::int32_t> targets) {
+void evaluation_row(std::span<const Token> text, std::int64_t row, std::int64_t rows, int context,
+                    std::span<std::int32_t> tokens, std::span<std::int32_t> targets) {
     const std::uint64_t places = count_places(text, context);
     expects(0 <= row && row < rows, "row is one of the evaluation's rows");
     expects(tokens.size() == static_cast<std::size_t>(context) && targets.size() == tokens.size(),

@@ -1,7 +1,8 @@
-// Text as bytes, and the batches that are drawn from it.
+// Text, and the batches that are drawn from its tokens.
 #pragma once
 
 #include "config/run.hpp"
+#include "data/tokenizer.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -17,24 +18,31 @@ namespace nearstep::data {
 // missing, cannot be read, or no text is found.
 std::vector<std::uint8_t> read_text(const std::vector<std::string>& paths);
 
-struct Corpus {
+struct CorpusText {
     std::vector<std::uint8_t> train;
     std::vector<std::uint8_t> valid;
 };
 
-// Reads train and valid; without valid paths the last valid_share of train is held out. Throws
-// ConfigError unless both hold more than `context` bytes.
-Corpus load_corpus(const config::DataSettings& settings, int context);
+// Reads train and valid; without valid paths the last valid_share of train is held out.
+CorpusText read_corpus(const config::DataSettings& settings);
+
+struct Corpus {
+    std::vector<Token> train;
+    std::vector<Token> valid;
+};
+
+// Throws ConfigError unless both parts hold more than `context` tokens.
+void check_lengths(const Corpus& corpus, const config::DataSettings& settings, int context);
 
 // Rows of `context` tokens with their targets (the next token). Row `row` of step `step` starts at
 // a place drawn from (seed, step, row) alone, so any number of ranks sees the same global batch.
 // tokens and targets: rows x context, row-major.
-void draw_rows(std::span<const std::uint8_t> text, std::uint64_t seed, std::int64_t step,
+void draw_rows(std::span<const Token> text, std::uint64_t seed, std::int64_t step,
                std::int64_t first_row, int rows, int context, std::span<std::int32_t> tokens,
                std::span<std::int32_t> targets);
 
 // Row `row` of the evaluation: `rows` rows spread evenly over the text, the same every time.
-void evaluation_row(std::span<const std::uint8_t> text, std::int64_t row, std::int64_t rows,
-                    int context, std::span<std::int32_t> tokens, std::span<std::int32_t> targets);
+void evaluation_row(std::span<const Token> text, std::int64_t row, std::int64_t rows, int context,
+                    std::span<std::int32_t> tokens, std::span<std::int32_t> targets);
 
 }  // namespace nearstep::data

@@ -33,7 +33,7 @@ private:
 using Path = std::vector<Link*>;
 
 // What a transfer takes of its links at a time, so that transfers that meet on one share it fairly.
-constexpr std::size_t kChunkBytes = 256 * 1024;
+constexpr std::size_t kChunkBytes = std::size_t{256} * 1024;
 
 // A transfer on its way over a path, one chunk after another.
 class Crossing {

@@ -91,6 +91,24 @@ StepPipeline::StepPipeline(const mpi::Communicator& world, PipelineSettings sett
     for (const auto& device : devices_) {
         handlers_.push_back(csd::TransferHandler::make(settings_.handler, *device));
     }
+    if (settings_.delivery == csd::Delivery::deltas) {
+        delta_gather_.emplace(world,
+                              exchange::GatherSettings{.partition = settings_.partition,
+                                                       .devices = settings_.devices,
+                                                       .parameter_dtype = settings_.dtype,
+                                                       .nodes = settings_.nodes,
+                                                       .links = settings_.links},
+                              traffic);
+        for (std::size_t device = 0; device < devices_.size(); ++device) {
+            messages_.emplace_back(message_room_bytes(device) *
+                                   devices_[device]->subgroups().size());
+        }
+    }
+}
+
+std::size_t StepPipeline::message_room_bytes(std::size_t device) const {
+    const int number = settings_.devices->first(world_.rank()) + static_cast<int>(device);
+    return codec::message_room_bytes(settings_.partition->largest_subgroup_tiles(number));
 }
 
 StepPipeline::Place StepPipeline::place_of(std::size_t subgroup) const {
@@ -154,18 +172,39 @@ GradientFacts StepPipeline::finish_gradients() {
 }
 
 void StepPipeline::update(const csd::UpdateScalars& scalars, std::span<std::byte> vector) {
-    for (const auto& handler : handlers_) {
-        handler->start(scalars, generation_, vector);
+    for (std::size_t device = 0; device < handlers_.size(); ++device) {
+        handlers_[device]->start(scalars, generation_,
+                                 delta_gather_ ? messages_[device].span() : vector);
     }
-    gather_.gather(vector, [this](std::size_t subgroup) {
-        const Place place = place_of(subgroup);
-        return handlers_[place.device]->has_parameters(place.subgroup);
-    });
+    if (delta_gather_) {
+        gather_deltas(vector);
+    } else {
+        gather_.gather(vector, [this](std::size_t subgroup) {
+            const Place place = place_of(subgroup);
+            return handlers_[place.device]->has_parameters(place.subgroup);
+        });
+    }
     for (const auto& handler : handlers_) {
         handler->finish();
     }
     scatter_.accept();
     ++generation_;
+}
+
+void StepPipeline::gather_deltas(std::span<std::byte> vector) {
+    expects(has_equal_copies_, "deltas are against parameters that all ranks hold");
+    delta_gather_->gather(vector, [this](std::size_t subgroup) -> std::span<const std::byte> {
+        const Place place = place_of(subgroup);
+        if (!handlers_[place.device]->has_parameters(place.subgroup)) {
+            return {};
+        }
+        const std::size_t room = message_room_bytes(place.device);
+        return messages_[place.device].span().subspan(place.subgroup * room, room);
+    });
+}
+
+codec::DeltaTally StepPipeline::delta_tally() const {
+    return delta_gather_ ? delta_gather_->tally() : codec::DeltaTally{};
 }
 
 void StepPipeline::commit(csd::StateCommit& log, const store::Commit& step) {
@@ -182,6 +221,7 @@ void StepPipeline::reserve() {
 
 void StepPipeline::gather(std::span<std::byte> vector) {
     gather_.gather(vector, [](std::size_t) { return true; });
+    has_equal_copies_ = true;
 }
 
 void StepPipeline::visit_subgroups(const SubgroupVisit& visit) {

@@ -7,7 +7,9 @@
 #include "csd/state_commit.hpp"
 #include "csd/transfer_handler.hpp"
 #include "link/node_links.hpp"
+#include "memory/buffer.hpp"
 #include "mpi/communicator.hpp"
+#include "mpi/exchange/delta_gather.hpp"
 #include "mpi/exchange/gradient_scatter.hpp"
 #include "mpi/exchange/parameter_gather.hpp"
 #include "mpi/topology.hpp"
@@ -19,6 +21,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -35,8 +38,9 @@ struct PipelineSettings {
     mpi::Topology groups;       // of the scatter
     mpi::Topology nodes;
     csd::HandlerKind handler = csd::HandlerKind::overlapped;
-    std::vector<ElementRange> blocks;        // forward order
-    const link::NodeLinks* links = nullptr;  // of the network; null: not shaped
+    csd::Delivery delivery = csd::Delivery::parameters;  // of the devices
+    std::vector<ElementRange> blocks;                    // forward order
+    const link::NodeLinks* links = nullptr;              // of the network; null: not shaped
 };
 
 // Of the decoded sum over all ranks, loss scale included; the same on all ranks, whatever the
@@ -71,7 +75,8 @@ public:
     GradientFacts finish_gradients();
 
     // Takes the state from generation() to the next and brings the new parameters of all owners
-    // into `vector`, this rank's padded parameter vector.
+    // into `vector`, this rank's padded parameter vector; with deltas it holds those of
+    // generation(), which gather() brought first.
     void update(const csd::UpdateScalars& scalars, std::span<std::byte> vector);
 
     // On return every rank's devices hold the state of `step` for good, and the manifests name it.
@@ -81,8 +86,12 @@ public:
     // Empties the devices' storage. Not collective.
     void reserve();
 
-    // Brings all owners' parts of `vector`, already filled by each for its own tiles, to all ranks.
+    // Brings all owners' parts of `vector`, already filled by each for its own tiles, to all ranks,
+    // as they are. Once before the first update.
     void gather(std::span<std::byte> vector);
+
+    // What this rank's devices delivered by deltas so far.
+    codec::DeltaTally delta_tally() const;
 
     std::int64_t generation() const { return generation_; }
     // After the state was written from outside. Not collective.
@@ -105,6 +114,10 @@ private:
         std::size_t subgroup = 0;  // of the device
     };
 
+    // A device's messages lie side by side, each in room for the largest.
+    std::size_t message_room_bytes(std::size_t device) const;
+    void gather_deltas(std::span<std::byte> vector);
+
     // Place of a subgroup of this rank.
     Place place_of(std::size_t subgroup) const;
     void take_tile(std::size_t tile, std::span<const std::span<const std::byte>> payloads);
@@ -116,6 +129,9 @@ private:
     std::vector<shard::TileRange> rounds_;
     exchange::GradientScatter scatter_;
     exchange::ParameterGather gather_;
+    std::optional<exchange::DeltaGather> delta_gather_;
+    std::vector<memory::Buffer> messages_;  // of each device, with deltas
+    bool has_equal_copies_ = false;         // the ranks' vectors were the same once
     GradientAssembly assembly_;
     const codec::Codec* codec_;            // of the step
     std::vector<float> sum_;               // of one tile

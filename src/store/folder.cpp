@@ -1,18 +1,27 @@
 #include "store/folder.hpp"
 
 #include "base/error.hpp"
+#include "base/handle.hpp"
 #include "base/units.hpp"
 #include "store/file.hpp"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <map>
 #include <system_error>
+#include <utility>
 
 namespace nearstep::store {
 
@@ -58,6 +67,33 @@ std::size_t free_bytes_of(const std::string& folder) {
     return static_cast<std::size_t>(facts.f_bavail) * facts.f_frsize;
 }
 
+std::string filesystem_of(const std::string& folder) {
+    constexpr std::array<std::pair<std::uint32_t, const char*>, 9> kNames{
+        {{0xEF53, "ext4"},
+         {0x58465342, "xfs"},
+         {0x9123683E, "btrfs"},
+         {0x01021994, "tmpfs"},
+         {0x794C7630, "overlay"},
+         {0x2FC12FC1, "zfs"},
+         {0x6969, "nfs"},
+         {0x0BD00BD0, "lustre"},
+         {0x47504653, "gpfs"}}};  // as in linux/magic.h and the filesystems' own headers
+    struct statfs facts {};
+    if (::statfs(folder.c_str(), &facts) != 0) {
+        return "unknown";
+    }
+    const auto type = static_cast<std::uint32_t>(facts.f_type);
+    const auto* const found = std::find_if(kNames.begin(), kNames.end(),
+                                           [&](const auto& name) { return name.first == type; });
+    return found == kNames.end() ? text("of type ", type) : found->second;
+}
+
+struct Descriptor {
+    using Type = int;
+    static int empty() { return -1; }
+    static void close(int descriptor) noexcept { ::close(descriptor); }
+};
+
 }  // namespace
 
 void check_folders(const std::vector<PlannedFile>& files) {
@@ -88,6 +124,28 @@ void check_folders(const std::vector<PlannedFile>& files) {
     for (const PlannedFile& file : files) {
         make_writable_folder(folder_of(file.path));
     }
+}
+
+FolderFacts examine_folder(const std::string& folder) {
+    const std::string present = nearest_present(folder);
+    FolderFacts facts{.is_there = std::filesystem::is_directory(folder),
+                      .filesystem = filesystem_of(present),
+                      .free_bytes = free_bytes_of(present)};
+    std::string name = present + "/nearstep-doctor-XXXXXX";
+    const Handle<Descriptor> file(::mkostemp(name.data(), O_CLOEXEC));
+    if (!file) {
+        facts.obstacle = text("no file can be made (", std::strerror(errno), ")");
+        return facts;
+    }
+    ::unlink(name.c_str());
+    alignas(kPageBytes) const std::array<std::byte, kPageBytes> page{};
+    facts.is_direct =
+        ::fcntl(file.get(), F_SETFL, O_DIRECT) == 0 &&
+        ::pwrite(file.get(), page.data(), page.size(), 0) == static_cast<ssize_t>(page.size());
+    if (!facts.is_direct) {
+        facts.obstacle = text("direct I/O is refused (", std::strerror(errno), ")");
+    }
+    return facts;
 }
 
 void check_unused(const std::vector<std::string>& files) {

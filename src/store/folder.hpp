@@ -21,6 +21,18 @@ void check_folders(const std::vector<PlannedFile>& files);
 // Throws ConfigError if another process holds one of the files. Changes and makes nothing.
 void check_unused(const std::vector<std::string>& files);
 
+// What a folder for state files offers.
+struct FolderFacts {
+    bool is_there = false;  // if not, the facts are those of the closest folder above it that is
+    std::string filesystem{};
+    std::size_t free_bytes = 0;
+    bool is_direct = false;  // direct I/O of a page works
+    std::string obstacle{};  // why no file can be written or I/O is not direct; empty: nothing
+};
+
+// Writes one page to a file that has no name any more: nothing stays behind.
+FolderFacts examine_folder(const std::string& folder);
+
 // The folder a path lies in, "." if it names none.
 std::string folder_of(const std::string& path);
 

@@ -2,6 +2,7 @@
 #include "config/load.hpp"
 #include "mpi/topology.hpp"
 #include "train/compare_table.hpp"
+#include "train/corpus.hpp"
 #include "train/run.hpp"
 #include "train/site_links.hpp"
 #include "train/summary.hpp"
@@ -13,6 +14,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <map>
+#include <memory>
 
 namespace nearstep::train {
 
@@ -45,7 +47,8 @@ config::Run unshaped(config::Run run) {
 
 RunRecord run_steps(const mpi::Communicator& world, const config::Run& run) {
     config::validate_for_ranks(run, world.size());
-    Trainer trainer(world, run);
+    const std::unique_ptr<data::Tokenizer> tokenizer = make_tokenizer(world, run);
+    Trainer trainer(world, run, *tokenizer);
     trainer.start();
     RunRecord record{.run = run,
                      .ranks = world.size(),
@@ -119,6 +122,7 @@ std::vector<Compared> run_all(const mpi::Communicator& world, const CompareOptio
 
 void print(const std::vector<Compared>& all) {
     std::vector<RunRecord> records;
+    records.reserve(all.size());
     for (const Compared& one : all) {
         records.push_back(one.record);
     }

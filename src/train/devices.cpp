@@ -2,9 +2,13 @@
 
 #include "base/digest.hpp"
 #include "base/error.hpp"
+#include "config/hosts.hpp"
 #include "config/load.hpp"
 #include "csd/emulated_device.hpp"
 #include "csd/state_format.hpp"
+#include "csd/state_layout.hpp"
+#include "mpi/topology.hpp"
+#include "store/volume.hpp"
 #include "train/site_links.hpp"
 
 #include <algorithm>
@@ -16,6 +20,12 @@
 namespace nearstep::train {
 
 namespace {
+
+const std::string& folder_of_device(const config::Run& run, std::size_t local) {
+    const std::size_t place =
+        local < run.csd.places.size() ? static_cast<std::size_t>(run.csd.places[local]) : local;
+    return run.csd.path[place % run.csd.path.size()];
+}
 
 bool is_on_host(const config::Run& run) { return run.mode == config::Mode::base; }
 
@@ -42,12 +52,55 @@ std::uint64_t digest_of(const shard::Partition& partition) {
 std::vector<std::string> state_files(const config::Run& run, int rank, int ranks) {
     const int devices = config::devices_per_rank(run, ranks)[static_cast<std::size_t>(rank)];
     std::vector<std::string> files;
+    files.reserve(static_cast<std::size_t>(devices));
     for (int device = 0; device < devices; ++device) {
-        const std::string& folder =
-            run.csd.path[static_cast<std::size_t>(device) % run.csd.path.size()];
-        files.push_back(text(folder, "/rank-", rank, ".device-", device, ".state"));
+        files.push_back(text(folder_of_device(run, static_cast<std::size_t>(device)), "/rank-",
+                             rank, ".device-", device, ".state"));
     }
     return files;
+}
+
+std::vector<store::PlannedFile> planned_files(const config::Run& run, int rank, int ranks,
+                                              std::size_t parameters) {
+    const shard::DeviceMap map = device_map(run, ranks);
+    const shard::Partition partition = make_partition(run, parameters, ranks);
+    const std::vector<std::string> files = state_files(run, rank, ranks);
+    std::vector<store::PlannedFile> planned;
+    for (int local = 0; local < map.count(rank); ++local) {
+        std::vector<shard::Subgroup> subgroups;
+        for (const std::size_t subgroup : partition.subgroups_of(map.first(rank) + local)) {
+            subgroups.push_back(partition.subgroups()[subgroup]);
+        }
+        const csd::StateLayout layout(subgroups, csd::parse_state_format(run.csd.state),
+                                      is_on_host(run));
+        const store::VolumeSettings volume{
+            .files = is_on_host(run)
+                         ? files
+                         : std::vector<std::string>{files[static_cast<std::size_t>(local)]},
+            .bytes = layout.total_bytes()};
+        for (const std::string& file : volume.files) {
+            planned.push_back({file, store::Volume::file_bytes(volume)});
+        }
+    }
+    return planned;
+}
+
+config::Run place_devices(const mpi::Communicator& world, const config::Run& run,
+                          const std::string& granted) {
+    const mpi::Topology nodes = mpi::discover_nodes(world);
+    const auto node =
+        static_cast<std::size_t>(nodes.group_of[static_cast<std::size_t>(world.rank())]);
+    const std::vector<int> devices = config::devices_per_rank(run, world.size());
+    int before = 0;
+    for (const int rank : nodes.ranks_of[node]) {
+        before += rank < world.rank() ? devices[static_cast<std::size_t>(rank)] : 0;
+    }
+    config::Run placed = run;
+    world.together([&] {
+        placed.csd.places = config::places_of_devices(
+            run, before, devices[static_cast<std::size_t>(world.rank())], granted);
+    });
+    return placed;
 }
 
 std::string layout_line(const config::Run& run, int ranks, const shard::Partition& partition) {
@@ -59,7 +112,7 @@ std::string layout_line(const config::Run& run, int ranks, const shard::Partitio
 }
 
 std::string manifest_path(const config::Run& run, int rank) {
-    return text(run.csd.path.front(), "/rank-", rank, ".manifest");
+    return text(folder_of_device(run, 0), "/rank-", rank, ".manifest");
 }
 
 shard::DeviceMap device_map(const config::Run& run, int ranks) {
@@ -110,6 +163,10 @@ Codecs make_codecs(const config::Run& run) {
     return codecs;
 }
 
+csd::Delivery delivery(const config::Run& run) {
+    return run.gather.codec == "delta" ? csd::Delivery::deltas : csd::Delivery::parameters;
+}
+
 csd::HandlerKind handler_kind(config::Mode mode) {
     return mode == config::Mode::su ? csd::HandlerKind::naive : csd::HandlerKind::overlapped;
 }
@@ -136,6 +193,7 @@ std::vector<std::unique_ptr<csd::Device>> make_devices(
         settings.parameters = partition.parameters();
         settings.parameter_dtype = run.model.dtype;
         settings.state = csd::parse_state_format(run.csd.state);
+        settings.delivery = delivery(run);
         settings.codec = codecs.codec.get();
         settings.most_payload_bytes = codecs.most_payload_bytes();
         settings.sources = sources;

@@ -8,6 +8,7 @@
 #include "link/node_links.hpp"
 #include "mpi/communicator.hpp"
 #include "shard/partition.hpp"
+#include "store/folder.hpp"
 #include "store/storage.hpp"
 #include "trace/traffic.hpp"
 
@@ -35,14 +36,26 @@ Codecs make_codecs(const config::Run& run);
 
 csd::HandlerKind handler_kind(config::Mode mode);
 
+csd::Delivery delivery(const config::Run& run);
+
 // The files that the rank's state lies in.
 std::vector<std::string> state_files(const config::Run& run, int rank, int ranks);
+
+// The same with the bytes that each will take.
+std::vector<store::PlannedFile> planned_files(const config::Run& run, int rank, int ranks,
+                                              std::size_t parameters);
+
+// The run with csd.places set for this rank: the devices of the ranks of a node follow each other
+// in csd.path. `granted`: as config::places_of_devices takes it. Collective; throws ConfigError on
+// all ranks alike.
+config::Run place_devices(const mpi::Communicator& world, const config::Run& run,
+                          const std::string& granted);
 
 // "ranks=2 devices=1,1 ...": all that fixes where each tile's state lies. State files fit a run if
 // the lines are equal.
 std::string layout_line(const config::Run& run, int ranks, const shard::Partition& partition);
 
-// The file that says what the rank's state files hold.
+// The file that says what the rank's state files hold; beside the first of them.
 std::string manifest_path(const config::Run& run, int rank);
 
 // What lies under the devices and outlives them.

@@ -45,7 +45,7 @@ store::Commit Trainer::position() const {
 
 store::Manifest Trainer::identity() const {
     return {.run = run_id_,
-            .model = model_line(run_.model),
+            .model = model_line(run_.model, tokenizer_),
             .layout = layout_line(run_, world_.size(), partition_),
             .seed = run_.train.seed,
             .steps = run_.train.steps,
@@ -93,9 +93,9 @@ void Trainer::restore(const std::string& index_path) {
     world_.together([&] {
         reader = checkpoint::Reader::open(index_path);
         const checkpoint::Description& description = reader->description();
-        if (description.model != model_line(run_.model)) {
+        if (description.model != model_line(run_.model, tokenizer_)) {
             throw ConfigError(text("The checkpoint ", index_path, " is of another model (",
-                                   description.model, ", not ", model_line(run_.model),
+                                   description.model, ", not ", model_line(run_.model, tokenizer_),
                                    "): resume with the config it was made with, or name "
                                    "another folder in checkpoint.path."));
         }
@@ -197,7 +197,7 @@ checkpoint::Description Trainer::describe() const {
     description.seed = run_.train.seed;
     description.run = run_id_;
     description.config = config::print(run_);
-    description.model = model_line(run_.model);
+    description.model = model_line(run_.model, tokenizer_);
     description.commit = nearstep::commit();
     description.site = run_.site;
     description.parameters = geometry_.elems;

@@ -80,13 +80,20 @@ void Reporter::step(const StepReport& report, std::int64_t last_step) {
     }
 }
 
-void Reporter::heldout(std::int64_t step, double loss) {
+void Reporter::heldout(std::int64_t step, const HeldOutLoss& loss) {
     if (is_speaking_) {
-        std::printf("step %lld  held-out loss %.4f\n", static_cast<long long>(step), loss);
+        std::printf(
+            "step %lld  held-out loss %.4f nats per token, %.4f per byte (%.4f bits per byte)\n",
+            static_cast<long long>(step), loss.nats_per_token, loss.nats_per_byte,
+            loss.bits_per_byte());
         std::fflush(stdout);
     }
     if (metrics_.is_open()) {
-        metrics_ << nlohmann::json{{"step", step}, {"heldout_loss", loss}}.dump() << std::endl;
+        metrics_ << nlohmann::json{{"step", step},
+                                   {"heldout_loss", loss.nats_per_token},
+                                   {"heldout_nats_per_byte", loss.nats_per_byte}}
+                        .dump()
+                 << std::endl;
     }
 }
 

@@ -25,7 +25,7 @@ public:
     void begin(std::int64_t done, std::int64_t last_step);
 
     void step(const StepReport& report, std::int64_t last_step);
-    void heldout(std::int64_t step, double loss);
+    void heldout(std::int64_t step, const HeldOutLoss& loss);
     void say(const std::string& line) const;
 
 private:

@@ -1,10 +1,13 @@
 #include "train/run.hpp"
 
 #include "base/error.hpp"
+#include "base/stop_request.hpp"
 #include "base/version.hpp"
 #include "config/load.hpp"
 #include "csd/engine.hpp"
 #include "mpi/session.hpp"
+#include "train/corpus.hpp"
+#include "train/devices.hpp"
 #include "train/reporter.hpp"
 #include "train/site_links.hpp"
 #include "train/start.hpp"
@@ -16,6 +19,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <memory>
 #include <optional>
 
 namespace nearstep::train {
@@ -73,6 +77,9 @@ RunRecord run_steps(Trainer& trainer, Reporter& reporter, const config::Run& run
         const double committing = trainer.commit();
         record.seconds += committing;
         record.commit_seconds += committing;
+        if (record.steps.back().is_stop_requested) {
+            break;
+        }
         if (run.csd.durability != "none" && run.checkpoint.every > 0 &&
             done % run.checkpoint.every == 0 && done < last) {
             record.checkpoint = trainer.save(config::checkpoint_folder(run));
@@ -85,15 +92,18 @@ RunRecord run_steps(Trainer& trainer, Reporter& reporter, const config::Run& run
 
 }  // namespace
 
-void train(const mpi::Communicator& world, const config::Run& run, const RunOptions& options) {
-    config::validate_for_ranks(run, world.size());
+bool train(const mpi::Communicator& world, const config::Run& given, const RunOptions& options) {
+    note_stop_requests();
+    config::validate_for_ranks(given, world.size());
+    const config::Run run = place_devices(world, given, options.granted_devices);
     world.together([&] {
         if (world.rank() == 0 && !options.json.empty()) {
             check_writable(options.json);
         }
     });
-    const Start start = find_start(world, run, options);
-    Trainer trainer(world, run, options.fault_plan);
+    const std::unique_ptr<data::Tokenizer> tokenizer = make_tokenizer(world, run);
+    const Start start = find_start(world, run, *tokenizer, options);
+    Trainer trainer(world, run, *tokenizer, options.fault_plan);
     std::optional<Reporter> reporter;
     world.together([&] {
         reporter.emplace(world.rank() == 0, run, trainer.geometry().elems, options.metrics);
@@ -109,22 +119,31 @@ void train(const mpi::Communicator& world, const config::Run& run, const RunOpti
     record.heldout_loss = trainer.evaluate();
     reporter->heldout(trainer.steps_done(), *record.heldout_loss);
     record.masters_digest = trainer.masters_digest();
+    record.network_sent_bytes = trainer.network_sent_bytes();
     if (run.csd.durability != "none" && trainer.steps_done() != start.checkpoint_step) {
         record.checkpoint = trainer.save(config::checkpoint_folder(run));
         reporter->say("checkpoint " + record.checkpoint);
     }
-    if (options.sample_bytes > 0) {
+    if (options.sample_tokens > 0) {
         reporter->say("sample:\n" + options.prompt +
-                      trainer.sample(options.prompt, options.sample_bytes));
+                      trainer.sample(options.prompt, options.sample_tokens));
     }
     if (!record.steps.empty()) {
         reporter->say(traffic_table({record}) + describe(record.endurance));
+        if (const std::string deltas = describe_deltas(record); !deltas.empty()) {
+            reporter->say(deltas);
+        }
     }
     world.together([&] {
         if (world.rank() == 0 && !options.json.empty()) {
             write_whole_file(options.json, to_json(record).dump(2) + "\n");
         }
     });
+    if (trainer.steps_done() < last) {
+        reporter->say(text("stopped on request after step ", trainer.steps_done(), " of ", last,
+                           ": go on with --resume"));
+    }
+    return trainer.steps_done() >= last;
 }
 
 }  // namespace nearstep::train

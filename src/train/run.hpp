@@ -11,18 +11,22 @@ namespace nearstep::train {
 
 struct RunOptions {
     bool is_resuming = false;  // from the state files, or the newest checkpoint in the run's folder
-    bool is_fresh = false;     // start anew although an unfinished run is there
-    std::string resume_from;   // index of a checkpoint to go on from; empty: the choice is ours
-    std::string fault_plan;    // for tests: what FaultPoints takes
-    std::string json;          // file for the summary; empty: none
-    std::string metrics;       // file for a JSON line per step; empty: none
-    int sample_bytes = 0;      // length of the text to sample at the end
+    bool may_start_anew = false;  // with is_resuming, if there is nothing to resume from
+    bool is_fresh = false;        // start anew although an unfinished run is there
+    std::string resume_from;      // index of a checkpoint to go on from; empty: the choice is ours
+    std::string granted_devices;  // as config::places_of_devices takes them
+    std::string fault_plan;       // for tests: what FaultPoints takes
+    std::string json;             // file for the summary; empty: none
+    std::string metrics;          // file for a JSON line per step; empty: none
+    int sample_tokens = 0;        // length of the text to sample at the end
     std::string prompt = "\n";
 };
 
 // Trains as `run` says, prints progress to stdout and writes the files of `options`, all on rank 0.
-// Collective. Throws ConfigError, on all ranks alike, for what the user can mend.
-void train(const mpi::Communicator& world, const config::Run& run, const RunOptions& options);
+// Returns false if it stopped on request before the last step (see base/stop_request.hpp), with all
+// that train.stop_at leaves behind. Collective. Throws ConfigError, on all ranks alike, for what
+// the user can mend.
+bool train(const mpi::Communicator& world, const config::Run& run, const RunOptions& options);
 
 // One set of settings to compare, which says its mode and codec.
 struct Column {

@@ -97,7 +97,8 @@ std::vector<std::vector<store::Commit>> gather_commits(const mpi::Communicator& 
 }
 
 // Fills in what the state files offer, or a note on why they are not used.
-void look_at_state(const mpi::Communicator& world, const config::Run& run, Start& start) {
+void look_at_state(const mpi::Communicator& world, const config::Run& run,
+                   const data::Tokenizer& tokenizer, Start& start) {
     const std::string path = manifest_path(run, world.rank());
     std::optional<store::Manifest> manifest;
     std::string obstacle;
@@ -114,7 +115,7 @@ void look_at_state(const mpi::Communicator& world, const config::Run& run, Start
     if (obstacle.empty()) {
         const model::Geometry geometry = model::describe(run.model);
         obstacle = obstacle_in(
-            manifest, path, run_of_rank_0, model_line(run.model),
+            manifest, path, run_of_rank_0, model_line(run.model, tokenizer),
             layout_line(run, world.size(), make_partition(run, geometry.elems, world.size())));
     }
     try {
@@ -176,7 +177,7 @@ Newest look_for_checkpoint(const mpi::Communicator& world, const config::Run& ru
     return newest;
 }
 
-void choose(const config::Run& run, const Newest& newest, Start& start) {
+void choose(const config::Run& run, const Newest& newest, bool may_start_anew, Start& start) {
     start.checkpoint = newest.path;
     start.checkpoint_step = newest.step;
     if (!newest.others.empty()) {
@@ -187,7 +188,7 @@ void choose(const config::Run& run, const Newest& newest, Start& start) {
                                    ", older than the checkpoint ", newest.path, "."));
         start.commits.clear();
     }
-    if (start.commits.empty() && start.checkpoint.empty()) {
+    if (start.commits.empty() && start.checkpoint.empty() && !may_start_anew) {
         throw ConfigError(text("There is no checkpoint in ", config::checkpoint_folder(run),
                                " to resume from, and no state of a run in ", run.csd.path.front(),
                                ". ", start.notes.empty() ? "" : start.notes.front() + " ",
@@ -199,14 +200,15 @@ void choose(const config::Run& run, const Newest& newest, Start& start) {
 }  // namespace
 
 Start find_start(const mpi::Communicator& world, const config::Run& run,
-                 const RunOptions& options) {
+                 const data::Tokenizer& tokenizer, const RunOptions& options) {
     world.together([&] { store::check_unused(state_files(run, world.rank(), world.size())); });
     Start start{.is_resuming = options.is_resuming || !options.resume_from.empty()};
     if (!options.resume_from.empty()) {
         start.checkpoint = options.resume_from;
     } else if (options.is_resuming) {
-        look_at_state(world, run, start);
-        choose(run, look_for_checkpoint(world, run, start), start);
+        look_at_state(world, run, tokenizer, start);
+        choose(run, look_for_checkpoint(world, run, start), options.may_start_anew, start);
+        start.is_resuming = !start.commits.empty() || !start.checkpoint.empty();
     } else if (!options.is_fresh) {
         refuse_unfinished_run(world, run);
     }

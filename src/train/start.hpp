@@ -2,6 +2,7 @@
 #pragma once
 
 #include "config/run.hpp"
+#include "data/tokenizer.hpp"
 #include "mpi/communicator.hpp"
 #include "store/manifest.hpp"
 #include "train/run.hpp"
@@ -27,7 +28,8 @@ struct Start {
 // Looks at what is there and changes nothing. Collective. Throws ConfigError, on all ranks alike,
 // if another process holds the state files, if an unfinished run is in the way, or if there is
 // nothing to resume from.
-Start find_start(const mpi::Communicator& world, const config::Run& run, const RunOptions& options);
+Start find_start(const mpi::Communicator& world, const config::Run& run,
+                 const data::Tokenizer& tokenizer, const RunOptions& options);
 
 // Brings the trainer to that place: the newest commit that is whole, else the checkpoint, else the
 // start values. Returns the lines to tell the user. Collective. Throws ConfigError as above.

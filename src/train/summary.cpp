@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <numeric>
 
 namespace nearstep::train {
 
@@ -58,6 +59,44 @@ nlohmann::json links_json(const trace::TrafficSnapshot& traffic, std::size_t par
         {"node",
          {{"gradients", bytes(Counter::node_gradients)},
           {"parameters", bytes(Counter::node_parameters)}}}};
+}
+
+codec::DeltaTally total_deltas(const std::vector<StepReport>& steps) {
+    codec::DeltaTally total;
+    for (const StepReport& step : steps) {
+        total += step.deltas;
+    }
+    return total;
+}
+
+// Of one form of delta: its share of the tiles, its bytes per parameter and step.
+struct FormShare {
+    const char* form;
+    double tiles;
+    double bytes;
+};
+
+std::vector<FormShare> form_shares(const codec::DeltaTally& tally, std::size_t parameters,
+                                   std::size_t steps) {
+    const auto tiles = std::accumulate(tally.tiles.begin(), tally.tiles.end(), std::uint64_t{0});
+    const double all =
+        static_cast<double>(parameters) * static_cast<double>(std::max<std::size_t>(steps, 1));
+    std::vector<FormShare> shares;
+    for (std::size_t form = 0; tiles > 0 && form < codec::kDeltaForms; ++form) {
+        shares.push_back({codec::name_of(static_cast<codec::DeltaForm>(form)),
+                          static_cast<double>(tally.tiles.at(form)) / static_cast<double>(tiles),
+                          static_cast<double>(tally.bytes.at(form)) / all});
+    }
+    return shares;
+}
+
+// Adds "deltas" where there were some.
+void add_deltas(nlohmann::json& json, const codec::DeltaTally& tally, std::size_t parameters,
+                std::size_t steps) {
+    for (const FormShare& share : form_shares(tally, parameters, steps)) {
+        json["deltas"][share.form] = {{"tile_share", share.tiles},
+                                      {"bytes_per_parameter", share.bytes}};
+    }
 }
 
 PhaseSeconds mean_seconds(const std::vector<StepReport>& steps) {
@@ -180,29 +219,53 @@ nlohmann::json to_json(const RunRecord& record) {
         {"compress", codec_json(record.run, record.payload_bytes_per_parameter)},
         {"masters_xxh3", to_hex(record.masters_digest)},
         {"endurance", to_json(record.endurance)},
+        {"network_sent_bytes", record.network_sent_bytes},
         {"phases_s", seconds_json(mean_seconds(record.steps))},
         {"bytes_per_parameter",
          links_json(total_traffic(record.steps), record.parameters, record.steps.size())}};
+    add_deltas(json, total_deltas(record.steps), record.parameters, record.steps.size());
     json["phases_s"]["commit"] =
         record.steps.empty() ? 0.0
                              : record.commit_seconds / static_cast<double>(record.steps.size());
     json["train_loss"] = losses.empty() ? nlohmann::json() : nlohmann::json(losses.back());
-    json["heldout_loss"] =
-        record.heldout_loss ? nlohmann::json(*record.heldout_loss) : nlohmann::json();
+    const auto heldout = [&](double value) {
+        return record.heldout_loss ? nlohmann::json(value) : nlohmann::json();
+    };
+    const HeldOutLoss loss = record.heldout_loss.value_or(HeldOutLoss{});
+    json["heldout_loss"] = heldout(loss.nats_per_token);
+    json["heldout_nats_per_byte"] = heldout(loss.nats_per_byte);
+    json["heldout_bits_per_byte"] = heldout(loss.bits_per_byte());
     json["checkpoint"] =
         record.checkpoint.empty() ? nlohmann::json() : nlohmann::json(record.checkpoint);
     return json;
 }
 
 nlohmann::json to_json(const StepReport& report, std::size_t parameters) {
-    return {{"step", report.step},
-            {"loss", report.loss},
-            {"gradient_norm", report.gradient_norm},
-            {"learning_rate", report.learning_rate},
-            {"loss_scale", report.loss_scale},
-            {"skipped", report.is_skipped},
-            {"phases_s", seconds_json(report.seconds)},
-            {"bytes_per_parameter", links_json(report.traffic, parameters, 1)}};
+    nlohmann::json json = {{"step", report.step},
+                           {"loss", report.loss},
+                           {"gradient_norm", report.gradient_norm},
+                           {"learning_rate", report.learning_rate},
+                           {"loss_scale", report.loss_scale},
+                           {"skipped", report.is_skipped},
+                           {"phases_s", seconds_json(report.seconds)},
+                           {"bytes_per_parameter", links_json(report.traffic, parameters, 1)}};
+    add_deltas(json, report.deltas, parameters, 1);
+    return json;
+}
+
+std::string describe_deltas(const RunRecord& record) {
+    const auto shares =
+        form_shares(total_deltas(record.steps), record.parameters, record.steps.size());
+    double bytes = 0;
+    std::string out;
+    for (const FormShare& share : shares) {
+        bytes += share.bytes;
+        out += formatted("; %s %.1f %% of the tiles with %.3g", share.form, share.tiles * 100,
+                         share.bytes);
+    }
+    return shares.empty()
+               ? ""
+               : formatted("parameters by deltas: %.4g bytes per parameter and step", bytes) + out;
 }
 
 std::string describe_host_link(const trace::TrafficSnapshot& traffic, std::size_t parameters,

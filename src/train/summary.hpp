@@ -29,19 +29,23 @@ struct RunRecord {
     std::vector<StepReport> steps = {};
     double seconds = 0;         // of all steps together, commits included
     double commit_seconds = 0;  // of all commits
-    std::optional<double> heldout_loss = {};
+    std::optional<HeldOutLoss> heldout_loss = {};
     Endurance endurance = {};
     std::uint64_t masters_digest = 0;
     std::string checkpoint = {};  // path of the last index; empty if none was written
+    // Of each rank, to other nodes, in all steps; empty: not asked.
+    std::vector<std::uint64_t> network_sent_bytes = {};
 };
 
 // The keys of --json: commit, config, site, ranks, devices, parameters, steps, first_step, seconds,
-// tokens_per_s, train_loss (of the last step), heldout_loss, losses, skipped_steps, masters_xxh3,
-// checkpoint, mode, compress {codec, rounding, error_feedback, warmup_steps,
-// kept_share_of_elements, payload_bytes_per_parameter, volume_share_of_dense}, endurance
-// {written_bytes, written_bytes_per_step (per device), rated_tbw, days_to_rated_tbw}, and per step
-// phases_s {forward, backward, update, commit} (means) and bytes_per_parameter {host_link,
-// device_internal, network, node}.
+// tokens_per_s, train_loss (of the last step), heldout_loss (nats per token),
+// heldout_nats_per_byte, heldout_bits_per_byte, losses, skipped_steps, masters_xxh3, checkpoint,
+// mode, endurance {written_bytes, written_bytes_per_step (per device), rated_tbw,
+// days_to_rated_tbw}, network_sent_bytes (of each rank, all steps), compress {codec, rounding,
+// error_feedback, warmup_steps, kept_share_of_elements, payload_bytes_per_parameter,
+// volume_share_of_dense}, and per step phases_s {forward, backward, update, commit} (means) and
+// bytes_per_parameter {host_link, device_internal, network, node}; with gather.codec = "delta" also
+// deltas {dense, bitmap, units, codes, list}, each with tile_share and bytes_per_parameter.
 nlohmann::json to_json(const RunRecord& record);
 
 // "gradients: topk, keeps 1 % of the elements in a volume of 0.04004 bytes per parameter, ...".
@@ -57,6 +61,10 @@ std::string describe_host_link(const trace::TrafficSnapshot& traffic, std::size_
 // The table of bytes per step on the host link in units of M = 2 bytes per parameter, beside the
 // paper's Table I, and the bytes per parameter on the other links: one line per record.
 std::string traffic_table(const std::vector<RunRecord>& records);
+
+// "parameters by deltas: 0.301 bytes each; dense 0 % of the tiles with 0 bytes per parameter, ...":
+// of all steps; empty if the run has no deltas.
+std::string describe_deltas(const RunRecord& record);
 
 // Throws ConfigError unless write_whole_file can write there; before a run, so that none ends
 // without its result.

@@ -2,8 +2,10 @@
 
 #include "base/error.hpp"
 #include "base/random.hpp"
+#include "base/stop_request.hpp"
 #include "config/load.hpp"
 #include "mpi/topology.hpp"
+#include "train/corpus.hpp"
 #include "train/site_links.hpp"
 
 #include <algorithm>
@@ -33,12 +35,6 @@ private:
     std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
-data::Corpus load_corpus_together(const mpi::Communicator& world, const config::Run& run) {
-    data::Corpus corpus;
-    world.together([&] { corpus = data::load_corpus(run.data, run.model.context); });
-    return corpus;
-}
-
 std::vector<offload::ElementRange> block_ranges(const model::Geometry& geometry) {
     std::vector<offload::ElementRange> ranges;
     for (const model::Block& block : geometry.blocks) {
@@ -50,11 +46,12 @@ std::vector<offload::ElementRange> block_ranges(const model::Geometry& geometry)
 }  // namespace
 
 Trainer::Trainer(const mpi::Communicator& world, const config::Run& run,
-                 const std::string& fault_plan)
+                 const data::Tokenizer& tokenizer, const std::string& fault_plan)
     : world_(world),
       run_(run),
+      tokenizer_(tokenizer),
       geometry_(model::describe(run.model)),
-      corpus_(load_corpus_together(world, run)),
+      corpus_(load_corpus(world, run, tokenizer)),
       faults_(fault_plan, world.rank()),
       storage_(faults_.is_armed() ? std::make_unique<store::FaultyStorage>(faults_) : nullptr),
       links_(make_links(world, run, clock_)),
@@ -85,6 +82,7 @@ Trainer::Trainer(const mpi::Communicator& world, const config::Run& run,
                                   .groups = groups,
                                   .nodes = nodes,
                                   .handler = handler_kind(run.mode),
+                                  .delivery = delivery(run),
                                   .blocks = block_ranges(geometry_),
                                   .links = links_.get()},
         std::move(devices), traffic_);
@@ -181,6 +179,7 @@ StepReport Trainer::step() {
     report.learning_rate = learning_rate(run_.train, steps_done_);
     report.loss_scale = loss_scale_.value();
     const trace::TrafficSnapshot before = traffic_.snapshot();
+    const codec::DeltaTally deltas_before = pipeline_->delta_tally();
     const int blocks = static_cast<int>(geometry_.blocks.size());
     const double batch_tokens = static_cast<double>(run_.train.global_batch) * run_.model.context;
 
@@ -214,17 +213,30 @@ StepReport Trainer::step() {
     finish_step(facts.is_finite);
     const double update = watch.lap();
 
-    const std::vector<double> of_ranks =
-        world_.all_gather(std::array{loss, forward, backward, update});
-    for (std::size_t i = 0; i < of_ranks.size(); i += 4) {
+    const std::array mine{loss, forward, backward, update, is_stop_requested() ? 1.0 : 0.0};
+    const std::vector<double> of_ranks = world_.all_gather(mine);
+    for (std::size_t i = 0; i < of_ranks.size(); i += mine.size()) {
         report.loss += of_ranks[i];
         report.seconds.forward = std::max(report.seconds.forward, of_ranks[i + 1]);
         report.seconds.backward = std::max(report.seconds.backward, of_ranks[i + 2]);
         report.seconds.update = std::max(report.seconds.update, of_ranks[i + 3]);
+        report.is_stop_requested = report.is_stop_requested || of_ranks[i + 4] > 0;
     }
     report.traffic = traffic_.snapshot() - before;
+    network_sent_bytes_ += report.traffic[trace::Counter::network_gradients] +
+                           report.traffic[trace::Counter::network_parameters];
     world_.sum(std::span(report.traffic.bytes));
+    report.deltas = pipeline_->delta_tally() - deltas_before;
+    world_.sum(std::span(report.deltas.tiles));
+    world_.sum(std::span(report.deltas.bytes));
     return report;
+}
+
+std::vector<std::uint64_t> Trainer::network_sent_bytes() const {
+    std::vector<std::uint64_t> sent(static_cast<std::size_t>(world_.size()), 0);
+    sent[static_cast<std::size_t>(world_.rank())] = network_sent_bytes_;
+    world_.sum(std::span(sent));
+    return sent;
 }
 
 double Trainer::commit() {
@@ -238,7 +250,7 @@ double Trainer::commit() {
     return watch.lap();
 }
 
-double Trainer::evaluate() {
+HeldOutLoss Trainer::evaluate() {
     const int context = run_.model.context;
     const auto length = static_cast<std::size_t>(context);
     const int micro = run_.train.micro_batch;
@@ -246,7 +258,8 @@ double Trainer::evaluate() {
     const std::int64_t end = rows * (world_.rank() + 1) / world_.size();
     std::vector<std::int32_t> tokens(static_cast<std::size_t>(micro) * length);
     std::vector<std::int32_t> targets(tokens.size());
-    double sum = 0;
+    double nats = 0;
+    std::uint64_t bytes = 0;
     for (std::int64_t row = rows * world_.rank() / world_.size(); row < end; row += micro) {
         const int count = static_cast<int>(std::min<std::int64_t>(micro, end - row));
         const auto elems = static_cast<std::size_t>(count) * length;
@@ -256,31 +269,36 @@ double Trainer::evaluate() {
                                  std::span(tokens).subspan(at, length),
                                  std::span(targets).subspan(at, length));
         }
-        sum += network_->evaluate(
+        nats += network_->evaluate(
             {count, context, std::span(tokens).first(elems), std::span(targets).first(elems)});
-    }
-    double total = 0;
-    for (const double part : world_.all_gather(std::array{sum})) {
-        total += part;
-    }
-    return total / (static_cast<double>(rows) * context);
-}
-
-std::string Trainer::sample(const std::string& prompt, int bytes) {
-    std::string out;
-    if (world_.rank() == 0) {
-        const std::vector<std::int32_t> tokens(prompt.begin(), prompt.end());
-        for (const std::int32_t token : network_->sample(tokens, bytes, 0.8, run_.train.seed)) {
-            out += token < 256 ? static_cast<char>(token) : '?';
+        for (const std::int32_t target : std::span(targets).first(elems)) {
+            bytes += tokenizer_.bytes_of(target).size();
         }
     }
-    return out;
+    double total = 0;
+    for (const double part : world_.all_gather(std::array{nats})) {
+        total += part;
+    }
+    world_.sum(std::span(&bytes, 1));
+    return {.nats_per_token = total / (static_cast<double>(rows) * context),
+            .nats_per_byte = total / static_cast<double>(bytes)};
 }
 
-std::string model_line(const config::ModelSettings& settings) {
+std::string Trainer::sample(const std::string& prompt, int tokens) {
+    if (world_.rank() != 0) {
+        return "";
+    }
+    const std::vector<std::uint8_t> bytes(prompt.begin(), prompt.end());
+    const std::vector<data::Token> encoded = tokenizer_.encode(bytes, 1);
+    const std::vector<std::int32_t> start(encoded.begin(), encoded.end());
+    return data::decode(tokenizer_, network_->sample(start, tokens, 0.8, run_.train.seed));
+}
+
+std::string model_line(const config::ModelSettings& settings, const data::Tokenizer& tokenizer) {
+    const std::string name = tokenizer.name();
     return text(settings.architecture, " layers=", settings.layers, " heads=", settings.heads,
                 " width=", settings.width, " context=", settings.context,
-                " vocabulary=", settings.vocabulary);
+                " vocabulary=", settings.vocabulary, name == "bytes" ? "" : " tokenizer=" + name);
 }
 
 }  // namespace nearstep::train

@@ -5,6 +5,7 @@
 #include "checkpoint/checkpoint.hpp"
 #include "config/run.hpp"
 #include "data/text.hpp"
+#include "data/tokenizer.hpp"
 #include "link/clock.hpp"
 #include "link/node_links.hpp"
 #include "memory/buffer.hpp"
@@ -19,6 +20,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <numbers>
 #include <optional>
 #include <string>
 #include <vector>
@@ -38,9 +40,20 @@ struct StepReport {
     double gradient_norm = 0;
     double learning_rate = 0;
     double loss_scale = 1;
-    bool is_skipped = false;  // the gradient was not finite: nothing was updated
+    bool is_skipped = false;         // the gradient was not finite: nothing was updated
+    bool is_stop_requested = false;  // of any rank, see base/stop_request.hpp
     PhaseSeconds seconds;
     trace::TrafficSnapshot traffic;
+    codec::DeltaTally deltas;  // zeros without gather.codec = "delta"
+};
+
+// Of the evaluated rows of the held-out text, the same on all ranks. Per byte of the text that the
+// rows' targets stand for, so that runs with different tokenizers compare.
+struct HeldOutLoss {
+    double nats_per_token = 0;
+    double nats_per_byte = 0;
+
+    double bits_per_byte() const { return nats_per_byte / std::numbers::ln2; }
 };
 
 // All calls are collective. Throws ConfigError on all ranks alike if data, sizes or folders do not
@@ -48,10 +61,10 @@ struct StepReport {
 class Trainer {
 public:
     // Opens and locks the state files and leaves their content; makes devices, network and buffers.
-    // start() or restore() or a restore_state() that succeeds must follow. `fault_plan`: as
-    // FaultPoints takes it.
+    // start() or restore() or a restore_state() that succeeds must follow. `tokenizer` is the run's
+    // and outlives the trainer. `fault_plan`: as FaultPoints takes it.
     Trainer(const mpi::Communicator& world, const config::Run& run,
-            const std::string& fault_plan = "");
+            const data::Tokenizer& tokenizer, const std::string& fault_plan = "");
 
     // Empties the state files and writes the start values of all parameters, generation 0.
     void start();
@@ -83,8 +96,7 @@ public:
     // Bytes of gradient that a rank sends for a parameter, after the warm-up.
     double payload_bytes_per_parameter() const;
 
-    // Mean loss of the held-out text, nats per token.
-    double evaluate();
+    HeldOutLoss evaluate();
 
     // Writes and publishes a checkpoint in `folder`; returns its index's path.
     std::string save(const std::string& folder);
@@ -93,8 +105,12 @@ public:
     // padding: independent of layout.
     std::uint64_t masters_digest();
 
-    // Text that continues `prompt`; every rank could, rank 0 does, others return an empty one.
-    std::string sample(const std::string& prompt, int bytes);
+    // What each rank sent to other nodes in all steps of this process, gradients and parameters.
+    std::vector<std::uint64_t> network_sent_bytes() const;
+
+    // Text of `tokens` tokens that continues `prompt`; every rank could, rank 0 does, others return
+    // an empty one.
+    std::string sample(const std::string& prompt, int tokens);
 
 private:
     std::vector<model::MicroBatch> draw_batches();
@@ -110,6 +126,7 @@ private:
 
     const mpi::Communicator& world_;
     config::Run run_;
+    const data::Tokenizer& tokenizer_;
     model::Geometry geometry_;
     data::Corpus corpus_;
     FaultPoints faults_;
@@ -120,6 +137,7 @@ private:
     shard::Partition partition_;
     Codecs codecs_;
     trace::Traffic traffic_;
+    std::uint64_t network_sent_bytes_ = 0;  // by this rank, in steps
     model::ComputeDevice compute_device_;
     memory::Buffer vector_;  // the padded parameter vector
     std::unique_ptr<model::Network> network_;
@@ -139,8 +157,8 @@ private:
     std::vector<float> moment2_;
 };
 
-// The settings that fix the parameter vector, as one line: a checkpoint fits a run if they are
-// equal.
-std::string model_line(const config::ModelSettings& settings);
+// The settings that fix the parameter vector and, unless tokens are bytes, the tokenizer, as one
+// line: a checkpoint fits a run if they are equal.
+std::string model_line(const config::ModelSettings& settings, const data::Tokenizer& tokenizer);
 
 }  // namespace nearstep::train

@@ -17,7 +17,7 @@ SUFFIXES = {".cpp", ".hpp", ".h", ".c", ".cc", ".cu", ".cuh"}
 SYSTEM = re.compile(
     r"[a-z_0-9]+"  # the C++ library
     r"|(sys|linux|asm|arpa|netinet|net)/.*"
-    r"|(unistd|fcntl|errno|signal|pthread|sched|dlfcn|poll|netdb|dirent|time|math|string|stdio|stdlib"
+    r"|(unistd|fcntl|errno|ifaddrs|signal|pthread|sched|dlfcn|poll|netdb|dirent|time|math|string|stdio|stdlib"
     r"|stdint|stddef|limits|float|assert|endian|cpuid|immintrin|x86intrin)\.h"
 )
 INCLUDE = re.compile(r'\s*#\s*(?:include|include_next|import)\b\s*(.*)')

@@ -43,6 +43,7 @@ struct SmallDeviceSettings {
     int files = 1;
     store::IoKind io = store::IoKind::automatic;
     StateFormat state = StateFormat::fp32;
+    Delivery delivery = Delivery::parameters;
     link::NodeLinks* links = nullptr;
 };
 
@@ -63,6 +64,7 @@ struct SmallDevice {
         settings.place = wanted.place;
         settings.io = wanted.io;
         settings.state = wanted.state;
+        settings.delivery = wanted.delivery;
         settings.links = wanted.links;
         device = make_emulated_device(settings, traffic);
         device->reserve();

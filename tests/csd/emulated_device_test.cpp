@@ -1,6 +1,7 @@
 #include "csd/emulated_device.hpp"
 
 #include "base/error.hpp"
+#include "codec/delta.hpp"
 #include "csd/device_fixture.hpp"
 #include "csd/state_format.hpp"
 
@@ -17,14 +18,15 @@ namespace {
 using testing::HasSubstr;
 using trace::Counter;
 
-// One update of all subgroups in slot 0, from `generation` to the next one.
+// One update of all subgroups in slot 0, from `generation` to the next one. What is delivered lands
+// in the vector, or in `rooms` if there are some.
 void update_all(SmallDevice& small, std::int64_t generation,
-                const UpdateScalars& scalars = test_scalars()) {
+                const UpdateScalars& scalars = test_scalars(), std::span<std::byte> rooms = {}) {
     Device& device = *small.device;
     for (std::size_t s = 0; s < device.subgroups().size(); ++s) {
         device.read(0, s, generation).wait();
         device.update(0, s, scalars);
-        device.deliver(0, s, small.vector);
+        device.deliver(0, s, rooms.empty() ? std::span<std::byte>(small.vector) : rooms);
         device.write(0, s, generation + 1).wait();
     }
 }
@@ -108,6 +110,51 @@ INSTANTIATE_TEST_SUITE_P(Formats, DeviceWith,
                          testing::Values(Dtype::bf16, Dtype::fp16, Dtype::fp32));
 
 class DeviceOf : public testing::TestWithParam<StateFormat> {};
+
+TEST_P(DeviceOf, DeliversDeltasThatGiveTheParametersOfEachStep) {
+    constexpr std::size_t kTileBytes = 2 * shard::kTileElems;
+    for (const Dtype dtype : {Dtype::bf16, Dtype::fp16}) {
+        SmallDevice dense({.dtype = dtype, .state = GetParam()});
+        SmallDevice delta({.dtype = dtype, .state = GetParam(), .delivery = Delivery::deltas});
+        const std::size_t room_bytes = codec::message_room_bytes(3);  // of the largest subgroup
+        std::vector<std::uint64_t> memory(3 * room_bytes / sizeof(std::uint64_t));
+        const std::span<std::byte> rooms = std::as_writable_bytes(std::span(memory));
+        for (SmallDevice* small : {&dense, &delta}) {
+            small->initialise();
+            small->device->allocate_slot(0);
+        }
+        std::size_t bytes = 0;
+        for (std::int64_t step = 0; step < 3; ++step) {
+            dense.put_gradients(step);
+            delta.put_gradients(step);
+            delta.vector = dense.vector;
+            if (step == 0) {  // what the ranks hold at the start
+                const std::vector<State> states = delta.states(0);
+                for (std::size_t s = 0; s < states.size(); ++s) {
+                    const std::size_t begin = delta.settings.subgroups[s].tiles.begin;
+                    convert_from_fp32(states[s].master.data(), dtype,
+                                      &delta.vector[begin * kTileBytes], states[s].master.size());
+                }
+            }
+            update_all(dense, step);
+            update_all(delta, step, test_scalars(), rooms);
+            for (std::size_t s = 0; s < 3; ++s) {
+                const shard::TileRange tiles = delta.settings.subgroups[s].tiles;
+                const codec::DeltaReader reader(rooms.subspan(s * room_bytes, room_bytes), tiles);
+                EXPECT_EQ(reader.apply_to(
+                              std::span(delta.vector)
+                                  .subspan(tiles.begin * kTileBytes, tiles.size() * kTileBytes)),
+                          std::nullopt);
+                bytes += reader.bytes();
+            }
+            EXPECT_TRUE(delta.vector == dense.vector) << "step " << step;
+        }
+        EXPECT_TRUE(delta.states(3) == dense.states(3));
+        EXPECT_EQ(delta.traffic.snapshot()[Counter::host_parameters], bytes);
+        EXPECT_LE(bytes, 3 * (3 * codec::most_message_bytes(0) +
+                              6 * (codec::most_message_bytes(1) - codec::most_message_bytes(0))));
+    }
+}
 
 TEST_P(DeviceOf, KeepsPaddingZero) {
     SmallDevice small({.codec = "topk", .state = GetParam()});

@@ -109,6 +109,19 @@ public:
 
     void update(const Engine& engine, const UpdateScalars& scalars, std::size_t begin,
                 std::size_t count) {
+        engine.update(scalars, run_of(scalars, begin, count));
+    }
+
+    // What the engine makes of the masters as they are.
+    std::vector<std::byte> rounded(const Engine& engine, std::size_t count) {
+        std::vector<std::byte> parameters(parameters_.size(), std::byte{0xEE});
+        UpdateRun run = run_of({}, 0, count);
+        run.parameters = parameters.data();
+        engine.round(run);
+        return parameters;
+    }
+
+    UpdateRun run_of(const UpdateScalars& scalars, std::size_t begin, std::size_t count) {
         const StatePointers all = state_of_tile(format_, payload(), 1, 0);
         const std::size_t halves = format_ == StateFormat::compact ? 2 : 4;
         const std::size_t moment = format_ == StateFormat::fp32   ? 4
@@ -130,7 +143,7 @@ public:
         run.key = fpga::tile_key(scalars.random_key, 5);
         run.first = static_cast<std::uint32_t>(begin);
         run.count = count;
-        engine.update(scalars, run);
+        return run;
     }
 
     Arrays widened() {
@@ -238,6 +251,24 @@ TEST_P(EngineOf, AgreesOnDenormalsInfinitiesAndNan) {
                 seen.update(engine(), one, 0, kTileElems);
                 expect_equal(expected, seen);
             }
+        }
+    }
+}
+
+TEST_P(EngineOf, RoundsMastersToTheParametersThatTheUpdateGave) {
+    for (const Dtype parameters : {Dtype::bf16, Dtype::fp16, Dtype::fp32}) {
+        for (const Arrays& arrays : {random_arrays(1), edge_arrays(3), edge_arrays(10)}) {
+            Tile tile(format(), arrays, Dtype::bf16, parameters);
+            const std::vector<std::byte> before = tile.rounded(engine(), kTileElems);
+            tile.update(engine(), scalars(), 0, kTileElems);
+            EXPECT_EQ(tile.rounded(engine(), kTileElems), tile.parameters());
+            EXPECT_NE(before, tile.parameters());
+            // And no further than it is told.
+            const std::size_t bytes = 1000 * size_bytes(parameters);
+            const std::vector<std::byte> part = tile.rounded(engine(), 1000);
+            EXPECT_TRUE(std::equal(part.begin(), part.begin() + static_cast<std::ptrdiff_t>(bytes),
+                                   tile.parameters().begin()));
+            EXPECT_EQ(part[bytes], std::byte{0xEE});
         }
     }
 }

@@ -51,9 +51,9 @@ std::string message_of(const Function& function) {
     return "";
 }
 
-std::vector<std::uint8_t> counting_text(std::size_t bytes) {
-    std::vector<std::uint8_t> text(bytes);
-    std::iota(text.begin(), text.end(), std::uint8_t{0});
+std::vector<Token> counting_text(std::size_t tokens) {
+    std::vector<Token> text(tokens);
+    std::iota(text.begin(), text.end(), Token{0});
     return text;
 }
 
@@ -87,27 +87,29 @@ TEST_F(Text, RefusesMissingAndEmptyPathsInOneSentence) {
 
 TEST_F(Text, HoldsOutTheLastShareOrTheNamedFiles) {
     const std::string path = write("text.txt", "0123456789abcdefghij");
-    const Corpus shared = load_corpus({.train = {path}, .valid = {}, .valid_share = 0.25}, 4);
+    const CorpusText shared = read_corpus({.train = {path}, .valid = {}, .valid_share = 0.25});
     EXPECT_EQ(as_string(shared.train), "0123456789abcde");
     EXPECT_EQ(as_string(shared.valid), "fghij");
 
     const std::string other = write("other.txt", "held out");
-    const Corpus named = load_corpus({.train = {path}, .valid = {other}}, 4);
+    const CorpusText named = read_corpus({.train = {path}, .valid = {other}});
     EXPECT_EQ(named.train.size(), 20U);
     EXPECT_EQ(as_string(named.valid), "held out");
 }
 
-TEST_F(Text, RefusesTextThatIsShorterThanARow) {
-    const std::string path = write("text.txt", "0123456789");
+TEST(Lengths, MustExceedARow) {
+    const Corpus ten{.train = counting_text(10), .valid = counting_text(10)};
+    const config::DataSettings bytes{.train = {"t"}, .valid = {"v"}};
     EXPECT_EQ(
-        message_of([&] { load_corpus({.train = {path}, .valid = {path}}, 10); }),
+        message_of([&] { check_lengths(ten, bytes, 10); }),
         "The training text has 10 bytes and a row of model.context 10 needs 11: give more text in "
         "data.train or lower model.context.");
-    EXPECT_NO_THROW(load_corpus({.train = {path}, .valid = {path}}, 9));
-    EXPECT_EQ(
-        message_of([&] { load_corpus({.train = {path}, .valid = {}, .valid_share = 0.2}, 4); }),
-        "The held-out text has 2 bytes and a row of model.context 4 needs 5: raise "
-        "data.valid_share, set data.valid or lower model.context.");
+    EXPECT_NO_THROW(check_lengths(ten, bytes, 9));
+    const Corpus few_held_out{.train = counting_text(8), .valid = counting_text(2)};
+    const config::DataSettings pairs{.train = {"t"}, .valid = {}, .tokenizer = "folder"};
+    EXPECT_EQ(message_of([&] { check_lengths(few_held_out, pairs, 4); }),
+              "The held-out text has 2 tokens and a row of model.context 4 needs 5: raise "
+              "data.valid_share, set data.valid or lower model.context.");
 }
 
 TEST(Rows, AreTheSameHoweverRanksShareThem) {
@@ -134,7 +136,7 @@ TEST(Rows, AreTheSameHoweverRanksShareThem) {
     EXPECT_NE(draw(kRows, 5, 2), whole);
 }
 
-TEST(Rows, HaveTheNextByteAsTarget) {
+TEST(Rows, HaveTheNextTokenAsTarget) {
     const auto text = counting_text(200);
     std::vector<std::int32_t> tokens(std::size_t{30} * 5);
     std::vector<std::int32_t> targets(tokens.size());
@@ -147,7 +149,7 @@ TEST(Rows, HaveTheNextByteAsTarget) {
     }
 }
 
-TEST(Rows, ReachTheFirstAndTheLastByte) {
+TEST(Rows, ReachTheFirstAndTheLastToken) {
     const auto text = counting_text(8);
     std::vector<std::int32_t> tokens(std::size_t{100} * 5);
     std::vector<std::int32_t> targets(tokens.size());

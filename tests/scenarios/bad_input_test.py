@@ -1,5 +1,6 @@
 """Whatever is wrong with the input: one sentence, exit code 2, no hang, nothing overwritten."""
 import fcntl
+import glob
 import hashlib
 import subprocess
 import unittest
@@ -41,7 +42,10 @@ SETTINGS = {
     "a device that this build lacks": (["csd.device=xrt"], ["xrt", "emulated"]),
     "a state format that there is not": (["csd.state=q4"], ["csd.state", "compact"]),
     "an optimizer that there is not": (["train.optimizer=adamax"], ["train.optimizer", "lion"]),
-    "a gather that this build lacks": (["gather.codec=delta"], ["gather.codec", "dense"]),
+    "a gather that there is not": (["gather.codec=zip"], ["gather.codec", "delta"]),
+    "deltas in mode base": (["gather.codec=delta", "mode=base"], ["gather.codec", "mode", "dense"]),
+    "deltas of 32-bit parameters": (["gather.codec=delta", "model.dtype=fp32"], ["gather.codec", "model.dtype", "bf16"]),
+    "a tokenizer that is missing": (["data.tokenizer=/nowhere/gpt2"], ["/nowhere/gpt2/encoder.json", "data.tokenizer"]),
     "a placement that this build lacks": (["placement.parameters=node"], ["placement.parameters"]),
     "a negative rate": (["link.host_gb_s=-1"], ["link.host_gb_s", "at least 0"]),
     "links that are infinitely slow": (["link.host_gb_s=1", "link.scale=0"], ["link.scale", "above 0"]),
@@ -52,6 +56,9 @@ SETTINGS = {
     "a state larger than the disk": (["model.layers=4000", "model.width=8192", "model.heads=64"], ["free"]),
 }
 
+if not glob.glob("/dev/nvidia[0-9]*"):
+    SETTINGS["a GPU where there is none"] = (["model.device=cuda"], ["model.device", "cpu"])
+
 # name: (arguments, words)
 COMMANDS = {
     "a benchmark of a format that there is not": (["bench", "update", "--state", "q4"], ["q4", "compact"]),
@@ -59,6 +66,15 @@ COMMANDS = {
     "a benchmark of a codec that there is not": (["bench", "codec", "--codec", "zip"], ["zip", "ternary"]),
     "a benchmark of instructions that there are not": (["bench", "codec", "--kernels", "mmx"], ["mmx", "scalar"]),
     "more pinned threads than CPUs": (["bench", "update", "--threads", "100000"], ["100000", "CPUs"]),
+    "a plan for a site without rates": (["plan", "configs/gpt-7b.toml"], ["plan.gpu_tflops", "site file"]),
+    "a plan for no node": (["plan", "configs/gpt-7b.toml", "--nodes", "0"], ["--nodes"]),
+    "a plan for no device": (["plan", "configs/gpt-7b.toml", "--csds", "0"], ["--csds"]),
+    "a plan with a codec that there is not": (
+        ["plan", "configs/gpt-7b.toml", "--site", "cluster/csd-pod", "--codecs", "zip"], ["zip", "topk"]),
+    "a plan with a codec twice": (
+        ["plan", "configs/gpt-7b.toml", "--site", "cluster/csd-pod", "--codecs", "q4,q4"], ["q4", "twice"]),
+    "a plan of mode base": (
+        ["plan", "configs/gpt-7b.toml", "--site", "cluster/csd-pod", "--set", "mode=base"], ["base", "su+o"]),
     "no command": ([], ["--help"]),
     "a command that there is not": (["trian"], ["--help"]),
     "train without a config": (["train"], ["config"]),
@@ -69,6 +85,8 @@ COMMANDS = {
     "exporting what is missing": (["export", "nothing.h5", "out.h5"], ["nothing.h5"]),
     "exporting what is no checkpoint": (["export", "README.md", "out.h5"], ["README.md"]),
     "inspecting what is no HDF5 file": (["inspect", "README.md"], ["README.md"]),
+    "a doctor whose findings cannot be written": (["doctor", "--json", "/nowhere/doctor.json"], ["/nowhere/doctor.json"]),
+    "a doctor for a site that is missing": (["doctor", "--site", "cluster/nowhere"], ["cluster/nowhere"]),
     "a negative sample": (["train", "configs/tiny.toml", "--sample", "-5"], ["--sample"]),
 }
 

@@ -67,5 +67,31 @@ TEST(FolderTest, NamesAFolderThatCannotBeWritten) {
     EXPECT_THAT(message, HasSubstr("cannot be written (Permission denied)"));
 }
 
+TEST(ExamineFolder, FindsWhatAFileThereWouldAndLeavesNone) {
+    const ScratchFolder folder;
+    const FolderFacts facts = examine_folder(folder.path());
+    EXPECT_TRUE(facts.is_there);
+    EXPECT_GT(facts.free_bytes, 0U);
+    EXPECT_FALSE(facts.filesystem.empty());
+    EXPECT_EQ(facts.is_direct, facts.obstacle.empty()) << facts.obstacle;
+    EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+TEST(ExamineFolder, TakesTheClosestFolderThatIsThere) {
+    const ScratchFolder folder;
+    const FolderFacts facts = examine_folder(folder.file("a/b"));
+    EXPECT_FALSE(facts.is_there);
+    EXPECT_EQ(facts.filesystem, examine_folder(folder.path()).filesystem);
+    EXPECT_FALSE(std::filesystem::exists(folder.file("a")));
+}
+
+TEST(ExamineFolder, SaysWhyNoFileCanBeMade) {
+    const ScratchFolder folder;
+    std::ofstream(folder.file("plain")) << "not a folder";
+    const FolderFacts facts = examine_folder(folder.file("plain/state"));
+    EXPECT_FALSE(facts.is_direct);
+    EXPECT_THAT(facts.obstacle, HasSubstr("no file can be made"));
+}
+
 }  // namespace
 }  // namespace nearstep::store

@@ -1,5 +1,6 @@
 // Training with the state on devices equals training in memory with PyTorch's own AdamW.
 #include "data/text.hpp"
+#include "train/corpus.hpp"
 #include "train/schedule.hpp"
 #include "train/trainer.hpp"
 
@@ -50,9 +51,8 @@ std::string make_folder(const mpi::Communicator& world) {
 
 // The losses of the same run with everything in memory: the network's gradient, and PyTorch's AdamW
 // and clipping on one flat parameter.
-std::vector<double> losses_in_memory(const config::Run& run) {
+std::vector<double> losses_in_memory(const config::Run& run, const data::Corpus& corpus) {
     const model::Geometry geometry = model::describe(run.model);
-    const data::Corpus corpus = data::load_corpus(run.data, run.model.context);
     std::vector<float> vector(geometry.elems);
     std::vector<float> gradient(geometry.elems);
     model::fill_start_values(geometry, run.train.seed, 0, vector);
@@ -97,10 +97,11 @@ std::vector<double> losses_in_memory(const config::Run& run) {
 TEST(Offloaded, TrainsAsPyTorchsAdamWDoesInMemory) {
     const auto world = mpi::Communicator::world(std::chrono::seconds(100));
     const config::Run run = tiny_run(make_folder(world));
-    const std::vector<double> wanted = losses_in_memory(run);
+    const auto tokenizer = make_tokenizer(world, run);
+    const std::vector<double> wanted = losses_in_memory(run, load_corpus(world, run, *tokenizer));
     ASSERT_LT(wanted.back(), 0.7 * wanted.front()) << "the comparison needs a run that learns";
 
-    Trainer trainer(world, run);
+    Trainer trainer(world, run, *tokenizer);
     trainer.start();
     for (const double loss : wanted) {
         const StepReport report = trainer.step();

@@ -1,0 +1,11 @@
+// Whether MPI can send from and receive into the memory of CUDA devices.
+#pragma once
+
+namespace nearstep::mpi {
+
+enum class CudaSupport { no, yes, unknown };
+
+// Of the library that runs; unknown if it does not tell.
+CudaSupport cuda_support();
+
+}  // namespace nearstep::mpi

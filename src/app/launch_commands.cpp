@@ -1,0 +1,99 @@
+#include "app/commands.hpp"
+#include "base/digest.hpp"
+#include "base/error.hpp"
+#include "config/hosts.hpp"
+#include "config/load.hpp"
+#include "train/host_check.hpp"
+
+#include <iostream>
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace nearstep::app {
+
+namespace {
+
+struct LaunchArguments {
+    RunArguments run;
+    int ranks = 0;
+    int host = 0;
+};
+
+int ranks_of(const LaunchArguments& arguments, const config::Run& run) {
+    return arguments.ranks > 0 ? arguments.ranks : config::ranks_of_site(run);
+}
+
+std::string joined(const std::vector<std::string>& words) {
+    std::string out;
+    for (const std::string& word : words) {
+        out += (out.empty() ? "" : " ") + word;
+    }
+    return out;
+}
+
+// Lines of words that a shell reads with `read`.
+void print_hosts(const LaunchArguments& arguments, const config::Run& run) {
+    const int ranks = ranks_of(arguments, run);
+    config::validate_for_ranks(run, ranks);
+    const std::vector<config::HostPart> parts = config::plan_hosts(run, ranks);
+    std::cout << "site " << run.site << "\nranks " << ranks << "\ninterface "
+              << run.hosts.interface << "\nremote " << run.hosts.remote << "\nhead "
+              << run.hosts.head << "\ncores_per_rank " << run.hosts.cores_per_rank
+              << "\nmpirun_options " << joined(run.hosts.mpirun_options) << "\n";
+    for (const config::HostPart& part : parts) {
+        std::cout << "host " << (part.name.empty() ? "." : part.name) << ' ' << part.ranks << ' '
+                  << part.devices << "\n";
+    }
+}
+
+void print_facts(const LaunchArguments& arguments, const config::Run& run) {
+    const int ranks = ranks_of(arguments, run);
+    config::validate_for_ranks(run, ranks);
+    const std::vector<config::HostPart> parts = config::plan_hosts(run, ranks);
+    if (arguments.host < 0 || std::cmp_greater_equal(arguments.host, parts.size())) {
+        throw ConfigError(text("There is no host ", arguments.host, " among the ", parts.size(),
+                               " that ", ranks, " ranks take: count from 0."));
+    }
+    const train::HostFacts facts =
+        train::check_host(run, ranks, parts[static_cast<std::size_t>(arguments.host)]);
+    std::cout << "commit " << facts.commit << "\nprogram_xxh3 " << to_hex(facts.program_digest)
+              << "\ndata_xxh3 " << to_hex(facts.data_digest) << "\ntime_us " << facts.time_us
+              << "\n";
+}
+
+void add_launch_command(CLI::App& command, Action& action, std::shared_ptr<LaunchArguments> shared,
+                        void (*work)(const LaunchArguments&, const config::Run&)) {
+    add_run_arguments(command, shared->run);
+    command
+        .add_option("--ranks", shared->ranks, "ranks of the run; default: all that the site takes")
+        ->check(CLI::PositiveNumber);
+    command.callback([shared = std::move(shared), work, &action] {
+        action = [shared, work](const mpi::Communicator& world) {
+            const config::Run run = read_run(world, shared->run);
+            on_rank_0([&] { work(*shared, run); })(world);
+        };
+    });
+}
+
+}  // namespace
+
+void add_launch(CLI::App& program, Action& action) {
+    CLI::App& hosts = *program.add_subcommand(
+        "hosts",
+        "Print which ranks a run puts on which host of its site, for launch/mpirun. Example:\n"
+        "  nearstep hosts configs/tiny.toml --site cluster/virtual-hosts --set data.train=FILE");
+    add_launch_command(hosts, action, std::make_shared<LaunchArguments>(), print_hosts);
+
+    CLI::App& preflight = *program.add_subcommand(
+        "preflight",
+        "Check that this host has what a run needs: text, folders, space, network interface. "
+        "Example:\n  nearstep preflight configs/tiny.toml --site cluster/localhost --set "
+        "data.train=FILE");
+    const auto arguments = std::make_shared<LaunchArguments>();
+    preflight.add_option("--host", arguments->host, "which of the hosts this one is, from 0")
+        ->check(CLI::NonNegativeNumber);
+    add_launch_command(preflight, action, arguments, print_facts);
+}
+
+}  // namespace nearstep::app

@@ -1,0 +1,129 @@
+#include "app/commands.hpp"
+#include "base/error.hpp"
+#include "config/load.hpp"
+#include "model/geometry.hpp"
+#include "plan/report.hpp"
+#include "train/summary.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <iostream>
+#include <memory>
+
+namespace nearstep::app {
+
+namespace {
+
+struct PlanArguments {
+    RunArguments run;
+    std::vector<int> nodes = {1};
+    std::vector<int> csds;
+    std::vector<std::string> codecs = {"dense", "q8", "q4"};
+    std::string scaling = "strong";
+    std::string json;
+};
+
+plan::ModelSize size_of(const config::ModelSettings& settings) {
+    const model::Geometry geometry = model::describe(settings);
+    plan::ModelSize size{.parameters = geometry.elems,
+                         .largest_block = 0,
+                         .blocks = static_cast<int>(geometry.blocks.size())};
+    for (const model::Block& block : geometry.blocks) {
+        size.largest_block = std::max(size.largest_block, block.end - block.begin);
+    }
+    return size;
+}
+
+std::vector<plan::Codec> codecs_of(const PlanArguments& arguments) {
+    std::vector<plan::Codec> codecs;
+    for (const std::string& name : arguments.codecs) {
+        const plan::Codec codec = plan::parse_codec(name);
+        if (std::find(codecs.begin(), codecs.end(), codec) != codecs.end()) {
+            throw ConfigError(text("--codecs names ", name, " twice: name each codec once."));
+        }
+        codecs.push_back(codec);
+    }
+    return codecs;
+}
+
+config::Run read_run(const RunArguments& arguments) {
+    config::Sources sources =
+        config::read_sources(arguments.config, arguments.site, arguments.overrides);
+    sources.needs_data = false;
+    const config::Run run = config::parse(sources);
+    if (run.mode == config::Mode::base) {
+        throw ConfigError(
+            "mode = \"base\" updates on the host, so that there is no placement on devices to "
+            R"(plan: use mode = "su+o", "su+o+c" or "su".)");
+    }
+    return run;
+}
+
+void make_plans(const PlanArguments& arguments) {
+    const config::Run run = read_run(arguments.run);
+    const std::vector<plan::Codec> codecs = codecs_of(arguments);
+    const plan::ModelSize size = size_of(run.model);
+    if (!arguments.json.empty()) {
+        train::check_writable(arguments.json);
+    }
+    const std::vector<int> devices =
+        arguments.csds.empty() ? std::vector<int>{run.plan.csds_per_node} : arguments.csds;
+    std::vector<plan::Row> rows;
+    for (const int nodes : arguments.nodes) {
+        for (const int csds : devices) {
+            const double batches = arguments.scaling == "weak" ? nodes : 1;
+            plan::Problem problem{
+                .work = plan::workload_of(run, size, batches * run.train.global_batch),
+                .site = plan::site_of(run, nodes),
+                .nodes = nodes};
+            problem.site.csds = csds;
+            rows.push_back(plan::plan_for(problem, codecs));
+        }
+    }
+    std::cout << "modelled: " << run.name << ", " << static_cast<double>(size.parameters)
+              << " parameters, state " << run.csd.state << ", on site " << run.site << ", "
+              << arguments.scaling << " scaling\n"
+              << plan::describe(rows);
+    if (!arguments.json.empty()) {
+        train::write_whole_file(arguments.json, plan::to_json(rows).dump(2) + "\n");
+    }
+}
+
+}  // namespace
+
+void add_plan(CLI::App& program, Action& action) {
+    auto arguments = std::make_shared<PlanArguments>();
+    CLI::App& command = *program.add_subcommand(
+        "plan",
+        "Search for the fastest placement, formats and sizes with a model of the step's time; all "
+        "that it prints is modelled. Example:\n  nearstep plan configs/gpt-7b.toml --site "
+        "cluster/csd-pod --nodes 1,8,64");
+    add_run_arguments(command, arguments->run);
+    const auto count = CLI::Range(1, 65536);
+    command.add_option("--nodes", arguments->nodes, "numbers of nodes, with commas between")
+        ->delimiter(',')
+        ->check(count)
+        ->capture_default_str();
+    command
+        .add_option("--csds", arguments->csds,
+                    "devices per node, with commas between; default: plan.csds_per_node")
+        ->delimiter(',')
+        ->check(CLI::Range(1, 1024));
+    command
+        .add_option("--codecs", arguments->codecs,
+                    "gradient codecs that may be chosen, those to prefer first: dense, q8, q4, "
+                    "ternary, sign, topk")
+        ->delimiter(',')
+        ->capture_default_str();
+    command
+        .add_option("--scaling", arguments->scaling,
+                    "train.global_batch is that of all nodes (strong), or of each (weak)")
+        ->check(CLI::IsMember({"strong", "weak"}))
+        ->capture_default_str();
+    command.add_option("--json", arguments->json, "write an array with an object per plan");
+    command.callback(
+        [arguments, &action] { action = on_rank_0([arguments] { make_plans(*arguments); }); });
+}
+
+}  // namespace nearstep::app

@@ -1,0 +1,333 @@
+#include "codec/delta.hpp"
+
+#include "base/digest.hpp"
+#include "base/error.hpp"
+#include "base/units.hpp"
+
+#include <bit>
+#include <cstring>
+
+namespace nearstep::codec {
+
+using shard::kTileElems;
+
+namespace {
+
+constexpr std::size_t kTileBytes = kTileElems * sizeof(std::uint16_t);
+constexpr std::size_t kBitmapBytes = kBitmapWords * sizeof(std::uint64_t);
+constexpr std::size_t kAlignment = 8;
+constexpr std::array<char, 4> kMagic = {'n', 's', 'd', 'm'};
+
+using Bitmap = std::array<std::uint64_t, kBitmapWords>;
+
+static_assert(std::endian::native == std::endian::little, "messages are written as they lie here");
+static_assert(kBitmapWords * 64 == kTileElems, "a bitmap has a bit for each parameter");
+
+struct Header {
+    std::array<char, 4> magic;
+    std::uint32_t tiles;
+    std::uint64_t first_tile;
+    std::uint64_t bytes;
+};
+static_assert(sizeof(Header) == 24);
+
+std::size_t table_end(std::size_t tiles) { return sizeof(Header) + 16 * tiles; }
+
+std::uint64_t digest_of(const std::uint16_t* tile) {
+    return xxh3({reinterpret_cast<const std::byte*>(tile), kTileBytes});
+}
+
+const std::uint64_t* words_at(const std::byte* at) {
+    return reinterpret_cast<const std::uint64_t*>(at);
+}
+
+const std::uint16_t* halves_at(const std::byte* at) {
+    return reinterpret_cast<const std::uint16_t*>(at);
+}
+
+std::uint16_t* halves_at(std::byte* at) { return reinterpret_cast<std::uint16_t*>(at); }
+
+// Words of a bitmap with that many bits.
+std::size_t words_of(std::size_t bits) { return (bits + 63) / 64; }
+
+template <typename Join>
+void join(const Bitmap& one, const Bitmap& other, Bitmap& out, Join join_words) {
+    for (std::size_t i = 0; i < kBitmapWords; ++i) {
+        out[i] = join_words(one[i], other[i]);
+    }
+}
+
+// Appends a bitmap; returns the place behind it.
+std::byte* append(const Bitmap& bits, std::byte* out) {
+    std::memcpy(out, bits.data(), kBitmapBytes);
+    return out + kBitmapBytes;
+}
+
+// Writes the payload of a tile.
+void write_payload(const DeltaKernels& kernels, DeltaForm form, const DeltaCensus& census,
+                   const Bitmap& plus, const Bitmap& minus, const std::uint16_t* fresh,
+                   std::byte* out) {
+    Bitmap changed;
+    Bitmap escaped;
+    join(plus, minus, changed, [](std::uint64_t a, std::uint64_t b) { return a | b; });
+    join(plus, minus, escaped, [](std::uint64_t a, std::uint64_t b) { return a & b; });
+    switch (form) {
+        case DeltaForm::dense:
+            std::memcpy(out, fresh, kTileBytes);
+            return;
+        case DeltaForm::bitmap:
+            out = append(changed, out);
+            kernels.pick_values(changed.data(), fresh, halves_at(out));
+            return;
+        case DeltaForm::units:
+            out = append(minus, append(plus, out));
+            break;
+        case DeltaForm::codes:
+            out = append(changed, out);
+            for (const Bitmap* bits : {&plus, &minus}) {
+                kernels.pack(changed.data(), bits->data(), reinterpret_cast<std::uint64_t*>(out));
+                out += words_of(census.changed) * sizeof(std::uint64_t);
+            }
+            break;
+        case DeltaForm::list:
+            kernels.pick_indices(changed.data(), halves_at(out));
+            out += census.changed * sizeof(std::uint16_t);
+            kernels.pick_values(changed.data(), fresh, halves_at(out));
+            return;
+    }
+    kernels.pick_values(escaped.data(), fresh, halves_at(out));
+}
+
+}  // namespace
+
+struct DeltaReader::Entry {
+    std::uint32_t form_and_changed;  // changed x 256 + form
+    std::uint32_t escaped;
+    std::uint64_t digest;
+
+    DeltaForm form() const { return static_cast<DeltaForm>(form_and_changed & 0xFFU); }
+    DeltaCensus census() const { return {form_and_changed >> 8U, escaped}; }
+    bool is_possible() const {
+        return (form_and_changed & 0xFFU) < kDeltaForms && census().changed <= kTileElems &&
+               escaped <= census().changed;
+    }
+};
+
+const char* name_of(DeltaForm form) {
+    switch (form) {
+        case DeltaForm::dense:
+            return "dense";
+        case DeltaForm::bitmap:
+            return "bitmap";
+        case DeltaForm::units:
+            return "units";
+        case DeltaForm::codes:
+            return "codes";
+        case DeltaForm::list:
+            return "list";
+    }
+    throw ContractError("A form of a delta has a value that no form has.");
+}
+
+std::size_t payload_bytes(DeltaForm form, const DeltaCensus& census) {
+    switch (form) {
+        case DeltaForm::dense:
+            return kTileBytes;
+        case DeltaForm::bitmap:
+            return kBitmapBytes + 2 * census.changed;
+        case DeltaForm::units:
+            return 2 * kBitmapBytes + 2 * census.escaped;
+        case DeltaForm::codes:
+            return kBitmapBytes + 16 * words_of(census.changed) + 2 * census.escaped;
+        case DeltaForm::list:
+            return 4 * census.changed;
+    }
+    throw ContractError("A form of a delta has a value that no form has.");
+}
+
+DeltaForm smallest_form(const DeltaCensus& census) {
+    DeltaForm best = DeltaForm::dense;
+    for (const DeltaForm form :
+         {DeltaForm::bitmap, DeltaForm::units, DeltaForm::codes, DeltaForm::list}) {
+        if (payload_bytes(form, census) < payload_bytes(best, census)) {
+            best = form;
+        }
+    }
+    return best;
+}
+
+DeltaTally& DeltaTally::operator+=(const DeltaTally& more) {
+    for (std::size_t form = 0; form < kDeltaForms; ++form) {
+        tiles.at(form) += more.tiles.at(form);
+        bytes.at(form) += more.bytes.at(form);
+    }
+    return *this;
+}
+
+DeltaTally DeltaTally::operator-(const DeltaTally& earlier) const {
+    DeltaTally difference;
+    for (std::size_t form = 0; form < kDeltaForms; ++form) {
+        difference.tiles.at(form) = tiles.at(form) - earlier.tiles.at(form);
+        difference.bytes.at(form) = bytes.at(form) - earlier.bytes.at(form);
+    }
+    return difference;
+}
+
+std::size_t most_message_bytes(std::size_t tiles) { return table_end(tiles) + tiles * kTileBytes; }
+
+std::size_t message_room_bytes(std::size_t tiles) {
+    return most_message_bytes(tiles) + kDeltaSlackBytes;
+}
+
+DeltaWriter::DeltaWriter(std::span<std::byte> room, shard::TileRange tiles,
+                         const DeltaKernels& kernels)
+    : room_(room), tiles_(tiles), kernels_(&kernels), end_(table_end(tiles.size())) {
+    expects(room.size() >= message_room_bytes(tiles.size()), "a message has room and slack");
+    expects(reinterpret_cast<std::uintptr_t>(room.data()) % kAlignment == 0,
+            "a message is aligned");
+}
+
+void DeltaWriter::add(const std::uint16_t* old, const std::uint16_t* fresh) {
+    expects(next_ < tiles_.size(), "a message has as many tiles as it was made for");
+    Bitmap plus;
+    Bitmap minus;
+    const DeltaCensus census = kernels_->compare(old, fresh, plus.data(), minus.data());
+    const DeltaForm form = smallest_form(census);
+    write_payload(*kernels_, form, census, plus, minus, fresh, room_.data() + end_);
+
+    std::byte* entry = room_.data() + table_end(next_);
+    const std::uint64_t facts = static_cast<std::uint64_t>(form) |
+                                (static_cast<std::uint64_t>(census.changed) << 8U) |
+                                (static_cast<std::uint64_t>(census.escaped) << 32U);
+    const std::uint64_t digest = digest_of(fresh);
+    std::memcpy(entry, &facts, sizeof facts);
+    std::memcpy(entry + sizeof facts, &digest, sizeof digest);
+
+    const std::size_t end = end_ + payload_bytes(form, census);
+    end_ = round_up(end, kAlignment);
+    std::memset(room_.data() + end, 0, end_ - end);
+    ++next_;
+}
+
+std::size_t DeltaWriter::finish() {
+    expects(next_ == tiles_.size(), "a message is finished after its last tile");
+    const Header header{.magic = kMagic,
+                        .tiles = static_cast<std::uint32_t>(tiles_.size()),
+                        .first_tile = tiles_.begin,
+                        .bytes = end_};
+    std::memcpy(room_.data(), &header, sizeof header);
+    return end_;
+}
+
+DeltaReader::DeltaReader(std::span<const std::byte> room, shard::TileRange tiles,
+                         const DeltaKernels& kernels)
+    : room_(room), tiles_(tiles), kernels_(&kernels) {
+    static_assert(sizeof(Entry) == 16);
+    expects(reinterpret_cast<std::uintptr_t>(room.data()) % kAlignment == 0,
+            "a message is aligned");
+    Header header{};
+    expects(room.size() >= sizeof header + kDeltaSlackBytes, "a message has a header and slack");
+    std::memcpy(&header, room.data(), sizeof header);
+    bytes_ = header.bytes;
+    if (header.magic != kMagic || header.tiles != tiles.size() ||
+        header.first_tile != tiles.begin || bytes_ % kAlignment != 0 ||
+        bytes_ < table_end(tiles.size()) || bytes_ > room.size() - kDeltaSlackBytes) {
+        throw Error(text("What came for tiles ", tiles.begin, " to ", tiles.end,
+                         " is not a message of their parameters: start all ranks from the same "
+                         "build, with --resume."));
+    }
+}
+
+DeltaReader::Entry DeltaReader::entry_of(std::size_t tile) const {
+    Entry entry{};
+    std::memcpy(&entry, room_.data() + table_end(tile), sizeof entry);
+    return entry;
+}
+
+void DeltaReader::add_to(DeltaTally& tally) const {
+    for (std::size_t tile = 0; tile < tiles_.size(); ++tile) {
+        const Entry entry = entry_of(tile);
+        expects(entry.is_possible(), "a form is one of those that there are");
+        const auto form = static_cast<std::size_t>(entry.form());
+        tally.tiles.at(form) += 1;
+        tally.bytes.at(form) += sizeof entry + payload_bytes(entry.form(), entry.census());
+    }
+}
+
+// False, with the target as it was, if the kernels would read other than what is there.
+bool DeltaReader::apply_tile(const Entry& entry, const std::byte* payload,
+                             std::uint16_t* target) const {
+    const auto [changed, escaped] = entry.census();
+    const std::uint64_t* first = words_at(payload);
+    const std::uint64_t* second = first + kBitmapWords;
+    switch (entry.form()) {
+        case DeltaForm::dense:
+            std::memcpy(target, payload, kTileBytes);
+            return true;
+        case DeltaForm::bitmap:
+            if (kernels_->count_both(first, first) != changed) {
+                return false;
+            }
+            kernels_->apply(first, first, halves_at(payload + kBitmapBytes), target);
+            return true;
+        case DeltaForm::units:
+            if (kernels_->count_both(first, second) != escaped) {
+                return false;
+            }
+            kernels_->apply(first, second, halves_at(payload + 2 * kBitmapBytes), target);
+            return true;
+        case DeltaForm::codes:
+            return apply_codes(entry, payload, target);
+        case DeltaForm::list:
+            const std::uint16_t* indices = halves_at(payload);
+            for (std::size_t i = 0; i < changed; ++i) {
+                target[indices[i]] = indices[changed + i];
+            }
+    }
+    return true;
+}
+
+bool DeltaReader::apply_codes(const Entry& entry, const std::byte* payload,
+                              std::uint16_t* target) const {
+    const auto [changed, escaped] = entry.census();
+    const std::uint64_t* mask = words_at(payload);
+    if (kernels_->count_both(mask, mask) != changed) {
+        return false;
+    }
+    Bitmap plus;
+    Bitmap minus;
+    const std::uint64_t* packed = mask + kBitmapWords;
+    kernels_->unpack(mask, packed, plus.data());
+    packed += words_of(changed);
+    kernels_->unpack(mask, packed, minus.data());
+    packed += words_of(changed);
+    if (kernels_->count_both(plus.data(), minus.data()) != escaped) {
+        return false;
+    }
+    kernels_->apply(plus.data(), minus.data(), reinterpret_cast<const std::uint16_t*>(packed),
+                    target);
+    return true;
+}
+
+std::optional<std::string> DeltaReader::apply_to(std::span<std::byte> parameters) const {
+    expects(parameters.size() == tiles_.size() * kTileBytes, "a message is applied to its tiles");
+    std::size_t at = table_end(tiles_.size());
+    for (std::size_t tile = 0; tile < tiles_.size(); ++tile) {
+        const Entry entry = entry_of(tile);
+        const std::byte* payload = room_.data() + at;
+        std::uint16_t* target = halves_at(parameters.data() + tile * kTileBytes);
+        const bool is_right =
+            entry.is_possible() && payload_bytes(entry.form(), entry.census()) <= bytes_ - at &&
+            apply_tile(entry, payload, target) && digest_of(target) == entry.digest;
+        if (!is_right) {
+            return text("The parameters of tile ", tiles_.begin + tile,
+                        " are not those that their owner sent: the copy of the old ones here or "
+                        "the message was damaged. Start again with --resume; if it happens again, "
+                        "test this machine's memory and network.");
+        }
+        at = round_up(at + payload_bytes(entry.form(), entry.census()), kAlignment);
+    }
+    return std::nullopt;
+}
+
+}  // namespace nearstep::codec

@@ -1,0 +1,110 @@
+#include "config/hosts.hpp"
+
+#include "base/error.hpp"
+#include "config/limits.hpp"
+#include "config/load.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <system_error>
+
+namespace nearstep::config {
+
+namespace {
+
+// "0-1,3" as {0, 1, 3}.
+std::vector<int> numbers_in(const std::string& list) {
+    std::vector<int> numbers;
+    const char* at = list.data();
+    const char* end = at + list.size();
+    bool is_good = at != end;
+    while (is_good && at != end) {
+        int first = 0;
+        auto read = std::from_chars(at, end, first);
+        int last = first;
+        is_good = read.ec == std::errc() && first >= 0;
+        if (is_good && read.ptr != end && *read.ptr == '-') {
+            read = std::from_chars(read.ptr + 1, end, last);
+            is_good = read.ec == std::errc() && last >= first && last < kMostDevices;
+        }
+        for (int number = first; is_good && number <= last; ++number) {
+            numbers.push_back(number);
+        }
+        at = read.ptr;
+        if (is_good && at != end) {
+            is_good = *at == ',' && at + 1 != end;
+            ++at;
+        }
+    }
+    if (!is_good) {
+        throw ConfigError(text("The devices granted to this host, NEARSTEP_CSDS = \"", list,
+                               "\", are no list of numbers: set it as in \"0-1,3\"."));
+    }
+    return numbers;
+}
+
+}  // namespace
+
+int ranks_of_site(const Run& run) {
+    return std::max<int>(1, static_cast<int>(run.hosts.names.size())) *
+           std::max(1, run.hosts.ranks);
+}
+
+std::vector<HostPart> plan_hosts(const Run& run, int ranks) {
+    const bool is_here = run.hosts.names.empty();
+    const int most = is_here && run.hosts.ranks == 0 ? ranks : ranks_of_site(run);
+    const int of_host = is_here && run.hosts.ranks == 0 ? ranks : std::max(1, run.hosts.ranks);
+    if (ranks > most) {
+        throw ConfigError(text("Site ", run.site, " takes ", most, " ranks, ", of_host,
+                               " on each host, and ", ranks,
+                               " are asked for: start fewer, or add to hosts.names or hosts.ranks "
+                               "in its site file."));
+    }
+    const std::vector<int> devices = devices_per_rank(run, ranks);
+    std::vector<HostPart> parts;
+    for (int first = 0; first < ranks; first += of_host) {
+        HostPart part{.name = is_here ? "" : run.hosts.names[parts.size()],
+                      .first_rank = first,
+                      .ranks = std::min(of_host, ranks - first)};
+        for (int rank = first; rank < first + part.ranks; ++rank) {
+            part.devices += devices[static_cast<std::size_t>(rank)];
+        }
+        if (run.hosts.devices > 0 && part.devices > run.hosts.devices) {
+            throw ConfigError(text("Host ", is_here ? run.site : part.name, " has ",
+                                   run.hosts.devices, " devices (hosts.devices) and its ",
+                                   part.ranks, " ranks ask for ", part.devices,
+                                   ": lower csd.per_rank, or start fewer ranks."));
+        }
+        parts.push_back(part);
+    }
+    return parts;
+}
+
+std::vector<int> places_of_devices(const Run& run, int before, int count,
+                                   const std::string& granted) {
+    const auto folders = static_cast<int>(run.csd.path.size());
+    std::vector<int> places;
+    if (granted.empty()) {
+        for (int device = before; device < before + std::max(count, 1); ++device) {
+            places.push_back(device % folders);
+        }
+        return places;
+    }
+    const std::vector<int> all = numbers_in(granted);
+    const auto here = static_cast<int>(all.size());
+    if (before + count > here) {
+        throw ConfigError(text("The job has ", here, " devices on this host (", granted,
+                               ") and its ranks ask for ", before + count,
+                               " at least: ask the batch system for more, or lower csd.per_rank."));
+    }
+    const auto first = all.begin() + (count == 0 ? 0 : before);
+    places.assign(first, first + std::max(count, 1));
+    const int highest = *std::max_element(places.begin(), places.end());
+    if (highest >= folders) {
+        throw ConfigError(text("The job has device ", highest, " of this host and csd.path names ",
+                               folders, " folders: name one for each device of the host."));
+    }
+    return places;
+}
+
+}  // namespace nearstep::config

@@ -1,0 +1,33 @@
+// Which ranks run on which host of a site.
+#pragma once
+
+#include "config/run.hpp"
+
+#include <string>
+#include <vector>
+
+namespace nearstep::config {
+
+// Consecutive ranks of one host.
+struct HostPart {
+    std::string name;  // empty: this machine
+    int first_rank = 0;
+    int ranks = 0;
+    int devices = 0;  // of all of its ranks
+};
+
+// As many ranks as the site's hosts take.
+int ranks_of_site(const Run& run);
+
+// Fills the hosts one after another, in the order of hosts.names. Throws ConfigError if there are
+// too few hosts for the ranks, or too few devices on a host.
+std::vector<HostPart> plan_hosts(const Run& run, int ranks);
+
+// The positions in csd.path of `count` devices of one rank; those of the host's lower ranks are
+// `before`. `granted`: positions that a batch system gave the job on this host, as in "2,3"; empty:
+// all, and devices share folders if there are more devices than folders. A rank without a device
+// has one position as well, for its manifest. Throws ConfigError if the granted ones do not do.
+std::vector<int> places_of_devices(const Run& run, int before, int count,
+                                   const std::string& granted);
+
+}  // namespace nearstep::config

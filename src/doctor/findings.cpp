@@ -1,0 +1,207 @@
+#include "doctor/findings.hpp"
+
+#include "base/digest.hpp"
+#include "base/error.hpp"
+#include "base/units.hpp"
+#include "checkpoint/checkpoint.hpp"
+#include "config/load.hpp"
+#include "csd/engine.hpp"
+#include "data/character_class.hpp"
+#include "memory/buffer.hpp"
+#include "model/compute_device.hpp"
+#include "model/library.hpp"
+#include "model/network.hpp"
+#include "mpi/cuda_support.hpp"
+#include "mpi/session.hpp"
+#include "store/folder.hpp"
+#include "store/transport.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace nearstep::doctor {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string joined(const std::vector<std::string>& words, const char* between) {
+    std::string out;
+    for (const std::string& word : words) {
+        out += (out.empty() ? "" : between) + word;
+    }
+    return out;
+}
+
+std::string size_text(std::size_t bytes) { return human_bytes(static_cast<double>(bytes)); }
+
+Json find_cpu(const System& system) {
+    return {{"summary", text(system.processor.empty() ? "a processor" : system.processor, ", ",
+                             system.usable_cpus, " of ", system.cpus,
+                             " CPUs for this rank: ", joined(system.features, " "))},
+            {"name", system.processor},
+            {"cpus", system.cpus},
+            {"usable_cpus", system.usable_cpus},
+            {"features", system.features}};
+}
+
+Json find_memory(const System& system) {
+    return {{"summary", text(size_text(system.memory_bytes), ", of which ",
+                             size_text(system.available_bytes), " are available")},
+            {"bytes", system.memory_bytes},
+            {"available_bytes", system.available_bytes}};
+}
+
+// Asks for what a slot asks for, and looks at what the kernel gave.
+Json find_huge_pages(const System& system) {
+    const memory::Buffer buffer(32 * MiB);
+    const std::size_t backed = buffer.huge_page_bytes();
+    return {{"summary", text(size_text(backed), " of ", size_text(buffer.size()),
+                             " were given (the kernel's setting: ",
+                             system.huge_pages.empty() ? "not told" : system.huge_pages, ")",
+                             backed < buffer.size() ? "; buffers are slower without" : "")},
+            {"setting", system.huge_pages},
+            {"asked_bytes", buffer.size()},
+            {"given_bytes", backed}};
+}
+
+Json find_memory_lock(const System& system) {
+    return {{"summary", text(system.lock_bytes ? size_text(*system.lock_bytes) : "no limit",
+                             " (RLIMIT_MEMLOCK); buffers are not locked, so that any limit does")},
+            {"bytes", system.lock_bytes ? Json(*system.lock_bytes) : Json()}};
+}
+
+Json find_engine() {
+    std::vector<std::string> usable;
+    for (const csd::Engine& engine : csd::engines()) {
+        usable.emplace_back(engine.name);
+    }
+    return {{"summary", text(csd::best_engine().name, " updates the state of emulated devices (of ",
+                             joined(usable, ", "), ")")},
+            {"chosen", csd::best_engine().name},
+            {"usable", usable}};
+}
+
+Json find_model(const config::Run& run) {
+    const model::Library library = model::find_library();
+    std::string path;
+    try {
+        path = model::describe_backend(run.model, model::choose_device(run.model.device, 0));
+    } catch (const ConfigError& refusal) {
+        path = refusal.what();
+    }
+    return {{"summary",
+             text(path, "; built ", library.cuda.empty() ? "without CUDA" : "for CUDA ",
+                  library.cuda, ", ", library.cpu_capability, ", ", library.threads, " threads")},
+            {"torch", library.version},
+            {"cuda", library.cuda.empty() ? Json() : Json(library.cuda)},
+            {"has_nccl", library.has_nccl},
+            {"cpu_capability", library.cpu_capability},
+            {"threads", library.threads},
+            {"gpus", library.gpus},
+            {"path", path}};
+}
+
+Json find_gpus(const System& system, const Json& model) {
+    const int seen = model["gpus"].get<int>();
+    return {{"summary",
+             text(system.gpus.empty() ? "NVIDIA's driver shows none" : joined(system.gpus, ", "),
+                  "; PyTorch finds ", seen)},
+            {"names", system.gpus},
+            {"seen_by_torch", seen}};
+}
+
+Json find_state_io(const config::Run& run) {
+    const store::IoKind wanted = store::parse_io_kind(run.csd.io);
+    std::string refusal;
+    try {
+        static_cast<void>(store::Transport::make(store::IoKind::io_uring, {}, {}));
+    } catch (const ConfigError& reason) {
+        refusal = reason.what();
+    }
+    const bool is_uring = wanted != store::IoKind::threads && refusal.empty();
+    std::string summary = is_uring ? "io_uring" : "threads";
+    if (wanted == store::IoKind::io_uring && !refusal.empty()) {
+        summary = refusal;
+    } else if (!refusal.empty()) {
+        summary += text("; ", refusal);
+    } else if (wanted == store::IoKind::threads) {
+        summary += ", as csd.io says; io_uring would work";
+    }
+    return {{"summary", summary},
+            {"wanted", run.csd.io},
+            {"chosen", is_uring ? "io_uring" : "threads"},
+            {"io_uring_refusal", refusal.empty() ? Json() : Json(refusal)}};
+}
+
+Json find_folder(const std::string& path) {
+    const store::FolderFacts facts = store::examine_folder(path);
+    return {{"summary", text("\"", path, "\"", facts.is_there ? "" : " (not there yet)", " on ",
+                             facts.filesystem, ", ", size_text(facts.free_bytes), " free, ",
+                             facts.obstacle.empty() ? "direct I/O" : facts.obstacle)},
+            {"path", path},
+            {"is_there", facts.is_there},
+            {"filesystem", facts.filesystem},
+            {"free_bytes", facts.free_bytes},
+            {"is_direct", facts.is_direct},
+            {"obstacle", facts.obstacle.empty() ? Json() : Json(facts.obstacle)}};
+}
+
+Json find_mpi() {
+    const mpi::CudaSupport support = mpi::cuda_support();
+    const char* answer = "does not say whether it reads GPU memory";
+    if (support != mpi::CudaSupport::unknown) {
+        answer = support == mpi::CudaSupport::yes ? "reads GPU memory (CUDA-aware)"
+                                                  : "does not read GPU memory (not CUDA-aware)";
+    }
+    return {
+        {"summary",
+         text(mpi::library_version(), ", ", answer, "; ranks exchange through host memory")},
+        {"library", mpi::library_version()},
+        {"is_cuda_aware",
+         support == mpi::CudaSupport::unknown ? Json() : Json(support == mpi::CudaSupport::yes)}};
+}
+
+Json find_libraries() {
+    const std::string hdf5 = checkpoint::hdf5_version();
+    const std::string xxhash = xxhash_version();
+    const std::string toml = config::toml_version();
+    const std::string unicode = data::unicode_version();
+    return {{"summary", text("HDF5 ", hdf5, ", xxHash ", xxhash, ", toml++ ", toml,
+                             ", Unicode tables ", unicode)},
+            {"hdf5", hdf5},
+            {"xxhash", xxhash},
+            {"tomlplusplus", toml},
+            {"unicode", unicode}};
+}
+
+Json not_in_this_build(const std::string& instead) {
+    return {{"summary", "not in this build: " + instead}, {"is_built", false}};
+}
+
+}  // namespace
+
+Json find_all(const config::Run& run, const System& system) {
+    Json findings;
+    findings["cpu"] = find_cpu(system);
+    findings["memory"] = find_memory(system);
+    findings["huge_pages"] = find_huge_pages(system);
+    findings["memory_lock"] = find_memory_lock(system);
+    findings["model"] = find_model(run);
+    findings["gpus"] = find_gpus(system, findings["model"]);
+    findings["engine"] = find_engine();
+    findings["state_io"] = find_state_io(run);
+    for (std::size_t i = 0; i < run.csd.path.size(); ++i) {
+        findings["state_folder_" + std::to_string(i)] = find_folder(run.csd.path[i]);
+    }
+    findings["mpi"] = find_mpi();
+    findings["nccl_nvlink"] = not_in_this_build("GPUs of a node exchange through host memory");
+    findings["xrt"] = not_in_this_build("csd.device is \"emulated\"");
+    findings["libraries"] = find_libraries();
+    return findings;
+}
+
+}  // namespace nearstep::doctor

@@ -1,0 +1,124 @@
+#include "plan/choice.hpp"
+
+#include "base/error.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace nearstep::plan {
+
+namespace {
+
+constexpr std::array<std::string_view, 6> kCodecs = {"dense",   "q8",   "q4",
+                                                     "ternary", "sign", "topk"};
+constexpr std::array<std::string_view, 2> kGathers = {"dense", "delta"};
+constexpr std::array<std::string_view, 2> kHomes = {"gpu", "host"};
+constexpr std::array<std::string_view, 2> kOrders = {"by block", "by micro-batch"};
+constexpr std::array<std::string_view, 2> kScatters = {"hierarchical", "flat"};
+constexpr std::array<std::string_view, 3> kOwners = {"raw", "merged", "dense"};
+constexpr std::array<std::string_view, 3> kLandings = {"device", "host", "flash"};
+
+void put_first(std::vector<Mesh>& meshes, const Mesh& first) {
+    const auto place = std::find(meshes.begin(), meshes.end(), first);
+    std::rotate(meshes.begin(), place, place + 1);
+}
+
+}  // namespace
+
+bool is_within(const Mesh& inner, const Mesh& outer) {
+    return outer.gpus % inner.gpus == 0 && outer.nodes % inner.nodes == 0;
+}
+
+int lists_of(const Problem& problem, const Choice& choice) {
+    return choice.scatter == Scatter::flat ? problem.ranks()
+                                           : problem.nodes / choice.gradients.nodes;
+}
+
+bool is_allowed(const Problem& problem, const Choice& choice) {
+    return is_within(choice.parameters, choice.gradients) &&
+           is_within(choice.gradients, choice.optimizer) &&
+           (choice.scatter == Scatter::hierarchical ||
+            (choice.gradients.size() == 1 && problem.site.gpus > 1)) &&
+           (choice.owner != Owner::merged || choice.codec == Codec::topk) &&
+           (choice.owner != Owner::dense || choice.codec != Codec::dense ||
+            lists_of(problem, choice) > 1);
+}
+
+std::vector<Mesh> meshes_of(const Problem& problem) {
+    std::vector<Mesh> meshes;
+    for (int gpus = 1; gpus <= problem.site.gpus; ++gpus) {
+        if (problem.site.gpus % gpus == 0) {
+            meshes.push_back({.gpus = gpus, .nodes = 1});
+        }
+    }
+    for (int nodes = 2; nodes <= problem.nodes; ++nodes) {
+        if (problem.nodes % nodes == 0) {
+            meshes.push_back({.gpus = problem.site.gpus, .nodes = nodes});
+        }
+    }
+    return meshes;
+}
+
+Space space_of(const Problem& problem, const std::vector<Codec>& codecs) {
+    const std::vector<Mesh> meshes = meshes_of(problem);
+    Space space;
+    space.codecs = codecs;
+    space.gathers = {Gather::dense};
+    if (problem.work.element_bytes == 2) {
+        space.gathers.push_back(Gather::delta);
+    }
+    space.parameters = meshes;
+    space.homes = {Home::gpu, Home::host};
+    space.orders = {Order::by_block, Order::by_micro_batch};
+    space.gradients = meshes;
+    put_first(space.gradients, {.gpus = problem.site.gpus, .nodes = 1});
+    space.scatters = {Scatter::hierarchical};
+    if (problem.site.gpus > 1) {
+        space.scatters.push_back(Scatter::flat);
+    }
+    space.optimizers.assign(meshes.rbegin(), meshes.rend());
+    space.owners = {Owner::raw, Owner::dense};
+    if (std::find(codecs.begin(), codecs.end(), Codec::topk) != codecs.end()) {
+        space.owners.push_back(Owner::merged);
+    }
+    space.landings = {Landing::device, Landing::host, Landing::flash};
+    space.subgroups = {16, 32, 64, 128, 256, 8, 4, 2, 1};
+    space.slots = {3, 4, 6};
+    return space;
+}
+
+Codec parse_codec(const std::string& name) {
+    const auto* const place = std::find(kCodecs.begin(), kCodecs.end(), name);
+    if (place == kCodecs.end()) {
+        throw ConfigError(text("There is no gradient codec \"", name,
+                               R"(": use "dense", "q8", "q4", "ternary", "sign" or "topk".)"));
+    }
+    return static_cast<Codec>(place - kCodecs.begin());
+}
+
+std::string_view name_of(Codec codec) { return kCodecs.at(static_cast<std::size_t>(codec)); }
+std::string_view name_of(Gather gather) { return kGathers.at(static_cast<std::size_t>(gather)); }
+std::string_view name_of(Home home) { return kHomes.at(static_cast<std::size_t>(home)); }
+std::string_view name_of(Order order) { return kOrders.at(static_cast<std::size_t>(order)); }
+std::string_view name_of(Scatter scatter) {
+    return kScatters.at(static_cast<std::size_t>(scatter));
+}
+std::string_view name_of(Owner owner) { return kOwners.at(static_cast<std::size_t>(owner)); }
+std::string_view name_of(Landing landing) {
+    return kLandings.at(static_cast<std::size_t>(landing));
+}
+
+std::string name_of(const Mesh& mesh, const Problem& problem) {
+    if (mesh.size() == problem.ranks()) {
+        return "global";
+    }
+    if (mesh.size() == 1) {
+        return "replicated";
+    }
+    if (mesh.size() == problem.site.gpus) {
+        return "node";
+    }
+    return mesh.nodes == 1 ? text(mesh.gpus, " GPUs") : text(mesh.gpus, "x", mesh.nodes);
+}
+
+}  // namespace nearstep::plan

@@ -1,0 +1,245 @@
+#include "plan/cost.hpp"
+
+#include "plan/formulas.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <initializer_list>
+#include <limits>
+
+namespace nearstep::plan {
+
+namespace {
+
+double seconds(double bytes, double rate) { return rate > 0 ? bytes / rate : 0; }
+
+double largest(std::initializer_list<double> values) { return std::max(values); }
+
+// Bytes that a node sends while it gathers or reduces a vector once over the nodes of a mesh.
+double network_bytes(const Numbers& n, const Mesh& mesh) {
+    return n.element * n.parameters * (1 - 1.0 / mesh.nodes);
+}
+
+// One pass of all parameters to the GPUs.
+double load_seconds(const Problem& problem, const Choice& choice, const Numbers& n) {
+    const Site& site = problem.site;
+    const Mesh& mesh = choice.parameters;
+    const double bytes = n.element * n.parameters;
+    const double from_host = choice.home == Home::host ? bytes / mesh.gpus / site.gpu_link : 0;
+    return largest({from_host, seconds(bytes * (1 - 1.0 / mesh.gpus), site.gpu_to_gpu),
+                    seconds(network_bytes(n, mesh), site.network)});
+}
+
+// What does not depend on where the optimizer state is.
+void set_gpu_terms(const Problem& problem, const Choice& choice, const Numbers& n, Terms& t) {
+    const Site& site = problem.site;
+    t.fwd_gpu = rows_of_rank(problem) * problem.work.operations_per_sequence / site.gpu_operations;
+    t.fwd_load = n.rounds * load_seconds(problem, choice, n);
+    t.fwd = std::max(t.fwd_gpu, t.fwd_load);
+    t.bwd_gpu = 3 * t.fwd_gpu;
+    t.bwd_load = t.fwd_load;
+    const bool is_flat = choice.scatter == Scatter::flat;
+    const double part = is_flat ? 1 : 1 / (n.gpus * choice.gradients.nodes);  // that a GPU encodes
+    const double slices = choice.gradients.gpus;
+    const double in_node = n.rounds * (1 - 1 / slices) + (is_flat ? 0 : 1 / slices - 1 / n.gpus);
+    t.reduce = largest({seconds(n.element * n.parameters * in_node, site.gpu_to_gpu),
+                        seconds(n.rounds * network_bytes(n, choice.gradients), site.network)});
+    // Top-k looks at every element three times: for the threshold, for ties, and to emit.
+    const double looks = choice.codec == Codec::topk ? 3 : 1;
+    t.encode = seconds((4 * looks + n.payload) * n.parameters * part, site.gpu_memory_rate);
+    t.out = n.payload * n.parameters * part / site.gpu_link;
+    t.norm = 2 * site.latency_s * std::ceil(std::log2(problem.ranks()));
+}
+
+// What a node sends of payloads: each of its lists to every node that holds a copy of the state,
+// itself left out.
+double scatter_bytes(const Choice& choice, const Numbers& n) {
+    const double sent = choice.scatter == Scatter::flat ? n.gpus : 1.0 / choice.gradients.nodes;
+    const double away = 1 - choice.gradients.nodes / n.nodes;
+    return sent * n.payload * n.parameters * n.net_copies * away;
+}
+
+double scatter_seconds(const Problem& problem, const Choice& choice, const Numbers& n) {
+    const double peers = choice.scatter == Scatter::flat ? (n.nodes > 1 ? problem.ranks() - 1.0 : 0)
+                                                         : n.nodes / choice.gradients.nodes - 1;
+    return seconds(scatter_bytes(choice, n), problem.site.network) +
+           problem.site.latency_s * peers * problem.work.model.blocks;
+}
+
+// Of all rounds but the last, which alone encodes, and of the last.
+double backward_seconds(const Problem& problem, const Choice& choice, const Numbers& n,
+                        const Terms& t) {
+    const double network = seconds(
+        n.rounds * (network_bytes(n, choice.gradients) + network_bytes(n, choice.parameters)),
+        problem.site.network);
+    const double round = largest({t.bwd_gpu, t.bwd_load, t.reduce, network}) / n.rounds;
+    const double last =
+        largest({round, t.encode, t.out, network / n.rounds + t.scat, t.sum, t.down});
+    return (n.rounds - 1) * round + last;
+}
+
+// Of a node's devices together, each way.
+double devices_link(const Site& site) {
+    return site.device_link > 0 ? std::min(site.csds * site.device_link, site.host_link)
+                                : site.host_link;
+}
+
+void set_scatter_terms(const Problem& problem, const Choice& choice, const Numbers& n, Terms& t) {
+    const Site& site = problem.site;
+    t.scat = scatter_seconds(problem, choice, n);
+    const double owned = n.parameters * n.net_copies / n.nodes;
+    const double written = choice.owner == Owner::raw ? 0 : n.handed;
+    t.sum = seconds(owned * 2 * (n.lists * n.payload + written), site.host_memory_rate);
+    const double link = devices_link(site);
+    const double handed = n.handed * n.parameters * n.copies / n.nodes;
+    if (choice.landing == Landing::host) {
+        t.push = handed / link;
+    } else {
+        t.down = handed / link;
+    }
+    if (choice.landing == Landing::flash) {
+        t.down = std::max(t.down, handed / site.csds / site.device_write);
+    }
+    t.tail = (t.encode + t.out + t.scat + t.sum + t.down) / problem.work.model.blocks;
+    t.bwd = backward_seconds(problem, choice, n, t) + t.tail;
+}
+
+double gather_bytes(const Choice& choice, const Numbers& n) {
+    return n.new_bytes * n.parameters *
+           (1.0 / choice.parameters.nodes - 1.0 / choice.optimizer.nodes);
+}
+
+// The new parameters' way to the GPUs, in `messages` messages to each node.
+void set_delivery_terms(const Problem& problem, const Choice& choice, const Numbers& n,
+                        double messages, Terms& t) {
+    const Site& site = problem.site;
+    t.up = n.new_bytes * n.parameters * n.copies / n.nodes / devices_link(site);
+    const double sent = gather_bytes(choice, n);
+    t.gather = sent > 0
+                   ? sent / site.network + site.latency_s * (choice.optimizer.nodes - 1) * messages
+                   : 0;
+    if (choice.home == Home::gpu) {
+        const double node_bytes = n.element * n.parameters / choice.parameters.nodes;
+        const double kept = 1.0 / choice.parameters.gpus - 1 / n.gpus;
+        t.load = std::max(node_bytes / n.gpus / site.gpu_link,
+                          seconds(node_bytes * kept, site.gpu_to_gpu));
+    }
+}
+
+DeviceTime device_time_of(const Problem& problem, const Choice& choice, const Numbers& n) {
+    return device_time(problem, choice.landing == Landing::flash ? n.handed : 0, n.handed,
+                       n.new_bytes);
+}
+
+void set_update_terms(const Problem& problem, const Choice& choice, const Numbers& n, Terms& t) {
+    const Site& site = problem.site;
+    const DeviceTime device = device_time_of(problem, choice, n);
+    const double share = n.share();
+    const bool is_serial = problem.work.is_serial;
+    t.csd = share * device.per_parameter(is_serial, choice.slots);
+    const double subgroups = std::ceil(n.tiles / n.subgroup_tiles);
+    set_delivery_terms(problem, choice, n, subgroups, t);
+    // A pipeline of K subgroups takes its slowest stage, and 1/K of all others.
+    const double slowest = largest({t.csd, t.up, t.push, t.gather, t.load});
+    const double all = (is_serial ? t.csd : share * (device.read + device.engine + device.write)) +
+                       t.up + t.push + t.gather + t.load;
+    t.fill = std::max(0.0, all - slowest) / subgroups;
+    const double both_ways =
+        seconds((n.new_bytes + (choice.landing == Landing::host ? n.handed : 0)) * n.parameters *
+                    n.copies / n.nodes,
+                site.host_link_total);
+    t.opt = std::max(slowest, both_ways) + t.fill;
+    // The next forward starts with the first subgroups and cannot end before the last ones came.
+    const double blocks = problem.work.model.blocks;
+    const double forward = t.fwd / n.rounds;  // its first round alone runs beside the update
+    const double first = std::min(t.opt, t.fill + slowest / std::min(subgroups, blocks));
+    const double network = t.gather + seconds(network_bytes(n, choice.parameters), site.network);
+    const double both = largest({t.opt + forward / blocks, first + forward, network});
+    t.overlap = std::max(0.0, t.opt + forward - both);
+    t.step = t.fwd + t.bwd + t.norm + t.opt - t.overlap;
+}
+
+Volumes volumes_of(const Problem& problem, const Choice& choice, const Numbers& n) {
+    const double share = n.copies / n.nodes;  // of the parameters that a node's devices update
+    const double on_flash = choice.landing == Landing::flash ? n.handed : 0;
+    return {
+        .host_down = n.handed * share,
+        .host_up = n.new_bytes * share,
+        .device_read = (problem.work.state_bytes + on_flash) * share,
+        .device_write = (problem.work.state_bytes + on_flash) * share,
+        .network_gradients = scatter_bytes(choice, n) / n.parameters +
+                             n.rounds * network_bytes(n, choice.gradients) / n.parameters,
+        .network_parameters = gather_bytes(choice, n) / n.parameters +
+                              2 * n.rounds * network_bytes(n, choice.parameters) / n.parameters};
+}
+
+}  // namespace
+
+std::span<const TermName> term_names() {
+    static constexpr std::array<TermName, 23> kNames = {{
+        {"T_fwd_gpu", &Terms::fwd_gpu, false},
+        {"T_fwd_load", &Terms::fwd_load, false},
+        {"T_fwd", &Terms::fwd, true},
+        {"T_bwd_gpu", &Terms::bwd_gpu, false},
+        {"T_bwd_load", &Terms::bwd_load, false},
+        {"T_reduce", &Terms::reduce, false},
+        {"T_encode", &Terms::encode, false},
+        {"T_out", &Terms::out, false},
+        {"T_scat", &Terms::scat, false},
+        {"T_sum", &Terms::sum, false},
+        {"T_down", &Terms::down, false},
+        {"T_tail", &Terms::tail, false},
+        {"T_bwd", &Terms::bwd, true},
+        {"T_norm", &Terms::norm, true},
+        {"T_csd", &Terms::csd, false},
+        {"T_up", &Terms::up, false},
+        {"T_push", &Terms::push, false},
+        {"T_gather", &Terms::gather, false},
+        {"T_load", &Terms::load, false},
+        {"T_fill", &Terms::fill, false},
+        {"T_opt", &Terms::opt, true},
+        {"T_overlap", &Terms::overlap, true},
+        {"T_step", &Terms::step, true},
+    }};
+    return kNames;
+}
+
+bool waits_for_slots(const Problem& problem, const Choice& choice) {
+    const DeviceTime time = device_time_of(problem, choice, Numbers(problem, choice));
+    const bool is_serial = problem.work.is_serial;
+    return time.per_parameter(is_serial, choice.slots) >
+           time.per_parameter(is_serial, std::numeric_limits<int>::max());
+}
+
+double least_seconds(const Problem& problem, const Choice& choice, Known known) {
+    const Numbers n(problem, choice);
+    const double blocks = problem.work.model.blocks;
+    Terms t;
+    set_gpu_terms(problem, choice, n, t);
+    t.scat = scatter_seconds(problem, choice, n);
+    t.tail = (t.encode + t.out + t.scat) / blocks;
+    set_delivery_terms(problem, choice, n, 1, t);
+    if (known == Known::before_optimizer) {
+        t.gather = 0;  // copies of the state spare a part of it
+    }
+    const DeviceTime device = device_time(problem, 0, 0, n.new_bytes);
+    const double update = largest(
+        {n.share() * largest({device.read, device.engine, device.write}), t.up, t.gather, t.load});
+    const double forward = t.fwd / n.rounds;
+    // As in set_update_terms, with nothing to fill and as many subgroups as there may be.
+    const double both = std::max(update + forward / blocks, forward + update / blocks);
+    return t.fwd - forward + backward_seconds(problem, choice, n, t) + t.tail + t.norm + both;
+}
+
+Cost cost_of(const Problem& problem, const Choice& choice) {
+    const Numbers n(problem, choice);
+    Cost cost;
+    set_gpu_terms(problem, choice, n, cost.terms);
+    set_scatter_terms(problem, choice, n, cost.terms);
+    set_update_terms(problem, choice, n, cost.terms);
+    cost.demand = demand_of(problem, choice, n);
+    cost.volumes = volumes_of(problem, choice, n);
+    return cost;
+}
+
+}  // namespace nearstep::plan

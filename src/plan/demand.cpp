@@ -1,0 +1,74 @@
+#include "plan/demand.hpp"
+
+#include <algorithm>
+
+namespace nearstep::plan {
+
+std::array<Fit, 4> fits_of(const Demand& demand, const Site& site) {
+    return {{{"GPU memory", demand.gpu, site.gpu_memory},
+             {"host memory", demand.host, site.host_memory},
+             {"device memory", demand.device, site.device_memory},
+             {"drive", demand.drive, site.device_capacity}}};
+}
+
+bool does_fit(const Demand& demand, const Site& site) {
+    return demand.gpu <= site.gpu_memory && demand.host <= site.host_memory &&
+           demand.device <= site.device_memory && demand.drive <= site.device_capacity;
+}
+
+double gpu_bytes(const Problem& problem, const Choice& choice) {
+    const Workload& work = problem.work;
+    const auto block = static_cast<double>(work.model.largest_block);
+    const auto parameters = static_cast<double>(work.model.parameters);
+    const double rows = rows_of_rank(problem);
+    const double micro_rows = std::min(rows, work.micro_sequences);
+    const bool is_by_block = choice.order == Order::by_block;
+    const bool is_whole = choice.home == Home::gpu && choice.parameters.size() == 1;
+    double bytes =
+        micro_rows * work.working_bytes + (is_by_block ? rows : micro_rows) * work.checkpoint_bytes;
+    // Sharded or streamed parameters arrive two blocks ahead; two blocks of fp32 gradients leave.
+    bytes += (is_whole ? 0 : 2 * work.element_bytes * block) + 2 * 4 * block;
+    if (choice.home == Home::gpu) {
+        bytes += work.element_bytes * parameters / choice.parameters.size();
+    }
+    if (!is_by_block) {
+        bytes += work.element_bytes * parameters / choice.gradients.size();
+    }
+    return bytes;
+}
+
+Demand demand_of(const Problem& problem, const Choice& choice, const Numbers& n) {
+    const Site& site = problem.site;
+    const Workload& work = problem.work;
+    const auto block = static_cast<double>(work.model.largest_block);
+    const double owned = n.parameters * n.net_copies / n.nodes;
+    const bool is_flat = choice.scatter == Scatter::flat;
+    const double staged = choice.slots * n.subgroup_tiles * static_cast<double>(shard::kTileElems);
+    Demand demand;
+    demand.gpu = gpu_bytes(problem, choice);
+    // Payloads of two blocks on their way, and the staging of new parameters.
+    const double received = n.lists * n.payload * 2 * block * n.net_copies / n.nodes;
+    const double sent = n.payload * 2 * block * (is_flat ? n.gpus : 1);
+    demand.host = received + sent + site.csds * staged * n.new_bytes;
+    if (choice.home == Home::host) {
+        demand.host +=
+            n.element * n.parameters * (n.gpus / choice.parameters.gpus) / choice.parameters.nodes;
+    }
+    if (choice.landing == Landing::host) {
+        demand.host += n.handed * owned;
+    }
+    if (work.has_error_feedback) {  // two fp32 residuals of what a node encodes
+        demand.host += 8 * n.parameters * (is_flat ? n.gpus : 1.0 / choice.gradients.nodes);
+    }
+    demand.device = staged * (work.state_bytes + n.handed + n.new_bytes);
+    demand.drive = 2 * work.state_bytes * n.share();
+    if (choice.landing == Landing::device) {
+        demand.device += n.handed * n.share();
+    }
+    if (choice.landing == Landing::flash) {
+        demand.drive += n.handed * n.share();
+    }
+    return demand;
+}
+
+}  // namespace nearstep::plan

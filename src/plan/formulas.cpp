@@ -1,0 +1,77 @@
+#include "plan/formulas.hpp"
+
+#include "shard/partition.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace nearstep::plan {
+
+namespace {
+
+constexpr auto kTile = static_cast<double>(shard::kTileElems);
+constexpr double kEntryBytes = 4;  // of a list: a 16-bit index and a 16-bit value
+
+double seconds(double bytes, double rate) { return rate > 0 ? bytes / rate : 0; }
+
+}  // namespace
+
+double payload_bytes(Codec codec, double keep, double element_bytes) {
+    constexpr double kScaleBytes = 2.0 / 64;
+    switch (codec) {
+        case Codec::dense:
+            return element_bytes;
+        case Codec::q8:
+            return 1 + kScaleBytes;
+        case Codec::q4:
+            return 0.5 + kScaleBytes;
+        case Codec::ternary:  // five codes to a byte, in pieces of 4,096: 832 bytes
+            return 832.0 / 4096 + kScaleBytes;
+        case Codec::sign:
+            return 0.125 + kScaleBytes;
+        case Codec::topk:
+            return std::ceil(keep * kTile) * kEntryBytes / kTile;
+    }
+    return element_bytes;
+}
+
+double union_share(double keep, double lists) { return 1 - std::pow(1 - keep, lists); }
+
+double handed_bytes(Owner owner, Codec codec, double lists, double keep, double element_bytes) {
+    switch (owner) {
+        case Owner::raw:
+            return lists * payload_bytes(codec, keep, element_bytes);
+        case Owner::merged:
+            return union_share(keep, lists) * kEntryBytes;
+        case Owner::dense:
+            return element_bytes;
+    }
+    return element_bytes;
+}
+
+double DeviceTime::per_parameter(bool is_serial, int slots) const {
+    return is_serial ? read + engine + write
+                     : std::max({read, engine, write, (read + engine + write + deliver) / slots});
+}
+
+DeviceTime device_time(const Problem& problem, double flash_bytes, double memory_bytes,
+                       double new_bytes) {
+    const Site& site = problem.site;
+    const double state = problem.work.state_bytes;
+    DeviceTime time;
+    time.read = (state + flash_bytes) / site.device_read;
+    time.write = state / site.device_write;
+    // Everything passes the device's memory twice: into it and out of it.
+    const double memory =
+        seconds(2 * (2 * state + memory_bytes + new_bytes), site.device_memory_rate);
+    time.engine = std::max(seconds(1, site.device_updates), memory);
+    time.deliver =
+        std::max(seconds(new_bytes, site.device_link), new_bytes * site.csds / site.host_link);
+    return time;
+}
+
+double crossover_nodes(double network, double gather_bytes, int csds, double parameters_per_s) {
+    return 1 + network / (gather_bytes * csds * parameters_per_s);
+}
+
+}  // namespace nearstep::plan

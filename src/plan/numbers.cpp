@@ -1,0 +1,36 @@
+#include "plan/numbers.hpp"
+
+#include "plan/formulas.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace nearstep::plan {
+
+double rows_of_rank(const Problem& problem) {
+    return std::ceil(problem.work.sequences / problem.ranks());
+}
+
+double micro_batches(const Problem& problem) {
+    return std::ceil(rows_of_rank(problem) / problem.work.micro_sequences);
+}
+
+Numbers::Numbers(const Problem& problem, const Choice& choice)
+    : parameters(static_cast<double>(problem.work.model.parameters)),
+      element(problem.work.element_bytes),
+      gpus(problem.site.gpus),
+      nodes(problem.nodes),
+      rounds(choice.order == Order::by_micro_batch ? micro_batches(problem) : 1),
+      net_copies(nodes / choice.optimizer.nodes),
+      copies(net_copies * gpus / choice.optimizer.gpus),
+      lists(lists_of(problem, choice)),
+      payload(payload_bytes(choice.codec, problem.work.keep, element)),
+      handed(handed_bytes(choice.owner, choice.codec, lists, problem.work.keep, element)),
+      new_bytes(choice.gather == Gather::delta ? std::min(problem.site.delta_bytes, element)
+                                               : element),
+      tiles(std::ceil(static_cast<double>(shard::tiles_of(problem.work.model.parameters)) * copies /
+                      problem.devices())),
+      subgroup_tiles(std::min(static_cast<double>(choice.subgroup_tiles),
+                              std::max(1.0, std::floor(tiles / 4)))) {}
+
+}  // namespace nearstep::plan

@@ -1,0 +1,101 @@
+#include "plan/problem.hpp"
+
+#include "base/error.hpp"
+
+#include <array>
+#include <string_view>
+
+namespace nearstep::plan {
+
+namespace {
+
+constexpr double kGiga = 1e9;
+
+// The value in units of 1; refused where it is 0.
+double needed(const std::string& key, double value, double unit) {
+    if (value <= 0) {
+        throw ConfigError(text(key, " = 0 leaves nothing to plan with: set ", key,
+                               " in the site file, or with --set ", key, "=NUMBER."));
+    }
+    return value * unit;
+}
+
+}  // namespace
+
+double state_bytes_of(const std::string& state) {
+    struct Format {
+        std::string_view name;
+        double bytes;
+    };
+    // docs/state-file.md; 8-bit moments have an fp32 scale for every 256 elements.
+    constexpr std::array<Format, 4> kFormats = {
+        {{"fp32", 12}, {"bf16", 8}, {"q8", 6.03125}, {"compact", 4.03125}}};
+    for (const Format& format : kFormats) {
+        if (state == format.name) {
+            return format.bytes;
+        }
+    }
+    throw ConfigError(
+        text("csd.state = \"", state, R"(" is not known: use "fp32", "bf16", "q8" or "compact".)"));
+}
+
+Workload workload_of(const config::Run& run, const ModelSize& model, double sequences) {
+    const config::ModelSettings& shape = run.model;
+    const double layers = shape.layers;
+    const double width = shape.width;
+    const double context = shape.context;
+    Workload work;
+    work.model = model;
+    work.element_bytes = shape.dtype == Dtype::fp32 ? 4 : 2;
+    work.state_bytes = state_bytes_of(run.csd.state);
+    // A product for each parameter and token, and the two of attention with the whole context.
+    work.operations_per_sequence =
+        context * (2 * static_cast<double>(model.parameters) + 4 * layers * context * width);
+    work.checkpoint_bytes = context * width * work.element_bytes * (layers + 1);
+    // Korthikanti et al. 2022, equation 1, of one layer, without dropout's masks; and the logits.
+    work.working_bytes = context * (32 * width + 4 * shape.heads * context) +
+                         context * shape.vocabulary * (4 + work.element_bytes);
+    work.tokens_per_sequence = context;
+    work.sequences = sequences;
+    work.micro_sequences = run.train.micro_batch;
+    work.keep = run.compress.keep;
+    work.is_serial = run.mode == config::Mode::su;
+    work.has_error_feedback = run.compress.error_feedback;
+    return work;
+}
+
+Site site_of(const config::Run& run, int nodes) {
+    const config::PlanSettings& plan = run.plan;
+    const config::LinkSettings& link = run.link;
+    const double rate = kGiga * link.scale;
+    Site site;
+    site.gpus = plan.gpus_per_node;
+    site.csds = plan.csds_per_node;
+    site.gpu_operations = needed("plan.gpu_tflops", plan.gpu_tflops, 1e12) * plan.gpu_efficiency;
+    site.gpu_memory = needed("plan.gpu_memory_gb", plan.gpu_memory_gb, kGiga);
+    site.gpu_memory_rate = plan.gpu_memory_gb_s * kGiga;
+    site.gpu_link = needed("plan.gpu_link_gb_s", plan.gpu_link_gb_s, kGiga);
+    site.gpu_to_gpu =
+        (plan.gpu_to_gpu_gb_s > 0 ? plan.gpu_to_gpu_gb_s : plan.gpu_link_gb_s) * kGiga;
+    site.host_memory = needed("plan.host_memory_gb", plan.host_memory_gb, kGiga);
+    site.host_memory_rate = plan.host_memory_gb_s * kGiga;
+    site.host_link = needed("link.host_gb_s", link.host_gb_s, rate);
+    site.host_link_total = link.host_total_gb_s * rate;
+    site.device_read = needed("link.device_read_gb_s", link.device_read_gb_s, rate);
+    site.device_write = needed("link.device_write_gb_s", link.device_write_gb_s, rate);
+    site.device_link = plan.device_link_gb_s * kGiga;
+    site.device_memory = needed("plan.device_memory_gb", plan.device_memory_gb, kGiga);
+    site.device_memory_rate = plan.device_memory_gb_s * kGiga;
+    site.device_updates = run.csd.update_mparam_s * 1e6 * link.scale;
+    site.device_capacity = needed("plan.device_capacity_gb", plan.device_capacity_gb, kGiga);
+    site.network =
+        nodes > 1 ? needed("link.network_gb_s", link.network_gb_s, rate) : link.network_gb_s * rate;
+    site.latency_s = plan.network_latency_us * 1e-6;
+    site.delta_bytes = plan.delta_bytes;
+    site.node_price = plan.node_price;
+    site.gpu_price = plan.gpu_price;
+    site.csd_price = plan.csd_price;
+    return site;
+}
+
+}  // namespace nearstep::plan

@@ -1,0 +1,293 @@
+#include "plan/report.hpp"
+
+#include "base/error.hpp"
+#include "base/units.hpp"
+#include "plan/formulas.hpp"
+#include "plan/numbers.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <iomanip>
+#include <sstream>
+#include <utility>
+
+namespace nearstep::plan {
+
+namespace {
+
+double tokens_per_s(const Problem& problem, const Terms& terms) {
+    return problem.work.sequences * problem.work.tokens_per_sequence / terms.step;
+}
+
+double dollars(const Problem& problem) {
+    const Site& site = problem.site;
+    return problem.nodes *
+           (site.node_price + site.gpus * site.gpu_price + site.csds * site.csd_price);
+}
+
+double bytes_of_gather(const Choice& choice, const Problem& problem) {
+    return choice.gather == Gather::delta ? problem.site.delta_bytes : problem.work.element_bytes;
+}
+
+double updates_per_s(const Choice& choice, const Problem& problem) {
+    return Numbers(problem, choice).share() / cost_of(problem, choice).terms.csd;
+}
+
+std::string three_digits(double value) {
+    std::ostringstream out;
+    out << std::setprecision(3) << value;
+    return out.str();
+}
+
+std::string percent(double share) {
+    std::ostringstream out;
+    out << std::showpos << std::fixed << std::setprecision(1) << 100 * share << " %";
+    return out.str();
+}
+
+std::string misfit_text(const Found& found) {
+    return text("needs ", human_bytes(found.misfit->needed), " of ", found.misfit->memory,
+                ", of which there are ", human_bytes(found.misfit->available));
+}
+
+// Field and value of everything that was chosen.
+std::vector<std::pair<std::string, std::string>> fields_of(const Choice& choice,
+                                                           const Problem& problem) {
+    return {{"codec", std::string(name_of(choice.codec))},
+            {"gather", std::string(name_of(choice.gather))},
+            {"parameters", name_of(choice.parameters, problem)},
+            {"home", std::string(name_of(choice.home))},
+            {"order", std::string(name_of(choice.order))},
+            {"gradients", name_of(choice.gradients, problem)},
+            {"scatter", std::string(name_of(choice.scatter))},
+            {"optimizer", name_of(choice.optimizer, problem)},
+            {"owner", std::string(name_of(choice.owner))},
+            {"landing", std::string(name_of(choice.landing))},
+            {"subgroup_tiles", std::to_string(choice.subgroup_tiles)},
+            {"slots", std::to_string(choice.slots)}};
+}
+
+void write_summary(const std::vector<Row>& rows, std::ostream& out) {
+    out << "modelled  nodes   csds     step s   tokens/s  step 1/x  binds         P / G / OS, "
+           "codec, gather\n";
+    const Row* first = nullptr;
+    for (const Row& row : rows) {
+        out << "modelled " << std::setw(6) << row.problem.nodes << std::setw(7)
+            << row.problem.devices();
+        if (!row.found.plan) {
+            out << "  no plan: " << (row.refusal.empty() ? misfit_text(row.found) : row.refusal)
+                << "\n";
+            continue;
+        }
+        first = first == nullptr ? &row : first;
+        const Choice& choice = row.found.plan->choice;
+        const Terms& terms = row.found.plan->cost.terms;
+        std::ostringstream rate;
+        rate << std::fixed << std::setprecision(0) << tokens_per_s(row.problem, terms);
+        std::ostringstream ratio;
+        ratio << std::fixed << std::setprecision(2)
+              << first->found.plan->cost.terms.step / terms.step;
+        out << std::setw(11) << three_digits(terms.step) << std::setw(11) << rate.str()
+            << std::setw(10) << ratio.str() << "  " << std::left << std::setw(12)
+            << row.worths.front().resource << std::right << "  "
+            << name_of(choice.parameters, row.problem) << " in " << name_of(choice.home) << " / "
+            << name_of(choice.gradients, row.problem) << " / "
+            << name_of(choice.optimizer, row.problem) << ", " << name_of(choice.codec) << ", "
+            << name_of(choice.gather) << "\n";
+    }
+}
+
+void write_terms(const Terms& terms, std::ostream& out) {
+    std::string line = "  ";
+    for (const TermName& term : term_names()) {
+        line += text(" ", term.name, " ", three_digits(terms.*term.value));
+        if (term.is_phase) {
+            out << line << "\n";
+            line = "  ";
+        }
+    }
+}
+
+// Those that lose a line each, the others one line together.
+void write_alternatives(const Row& row, std::ostream& out) {
+    const Terms& best = row.found.plan->cost.terms;
+    std::string equals;
+    for (const Alternative& alternative : row.alternatives) {
+        const std::string start =
+            text("    instead ", alternative.field, " = ", alternative.value, ": ");
+        if (!alternative.found.plan) {
+            out << start << misfit_text(alternative.found) << "\n";
+            continue;
+        }
+        const Terms& terms = alternative.found.plan->cost.terms;
+        const double change = terms.step / best.step - 1;
+        if (change <= kMargin) {
+            equals += text(" ", alternative.field, " = ", alternative.value, ";");
+        } else {
+            out << start << percent(change) << ", most of it in " << longest_excess(best, terms)
+                << "\n";
+        }
+    }
+    if (!equals.empty()) {
+        out << "    no slower by more than " << 100 * kMargin << " %:" << equals << "\n";
+    }
+}
+
+void write_row(const Row& row, std::ostream& out) {
+    const Problem& problem = row.problem;
+    const Plan& plan = *row.found.plan;
+    out << "\nmodelled plan for nodes = " << problem.nodes
+        << ", each with GPUs = " << problem.site.gpus << " and devices = " << problem.site.csds
+        << " (" << row.found.costed << " choices costed, search " << three_digits(row.search_s)
+        << " s, measured)\n   ";
+    for (const auto& [field, value] : fields_of(plan.choice, problem)) {
+        out << " " << field << " = " << value << ";";
+    }
+    out << "\n";
+    write_terms(plan.cost.terms, out);
+    out << "    memory:";
+    for (const Fit& fit : fits_of(plan.cost.demand, problem.site)) {
+        out << " " << fit.memory << " " << human_bytes(fit.needed) << " of "
+            << human_bytes(fit.available) << ";";
+    }
+    const Volumes& bytes = plan.cost.volumes;
+    out << "\n    bytes per parameter and node: host link down " << three_digits(bytes.host_down)
+        << " up " << three_digits(bytes.host_up) << "; drives read "
+        << three_digits(bytes.device_read) << " write " << three_digits(bytes.device_write)
+        << "; network gradients " << three_digits(bytes.network_gradients) << " parameters "
+        << three_digits(bytes.network_parameters) << "\n    twice as fast:";
+    for (const Worth& worth : row.worths) {
+        if (worth.gain >= 0.0005) {
+            out << " " << worth.resource << " " << percent(-worth.gain) << ";";
+        }
+    }
+    const double rate = updates_per_s(plan.choice, problem);
+    out << "\n    a device updates " << three_digits(rate / 1e6) << " Mparam/s";
+    if (problem.site.network > 0) {
+        const double nodes = crossover_nodes(
+            problem.site.network, bytes_of_gather(plan.choice, problem), problem.site.csds, rate);
+        out << "; the gather outlasts the update beyond " << three_digits(nodes) << " nodes";
+    }
+    out << "\n";
+    if (dollars(problem) > 0) {
+        out << "    " << three_digits(tokens_per_s(problem, plan.cost.terms) / dollars(problem))
+            << " tokens/s per $\n";
+    }
+    write_alternatives(row, out);
+    const std::vector<std::string> settings = settings_of(plan.choice);
+    out << "    settings:";
+    for (const std::string& setting : settings) {
+        out << " --set " << setting;
+    }
+    out << "\n";
+}
+
+nlohmann::json plan_json(const Plan& plan, const Problem& problem) {
+    nlohmann::json out;
+    for (const auto& [field, value] : fields_of(plan.choice, problem)) {
+        out["choice"][field] = value;
+    }
+    for (const TermName& term : term_names()) {
+        out["terms_s"][std::string(term.name)] = plan.cost.terms.*term.value;
+    }
+    for (const Fit& fit : fits_of(plan.cost.demand, problem.site)) {
+        out["memory_bytes"][std::string(fit.memory)] = {{"needed", fit.needed},
+                                                        {"available", fit.available}};
+    }
+    const Volumes& bytes = plan.cost.volumes;
+    out["bytes_per_parameter"] = {
+        {"host_link", {{"down", bytes.host_down}, {"up", bytes.host_up}}},
+        {"device_internal", {{"read", bytes.device_read}, {"write", bytes.device_write}}},
+        {"network",
+         {{"gradients", bytes.network_gradients}, {"parameters", bytes.network_parameters}}}};
+    out["step_s"] = plan.cost.terms.step;
+    out["tokens_per_s"] = tokens_per_s(problem, plan.cost.terms);
+    return out;
+}
+
+nlohmann::json alternative_json(const Alternative& alternative, const Row& row) {
+    nlohmann::json out = {{"field", alternative.field}, {"value", alternative.value}};
+    if (alternative.found.plan) {
+        const Terms& best = row.found.plan->cost.terms;
+        const Terms& terms = alternative.found.plan->cost.terms;
+        out["step_s"] = terms.step;
+        out["slower"] = terms.step / best.step - 1;
+        out["most_in"] = longest_excess(best, terms);
+    } else {
+        out["refused"] = misfit_text(alternative.found);
+    }
+    return out;
+}
+
+}  // namespace
+
+Row plan_for(const Problem& problem, const std::vector<Codec>& codecs) {
+    Row row{.problem = problem, .found = {}};
+    if (problem.work.sequences < problem.ranks()) {
+        row.refusal = text(problem.work.sequences, " sequences leave some of ", problem.ranks(),
+                           " GPUs without one: raise train.global_batch, or use --scaling weak");
+        return row;
+    }
+    const auto start = std::chrono::steady_clock::now();
+    const Space space = space_of(problem, codecs);
+    row.found = search(problem, space);
+    if (row.found.plan) {
+        row.worths = worths_of(problem, row.found.plan->choice);
+        row.alternatives = alternatives_to(*row.found.plan, problem, space);
+    }
+    row.search_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    return row;
+}
+
+std::vector<std::string> settings_of(const Choice& choice) {
+    return {text("mode=", choice.codec == Codec::dense ? "su+o" : "su+o+c"),
+            text("compress.codec=", name_of(choice.codec)),
+            text("gather.codec=", name_of(choice.gather)),
+            text("exchange.scatter=", name_of(choice.scatter)),
+            text("csd.subgroup_tiles=", choice.subgroup_tiles),
+            text("csd.slots=", choice.slots)};
+}
+
+std::string describe(const std::vector<Row>& rows) {
+    std::ostringstream out;
+    write_summary(rows, out);
+    for (const Row& row : rows) {
+        if (row.found.plan) {
+            write_row(row, out);
+        }
+    }
+    return out.str();
+}
+
+nlohmann::json to_json(const std::vector<Row>& rows) {
+    nlohmann::json out = nlohmann::json::array();
+    for (const Row& row : rows) {
+        nlohmann::json object = {{"origin", "modelled"},
+                                 {"nodes", row.problem.nodes},
+                                 {"gpus", row.problem.ranks()},
+                                 {"devices", row.problem.devices()},
+                                 {"parameters", row.problem.work.model.parameters},
+                                 {"sequences", row.problem.work.sequences},
+                                 {"choices_costed", row.found.costed},
+                                 {"search_s_measured", row.search_s}};
+        if (row.found.plan) {
+            object.update(plan_json(*row.found.plan, row.problem));
+            object["binds"] = row.worths.front().resource;
+            for (const Worth& worth : row.worths) {
+                object["gain_if_twice_as_fast"][std::string(worth.resource)] = worth.gain;
+            }
+            object["alternatives"] = nlohmann::json::array();
+            for (const Alternative& alternative : row.alternatives) {
+                object["alternatives"].push_back(alternative_json(alternative, row));
+            }
+        } else {
+            object["refused"] = row.refusal.empty() ? misfit_text(row.found) : row.refusal;
+        }
+        out.push_back(std::move(object));
+    }
+    return out;
+}
+
+}  // namespace nearstep::plan

@@ -1,0 +1,232 @@
+#include "plan/search.hpp"
+
+#include "plan/formulas.hpp"
+
+#include <algorithm>
+#include <limits>
+
+namespace nearstep::plan {
+
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+// The fields up to `scatter`, which decide what a GPU must hold and bound the step from below.
+std::vector<Choice> front_choices(const Problem& problem, const Space& space) {
+    std::vector<Choice> choices;
+    Choice choice;
+    const auto with_meshes = [&] {
+        // The finest mesh allows all that any allows; the rest decides on the others.
+        choice.optimizer = {.gpus = problem.site.gpus, .nodes = problem.nodes};
+        for (const Mesh& gradients : space.gradients) {
+            choice.gradients = gradients;
+            for (const Scatter scatter : space.scatters) {
+                choice.scatter = scatter;
+                if (is_allowed(problem, choice)) {
+                    choices.push_back(choice);
+                }
+            }
+        }
+    };
+    for (const Codec codec : space.codecs) {
+        choice.codec = codec;
+        for (const Gather gather : space.gathers) {
+            choice.gather = gather;
+            for (const Mesh& parameters : space.parameters) {
+                choice.parameters = parameters;
+                for (const Home home : space.homes) {
+                    choice.home = home;
+                    for (const Order order : space.orders) {
+                        choice.order = order;
+                        with_meshes();
+                    }
+                }
+            }
+        }
+    }
+    return choices;
+}
+
+// Owners that hand on fewest bytes first: the densification rule.
+std::vector<Owner> owners_in_order(const Problem& problem, const Space& space,
+                                   const Choice& choice) {
+    const auto bytes = [&](Owner owner) {
+        return handed_bytes(owner, choice.codec, lists_of(problem, choice), problem.work.keep,
+                            problem.work.element_bytes);
+    };
+    std::vector<Owner> owners = space.owners;
+    std::stable_sort(owners.begin(), owners.end(),
+                     [&](Owner one, Owner other) { return bytes(one) < bytes(other); });
+    return owners;
+}
+
+const Fit& worst(const std::array<Fit, 4>& fits) {
+    return *std::max_element(fits.begin(), fits.end(), [](const Fit& one, const Fit& other) {
+        return one.ratio() < other.ratio();
+    });
+}
+
+void note_misfit(const Fit& fit, Found& found) {
+    if (!found.misfit || fit.ratio() < found.misfit->ratio()) {
+        found.misfit = fit;
+    }
+}
+
+struct Front {
+    Choice choice;
+    double bound;
+};
+
+enum class Pruning { none, exact };
+
+class Search {
+public:
+    Search(const Problem& problem, const Space& space, Pruning pruning)
+        : problem_(problem), space_(space), prunes_(pruning == Pruning::exact) {}
+
+    Found run() {
+        note_fronts();
+        if (!fronts_.empty()) {  // GPUs are not what is too small
+            found_.misfit.reset();
+        }
+        find_shortest();
+        if (shortest_ < kNever) {
+            found_.shortest_s = shortest_;
+            found_.misfit.reset();
+            take_first_within(shortest_ * (1 + kMargin));
+        }
+        return found_;
+    }
+
+private:
+    void note_fronts() {
+        for (const Choice& choice : front_choices(problem_, space_)) {
+            const double needed = gpu_bytes(problem_, choice);
+            if (prunes_ && needed > problem_.site.gpu_memory) {
+                note_misfit({"GPU memory", needed, problem_.site.gpu_memory}, found_);
+            } else {
+                fronts_.push_back(
+                    {choice,
+                     prunes_ ? least_seconds(problem_, choice, Known::before_optimizer) : 0});
+            }
+        }
+    }
+
+    // The fastest fronts first, so that the others are soon out of the race.
+    void find_shortest() {
+        std::vector<Front> fronts = fronts_;
+        std::stable_sort(fronts.begin(), fronts.end(), [](const Front& one, const Front& other) {
+            return one.bound < other.bound;
+        });
+        for (const Front& front : fronts) {
+            if (front.bound >= shortest_) {
+                break;
+            }
+            const auto is_in_race = [&](const Choice& choice) {
+                return least_seconds(problem_, choice, Known::with_optimizer) < shortest_;
+            };
+            walk(front.choice, is_in_race, [&](const Choice&, const Cost& cost) {
+                if (!does_fit(cost.demand, problem_.site)) {
+                    note_misfit(worst(fits_of(cost.demand, problem_.site)), found_);
+                    return true;
+                }
+                shortest_ = std::min(shortest_, cost.terms.step);
+                return front.bound < shortest_;
+            });
+        }
+    }
+
+    void take_first_within(double limit) {
+        for (const Front& front : fronts_) {
+            if (found_.plan) {
+                return;
+            }
+            if (front.bound > limit) {
+                continue;
+            }
+            const auto is_within = [&](const Choice& choice) {
+                return least_seconds(problem_, choice, Known::with_optimizer) <= limit;
+            };
+            walk(front.choice, is_within, [&](const Choice& choice, const Cost& cost) {
+                if (does_fit(cost.demand, problem_.site) && cost.terms.step <= limit) {
+                    found_.plan = Plan{choice, cost};
+                }
+                return !found_.plan.has_value();
+            });
+        }
+    }
+
+    // Calls visit() with every allowed choice that begins with `front`, and its cost, until it
+    // returns false. With pruning only those whose fields up to `optimizer` are wanted.
+    template <typename Wants, typename Visit>
+    void walk(const Choice& front, Wants wants, Visit visit) {
+        Choice choice = front;
+        const std::vector<Owner> owners = owners_in_order(problem_, space_, choice);
+        for (const Mesh& optimizer : space_.optimizers) {
+            choice.optimizer = optimizer;
+            choice.owner = owners.front();
+            if (prunes_ && (!is_within(choice.gradients, optimizer) || !wants(choice))) {
+                continue;
+            }
+            for (const Owner owner : owners) {
+                choice.owner = owner;
+                if (!is_allowed(problem_, choice)) {
+                    continue;
+                }
+                for (const Landing landing : space_.landings) {
+                    choice.landing = landing;
+                    if (!walk_stagings(choice, visit)) {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    // The sizes of subgroups and numbers of slots. Pruning leaves out sizes that the partition
+    // narrows to an earlier one, and slots that devices cannot use: they only take memory.
+    template <typename Visit>
+    bool walk_stagings(Choice choice, Visit visit) {
+        std::vector<double>& seen = seen_tiles_;
+        seen.clear();
+        for (const std::size_t tiles : space_.subgroups) {
+            choice.subgroup_tiles = tiles;
+            const double narrowed = Numbers(problem_, choice).subgroup_tiles;
+            if (prunes_ && std::find(seen.begin(), seen.end(), narrowed) != seen.end()) {
+                continue;
+            }
+            seen.push_back(narrowed);
+            for (const int slots : space_.slots) {
+                choice.slots = slots;
+                ++found_.costed;
+                if (!visit(choice, cost_of(problem_, choice))) {
+                    return false;
+                }
+                if (prunes_ && !waits_for_slots(problem_, choice)) {
+                    break;
+                }
+            }
+        }
+        return true;
+    }
+
+    const Problem& problem_;
+    const Space& space_;
+    bool prunes_;
+    std::vector<Front> fronts_;
+    std::vector<double> seen_tiles_;
+    double shortest_ = kNever;
+    Found found_;
+};
+
+}  // namespace
+
+Found search(const Problem& problem, const Space& space) {
+    return Search(problem, space, Pruning::exact).run();
+}
+
+Found search_plainly(const Problem& problem, const Space& space) {
+    return Search(problem, space, Pruning::none).run();
+}
+
+}  // namespace nearstep::plan

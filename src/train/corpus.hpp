@@ -1,0 +1,24 @@
+// The text of a run as tokens, on all ranks.
+#pragma once
+
+#include "config/run.hpp"
+#include "data/text.hpp"
+#include "data/tokenizer.hpp"
+#include "mpi/communicator.hpp"
+
+#include <memory>
+
+namespace nearstep::train {
+
+// The tokenizer of data.tokenizer, which fits the model. Collective; throws ConfigError on all
+// ranks alike.
+std::unique_ptr<data::Tokenizer> make_tokenizer(const mpi::Communicator& world,
+                                                const config::Run& run);
+
+// Every rank reads the text; where encoding is worth sharing each encodes a part and the parts are
+// broadcast, else each encodes all. The same on any number of ranks. Collective; throws
+// ConfigError on all ranks alike, also if ranks read different texts.
+data::Corpus load_corpus(const mpi::Communicator& world, const config::Run& run,
+                         const data::Tokenizer& tokenizer);
+
+}  // namespace nearstep::train

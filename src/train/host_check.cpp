@@ -1,0 +1,102 @@
+#include "train/host_check.hpp"
+
+#include "base/digest.hpp"
+#include "base/error.hpp"
+#include "base/version.hpp"
+#include "config/load.hpp"
+#include "data/text.hpp"
+#include "data/tokenizer.hpp"
+#include "model/geometry.hpp"
+#include "store/folder.hpp"
+#include "train/devices.hpp"
+
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <chrono>
+#include <fstream>
+#include <memory>
+#include <span>
+
+namespace nearstep::train {
+
+namespace {
+
+std::uint64_t digest_of_file(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    if (!file) {
+        throw IoError(text("The program's own file ", path, " cannot be read."));
+    }
+    Xxh3Stream digest;
+    std::array<char, 65536> piece{};
+    while (file.read(piece.data(), piece.size()) || file.gcount() > 0) {
+        digest.add(std::as_bytes(std::span(piece).first(static_cast<std::size_t>(file.gcount()))));
+    }
+    return digest.digest();
+}
+
+std::uint64_t digest_of_data(const config::Run& run) {
+    const auto tokenizer = data::make_tokenizer(run.data.tokenizer);
+    data::check_vocabulary(*tokenizer, run.data.tokenizer, run.model.vocabulary);
+    const data::CorpusText read = data::read_corpus(run.data);
+    data::check_lengths(
+        {.train = tokenizer->encode(read.train, 1), .valid = tokenizer->encode(read.valid, 1)},
+        run.data, run.model.context);
+    Xxh3Stream digest;
+    digest.add(std::as_bytes(std::span(read.train)));
+    digest.add(std::as_bytes(std::span(read.valid)));
+    return digest.digest();
+}
+
+// With a cable and an address.
+bool is_up(const std::string& interface) {
+    ifaddrs* raw = nullptr;
+    if (getifaddrs(&raw) != 0) {
+        throw IoError("The network interfaces of this host cannot be listed.");
+    }
+    const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> list(raw, freeifaddrs);
+    for (const ifaddrs* one = raw; one != nullptr; one = one->ifa_next) {
+        const bool has_address = one->ifa_addr != nullptr && (one->ifa_addr->sa_family == AF_INET ||
+                                                              one->ifa_addr->sa_family == AF_INET6);
+        if (has_address && interface == one->ifa_name && (one->ifa_flags & IFF_UP) != 0 &&
+            (one->ifa_flags & IFF_RUNNING) != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+}  // namespace
+
+HostFacts check_host(const config::Run& run, int ranks, const config::HostPart& host) {
+    if (!run.hosts.interface.empty() && !is_up(run.hosts.interface)) {
+        throw ConfigError(text("The network interface ", run.hosts.interface,
+                               " (hosts.interface) is not up with an address: bring it up, or name "
+                               "another in the site file."));
+    }
+    HostFacts facts{.commit = commit(),
+                    .program_digest = digest_of_file("/proc/self/exe"),
+                    .data_digest = digest_of_data(run)};
+    const std::size_t parameters = model::describe(run.model).elems;
+    const std::vector<int> devices = config::devices_per_rank(run, ranks);
+    config::Run placed = run;
+    std::vector<store::PlannedFile> files;
+    int before = 0;
+    for (int rank = host.first_rank; rank < host.first_rank + host.ranks; ++rank) {
+        const int count = devices[static_cast<std::size_t>(rank)];
+        placed.csd.places = config::places_of_devices(run, before, count, "");
+        before += count;
+        for (const store::PlannedFile& file : planned_files(placed, rank, ranks, parameters)) {
+            files.push_back(file);
+        }
+    }
+    store::check_folders(files);
+    facts.time_us = std::chrono::duration_cast<std::chrono::microseconds>(
+                        std::chrono::system_clock::now().time_since_epoch())
+                        .count();
+    return facts;
+}
+
+}  // namespace nearstep::train

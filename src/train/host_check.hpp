@@ -1,0 +1,25 @@
+// What a host must have before a run, looked at without the other hosts and before any rank starts.
+#pragma once
+
+#include "config/hosts.hpp"
+#include "config/run.hpp"
+
+#include <cstdint>
+#include <string>
+
+namespace nearstep::train {
+
+// What must be the same on all hosts.
+struct HostFacts {
+    std::string commit;
+    std::uint64_t program_digest = 0;  // XXH3 of this program's file
+    std::uint64_t data_digest = 0;     // XXH3 of all text of data.train, then of data.valid
+    std::int64_t time_us = 0;          // since 1970, at the end of the check
+};
+
+// Checks for the ranks of `host`, out of `ranks`, that the text is there, that the folders of
+// csd.path can be written and have space for the state, and that hosts.interface is up. Throws
+// ConfigError.
+HostFacts check_host(const config::Run& run, int ranks, const config::HostPart& host);
+
+}  // namespace nearstep::train

@@ -1,0 +1,132 @@
+"""launch/mpirun: ranks, devices and hosts of a site, and one clear sentence when a host lacks something."""
+import pathlib
+import signal
+import subprocess
+import time
+
+import cluster
+
+DISKS = cluster.scratch() / "disks"
+
+
+class Launch(cluster.Cluster):
+    def refused(self, sentence, *options, ranks=8, **keys):
+        done = self.mpirun("--check", *options, ranks=ranks, **keys)
+        self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+        self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+        self.assertIn(sentence, done.stderr)
+
+    def remote_that(self, action):
+        """A stand-in for the site's remote program that does `action` with what nst3 answers."""
+        remote = self.folder / "remote"
+        remote.write_text(f"#!/bin/bash\nif [[ $1 == nst3 ]]; then {cluster.SITE}/rsh \"$@\" | {action}\n"
+                          f"else exec {cluster.SITE}/rsh \"$@\"; fi\n")
+        remote.chmod(0o755)
+        return {"hosts__remote": f'"{remote}"'}
+
+    def test_state_lies_on_the_devices_of_each_rank_s_host(self):
+        self.train(train__stop_at=2)
+        found = sorted(str(path.relative_to(DISKS)) for path in DISKS.glob("*/csd*/state/*.state"))
+        expected = [f"nst{rank // 2 + 1}/csd{2 * (rank % 2) + device}/state/rank-{rank}.device-{device}.state"
+                    for rank in range(8) for device in range(2)]
+        self.assertEqual(found, sorted(expected))
+
+    def test_hosts_give_the_same_result_as_one_machine(self):
+        keys = {"train__stop_at": 4, "csd__per_rank": 1, "exchange__scatter": "flat"}
+        hosts = self.train(**keys)
+        arguments = self.arguments(**keys)
+        summary = self.folder / "one.json"
+        cluster.must("launch/ranks", 8, cluster.program.PROGRAM, *arguments, "--json", summary)
+        one = cluster.json.loads(summary.read_text())
+        self.assert_same_bits(hosts, one)
+
+    def test_a_killed_run_resumes_on_the_same_hosts(self):
+        whole = self.train("--fresh", train__steps=30, csd__per_rank=1)
+        metrics = self.folder / "metrics.jsonl"
+        options = ["--metrics", str(metrics), *self.settings(train__steps=30, csd__per_rank=1)]
+        running = subprocess.Popen(["launch/mpirun", "configs/tiny.toml", self.site, "-n", "8", "--fresh", *options],
+                                   cwd=cluster.program.ROOT, env=cluster.environment(), text=True,
+                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        wait_for_steps(metrics, 8)
+        kill_a_rank_on("nst2")
+        output, _ = running.communicate(timeout=60)
+        self.assertNotEqual(running.returncode, 0, output)
+        done = self.mpirun("--resume", "--json", self.folder / "resumed.json", train__steps=30, csd__per_rank=1)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("resumed from the state files", done.stdout)
+        resumed = cluster.json.loads((self.folder / "resumed.json").read_text())
+        self.assertGreater(resumed["first_step"], 8)
+        self.assertEqual(resumed["masters_xxh3"], whole["masters_xxh3"])
+
+    def test_hosts_and_devices_that_are_short_are_refused(self):
+        self.refused("takes 8 ranks, 2 on each host, and 9 are asked for", ranks=9, train__global_batch=9)
+        self.refused("Host nst1 has 4 devices (hosts.devices) and its 2 ranks ask for 6", csd__per_rank=3)
+
+    def test_missing_text_is_refused(self):
+        self.refused("host nst1: The data path", data__train='"/nowhere/text"')
+
+    def test_a_host_without_its_link_is_refused(self):
+        cluster.vhosts("link", "nst3", "down")
+        try:
+            self.refused("host nst3: The network interface eth0 (hosts.interface) is not up")
+        finally:
+            cluster.vhosts("link", "nst3", "up")
+
+    def test_a_full_disk_is_refused(self):
+        # A small file system on the host's second device, in the place where its disk is bound from.
+        folder = DISKS / "nst1/csd1"
+        folder.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], check=True)
+        try:
+            self.refused('host nst1: csd.path "/mnt/csd1/state" has')
+        finally:
+            subprocess.run(["umount", folder], check=True)
+
+    def test_a_folder_that_is_a_file_is_refused(self):
+        (DISKS / "nst2/csd0").write_text("")
+        self.refused('host nst2: csd.path "/mnt/csd0/state" cannot be made')
+
+    def test_another_build_is_refused(self):
+        self.refused("host nst3 has another build", **self.remote_that("sed 's/^program_xxh3 ./program_xxh3 x/'"))
+        self.refused("host nst3 has another build", **self.remote_that("sed 's/^commit ./commit x/'"))
+
+    def test_other_text_is_refused(self):
+        self.refused("host nst3 has other text", **self.remote_that("sed 's/^data_xxh3 ./data_xxh3 x/'"))
+
+    def test_a_wrong_clock_is_refused(self):
+        for seconds, word in ((-60, "slow"), (60, "fast")):
+            shift = f"awk '/^time_us/ {{$2 = sprintf(\"%.0f\", $2 + {seconds * 1000000})}} {{print}}'"
+            self.refused(word, **self.remote_that(shift))
+
+    def test_a_host_that_does_not_answer_is_refused(self):
+        self.refused("host nst9: vhosts: there is no virtual host", hosts__names='["nst1","nst9"]', ranks=4)
+        self.refused("host nst3 could not be checked (no route)", **self.remote_that("(echo no route >&2; exit 255); exit 255"))
+        self.refused("is no program", hosts__remote='"no-such-remote"')
+
+
+def wait_for_steps(metrics, steps, seconds=60):
+    """Until the metrics file has that many lines."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if metrics.exists() and len(metrics.read_text().splitlines()) >= steps:
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"{metrics} has no {steps} steps after {seconds} s")
+
+
+def kill_a_rank_on(host):
+    """kill -9 of one process of nearstep that runs on the host."""
+    for pid in cluster.must("ip", "netns", "pids", host).split():
+        try:
+            name = pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
+        except FileNotFoundError:
+            continue
+        if name == "nearstep":
+            cluster.os.kill(int(pid), signal.SIGKILL)
+            return
+    raise AssertionError(f"no rank runs on {host}")
+
+
+if __name__ == "__main__":
+    cluster.skip_unless(cluster.SITE / "vhosts")
+    cluster.main()

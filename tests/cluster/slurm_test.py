@@ -1,0 +1,148 @@
+"""launch/slurm: a job gets its devices, and goes on by itself after failures, as if nothing had been."""
+import contextlib
+import json
+import os
+import re
+import signal
+import time
+
+import cluster
+import launch_test
+
+STEPS = {"train__steps": 60, "csd__per_rank": 1, "checkpoint__every": 10}
+
+
+def on_head(*command, timeout=60):
+    return cluster.must(cluster.SITE / "vhosts", "exec", cluster.HOSTS[0], *command, timeout=timeout)
+
+
+class Slurm(cluster.Cluster):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cluster.must(cluster.SITE / "slurm", "up")
+
+    def submit(self, name, *sbatch_options, ranks=4, **keys):
+        """The number of the job; its files are NAME.out, NAME.json, NAME.jsonl."""
+        keys = {"checkpoint__path": f'"{self.folder / name}"', **keys}
+        files = ["--json", self.folder / f"{name}.json", "--metrics", self.folder / f"{name}.jsonl"]
+        out = cluster.must("launch/slurm", "configs/tiny.toml", self.site, "-n", ranks, *self.settings(**keys),
+                           f"--output={self.folder / name}.out", *sbatch_options, "--", *files, "--fresh")
+        job = re.fullmatch(r"Submitted batch job (\d+)\s*", out).group(1)
+        self.addCleanup(cluster.call, cluster.SITE / "vhosts", "exec", cluster.HOSTS[0], "scancel", job)
+        return job
+
+    def output(self, name):
+        path = self.folder / f"{name}.out"
+        return path.read_text() if path.exists() else ""
+
+    def state(self, job):
+        return re.search(r"JobState=(\S+)", on_head("scontrol", "show", "job", job)).group(1)
+
+    def wait_for(self, job, name, states=("COMPLETED",), seconds=120):
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            state = self.state(job)
+            if state in states:
+                return
+            if state in ("FAILED", "CANCELLED", "TIMEOUT"):
+                break
+            time.sleep(0.2)
+        self.fail(f"job {job} is {self.state(job)}:\n{self.output(name)}")
+
+    def lose_host(self, host):
+        """Ends all that runs on it, without a last word, and reports it rather than wait for the time-out."""
+        for pid in cluster.must("ip", "netns", "pids", host).split():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+        on_head("scontrol", "update", f"NodeName={host}", "State=DOWN", "Reason=test")
+        self.addCleanup(cluster.must, cluster.SITE / "vhosts", "exec", host, "slurmd", "-N", host)
+
+    def whole(self):
+        """An undisturbed run of the same layout."""
+        return self.train(ranks=4, **STEPS)
+
+    def assert_went_on(self, name, whole, after):
+        """The job started again behind step `after` and ended as the undisturbed run did."""
+        summary = json.loads((self.folder / f"{name}.json").read_text())
+        self.assertGreaterEqual(summary["first_step"], after, self.output(name))
+        self.assertEqual(summary["steps"], 60)
+        self.assertEqual(summary["masters_xxh3"], whole["masters_xxh3"])
+        self.assertEqual(summary["heldout_loss"], whole["heldout_loss"])
+        self.assertEqual(summary["losses"], whole["losses"][summary["first_step"] - 1:])
+
+    def test_srun_starts_ranks_with_devices(self):
+        whole = self.train(ranks=4, csd__per_rank=1, train__stop_at=3)
+        summary = self.folder / "srun.json"
+        environment = ["env", "OMP_NUM_THREADS=1", "OMPI_MCA_btl_tcp_if_include=eth0", "OMPI_MCA_btl=tcp,vader,self"]
+        on_head(*environment, "srun", "-N2", "-n4", "--ntasks-per-node=2", "--gres=csd:2", "--mpi=pmix",
+                cluster.program.PROGRAM, "train", "configs/tiny.toml", "--site", self.site, "--fresh", "--json", summary,
+                *self.settings(csd__per_rank=1, train__stop_at=3))
+        self.assertEqual(json.loads(summary.read_text())["masters_xxh3"], whole["masters_xxh3"])
+
+    def test_jobs_on_the_same_hosts_get_different_devices(self):
+        nodes = "--nodelist=nst1,nst2"
+        jobs = {name: self.submit(name, nodes, csd__per_rank=1, train__steps=40) for name in ("one", "two")}
+        for name, job in jobs.items():
+            self.wait_for(job, name)
+        self.assertIn("devices nst1=0-1 nst2=0-1", self.output("one"))
+        self.assertIn("devices nst1=2-3 nst2=2-3", self.output("two"))
+        for device in range(4):
+            names = [path.name for path in (launch_test.DISKS / f"nst2/csd{device}/state").glob("*.state")]
+            self.assertEqual(names, [f"rank-{2 + device % 2}.device-0.state"])
+        one, two = (json.loads((self.folder / f"{name}.json").read_text()) for name in jobs)
+        self.assertEqual(one["masters_xxh3"], two["masters_xxh3"])
+
+    def test_too_few_devices_are_refused(self):
+        arguments = ["launch/slurm", "configs/tiny.toml", self.site, "-n", 4]
+        done = cluster.call(*arguments, *self.settings(csd__per_rank=3))
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("has 4 devices (hosts.devices) and its 2 ranks ask for 6", done.stderr)
+        # With a site file that does not say, Slurm knows.
+        done = cluster.call(*arguments, *self.settings(csd__per_rank=3, hosts__devices=0))
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("Requested node configuration is not available", done.stderr)
+        # A job that was given fewer than its ranks want.
+        name = "short"
+        job = self.submit(name, "--gres=csd:1", csd__per_rank=1)
+        self.wait_for(job, name, states=("FAILED",))
+        self.assertIn("The job has 1 devices on this host (0) and its ranks ask for 2", self.output(name))
+        self.assertIn("ExitCode=2:0", on_head("scontrol", "show", "job", job))
+
+    def test_a_killed_rank_is_requeued_and_resumed(self):
+        whole = self.whole()
+        job = self.submit("killed", **STEPS)
+        launch_test.wait_for_steps(self.folder / "killed.jsonl", 15)
+        launch_test.kill_a_rank_on("nst2")
+        self.wait_for(job, "killed")
+        self.assertIn(f"start 1 of job {job}", self.output("killed"))
+        self.assertIn("back to the queue", self.output("killed"))
+        self.assert_went_on("killed", whole, after=15)
+
+    def test_a_lost_node_is_replaced_and_the_job_resumed(self):
+        whole = self.whole()
+        job = self.submit("lost", "--exclude=nst4", **STEPS)
+        launch_test.wait_for_steps(self.folder / "lost.jsonl", 25)
+        self.lose_host("nst2")
+        self.wait_for(job, "lost")
+        self.assertIn(f"start 0 of job {job} on nst[1-2]", self.output("lost"))
+        self.assertIn(f"start 1 of job {job} on nst[1,3]", self.output("lost"))
+        # The state of two ranks was on the lost node's disk: the newest checkpoint is the way back.
+        self.assertRegex(self.output("lost"), r"resumed from \S+/step-000000[2-5]0.h5")
+        self.assert_went_on("lost", whole, after=21)
+
+    def test_a_job_whose_time_is_nearly_over_commits_and_goes_on(self):
+        whole = self.whole()
+        job = self.submit("late", **STEPS)
+        launch_test.wait_for_steps(self.folder / "late.jsonl", 10)
+        # What Slurm does by --signal=USR1@120, without waiting for it.
+        on_head("scancel", "--signal=USR1", job)
+        self.wait_for(job, "late")
+        self.assertIn("stopped on request after step", self.output("late"))
+        self.assertIn("the ranks ended with code 75: back to the queue", self.output("late"))
+        self.assert_went_on("late", whole, after=11)
+
+
+if __name__ == "__main__":
+    cluster.skip_unless(cluster.SITE / "vhosts", cluster.SITE / "slurm")
+    cluster.main()

@@ -1,0 +1,287 @@
+#include "codec/delta.hpp"
+
+#include "base/digest.hpp"
+#include "base/error.hpp"
+#include "base/random.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+namespace nearstep::codec {
+
+std::ostream& operator<<(std::ostream& out, const DeltaKernels& kernels) {
+    return out << kernels.name;
+}
+
+namespace {
+
+using shard::kTileElems;
+using shard::TileRange;
+using Tile = std::vector<std::uint16_t>;
+
+constexpr std::size_t kTileBytes = 2 * kTileElems;
+constexpr std::size_t kHeadBytes = 24;
+constexpr std::size_t kEntryBytes = 16;
+
+std::uint64_t random_of(std::uint64_t seed, std::size_t i) { return random_bits(seed, 0, i); }
+
+Tile random_tile(std::uint64_t seed) {
+    Tile tile(kTileElems);
+    for (std::size_t i = 0; i < tile.size(); ++i) {
+        tile[i] = static_cast<std::uint16_t>(random_of(seed, i));
+    }
+    return tile;
+}
+
+// `old` with about the given shares of elements moved by one unit and changed to anything.
+Tile changed(const Tile& old, double units, double jumps, std::uint64_t seed) {
+    Tile fresh = old;
+    for (std::size_t i = 0; i < fresh.size(); ++i) {
+        const std::uint64_t bits = random_of(seed, i);
+        const double draw = static_cast<double>(bits >> 40U) * 0x1p-24;
+        if (draw < units) {
+            fresh[i] = static_cast<std::uint16_t>((bits & 1U) != 0 ? fresh[i] + 1 : fresh[i] - 1);
+        } else if (draw < units + jumps) {
+            fresh[i] = static_cast<std::uint16_t>(bits);
+        }
+    }
+    return fresh;
+}
+
+struct Message {
+    std::vector<std::uint64_t> memory;
+    std::size_t bytes = 0;
+
+    std::span<std::byte> room() { return std::as_writable_bytes(std::span(memory)); }
+};
+
+Message encode(const DeltaKernels& kernels, const std::vector<Tile>& old,
+               const std::vector<Tile>& fresh, std::size_t first = 5) {
+    Message message;
+    message.memory.assign(message_room_bytes(old.size()) / 8, 0xEEEEEEEEEEEEEEEEU);
+    DeltaWriter writer(message.room(), TileRange{first, first + old.size()}, kernels);
+    for (std::size_t tile = 0; tile < old.size(); ++tile) {
+        writer.add(old[tile].data(), fresh[tile].data());
+    }
+    message.bytes = writer.finish();
+    return message;
+}
+
+std::vector<std::uint16_t> joined(const std::vector<Tile>& tiles) {
+    std::vector<std::uint16_t> all;
+    for (const Tile& tile : tiles) {
+        all.insert(all.end(), tile.begin(), tile.end());
+    }
+    return all;
+}
+
+DeltaTally tally_of(Message& message, std::size_t tiles, std::size_t first = 5) {
+    DeltaTally tally;
+    DeltaReader(message.room(), {first, first + tiles}).add_to(tally);
+    return tally;
+}
+
+// What the documented formulas give for a tile.
+std::size_t smallest_bytes(const Tile& old, const Tile& fresh) {
+    std::size_t differing = 0;
+    std::size_t escaped = 0;
+    for (std::size_t i = 0; i < old.size(); ++i) {
+        const int difference = (fresh[i] - old[i]) & 0xFFFF;
+        differing += difference != 0 ? 1U : 0U;
+        escaped += difference != 0 && difference != 1 && difference != 0xFFFF ? 1U : 0U;
+    }
+    const std::size_t most = std::min(std::size_t{131072}, 8192 + 2 * differing);
+    const std::size_t codes = 8192 + 2 * ((differing + 63) / 64 * 8) + 2 * escaped;
+    return std::min({most, 16384 + 2 * escaped, codes, 4 * differing});
+}
+
+class Delta : public testing::TestWithParam<DeltaKernels> {
+protected:
+    // One tile there and back; returns the form it took.
+    static DeltaForm round_trip(const Tile& old, const Tile& fresh) {
+        Message message = encode(GetParam(), {old}, {fresh});
+        const Message reference = encode(scalar(), {old}, {fresh});
+        EXPECT_EQ(message.bytes, reference.bytes);
+        EXPECT_EQ(std::memcmp(message.memory.data(), reference.memory.data(), message.bytes), 0);
+        const std::size_t payload = message.bytes - kHeadBytes - kEntryBytes;
+        EXPECT_EQ(payload, (smallest_bytes(old, fresh) + 7) / 8 * 8);
+        EXPECT_LE(message.bytes, most_message_bytes(1));
+
+        Tile copy = old;
+        const DeltaReader reader(message.room(), {5, 6}, GetParam());
+        EXPECT_EQ(reader.bytes(), message.bytes);
+        EXPECT_EQ(reader.apply_to(std::as_writable_bytes(std::span(copy))), std::nullopt);
+        EXPECT_EQ(copy, fresh);
+
+        const DeltaTally tally = tally_of(message, 1);
+        const auto found = std::ranges::find(tally.tiles, 1U) - tally.tiles.begin();
+        return static_cast<DeltaForm>(found);
+    }
+
+    static DeltaKernels scalar() { return delta_kernels().front(); }
+};
+
+TEST_P(Delta, OfEqualTilesIsEmpty) {
+    EXPECT_EQ(round_trip(random_tile(1), random_tile(1)), DeltaForm::list);
+}
+
+TEST_P(Delta, OfUnrelatedTilesIsDense) {
+    EXPECT_EQ(round_trip(random_tile(1), random_tile(2)), DeltaForm::dense);
+}
+
+TEST_P(Delta, TakesEachFormWhereItIsTheSmallest) {
+    const Tile old = random_tile(3);
+    EXPECT_EQ(round_trip(old, changed(old, 0.02, 0.01, 7)), DeltaForm::list);
+    EXPECT_EQ(round_trip(old, changed(old, 0.10, 0.02, 7)), DeltaForm::codes);
+    EXPECT_EQ(round_trip(old, changed(old, 0.60, 0.02, 7)), DeltaForm::units);
+    EXPECT_EQ(round_trip(old, changed(old, 0.00, 0.30, 7)), DeltaForm::bitmap);
+    EXPECT_EQ(round_trip(old, changed(old, 0.00, 0.99, 7)), DeltaForm::dense);
+    EXPECT_EQ(round_trip(old, changed(old, 1.00, 0.00, 7)), DeltaForm::units);
+}
+
+TEST_P(Delta, KeepsAnyBitsAtAnyShareOfChanges) {
+    for (std::uint64_t seed = 0; seed < 60; ++seed) {
+        const Tile old = random_tile(seed);
+        const double units = static_cast<double>(random_of(seed, 1) % 1000) / 1000;
+        const double jumps = (1 - units) * static_cast<double>(random_of(seed, 2) % 1000) / 1000;
+        const double scale = seed % 3 == 0 ? 0.05 : 1;
+        SCOPED_TRACE(seed);
+        round_trip(old, changed(old, units * scale, jumps * scale, seed + 1000));
+    }
+}
+
+TEST_P(Delta, KeepsEveryPairOfSpecialValues) {
+    // Zeros, the smallest and largest subnormals and normals, infinities and NaN, quiet and not, of
+    // bf16 and fp16, with both signs, and what is beside them.
+    std::vector<std::uint16_t> special;
+    for (const unsigned value :
+         {0x0000U, 0x0001U, 0x007FU, 0x0080U, 0x03FFU, 0x0400U, 0x7BFFU, 0x7C00U, 0x7C01U, 0x7E00U,
+          0x7F7FU, 0x7F80U, 0x7F81U, 0x7FC0U, 0x7FFFU, 0x3F80U, 0x3C00U}) {
+        for (const unsigned sign : {0U, 0x8000U}) {
+            for (const unsigned step : {0U, 1U, 0xFFFFU}) {
+                special.push_back(static_cast<std::uint16_t>((value | sign) + step));
+            }
+        }
+    }
+    Tile old(kTileElems, 0x3F80);
+    Tile fresh(kTileElems, 0x3F80);
+    std::size_t at = 0;
+    for (const std::uint16_t before : special) {
+        for (const std::uint16_t after : special) {
+            old[at] = before;
+            fresh[at] = after;
+            ++at;
+        }
+    }
+    round_trip(old, fresh);
+    std::ranges::fill(old, 0x0000);  // zeros that turn negative: jumps
+    std::ranges::fill(fresh, 0x8000);
+    EXPECT_EQ(round_trip(old, fresh), DeltaForm::dense);
+    std::ranges::fill(old, 0xFFFF);  // units are modulo 65,536
+    std::ranges::fill(fresh, 0x0000);
+    EXPECT_EQ(round_trip(old, fresh), DeltaForm::units);
+}
+
+TEST_P(Delta, ChangesOneFormForTheNextAtTheCountWhereBothAreEqual) {
+    const Tile old(kTileElems, 100);
+    const auto jumps = [&](std::size_t count) {
+        Tile fresh = old;
+        std::fill_n(fresh.end() - static_cast<std::ptrdiff_t>(count), count, std::uint16_t{9});
+        return fresh;
+    };
+    EXPECT_EQ(round_trip(old, jumps(4095)), DeltaForm::list);
+    EXPECT_EQ(round_trip(old, jumps(4096)), DeltaForm::bitmap);  // 16,384 bytes either way
+    EXPECT_EQ(round_trip(old, jumps(61439)), DeltaForm::bitmap);
+    EXPECT_EQ(round_trip(old, jumps(61440)), DeltaForm::dense);  // 131,072 either way
+    Tile fresh = jumps(40000);
+    std::fill_n(fresh.begin(), 4096, std::uint16_t{101});
+    EXPECT_EQ(round_trip(old, fresh), DeltaForm::bitmap);  // units would have as many bytes
+    std::fill_n(fresh.begin(), 4097, std::uint16_t{99});
+    EXPECT_EQ(round_trip(old, fresh), DeltaForm::units);
+    std::ranges::fill(fresh, std::uint16_t{100});
+    std::fill_n(fresh.begin(), 32704, std::uint16_t{101});
+    EXPECT_EQ(round_trip(old, fresh), DeltaForm::codes);
+    std::fill_n(fresh.begin(), 32768, std::uint16_t{99});
+    EXPECT_EQ(round_trip(old, fresh), DeltaForm::units);  // 16,384 bytes either way
+}
+
+TEST_P(Delta, MessagesOfSeveralTilesKeepThemApart) {
+    const std::vector<Tile> old = {random_tile(1), random_tile(2), random_tile(3), random_tile(4),
+                                   random_tile(5)};
+    const std::vector<Tile> fresh = {changed(old[0], 0.01, 0.013, 5), random_tile(9),
+                                     changed(old[2], 0.6, 0.01, 6), changed(old[3], 0, 0.4, 7),
+                                     changed(old[4], 0.1, 0.01, 8)};
+    Message message = encode(GetParam(), old, fresh);
+    std::vector<std::uint16_t> vector = joined(old);
+    const DeltaReader reader(message.room(), {5, 10}, GetParam());
+    EXPECT_EQ(reader.apply_to(std::as_writable_bytes(std::span(vector))), std::nullopt);
+    EXPECT_EQ(vector, joined(fresh));
+    const DeltaTally tally = tally_of(message, 5);
+    EXPECT_EQ(tally.tiles, (std::array<std::uint64_t, kDeltaForms>{1, 1, 1, 1, 1}));
+    EXPECT_EQ(tally.bytes[0], kEntryBytes + kTileBytes);
+}
+
+TEST_P(Delta, IsAtMostOnePercentLongerThanDense) {
+    const std::vector<Tile> old = {random_tile(1), random_tile(2)};
+    const std::vector<Tile> fresh = {random_tile(3), random_tile(4)};
+    EXPECT_LE(static_cast<double>(encode(GetParam(), old, fresh).bytes), 1.01 * 2 * kTileBytes);
+}
+
+TEST_P(Delta, RefusesACopyThatIsNotTheSenders) {
+    const Tile old = random_tile(1);
+    for (const double share : {0.001, 0.04, 0.3}) {
+        Message message = encode(GetParam(), {old, old}, {old, changed(old, share, share, 2)});
+        std::vector<std::uint16_t> vector = joined({old, old});
+        vector[17] ^= 1U;  // in the tile that did not change at all
+        const DeltaReader reader(message.room(), {5, 7}, GetParam());
+        const auto fault = reader.apply_to(std::as_writable_bytes(std::span(vector)));
+        ASSERT_TRUE(fault) << "a wrong copy was taken for a right one";
+        EXPECT_NE(fault->find("tile 5"), std::string::npos) << *fault;
+    }
+}
+
+TEST_P(Delta, RefusesADamagedMessageAndReadsNothingBeyondIt) {
+    const Tile old = random_tile(1);
+    for (const double share : {0.01, 0.1, 0.3, 0.6, 0.9}) {
+        const Message good = encode(GetParam(), {old}, {changed(old, share / 2, share / 2, 2)});
+        for (std::size_t trial = 0; trial < 200; ++trial) {
+            Message bad = good;
+            // Half of the trials hit header and table.
+            const std::size_t bits = 8 * (trial % 2 == 0 ? kHeadBytes + kEntryBytes : good.bytes);
+            const std::size_t bit = random_of(3, trial) % bits;
+            bad.room()[bit / 8] ^= static_cast<std::byte>(1U << (bit % 8));
+            Tile copy = old;
+            try {
+                const DeltaReader reader(bad.room(), {5, 6}, GetParam());
+                if (!reader.apply_to(std::as_writable_bytes(std::span(copy)))) {
+                    // Zeros between payloads, or of an entry, say nothing.
+                    EXPECT_EQ(copy, changed(old, share / 2, share / 2, 2)) << "bit " << bit;
+                }
+            } catch (const Error&) {
+                EXPECT_LT(bit / 8, kHeadBytes);
+            }
+        }
+    }
+}
+
+TEST_P(Delta, RefusesAMessageOfOtherTiles) {
+    const Tile old = random_tile(1);
+    Message message = encode(GetParam(), {old}, {old});
+    EXPECT_THROW(DeltaReader(message.room(), {6, 7}, GetParam()), Error);
+    EXPECT_THROW(DeltaReader(message.room(), {5, 7}, GetParam()), Error);
+}
+
+std::string kernels_name(const testing::TestParamInfo<DeltaKernels>& info) {
+    return info.param.name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, Delta, testing::ValuesIn(delta_kernels()), kernels_name);
+
+}  // namespace
+}  // namespace nearstep::codec

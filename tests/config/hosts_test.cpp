@@ -1,0 +1,90 @@
+#include "config/hosts.hpp"
+
+#include "base/error.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace nearstep::config {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::ThrowsMessage;
+
+Run two_hosts() {
+    Run run;
+    run.site = "there";
+    run.hosts.names = {"left", "right"};
+    run.hosts.ranks = 2;
+    run.csd.per_rank = {2};
+    run.csd.path = {"/a", "/b", "/c", "/d"};
+    return run;
+}
+
+TEST(PlanHosts, FillsTheHostsOneAfterAnother) {
+    const std::vector<HostPart> parts = plan_hosts(two_hosts(), 3);
+    ASSERT_EQ(parts.size(), 2U);
+    EXPECT_EQ(parts[0].name, "left");
+    EXPECT_EQ(parts[0].ranks, 2);
+    EXPECT_EQ(parts[0].devices, 4);
+    EXPECT_EQ(parts[1].name, "right");
+    EXPECT_EQ(parts[1].first_rank, 2);
+    EXPECT_EQ(parts[1].ranks, 1);
+    EXPECT_EQ(parts[1].devices, 2);
+    EXPECT_EQ(ranks_of_site(two_hosts()), 4);
+}
+
+TEST(PlanHosts, PutsAnyNumberOfRanksOnThisMachine) {
+    const std::vector<HostPart> parts = plan_hosts(config::Run(), 5);
+    ASSERT_EQ(parts.size(), 1U);
+    EXPECT_EQ(parts[0].name, "");
+    EXPECT_EQ(parts[0].ranks, 5);
+    EXPECT_EQ(ranks_of_site(config::Run()), 1);
+}
+
+TEST(PlanHosts, RefusesMoreRanksThanTheHostsTake) {
+    EXPECT_THAT([] { plan_hosts(two_hosts(), 5); },
+                ThrowsMessage<ConfigError>(HasSubstr("takes 4 ranks, 2 on each host, and 5")));
+    config::Run one = two_hosts();
+    one.hosts.names.clear();
+    EXPECT_THAT([&] { plan_hosts(one, 3); },
+                ThrowsMessage<ConfigError>(HasSubstr("takes 2 ranks")));
+}
+
+TEST(PlanHosts, RefusesMoreDevicesThanAHostHas) {
+    config::Run run = two_hosts();
+    run.hosts.devices = 3;
+    EXPECT_THAT([&] { plan_hosts(run, 4); },
+                ThrowsMessage<ConfigError>(HasSubstr("Host left has 3 devices (hosts.devices) and "
+                                                     "its 2 ranks ask for 4")));
+    EXPECT_EQ(plan_hosts(run, 1).size(), 1U);
+}
+
+TEST(PlacesOfDevices, GoOnWhereTheLowerRanksOfTheHostEnd) {
+    EXPECT_THAT(places_of_devices(two_hosts(), 0, 2, ""), ElementsAre(0, 1));
+    EXPECT_THAT(places_of_devices(two_hosts(), 2, 2, ""), ElementsAre(2, 3));
+    EXPECT_THAT(places_of_devices(two_hosts(), 3, 3, ""), ElementsAre(3, 0, 1));
+    EXPECT_THAT(places_of_devices(two_hosts(), 4, 0, ""), ElementsAre(0));
+}
+
+TEST(PlacesOfDevices, AreThoseThatTheJobWasGranted) {
+    EXPECT_THAT(places_of_devices(two_hosts(), 1, 2, "0,2-3"), ElementsAre(2, 3));
+    EXPECT_THAT(places_of_devices(two_hosts(), 2, 0, "2-3"), ElementsAre(2));
+    EXPECT_THAT([] { places_of_devices(two_hosts(), 1, 2, "2-3"); },
+                ThrowsMessage<ConfigError>(HasSubstr("has 2 devices on this host (2-3)")));
+    EXPECT_THAT(
+        [] { places_of_devices(two_hosts(), 0, 1, "4"); },
+        ThrowsMessage<ConfigError>(HasSubstr("device 4 of this host and csd.path names 4")));
+}
+
+TEST(PlacesOfDevices, RefuseWhatIsNoListOfNumbers) {
+    for (const char* list : {"a", "1,", "-1", "3-1", "1;2", ",1", "0-99999999"}) {
+        EXPECT_THAT([&] { places_of_devices(two_hosts(), 0, 1, list); },
+                    ThrowsMessage<ConfigError>(HasSubstr("no list of numbers")))
+            << list;
+    }
+}
+
+}  // namespace
+}  // namespace nearstep::config

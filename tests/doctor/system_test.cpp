@@ -1,0 +1,41 @@
+#include "doctor/system.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace nearstep::doctor {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+TEST(Features, AreWholeWordsOfTheProcessorsFlags) {
+    const std::string x86 =
+        "processor\t: 0\nmodel name\t: avx512f in a name\nflags\t\t: fpu avx2 avx512_bf16\n\n"
+        "processor\t: 1\nflags\t\t: other\n";
+    EXPECT_THAT(find_features(x86, {"avx2", "avx512f", "avx512_bf16", "avx"}),
+                ElementsAre("avx2", "avx512_bf16"));
+    EXPECT_THAT(find_features("Features\t: fp asimd sve\n", {"sve", "asimd"}),
+                ElementsAre("sve", "asimd"));
+    EXPECT_THAT(find_features("", {"avx2"}), IsEmpty());
+}
+
+TEST(ChosenWord, StandsInBrackets) {
+    EXPECT_EQ(chosen_word("always [madvise] never\n"), "madvise");
+    EXPECT_EQ(chosen_word("[always] madvise never\n"), "always");
+    EXPECT_EQ(chosen_word("always madvise never\n"), "");
+    EXPECT_EQ(chosen_word(""), "");
+}
+
+TEST(System, IsFound) {
+    const System system = find_system();
+    EXPECT_FALSE(system.host.empty());
+    EXPECT_FALSE(system.kernel.empty());
+    EXPECT_GE(system.cpus, 1);
+    EXPECT_GE(system.usable_cpus, 1);
+    EXPECT_GT(system.memory_bytes, 0U);
+    EXPECT_LE(system.available_bytes, system.memory_bytes);
+}
+
+}  // namespace
+}  // namespace nearstep::doctor

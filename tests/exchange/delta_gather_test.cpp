@@ -1,0 +1,152 @@
+#include "mpi/exchange/delta_gather.hpp"
+
+#include "base/error.hpp"
+#include "base/random.hpp"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <map>
+#include <numeric>
+#include <vector>
+
+namespace nearstep::exchange {
+namespace {
+
+using shard::kTileElems;
+using trace::Counter;
+using Vector = std::vector<std::uint16_t>;
+
+constexpr std::size_t kParameters = 37 * kTileElems - 100;
+
+// Ranks of two devices each, the last of one, with owners' messages as devices make them.
+class DeltaGathers : public testing::TestWithParam<int> {  // ranks per node; 0: all
+protected:
+    DeltaGathers()
+        : world_(mpi::Communicator::world(std::chrono::seconds(60))),
+          map_(devices_per_rank(world_.size())),
+          partition_({.parameters = kParameters,
+                      .speeds = std::vector<double>(static_cast<std::size_t>(map_.devices()), 1.0),
+                      .subgroup_tiles = 2}),
+          nodes_(nodes_of(world_.size(), GetParam())),
+          gather_(world_,
+                  {.partition = &partition_, .devices = &map_, .nodes = nodes_, .in_flight = 3},
+                  traffic_) {}
+
+    static std::vector<int> devices_per_rank(int ranks) {
+        std::vector<int> devices(static_cast<std::size_t>(ranks), 2);
+        devices.back() = 1;
+        return devices;
+    }
+
+    static mpi::Topology nodes_of(int ranks, int per_node) {
+        std::vector<int> node(static_cast<std::size_t>(ranks));
+        for (int rank = 0; rank < ranks; ++rank) {
+            node[static_cast<std::size_t>(rank)] = per_node == 0 ? 0 : rank / per_node;
+        }
+        return mpi::group_by(node);
+    }
+
+    bool is_mine(std::size_t subgroup) const {
+        return map_.rank_of(partition_.subgroups()[subgroup].device) == world_.rank();
+    }
+
+    // The parameters of one step: of `before`, each tile with its own share of changes, up to all.
+    Vector step(const Vector& before, std::uint64_t seed) const {
+        Vector after = before;
+        for (std::size_t i = 0; i < after.size(); ++i) {
+            const std::uint64_t bits = random_bits(seed, 0, i);
+            const std::size_t tile = i / kTileElems;
+            if (bits % 37 < (tile + seed) % 38) {
+                after[i] = tile % 3 == 0 ? static_cast<std::uint16_t>(after[i] + 1)
+                                         : static_cast<std::uint16_t>(bits >> 32U);
+            }
+        }
+        return after;
+    }
+
+    // Gathers `after` into `copy`; each message is found at the third look.
+    void gather(Vector& copy, const Vector& before, const Vector& after) {
+        int looks = 0;
+        gather_.gather(std::as_writable_bytes(std::span(copy)),
+                       [&](std::size_t subgroup) -> std::span<const std::byte> {
+                           EXPECT_TRUE(is_mine(subgroup));
+                           if (++looks % 3 != 0) {
+                               return {};
+                           }
+                           const shard::TileRange tiles = partition_.subgroups()[subgroup].tiles;
+                           auto& memory = messages_[subgroup];
+                           memory.resize(codec::message_room_bytes(tiles.size()) / 8);
+                           const auto room = std::as_writable_bytes(std::span(memory));
+                           codec::DeltaWriter writer(room, tiles);
+                           for (std::size_t tile = tiles.begin; tile < tiles.end; ++tile) {
+                               writer.add(&before[tile * kTileElems], &after[tile * kTileElems]);
+                           }
+                           message_bytes_ += writer.finish();
+                           return room;
+                       });
+    }
+
+    std::size_t elems() const { return partition_.tiles() * kTileElems; }
+
+    mpi::Communicator world_;
+    shard::DeviceMap map_;
+    shard::Partition partition_;
+    mpi::Topology nodes_;
+    trace::Traffic traffic_;
+    std::map<std::size_t, std::vector<std::uint64_t>> messages_;  // outlives what sends them
+    DeltaGather gather_;
+    std::uint64_t message_bytes_ = 0;  // of this rank's subgroups
+};
+
+TEST_P(DeltaGathers, GiveEveryRankTheOwnersParametersStepByStep) {
+    Vector before(elems());
+    for (std::size_t i = 0; i < before.size(); ++i) {
+        before[i] = static_cast<std::uint16_t>(random_bits(1, 0, i));
+    }
+    Vector copy = before;
+    for (std::uint64_t seed = 2; seed < 8; ++seed) {
+        const Vector after = step(before, seed);
+        gather(copy, before, after);
+        ASSERT_EQ(copy, after) << "step " << seed;
+        before = after;
+    }
+}
+
+TEST_P(DeltaGathers, SendEachMessageOnceToEachNodeAndCountItsBytes) {
+    const Vector before(elems(), 7);
+    Vector copy = before;
+    gather(copy, before, step(before, 3));
+
+    auto sent = traffic_.snapshot();
+    world_.sum(std::span(sent.bytes));
+    std::vector<std::uint64_t> bytes = {message_bytes_};
+    world_.sum(std::span(bytes));
+    const auto nodes = static_cast<std::uint64_t>(nodes_.groups());
+    EXPECT_EQ(sent[Counter::network_parameters], bytes[0] * (nodes - 1));
+    EXPECT_EQ(sent[Counter::node_parameters],
+              bytes[0] * (static_cast<std::uint64_t>(world_.size()) - nodes));
+    EXPECT_LT(bytes[0], 2 * elems());
+
+    codec::DeltaTally tally = gather_.tally();
+    world_.sum(std::span(tally.tiles));
+    world_.sum(std::span(tally.bytes));
+    const auto sum = [](const auto& of_form) {
+        return std::accumulate(of_form.begin(), of_form.end(), std::uint64_t{0});
+    };
+    EXPECT_EQ(sum(tally.tiles), partition_.tiles());
+    EXPECT_LE(sum(tally.bytes), bytes[0]);
+}
+
+TEST_P(DeltaGathers, FindACopyThatIsNotTheOwners) {
+    const Vector before(elems(), 7);
+    const Vector after = step(before, 3);
+    Vector copy = before;
+    copy[random_bits(5, 0, static_cast<std::uint64_t>(world_.rank())) % elems()] ^= 4U;
+    EXPECT_THROW(gather(copy, before, after), Error);
+}
+
+INSTANTIATE_TEST_SUITE_P(Nodes, DeltaGathers, testing::Values(0, 1, 2));
+
+}  // namespace
+}  // namespace nearstep::exchange

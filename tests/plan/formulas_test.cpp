@@ -1,0 +1,123 @@
+// The stand-alone formulas against numbers computed by hand, and against the modules whose formats
+// they speak of.
+#include "plan/formulas.hpp"
+
+#include "codec/codec.hpp"
+#include "csd/state_format.hpp"
+#include "plan/sample.hpp"
+#include "shard/partition.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+
+namespace nearstep::plan {
+namespace {
+
+// Whole nodes that the crossover rounds to.
+int crossover(double gather_bytes, double parameters_per_s) {
+    return static_cast<int>(std::lround(crossover_nodes(25e9, gather_bytes, 10, parameters_per_s)));
+}
+
+TEST(Crossover, OfTheDenseGatherIsAtFifteenAndNineNodes) {
+    EXPECT_EQ(crossover(2, 48e6), 27);
+    EXPECT_EQ(crossover(2, 88e6), 15);
+    EXPECT_EQ(crossover(2, 150e6), 9);
+    EXPECT_EQ(crossover(2, 300e6), 5);
+}
+
+TEST(Crossover, OfTheDeltaGatherIsAtEightyTwoAndFortyNineNodes) {
+    EXPECT_EQ(crossover(0.35, 48e6), 150);
+    EXPECT_EQ(crossover(0.35, 88e6), 82);
+    EXPECT_EQ(crossover(0.35, 150e6), 49);
+    EXPECT_EQ(crossover(0.35, 300e6), 25);
+}
+
+TEST(Crossover, HalvesItsDistanceFromOneWithTheNetwork) {
+    EXPECT_DOUBLE_EQ(crossover_nodes(12.5e9, 2, 10, 88e6) - 1,
+                     (crossover_nodes(25e9, 2, 10, 88e6) - 1) / 2);
+}
+
+TEST(DeviceTime, OfSerialIoWithSixteenBitGradientsFromFlashIs88MillionPerSecond) {
+    const DeviceTime time = device_time(seven_billion(1), 2, 2, 2);
+    EXPECT_NEAR(1 / time.per_parameter(true, 3), 88e6, 0.5e6);
+}
+
+TEST(DeviceTime, OfOverlappedIoIsTheFlashWriteRate) {
+    const DeviceTime time = device_time(seven_billion(1), 0, 2, 2);
+    EXPECT_NEAR(1 / time.per_parameter(false, 3), 150e6, 0.1e6);
+}
+
+TEST(DeviceTime, OfEightBitMomentsIsTwiceThatOfFp32) {
+    Problem problem = seven_billion(1);
+    problem.work.state_bytes = state_bytes_of("q8");
+    const DeviceTime time = device_time(problem, 0, 2, 2);
+    EXPECT_NEAR(1 / time.per_parameter(false, 3), 300e6, 2e6);
+}
+
+// The table of the updater: bytes per parameter through the device's memory.
+TEST(DeviceTime, CountsEveryByteOfDeviceMemoryTwice) {
+    Problem problem = seven_billion(1);
+    problem.site.device_memory_rate = 1;
+    EXPECT_DOUBLE_EQ(device_time(problem, 0, 4, 2).engine, 60);
+    EXPECT_DOUBLE_EQ(device_time(problem, 0, 2, 2).engine, 56);
+    EXPECT_DOUBLE_EQ(device_time(problem, 0, 0.5, 2).engine, 53);
+}
+
+TEST(DeviceTime, WithTooFewSlotsLeavesLinksIdle) {
+    const DeviceTime time{.read = 3, .engine = 3, .write = 3, .deliver = 3};
+    EXPECT_DOUBLE_EQ(time.per_parameter(false, 3), 4);
+    EXPECT_DOUBLE_EQ(time.per_parameter(false, 4), 3);
+}
+
+TEST(UnionShare, OfTwoPercentListsGrowsAsComputedByHand) {
+    EXPECT_NEAR(union_share(0.02, 8), 0.15, 0.005);
+    EXPECT_NEAR(union_share(0.02, 16), 0.28, 0.005);
+    EXPECT_NEAR(union_share(0.02, 64), 0.73, 0.005);
+}
+
+// Most lists for which handing them on costs less than dense 16-bit gradients.
+int most_lists_that_pay(Owner owner, double keep) {
+    int lists = 1;
+    while (handed_bytes(owner, Codec::topk, lists + 1, keep, 2) <= 2.005) {
+        ++lists;
+    }
+    return lists;
+}
+
+TEST(Densification, OfRawListsPaysUpTo25And50) {
+    EXPECT_NEAR(most_lists_that_pay(Owner::raw, 0.02), 25, 1);
+    EXPECT_NEAR(most_lists_that_pay(Owner::raw, 0.01), 50, 1);
+}
+
+TEST(Densification, OfMergedListsPaysUpTo34And69) {
+    EXPECT_NEAR(most_lists_that_pay(Owner::merged, 0.02), 34, 1);
+    EXPECT_NEAR(most_lists_that_pay(Owner::merged, 0.01), 69, 1);
+}
+
+TEST(PayloadBytes, AreThoseOfTheCodecs) {
+    for (const std::string name : {"dense", "q8", "q4", "ternary", "sign", "topk"}) {
+        const auto codec = codec::make_codec({.name = name, .keep = 0.01, .dtype = Dtype::bf16});
+        EXPECT_DOUBLE_EQ(payload_bytes(parse_codec(name), 0.01, 2) * shard::kTileElems,
+                         static_cast<double>(codec->payload_bytes()))
+            << name;
+    }
+    EXPECT_DOUBLE_EQ(payload_bytes(Codec::q8, 0.01, 2), 1.03125);
+    EXPECT_DOUBLE_EQ(payload_bytes(Codec::q4, 0.01, 2), 0.53125);
+    EXPECT_DOUBLE_EQ(payload_bytes(Codec::ternary, 0.01, 2), 0.234375);
+    EXPECT_DOUBLE_EQ(payload_bytes(Codec::sign, 0.01, 2), 0.15625);
+}
+
+TEST(StateBytes, AreThoseOfTheDevices) {
+    for (const std::string name : {"fp32", "bf16", "q8", "compact"}) {
+        const std::size_t tiles = 64;
+        EXPECT_NEAR(state_bytes_of(name) * shard::kTileElems * tiles,
+                    static_cast<double>(csd::state_bytes(csd::parse_state_format(name), tiles)),
+                    4096)
+            << name;
+    }
+}
+
+}  // namespace
+}  // namespace nearstep::plan

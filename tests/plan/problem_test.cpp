@@ -1,0 +1,84 @@
+// From settings to a problem: units, and what a site must say.
+#include "plan/problem.hpp"
+
+#include "base/error.hpp"
+#include "config/load.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace nearstep::plan {
+namespace {
+
+const std::vector<std::string> kRates = {
+    "plan.gpu_tflops=100",     "plan.gpu_memory_gb=80",     "plan.gpu_link_gb_s=25",
+    "plan.host_memory_gb=500", "plan.device_memory_gb=3.6", "plan.device_capacity_gb=4000",
+    "link.host_gb_s=12",       "link.device_read_gb_s=3",   "link.device_write_gb_s=1.8",
+    "link.network_gb_s=25"};
+
+config::Run run_with(std::vector<std::string> overrides) {
+    return config::parse({.config_path = "some.toml",
+                          .config_text = "",
+                          .overrides = std::move(overrides),
+                          .needs_data = false});
+}
+
+TEST(Site, HasRatesInUnitsOfOne) {
+    std::vector<std::string> rates = kRates;
+    rates.insert(rates.end(), {"plan.gpu_efficiency=0.5", "csd.update_mparam_s=550"});
+    const Site site = site_of(run_with(rates), 2);
+    EXPECT_DOUBLE_EQ(site.gpu_operations, 50e12);
+    EXPECT_DOUBLE_EQ(site.device_write, 1.8e9);
+    EXPECT_DOUBLE_EQ(site.network, 25e9);
+    EXPECT_DOUBLE_EQ(site.device_updates, 550e6);
+    EXPECT_DOUBLE_EQ(site.latency_s, 5e-6);
+    EXPECT_DOUBLE_EQ(site.gpu_to_gpu, site.gpu_link) << "by way of the host";
+}
+
+TEST(Site, IsScaledAsShapedLinksAre) {
+    std::vector<std::string> rates = kRates;
+    rates.emplace_back("link.scale=0.5");
+    const Site site = site_of(run_with(rates), 2);
+    EXPECT_DOUBLE_EQ(site.device_read, 1.5e9);
+    EXPECT_DOUBLE_EQ(site.host_link, 6e9);
+    EXPECT_DOUBLE_EQ(site.network, 12.5e9);
+    EXPECT_DOUBLE_EQ(site.gpu_link, 25e9);
+}
+
+TEST(Site, MustSayWhatAPlanNeeds) {
+    for (std::size_t left_out = 0; left_out < kRates.size(); ++left_out) {
+        std::vector<std::string> rates = kRates;
+        rates.erase(rates.begin() + static_cast<std::ptrdiff_t>(left_out));
+        const std::string key = kRates[left_out].substr(0, kRates[left_out].find('='));
+        SCOPED_TRACE(key);
+        try {
+            static_cast<void>(site_of(run_with(rates), 2));
+            ADD_FAILURE() << "nothing was refused";
+        } catch (const ConfigError& error) {
+            EXPECT_THAT(error.what(), testing::HasSubstr("set " + key + " in the site file"));
+        }
+    }
+}
+
+TEST(Site, NeedsNoNetworkForOneNode) {
+    std::vector<std::string> rates = kRates;
+    rates.pop_back();
+    EXPECT_NO_THROW(static_cast<void>(site_of(run_with(rates), 1)));
+}
+
+TEST(Workload, CountsTheProductsOfParametersAndOfAttention) {
+    const config::Run run = run_with({"model.layers=2", "model.width=64", "model.context=32"});
+    const Workload work =
+        workload_of(run, {.parameters = 1000, .largest_block = 10, .blocks = 4}, 16);
+    EXPECT_DOUBLE_EQ(work.operations_per_sequence, 32 * (2 * 1000 + 4 * 2 * 32 * 64));
+    EXPECT_DOUBLE_EQ(work.checkpoint_bytes, 32 * 64 * 2 * 3);
+    EXPECT_DOUBLE_EQ(work.sequences, 16);
+    EXPECT_FALSE(work.is_serial);
+    EXPECT_TRUE(workload_of(run_with({"mode=su"}), {}, 1).is_serial);
+}
+
+}  // namespace
+}  // namespace nearstep::plan

@@ -1,0 +1,110 @@
+"""The gather by deltas gives the same bits as the dense one, with fewer bytes."""
+import json
+
+import program
+
+# Of a message's header and table.
+MOST = 1.01
+
+
+class Delta(program.Scenario):
+    def pair(self, ranks=2, state="", **keys):
+        """Summaries of the same run with the dense gather and with deltas."""
+        dense = self.train(ranks=ranks, state=f"{state}dense", **keys)
+        delta = self.train(ranks=ranks, state=f"{state}delta", gather__codec="delta", **keys)
+        self.assert_same_bits(dense, delta)
+        return dense["bytes_per_parameter"], delta
+
+    def test_modes_formats_and_layouts_are_bit_identical_to_dense(self):
+        for number, keys in enumerate((
+                {"mode": "su", "csd__per_rank": 2}, {"model__dtype": "fp16"}, {"csd__state": "compact"},
+                {"csd__state": "bf16", "ranks": 1, "csd__subgroup_tiles": 3},
+                {"csd__state": "compact", "model__dtype": "fp16"},
+                {"mode": "su+o+c", "compress__codec": "topk", "ranks": 3, "csd__per_rank": "[2,0,1]"})):
+            with self.subTest(**keys):
+                dense, delta = self.pair(state=number, train__steps=8, **keys)
+                for link, size in (("host_link", 2), ("node", 2 * (keys.get("ranks", 2) - 1))):
+                    self.assertLessEqual(delta["bytes_per_parameter"][link]["parameters"],
+                                         MOST * dense[link]["parameters"])
+                    self.assertAlmostEqual(dense[link]["parameters"], size, delta=0.01 * max(size, 1))
+
+    def test_steps_that_are_skipped_change_nothing(self):
+        _, delta = self.pair(model__dtype="fp16", train__loss_scale=2.0**32, train__steps=20)
+        self.assertGreater(delta["skipped_steps"], 0)
+        self.assertLess(delta["skipped_steps"], 20)
+
+    def test_a_resumed_run_and_one_that_changes_the_gather_are_bit_identical(self):
+        keys = {"csd__per_rank": 2, "train__steps": 16}
+        whole = self.train(state="whole", **keys)
+        for second in ("delta", "dense"):
+            with self.subTest(second=second):
+                first = self.train(state=second, train__stop_at=8, gather__codec="delta", **keys)
+                again = self.train(state=second, gather__codec=second, flags=["--resume"], **keys)
+                self.assertEqual(first["losses"] + again["losses"], whole["losses"])
+                self.assertEqual(again["masters_xxh3"], whole["masters_xxh3"])
+
+    def test_another_layout_resumes_as_with_the_dense_gather(self):
+        keys = {"train__steps": 12}
+        results = []
+        for codec in ("dense", "delta"):
+            self.train(state=codec, csd__per_rank=2, train__stop_at=6, gather__codec=codec, **keys)
+            results.append(self.train(ranks=3, state=codec, gather__codec=codec, flags=["--resume"], **keys))
+        self.assert_same_bits(*results)
+
+    def test_a_killed_run_resumes_bit_identically(self):
+        keys = {"train__steps": 10, "gather__codec": "delta"}
+        whole = self.train(state="whole", train__steps=10)
+        for fault in ("rank=1 phase=mid_write count=14", "rank=0 phase=before_commit count=7"):
+            with self.subTest(fault=fault):
+                done = program.run(2, *self.arguments(flags=["--fresh"], **keys), fault=fault)
+                self.assertNotEqual(done.returncode, 0)
+                again = self.train(flags=["--resume"], **keys)
+                self.assertGreater(again["first_step"], 1)
+                self.assertEqual(again["losses"], whole["losses"][again["first_step"] - 1:])
+                self.assertEqual(again["masters_xxh3"], whole["masters_xxh3"])
+
+    def test_fine_tuning_moves_a_fraction_of_the_bytes(self):
+        """Goes on from a trained model, on another text, at small constant rates."""
+        trained = self.train(state="trained", train__steps=60, csd__subgroup_tiles=4)
+        other = self.folder / "other.txt"
+        other.write_text("\n".join(f"{i} storage computes what {i * i} hosts need not move" for i in range(4000)))
+        for rate, most in ((2e-5, 0.40), (5e-6, 0.25)):
+            with self.subTest(rate=rate):
+                keys = {"state": f"tuned-{rate}", "data__train": f'"{other}"', "train__steps": 80,
+                        "train__learning_rate": rate, "train__final_rate_share": 1, "csd__subgroup_tiles": 4,
+                        "flags": ["--from", trained["checkpoint"]]}
+                tuned = self.train(gather__codec="delta", **keys)
+                bytes_of = tuned["bytes_per_parameter"]
+                self.assertLessEqual(bytes_of["host_link"]["parameters"], most)
+                self.assertLessEqual(bytes_of["node"]["parameters"], most)  # both ranks are in one node
+                forms = tuned["deltas"]
+                self.assertAlmostEqual(sum(form["tile_share"] for form in forms.values()), 1)
+                self.assertAlmostEqual(sum(form["bytes_per_parameter"] for form in forms.values()),
+                                       bytes_of["host_link"]["parameters"], delta=0.001)
+                keys["state"] = f"dense-{rate}"
+                self.assert_same_bits(tuned, self.train(**keys))
+
+    def test_compare_runs_base_beside_modes_with_deltas(self):
+        summary = self.folder / "compare.json"
+        done = program.run(2, "compare", *self.arguments(gather__codec="delta")[1:], "--steps", 2, "--modes",
+                           "base,su+o", "--json", summary)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        base, near = json.loads(summary.read_text())
+        self.assertNotIn("deltas", base)
+        self.assertIn("deltas", near)
+        self.assertEqual(base["masters_xxh3"], near["masters_xxh3"])
+
+
+class BenchDelta(program.Scenario):
+    def test_it_verifies_every_row_and_names_its_ceiling(self):
+        rows = self.folder / "rows.json"
+        done = program.run(0, "bench", "delta", "--parameters", 2 << 20, "--rounds", 1, "--json", rows)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        rows = json.loads(rows.read_text())
+        self.assertTrue(all(row["verified"] and row["copy_gb_per_s"] > 0 for row in rows))
+        self.assertLess(rows[0]["bytes_per_parameter"], 0.001)  # nothing changed
+        self.assertLessEqual(rows[-1]["bytes_per_parameter"], 2 * MOST)  # everything did
+
+
+if __name__ == "__main__":
+    program.main()
