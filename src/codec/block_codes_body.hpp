@@ -95,8 +95,8 @@ inline void ternary_digits_nearest(const float* __restrict values, std::uint16_t
     float thresholds[kPieceBlocks];  // NOLINT(modernize-avoid-c-arrays)
     float means[kPieceBlocks];       // NOLINT(modernize-avoid-c-arrays)
     mean_magnitudes(values, thresholds);
-    for (std::size_t b = 0; b < kPieceBlocks; ++b) {
-        thresholds[b] *= fpga::kTernaryThreshold;
+    for (float& threshold : thresholds) {
+        threshold *= fpga::kTernaryThreshold;
     }
     means_above(values, thresholds, means);
     for (std::size_t b = 0; b < kPieceBlocks; ++b) {
