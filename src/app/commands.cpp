@@ -20,13 +20,6 @@
 
 namespace nearstep::app {
 
-namespace {
-
-// For commands that do without a config: they read no data, which a config must name.
-constexpr const char* kNoConfig = "[data]\ntrain = \"none\"\n";
-
-}  // namespace
-
 void add_run_arguments(CLI::App& command, RunArguments& arguments, ConfigFile config) {
     command.add_option("config", arguments.config, "TOML file that says what to train")
         ->required(config == ConfigFile::required);
@@ -50,9 +43,6 @@ config::Sources read_sources(const mpi::Communicator& world, const RunArguments&
     world.together([&] {
         if (world.rank() == 0) {
             sources = config::read_sources(arguments.config, arguments.site, arguments.overrides);
-            if (arguments.config.empty()) {
-                sources.config_text = kNoConfig;
-            }
         }
     });
     sources.config_path = world.broadcast(sources.config_path, 0);
@@ -201,7 +191,9 @@ void add_doctor(CLI::App& program, Action& action) {
     command.add_option("--json", arguments->json, "write the findings to this file");
     command.callback([arguments, &action] {
         action = [arguments](const mpi::Communicator& starter) {
-            const config::Run run = config::parse(read_sources(starter, arguments->run));
+            config::Sources sources = read_sources(starter, arguments->run);
+            sources.needs_data = false;
+            const config::Run run = config::parse(sources);
             const mpi::Communicator world = world_of(run);
             const bool is_speaking = world.rank() == 0;
             const bool is_writing = is_speaking && !arguments->json.empty();

@@ -110,8 +110,8 @@ public:
     // After decode(): the copy is the new parameters, the first message the scalar kernels'.
     bool verify() {
         std::vector<std::uint64_t> memory(room_bytes_ / sizeof(std::uint64_t));
-        codec::DeltaWriter writer(std::as_writable_bytes(std::span(memory)), tiles_of(0),
-                                  codec::delta_kernels().front());
+        const codec::DeltaKernels scalar = codec::delta_kernels().front();
+        codec::DeltaWriter writer(std::as_writable_bytes(std::span(memory)), tiles_of(0), scalar);
         for (std::size_t tile = 0; tile < kMessageTiles; ++tile) {
             writer.add(&old_.as<std::uint16_t>()[tile * kTileElems],
                        &fresh_.as<std::uint16_t>()[tile * kTileElems]);

@@ -24,7 +24,7 @@ def run(ranks, *arguments, timeout=170, fault=""):
     command = [str(PROGRAM), *map(str, arguments)]
     if ranks:
         command = [str(ROOT / "launch/ranks"), str(ranks), *command]
-    return subprocess.run(command, cwd=ROOT, env=environment(timeout, fault), text=True, capture_output=True,
+    return subprocess.run(command, cwd=ROOT, env=environment(timeout, fault), text=True, errors="replace", capture_output=True,
                           timeout=timeout + 10, stdin=subprocess.DEVNULL)
 
 

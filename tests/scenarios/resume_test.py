@@ -19,12 +19,15 @@ class Resume(program.Scenario):
                 self.assertEqual(second["heldout_loss"], whole["heldout_loss"])
 
     def test_another_layout_resumes_correctly(self):
-        keys = {"train__steps": 40}
-        whole = self.train(state="whole", csd__per_rank=2, **keys)
-        self.train(state="parts", csd__per_rank=2, train__stop_at=20, **keys)
-        second = self.train(ranks=3, state="parts", csd__per_rank=1, flags=["--resume"], **keys)
-        self.assertEqual(second["first_step"], 21)
-        self.assertLessEqual(abs(second["heldout_loss"] - whole["heldout_loss"]), 1e-4)
+        # In bf16 other ranks round other parts of the gradient, which alone moves the loss by a few 1e-4.
+        for dtype, tolerance in (("fp32", 1e-4), ("bf16", 1e-3)):
+            with self.subTest(dtype=dtype):
+                keys = {"train__steps": 40, "model__dtype": dtype}
+                whole = self.train(state=f"whole-{dtype}", csd__per_rank=2, **keys)
+                self.train(state=f"parts-{dtype}", csd__per_rank=2, train__stop_at=20, **keys)
+                second = self.train(ranks=3, state=f"parts-{dtype}", csd__per_rank=1, flags=["--resume"], **keys)
+                self.assertEqual(second["first_step"], 21)
+                self.assertLessEqual(abs(second["heldout_loss"] - whole["heldout_loss"]), tolerance)
 
     def test_a_restored_checkpoint_holds_the_same_masters_on_any_layout(self):
         stopped = self.train(csd__per_rank=2, train__stop_at=10)
