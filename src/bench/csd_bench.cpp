@@ -196,6 +196,7 @@ void bench_csd(const CsdBenchSettings& bench) {
                    .codec = codec.get()};
     const std::vector<CsdRowSettings> rows = plan_csd_rows(bench);
     std::vector<store::PlannedFile> planned;
+    planned.reserve(rows.size());
     for (const CsdRowSettings& row : rows) {
         planned.push_back({bench.folder + "/" + row.name, CsdRow::storage_bytes(row, scene)});
     }

@@ -175,9 +175,9 @@ private:
         }
         const Block& range = geometry_.blocks[index_of(block)];
         const std::byte* first = parameters_.data() + range.begin * size_bytes(settings_.dtype);
-        const at::Tensor elems = at::from_blob(const_cast<std::byte*>(first),
-                                               {static_cast<std::int64_t>(range.end - range.begin)},
-                                               at::TensorOptions(scalar_type(settings_.dtype)));
+        at::Tensor elems = at::from_blob(const_cast<std::byte*>(first),
+                                         {static_cast<std::int64_t>(range.end - range.begin)},
+                                         at::TensorOptions(scalar_type(settings_.dtype)));
         if (device_.is_cpu()) {
             return elems;
         }

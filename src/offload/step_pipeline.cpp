@@ -127,6 +127,7 @@ void StepPipeline::begin_step(const exchange::StepEncoding& encoding) {
 
 std::vector<int> StepPipeline::residual_ranks(std::size_t tile) const {
     std::vector<int> ranks;
+    ranks.reserve(static_cast<std::size_t>(scatter_.sources()));
     for (int group = 0; group < scatter_.sources(); ++group) {
         ranks.push_back(scatter_.slicer(group, tile));
     }

@@ -45,11 +45,11 @@ public:
 private:
     // False, and not worth a line, where no choice with these values is allowed.
     bool add(std::string_view field, const Space& space, const std::string& value) {
-        Found found = search(problem_, space);
+        const Found found = search(problem_, space);
         if (!found.plan && !found.misfit) {
             return false;
         }
-        found_.push_back({field, value, std::move(found)});
+        found_.push_back({field, value, found});
         return true;
     }
 
