@@ -51,7 +51,7 @@ config::Run read_run(const RunArguments& arguments) {
     config::Sources sources =
         config::read_sources(arguments.config, arguments.site, arguments.overrides);
     sources.needs_data = false;
-    const config::Run run = config::parse(sources);
+    config::Run run = config::parse(sources);
     if (run.mode == config::Mode::base) {
         throw ConfigError(
             "mode = \"base\" updates on the host, so that there is no placement on devices to "
