@@ -2,12 +2,12 @@
 
 #include "base/error.hpp"
 #include "mpi/call.hpp"
+#include "mpi/request_state.hpp"
 
 #include <climits>
 
 #include <algorithm>
 #include <numeric>
-#include <thread>
 #include <utility>
 
 namespace nearstep::mpi {
@@ -34,11 +34,6 @@ struct Counts {
 };
 
 }  // namespace
-
-struct Request::State {
-    MPI_Request request = MPI_REQUEST_NULL;
-    std::chrono::seconds limit{};
-};
 
 Request::Request() = default;
 Request::Request(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -70,24 +65,6 @@ bool Request::test() {
         state_.reset();
     }
     return is_done != 0;
-}
-
-void Request::wait() {
-    if (!state_) {
-        return;
-    }
-    const std::chrono::seconds limit = state_->limit;
-    const auto deadline = std::chrono::steady_clock::now() + limit;
-    while (!test()) {
-        if (std::chrono::steady_clock::now() > deadline) {
-            state_.release();  // NOLINT: the operation may never complete, so nobody may wait for
-                               // it again
-            throw MpiError(
-                text("Another rank did not take part in a transfer for ", limit.count(),
-                     " s: look for the rank that stopped, or raise exchange.timeout_s."));
-        }
-        std::this_thread::yield();
-    }
 }
 
 std::size_t Blocks::total() const {

@@ -6,9 +6,13 @@
 
 namespace nearstep::mpi {
 
-int Topology::rank_in_group(int rank) const {
+const std::vector<int>& Topology::ranks_beside(int rank) const {
     const int group = group_of.at(static_cast<std::size_t>(rank));
-    const std::vector<int>& ranks = ranks_of[static_cast<std::size_t>(group)];
+    return ranks_of[static_cast<std::size_t>(group)];
+}
+
+int Topology::rank_in_group(int rank) const {
+    const std::vector<int>& ranks = ranks_beside(rank);
     return static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
 }
 
@@ -27,8 +31,28 @@ Topology group_by(const std::vector<int>& label) {
     return topology;
 }
 
-Topology discover_nodes(const Communicator& world) {
-    return group_by(world.first_ranks_of_nodes());
+Topology discover_nodes(const Communicator& world, int ranks_per_node) {
+    Topology nodes = group_by(world.first_ranks_of_nodes());
+    if (ranks_per_node == 0) {
+        return nodes;
+    }
+    std::vector<int> label;
+    for (int rank = 0; rank < world.size(); ++rank) {
+        const int place = nodes.rank_in_group(rank);
+        // The first rank of the piece.
+        label.push_back(
+            nodes.ranks_beside(rank)[static_cast<std::size_t>(place - place % ranks_per_node)]);
+    }
+    return group_by(label);
+}
+
+Topology restrict_to(const Topology& topology, const std::vector<int>& ranks) {
+    std::vector<int> label;
+    label.reserve(ranks.size());
+    for (const int rank : ranks) {
+        label.push_back(topology.group_of[static_cast<std::size_t>(rank)]);
+    }
+    return group_by(label);
 }
 
 Topology each_rank_alone(int ranks) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/dtype.hpp"
+#include "base/lane.hpp"
 
 #include <cmath>
 #include <cstddef>
@@ -30,7 +31,7 @@ struct TileKey {
 
 // SplitMix64's finaliser (Steele et al. 2014) of the step's key and the tile's number in the
 // parameter vector.
-inline TileKey tile_key(std::uint64_t random_key, std::uint64_t tile) {
+NEARSTEP_LANE inline TileKey tile_key(std::uint64_t random_key, std::uint64_t tile) {
     std::uint64_t bits = random_key ^ (tile * 0x9E3779B97F4A7C15U);
     bits = (bits ^ (bits >> 30U)) * 0xBF58476D1CE4E5B9U;
     bits = (bits ^ (bits >> 27U)) * 0x94D049BB133111EBU;
@@ -40,7 +41,7 @@ inline TileKey tile_key(std::uint64_t random_key, std::uint64_t tile) {
 
 // 32 bits of an element, by its index in its tile: a pure function of seed, step and parameter.
 // Either half of them is used by itself. Multipliers: Wellons, "lowbias32".
-inline std::uint32_t rounding_bits(TileKey key, std::uint32_t index) {
+NEARSTEP_LANE inline std::uint32_t rounding_bits(TileKey key, std::uint32_t index) {
     std::uint32_t bits = index + key.first;
     bits = (bits ^ (bits >> 16U)) * 0x7FEB352DU;
     bits = ((bits ^ (bits >> 15U)) + key.second) * 0x846CA68BU;
@@ -49,7 +50,7 @@ inline std::uint32_t rounding_bits(TileKey key, std::uint32_t index) {
 
 // To one of the two bf16 neighbours, the nearer one the likelier, so that the mean is `value`.
 // Values of bf16, infinities and zeros stay as they are; NaN stays NaN. `random` < 65536.
-inline std::uint16_t round_to_bf16(float value, std::uint32_t random) {
+NEARSTEP_LANE inline std::uint16_t round_to_bf16(float value, std::uint32_t random) {
     const std::uint32_t bits = bits_of(value);
     const bool is_nan = (bits & 0x7FFFFFFFU) > 0x7F800000U;
     return static_cast<std::uint16_t>((is_nan ? (bits | 0x00400000U) : bits + random) >> 16U);
@@ -68,32 +69,34 @@ constexpr float kRoot2Floor = 2.7755575615628914e-17F;    // 2^-55: (floor / 255
 constexpr float kMoment1Codes = 127;
 constexpr float kRoot2Codes = 255;
 
-inline std::uint32_t magnitude_bits(float value) { return bits_of(value) & 0x7FFFFFFFU; }
+NEARSTEP_LANE inline std::uint32_t magnitude_bits(float value) {
+    return bits_of(value) & 0x7FFFFFFFU;
+}
 
 // True if the codes say something; of other blocks (zero or NaN) they are 0.
-inline bool has_codes(float scale) { return scale > 0; }
+NEARSTEP_LANE inline bool has_codes(float scale) { return scale > 0; }
 
 // 1.5 * 2^23: adding it rounds to an integer, which is then in the sum's low bits.
 constexpr float kRounder = 12582912.0F;
 
 // `per_unit`: codes / scale.
-inline std::int8_t encode_moment1(float moment1, float per_unit) {
+NEARSTEP_LANE inline std::int8_t encode_moment1(float moment1, float per_unit) {
     return static_cast<std::int8_t>(
         static_cast<std::uint8_t>(bits_of(moment1 * per_unit + kRounder)));
 }
-inline std::uint8_t encode_root2(float root2, float per_unit) {
+NEARSTEP_LANE inline std::uint8_t encode_root2(float root2, float per_unit) {
     const std::uint32_t code = bits_of(root2 * per_unit + kRounder) & 0xFFU;
     return static_cast<std::uint8_t>(code == 0 && root2 > 0 ? 1U : code);
 }
 
 // `largest`: the largest magnitude_bits of the block, which order as the magnitudes do.
-inline float scale_of_block(std::uint32_t largest, float floor) {
+NEARSTEP_LANE inline float scale_of_block(std::uint32_t largest, float floor) {
     if (largest >= 0x7F800000U) {
         return float_of(0x7FC00000U);
     }
     return float_of(largest) > floor ? float_of(largest) : floor;
 }
-inline float scale_of_moment1(std::uint32_t largest) {
+NEARSTEP_LANE inline float scale_of_moment1(std::uint32_t largest) {
     // Below half a step of the floor all codes would be 0, which the scale 0 says as well.
     if (encode_moment1(float_of(largest), kMoment1Codes / kMoment1Floor) == 0 &&
         float_of(largest) < kMoment1Floor) {
@@ -101,17 +104,17 @@ inline float scale_of_moment1(std::uint32_t largest) {
     }
     return scale_of_block(largest, kMoment1Floor);
 }
-inline float scale_of_root2(std::uint32_t largest) {
+NEARSTEP_LANE inline float scale_of_root2(std::uint32_t largest) {
     return largest == 0 ? 0.0F : scale_of_block(largest, kRoot2Floor);
 }
 
-inline float decode_moment1(std::int8_t code, float scale) {
+NEARSTEP_LANE inline float decode_moment1(std::int8_t code, float scale) {
     return static_cast<float>(code) * (1 / kMoment1Codes) * scale;
 }
-inline float decode_root2(std::uint8_t code, float scale) {
+NEARSTEP_LANE inline float decode_root2(std::uint8_t code, float scale) {
     return static_cast<float>(code) * (1 / kRoot2Codes) * scale;
 }
-inline float decode_moment2(std::uint8_t code, float scale) {
+NEARSTEP_LANE inline float decode_moment2(std::uint8_t code, float scale) {
     const float root2 = decode_root2(code, scale);
     return root2 * root2;
 }

@@ -4,20 +4,12 @@
 #include "mpi/exchange/relay.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <thread>
 #include <utility>
 
 namespace nearstep::exchange {
 
 namespace {
-
-// Short against the update of a subgroup, long against a look at the pending transfers.
-constexpr std::chrono::microseconds kPollInterval{20};
-
-int tag_of(std::size_t subgroup) {
-    return static_cast<int>(subgroup % 32768);  // MPI promises tags up to 32767
-}
 
 // True once all are complete; makes progress.
 bool test_all(std::vector<mpi::Request>& requests) {
@@ -48,7 +40,8 @@ DeltaGather::DeltaGather(const mpi::Communicator& world, GatherSettings settings
     for (std::size_t s = 0; s < settings_.partition->subgroups().size(); ++s) {
         if (owner_of(s) == rank_) {
             own_.push_back(s);
-        } else {
+        } else if (!settings_.are_vectors_shared ||
+                   relay_of(settings_.nodes, node_, owner_of(s)) == rank_) {
             foreign_.push_back(s);
             most_tiles = std::max(most_tiles, settings_.partition->subgroups()[s].tiles.size());
         }
@@ -62,7 +55,7 @@ DeltaGather::DeltaGather(const mpi::Communicator& world, GatherSettings settings
 }
 
 int DeltaGather::owner_of(std::size_t subgroup) const {
-    return settings_.devices->rank_of(settings_.partition->subgroups()[subgroup].device);
+    return shard::owner_of(*settings_.partition, *settings_.devices, subgroup);
 }
 
 // The rank that sends the subgroup to this one.
@@ -72,21 +65,11 @@ int DeltaGather::source_of(std::size_t subgroup) const {
     return relay == rank_ ? owner : relay;
 }
 
-// A message is sent when the network has let its bytes through; what is under way goes on.
-void DeltaGather::cross_network(std::size_t bytes) {
-    if (settings_.links == nullptr) {
-        return;
-    }
-    const link::Clock& clock = settings_.links->clock();
-    link::Crossing crossing(settings_.links->network(), clock.now(), bytes);
-    while (!crossing.is_over(clock.now())) {
-        test_all(sends_);
-        std::this_thread::sleep_for(kPollInterval);
-    }
-}
-
 void DeltaGather::spread_in_node(std::span<const std::byte> message, std::size_t subgroup,
                                  std::vector<mpi::Request>& requests) {
+    if (settings_.are_vectors_shared) {
+        return;
+    }
     for (const int rank : settings_.nodes.ranks_of[static_cast<std::size_t>(node_)]) {
         if (rank != rank_) {
             requests.push_back(world_.start_send(message, rank, tag_of(subgroup)));
@@ -134,7 +117,7 @@ bool DeltaGather::send_next(std::span<std::byte> vector, const FindMessage& find
     for (int node = 0; node < settings_.nodes.groups(); ++node) {
         if (node != node_) {
             const int relay = relay_of(settings_.nodes, node, rank_);
-            cross_network(message.size());
+            cross_network(settings_.links, message.size(), [this] { test_all(sends_); });
             sends_.push_back(world_.start_send(message, relay, tag_of(subgroup)));
             traffic_.add(trace::Counter::network_parameters, message.size());
         }

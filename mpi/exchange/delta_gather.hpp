@@ -3,7 +3,8 @@
 //
 // As in the dense gather a subgroup travels once to each other node and from the rank that relays
 // it to the node's others. A message's size is known to its owner alone: the others post a receive
-// for the largest that it can be.
+// for the largest that it can be. Of a vector that the ranks of a node share, the owner or the rank
+// that relays applies the message, once.
 #pragma once
 
 #include "codec/delta.hpp"
@@ -33,8 +34,9 @@ public:
     DeltaGather(const mpi::Communicator& world, GatherSettings settings, trace::Traffic& traffic);
 
     // `vector`: the padded parameter vector of this rank, on entry the old parameters, the same on
-    // all ranks, on return the new ones. Throws Error, after the exchange, if they were not those
-    // that an owner's message is against; then the vector is neither.
+    // all ranks, on return the new ones; a shared one has them once all ranks of the node are here.
+    // Throws Error, after the exchange, if they were not those that an owner's message is against;
+    // then the vector is neither.
     void gather(std::span<std::byte> vector, const FindMessage& find_message);
 
     // Of all messages of this rank's subgroups so far.
@@ -52,7 +54,6 @@ private:
         mpi::Request from_source;
     };
 
-    void cross_network(std::size_t bytes);
     int owner_of(std::size_t subgroup) const;
     int source_of(std::size_t subgroup) const;
     void spread_in_node(std::span<const std::byte> message, std::size_t subgroup,

@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "base/random.hpp"
+#include "mpi/exchange/relay.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -17,36 +18,39 @@ GradientScatter::GradientScatter(const mpi::Communicator& world, ScatterSettings
       traffic_(traffic),
       kernels_(codec::best_kernels()),
       encoding_({.codec = settings_.codec}),
+      most_payload_bytes_(std::max(settings_.codec->payload_bytes(), settings_.most_payload_bytes)),
       rank_(world.rank()),
       group_(settings_.groups.group_of[static_cast<std::size_t>(rank_)]),
+      node_(settings_.nodes.group_of[static_cast<std::size_t>(rank_)]),
       group_ranks_(world.split(group_)),
+      node_spread_(world, *settings_.owners, settings_.nodes, rounds,
+                   static_cast<std::size_t>(sources()) * most_payload_bytes_, traffic),
       sum_(kTileElems),
       addend_(kTileElems) {
     std::size_t largest = 0;
     std::size_t sliced = 0;
-    std::size_t owned = 0;
+    std::size_t sent = 0;
+    std::size_t entering = 0;
     for (const shard::TileRange round : rounds) {
         std::size_t sliced_here = 0;
-        std::size_t owned_here = 0;
+        std::size_t entering_here = 0;
         for (std::size_t tile = round.begin; tile < round.end; ++tile) {
             sliced_here += slicer(group_, tile) == rank_ ? 1U : 0U;
-            owned_here += owner(tile) == rank_ ? 1U : 0U;
+            entering_here += is_entry(tile) ? 1U : 0U;
         }
         largest = std::max(largest, round.size());
         sliced = std::max(sliced, sliced_here);
-        owned = std::max(owned, owned_here);
+        sent = std::max(sent, parcels_of(round).size());
+        entering = std::max(entering, entering_here);
     }
     const std::size_t dense_bytes = kTileElems * size_bytes(settings_.gradient_dtype);
-    const std::size_t payload_bytes =
-        std::max(settings_.codec->payload_bytes(), settings_.most_payload_bytes);
     dense_out_.resize(largest * dense_bytes);
     dense_in_.resize(sliced * dense_bytes * static_cast<std::size_t>(group_ranks_.size()));
-    payloads_out_.resize(sliced * payload_bytes);
-    payloads_in_.resize(owned * payload_bytes * static_cast<std::size_t>(sources()));
-    most_payload_bytes_ = payload_bytes;
+    payloads_out_.resize(sent * most_payload_bytes_);
+    payloads_in_.resize(entering * most_payload_bytes_ * static_cast<std::size_t>(sources()));
     if (settings_.has_residual) {
         std::vector<std::size_t> tiles;
-        for (std::size_t tile = 0; tile < settings_.partition->tiles(); ++tile) {
+        for (std::size_t tile = 0; tile < settings_.owners->tiles(); ++tile) {
             if (slicer(group_, tile) == rank_) {
                 tiles.push_back(tile);
             }
@@ -68,19 +72,34 @@ void GradientScatter::accept() {
     }
 }
 
-int GradientScatter::owner(std::size_t tile) const {
-    const auto& partition = *settings_.partition;
-    return settings_.devices->rank_of(
-        partition.subgroups()[partition.subgroup_of_tile(tile)].device);
+int GradientScatter::slicer(int group, std::size_t tile) const {
+    const shard::Ownership& owners = *settings_.owners;
+    const std::optional<int> owner = entry_of(owners, settings_.groups, group, tile);
+    return owner ? *owner : relay_of(settings_.groups, group, owners.copy(0).owner_of_tile(tile));
 }
 
-int GradientScatter::slicer(int group, std::size_t tile) const {
-    const int owner_rank = owner(tile);
-    if (settings_.groups.group_of[static_cast<std::size_t>(owner_rank)] == group) {
-        return owner_rank;
+bool GradientScatter::is_entry(std::size_t tile) const {
+    return entry_of(*settings_.owners, settings_.nodes, node_, tile) == rank_;
+}
+
+// Of the tiles that this rank slices, by receiver: as send_payloads wants their payloads.
+std::vector<GradientScatter::Parcel> GradientScatter::parcels_of(shard::TileRange tiles) const {
+    std::vector<Parcel> parcels;
+    for (std::size_t tile = tiles.begin; tile < tiles.end; ++tile) {
+        if (slicer(group_, tile) != rank_) {
+            continue;
+        }
+        for (int copy = 0; copy < settings_.owners->copies(); ++copy) {
+            const int owner = settings_.owners->copy(copy).owner_of_tile(tile);
+            const int node = settings_.nodes.group_of[static_cast<std::size_t>(owner)];
+            if (entry_of(*settings_.owners, settings_.nodes, node, tile) == owner) {
+                parcels.push_back({owner, tile});
+            }
+        }
     }
-    const std::vector<int>& ranks = settings_.groups.ranks_of[static_cast<std::size_t>(group)];
-    return ranks[static_cast<std::size_t>(owner_rank) % ranks.size()];
+    std::stable_sort(parcels.begin(), parcels.end(),
+                     [](const Parcel& a, const Parcel& b) { return a.to < b.to; });
+    return parcels;
 }
 
 void GradientScatter::count(trace::Counter node, trace::Counter network, int to,
@@ -94,8 +113,8 @@ void GradientScatter::count(trace::Counter node, trace::Counter network, int to,
     }
 }
 
-// Leaves in payloads_out_ the payloads of the tiles that this rank slices, grouped by owner as
-// send_payloads wants them.
+// Leaves in payloads_out_ the payloads of the tiles that this rank slices, as parcels_of() has
+// them.
 void GradientScatter::reduce_in_group(shard::TileRange tiles, std::span<const float> gradient) {
     const std::vector<int>& ranks = settings_.groups.ranks_of[static_cast<std::size_t>(group_)];
     const std::size_t dense_bytes = kTileElems * size_bytes(settings_.gradient_dtype);
@@ -126,17 +145,21 @@ void GradientScatter::reduce_in_group(shard::TileRange tiles, std::span<const fl
         dense = dense_in_;
     }
 
-    // By owner, so that the payloads for one rank lie together.
-    std::stable_sort(mine.begin(), mine.end(),
-                     [this](std::size_t a, std::size_t b) { return owner(a) < owner(b); });
-    std::vector<std::size_t> ascending = mine;
-    std::sort(ascending.begin(), ascending.end());
     const std::size_t payload_bytes = encoding_.codec->payload_bytes();
-    for (std::size_t i = 0; i < mine.size(); ++i) {
+    std::vector<std::span<std::byte>> encoded(mine.size());  // the first payload of each of mine
+    std::span<std::byte> rest = payloads_out_;
+    for (const Parcel& parcel : parcels_of(tiles)) {
         const auto place = static_cast<std::size_t>(
-            std::lower_bound(ascending.begin(), ascending.end(), mine[i]) - ascending.begin());
-        add_up(dense, place, mine.size());
-        encode(mine[i], std::span(payloads_out_).subspan(i * payload_bytes, payload_bytes));
+            std::lower_bound(mine.begin(), mine.end(), parcel.tile) - mine.begin());
+        const std::span<std::byte> payload = rest.first(payload_bytes);
+        rest = rest.subspan(payload_bytes);
+        if (encoded[place].empty()) {
+            add_up(dense, place, mine.size());
+            encode(parcel.tile, payload);
+            encoded[place] = payload;
+        } else {
+            std::ranges::copy(encoded[place], payload.begin());
+        }
     }
 }
 
@@ -158,9 +181,7 @@ void GradientScatter::encode(std::size_t tile, std::span<std::byte> payload) {
     if (encoding_.feeds_back) {
         kernels_.add(residual_->of(tile).data(), sum_.data(), kTileElems);
     }
-    const std::uint64_t of_source =
-        random_bits(encoding_.random_key, 0, static_cast<std::uint64_t>(group_));
-    encoding_.codec->encode(sum_, payload, fpga::tile_key(of_source, tile));
+    encoding_.codec->encode(sum_, payload, fpga::tile_key(source_key(), tile));
     if (encoding_.feeds_back) {
         std::fill(addend_.begin(), addend_.end(), 0.0F);
         encoding_.codec->decode_add(payload, 0, addend_);
@@ -169,22 +190,19 @@ void GradientScatter::encode(std::size_t tile, std::span<std::byte> payload) {
     }
 }
 
-// Leaves in payloads_in_ the payloads of the tiles that this rank owns: by sending rank, then by
-// tile.
+// Leaves in payloads_in_ the payloads of the tiles that this rank takes for its node: by sending
+// rank, then by tile.
 void GradientScatter::send_payloads(shard::TileRange tiles) {
     const auto ranks = static_cast<std::size_t>(world_.size());
     const std::size_t payload_bytes = encoding_.codec->payload_bytes();
     mpi::Blocks out{std::vector<std::size_t>(ranks, 0)};
     mpi::Blocks in{std::vector<std::size_t>(ranks, 0)};
+    for (const Parcel& parcel : parcels_of(tiles)) {
+        out.bytes[static_cast<std::size_t>(parcel.to)] += payload_bytes;
+    }
     for (std::size_t tile = tiles.begin; tile < tiles.end; ++tile) {
-        const int to = owner(tile);
-        if (slicer(group_, tile) == rank_) {
-            out.bytes[static_cast<std::size_t>(to)] += payload_bytes;
-        }
-        if (to == rank_) {
-            for (int group = 0; group < sources(); ++group) {
-                in.bytes[static_cast<std::size_t>(slicer(group, tile))] += payload_bytes;
-            }
+        for (int group = 0; is_entry(tile) && group < sources(); ++group) {
+            in.bytes[static_cast<std::size_t>(slicer(group, tile))] += payload_bytes;
         }
     }
     for (std::size_t to = 0; to < ranks; ++to) {
@@ -197,22 +215,23 @@ void GradientScatter::send_payloads(shard::TileRange tiles) {
         const link::Clock& clock = settings_.links->clock();
         link::cross(settings_.links->network(), clock.now(), leaving_bytes, clock);
     }
-    if (sources() > 1) {
+    if (sources() > 1 || settings_.nodes.groups() > 1) {
         world_.all_to_all(payloads_out_, out, payloads_in_, in);
-    } else {  // one group: the slicer is the owner
+    } else {  // one group in one node: the slicer takes its own
         std::copy_n(payloads_out_.begin(), in.total(), payloads_in_.begin());
     }
 }
 
-void GradientScatter::hand_over(shard::TileRange tiles, const TileSink& sink) {
+// What send_payloads left, tile by tile.
+std::vector<TilePayloads> GradientScatter::arrived(shard::TileRange tiles) const {
     const std::size_t payload_bytes = encoding_.codec->payload_bytes();
+    std::vector<TilePayloads> here;
     // Where the next payload of each sender lies.
     std::vector<std::size_t> next(static_cast<std::size_t>(world_.size()), 0);
     std::vector<std::size_t> of_sender(next.size(), 0);
-    std::vector<std::size_t> owned;
     for (std::size_t tile = tiles.begin; tile < tiles.end; ++tile) {
-        if (owner(tile) == rank_) {
-            owned.push_back(tile);
+        if (is_entry(tile)) {
+            here.push_back({.tile = tile, .payloads = {}});
             for (int group = 0; group < sources(); ++group) {
                 of_sender[static_cast<std::size_t>(slicer(group, tile))] += payload_bytes;
             }
@@ -221,16 +240,40 @@ void GradientScatter::hand_over(shard::TileRange tiles, const TileSink& sink) {
     for (std::size_t rank = 1; rank < next.size(); ++rank) {
         next[rank] = next[rank - 1] + of_sender[rank - 1];
     }
-    std::vector<std::span<const std::byte>> payloads(static_cast<std::size_t>(sources()));
-    for (const std::size_t tile : owned) {
+    for (TilePayloads& one : here) {
         for (int group = 0; group < sources(); ++group) {
-            std::size_t& at = next[static_cast<std::size_t>(slicer(group, tile))];
-            payloads[static_cast<std::size_t>(group)] =
-                std::span(payloads_in_).subspan(at, payload_bytes);
+            std::size_t& at = next[static_cast<std::size_t>(slicer(group, one.tile))];
+            one.payloads.push_back(std::span(payloads_in_).subspan(at, payload_bytes));
             at += payload_bytes;
         }
-        sink(tile, payloads);
     }
+    return here;
+}
+
+void GradientScatter::hand_over(shard::TileRange tiles, const TileSink& sink) {
+    std::vector<TilePayloads> owned =
+        node_spread_.pass_on(tiles, arrived(tiles), static_cast<std::size_t>(sources()),
+                             encoding_.codec->payload_bytes());
+    std::sort(owned.begin(), owned.end(),
+              [](const TilePayloads& a, const TilePayloads& b) { return a.tile < b.tile; });
+    for (const TilePayloads& one : owned) {
+        sink(one.tile, one.payloads);
+    }
+}
+
+std::uint64_t GradientScatter::source_key() const {
+    return random_bits(encoding_.random_key, 0, static_cast<std::uint64_t>(group_));
+}
+
+void GradientScatter::scatter_payloads(shard::TileRange tiles, const FindPayload& find,
+                                       const TileSink& sink) {
+    expects(group_ranks_.size() == 1, "what a rank encodes by itself, no other adds to");
+    auto to = payloads_out_.begin();
+    for (const Parcel& parcel : parcels_of(tiles)) {
+        to = std::ranges::copy(find(parcel.tile), to).out;
+    }
+    send_payloads(tiles);
+    hand_over(tiles, sink);
 }
 
 void GradientScatter::scatter(shard::TileRange tiles, std::span<const float> gradient,

@@ -1,12 +1,13 @@
 // The gradient scatter: every rank's gradient in, payloads at the owners of the tiles out.
 //
 // Ranks form groups. Inside a group the dense gradients, in the gradients' format, go to one slicer
-// rank per tile, which adds them in rank order in fp32 and encodes the sum; between groups each
-// slicer sends its payload to the tile's owner. So the gradient of a tile is, in group order,
+// rank per tile, which adds them in rank order in fp32 and encodes the sum; each slicer sends its
+// payload once to every node with an owner of the tile, where it is passed on to the node's other
+// owners, if there are several copies of the state. So the gradient of a tile is, in group order,
 //     sum over groups of decode(encode(sum over the group's ranks of round(gradient))).
 // With error feedback the slicer adds what its last encoding of the tile lost before it encodes.
 // With the nodes as groups, links between nodes and the devices carry one payload per node and
-// tile; with each rank alone, one per rank. All sizes follow from the partition: none is exchanged.
+// tile; with each rank alone, one per rank. All sizes follow from who owns what: none is exchanged.
 #pragma once
 
 #include "base/dtype.hpp"
@@ -14,9 +15,10 @@
 #include "codec/kernels.hpp"
 #include "link/node_links.hpp"
 #include "mpi/communicator.hpp"
+#include "mpi/exchange/node_spread.hpp"
 #include "mpi/exchange/residual.hpp"
 #include "mpi/topology.hpp"
-#include "shard/partition.hpp"
+#include "shard/ownership.hpp"
 #include "trace/traffic.hpp"
 
 #include <cstddef>
@@ -30,8 +32,7 @@ namespace nearstep::exchange {
 
 // What the scatter needs; the pointers outlive it.
 struct ScatterSettings {
-    const shard::Partition* partition = nullptr;
-    const shard::DeviceMap* devices = nullptr;
+    const shard::Ownership* owners = nullptr;
     const codec::Codec* codec = nullptr;     // until begin_step() names another
     std::size_t most_payload_bytes = 0;      // of the codecs that begin_step() will name
     bool has_residual = false;               // some steps feed back
@@ -52,6 +53,9 @@ struct StepEncoding {
 using TileSink =
     std::function<void(std::size_t tile, std::span<const std::span<const std::byte>> payloads)>;
 
+// The payload of a tile that was encoded elsewhere, valid until it is asked for the next.
+using FindPayload = std::function<std::span<const std::byte>(std::size_t tile)>;
+
 // One per rank. Collective: all ranks construct it and call scatter with the same tiles in the same
 // order.
 class GradientScatter {
@@ -66,6 +70,13 @@ public:
     // `gradient`: tiles.size() x 65,536 values of this rank, padding included.
     void scatter(shard::TileRange tiles, std::span<const float> gradient, const TileSink& sink);
 
+    // The same with payloads that were made of this rank's gradient as scatter() makes them. Only
+    // of a rank that is a group by itself; other ranks may call either.
+    void scatter_payloads(shard::TileRange tiles, const FindPayload& find, const TileSink& sink);
+
+    // The key of the step's random numbers for what this rank encodes: of fpga::tile_key().
+    std::uint64_t source_key() const;
+
     // The step's gradients were used: what they left is the residual now. Without this the step
     // leaves it as it was. Not collective.
     void accept();
@@ -76,11 +87,19 @@ public:
     // Payloads per tile.
     int sources() const { return settings_.groups.groups(); }
 
-    // The rank of `group` that adds and encodes the tile.
+    // The rank of `group` that adds and encodes the tile: an owner, if the group has one.
     int slicer(int group, std::size_t tile) const;
-    int owner(std::size_t tile) const;
 
 private:
+    // A payload's way to a node.
+    struct Parcel {
+        int to = 0;
+        std::size_t tile = 0;
+    };
+
+    bool is_entry(std::size_t tile) const;
+    std::vector<Parcel> parcels_of(shard::TileRange tiles) const;
+    std::vector<TilePayloads> arrived(shard::TileRange tiles) const;
     void reduce_in_group(shard::TileRange tiles, std::span<const float> gradient);
     void add_up(std::span<const std::byte> dense, std::size_t place, std::size_t places);
     void encode(std::size_t tile, std::span<std::byte> payload);
@@ -96,7 +115,9 @@ private:
     std::size_t most_payload_bytes_ = 0;
     int rank_;
     int group_;
+    int node_;
     mpi::Communicator group_ranks_;
+    NodeSpread node_spread_;
     std::size_t leaving_bytes_ = 0;  // counted on the network, not yet sent
     std::vector<std::byte> dense_out_;
     std::vector<std::byte> dense_in_;

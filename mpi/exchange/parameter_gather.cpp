@@ -4,18 +4,10 @@
 #include "mpi/exchange/relay.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <thread>
 #include <utility>
 
 namespace nearstep::exchange {
-
-namespace {
-
-// Short against the update of a subgroup, long against a look at the pending transfers.
-constexpr std::chrono::microseconds kPollInterval{20};
-
-}  // namespace
 
 ParameterGather::ParameterGather(const mpi::Communicator& world, GatherSettings settings,
                                  trace::Traffic& traffic)
@@ -26,22 +18,28 @@ ParameterGather::ParameterGather(const mpi::Communicator& world, GatherSettings 
       node_(settings_.nodes.group_of[static_cast<std::size_t>(rank_)]),
       node_ranks_(world.split(node_)) {
     expects(settings_.in_flight > 0, "a subgroup can be under way");
+    for (std::size_t s = 0; s < settings_.partition->subgroups().size(); ++s) {
+        subgroups_.push_back({s, settings_.partition->subgroups()[s].tiles});
+    }
+}
+
+int ParameterGather::owner_of(std::size_t subgroup) const {
+    return shard::owner_of(*settings_.partition, *settings_.devices, subgroup);
 }
 
 std::span<std::byte> ParameterGather::place(std::span<std::byte> vector,
-                                            std::size_t subgroup) const {
-    const shard::TileRange tiles = settings_.partition->subgroups()[subgroup].tiles;
+                                            shard::TileRange tiles) const {
     const std::size_t tile_bytes = shard::kTileElems * size_bytes(settings_.parameter_dtype);
     return vector.subspan(tiles.begin * tile_bytes, tiles.size() * tile_bytes);
 }
 
-ParameterGather::Flight ParameterGather::take_off(std::span<std::byte> vector, std::size_t subgroup,
+ParameterGather::Flight ParameterGather::take_off(std::span<std::byte> vector, const Piece& piece,
                                                   const IsReady& is_ready) {
     Flight flight;
-    flight.subgroup = subgroup;
-    const int owner = settings_.devices->rank_of(settings_.partition->subgroups()[subgroup].device);
-    const int tag = static_cast<int>(subgroup % 32768);  // MPI promises tags up to 32767
-    const std::span<std::byte> bytes = place(vector, subgroup);
+    flight.piece = piece;
+    const std::size_t subgroup = piece.subgroup;
+    const int owner = owner_of(subgroup);
+    const std::span<std::byte> bytes = place(vector, piece.tiles);
     if (owner == rank_) {
         while (!is_ready(subgroup)) {
             make_progress();
@@ -49,43 +47,28 @@ ParameterGather::Flight ParameterGather::take_off(std::span<std::byte> vector, s
         }
         for (int node = 0; node < settings_.nodes.groups(); ++node) {
             if (node != node_) {
-                cross_network(bytes.size());
-                flight.to_relays.push_back(
-                    world_.start_send(bytes, relay_of(settings_.nodes, node, owner), tag));
+                cross_network(settings_.links, bytes.size(), [this] { make_progress(); });
+                flight.to_relays.push_back(world_.start_send(
+                    bytes, relay_of(settings_.nodes, node, owner), tag_of(subgroup)));
                 traffic_.add(trace::Counter::network_parameters, bytes.size());
             }
         }
     } else if (relay_of(settings_.nodes, node_, owner) == rank_) {
-        flight.from_owner = world_.start_receive(bytes, owner, tag);
+        flight.from_owner = world_.start_receive(bytes, owner, tag_of(subgroup));
     }
     return flight;
 }
 
-// A message is sent when the network has let its bytes through; what is under way goes on.
-void ParameterGather::cross_network(std::size_t bytes) {
-    if (settings_.links == nullptr) {
-        return;
-    }
-    const link::Clock& clock = settings_.links->clock();
-    link::Crossing crossing(settings_.links->network(), clock.now(), bytes);
-    while (!crossing.is_over(clock.now())) {
-        make_progress();
-        std::this_thread::sleep_for(kPollInterval);
-    }
-}
-
 void ParameterGather::spread_in_node(std::span<std::byte> vector, Flight& flight) {
     flight.from_owner.wait();
-    if (node_ranks_.size() == 1) {
+    if (node_ranks_.size() == 1 || settings_.are_vectors_shared) {
         return;
     }
-    const int owner =
-        settings_.devices->rank_of(settings_.partition->subgroups()[flight.subgroup].device);
-    const int source = relay_of(settings_.nodes, node_, owner);
+    const int source = relay_of(settings_.nodes, node_, owner_of(flight.piece.subgroup));
     const std::vector<int>& ranks = settings_.nodes.ranks_of[static_cast<std::size_t>(node_)];
     const auto root =
         static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), source) - ranks.begin());
-    const std::span<std::byte> bytes = place(vector, flight.subgroup);
+    const std::span<std::byte> bytes = place(vector, flight.piece.tiles);
     flight.in_node = node_ranks_.start_broadcast(bytes, root);
     if (source == rank_) {
         traffic_.add(trace::Counter::node_parameters, bytes.size() * (ranks.size() - 1));
@@ -106,13 +89,31 @@ void ParameterGather::make_progress() {
 }
 
 void ParameterGather::gather(std::span<std::byte> vector, const IsReady& is_ready) {
+    move(vector, subgroups_, is_ready);
+}
+
+void ParameterGather::bring(std::span<std::byte> vector, std::span<const shard::TileRange> tiles) {
+    std::vector<Piece> pieces;
+    for (const shard::TileRange range : tiles) {
+        for (std::size_t tile = range.begin; tile < range.end;) {
+            const std::size_t subgroup = settings_.partition->subgroup_of_tile(tile);
+            const std::size_t end = std::min(range.end, subgroups_[subgroup].tiles.end);
+            pieces.push_back({subgroup, {tile, end}});
+            tile = end;
+        }
+    }
+    move(vector, pieces, [](std::size_t) { return true; });
+}
+
+void ParameterGather::move(std::span<std::byte> vector, std::span<const Piece> pieces,
+                           const IsReady& is_ready) {
     // With one node nothing travels between nodes and a subgroup goes on at once.
     const std::size_t ahead = settings_.nodes.groups() > 1 ? settings_.in_flight : 1;
-    const std::size_t count = settings_.partition->subgroups().size();
+    const std::size_t count = pieces.size();
     std::size_t next = 0;
     while (next < count || !between_.empty()) {
         while (next < count && between_.size() < ahead) {
-            between_.push_back(take_off(vector, next, is_ready));
+            between_.push_back(take_off(vector, pieces[next], is_ready));
             ++next;
         }
         spread_in_node(vector, between_.front());

@@ -1,7 +1,8 @@
 // The parameter gather: new parameters of each subgroup from its owner to the vectors of all ranks.
 //
 // A subgroup travels once to each other node, to the rank there that relays it, and then inside the
-// nodes, in place in the parameter vectors. Subgroups go in forward order, a few of them at once.
+// nodes, in place in the parameter vectors; where the ranks of a node share one, it is there then.
+// Subgroups go in forward order, a few of them at once.
 #pragma once
 
 #include "base/dtype.hpp"
@@ -24,6 +25,7 @@ struct GatherSettings {
     const shard::DeviceMap* devices = nullptr;    // outlives the gather
     Dtype parameter_dtype = Dtype::bf16;
     mpi::Topology nodes;
+    bool are_vectors_shared = false;         // by the ranks of a node
     const link::NodeLinks* links = nullptr;  // holds the network to its rate; null: not shaped
     std::size_t in_flight = 8;               // subgroups under way at once, at least 1
 };
@@ -39,20 +41,29 @@ public:
                     trace::Traffic& traffic);
 
     // `vector`: the padded parameter vector of this rank. On return it holds all owners'
-    // parameters.
+    // parameters; a shared one once all ranks of the node are here.
     void gather(std::span<std::byte> vector, const IsReady& is_ready);
 
+    // The same of these tiles alone, which all owners have in their vectors. Ascending.
+    void bring(std::span<std::byte> vector, std::span<const shard::TileRange> tiles);
+
 private:
-    struct Flight {
+    // Tiles of one subgroup that travel together.
+    struct Piece {
         std::size_t subgroup = 0;
+        shard::TileRange tiles;
+    };
+    struct Flight {
+        Piece piece;
         mpi::Request from_owner;              // on the rank that relays
         std::vector<mpi::Request> to_relays;  // on the owner
         mpi::Request in_node;
     };
 
-    std::span<std::byte> place(std::span<std::byte> vector, std::size_t subgroup) const;
-    Flight take_off(std::span<std::byte> vector, std::size_t subgroup, const IsReady& is_ready);
-    void cross_network(std::size_t bytes);
+    std::span<std::byte> place(std::span<std::byte> vector, shard::TileRange tiles) const;
+    void move(std::span<std::byte> vector, std::span<const Piece> pieces, const IsReady& is_ready);
+    Flight take_off(std::span<std::byte> vector, const Piece& piece, const IsReady& is_ready);
+    int owner_of(std::size_t subgroup) const;
     void spread_in_node(std::span<std::byte> vector, Flight& flight);
     void make_progress();
     void complete_oldest();
@@ -63,7 +74,8 @@ private:
     int rank_;
     int node_;
     mpi::Communicator node_ranks_;
-    // Subgroups under way, in the same order on all ranks: first between nodes, then inside them.
+    std::vector<Piece> subgroups_;  // whole
+    // Pieces under way, in the same order on all ranks: first between nodes, then inside them.
     std::deque<Flight> between_;
     std::deque<Flight> inside_;
 };

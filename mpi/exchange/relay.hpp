@@ -1,19 +1,36 @@
-// By which rank a subgroup enters a node.
+// What the scatter and both gathers share: which rank stands for a node, how a subgroup's messages
+// are told apart, and the way out of a node.
 #pragma once
 
+#include "link/node_links.hpp"
 #include "mpi/topology.hpp"
+#include "shard/ownership.hpp"
 
-#include <vector>
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <optional>
 
 namespace nearstep::exchange {
 
-// The owner itself in its own node; elsewhere owners take turns over the node's ranks.
-inline int relay_of(const mpi::Topology& nodes, int node, int owner) {
-    if (nodes.group_of[static_cast<std::size_t>(owner)] == node) {
-        return owner;
-    }
-    const std::vector<int>& ranks = nodes.ranks_of[static_cast<std::size_t>(node)];
-    return ranks[static_cast<std::size_t>(owner) % ranks.size()];
-}
+// Short against the update of a subgroup, long against a look at the pending transfers.
+constexpr std::chrono::microseconds kPollInterval{20};
+
+// The rank of `node` that stands for `owner`: the owner itself in its own node; elsewhere owners
+// take turns over the node's ranks.
+int relay_of(const mpi::Topology& nodes, int node, int owner);
+
+// The rank of `node` that takes a tile's payloads for all owners of the tile there, who take turns
+// by tile; none if the node has no owner of it.
+std::optional<int> entry_of(const shard::Ownership& owners, const mpi::Topology& nodes, int node,
+                            std::size_t tile);
+
+// Of the messages with a subgroup (a position in Partition::subgroups()).
+int tag_of(std::size_t subgroup);
+
+// Returns when the network has let `bytes` through, which then may be sent; at once where it is not
+// shaped (null). `make_progress` is called meanwhile: MPI moves data only inside its calls.
+void cross_network(const link::NodeLinks* links, std::size_t bytes,
+                   const std::function<void()>& make_progress);
 
 }  // namespace nearstep::exchange

@@ -1,9 +1,10 @@
 #include "app/commands.hpp"
+#include "base/error.hpp"
 #include "bench/codec_bench.hpp"
 #include "bench/csd_bench.hpp"
 #include "bench/delta_bench.hpp"
+#include "bench/gpu_codec_bench.hpp"
 #include "bench/update_bench.hpp"
-#include "train/summary.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -93,28 +94,56 @@ void add_bench_update(CLI::App& bench, Action& action) {
     command.add_option("--json", arguments->json, "write an array of rows to this file");
     command.callback([arguments, &action] {
         action = on_rank_0([arguments] {
-            if (!arguments->json.empty()) {
-                train::check_writable(arguments->json);
-            }
-            const nlohmann::json rows = bench::bench_update(arguments->options, std::cout);
-            if (!arguments->json.empty()) {
-                train::write_whole_file(arguments->json, rows.dump(2) + "\n");
-            }
+            write_result_of([&] { return bench::bench_update(arguments->options, std::cout); },
+                            arguments->json);
         });
     });
+}
+
+nlohmann::json run_bench_codec(const bench::CodecBenchOptions& options, bool is_on_gpu,
+                               const std::string& gradient, bool has_error_feedback) {
+    if (!is_on_gpu) {
+        if (!gradient.empty() || has_error_feedback) {
+            throw ConfigError("--gradient and --error-feedback go with --device cuda alone.");
+        }
+        return bench::bench_codec(options, std::cout);
+    }
+    if (!options.kernels.empty()) {
+        throw ConfigError("--kernels names the CPU's: leave it out with --device cuda.");
+    }
+    return bench::bench_codec_on_gpu({.parameters = options.parameters,
+                                      .codecs = options.codecs,
+                                      .keep = options.keep,
+                                      .rounding = options.rounding,
+                                      .dtype = options.dtype,
+                                      .has_error_feedback = has_error_feedback,
+                                      .gradient = gradient,
+                                      .rounds = options.rounds},
+                                     std::cout);
 }
 
 void add_bench_codec(CLI::App& bench, Action& action) {
     struct Arguments {
         bench::CodecBenchOptions options;
+        std::string device = "cpu";
+        std::string gradient;
+        bool has_error_feedback = false;
         std::string json;
     };
     auto arguments = std::make_shared<Arguments>();
     CLI::App& command = *bench.add_subcommand(
         "codec",
         "Measure encoding and decoding of gradients in memory beside the rate of a copy. "
-        "Example:\n  nearstep bench codec --codec q4,topk --keep 0.01 --kernels scalar,avx2");
+        "Examples:\n  nearstep bench codec --codec q4,topk --keep 0.01 --kernels scalar,avx2\n  "
+        "nearstep bench codec --device cuda --parameters 134217728 --rounds 50");
     bench::CodecBenchOptions& options = arguments->options;
+    command.add_option("--device", arguments->device, "where: cpu or cuda")
+        ->capture_default_str()
+        ->check(CLI::IsMember({"cpu", "cuda"}));
+    command.add_option("--gradient", arguments->gradient,
+                       "with --device cuda: file of bf16 values to encode; default: random ones");
+    command.add_flag("--error-feedback", arguments->has_error_feedback,
+                     "with --device cuda: with the residual of error feedback");
     command.add_option("--parameters", options.parameters, "rounded up to whole tiles of 65536")
         ->capture_default_str()
         ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 34U));
@@ -134,13 +163,12 @@ void add_bench_codec(CLI::App& bench, Action& action) {
     command.add_option("--json", arguments->json, "write an array of rows to this file");
     command.callback([arguments, &action] {
         action = on_rank_0([arguments] {
-            if (!arguments->json.empty()) {
-                train::check_writable(arguments->json);
-            }
-            const nlohmann::json rows = bench::bench_codec(arguments->options, std::cout);
-            if (!arguments->json.empty()) {
-                train::write_whole_file(arguments->json, rows.dump(2) + "\n");
-            }
+            write_result_of(
+                [&] {
+                    return run_bench_codec(arguments->options, arguments->device == "cuda",
+                                           arguments->gradient, arguments->has_error_feedback);
+                },
+                arguments->json);
         });
     });
 }
@@ -169,13 +197,8 @@ void add_bench_delta(CLI::App& bench, Action& action) {
     command.add_option("--json", arguments->json, "write an array of rows to this file");
     command.callback([arguments, &action] {
         action = on_rank_0([arguments] {
-            if (!arguments->json.empty()) {
-                train::check_writable(arguments->json);
-            }
-            const nlohmann::json rows = bench::bench_delta(arguments->options, std::cout);
-            if (!arguments->json.empty()) {
-                train::write_whole_file(arguments->json, rows.dump(2) + "\n");
-            }
+            write_result_of([&] { return bench::bench_delta(arguments->options, std::cout); },
+                            arguments->json);
         });
     });
 }

@@ -1,5 +1,6 @@
 #include "app/commands.hpp"
 
+#include "app/placement.hpp"
 #include "base/dtype.hpp"
 #include "base/error.hpp"
 #include "base/stop_request.hpp"
@@ -112,6 +113,10 @@ void add_train(CLI::App& program, Action& action, int& exit_code) {
     command.add_flag("--fresh", options.is_fresh, "start anew although an unfinished run is there");
     command.add_option("--json", options.json, "write the run's summary to this file");
     command.add_option("--metrics", options.metrics, "write a JSON line per step to this file");
+    command.add_option(
+        "--trace", options.trace,
+        "write a timeline of the steps to this file, for a browser's chrome://tracing "
+        "or ui.perfetto.dev");
     // For tests, see base/fault_point.hpp; an option without a group is not in the help.
     command.add_option("--fault", options.fault_plan)->envname("NEARSTEP_FAULT")->group("");
     command
@@ -125,8 +130,13 @@ void add_train(CLI::App& program, Action& action, int& exit_code) {
     command.callback([arguments, &action, &exit_code] {
         arguments->options.is_resuming |= arguments->options.may_start_anew;
         action = [arguments, &exit_code](const mpi::Communicator& starter) {
-            const config::Run run = read_run(starter, arguments->run);
-            const bool is_finished = train::train(world_of(run), run, arguments->options);
+            const PlannedRun planned =
+                place_by_plan(starter, read_sources(starter, arguments->run));
+            if (starter.rank() == 0 && !planned.line.empty()) {
+                std::cout << planned.line << std::endl;
+            }
+            const bool is_finished =
+                train::train(world_of(planned.run), planned.run, arguments->options);
             exit_code = is_finished ? 0 : kStoppedExitCode;
         };
     });
@@ -254,6 +264,16 @@ void add_inspect(CLI::App& program, Action& action) {
 
 }  // namespace
 
+void write_result_of(const std::function<nlohmann::json()>& work, const std::string& json) {
+    if (!json.empty()) {
+        train::check_writable(json);
+    }
+    const nlohmann::json result = work();
+    if (!json.empty()) {
+        train::write_whole_file(json, result.dump(2) + "\n");
+    }
+}
+
 Action on_rank_0(std::function<void()> work) {
     return [work = std::move(work)](const mpi::Communicator& world) {
         world.together([&] {
@@ -274,6 +294,7 @@ void add_commands(CLI::App& program, Action& action, int& exit_code) {
     add_bench(program, action);
     add_launch(program, action);
     add_plan(program, action);
+    add_report(program, action);
 }
 
 }  // namespace nearstep::app

@@ -5,6 +5,7 @@
 #include "mpi/communicator.hpp"
 
 #include <CLI/CLI.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include <functional>
 #include <string>
@@ -18,6 +19,10 @@ using Action = std::function<void(const mpi::Communicator& world)>;
 
 // For a subcommand that rank 0 does alone.
 Action on_rank_0(std::function<void()> work);
+
+// Does `work` and writes what it returns to the file `json`, unless that is empty; a file that
+// cannot be written is refused before the work. Throws ConfigError.
+void write_result_of(const std::function<nlohmann::json()>& work, const std::string& json);
 
 // Adds all subcommands with their options; the one that is given sets `action`. `exit_code`, which
 // outlives the action, is the program's if the action returns; it is changed where it is not 0.
@@ -46,5 +51,8 @@ void add_bench(CLI::App& program, Action& action);
 
 // plan; a part of add_commands.
 void add_plan(CLI::App& program, Action& action);
+
+// report; a part of add_commands.
+void add_report(CLI::App& program, Action& action);
 
 }  // namespace nearstep::app

@@ -1,15 +1,18 @@
 #include "app/commands.hpp"
+#include "app/placement.hpp"
 #include "base/error.hpp"
 #include "config/load.hpp"
-#include "model/geometry.hpp"
+#include "plan/calibration.hpp"
 #include "plan/report.hpp"
-#include "train/summary.hpp"
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <fstream>
 #include <iostream>
+#include <iterator>
 #include <memory>
+#include <optional>
 
 namespace nearstep::app {
 
@@ -21,19 +24,10 @@ struct PlanArguments {
     std::vector<int> csds;
     std::vector<std::string> codecs = {"dense", "q8", "q4"};
     std::string scaling = "strong";
+    std::string calibration;
+    bool is_trainable = false;
     std::string json;
 };
-
-plan::ModelSize size_of(const config::ModelSettings& settings) {
-    const model::Geometry geometry = model::describe(settings);
-    plan::ModelSize size{.parameters = geometry.elems,
-                         .largest_block = 0,
-                         .blocks = static_cast<int>(geometry.blocks.size())};
-    for (const model::Block& block : geometry.blocks) {
-        size.largest_block = std::max(size.largest_block, block.end - block.begin);
-    }
-    return size;
-}
 
 std::vector<plan::Codec> codecs_of(const PlanArguments& arguments) {
     std::vector<plan::Codec> codecs;
@@ -60,15 +54,36 @@ config::Run read_run(const RunArguments& arguments) {
     return run;
 }
 
-void make_plans(const PlanArguments& arguments) {
+// From --calibrate, else from the site.
+std::optional<plan::Calibration> calibration_of(const PlanArguments& arguments,
+                                                const config::Run& run) {
+    const std::string& path =
+        arguments.calibration.empty() ? run.plan.calibration : arguments.calibration;
+    if (path.empty()) {
+        return std::nullopt;
+    }
+    std::ifstream file(path);
+    const std::string lines{std::istreambuf_iterator<char>(file), {}};
+    if (!file.is_open() || file.bad()) {
+        throw ConfigError(
+            text("The calibration ", path,
+                 " cannot be read: name a file that nearstep bench csd --json wrote."));
+    }
+    return plan::read_calibration(lines, path, run.csd);
+}
+
+std::string describe(const plan::Calibration& calibration) {
+    return text("devices as measured: row ", calibration.row, ", ",
+                calibration.parameters_per_s / 1e6, " Mparam/s each\n");
+}
+
+nlohmann::json make_plans(const PlanArguments& arguments) {
     const config::Run run = read_run(arguments.run);
     const std::vector<plan::Codec> codecs = codecs_of(arguments);
     const plan::ModelSize size = size_of(run.model);
-    if (!arguments.json.empty()) {
-        train::check_writable(arguments.json);
-    }
     const std::vector<int> devices =
         arguments.csds.empty() ? std::vector<int>{run.plan.csds_per_node} : arguments.csds;
+    const std::optional<plan::Calibration> calibration = calibration_of(arguments, run);
     std::vector<plan::Row> rows;
     for (const int nodes : arguments.nodes) {
         for (const int csds : devices) {
@@ -78,16 +93,22 @@ void make_plans(const PlanArguments& arguments) {
                 .site = plan::site_of(run, nodes),
                 .nodes = nodes};
             problem.site.csds = csds;
-            rows.push_back(plan::plan_for(problem, codecs));
+            if (calibration) {
+                plan::calibrate(*calibration, problem.work.state_bytes, problem.site);
+            }
+            plan::Space space = plan::space_of(problem, codecs);
+            if (arguments.is_trainable) {
+                space = plan::trainable_space_of(problem, codecs);
+                keep_asked_placements(run.placement, problem, space);
+            }
+            rows.push_back(plan::plan_for(problem, space));
         }
     }
     std::cout << "modelled: " << run.name << ", " << static_cast<double>(size.parameters)
               << " parameters, state " << run.csd.state << ", on site " << run.site << ", "
               << arguments.scaling << " scaling\n"
-              << plan::describe(rows);
-    if (!arguments.json.empty()) {
-        train::write_whole_file(arguments.json, plan::to_json(rows).dump(2) + "\n");
-    }
+              << (calibration ? describe(*calibration) : "") << plan::describe(rows);
+    return plan::to_json(rows);
 }
 
 }  // namespace
@@ -116,14 +137,24 @@ void add_plan(CLI::App& program, Action& action) {
                     "ternary, sign, topk")
         ->delimiter(',')
         ->capture_default_str();
+    command.add_option("--calibrate", arguments->calibration,
+                       "result file of nearstep bench csd: its rate in place of the site's for a "
+                       "device; default: plan.calibration");
+    command.add_flag(
+        "--trainable", arguments->is_trainable,
+        "only placements that nearstep train can be set to, and those of placement.* that are not "
+        "auto");
     command
         .add_option("--scaling", arguments->scaling,
                     "train.global_batch is that of all nodes (strong), or of each (weak)")
         ->check(CLI::IsMember({"strong", "weak"}))
         ->capture_default_str();
     command.add_option("--json", arguments->json, "write an array with an object per plan");
-    command.callback(
-        [arguments, &action] { action = on_rank_0([arguments] { make_plans(*arguments); }); });
+    command.callback([arguments, &action] {
+        action = on_rank_0([arguments] {
+            write_result_of([&] { return make_plans(*arguments); }, arguments->json);
+        });
+    });
 }
 
 }  // namespace nearstep::app

@@ -4,6 +4,8 @@
 // All round to nearest even; every engine must give these bits.
 #pragma once
 
+#include "base/lane.hpp"
+
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -13,29 +15,29 @@ namespace nearstep {
 enum class Dtype { fp32, bf16, fp16 };
 
 // Bytes of one element.
-constexpr std::size_t size_bytes(Dtype dtype) { return dtype == Dtype::fp32 ? 4 : 2; }
+NEARSTEP_LANE constexpr std::size_t size_bytes(Dtype dtype) { return dtype == Dtype::fp32 ? 4 : 2; }
 
 // "fp32", "bf16" or "fp16".
 const char* name_of(Dtype dtype);
 
-inline std::uint32_t bits_of(float value) {
+NEARSTEP_LANE inline std::uint32_t bits_of(float value) {
     std::uint32_t bits = 0;
     std::memcpy(&bits, &value, sizeof bits);
     return bits;
 }
 
-inline float float_of(std::uint32_t bits) {
+NEARSTEP_LANE inline float float_of(std::uint32_t bits) {
     float value = 0;
     std::memcpy(&value, &bits, sizeof value);
     return value;
 }
 
-inline float from_bf16(std::uint16_t half) {
+NEARSTEP_LANE inline float from_bf16(std::uint16_t half) {
     return float_of(static_cast<std::uint32_t>(half) << 16U);
 }
 
 // NaN stays NaN (quiet, sign and upper payload kept); above the largest bf16 it becomes infinity.
-inline std::uint16_t to_bf16(float value) {
+NEARSTEP_LANE inline std::uint16_t to_bf16(float value) {
     const std::uint32_t bits = bits_of(value);
     const std::uint32_t rounded = bits + 0x7FFFU + ((bits >> 16U) & 1U);
     const bool is_nan = (bits & 0x7FFFFFFFU) > 0x7F800000U;
@@ -43,7 +45,7 @@ inline std::uint16_t to_bf16(float value) {
 }
 
 // All cases are computed and one is selected, so that compilers vectorise it.
-inline float from_fp16(std::uint16_t half) {
+NEARSTEP_LANE inline float from_fp16(std::uint16_t half) {
     const std::uint32_t sign = static_cast<std::uint32_t>(half & 0x8000U) << 16U;
     const std::uint32_t magnitude = half & 0x7FFFU;
     const std::uint32_t subnormal =
@@ -55,7 +57,7 @@ inline float from_fp16(std::uint16_t half) {
 }
 
 // NaN stays NaN (quiet); 65520 and above become infinity; subnormals are kept.
-inline std::uint16_t to_fp16(float value) {
+NEARSTEP_LANE inline std::uint16_t to_fp16(float value) {
     const std::uint32_t bits = bits_of(value);
     const std::uint32_t sign = (bits >> 16U) & 0x8000U;
     const std::uint32_t magnitude = bits & 0x7FFFFFFFU;

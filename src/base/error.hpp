@@ -32,7 +32,18 @@ public:
     using Error::Error;
 };
 
+class CudaError : public Error {
+public:
+    using Error::Error;
+};
+
 class Hdf5Error : public Error {
+public:
+    using Error::Error;
+};
+
+// A card or its driver failed, or took longer than it may; the message names the card.
+class XrtError : public Error {
 public:
     using Error::Error;
 };

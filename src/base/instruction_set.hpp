@@ -14,4 +14,18 @@ const char* name_of(InstructionSet set);
 // Those that this CPU can run, the slowest first; scalar is always one.
 std::vector<InstructionSet> instruction_sets();
 
+// Of one thing compiled for each set, the variants for `sets`, in that order.
+template <typename Variant>
+std::vector<Variant> variants_for(const std::vector<InstructionSet>& sets, const Variant& scalar,
+                                  const Variant& avx2, const Variant& avx512) {
+    std::vector<Variant> variants;
+    variants.reserve(sets.size());
+    for (const InstructionSet set : sets) {
+        variants.push_back(set == InstructionSet::avx512 ? avx512
+                           : set == InstructionSet::avx2 ? avx2
+                                                         : scalar);
+    }
+    return variants;
+}
+
 }  // namespace nearstep

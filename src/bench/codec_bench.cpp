@@ -2,9 +2,10 @@
 
 #include "base/error.hpp"
 #include "base/random.hpp"
+#include "base/samples.hpp"
 #include "base/units.hpp"
 #include "base/version.hpp"
-#include "bench/samples.hpp"
+#include "bench/variants.hpp"
 #include "codec/codec.hpp"
 #include "memory/buffer.hpp"
 #include "shard/partition.hpp"
@@ -95,13 +96,6 @@ void verify(Workload& workload, const Codec& codec, const Codec& scalar) {
     }
 }
 
-template <typename Work>
-double seconds_of(const Work& work) {
-    const auto start = std::chrono::steady_clock::now();
-    work();
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
 nlohmann::json measure(Workload& workload, const Codec& codec, const Codec& scalar, int rounds) {
     std::vector<double> copy_s;
     std::vector<double> encode_s;
@@ -146,28 +140,6 @@ void print(std::ostream& out, const nlohmann::json& row) {
     out << line.data() << std::flush;
 }
 
-std::vector<codec::Kernels> chosen_kernels(const std::vector<std::string>& names) {
-    const std::vector<codec::Kernels> all = codec::kernels();
-    if (names.empty()) {
-        return {all.back()};
-    }
-    std::vector<codec::Kernels> chosen;
-    for (const std::string& name : names) {
-        const auto found = std::ranges::find_if(
-            all, [&](const codec::Kernels& kernels) { return name == kernels.name; });
-        if (found == all.end()) {
-            std::string listed;
-            for (const codec::Kernels& kernels : all) {
-                listed += text(listed.empty() ? "" : ", ", kernels.name);
-            }
-            throw ConfigError(text("--kernels ", name,
-                                   " is not among those of this CPU: use one of ", listed, "."));
-        }
-        chosen.push_back(*found);
-    }
-    return chosen;
-}
-
 codec::CodecSettings settings_of(const CodecBenchOptions& options) {
     codec::CodecSettings settings;
     settings.keep = options.keep;
@@ -180,8 +152,8 @@ codec::CodecSettings settings_of(const CodecBenchOptions& options) {
 
 nlohmann::json bench_codec(const CodecBenchOptions& options, std::ostream& out) {
     codec::CodecSettings settings = settings_of(options);
-    const std::vector<codec::Kernels> variants = chosen_kernels(options.kernels);
-    const std::vector<codec::Kernels> all = codec::kernels();
+    const std::vector<codec::Kernels> variants =
+        variants_named("--kernels", options.kernels, codec::kernels());
     const std::vector<std::string> names =
         options.codecs.empty() ? codec::codec_names() : options.codecs;
     std::size_t most = 0;
@@ -198,7 +170,7 @@ nlohmann::json bench_codec(const CodecBenchOptions& options, std::ostream& out) 
     nlohmann::json rows = nlohmann::json::array();
     for (const std::string& name : names) {
         settings.name = name;
-        settings.kernels = all.data();
+        settings.kernels = &codec::kernels().front();
         const auto scalar = codec::make_codec(settings);
         for (const codec::Kernels& kernels : variants) {
             settings.kernels = &kernels;

@@ -1,11 +1,11 @@
 #include "bench/csd_bench.hpp"
 
 #include "base/error.hpp"
+#include "base/samples.hpp"
 #include "base/units.hpp"
 #include "base/version.hpp"
 #include "bench/csd_plan.hpp"
 #include "bench/csd_row.hpp"
-#include "bench/samples.hpp"
 #include "csd/engine.hpp"
 #include "csd/state_format.hpp"
 #include "store/folder.hpp"

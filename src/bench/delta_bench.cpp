@@ -3,9 +3,10 @@
 #include "base/digest.hpp"
 #include "base/error.hpp"
 #include "base/random.hpp"
+#include "base/samples.hpp"
 #include "base/units.hpp"
 #include "base/version.hpp"
-#include "bench/samples.hpp"
+#include "bench/variants.hpp"
 #include "codec/delta.hpp"
 #include "memory/buffer.hpp"
 
@@ -110,7 +111,7 @@ public:
     // After decode(): the copy is the new parameters, the first message the scalar kernels'.
     bool verify() {
         std::vector<std::uint64_t> memory(room_bytes_ / sizeof(std::uint64_t));
-        const codec::DeltaKernels scalar = codec::delta_kernels().front();
+        const DeltaKernels& scalar = codec::delta_kernels().front();
         codec::DeltaWriter writer(std::as_writable_bytes(std::span(memory)), tiles_of(0), scalar);
         for (std::size_t tile = 0; tile < kMessageTiles; ++tile) {
             writer.add(&old_.as<std::uint16_t>()[tile * kTileElems],
@@ -139,13 +140,6 @@ private:
     memory::Buffer rooms_;
     std::size_t bytes_ = 0;
 };
-
-template <typename Work>
-double seconds_of(const Work& work) {
-    const auto start = std::chrono::steady_clock::now();
-    work();
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 nlohmann::json measure(Workload& workload, const DeltaKernels& kernels, int rounds) {
     std::vector<double> copy_s;
@@ -203,28 +197,11 @@ void print(std::ostream& out, const nlohmann::json& row) {
     out << line.data() << std::flush;
 }
 
-std::vector<DeltaKernels> chosen_kernels(const std::vector<std::string>& names) {
-    const std::vector<DeltaKernels> all = codec::delta_kernels();
-    if (names.empty()) {
-        return {all.back()};
-    }
-    std::vector<DeltaKernels> chosen;
-    for (const std::string& name : names) {
-        const auto found = std::ranges::find_if(
-            all, [&](const DeltaKernels& kernels) { return name == kernels.name; });
-        if (found == all.end()) {
-            throw ConfigError(text("--kernels ", name, " is not among those of this CPU, of which ",
-                                   all.back().name, " are the fastest: leave the option out."));
-        }
-        chosen.push_back(*found);
-    }
-    return chosen;
-}
-
 }  // namespace
 
 nlohmann::json bench_delta(const DeltaBenchOptions& options, std::ostream& out) {
-    const std::vector<DeltaKernels> variants = chosen_kernels(options.kernels);
+    const std::vector<DeltaKernels> variants =
+        variants_named("--kernels", options.kernels, codec::delta_kernels());
     Workload workload(round_up(options.parameters, kMessageElems) / kMessageElems);
     out << workload.parameters() / 1e6
         << " M parameters, one thread; GB/s of 16-bit parameters, shares of the copy\n"

@@ -1,9 +1,12 @@
 #include "bench/update_bench.hpp"
 
+#include "base/cpus.hpp"
 #include "base/error.hpp"
+#include "base/samples.hpp"
 #include "base/units.hpp"
 #include "base/version.hpp"
 #include "bench/update_workload.hpp"
+#include "bench/variants.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -27,20 +30,6 @@ using csd::Optimizer;
 using csd::StateFormat;
 using Clock = std::chrono::steady_clock;
 
-std::vector<int> usable_cpus() {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    std::vector<int> cpus;
-    if (::sched_getaffinity(0, sizeof set, &set) == 0) {
-        for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-            if (CPU_ISSET(static_cast<std::size_t>(cpu), &set)) {
-                cpus.push_back(cpu);
-            }
-        }
-    }
-    return cpus;
-}
-
 void pin_to(int cpu) {
     cpu_set_t set;
     CPU_ZERO(&set);
@@ -48,26 +37,6 @@ void pin_to(int cpu) {
     if (::pthread_setaffinity_np(::pthread_self(), sizeof set, &set) != 0) {
         throw Error(text("Cannot pin a thread to CPU ", cpu, ": run without --threads."));
     }
-}
-
-double median(std::vector<double> values) {
-    std::ranges::sort(values);
-    return values[values.size() / 2];
-}
-
-const Engine& find_engine(const std::string& name, const std::vector<Engine>& all) {
-    if (name.empty()) {
-        return all.back();
-    }
-    std::string names;
-    for (const Engine& engine : all) {
-        if (name == engine.name) {
-            return engine;
-        }
-        names += text(names.empty() ? "" : ", ", engine.name);
-    }
-    throw ConfigError(
-        text("--engine ", name, " is not among those of this CPU: use one of ", names, "."));
 }
 
 fpga::UpdateScalars scalars_of(Optimizer optimizer) {
@@ -135,18 +104,14 @@ Rounds measure(UpdateWorkload& workload, memory::Buffer& other, const Engine& en
 }
 
 nlohmann::json row_of(const Rounds& rounds, double bytes, double parameters) {
-    std::vector<double> shares;
-    for (std::size_t i = 0; i < rounds.update.size(); ++i) {
-        shares.push_back(rounds.in_place[i] / rounds.update[i]);
-    }
-    const double update_s = median(rounds.update);
+    const double update_s = spread_of(rounds.update).median;
     return {{"parameters", parameters},
             {"rounds", rounds.update.size()},
             {"bytes_per_parameter", bytes / parameters},
             {"parameters_per_s", parameters / update_s},
             {"update_gb_per_s", bytes / update_s / 1e9},
-            {"in_place_gb_per_s", bytes / median(rounds.in_place) / 1e9},
-            {"share_of_in_place", median(shares)}};
+            {"in_place_gb_per_s", bytes / spread_of(rounds.in_place).median / 1e9},
+            {"share_of_in_place", spread_of(ratios_of(rounds.in_place, rounds.update)).median}};
 }
 
 void print(std::ostream& out, const nlohmann::json& row) {
@@ -187,8 +152,9 @@ nlohmann::json bench_update(const UpdateBenchOptions& options, std::ostream& out
         throw ConfigError(text("--threads ", most, " cannot be pinned to the ", cpus.size(),
                                " CPUs of this process: give fewer."));
     }
-    const std::vector<Engine> all = csd::engines();
-    const Engine& engine = find_engine(options.engine, all);
+    const std::vector<std::string> names =
+        options.engine.empty() ? std::vector<std::string>{} : std::vector{options.engine};
+    const Engine engine = variants_named("--engine", names, csd::engines()).front();
     const std::size_t subgroups =
         std::max(most, round_up(options.parameters, kSubgroupElems) / kSubgroupElems);
     out << "engine " << engine.name << ", " << static_cast<double>(subgroups * kSubgroupElems) / 1e6

@@ -1,7 +1,7 @@
 #include "checkpoint/folder.hpp"
 
+#include "base/descriptor.hpp"
 #include "base/error.hpp"
-#include "base/handle.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -20,16 +20,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct DescriptorTraits {
-    using Type = int;
-    static Type empty() { return -1; }
-    static void close(Type descriptor) noexcept { ::close(descriptor); }
-};
-
 std::string last_error() { return std::generic_category().message(errno); }
 
 void sync(const std::string& path, int flags) {
-    const Handle<DescriptorTraits> file(::open(path.c_str(), flags | O_CLOEXEC));
+    const Descriptor file(::open(path.c_str(), flags | O_CLOEXEC));
     if (!file || ::fsync(file.get()) != 0) {
         throw IoError(text("Cannot sync ", path, ": ", last_error(),
                            ". Check the disk, then write the file again."));

@@ -33,6 +33,20 @@ std::size_t BlockCodec::payload_bytes() const {
            (fpga::piece_code_bytes(coding_.format) + kPieceBlocks * sizeof(std::uint16_t));
 }
 
+KernelForm BlockCodec::kernel_form() const {
+    switch (coding_.format) {
+        case fpga::BlockFormat::q8:
+            return {fpga::GradientCodec::q8};
+        case fpga::BlockFormat::q4:
+            return {fpga::GradientCodec::q4};
+        case fpga::BlockFormat::ternary:
+            return {fpga::GradientCodec::ternary};
+        case fpga::BlockFormat::sign:
+            break;
+    }
+    return {fpga::GradientCodec::sign};
+}
+
 void BlockCodec::encode(std::span<const float> tile, std::span<std::byte> payload,
                         fpga::TileKey key) const {
     expect_tile(*this, tile, payload);

@@ -14,7 +14,11 @@ public:
     BlockCodec(BlockCoding coding, const Kernels& kernels) : coding_(coding), kernels_(kernels) {}
 
     std::string name() const override { return name_of(coding_.format); }
+    CodecSettings settings() const override {
+        return {.name = name(), .rounding = coding_.rounding};
+    }
     std::size_t payload_bytes() const override;
+    KernelForm kernel_form() const override;
     void encode(std::span<const float> tile, std::span<std::byte> payload,
                 fpga::TileKey key) const override;
     void decode_add(std::span<const std::byte> payload, std::size_t first,

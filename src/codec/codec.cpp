@@ -9,9 +9,7 @@
 
 namespace nearstep::codec {
 
-namespace {
-
-std::optional<fpga::BlockFormat> block_format(const std::string& name) {
+std::optional<fpga::BlockFormat> find_block_format(const std::string& name) {
     using fpga::BlockFormat;
     for (const BlockFormat format :
          {BlockFormat::q8, BlockFormat::q4, BlockFormat::ternary, BlockFormat::sign}) {
@@ -22,14 +20,12 @@ std::optional<fpga::BlockFormat> block_format(const std::string& name) {
     return std::nullopt;
 }
 
-}  // namespace
-
 const std::vector<std::string>& codec_names() {
     static const std::vector<std::string> names = {"dense", "topk", "q8", "q4", "ternary", "sign"};
     return names;
 }
 
-bool has_block_codes(const std::string& name) { return block_format(name).has_value(); }
+bool has_block_codes(const std::string& name) { return find_block_format(name).has_value(); }
 
 fpga::Rounding parse_rounding(const std::string& name) {
     if (name == "nearest" || name == "stochastic") {
@@ -47,7 +43,7 @@ std::unique_ptr<Codec> make_codec(const CodecSettings& settings) {
     if (settings.name == "topk") {
         return std::make_unique<TopkCodec>(settings.keep, settings.dtype, kernels);
     }
-    if (const auto format = block_format(settings.name)) {
+    if (const auto format = find_block_format(settings.name)) {
         return std::make_unique<BlockCodec>(BlockCoding{*format, settings.rounding}, kernels);
     }
     throw ConfigError(

@@ -5,8 +5,10 @@
 #include "base/dtype.hpp"
 #include "codec/kernels.hpp"
 #include "fpga/kernel/state_lane.hpp"
+#include "fpga/kernel/updater.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -17,6 +19,9 @@ namespace nearstep::codec {
 
 // "dense", "topk", "q8", "q4", "ternary", "sign".
 const std::vector<std::string>& codec_names();
+
+// The format of those that code in blocks.
+std::optional<fpga::BlockFormat> find_block_format(const std::string& name);
 
 // True of those whose codes share a scale in blocks: they can round stochastically.
 bool has_block_codes(const std::string& name);
@@ -32,6 +37,12 @@ struct CodecSettings {
     const Kernels* kernels = nullptr;                   // null: the fastest of this CPU
 };
 
+// How a kernel is told what its payloads are.
+struct KernelForm {
+    fpga::GradientCodec codec = fpga::GradientCodec::dense_bf16;
+    std::uint32_t kept = 0;  // topk: elements of a tile; else 0
+};
+
 // Stateless after construction; any thread may call. A tile's payload depends on its values and,
 // with stochastic rounding, on its key.
 class Codec {
@@ -40,11 +51,16 @@ public:
 
     virtual std::string name() const = 0;
 
+    // What make_codec() makes its like from, on any CPU.
+    virtual CodecSettings settings() const = 0;
+
     // Bytes of the payload of one tile.
     virtual std::size_t payload_bytes() const = 0;
 
     // The format of the payload's elements, if it is the tile's values and nothing else.
     virtual std::optional<Dtype> plain_dtype() const { return std::nullopt; }
+
+    virtual KernelForm kernel_form() const = 0;
 
     // `tile`: kTileElems values. `payload`: payload_bytes() bytes, aligned to 4, all of them
     // written. `key`: of the tile in this step, see fpga::tile_key().

@@ -1,6 +1,7 @@
 // Sixteen to 64 parameters at a time. Nothing here may be a function that the linker shares with
 // other sources: it would carry instructions that another CPU lacks.
 #include "codec/delta_kernel_table.hpp"
+#include "codec/delta_words_body.hpp"
 
 #include <immintrin.h>
 
@@ -8,7 +9,6 @@ namespace nearstep::codec {
 
 namespace {
 
-using Word = std::uint64_t;
 using Half = std::uint16_t;
 
 __m512i load(const Half* from) { return _mm512_loadu_si512(from); }
@@ -73,46 +73,6 @@ void pick_indices(const Word* bits, Half* out) {
             out = put16(indices, static_cast<unsigned>(rest & 0xFFFFU), out);
         }
     }
-}
-
-// `rest`: bits that do not fill a word yet, `count` of them.
-void pack(const Word* mask, const Word* bits, Word* out) {
-    Word rest = 0;
-    unsigned count = 0;
-    for (std::size_t word = 0; word < kBitmapWords; ++word) {
-        const Word picked = _pext_u64(bits[word], mask[word]);
-        const auto more = static_cast<unsigned>(__builtin_popcountll(mask[word]));
-        rest |= picked << count;
-        if (count + more >= 64) {
-            *out++ = rest;
-            rest = count == 0 ? 0 : picked >> (64 - count);
-            count += more - 64;
-        } else {
-            count += more;
-        }
-    }
-    if (count > 0) {
-        *out = rest;
-    }
-}
-
-void unpack(const Word* mask, const Word* packed, Word* bits) {
-    std::size_t at = 0;
-    for (std::size_t word = 0; word < kBitmapWords; ++word) {
-        const unsigned shift = at % 64;
-        // The second word may lie in the slack; then none of its bits is used.
-        const Word high = shift == 0 ? 0 : packed[at / 64 + 1] << (64 - shift);
-        bits[word] = _pdep_u64((packed[at / 64] >> shift) | high, mask[word]);
-        at += static_cast<std::size_t>(__builtin_popcountll(mask[word]));
-    }
-}
-
-std::size_t count_both(const Word* one, const Word* other) {
-    std::size_t count = 0;
-    for (std::size_t word = 0; word < kBitmapWords; ++word) {
-        count += static_cast<std::size_t>(__builtin_popcountll(one[word] & other[word]));
-    }
-    return count;
 }
 
 // The next values, each in the lane of its bit.

@@ -1,6 +1,8 @@
 // The loops of the delta codec over one tile, by the CPU's instruction set. All give the same bits.
 #pragma once
 
+#include "shard/tile.hpp"
+
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -11,7 +13,7 @@ namespace nearstep::codec {
 constexpr std::size_t kDeltaSlackBytes = 64;
 
 // Words of one bit per parameter of a tile.
-constexpr std::size_t kBitmapWords = 1024;
+constexpr std::size_t kBitmapWords = shard::kTileElems / 64;
 
 // Of a tile: parameters that changed, and those of them that changed by more than one unit.
 struct DeltaCensus {
@@ -46,9 +48,9 @@ struct DeltaKernels {
 };
 
 // Those that this CPU can run, the slowest first: "scalar", "avx2", "avx512".
-std::vector<DeltaKernels> delta_kernels();
+const std::vector<DeltaKernels>& delta_kernels();
 
 // The fastest of them.
-const DeltaKernels& best_delta_kernels();
+inline const DeltaKernels& best_delta_kernels() { return delta_kernels().back(); }
 
 }  // namespace nearstep::codec

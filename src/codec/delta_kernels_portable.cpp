@@ -2,8 +2,9 @@
 
 namespace nearstep::codec {
 
-std::vector<DeltaKernels> delta_kernels() { return {scalar_delta_kernels}; }
-
-const DeltaKernels& best_delta_kernels() { return scalar_delta_kernels; }
+const std::vector<DeltaKernels>& delta_kernels() {
+    static const std::vector<DeltaKernels> usable = {scalar_delta_kernels};
+    return usable;
+}
 
 }  // namespace nearstep::codec

@@ -10,33 +10,16 @@ bool has_bit_instructions() {
     return __builtin_cpu_supports("bmi2") != 0 && __builtin_cpu_supports("popcnt") != 0;
 }
 
-const DeltaKernels& kernels_of(InstructionSet set) {
-    switch (set) {
-        case InstructionSet::avx512:
-            return avx512_delta_kernels;
-        case InstructionSet::avx2:
-            return avx2_delta_kernels;
-        case InstructionSet::scalar:
-            break;
-    }
-    return scalar_delta_kernels;
+std::vector<InstructionSet> usable_sets() {
+    return has_bit_instructions() ? instruction_sets() : std::vector{InstructionSet::scalar};
 }
 
 }  // namespace
 
-std::vector<DeltaKernels> delta_kernels() {
-    std::vector<DeltaKernels> usable;
-    for (const InstructionSet set : instruction_sets()) {
-        if (set == InstructionSet::scalar || has_bit_instructions()) {
-            usable.push_back(kernels_of(set));
-        }
-    }
+const std::vector<DeltaKernels>& delta_kernels() {
+    static const std::vector<DeltaKernels> usable =
+        variants_for(usable_sets(), scalar_delta_kernels, avx2_delta_kernels, avx512_delta_kernels);
     return usable;
-}
-
-const DeltaKernels& best_delta_kernels() {
-    static const DeltaKernels best = delta_kernels().back();
-    return best;
 }
 
 }  // namespace nearstep::codec

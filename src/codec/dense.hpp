@@ -11,8 +11,10 @@ public:
     DenseCodec(Dtype dtype, const Kernels& kernels) : dtype_(dtype), kernels_(kernels) {}
 
     std::string name() const override { return "dense"; }
+    CodecSettings settings() const override { return {.name = name(), .dtype = dtype_}; }
     std::size_t payload_bytes() const override;
     std::optional<Dtype> plain_dtype() const override { return dtype_; }
+    KernelForm kernel_form() const override;
     void encode(std::span<const float> tile, std::span<std::byte> payload,
                 fpga::TileKey key) const override;
     void decode_add(std::span<const std::byte> payload, std::size_t first,

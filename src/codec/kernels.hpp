@@ -41,9 +41,9 @@ struct Kernels {
 };
 
 // Those that this CPU can run, the slowest first: "scalar", "avx2", "avx512".
-std::vector<Kernels> kernels();
+const std::vector<Kernels>& kernels();
 
 // The fastest of them.
-const Kernels& best_kernels();
+inline const Kernels& best_kernels() { return kernels().back(); }
 
 }  // namespace nearstep::codec

@@ -2,8 +2,9 @@
 
 namespace nearstep::codec {
 
-std::vector<Kernels> kernels() { return {scalar_kernels}; }
-
-const Kernels& best_kernels() { return scalar_kernels; }
+const std::vector<Kernels>& kernels() {
+    static const std::vector<Kernels> usable = {scalar_kernels};
+    return usable;
+}
 
 }  // namespace nearstep::codec

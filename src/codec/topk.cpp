@@ -131,6 +131,17 @@ TopkCodec::TopkCodec(double keep, Dtype dtype, const Kernels& kernels)
     }
 }
 
+KernelForm TopkCodec::kernel_form() const {
+    return {is_fp16_ ? fpga::GradientCodec::topk_fp16 : fpga::GradientCodec::topk_bf16,
+            static_cast<std::uint32_t>(kept_)};
+}
+
+CodecSettings TopkCodec::settings() const {
+    return {.name = name(),
+            .keep = static_cast<double>(kept_) / kTileElems,
+            .dtype = is_fp16_ ? Dtype::fp16 : Dtype::bf16};
+}
+
 void TopkCodec::encode(std::span<const float> tile, std::span<std::byte> payload,
                        fpga::TileKey /*key*/) const {
     expect_tile(*this, tile, payload);

@@ -15,7 +15,9 @@ public:
     TopkCodec(double keep, Dtype dtype, const Kernels& kernels);
 
     std::string name() const override { return "topk"; }
+    CodecSettings settings() const override;
     std::size_t payload_bytes() const override { return kept_ * 4; }
+    KernelForm kernel_form() const override;
     void encode(std::span<const float> tile, std::span<std::byte> payload,
                 fpga::TileKey key) const override;
     void decode_add(std::span<const std::byte> payload, std::size_t first,

@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "config/load.hpp"
+#include "config/placement.hpp"
 #include "config/value.hpp"
 
 #include <algorithm>
@@ -99,8 +100,40 @@ void check_gather(const Run& run, const Given& given) {
                    ": set model.dtype = \"bf16\" or \"fp16\", or gather.codec = \"dense\"."));
 }
 
+void check_placement(const Run& run, const Given& given) {
+    const Placement placement = placement_of(run);
+    const std::string parameters =
+        given("placement.parameters", quoted(name_of(placement.parameters)));
+    const std::string gradients =
+        given("placement.gradients", quoted(name_of(placement.gradients)));
+    const std::string optimizer =
+        given("placement.optimizer", quoted(name_of(placement.optimizer)));
+    refuse_if(placement.gradients > placement.optimizer,
+              text(optimizer, " is narrower than ", gradients,
+                   ": spread the optimizer state at least as widely as gradients, and these at "
+                   "least as widely as parameters (replicated, node, global)."));
+    refuse_if(placement.parameters > placement.gradients,
+              text(gradients, " is narrower than ", parameters,
+                   ": spread gradients at least as widely as parameters, and the optimizer state "
+                   "at least as widely as gradients (replicated, node, global)."));
+    refuse_if(run.gather.codec == "delta" && placement.parameters == Spread::global,
+              text(given("gather.codec", quoted("delta")), " does not go with ", parameters,
+                   ", where parameters are gathered anew for every block: set gather.codec = "
+                   R"("dense", or placement.parameters = "node".)"));
+    refuse_if(
+        run.exchange.scatter == "flat" && placement.gradients != Spread::replicated,
+        text(gradients, " does not go with ", given("exchange.scatter", quoted("flat")),
+             R"(, in which every rank encodes its own: set placement.gradients = "replicated", or )"
+             R"(exchange.scatter = "hierarchical".)"));
+    refuse_if(run.compress.error_feedback && placement.gradients == Spread::global,
+              text(given("compress.error_feedback", "true"), " does not go with ", gradients,
+                   ", where nothing is lost on the way to the owners: set it to false, or "
+                   R"(placement.gradients = "node".)"));
+}
+
 void check_links(const Run& run, const Given& given) {
-    refuse_if(run.link.scale != 1 && !run.link.are_shaped() && run.csd.update_mparam_s == 0,
+    refuse_if(run.link.scale != 1 && run.link.shape && !run.link.are_shaped() &&
+                  run.csd.update_mparam_s == 0,
               text(given("link.scale", run.link.scale),
                    " scales rates of which none is set: set link.device_read_gb_s, "
                    "link.device_write_gb_s, link.host_gb_s or link.network_gb_s, or link.scale = "
@@ -119,6 +152,24 @@ void check_links(const Run& run, const Given& given) {
     }
 }
 
+void check_cards(const Run& run, const Given& given) {
+    if (run.csd.device != "xrt") {
+        return;
+    }
+    const std::string device = given("csd.device", quoted(run.csd.device));
+    std::string cards;
+    for (const std::string& card : run.csd.cards) {
+        cards += (cards.empty() ? "" : ", ") + quoted(card);
+    }
+    refuse_if(!run.csd.cards.empty() && run.csd.cards.size() != run.csd.path.size(),
+              text(given("csd.cards", "[" + cards + "]"), " is for ", run.csd.path.size(),
+                   " folders of csd.path: name the card beside each folder, or none."));
+    refuse_if(run.link.are_shaped() || run.csd.update_mparam_s > 0,
+              text(device, " moves at the rates of its cards, but rates of [link] or ",
+                   given("csd.update_mparam_s", run.csd.update_mparam_s),
+                   " are set: set them to 0, or csd.device = \"emulated\"."));
+}
+
 int devices_of(const std::vector<int>& per_rank) {
     return std::accumulate(per_rank.begin(), per_rank.end(), 0);
 }
@@ -131,7 +182,9 @@ void check_combinations(const Run& run, const Origins& origins) {
     check_training(run, given);
     check_codec(run, given);
     check_gather(run, given);
+    check_placement(run, given);
     check_links(run, given);
+    check_cards(run, given);
 }
 
 void check_data(const Run& run, const Origins& origins) {
@@ -176,6 +229,12 @@ void validate_for_ranks(const Run& run, int ranks) {
               text("train.global_batch = ", run.train.global_batch, " leaves some of ", ranks,
                    " ranks without a sequence: raise it to ", ranks, " or start fewer ranks."));
     static_cast<void>(device_speeds(run, ranks));  // checks csd.per_rank, too
+    const int devices = devices_of(devices_per_rank(run, ranks));
+    for (const int device : run.csd.host_engine) {
+        refuse_if(device >= devices,
+                  text("csd.host_engine names device ", device, ", but ", ranks,
+                       " ranks have devices 0 to ", devices - 1, ": name some of these."));
+    }
 }
 
 }  // namespace nearstep::config

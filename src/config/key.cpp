@@ -36,10 +36,6 @@ bool contains(const std::vector<std::string>& words, const std::string& word) {
 }
 
 void check_word(const Key& key, const std::string& word, const std::string& origin) {
-    if (contains(key.missing.words, word)) {
-        throw ConfigError(text(key.name, " = ", written(std::string_view(word)),
-                               " is not in this build: ", key.missing.instead, " (", origin, ")."));
-    }
     if (!key.words.empty() && !contains(key.words, word)) {
         throw ConfigError(text(key.name, " = ", written(std::string_view(word)),
                                " is not known: use ", allowed(key), " (", origin, ")."));

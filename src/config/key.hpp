@@ -16,12 +16,6 @@ using Target =
     std::variant<bool*, int*, std::int64_t*, std::uint64_t*, double*, std::string*, Mode*, Dtype*,
                  std::vector<int>*, std::vector<double>*, std::vector<std::string>*>;
 
-// Words that the design has but this build does not.
-struct Missing {
-    std::vector<std::string> words{};
-    std::string instead{};  // what to use
-};
-
 struct Key {
     std::string name;  // with its section
     Target target{};
@@ -29,9 +23,8 @@ struct Key {
     std::string meaning{};
     Limits limits{};                   // of numbers
     std::vector<std::string> words{};  // of texts; empty: any text
-    Missing missing{};
-    bool may_be_empty = false;  // a text or a list
-    bool is_for_sites = false;  // a site file may set it
+    bool may_be_empty = false;         // a text or a list
+    bool is_for_sites = false;         // a site file may set it
 };
 
 // Gives the key's target the value. Throws ConfigError that ends with `origin` if it does not fit.

@@ -1,5 +1,8 @@
 #include "config/keys.hpp"
 
+#include "config/card_keys.hpp"
+#include "config/site_keys.hpp"
+
 #include <iterator>
 #include <utility>
 
@@ -172,8 +175,7 @@ std::vector<Key> csd_keys(CsdSettings& csd) {
         {.name = "csd.device",
          .target = &csd.device,
          .meaning = "kind of computational storage device",
-         .words = {"emulated"},
-         .missing = {.words = {"xrt"}, .instead = "use \"emulated\""},
+         .words = {"emulated", "xrt"},
          .is_for_sites = true},
         {.name = "csd.per_rank",
          .target = &csd.per_rank,
@@ -237,104 +239,14 @@ std::vector<Key> part_keys(CsdSettings& csd) {
     };
 }
 
-// A rate delays the real transfers, so that they are no faster.
-std::vector<Key> link_keys(LinkSettings& link) {
-    const auto rate = [](const char* name, double* target, const char* meaning) {
-        return Key{.name = name,
-                   .target = target,
-                   .unit = "GB/s",
-                   .meaning = meaning,
-                   .limits = not_negative(),
-                   .is_for_sites = true};
-    };
-    return {
-        rate("link.device_read_gb_s", &link.device_read_gb_s,
-             "highest rate at which a device's drive is read; 0: not shaped"),
-        rate("link.device_write_gb_s", &link.device_write_gb_s,
-             "highest rate at which a device's drive is written; 0: not shaped"),
-        rate("link.host_gb_s", &link.host_gb_s,
-             "highest rate of a node's host link, in each direction by itself; 0: not shaped"),
-        rate("link.host_total_gb_s", &link.host_total_gb_s,
-             "highest rate of a node's host link, both directions together; 0: not shaped"),
-        rate("link.network_gb_s", &link.network_gb_s,
-             "highest rate from a node to the others; 0: not shaped"),
-        {.name = "link.scale",
-         .target = &link.scale,
-         .meaning = "all rates of [link] and csd.update_mparam_s are multiplied by it",
-         .limits = above_zero(),
-         .is_for_sites = true},
-    };
-}
-
-// Of `nearstep plan` alone, which takes the rates of [link], too.
-std::vector<Key> plan_node_keys(PlanSettings& plan) {
-    return {
-        {.name = "plan.gpus_per_node",
-         .target = &plan.gpus_per_node,
-         .unit = "GPUs",
-         .meaning = "ranks of a node, one GPU each",
-         .limits = between(1, kMostDevices),
-         .is_for_sites = true},
-        {.name = "plan.csds_per_node",
-         .target = &plan.csds_per_node,
-         .unit = "devices",
-         .meaning = "computational storage devices of a node",
-         .limits = between(1, kMostDevices),
-         .is_for_sites = true},
-        {.name = "plan.gpu_efficiency",
-         .target = &plan.gpu_efficiency,
-         .unit = "share",
-         .meaning = "share of plan.gpu_tflops that a model reaches",
-         .limits = above_zero_to_one(),
-         .is_for_sites = true},
-    };
-}
-
-std::vector<Key> plan_rate_keys(PlanSettings& plan) {
-    const auto key = [](const char* name, double* target, const char* unit, const char* meaning) {
-        return Key{.name = name,
-                   .target = target,
-                   .unit = unit,
-                   .meaning = meaning,
-                   .limits = not_negative(),
-                   .is_for_sites = true};
-    };
-    return {
-        key("plan.gpu_tflops", &plan.gpu_tflops, "TFLOP/s", "peak of a GPU's matrix products"),
-        key("plan.gpu_memory_gb", &plan.gpu_memory_gb, "GB", "memory of a GPU"),
-        key("plan.gpu_memory_gb_s", &plan.gpu_memory_gb_s, "GB/s",
-            "of a GPU's memory; 0: no limit"),
-        key("plan.gpu_link_gb_s", &plan.gpu_link_gb_s, "GB/s",
-            "between a GPU and its host, in each direction"),
-        key("plan.gpu_to_gpu_gb_s", &plan.gpu_to_gpu_gb_s, "GB/s",
-            "between the GPUs of a node, from each; 0: by way of the host"),
-        key("plan.host_memory_gb", &plan.host_memory_gb, "GB", "memory of a node's host"),
-        key("plan.host_memory_gb_s", &plan.host_memory_gb_s, "GB/s",
-            "of a host's memory; 0: no limit"),
-        key("plan.device_memory_gb", &plan.device_memory_gb, "GB",
-            "memory of a device that staging may use"),
-        key("plan.device_memory_gb_s", &plan.device_memory_gb_s, "GB/s",
-            "of a device's memory; 0: no limit"),
-        key("plan.device_link_gb_s", &plan.device_link_gb_s, "GB/s",
-            "between a device's memory and the host link; 0: no limit"),
-        key("plan.device_capacity_gb", &plan.device_capacity_gb, "GB", "a device's drive"),
-        key("plan.network_latency_us", &plan.network_latency_us, "us",
-            "of a message between nodes"),
-        key("plan.delta_bytes", &plan.delta_bytes, "B/param",
-            "what the delta gather sends; 0.35 was measured at a rate of 2e-5"),
-        key("plan.node_price", &plan.node_price, "$",
-            "of a node without GPUs and devices; 0: not known"),
-        key("plan.gpu_price", &plan.gpu_price, "$", "of a GPU; 0: not known"),
-        key("plan.csd_price", &plan.csd_price, "$", "of a device; 0: not known"),
-    };
-}
-
 std::vector<Key> codec_keys(CompressSettings& compress, GatherSettings& gather) {
     return {
         {.name = "compress.codec",
          .target = &compress.codec,
-         .meaning = "codec of the gradients; all but dense with mode su+o+c only",
-         .words = {"dense", "topk", "q8", "q4", "ternary", "sign"}},
+         .meaning =
+             "codec of the gradients; all but dense with mode su+o+c only; auto: q4 with that "
+             "mode, else dense",
+         .words = {"auto", "dense", "topk", "q8", "q4", "ternary", "sign"}},
         {.name = "compress.keep",
          .target = &compress.keep,
          .unit = "share",
@@ -347,6 +259,11 @@ std::vector<Key> codec_keys(CompressSettings& compress, GatherSettings& gather) 
          .target = &compress.rounding,
          .meaning = "of the codes of q8, q4, ternary and sign; stochastic: unbiased",
          .words = {"nearest", "stochastic"}},
+        {.name = "compress.where",
+         .target = &compress.where,
+         .meaning = "where gradients are encoded; auto: on the GPU if they are there, no other "
+                    "rank's are added first and nothing is fed back",
+         .words = {"auto", "host"}},
         {.name = "compress.warmup_steps",
          .target = &compress.warmup_steps,
          .unit = "steps",
@@ -359,73 +276,21 @@ std::vector<Key> codec_keys(CompressSettings& compress, GatherSettings& gather) 
     };
 }
 
-std::vector<Key> hosts_keys(HostsSettings& hosts) {
-    return {
-        {.name = "hosts.names",
-         .target = &hosts.names,
-         .meaning = "hosts of the site in the order that ranks fill them; none: this machine",
-         .may_be_empty = true,
-         .is_for_sites = true},
-        {.name = "hosts.ranks",
-         .target = &hosts.ranks,
-         .unit = "ranks",
-         .meaning = "most ranks of each host; 0: one, and on this machine any number",
-         .limits = between(0, kMostDevices),
-         .is_for_sites = true},
-        {.name = "hosts.devices",
-         .target = &hosts.devices,
-         .unit = "devices",
-         .meaning = "computational storage devices of each host; 0: as many as are asked for",
-         .limits = between(0, kMostDevices),
-         .is_for_sites = true},
-        {.name = "hosts.cores_per_rank",
-         .target = &hosts.cores_per_rank,
-         .unit = "cores",
-         .meaning = "cores that a rank is bound to; 0: unbound, the host's cores are shared out",
-         .limits = between(0, kMostDevices),
-         .is_for_sites = true},
-        {.name = "hosts.interface",
-         .target = &hosts.interface,
-         .meaning = "network interface between the hosts; empty: MPI chooses",
-         .may_be_empty = true,
-         .is_for_sites = true},
-        {.name = "hosts.remote",
-         .target = &hosts.remote,
-         .meaning = "program that runs a command line on a host, as ssh does",
-         .is_for_sites = true},
-        {.name = "hosts.head",
-         .target = &hosts.head,
-         .meaning = "host that starts the ranks or submits the job; empty: this one",
-         .may_be_empty = true,
-         .is_for_sites = true},
-        {.name = "hosts.mpirun_options",
-         .target = &hosts.mpirun_options,
-         .meaning = "further options of mpirun",
-         .may_be_empty = true,
-         .is_for_sites = true},
-    };
-}
-
-// "auto" becomes, in parse(), the one word that this build has.
+// "auto" becomes one of the other words in parse().
 std::vector<Key> placement_keys(PlacementSettings& placement) {
-    const std::string copies = R"(use "replicated" or "auto")";
-    const std::string shards = R"(use "global" or "auto")";
+    const auto key = [](const char* name, std::string* target, const char* meaning) {
+        return Key{.name = name,
+                   .target = target,
+                   .meaning = meaning,
+                   .words = {"replicated", "node", "global", "auto"}};
+    };
     return {
-        {.name = "placement.parameters",
-         .target = &placement.parameters,
-         .meaning = "where the 16-bit parameters are",
-         .words = {"replicated", "auto"},
-         .missing = {.words = {"node", "global"}, .instead = copies}},
-        {.name = "placement.gradients",
-         .target = &placement.gradients,
-         .meaning = "where the gradients go",
-         .words = {"global", "auto"},
-         .missing = {.words = {"node", "replicated"}, .instead = shards}},
-        {.name = "placement.optimizer",
-         .target = &placement.optimizer,
-         .meaning = "where the optimizer state is",
-         .words = {"global", "auto"},
-         .missing = {.words = {"node", "replicated"}, .instead = shards}},
+        key("placement.parameters", &placement.parameters,
+            "a copy of the 16-bit parameters in each rank, in each node, or one over all ranks"),
+        key("placement.gradients", &placement.gradients,
+            "dense gradients are added up to nothing, over the node, or over all, then encoded"),
+        key("placement.optimizer", &placement.optimizer,
+            "a copy of the optimizer state on the devices of each rank, of each node, or of all"),
     };
 }
 
@@ -445,6 +310,16 @@ std::vector<Key> operation_keys(Run& run) {
          .target = &run.exchange.scatter,
          .meaning = "gradients: first over the node and then between nodes, or at once",
          .words = {"hierarchical", "flat"}},
+        {.name = "exchange.densify",
+         .target = &run.exchange.densify,
+         .meaning = "owners hand their devices one dense sum instead of the payloads; auto: where "
+                    "that is less",
+         .words = {"auto", "always", "never"}},
+        {.name = "exchange.ranks_per_node",
+         .target = &run.exchange.ranks_per_node,
+         .meaning = "consecutive ranks that count as a node, to try placements on one machine; 0: "
+                    "those that share memory",
+         .limits = between(0, kMostRanks)},
         {.name = "exchange.timeout_s",
          .target = &run.exchange.timeout_s,
          .unit = "s",
@@ -472,9 +347,10 @@ std::vector<Key> keys_of(Run& run) {
     };
     for (std::vector<Key> section :
          {model_keys(run.model), data_keys(run.data), length_keys(run.train),
-          optimizer_keys(run.train), csd_keys(run.csd), part_keys(run.csd), link_keys(run.link),
-          plan_node_keys(run.plan), plan_rate_keys(run.plan), codec_keys(run.compress, run.gather),
-          placement_keys(run.placement), hosts_keys(run.hosts), operation_keys(run)}) {
+          optimizer_keys(run.train), csd_keys(run.csd), card_keys(run.csd), part_keys(run.csd),
+          link_keys(run.link), plan_node_keys(run.plan), plan_rate_keys(run.plan),
+          codec_keys(run.compress, run.gather), placement_keys(run.placement),
+          hosts_keys(run.hosts), operation_keys(run)}) {
         std::move(section.begin(), section.end(), std::back_inserter(keys));
     }
     return keys;

@@ -37,6 +37,7 @@ constexpr double kMostWords = 1 << 24;
 constexpr double kMostRows = 1 << 24;
 constexpr double kMostSteps = 1e12;
 constexpr double kMostDevices = 1024;
+constexpr double kMostRanks = 1 << 20;
 constexpr double kMostTiles = 4096;
 constexpr double kMostSlots = 64;
 constexpr double kMostScale = 4294967296.0;

@@ -3,6 +3,7 @@
 #include "base/error.hpp"
 #include "config/checks.hpp"
 #include "config/keys.hpp"
+#include "config/placement.hpp"
 #include "config/toml_text.hpp"
 
 #include <algorithm>
@@ -144,10 +145,17 @@ bool wants_text(const std::string& name) {
     return key != nullptr && type_of(*key).rfind("a text", 0) == 0;
 }
 
-void resolve(std::string& placement, const std::string& only) {
-    if (placement == "auto") {
-        placement = only;
+// Those that are "auto", as "parameters".
+std::vector<std::string> automatic_keys(const PlacementSettings& placement) {
+    std::vector<std::string> keys;
+    for (const auto& [name, word] : {std::pair("parameters", &placement.parameters),
+                                     std::pair("gradients", &placement.gradients),
+                                     std::pair("optimizer", &placement.optimizer)}) {
+        if (*word == "auto") {
+            keys.emplace_back(name);
+        }
     }
+    return keys;
 }
 
 }  // namespace
@@ -182,13 +190,19 @@ Run parse(const Sources& sources) {
     for (const std::string& assignment : sources.overrides) {
         layers.apply({read_override(assignment, wants_text)}, Source::override);
     }
+    if (run.compress.codec == "auto") {
+        run.compress.codec = run.mode == Mode::su_o_c ? "q4" : "dense";
+    }
     check_combinations(run, layers.origins());
     if (sources.needs_data) {
         check_data(run, layers.origins());
     }
-    resolve(run.placement.parameters, PlacementSettings().parameters);
-    resolve(run.placement.gradients, PlacementSettings().gradients);
-    resolve(run.placement.optimizer, PlacementSettings().optimizer);
+    const Placement placement = placement_of(run);
+    std::vector<std::string> automatic = automatic_keys(run.placement);
+    run.placement = {.parameters = name_of(placement.parameters),
+                     .gradients = name_of(placement.gradients),
+                     .optimizer = name_of(placement.optimizer),
+                     .automatic = std::move(automatic)};
     return run;
 }
 

@@ -68,26 +68,33 @@ struct CsdSettings {
     std::vector<int> places = {};
     std::vector<double> speed = {1.0};  // relative, one for all or one per device of all ranks
     std::size_t subgroup_tiles = 16;
-    int slots = 3;
+    int slots = 4;
     std::string state = "fp32";
     std::string durability = "step";
     std::string io = "auto";
-    double update_mparam_s = 0;  // 0: as fast as the engine can
-    double rated_tbw = 0;        // 0: not known
+    // Of device "xrt".
+    std::vector<std::string> cards = {};  // beside each folder of `path`; empty: found from sysfs
+    std::string xclbin = "";              // file with the kernels
+    int run_timeout_s = 30;
+    std::vector<int> host_engine = {};  // devices of all ranks whose state the host updates
+    double update_mparam_s = 0;         // 0: as fast as the engine can
+    double rated_tbw = 0;               // 0: not known
 };
 
 // Of one device, or of one node; 0: not shaped.
 struct LinkSettings {
+    bool shape = true;  // false: the rates are for a plan alone
     double device_read_gb_s = 0;
     double device_write_gb_s = 0;
     double host_gb_s = 0;
     double host_total_gb_s = 0;
     double network_gb_s = 0;
     double scale = 1;
+    std::string gpu_traffic = "apart";
 
     bool are_shaped() const {
-        return device_read_gb_s > 0 || device_write_gb_s > 0 || host_gb_s > 0 ||
-               host_total_gb_s > 0 || network_gb_s > 0;
+        return shape && (device_read_gb_s > 0 || device_write_gb_s > 0 || host_gb_s > 0 ||
+                         host_total_gb_s > 0 || network_gb_s > 0);
     }
 };
 
@@ -101,6 +108,7 @@ struct HostsSettings {
     std::string remote = "ssh";      // program that runs a command line on a host
     std::string head;                // host that starts the ranks; empty: where the launcher is
     std::vector<std::string> mpirun_options;
+    std::vector<std::string> sbatch_options;
 };
 
 // What `nearstep plan` must know of a site beside its links; 0: not known, or no limit.
@@ -124,12 +132,15 @@ struct PlanSettings {
     double node_price = 0;
     double gpu_price = 0;
     double csd_price = 0;
+    double ssd_price = 0;
+    std::string calibration;  // empty: none
 };
 
 struct CompressSettings {
-    std::string codec = "dense";
+    std::string codec = "auto";
     double keep = 0.01;
     std::string rounding = "nearest";
+    std::string where = "auto";
     bool error_feedback = false;
     std::int64_t warmup_steps = 0;
 };
@@ -139,9 +150,11 @@ struct GatherSettings {
 };
 
 struct PlacementSettings {
-    std::string parameters = "replicated";
-    std::string gradients = "global";
-    std::string optimizer = "global";
+    std::string parameters = "auto";  // see placement.hpp
+    std::string gradients = "auto";
+    std::string optimizer = "auto";
+    // Not a key: those that were "auto", as "parameters".
+    std::vector<std::string> automatic = {};
 };
 
 struct CheckpointSettings {
@@ -151,6 +164,8 @@ struct CheckpointSettings {
 
 struct ExchangeSettings {
     std::string scatter = "hierarchical";  // or "flat"
+    std::string densify = "auto";          // "auto", "always" or "never"
+    int ranks_per_node = 0;                // 0: those that share memory
     int timeout_s = 120;
 };
 

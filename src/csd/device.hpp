@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -74,14 +75,19 @@ public:
     virtual void allocate_slot(int slot) = 0;
     virtual void release_slot(int slot) = 0;
 
-    // The stages of one subgroup's update, in this order. read() and write() return at once.
+    // The stages of one subgroup's update, in this order. read(), deliver() and write() may return
+    // before they are done, and the last two may go on at once; the slot is free when both are.
     virtual Ticket read(int slot, std::size_t subgroup, std::int64_t generation) = 0;
-    // Runs the engine on a slot that was read.
+    // Runs the engine on a slot that was read, or hands the slot to one that runs by itself:
+    // deliver() and write() wait for it, and throw its error from their tickets.
     virtual void update(int slot, std::size_t subgroup, const UpdateScalars& scalars) = 0;
     // Copies the new parameters to host memory. As they are: to their places in `landing`, the
     // whole (padded) parameter vector. As deltas (Delivery): a message (codec/delta.hpp) to the
     // place of the subgroup in `landing`, where each has room for a message of the most tiles.
-    virtual void deliver(int slot, std::size_t subgroup, std::span<std::byte> landing) = 0;
+    // `landed` is called when they are there, in the order of the calls, on any thread.
+    using Landed = std::function<void()>;
+    virtual Ticket deliver(int slot, std::size_t subgroup, std::span<std::byte> landing,
+                           const Landed& landed) = 0;
     virtual Ticket write(int slot, std::size_t subgroup, std::int64_t generation) = 0;
 
     // State over the host link, outside a step: to initialise, to make a checkpoint, to restore.

@@ -6,10 +6,9 @@
 #include "csd/payload_memory.hpp"
 #include "csd/state_format.hpp"
 #include "csd/state_layout.hpp"
+#include "csd/state_volume.hpp"
 #include "memory/buffer.hpp"
 #include "store/folder.hpp"
-#include "store/subgroup_header.hpp"
-#include "store/volume.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -24,30 +23,27 @@ using trace::Counter;
 
 constexpr std::size_t kPieceBytes = fpga::kPieceElems * sizeof(float);
 
-StateLayout layout_of(const EmulatedDeviceSettings& settings) {
-    return {settings.subgroups, settings.state, settings.place == UpdatePlace::on_host};
+StateVolumeSettings unshaped_volume_of(const EmulatedDeviceSettings& settings) {
+    return {.name = settings.name,
+            .subgroups = settings.subgroups,
+            .state = settings.state,
+            .has_gradients = settings.place == UpdatePlace::on_host,
+            .digest = settings.digest,
+            .volume = {.files = settings.files, .io = settings.io, .storage = settings.storage}};
 }
 
-store::VolumeSettings volume_of(const EmulatedDeviceSettings& settings, const StateLayout& layout) {
-    return {.files = settings.files,
-            .bytes = layout.total_bytes(),
-            .io = settings.io,
-            .storage = settings.storage};
-}
-
-store::VolumeSettings shaped_volume_of(const EmulatedDeviceSettings& settings,
-                                       const StateLayout& layout) {
-    store::VolumeSettings volume = volume_of(settings, layout);
+StateVolumeSettings volume_of(const EmulatedDeviceSettings& settings) {
+    StateVolumeSettings state = unshaped_volume_of(settings);
     if (settings.links != nullptr) {
         const auto place = settings.place == UpdatePlace::on_host
                                ? link::DrivePlace::behind_host_link
                                : link::DrivePlace::near_engine;
         for (std::size_t file = 0; file < settings.files.size(); ++file) {
-            volume.paths.push_back(settings.links->add_drive(place));
+            state.volume.paths.push_back(settings.links->add_drive(place));
         }
-        volume.clock = &settings.links->clock();
+        state.volume.clock = &settings.links->clock();
     }
-    return volume;
+    return state;
 }
 
 class EmulatedDevice : public Device {
@@ -58,9 +54,11 @@ public:
     const std::vector<shard::Subgroup>& subgroups() const override { return settings_.subgroups; }
     int slots() const override { return settings_.slots; }
     std::string describe_io() const override;
-    std::vector<std::uint64_t> written_bytes() const override { return volume_.written_bytes(); }
-    void reserve() override { volume_.reserve(); }
-    Ticket flush() override { return volume_.sync(); }
+    std::vector<std::uint64_t> written_bytes() const override {
+        return state_.volume().written_bytes();
+    }
+    void reserve() override { state_.volume().reserve(); }
+    Ticket flush() override { return state_.volume().sync(); }
     void use_codec(const codec::Codec& codec) override;
     void put_gradient(std::size_t tile, Payloads payloads, std::span<const float> sum) override;
     void finish_gradients() override;
@@ -68,12 +66,17 @@ public:
     void release_slot(int slot) override;
     Ticket read(int slot, std::size_t subgroup, std::int64_t generation) override;
     void update(int slot, std::size_t subgroup, const UpdateScalars& scalars) override;
-    void deliver(int slot, std::size_t subgroup, std::span<std::byte> landing) override;
+    Ticket deliver(int slot, std::size_t subgroup, std::span<std::byte> landing,
+                   const Landed& landed) override;
     Ticket write(int slot, std::size_t subgroup, std::int64_t generation) override;
     void read_state(std::size_t subgroup, std::int64_t generation,
-                    const StateArrays& state) override;
+                    const StateArrays& state) override {
+        state_.read_state(subgroup, generation, state);
+    }
     void write_state(std::size_t subgroup, std::int64_t generation,
-                     const StateArrays& state) override;
+                     const StateArrays& state) override {
+        state_.write_state(subgroup, generation, state);
+    }
 
 private:
     // Spans into one buffer, each with room for the largest subgroup.
@@ -95,32 +98,22 @@ private:
     bool is_on_host() const { return settings_.place == UpdatePlace::on_host; }
     bool has_deltas() const { return settings_.delivery == Delivery::deltas; }
     std::size_t message_room_bytes() const {
-        return codec::message_room_bytes(layout_.most_tiles());
+        return codec::message_room_bytes(layout().most_tiles());
     }
     std::size_t tile_parameter_bytes() const {
         return shard::kTileElems * size_bytes(settings_.parameter_dtype);
     }
-    std::size_t local_tile(std::size_t tile) const;
+    const StateLayout& layout() const { return state_.layout(); }
     void cross_host_link(std::size_t bytes);
     void update_tile(Slot& slot, std::size_t subgroup, std::size_t tile,
                      const UpdateScalars& scalars, UpdateRun run);
-    // The state in an extent, behind its header.
-    std::span<std::byte> payload_of(std::span<std::byte> extent, std::size_t subgroup) const {
-        return extent.subspan(store::kHeaderBytes, layout_.payload_bytes(subgroup));
-    }
-    store::SubgroupHeader header_of(std::size_t subgroup, std::int64_t generation) const;
-    void verify(std::span<const std::byte> extent, std::size_t subgroup,
-                std::int64_t generation) const;
 
     EmulatedDeviceSettings settings_;
     trace::Traffic* traffic_;
-    StateLayout layout_;
-    std::uint64_t layout_digest_;
     const Engine* engine_;
     std::optional<PayloadMemory> payloads_;  // near_storage only
-    memory::Buffer transit_;                 // an extent on its way in or out, outside a step
     std::vector<Slot> slots_;
-    store::Volume volume_;
+    StateVolume state_;
     std::optional<GradientStaging> staging_;  // on_host only
     std::optional<link::Stream> gradients_;   // near_storage and shaped only
     // Checksums are made and verified here, beside the engine; last, so that they end first.
@@ -132,16 +125,13 @@ private:
 EmulatedDevice::EmulatedDevice(const EmulatedDeviceSettings& settings, trace::Traffic& traffic)
     : settings_(settings),
       traffic_(&traffic),
-      layout_(layout_of(settings)),
-      layout_digest_(StateLayout::digest(settings.name, settings.subgroups, settings.state)),
       engine_(&best_engine()),
-      transit_(layout_.most_extent_bytes()),
       slots_(static_cast<std::size_t>(settings.slots)),
-      volume_(shaped_volume_of(settings, layout_)) {
+      state_(volume_of(settings), traffic) {
     if (is_on_host()) {
-        staging_.emplace(volume_);
+        staging_.emplace(state_.volume());
     } else {
-        payloads_.emplace(*settings.codec, settings.most_payload_bytes, layout_.tiles(),
+        payloads_.emplace(*settings.codec, settings.most_payload_bytes, layout().tiles(),
                           static_cast<std::size_t>(settings.sources));
         if (settings.links != nullptr) {
             gradients_.emplace(settings.links->to_storage(), settings.links->clock());
@@ -156,8 +146,9 @@ std::string EmulatedDevice::describe_io() const {
         bytes += slot.memory.size();
         huge += std::min(slot.memory.size(), slot.memory.huge_page_bytes());
     }
-    return text(store::name_of(volume_.io()), volume_.is_direct() ? ", direct" : ", page cache",
-                ", ", human_bytes(static_cast<double>(bytes)), " of buffers of which ",
+    return text(store::name_of(state_.volume().io()),
+                state_.volume().is_direct() ? ", direct" : ", page cache", ", ",
+                human_bytes(static_cast<double>(bytes)), " of buffers of which ",
                 human_bytes(static_cast<double>(huge)), " on huge pages");
 }
 
@@ -167,17 +158,6 @@ EmulatedDevice::Slot& EmulatedDevice::allocated(int slot) {
     return found;
 }
 
-std::size_t EmulatedDevice::local_tile(std::size_t tile) const {
-    const auto& subgroups = settings_.subgroups;
-    const auto after = std::upper_bound(
-        subgroups.begin(), subgroups.end(), tile,
-        [](std::size_t wanted, const shard::Subgroup& s) { return wanted < s.tiles.begin; });
-    expects(after != subgroups.begin() && tile < (after - 1)->tiles.end,
-            "the tile belongs to the device");
-    const auto subgroup = static_cast<std::size_t>(after - subgroups.begin()) - 1;
-    return layout_.first_tile(subgroup) + tile - (after - 1)->tiles.begin;
-}
-
 void EmulatedDevice::use_codec(const codec::Codec& codec) {
     if (payloads_) {
         payloads_->use(codec);
@@ -185,10 +165,10 @@ void EmulatedDevice::use_codec(const codec::Codec& codec) {
 }
 
 void EmulatedDevice::put_gradient(std::size_t tile, Payloads payloads, std::span<const float> sum) {
-    const std::size_t local = local_tile(tile);
+    const std::size_t local = state_.local_tile(tile);
     if (is_on_host()) {
         staging_->put(sum,
-                      layout_.gradient_offset(0) + static_cast<std::int64_t>(local * kTileBytes));
+                      layout().gradient_offset(0) + static_cast<std::int64_t>(local * kTileBytes));
         traffic_->add(Counter::host_gradients_write, kTileBytes);
     } else {
         const std::size_t bytes = payloads_->put(local, payloads);
@@ -210,8 +190,8 @@ void EmulatedDevice::finish_gradients() {
 void EmulatedDevice::allocate_slot(int slot) {
     Slot& made = slots_.at(static_cast<std::size_t>(slot));
     expects(made.extent.empty(), "a slot is allocated once");
-    const std::size_t tiles = layout_.most_tiles();
-    const std::size_t extent_bytes = layout_.most_extent_bytes();
+    const std::size_t tiles = layout().most_tiles();
+    const std::size_t extent_bytes = layout().most_extent_bytes();
     const std::size_t gradient_bytes = is_on_host() ? tiles * kTileBytes : 0;
     const std::size_t parameter_bytes = (has_deltas() ? 2 : tiles) * tile_parameter_bytes();
     const std::size_t message_bytes = has_deltas() ? message_room_bytes() : 0;
@@ -231,19 +211,19 @@ void EmulatedDevice::release_slot(int slot) { slots_.at(static_cast<std::size_t>
 
 Ticket EmulatedDevice::read(int slot, std::size_t subgroup, std::int64_t generation) {
     Slot& s = allocated(slot);
-    const auto extent = s.extent.first(layout_.extent_bytes(subgroup));
-    s.reading = volume_.read(extent, layout_.extent_offset(subgroup, generation));
+    const auto extent = s.extent.first(layout().extent_bytes(subgroup));
+    s.reading = state_.volume().read(extent, layout().extent_offset(subgroup, generation));
     if (is_on_host()) {
-        s.reading.add(volume_.read(s.gradients.first(layout_.gradient_bytes(subgroup)),
-                                   layout_.gradient_offset(subgroup)));
+        s.reading.add(state_.volume().read(s.gradients.first(layout().gradient_bytes(subgroup)),
+                                           layout().gradient_offset(subgroup)));
     }
     return read_lane_.submit([this, &s, extent, subgroup, generation] {
         s.reading.wait();
-        verify(extent, subgroup, generation);
+        state_.verify(extent, subgroup, generation);
         traffic_->add(is_on_host() ? Counter::host_state_read : Counter::internal_read,
-                      layout_.payload_bytes(subgroup));
+                      layout().payload_bytes(subgroup));
         if (is_on_host()) {
-            traffic_->add(Counter::host_gradients_read, layout_.gradient_bytes(subgroup));
+            traffic_->add(Counter::host_gradients_read, layout().gradient_bytes(subgroup));
         }
     });
 }
@@ -252,7 +232,7 @@ Ticket EmulatedDevice::read(int slot, std::size_t subgroup, std::int64_t generat
 // each piece is decoded and updated while it is in the first cache.
 void EmulatedDevice::update_tile(Slot& slot, std::size_t subgroup, std::size_t tile,
                                  const UpdateScalars& scalars, UpdateRun run) {
-    const std::size_t local = layout_.first_tile(subgroup) + tile;
+    const std::size_t local = layout().first_tile(subgroup) + tile;
     run.gradient_dtype = Dtype::fp32;
     run.count = shard::kTileElems;
     if (is_on_host()) {
@@ -280,7 +260,7 @@ void EmulatedDevice::update_tile(Slot& slot, std::size_t subgroup, std::size_t t
 
 void EmulatedDevice::update(int slot, std::size_t subgroup, const UpdateScalars& scalars) {
     Slot& s = allocated(slot);
-    const std::size_t tiles = layout_.tiles_in(subgroup);
+    const std::size_t tiles = layout().tiles_in(subgroup);
     std::optional<codec::DeltaWriter> writer;
     if (has_deltas()) {
         writer.emplace(s.message, settings_.subgroups[subgroup].tiles);
@@ -290,7 +270,8 @@ void EmulatedDevice::update(int slot, std::size_t subgroup, const UpdateScalars&
     run.format = settings_.state;
     run.parameter_dtype = settings_.parameter_dtype;
     for (std::size_t tile = 0; tile < tiles; ++tile) {
-        run.state = state_of_tile(settings_.state, payload_of(s.extent, subgroup), tiles, tile);
+        run.state =
+            state_of_tile(settings_.state, state_.payload_of(s.extent, subgroup), tiles, tile);
         run.key =
             fpga::tile_key(scalars.random_key, settings_.subgroups[subgroup].tiles.begin + tile);
         if (!writer) {
@@ -317,21 +298,25 @@ void EmulatedDevice::update(int slot, std::size_t subgroup, const UpdateScalars&
     }
 }
 
-void EmulatedDevice::deliver(int slot, std::size_t subgroup, std::span<std::byte> landing) {
+Ticket EmulatedDevice::deliver(int slot, std::size_t subgroup, std::span<std::byte> landing,
+                               const Landed& landed) {
     if (has_deltas()) {
         const Slot& s = allocated(slot);
         const auto place = landing.subspan(subgroup * message_room_bytes(), s.message_bytes);
         std::ranges::copy(s.message.first(s.message_bytes), place.begin());
         cross_host_link(s.message_bytes);
-        return;
+    } else {
+        const std::size_t begin =
+            settings_.subgroups[subgroup].tiles.begin * tile_parameter_bytes();
+        const std::size_t bytes = layout().tiles_in(subgroup) * tile_parameter_bytes();
+        expects(begin + bytes <= landing.size(), "the parameter vector has room for the subgroup");
+        std::ranges::copy(allocated(slot).parameters.first(bytes), landing.subspan(begin).begin());
+        if (!is_on_host()) {
+            cross_host_link(bytes);
+        }
     }
-    const std::size_t begin = settings_.subgroups[subgroup].tiles.begin * tile_parameter_bytes();
-    const std::size_t bytes = layout_.tiles_in(subgroup) * tile_parameter_bytes();
-    expects(begin + bytes <= landing.size(), "the parameter vector has room for the subgroup");
-    std::ranges::copy(allocated(slot).parameters.first(bytes), landing.subspan(begin).begin());
-    if (!is_on_host()) {
-        cross_host_link(bytes);
-    }
+    landed();
+    return {};
 }
 
 // New parameters: counted, and held to the link's rate.
@@ -347,61 +332,22 @@ void EmulatedDevice::cross_host_link(std::size_t bytes) {
 Ticket EmulatedDevice::write(int slot, std::size_t subgroup, std::int64_t generation) {
     Slot& s = allocated(slot);
     s.sealing = seal_lane_.submit([this, &s, subgroup, generation] {
-        const auto extent = s.extent.first(layout_.extent_bytes(subgroup));
-        store::seal(header_of(subgroup, generation), extent, settings_.digest);
-        s.writing = volume_.write(extent, layout_.extent_offset(subgroup, generation));
+        const auto extent = s.extent.first(layout().extent_bytes(subgroup));
+        state_.seal(extent, subgroup, generation);
+        s.writing = state_.volume().write(extent, layout().extent_offset(subgroup, generation));
     });
     return write_lane_.submit([this, &s, subgroup] {
         s.sealing.wait();
         s.writing.wait();
         traffic_->add(is_on_host() ? Counter::host_state_write : Counter::internal_write,
-                      layout_.payload_bytes(subgroup));
+                      layout().payload_bytes(subgroup));
     });
-}
-
-store::SubgroupHeader EmulatedDevice::header_of(std::size_t subgroup,
-                                                std::int64_t generation) const {
-    return {.layout = layout_digest_, .subgroup = subgroup, .generation = generation};
-}
-
-void EmulatedDevice::verify(std::span<const std::byte> extent, std::size_t subgroup,
-                            std::int64_t generation) const {
-    const auto fault = store::find_fault(header_of(subgroup, generation), extent, settings_.digest);
-    if (fault) {
-        throw IoError(text("The state of subgroup ", subgroup, " of device \"", settings_.name,
-                           "\" at ",
-                           volume_.describe_place(layout_.extent_offset(subgroup, generation)),
-                           " cannot be used: ", *fault,
-                           ". Start again with --resume; if it happens again, replace the drive."));
-    }
-}
-
-void EmulatedDevice::read_state(std::size_t subgroup, std::int64_t generation,
-                                const StateArrays& state) {
-    const auto extent = transit_.span().first(layout_.extent_bytes(subgroup));
-    volume_.read(extent, layout_.extent_offset(subgroup, generation), store::Speed::full).wait();
-    verify(extent, subgroup, generation);
-    widen(settings_.state, payload_of(extent, subgroup), state);
-    traffic_->add(Counter::checkpoint, layout_.payload_bytes(subgroup));
-}
-
-void EmulatedDevice::write_state(std::size_t subgroup, std::int64_t generation,
-                                 const StateArrays& state) {
-    const auto extent = transit_.span().first(layout_.extent_bytes(subgroup));
-    narrow(settings_.state, state, payload_of(extent, subgroup));
-    if (settings_.state != StateFormat::fp32) {
-        widen(settings_.state, payload_of(extent, subgroup), state);
-    }
-    store::seal(header_of(subgroup, generation), extent, settings_.digest);
-    volume_.write(extent, layout_.extent_offset(subgroup, generation), store::Speed::full).wait();
-    traffic_->add(Counter::checkpoint, layout_.payload_bytes(subgroup));
 }
 
 }  // namespace
 
 std::size_t storage_bytes(const EmulatedDeviceSettings& settings) {
-    return settings.files.size() *
-           store::Volume::file_bytes(volume_of(settings, layout_of(settings)));
+    return StateVolume::storage_bytes(unshaped_volume_of(settings));
 }
 
 std::unique_ptr<Device> make_emulated_device(const EmulatedDeviceSettings& settings,

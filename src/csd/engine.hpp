@@ -49,9 +49,9 @@ struct Engine {
 };
 
 // Those that this CPU can run, the slowest first: "scalar", "avx2", "avx512".
-std::vector<Engine> engines();
+const std::vector<Engine>& engines();
 
 // The fastest of them.
-const Engine& best_engine();
+inline const Engine& best_engine() { return engines().back(); }
 
 }  // namespace nearstep::csd

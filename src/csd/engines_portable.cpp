@@ -2,8 +2,9 @@
 
 namespace nearstep::csd {
 
-std::vector<Engine> engines() { return {scalar_engine}; }
-
-const Engine& best_engine() { return scalar_engine; }
+const std::vector<Engine>& engines() {
+    static const std::vector<Engine> usable = {scalar_engine};
+    return usable;
+}
 
 }  // namespace nearstep::csd

@@ -41,8 +41,8 @@ protected:
     // note_delivered() once for each. May throw: the error reaches whoever waits.
     virtual void run(const UpdateOrder& order) = 0;
 
-    // The parameters of the next subgroup in forward order have landed.
-    void note_delivered();
+    // The parameters of the subgroup have landed. Those behind one that did not are not shown.
+    void note_delivered(std::size_t subgroup);
 
     // Waits for the update under way, if there is one; drops its error.
     void stop() { running_ = Ticket(); }

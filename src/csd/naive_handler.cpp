@@ -34,8 +34,9 @@ void NaiveHandler::run(const UpdateOrder& order) {
 void NaiveHandler::update_subgroup(const UpdateOrder& order, std::size_t subgroup) {
     device().read(0, subgroup, order.from).wait();
     device().update(0, subgroup, order.scalars);
-    device().deliver(0, subgroup, order.landing);
-    note_delivered();
+    device()
+        .deliver(0, subgroup, order.landing, [this, subgroup] { note_delivered(subgroup); })
+        .wait();
     device().write(0, subgroup, order.from + 1).wait();
 }
 

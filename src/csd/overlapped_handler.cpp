@@ -1,6 +1,7 @@
 #include "base/error.hpp"
 #include "csd/handler_shell.hpp"
 
+#include <utility>
 #include <vector>
 
 namespace nearstep::csd {
@@ -17,7 +18,7 @@ public:
     ~OverlappedHandler() override;
 
 private:
-    // A slot's reading or writing, whichever was last.
+    // A slot's reading, or its writing and delivery, whichever was last.
     using Ring = std::vector<Ticket>;
 
     void run(const UpdateOrder& order) override;
@@ -63,9 +64,11 @@ void OverlappedHandler::run(const UpdateOrder& order) {
         Ticket& ticket = ring[static_cast<std::size_t>(slot)];
         ticket.wait();
         device().update(slot, subgroup, order.scalars);
-        device().deliver(slot, subgroup, order.landing);
-        note_delivered();
+        // New parameters leave while the next subgroup is updated, and this one is written.
+        Ticket delivery = device().deliver(slot, subgroup, order.landing,
+                                           [this, subgroup] { note_delivered(subgroup); });
         ticket = device().write(slot, subgroup, order.from + 1);
+        ticket.add(std::move(delivery));
     }
     for (Ticket& ticket : ring) {
         ticket.wait();

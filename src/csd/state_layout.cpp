@@ -55,6 +55,12 @@ std::int64_t StateLayout::gradient_offset(std::size_t subgroup) const {
     return static_cast<std::int64_t>(gradient_region_ + first_tile_[subgroup] * kTileBytes);
 }
 
+std::size_t StateLayout::subgroup_of(std::size_t local_tile) const {
+    expects(local_tile < tiles(), "the tile belongs to the device");
+    const auto after = std::upper_bound(first_tile_.begin(), first_tile_.end(), local_tile);
+    return static_cast<std::size_t>(after - first_tile_.begin()) - 1;
+}
+
 std::uint64_t StateLayout::digest(const std::string& device,
                                   const std::vector<shard::Subgroup>& subgroups,
                                   StateFormat format) {

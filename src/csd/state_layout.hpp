@@ -43,6 +43,9 @@ public:
     // Position, among the tiles of this device, of the subgroup's first tile.
     std::size_t first_tile(std::size_t subgroup) const { return first_tile_[subgroup]; }
 
+    // The subgroup with this tile of the device.
+    std::size_t subgroup_of(std::size_t local_tile) const;
+
     // Digest of a device's name, of which tiles it owns and of the format, for the headers.
     static std::uint64_t digest(const std::string& device,
                                 const std::vector<shard::Subgroup>& subgroups, StateFormat format);

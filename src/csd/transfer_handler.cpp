@@ -29,9 +29,9 @@ void HandlerShell::start(const UpdateScalars& scalars, std::int64_t from,
     });
 }
 
-void HandlerShell::note_delivered() {
+void HandlerShell::note_delivered(std::size_t subgroup) {
     const std::lock_guard lock(mutex_);
-    ++delivered_;
+    delivered_ += subgroup == delivered_ ? 1 : 0;
     changed_.notify_all();
 }
 

@@ -1,6 +1,7 @@
 #include "data/text.hpp"
 
 #include "base/error.hpp"
+#include "base/folder_tree.hpp"
 #include "base/random.hpp"
 
 #include <algorithm>
@@ -45,14 +46,13 @@ Bytes read_file(const fs::path& path) {
 std::vector<fs::path> files_below(const fs::path& folder) {
     std::vector<fs::path> files;
     try {
-        for (auto entry = fs::recursive_directory_iterator(folder);
-             entry != fs::recursive_directory_iterator(); ++entry) {
-            if (is_hidden(entry->path())) {
-                entry.disable_recursion_pending();
-            } else if (entry->is_regular_file()) {
-                files.push_back(entry->path());
-            }
-        }
+        walk_tree(
+            folder, [](const fs::path& below) { return !is_hidden(below); },
+            [&](const fs::directory_entry& entry) {
+                if (!is_hidden(entry.path()) && entry.is_regular_file()) {
+                    files.push_back(entry.path());
+                }
+            });
     } catch (const fs::filesystem_error& error) {
         throw ConfigError(text("The data folder ", folder, " cannot be read (",
                                error.code().message(), " at ", error.path1(),

@@ -44,12 +44,10 @@ Json examine(const mpi::Communicator& world, const config::Run& run) {
     const mpi::Topology nodes = mpi::discover_nodes(world);
     std::string mine;
     if (nodes.rank_in_group(world.rank()) == 0) {
-        const auto group =
-            static_cast<std::size_t>(nodes.group_of[static_cast<std::size_t>(world.rank())]);
         const System system = find_system();
         const Json node = {{"host", system.host},
                            {"kernel", system.kernel},
-                           {"ranks", nodes.ranks_of[group]},
+                           {"ranks", nodes.ranks_beside(world.rank())},
                            {"findings", find_all(run, system)}};
         mine = node.dump();
     }

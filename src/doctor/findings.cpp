@@ -7,6 +7,7 @@
 #include "config/load.hpp"
 #include "csd/engine.hpp"
 #include "data/character_class.hpp"
+#include "doctor/card_findings.hpp"
 #include "memory/buffer.hpp"
 #include "model/compute_device.hpp"
 #include "model/library.hpp"
@@ -199,7 +200,7 @@ Json find_all(const config::Run& run, const System& system) {
     }
     findings["mpi"] = find_mpi();
     findings["nccl_nvlink"] = not_in_this_build("GPUs of a node exchange through host memory");
-    findings["xrt"] = not_in_this_build("csd.device is \"emulated\"");
+    add_card_findings(run, findings);
     findings["libraries"] = find_libraries();
     return findings;
 }

@@ -1,8 +1,8 @@
 #include "doctor/system.hpp"
 
+#include "base/cpus.hpp"
 #include "base/units.hpp"
 
-#include <sched.h>
 #include <sys/resource.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -55,12 +55,6 @@ std::size_t bytes_of(const std::string& meminfo, const std::string& name) {
     return kib * KiB;
 }
 
-int usable_cpus() {
-    cpu_set_t cpus;
-    CPU_ZERO(&cpus);
-    return ::sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
-}
-
 std::vector<std::string> gpu_names() {
     std::vector<std::string> names;
     std::error_code none;
@@ -106,7 +100,7 @@ System find_system() {
         cpuinfo, {"avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16",
                   "avx512_fp16", "amx_tile", "amx_bf16", "asimd", "sve", "bf16"});
     system.cpus = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
-    system.usable_cpus = usable_cpus();
+    system.usable_cpus = static_cast<int>(usable_cpus().size());
     system.memory_bytes = bytes_of(meminfo, "MemTotal");
     system.available_bytes = bytes_of(meminfo, "MemAvailable");
     system.huge_pages = chosen_word(read_whole("/sys/kernel/mm/transparent_hugepage/enabled"));

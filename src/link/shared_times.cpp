@@ -1,5 +1,6 @@
 #include "link/shared_times.hpp"
 
+#include "base/descriptor.hpp"
 #include "base/error.hpp"
 
 #include <fcntl.h>
@@ -17,12 +18,6 @@ namespace {
 
 constexpr std::size_t kBytes = 4096;
 
-struct DescriptorTraits {
-    using Type = int;
-    static int empty() { return -1; }
-    static void close(int descriptor) noexcept { ::close(descriptor); }
-};
-
 [[noreturn]] void refuse(const std::string& name) {
     throw ConfigError(text("The ranks of this node cannot share memory for their shaped links (",
                            name, ": ", std::strerror(errno),
@@ -37,8 +32,7 @@ std::string SharedTimes::unused_name() {
 }
 
 SharedTimes SharedTimes::map(const std::string& name, int flags) {
-    const Handle<DescriptorTraits> file(
-        ::shm_open(name.c_str(), O_RDWR | flags, S_IRUSR | S_IWUSR));
+    const Descriptor file(::shm_open(name.c_str(), O_RDWR | flags, S_IRUSR | S_IWUSR));
     if (!file || ((flags & O_CREAT) != 0 && ::ftruncate(file.get(), kBytes) != 0)) {
         refuse(name);
     }

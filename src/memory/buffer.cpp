@@ -3,13 +3,16 @@
 #include "base/units.hpp"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
 #include <fstream>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace nearstep::memory {
 
@@ -45,6 +48,52 @@ Buffer::Buffer(std::size_t bytes) : bytes_(bytes) {
     data_ = start + head;
     ::madvise(data_, mapped_bytes_, MADV_HUGEPAGE);
     std::memset(data_, 0, mapped_bytes_);
+}
+
+Buffer Buffer::untouched(std::size_t bytes) {
+    Buffer buffer;
+    if (bytes == 0) {
+        return buffer;
+    }
+    void* const start = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (start == MAP_FAILED) {
+        throw Error(text("Cannot get ", human_bytes(static_cast<double>(bytes)), " of addresses (",
+                         std::strerror(errno), "): use a smaller model."));
+    }
+    ::madvise(start, bytes, MADV_NOHUGEPAGE);
+    buffer.data_ = static_cast<std::byte*>(start);
+    buffer.bytes_ = bytes;
+    buffer.mapped_bytes_ = bytes;
+    return buffer;
+}
+
+void Buffer::drop(std::size_t offset, std::size_t bytes) {
+    expects(offset + bytes <= bytes_, "what is dropped is in the buffer");
+    expects(::madvise(data_ + offset, bytes, MADV_DONTNEED) == 0, "whole pages are dropped");
+}
+
+std::size_t Buffer::resident_bytes() const {
+    const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    std::vector<unsigned char> pages((mapped_bytes_ + page - 1) / page);
+    if (data_ == nullptr || ::mincore(data_, mapped_bytes_, pages.data()) != 0) {
+        return 0;
+    }
+    return page * static_cast<std::size_t>(std::count_if(
+                      pages.begin(), pages.end(), [](unsigned char p) { return (p & 1U) != 0; }));
+}
+
+Buffer Buffer::of_file(int descriptor, std::size_t bytes) {
+    Buffer buffer;
+    void* const start = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    if (start == MAP_FAILED) {
+        throw Error(text("Cannot map ", human_bytes(static_cast<double>(bytes)),
+                         " of shared memory (", std::strerror(errno), ")."));
+    }
+    buffer.data_ = static_cast<std::byte*>(start);
+    buffer.bytes_ = bytes;
+    buffer.mapped_bytes_ = bytes;
+    return buffer;
 }
 
 Buffer::Buffer(Buffer&& other) noexcept

@@ -15,6 +15,13 @@ public:
     Buffer() = default;
     // Throws Error naming the size if the memory cannot be had. `bytes` may be 0.
     explicit Buffer(std::size_t bytes);
+    // As above, but on ordinary pages that take memory only once they are written. Those that
+    // drop() gave back are zero and untouched again; `offset` and `bytes` are multiples of 64 KiB.
+    static Buffer untouched(std::size_t bytes);
+    void drop(std::size_t offset, std::size_t bytes);
+    // The first `bytes` of a file of memory, which other processes may have, too; see
+    // shared_memory.hpp. Throws Error if it cannot be mapped.
+    static Buffer of_file(int descriptor, std::size_t bytes);
     Buffer(Buffer&& other) noexcept;
     Buffer& operator=(Buffer&& other) noexcept;
     Buffer(const Buffer&) = delete;
@@ -32,6 +39,8 @@ public:
         return {reinterpret_cast<T*>(data_), bytes_ / sizeof(T)};
     }
 
+    // Bytes of the buffer that take memory now.
+    std::size_t resident_bytes() const;
     // Bytes of the buffer that huge pages back now, from /proc/self/smaps.
     std::size_t huge_page_bytes() const;
 

@@ -34,6 +34,12 @@ struct Block {
     std::size_t last_parameter = 0;  // one past
 };
 
+// Elements [begin, end) of the parameter vector.
+struct Elements {
+    std::size_t begin = 0;
+    std::size_t end = 0;
+};
+
 struct Geometry {
     std::vector<Parameter> parameters;  // in the order of the vector
     std::vector<Block> blocks;          // in forward order, without gaps

@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "base/random.hpp"
+#include "memory/gpu.hpp"
 #include "model/architecture.hpp"
 #include "model/compute_device.hpp"
 #include "model/compute_format.hpp"
@@ -10,6 +11,7 @@
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/version.h>
 
@@ -57,14 +59,29 @@ public:
           parameters_(parameters),
           copies_(functions_.size()) {
         repeat_bit_for_bit(device);
+        if (device.is_gpu()) {
+            // Of this thread, for PyTorch and for those who make memory beside it.
+            c10::impl::VirtualGuardImpl(at::kCUDA).setDevice(device_);
+            if (memory::gpus() > 0) {
+                memory::use_gpu(*device.gpu);
+            }
+        }
         expects(functions_.size() == geometry_.blocks.size(), "every block has its function");
         expects(parameters.size() >= geometry_.elems * size_bytes(settings.dtype),
                 "the parameter vector holds all elements of the geometry");
-        const Block& last = geometry_.blocks.back();
-        last_gradient_.resize(last.end - last.begin);
     }
 
     const Geometry& geometry() const override { return geometry_; }
+
+    std::vector<Elements> reads(int block) const override {
+        const Block& range = geometry_.blocks[index_of(block)];
+        std::vector<Elements> elements = {{range.begin, range.end}};
+        for (const std::size_t index : functions_[index_of(block)].borrowed) {
+            const Parameter& parameter = geometry_.parameters[index];
+            elements.push_back({parameter.offset, parameter.offset + parameter.elems});
+        }
+        return elements;
+    }
 
     void begin(std::span<const MicroBatch> batches, double token_weight,
                double loss_scale) override {
@@ -91,7 +108,8 @@ public:
         ++next_forward_;
         if (block == last_block()) {
             next_backward_ = block;
-            differentiate(block, last_gradient_);
+            last_gradient_ = zeros_of(block);
+            add_gradients(block, gradient_sums(block, last_gradient_));
             return;
         }
         const c10::NoGradGuard no_grad;
@@ -106,17 +124,27 @@ public:
         return token_weight_ * loss_sum_;
     }
 
-    void backward(int block, std::span<float> gradient) override {
+    void backward(int block, std::span<float> gradient, GradientPlace place) override {
+        expects(place == GradientPlace::host || device_.is_cuda(),
+                "a network on the CPU has no gradients on a GPU");
         expects(block == next_backward_ && block >= 0,
                 "backward takes the blocks descending, after forward of the last");
         const Block& range = geometry_.blocks[index_of(block)];
         expects(gradient.size() == range.end - range.begin,
                 "the gradient has the block's elements");
         --next_backward_;
+        const bool is_in_place = device_.is_cpu() || place == GradientPlace::gpu;
+        at::Tensor target = at::from_blob(
+            gradient.data(), {static_cast<std::int64_t>(gradient.size())},
+            at::TensorOptions(at::kFloat).device(is_in_place ? device_ : at::Device(at::kCPU)));
         if (block == last_block()) {
-            std::copy(last_gradient_.begin(), last_gradient_.end(), gradient.begin());
+            target.copy_(last_gradient_);
+        } else if (is_in_place) {
+            add_gradients(block, gradient_sums(block, target.zero_()));
         } else {
-            differentiate(block, gradient);
+            const at::Tensor sums = zeros_of(block);
+            add_gradients(block, gradient_sums(block, sums));
+            target.copy_(sums);
         }
     }
 
@@ -181,21 +209,19 @@ private:
         if (device_.is_cpu()) {
             return elems;
         }
-        copy = pinned(elems.size(0), elems.scalar_type()).copy_(elems).to(device_);
+        if (memory::gpus() == 0) {  // built without CUDA
+            return copy = elems.to(device_);
+        }
+        copy = at::empty({elems.size(0)}, elems.options().device(device_));
+        memory::copy_to_gpu({static_cast<std::byte*>(copy.mutable_data_ptr()), copy.nbytes()},
+                            {first, copy.nbytes()}, memory::Stream::of_default());
         return copy;
     }
 
-    // Staging memory in the host's that the GPU reads and writes at the link's speed.
-    at::Tensor pinned(std::int64_t elems, at::ScalarType format) {
-        if (!staging_.defined()) {
-            std::size_t largest = 0;
-            for (const Block& block : geometry_.blocks) {
-                largest = std::max(largest, block.end - block.begin);
-            }
-            staging_ = at::empty({static_cast<std::int64_t>(largest)},
-                                 at::TensorOptions(at::kFloat).pinned_memory(true));
-        }
-        return staging_.view(format).narrow(0, 0, elems);
+    at::Tensor zeros_of(int block) const {
+        const Block& range = geometry_.blocks[index_of(block)];
+        return at::zeros({static_cast<std::int64_t>(range.end - range.begin)},
+                         at::TensorOptions(at::kFloat).device(device_));
     }
 
     // Copies are good from begin() to the end of the step, in which parameters do not change.
@@ -266,20 +292,7 @@ private:
         return sums;
     }
 
-    // Recomputes the block for each micro-batch and sums its gradient.
-    void differentiate(int block, std::span<float> gradient) {
-        const auto elems = static_cast<std::int64_t>(gradient.size());
-        const at::Tensor host =
-            at::from_blob(gradient.data(), {elems}, at::TensorOptions(at::kFloat));
-        if (device_.is_cpu()) {
-            add_gradients(block, gradient_sums(block, host.zero_()));
-            return;
-        }
-        const at::Tensor sums = at::zeros({elems}, at::TensorOptions(at::kFloat).device(device_));
-        add_gradients(block, gradient_sums(block, sums));
-        host.copy_(pinned(elems, at::kFloat).copy_(sums));
-    }
-
+    // Recomputes the block for each micro-batch and adds up its gradient.
     void add_gradients(int block, const Tensors& sums) {
         const bool has_loss = block == last_block();
         const c10::AutoGradMode with_grad(true);
@@ -346,10 +359,9 @@ private:
     at::ScalarType compute_;
     std::span<const std::byte> parameters_;
     Tensors copies_;  // of the blocks on the GPU, where there are any
-    at::Tensor staging_;
 
     std::vector<Micro> micros_;
-    std::vector<float> last_gradient_;
+    at::Tensor last_gradient_;
     std::map<std::size_t, at::Tensor> borrowed_gradients_;  // by index of the parameter
     double token_weight_ = 0;
     double loss_scale_ = 1;

@@ -26,6 +26,9 @@ struct MicroBatch {
     std::span<const std::int32_t> targets;
 };
 
+// Where a gradient is to be written; the GPU is that of the network.
+enum class GradientPlace { host, gpu };
+
 // Use from one thread. A step is: begin, forward of all blocks ascending, loss, backward of all
 // blocks descending. `parameters` may change outside forward..backward of a step.
 class Network {
@@ -40,6 +43,10 @@ public:
 
     virtual const Geometry& geometry() const = 0;
 
+    // What forward of the block reads of the parameters, and backward of all blocks but the last,
+    // which reads none: the block's own, and what it borrows of others.
+    virtual std::vector<Elements> reads(int block) const = 0;
+
     // Copies the tokens. The loss is `token_weight` times the sum of the tokens' cross entropies
     // (nats); with token_weight = 1 / tokens of all ranks, the ranks' losses and gradients add up
     // to the mean's. Gradients come out times `loss_scale`.
@@ -52,7 +59,10 @@ public:
     virtual double loss() const = 0;
 
     // `gradient`: the elements of the block, overwritten with the sum over the micro-batches, fp32.
-    virtual void backward(int block, std::span<float> gradient) = 0;
+    // In the GPU's memory they are written in the order of its default stream, and this returns at
+    // once.
+    virtual void backward(int block, std::span<float> gradient,
+                          GradientPlace place = GradientPlace::host) = 0;
 
     // Sum of the tokens' cross entropies in nats; keeps nothing, and must stand outside a step.
     virtual double evaluate(const MicroBatch& batch) = 0;

@@ -27,8 +27,10 @@ std::vector<shard::TileRange> rounds_of(ElementRange block, std::size_t round_ti
     return rounds;
 }
 
-// Tiles of the widest stripe: one subgroup of every device.
-std::size_t stripe_tiles(const shard::Partition& partition) {
+// Tiles of the widest stripe: one subgroup of every device. The first copy's, as rounds are the
+// same on all ranks.
+std::size_t stripe_tiles(const shard::Ownership& owners) {
+    const shard::Partition& partition = owners.copy(0).partition;
     std::size_t tiles = 0;
     for (int device = 0; device < partition.devices(); ++device) {
         tiles += partition.largest_subgroup_tiles(device);
@@ -39,7 +41,7 @@ std::size_t stripe_tiles(const shard::Partition& partition) {
 std::vector<shard::TileRange> all_rounds(const PipelineSettings& settings) {
     std::vector<shard::TileRange> rounds;
     for (const ElementRange block : settings.blocks) {
-        const auto of_block = rounds_of(block, stripe_tiles(*settings.partition));
+        const auto of_block = rounds_of(block, stripe_tiles(*settings.owners));
         rounds.insert(rounds.end(), of_block.begin(), of_block.end());
     }
     return rounds;
@@ -62,11 +64,12 @@ StepPipeline::StepPipeline(const mpi::Communicator& world, PipelineSettings sett
                            trace::Traffic& traffic)
     : world_(world),
       settings_(std::move(settings)),
+      copy_(settings_.owners->of_rank(world.rank())),
+      copy_ranks_(world.split(settings_.owners->copy_of(world.rank()))),
       devices_(std::move(devices)),
       rounds_(all_rounds(settings_)),
       scatter_(world,
-               {.partition = settings_.partition,
-                .devices = settings_.devices,
+               {.owners = settings_.owners,
                 .codec = settings_.codec,
                 .most_payload_bytes = settings_.most_payload_bytes,
                 .has_residual = settings_.has_error_feedback,
@@ -75,30 +78,24 @@ StepPipeline::StepPipeline(const mpi::Communicator& world, PipelineSettings sett
                 .nodes = settings_.nodes,
                 .links = settings_.links},
                rounds_, traffic),
-      gather_(world,
-              {.partition = settings_.partition,
-               .devices = settings_.devices,
-               .parameter_dtype = settings_.dtype,
-               .nodes = settings_.nodes,
-               .links = settings_.links},
-              traffic),
-      assembly_(settings_.blocks),
-      codec_(settings_.codec),
-      sum_(kTileElems),
-      squares_of_tile_(settings_.partition->tiles()) {
-    expects(static_cast<int>(devices_.size()) == settings_.devices->count(world.rank()),
+      gather_(copy_ranks_, gather_settings(), traffic),
+      assembly_(settings_.gpu ? std::vector<ElementRange>() : settings_.blocks),
+      squares_of_tile_(settings_.owners->tiles()) {
+    expects(static_cast<int>(devices_.size()) == copy_.devices.count(copy_ranks_.rank()),
             "the rank has the devices that the map gives it");
     for (const auto& device : devices_) {
         handlers_.push_back(csd::TransferHandler::make(settings_.handler, *device));
     }
+    owner_sum_.begin_step(*settings_.codec, nullptr, 0);
+    if (settings_.gpu) {
+        expects(!settings_.has_error_feedback, "what is fed back lies on the host");
+        gpu_gradients_.emplace(
+            *settings_.gpu, settings_.blocks,
+            std::max(settings_.codec->payload_bytes(), settings_.most_payload_bytes),
+            settings_.dtype);
+    }
     if (settings_.delivery == csd::Delivery::deltas) {
-        delta_gather_.emplace(world,
-                              exchange::GatherSettings{.partition = settings_.partition,
-                                                       .devices = settings_.devices,
-                                                       .parameter_dtype = settings_.dtype,
-                                                       .nodes = settings_.nodes,
-                                                       .links = settings_.links},
-                              traffic);
+        delta_gather_.emplace(copy_ranks_, gather_settings(), traffic);
         for (std::size_t device = 0; device < devices_.size(); ++device) {
             messages_.emplace_back(message_room_bytes(device) *
                                    devices_[device]->subgroups().size());
@@ -106,22 +103,38 @@ StepPipeline::StepPipeline(const mpi::Communicator& world, PipelineSettings sett
     }
 }
 
+exchange::GatherSettings StepPipeline::gather_settings() const {
+    // One of every device at least: neighbours in the vector lie on one node's devices, and with
+    // fewer under way one node would send at a time.
+    const std::size_t in_flight = std::max(exchange::GatherSettings().in_flight,
+                                           static_cast<std::size_t>(copy_.devices.devices()));
+    return {.partition = &copy_.partition,
+            .devices = &copy_.devices,
+            .parameter_dtype = settings_.dtype,
+            .nodes = mpi::restrict_to(settings_.nodes, copy_.ranks),
+            .are_vectors_shared = settings_.vector == VectorKind::shared_in_node,
+            .links = settings_.links,
+            .in_flight = in_flight};
+}
+
 std::size_t StepPipeline::message_room_bytes(std::size_t device) const {
-    const int number = settings_.devices->first(world_.rank()) + static_cast<int>(device);
-    return codec::message_room_bytes(settings_.partition->largest_subgroup_tiles(number));
+    const int number = first_device() + static_cast<int>(device);
+    return codec::message_room_bytes(copy_.partition.largest_subgroup_tiles(number));
 }
 
 StepPipeline::Place StepPipeline::place_of(std::size_t subgroup) const {
-    const shard::Subgroup& found = settings_.partition->subgroups()[subgroup];
-    return {static_cast<std::size_t>(found.device - settings_.devices->first(world_.rank())),
-            found.index};
+    const shard::Subgroup& found = copy_.partition.subgroups()[subgroup];
+    return {static_cast<std::size_t>(found.device - first_device()), found.index};
 }
 
-void StepPipeline::begin_step(const exchange::StepEncoding& encoding) {
+void StepPipeline::begin_step(const exchange::StepEncoding& encoding, const codec::Codec* handed) {
     scatter_.begin_step(encoding);
-    codec_ = encoding.codec;
+    owner_sum_.begin_step(*encoding.codec, handed, encoding.random_key);
+    if (gpu_gradients_) {
+        gpu_gradients_->begin_step(*encoding.codec, scatter_.source_key());
+    }
     for (const auto& device : devices_) {
-        device->use_codec(*codec_);
+        device->use_codec(handed != nullptr ? *handed : *encoding.codec);
     }
 }
 
@@ -135,24 +148,50 @@ std::vector<int> StepPipeline::residual_ranks(std::size_t tile) const {
     return ranks;
 }
 
+int StepPipeline::residual_heir(std::size_t tile) const {
+    const int owner = settings_.owners->copy(0).owner_of_tile(tile);
+    return scatter_.slicer(settings_.groups.group_of[static_cast<std::size_t>(owner)], tile);
+}
+
 std::span<float> StepPipeline::gradient_space(std::size_t block) {
-    return assembly_.space(settings_.blocks[block]);
+    return gpu_gradients_ ? gpu_gradients_->space(block) : assembly_.space(settings_.blocks[block]);
 }
 
 void StepPipeline::take_tile(std::size_t tile,
                              std::span<const std::span<const std::byte>> payloads) {
-    codec::decode_sum(*codec_, payloads, 0, sum_);
-    const std::size_t elems = settings_.partition->elems_in_tile(tile);
-    squares_of_tile_[tile] = sum_of_squares(std::span(sum_).first(elems));
-    const Place place = place_of(settings_.partition->subgroup_of_tile(tile));
-    devices_[place.device]->put_gradient(tile, payloads, sum_);
+    const exchange::Handed handed = owner_sum_.take(tile, payloads);
+    if (settings_.owners->copy_of(world_.rank()) == 0) {
+        const std::size_t elems = copy_.partition.elems_in_tile(tile);
+        squares_of_tile_[tile] = sum_of_squares(handed.sum.first(elems));
+    }
+    const Place place = place_of(copy_.partition.subgroup_of_tile(tile));
+    devices_[place.device]->put_gradient(tile, handed.payloads, handed.sum);
+}
+
+// While the host handles the payloads of a block, the GPU computes the next one.
+void StepPipeline::put_payloads(std::size_t block) {
+    for (const shard::TileRange round :
+         rounds_of(settings_.blocks[block], stripe_tiles(*settings_.owners))) {
+        scatter_.scatter_payloads(
+            round, [this](std::size_t tile) { return gpu_gradients_->payload(tile); },
+            [this](std::size_t tile, std::span<const std::span<const std::byte>> payloads) {
+                take_tile(tile, payloads);
+            });
+    }
 }
 
 void StepPipeline::put_gradient(std::size_t block) {
+    if (gpu_gradients_) {
+        gpu_gradients_->encode(block);
+        if (const auto before = std::exchange(encoding_block_, block)) {
+            put_payloads(*before);
+        }
+        return;
+    }
     const ElementRange range = settings_.blocks[block];
     const std::span<const float> values = assembly_.tiles(range);
     const std::size_t first = complete_tiles(range).begin;
-    for (const shard::TileRange round : rounds_of(range, stripe_tiles(*settings_.partition))) {
+    for (const shard::TileRange round : rounds_of(range, stripe_tiles(*settings_.owners))) {
         scatter_.scatter(
             round, values.subspan((round.begin - first) * kTileElems, round.size() * kTileElems),
             [this](std::size_t tile, std::span<const std::span<const std::byte>> payloads) {
@@ -162,6 +201,9 @@ void StepPipeline::put_gradient(std::size_t block) {
 }
 
 GradientFacts StepPipeline::finish_gradients() {
+    if (const auto last = std::exchange(encoding_block_, std::nullopt)) {
+        put_payloads(*last);
+    }
     for (const auto& device : devices_) {
         device->finish_gradients();
     }
@@ -179,7 +221,7 @@ void StepPipeline::update(const csd::UpdateScalars& scalars, std::span<std::byte
     }
     if (delta_gather_) {
         gather_deltas(vector);
-    } else {
+    } else if (settings_.vector != VectorKind::own_tiles) {
         gather_.gather(vector, [this](std::size_t subgroup) {
             const Place place = place_of(subgroup);
             return handlers_[place.device]->has_parameters(place.subgroup);
@@ -188,8 +230,17 @@ void StepPipeline::update(const csd::UpdateScalars& scalars, std::span<std::byte
     for (const auto& handler : handlers_) {
         handler->finish();
     }
+    meet_in_node();
     scatter_.accept();
     ++generation_;
+}
+
+// Before this the other ranks of the node may still write to the vector that they share with this
+// one. They write to it again after the next finish_gradients(), when all have read it.
+void StepPipeline::meet_in_node() {
+    if (settings_.vector == VectorKind::shared_in_node) {
+        copy_ranks_.barrier();
+    }
 }
 
 void StepPipeline::gather_deltas(std::span<std::byte> vector) {
@@ -221,14 +272,18 @@ void StepPipeline::reserve() {
 }
 
 void StepPipeline::gather(std::span<std::byte> vector) {
+    if (settings_.vector == VectorKind::own_tiles) {
+        return;
+    }
     gather_.gather(vector, [](std::size_t) { return true; });
+    meet_in_node();
     has_equal_copies_ = true;
 }
 
 void StepPipeline::visit_subgroups(const SubgroupVisit& visit) {
-    const auto& subgroups = settings_.partition->subgroups();
+    const auto& subgroups = copy_.partition.subgroups();
     for (std::size_t s = 0; s < subgroups.size(); ++s) {
-        if (settings_.devices->rank_of(subgroups[s].device) == world_.rank()) {
+        if (shard::owner_of(copy_.partition, copy_.devices, s) == copy_ranks_.rank()) {
             const Place place = place_of(s);
             visit(*devices_[place.device], place.subgroup, subgroups[s].tiles);
         }

@@ -11,10 +11,12 @@
 #include "mpi/communicator.hpp"
 #include "mpi/exchange/delta_gather.hpp"
 #include "mpi/exchange/gradient_scatter.hpp"
+#include "mpi/exchange/owner_sum.hpp"
 #include "mpi/exchange/parameter_gather.hpp"
 #include "mpi/topology.hpp"
+#include "offload/gpu_gradients.hpp"
 #include "offload/gradient_assembly.hpp"
-#include "shard/partition.hpp"
+#include "shard/ownership.hpp"
 #include "trace/traffic.hpp"
 
 #include <cstddef>
@@ -27,20 +29,27 @@
 
 namespace nearstep::offload {
 
+// A rank's parameter vector: all parameters; the same and shared by the ranks of its node; or, for
+// good, those of its own tiles, and others while they are needed (see parameter_window.hpp).
+enum class VectorKind { whole, shared_in_node, own_tiles };
+
 // The pointers outlive the pipeline.
 struct PipelineSettings {
-    const shard::Partition* partition = nullptr;
-    const shard::DeviceMap* devices = nullptr;
+    const shard::Ownership* owners = nullptr;
     const codec::Codec* codec = nullptr;  // until begin_step() names another
     std::size_t most_payload_bytes = 0;   // of the codecs that begin_step() will name
     bool has_error_feedback = false;
     Dtype dtype = Dtype::bf16;  // of parameters and dense gradients
     mpi::Topology groups;       // of the scatter
     mpi::Topology nodes;
+    VectorKind vector = VectorKind::whole;
     csd::HandlerKind handler = csd::HandlerKind::overlapped;
     csd::Delivery delivery = csd::Delivery::parameters;  // of the devices
     std::vector<ElementRange> blocks;                    // forward order
     const link::NodeLinks* links = nullptr;              // of the network; null: not shaped
+    // Where gradients are written and encoded; only of a rank that is a group by itself, without
+    // error feedback. None: on the host.
+    std::optional<int> gpu = std::nullopt;
 };
 
 // Of the decoded sum over all ranks, loss scale included; the same on all ranks, whatever the
@@ -59,24 +68,29 @@ using SubgroupVisit =
 // nothing to skip the step; then commit, where steps are to outlive a crash.
 class StepPipeline {
 public:
-    // `devices`: this rank's, in the order of the device map.
+    // `devices`: this rank's, in the order of its copy's device map.
     StepPipeline(const mpi::Communicator& world, PipelineSettings settings,
                  std::vector<std::unique_ptr<csd::Device>> devices, trace::Traffic& traffic);
 
-    // How the step's gradients are encoded. Not collective, but the same on all ranks.
-    void begin_step(const exchange::StepEncoding& encoding);
+    // How the step's gradients are encoded for the owners, and, unless these hand their devices the
+    // payloads as they come, how they encode a tile's sum. Not collective, but the same on all
+    // ranks.
+    void begin_step(const exchange::StepEncoding& encoding, const codec::Codec* handed = nullptr);
 
-    // Where this rank's gradient of the block goes, fp32. Not collective.
+    // Where this rank's gradient of the block goes, fp32: memory of the GPU if has_gpu(). Not
+    // collective.
     std::span<float> gradient_space(std::size_t block);
+    bool has_gpu() const { return gpu_gradients_.has_value(); }
 
-    // Sends what lies in gradient_space(block) to the owners' devices.
+    // Sends what lies in gradient_space(block) to the owners' devices; from a GPU, which is still
+    // at work on it, one call later.
     void put_gradient(std::size_t block);
 
     GradientFacts finish_gradients();
 
-    // Takes the state from generation() to the next and brings the new parameters of all owners
-    // into `vector`, this rank's padded parameter vector; with deltas it holds those of
-    // generation(), which gather() brought first.
+    // Takes the state from generation() to the next and brings the new parameters of all owners of
+    // this rank's copy into `vector`, this rank's padded parameter vector; with deltas it holds
+    // those of generation(), which gather() brought first.
     void update(const csd::UpdateScalars& scalars, std::span<std::byte> vector);
 
     // On return every rank's devices hold the state of `step` for good, and the manifests name it.
@@ -86,9 +100,15 @@ public:
     // Empties the devices' storage. Not collective.
     void reserve();
 
-    // Brings all owners' parts of `vector`, already filled by each for its own tiles, to all ranks,
-    // as they are. Once before the first update.
+    // Brings all owners' parts of `vector`, already filled by each for its own tiles, to all ranks
+    // of their copy, as they are, unless vectors have their own tiles only. Once before the first
+    // update.
     void gather(std::span<std::byte> vector);
+
+    // Brings these tiles, ascending, from the owners' vectors to all ranks of their copy.
+    void bring(std::span<std::byte> vector, std::span<const shard::TileRange> tiles) {
+        gather_.bring(vector, tiles);
+    }
 
     // What this rank's devices delivered by deltas so far.
     codec::DeltaTally delta_tally() const;
@@ -97,13 +117,18 @@ public:
     // After the state was written from outside. Not collective.
     void set_generation(std::int64_t generation) { generation_ = generation; }
 
-    // This rank's, in the order of the device map.
+    // The ranks that hold a copy of the optimizer state together with this one.
+    const mpi::Communicator& copy_ranks() const { return copy_ranks_; }
+
+    // This rank's, in the order of its copy's device map.
     const std::vector<std::unique_ptr<csd::Device>>& devices() const { return devices_; }
 
     // What this rank feeds back; null without error feedback. Not collective.
     exchange::Residual* residual() { return scatter_.residual(); }
-    // The ranks that hold a residual of the tile, ascending.
+    // The ranks that hold a residual of the tile, ascending; and the one of them that takes the sum
+    // of what other ranks held.
     std::vector<int> residual_ranks(std::size_t tile) const;
+    int residual_heir(std::size_t tile) const;
 
     // Not collective.
     void visit_subgroups(const SubgroupVisit& visit);
@@ -117,13 +142,20 @@ private:
     // A device's messages lie side by side, each in room for the largest.
     std::size_t message_room_bytes(std::size_t device) const;
     void gather_deltas(std::span<std::byte> vector);
+    void meet_in_node();
+
+    exchange::GatherSettings gather_settings() const;
+    int first_device() const { return copy_.devices.first(copy_ranks_.rank()); }
 
     // Place of a subgroup of this rank.
     Place place_of(std::size_t subgroup) const;
+    void put_payloads(std::size_t block);
     void take_tile(std::size_t tile, std::span<const std::span<const std::byte>> payloads);
 
     const mpi::Communicator& world_;
     PipelineSettings settings_;
+    const shard::Copy& copy_;  // that this rank's devices hold a part of
+    mpi::Communicator copy_ranks_;
     std::vector<std::unique_ptr<csd::Device>> devices_;
     std::vector<std::unique_ptr<csd::TransferHandler>> handlers_;
     std::vector<shard::TileRange> rounds_;
@@ -133,9 +165,10 @@ private:
     std::vector<memory::Buffer> messages_;  // of each device, with deltas
     bool has_equal_copies_ = false;         // the ranks' vectors were the same once
     GradientAssembly assembly_;
-    const codec::Codec* codec_;            // of the step
-    std::vector<float> sum_;               // of one tile
-    std::vector<double> squares_of_tile_;  // of all tiles; those of other ranks stay 0
+    std::optional<GpuGradients> gpu_gradients_;
+    std::optional<std::size_t> encoding_block_;  // on the GPU
+    exchange::OwnerSum owner_sum_;
+    std::vector<double> squares_of_tile_;  // of all tiles; others than the first copy's stay 0
     std::int64_t generation_ = 0;
 };
 

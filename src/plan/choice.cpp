@@ -87,6 +87,24 @@ Space space_of(const Problem& problem, const std::vector<Codec>& codecs) {
     return space;
 }
 
+Space trainable_space_of(const Problem& problem, const std::vector<Codec>& codecs) {
+    Space space = space_of(problem, codecs);
+    const Mesh one = {.gpus = 1, .nodes = 1};
+    const Mesh node = {.gpus = problem.site.gpus, .nodes = 1};
+    const Mesh all = {.gpus = problem.site.gpus, .nodes = problem.nodes};
+    const auto is_other = [&](const Mesh& mesh) {
+        return !(mesh == one || mesh == node || mesh == all);
+    };
+    for (std::vector<Mesh>* meshes : {&space.parameters, &space.gradients, &space.optimizers}) {
+        meshes->erase(std::remove_if(meshes->begin(), meshes->end(), is_other), meshes->end());
+    }
+    space.homes = {Home::host};
+    space.orders = {Order::by_block};
+    space.owners = {Owner::raw, Owner::dense};
+    space.landings = {Landing::device};
+    return space;
+}
+
 Codec parse_codec(const std::string& name) {
     const auto* const place = std::find(kCodecs.begin(), kCodecs.end(), name);
     if (place == kCodecs.end()) {

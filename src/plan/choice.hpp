@@ -87,6 +87,9 @@ std::vector<Mesh> meshes_of(const Problem& problem);
 
 Space space_of(const Problem& problem, const std::vector<Codec>& codecs);
 
+// What `nearstep train` can be set to, a part of space_of().
+Space trainable_space_of(const Problem& problem, const std::vector<Codec>& codecs);
+
 // "dense", "q8", ... Throws ConfigError naming all.
 Codec parse_codec(const std::string& name);
 std::string_view name_of(Codec codec);

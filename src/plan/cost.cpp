@@ -159,20 +159,6 @@ void set_update_terms(const Problem& problem, const Choice& choice, const Number
     t.step = t.fwd + t.bwd + t.norm + t.opt - t.overlap;
 }
 
-Volumes volumes_of(const Problem& problem, const Choice& choice, const Numbers& n) {
-    const double share = n.copies / n.nodes;  // of the parameters that a node's devices update
-    const double on_flash = choice.landing == Landing::flash ? n.handed : 0;
-    return {
-        .host_down = n.handed * share,
-        .host_up = n.new_bytes * share,
-        .device_read = (problem.work.state_bytes + on_flash) * share,
-        .device_write = (problem.work.state_bytes + on_flash) * share,
-        .network_gradients = scatter_bytes(choice, n) / n.parameters +
-                             n.rounds * network_bytes(n, choice.gradients) / n.parameters,
-        .network_parameters = gather_bytes(choice, n) / n.parameters +
-                              2 * n.rounds * network_bytes(n, choice.parameters) / n.parameters};
-}
-
 }  // namespace
 
 std::span<const TermName> term_names() {
@@ -202,6 +188,21 @@ std::span<const TermName> term_names() {
         {"T_step", &Terms::step, true},
     }};
     return kNames;
+}
+
+Volumes volumes_of(const Problem& problem, const Choice& choice) {
+    const Numbers n(problem, choice);
+    const double share = n.copies / n.nodes;  // of the parameters that a node's devices update
+    const double on_flash = choice.landing == Landing::flash ? n.handed : 0;
+    return {
+        .host_down = n.handed * share,
+        .host_up = n.new_bytes * share,
+        .device_read = (problem.work.state_bytes + on_flash) * share,
+        .device_write = (problem.work.state_bytes + on_flash) * share,
+        .network_gradients = scatter_bytes(choice, n) / n.parameters +
+                             n.rounds * network_bytes(n, choice.gradients) / n.parameters,
+        .network_parameters = gather_bytes(choice, n) / n.parameters +
+                              2 * n.rounds * network_bytes(n, choice.parameters) / n.parameters};
 }
 
 bool waits_for_slots(const Problem& problem, const Choice& choice) {
@@ -238,7 +239,7 @@ Cost cost_of(const Problem& problem, const Choice& choice) {
     set_scatter_terms(problem, choice, n, cost.terms);
     set_update_terms(problem, choice, n, cost.terms);
     cost.demand = demand_of(problem, choice, n);
-    cost.volumes = volumes_of(problem, choice, n);
+    cost.volumes = volumes_of(problem, choice);
     return cost;
 }
 

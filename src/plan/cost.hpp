@@ -55,6 +55,9 @@ struct Volumes {
     double network_parameters = 0;
 };
 
+// Also of choices that are not allowed; rates and memories of the site have no part in it.
+Volumes volumes_of(const Problem& problem, const Choice& choice);
+
 struct Cost {
     Terms terms;
     Demand demand;

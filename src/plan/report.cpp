@@ -4,6 +4,7 @@
 #include "base/units.hpp"
 #include "plan/formulas.hpp"
 #include "plan/numbers.hpp"
+#include "plan/replication.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -147,6 +148,7 @@ void write_row(const Row& row, std::ostream& out) {
     }
     out << "\n";
     write_terms(plan.cost.terms, out);
+    out << describe(replication_of(problem, plan.choice, plan.cost.terms));
     out << "    memory:";
     for (const Fit& fit : fits_of(plan.cost.demand, problem.site)) {
         out << " " << fit.memory << " " << human_bytes(fit.needed) << " of "
@@ -202,6 +204,17 @@ nlohmann::json plan_json(const Plan& plan, const Problem& problem) {
         {"device_internal", {{"read", bytes.device_read}, {"write", bytes.device_write}}},
         {"network",
          {{"gradients", bytes.network_gradients}, {"parameters", bytes.network_parameters}}}};
+    const Replication formula = replication_of(problem, plan.choice, plan.cost.terms);
+    out["replication"] = {{"n", formula.n},
+                          {"T_opt", formula.opt},
+                          {"T_param_swap", formula.param_swap},
+                          {"B_PCIe", formula.b_pcie},
+                          {"B_SSD", formula.b_ssd},
+                          {"T_opt_n", formula.opt_n},
+                          {"T_total_n", formula.total_n}};
+    if (dollars(problem) > 0) {
+        out["price"] = dollars(problem);
+    }
     out["step_s"] = plan.cost.terms.step;
     out["tokens_per_s"] = tokens_per_s(problem, plan.cost.terms);
     return out;
@@ -223,7 +236,7 @@ nlohmann::json alternative_json(const Alternative& alternative, const Row& row) 
 
 }  // namespace
 
-Row plan_for(const Problem& problem, const std::vector<Codec>& codecs) {
+Row plan_for(const Problem& problem, const Space& space) {
     Row row{.problem = problem, .found = {}};
     if (problem.work.sequences < problem.ranks()) {
         row.refusal = text(problem.work.sequences, " sequences leave some of ", problem.ranks(),
@@ -231,7 +244,6 @@ Row plan_for(const Problem& problem, const std::vector<Codec>& codecs) {
         return row;
     }
     const auto start = std::chrono::steady_clock::now();
-    const Space space = space_of(problem, codecs);
     row.found = search(problem, space);
     if (row.found.plan) {
         row.worths = worths_of(problem, row.found.plan->choice);
@@ -239,6 +251,19 @@ Row plan_for(const Problem& problem, const std::vector<Codec>& codecs) {
     }
     row.search_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     return row;
+}
+
+std::vector<std::string> placement_settings_of(const Choice& choice, const Problem& problem) {
+    const Mesh all = {.gpus = problem.site.gpus, .nodes = problem.nodes};
+    const auto word = [&](const Mesh& mesh) {
+        return mesh.nodes > 1 ? "global" : mesh.gpus == problem.site.gpus ? "node" : "replicated";
+    };
+    // Where words mean the same, those that training prefers.
+    const char* parameters = choice.parameters.size() == 1 ? "replicated" : word(choice.parameters);
+    return {
+        text("placement.parameters=", parameters),
+        text("placement.gradients=", word(choice.gradients)),
+        text("placement.optimizer=", choice.optimizer == all ? "global" : word(choice.optimizer))};
 }
 
 std::vector<std::string> settings_of(const Choice& choice) {

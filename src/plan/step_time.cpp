@@ -55,4 +55,17 @@ double base_gradient_seconds(const StepBytes& bytes, const LinkRates& rates, int
                     seconds(bytes.gradients, rates.device_write) / devices);
 }
 
+double gpu_forward_seconds(const StepBytes& bytes, const LinkRates& rates) {
+    return std::max(seconds(bytes.of_gpus, rates.host), seconds(bytes.of_gpus, rates.host_total));
+}
+
+double gpu_backward_seconds(const StepBytes& bytes, const LinkRates& rates) {
+    const double down = bytes.of_gpus + bytes.gradients;
+    return std::max(seconds(down, rates.host), seconds(down + bytes.of_gpus, rates.host_total));
+}
+
+double network_seconds(double bytes, const LinkRates& rates) {
+    return seconds(bytes, rates.network);
+}
+
 }  // namespace nearstep::plan

@@ -10,6 +10,7 @@ struct LinkRates {
     double host = 0;        // of the node's host link, either direction by itself
     double host_total = 0;  // both directions together
     double updates = 0;     // parameters per second of one device's engine
+    double network = 0;     // from the node to the others
 };
 
 // What one step moves, in bytes.
@@ -19,6 +20,10 @@ struct StepBytes {
     double gradients = 0;       // to storage or to the devices
     double gradients_back = 0;  // base alone reads them again in the update
     double new_parameters = 0;  // over the host link after the update; none in base
+    // Parameters to the node's GPUs in forward; in backward the same, and as many gradients back.
+    double of_gpus = 0;
+    double leaving_gradients = 0;   // to other nodes, in backward
+    double leaving_parameters = 0;  // to other nodes, in the update
 };
 
 // serial: read, update and write one after another (su). overlapped: at once (su+o and su+o+c).
@@ -41,5 +46,13 @@ double base_update_seconds(const StepBytes& bytes, const LinkRates& rates, int d
 // written to the drives.
 double gradient_seconds(const StepBytes& bytes, const LinkRates& rates);
 double base_gradient_seconds(const StepBytes& bytes, const LinkRates& rates, int devices);
+
+// Where GPUs share the devices' host link: their own traffic, and in backward the gradients' way to
+// the devices, which has the direction of the parameters' to the GPUs.
+double gpu_forward_seconds(const StepBytes& bytes, const LinkRates& rates);
+double gpu_backward_seconds(const StepBytes& bytes, const LinkRates& rates);
+
+// Of bytes that leave the node.
+double network_seconds(double bytes, const LinkRates& rates);
 
 }  // namespace nearstep::plan

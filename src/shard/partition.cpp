@@ -149,4 +149,8 @@ int DeviceMap::rank_of(int device) const {
     return static_cast<int>(after - first_.begin()) - 1;
 }
 
+int owner_of(const Partition& partition, const DeviceMap& devices, std::size_t subgroup) {
+    return devices.rank_of(partition.subgroups()[subgroup].device);
+}
+
 }  // namespace nearstep::shard

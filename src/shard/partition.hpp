@@ -6,14 +6,13 @@
 // A device's run of one stripe is a subgroup: what it reads, updates and writes as one.
 #pragma once
 
+#include "shard/tile.hpp"
+
 #include <cstddef>
 #include <cstdint>
 #include <vector>
 
 namespace nearstep::shard {
-
-// Parameters in a tile; an index in a tile fits 16 bits.
-constexpr std::size_t kTileElems = 65536;
 
 // Tiles that hold `parameters` parameters, the last one padded.
 constexpr std::size_t tiles_of(std::size_t parameters) {
@@ -90,5 +89,8 @@ public:
 private:
     std::vector<int> first_;  // ranks() + 1 entries
 };
+
+// The rank whose device holds the subgroup, a position in partition.subgroups().
+int owner_of(const Partition& partition, const DeviceMap& devices, std::size_t subgroup);
 
 }  // namespace nearstep::shard

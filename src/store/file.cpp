@@ -52,8 +52,7 @@ const char* advice_for(int reason) {
 
 File::File(std::string path, Storage* storage)
     : path_(std::move(path)), storage_(storage != nullptr ? storage : &system_) {
-    descriptor_ =
-        Handle<Descriptor>(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kOwnerAndGroup));
+    descriptor_ = Descriptor(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kOwnerAndGroup));
     if (!descriptor_) {
         throw ConfigError(text("State file \"", path_, "\" cannot be opened (",
                                std::strerror(errno),

@@ -2,7 +2,7 @@
 // time.
 #pragma once
 
-#include "base/handle.hpp"
+#include "base/descriptor.hpp"
 #include "store/storage.hpp"
 
 #include <sys/uio.h>
@@ -74,12 +74,6 @@ public:
     int descriptor() const { return descriptor_.get(); }
 
 private:
-    struct Descriptor {
-        using Type = int;
-        static int empty() { return -1; }
-        static void close(int descriptor) noexcept { ::close(descriptor); }
-    };
-
     void lock();
     void bypass_page_cache(bool yes);
     void allocate(std::size_t bytes, std::size_t free_bytes);
@@ -88,7 +82,7 @@ private:
     std::string path_;
     Storage system_;
     Storage* storage_;
-    Handle<Descriptor> descriptor_;
+    Descriptor descriptor_;
     std::atomic<bool> is_direct_{false};
 };
 

@@ -1,7 +1,7 @@
 #include "store/folder.hpp"
 
+#include "base/descriptor.hpp"
 #include "base/error.hpp"
-#include "base/handle.hpp"
 #include "base/units.hpp"
 #include "store/file.hpp"
 
@@ -88,12 +88,6 @@ std::string filesystem_of(const std::string& folder) {
     return found == kNames.end() ? text("of type ", type) : found->second;
 }
 
-struct Descriptor {
-    using Type = int;
-    static int empty() { return -1; }
-    static void close(int descriptor) noexcept { ::close(descriptor); }
-};
-
 }  // namespace
 
 void check_folders(const std::vector<PlannedFile>& files) {
@@ -132,7 +126,7 @@ FolderFacts examine_folder(const std::string& folder) {
                       .filesystem = filesystem_of(present),
                       .free_bytes = free_bytes_of(present)};
     std::string name = present + "/nearstep-doctor-XXXXXX";
-    const Handle<Descriptor> file(::mkostemp(name.data(), O_CLOEXEC));
+    const Descriptor file(::mkostemp(name.data(), O_CLOEXEC));
     if (!file) {
         facts.obstacle = text("no file can be made (", std::strerror(errno), ")");
         return facts;

@@ -1,8 +1,8 @@
 #include "store/manifest.hpp"
 
+#include "base/descriptor.hpp"
 #include "base/digest.hpp"
 #include "base/error.hpp"
-#include "base/handle.hpp"
 #include "store/folder.hpp"
 
 #include <fcntl.h>
@@ -25,13 +25,6 @@ constexpr std::string_view kFirstLine = "nearstep manifest 1\n";
 constexpr std::string_view kDigestKey = "xxh3 = ";
 constexpr std::size_t kMostCommits = 2;
 constexpr mode_t kOwnerAndGroup = 0660;
-
-struct DescriptorTraits {
-    using Type = int;
-    static int empty() { return -1; }
-    static void close(int descriptor) noexcept { ::close(descriptor); }
-};
-using Descriptor = Handle<DescriptorTraits>;
 
 std::string digest_of(std::string_view content) {
     return to_hex(xxh3(std::as_bytes(std::span(content))));

@@ -1,6 +1,6 @@
 #include "store/storage.hpp"
 
-#include "base/handle.hpp"
+#include "base/descriptor.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -9,16 +9,6 @@
 #include <cstdio>
 
 namespace nearstep::store {
-
-namespace {
-
-struct DescriptorTraits {
-    using Type = int;
-    static int empty() { return -1; }
-    static void close(int descriptor) noexcept { ::close(descriptor); }
-};
-
-}  // namespace
 
 ssize_t Storage::read(int file, const iovec* pieces, int count, off_t offset) {
     return ::preadv(file, pieces, count, offset);
@@ -35,8 +25,7 @@ int Storage::rename(const std::string& from, const std::string& to) {
 }
 
 int Storage::flush_folder(const std::string& folder) {
-    const Handle<DescriptorTraits> opened(
-        ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    const Descriptor opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     return opened ? ::fsync(opened.get()) : -1;
 }
 

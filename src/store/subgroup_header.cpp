@@ -35,60 +35,72 @@ std::uint64_t get(std::span<const std::byte> extent, std::size_t at) {
 
 }  // namespace
 
+void seal_page(const SubgroupHeader& header, std::span<std::byte> page, std::size_t payload_bytes,
+               std::uint64_t digest) {
+    expects(page.size() >= kHeaderBytes, "an extent has room for its header");
+    std::fill_n(page.begin(), kHeaderBytes, std::byte{0});
+    std::memcpy(page.data(), kMagic.data(), kMagic.size());
+    put(page, kVersionAt, kFormatVersion);
+    put(page, kLayoutAt, header.layout);
+    put(page, kSubgroupAt, header.subgroup);
+    put(page, kGenerationAt, static_cast<std::uint64_t>(header.generation));
+    put(page, kPayloadBytesAt, payload_bytes);
+    put(page, kPayloadDigestAt, digest);
+    put(page, kHeaderDigestAt, xxh3(page.first(kHeaderDigestAt)));
+}
+
 void seal(const SubgroupHeader& header, std::span<std::byte> extent, PayloadDigest digest) {
     expects(extent.size() >= kHeaderBytes, "an extent has room for its header");
     const auto payload = extent.subspan(kHeaderBytes);
-    std::fill_n(extent.begin(), kHeaderBytes, std::byte{0});
-    std::memcpy(extent.data(), kMagic.data(), kMagic.size());
-    put(extent, kVersionAt, kFormatVersion);
-    put(extent, kLayoutAt, header.layout);
-    put(extent, kSubgroupAt, header.subgroup);
-    put(extent, kGenerationAt, static_cast<std::uint64_t>(header.generation));
-    put(extent, kPayloadBytesAt, payload.size());
-    if (digest == PayloadDigest::present) {
-        put(extent, kPayloadDigestAt, xxh3(payload));
+    seal_page(header, extent, payload.size(), digest == PayloadDigest::present ? xxh3(payload) : 0);
+}
+
+std::optional<std::string> find_page_fault(const SubgroupHeader& expected,
+                                           std::span<const std::byte> page,
+                                           std::size_t payload_bytes,
+                                           std::optional<std::uint64_t> digest) {
+    expects(page.size() >= kHeaderBytes, "an extent has room for its header");
+    if (std::memcmp(page.data(), kMagic.data(), kMagic.size()) != 0) {
+        return "it has no header: it was never written, or was overwritten";
     }
-    put(extent, kHeaderDigestAt, xxh3(extent.first(kHeaderDigestAt)));
+    if (get(page, kHeaderDigestAt) != xxh3(page.first(kHeaderDigestAt))) {
+        return "its header is damaged (checksum mismatch)";
+    }
+    if (get(page, kVersionAt) != kFormatVersion) {
+        return text("its format version is ", get(page, kVersionAt), ", this program reads ",
+                    kFormatVersion);
+    }
+    if (get(page, kLayoutAt) != expected.layout) {
+        return text("it belongs to another device or partition (layout ",
+                    to_hex(get(page, kLayoutAt)), " instead of ", to_hex(expected.layout), ")");
+    }
+    if (get(page, kSubgroupAt) != expected.subgroup) {
+        return text("it belongs to subgroup ", get(page, kSubgroupAt));
+    }
+    const auto generation = static_cast<std::int64_t>(get(page, kGenerationAt));
+    if (generation != expected.generation) {
+        return text("it holds generation ", generation, " instead of ", expected.generation);
+    }
+    if (get(page, kPayloadBytesAt) != payload_bytes) {
+        return text("it holds ", get(page, kPayloadBytesAt), " bytes instead of ", payload_bytes);
+    }
+    if (digest && get(page, kPayloadDigestAt) != *digest) {
+        return text("its data is damaged (checksum ", to_hex(*digest), " instead of ",
+                    to_hex(get(page, kPayloadDigestAt)), ")");
+    }
+    return std::nullopt;
 }
 
 std::optional<std::string> find_fault(const SubgroupHeader& expected,
                                       std::span<const std::byte> extent, PayloadDigest digest) {
     expects(extent.size() >= kHeaderBytes, "an extent has room for its header");
-    if (std::memcmp(extent.data(), kMagic.data(), kMagic.size()) != 0) {
-        return "it has no header: it was never written, or was overwritten";
-    }
-    if (get(extent, kHeaderDigestAt) != xxh3(extent.first(kHeaderDigestAt))) {
-        return "its header is damaged (checksum mismatch)";
-    }
-    if (get(extent, kVersionAt) != kFormatVersion) {
-        return text("its format version is ", get(extent, kVersionAt), ", this program reads ",
-                    kFormatVersion);
-    }
-    if (get(extent, kLayoutAt) != expected.layout) {
-        return text("it belongs to another device or partition (layout ",
-                    to_hex(get(extent, kLayoutAt)), " instead of ", to_hex(expected.layout), ")");
-    }
-    if (get(extent, kSubgroupAt) != expected.subgroup) {
-        return text("it belongs to subgroup ", get(extent, kSubgroupAt));
-    }
-    const auto generation = static_cast<std::int64_t>(get(extent, kGenerationAt));
-    if (generation != expected.generation) {
-        return text("it holds generation ", generation, " instead of ", expected.generation);
-    }
     const auto payload = extent.subspan(kHeaderBytes);
-    if (get(extent, kPayloadBytesAt) != payload.size()) {
-        return text("it holds ", get(extent, kPayloadBytesAt), " bytes instead of ",
-                    payload.size());
+    // The cheap checks first: a payload of another size or owner is not read.
+    auto fault = find_page_fault(expected, extent, payload.size(), std::nullopt);
+    if (!fault && digest == PayloadDigest::present) {
+        fault = find_page_fault(expected, extent, payload.size(), xxh3(payload));
     }
-    if (digest == PayloadDigest::absent) {
-        return std::nullopt;
-    }
-    const std::uint64_t found = xxh3(payload);
-    if (get(extent, kPayloadDigestAt) != found) {
-        return text("its data is damaged (checksum ", to_hex(found), " instead of ",
-                    to_hex(get(extent, kPayloadDigestAt)), ")");
-    }
-    return std::nullopt;
+    return fault;
 }
 
 }  // namespace nearstep::store

@@ -28,10 +28,21 @@ enum class PayloadDigest { present, absent };
 void seal(const SubgroupHeader& header, std::span<std::byte> extent,
           PayloadDigest digest = PayloadDigest::present);
 
+// The same for a payload that lies elsewhere: `page` has kHeaderBytes, `digest` is the payload's
+// XXH3, 0 to leave it out.
+void seal_page(const SubgroupHeader& header, std::span<std::byte> page, std::size_t payload_bytes,
+               std::uint64_t digest);
+
 // What is wrong with an extent that should hold `expected` and an undamaged payload, as a phrase
 // ("it holds generation 6 instead of 7"); nullopt if nothing is.
 std::optional<std::string> find_fault(const SubgroupHeader& expected,
                                       std::span<const std::byte> extent,
                                       PayloadDigest digest = PayloadDigest::present);
+
+// The same for a payload that lies elsewhere. `digest`: its XXH3; without one it is not checked.
+std::optional<std::string> find_page_fault(const SubgroupHeader& expected,
+                                           std::span<const std::byte> page,
+                                           std::size_t payload_bytes,
+                                           std::optional<std::uint64_t> digest);
 
 }  // namespace nearstep::store

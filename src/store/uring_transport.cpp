@@ -1,5 +1,5 @@
+#include "base/descriptor.hpp"
 #include "base/error.hpp"
-#include "base/handle.hpp"
 #include "base/units.hpp"
 #include "store/transport.hpp"
 
@@ -30,12 +30,6 @@ constexpr std::size_t kDirections = 2;
 constexpr std::size_t kDepth = kDirections * kDepthOfDirection;
 constexpr std::size_t kMostPieces = 1024;  // of one call: IOV_MAX on Linux
 constexpr std::uint64_t kWakeUp = kDepth;  // user data of the read that new work completes
-
-struct EventDescriptor {
-    using Type = int;
-    static int empty() { return -1; }
-    static void close(int descriptor) noexcept { ::close(descriptor); }
-};
 
 // A request on its way: the ring's thread cuts chunks off its front.
 struct Operation {
@@ -105,7 +99,7 @@ private:
     std::vector<File*> files_;
     ResultFilter filter_;
     io_uring ring_{};
-    Handle<EventDescriptor> event_;
+    Descriptor event_;
     std::uint64_t event_count_ = 0;  // read from event_
     bool is_waiting_ = false;        // the ring holds a read of event_
     std::array<Queue, kDirections> queues_;

@@ -1,8 +1,9 @@
 #include "base/error.hpp"
+#include "base/folder_tree.hpp"
 #include "config/load.hpp"
-#include "mpi/topology.hpp"
 #include "train/compare_table.hpp"
 #include "train/corpus.hpp"
+#include "train/prediction.hpp"
 #include "train/run.hpp"
 #include "train/site_links.hpp"
 #include "train/summary.hpp"
@@ -52,9 +53,16 @@ RunRecord run_steps(const mpi::Communicator& world, const config::Run& run) {
     trainer.start();
     RunRecord record{.run = run,
                      .ranks = world.size(),
+                     .nodes = trainer.nodes(),
+                     .has_equal_nodes = trainer.has_equal_nodes(),
+                     .copies = trainer.copies(),
+                     .vector_bytes = trainer.vector_bytes(),
                      .devices = trainer.devices(),
                      .parameters = trainer.geometry().elems,
-                     .payload_bytes_per_parameter = trainer.payload_bytes_per_parameter()};
+                     .payload_bytes_per_parameter = trainer.route().payload_bytes_per_parameter(),
+                     .handed_bytes_per_parameter = trainer.route().handed_bytes_per_parameter(),
+                     .has_dense_sums = trainer.route().is_dense_sum(),
+                     .encodes_on_gpu = trainer.encodes_on_gpu()};
     const std::vector<std::uint64_t> written = trainer.written_bytes();
     for (std::int64_t step = 0; step < run.train.stop_at; ++step) {
         record.steps.push_back(trainer.step());
@@ -98,7 +106,6 @@ private:
 
 std::vector<Compared> run_all(const mpi::Communicator& world, const CompareOptions& options) {
     const std::vector<int> counts = options.devices.empty() ? std::vector<int>{0} : options.devices;
-    const int nodes = mpi::discover_nodes(world).groups();
     ComputeSeconds compute(world);
     std::vector<Compared> all;
     for (const int devices : counts) {
@@ -112,12 +119,20 @@ std::vector<Compared> run_all(const mpi::Communicator& world, const CompareOptio
             one.record = run_steps(world, run);
             one.seconds = median_seconds(one.record.steps);
             if (is_shaped) {
-                one.predicted = predict(one.record, reference, nodes);
+                one.predicted = predict(one.record, reference);
             }
             all.push_back(std::move(one));
         }
     }
     return all;
+}
+
+void remove_state(const std::string& path) {
+    try {
+        remove_tree(path);
+    } catch (const std::filesystem::filesystem_error&) {
+        return;  // another rank of the node is removing it
+    }
 }
 
 void print(const std::vector<Compared>& all) {
@@ -155,8 +170,7 @@ void compare(const mpi::Communicator& world, const CompareOptions& options) {
     world.together([&] {
         for (const Column& column : options.columns) {
             for (const std::string& path : settings_of(column, options, 0).csd.path) {
-                std::error_code ignored;  // another rank of the node may have removed it
-                std::filesystem::remove_all(path, ignored);
+                remove_state(path);
             }
         }
         if (world.rank() == 0) {

@@ -1,11 +1,6 @@
 #include "train/compare_table.hpp"
 
-#include "base/dtype.hpp"
-#include "csd/state_format.hpp"
-#include "plan/step_time.hpp"
-#include "shard/partition.hpp"
-#include "train/devices.hpp"
-#include "train/site_links.hpp"
+#include "base/samples.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -16,38 +11,6 @@
 namespace nearstep::train {
 
 namespace {
-
-double median(std::vector<double> values) {
-    std::sort(values.begin(), values.end());
-    const std::size_t middle = values.size() / 2;
-    return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
-
-plan::LinkRates link_rates(const config::Run& run) {
-    const link::Rates rates = rates_of(run.link);
-    return {.device_read = rates.device_read,
-            .device_write = rates.device_write,
-            .host = rates.host,
-            .host_total = rates.host_total,
-            .updates = update_rate_of(run)};
-}
-
-// Of one node.
-plan::StepBytes step_bytes(const RunRecord& record, int nodes) {
-    const config::Run& run = record.run;
-    const std::size_t tiles = shard::tiles_of(record.parameters);
-    const auto of_node = [nodes](std::size_t bytes) { return static_cast<double>(bytes) / nodes; };
-    const std::size_t parameters = tiles * shard::kTileElems;
-    const bool is_base = run.mode == config::Mode::base;
-    plan::StepBytes bytes;
-    bytes.parameters = of_node(parameters);
-    bytes.state = of_node(csd::state_bytes(csd::parse_state_format(run.csd.state), tiles));
-    bytes.gradients = is_base ? of_node(parameters * sizeof(float))
-                              : of_node(make_codecs(run).codec->payload_bytes() * tiles);
-    bytes.gradients_back = is_base ? bytes.gradients : 0;
-    bytes.new_parameters = is_base ? 0 : of_node(parameters * size_bytes(run.model.dtype));
-    return bytes;
-}
 
 // The run of the plain column `base` with so many devices; the fewest: 0.
 const Compared* find_base(const std::vector<Compared>& all, int devices) {
@@ -113,23 +76,7 @@ PhaseSeconds median_seconds(const std::vector<StepReport>& steps) {
         backward.push_back(steps[i].seconds.backward);
         update.push_back(steps[i].seconds.update);
     }
-    return {median(forward), median(backward), median(update)};
-}
-
-PhaseSeconds predict(const RunRecord& record, const PhaseSeconds& unshaped, int nodes) {
-    const plan::LinkRates rates = link_rates(record.run);
-    const plan::StepBytes bytes = step_bytes(record, nodes);
-    const int devices = std::max(record.devices / nodes, 1);
-    const bool is_base = record.run.mode == config::Mode::base;
-    const auto handler = handler_kind(record.run.mode) == csd::HandlerKind::naive
-                             ? plan::Handler::serial
-                             : plan::Handler::overlapped;
-    const double gradients = is_base ? plan::base_gradient_seconds(bytes, rates, devices)
-                                     : plan::gradient_seconds(bytes, rates);
-    return {.forward = unshaped.forward,
-            .backward = std::max(unshaped.backward, gradients),
-            .update = is_base ? plan::base_update_seconds(bytes, rates, devices)
-                              : plan::update_seconds(bytes, rates, handler, devices)};
+    return {spread_of(forward).median, spread_of(backward).median, spread_of(update).median};
 }
 
 std::string phase_table(const std::vector<Compared>& all) {

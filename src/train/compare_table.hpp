@@ -19,7 +19,7 @@ struct Compared {
     RunRecord record;
     PhaseSeconds seconds = {};  // medians
     // From the site's rates and the seconds of the same compute without shaped links; empty: the
-    // links are not shaped. See plan/step_time.hpp.
+    // links are not shaped. See train/prediction.hpp.
     std::optional<PhaseSeconds> predicted = {};
 };
 
@@ -27,9 +27,6 @@ double total(const PhaseSeconds& seconds);
 
 // Medians over the steps behind the first, which warms up.
 PhaseSeconds median_seconds(const std::vector<StepReport>& steps);
-
-// `unshaped`: measured where no link delays; `nodes`: over which the devices are spread.
-PhaseSeconds predict(const RunRecord& record, const PhaseSeconds& unshaped, int nodes);
 
 // Phases, speed-ups over the plain column `base` at the same number of devices and over `base` with
 // the fewest, and predictions. Speed-ups without a `base` to compare with are left out.

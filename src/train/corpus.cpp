@@ -1,11 +1,10 @@
 #include "train/corpus.hpp"
 
+#include "base/cpus.hpp"
 #include "base/digest.hpp"
 #include "base/error.hpp"
 #include "data/pretokenizer.hpp"
 #include "mpi/topology.hpp"
-
-#include <sched.h>
 
 #include <algorithm>
 #include <span>
@@ -19,13 +18,8 @@ using data::Token;
 
 // The CPUs that this process may use, shared with the ranks beside it.
 int threads_of_rank(const mpi::Communicator& world) {
-    const mpi::Topology nodes = mpi::discover_nodes(world);
-    const auto group =
-        static_cast<std::size_t>(nodes.group_of[static_cast<std::size_t>(world.rank())]);
-    cpu_set_t cpus;
-    CPU_ZERO(&cpus);
-    const int usable = ::sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
-    return std::max(1, usable / static_cast<int>(nodes.ranks_of[group].size()));
+    const std::size_t ranks = mpi::discover_nodes(world).ranks_beside(world.rank()).size();
+    return std::max(1, static_cast<int>(usable_cpus().size() / ranks));
 }
 
 void check_equal_texts(const mpi::Communicator& world, const data::CorpusText& text_read) {

@@ -4,30 +4,61 @@
 #include "base/error.hpp"
 #include "config/hosts.hpp"
 #include "config/load.hpp"
+#include "config/placement.hpp"
+#include "csd/card_device.hpp"
 #include "csd/emulated_device.hpp"
 #include "csd/state_format.hpp"
 #include "csd/state_layout.hpp"
-#include "mpi/topology.hpp"
+#include "csd/traced_device.hpp"
+#include "fpga/host/pairing.hpp"
 #include "store/volume.hpp"
 #include "train/site_links.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <numeric>
 #include <span>
 #include <string>
+#include <utility>
 
 namespace nearstep::train {
 
 namespace {
 
-const std::string& folder_of_device(const config::Run& run, std::size_t local) {
+// Its position in csd.path.
+std::size_t place_of_device(const config::Run& run, std::size_t local) {
     const std::size_t place =
         local < run.csd.places.size() ? static_cast<std::size_t>(run.csd.places[local]) : local;
-    return run.csd.path[place % run.csd.path.size()];
+    return place % run.csd.path.size();
+}
+
+const std::string& folder_of_device(const config::Run& run, std::size_t local) {
+    return run.csd.path[place_of_device(run, local)];
+}
+
+// The card that shares a PCIe switch with the folder's drive, or that the site names beside it.
+std::string card_of_device(const config::Run& run, std::size_t local) {
+    if (!run.csd.cards.empty()) {
+        return run.csd.cards[place_of_device(run, local)];
+    }
+    const std::string& folder = folder_of_device(run, local);
+    const fpga::Pairing pairing = fpga::find_card_beside(folder);
+    if (pairing.card.empty()) {
+        throw ConfigError(text("No card is known for the folder ", folder, " (", pairing.obstacle,
+                               "): name the card beside each folder of csd.path in csd.cards, or "
+                               "set csd.device = \"emulated\"."));
+    }
+    return pairing.card;
 }
 
 bool is_on_host(const config::Run& run) { return run.mode == config::Mode::base; }
+
+// In mode base cards are not used, only the drives beside them.
+bool is_on_card(const config::Run& run, int device) {
+    return run.csd.device == "xrt" && !is_on_host(run) &&
+           std::ranges::count(run.csd.host_engine, device) == 0;
+}
 
 template <typename Number>
 std::string listed(const std::vector<Number>& numbers) {
@@ -38,6 +69,28 @@ std::string listed(const std::vector<Number>& numbers) {
     return out;
 }
 
+// The same device with its card as the engine.
+csd::CardDeviceSettings on_card(const csd::EmulatedDeviceSettings& settings, const config::Run& run,
+                                std::size_t local) {
+    fpga::require_cards();
+    return {.name = settings.name,
+            .file = settings.files.front(),
+            .subgroups = settings.subgroups,
+            .parameter_dtype = settings.parameter_dtype,
+            .state = settings.state,
+            .codec = settings.codec,
+            .most_payload_bytes = settings.most_payload_bytes,
+            .sources = settings.sources,
+            .slots = settings.slots,
+            .delivery = settings.delivery,
+            .io = settings.io,
+            .digest = settings.digest,
+            .storage = settings.storage,
+            .card = {.card = card_of_device(run, local),
+                     .xclbin = run.csd.xclbin,
+                     .longest_run = std::chrono::seconds(run.csd.run_timeout_s)}};
+}
+
 // Of which device owns which tiles, in which subgroups.
 std::uint64_t digest_of(const shard::Partition& partition) {
     std::string facts;
@@ -45,6 +98,27 @@ std::uint64_t digest_of(const shard::Partition& partition) {
         facts += text(subgroup.device, ':', subgroup.tiles.begin, '-', subgroup.tiles.end, ';');
     }
     return xxh3(std::as_bytes(std::span(facts)));
+}
+
+// Of a rank, as its copy numbers them.
+struct Devices {
+    int first = 0;
+    int count = 0;
+};
+
+Devices devices_in(const shard::Copy& copy, int rank) {
+    const auto found = std::lower_bound(copy.ranks.begin(), copy.ranks.end(), rank);
+    const auto position = static_cast<int>(found - copy.ranks.begin());
+    return {copy.devices.first(position), copy.devices.count(position)};
+}
+
+std::vector<shard::Subgroup> subgroups_of(const shard::Copy& copy, int rank, int local) {
+    std::vector<shard::Subgroup> subgroups;
+    for (const std::size_t subgroup :
+         copy.partition.subgroups_of(devices_in(copy, rank).first + local)) {
+        subgroups.push_back(copy.partition.subgroups()[subgroup]);
+    }
+    return subgroups;
 }
 
 }  // namespace
@@ -61,18 +135,12 @@ std::vector<std::string> state_files(const config::Run& run, int rank, int ranks
 }
 
 std::vector<store::PlannedFile> planned_files(const config::Run& run, int rank, int ranks,
-                                              std::size_t parameters) {
-    const shard::DeviceMap map = device_map(run, ranks);
-    const shard::Partition partition = make_partition(run, parameters, ranks);
+                                              const shard::Copy& copy) {
     const std::vector<std::string> files = state_files(run, rank, ranks);
     std::vector<store::PlannedFile> planned;
-    for (int local = 0; local < map.count(rank); ++local) {
-        std::vector<shard::Subgroup> subgroups;
-        for (const std::size_t subgroup : partition.subgroups_of(map.first(rank) + local)) {
-            subgroups.push_back(partition.subgroups()[subgroup]);
-        }
-        const csd::StateLayout layout(subgroups, csd::parse_state_format(run.csd.state),
-                                      is_on_host(run));
+    for (int local = 0; local < devices_in(copy, rank).count; ++local) {
+        const csd::StateLayout layout(subgroups_of(copy, rank, local),
+                                      csd::parse_state_format(run.csd.state), is_on_host(run));
         const store::VolumeSettings volume{
             .files = is_on_host(run)
                          ? files
@@ -87,12 +155,10 @@ std::vector<store::PlannedFile> planned_files(const config::Run& run, int rank, 
 
 config::Run place_devices(const mpi::Communicator& world, const config::Run& run,
                           const std::string& granted) {
-    const mpi::Topology nodes = mpi::discover_nodes(world);
-    const auto node =
-        static_cast<std::size_t>(nodes.group_of[static_cast<std::size_t>(world.rank())]);
+    const mpi::Topology nodes = mpi::discover_nodes(world);  // that have one csd.path
     const std::vector<int> devices = config::devices_per_rank(run, world.size());
     int before = 0;
-    for (const int rank : nodes.ranks_of[node]) {
+    for (const int rank : nodes.ranks_beside(world.rank())) {
         before += rank < world.rank() ? devices[static_cast<std::size_t>(rank)] : 0;
     }
     config::Run placed = run;
@@ -103,64 +169,84 @@ config::Run place_devices(const mpi::Communicator& world, const config::Run& run
     return placed;
 }
 
-std::string layout_line(const config::Run& run, int ranks, const shard::Partition& partition) {
+std::string layout_line(const config::Run& run, int ranks, const shard::Copy& copy) {
+    const config::Spread spread = config::placement_of(run).optimizer;
     return text("ranks=", ranks, " devices=", listed(config::devices_per_rank(run, ranks)),
                 " speeds=", listed(config::device_speeds(run, ranks)),
                 " subgroup_tiles=", run.csd.subgroup_tiles,
                 " update=", is_on_host(run) ? "host" : "storage", " state=", run.csd.state,
-                " tiles_xxh3=", to_hex(digest_of(partition)));
+                spread == config::Spread::global ? "" : text(" copies=", config::name_of(spread)),
+                " tiles_xxh3=", to_hex(digest_of(copy.partition)));
 }
 
 std::string manifest_path(const config::Run& run, int rank) {
     return text(folder_of_device(run, 0), "/rank-", rank, ".manifest");
 }
 
-shard::DeviceMap device_map(const config::Run& run, int ranks) {
-    std::vector<int> counts = config::devices_per_rank(run, ranks);
+std::vector<int> ranks_of_copy(const config::Run& run, int rank, const std::vector<int>& node_ranks,
+                               int ranks) {
+    switch (config::placement_of(run).optimizer) {
+        case config::Spread::replicated:
+            return {rank};
+        case config::Spread::node:
+            return node_ranks;
+        case config::Spread::global:
+            break;
+    }
+    std::vector<int> all(static_cast<std::size_t>(ranks));
+    std::iota(all.begin(), all.end(), 0);
+    return all;
+}
+
+shard::Copy make_copy(const config::Run& run, std::size_t parameters,
+                      const std::vector<int>& copy_ranks, int ranks) {
+    const shard::DeviceMap all(config::devices_per_rank(run, ranks));
+    const std::vector<double> speeds_of_all = config::device_speeds(run, ranks);
+    std::size_t subgroup_tiles = run.csd.subgroup_tiles;
+    std::vector<int> counts;
+    std::vector<double> speeds;
+    for (const int rank : copy_ranks) {
+        const auto first = speeds_of_all.begin() + all.first(rank);
+        counts.push_back(all.count(rank));
+        if (!is_on_host(run)) {
+            speeds.insert(speeds.end(), first, first + counts.back());
+        } else if (counts.back() > 0) {
+            speeds.push_back(std::accumulate(first, first + counts.back(), 0.0));
+        }
+    }
+    const int most = *std::max_element(counts.begin(), counts.end());
+    if (most == 0) {
+        throw ConfigError(
+            text("placement.optimizer = \"", config::name_of(config::placement_of(run).optimizer),
+                 "\" wants a copy of the optimizer state on the devices of ",
+                 copy_ranks.size() == 1 ? "rank " : "ranks ", listed(copy_ranks),
+                 R"(, which have none: give them some with csd.per_rank, or set it to "global".)"));
+    }
     if (is_on_host(run)) {
+        // A rank's subgroup is striped over all its drives, so that each moves as much of it as a
+        // device near storage would.
+        subgroup_tiles *= static_cast<std::size_t>(most);
         for (int& count : counts) {
             count = count > 0 ? 1 : 0;
         }
     }
-    return shard::DeviceMap(counts);
+    return {.ranks = copy_ranks,
+            .devices = shard::DeviceMap(counts),
+            .partition = shard::Partition(
+                {.parameters = parameters, .speeds = speeds, .subgroup_tiles = subgroup_tiles})};
 }
 
-shard::Partition make_partition(const config::Run& run, std::size_t parameters, int ranks) {
-    std::vector<double> speeds = config::device_speeds(run, ranks);
-    std::size_t subgroup_tiles = run.csd.subgroup_tiles;
-    if (is_on_host(run)) {
-        // A rank's subgroup is striped over all its drives, so that each moves as much of it as a
-        // device near storage would.
-        const std::vector<int> counts = config::devices_per_rank(run, ranks);
-        subgroup_tiles *= static_cast<std::size_t>(*std::max_element(counts.begin(), counts.end()));
-        const shard::DeviceMap plain(config::devices_per_rank(run, ranks));
-        std::vector<double> of_rank;
-        for (int rank = 0; rank < ranks; ++rank) {
-            if (plain.count(rank) > 0) {
-                const auto first = speeds.begin() + plain.first(rank);
-                of_rank.push_back(std::accumulate(first, first + plain.count(rank), 0.0));
-            }
+shard::Ownership make_ownership(const config::Run& run, std::size_t parameters,
+                                const mpi::Topology& nodes) {
+    std::vector<shard::Copy> copies;
+    const auto ranks = static_cast<int>(nodes.group_of.size());
+    for (int rank = 0; rank < ranks; ++rank) {
+        const std::vector<int> together = ranks_of_copy(run, rank, nodes.ranks_beside(rank), ranks);
+        if (together.front() == rank) {
+            copies.push_back(make_copy(run, parameters, together, ranks));
         }
-        speeds = of_rank;
     }
-    return shard::Partition(
-        {.parameters = parameters, .speeds = speeds, .subgroup_tiles = subgroup_tiles});
-}
-
-std::size_t Codecs::most_payload_bytes() const {
-    return std::max(codec->payload_bytes(), warmup ? warmup->payload_bytes() : 0);
-}
-
-Codecs make_codecs(const config::Run& run) {
-    Codecs codecs;
-    codecs.codec = codec::make_codec({.name = run.compress.codec,
-                                      .keep = run.compress.keep,
-                                      .dtype = run.model.dtype,
-                                      .rounding = codec::parse_rounding(run.compress.rounding)});
-    if (run.compress.warmup_steps > 0) {
-        codecs.warmup = codec::make_codec({.name = "dense", .dtype = run.model.dtype});
-    }
-    return codecs;
+    return shard::Ownership(std::move(copies));
 }
 
 csd::Delivery delivery(const config::Run& run) {
@@ -172,13 +258,16 @@ csd::HandlerKind handler_kind(config::Mode mode) {
 }
 
 std::vector<std::unique_ptr<csd::Device>> make_devices(
-    const config::Run& run, const mpi::Communicator& world, const shard::Partition& partition,
-    const shard::DeviceMap& map, const Codecs& codecs, int sources,
-    const DeviceSurroundings& around, trace::Traffic& traffic) {
+    const config::Run& run, const mpi::Communicator& world, const shard::Ownership& owners,
+    const GradientRoute& route, const DeviceSurroundings& around, trace::Traffic& traffic) {
     const int rank = world.rank();
+    const shard::Copy& copy = owners.of_rank(rank);
+    const RouteCodecs first = route.of_step(0);
+    const int first_device =
+        shard::DeviceMap(config::devices_per_rank(run, world.size())).first(rank);
     const std::vector<std::string> files = state_files(run, rank, world.size());
     std::vector<std::unique_ptr<csd::Device>> devices;
-    for (int local = 0; local < map.count(rank); ++local) {
+    for (int local = 0; local < devices_in(copy, rank).count; ++local) {
         csd::EmulatedDeviceSettings settings;
         settings.name = text("rank ", rank, " device ", local);
         if (is_on_host(run)) {
@@ -187,22 +276,29 @@ std::vector<std::unique_ptr<csd::Device>> make_devices(
         } else {
             settings.files = {files[static_cast<std::size_t>(local)]};
         }
-        for (const std::size_t subgroup : partition.subgroups_of(map.first(rank) + local)) {
-            settings.subgroups.push_back(partition.subgroups()[subgroup]);
-        }
-        settings.parameters = partition.parameters();
+        settings.subgroups = subgroups_of(copy, rank, local);
+        settings.parameters = copy.partition.parameters();
         settings.parameter_dtype = run.model.dtype;
         settings.state = csd::parse_state_format(run.csd.state);
         settings.delivery = delivery(run);
-        settings.codec = codecs.codec.get();
-        settings.most_payload_bytes = codecs.most_payload_bytes();
-        settings.sources = sources;
+        settings.codec = first.handed != nullptr ? first.handed : first.sent;
+        settings.most_payload_bytes = route.most_handed_bytes();
+        settings.sources = route.sources();
         settings.slots = run.csd.slots;
         settings.io = store::parse_io_kind(run.csd.io);
         settings.storage = around.storage;
+        if (is_on_card(run, first_device + local)) {
+            devices.push_back(csd::make_card_device(
+                on_card(settings, run, static_cast<std::size_t>(local)), traffic));
+            continue;
+        }
         settings.links = around.links;
         settings.updates_per_s = update_rate_of(run);
         devices.push_back(csd::make_emulated_device(settings, traffic));
+        if (around.timeline != nullptr) {
+            devices.back() =
+                csd::make_traced_device(std::move(devices.back()), local, *around.timeline);
+        }
     }
     return devices;
 }

@@ -14,10 +14,12 @@
 #include <net/if.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <fstream>
 #include <memory>
+#include <numeric>
 #include <span>
 
 namespace nearstep::train {
@@ -68,6 +70,15 @@ bool is_up(const std::string& interface) {
     return false;
 }
 
+// Those that will count as the rank's node.
+std::vector<int> ranks_beside(int rank, const config::Run& run, const config::HostPart& host) {
+    const int most = run.exchange.ranks_per_node > 0 ? run.exchange.ranks_per_node : host.ranks;
+    const int before = (rank - host.first_rank) / most * most;
+    std::vector<int> ranks(static_cast<std::size_t>(std::min(most, host.ranks - before)));
+    std::iota(ranks.begin(), ranks.end(), host.first_rank + before);
+    return ranks;
+}
+
 }  // namespace
 
 HostFacts check_host(const config::Run& run, int ranks, const config::HostPart& host) {
@@ -88,7 +99,9 @@ HostFacts check_host(const config::Run& run, int ranks, const config::HostPart& 
         const int count = devices[static_cast<std::size_t>(rank)];
         placed.csd.places = config::places_of_devices(run, before, count, "");
         before += count;
-        for (const store::PlannedFile& file : planned_files(placed, rank, ranks, parameters)) {
+        const shard::Copy copy = make_copy(
+            run, parameters, ranks_of_copy(run, rank, ranks_beside(rank, run, host), ranks), ranks);
+        for (const store::PlannedFile& file : planned_files(placed, rank, ranks, copy)) {
             files.push_back(file);
         }
     }

@@ -46,7 +46,7 @@ store::Commit Trainer::position() const {
 store::Manifest Trainer::identity() const {
     return {.run = run_id_,
             .model = model_line(run_.model, tokenizer_),
-            .layout = layout_line(run_, world_.size(), partition_),
+            .layout = layout_line(run_, world_.size(), copy_),
             .seed = run_.train.seed,
             .steps = run_.train.steps,
             .commits = {}};
@@ -162,8 +162,7 @@ void Trainer::save_residual(checkpoint::RankFileWriter& writer) {
     }
 }
 
-// Each rank takes its own where the same ranks slice a tile as before; else its owner takes the
-// sum.
+// Each rank takes its own where the same ranks slice a tile as before; else its heir takes the sum.
 void Trainer::restore_residual(checkpoint::Reader& reader) {
     exchange::Residual* residual = pipeline_->residual();
     if (residual == nullptr) {
@@ -174,11 +173,9 @@ void Trainer::restore_residual(checkpoint::Reader& reader) {
         const std::vector<int> kept_by = reader.residual_ranks(tile);
         const std::span<float> values = residual->of(tile);
         std::fill(values.begin(), values.end(), 0.0F);
-        const int owner =
-            map_.rank_of(partition_.subgroups()[partition_.subgroup_of_tile(tile)].device);
         if (kept_by == pipeline_->residual_ranks(tile)) {
             reader.read_residual(world_.rank(), tile, values);
-        } else if (owner == world_.rank()) {
+        } else if (pipeline_->residual_heir(tile) == world_.rank()) {
             for (const int rank : kept_by) {
                 reader.read_residual(rank, tile, addend);
                 std::transform(values.begin(), values.end(), addend.begin(), values.begin(),
@@ -215,8 +212,9 @@ std::string Trainer::save(const std::string& folder) {
     attempt = std::stoi(world_.broadcast(std::to_string(attempt), 0));
 
     std::vector<std::vector<shard::TileRange>> ranges(static_cast<std::size_t>(world_.size()));
-    for (const shard::Subgroup& subgroup : partition_.subgroups()) {
-        append(ranges[static_cast<std::size_t>(map_.rank_of(subgroup.device))], subgroup.tiles);
+    for (const shard::Subgroup& subgroup : owners_.copy(0).partition.subgroups()) {
+        const int owner = owners_.copy(0).owner_of_tile(subgroup.tiles.begin);
+        append(ranges[static_cast<std::size_t>(owner)], subgroup.tiles);
     }
     std::vector<checkpoint::RankFileRecord> records(ranges.size());
     const auto rank = static_cast<std::size_t>(world_.rank());
@@ -227,6 +225,9 @@ std::string Trainer::save(const std::string& folder) {
             residual == nullptr ? std::vector<std::size_t>() : residual->tiles());
         pipeline_->visit_subgroups(
             [&](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
+                if (!is_in_first_copy()) {
+                    return;  // the copies are equal, and a checkpoint has one
+                }
                 const std::size_t elems = tiles.size() * kTileElems;
                 const csd::StateArrays state{std::span(master_).first(elems),
                                              std::span(moment1_).first(elems),
@@ -259,7 +260,7 @@ std::string Trainer::save(const std::string& folder) {
 }
 
 std::uint64_t Trainer::masters_digest() {
-    std::vector<std::uint64_t> of_tile(partition_.tiles(), 0);
+    std::vector<std::uint64_t> of_tile(owners_.tiles(), 0);
     pipeline_->visit_subgroups(
         [&](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
             const std::size_t elems = tiles.size() * kTileElems;
@@ -268,12 +269,19 @@ std::uint64_t Trainer::masters_digest() {
                                std::span(moment2_).first(elems)});
             for (std::size_t tile = tiles.begin; tile < tiles.end; ++tile) {
                 const std::span<const float> values = std::span(master_).subspan(
-                    (tile - tiles.begin) * kTileElems, partition_.elems_in_tile(tile));
+                    (tile - tiles.begin) * kTileElems, copy_.partition.elems_in_tile(tile));
                 of_tile[tile] = xxh3(std::as_bytes(values));
             }
         });
-    world_.sum(std::span(of_tile));
-    return xxh3(std::as_bytes(std::span<const std::uint64_t>(of_tile)));
+    pipeline_->copy_ranks().sum(std::span(of_tile));
+    const std::uint64_t digest = xxh3(std::as_bytes(std::span<const std::uint64_t>(of_tile)));
+    const std::string first = world_.broadcast(to_hex(digest), 0);
+    if (!world_.agree(to_hex(digest) == first)) {
+        throw Error(text("The copies of the optimizer state are not equal (copy ",
+                         owners_.copy_of(world_.rank()), " has ", to_hex(digest), ", copy 0 ",
+                         first, "): go on from a checkpoint with --from."));
+    }
+    return digest;
 }
 
 }  // namespace nearstep::train

@@ -8,10 +8,12 @@
 #include "mpi/session.hpp"
 #include "train/corpus.hpp"
 #include "train/devices.hpp"
+#include "train/prediction.hpp"
 #include "train/reporter.hpp"
 #include "train/site_links.hpp"
 #include "train/start.hpp"
 #include "train/summary.hpp"
+#include "train/timeline_file.hpp"
 #include "train/trainer.hpp"
 
 #include <nlohmann/json.hpp>
@@ -38,8 +40,10 @@ void print_head(const Trainer& trainer, const mpi::Communicator& world, const co
         return;
     }
     const auto parameters = static_cast<double>(trainer.geometry().elems);
-    std::printf("nearstep %s, commit %s; %s; %s; engine %s\n", version(), commit(),
-                trainer.describe_model().c_str(), mpi::library_version(), csd::best_engine().name);
+    const bool is_on_cards = run.csd.device == "xrt" && run.mode != config::Mode::base;
+    std::printf("nearstep %s, commit %s; %s; %s; engine %s%s\n", version(), commit(),
+                trainer.describe_model().c_str(), mpi::library_version(),
+                is_on_cards ? "of the cards, on the host " : "", csd::best_engine().name);
     std::printf("config %s on site %s: %s with %.2f M parameters, mode %s, %d ranks, %d devices\n",
                 run.name.c_str(), run.site.c_str(), run.model.architecture.c_str(),
                 parameters / 1e6, config::name_of(run.mode), world.size(), trainer.devices());
@@ -50,7 +54,14 @@ void print_head(const Trainer& trainer, const mpi::Communicator& world, const co
         std::printf("%s\n", describe_links(run).c_str());
     }
     if (run.compress.codec != "dense") {
-        std::printf("%s\n", describe_gradients(run, trainer.payload_bytes_per_parameter()).c_str());
+        std::printf("%s\n",
+                    describe_gradients(run, trainer.route().payload_bytes_per_parameter()).c_str());
+    }
+    if (!trainer.route().describe(run).empty()) {
+        std::printf("%s\n", trainer.route().describe(run).c_str());
+    }
+    if (trainer.encodes_on_gpu()) {
+        std::printf("gradients of rank 0 are encoded on its GPU\n");
     }
     for (const std::string& line : start) {
         std::printf("%s\n", line.c_str());
@@ -90,6 +101,32 @@ RunRecord run_steps(Trainer& trainer, Reporter& reporter, const config::Run& run
     return record;
 }
 
+// What the run's summary says of where things lie and how they travel.
+void note_layout(const Trainer& trainer, const mpi::Communicator& world, RunRecord& record) {
+    record.ranks = world.size();
+    record.nodes = trainer.nodes();
+    record.has_equal_nodes = trainer.has_equal_nodes();
+    record.copies = trainer.copies();
+    record.vector_bytes = trainer.vector_bytes();
+    record.payload_bytes_per_parameter = trainer.route().payload_bytes_per_parameter();
+    record.handed_bytes_per_parameter = trainer.route().handed_bytes_per_parameter();
+    record.has_dense_sums = trainer.route().is_dense_sum();
+    record.expected = expect_of_links(record);
+    record.encodes_on_gpu = trainer.encodes_on_gpu();
+}
+
+void say_traffic(Reporter& reporter, const RunRecord& record) {
+    if (record.steps.empty()) {
+        return;
+    }
+    reporter.say(traffic_table({record}) + describe(record.endurance));
+    for (const std::string& line : {describe_deltas(record), describe_expected(record)}) {
+        if (!line.empty()) {
+            reporter.say(line);
+        }
+    }
+}
+
 }  // namespace
 
 bool train(const mpi::Communicator& world, const config::Run& given, const RunOptions& options) {
@@ -97,13 +134,19 @@ bool train(const mpi::Communicator& world, const config::Run& given, const RunOp
     config::validate_for_ranks(given, world.size());
     const config::Run run = place_devices(world, given, options.granted_devices);
     world.together([&] {
-        if (world.rank() == 0 && !options.json.empty()) {
-            check_writable(options.json);
+        for (const std::string* file : {&options.json, &options.trace}) {
+            if (world.rank() == 0 && !file->empty()) {
+                check_writable(*file);
+            }
         }
     });
     const std::unique_ptr<data::Tokenizer> tokenizer = make_tokenizer(world, run);
     const Start start = find_start(world, run, *tokenizer, options);
-    Trainer trainer(world, run, *tokenizer, options.fault_plan);
+    std::optional<trace::Timeline> timeline;
+    if (!options.trace.empty()) {
+        timeline.emplace();
+    }
+    Trainer trainer(world, run, *tokenizer, options.fault_plan, timeline ? &*timeline : nullptr);
     std::optional<Reporter> reporter;
     world.together([&] {
         reporter.emplace(world.rank() == 0, run, trainer.geometry().elems, options.metrics);
@@ -113,9 +156,12 @@ bool train(const mpi::Communicator& world, const config::Run& given, const RunOp
     const std::int64_t last =
         run.train.stop_at > 0 ? std::min(run.train.stop_at, run.train.steps) : run.train.steps;
     reporter->begin(trainer.steps_done(), last);
+    begin_timeline(world, timeline);
     RunRecord record = run_steps(trainer, *reporter, run, last);
-    record.ranks = world.size();
-    record.payload_bytes_per_parameter = trainer.payload_bytes_per_parameter();
+    if (timeline) {
+        reporter->say(write_timeline(world, *timeline, record.seconds, options.trace));
+    }
+    note_layout(trainer, world, record);
     record.heldout_loss = trainer.evaluate();
     reporter->heldout(trainer.steps_done(), *record.heldout_loss);
     record.masters_digest = trainer.masters_digest();
@@ -128,12 +174,7 @@ bool train(const mpi::Communicator& world, const config::Run& given, const RunOp
         reporter->say("sample:\n" + options.prompt +
                       trainer.sample(options.prompt, options.sample_tokens));
     }
-    if (!record.steps.empty()) {
-        reporter->say(traffic_table({record}) + describe(record.endurance));
-        if (const std::string deltas = describe_deltas(record); !deltas.empty()) {
-            reporter->say(deltas);
-        }
-    }
+    say_traffic(*reporter, record);
     world.together([&] {
         if (world.rank() == 0 && !options.json.empty()) {
             write_whole_file(options.json, to_json(record).dump(2) + "\n");

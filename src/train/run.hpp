@@ -18,6 +18,7 @@ struct RunOptions {
     std::string fault_plan;       // for tests: what FaultPoints takes
     std::string json;             // file for the summary; empty: none
     std::string metrics;          // file for a JSON line per step; empty: none
+    std::string trace;            // file for a timeline of the steps; empty: none
     int sample_tokens = 0;        // length of the text to sample at the end
     std::string prompt = "\n";
 };

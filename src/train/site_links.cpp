@@ -3,6 +3,7 @@
 #include "base/error.hpp"
 #include "base/units.hpp"
 #include "link/shared_times.hpp"
+#include "mpi/topology.hpp"
 
 #include <optional>
 #include <utility>
@@ -12,9 +13,10 @@ namespace nearstep::train {
 namespace {
 
 // What all ranks of the node have. The name is gone on return.
-link::SharedTimes share_times(const mpi::Communicator& world) {
+link::SharedTimes share_times(const mpi::Communicator& world, int ranks_per_node) {
     const auto rank = static_cast<std::size_t>(world.rank());
-    const mpi::Communicator node = world.split(world.first_ranks_of_nodes()[rank]);
+    const mpi::Communicator node =
+        world.split(mpi::discover_nodes(world, ranks_per_node).group_of[rank]);
     std::string name = node.rank() == 0 ? link::SharedTimes::unused_name() : "";
     name = node.broadcast(name, 0);
     std::optional<link::SharedTimes> times;
@@ -37,6 +39,9 @@ link::SharedTimes share_times(const mpi::Communicator& world) {
 }  // namespace
 
 link::Rates rates_of(const config::LinkSettings& settings) {
+    if (!settings.are_shaped()) {
+        return {};
+    }
     const double scale = settings.scale * 1e9;
     return {.device_read = settings.device_read_gb_s * scale,
             .device_write = settings.device_write_gb_s * scale,
@@ -52,7 +57,8 @@ double update_rate_of(const config::Run& run) {
 std::unique_ptr<link::NodeLinks> make_links(const mpi::Communicator& world, const config::Run& run,
                                             const link::Clock& clock) {
     const link::Rates rates = rates_of(run.link);
-    return rates.are_shaped() ? std::make_unique<link::NodeLinks>(rates, share_times(world), clock)
+    return rates.are_shaped() ? std::make_unique<link::NodeLinks>(
+                                    rates, share_times(world, run.exchange.ranks_per_node), clock)
                               : nullptr;
 }
 

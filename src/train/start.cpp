@@ -111,12 +111,14 @@ void look_at_state(const mpi::Communicator& world, const config::Run& run,
     if (is_nothing_there) {
         return;
     }
+    const mpi::Topology nodes = mpi::discover_nodes(world, run.exchange.ranks_per_node);
     const std::string run_of_rank_0 = world.broadcast(manifest ? manifest->run : "", 0);
     if (obstacle.empty()) {
         const model::Geometry geometry = model::describe(run.model);
         obstacle = obstacle_in(
             manifest, path, run_of_rank_0, model_line(run.model, tokenizer),
-            layout_line(run, world.size(), make_partition(run, geometry.elems, world.size())));
+            layout_line(run, world.size(),
+                        make_ownership(run, geometry.elems, nodes).of_rank(world.rank())));
     }
     try {
         world.together([&] {

@@ -3,6 +3,8 @@
 #include "base/digest.hpp"
 #include "base/error.hpp"
 #include "base/version.hpp"
+#include "train/link_formulas.hpp"
+#include "train/shared_links.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -16,6 +18,16 @@ namespace nearstep::train {
 
 using trace::Counter;
 
+trace::TrafficSnapshot total_traffic(const std::vector<StepReport>& steps) {
+    trace::TrafficSnapshot total;
+    for (const StepReport& step : steps) {
+        for (std::size_t i = 0; i < trace::kCounters; ++i) {
+            total.bytes.at(i) += step.traffic.bytes.at(i);
+        }
+    }
+    return total;
+}
+
 namespace {
 
 // printf into a string; `format` comes from this file alone.
@@ -26,16 +38,6 @@ std::string formatted(const char* format, Values... values) {
     std::snprintf(out.data(), out.size(), format, values...);
     out.pop_back();
     return out;
-}
-
-trace::TrafficSnapshot total_traffic(const std::vector<StepReport>& steps) {
-    trace::TrafficSnapshot total;
-    for (const StepReport& step : steps) {
-        for (std::size_t i = 0; i < trace::kCounters; ++i) {
-            total.bytes.at(i) += step.traffic.bytes.at(i);
-        }
-    }
-    return total;
 }
 
 nlohmann::json links_json(const trace::TrafficSnapshot& traffic, std::size_t parameters,
@@ -161,8 +163,11 @@ double share_of_dense(const config::Run& run, double payload_bytes_per_parameter
     return payload_bytes_per_parameter / static_cast<double>(size_bytes(run.model.dtype));
 }
 
-nlohmann::json codec_json(const config::Run& run, double payload_bytes_per_parameter) {
+nlohmann::json codec_json(const RunRecord& record) {
+    const config::Run& run = record.run;
+    const double payload_bytes_per_parameter = record.payload_bytes_per_parameter;
     return {{"codec", run.compress.codec},
+            {"where", record.encodes_on_gpu ? "gpu" : "host"},
             {"rounding", run.compress.rounding},
             {"error_feedback", run.compress.error_feedback},
             {"warmup_steps", run.compress.warmup_steps},
@@ -208,6 +213,7 @@ nlohmann::json to_json(const RunRecord& record) {
         {"site", record.run.site},
         {"mode", config::name_of(record.run.mode)},
         {"ranks", record.ranks},
+        {"nodes", record.nodes},
         {"devices", record.devices},
         {"parameters", record.parameters},
         {"steps", record.steps.empty() ? 0 : record.steps.back().step},
@@ -216,17 +222,29 @@ nlohmann::json to_json(const RunRecord& record) {
         {"tokens_per_s", record.seconds > 0 ? tokens / record.seconds : 0.0},
         {"losses", losses},
         {"skipped_steps", skipped},
-        {"compress", codec_json(record.run, record.payload_bytes_per_parameter)},
+        {"compress", codec_json(record)},
         {"masters_xxh3", to_hex(record.masters_digest)},
         {"endurance", to_json(record.endurance)},
         {"network_sent_bytes", record.network_sent_bytes},
         {"phases_s", seconds_json(mean_seconds(record.steps))},
         {"bytes_per_parameter",
          links_json(total_traffic(record.steps), record.parameters, record.steps.size())}};
+    json["shared_links"] = shared_links_json(record);
+    json["placement"] = {{"parameters", record.run.placement.parameters},
+                         {"gradients", record.run.placement.gradients},
+                         {"optimizer", record.run.placement.optimizer},
+                         {"copies", record.copies},
+                         {"dense_sums", record.has_dense_sums},
+                         {"vector_bytes", record.vector_bytes}};
+    json["formula_bytes_per_parameter"] = formula_json(record);
     add_deltas(json, total_deltas(record.steps), record.parameters, record.steps.size());
     json["phases_s"]["commit"] =
         record.steps.empty() ? 0.0
                              : record.commit_seconds / static_cast<double>(record.steps.size());
+    if (record.expected) {
+        json["modelled_s"] = {{"gradients", record.expected->backward},
+                              {"update", record.expected->update}};
+    }
     json["train_loss"] = losses.empty() ? nlohmann::json() : nlohmann::json(losses.back());
     const auto heldout = [&](double value) {
         return record.heldout_loss ? nlohmann::json(value) : nlohmann::json();
@@ -266,6 +284,17 @@ std::string describe_deltas(const RunRecord& record) {
     return shares.empty()
                ? ""
                : formatted("parameters by deltas: %.4g bytes per parameter and step", bytes) + out;
+}
+
+std::string describe_expected(const RunRecord& record) {
+    const PhaseSeconds measured = mean_seconds(record.steps);
+    return record.expected
+               ? formatted(
+                     "update: %.4g s measured, %.4g s modelled from the rates of the links; "
+                     "backward: %.4g s measured, of which gradients take %.4g s, modelled",
+                     measured.update, record.expected->update, measured.backward,
+                     record.expected->backward)
+               : "";
 }
 
 std::string describe_host_link(const trace::TrafficSnapshot& traffic, std::size_t parameters,
@@ -314,7 +343,7 @@ std::string traffic_table(const std::vector<RunRecord>& records) {
                       bytes(Counter::node_gradients), bytes(Counter::node_parameters),
                       bytes(Counter::network_gradients), bytes(Counter::network_parameters));
     }
-    return out + others;
+    return out + others + shared_links_table(records) + formula_table(records);
 }
 
 namespace {

@@ -19,13 +19,23 @@ namespace nearstep::train {
 double bytes_per_parameter(const trace::TrafficSnapshot& traffic, trace::Counter counter,
                            std::size_t parameters, std::size_t steps);
 
+trace::TrafficSnapshot total_traffic(const std::vector<StepReport>& steps);
+
 // Everything that was seen of a run; steps of this process only.
 struct RunRecord {
     config::Run run;
     int ranks = 0;
+    int nodes = 1;
+    bool has_equal_nodes = true;   // as many ranks on each
+    int copies = 1;                // of the optimizer state
+    std::size_t vector_bytes = 0;  // memory of a rank\'s parameter vector between steps
     int devices = 0;
     std::size_t parameters = 0;
-    double payload_bytes_per_parameter = 0;  // of a gradient, after the warm-up
+    // After the warm-up: of a gradient's payload, and of all that a device is handed.
+    double payload_bytes_per_parameter = 0;
+    double handed_bytes_per_parameter = 0;
+    bool has_dense_sums = false;  // owners hand their devices dense sums
+    bool encodes_on_gpu = false;  // the gradients of rank 0
     std::vector<StepReport> steps = {};
     double seconds = 0;         // of all steps together, commits included
     double commit_seconds = 0;  // of all commits
@@ -35,17 +45,22 @@ struct RunRecord {
     std::string checkpoint = {};  // path of the last index; empty if none was written
     // Of each rank, to other nodes, in all steps; empty: not asked.
     std::vector<std::uint64_t> network_sent_bytes = {};
+    std::optional<PhaseSeconds> expected = {};  // modelled, see prediction.hpp; of the links alone
 };
 
-// The keys of --json: commit, config, site, ranks, devices, parameters, steps, first_step, seconds,
-// tokens_per_s, train_loss (of the last step), heldout_loss (nats per token),
+// The keys of --json: commit, config, site, ranks, nodes, devices, parameters, steps, first_step,
+// seconds, tokens_per_s, train_loss (of the last step), heldout_loss (nats per token),
 // heldout_nats_per_byte, heldout_bits_per_byte, losses, skipped_steps, masters_xxh3, checkpoint,
 // mode, endurance {written_bytes, written_bytes_per_step (per device), rated_tbw,
-// days_to_rated_tbw}, network_sent_bytes (of each rank, all steps), compress {codec, rounding,
-// error_feedback, warmup_steps, kept_share_of_elements, payload_bytes_per_parameter,
-// volume_share_of_dense}, and per step phases_s {forward, backward, update, commit} (means) and
-// bytes_per_parameter {host_link, device_internal, network, node}; with gather.codec = "delta" also
-// deltas {dense, bitmap, units, codes, list}, each with tile_share and bytes_per_parameter.
+// days_to_rated_tbw}, network_sent_bytes (of each rank, all steps), compress {codec, where (of rank
+// 0: gpu or host), rounding, error_feedback, warmup_steps, kept_share_of_elements,
+// payload_bytes_per_parameter, volume_share_of_dense}, and per step phases_s {forward, backward,
+// update, commit} (means) and modelled_s {gradients, update} where the site gives rates,
+// bytes_per_parameter {host_link, device_internal, network, node} and shared_links
+// {measured, zero_infinity, smart_update, smart_comp_2_percent} (see shared_links.hpp), placement
+// {parameters, gradients, optimizer, copies, dense_sums, vector_bytes} and
+// formula_bytes_per_parameter (see link_formulas.hpp); with gather.codec = "delta" also deltas
+// {dense, bitmap, units, codes, list}, each with tile_share and bytes_per_parameter.
 nlohmann::json to_json(const RunRecord& record);
 
 // "gradients: topk, keeps 1 % of the elements in a volume of 0.04004 bytes per parameter, ...".
@@ -59,12 +74,16 @@ std::string describe_host_link(const trace::TrafficSnapshot& traffic, std::size_
                                std::size_t steps);
 
 // The table of bytes per step on the host link in units of M = 2 bytes per parameter, beside the
-// paper's Table I, and the bytes per parameter on the other links: one line per record.
+// paper's Table I, the bytes per parameter on the other links, and those on the shared links beside
+// the paper's methods: one line per record each.
 std::string traffic_table(const std::vector<RunRecord>& records);
 
 // "parameters by deltas: 0.301 bytes each; dense 0 % of the tiles with 0 bytes per parameter, ...":
 // of all steps; empty if the run has no deltas.
 std::string describe_deltas(const RunRecord& record);
+
+// Means of a step beside what the links let expect; empty without an expectation.
+std::string describe_expected(const RunRecord& record);
 
 // Throws ConfigError unless write_whole_file can write there; before a run, so that none ends
 // without its result.

@@ -9,13 +9,17 @@
 #include "link/clock.hpp"
 #include "link/node_links.hpp"
 #include "memory/buffer.hpp"
+#include "memory/gpu.hpp"
 #include "model/network.hpp"
 #include "mpi/communicator.hpp"
+#include "offload/parameter_window.hpp"
 #include "offload/step_pipeline.hpp"
 #include "store/manifest.hpp"
 #include "store/storage.hpp"
+#include "trace/timeline.hpp"
 #include "trace/traffic.hpp"
 #include "train/devices.hpp"
+#include "train/gpu_traffic.hpp"
 #include "train/schedule.hpp"
 
 #include <cstdint>
@@ -62,9 +66,11 @@ class Trainer {
 public:
     // Opens and locks the state files and leaves their content; makes devices, network and buffers.
     // start() or restore() or a restore_state() that succeeds must follow. `tokenizer` is the run's
-    // and outlives the trainer. `fault_plan`: as FaultPoints takes it.
+    // and outlives the trainer. `fault_plan`: as FaultPoints takes it. `timeline`: of the steps,
+    // outlives the trainer; null: none.
     Trainer(const mpi::Communicator& world, const config::Run& run,
-            const data::Tokenizer& tokenizer, const std::string& fault_plan = "");
+            const data::Tokenizer& tokenizer, const std::string& fault_plan = "",
+            trace::Timeline* timeline = nullptr);
 
     // Empties the state files and writes the start values of all parameters, generation 0.
     void start();
@@ -85,6 +91,12 @@ public:
 
     std::int64_t steps_done() const { return steps_done_; }
     const model::Geometry& geometry() const { return geometry_; }
+    int nodes() const { return nodes_.groups(); }
+    // Most memory that a rank's parameter vector takes now; one that a node shares counts in full.
+    // Collective.
+    std::size_t vector_bytes() const;
+    bool has_equal_nodes() const;                    // as many ranks on each
+    int copies() const { return owners_.copies(); }  // of the optimizer state
     // Of all ranks; in mode base the plain devices that the state is striped over.
     int devices() const;
     // Bytes written to each of devices() by this run so far, in the order of ranks and devices.
@@ -93,8 +105,10 @@ public:
     std::string describe_model() const;
     // How the state of this rank's first device moves; empty if the rank has none.
     std::string describe_io() const;
-    // Bytes of gradient that a rank sends for a parameter, after the warm-up.
-    double payload_bytes_per_parameter() const;
+    const GradientRoute& route() const { return route_; }
+
+    // Whether this rank's gradients stay on its GPU until they are encoded.
+    bool encodes_on_gpu() const { return pipeline_->has_gpu(); }
 
     HeldOutLoss evaluate();
 
@@ -102,7 +116,7 @@ public:
     std::string save(const std::string& folder);
 
     // XXH3 of the tiles' XXH3 digests (little-endian, in tile order) of the fp32 masters without
-    // padding: independent of layout.
+    // padding: independent of layout. Throws Error if copies of the state differ.
     std::uint64_t masters_digest();
 
     // What each rank sent to other nodes in all steps of this process, gradients and parameters.
@@ -114,7 +128,14 @@ public:
 
 private:
     std::vector<model::MicroBatch> draw_batches();
+    void hold_parameters_of(int block, int next, int end);
+    void hold_all_parameters();
+    void drop_parameters();
     void begin_gradients();
+    offload::GradientFacts finish_gradients();
+    void backward_pass();
+    void add_up_ranks(StepReport& report, const trace::TrafficSnapshot& traffic_before,
+                      const codec::DeltaTally& deltas_before);
     void finish_step(bool is_finite);
     void save_residual(checkpoint::RankFileWriter& writer);
     void restore_residual(checkpoint::Reader& reader);
@@ -122,6 +143,7 @@ private:
     store::Commit position() const;
     void empty_state_files();
     checkpoint::Description describe() const;
+    bool is_in_first_copy() const { return owners_.copy_of(world_.rank()) == 0; }
     void load_masters_into_vector(shard::TileRange tiles, std::span<const float> masters);
 
     const mpi::Communicator& world_;
@@ -130,18 +152,23 @@ private:
     model::Geometry geometry_;
     data::Corpus corpus_;
     FaultPoints faults_;
+    trace::Timeline* timeline_;
     std::unique_ptr<store::Storage> storage_;  // null: the system itself
     link::Clock clock_;
     std::unique_ptr<link::NodeLinks> links_;  // null: not shaped
-    shard::DeviceMap map_;
-    shard::Partition partition_;
-    Codecs codecs_;
+    std::optional<GpuTraffic> gpu_traffic_;
+    mpi::Topology nodes_;
+    shard::Ownership owners_;
+    const shard::Copy& copy_;  // this rank's
+    GradientRoute route_;
     trace::Traffic traffic_;
     std::uint64_t network_sent_bytes_ = 0;  // by this rank, in steps
     model::ComputeDevice compute_device_;
-    memory::Buffer vector_;  // the padded parameter vector
+    memory::Buffer vector_;       // the padded parameter vector
+    memory::PinnedRange pinned_;  // the vector, where a GPU reads it
     std::unique_ptr<model::Network> network_;
     std::unique_ptr<offload::StepPipeline> pipeline_;
+    std::optional<offload::ParameterWindow> window_;  // where parameters are spread over all ranks
     csd::StateCommit log_;
     std::string run_id_;  // see checkpoint::Description::run
     LossScale loss_scale_;

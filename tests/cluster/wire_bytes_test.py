@@ -66,6 +66,17 @@ class WireBytes(cluster.Cluster):
         counted = self.check(mode="su+o+c", compress__codec="topk", compress__keep=0.1, exchange__scatter="flat")
         self.assertAlmostEqual(counted / (8 * 65536), 0.4 * 6 + 2 * 3, delta=0.01)
 
+    def test_state_in_every_node(self):
+        # A dense payload of each of 4 nodes to the 3 others, and no parameters: they stay in their node.
+        self.assertEqual(self.check(placement__optimizer="node"), 8 * 65536 * 2 * 4 * 3)
+
+    def test_parameters_shared_by_a_node(self):
+        self.assertEqual(self.check(placement__parameters="node"), 8 * 65536 * (2 * 3 + 2 * 3))
+
+    def test_everything_over_all_nodes(self):
+        # Dense gradients to the owners, parameters for forward and for backward.
+        self.assertEqual(self.check(placement__parameters="global"), 8 * 65536 * (2 * 3 + 2 * 2 * 3))
+
     def test_a_limited_link_is_slower_and_gives_the_same_bits(self):
         free = self.train(train__stop_at=6)
         for host in cluster.HOSTS:

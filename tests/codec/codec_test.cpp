@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "base/random.hpp"
+#include "codec/sample_tiles.hpp"
 #include "codec/topk.hpp"
 #include "shard/partition.hpp"
 
@@ -23,18 +24,6 @@ using fpga::kPieceElems;
 using shard::kTileElems;
 
 constexpr fpga::TileKey kNoKey = {0, 0};
-
-std::vector<float> tile_of(const std::function<float(std::size_t)>& value) {
-    std::vector<float> tile(kTileElems);
-    for (std::size_t i = 0; i < tile.size(); ++i) {
-        tile[i] = value(i);
-    }
-    return tile;
-}
-
-std::vector<float> random_tile(std::uint64_t seed) {
-    return tile_of([seed](std::size_t i) { return static_cast<float>(random_normal(seed, 0, i)); });
-}
 
 std::vector<std::byte> encode(const Codec& codec, const std::vector<float>& tile,
                               fpga::TileKey key = kNoKey) {
@@ -104,8 +93,6 @@ TEST_P(Topk, KeepsExactlyTheLargestMagnitudesTiesToTheLowerIndex) {
         }
     }
 }
-
-float noise(std::size_t i) { return static_cast<float>(random_normal(9, 1, i)); }
 
 INSTANTIATE_TEST_SUITE_P(
     Tiles, Topk,
@@ -180,32 +167,6 @@ protected:
     }
 };
 
-// Random, constant, zero, subnormal, tie-ridden and huge tiles, and some with NaN and infinity.
-std::vector<std::vector<float>> nasty_tiles() {
-    const auto special = [](std::size_t i) {
-        constexpr std::array<float, 4> kSpecial = {std::numeric_limits<float>::quiet_NaN(),
-                                                   INFINITY, -INFINITY, -0.0F};
-        return i % 997 == 0 ? kSpecial.at(i / 997 % 4) : noise(i);
-    };
-    return {random_tile(3),
-            tile_of([](std::size_t i) { return noise(i) * std::exp(3 * noise(i + 99999)); }),
-            tile_of([](std::size_t) { return -0.375F; }),
-            tile_of([](std::size_t i) { return i % 2 == 0 ? 0.0F : -0.0F; }),
-            tile_of([](std::size_t i) { return noise(i) * 1e-39F; }),
-            tile_of([](std::size_t i) { return noise(i) * 3e-30F; }),
-            tile_of([](std::size_t i) { return static_cast<float>(i % 15) - 7.0F; }),
-            tile_of([](std::size_t i) { return 0.5F * static_cast<float>(i % 255) - 63.5F; }),
-            tile_of([](std::size_t i) { return noise(i) * 1e38F; }),
-            tile_of([](std::size_t i) { return i / 64 % 2 == 0 ? 0.0F : noise(i); }),
-            tile_of(special)};
-}
-
-bool same_bits(std::span<const float> one, std::span<const float> other) {
-    return std::equal(one.begin(), one.end(), other.begin(), other.end(), [](float a, float b) {
-        return (std::isnan(a) && std::isnan(b)) || bits_of(a) == bits_of(b);
-    });
-}
-
 TEST_P(EveryCodec, GivesTheSameBitsInAllVariants) {
     const auto reference = make(kernels().front());
     ASSERT_EQ(reference->payload_bytes(), GetParam().payload_bytes);
@@ -254,6 +215,15 @@ TEST_P(EveryCodec, GivesFiniteValuesForFiniteOnes) {
             ASSERT_TRUE(std::isfinite(value));
         }
     }
+}
+
+TEST_P(EveryCodec, IsMadeAgainFromItsSettings) {
+    const auto codec = make(best_kernels());
+    const auto again = make_codec(codec->settings());
+    const std::vector<float> tile = random_tile(8);
+    const fpga::TileKey key = fpga::tile_key(5, 1);
+    EXPECT_EQ(again->name(), codec->name());
+    EXPECT_EQ(encode(*again, tile, key), encode(*codec, tile, key));
 }
 
 TEST_P(EveryCodec, EncodesZerosAsZeros) {

@@ -116,6 +116,13 @@ TEST(Parse, ReadsEverySortOfValue) {
     EXPECT_EQ(run.compress.rounding, "nearest");
 }
 
+TEST(Parse, TakesTheGradientCodecThatGoesWithTheMode) {
+    EXPECT_EQ(parse_texts("", "").compress.codec, "dense");
+    EXPECT_EQ(parse_texts("mode = \"su+o+c\"\n", "").compress.codec, "q4");
+    EXPECT_EQ(parse_texts("mode = \"su+o+c\"\n[compress]\ncodec = \"dense\"\n", "").compress.codec,
+              "dense");
+}
+
 TEST(Parse, LetsTheSiteWinOverTheConfigAndAnOverrideOverBoth) {
     const std::string config =
         "[csd]\nslots = 4\nper_rank = 4\npath = \"config\"\nsubgroup_tiles = 4\n";
@@ -136,12 +143,27 @@ TEST(Parse, ReplacesAListInsteadOfAppendingToIt) {
     EXPECT_THAT(run.csd.path, ElementsAre("/c"));
 }
 
-TEST(Parse, TurnsAutoPlacementIntoWhatThisBuildHas) {
-    const config::Run run = parse_texts(
-        "[placement]\nparameters = \"auto\"\ngradients = \"auto\"\noptimizer = \"auto\"\n");
-    EXPECT_EQ(run.placement.parameters, "replicated");
-    EXPECT_EQ(run.placement.gradients, "global");
-    EXPECT_EQ(run.placement.optimizer, "global");
+// Parameters, gradients, optimizer.
+std::vector<std::string> placement_with(const std::vector<std::string>& overrides) {
+    const PlacementSettings placement = parse_overrides(overrides).placement;
+    return {placement.parameters, placement.gradients, placement.optimizer};
+}
+
+TEST(Parse, TurnsAutoPlacementIntoWhatGoesWithTheRest) {
+    EXPECT_THAT(placement_with({}), ElementsAre("replicated", "node", "global"));
+    EXPECT_THAT(placement_with({"placement.parameters=auto", "placement.gradients=auto",
+                                "placement.optimizer=auto"}),
+                ElementsAre("replicated", "node", "global"));
+    EXPECT_THAT(placement_with({"exchange.scatter=flat"}),
+                ElementsAre("replicated", "replicated", "global"));
+    EXPECT_THAT(placement_with({"placement.optimizer=replicated"}),
+                ElementsAre("replicated", "replicated", "replicated"));
+    EXPECT_THAT(placement_with({"placement.parameters=node"}),
+                ElementsAre("node", "node", "global"));
+    EXPECT_THAT(placement_with({"placement.parameters=global"}),
+                ElementsAre("global", "global", "global"));
+    EXPECT_THAT(placement_with({"placement.gradients=global"}),
+                ElementsAre("replicated", "global", "global"));
 }
 
 TEST(Override, TakesTomlOrABareWord) {

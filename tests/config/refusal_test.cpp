@@ -163,6 +163,8 @@ INSTANTIATE_TEST_SUITE_P(
         in_config("[model]\ncompute = \"tf32\"\n",
                   {"model.compute", "\"auto\", \"bf16\" or \"fp32\""}),
         in_config("[csd]\ndevice = \"disk\"\n", {"csd.device = \"disk\"", "\"emulated\""}),
+        in_config("[csd]\nrun_timeout_s = 0\n", {"csd.run_timeout_s = 0", "at least 1"}),
+        in_config("[csd]\nhost_engine = [-1]\n", {"csd.host_engine", "at least 0"}),
         in_config("[exchange]\nscatter = \"ring\"\n",
                   {"exchange.scatter", "\"hierarchical\" or \"flat\""}),
         in_config("[compress]\ncodec = \"zip\"\n",
@@ -178,20 +180,38 @@ INSTANTIATE_TEST_SUITE_P(
                   {"train.optimizer = \"adamax\"", "\"adagrad\" or \"lion\""}),
         in_override("mode=su+o+d", {"mode = \"su+o+d\" is not known"})));
 
-INSTANTIATE_TEST_SUITE_P(NotInThisBuild, Refusal,
-                         testing::Values(in_config("[csd]\ndevice = \"xrt\"\n",
-                                                   {"csd.device = \"xrt\" is not in this build",
-                                                    "use \"emulated\""}),
-                                         in_config("[placement]\nparameters = \"node\"\n",
-                                                   {"placement.parameters", "use \"replicated\""}),
-                                         in_config("[placement]\ngradients = \"replicated\"\n",
-                                                   {"placement.gradients", "use \"global\""}),
-                                         in_config("[placement]\noptimizer = \"node\"\n",
-                                                   {"placement.optimizer", "use \"global\""})));
+INSTANTIATE_TEST_SUITE_P(
+    Placements, Refusal,
+    testing::Values(
+        in_config("[placement]\noptimizer = \"node\"\ngradients = \"global\"\n",
+                  {"placement.optimizer = \"node\"", "placement.gradients = \"global\"",
+                   "at least as widely"}),
+        in_config("[placement]\noptimizer = \"replicated\"\nparameters = \"node\"\n",
+                  {"placement.gradients = \"replicated\" (the default)",
+                   "placement.parameters = \"node\"", "at least as widely"}),
+        in_config("[placement]\ngradients = \"replicated\"\nparameters = \"node\"\n",
+                  {"placement.gradients = \"replicated\"", "placement.parameters = \"node\""}),
+        in_config("[placement]\ngradients = \"node\"\n[exchange]\nscatter = \"flat\"\n",
+                  {"placement.gradients = \"node\"", "exchange.scatter = \"flat\"",
+                   "set placement.gradients = \"replicated\""}),
+        in_config("mode = \"su+o+c\"\n[compress]\ncodec = \"q4\"\nerror_feedback = true\n"
+                  "[csd]\ndurability = \"checkpoint\"\n[placement]\ngradients = \"global\"\n",
+                  {"compress.error_feedback = true", "placement.gradients = \"global\""}),
+        in_config("[placement]\nparameters = \"global\"\n[gather]\ncodec = \"delta\"\n",
+                  {"gather.codec = \"delta\"", "placement.parameters = \"global\""}),
+        in_config("[placement]\nparameters = \"global\"\noptimizer = \"node\"\n",
+                  {"placement.parameters = \"global\"", "at least as widely"}),
+        in_config("[placement]\noptimizer = \"everywhere\"\n", {"placement.optimizer"}),
+        in_config("[exchange]\nranks_per_node = -1\n", {"exchange.ranks_per_node"})));
 
 INSTANTIATE_TEST_SUITE_P(
     Combinations, Refusal,
     testing::Values(
+        in_config("[csd]\ndevice = \"xrt\"\npath = [\"a\", \"b\"]\ncards = [\"0\"]\n",
+                  {"csd.cards = [\"0\"]", "2 folders"}),
+        in_config("[csd]\ndevice = \"xrt\"\n[link]\nhost_gb_s = 1\n",
+                  {"csd.device = \"xrt\"", "[link]", "\"emulated\""}),
+        in_config("[csd]\ndevice = \"xrt\"\nupdate_mparam_s = 5\n", {"csd.update_mparam_s = 5"}),
         in_config("[model]\nwidth = 10\nheads = 3\n",
                   {"model.width = 10", "model.heads = 3", "divide"}),
         in_config("[train]\nsteps = 5\nstop_at = 6\n", {"train.stop_at = 6", "train.steps = 5"}),
@@ -203,7 +223,7 @@ INSTANTIATE_TEST_SUITE_P(
         in_config("mode = \"su\"\n[compress]\ncodec = \"topk\"\n", {"mode = \"su\""}),
         in_config("mode = \"su+o+c\"\n[compress]\ncodec = \"topk\"\nrounding = \"stochastic\"\n",
                   {"compress.rounding = \"stochastic\"", "compress.codec = \"topk\"", "q4"}),
-        in_config("mode = \"su+o+c\"\n[compress]\nerror_feedback = true\n",
+        in_config("mode = \"su+o+c\"\n[compress]\ncodec = \"dense\"\nerror_feedback = true\n",
                   {"compress.error_feedback = true", "compress.codec = \"dense\""}),
         in_config("mode = \"su+o+c\"\n[compress]\ncodec = \"q4\"\nerror_feedback = true\n",
                   {"compress.error_feedback = true", "csd.durability = \"step\"",
@@ -285,6 +305,9 @@ INSTANTIATE_TEST_SUITE_P(
         RefusedForRanks{{"csd.per_rank=[1,2]"}, 3, {"csd.per_rank has 2 entries", "3 ranks"}},
         RefusedForRanks{{"csd.per_rank=[1,2]"}, 1, {"csd.per_rank has 2 entries", "1 ranks"}},
         RefusedForRanks{{"csd.per_rank=0"}, 2, {"csd.per_rank", "2 ranks", "a device"}},
+        RefusedForRanks{{"csd.per_rank=1", "csd.host_engine=[0,2]"},
+                        2,
+                        {"csd.host_engine names device 2", "devices 0 to 1"}},
         RefusedForRanks{{"csd.per_rank=[0,0]"}, 2, {"csd.per_rank", "a device"}},
         RefusedForRanks{
             {"csd.per_rank=2", "csd.speed=[1,2]"}, 2, {"csd.speed has 2 entries", "4 devices"}}));

@@ -26,7 +26,8 @@ void update_all(SmallDevice& small, std::int64_t generation,
     for (std::size_t s = 0; s < device.subgroups().size(); ++s) {
         device.read(0, s, generation).wait();
         device.update(0, s, scalars);
-        device.deliver(0, s, rooms.empty() ? std::span<std::byte>(small.vector) : rooms);
+        device.deliver(0, s, rooms.empty() ? std::span<std::byte>(small.vector) : rooms, [] {})
+            .wait();
         device.write(0, s, generation + 1).wait();
     }
 }

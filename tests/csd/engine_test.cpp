@@ -4,6 +4,7 @@
 #include "base/random.hpp"
 #include "csd/optimizer.hpp"
 #include "csd/state_format.hpp"
+#include "support/update_values.hpp"
 
 #include <gtest/gtest.h>
 
@@ -22,6 +23,9 @@ std::ostream& operator<<(std::ostream& out, const Engine& engine) { return out <
 
 namespace {
 
+using fpga::kEdges;
+using fpga::kEdgeTiles;
+using fpga::sane_scalars;
 using fpga::UpdateScalars;
 using shard::kTileElems;
 
@@ -40,18 +44,6 @@ struct Arrays {
     StateArrays state() { return {master, moment1, moment2}; }
 };
 
-UpdateScalars sane_scalars(Optimizer optimizer) {
-    UpdateScalars scalars;
-    scalars.optimizer = optimizer;
-    scalars.gradient_scale = 0.37F;
-    scalars.decay_factor = 1 - 1e-4F;
-    scalars.gradient_decay = 0.01F;
-    scalars.step_size = 1.9e-3F;
-    scalars.root_scale = 1.4F;
-    scalars.random_key = 77;
-    return scalars;
-}
-
 Arrays random_arrays(std::uint64_t seed) {
     Arrays arrays;
     for (std::size_t i = 0; i < kTileElems; ++i) {
@@ -62,22 +54,6 @@ Arrays random_arrays(std::uint64_t seed) {
     }
     return arrays;
 }
-
-constexpr std::array<float, 14> kEdges = {0.0F,
-                                          -0.0F,
-                                          1.0F,
-                                          -1.0F,
-                                          std::numeric_limits<float>::denorm_min(),
-                                          -std::numeric_limits<float>::denorm_min(),
-                                          1e-40F,
-                                          std::numeric_limits<float>::min(),
-                                          std::numeric_limits<float>::max(),
-                                          -std::numeric_limits<float>::max(),
-                                          std::numeric_limits<float>::infinity(),
-                                          -std::numeric_limits<float>::infinity(),
-                                          std::numeric_limits<float>::quiet_NaN(),
-                                          3e-20F};
-constexpr std::size_t kEdgeTiles = 11;  // 14^3 blocks
 
 // Every combination of values at the edges of fp32: a block for each gradient and moments, so that
 // a NaN does not spoil the moments of others, and every master in it.

@@ -7,7 +7,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <future>
+#include <span>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace nearstep::csd {
 namespace {
@@ -50,6 +56,74 @@ TEST(TransferHandlerTest, GivesTheSameBitsNaiveOrOverlappedWithAnyNumberOfSlots)
 TEST(TransferHandlerTest, WantsThreeSlotsToOverlap) {
     SmallDevice small({.slots = 2});
     EXPECT_THROW(TransferHandler::make(HandlerKind::overlapped, *small.device), ContractError);
+}
+
+// Whose parameters land by themselves, but for those of one subgroup, which never do.
+class UndeliveredDevice : public Device {
+public:
+    UndeliveredDevice(std::vector<shard::Subgroup> subgroups, std::size_t undelivered)
+        : subgroups_(std::move(subgroups)), undelivered_(undelivered) {}
+
+    const std::string& name() const override { return name_; }
+    const std::vector<shard::Subgroup>& subgroups() const override { return subgroups_; }
+    int slots() const override { return 5; }
+    std::string describe_io() const override { return ""; }
+    std::vector<std::uint64_t> written_bytes() const override { return {}; }
+    void reserve() override {}
+    Ticket flush() override { return {}; }
+    void use_codec(const codec::Codec&) override {}
+    void put_gradient(std::size_t, std::span<const std::span<const std::byte>>,
+                      std::span<const float>) override {}
+    void finish_gradients() override {}
+    void allocate_slot(int) override {}
+    void release_slot(int) override {}
+    Ticket read(int, std::size_t, std::int64_t) override { return {}; }
+    void update(int, std::size_t, const UpdateScalars&) override {}
+    Ticket deliver(int, std::size_t subgroup, std::span<std::byte>, const Landed& landed) override {
+        return lane_.submit([this, subgroup, landed] {
+            if (subgroup == undelivered_) {
+                throw XrtError("a card that failed");
+            }
+            landed();
+        });
+    }
+    // Not before all deliveries are over.
+    Ticket write(int, std::size_t subgroup, std::int64_t) override {
+        return subgroup + 1 < subgroups_.size() ? Ticket() : lane_.submit([this] {
+            all_delivered.set_value();
+            go_on.get_future().wait();
+        });
+    }
+    void read_state(std::size_t, std::int64_t, const StateArrays&) override {}
+    void write_state(std::size_t, std::int64_t, const StateArrays&) override {}
+
+    std::promise<void> all_delivered;
+    std::promise<void> go_on;
+
+private:
+    std::string name_ = "device under test";
+    std::vector<shard::Subgroup> subgroups_;
+    std::size_t undelivered_;
+    store::Lane lane_;
+};
+
+TEST(TransferHandlerTest, ShowsNothingBehindParametersThatDidNotLand) {
+    UndeliveredDevice device(small_subgroups(), 1);
+    const auto handler = TransferHandler::make(HandlerKind::overlapped, device);
+    std::vector<std::byte> vector;
+    handler->start(test_scalars(), 0, vector);
+    device.all_delivered.get_future().wait();
+    // Its error may be known by now or not; that it landed is never said.
+    for (const std::size_t subgroup : {std::size_t{1}, std::size_t{2}}) {
+        try {
+            EXPECT_FALSE(handler->has_parameters(subgroup)) << subgroup;
+        } catch (const XrtError&) {
+            continue;
+        }
+    }
+    device.go_on.set_value();
+    EXPECT_THROW(handler->wait_parameters(2), XrtError);
+    EXPECT_THROW(handler->finish(), XrtError);
 }
 
 class HandlerOf : public testing::TestWithParam<HandlerKind> {};

@@ -67,24 +67,28 @@ protected:
 
     // Gathers `after` into `copy`; each message is found at the third look.
     void gather(Vector& copy, const Vector& before, const Vector& after) {
+        gather_with(gather_, copy, before, after);
+    }
+
+    void gather_with(DeltaGather& gather, Vector& copy, const Vector& before, const Vector& after) {
         int looks = 0;
-        gather_.gather(std::as_writable_bytes(std::span(copy)),
-                       [&](std::size_t subgroup) -> std::span<const std::byte> {
-                           EXPECT_TRUE(is_mine(subgroup));
-                           if (++looks % 3 != 0) {
-                               return {};
-                           }
-                           const shard::TileRange tiles = partition_.subgroups()[subgroup].tiles;
-                           auto& memory = messages_[subgroup];
-                           memory.resize(codec::message_room_bytes(tiles.size()) / 8);
-                           const auto room = std::as_writable_bytes(std::span(memory));
-                           codec::DeltaWriter writer(room, tiles);
-                           for (std::size_t tile = tiles.begin; tile < tiles.end; ++tile) {
-                               writer.add(&before[tile * kTileElems], &after[tile * kTileElems]);
-                           }
-                           message_bytes_ += writer.finish();
-                           return room;
-                       });
+        gather.gather(std::as_writable_bytes(std::span(copy)),
+                      [&](std::size_t subgroup) -> std::span<const std::byte> {
+                          EXPECT_TRUE(is_mine(subgroup));
+                          if (++looks % 3 != 0) {
+                              return {};
+                          }
+                          const shard::TileRange tiles = partition_.subgroups()[subgroup].tiles;
+                          auto& memory = messages_[subgroup];
+                          memory.resize(codec::message_room_bytes(tiles.size()) / 8);
+                          const auto room = std::as_writable_bytes(std::span(memory));
+                          codec::DeltaWriter writer(room, tiles);
+                          for (std::size_t tile = tiles.begin; tile < tiles.end; ++tile) {
+                              writer.add(&before[tile * kTileElems], &after[tile * kTileElems]);
+                          }
+                          message_bytes_ += writer.finish();
+                          return room;
+                      });
     }
 
     std::size_t elems() const { return partition_.tiles() * kTileElems; }
@@ -136,6 +140,32 @@ TEST_P(DeltaGathers, SendEachMessageOnceToEachNodeAndCountItsBytes) {
     };
     EXPECT_EQ(sum(tally.tiles), partition_.tiles());
     EXPECT_LE(sum(tally.bytes), bytes[0]);
+}
+
+// Each rank has memory of its own here, so that it shows what each would write to a shared vector.
+TEST_P(DeltaGathers, WriteASharedVectorOncePerNode) {
+    DeltaGather shared(world_,
+                       {.partition = &partition_,
+                        .devices = &map_,
+                        .nodes = nodes_,
+                        .are_vectors_shared = true,
+                        .in_flight = 3},
+                       traffic_);
+    const Vector before(elems(), 7);
+    const Vector after = step(before, 3);
+    Vector copy = before;
+    gather_with(shared, copy, before, after);
+    const mpi::Communicator node =
+        world_.split(nodes_.group_of[static_cast<std::size_t>(world_.rank())]);
+    std::vector<std::uint64_t> written(copy.begin(), copy.end());
+    node.sum(std::span(written));
+    const auto others = static_cast<std::uint64_t>(node.size()) - 1;
+    for (std::size_t i = 0; i < elems(); ++i) {
+        ASSERT_EQ(written[i], after[i] + others * before[i]) << "element " << i;
+    }
+    auto sent = traffic_.snapshot();
+    world_.sum(std::span(sent.bytes));
+    EXPECT_EQ(sent[Counter::node_parameters], 0U);
 }
 
 TEST_P(DeltaGathers, FindACopyThatIsNotTheOwners) {

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <map>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -80,7 +81,7 @@ const std::vector<shard::TileRange> kRounds = {{4, kTiles}, {3, 4}, {0, 3}};
 
 // Ranks of two devices and of one, and groups of so many ranks.
 struct Layout {
-    Layout(int ranks, int ranks_per_group) : map(devices_of(ranks)), partition(settings()) {
+    Layout(int ranks, int ranks_per_group) : owners({copy_of(ranks)}) {
         std::vector<int> group;
         for (int rank = 0; rank < ranks; ++rank) {
             group.push_back(ranks_per_group == 0 ? 0 : rank / ranks_per_group);
@@ -95,14 +96,19 @@ struct Layout {
         }
         return devices;
     }
-    shard::PartitionSettings settings() const {
-        return {.parameters = kTiles * kTileElems - 5,
-                .speeds = std::vector<double>(static_cast<std::size_t>(map.devices()), 1.0),
-                .subgroup_tiles = 2};
+    static shard::Copy copy_of(int ranks) {
+        std::vector<int> all(static_cast<std::size_t>(ranks));
+        std::iota(all.begin(), all.end(), 0);
+        const shard::DeviceMap map(devices_of(ranks));
+        return {.ranks = all,
+                .devices = map,
+                .partition = shard::Partition(
+                    {.parameters = kTiles * kTileElems - 5,
+                     .speeds = std::vector<double>(static_cast<std::size_t>(map.devices()), 1.0),
+                     .subgroup_tiles = 2})};
     }
 
-    shard::DeviceMap map;
-    shard::Partition partition;
+    shard::Ownership owners;
     mpi::Topology groups;
 };
 
@@ -125,8 +131,7 @@ TEST_P(Scatter, GivesOwnersThePayloadsOfTheDefinition) {
     const mpi::Topology& groups = layout.groups;
     trace::Traffic traffic;
     GradientScatter scatter(world,
-                            {.partition = &layout.partition,
-                             .devices = &layout.map,
+                            {.owners = &layout.owners,
                              .codec = codec.get(),
                              .gradient_dtype = test.dtype,
                              .groups = groups,
@@ -154,7 +159,7 @@ TEST_P(Scatter, GivesOwnersThePayloadsOfTheDefinition) {
     }
     std::size_t owned = 0;
     for (std::size_t tile = 0; tile < kTiles; ++tile) {
-        if (scatter.owner(tile) == world.rank()) {
+        if (layout.owners.owns(world.rank(), tile)) {
             EXPECT_EQ(seen[tile], 1) << "tile " << tile;
             ++owned;
         }
@@ -172,6 +177,54 @@ TEST_P(Scatter, GivesOwnersThePayloadsOfTheDefinition) {
     EXPECT_EQ(sent[Counter::node_gradients], kTiles * dense * kTileElems * size_bytes(test.dtype));
     EXPECT_EQ(sent[Counter::network_gradients],
               kTiles * (static_cast<std::size_t>(groups.groups()) - 1) * codec->payload_bytes());
+}
+
+// What even ranks encode themselves, by the definition, beside what odd ones leave to it.
+TEST(ScatterOfPayloads, AreThoseThatARankMadeItself) {
+    const auto world = mpi::Communicator::world(std::chrono::seconds(60));
+    const auto codec = codec::make_codec({.name = "q4", .rounding = fpga::Rounding::stochastic});
+    const Layout layout(world.size(), 1);
+    trace::Traffic traffic;
+    GradientScatter scatter(world,
+                            {.owners = &layout.owners,
+                             .codec = codec.get(),
+                             .groups = layout.groups,
+                             .nodes = layout.groups},
+                            kRounds, traffic);
+    scatter.begin_step({.codec = codec.get(), .random_key = 9});
+    std::vector<std::byte> payload;
+    const FindPayload find = [&](std::size_t tile) -> std::span<const std::byte> {
+        payload.resize(codec->payload_bytes());
+        codec->encode(rounded_tile(world.rank(), tile, Dtype::bf16), payload,
+                      fpga::tile_key(scatter.source_key(), tile));
+        return payload;
+    };
+    std::size_t seen = 0;
+    const TileSink sink = [&](std::size_t tile,
+                              std::span<const std::span<const std::byte>> payloads) {
+        ++seen;
+        ASSERT_EQ(payloads.size(), static_cast<std::size_t>(world.size()));
+        for (std::size_t source = 0; source < payloads.size(); ++source) {
+            const auto wanted =
+                reference_payload(layout.groups.ranks_of[source], static_cast<int>(source), tile,
+                                  {*codec, 9}, Dtype::bf16);
+            EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), payloads[source].begin(),
+                                   payloads[source].end()))
+                << "tile " << tile << " source " << source;
+        }
+    };
+    for (const shard::TileRange round : kRounds) {
+        if (world.rank() % 2 == 0) {
+            scatter.scatter_payloads(round, find, sink);
+        } else {
+            scatter.scatter(round, gradient_of_round(world.rank(), round), sink);
+        }
+    }
+    std::size_t owned = 0;
+    for (std::size_t tile = 0; tile < kTiles; ++tile) {
+        owned += layout.owners.copy(0).owner_of_tile(tile) == world.rank() ? 1 : 0;
+    }
+    EXPECT_EQ(seen, owned);
 }
 
 std::vector<Case> all_cases() {
@@ -206,8 +259,7 @@ TEST_P(Feedback, AddsWhatTheLastAcceptedStepLost) {
     const mpi::Topology& groups = layout.groups;
     trace::Traffic traffic;
     GradientScatter scatter(world,
-                            {.partition = &layout.partition,
-                             .devices = &layout.map,
+                            {.owners = &layout.owners,
                              .codec = codec.get(),
                              .most_payload_bytes = dense->payload_bytes(),
                              .has_residual = true,

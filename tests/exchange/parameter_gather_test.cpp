@@ -15,51 +15,119 @@ std::uint16_t value_of(std::size_t element) {
     return static_cast<std::uint16_t>(element * 2654435761U >> 7U);
 }
 
-class Gather : public testing::TestWithParam<int> {};  // ranks per node; 0: all
+constexpr std::size_t kParameters = 37 * kTileElems - 100;
 
-TEST_P(Gather, BringsEveryOwnersParametersToAllRanks) {
-    const auto world = mpi::Communicator::world(std::chrono::seconds(60));
-    std::vector<int> devices_per_rank(static_cast<std::size_t>(world.size()), 2);
-    devices_per_rank.back() = 1;
-    std::vector<int> node(static_cast<std::size_t>(world.size()));
-    for (int rank = 0; rank < world.size(); ++rank) {
-        node[static_cast<std::size_t>(rank)] = GetParam() == 0 ? 0 : rank / GetParam();
+// Ranks of two devices each, the last of one.
+class Gather : public testing::TestWithParam<int> {  // ranks per node; 0: all
+protected:
+    Gather()
+        : world_(mpi::Communicator::world(std::chrono::seconds(60))),
+          map_(devices_per_rank(world_.size())),
+          partition_({.parameters = kParameters,
+                      .speeds = std::vector<double>(static_cast<std::size_t>(map_.devices()), 1.0),
+                      .subgroup_tiles = 2}),
+          nodes_(nodes_of(world_.size())) {}
+
+    static std::vector<int> devices_per_rank(int ranks) {
+        std::vector<int> devices(static_cast<std::size_t>(ranks), 2);
+        devices.back() = 1;
+        return devices;
     }
-    const shard::DeviceMap map(devices_per_rank);
-    const shard::Partition partition(
-        {.parameters = 37 * kTileElems - 100,
-         .speeds = std::vector<double>(static_cast<std::size_t>(map.devices()), 1.0),
-         .subgroup_tiles = 2});
-    const mpi::Topology nodes = mpi::group_by(node);
-    trace::Traffic traffic;
-    ParameterGather gather(
-        world, {.partition = &partition, .devices = &map, .nodes = nodes, .in_flight = 3}, traffic);
 
-    std::vector<std::uint16_t> vector(partition.tiles() * kTileElems, 0);
-    for (const shard::Subgroup& subgroup : partition.subgroups()) {
-        if (map.rank_of(subgroup.device) == world.rank()) {
-            for (std::size_t i = subgroup.tiles.begin * kTileElems;
-                 i < subgroup.tiles.end * kTileElems; ++i) {
+    static mpi::Topology nodes_of(int ranks) {
+        std::vector<int> node(static_cast<std::size_t>(ranks));
+        for (int rank = 0; rank < ranks; ++rank) {
+            node[static_cast<std::size_t>(rank)] = GetParam() == 0 ? 0 : rank / GetParam();
+        }
+        return mpi::group_by(node);
+    }
+
+    GatherSettings settings() const {
+        return {.partition = &partition_, .devices = &map_, .nodes = nodes_, .in_flight = 3};
+    }
+
+    bool owns(std::size_t tile) const {
+        return shard::owner_of(partition_, map_, partition_.subgroup_of_tile(tile)) ==
+               world_.rank();
+    }
+
+    // Writes what this rank owns, as devices do.
+    void fill_own(std::span<std::uint16_t> vector) const {
+        for (std::size_t i = 0; i < vector.size(); ++i) {
+            if (owns(i / kTileElems)) {
                 vector[i] = value_of(i);
             }
         }
     }
+
+    trace::TrafficSnapshot sent() const {
+        auto sent = traffic_.snapshot();
+        world_.sum(std::span(sent.bytes));
+        return sent;
+    }
+
+    mpi::Communicator world_;
+    shard::DeviceMap map_;
+    shard::Partition partition_;
+    mpi::Topology nodes_;
+    trace::Traffic traffic_;
+};
+
+TEST_P(Gather, BringsSomeTilesWithoutTheOthers) {
+    ParameterGather gather(world_, settings(), traffic_);
+    std::vector<std::uint16_t> vector(partition_.tiles() * kTileElems, 0);
+    fill_own(vector);
+    const std::vector<shard::TileRange> wanted = {{1, 2}, {5, 12}, {36, 37}};
+    gather.bring(std::as_writable_bytes(std::span(vector)), wanted);
+    gather.bring(std::as_writable_bytes(std::span(vector)), {});
+    for (std::size_t tile = 0; tile < partition_.tiles(); ++tile) {
+        const bool is_there = owns(tile) || tile == 1 || (tile >= 5 && tile < 12) || tile == 36;
+        for (std::size_t i = tile * kTileElems; i < (tile + 1) * kTileElems; ++i) {
+            ASSERT_EQ(vector[i], is_there ? value_of(i) : 0) << "element " << i;
+        }
+    }
+    EXPECT_EQ(sent()[Counter::network_parameters],
+              9 * kTileElems * 2 * (static_cast<std::size_t>(nodes_.groups()) - 1));
+}
+
+// Each rank has memory of its own here, so that it shows what each would write to a shared vector.
+TEST_P(Gather, WritesASharedVectorOncePerNode) {
+    GatherSettings shared = settings();
+    shared.are_vectors_shared = true;
+    ParameterGather gather(world_, shared, traffic_);
+    std::vector<std::uint16_t> vector(partition_.tiles() * kTileElems, 0);
+    fill_own(vector);
+    gather.gather(std::as_writable_bytes(std::span(vector)), [](std::size_t) { return true; });
+    const mpi::Communicator node =
+        world_.split(nodes_.group_of[static_cast<std::size_t>(world_.rank())]);
+    std::vector<std::uint64_t> written(vector.begin(), vector.end());
+    node.sum(std::span(written));
+    for (std::size_t i = 0; i < vector.size(); ++i) {
+        ASSERT_EQ(written[i], value_of(i)) << "element " << i;
+    }
+    EXPECT_EQ(sent()[Counter::node_parameters], 0U);
+    EXPECT_EQ(sent()[Counter::network_parameters],
+              vector.size() * 2 * (static_cast<std::size_t>(nodes_.groups()) - 1));
+}
+
+TEST_P(Gather, BringsEveryOwnersParametersToAllRanks) {
+    ParameterGather gather(world_, settings(), traffic_);
+    std::vector<std::uint16_t> vector(partition_.tiles() * kTileElems, 0);
+    fill_own(vector);
     int polls = 0;
     gather.gather(std::as_writable_bytes(std::span(vector)), [&](std::size_t subgroup) {
-        EXPECT_EQ(map.rank_of(partition.subgroups()[subgroup].device), world.rank());
+        EXPECT_EQ(shard::owner_of(partition_, map_, subgroup), world_.rank());
         return ++polls % 3 == 0;  // not ready at first
     });
     for (std::size_t i = 0; i < vector.size(); ++i) {
         ASSERT_EQ(vector[i], value_of(i)) << "element " << i;
     }
 
-    auto sent = traffic.snapshot();
-    world.sum(std::span(sent.bytes));
     const std::size_t vector_bytes = vector.size() * 2;
-    const auto count = static_cast<std::size_t>(nodes.groups());
-    EXPECT_EQ(sent[Counter::network_parameters], vector_bytes * (count - 1));
-    EXPECT_EQ(sent[Counter::node_parameters],
-              vector_bytes * (static_cast<std::size_t>(world.size()) - count));
+    const auto count = static_cast<std::size_t>(nodes_.groups());
+    EXPECT_EQ(sent()[Counter::network_parameters], vector_bytes * (count - 1));
+    EXPECT_EQ(sent()[Counter::node_parameters],
+              vector_bytes * (static_cast<std::size_t>(world_.size()) - count));
 }
 
 INSTANTIATE_TEST_SUITE_P(Nodes, Gather, testing::Values(0, 1, 2));

@@ -80,9 +80,11 @@ TEST_F(ShapedNetwork, HoldsTheParametersBackAndBringsThemAll) {
 TEST_F(ShapedNetwork, HoldsTheGradientsBackAndBringsThemAll) {
     const auto codec = codec::make_codec({.name = "dense"});
     const shard::TileRange all{0, kTiles};
+    std::vector<int> ranks(static_cast<std::size_t>(world_.size()));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    const shard::Ownership owners({{.ranks = ranks, .devices = map_, .partition = partition_}});
     GradientScatter scatter(world_,
-                            {.partition = &partition_,
-                             .devices = &map_,
+                            {.owners = &owners,
                              .codec = codec.get(),
                              .groups = nodes_,
                              .nodes = nodes_,

@@ -1,5 +1,6 @@
 // The network on a GPU against the same network on the CPU; skipped where there is no GPU.
 #include "base/random.hpp"
+#include "memory/gpu.hpp"
 #include "model/geometry.hpp"
 #include "model/network.hpp"
 
@@ -44,7 +45,7 @@ protected:
     }
 
     // Two micro-batches of a row each, with a loss scale.
-    Step run(const ComputeDevice& device) const {
+    Step run(const ComputeDevice& device, GradientPlace place = GradientPlace::host) const {
         const auto network = Network::make(settings_, parameters_, device);
         const std::span<const std::int32_t> tokens = tokens_;
         const std::span<const std::int32_t> targets = targets_;
@@ -63,8 +64,17 @@ protected:
         step.gradient.resize(network->geometry().elems);
         for (int block = blocks - 1; block >= 0; --block) {
             const Block& range = network->geometry().blocks[static_cast<std::size_t>(block)];
-            network->backward(
-                block, std::span(step.gradient).subspan(range.begin, range.end - range.begin));
+            const auto gradient =
+                std::span(step.gradient).subspan(range.begin, range.end - range.begin);
+            if (place == GradientPlace::host) {
+                network->backward(block, gradient);
+            } else {
+                memory::GpuBuffer there(gradient.size_bytes());
+                network->backward(block, {there.as<float>(), gradient.size()}, place);
+                copy_to_host(std::as_writable_bytes(gradient), there.span(),
+                             memory::Stream::of_default());
+                memory::wait_for_gpu();
+            }
         }
         step.sampled = network->sample(tokens.first(8), 4, 0.8, 1);
         return step;
@@ -98,6 +108,16 @@ TEST_F(GpuNetwork, RepeatsBitForBitInEveryFormat) {
         const Step second = run({.gpu = 0});
         EXPECT_EQ(first.loss, second.loss);
         EXPECT_EQ(first.gradient, second.gradient);
+    }
+}
+
+TEST_F(GpuNetwork, LeavesTheSameGradientInTheMemoryOfTheGpu) {
+    if (memory::gpus() == 0) {
+        GTEST_SKIP() << "this program was built without CUDA";
+    }
+    for (const Dtype dtype : {Dtype::fp32, Dtype::bf16}) {
+        set_dtype(dtype);
+        EXPECT_EQ(run({.gpu = 0}, GradientPlace::gpu).gradient, run({.gpu = 0}).gradient);
     }
 }
 

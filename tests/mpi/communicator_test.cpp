@@ -114,6 +114,8 @@ TEST(Communicator, SplitsByColourInRankOrder) {
 TEST(Communicator, FindsThatRanksOfThisTestShareANode) {
     const Communicator world = make_world();
     EXPECT_EQ(discover_nodes(world).groups(), 1);
+    EXPECT_EQ(discover_nodes(world, 2).groups(), (world.size() + 1) / 2);
+    EXPECT_EQ(discover_nodes(world, 1).groups(), world.size());
 }
 
 TEST(Communicator, EndsAWaitAtItsTimeLimit) {

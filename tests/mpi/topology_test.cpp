@@ -20,5 +20,11 @@ TEST(Topology, CanLeaveEachRankAlone) {
     EXPECT_EQ(topology.ranks_of, (std::vector<std::vector<int>>{{0}, {1}, {2}}));
 }
 
+TEST(Topology, RestrictedToRanksNumbersThemByTheirPositions) {
+    const Topology topology = restrict_to(group_by({0, 1, 0, 1, 2}), {1, 3, 4});
+    EXPECT_EQ(topology.group_of, (std::vector<int>{0, 0, 1}));
+    EXPECT_EQ(topology.ranks_of, (std::vector<std::vector<int>>{{0, 1}, {2}}));
+}
+
 }  // namespace
 }  // namespace nearstep::mpi

@@ -71,5 +71,20 @@ TEST(TheGradients, CrossTheHostLinkAndInBaseReachTheDrives) {
     EXPECT_NEAR(base_gradient_seconds(kBase, kSmartSsd, 10), 16 / 12.0, 1e-9);
 }
 
+TEST(TrafficOfGpus, SharesTheDirectionOfTheGradients) {
+    StepBytes bytes = kNear;
+    bytes.of_gpus = 8e9;  // one copy of the parameters, as much gradient back
+    EXPECT_NEAR(gpu_forward_seconds(bytes, kSmartSsd), 8 / 12.0, 1e-9);
+    EXPECT_NEAR(gpu_backward_seconds(bytes, kSmartSsd), (8 + 8) / 12.0, 1e-9);
+    LinkRates rates = kSmartSsd;
+    rates.host_total = 6e9;
+    EXPECT_NEAR(gpu_backward_seconds(bytes, rates), (8 + 8 + 8) / 6.0, 1e-9);
+}
+
+TEST(TheNetwork, TakesWhatLeavesTheNode) {
+    EXPECT_NEAR(network_seconds(5e9, {.network = 10e9}), 0.5, 1e-12);
+    EXPECT_EQ(network_seconds(5e9, {}), 0);
+}
+
 }  // namespace
 }  // namespace nearstep::plan

@@ -52,6 +52,51 @@ class Plan(program.Scenario):
         _, rows = self.plan("--nodes", "1,256", "--scaling", "weak")
         self.assertEqual([row["sequences"] for row in rows], [1024, 256 * 1024])
 
+    def test_the_replications_formula_stands_beside_the_terms(self):
+        text, rows = self.plan("--nodes", "1", "--csds", "4")
+        formula, terms = rows[0]["replication"], rows[0]["terms_s"]
+        self.assertIn("T_opt,n = max(T_opt / n, T_param_swap / min(n, B_PCIe / B_SSD))", text)
+        self.assertIn("T_total,n = T_fwd + T_bwd + T_opt,n", text)
+        expected = max(formula["T_opt"] / 4, formula["T_param_swap"] / min(4, formula["B_PCIe"] / formula["B_SSD"]))
+        self.assertAlmostEqual(formula["T_opt_n"], expected, delta=1e-9 * expected)
+        self.assertAlmostEqual(formula["T_total_n"], terms["T_fwd"] + terms["T_bwd"] + expected, delta=1e-9 * expected)
+
+    def test_only_what_trains_is_searched_if_asked(self):
+        _, rows = self.plan("--nodes", "8", "--trainable", "--set", "placement.parameters=node")
+        choice = rows[0]["choice"]
+        self.assertEqual([choice[field] for field in ("parameters", "home", "order", "landing")],
+                         ["node", "host", "by block", "device"])
+        self.assertIn(choice["optimizer"], ("node", "global"))
+        self.assertIn(choice["owner"], ("raw", "dense"))
+
+    def test_a_measured_device_takes_the_place_of_the_sites(self):
+        rates = self.folder / "rates.json"
+        line = {"bench": "csd", "row": "durable.fp32", "state": "fp32", "mparam_s": {"median": 15.0}}
+        rates.write_text(json.dumps(line) + "\n")
+        text, rows = self.plan("--nodes", "1", "--calibrate", rates)
+        self.assertIn("devices as measured: row durable.fp32, 15 Mparam/s each", text)
+        self.assertAlmostEqual(rows[0]["terms_s"]["T_csd"] * 15e6, rows[0]["parameters"] / 10, delta=2e-3 * rows[0]["parameters"])
+        _, again = self.plan("--nodes", "1", "--set", f"plan.calibration={rates}")
+        self.assertEqual(again[0]["terms_s"], rows[0]["terms_s"])
+        for content, sentence in (("", "has no step with csd.state"), ("x", "is not of nearstep bench csd")):
+            rates.write_text(content)
+            done = program.run(0, "plan", "configs/gpt-7b.toml", *SITE, "--calibrate", rates)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(sentence, done.stderr)
+
+    def test_a_run_takes_the_planners_placement_and_prints_what_it_let_expect(self):
+        arguments = self.arguments(train__steps=3, placement__parameters="auto", placement__optimizer="auto")
+        done = program.run(2, *arguments, *SITE, "--json", self.folder / "auto.json")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertRegex(done.stdout, r"placement auto, modelled: parameters \w+, gradients \w+, optimizer \w+; a step of")
+        self.assertRegex(done.stdout, r"update: \S+ s measured, \S+ s modelled from the rates of the links")
+        automatic = json.loads((self.folder / "auto.json").read_text())
+        self.assertGreater(automatic["modelled_s"]["update"], 0)
+        self.assertGreaterEqual(automatic["phases_s"]["update"], 0.99 * automatic["modelled_s"]["update"])
+        plain = self.train(train__steps=3, state="other")
+        self.assert_same_bits(automatic, plain)
+        self.assertNotIn("modelled_s", plain)
+
     def test_what_does_not_fit_is_named(self):
         text, rows = self.plan("--set", "plan.device_capacity_gb=10")
         self.assertRegex(rows[0]["refused"], "needs 1[67] GB of drive, of which there are 10 GB")

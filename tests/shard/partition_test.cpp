@@ -124,6 +124,15 @@ TEST(DeviceMap, GivesRanksTheirDevicesAlsoWhenSomeHaveNone) {
     }
 }
 
+TEST(OwnerOf, IsTheRankWhoseDeviceHoldsTheSubgroup) {
+    const DeviceMap map({2, 0, 1});
+    const Partition partition(
+        {.parameters = 9 * kTileElems, .speeds = Speeds(3, 1.0), .subgroup_tiles = 1});
+    for (std::size_t s = 0; s < partition.subgroups().size(); ++s) {
+        EXPECT_EQ(owner_of(partition, map, s), partition.subgroups()[s].device < 2 ? 0 : 2);
+    }
+}
+
 TEST(DeviceMap, RefusesNoDevicesAndNegativeCounts) {
     EXPECT_THROW(DeviceMap({0, 0}), ConfigError);
     EXPECT_THROW(DeviceMap({1, -1}), ConfigError);

@@ -1,11 +1,11 @@
-#include "bench/samples.hpp"
+#include "base/samples.hpp"
 
 #include "base/error.hpp"
 
 #include <algorithm>
 #include <cstddef>
 
-namespace nearstep::bench {
+namespace nearstep {
 
 Spread spread_of(std::vector<double> values) {
     expects(!values.empty(), "there is a value to take the median of");
@@ -26,4 +26,4 @@ std::vector<double> ratios_of(const std::vector<double>& values,
     return ratios;
 }
 
-}  // namespace nearstep::bench
+}  // namespace nearstep

@@ -1,11 +1,11 @@
-#include "bench/samples.hpp"
+#include "base/samples.hpp"
 
 #include "base/error.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace nearstep::bench {
+namespace nearstep {
 namespace {
 
 TEST(SamplesTest, TakesTheMiddleOfAnOddAndTheMeanOfAnEvenNumber) {
@@ -23,4 +23,4 @@ TEST(SamplesTest, ComparesEachRoundWithItself) {
 }
 
 }  // namespace
-}  // namespace nearstep::bench
+}  // namespace nearstep

@@ -1,9 +1,10 @@
-// What a benchmark measured, round by round, and its median.
+// What was measured, round by round, and its median.
 #pragma once
 
+#include <chrono>
 #include <vector>
 
-namespace nearstep::bench {
+namespace nearstep {
 
 struct Spread {
     double median = 0;  // of an even number: the mean of the two in the middle
@@ -18,4 +19,12 @@ Spread spread_of(std::vector<double> values);
 // and go.
 std::vector<double> ratios_of(const std::vector<double>& values, const std::vector<double>& others);
 
-}  // namespace nearstep::bench
+// That `work` takes, on the clock of the wall.
+template <typename Work>
+double seconds_of(const Work& work) {
+    const auto start = std::chrono::steady_clock::now();
+    work();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace nearstep

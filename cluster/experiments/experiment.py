@@ -1,0 +1,265 @@
+"""What the experiments share: runs of nearstep, rows, a table, a picture, and one JSON file each.
+
+A row is a dictionary of plain values. Its origin says where its values come from: measured, modelled (nearstep plan's
+formulas), simulated (SimGrid) or published (by others); a key that begins with modelled_ or simulated_ has that origin
+in any row. Standard library, and Matplotlib for the picture.
+"""
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tomllib
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+ORIGINS = ("modelled", "simulated")
+LINES = {"measured": "-", "modelled": "--", "simulated": ":", "published": "-."}
+# Everything of ours at once: narrow state, 4-bit gradients, the exact delta of new parameters, overlapped transfers.
+OURS = "su+o+c:csd.state=compact:compress.codec=q4:gather.codec=delta"
+
+
+def use_environment():
+    """Starts again with launch/setup's interpreter where this one has no Matplotlib."""
+    python = ROOT / ".venv/bin/python"
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        if python.exists() and pathlib.Path(sys.prefix).resolve() != python.parents[1].resolve():
+            os.execv(python, [str(python), *sys.argv])
+
+
+def refuse(sentence):
+    print(f"{pathlib.Path(sys.argv[0]).name}: {sentence}", file=sys.stderr)
+    sys.exit(2)
+
+
+def arguments_of(text):
+    """A parser with what every experiment takes; `text` is the experiment's own docstring."""
+    use_environment()
+    parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    name = pathlib.Path(sys.argv[0]).name
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "runs/experiments",
+                        help=f"folder for {name}.json and {name}.png (default: runs/experiments)")
+    parser.add_argument("--quick", action="store_true", help="the smallest sizes that show all parts work")
+    parser.add_argument("--text", type=pathlib.Path, help="text to train on (default: made up)")
+    parser.add_argument("--state", type=pathlib.Path,
+                        help="folder for the devices' files (default: /dev/shm where it has room, else below --out)")
+    parser.add_argument("--program", type=pathlib.Path, default=ROOT / "build/release/nearstep")
+    parser.add_argument("--timeout", type=int, default=3600, help="seconds that one run may take (default: 3600)")
+    return parser
+
+
+def numbers(text):
+    """A list of positive whole numbers, commas between."""
+    try:
+        values = [int(word) for word in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"'{text}' is no list of numbers, as in 1,2,4") from None
+    if not values or min(values) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' has a number below 1")
+    return values
+
+
+def site_of(folder):
+    """What the site file says, as a dictionary."""
+    try:
+        return tomllib.loads((ROOT / folder / "site.toml").read_text())
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        refuse(f"the site {folder} cannot be read ({error}): name a folder with a site.toml.")
+
+
+class Experiment:
+    """One experiment on its way to a JSON file."""
+
+    def __init__(self, options, title, least_room_gb=3):
+        self.options = options
+        self.name = pathlib.Path(sys.argv[0]).name
+        self.title = title
+        self.commit = self.config = self.site = None
+        if not os.access(options.program, os.X_OK):
+            refuse(f"there is no program {options.program}: build it with launch/build release nearstep.")
+        try:
+            options.out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            refuse(f"{options.out} cannot be made ({error}): name another folder with --out.")
+        self.folder = options.out / f"{self.name}.work"
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir()
+        self.text = options.text or self.make_text()
+        self.state = options.state or self.find_room(least_room_gb)
+
+    def find_room(self, room_gb):
+        memory = pathlib.Path("/dev/shm")
+        if memory.is_dir() and shutil.disk_usage(memory).free > room_gb * 1e9:
+            return memory / f"nearstep-{self.name}-{os.getpid()}"
+        return self.folder / "state"
+
+    def make_text(self):
+        words = "the owner of each tile adds what the ranks send and writes it near its storage ".split()
+        lines = (" ".join(words[(i * 7 + j * j) % len(words)] for j in range(12)) for i in range(3000))
+        path = self.folder / "text.txt"
+        path.write_text("\n".join(lines))
+        return path
+
+    def call(self, *command):
+        """The standard output of a command that must succeed."""
+        words = [str(word) for word in command]
+        print("+", " ".join(words), file=sys.stderr, flush=True)
+        environment = dict(os.environ, NEARSTEP_TIMEOUT=str(self.options.timeout), NEARSTEP_PROGRAM=str(self.options.program))
+        done = subprocess.run(words, cwd=ROOT, env=environment, text=True, errors="replace", stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+        if done.returncode != 0:
+            refuse(f"'{' '.join(words)}' ended with code {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+        return done.stdout
+
+    def settings(self, keys):
+        return [f"--set={key}={value}" for key, value in keys.items()]
+
+    def compare(self, config, site, modes, devices, steps, ranks=1, keys=None):
+        """The summaries of nearstep compare."""
+        out = self.folder / "compare.json"
+        keys = {"data.train": json.dumps(str(self.text)), "csd.path": json.dumps(str(self.state)), **(keys or {})}
+        try:
+            self.call("launch/ranks", ranks, self.options.program, "compare", config, "--site", site,
+                      "--modes", ",".join(modes), "--devices", ",".join(map(str, devices)), "--steps", steps,
+                      "--json", out, *self.settings(keys))
+        finally:
+            if not self.options.state:
+                shutil.rmtree(self.state, ignore_errors=True)
+        return self.note(json.loads(out.read_text()), config, site)
+
+    def plan(self, config, site, nodes, csds=None, keys=None, words=()):
+        """The rows of nearstep plan, which are modelled."""
+        out = self.folder / "plan.json"
+        self.call(self.options.program, "plan", config, "--site", site, "--nodes", ",".join(map(str, nodes)),
+                  *(["--csds", ",".join(map(str, csds))] if csds else []), "--json", out, *words,
+                  *self.settings(keys or {}))
+        rows = json.loads(out.read_text())
+        self.config, self.site = str(config), str(site)
+        return rows
+
+    def note(self, summaries, config, site):
+        self.commit, self.config, self.site = summaries[0]["commit"], str(config), str(site)
+        return summaries
+
+    def finish(self, rows, columns, plots, notes):
+        """Prints the table and writes JSON and picture. columns: (key, heading, format) each; plots: see draw()."""
+        commit = self.commit or self.call(self.options.program, "--version").split()[-1]
+        text = table(rows, columns)
+        print(f"{self.title}\n{text}" + "".join(f"\n{note}" for note in notes))
+        result = {"kind": "nearstep experiment", "experiment": self.name, "title": self.title, "commit": commit,
+                  "config": self.config, "site": self.site, "cores": os.cpu_count(), "command": " ".join(sys.argv),
+                  "quick": self.options.quick, "notes": notes, "rows": rows, "plots": plots,
+                  "columns": [{"key": key, "name": name, "format": form} for key, name, form in columns]}
+        path = self.options.out / f"{self.name}.json"
+        path.write_text(json.dumps(result, indent=1) + "\n")
+        shutil.rmtree(self.folder)
+        picture = draw(result, self.options.out / f"{self.name}.png")
+        print(f"written: {path}{f' and {picture}' if picture else ''}")
+
+
+def origin_of(key, row):
+    return next((origin for origin in ORIGINS if key.startswith(origin + "_")), row["origin"])
+
+
+def table(rows, columns):
+    """Modelled numbers stand in (), simulated ones in []."""
+    brackets = {"measured": ("", ""), "modelled": ("(", ")"), "simulated": ("[", "]"), "published": ("<", ">")}
+
+    def cell(row, key, form):
+        value = row.get(key)
+        if value is None:
+            return "-"
+        if not isinstance(value, float):
+            return str(value)
+        left, right = brackets[origin_of(key, row)]
+        return left + format(value, form) + right
+
+    lines = [[name for _, name, _ in columns], *([cell(row, key, form) for key, _, form in columns] for row in rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
+    text = "\n".join("  ".join(word.rjust(width) for word, width in zip(line, widths)) for line in lines)
+    return text + "\n(modelled), [simulated], <published by others>, the rest measured"
+
+
+def draw(result, path):
+    """A panel for each plot {title, x, y: keys, series: key, x_name, y_name, log: bool}."""
+    try:
+        import matplotlib
+    except ImportError:
+        print("no picture: Matplotlib is missing, run launch/setup", file=sys.stderr)
+        return None
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+    plots = result["plots"]
+    figure, axes = pyplot.subplots(1, len(plots), figsize=(7 * len(plots), 5), squeeze=False)
+    for panel, plot in zip(axes[0], plots):
+        draw_panel(panel, plot, result["rows"])
+    figure.suptitle(f"{result['title']}\n{result['config']} on {result['site']}, {result['cores']} cores, commit "
+                    f"{result['commit']}; solid: measured, dashed: modelled, dotted: simulated, dash-dotted: published by others", fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path, dpi=130)
+    return path
+
+
+def draw_panel(panel, plot, rows):
+    for series in dict.fromkeys(row[plot["series"]] for row in rows):
+        mine = [row for row in rows if row[plot["series"]] == series]
+        colour = None
+        for key in plot["y"]:
+            points = sorted((row[plot["x"]], row[key]) for row in mine if row.get(key) is not None)
+            if points:
+                origin = origin_of(key, mine[0])
+                line, = panel.plot(*zip(*points), LINES[origin], marker="o" if origin == "measured" else ".", color=colour,
+                                   label=series if colour is None else None)
+                colour = line.get_color()
+    panel.set_title(plot["title"], fontsize=10)
+    panel.set_xlabel(plot["x_name"])
+    panel.set_ylabel(plot["y_name"])
+    if plot.get("log"):
+        panel.set_xscale("log", base=2)
+        panel.set_yscale("log")
+    else:
+        panel.set_ylim(bottom=0)
+    panel.grid(alpha=0.3)
+    panel.legend(fontsize=8)
+
+
+def short(column):
+    """"su+o+c:csd.state=compact" as "su+o+c compact"; all of ours as "ours"."""
+    if column == OURS:
+        return "ours"
+    mode, *settings = column.split(":")
+    return " ".join([mode, *(setting.split("=", 1)[-1] for setting in settings)])
+
+
+def rows_of(summaries):
+    """A measured row for each summary of compare, with what the rates let expect beside it."""
+    rows = []
+    for summary in summaries:
+        measured, expected = summary["phases_s"], summary.get("predicted_s", {})
+        rows.append({
+            "origin": "measured", "column": short(summary["column"]), "devices": summary["devices"],
+            "ranks": summary["ranks"], "state": summary["state"], "codec": summary["codec"],
+            "forward_s": measured["forward"], "backward_s": measured["backward"], "update_s": measured["update"],
+            "step_s": measured["total"], "over_base": summary["speedup_over_base"],
+            "over_first_base": summary["speedup_over_first_base"],
+            "modelled_update_s": expected.get("update"), "modelled_step_s": expected.get("total"),
+            "modelled_over_base": summary.get("predicted_speedup_over_base"),
+            "volume": summary["compress"]["volume_share_of_dense"],
+            "parameters": summary["parameters"],
+            "tokens": round(summary["tokens_per_s"] * summary["seconds"] / len(summary["losses"]))})
+    first = next((row for row in rows if row["column"] == "base"), None)
+    for row in rows:
+        if first and row["modelled_step_s"]:
+            row["modelled_over_first_base"] = first["modelled_step_s"] / row["modelled_step_s"]
+    return rows
+
+
+# Columns of a table of such rows.
+STEP_COLUMNS = [("column", "column", ""), ("devices", "devices", ""), ("forward_s", "forward s", ".3f"),
+                ("backward_s", "backward s", ".3f"), ("update_s", "update s", ".3f"), ("modelled_update_s", "expected", ".3f"),
+                ("step_s", "step s", ".3f"), ("modelled_step_s", "expected", ".3f"),
+                ("over_base", "over base", ".2f"), ("modelled_over_base", "expected", ".2f"),
+                ("over_first_base", "over first base", ".2f")]

@@ -1,0 +1,243 @@
+// The exchange of one step, at ranks that nobody owns: the project's own gradient scatter and
+// parameter gather, run by SimGrid's SMPI. cluster/simulate starts it; docs/simulation.md explains.
+//   nearstep_simulation check|time CODEC SCATTER STRIPES IN_FLIGHT UPDATE_SECONDS
+// check: with data, of which every element is compared. time: simulated seconds, data are not
+// looked at. Each rank has one device with a tile in each of STRIPES stripes; UPDATE_SECONDS is
+// what a device's update takes. The last line is a JSON object; without it the run failed.
+#include "base/dtype.hpp"
+#include "base/error.hpp"
+#include "codec/codec.hpp"
+#include "mpi/exchange/gradient_scatter.hpp"
+#include "mpi/exchange/parameter_gather.hpp"
+#include "mpi/session.hpp"
+#include "mpi/topology.hpp"
+#include "shard/ownership.hpp"
+
+#include <mpi.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace nearstep;  // NOLINT(google-build-using-namespace): a program of one file
+using shard::kTileElems;
+
+struct Settings {
+    bool is_checked = true;
+    std::string codec = "dense";
+    bool is_flat = false;
+    int stripes = 1;
+    std::size_t in_flight = 8;
+    double update_s = 0;
+};
+
+struct Seconds {
+    double scatter = 0;
+    double update = 0;  // with the gather
+};
+
+// Small whole numbers: sums of them are exact in every format on the way. Other ranks, elements and
+// tiles have others.
+int gradient_of(int rank, std::size_t element) {
+    return static_cast<int>(
+               (static_cast<std::size_t>(rank) * 5 + element * 3 + element / kTileElems * 7) % 11) -
+           5;
+}
+
+std::uint16_t parameter_of(std::size_t element) {
+    return static_cast<std::uint16_t>(element * 2654435761U >> 7U);
+}
+
+// Simulated seconds until the slowest rank is here.
+double slowest_since(double start) {
+    double mine = MPI_Wtime() - start;
+    double slowest = 0;
+    MPI_Allreduce(&mine, &slowest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    return slowest;
+}
+
+double start_together() {
+    MPI_Barrier(MPI_COMM_WORLD);
+    return MPI_Wtime();
+}
+
+class Step {
+public:
+    Step(const mpi::Communicator& world, const Settings& settings)
+        : world_(world),
+          settings_(settings),
+          nodes_(mpi::discover_nodes(world)),
+          owners_(ownership(world.size(), settings)),
+          map_(owners_.copy(0).devices),
+          partition_(owners_.copy(0).partition),
+          codec_(codec::make_codec({.name = settings.codec, .keep = 0.01, .dtype = Dtype::bf16})) {
+        expects(partition_.subgroups().size() == partition_.tiles(), "a subgroup is a tile");
+    }
+
+    Seconds run() {
+        Seconds seconds;
+        scatter(seconds);
+        gather(seconds);
+        return seconds;
+    }
+
+    const mpi::Topology& nodes() const { return nodes_; }
+    std::size_t tiles() const { return partition_.tiles(); }
+    std::uint64_t checked() const { return checked_; }
+
+private:
+    // One copy of the state over all ranks' devices.
+    static shard::Ownership ownership(int ranks, const Settings& settings) {
+        std::vector<int> all(static_cast<std::size_t>(ranks));
+        std::iota(all.begin(), all.end(), 0);
+        const shard::PartitionSettings partition = {
+            .parameters = static_cast<std::size_t>(ranks * settings.stripes) * kTileElems,
+            .speeds = std::vector<double>(all.size(), 1.0),
+            .subgroup_tiles = 1,
+            .least_stripes = static_cast<std::size_t>(settings.stripes)};
+        return shard::Ownership({{.ranks = all,
+                                  .devices = shard::DeviceMap(std::vector<int>(all.size(), 1)),
+                                  .partition = shard::Partition(partition)}});
+    }
+
+    // Stripe by stripe, the last one first, as backward does.
+    void scatter(Seconds& seconds) {
+        const auto ranks = static_cast<std::size_t>(world_.size());
+        std::vector<shard::TileRange> rounds;
+        for (int stripe = settings_.stripes - 1; stripe >= 0; --stripe) {
+            rounds.push_back({static_cast<std::size_t>(stripe) * ranks,
+                              static_cast<std::size_t>(stripe + 1) * ranks});
+        }
+        exchange::GradientScatter scatter(
+            world_,
+            {.owners = &owners_,
+             .codec = codec_.get(),
+             .gradient_dtype = Dtype::bf16,
+             .groups = settings_.is_flat ? mpi::each_rank_alone(world_.size()) : nodes_,
+             .nodes = nodes_},
+            rounds, traffic_);
+        scatter.begin_step({.codec = codec_.get(), .random_key = 1});
+        std::vector<float> gradient(ranks * kTileElems);
+        const double start = start_together();
+        for (const shard::TileRange round : rounds) {
+            for (std::size_t i = 0; settings_.is_checked && i < gradient.size(); ++i) {
+                gradient[i] =
+                    static_cast<float>(gradient_of(world_.rank(), round.begin * kTileElems + i));
+            }
+            scatter.scatter(round, gradient,
+                            [this](std::size_t tile, auto payloads) { check_sum(tile, payloads); });
+        }
+        seconds.scatter = slowest_since(start);
+    }
+
+    void check_sum(std::size_t tile, std::span<const std::span<const std::byte>> payloads) {
+        if (!settings_.is_checked) {
+            return;
+        }
+        std::vector<float> sum(kTileElems);
+        codec::decode_sum(*codec_, payloads, 0, sum);
+        // Block codes round each payload by half a step of its largest value; lists drop values.
+        const double largest = 5.0 * world_.size() / static_cast<double>(payloads.size());
+        const double slack =
+            settings_.codec == "q4"   ? 0.08 * largest * static_cast<double>(payloads.size())
+            : settings_.codec == "q8" ? 0.005 * largest * static_cast<double>(payloads.size())
+                                      : 0.0;
+        for (std::size_t i = 0; i < kTileElems; ++i) {
+            int wanted = 0;
+            for (int rank = 0; rank < world_.size(); ++rank) {
+                wanted += gradient_of(rank, tile * kTileElems + i);
+            }
+            if (std::abs(static_cast<double>(sum[i]) - wanted) > slack) {
+                throw Error(text("rank ", world_.rank(), " has ", sum[i], " for element ", i,
+                                 " of tile ", tile, ", not ", wanted));
+            }
+        }
+        checked_ += kTileElems;
+    }
+
+    // A rank's device has updated the tile of stripe s after s + 1 equal parts of the update.
+    void gather(Seconds& seconds) {
+        exchange::ParameterGather gather(world_,
+                                         {.partition = &partition_,
+                                          .devices = &map_,
+                                          .parameter_dtype = Dtype::bf16,
+                                          .nodes = nodes_,
+                                          .in_flight = settings_.in_flight},
+                                         traffic_);
+        std::vector<std::uint16_t> vector(partition_.tiles() * kTileElems);
+        for (const std::size_t mine : partition_.subgroups_of(world_.rank())) {
+            const shard::TileRange tiles = partition_.subgroups()[mine].tiles;
+            for (std::size_t i = tiles.begin * kTileElems; i < tiles.end * kTileElems; ++i) {
+                vector[i] = parameter_of(i);
+            }
+        }
+        const double start = start_together();
+        gather.gather(std::as_writable_bytes(std::span(vector)), [&](std::size_t subgroup) {
+            const double part =
+                static_cast<double>(partition_.subgroups()[subgroup].index + 1) / settings_.stripes;
+            return MPI_Wtime() - start >= settings_.update_s * part;
+        });
+        seconds.update = slowest_since(start);
+        for (std::size_t i = 0; settings_.is_checked && i < vector.size(); ++i) {
+            if (vector[i] != parameter_of(i)) {
+                throw Error(
+                    text("rank ", world_.rank(), " has another parameter ", i, " than its owner"));
+            }
+            ++checked_;
+        }
+    }
+
+    const mpi::Communicator& world_;
+    const Settings& settings_;
+    mpi::Topology nodes_;
+    shard::Ownership owners_;
+    const shard::DeviceMap& map_;
+    const shard::Partition& partition_;
+    std::unique_ptr<codec::Codec> codec_;
+    trace::Traffic traffic_;
+    std::uint64_t checked_ = 0;
+};
+
+Settings read(int argc, char** argv) {
+    if (argc != 7) {
+        throw ConfigError("nearstep_simulation takes six words: start it with cluster/simulate.");
+    }
+    return {.is_checked = std::string(argv[1]) == "check",
+            .codec = argv[2],
+            .is_flat = std::string(argv[3]) == "flat",
+            .stripes = std::atoi(argv[4]),
+            .in_flight = static_cast<std::size_t>(std::atoi(argv[5])),
+            .update_s = std::atof(argv[6])};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    const mpi::Session session(argc, argv);
+    const auto world = mpi::Communicator::world(std::chrono::hours(1));
+    const Settings settings = read(argc, argv);
+    Step step(world, settings);
+    const Seconds seconds = step.run();
+    std::uint64_t mine = step.checked();
+    std::uint64_t all = 0;
+    MPI_Allreduce(&mine, &all, 1, MPI_UINT64_T, MPI_SUM, MPI_COMM_WORLD);
+    if (world.rank() == 0) {
+        std::printf(
+            "{\"ranks\": %d, \"nodes\": %d, \"tiles\": %zu, \"tile_elems\": %zu, "
+            "\"checked_elements\": %llu, "
+            "\"scatter_s\": %.9g, \"update_s\": %.9g}\n",
+            world.size(), step.nodes().groups(), step.tiles(), kTileElems,
+            static_cast<unsigned long long>(all), seconds.scatter, seconds.update);
+        std::fflush(stdout);
+    }
+    return 0;
+}

@@ -1,0 +1,11 @@
+// A tile of a simulation: as small as the codecs allow, so that the messages of a large model on a
+// thousand ranks fit one process. Bandwidths are divided by as much; see docs/simulation.md.
+#pragma once
+
+#include <cstddef>
+
+namespace nearstep::shard {
+
+constexpr std::size_t kTileElems = 4096;
+
+}  // namespace nearstep::shard

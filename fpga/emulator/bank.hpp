@@ -1,0 +1,44 @@
+// The memory of an emulated card: one bank of DDR, and the buffers in it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+
+namespace nearstep::emulator {
+
+// A memory file of the bank's size, of which only touched pages take memory. Buffers are whole
+// pages, placed first fit as the card's driver does, and poisoned: the driver does not clear them.
+// Any thread may call. Never destroyed.
+class Bank {
+public:
+    // Throws std::system_error if the memory cannot be had.
+    Bank(std::string tag, std::uint64_t base, std::uint64_t bytes);
+    Bank(const Bank&) = delete;
+    Bank& operator=(const Bank&) = delete;
+    ~Bank() = default;
+
+    const std::string& tag() const { return tag_; }
+    std::uint64_t base() const { return base_; }
+    std::uint64_t bytes() const { return bytes_; }
+
+    // The device address of a new buffer; nullopt if there is no room.
+    std::optional<std::uint64_t> allocate(std::uint64_t bytes);
+    void release(std::uint64_t address);
+
+    // Null unless all of it lies in one buffer.
+    std::byte* find(std::uint64_t address, std::uint64_t bytes);
+
+private:
+    std::string tag_;
+    std::uint64_t base_;
+    std::uint64_t bytes_;
+    std::byte* memory_ = nullptr;
+    std::mutex mutex_;
+    std::map<std::uint64_t, std::uint64_t> buffers_;  // bytes by offset
+};
+
+}  // namespace nearstep::emulator

@@ -1,0 +1,209 @@
+#include "fpga/emulator/board.hpp"
+
+#include "fpga/emulator/plugin.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <set>
+#include <system_error>
+
+namespace nearstep::emulator {
+
+namespace {
+
+constexpr std::uint64_t kKib = 1024;
+constexpr std::uint32_t kInterruptBits = 0xFE;
+constexpr unsigned kMostCards = 64;
+constexpr unsigned kAnyUnit = 0xFFFFFFFF;
+
+[[noreturn]] void refuse(int reason, const char* what) {
+    throw std::system_error(reason, std::system_category(), what);
+}
+
+// The section of this kind; null if there is none.
+template <typename T>
+const T* find_section(const axlf& file, axlf_section_kind kind) {
+    const auto* bytes = reinterpret_cast<const char*>(&file);
+    for (std::uint32_t i = 0; i < file.m_header.m_numSections; ++i) {
+        const axlf_section_header& section = file.m_sections[i];
+        if (section.m_sectionKind == kind) {
+            return reinterpret_cast<const T*>(bytes + section.m_sectionOffset);
+        }
+    }
+    return nullptr;
+}
+
+template <typename T>
+const T* find_section(const axlf& file, axlf_section_kind kind, axlf_section_kind instead) {
+    const T* found = find_section<T>(file, kind);
+    return found != nullptr ? found : find_section<T>(file, instead);
+}
+
+// An allocation of the whole board's life: see the head of board.hpp.
+template <typename T, typename... Arguments>
+T* make_for_ever(Arguments&&... arguments) {
+    return std::make_unique<T>(std::forward<Arguments>(arguments)...).release();
+}
+
+std::vector<std::unique_ptr<Board>>& boards() {
+    static auto* all = [] {
+        auto made = std::make_unique<std::vector<std::unique_ptr<Board>>>();
+        const char* wanted = std::getenv("NEARSTEP_EMULATED_CARDS");
+        const auto count = wanted == nullptr ? 1UL : std::strtoul(wanted, nullptr, 10);
+        for (unsigned i = 0; i < std::min<unsigned long>(count, kMostCards); ++i) {
+            made->push_back(std::make_unique<Board>(i, faults()));
+        }
+        return made.release();
+    }();
+    return *all;
+}
+
+}  // namespace
+
+Faults& faults() {
+    static auto* all = [] {
+        auto made = std::make_unique<Faults>();
+        const char* planned = std::getenv("NEARSTEP_CARD_FAULTS");
+        made->plan(planned == nullptr ? "" : planned);
+        return made.release();
+    }();
+    return *all;
+}
+
+Board* find_board(unsigned index) {
+    return index < boards().size() ? boards()[index].get() : nullptr;
+}
+
+unsigned board_count() { return static_cast<unsigned>(boards().size()); }
+
+void Board::make_banks(const axlf& file) {
+    const auto* topology = find_section<mem_topology>(file, ASK_GROUP_TOPOLOGY, MEM_TOPOLOGY);
+    if (topology == nullptr) {
+        refuse(EINVAL, "a file without memory topology");
+    }
+    banks_.clear();
+    for (std::int32_t i = 0; i < topology->m_count; ++i) {
+        const mem_data& bank = topology->m_mem_data[i];
+        const auto* tag = reinterpret_cast<const char*>(bank.m_tag);
+        banks_.push_back(bank.m_used != 0
+                             ? make_for_ever<Bank>(std::string(tag, ::strnlen(tag, 16)),
+                                                   bank.m_base_address, bank.m_size * kKib)
+                             : nullptr);
+    }
+}
+
+RunPlan Board::plan_run() {
+    counters_.runs.fetch_add(1);
+    RunPlan plan;
+    plan.has_error = faults_->next(FaultKind::run_error, index_) != 0;
+    plan.is_lost = faults_->next(FaultKind::lost_completion, index_) != 0;
+    plan.delay_ms = faults_->next(FaultKind::late_completion, index_);
+    return plan;
+}
+
+void Board::make_units(const axlf& file) {
+    const auto* layout = find_section<ip_layout>(file, IP_LAYOUT);
+    const auto* wires = find_section<connectivity>(file, ASK_GROUP_CONNECTIVITY, CONNECTIVITY);
+    if (layout == nullptr || wires == nullptr) {
+        refuse(EINVAL, "a file without compute units or their connections");
+    }
+    std::vector<std::int32_t> order;
+    bool has_interrupts = false;
+    for (std::int32_t i = 0; i < layout->m_count; ++i) {
+        if (layout->m_ip_data[i].m_type == IP_KERNEL) {
+            order.push_back(i);
+            has_interrupts |= (layout->m_ip_data[i].properties & kInterruptBits) != 0;
+        }
+    }
+    // The order in which XRT counts units.
+    std::stable_sort(order.begin(), order.end(), [&](std::int32_t one, std::int32_t other) {
+        const ip_data& a = layout->m_ip_data[one];
+        const ip_data& b = layout->m_ip_data[other];
+        return has_interrupts ? (a.properties & kInterruptBits) < (b.properties & kInterruptBits)
+                              : a.m_base_address < b.m_base_address;
+    });
+    units_.clear();
+    for (const std::int32_t ip : order) {
+        std::set<Bank*> reached;
+        for (std::int32_t i = 0; i < wires->m_count; ++i) {
+            const connection& wire = wires->m_connection[i];
+            if (wire.m_ip_layout_index == ip) {
+                reached.insert(banks_.at(static_cast<std::size_t>(wire.mem_data_index)));
+            }
+        }
+        const std::string name = reinterpret_cast<const char*>(layout->m_ip_data[ip].m_name);
+        const auto translate = [reached](std::uint64_t address, std::uint64_t bytes) -> void* {
+            for (Bank* bank : reached) {
+                if (std::byte* found = bank == nullptr ? nullptr : bank->find(address, bytes)) {
+                    return found;
+                }
+            }
+            return nullptr;
+        };
+        units_.push_back(make_for_ever<ComputeUnit>(name,
+                                                    find_model(name.substr(0, name.find(':'))),
+                                                    translate, [this] { return plan_run(); }));
+    }
+}
+
+void Board::load(const axlf& file) {
+    Uuid uuid{};
+    std::memcpy(uuid.data(), file.m_header.uuid, uuid.size());
+    const std::lock_guard lock(mutex_);
+    if (uuid == uuid_) {
+        return;
+    }
+    make_banks(file);
+    make_units(file);
+    uuid_ = uuid;
+}
+
+void Board::check_context(const Uuid& uuid, unsigned unit) {
+    const std::lock_guard lock(mutex_);
+    if (uuid != uuid_) {
+        refuse(EBUSY, "another file is loaded");
+    }
+    if (unit != kAnyUnit && unit >= units_.size()) {
+        refuse(EINVAL, "no such compute unit");
+    }
+}
+
+Bank* Board::bank(unsigned index) {
+    const std::lock_guard lock(mutex_);
+    return index < banks_.size() ? banks_[index] : nullptr;
+}
+
+ComputeUnit* Board::unit(unsigned index) {
+    const std::lock_guard lock(mutex_);
+    return index < units_.size() ? units_[index] : nullptr;
+}
+
+ComputeUnit* Board::choose_unit(const std::vector<std::uint32_t>& mask) {
+    constexpr unsigned kBits = 32;
+    const std::lock_guard lock(mutex_);
+    ComputeUnit* best = nullptr;
+    for (unsigned i = 0; i < units_.size() && i < mask.size() * kBits; ++i) {
+        const bool is_named = ((mask[i / kBits] >> (i % kBits)) & 1U) != 0;
+        if (is_named && (best == nullptr || units_[i]->pending() < best->pending())) {
+            best = units_[i];
+        }
+    }
+    return best;
+}
+
+bool Board::abort(const void* owner, unsigned command) {
+    const std::lock_guard lock(mutex_);
+    return std::any_of(units_.begin(), units_.end(),
+                       [&](ComputeUnit* unit) { return unit->abort(owner, command); });
+}
+
+void Board::reset() {
+    const std::lock_guard lock(mutex_);
+    for (ComputeUnit* unit : units_) {
+        unit->reset();
+    }
+}
+
+}  // namespace nearstep::emulator

@@ -1,0 +1,78 @@
+// A compute unit of an emulated card: a thread that runs kernel models, one command after another.
+#pragma once
+
+#include "fpga/emulator/kernel_model.hpp"
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace nearstep::emulator {
+
+// How a command ended, in the numbers of the packet's state field (ert.h).
+enum class Outcome : std::uint32_t { completed = 4, error = 5, aborted = 6 };
+
+struct Command {
+    unsigned id = 0;  // what abort() calls it by
+    const void* owner = nullptr;
+    std::vector<std::uint32_t> registers;
+    std::function<void(Outcome)> finish;  // called once, on the unit's thread or in abort()
+};
+
+// What happens to a run beside the model.
+struct RunPlan {
+    bool is_lost = false;
+    bool has_error = false;
+    std::uint64_t delay_ms = 0;
+};
+
+// Kernels never run on the caller's thread. Any thread may call. Never destroyed.
+class ComputeUnit {
+public:
+    using Translate = std::function<void*(std::uint64_t address, std::uint64_t bytes)>;
+    using Planner = std::function<RunPlan()>;
+
+    // `name`: "kernel:instance".
+    ComputeUnit(std::string name, KernelModel model, Translate translate, Planner plan);
+    ComputeUnit(const ComputeUnit&) = delete;
+    ComputeUnit& operator=(const ComputeUnit&) = delete;
+    ~ComputeUnit() = default;
+
+    const std::string& name() const { return name_; }
+    void submit(Command command);
+    std::size_t pending();
+    // Ends the command, waiting, running or lost; false if there is none of this name.
+    bool abort(const void* owner, unsigned id);
+    // Ends a run that was lost, as a reset of the card does.
+    void reset();
+    std::uint32_t read_register(std::uint32_t offset);
+    void write_register(std::uint32_t offset, std::uint32_t value);
+
+private:
+    void run();
+    Outcome carry_out(const RunPlan& plan);
+    // Returns false once the command is aborted.
+    bool stay(const RunPlan& plan);
+
+    std::string name_;
+    KernelModel model_;
+    Translate translate_;
+    Planner plan_;
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::deque<Command> queue_;  // its front is running while is_running_
+    bool is_running_ = false;
+    bool is_lost_ = false;  // the run will never be reported
+    bool is_aborted_ = false;
+    std::vector<std::uint32_t> registers_;
+    std::thread thread_;
+};
+
+}  // namespace nearstep::emulator

@@ -1,0 +1,51 @@
+// In place of card_xrt.cpp where XRT was not found: nothing but the refusal is ever called.
+#include "base/error.hpp"
+#include "fpga/host/card.hpp"
+
+namespace nearstep::fpga {
+
+namespace {
+
+[[noreturn]] void refuse() {
+    throw ConfigError(
+        "csd.device = \"xrt\" wants a program that was built with XRT, and this one was built "
+        "without: run launch/setup on Debian 12 (or install XRT) and build it again, or use "
+        "csd.device = \"emulated\".");
+}
+
+}  // namespace
+
+struct Buffer::Memory {};
+struct Run::State {};
+struct Card::State {};
+
+void require_cards() { refuse(); }
+
+void Buffer::to_card(std::size_t, std::size_t) const { refuse(); }
+void Buffer::from_card(std::size_t, std::size_t) const { refuse(); }
+
+Run::Run(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Run::Run(Run&&) noexcept = default;
+Run& Run::operator=(Run&&) noexcept = default;
+Run::~Run() = default;
+void Run::set(const char*, const Buffer&) { refuse(); }
+void Run::set(const char*, std::uint64_t) { refuse(); }
+void Run::set(const char*, std::uint32_t) { refuse(); }
+void Run::set(const char*, float) { refuse(); }
+void Run::start() { refuse(); }
+void Run::wait(const std::string&) { refuse(); }
+
+Card::Card(const CardSettings&) { refuse(); }
+Card::Card(Card&&) noexcept = default;
+Card& Card::operator=(Card&&) noexcept = default;
+Card::~Card() = default;
+const std::string& Card::name() const { refuse(); }
+bool Card::has_peer_to_peer() const { refuse(); }
+Buffer Card::allocate(BufferKind, std::size_t, const KernelDescription&, const char*,
+                      const std::string&) {
+    refuse();
+}
+int Card::units(const KernelDescription&) const { refuse(); }
+Run Card::make_run(const KernelDescription&) { refuse(); }
+
+}  // namespace nearstep::fpga

@@ -1,0 +1,119 @@
+#include "fpga/host/inventory.hpp"
+#include "fpga/host/pairing.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <experimental/xrt_system.h>
+#include <version.h>
+#include <xrt/xrt_device.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <exception>
+
+namespace nearstep::fpga {
+
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr double kBytesPerGib = 1024.0 * 1024.0 * 1024.0;
+
+// XRT writes numbers as texts.
+std::optional<double> number_of(const Json& text) {
+    if (!text.is_string()) {
+        return std::nullopt;
+    }
+    char* end = nullptr;
+    const auto& word = text.get_ref<const std::string&>();
+    const double number = std::strtod(word.c_str(), &end);
+    return end == word.c_str() ? std::nullopt : std::optional(number);
+}
+
+void read_platform(const std::string& answer, CardFacts& facts) {
+    const Json all = Json::parse(answer);
+    const Json& platform = all.at("platforms").at(0);
+    facts.ddr_gib = number_of(platform.at("off_chip_board_info").at("ddr_size_bytes"));
+    if (facts.ddr_gib) {
+        *facts.ddr_gib /= kBytesPerGib;
+    }
+    const Json status = platform.at("status").value("p2p_status", Json());
+    if (status.is_string()) {
+        facts.has_peer_to_peer = status == "enabled";
+    }
+}
+
+void read_temperature(const std::string& answer, CardFacts& facts) {
+    const Json thermal = Json::parse(answer);
+    for (const Json& sensor : thermal.at("thermals")) {
+        if (sensor.value("location_id", "") == "fpga0" &&
+            sensor.value("is_present", "") == "true") {
+            facts.celsius = number_of(sensor.at("temp_C"));
+        }
+    }
+}
+
+// Cards differ in what they answer: what is missing stays empty.
+template <typename Action>
+void try_to(const Action& action) {
+    try {
+        action();
+    } catch (const std::exception&) {
+        return;
+    }
+}
+
+CardFacts examine(unsigned index) {
+    using Info = xrt::info::device;
+    CardFacts facts;
+    try {
+        const xrt::device device(index);
+        facts.address = device.get_info<Info::bdf>();
+        try_to([&] { facts.shell = device.get_info<Info::name>(); });
+        try_to([&] { read_platform(device.get_info<Info::platform>(), facts); });
+        try_to([&] { read_temperature(device.get_info<Info::thermal>(), facts); });
+    } catch (const std::exception& error) {
+        facts.obstacle = error.what();
+    }
+    return facts;
+}
+
+}  // namespace
+
+Inventory find_cards() {
+    Inventory found;
+    found.is_built = true;
+    found.version = std::begin(xrt_build_version);
+    const std::vector<PciCard> shown = find_pci_cards();
+    unsigned count = 0;
+    try {
+        count = xrt::system::enumerate_devices();
+    } catch (const std::exception& error) {
+        found.obstacle = error.what();
+    }
+    for (unsigned index = 0; index < count; ++index) {
+        CardFacts facts = examine(index);
+        const auto same = std::find_if(shown.begin(), shown.end(), [&](const PciCard& card) {
+            return card.address == facts.address;
+        });
+        if (same != shown.end()) {
+            facts.drive = same->drive;
+        }
+        found.cards.push_back(facts);
+    }
+    for (const PciCard& card : shown) {
+        const bool is_listed =
+            std::any_of(found.cards.begin(), found.cards.end(),
+                        [&](const CardFacts& facts) { return facts.address == card.address; });
+        if (!is_listed) {
+            CardFacts facts;
+            facts.address = card.address;
+            facts.drive = card.drive;
+            facts.obstacle = "the kernel shows it, XRT does not";
+            found.cards.push_back(facts);
+        }
+    }
+    return found;
+}
+
+}  // namespace nearstep::fpga

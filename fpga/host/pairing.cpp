@@ -1,0 +1,121 @@
+#include "fpga/host/pairing.hpp"
+
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+
+#include <algorithm>
+#include <cctype>
+#include <filesystem>
+#include <fstream>
+#include <string_view>
+#include <system_error>
+
+namespace nearstep::fpga {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// Of the function that programs use, of a SmartSSD (XRT's driver has the list).
+constexpr std::string_view kVendor = "0x10ee";
+constexpr std::string_view kUserFunction = "0x6988";
+
+std::string first_word(const fs::path& file) {
+    std::string word;
+    std::ifstream(file) >> word;
+    return word;
+}
+
+fs::path resolved(const fs::path& link) {
+    std::error_code none;
+    fs::path target = fs::canonical(link, none);
+    return none ? fs::path() : target;
+}
+
+// The PCIe switch above a device: device and downstream port are below it. Empty if the device
+// hangs on the root complex.
+fs::path switch_of(const fs::path& device) {
+    const fs::path port = device.parent_path();
+    const fs::path upstream = port.parent_path();
+    return fs::exists(upstream / "class") ? upstream : fs::path();
+}
+
+// "nvme0" of "nvme0n1p1"; empty for other drives.
+std::string controller_of(const std::string& block) {
+    constexpr std::string_view kPrefix = "nvme";
+    if (block.rfind(kPrefix, 0) != 0) {
+        return "";
+    }
+    const auto end = std::find_if_not(block.begin() + kPrefix.size(), block.end(), [](char letter) {
+        return std::isdigit(static_cast<unsigned char>(letter)) != 0;
+    });
+    return {block.begin(), end};
+}
+
+fs::path drive_path(const std::string& controller, const std::string& sys) {
+    return resolved(fs::path(sys) / "class/nvme" / controller / "device");
+}
+
+// Name of the block device that holds the folder; empty if it lies on none.
+std::string block_of(const std::string& folder, const std::string& sys) {
+    fs::path there = fs::absolute(folder);
+    while (!fs::exists(there) && there.has_relative_path()) {
+        there = there.parent_path();
+    }
+    struct stat facts {};
+    if (::stat(there.c_str(), &facts) != 0) {
+        return "";
+    }
+    const std::string number =
+        std::to_string(major(facts.st_dev)) + ":" + std::to_string(minor(facts.st_dev));
+    return resolved(fs::path(sys) / "dev/block" / number).filename();
+}
+
+}  // namespace
+
+std::vector<PciCard> find_pci_cards(const std::string& sys) {
+    std::vector<PciCard> cards;
+    std::error_code none;
+    for (const fs::directory_entry& entry :
+         fs::directory_iterator(fs::path(sys) / "bus/pci/devices", none)) {
+        if (first_word(entry.path() / "vendor") != kVendor ||
+            first_word(entry.path() / "device") != kUserFunction) {
+            continue;
+        }
+        PciCard card{entry.path().filename(), ""};
+        const fs::path above = switch_of(resolved(entry.path()));
+        for (const fs::directory_entry& drive :
+             fs::directory_iterator(fs::path(sys) / "class/nvme", none)) {
+            const std::string name = drive.path().filename();
+            if (!above.empty() && switch_of(drive_path(name, sys)) == above) {
+                card.drive = name;
+            }
+        }
+        cards.push_back(card);
+    }
+    std::sort(cards.begin(), cards.end(),
+              [](const PciCard& one, const PciCard& other) { return one.address < other.address; });
+    return cards;
+}
+
+Pairing find_card_beside(const std::string& folder, const std::string& sys) {
+    const std::string block = block_of(folder, sys);
+    const std::string controller = controller_of(block);
+    if (controller.empty()) {
+        return {"", block.empty() ? "it lies on no drive that the kernel names"
+                                  : "it lies on " + block + ", which is no NVMe drive"};
+    }
+    std::vector<std::string> beside;
+    for (const PciCard& card : find_pci_cards(sys)) {
+        if (card.drive == controller) {
+            beside.push_back(card.address);
+        }
+    }
+    if (beside.size() == 1) {
+        return {beside.front(), ""};
+    }
+    return {"", beside.empty() ? "no card shares a PCIe switch with its drive " + controller
+                               : "several cards share a PCIe switch with its drive " + controller};
+}
+
+}  // namespace nearstep::fpga

@@ -1,0 +1,74 @@
+// What card_xrt.cpp and run_xrt.cpp share.
+#pragma once
+
+#include "base/error.hpp"
+#include "fpga/host/card.hpp"
+
+#include <xrt/xrt_bo.h>
+#include <xrt/xrt_device.h>
+#include <xrt/xrt_kernel.h>
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace nearstep::fpga {
+
+struct Buffer::Memory {
+    xrt::bo bo;
+    BufferKind kind = BufferKind::normal;
+    std::string card;
+};
+
+// Shared by the runs of a card. A run that was not seen to end may hold up all that come behind it,
+// so the card is given up then: every later wait ends at once with the same reason.
+class CardHealth {
+public:
+    void give_up(const std::string& reason) {
+        const std::lock_guard lock(mutex_);
+        if (reason_.empty()) {
+            reason_ = reason;
+        }
+    }
+    // Throws XrtError with the first reason, if there is one.
+    void check() const {
+        const std::lock_guard lock(mutex_);
+        if (!reason_.empty()) {
+            throw XrtError(reason_);
+        }
+    }
+
+private:
+    mutable std::mutex mutex_;
+    std::string reason_;
+};
+
+struct Run::State {
+    KernelDescription kernel;
+    std::string card;
+    std::shared_ptr<CardHealth> health;
+    std::chrono::milliseconds longest;
+    xrt::kernel code;
+    xrt::run run;
+    // Of the arguments: they live as long as a run that may use them.
+    std::vector<std::shared_ptr<Buffer::Memory>> memory;
+    bool is_in_flight = false;
+};
+
+// A call of XRT: its exceptions become an XrtError of `what`, a phrase, on the card.
+template <typename Call>
+auto call_xrt(const std::string& card, const std::string& what, const Call& call) {
+    try {
+        return call();
+    } catch (const Error&) {
+        throw;
+    } catch (const std::exception& error) {
+        throw XrtError(text("Card ", card, ": ", what, " failed (", error.what(),
+                            "): look at it with `nearstep doctor` and `xbutil examine`, then start "
+                            "again with --resume."));
+    }
+}
+
+}  // namespace nearstep::fpga

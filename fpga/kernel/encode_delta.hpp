@@ -1,0 +1,263 @@
+// The payload of a tile in a message: its smallest form, in little-endian words of 64 bits
+// (docs/parameter-payload.md).
+// C++14, no exceptions, no containers.
+#pragma once
+
+#include "fpga/kernel/compare_parameters.hpp"
+#include "fpga/kernel/job.hpp"
+#include "fpga/kernel/stream.hpp"
+
+#include <cstdint>
+
+// One inside the other, because C++14 cannot write them as one.
+namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
+namespace fpga {
+
+// Forms in the order in which equal ones are decided.
+enum class TileForm : std::uint32_t { dense, bitmap, units, codes, list };
+
+struct TileDelta {
+    TileForm form;
+    Census census;
+    std::uint32_t payload_bytes;
+};
+
+constexpr std::uint32_t kBitmapBytes = kTileElems / 8;
+
+inline std::uint32_t quads_of_bits(std::uint32_t bits) { return (bits + 63) / 64; }
+
+inline TileDelta smallest_delta(const Census& census) {
+    // NOLINTNEXTLINE(modernize-avoid-c-arrays)
+    const std::uint32_t bytes[] = {
+        2 * kTileElems, kBitmapBytes + 2 * census.changed, 2 * kBitmapBytes + 2 * census.escaped,
+        kBitmapBytes + 16 * quads_of_bits(census.changed) + 2 * census.escaped, 4 * census.changed};
+    std::uint32_t best = 0;
+    for (std::uint32_t form = 1; form < 5; ++form) {
+        best = bytes[form] < bytes[best] ? form : best;
+    }
+    return {static_cast<TileForm>(best), census, bytes[best]};
+}
+
+// Closes up 16-bit values to words of 64 bits.
+class QuadPacker {
+public:
+    // The lowest `count` halves of `halves`; those above are zero.
+    void put(std::uint64_t halves, std::uint32_t count, Stream<std::uint64_t>& out) {
+        pending_ |= halves << (16 * waiting_);
+        const std::uint32_t total = waiting_ + count;
+        if (total >= 4) {
+            out.write(pending_);
+            pending_ = waiting_ == 0 ? 0 : halves >> (64 - 16 * waiting_);
+        }
+        waiting_ = total % 4;
+    }
+
+    // Fills the word begun with zeros.
+    void flush(Stream<std::uint64_t>& out) {
+        if (waiting_ != 0) {
+            out.write(pending_);
+        }
+    }
+
+private:
+    std::uint64_t pending_ = 0;
+    std::uint32_t waiting_ = 0;  // halves in it
+};
+
+// Bitmaps of a tile.
+struct Bitmaps {
+    std::uint64_t plus[kBitmapQuads];   // NOLINT(modernize-avoid-c-arrays)
+    std::uint64_t minus[kBitmapQuads];  // NOLINT(modernize-avoid-c-arrays)
+
+    std::uint64_t changed(std::uint32_t i) const { return plus[i] | minus[i]; }
+    std::uint64_t escaped(std::uint32_t i) const { return plus[i] & minus[i]; }
+};
+
+// The halves whose bits are set among four, closed up.
+struct Picked {
+    std::uint64_t halves;
+    std::uint32_t count;
+};
+
+inline Picked pick(std::uint64_t halves, std::uint32_t bits) {
+    Picked picked = {0, 0};
+    for (std::uint32_t i = 0; i < 4; ++i) {
+#pragma HLS unroll
+        if (((bits >> i) & 1U) != 0) {
+            picked.halves |= ((halves >> (16 * i)) & 0xFFFFU) << (16 * picked.count);
+            ++picked.count;
+        }
+    }
+    return picked;
+}
+
+// Of the lowest bit that is set, among bits in fours.
+inline std::uint32_t first_nibble(std::uint32_t bits) {
+    std::uint32_t first = 0;
+    for (std::uint32_t i = 8; i > 0; --i) {
+#pragma HLS unroll
+        first = ((bits >> (4 * (i - 1))) & 0xFU) != 0 ? i - 1 : first;
+    }
+    return first;
+}
+
+enum class PickedBits { changed, escaped };
+
+inline std::uint32_t picked_bits(const Bitmaps& bitmaps, PickedBits wanted, std::uint32_t word) {
+    const std::uint64_t quad =
+        wanted == PickedBits::changed ? bitmaps.changed(word / 2) : bitmaps.escaped(word / 2);
+    return static_cast<std::uint32_t>(quad >> (32 * (word % 2)));
+}
+
+// New parameters whose bits are set: a cycle takes up to four of them. Every word of the tile is
+// read.
+inline void pick_values(const Bitmaps& bitmaps, PickedBits wanted, FreshStream& fresh,
+                        QuadPacker& packer, Stream<std::uint64_t>& out) {
+    std::uint32_t next = 0;
+    std::uint32_t bits = 0;
+    Word word = zero_word();
+    while (next < kTileWordsOfHalves || bits != 0) {
+#pragma HLS pipeline II = 1
+        if (bits == 0) {
+            word = fresh.read();
+            bits = picked_bits(bitmaps, wanted, next);
+            ++next;
+        }
+        const std::uint32_t nibble = first_nibble(bits);
+        const Picked picked = pick(quad_of(word, nibble), (bits >> (4 * nibble)) & 0xFU);
+        packer.put(picked.halves, picked.count, out);
+        bits &= ~(0xFU << (4 * nibble));
+    }
+}
+
+// Indices of those that changed.
+inline void pick_indices(const Bitmaps& bitmaps, QuadPacker& packer, Stream<std::uint64_t>& out) {
+    std::uint32_t next = 0;
+    std::uint32_t bits = 0;
+    std::uint32_t first = 0;  // index of bit 0
+    while (next < kTileWordsOfHalves || bits != 0) {
+#pragma HLS pipeline II = 1
+        if (bits == 0) {
+            bits = picked_bits(bitmaps, PickedBits::changed, next);
+            first = next * 32;
+            ++next;
+        }
+        const std::uint32_t nibble = first_nibble(bits);
+        const std::uint64_t index = first + 4 * nibble;
+        const std::uint64_t indices = index * 0x0001000100010001U + 0x0003000200010000U;
+        const Picked picked = pick(indices, (bits >> (4 * nibble)) & 0xFU);
+        packer.put(picked.halves, picked.count, out);
+        bits &= ~(0xFU << (4 * nibble));
+    }
+}
+
+// The bits of `bits` where `mask` is set, closed up to the lowest. Warren, "Hacker's Delight",
+// section 7-4: a network of six steps.
+inline std::uint64_t compress(std::uint64_t bits, std::uint64_t mask) {
+    bits &= mask;
+    std::uint64_t zeros = ~mask << 1U;  // to the right of which there are ...
+    for (std::uint32_t step = 0; step < 6; ++step) {
+#pragma HLS unroll
+        std::uint64_t parity = zeros;  // ... an odd number of times 2^step
+        for (std::uint32_t shift = 1; shift < 64; shift *= 2) {
+#pragma HLS unroll
+            parity ^= parity << shift;
+        }
+        const std::uint64_t moved = parity & mask;
+        mask = (mask ^ moved) | (moved >> (1U << step));
+        const std::uint64_t moving = bits & moved;
+        bits = (bits ^ moving) | (moving >> (1U << step));
+        zeros &= ~parity;
+    }
+    return bits;
+}
+
+// One of the bitmaps of units, of the parameters that changed.
+inline void pack_bits(const Bitmaps& bitmaps, bool is_plus, Stream<std::uint64_t>& out) {
+    std::uint64_t pending = 0;
+    std::uint32_t waiting = 0;
+    for (std::uint32_t i = 0; i < kBitmapQuads; ++i) {
+#pragma HLS pipeline II = 1
+        const std::uint64_t mask = bitmaps.changed(i);
+        const std::uint64_t packed = compress(is_plus ? bitmaps.plus[i] : bitmaps.minus[i], mask);
+        pending |= packed << waiting;
+        const std::uint32_t total = waiting + count_bits(mask);
+        if (total >= 64) {
+            out.write(pending);
+            pending = waiting == 0 ? 0 : packed >> (64 - waiting);
+        }
+        waiting = total % 64;
+    }
+    if (waiting != 0) {
+        out.write(pending);
+    }
+}
+
+inline void send_dense(FreshStream& fresh, Stream<std::uint64_t>& out) {
+    Word word = zero_word();
+    for (std::uint32_t i = 0; i < kTileWordsOfHalves * kWordQuads; ++i) {
+#pragma HLS pipeline II = 1
+        if (i % kWordQuads == 0) {
+            word = fresh.read();
+        }
+        out.write(quad_of(word, i % kWordQuads));
+    }
+}
+
+// What stands in front of the values.
+inline void send_bitmaps(TileForm form, const Bitmaps& bitmaps, Stream<std::uint64_t>& out) {
+    for (std::uint32_t i = 0; i < kBitmapQuads; ++i) {
+#pragma HLS pipeline II = 1
+        out.write(form == TileForm::units ? bitmaps.plus[i] : bitmaps.changed(i));
+    }
+    if (form == TileForm::units) {
+        for (const std::uint64_t minus : bitmaps.minus) {
+#pragma HLS pipeline II = 1
+            out.write(minus);
+        }
+    } else if (form == TileForm::codes) {
+        pack_bits(bitmaps, true, out);
+        pack_bits(bitmaps, false, out);
+    }
+}
+
+inline void encode_delta(TileForm form, const Bitmaps& bitmaps, FreshStream& fresh,
+                         Stream<std::uint64_t>& out) {
+    if (form == TileForm::dense) {
+        return send_dense(fresh, out);
+    }
+    QuadPacker packer;
+    if (form == TileForm::list) {
+        pick_indices(bitmaps, packer, out);
+    } else {
+        send_bitmaps(form, bitmaps, out);
+    }
+    const bool is_by_unit = form == TileForm::units || form == TileForm::codes;
+    pick_values(bitmaps, is_by_unit ? PickedBits::escaped : PickedBits::changed, fresh, packer,
+                out);
+    packer.flush(out);
+}
+
+inline void encode_deltas(const Job& job, TileSpan span, FreshStream& fresh, BitmapStream& plus,
+                          BitmapStream& minus, Stream<Census>& censuses,
+                          Stream<std::uint64_t>& quads, Stream<TileDelta>& sent,
+                          Stream<TileDelta>& reported) {
+    if (job.delivery != ParameterDelivery::deltas) {
+        return;
+    }
+    for (std::uint32_t tile = span.begin; tile < span.end; ++tile) {
+        Bitmaps bitmaps;
+        for (std::uint32_t i = 0; i < kBitmapQuads; ++i) {
+#pragma HLS pipeline II = 1
+            bitmaps.plus[i] = plus.read();
+            bitmaps.minus[i] = minus.read();
+        }
+        const TileDelta delta = smallest_delta(censuses.read());
+        sent.write(delta);
+        reported.write(delta);
+        encode_delta(delta.form, bitmaps, fresh, quads);
+    }
+}
+
+}  // namespace fpga
+}  // namespace nearstep

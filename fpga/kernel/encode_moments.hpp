@@ -1,0 +1,106 @@
+// Moments from the lanes to words of their format. Codes need their block's largest magnitude
+// first, so a block waits in one half of a ping-pong buffer while the one before it is encoded.
+// C++14, no exceptions, no containers.
+#pragma once
+
+#include "fpga/kernel/job.hpp"
+#include "fpga/kernel/state_lane.hpp"
+#include "fpga/kernel/stream.hpp"
+#include "fpga/kernel/update_group.hpp"
+
+#include <cstdint>
+
+// One inside the other, because C++14 cannot write them as one.
+namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
+namespace fpga {
+
+// What a moment's codes are made with.
+struct FirstMoment {
+    static float scale_of(std::uint32_t largest) { return scale_of_moment1(largest); }
+    static float codes() { return kMoment1Codes; }
+    static std::uint32_t encode(float value, float per_unit) {
+        return static_cast<std::uint8_t>(encode_moment1(value, per_unit));
+    }
+    static bool is_used(const Job& job) { return uses_moment1(job); }
+};
+struct SecondMoment {
+    static float scale_of(std::uint32_t largest) { return scale_of_root2(largest); }
+    static float codes() { return kRoot2Codes; }
+    static std::uint32_t encode(float root, float per_unit) { return encode_root2(root, per_unit); }
+    static bool is_used(const Job& job) { return uses_moment2(job); }
+};
+
+template <int kLanes>
+inline std::uint32_t largest_of(const Group<kLanes>& group) {
+    std::uint32_t largest = 0;
+    for (int lane = 0; lane < kLanes; ++lane) {
+#pragma HLS unroll
+        const std::uint32_t magnitude = group.of[lane] & 0x7FFFFFFFU;
+        largest = magnitude > largest ? magnitude : largest;
+    }
+    return largest;
+}
+
+// One cycle stores a group of a block and encodes the same group of the block before it. The
+// last block of a tile is followed by a block of cycles that only encode.
+template <int kLanes, typename Moment>
+inline void encode_tile(Stream<Group<kLanes>>& moments, Stream<Word>& codes,
+                        Stream<float, kScaleDepth>& scales) {
+    constexpr std::uint32_t kCycles = kBlockElems / kLanes;
+    Group<kLanes> waiting[kPingPong][kCycles];  // NOLINT(modernize-avoid-c-arrays)
+#pragma HLS dependence variable = waiting inter false
+    std::uint32_t largest = 0;
+    float per_unit = 0;
+    Word word = zero_word();
+    for (std::uint32_t cycle = 0; cycle < (kTileBlocks + 1) * kCycles; ++cycle) {
+#pragma HLS pipeline II = 1
+        const std::uint32_t block = cycle / kCycles;
+        const std::uint32_t at = cycle % kCycles;
+        if (block > 0) {
+            if (at == 0) {
+                const float scale = Moment::scale_of(largest);
+                per_unit = has_codes(scale) ? Moment::codes() / scale : 0.0F;
+                scales.write(scale);
+                largest = 0;
+            }
+            Group<kLanes> group = waiting[(block - 1) % kPingPong][at];
+            for (int lane = 0; lane < kLanes; ++lane) {
+#pragma HLS unroll
+                const std::uint32_t code = Moment::encode(float_of(group.of[lane]), per_unit);
+                group.of[lane] = per_unit > 0 ? code : 0U;
+            }
+            put<kLanes>(word, cycle - kCycles, 8, group, codes);
+        }
+        if (block < kTileBlocks) {
+            const Group<kLanes> group = moments.read();
+            const std::uint32_t of_group = largest_of<kLanes>(group);
+            largest = of_group > largest ? of_group : largest;
+            waiting[block % kPingPong][at] = group;
+        }
+    }
+}
+
+// Formats without codes.
+template <int kLanes>
+inline void pack_tile(std::uint32_t bits, Stream<Group<kLanes>>& moments, Stream<Word>& words) {
+    Word word = zero_word();
+    for (std::uint32_t index = 0; index < kTileElems / kLanes; ++index) {
+#pragma HLS pipeline II = 1
+        put<kLanes>(word, index, bits, moments.read(), words);
+    }
+}
+
+template <int kLanes, typename Moment>
+inline void encode_moments(const Job& job, TileSpan span, Stream<Group<kLanes>>& moments,
+                           Stream<Word>& words, Stream<float, kScaleDepth>& scales) {
+    for (std::uint32_t tile = span.begin; tile < span.end && Moment::is_used(job); ++tile) {
+        if (has_codes(job)) {
+            encode_tile<kLanes, Moment>(moments, words, scales);
+        } else {
+            pack_tile<kLanes>(moment_bits(job), moments, words);
+        }
+    }
+}
+
+}  // namespace fpga
+}  // namespace nearstep

@@ -1,0 +1,135 @@
+// One launch of the updater: its scalars, and where the arrays of its tiles lie.
+// C++14, no exceptions, no containers.
+#pragma once
+
+#include "base/dtype.hpp"
+#include "fpga/kernel/gradient_lane.hpp"
+#include "fpga/kernel/limits.hpp"
+#include "fpga/kernel/state_lane.hpp"
+#include "fpga/kernel/update_lane.hpp"
+#include "fpga/kernel/updater.hpp"
+#include "fpga/kernel/word_parts.hpp"
+
+#include <cstdint>
+
+// One inside the other, because C++14 cannot write them as one.
+namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
+namespace fpga {
+
+// Offsets and strides in words.
+struct Job {
+    UpdateScalars scalars;
+    StateFormat format;
+    GradientCodec codec;
+    ParameterDelivery delivery;
+    Dtype parameter_dtype;
+    std::uint64_t state;
+    std::uint64_t payloads;
+    std::uint64_t first_tile;  // in the parameter vector
+    std::uint32_t tiles;
+    std::uint32_t sources;
+    std::uint32_t payload_stride;
+    std::uint32_t kept;
+};
+
+// Consecutive tiles of the subgroup, half open. A region of processes handles all tiles at once in
+// hardware, and one after another under g++, whose streams then hold no more than a tile.
+struct TileSpan {
+    std::uint32_t begin;
+    std::uint32_t end;
+};
+
+// --- State ---------------------------------------------------------------------------------------
+
+inline bool has_codes(const Job& job) {
+    return job.format == StateFormat::q8 || job.format == StateFormat::compact;
+}
+inline std::uint32_t master_bits(const Job& job) {
+    return job.format == StateFormat::compact ? 16 : 32;
+}
+inline std::uint32_t moment_bits(const Job& job) {
+    return has_codes(job) ? 8 : job.format == StateFormat::bf16 ? 16 : 32;
+}
+inline std::uint32_t parameter_bits(const Job& job) {
+    return job.parameter_dtype == Dtype::fp32 ? 32 : 16;
+}
+inline bool uses_moment1(const Job& job) { return uses_moment1(job.scalars.optimizer); }
+inline bool uses_moment2(const Job& job) { return uses_moment2(job.scalars.optimizer); }
+
+// Words of a tile's elements of so many bits.
+inline std::uint32_t tile_words(std::uint32_t bits) { return kTileElems / 8 * bits / kWordBytes; }
+// Of the scales of one moment.
+constexpr std::uint32_t kTileBlocks = kTileElems / kBlockElems;
+constexpr std::uint32_t kTileScaleWords = kTileBlocks / kWordUnits;
+static_assert(kTileBlocks % kWordUnits == 0, "the scales of a tile are whole words");
+
+// First words of the subgroup's arrays (docs/state-file.md).
+inline std::uint64_t moment1_at(const Job& job) {
+    return job.state + static_cast<std::uint64_t>(job.tiles) * tile_words(master_bits(job));
+}
+inline std::uint64_t moment2_at(const Job& job) {
+    return moment1_at(job) + static_cast<std::uint64_t>(job.tiles) * tile_words(moment_bits(job));
+}
+inline std::uint64_t scales1_at(const Job& job) {
+    return moment2_at(job) + static_cast<std::uint64_t>(job.tiles) * tile_words(moment_bits(job));
+}
+inline std::uint64_t scales2_at(const Job& job) {
+    return scales1_at(job) + static_cast<std::uint64_t>(job.tiles) * kTileScaleWords;
+}
+
+// --- Payloads ------------------------------------------------------------------------------------
+
+inline bool is_dense(GradientCodec codec) {
+    return codec == GradientCodec::dense_fp32 || codec == GradientCodec::dense_bf16 ||
+           codec == GradientCodec::dense_fp16;
+}
+inline bool is_topk(GradientCodec codec) {
+    return codec == GradientCodec::topk_bf16 || codec == GradientCodec::topk_fp16;
+}
+
+inline BlockFormat block_format(GradientCodec codec) {
+    return codec == GradientCodec::q8        ? BlockFormat::q8
+           : codec == GradientCodec::q4      ? BlockFormat::q4
+           : codec == GradientCodec::ternary ? BlockFormat::ternary
+                                             : BlockFormat::sign;
+}
+
+// Words of a payload's head: its values, codes or indices; of topk the last word has values as
+// well.
+inline std::uint32_t head_words(const Job& job) {
+    if (is_dense(job.codec)) {
+        return tile_words(job.codec == GradientCodec::dense_fp32 ? 32 : 16);
+    }
+    if (is_topk(job.codec)) {
+        return (job.kept + kWordHalves - 1) / kWordHalves;
+    }
+    return static_cast<std::uint32_t>(kTileElems / kPieceElems *
+                                      piece_code_bytes(block_format(job.codec)) / kWordBytes);
+}
+static_assert(piece_code_bytes(BlockFormat::q8) % kWordBytes == 0 &&
+                  piece_code_bytes(BlockFormat::q4) % kWordBytes == 0 &&
+                  piece_code_bytes(BlockFormat::ternary) % kWordBytes == 0 &&
+                  piece_code_bytes(BlockFormat::sign) % kWordBytes == 0,
+              "the codes of a piece are whole words, so pieces and scales begin at words");
+
+// Of its tail: scales or values. Where the tail of topk begins is in general within a word.
+inline std::uint32_t tail_begin(const Job& job) {
+    return is_topk(job.codec) ? job.kept / kWordHalves : head_words(job);
+}
+inline std::uint32_t tail_words(const Job& job) {
+    if (is_dense(job.codec)) {
+        return 0;
+    }
+    if (is_topk(job.codec)) {
+        return (2 * job.kept + kWordHalves - 1) / kWordHalves - tail_begin(job);
+    }
+    return kTileElems / kScaleElems / kWordHalves;
+}
+
+inline std::uint64_t payload_at(const Job& job, std::uint32_t tile, std::uint32_t source) {
+    return job.payloads +
+           (static_cast<std::uint64_t>(tile) * job.sources + source) * job.payload_stride;
+}
+
+}  // namespace fpga
+}  // namespace nearstep

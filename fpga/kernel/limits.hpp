@@ -1,0 +1,132 @@
+// What the kernels may take of a SmartSSD, and how they use it.
+// C++14, no exceptions, no containers.
+#pragma once
+
+#include "fpga/kernel/gradient_lane.hpp"
+#include "fpga/kernel/state_lane.hpp"
+#include "fpga/kernel/stream.hpp"
+#include "fpga/kernel/updater.hpp"
+
+#include <cstdint>
+
+// One inside the other, because C++14 cannot write them as one.
+namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
+namespace fpga {
+
+constexpr std::uint32_t kTileElems = 65536;
+constexpr std::uint32_t kUpdateLanes = 4;   // parameters that are updated in a cycle
+constexpr std::uint32_t kDecodeLanes = 16;  // gradients that are decoded and summed in a cycle
+constexpr std::uint32_t kClockMhz = 250;
+
+static_assert(kDecodeLanes == kWordUnits, "the sum of payloads travels as words of fp32");
+static_assert(kDecodeLanes % kUpdateLanes == 0, "a decoded word is whole groups of lanes");
+static_assert(kScaleElems % kDecodeLanes == 0, "a decoded word lies in one block of a payload");
+static_assert(kBlockElems % kDecodeLanes == 0, "a decoded word lies in one block of the state");
+static_assert(kTileElems % kPieceElems == 0, "a tile is whole pieces");
+
+// --- Bursts --------------------------------------------------------------------------------------
+
+constexpr std::uint32_t kBurstWords = 64;
+constexpr std::uint32_t kBurstsUnderway = 8;  // of one channel
+static_assert(kBurstWords <= 256, "AXI4 bursts have 256 beats at most");
+static_assert(kBurstWords * kWordBytes <= 4096, "AXI4 bursts do not cross 4 KiB");
+static_assert(4096 % (kBurstWords * kWordBytes) == 0,
+              "bursts that start at pages end at pages, where arrays of whole tiles begin and end");
+
+// Whether a tile's elements of so many bits are whole bursts.
+constexpr bool are_whole_bursts(std::uint32_t bits) {
+    return kTileElems / 8 * bits % (kBurstWords * kWordBytes) == 0;
+}
+static_assert(are_whole_bursts(8) && are_whole_bursts(16) && are_whole_bursts(32),
+              "masters, moments and parameters of a tile are whole bursts, so each tile begins at "
+              "a burst whatever its formats");
+static_assert(4096 % (kTileElems / kBlockElems * sizeof(float)) == 0,
+              "the scales of a tile, which are one burst, do not cross 4 KiB");
+static_assert(static_cast<std::uint64_t>(kMostSubgroupTiles) * kTileElems <= 0xFFFFFFFFU &&
+                  static_cast<std::uint64_t>(kMostSubgroupTiles) * kMostSources <= 0xFFFFFFFFU,
+              "elements and payloads of a subgroup are counted in 32 bits");
+
+// --- On-chip memory of the KU15P -----------------------------------------------------------------
+
+constexpr std::uint32_t kBram36 = 984;  // blocks of 512 x 72 bits
+constexpr std::uint32_t kUram = 128;    // blocks of 4096 x 72 bits
+
+constexpr std::uint32_t blocks(std::uint32_t bits, std::uint32_t depth, std::uint32_t block_depth) {
+    return ((bits + 71) / 72) * ((depth + block_depth - 1) / block_depth);
+}
+constexpr std::uint32_t bram_of(std::uint32_t bits, std::uint32_t depth) {
+    return blocks(bits, depth, 512);
+}
+constexpr std::uint32_t uram_of(std::uint32_t bits, std::uint32_t depth) {
+    return blocks(bits, depth, 4096);
+}
+
+constexpr std::uint32_t kWordBits = 512;
+constexpr std::uint32_t kTileWordsOfHalves = kTileElems / kWordHalves;
+
+// Sums of the payloads of a tile; used where there is more than one.
+constexpr std::uint32_t kSumWords = kTileElems / kDecodeLanes;
+constexpr int kSumDepth = static_cast<int>(kSumWords);
+// New parameters wait for the form of their delta: those of two tiles, so that one is taken while
+// the next is written.
+constexpr int kFreshDepth = 2 * static_cast<int>(kTileWordsOfHalves);
+// So do the bitmaps, of 64-bit words.
+constexpr std::uint32_t kBitmapQuads = kTileElems / 64;
+constexpr int kBitmapDepth = 2 * static_cast<int>(kBitmapQuads);
+// Moments of a block wait for its scale: the ping-pong of two blocks.
+constexpr std::uint32_t kPingPong = 2;
+// Scales of a tile wait until they are whole bursts.
+constexpr int kScaleDepth = 2 * static_cast<int>(kTileElems / kBlockElems);
+// The header and the table of a message wait for its end.
+constexpr std::uint32_t kMessageHeaderBytes = 24;
+constexpr std::uint32_t kMessageEntryBytes = 16;
+static_assert((kMessageHeaderBytes / 8) % 2 == 1 && kMessageEntryBytes == 16,
+              "a table ends within a word, which the first payload shares");
+constexpr std::uint32_t kFrontWords =
+    (kMessageHeaderBytes + kMessageEntryBytes * kMostSubgroupTiles) / kWordBytes + 1;
+
+constexpr std::uint32_t kUramUsed = uram_of(kWordBits, kSumWords) +
+                                    uram_of(kWordBits, static_cast<std::uint32_t>(kSumDepth)) +
+                                    uram_of(kWordBits, static_cast<std::uint32_t>(kFreshDepth));
+static_assert(
+    4 * kUramUsed <= kUram,
+    "the sums and the waiting parameters leave three quarters of the URAM to the platform "
+    "and to wider lanes");
+
+// Of both kernels; a test counts them in the sources.
+constexpr std::uint32_t kPorts = 10;
+static_assert(kPorts <= 15, "a bank of memory takes 15 ports of kernels (UG1393)");
+constexpr std::uint32_t kWordStreams = 17;    // shallow FIFOs of words
+constexpr std::uint32_t kGroupStreams = 2;    // of groups
+constexpr std::uint32_t kNarrowStreams = 13;  // of scales, pairs, sums and the like
+constexpr std::uint32_t kNarrowBits = 160;    // of the widest of these
+constexpr auto kShallowDepth = static_cast<std::uint32_t>(kShallow);
+constexpr std::uint32_t kBramUsed =
+    // Each port has a buffer for the bursts underway in either direction.
+    2 * kPorts * bram_of(kWordBits, kBurstWords* kBurstsUnderway) +
+    kWordStreams * bram_of(kWordBits, kShallowDepth) +
+    kGroupStreams * bram_of(32 * kUpdateLanes, kShallowDepth) +
+    kNarrowStreams * bram_of(kNarrowBits, kShallowDepth) +
+    // Bitmaps: in FIFOs, and of the tile that is being encoded.
+    2 * bram_of(64, static_cast<std::uint32_t>(kBitmapDepth)) + 2 * bram_of(64, kBitmapQuads) +
+    2 * bram_of(32 * kUpdateLanes, kPingPong* kBlockElems / kUpdateLanes) +
+    2 * bram_of(32, static_cast<std::uint32_t>(kScaleDepth)) + bram_of(kWordBits, kFrontWords);
+static_assert(2 * kBramUsed <= kBram36,
+              "buffers leave half of the BRAM to the platform's shell and its DMA");
+
+// --- The device's DRAM ---------------------------------------------------------------------------
+
+constexpr std::uint64_t kDramBytes = 4ULL << 30U;
+constexpr std::uint64_t kMostElems = static_cast<std::uint64_t>(kTileElems) * kMostSubgroupTiles;
+// Of the largest subgroup: an extent with its header, a payload, parameters and the report, all in
+// their widest formats. More than one payload takes smaller subgroups or a narrower codec.
+constexpr std::uint64_t kMostSlotBytes =
+    4096 + (12 + 4 + 4) * kMostElems + kWordBytes + kWordBytes * std::uint64_t{kMostSubgroupTiles};
+constexpr std::uint64_t kSlots = 3;  // read, update and write of different subgroups at once
+static_assert(kSlots * kMostSlotBytes <= kDramBytes,
+              "three slots of the largest subgroup fit into the 4 GB of a SmartSSD");
+static_assert(12 * kMostElems + 4096 < kDramBytes,
+              "each buffer is below 4 GB, the most that XRT maps as one");
+
+}  // namespace fpga
+}  // namespace nearstep

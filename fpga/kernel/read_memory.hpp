@@ -1,0 +1,109 @@
+// The processes that read the device's memory, each from a port of its own, in bursts.
+// C++14, no exceptions, no containers.
+#pragma once
+
+#include "fpga/kernel/job.hpp"
+#include "fpga/kernel/stream.hpp"
+
+#include <cstdint>
+
+// One inside the other, because C++14 cannot write them as one.
+namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
+namespace fpga {
+
+// What lies in `words` consecutive words.
+inline void read_words(const Word* memory, std::uint64_t first, std::uint32_t words,
+                       Stream<Word>& out) {
+    for (std::uint32_t i = 0; i < words; ++i) {
+#pragma HLS pipeline II = 1
+        out.write(memory[first + i]);
+    }
+}
+
+// An array of the state: `tile_words` words of each tile from word `first` on.
+inline void read_array(const Word* memory, std::uint64_t first, std::uint32_t tile_words,
+                       TileSpan span, Stream<Word>& out) {
+    read_words(memory, first + static_cast<std::uint64_t>(span.begin) * tile_words,
+               (span.end - span.begin) * tile_words, out);
+}
+
+inline void read_master(const Job& job, TileSpan span, const Word* memory, Stream<Word>& out) {
+    read_array(memory, job.state, tile_words(master_bits(job)), span, out);
+}
+
+// A moment that the optimizer does not use is neither read nor written.
+inline void read_moment1(const Job& job, TileSpan span, const Word* memory, Stream<Word>& out) {
+    if (uses_moment1(job)) {
+        read_array(memory, moment1_at(job), tile_words(moment_bits(job)), span, out);
+    }
+}
+inline void read_moment2(const Job& job, TileSpan span, const Word* memory, Stream<Word>& out) {
+    if (uses_moment2(job)) {
+        read_array(memory, moment2_at(job), tile_words(moment_bits(job)), span, out);
+    }
+}
+
+// Of a block.
+struct Scales {
+    float moment1;
+    float moment2;
+};
+
+// 0 for a moment that is not used.
+inline void read_scales(const Job& job, TileSpan span, const Word* memory, Stream<Scales>& out) {
+    if (!has_codes(job)) {
+        return;
+    }
+    for (std::uint32_t tile = span.begin; tile < span.end; ++tile) {
+        // NOLINTNEXTLINE(modernize-avoid-c-arrays)
+        Word scales[2][kTileScaleWords] = {};
+        const std::uint64_t at = static_cast<std::uint64_t>(tile) * kTileScaleWords;
+        for (std::uint32_t i = 0; i < kTileScaleWords && uses_moment1(job); ++i) {
+#pragma HLS pipeline II = 1
+            scales[0][i] = memory[scales1_at(job) + at + i];
+        }
+        for (std::uint32_t i = 0; i < kTileScaleWords && uses_moment2(job); ++i) {
+#pragma HLS pipeline II = 1
+            scales[1][i] = memory[scales2_at(job) + at + i];
+        }
+        for (std::uint32_t block = 0; block < kTileBlocks; ++block) {
+#pragma HLS pipeline II = 1
+            const std::uint32_t word = block / kWordUnits;
+            out.write({float_of(scales[0][word].of[block % kWordUnits]),
+                       float_of(scales[1][word].of[block % kWordUnits])});
+        }
+    }
+}
+
+// Heads and tails of all payloads, tile by tile and source by source: top-k's indices and values on
+// streams of their own, since another process takes them.
+inline void read_heads(const Job& job, TileSpan span, const Word* memory, Stream<Word>& indices,
+                       Stream<Word>& codes) {
+    for (std::uint32_t tile = span.begin; tile < span.end; ++tile) {
+        for (std::uint32_t source = 0; source < job.sources; ++source) {
+            const std::uint64_t at = payload_at(job, tile, source);
+            if (is_topk(job.codec)) {
+                read_words(memory, at, head_words(job), indices);
+            } else {
+                read_words(memory, at, head_words(job), codes);
+            }
+        }
+    }
+}
+
+inline void read_tails(const Job& job, TileSpan span, const Word* memory, Stream<Word>& values,
+                       Stream<Word>& scales) {
+    for (std::uint32_t tile = span.begin; tile < span.end; ++tile) {
+        for (std::uint32_t source = 0; source < job.sources; ++source) {
+            const std::uint64_t at = payload_at(job, tile, source) + tail_begin(job);
+            if (is_topk(job.codec)) {
+                read_words(memory, at, tail_words(job), values);
+            } else {
+                read_words(memory, at, tail_words(job), scales);
+            }
+        }
+    }
+}
+
+}  // namespace fpga
+}  // namespace nearstep

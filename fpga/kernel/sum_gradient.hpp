@@ -1,0 +1,105 @@
+// The gradient of a tile: the sum of its payloads in their order, and what is measured of it.
+// C++14, no exceptions, no containers.
+#pragma once
+
+#include "fpga/kernel/decode_gradient.hpp"
+#include "fpga/kernel/job.hpp"
+#include "fpga/kernel/stream.hpp"
+
+#include <cstdint>
+
+// One inside the other, because C++14 cannot write them as one.
+namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
+namespace fpga {
+
+// Sums of a tile may wait for the lanes while the payloads of the next tile are summed.
+using SumStream = Stream<Word, kSumDepth>;
+
+// ((0 + d0) + d1) + ..., in fp32. One payload streams through; of several, the sums of a tile wait
+// on chip for the next payload.
+inline void sum_payloads(const Job& job, TileSpan span, Stream<Word>& decoded, SumStream& sums) {
+    static_assert(kSumWords == kTileGroups, "the sums of a tile wait");
+    Word waiting[kSumWords];  // NOLINT(modernize-avoid-c-arrays)
+#pragma HLS bind_storage variable = waiting type = ram_2p impl = uram
+// A word is written one tile's payload before it is read.
+#pragma HLS dependence variable = waiting inter false
+    for (std::uint32_t tile = span.begin; tile < span.end; ++tile) {
+        for (std::uint32_t source = 0; source < job.sources; ++source) {
+            for (Word& so_far : waiting) {
+#pragma HLS pipeline II = 1
+                const Word term = decoded.read();
+                Word sum = source == 0 ? zero_word() : so_far;
+                for (std::uint32_t lane = 0; lane < kDecodeLanes; ++lane) {
+#pragma HLS unroll
+                    sum.of[lane] = bits_of(float_of(sum.of[lane]) + float_of(term.of[lane]));
+                }
+                if (source + 1 == job.sources) {
+                    sums.write(sum);
+                } else {
+                    so_far = sum;
+                }
+            }
+        }
+    }
+}
+
+// Squares are summed in double: the squares of elements i, i + 64, i + 128 and so on, then these
+// sums in ascending order. So many sums give each addition the cycles that it takes.
+constexpr std::uint32_t kSquareSums = 64;
+constexpr std::uint32_t kDoubleAddCycles = 12;
+static_assert(kSquareSums / kUpdateLanes >= kDoubleAddCycles,
+              "a sum of doubles is complete when its next square comes");
+
+inline bool is_finite(std::uint32_t bits) { return (bits & 0x7F800000U) != 0x7F800000U; }
+
+// Measures a tile, as many elements in a cycle as the lanes update. Leaves kSquareSums sums.
+template <int kLanes>
+inline std::uint32_t measure_tile(Stream<Word>& gradients, Stream<double>& squares) {
+    // NOLINTNEXTLINE(modernize-avoid-c-arrays)
+    double sums[kSquareSums] = {};
+#pragma HLS array_partition variable = sums cyclic factor = kLanes
+#pragma HLS dependence variable = sums inter false
+    std::uint32_t not_finite = 0;
+    Word word = zero_word();
+    for (std::uint32_t group = 0; group < kTileElems / kLanes; ++group) {
+#pragma HLS pipeline II = 1
+        constexpr std::uint32_t kParts = kWordUnits / kLanes;
+        if (group % kParts == 0) {
+            word = gradients.read();
+        }
+        for (std::uint32_t lane = 0; lane < kLanes; ++lane) {
+#pragma HLS unroll
+            const std::uint32_t bits = word.of[group % kParts * kLanes + lane];
+            const auto value = static_cast<double>(float_of(bits));
+            sums[(group * kLanes + lane) % kSquareSums] += value * value;
+            not_finite += is_finite(bits) ? 0U : 1U;
+        }
+    }
+    for (const double sum : sums) {
+#pragma HLS pipeline II = 1
+        squares.write(sum);
+    }
+    return not_finite;
+}
+
+template <int kLanes>
+inline void measure_gradient(TileSpan span, Stream<Word>& gradients, Stream<double>& squares,
+                             Stream<std::uint32_t>& not_finite) {
+    for (std::uint32_t tile = span.begin; tile < span.end; ++tile) {
+        not_finite.write(measure_tile<kLanes>(gradients, squares));
+    }
+}
+
+// A process of its own: the next tile is not kept waiting while the sums are added one by one.
+inline void add_squares(TileSpan span, Stream<double>& squares, Stream<double>& sums) {
+    for (std::uint32_t tile = span.begin; tile < span.end; ++tile) {
+        double sum = 0;
+        for (std::uint32_t i = 0; i < kSquareSums; ++i) {
+            sum += squares.read();
+        }
+        sums.write(sum);
+    }
+}
+
+}  // namespace fpga
+}  // namespace nearstep

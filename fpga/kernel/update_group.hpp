@@ -1,0 +1,218 @@
+// The lanes: stored state and gradients in, stored state and parameters out.
+// C++14, no exceptions, no containers.
+#pragma once
+
+#include "fpga/kernel/job.hpp"
+#include "fpga/kernel/read_memory.hpp"
+#include "fpga/kernel/state_lane.hpp"
+#include "fpga/kernel/stream.hpp"
+#include "fpga/kernel/sum_gradient.hpp"
+#include "fpga/kernel/update_lane.hpp"
+
+#include <cmath>
+#include <cstdint>
+
+// One inside the other, because C++14 cannot write them as one.
+namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
+namespace fpga {
+
+// Bits of one parameter's state in its format.
+struct Stored {
+    std::uint32_t master;
+    std::uint32_t moment1;
+    std::uint32_t moment2;
+};
+
+// One parameter in fp32.
+struct Wide {
+    float master;
+    float moment1;
+    float moment2;
+};
+
+inline float widen_master(StateFormat format, std::uint32_t bits) {
+    return format == StateFormat::compact ? from_bf16(static_cast<std::uint16_t>(bits))
+                                          : float_of(bits);
+}
+
+inline Wide widen(StateFormat format, const Stored& stored, const Scales& scales) {
+    const float master = widen_master(format, stored.master);
+    switch (format) {
+        case StateFormat::fp32:
+            return {master, float_of(stored.moment1), float_of(stored.moment2)};
+        case StateFormat::bf16:
+            return {master, from_bf16(static_cast<std::uint16_t>(stored.moment1)),
+                    from_bf16(static_cast<std::uint16_t>(stored.moment2))};
+        default:
+            return {
+                master,
+                decode_moment1(static_cast<std::int8_t>(static_cast<std::uint8_t>(stored.moment1)),
+                               scales.moment1),
+                decode_moment2(static_cast<std::uint8_t>(stored.moment2), scales.moment2)};
+    }
+}
+
+// Of moments that will be codes: the fp32 values, the second as its root.
+inline Stored narrow(StateFormat format, const Wide& wide, std::uint32_t random) {
+    const std::uint32_t high = random >> 16U;
+    switch (format) {
+        case StateFormat::fp32:
+            return {bits_of(wide.master), bits_of(wide.moment1), bits_of(wide.moment2)};
+        case StateFormat::bf16:
+            return {bits_of(wide.master), round_to_bf16(wide.moment1, random & 0xFFFFU),
+                    round_to_bf16(wide.moment2, high)};
+        case StateFormat::q8:
+            return {bits_of(wide.master), bits_of(wide.moment1), bits_of(std::sqrt(wide.moment2))};
+        default:
+            return {round_to_bf16(wide.master, high), bits_of(wide.moment1),
+                    bits_of(std::sqrt(wide.moment2))};
+    }
+}
+
+// A stored master in the parameters' format. bf16 from bf16 keeps its bits, NaN included.
+inline std::uint32_t parameter_of(StateFormat format, Dtype dtype, std::uint32_t master) {
+    if (format == StateFormat::compact && dtype == Dtype::bf16) {
+        return master;
+    }
+    const float wide = widen_master(format, master);
+    return dtype == Dtype::fp32   ? bits_of(wide)
+           : dtype == Dtype::bf16 ? to_bf16(wide)
+                                  : to_fp16(wide);
+}
+
+inline void update_wide(const UpdateScalars& scalars, float gradient, Wide& wide) {
+    switch (scalars.optimizer) {
+        case Optimizer::adamw:
+            return adamw_lane(scalars, gradient, wide.master, wide.moment1, wide.moment2);
+        case Optimizer::adam:
+            return adam_lane(scalars, gradient, wide.master, wide.moment1, wide.moment2);
+        case Optimizer::sgd:
+            return sgd_lane(scalars, gradient, wide.master, wide.moment1);
+        case Optimizer::adagrad:
+            return adagrad_lane(scalars, gradient, wide.master, wide.moment2);
+        case Optimizer::lion:
+            return lion_lane(scalars, gradient, wide.master, wide.moment1);
+    }
+}
+
+// Takes words apart into groups: the group `index` of an array with `bits` bits per element, whose
+// words come from `in`.
+template <int kLanes, typename In>
+inline Group<kLanes> take(Word& word, std::uint32_t index, std::uint32_t bits, In& in) {
+    const std::uint32_t part = index % (8 * kWordBytes / bits / kLanes);
+    if (part == 0) {
+        word = in.read();
+    }
+    return slice<kLanes>(word, part, bits);
+}
+
+// Puts groups together to words, which leave when they are full: to `out`.
+template <int kLanes>
+inline void put(Word& word, std::uint32_t index, std::uint32_t bits, const Group<kLanes>& group,
+                Stream<Word>& out) {
+    const std::uint32_t parts = 8 * kWordBytes / bits / kLanes;
+    const std::uint32_t part = index % parts;
+    if (part == 0) {
+        word = zero_word();
+    }
+    insert<kLanes>(group, part, bits, word);
+    if (part == parts - 1) {
+        out.write(word);
+    }
+}
+
+// The bits of one cycle.
+template <int kLanes>
+struct Cycle {
+    Group<kLanes> master;
+    Group<kLanes> moment1;
+    Group<kLanes> moment2;
+    Group<kLanes> fresh;
+    Group<kLanes> old;
+};
+
+// `cycle`: on entry the stored state of elements from `first` of their tile on; on return the new
+// state and the parameters.
+template <int kLanes>
+inline void update_cycle(const Job& job, const Group<kLanes>& gradient, const Scales& scales,
+                         TileKey key, std::uint32_t first, Cycle<kLanes>& cycle) {
+    for (int lane = 0; lane < kLanes; ++lane) {
+#pragma HLS unroll
+        const Stored stored = {cycle.master.of[lane], cycle.moment1.of[lane],
+                               cycle.moment2.of[lane]};
+        Wide wide = widen(job.format, stored, scales);
+        update_wide(job.scalars, float_of(gradient.of[lane]), wide);
+        const std::uint32_t random = rounding_bits(key, first + static_cast<std::uint32_t>(lane));
+        const Stored fresh = narrow(job.format, wide, random);
+        cycle.old.of[lane] = parameter_of(job.format, job.parameter_dtype, stored.master);
+        cycle.fresh.of[lane] = parameter_of(job.format, job.parameter_dtype, fresh.master);
+        cycle.master.of[lane] = fresh.master;
+        cycle.moment1.of[lane] = fresh.moment1;
+        cycle.moment2.of[lane] = fresh.moment2;
+    }
+}
+
+// The tile's words in progress: read in part, or written in part.
+struct OpenWords {
+    Word master;
+    Word moment1;
+    Word moment2;
+    Word gradient;
+    Word new_master;
+    Word fresh;
+    Word old;
+    Scales scales;
+};
+
+// The process of the lanes. A moment that is not used has no words, and only formats with codes
+// have scales. Moments leave as groups, since those that will be codes wait for their block's
+// scale. `fresh` and `old`: the new parameters, and with deltas the old ones. The gradient goes on
+// to be measured.
+template <int kLanes>
+inline void update_tiles(const Job& job, TileSpan span, Stream<Word>& master, Stream<Word>& moment1,
+                         Stream<Word>& moment2, Stream<Scales>& scales, SumStream& gradient,
+                         Stream<Word>& new_master, Stream<Group<kLanes>>& new_moment1,
+                         Stream<Group<kLanes>>& new_moment2, Stream<Word>& fresh, Stream<Word>& old,
+                         Stream<Word>& measured) {
+    constexpr std::uint32_t kTileCycles = kTileElems / kLanes;
+    const std::uint32_t of_master = master_bits(job);
+    const std::uint32_t of_moment = moment_bits(job);
+    const std::uint32_t of_parameter = parameter_bits(job);
+    OpenWords open = {};
+    for (std::uint32_t step = 0; step < (span.end - span.begin) * kTileCycles; ++step) {
+#pragma HLS pipeline II = 1
+        const std::uint32_t index = step % kTileCycles;
+        const std::uint32_t tile = span.begin + step / kTileCycles;
+        const TileKey key = tile_key(job.scalars.random_key, job.first_tile + tile);
+        if (has_codes(job) && index % (kBlockElems / kLanes) == 0) {
+            open.scales = scales.read();
+        }
+        Cycle<kLanes> cycle = {};
+        cycle.master = take<kLanes>(open.master, index, of_master, master);
+        if (uses_moment1(job)) {
+            cycle.moment1 = take<kLanes>(open.moment1, index, of_moment, moment1);
+        }
+        if (uses_moment2(job)) {
+            cycle.moment2 = take<kLanes>(open.moment2, index, of_moment, moment2);
+        }
+        const Group<kLanes> gradients = take<kLanes>(open.gradient, index, 32, gradient);
+        if (index % (kWordUnits / kLanes) == 0) {
+            measured.write(open.gradient);
+        }
+        update_cycle<kLanes>(job, gradients, open.scales, key, index * kLanes, cycle);
+        put<kLanes>(open.new_master, index, of_master, cycle.master, new_master);
+        put<kLanes>(open.fresh, index, of_parameter, cycle.fresh, fresh);
+        if (job.delivery == ParameterDelivery::deltas) {
+            put<kLanes>(open.old, index, of_parameter, cycle.old, old);
+        }
+        if (uses_moment1(job)) {
+            new_moment1.write(cycle.moment1);
+        }
+        if (uses_moment2(job)) {
+            new_moment2.write(cycle.moment2);
+        }
+    }
+}
+
+}  // namespace fpga
+}  // namespace nearstep

@@ -1,0 +1,152 @@
+// The updater's processes and the streams between them, for any number of lanes.
+// C++14, no exceptions, no containers.
+#pragma once
+
+#include "fpga/kernel/compare_parameters.hpp"
+#include "fpga/kernel/decode_gradient.hpp"
+#include "fpga/kernel/encode_delta.hpp"
+#include "fpga/kernel/encode_moments.hpp"
+#include "fpga/kernel/job.hpp"
+#include "fpga/kernel/read_memory.hpp"
+#include "fpga/kernel/stream.hpp"
+#include "fpga/kernel/sum_gradient.hpp"
+#include "fpga/kernel/update_group.hpp"
+#include "fpga/kernel/write_memory.hpp"
+#include "fpga/kernel/write_parameters.hpp"
+
+#include <cstdint>
+
+// One inside the other, because C++14 cannot write them as one.
+namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
+namespace fpga {
+
+// read -> decode, sum -> lanes -> encode -> write, all at once: every process of this region works
+// on another part of the tiles, and no value returns to memory before it is complete. `open`,
+// `front` and `sums` go on from span to span; each belongs to one process.
+// A region of processes is one function.
+template <int kLanes>
+// NOLINTNEXTLINE(readability-function-size)
+inline void update_span(const Job& job, TileSpan span, const Word* master_in, Word* master_out,
+                        const Word* moment1_in, Word* moment1_out, const Word* moment2_in,
+                        Word* moment2_out, const Word* scales_in, Word* scales_out,
+                        const Word* payload_heads, const Word* payload_tails, Word* parameters,
+                        Word* report, OpenWord& open, MessageFront& front, ReportSums& sums) {
+#pragma HLS dataflow
+    Stream<Word> masters;
+    Stream<Word> moments1;
+    Stream<Word> moments2;
+    Stream<Scales> scales;
+    read_master(job, span, master_in, masters);
+    read_moment1(job, span, moment1_in, moments1);
+    read_moment2(job, span, moment2_in, moments2);
+    read_scales(job, span, scales_in, scales);
+
+    Stream<Word> indices;
+    Stream<Word> codes;
+    Stream<Word> values;
+    Stream<Word> code_scales;
+    Stream<Entry> entries;
+    Stream<Word> decoded;
+    SumStream gradients;
+    read_heads(job, span, payload_heads, indices, codes);
+    read_tails(job, span, payload_tails, values, code_scales);
+    pair_entries(job, span, indices, values, entries);
+    decode_payloads(job, span, codes, code_scales, entries, decoded);
+    sum_payloads(job, span, decoded, gradients);
+
+    Stream<Word> new_masters;
+    Stream<Group<kLanes>> wide1;
+    Stream<Group<kLanes>> wide2;
+    Stream<Word> fresh;
+    Stream<Word> old;
+    Stream<Word> measured;
+    Stream<double> squares;
+    Stream<double> sums_of_squares;
+    Stream<std::uint32_t> gradients_not_finite;
+    update_tiles<kLanes>(job, span, masters, moments1, moments2, scales, gradients, new_masters,
+                         wide1, wide2, fresh, old, measured);
+    measure_gradient<kLanes>(span, measured, squares, gradients_not_finite);
+    add_squares(span, squares, sums_of_squares);
+
+    Stream<Word> new_moments1;
+    Stream<Word> new_moments2;
+    Stream<float, kScaleDepth> scales1;
+    Stream<float, kScaleDepth> scales2;
+    Stream<std::uint32_t> masters_not_finite;
+    encode_moments<kLanes, FirstMoment>(job, span, wide1, new_moments1, scales1);
+    encode_moments<kLanes, SecondMoment>(job, span, wide2, new_moments2, scales2);
+    write_master(job, span, new_masters, master_out, masters_not_finite);
+    write_moment1(job, span, new_moments1, moment1_out);
+    write_moment2(job, span, new_moments2, moment2_out);
+    write_scales(job, span, scales1, scales2, scales_out);
+
+    Stream<Word> plain;
+    Stream<Word> compared;
+    Stream<std::uint64_t> digests_reported;
+    Stream<std::uint64_t> digests_sent;
+    FreshStream waiting;
+    BitmapStream plus;
+    BitmapStream minus;
+    Stream<Census> censuses;
+    Stream<std::uint64_t> quads;
+    Stream<TileDelta> deltas_sent;
+    Stream<TileDelta> deltas_reported;
+    Stream<Word> message;
+    Stream<MessagePart> parts;
+    digest_parameters(job, span, fresh, plain, compared, digests_reported, digests_sent);
+    compare_parameters(job, span, old, compared, waiting, plus, minus, censuses);
+    encode_deltas(job, span, waiting, plus, minus, censuses, quads, deltas_sent, deltas_reported);
+    pack_message(job, span, quads, deltas_sent, message, parts, open);
+    write_parameters(job, span, plain, message, parts, digests_sent, parameters, front);
+    write_report(job, span, sums_of_squares, gradients_not_finite, masters_not_finite,
+                 digests_reported, deltas_reported, report, sums);
+}
+
+// True if the job names what there is.
+inline bool is_possible(const Job& job) {
+    const bool has_deltas = job.delivery == ParameterDelivery::deltas;
+    const std::uint32_t words = tail_begin(job) + tail_words(job);
+    return job.tiles >= 1 && job.tiles <= kMostSubgroupTiles && job.sources >= 1 &&
+           job.sources <= kMostSources && job.format <= StateFormat::compact &&
+           job.scalars.optimizer <= Optimizer::lion &&
+           static_cast<std::uint32_t>(job.codec) < kGradientCodecs &&
+           (!is_topk(job.codec) || (job.kept >= 1 && job.kept <= kTileElems)) &&
+           (job.payload_stride >= words && job.payload_stride >= head_words(job)) &&
+           job.delivery <= ParameterDelivery::deltas && job.parameter_dtype <= Dtype::fp16 &&
+           !(has_deltas && job.parameter_dtype == Dtype::fp32);
+}
+
+template <int kLanes>
+inline void update_subgroup(const Job& job, const Word* master_in, Word* master_out,
+                            const Word* moment1_in, Word* moment1_out, const Word* moment2_in,
+                            Word* moment2_out, const Word* scales_in, Word* scales_out,
+                            const Word* payload_heads, const Word* payload_tails, Word* parameters,
+                            Word* report) {
+    OpenWord open = begin_payloads(job);
+    MessageFront front;
+    ReportSums sums = {0, 0, 0};
+    if (!is_possible(job)) {
+        finish_report(UpdaterStatus::bad_argument, job.tiles, 0, sums, report);
+        return;
+    }
+    begin_front(job, front);
+#ifdef __SYNTHESIS__
+    update_span<kLanes>(job, {0, job.tiles}, master_in, master_out, moment1_in, moment1_out,
+                        moment2_in, moment2_out, scales_in, scales_out, payload_heads,
+                        payload_tails, parameters, report, open, front, sums);
+#else
+    for (std::uint32_t tile = 0; tile < job.tiles; ++tile) {
+        update_span<kLanes>(job, {tile, tile + 1}, master_in, master_out, moment1_in, moment1_out,
+                            moment2_in, moment2_out, scales_in, scales_out, payload_heads,
+                            payload_tails, parameters, report, open, front, sums);
+    }
+#endif
+    const std::uint64_t bytes =
+        job.delivery == ParameterDelivery::deltas
+            ? finish_message(job, open, front, parameters)
+            : static_cast<std::uint64_t>(job.tiles) * (kTileElems / 8) * parameter_bits(job);
+    finish_report(UpdaterStatus::done, job.tiles, bytes, sums, report);
+}
+
+}  // namespace fpga
+}  // namespace nearstep

@@ -1,0 +1,79 @@
+// The kernels of a device: an update of one subgroup, and the digest of its stored state.
+//
+// Pointers are to the device's memory and aligned to 64 bytes; offsets and strides are multiples of
+// 64 bytes, and the updater refuses others. arguments.hpp describes the same arguments as the host
+// and the linker see them. C++14, no exceptions, no containers.
+#pragma once
+
+#include "fpga/kernel/report.hpp"
+#include "fpga/kernel/word.hpp"
+
+#include <cstdint>
+
+// One inside the other, because C++14 cannot write them as one.
+namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
+namespace fpga {
+
+// How a gradient payload is coded (docs/gradient-payload.md): dense and topk by the format of their
+// values.
+enum class GradientCodec : std::uint32_t {
+    dense_fp32,
+    dense_bf16,
+    dense_fp16,
+    topk_bf16,
+    topk_fp16,
+    q8,
+    q4,
+    ternary,
+    sign
+};
+constexpr std::uint32_t kGradientCodecs = 9;
+
+// How the new parameters leave (docs/parameter-payload.md for deltas).
+enum class ParameterDelivery : std::uint32_t { parameters, deltas };
+
+// Tiles of a subgroup at most: the front of a message, which holds the table of its tiles, is kept
+// on chip until the message is complete.
+constexpr std::uint32_t kMostSubgroupTiles = 1024;
+// Payloads of a tile at most.
+constexpr std::uint32_t kMostSources = 65536;
+
+}  // namespace fpga
+}  // namespace nearstep
+
+extern "C" {
+
+// Updates the state of `tiles` consecutive tiles in place.
+//
+// master_in to scales_out: all name the same memory, the subgroup's extent (docs/state-file.md),
+//   whose arrays begin `state_offset` bytes behind it: 4096, the header's bytes. There is one
+//   argument for each process that reads or writes.
+// payload_heads, payload_tails: the same memory. The payload of the subgroup's tile t from source s
+//   begins at payload_offset + (t * sources + s) * payload_stride; `kept` is q of topk, else 0.
+// parameters: the new parameters, or room for a message: at most codec::message_room_bytes(tiles).
+// report: 1 + tiles words, UpdaterTotals and then UpdaterTile.
+// state_format, optimizer, codec, delivery, parameter_dtype: StateFormat, Optimizer, GradientCodec,
+//   ParameterDelivery and Dtype as numbers. Deltas are of 16-bit parameters.
+// first_tile: number of the first tile in the parameter vector.
+// gradient_scale to random_key: UpdateScalars.
+void nearstep_updater(const nearstep::fpga::Word* master_in, nearstep::fpga::Word* master_out,
+                      const nearstep::fpga::Word* moment1_in, nearstep::fpga::Word* moment1_out,
+                      const nearstep::fpga::Word* moment2_in, nearstep::fpga::Word* moment2_out,
+                      const nearstep::fpga::Word* scales_in, nearstep::fpga::Word* scales_out,
+                      const nearstep::fpga::Word* payload_heads,
+                      const nearstep::fpga::Word* payload_tails, nearstep::fpga::Word* parameters,
+                      nearstep::fpga::Word* report, std::uint64_t state_offset,
+                      std::uint64_t payload_offset, std::uint64_t first_tile,
+                      std::uint64_t random_key, std::uint32_t tiles, std::uint32_t state_format,
+                      std::uint32_t optimizer, std::uint32_t codec, std::uint32_t sources,
+                      std::uint32_t payload_stride, std::uint32_t kept, std::uint32_t delivery,
+                      std::uint32_t parameter_dtype, float gradient_scale, float beta1,
+                      float one_minus_beta1, float beta2, float one_minus_beta2, float epsilon,
+                      float decay_factor, float gradient_decay, float step_size, float root_scale);
+
+// The XXH3 digest (64 bits, seed 0) of `bytes` bytes from `offset` on: what the header of an extent
+// says of its payload. `bytes` is a positive multiple of 4096. `digest` receives one word, of which
+// the digest is the first 8 bytes and the others are zero.
+void nearstep_digest(const nearstep::fpga::Word* memory, nearstep::fpga::Word* digest,
+                     std::uint64_t offset, std::uint64_t bytes);
+}

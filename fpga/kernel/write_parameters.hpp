@@ -1,0 +1,218 @@
+// What leaves the device: new parameters as they are, or a message of deltas, and the report.
+// C++14, no exceptions, no containers.
+#pragma once
+
+#include "fpga/kernel/encode_delta.hpp"
+#include "fpga/kernel/job.hpp"
+#include "fpga/kernel/report.hpp"
+#include "fpga/kernel/stream.hpp"
+#include "fpga/kernel/sum_gradient.hpp"
+#include "fpga/kernel/write_memory.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+// One inside the other, because C++14 cannot write them as one.
+namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
+namespace fpga {
+
+// --- The message ---------------------------------------------------------------------------------
+//
+// Payloads follow each other behind the table, which is complete only after the last of them. So
+// the words of header and table wait on chip; the last of them holds the first payload's begin.
+
+// Words of 64 bits before the first payload.
+inline std::uint32_t front_quads(const Job& job) {
+    return (kMessageHeaderBytes + kMessageEntryBytes * job.tiles) / 8;
+}
+
+// The word of 512 bits that payloads have begun, from tile to tile.
+struct OpenWord {
+    Word word;
+    std::uint32_t quads;  // taken, from the lowest
+};
+
+inline OpenWord begin_payloads(const Job& job) {
+    return {zero_word(), front_quads(job) % kWordQuads};
+}
+
+// Words that a tile completes.
+struct MessagePart {
+    TileDelta delta;
+    std::uint32_t words;
+};
+
+inline void pack_message(const Job& job, TileSpan span, Stream<std::uint64_t>& quads,
+                         Stream<TileDelta>& deltas, Stream<Word>& words, Stream<MessagePart>& parts,
+                         OpenWord& open) {
+    if (job.delivery != ParameterDelivery::deltas) {
+        return;
+    }
+    for (std::uint32_t tile = span.begin; tile < span.end; ++tile) {
+        const TileDelta delta = deltas.read();
+        const std::uint32_t count = (delta.payload_bytes + 7) / 8;
+        parts.write({delta, (open.quads + count) / kWordQuads});
+        for (std::uint32_t i = 0; i < count; ++i) {
+#pragma HLS pipeline II = 1
+            set_quad(open.word, open.quads, quads.read());
+            ++open.quads;
+            if (open.quads == kWordQuads) {
+                words.write(open.word);
+                open.word = zero_word();
+                open.quads = 0;
+            }
+        }
+    }
+}
+
+// Header and table, and where the next word of payloads goes.
+struct MessageFront {
+    Word words[kFrontWords];  // NOLINT(modernize-avoid-c-arrays)
+    std::uint32_t next;
+};
+
+inline void set_front_quad(MessageFront& front, std::uint32_t index, std::uint64_t quad) {
+    set_quad(front.words[index / kWordQuads], index % kWordQuads, quad);
+}
+
+inline void begin_front(const Job& job, MessageFront& front) {
+    for (Word& word : front.words) {
+#pragma HLS pipeline II = 1
+        word = zero_word();
+    }
+    front.next = front_quads(job) / kWordQuads;
+}
+
+// A word of payloads: to memory, unless it is the one that the table's end shares.
+inline void place_word(const Job& job, const Word& word, MessageFront& front, Word* memory) {
+    const std::uint32_t shared = front_quads(job) / kWordQuads;
+    const std::uint32_t begin = front_quads(job) % kWordQuads;
+    if (front.next == shared) {
+        for (std::uint32_t i = begin; i < kWordQuads; ++i) {
+            set_quad(front.words[shared], i, quad_of(word, i));
+        }
+    } else {
+        memory[front.next] = word;
+    }
+    ++front.next;
+}
+
+inline void write_message(const Job& job, TileSpan span, Stream<Word>& words,
+                          Stream<MessagePart>& parts, Stream<std::uint64_t>& digests, Word* memory,
+                          MessageFront& front) {
+    for (std::uint32_t tile = span.begin; tile < span.end; ++tile) {
+        const MessagePart part = parts.read();
+        const TileDelta& delta = part.delta;
+        const std::uint32_t entry = (kMessageHeaderBytes + kMessageEntryBytes * tile) / 8;
+        set_front_quad(front, entry,
+                       static_cast<std::uint32_t>(delta.form) | (delta.census.changed << 8U) |
+                           (static_cast<std::uint64_t>(delta.census.escaped) << 32U));
+        set_front_quad(front, entry + 1, digests.read());
+        std::uint32_t i = 0;
+        if (front.next == front_quads(job) / kWordQuads && part.words > 0) {
+            place_word(job, words.read(), front, memory);
+            ++i;
+        }
+        for (; i < part.words; ++i) {
+#pragma HLS pipeline II = 1
+            memory[front.next] = words.read();
+            ++front.next;
+        }
+    }
+}
+
+// After the last tile; returns the message's bytes.
+inline std::uint64_t finish_message(const Job& job, const OpenWord& open, MessageFront& front,
+                                    Word* memory) {
+    constexpr std::uint32_t kMagic = 0x6D64736EU;  // "nsdm"
+    const std::uint64_t bytes =
+        static_cast<std::uint64_t>(front.next) * kWordBytes + 8ULL * open.quads;
+    if (open.quads != 0) {
+        place_word(job, open.word, front, memory);
+    }
+    set_front_quad(front, 0, kMagic | (static_cast<std::uint64_t>(job.tiles) << 32U));
+    set_front_quad(front, 1, job.first_tile);
+    set_front_quad(front, 2, bytes);
+    const std::uint32_t words = (front_quads(job) + kWordQuads - 1) / kWordQuads;
+    for (std::uint32_t i = 0; i < words; ++i) {
+#pragma HLS pipeline II = 1
+        memory[i] = front.words[i];
+    }
+    return bytes;
+}
+
+// The process of the port for parameters.
+inline void write_parameters(const Job& job, TileSpan span, Stream<Word>& plain,
+                             Stream<Word>& words, Stream<MessagePart>& parts,
+                             Stream<std::uint64_t>& digests, Word* memory, MessageFront& front) {
+    if (job.delivery == ParameterDelivery::deltas) {
+        write_message(job, span, words, parts, digests, memory, front);
+    } else {
+        write_array(plain, 0, tile_words(parameter_bits(job)), span, memory);
+    }
+}
+
+// --- The report ----------------------------------------------------------------------------------
+
+struct ReportSums {
+    double gradient_squares;
+    std::uint64_t gradients_not_finite;
+    std::uint64_t masters_not_finite;
+};
+
+inline std::uint64_t bits_of_double(double value) {
+    std::uint64_t bits = 0;
+    std::memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+// What is known of each tile when it is through; `deltas` is empty without deltas.
+inline void write_report(const Job& job, TileSpan span, Stream<double>& squares,
+                         Stream<std::uint32_t>& gradients_not_finite,
+                         Stream<std::uint32_t>& masters_not_finite, Stream<std::uint64_t>& digests,
+                         Stream<TileDelta>& deltas, Word* memory, ReportSums& sums) {
+    for (std::uint32_t tile = span.begin; tile < span.end; ++tile) {
+        const double sum = squares.read();
+        const std::uint32_t of_gradients = gradients_not_finite.read();
+        const std::uint32_t of_masters = masters_not_finite.read();
+        TileDelta delta = {TileForm::dense, {0, 0}, kTileElems / 8 * parameter_bits(job)};
+        if (job.delivery == ParameterDelivery::deltas) {
+            delta = deltas.read();
+        }
+        Word word = zero_word();  // UpdaterTile
+        set_quad(word, 0, digests.read());
+        set_quad(word, 1, bits_of_double(sum));
+        word.of[4] = of_gradients;
+        word.of[5] = of_masters;
+        word.of[6] = static_cast<std::uint32_t>(delta.form);
+        word.of[7] = delta.census.changed;
+        word.of[8] = delta.census.escaped;
+        word.of[9] = delta.payload_bytes;
+        memory[1 + tile] = word;
+        sums.gradient_squares += sum;
+        sums.gradients_not_finite += of_gradients;
+        sums.masters_not_finite += of_masters;
+    }
+}
+static_assert(offsetof(UpdaterTile, gradients_not_finite) == 4 * sizeof(std::uint32_t) &&
+                  offsetof(UpdaterTile, payload_bytes) == 9 * sizeof(std::uint32_t),
+              "a tile's report is written as its struct lies");
+
+inline void finish_report(UpdaterStatus status, std::uint32_t tiles, std::uint64_t parameter_bytes,
+                          const ReportSums& sums, Word* memory) {
+    Word word = zero_word();  // UpdaterTotals
+    word.of[0] = static_cast<std::uint32_t>(status);
+    word.of[1] = tiles;
+    set_quad(word, 1, parameter_bytes);
+    set_quad(word, 2, bits_of_double(sums.gradient_squares));
+    set_quad(word, 3, sums.gradients_not_finite);
+    set_quad(word, 4, sums.masters_not_finite);
+    memory[0] = word;
+}
+static_assert(offsetof(UpdaterTotals, parameter_bytes) == sizeof(std::uint64_t) &&
+                  offsetof(UpdaterTotals, masters_not_finite) == 4 * sizeof(std::uint64_t),
+              "totals are written as their struct lies");
+
+}  // namespace fpga
+}  // namespace nearstep

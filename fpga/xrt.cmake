@@ -1,0 +1,30 @@
+# XRT, if the machine has it: xrt_library is the target to link, or empty. An emulated card also
+# wants the release that Debian 12 has: has_emulated_cards.
+set(xrt_library "")
+set(has_emulated_cards FALSE)
+
+option(NEARSTEP_XRT "Use XRT where it is found" ON)
+find_path(XRT_INCLUDE_DIR xrt/xrt_device.h PATH_SUFFIXES xrt HINTS $ENV{XILINX_XRT}/include)
+# Never libxrt_core: the driver that it holds would be the only one.
+find_library(XRT_COREUTIL_LIBRARY NAMES xrt_coreutil libxrt_coreutil.so.2 HINTS $ENV{XILINX_XRT}/lib)
+find_path(UUID_INCLUDE_DIR uuid/uuid.h)
+find_path(BOOST_INCLUDE_DIR boost/any.hpp)
+
+if(NEARSTEP_XRT AND XRT_INCLUDE_DIR AND XRT_COREUTIL_LIBRARY AND UUID_INCLUDE_DIR AND BOOST_INCLUDE_DIR)
+    add_library(nearstep_xrt INTERFACE)
+    target_include_directories(nearstep_xrt SYSTEM INTERFACE ${XRT_INCLUDE_DIR})
+    target_link_libraries(nearstep_xrt INTERFACE ${XRT_COREUTIL_LIBRARY})
+    set(xrt_library nearstep_xrt)
+    file(STRINGS ${XRT_INCLUDE_DIR}/version.h xrt_version REGEX "xrt_build_version\\[\\]")
+    string(REGEX REPLACE ".*\"([0-9.]+)\".*" "\\1" xrt_version "${xrt_version}")
+    find_library(XRT_SWEMU_ARCHIVE NAMES libxrt_swemu.a)
+    find_library(XRT_NOOP_LIBRARY NAMES xrt_noop libxrt_noop.so.2)
+    if(xrt_version MATCHES "^2\\.13\\." AND CMAKE_SYSTEM_PROCESSOR STREQUAL x86_64 AND XRT_SWEMU_ARCHIVE)
+        set(has_emulated_cards TRUE)
+        message(STATUS "XRT ${xrt_version}: cards and emulated cards")
+    else()
+        message(STATUS "XRT ${xrt_version} is not Debian's 2.13 for amd64: cards, but no emulated cards and none of their tests")
+    endif()
+else()
+    message(STATUS "No XRT (launch/setup installs it on Debian 12): a program without csd.device = \"xrt\", and none of its tests")
+endif()

@@ -1,0 +1,51 @@
+// Passes gradient payloads on to all of a node's owners, where it has several copies of the state.
+#pragma once
+
+#include "mpi/communicator.hpp"
+#include "mpi/topology.hpp"
+#include "shard/ownership.hpp"
+#include "trace/traffic.hpp"
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+namespace nearstep::exchange {
+
+// The payloads of a tile in group order.
+struct TilePayloads {
+    std::size_t tile = 0;
+    std::vector<std::span<const std::byte>> payloads;
+};
+
+// One per rank; collective.
+class NodeSpread {
+public:
+    // `rounds` and `most_bytes` as GradientScatter has them: most bytes of a tile's payloads
+    // together. The buffers are allocated here. `owners` outlives this.
+    NodeSpread(const mpi::Communicator& world, const shard::Ownership& owners,
+               const mpi::Topology& nodes, std::span<const shard::TileRange> rounds,
+               std::size_t most_bytes, trace::Traffic& traffic);
+
+    // `here`: those of `tiles` that came to this rank for its node. Returns, in any order, those of
+    // all tiles that this rank owns, each with `sources` payloads of `payload_bytes`; valid until
+    // the next call and as long as `here` is.
+    std::vector<TilePayloads> pass_on(shard::TileRange tiles, std::vector<TilePayloads> here,
+                                      std::size_t sources, std::size_t payload_bytes);
+
+private:
+    // Of `tiles`, those that `from` passes on to `to`, ranks of the node.
+    std::vector<std::size_t> passed(shard::TileRange tiles, int from, int to) const;
+
+    const shard::Ownership& owners_;
+    mpi::Topology nodes_;
+    trace::Traffic& traffic_;
+    int rank_;
+    int node_;
+    bool is_needed_;  // the same on all ranks
+    mpi::Communicator node_ranks_;
+    std::vector<std::byte> out_;
+    std::vector<std::byte> in_;
+};
+
+}  // namespace nearstep::exchange

@@ -1,0 +1,16 @@
+// What a pending transfer is to MPI. Only sources in mpi/ include this header.
+#pragma once
+
+#include "mpi/call.hpp"
+#include "mpi/communicator.hpp"
+
+#include <chrono>
+
+namespace nearstep::mpi {
+
+struct Request::State {
+    MPI_Request request = MPI_REQUEST_NULL;
+    std::chrono::seconds limit{};
+};
+
+}  // namespace nearstep::mpi

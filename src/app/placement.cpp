@@ -1,0 +1,118 @@
+#include "app/placement.hpp"
+
+#include "base/error.hpp"
+#include "model/geometry.hpp"
+#include "mpi/topology.hpp"
+#include "plan/report.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+namespace nearstep::app {
+
+namespace {
+
+// The keys that are "auto" become the words of the choice.
+config::Run with_choice(config::Sources sources, const std::vector<std::string>& automatic,
+                        const std::vector<std::string>& settings) {
+    for (const std::string& key : automatic) {
+        for (const std::string& setting : settings) {
+            if (setting.rfind(text("placement.", key, "="), 0) == 0) {
+                sources.overrides.push_back(setting);
+            }
+        }
+    }
+    return config::parse(sources);
+}
+
+// Keeps those that `word` names, unless it is one that was "auto".
+void keep_meshes(std::vector<plan::Mesh>& meshes, const config::PlacementSettings& placement,
+                 const std::string& key, const std::string& word, const plan::Problem& problem) {
+    if (std::count(placement.automatic.begin(), placement.automatic.end(), key) > 0) {
+        return;
+    }
+    const plan::Mesh asked = {.gpus = word == "replicated" ? 1 : problem.site.gpus,
+                              .nodes = word == "global" ? problem.nodes : 1};
+    meshes = {asked};
+}
+
+// Placements alone: all else is as the run says.
+plan::Space space_of_run(const config::Run& run, const plan::Problem& problem) {
+    plan::Space space = plan::trainable_space_of(problem, {plan::parse_codec(run.compress.codec)});
+    const bool has_deltas = run.gather.codec == "delta";
+    space.gathers = {has_deltas ? plan::Gather::delta : plan::Gather::dense};
+    space.scatters = {run.exchange.scatter == "flat" ? plan::Scatter::flat
+                                                     : plan::Scatter::hierarchical};
+    const auto spans_nodes = [](const plan::Mesh& mesh) { return mesh.nodes > 1; };
+    if (has_deltas) {
+        std::erase_if(space.parameters, spans_nodes);
+    }
+    if (run.compress.error_feedback) {
+        std::erase_if(space.gradients, spans_nodes);
+    }
+    keep_asked_placements(run.placement, problem, space);
+    return space;
+}
+
+plan::Problem problem_of(const config::Run& run, int nodes, int ranks) {
+    const std::vector<int> devices = config::devices_per_rank(run, ranks);
+    plan::Problem problem{
+        .work = plan::workload_of(run, size_of(run.model), run.train.global_batch),
+        .site = plan::site_of(run, nodes),
+        .nodes = nodes};
+    problem.site.gpus = std::max(ranks / nodes, 1);
+    problem.site.csds = std::max(std::accumulate(devices.begin(), devices.end(), 0) / nodes, 1);
+    return problem;
+}
+
+}  // namespace
+
+void keep_asked_placements(const config::PlacementSettings& placement, const plan::Problem& problem,
+                           plan::Space& space) {
+    keep_meshes(space.parameters, placement, "parameters", placement.parameters, problem);
+    keep_meshes(space.gradients, placement, "gradients", placement.gradients, problem);
+    keep_meshes(space.optimizers, placement, "optimizer", placement.optimizer, problem);
+}
+
+plan::ModelSize size_of(const config::ModelSettings& settings) {
+    const model::Geometry geometry = model::describe(settings);
+    plan::ModelSize size{.parameters = geometry.elems,
+                         .largest_block = 0,
+                         .blocks = static_cast<int>(geometry.blocks.size())};
+    for (const model::Block& block : geometry.blocks) {
+        size.largest_block = std::max(size.largest_block, block.end - block.begin);
+    }
+    return size;
+}
+
+PlannedRun place_by_plan(const mpi::Communicator& world, const config::Sources& sources) {
+    PlannedRun planned{.run = config::parse(sources), .line = ""};
+    const config::Run& run = planned.run;
+    if (run.placement.automatic.empty() || run.plan.gpu_tflops <= 0 ||
+        run.mode == config::Mode::base) {
+        return planned;
+    }
+    config::validate_for_ranks(run, world.size());
+    const plan::Problem problem = problem_of(
+        run, mpi::discover_nodes(world, run.exchange.ranks_per_node).groups(), world.size());
+    const plan::Found found = plan::search(problem, space_of_run(run, problem));
+    if (!found.plan) {
+        planned.line =
+            text("placement auto: the planner finds none that fits the site's memories (",
+                 found.misfit ? found.misfit->memory : "no choice",
+                 " is too small), the default is taken");
+        return planned;
+    }
+    const plan::Choice& choice = found.plan->choice;
+    planned.line =
+        text("placement auto, modelled: parameters ", plan::name_of(choice.parameters, problem),
+             ", gradients ", plan::name_of(choice.gradients, problem), ", optimizer ",
+             plan::name_of(choice.optimizer, problem), "; a step of ", found.plan->cost.terms.step,
+             " s, of which ", found.plan->cost.terms.opt, " s for the update");
+    const std::vector<std::string> automatic = run.placement.automatic;
+    planned.run = with_choice(sources, automatic, plan::placement_settings_of(choice, problem));
+    return planned;
+}
+
+}  // namespace nearstep::app

@@ -1,0 +1,65 @@
+#include "codec/gpu_codec.hpp"
+
+#include "base/error.hpp"
+#include "codec/gpu_kernels.hpp"
+#include "shard/partition.hpp"
+
+#include <cstdint>
+
+namespace nearstep::codec {
+
+namespace {
+
+bool is_aligned(const void* address, std::size_t bytes) {
+    return reinterpret_cast<std::uintptr_t>(address) % bytes == 0;
+}
+
+}  // namespace
+
+GpuCodec::GpuCodec(const CodecSettings& settings)
+    : dtype_(settings.dtype), payload_bytes_(make_codec(settings)->payload_bytes()) {
+    if (const auto format = find_block_format(settings.name)) {
+        kind_ = Kind::block;
+        coding_ = {*format, settings.rounding};
+    } else if (settings.name == "topk") {
+        kind_ = Kind::topk;
+    }
+}
+
+void GpuCodec::encode(const GpuEncoding& encoding, const memory::Stream& stream) const {
+    expects(encoding.gradient_dtype != Dtype::fp16, "a gradient on the GPU is fp32 or bf16");
+    expects(is_aligned(encoding.gradient, 16) && is_aligned(encoding.payloads, 16),
+            "gradient and payloads are aligned");
+    expects((encoding.residual == nullptr) == (encoding.next_residual == nullptr),
+            "what is fed back has a place for the next step's");
+    if (encoding.tiles == 0) {
+        return;
+    }
+    switch (kind_) {
+        case Kind::dense:
+            return encode_dense(encoding, dtype_, stream.handle());
+        case Kind::topk:
+            return encode_topk(encoding, payload_bytes_, dtype_, stream.handle());
+        case Kind::block:
+            return encode_blocks(encoding, coding_, payload_bytes_, stream.handle());
+    }
+}
+
+void GpuCodec::decode_add(const std::byte* payloads, std::size_t tiles, float* sums,
+                          const memory::Stream& stream) const {
+    expects(is_aligned(payloads, 16) && is_aligned(sums, 16), "payloads and sums are aligned");
+    if (tiles == 0) {
+        return;
+    }
+    switch (kind_) {
+        case Kind::dense:
+            return decode_add_dense(payloads, tiles, dtype_, sums, stream.handle());
+        case Kind::topk:
+            return decode_add_topk(payloads, tiles, payload_bytes_, dtype_, sums, stream.handle());
+        case Kind::block:
+            return decode_add_blocks(payloads, tiles, coding_.format, payload_bytes_, sums,
+                                     stream.handle());
+    }
+}
+
+}  // namespace nearstep::codec

@@ -1,0 +1,23 @@
+// The launches behind GpuCodec, one source each.
+#pragma once
+
+#include "codec/gpu_codec.hpp"
+
+namespace nearstep::codec {
+
+void encode_dense(const GpuEncoding& encoding, Dtype dtype, CUstream_st* stream);
+void decode_add_dense(const std::byte* payloads, std::size_t tiles, Dtype dtype, float* sums,
+                      CUstream_st* stream);
+
+// Keeps payload_bytes / 4 of each tile.
+void encode_topk(const GpuEncoding& encoding, std::size_t payload_bytes, Dtype dtype,
+                 CUstream_st* stream);
+void decode_add_topk(const std::byte* payloads, std::size_t tiles, std::size_t payload_bytes,
+                     Dtype dtype, float* sums, CUstream_st* stream);
+
+void encode_blocks(const GpuEncoding& encoding, BlockCoding coding, std::size_t payload_bytes,
+                   CUstream_st* stream);
+void decode_add_blocks(const std::byte* payloads, std::size_t tiles, fpga::BlockFormat format,
+                       std::size_t payload_bytes, float* sums, CUstream_st* stream);
+
+}  // namespace nearstep::codec

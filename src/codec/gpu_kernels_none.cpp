@@ -1,0 +1,40 @@
+// What codec/gpu_kernels.hpp is in a program that was built without CUDA: no memory of a GPU can be
+// had there, so none of this is ever called.
+#include "base/error.hpp"
+#include "codec/gpu_kernels.hpp"
+
+namespace nearstep::codec {
+
+namespace {
+
+[[noreturn]] void refuse() { throw CudaError("This program was built without CUDA."); }
+
+}  // namespace
+
+void encode_dense(const GpuEncoding& /*encoding*/, Dtype /*dtype*/, CUstream_st* /*stream*/) {
+    refuse();
+}
+void decode_add_dense(const std::byte* /*payloads*/, std::size_t /*tiles*/, Dtype /*dtype*/,
+                      float* /*sums*/, CUstream_st* /*stream*/) {
+    refuse();
+}
+void encode_topk(const GpuEncoding& /*encoding*/, std::size_t /*payload_bytes*/, Dtype /*dtype*/,
+                 CUstream_st* /*stream*/) {
+    refuse();
+}
+void decode_add_topk(const std::byte* /*payloads*/, std::size_t /*tiles*/,
+                     std::size_t /*payload_bytes*/, Dtype /*dtype*/, float* /*sums*/,
+                     CUstream_st* /*stream*/) {
+    refuse();
+}
+void encode_blocks(const GpuEncoding& /*encoding*/, BlockCoding /*coding*/,
+                   std::size_t /*payload_bytes*/, CUstream_st* /*stream*/) {
+    refuse();
+}
+void decode_add_blocks(const std::byte* /*payloads*/, std::size_t /*tiles*/,
+                       fpga::BlockFormat /*format*/, std::size_t /*payload_bytes*/, float* /*sums*/,
+                       CUstream_st* /*stream*/) {
+    refuse();
+}
+
+}  // namespace nearstep::codec

@@ -1,0 +1,377 @@
+// The largest magnitudes of a tile on a GPU: a thread block for each tile.
+//
+// As on the CPU a sample says which elements to look at: those above a bound are marked in one pass
+// over the tile and listed in order in shared memory, where the exact threshold is found and those
+// that are kept are written out. A tile of which the list cannot hold them, as one with many equal
+// values, is read once for each digit of the threshold instead, as a rule from the GPU's cache.
+#include "codec/gpu_kernels.hpp"
+#include "codec/gpu_tile.cuh"
+#include "memory/cuda_call.hpp"
+
+namespace nearstep::codec {
+
+namespace {
+
+constexpr unsigned kThreads = 256;
+constexpr unsigned kBlocksAtOnce = 4;  // on a multiprocessor, for what they keep in shared memory
+constexpr unsigned kWarps = kThreads / kWarp;
+constexpr unsigned kTileElems = shard::kTileElems;
+constexpr unsigned kWords = kTileElems / 32;
+constexpr unsigned kListed = 4096;
+
+// Keys are the bits of magnitudes, whose order is that of the magnitudes.
+constexpr unsigned kBuckets = 2048;
+constexpr unsigned kDigits = 3;
+__device__ constexpr unsigned kShifts[kDigits] = {20, 10, 0};
+__device__ constexpr unsigned kMasks[kDigits] = {2047, 1023, 1023};
+
+// One element of each 64, at places that no pattern of the gradient's follows.
+constexpr unsigned kSampleEvery = 64;
+constexpr unsigned kSamples = kTileElems / kSampleEvery;
+
+struct TopkEncoding {
+    TileSource source;
+    float* next;
+    std::byte* payloads;
+    double* squares;
+    unsigned kept;
+    unsigned wanted_samples;
+    bool is_fp16;
+};
+
+struct Workspace {
+    std::uint32_t histogram[kBuckets];
+    std::uint32_t marks[kWords];
+    union {
+        struct {
+            std::uint32_t bits[kListed];  // of the value
+            std::uint16_t index[kListed];
+        } list;
+        std::uint32_t ties[kWords];
+    };
+    double sums[kWarps];
+    std::uint32_t of_warp[kWarps];
+    std::uint32_t total;
+    std::uint32_t bucket;
+    std::uint32_t above;  // those in higher buckets
+};
+
+// The sum of the threads before this one; `total`: of all. All threads call.
+__device__ inline std::uint32_t sum_before(std::uint32_t value, Workspace& w,
+                                           std::uint32_t& total) {
+    const unsigned lane = threadIdx.x % kWarp;
+    const unsigned warp = threadIdx.x / kWarp;
+    std::uint32_t sum = value;
+#pragma unroll
+    for (unsigned step = 1; step < kWarp; step *= 2) {
+        const std::uint32_t lower = __shfl_up_sync(kEveryLane, sum, step);
+        sum += lane >= step ? lower : 0;
+    }
+    __syncthreads();  // whoever reads what the last call left has done so
+    if (lane == kWarp - 1) {
+        w.of_warp[warp] = sum;
+    }
+    __syncthreads();
+    std::uint32_t before = 0;
+    total = 0;
+#pragma unroll
+    for (unsigned other = 0; other < kWarps; ++other) {
+        const std::uint32_t of_other = w.of_warp[other];
+        before += other < warp ? of_other : 0;
+        total += of_other;
+    }
+    return before + sum - value;
+}
+
+// The highest bucket that with those above it has `wanted` elements, or bucket 0; in w.bucket and
+// w.above. The histogram is whole before; all threads call.
+__device__ inline void find_bucket(std::uint32_t wanted, Workspace& w) {
+    constexpr unsigned kEach = kBuckets / kThreads;
+    const unsigned first = kBuckets - 1 - threadIdx.x * kEach;
+    std::uint32_t counts[kEach];
+    std::uint32_t sum = 0;
+#pragma unroll
+    for (unsigned i = 0; i < kEach; ++i) {
+        counts[i] = w.histogram[first - i];
+        sum += counts[i];
+    }
+    std::uint32_t total = 0;
+    std::uint32_t above = sum_before(sum, w, total);
+    const bool has_it = above < wanted && wanted <= above + sum;
+    if (has_it || (threadIdx.x == kThreads - 1 && total < wanted)) {
+        unsigned i = 0;
+        while (i + 1 < kEach && above + counts[i] < wanted) {
+            above += counts[i];
+            ++i;
+        }
+        w.bucket = first - i;
+        w.above = above;
+    }
+    __syncthreads();
+}
+
+__device__ inline void clear_histogram(Workspace& w) {
+#pragma unroll
+    for (unsigned i = threadIdx.x; i < kBuckets; i += kThreads) {
+        w.histogram[i] = 0;
+    }
+    __syncthreads();
+}
+
+__device__ inline unsigned sample_at(unsigned i) {
+    return i * kSampleEvery + ((i * 23) ^ (i >> 6U)) % kSampleEvery;
+}
+
+// Marks the elements whose key is at least `least`; returns this thread's sum of squares. A thread
+// asks for kAtOnce octets at a time.
+template <unsigned kAtOnce>
+__device__ inline double mark(const TopkEncoding& e, std::size_t first, std::uint32_t least,
+                              Workspace& w) {
+    auto* marks = reinterpret_cast<std::uint8_t*>(w.marks);
+    double sum = 0;
+    for (unsigned octet = threadIdx.x; octet < kTileElems / kOctet; octet += kAtOnce * kThreads) {
+        float values[kAtOnce][kOctet];
+        load_octets(e.source, first + octet * kOctet, kThreads * kOctet, values);
+#pragma unroll
+        for (unsigned o = 0; o < kAtOnce; ++o) {
+            unsigned bits = 0;
+#pragma unroll
+            for (unsigned i = 0; i < kOctet; ++i) {
+                bits |= fpga::magnitude_bits(values[o][i]) >= least ? 1U << i : 0U;
+            }
+            marks[octet + o * kThreads] = static_cast<std::uint8_t>(bits);
+            if (e.squares) {
+                sum += squares_of(values[o]);
+            }
+            if (e.next) {
+                store_floats(values[o], e.next + first + (octet + o * kThreads) * kOctet);
+            }
+        }
+    }
+    __syncthreads();
+    return sum;
+}
+
+// Writes an element that is kept, and what it loses.
+__device__ inline void keep(const TopkEncoding& e, std::uint16_t* payload, std::size_t first,
+                            unsigned place, unsigned index, float value) {
+    const std::uint16_t half = e.is_fp16 ? to_fp16(value) : to_bf16(value);
+    payload[place] = static_cast<std::uint16_t>(index);
+    payload[e.kept + place] = half;
+    if (e.next) {
+        e.next[first + index] = lost_of(value, e.is_fp16 ? from_fp16(half) : from_bf16(half));
+    }
+}
+
+// The key above which all elements are kept, and how many of those equal to it.
+struct Threshold {
+    std::uint32_t key;
+    std::uint32_t ties;
+};
+
+// By radix selection; `visit`: calls what it is given with the key of each element of this thread.
+template <typename Visit>
+__device__ inline Threshold select(unsigned kept, Workspace& w, const Visit& visit) {
+    Threshold threshold{0, kept};
+    std::uint32_t prefix_mask = 0;
+    for (unsigned digit = 0; digit < kDigits; ++digit) {
+        clear_histogram(w);
+        visit([&](std::uint32_t key) {
+            if ((key & prefix_mask) == threshold.key) {
+                atomicAdd(&w.histogram[(key >> kShifts[digit]) & kMasks[digit]], 1U);
+            }
+        });
+        __syncthreads();
+        find_bucket(threshold.ties, w);
+        threshold.ties -= w.above;
+        threshold.key |= w.bucket << kShifts[digit];
+        prefix_mask |= kMasks[digit] << kShifts[digit];
+        __syncthreads();
+    }
+    return threshold;
+}
+
+// Marked elements in order, at most kListed of them.
+__device__ inline void list_marked(const TopkEncoding& e, std::size_t first, Workspace& w) {
+    constexpr unsigned kEach = kWords / kThreads;
+    std::uint32_t words[kEach];
+    std::uint32_t count = 0;
+#pragma unroll
+    for (unsigned i = 0; i < kEach; ++i) {
+        words[i] = w.marks[threadIdx.x * kEach + i];
+        count += __popc(words[i]);
+    }
+    std::uint32_t total = 0;
+    unsigned place = sum_before(count, w, total);
+#pragma unroll
+    for (unsigned i = 0; i < kEach; ++i) {
+        for (std::uint32_t rest = words[i]; rest != 0; rest &= rest - 1) {
+            const unsigned index = (threadIdx.x * kEach + i) * 32 + __ffs(rest) - 1;
+            w.list.index[place] = static_cast<std::uint16_t>(index);
+            ++place;
+        }
+    }
+    __syncthreads();
+    // In a second pass, so that neighbours among the threads ask for values at once.
+    for (unsigned i = threadIdx.x; i < total; i += kThreads) {
+        w.list.bits[i] = bits_of(load_value(e.source, first + w.list.index[i]));
+    }
+    __syncthreads();
+}
+
+__device__ inline void keep_of_list(const TopkEncoding& e, std::uint16_t* payload,
+                                    std::size_t first, unsigned listed, Workspace& w) {
+    const Threshold threshold = select(e.kept, w, [&](const auto& count) {
+        for (unsigned i = threadIdx.x; i < listed; i += kThreads) {
+            count(w.list.bits[i] & 0x7FFFFFFFU);
+        }
+    });
+    // Elements before this thread's: those above the threshold, in the upper half those equal to
+    // it.
+    const unsigned each = (listed + kThreads - 1) / kThreads;
+    const unsigned begin = min(threadIdx.x * each, listed);
+    const unsigned end = min(begin + each, listed);
+    std::uint32_t counts = 0;
+    for (unsigned i = begin; i < end; ++i) {
+        const std::uint32_t key = w.list.bits[i] & 0x7FFFFFFFU;
+        counts += key > threshold.key ? 1U : key == threshold.key ? 0x10000U : 0U;
+    }
+    std::uint32_t total = 0;
+    std::uint32_t before = sum_before(counts, w, total);
+    for (unsigned i = begin; i < end; ++i) {
+        const std::uint32_t key = w.list.bits[i] & 0x7FFFFFFFU;
+        const std::uint32_t ties = before >> 16U;
+        const unsigned place = (before & 0xFFFFU) + min(ties, threshold.ties);
+        if (key > threshold.key || (key == threshold.key && ties < threshold.ties)) {
+            keep(e, payload, first, place, w.list.index[i], float_of(w.list.bits[i]));
+        }
+        before += key > threshold.key ? 1U : key == threshold.key ? 0x10000U : 0U;
+    }
+}
+
+// Without the list.
+__device__ inline void keep_of_tile(const TopkEncoding& e, std::uint16_t* payload,
+                                    std::size_t first, Workspace& w) {
+    const Threshold threshold = select(e.kept, w, [&](const auto& count) {
+        for (unsigned i = threadIdx.x; i < kTileElems; i += kThreads) {
+            count(fpga::magnitude_bits(load_value(e.source, first + i)));
+        }
+    });
+    for (unsigned i = threadIdx.x; i < kTileElems; i += kThreads) {
+        const std::uint32_t key = fpga::magnitude_bits(load_value(e.source, first + i));
+        const std::uint32_t above = __ballot_sync(kEveryLane, key > threshold.key);
+        const std::uint32_t equal = __ballot_sync(kEveryLane, key == threshold.key);
+        if (i % kWarp == 0) {
+            w.marks[i / kWarp] = above;
+            w.ties[i / kWarp] = equal;
+        }
+    }
+    __syncthreads();
+    constexpr unsigned kEach = kWords / kThreads;
+    const unsigned begin = threadIdx.x * kEach;
+    std::uint32_t above = 0;
+    std::uint32_t equal = 0;
+    for (unsigned word = begin; word < begin + kEach; ++word) {
+        above += __popc(w.marks[word]);
+        equal += __popc(w.ties[word]);
+    }
+    std::uint32_t total = 0;
+    above = sum_before(above, w, total);
+    equal = sum_before(equal, w, total);
+    for (unsigned word = begin; word < begin + kEach; ++word) {
+        const std::uint32_t ties = w.ties[word];
+        for (std::uint32_t rest = w.marks[word] | ties; rest != 0; rest &= rest - 1) {
+            const unsigned bit = __ffs(rest) - 1;
+            const bool is_tie = ((ties >> bit) & 1U) != 0;
+            if (!is_tie || equal < threshold.ties) {
+                const unsigned index = word * 32 + bit;
+                keep(e, payload, first, above + min(equal, threshold.ties), index,
+                     load_value(e.source, first + index));
+            }
+            above += is_tie ? 0U : 1U;
+            equal += is_tie ? 1U : 0U;
+        }
+    }
+}
+
+__global__ void __launch_bounds__(kThreads, kBlocksAtOnce) encode(TopkEncoding e) {
+    __shared__ Workspace w;
+    const unsigned tile = e.source.tile_at(blockIdx.x);
+    const std::size_t first = static_cast<std::size_t>(tile) * kTileElems;
+    auto* payload = reinterpret_cast<std::uint16_t*>(e.payloads) +
+                    static_cast<std::size_t>(blockIdx.x) * 2 * e.kept;
+    clear_histogram(w);
+    for (unsigned i = threadIdx.x; i < kSamples; i += kThreads) {
+        const float value = load_value(e.source, first + sample_at(i));
+        atomicAdd(&w.histogram[fpga::magnitude_bits(value) >> kShifts[0]], 1U);
+    }
+    __syncthreads();
+
+    std::uint32_t marked = 0;
+    for (unsigned wanted = e.wanted_samples;; wanted *= 4) {
+        find_bucket(wanted, w);
+        const std::uint32_t bucket = w.bucket;
+        const std::uint32_t least = bucket << kShifts[0];
+        // Octets of bf16 alone take half the registers until they are used.
+        const bool is_small = e.source.is_bf16 && !e.source.residual;
+        const double sum = is_small ? mark<4>(e, first, least, w) : mark<2>(e, first, least, w);
+        std::uint32_t count = 0;
+        for (unsigned i = threadIdx.x; i < kWords; i += kThreads) {
+            count += __popc(w.marks[i]);
+        }
+        static_cast<void>(sum_before(count, w, marked));
+        if (e.squares && wanted == e.wanted_samples) {
+            const double total = sum_over_block<kThreads>(sum, w.sums);
+            if (threadIdx.x < kSquareParts) {
+                e.squares[tile * kSquareParts + threadIdx.x] = threadIdx.x == 0 ? total : 0;
+            }
+        }
+        if (marked >= e.kept || bucket == 0) {
+            break;
+        }
+    }
+    if (marked <= kListed) {
+        list_marked(e, first, w);
+        keep_of_list(e, payload, first, marked, w);
+    } else {
+        keep_of_tile(e, payload, first, w);
+    }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    decode_add(const std::uint16_t* payloads, unsigned kept, bool is_fp16, float* sums) {
+    const std::uint16_t* index = payloads + static_cast<std::size_t>(blockIdx.x) * 2 * kept;
+    const std::uint16_t* value = index + kept;
+    float* sum = sums + static_cast<std::size_t>(blockIdx.x) * kTileElems;
+    for (unsigned i = threadIdx.x; i < kept; i += kThreads) {
+        sum[index[i]] += is_fp16 ? from_fp16(value[i]) : from_bf16(value[i]);
+    }
+}
+
+}  // namespace
+
+void encode_topk(const GpuEncoding& encoding, std::size_t payload_bytes, Dtype dtype,
+                 CUstream_st* stream) {
+    const std::size_t kept = payload_bytes / 4;
+    const double share = static_cast<double>(kept) / kSampleEvery;
+    const TopkEncoding arguments{
+        .source = TileSource(encoding),
+        .next = encoding.next_residual,
+        .payloads = encoding.payloads,
+        .squares = encoding.squares,
+        .kept = static_cast<unsigned>(kept),
+        .wanted_samples = static_cast<unsigned>(share + 3 * std::sqrt(share) + 2),
+        .is_fp16 = dtype == Dtype::fp16};
+    encode<<<static_cast<unsigned>(encoding.tiles), kThreads, 0, stream>>>(arguments);
+    memory::check_launch();
+}
+
+void decode_add_topk(const std::byte* payloads, std::size_t tiles, std::size_t payload_bytes,
+                     Dtype dtype, float* sums, CUstream_st* stream) {
+    decode_add<<<static_cast<unsigned>(tiles), kThreads, 0, stream>>>(
+        reinterpret_cast<const std::uint16_t*>(payloads), static_cast<unsigned>(payload_bytes / 4),
+        dtype == Dtype::fp16, sums);
+    memory::check_launch();
+}
+
+}  // namespace nearstep::codec

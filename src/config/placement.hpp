@@ -1,0 +1,25 @@
+// Over which ranks the copies of parameters, gradients and optimizer state are spread.
+#pragma once
+
+#include "config/run.hpp"
+
+#include <string>
+
+namespace nearstep::config {
+
+// One copy for each rank, for each node, or one in all; from narrow to wide.
+enum class Spread { replicated, node, global };
+
+const char* name_of(Spread spread);
+
+struct Placement {
+    Spread parameters = Spread::replicated;
+    Spread gradients = Spread::node;
+    Spread optimizer = Spread::global;
+};
+
+// What the run asks for. "auto" is: parameters replicated; state global; gradients replicated with
+// a flat scatter, else over the node, or as wide as parameters and no wider than state have them.
+Placement placement_of(const Run& run);
+
+}  // namespace nearstep::config

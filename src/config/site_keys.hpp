@@ -1,0 +1,17 @@
+// The keys that describe a site: its links, its hosts, and what a plan must know of it.
+#pragma once
+
+#include "config/key.hpp"
+#include "config/run.hpp"
+
+#include <vector>
+
+namespace nearstep::config {
+
+// Their targets are in the settings, which outlive the keys.
+std::vector<Key> link_keys(LinkSettings& link);
+std::vector<Key> hosts_keys(HostsSettings& hosts);
+std::vector<Key> plan_node_keys(PlanSettings& plan);
+std::vector<Key> plan_rate_keys(PlanSettings& plan);
+
+}  // namespace nearstep::config

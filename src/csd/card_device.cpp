@@ -1,0 +1,289 @@
+#include "csd/card_device.hpp"
+
+#include "base/error.hpp"
+#include "base/log.hpp"
+#include "base/units.hpp"
+#include "codec/delta.hpp"
+#include "csd/card_payloads.hpp"
+#include "csd/card_slot.hpp"
+#include "csd/state_volume.hpp"
+#include "store/folder.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace nearstep::csd {
+
+namespace {
+
+using trace::Counter;
+
+StateVolumeSettings volume_of(const CardDeviceSettings& settings) {
+    return {.name = settings.name,
+            .subgroups = settings.subgroups,
+            .state = settings.state,
+            .digest = settings.digest,
+            .volume = {.files = {settings.file}, .io = settings.io, .storage = settings.storage}};
+}
+
+class CardDevice : public Device {
+public:
+    CardDevice(const CardDeviceSettings& settings, trace::Traffic& traffic);
+
+    const std::string& name() const override { return settings_.name; }
+    const std::vector<shard::Subgroup>& subgroups() const override { return settings_.subgroups; }
+    int slots() const override { return settings_.slots; }
+    std::string describe_io() const override;
+    std::vector<std::uint64_t> written_bytes() const override {
+        return state_.volume().written_bytes();
+    }
+    void reserve() override { state_.volume().reserve(); }
+    Ticket flush() override { return state_.volume().sync(); }
+    void use_codec(const codec::Codec& codec) override { payloads_.use(codec); }
+    void put_gradient(std::size_t tile, Payloads payloads, std::span<const float> sum) override;
+    void finish_gradients() override { payloads_.finish(); }
+    void allocate_slot(int slot) override;
+    void release_slot(int slot) override;
+    Ticket read(int slot, std::size_t subgroup, std::int64_t generation) override;
+    void update(int slot, std::size_t subgroup, const UpdateScalars& scalars) override;
+    Ticket deliver(int slot, std::size_t subgroup, std::span<std::byte> landing,
+                   const Landed& landed) override;
+    Ticket write(int slot, std::size_t subgroup, std::int64_t generation) override;
+    void read_state(std::size_t subgroup, std::int64_t generation,
+                    const StateArrays& state) override {
+        state_.read_state(subgroup, generation, state);
+    }
+    void write_state(std::size_t subgroup, std::int64_t generation,
+                     const StateArrays& state) override {
+        state_.write_state(subgroup, generation, state);
+    }
+
+private:
+    CardSlot& allocated(int slot);
+    const StateLayout& layout() const { return state_.layout(); }
+    bool has_deltas() const { return settings_.delivery == Delivery::deltas; }
+    std::size_t tile_parameter_bytes() const {
+        return shard::kTileElems * size_bytes(settings_.parameter_dtype);
+    }
+    SlotSizes slot_sizes() const;
+    std::string describe(std::size_t subgroup) const {
+        return text("subgroup ", subgroup, " of device \"", settings_.name, "\"");
+    }
+    void finish_read(CardSlot& slot, std::size_t subgroup, std::int64_t generation);
+    void start_write(CardSlot& slot, std::size_t subgroup, std::int64_t generation);
+
+    CardDeviceSettings settings_;
+    trace::Traffic* traffic_;
+    fpga::Card card_;
+    StateVolume state_;
+    bool is_peer_to_peer_;
+    CardPayloads payloads_;
+    std::vector<std::unique_ptr<CardSlot>> slots_;
+    // Each stage waits for the card on a thread of its own; last, so that they end first.
+    store::Lane read_lane_;
+    store::Lane engine_lane_;
+    store::Lane delivery_lane_;
+    store::Lane seal_lane_;
+    store::Lane write_lane_;
+};
+
+CardDevice::CardDevice(const CardDeviceSettings& settings, trace::Traffic& traffic)
+    : settings_(settings),
+      traffic_(&traffic),
+      card_(settings.card),
+      state_(volume_of(settings), traffic),
+      is_peer_to_peer_(card_.has_peer_to_peer() && state_.volume().is_direct()),
+      payloads_(card_, state_.layout(), settings.subgroups.size(),
+                std::max(settings.most_payload_bytes, settings.codec->payload_bytes()),
+                static_cast<std::size_t>(settings.sources)),
+      slots_(static_cast<std::size_t>(settings.slots)) {
+    payloads_.use(*settings.codec);
+    if (card_.has_peer_to_peer() && !is_peer_to_peer_) {
+        log_event("no_peer_to_peer",
+                  {{"card", card_.name()},
+                   {"instead", "state passes through host memory"},
+                   {"reason", "the file system of " + settings.file + " has no direct I/O"}});
+    }
+    // The first runs of a card are made by the thread that opens all cards.
+    const CardSlot first(card_, slot_sizes(), is_peer_to_peer_);
+}
+
+SlotSizes CardDevice::slot_sizes() const {
+    const std::size_t tiles = layout().most_tiles();
+    return {.payload_bytes = layout().most_extent_bytes() - store::kHeaderBytes,
+            .parameter_bytes =
+                has_deltas() ? codec::message_room_bytes(tiles) : tiles * tile_parameter_bytes(),
+            .tiles = tiles};
+}
+
+std::string CardDevice::describe_io() const {
+    const SlotSizes sizes = slot_sizes();
+    const std::size_t bytes = slots_.size() * (sizes.payload_bytes + sizes.parameter_bytes);
+    return text(store::name_of(state_.volume().io()),
+                state_.volume().is_direct() ? ", direct" : ", page cache", ", ",
+                is_peer_to_peer_ ? "peer to peer with" : "by way of the host (no peer to peer) to",
+                " card ", card_.name(), ", ", card_.units(fpga::kKernels[0]),
+                " updaters, slots of ", human_bytes(static_cast<double>(bytes)));
+}
+
+CardSlot& CardDevice::allocated(int slot) {
+    const auto& found = slots_.at(static_cast<std::size_t>(slot));
+    expects(found != nullptr, "a slot is allocated before it is used");
+    return *found;
+}
+
+void CardDevice::put_gradient(std::size_t tile, Payloads payloads, std::span<const float>) {
+    const std::size_t local = state_.local_tile(tile);
+    const std::size_t subgroup = layout().subgroup_of(local);
+    traffic_->add(Counter::host_gradients_write, payloads_.put(subgroup, local, payloads));
+}
+
+void CardDevice::allocate_slot(int slot) {
+    auto& made = slots_.at(static_cast<std::size_t>(slot));
+    expects(made == nullptr, "a slot is allocated once");
+    made = std::make_unique<CardSlot>(card_, slot_sizes(), is_peer_to_peer_);
+}
+
+void CardDevice::release_slot(int slot) { slots_.at(static_cast<std::size_t>(slot)).reset(); }
+
+Ticket CardDevice::read(int slot, std::size_t subgroup, std::int64_t generation) {
+    CardSlot& s = allocated(slot);
+    const std::int64_t offset = layout().extent_offset(subgroup, generation);
+    const std::size_t bytes = layout().payload_bytes(subgroup);
+    // Memory of the host and of the card are never in one request.
+    s.reading = state_.volume().read(s.header.span(), offset);
+    s.reading.add(state_.volume().read(s.state.host().first(bytes),
+                                       offset + static_cast<std::int64_t>(store::kHeaderBytes)));
+    return read_lane_.submit([this, &s, subgroup, generation] {
+        s.reading.wait();
+        finish_read(s, subgroup, generation);
+    });
+}
+
+void CardDevice::finish_read(CardSlot& slot, std::size_t subgroup, std::int64_t generation) {
+    const std::size_t bytes = layout().payload_bytes(subgroup);
+    if (is_peer_to_peer_) {
+        traffic_->add(Counter::internal_read, bytes);
+    } else {
+        slot.state.to_card(0, bytes);
+        traffic_->add(Counter::host_state_read, bytes);
+        traffic_->add(Counter::host_state_write, bytes);
+    }
+    // The cheap checks first, as for other devices: what is not ours is not digested.
+    const store::SubgroupHeader header = state_.header_of(subgroup, generation);
+    auto fault = store::find_page_fault(header, slot.header.span(), bytes, std::nullopt);
+    if (!fault && settings_.digest == store::PayloadDigest::present) {
+        const std::uint64_t digest =
+            slot.verifying.digest(slot.state, bytes, "to verify " + describe(subgroup));
+        fault = store::find_page_fault(header, slot.header.span(), bytes, digest);
+    }
+    if (fault) {
+        state_.refuse(*fault, subgroup, generation);
+    }
+}
+
+void CardDevice::update(int slot, std::size_t subgroup, const UpdateScalars& scalars) {
+    CardSlot& s = allocated(slot);
+    const shard::Subgroup& own = settings_.subgroups[subgroup];
+    s.start_update({.tiles = own.tiles.size(),
+                    .first_tile = own.tiles.begin,
+                    .format = settings_.state,
+                    .parameter_dtype = settings_.parameter_dtype,
+                    .delivery = settings_.delivery,
+                    .gradient = payloads_.codec().kernel_form(),
+                    .sources = static_cast<std::uint32_t>(settings_.sources),
+                    .payloads = payloads_.place_of(subgroup)},
+                   scalars);
+    const auto updated = std::make_shared<std::promise<void>>();
+    s.updated = updated->get_future().share();
+    s.updating = engine_lane_.submit([this, &s, subgroup, updated] {
+        try {
+            s.finish_update("to update " + describe(subgroup));
+            updated->set_value();
+        } catch (...) {
+            // For both who wait: the delivery and the write.
+            updated->set_exception(std::current_exception());
+        }
+    });
+}
+
+Ticket CardDevice::deliver(int slot, std::size_t subgroup, std::span<std::byte> landing,
+                           const Landed& landed) {
+    CardSlot& s = allocated(slot);
+    return delivery_lane_.submit([this, &s, subgroup, landing, landed] {
+        s.updated.get();
+        const std::size_t bytes = s.parameter_bytes();
+        const std::size_t moved = round_up(bytes, fpga::kWordBytes);
+        const std::size_t begin =
+            has_deltas() ? subgroup * codec::message_room_bytes(layout().most_tiles())
+                         : settings_.subgroups[subgroup].tiles.begin * tile_parameter_bytes();
+        expects(begin + bytes <= landing.size(), "the landing has room for the subgroup");
+        s.parameters.from_card(0, moved);
+        std::ranges::copy(s.parameters.host().first(bytes), landing.subspan(begin).begin());
+        traffic_->add(Counter::host_parameters, moved);
+        landed();
+    });
+}
+
+// Sealing has a lane of its own, so that one extent is digested while another is written.
+Ticket CardDevice::write(int slot, std::size_t subgroup, std::int64_t generation) {
+    CardSlot& s = allocated(slot);
+    s.sealing = seal_lane_.submit([this, &s, subgroup, generation] {
+        s.updated.get();
+        start_write(s, subgroup, generation);
+    });
+    return write_lane_.submit([this, &s, subgroup] {
+        s.sealing.wait();
+        s.writing.wait();
+        const std::size_t bytes = layout().payload_bytes(subgroup);
+        if (is_peer_to_peer_) {
+            traffic_->add(Counter::internal_write, bytes);
+        } else {
+            traffic_->add(Counter::host_state_read, bytes);
+            traffic_->add(Counter::host_state_write, bytes);
+        }
+    });
+}
+
+void CardDevice::start_write(CardSlot& slot, std::size_t subgroup, std::int64_t generation) {
+    const std::size_t bytes = layout().payload_bytes(subgroup);
+    const std::uint64_t digest =
+        settings_.digest == store::PayloadDigest::present
+            ? slot.sealing_digest.digest(slot.state, bytes, "to seal " + describe(subgroup))
+            : 0;
+    store::seal_page(state_.header_of(subgroup, generation), slot.header.span(), bytes, digest);
+    if (!is_peer_to_peer_) {
+        slot.state.from_card(0, bytes);
+    }
+    const std::int64_t offset = layout().extent_offset(subgroup, generation);
+    slot.writing = state_.volume().write(slot.header.span(), offset);
+    slot.writing.add(state_.volume().write(
+        slot.state.host().first(bytes), offset + static_cast<std::int64_t>(store::kHeaderBytes)));
+}
+
+}  // namespace
+
+std::unique_ptr<Device> make_card_device(const CardDeviceSettings& settings,
+                                         trace::Traffic& traffic) {
+    expects(settings.slots >= 1 && settings.codec != nullptr && settings.sources >= 1,
+            "a device has a slot, a codec and a source of gradients");
+    expects(settings.delivery == Delivery::parameters ||
+                size_bytes(settings.parameter_dtype) == sizeof(std::uint16_t),
+            "deltas are of 16-bit parameters");
+    const auto largest = std::ranges::max_element(
+        settings.subgroups, {}, [](const shard::Subgroup& s) { return s.tiles.size(); });
+    if (largest != settings.subgroups.end() && largest->tiles.size() > fpga::kMostSubgroupTiles) {
+        throw ConfigError(text("A card updates ", fpga::kMostSubgroupTiles,
+                               " tiles at once, and a subgroup has ", largest->tiles.size(),
+                               ": lower csd.subgroup_tiles."));
+    }
+    store::check_folders({{settings.file, StateVolume::storage_bytes(volume_of(settings))}});
+    try {
+        return std::make_unique<CardDevice>(settings, traffic);
+    } catch (const XrtError& failure) {
+        // Nothing has begun: what is wrong is the machine or the settings.
+        throw ConfigError(failure.what());
+    }
+}
+
+}  // namespace nearstep::csd

@@ -1,0 +1,64 @@
+// The part of a card's memory that holds the gradient payloads of the next update.
+#pragma once
+
+#include "codec/codec.hpp"
+#include "csd/payload_memory.hpp"
+#include "csd/state_layout.hpp"
+#include "fpga/host/card.hpp"
+#include "store/ticket.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace nearstep::csd {
+
+// Where a subgroup's payloads lie.
+struct PayloadPlace {
+    const fpga::Buffer* buffer = nullptr;
+    std::uint64_t offset = 0;
+    std::uint32_t stride = 0;  // from payload to payload
+};
+
+// Payloads go to the card subgroup by subgroup, while more arrive. One thread calls.
+class CardPayloads {
+public:
+    // `most_payload_bytes`: of the codecs that use() may name. Throws XrtError if the card has too
+    // little memory. The layout and the card outlive this.
+    CardPayloads(fpga::Card& card, const StateLayout& layout, std::size_t subgroups,
+                 std::size_t most_payload_bytes, std::size_t sources);
+
+    // The codec outlives this.
+    void use(const codec::Codec& codec) { codec_ = &codec; }
+    const codec::Codec& codec() const { return *codec_; }
+
+    // The payloads of one tile of the device, one per source in rank order; returns the bytes that
+    // go to the card.
+    std::size_t put(std::size_t subgroup, std::size_t tile, Payloads payloads);
+
+    // Returns when all payloads are on the card; rethrows what kept one from it.
+    void finish();
+
+    PayloadPlace place_of(std::size_t subgroup) const;
+
+private:
+    std::size_t subgroup_bytes(std::size_t subgroup) const;
+    void send(std::size_t subgroup);
+
+    struct Place {
+        std::size_t buffer = 0;
+        std::size_t offset = 0;
+        std::size_t tiles_put = 0;  // and not yet sent
+    };
+
+    const StateLayout* layout_;
+    const codec::Codec* codec_ = nullptr;
+    std::size_t sources_;
+    std::size_t stride_;
+    std::vector<fpga::Buffer> buffers_;
+    std::vector<Place> places_;  // of the subgroups
+    store::Ticket sending_;
+    store::Lane lane_;
+};
+
+}  // namespace nearstep::csd

@@ -1,0 +1,82 @@
+// A slot in a card's memory: a subgroup's state, what becomes of it, and the runs that work on it.
+#pragma once
+
+#include "base/dtype.hpp"
+#include "codec/codec.hpp"
+#include "csd/card_payloads.hpp"
+#include "csd/device.hpp"
+#include "csd/engine.hpp"
+#include "fpga/host/card.hpp"
+#include "memory/buffer.hpp"
+#include "store/ticket.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <future>
+#include <string>
+
+namespace nearstep::csd {
+
+// Of the largest subgroup.
+struct SlotSizes {
+    std::size_t payload_bytes = 0;
+    std::size_t parameter_bytes = 0;  // or of a message
+    std::size_t tiles = 0;
+};
+
+// Which tiles an update is of, and how they are coded.
+struct CardUpdate {
+    std::size_t tiles = 0;
+    std::size_t first_tile = 0;  // in the parameter vector
+    StateFormat format = StateFormat::fp32;
+    Dtype parameter_dtype = Dtype::bf16;
+    Delivery delivery = Delivery::parameters;
+    codec::KernelForm gradient;
+    std::uint32_t sources = 1;
+    PayloadPlace payloads;
+};
+
+// A digest of memory of the card, made on the card: no core of the host reads it.
+class CardDigest {
+public:
+    explicit CardDigest(fpga::Card& card);
+
+    // XXH3 of the first `bytes` of the buffer. Throws XrtError with `purpose`. One thread at a
+    // time.
+    std::uint64_t digest(const fpga::Buffer& buffer, std::size_t bytes, const std::string& purpose);
+
+private:
+    fpga::Buffer result_;
+    fpga::Run run_;
+};
+
+struct CardSlot {
+    // Throws XrtError if the card has too little memory.
+    CardSlot(fpga::Card& card, const SlotSizes& sizes, bool is_peer_to_peer);
+    CardSlot(const CardSlot&) = delete;
+    CardSlot& operator=(const CardSlot&) = delete;
+    // Waits for what is under way.
+    ~CardSlot() = default;
+
+    // The updater on the state; start returns at once. Throw XrtError.
+    void start_update(const CardUpdate& update, const UpdateScalars& scalars);
+    void finish_update(const std::string& purpose);
+    // After finish_update: bytes of the new parameters, or of the message.
+    std::size_t parameter_bytes() const;
+
+    memory::Buffer header;  // of the subgroup, in host memory
+    fpga::Buffer state;     // its payload
+    fpga::Buffer parameters;
+    fpga::Buffer report;
+    fpga::Run updater;
+    CardDigest verifying;
+    CardDigest sealing_digest;
+
+    std::shared_future<void> updated;
+    store::Ticket reading;
+    store::Ticket updating;
+    store::Ticket writing;  // made by what `sealing` stands for, which therefore ends first
+    store::Ticket sealing;
+};
+
+}  // namespace nearstep::csd

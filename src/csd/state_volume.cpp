@@ -1,0 +1,92 @@
+#include "csd/state_volume.hpp"
+
+#include "base/error.hpp"
+#include "csd/state_format.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace nearstep::csd {
+
+namespace {
+
+StateLayout layout_of(const StateVolumeSettings& settings) {
+    return {settings.subgroups, settings.state, settings.has_gradients};
+}
+
+store::VolumeSettings volume_of(const StateVolumeSettings& settings, const StateLayout& layout) {
+    store::VolumeSettings volume = settings.volume;
+    volume.bytes = layout.total_bytes();
+    return volume;
+}
+
+}  // namespace
+
+StateVolume::StateVolume(const StateVolumeSettings& settings, trace::Traffic& traffic)
+    : settings_(settings),
+      traffic_(&traffic),
+      layout_(layout_of(settings)),
+      layout_digest_(StateLayout::digest(settings.name, settings.subgroups, settings.state)),
+      transit_(layout_.most_extent_bytes()),
+      volume_(volume_of(settings, layout_)) {}
+
+std::size_t StateVolume::storage_bytes(const StateVolumeSettings& settings) {
+    return settings.volume.files.size() *
+           store::Volume::file_bytes(volume_of(settings, layout_of(settings)));
+}
+
+std::size_t StateVolume::local_tile(std::size_t tile) const {
+    const auto& subgroups = settings_.subgroups;
+    const auto after = std::upper_bound(
+        subgroups.begin(), subgroups.end(), tile,
+        [](std::size_t wanted, const shard::Subgroup& s) { return wanted < s.tiles.begin; });
+    expects(after != subgroups.begin() && tile < (after - 1)->tiles.end,
+            "the tile belongs to the device");
+    const auto subgroup = static_cast<std::size_t>(after - subgroups.begin()) - 1;
+    return layout_.first_tile(subgroup) + tile - (after - 1)->tiles.begin;
+}
+
+void StateVolume::seal(std::span<std::byte> extent, std::size_t subgroup,
+                       std::int64_t generation) const {
+    store::seal(header_of(subgroup, generation), extent, settings_.digest);
+}
+
+void StateVolume::verify(std::span<const std::byte> extent, std::size_t subgroup,
+                         std::int64_t generation) const {
+    const auto fault = store::find_fault(header_of(subgroup, generation), extent, settings_.digest);
+    if (fault) {
+        refuse(*fault, subgroup, generation);
+    }
+}
+
+void StateVolume::refuse(const std::string& fault, std::size_t subgroup,
+                         std::int64_t generation) const {
+    throw IoError(text("The state of subgroup ", subgroup, " of device \"", settings_.name,
+                       "\" at ",
+                       volume_.describe_place(layout_.extent_offset(subgroup, generation)),
+                       " cannot be used: ", fault,
+                       ". Start again with --resume; if it happens again, replace the drive."));
+}
+
+void StateVolume::read_state(std::size_t subgroup, std::int64_t generation,
+                             const StateArrays& state) {
+    const auto extent = transit_.span().first(layout_.extent_bytes(subgroup));
+    volume_.read(extent, layout_.extent_offset(subgroup, generation), store::Speed::full).wait();
+    verify(extent, subgroup, generation);
+    widen(settings_.state, payload_of(extent, subgroup), state);
+    traffic_->add(trace::Counter::checkpoint, layout_.payload_bytes(subgroup));
+}
+
+void StateVolume::write_state(std::size_t subgroup, std::int64_t generation,
+                              const StateArrays& state) {
+    const auto extent = transit_.span().first(layout_.extent_bytes(subgroup));
+    narrow(settings_.state, state, payload_of(extent, subgroup));
+    if (settings_.state != StateFormat::fp32) {
+        widen(settings_.state, payload_of(extent, subgroup), state);
+    }
+    seal(extent, subgroup, generation);
+    volume_.write(extent, layout_.extent_offset(subgroup, generation), store::Speed::full).wait();
+    traffic_->add(trace::Counter::checkpoint, layout_.payload_bytes(subgroup));
+}
+
+}  // namespace nearstep::csd

@@ -1,0 +1,77 @@
+// The state of one device in storage: where each subgroup lies, whose it is and whether it is
+// whole.
+#pragma once
+
+#include "csd/device.hpp"
+#include "csd/engine.hpp"
+#include "csd/state_layout.hpp"
+#include "memory/buffer.hpp"
+#include "store/subgroup_header.hpp"
+#include "store/volume.hpp"
+#include "trace/traffic.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace nearstep::csd {
+
+struct StateVolumeSettings {
+    std::string name;  // of the device
+    std::vector<shard::Subgroup> subgroups;
+    StateFormat state = StateFormat::fp32;
+    bool has_gradients = false;  // a region for fp32 gradients
+    store::PayloadDigest digest = store::PayloadDigest::present;
+    store::VolumeSettings volume;  // its bytes are filled in
+};
+
+// The files are the same whatever kind of device it is (docs/state-file.md). read_state() and
+// write_state() are called from one thread, the others from any.
+class StateVolume {
+public:
+    // Opens and locks the files; throws as store::Volume. `traffic` outlives this.
+    StateVolume(const StateVolumeSettings& settings, trace::Traffic& traffic);
+
+    // Bytes of storage, over all files.
+    static std::size_t storage_bytes(const StateVolumeSettings& settings);
+
+    const StateLayout& layout() const { return layout_; }
+    const std::string& name() const { return settings_.name; }
+    const std::vector<shard::Subgroup>& subgroups() const { return settings_.subgroups; }
+    store::Volume& volume() { return volume_; }
+    const store::Volume& volume() const { return volume_; }
+
+    // Position of a tile of the parameter vector among those of the device.
+    std::size_t local_tile(std::size_t tile) const;
+
+    // The state in an extent, behind its header.
+    std::span<std::byte> payload_of(std::span<std::byte> extent, std::size_t subgroup) const {
+        return extent.subspan(store::kHeaderBytes, layout_.payload_bytes(subgroup));
+    }
+    store::SubgroupHeader header_of(std::size_t subgroup, std::int64_t generation) const {
+        return {.layout = layout_digest_, .subgroup = subgroup, .generation = generation};
+    }
+    void seal(std::span<std::byte> extent, std::size_t subgroup, std::int64_t generation) const;
+    // Throws IoError if the extent that was read is not the one asked for, or damaged.
+    void verify(std::span<const std::byte> extent, std::size_t subgroup,
+                std::int64_t generation) const;
+    // Throws IoError for an extent with this fault, a phrase as of store::find_fault.
+    [[noreturn]] void refuse(const std::string& fault, std::size_t subgroup,
+                             std::int64_t generation) const;
+
+    // As in csd::Device.
+    void read_state(std::size_t subgroup, std::int64_t generation, const StateArrays& state);
+    void write_state(std::size_t subgroup, std::int64_t generation, const StateArrays& state);
+
+private:
+    StateVolumeSettings settings_;
+    trace::Traffic* traffic_;
+    StateLayout layout_;
+    std::uint64_t layout_digest_;
+    memory::Buffer transit_;  // an extent on its way in or out, outside a step
+    store::Volume volume_;
+};
+
+}  // namespace nearstep::csd

@@ -1,0 +1,164 @@
+// Memory of a GPU, pinned memory of the host beside it, and the order of work on both.
+//
+// A GPU is the calling thread's: use_gpu() once in each thread that makes or uses these. Where the
+// program was built without CUDA, gpus() is 0 and everything else throws. All throw CudaError.
+#pragma once
+
+#include "base/error.hpp"
+#include "base/handle.hpp"
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <utility>
+
+// CUDA's own names for what its handles point to, so that its headers are not needed here.
+struct CUstream_st;
+struct CUevent_st;
+
+namespace nearstep::memory {
+
+// Those that this process sees.
+int gpus();
+
+void use_gpu(int gpu);
+
+std::string name_of_gpu(int gpu);
+
+// Waits for all work of the calling thread's GPU.
+void wait_for_gpu();
+
+struct GpuMemoryTraits {
+    using Type = void*;
+    static Type empty() { return nullptr; }
+    static void close(Type memory) noexcept;
+};
+struct PinnedMemoryTraits {
+    using Type = void*;
+    static Type empty() { return nullptr; }
+    static void close(Type memory) noexcept;
+};
+struct StreamTraits {
+    using Type = CUstream_st*;
+    static Type empty() { return nullptr; }
+    static void close(Type stream) noexcept;
+};
+struct EventTraits {
+    using Type = CUevent_st*;
+    static Type empty() { return nullptr; }
+    static void close(Type event) noexcept;
+};
+
+// Memory of the GPU, aligned to 256 bytes; what it holds at first is anything. Allocated at start.
+class GpuBuffer {
+public:
+    GpuBuffer() = default;
+    // Names the size if the memory cannot be had. `bytes` may be 0.
+    explicit GpuBuffer(std::size_t bytes);
+
+    std::size_t size() const { return bytes_; }
+    // The address is the GPU's: the host does not read or write there.
+    std::span<std::byte> span() { return {static_cast<std::byte*>(memory_.get()), bytes_}; }
+    std::span<const std::byte> span() const {
+        return {static_cast<const std::byte*>(memory_.get()), bytes_};
+    }
+    template <typename T>
+    T* as() {
+        return static_cast<T*>(memory_.get());
+    }
+
+private:
+    Handle<GpuMemoryTraits> memory_;
+    std::size_t bytes_ = 0;
+};
+
+// Memory of the host that the GPU reads and writes at the link's speed; zero at first.
+class PinnedBuffer {
+public:
+    PinnedBuffer() = default;
+    explicit PinnedBuffer(std::size_t bytes);
+
+    std::size_t size() const { return bytes_; }
+    std::span<std::byte> span() { return {static_cast<std::byte*>(memory_.get()), bytes_}; }
+    std::span<const std::byte> span() const {
+        return {static_cast<const std::byte*>(memory_.get()), bytes_};
+    }
+    template <typename T>
+    std::span<T> as() {
+        expects(bytes_ % sizeof(T) == 0, "the buffer holds whole elements");
+        return {static_cast<T*>(memory_.get()), bytes_ / sizeof(T)};
+    }
+
+private:
+    Handle<PinnedMemoryTraits> memory_;
+    std::size_t bytes_ = 0;
+};
+
+// Host memory that someone else owns, pinned while this is there. Where it cannot be pinned, copies
+// are slower and right.
+class PinnedRange {
+public:
+    PinnedRange() = default;
+    explicit PinnedRange(std::span<const std::byte> memory);
+
+    bool is_pinned() const { return static_cast<bool>(range_); }
+
+private:
+    struct Traits {
+        using Type = void*;
+        static Type empty() { return nullptr; }
+        static void close(Type memory) noexcept;
+    };
+
+    Handle<Traits> range_;
+};
+
+class Stream;
+
+// A point in a stream's work; reused from step to step.
+class Event {
+public:
+    Event();
+
+    void record(const Stream& stream);
+    // Of what was recorded last; true before the first record().
+    bool is_over() const;
+    void wait() const;
+    // Seconds from `earlier` to this one; both are over.
+    double seconds_since(const Event& earlier) const;
+
+    CUevent_st* handle() const { return event_.get(); }
+
+private:
+    Handle<EventTraits> event_;
+};
+
+enum class StreamPriority { usual, high };
+
+// Work that runs in order. It does not wait for the default stream, nor the other way round.
+class Stream {
+public:
+    explicit Stream(StreamPriority priority = StreamPriority::usual);
+    // The one of whoever names none, as PyTorch; it waits for no other Stream, nor the other way
+    // round.
+    static Stream of_default() { return Stream(Handle<StreamTraits>()); }
+
+    void wait() const;
+    // What comes next waits, on the GPU, for the event.
+    void wait_for(const Event& event) const;
+
+    CUstream_st* handle() const { return stream_.get(); }
+
+private:
+    explicit Stream(Handle<StreamTraits> stream) : stream_(std::move(stream)) {}
+
+    Handle<StreamTraits> stream_;
+};
+
+// Copies in the stream's order; both sizes are equal, and both sides stay until then.
+void copy_to_gpu(std::span<std::byte> gpu, std::span<const std::byte> host, const Stream& stream);
+void copy_to_host(std::span<std::byte> host, std::span<const std::byte> gpu, const Stream& stream);
+void copy_on_gpu(std::span<std::byte> to, std::span<const std::byte> from, const Stream& stream);
+void fill_with_zeros(std::span<std::byte> gpu, const Stream& stream);
+
+}  // namespace nearstep::memory

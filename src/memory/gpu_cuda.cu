@@ -1,0 +1,148 @@
+#include "base/units.hpp"
+#include "memory/cuda_call.hpp"
+#include "memory/gpu.hpp"
+
+#include <cstring>
+
+namespace nearstep::memory {
+
+void check(cudaError_t code, const Where& where) {
+    if (code != cudaSuccess) {
+        throw CudaError(text("CUDA reports \"", cudaGetErrorString(code), "\" (", where.file, ":",
+                             where.line, "): see the GPU's log, and start again with --resume."));
+    }
+}
+
+int gpus() {
+    int count = 0;
+    // No driver and no GPU are no errors here.
+    if (cudaGetDeviceCount(&count) != cudaSuccess) {
+        static_cast<void>(cudaGetLastError());
+        return 0;
+    }
+    return count;
+}
+
+void use_gpu(int gpu) { check(cudaSetDevice(gpu)); }
+
+std::string name_of_gpu(int gpu) {
+    cudaDeviceProp properties{};
+    check(cudaGetDeviceProperties(&properties, gpu));
+    return static_cast<const char*>(properties.name);
+}
+
+void wait_for_gpu() { check(cudaDeviceSynchronize()); }
+
+void GpuMemoryTraits::close(Type memory) noexcept { static_cast<void>(cudaFree(memory)); }
+void PinnedMemoryTraits::close(Type memory) noexcept { static_cast<void>(cudaFreeHost(memory)); }
+void StreamTraits::close(Type stream) noexcept { static_cast<void>(cudaStreamDestroy(stream)); }
+void EventTraits::close(Type event) noexcept { static_cast<void>(cudaEventDestroy(event)); }
+
+GpuBuffer::GpuBuffer(std::size_t bytes) : bytes_(bytes) {
+    void* memory = nullptr;
+    if (bytes > 0) {
+        const cudaError_t code = cudaMalloc(&memory, bytes);
+        if (code == cudaErrorMemoryAllocation) {
+            throw CudaError(
+                text("The GPU has no ", human_bytes(static_cast<double>(bytes)),
+                     " left: use a smaller model or micro-batch, or fewer ranks on it."));
+        }
+        check(code);
+    }
+    memory_ = Handle<GpuMemoryTraits>(memory);
+}
+
+PinnedBuffer::PinnedBuffer(std::size_t bytes) : bytes_(bytes) {
+    void* memory = nullptr;
+    if (bytes > 0) {
+        check(cudaHostAlloc(&memory, bytes, cudaHostAllocDefault));
+        std::memset(memory, 0, bytes);
+    }
+    memory_ = Handle<PinnedMemoryTraits>(memory);
+}
+
+void PinnedRange::Traits::close(Type memory) noexcept {
+    static_cast<void>(cudaHostUnregister(memory));
+}
+
+PinnedRange::PinnedRange(std::span<const std::byte> memory) {
+    auto* begin = const_cast<std::byte*>(memory.data());
+    if (cudaHostRegister(begin, memory.size(), cudaHostRegisterDefault) == cudaSuccess) {
+        range_ = Handle<Traits>(begin);
+    } else {
+        static_cast<void>(cudaGetLastError());
+    }
+}
+
+Event::Event() {
+    cudaEvent_t event = nullptr;
+    check(cudaEventCreate(&event));
+    event_ = Handle<EventTraits>(event);
+}
+
+void Event::record(const Stream& stream) { check(cudaEventRecord(event_.get(), stream.handle())); }
+
+bool Event::is_over() const {
+    const cudaError_t code = cudaEventQuery(event_.get());
+    if (code == cudaErrorNotReady) {
+        return false;
+    }
+    check(code);
+    return true;
+}
+
+void Event::wait() const { check(cudaEventSynchronize(event_.get())); }
+
+double Event::seconds_since(const Event& earlier) const {
+    float milliseconds = 0;
+    check(cudaEventElapsedTime(&milliseconds, earlier.event_.get(), event_.get()));
+    return milliseconds / 1e3;
+}
+
+Stream::Stream(StreamPriority priority) {
+    int least = 0;
+    int greatest = 0;
+    check(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    cudaStream_t stream = nullptr;
+    check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking,
+                                       priority == StreamPriority::high ? greatest : least));
+    stream_ = Handle<StreamTraits>(stream);
+}
+
+void Stream::wait() const { check(cudaStreamSynchronize(stream_.get())); }
+
+void Stream::wait_for(const Event& event) const {
+    check(cudaStreamWaitEvent(stream_.get(), event.handle()));
+}
+
+namespace {
+
+void copy(std::span<std::byte> to, std::span<const std::byte> from, cudaMemcpyKind kind,
+          const Stream& stream) {
+    expects(to.size() == from.size(), "a copy has one size");
+    if (!to.empty()) {
+        check(cudaMemcpyAsync(to.data(), from.data(), to.size(), kind, stream.handle()));
+    }
+}
+
+}  // namespace
+
+void copy_to_gpu(std::span<std::byte> gpu, std::span<const std::byte> host, const Stream& stream) {
+    copy(gpu, host, cudaMemcpyHostToDevice, stream);
+}
+
+void copy_to_host(std::span<std::byte> host, std::span<const std::byte> gpu, const Stream& stream) {
+    copy(host, gpu, cudaMemcpyDeviceToHost, stream);
+}
+
+void copy_on_gpu(std::span<std::byte> to, std::span<const std::byte> from, const Stream& stream) {
+    copy(to, from, cudaMemcpyDeviceToDevice, stream);
+}
+
+void fill_with_zeros(std::span<std::byte> gpu, const Stream& stream) {
+    if (!gpu.empty()) {
+        check(cudaMemsetAsync(gpu.data(), 0, gpu.size(), stream.handle()));
+    }
+}
+
+}  // namespace nearstep::memory

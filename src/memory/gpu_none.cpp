@@ -1,0 +1,71 @@
+// What memory/gpu.hpp is in a program that was built without CUDA.
+#include "memory/gpu.hpp"
+
+namespace nearstep::memory {
+
+namespace {
+
+[[noreturn]] void refuse() {
+    throw CudaError(
+        "This program was built without CUDA: build it where nvcc is, or set model.device to "
+        "\"cpu\".");
+}
+
+}  // namespace
+
+int gpus() { return 0; }
+
+void use_gpu(int /*gpu*/) { refuse(); }
+
+std::string name_of_gpu(int /*gpu*/) { refuse(); }
+
+void wait_for_gpu() { refuse(); }
+
+// Nothing was ever opened.
+void GpuMemoryTraits::close(Type /*memory*/) noexcept {}
+void PinnedMemoryTraits::close(Type /*memory*/) noexcept {}
+void StreamTraits::close(Type /*stream*/) noexcept {}
+void EventTraits::close(Type /*event*/) noexcept {}
+
+GpuBuffer::GpuBuffer(std::size_t /*bytes*/) { refuse(); }
+
+PinnedBuffer::PinnedBuffer(std::size_t /*bytes*/) { refuse(); }
+
+void PinnedRange::Traits::close(Type /*memory*/) noexcept {}
+
+PinnedRange::PinnedRange(std::span<const std::byte> /*memory*/) { refuse(); }
+
+Event::Event() { refuse(); }
+
+void Event::record(const Stream& /*stream*/) { refuse(); }
+
+bool Event::is_over() const { refuse(); }
+
+void Event::wait() const { refuse(); }
+
+double Event::seconds_since(const Event& /*earlier*/) const { refuse(); }
+
+Stream::Stream(StreamPriority /*priority*/) { refuse(); }
+
+void Stream::wait() const { refuse(); }
+
+void Stream::wait_for(const Event& /*event*/) const { refuse(); }
+
+void copy_to_gpu(std::span<std::byte> /*gpu*/, std::span<const std::byte> /*host*/,
+                 const Stream& /*stream*/) {
+    refuse();
+}
+
+void copy_to_host(std::span<std::byte> /*host*/, std::span<const std::byte> /*gpu*/,
+                  const Stream& /*stream*/) {
+    refuse();
+}
+
+void copy_on_gpu(std::span<std::byte> /*to*/, std::span<const std::byte> /*from*/,
+                 const Stream& /*stream*/) {
+    refuse();
+}
+
+void fill_with_zeros(std::span<std::byte> /*gpu*/, const Stream& /*stream*/) { refuse(); }
+
+}  // namespace nearstep::memory

@@ -1,0 +1,105 @@
+#include "offload/gpu_gradients.hpp"
+
+#include "base/error.hpp"
+#include "base/units.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace nearstep::offload {
+
+using shard::kTileElems;
+
+namespace {
+
+memory::Stream default_stream_of(int gpu) {
+    memory::use_gpu(gpu);
+    return memory::Stream::of_default();
+}
+
+}  // namespace
+
+GpuGradients::GpuGradients(int gpu, std::vector<ElementRange> blocks,
+                           std::size_t most_payload_bytes, Dtype dtype)
+    : blocks_(std::move(blocks)),
+      dtype_(dtype),
+      compute_(default_stream_of(gpu)),
+      carried_(kTileElems * sizeof(float)) {
+    std::size_t largest = 0;
+    std::size_t most_tiles = 0;
+    for (const ElementRange block : blocks_) {
+        largest = std::max(largest, block.size());
+        most_tiles = std::max(most_tiles, complete_tiles(block).size());
+    }
+    // The block itself, its head's tile before it and its tail's tile after it.
+    values_ = memory::GpuBuffer((largest + 2 * kTileElems) * sizeof(float));
+    for (Batch& batch : batches_) {
+        batch.on_gpu = memory::GpuBuffer(most_tiles * most_payload_bytes);
+        batch.on_host = memory::PinnedBuffer(most_tiles * most_payload_bytes);
+    }
+}
+
+void GpuGradients::begin_step(const codec::Codec& codec, std::uint64_t random_key) {
+    codec_.emplace(codec.settings());
+    random_key_ = random_key;
+    for (Batch& batch : batches_) {  // those of the step before are not this one's
+        batch.tiles = {};
+    }
+}
+
+std::span<float> GpuGradients::space(std::size_t block) {
+    const ElementRange range = blocks_[block];
+    if (block + 1 == blocks_.size()) {  // behind the last block: the padding of the last tile
+        carried_elems_ = round_up(range.end, kTileElems) - range.end;
+        fill_with_zeros(carried_.span().first(carried_elems_ * sizeof(float)), compute_);
+    }
+    return {values_.as<float>() + range.begin % kTileElems, range.size()};
+}
+
+// Keeps the elements from `from` on for the block before.
+void GpuGradients::carry(std::size_t from, std::size_t count) {
+    carried_elems_ = count;
+    copy_on_gpu(carried_.span().first(count * sizeof(float)),
+                values_.span().subspan(from * sizeof(float), count * sizeof(float)), compute_);
+}
+
+void GpuGradients::encode(std::size_t block) {
+    const ElementRange range = blocks_[block];
+    const shard::TileRange tiles = complete_tiles(range);
+    const std::size_t base = range.begin / kTileElems * kTileElems;
+    copy_on_gpu(
+        values_.span().subspan((range.end - base) * sizeof(float), carried_elems_ * sizeof(float)),
+        carried_.span().first(carried_elems_ * sizeof(float)), compute_);
+    Batch& batch = batches_.at(std::exchange(next_batch_, 1 - next_batch_));
+    batch.tiles = tiles;
+    if (tiles.size() == 0) {  // within one tile: all of it is carried on
+        return carry(range.begin - base, carried_elems_ + range.size());
+    }
+    const std::size_t first = tiles.begin * kTileElems;
+    carry(range.begin - base, first - range.begin);
+    codec_->encode({.tiles = tiles.size(),
+                    .gradient = values_.as<float>() + (first - base),
+                    .rounding = dtype_,
+                    .payloads = batch.on_gpu.as<std::byte>(),
+                    .random_key = random_key_,
+                    .first_tile = tiles.begin},
+                   compute_);
+    batch.encoded.record(compute_);
+    copies_.wait_for(batch.encoded);
+    const std::size_t bytes = tiles.size() * codec_->payload_bytes();
+    copy_to_host(batch.on_host.span().first(bytes), batch.on_gpu.span().first(bytes), copies_);
+    batch.arrived.record(copies_);
+}
+
+std::span<const std::byte> GpuGradients::payload(std::size_t tile) {
+    for (Batch& batch : batches_) {
+        if (tile >= batch.tiles.begin && tile < batch.tiles.end) {
+            batch.arrived.wait();
+            const std::size_t bytes = codec_->payload_bytes();
+            return batch.on_host.span().subspan((tile - batch.tiles.begin) * bytes, bytes);
+        }
+    }
+    throw ContractError("A payload is asked for that was not encoded.");
+}
+
+}  // namespace nearstep::offload

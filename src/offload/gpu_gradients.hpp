@@ -1,0 +1,69 @@
+// Gradients that stay on the GPU: blocks are cut into tiles and encoded there, and only payloads
+// come to the host.
+#pragma once
+
+#include "codec/gpu_codec.hpp"
+#include "memory/gpu.hpp"
+#include "offload/gradient_assembly.hpp"
+#include "shard/partition.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace nearstep::offload {
+
+// What is encoded is this rank's gradient alone. All work is in the order of the GPU's default
+// stream, which PyTorch's is in as well, but for the copies to the host; nothing waits but
+// payload(). Use from one thread.
+class GpuGradients {
+public:
+    // `blocks`: adjacent, in forward order, from 0. Allocates for the largest.
+    // `most_payload_bytes`: of the codecs that begin_step() will name. `dtype`: what gradients are
+    // rounded to first.
+    GpuGradients(int gpu, std::vector<ElementRange> blocks, std::size_t most_payload_bytes,
+                 Dtype dtype);
+
+    // `random_key`: of the step and this source.
+    void begin_step(const codec::Codec& codec, std::uint64_t random_key);
+
+    // Where the block's gradient is to be written, fp32, on the GPU. Blocks come last first; then
+    // from the last again.
+    std::span<float> space(std::size_t block);
+
+    // Encodes complete_tiles() of the block that space() was last called for, and starts their
+    // payloads' way to the host. Those of the block before the last that was encoded are lost.
+    void encode(std::size_t block);
+
+    // Of a tile of one of the last two blocks that were encoded; waits until it is here.
+    std::span<const std::byte> payload(std::size_t tile);
+
+private:
+    // The payloads of a block on their way.
+    struct Batch {
+        shard::TileRange tiles;
+        memory::GpuBuffer on_gpu;
+        memory::PinnedBuffer on_host;
+        memory::Event encoded;
+        memory::Event arrived;
+    };
+
+    void carry(std::size_t from, std::size_t count);
+
+    std::vector<ElementRange> blocks_;
+    Dtype dtype_;
+    std::optional<codec::GpuCodec> codec_;
+    std::uint64_t random_key_ = 0;
+    memory::Stream compute_;
+    memory::Stream copies_;
+    memory::GpuBuffer values_;  // from the tile that the block begins in
+    memory::GpuBuffer carried_;
+    std::size_t carried_elems_ = 0;
+    std::array<Batch, 2> batches_;
+    std::size_t next_batch_ = 0;
+};
+
+}  // namespace nearstep::offload

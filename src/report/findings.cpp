@@ -1,0 +1,128 @@
+#include "report/findings.hpp"
+
+#include "base/error.hpp"
+#include "report/html.hpp"
+
+#include <array>
+#include <map>
+#include <string_view>
+#include <utility>
+
+namespace nearstep::report {
+
+namespace {
+
+// By what the planner calls a resource.
+std::string remedy(const std::string& resource) {
+    using Remedy = std::pair<std::string_view, std::string_view>;
+    constexpr std::array<Remedy, 6> kRemedies = {
+        {{"GPU", "faster or more GPUs: storage and links keep up"},
+         {"GPU links", "a faster link between GPU and host, or parameters that stay on the GPU"},
+         {"device", "more CSDs in each node (or a narrower csd.state)"},
+         {"host link", "a wider host link, gather.codec = \"delta\", or CSDs in more nodes"},
+         {"network",
+          "a faster network, gather.codec = \"delta\", or fewer nodes with more CSDs each"},
+         {"host memory", "more host memory bandwidth, or payloads of fewer bytes"}}};
+    for (const auto& [name, what] : kRemedies) {
+        if (name == resource) {
+            return std::string(what);
+        }
+    }
+    return resource;
+}
+
+double number(const nlohmann::json& row, const char* key) {
+    const auto found = row.find(key);
+    return found != row.end() && found->is_number() ? found->get<double>() : 0;
+}
+
+std::string text_of(const nlohmann::json& row, const char* key) {
+    const auto found = row.find(key);
+    return found != row.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+std::string percent(double share) { return formatted(100 * share, ".0f") + " %"; }
+
+// The longest phase of a step, in words, and its share.
+std::pair<std::string, double> longest_phase(const nlohmann::json& row) {
+    std::pair<std::string, double> longest;
+    for (const auto& [key, name] :
+         {std::pair("forward_s", "forward"), std::pair("backward_s", "backward and gradients"),
+          std::pair("update_s", "the update")}) {
+        const double share = number(row, key) / number(row, "step_s");
+        if (share > longest.second) {
+            longest = {name, share};
+        }
+    }
+    return longest;
+}
+
+// Rows of one column with ascending numbers of devices.
+using Sweep = std::map<double, const nlohmann::json*>;
+
+std::string finding_of_sweep(const std::string& column, const Sweep& sweep) {
+    const nlohmann::json& most = *sweep.rbegin()->second;
+    const auto [phase, share] = longest_phase(most);
+    std::string out = text("measured, ", column, " with ", number(most, "devices"),
+                           " devices: ", phase, " takes ", percent(share), " of a step of ",
+                           formatted(number(most, "step_s"), ".3g"), " s");
+    if (sweep.size() < 2) {
+        return out + ".";
+    }
+    const nlohmann::json& before = *std::next(sweep.rbegin())->second;
+    const double gain = 1 - number(most, "step_s") / number(before, "step_s");
+    out += text("; the last ", number(most, "devices") - number(before, "devices"),
+                " devices shortened it by ", percent(gain), ". ");
+    if (gain < 0.03) {
+        return out + "More devices bring no more here.";
+    }
+    return out + (phase == "the update"
+                      ? "The next device still pays."
+                      : "Compute and gradients now take most: faster GPUs or narrower gradients "
+                        "pay more than devices.");
+}
+
+}  // namespace
+
+std::vector<std::string> findings_of_plans(const nlohmann::json& rows) {
+    std::vector<std::string> findings;
+    for (const nlohmann::json& row : rows) {
+        const std::string binds = text_of(row, "binds");
+        if (binds.empty()) {
+            continue;
+        }
+        double gain = 0;
+        if (const auto gains = row.find("gain_if_twice_as_fast");
+            gains != row.end() && gains->is_object()) {
+            gain = number(*gains, binds.c_str());
+        }
+        findings.push_back(text("modelled, ", number(row, "nodes"), " nodes with ",
+                                number(row, "devices"), " devices: ", binds,
+                                " binds, twice as fast it shortens the step by ", percent(gain),
+                                ". What to add next: ", remedy(binds), "."));
+    }
+    return findings;
+}
+
+std::vector<std::string> findings_of_steps(const nlohmann::json& rows) {
+    std::map<std::string, Sweep> sweeps;
+    std::vector<std::string> order;
+    for (const nlohmann::json& row : rows) {
+        const std::string column = text_of(row, "column");
+        if (column.empty() || number(row, "step_s") <= 0 || text_of(row, "origin") != "measured") {
+            continue;
+        }
+        if (sweeps.find(column) == sweeps.end()) {
+            order.push_back(column);
+        }
+        sweeps[column][number(row, "devices")] = &row;
+    }
+    std::vector<std::string> findings;
+    findings.reserve(order.size());
+    for (const std::string& column : order) {
+        findings.push_back(finding_of_sweep(column, sweeps[column]));
+    }
+    return findings;
+}
+
+}  // namespace nearstep::report

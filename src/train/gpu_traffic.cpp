@@ -1,0 +1,49 @@
+#include "train/gpu_traffic.hpp"
+
+#include "base/dtype.hpp"
+
+namespace nearstep::train {
+
+double gpu_bytes_of_node(const config::LinkSettings& link, int ranks, double vector_bytes) {
+    if (link.gpu_traffic == "apart") {
+        return 0;
+    }
+    return link.gpu_traffic == "whole" ? vector_bytes * ranks : vector_bytes;
+}
+
+GpuTraffic::GpuTraffic(const config::Run& run, const model::Geometry& geometry,
+                       const link::NodeLinks* links, int ranks) {
+    if (links == nullptr || run.link.gpu_traffic == "apart") {
+        return;
+    }
+    for (const model::Block& block : geometry.blocks) {
+        const auto bytes =
+            static_cast<double>((block.end - block.begin) * size_bytes(run.model.dtype));
+        block_bytes_.push_back(
+            static_cast<std::size_t>(gpu_bytes_of_node(run.link, ranks, bytes) / ranks));
+    }
+    // GPUs are on the devices' side of the link.
+    in_.emplace(links->to_storage(), links->clock());
+    out_.emplace(links->to_host(), links->clock());
+}
+
+void GpuTraffic::bring_parameters(int block) {
+    if (in_) {
+        in_->add(block_bytes_[static_cast<std::size_t>(block)]);
+    }
+}
+
+void GpuTraffic::take_gradients(int block) {
+    if (out_) {
+        out_->add(block_bytes_[static_cast<std::size_t>(block)]);
+    }
+}
+
+void GpuTraffic::finish_pass() const {
+    if (in_) {
+        in_->wait();
+        out_->wait();
+    }
+}
+
+}  // namespace nearstep::train

@@ -1,0 +1,131 @@
+#include "train/link_formulas.hpp"
+
+#include "config/placement.hpp"
+#include "shard/partition.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <array>
+#include <cstdio>
+
+namespace nearstep::train {
+
+using trace::Counter;
+
+namespace {
+
+plan::Mesh mesh_of(config::Spread spread, int ranks_per_node, int nodes) {
+    switch (spread) {
+        case config::Spread::replicated:
+            return {.gpus = 1, .nodes = 1};
+        case config::Spread::node:
+            return {.gpus = ranks_per_node, .nodes = 1};
+        case config::Spread::global:
+            return {.gpus = ranks_per_node, .nodes = nodes};
+    }
+    return {};
+}
+
+plan::Choice choice_of(const RunRecord& record) {
+    const config::Placement placement = config::placement_of(record.run);
+    const auto mesh = [&](config::Spread spread) {
+        return mesh_of(spread, record.ranks / record.nodes, record.nodes);
+    };
+    return {
+        .codec = plan::parse_codec(record.run.compress.codec),
+        .gather = record.run.gather.codec == "delta" ? plan::Gather::delta : plan::Gather::dense,
+        .parameters = mesh(placement.parameters),
+        .home = plan::Home::host,
+        .gradients = mesh(placement.gradients),
+        .scatter = record.run.exchange.scatter == "flat" ? plan::Scatter::flat
+                                                         : plan::Scatter::hierarchical,
+        .optimizer = mesh(placement.optimizer),
+        .owner = record.has_dense_sums ? plan::Owner::dense : plan::Owner::raw};
+}
+
+// A column of the table.
+struct Column {
+    Counter counter;
+    double plan::Volumes::*formula;
+};
+
+constexpr std::array<Column, 6> kColumns = {{
+    {Counter::host_gradients_write, &plan::Volumes::host_down},
+    {Counter::host_parameters, &plan::Volumes::host_up},
+    {Counter::internal_read, &plan::Volumes::device_read},
+    {Counter::internal_write, &plan::Volumes::device_write},
+    {Counter::network_gradients, &plan::Volumes::network_gradients},
+    {Counter::network_parameters, &plan::Volumes::network_parameters},
+}};
+
+}  // namespace
+
+std::optional<plan::Volumes> formula_volumes(const RunRecord& record) {
+    const config::Run& run = record.run;
+    if (run.mode == config::Mode::base || run.compress.warmup_steps > 0 ||
+        !record.has_equal_nodes) {
+        return std::nullopt;
+    }
+    plan::Problem problem;
+    problem.work = plan::workload_of(run, {.parameters = record.parameters}, 1);
+    problem.site.gpus = record.ranks / record.nodes;
+    problem.site.csds = record.devices / record.nodes;
+    problem.site.delta_bytes = run.plan.delta_bytes;
+    problem.nodes = record.nodes;
+    plan::Volumes volumes = plan::volumes_of(problem, choice_of(record));
+    const double padding =
+        static_cast<double>(shard::tiles_of(record.parameters) * shard::kTileElems) /
+        static_cast<double>(record.parameters);
+    for (const Column& column : kColumns) {
+        volumes.*column.formula *= record.nodes * padding;
+    }
+    return volumes;
+}
+
+std::string formula_table(const std::vector<RunRecord>& records) {
+    std::string out;
+    for (const RunRecord& record : records) {
+        const auto volumes = formula_volumes(record);
+        if (!volumes) {
+            continue;
+        }
+        if (out.empty()) {
+            out =
+                "Bytes per parameter and step, measured (by the planner's formulas), by placement"
+                " of parameters, gradients, state:\n"
+                "  placement                       host link: gradients      parameters   "
+                "devices: read           written   network: gradients      parameters\n";
+        }
+        const config::PlacementSettings& placement = record.run.placement;
+        std::array<char, 512> line{};
+        std::snprintf(
+            line.data(), line.size(), "  %-32s",
+            (placement.parameters + ", " + placement.gradients + ", " + placement.optimizer)
+                .c_str());
+        out += line.data();
+        const trace::TrafficSnapshot traffic = total_traffic(record.steps);
+        for (const Column& column : kColumns) {
+            std::snprintf(line.data(), line.size(), "  %7.4g (%.4g)",
+                          bytes_per_parameter(traffic, column.counter, record.parameters,
+                                              record.steps.size()),
+                          (*volumes).*column.formula);
+            out += line.data();
+        }
+        out += "\n";
+    }
+    return out;
+}
+
+nlohmann::json formula_json(const RunRecord& record) {
+    const auto volumes = formula_volumes(record);
+    if (!volumes) {
+        return {};
+    }
+    return {
+        {"host_link", {{"gradients", volumes->host_down}, {"parameters", volumes->host_up}}},
+        {"device_internal", {{"read", volumes->device_read}, {"write", volumes->device_write}}},
+        {"network",
+         {{"gradients", volumes->network_gradients}, {"parameters", volumes->network_parameters}}}};
+}
+
+}  // namespace nearstep::train

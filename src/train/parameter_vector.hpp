@@ -1,0 +1,20 @@
+// The memory of the 16-bit parameters that ranks compute with.
+#pragma once
+
+#include "config/run.hpp"
+#include "memory/buffer.hpp"
+#include "mpi/communicator.hpp"
+#include "mpi/topology.hpp"
+#include "offload/step_pipeline.hpp"
+
+#include <cstddef>
+
+namespace nearstep::train {
+
+// Zeroed. Collective; throws ConfigError on all ranks alike if a node cannot share memory.
+memory::Buffer make_parameter_vector(const mpi::Communicator& world, const mpi::Topology& nodes,
+                                     std::size_t bytes, offload::VectorKind kind);
+
+offload::VectorKind vector_kind(const config::Run& run);
+
+}  // namespace nearstep::train

@@ -1,0 +1,88 @@
+#include "train/prediction.hpp"
+
+#include "base/dtype.hpp"
+#include "csd/state_format.hpp"
+#include "plan/step_time.hpp"
+#include "shard/partition.hpp"
+#include "train/devices.hpp"
+#include "train/gpu_traffic.hpp"
+#include "train/link_formulas.hpp"
+#include "train/site_links.hpp"
+
+#include <algorithm>
+
+namespace nearstep::train {
+
+namespace {
+
+// Of the site's links, whether or not they are shaped to these rates.
+plan::LinkRates link_rates(const config::Run& run) {
+    config::LinkSettings link = run.link;
+    link.shape = true;
+    const link::Rates rates = rates_of(link);
+    return {.device_read = rates.device_read,
+            .device_write = rates.device_write,
+            .host = rates.host,
+            .host_total = rates.host_total,
+            .updates = update_rate_of(run),
+            .network = rates.network};
+}
+
+// Of one node.
+plan::StepBytes step_bytes(const RunRecord& record) {
+    const config::Run& run = record.run;
+    const std::size_t tiles = shard::tiles_of(record.parameters);
+    // Of the state that all nodes hold.
+    const auto of_node = [&](std::size_t bytes) {
+        return static_cast<double>(bytes) * record.copies / record.nodes;
+    };
+    const std::size_t parameters = tiles * shard::kTileElems;
+    const std::size_t vector_bytes = parameters * size_bytes(run.model.dtype);
+    const bool is_base = run.mode == config::Mode::base;
+    plan::StepBytes bytes;
+    bytes.parameters = of_node(parameters);
+    bytes.state = of_node(csd::state_bytes(csd::parse_state_format(run.csd.state), tiles));
+    bytes.gradients = is_base ? of_node(parameters * sizeof(float))
+                              : record.handed_bytes_per_parameter * of_node(parameters);
+    bytes.gradients_back = is_base ? bytes.gradients : 0;
+    bytes.new_parameters = is_base ? 0 : of_node(vector_bytes);
+    bytes.of_gpus =
+        gpu_bytes_of_node(run.link, record.ranks / record.nodes, static_cast<double>(vector_bytes));
+    if (const auto volumes = formula_volumes(record)) {
+        const double of_each = static_cast<double>(record.parameters) / record.nodes;
+        bytes.leaving_gradients = volumes->network_gradients * of_each;
+        // Those that are spread over all ranks travel in forward and backward.
+        bytes.leaving_parameters =
+            run.placement.parameters == "global" ? 0 : volumes->network_parameters * of_each;
+    }
+    return bytes;
+}
+
+}  // namespace
+
+PhaseSeconds predict(const RunRecord& record, const PhaseSeconds& unshaped) {
+    const plan::LinkRates rates = link_rates(record.run);
+    const plan::StepBytes bytes = step_bytes(record);
+    const int devices = std::max(record.devices / record.nodes, 1);
+    const bool is_base = record.run.mode == config::Mode::base;
+    const auto handler = handler_kind(record.run.mode) == csd::HandlerKind::naive
+                             ? plan::Handler::serial
+                             : plan::Handler::overlapped;
+    const double gradients = is_base ? plan::base_gradient_seconds(bytes, rates, devices)
+                                     : plan::gradient_seconds(bytes, rates);
+    const double update = is_base ? plan::base_update_seconds(bytes, rates, devices)
+                                  : plan::update_seconds(bytes, rates, handler, devices);
+    return {.forward = std::max(unshaped.forward, plan::gpu_forward_seconds(bytes, rates)),
+            .backward =
+                std::max({unshaped.backward, gradients, plan::gpu_backward_seconds(bytes, rates),
+                          plan::network_seconds(bytes.leaving_gradients, rates)}),
+            .update = std::max(update, plan::network_seconds(bytes.leaving_parameters, rates))};
+}
+
+std::optional<PhaseSeconds> expect_of_links(const RunRecord& record) {
+    config::LinkSettings link = record.run.link;
+    link.shape = true;
+    return link.are_shaped() ? std::optional(predict(record, {})) : std::nullopt;
+}
+
+}  // namespace nearstep::train

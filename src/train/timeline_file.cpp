@@ -1,0 +1,73 @@
+#include "train/timeline_file.hpp"
+
+#include "base/error.hpp"
+#include "train/summary.hpp"
+
+#include <array>
+#include <cstdio>
+#include <span>
+#include <vector>
+
+namespace nearstep::train {
+
+namespace {
+
+constexpr int kTag = 1;
+
+// Of each rank in turn, on rank 0; empty elsewhere.
+std::string gather_events(const mpi::Communicator& world, const trace::Timeline& timeline) {
+    std::string mine = timeline.events(world.rank());
+    const std::vector<double> sizes =
+        world.all_gather(std::array{static_cast<double>(mine.size())});
+    if (world.rank() != 0) {
+        world.start_send(std::as_bytes(std::span(mine)), 0, kTag).wait();
+        return "";
+    }
+    std::string all = std::move(mine);
+    for (int rank = 1; rank < world.size(); ++rank) {
+        std::string theirs(static_cast<std::size_t>(sizes[static_cast<std::size_t>(rank)]), ' ');
+        world.start_receive(std::as_writable_bytes(std::span(theirs)), rank, kTag).wait();
+        all += ",\n" + theirs;
+    }
+    return all;
+}
+
+}  // namespace
+
+void begin_timeline(const mpi::Communicator& world, std::optional<trace::Timeline>& timeline) {
+    if (timeline) {
+        world.barrier();
+        timeline->set_origin();
+    }
+}
+
+std::string write_timeline(const mpi::Communicator& world, const trace::Timeline& timeline,
+                           double seconds, const std::string& path) {
+    std::array<double, trace::kLanes> busy = timeline.busy_seconds();
+    world.sum(std::span(busy));
+    std::array<double, 1> left_out = {static_cast<double>(timeline.left_out())};
+    world.sum(std::span(left_out));
+    const std::string events = gather_events(world, timeline);
+    world.together([&] {
+        if (world.rank() == 0) {
+            write_whole_file(path,
+                             "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n" + events + "\n]}\n");
+        }
+    });
+    std::string line = "trace " + path + "; seconds of work per second and rank:";
+    double overlap = 0;
+    for (std::size_t lane = 0; lane < busy.size(); ++lane) {
+        const double share = busy.at(lane) / seconds / world.size();
+        overlap += share;
+        std::array<char, 64> part{};
+        std::snprintf(part.data(), part.size(), " %s %.2f,",
+                      trace::name_of(static_cast<trace::Lane>(lane)), share);
+        line += part.data();
+    }
+    std::array<char, 64> sum{};
+    std::snprintf(sum.data(), sum.size(), " together %.2f", overlap);
+    line += sum.data();
+    return left_out[0] > 0 ? line + text("; the last ", left_out[0], " spans had no room") : line;
+}
+
+}  // namespace nearstep::train

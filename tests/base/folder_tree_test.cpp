@@ -1,0 +1,73 @@
+#include "base/folder_tree.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <string>
+#include <vector>
+
+namespace nearstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+class FolderTree : public testing::Test {
+protected:
+    void SetUp() override {
+        fs::create_directories(top_ / "a" / "b");
+        fs::create_directories(top_ / "empty");
+        for (const char* name : {"1", "a/2", "a/b/3"}) {
+            std::ofstream(top_ / name) << name;
+        }
+        fs::create_directory_symlink(outside_, top_ / "link");
+        std::ofstream(outside_ / "kept") << "kept";
+    }
+    void TearDown() override {
+        remove_tree(top_);
+        remove_tree(outside_);
+    }
+
+    static fs::path fresh(const std::string& name) {
+        const fs::path path = fs::path(testing::TempDir()) / ("folder_tree_" + name);
+        remove_tree(path);
+        fs::create_directories(path);
+        return path;
+    }
+
+    fs::path top_ = fresh("top");
+    fs::path outside_ = fresh("outside");
+};
+
+TEST_F(FolderTree, VisitsAFolderAfterWhatItHoldsAndFollowsNoLink) {
+    std::vector<std::string> seen;
+    walk_tree(
+        top_, [](const fs::path&) { return true; },
+        [&](const fs::directory_entry& entry) {
+            seen.push_back(entry.path().lexically_relative(top_).string());
+        });
+    EXPECT_THAT(seen,
+                testing::UnorderedElementsAre("1", "a", "a/2", "a/b", "a/b/3", "empty", "link"));
+    const auto place = [&](const char* name) { return std::ranges::find(seen, name); };
+    EXPECT_LT(place("a/b/3"), place("a/b"));
+    EXPECT_LT(place("a/b"), place("a"));
+}
+
+TEST_F(FolderTree, EntersOnlyWhatItIsToldTo) {
+    std::size_t files = 0;
+    walk_tree(
+        top_, [](const fs::path& folder) { return folder.filename() != "b"; },
+        [&](const fs::directory_entry& entry) { files += entry.is_regular_file() ? 1 : 0; });
+    EXPECT_EQ(files, 2);
+}
+
+TEST_F(FolderTree, RemovesAllButWhatALinkNames) {
+    remove_tree(top_);
+    EXPECT_FALSE(fs::exists(top_));
+    EXPECT_TRUE(fs::exists(outside_ / "kept"));
+    EXPECT_NO_THROW(remove_tree(top_));
+}
+
+}  // namespace
+}  // namespace nearstep

@@ -1,0 +1,276 @@
+// The codecs' kernels against the CPU's scalar ones, bit for bit; skipped where there is no GPU.
+#include "codec/gpu_codec.hpp"
+
+#include "codec/sample_tiles.hpp"
+#include "memory/gpu.hpp"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+namespace nearstep::codec {
+namespace {
+
+using memory::GpuBuffer;
+using shard::kTileElems;
+
+template <typename T>
+std::span<const std::byte> bytes_of(const std::vector<T>& values) {
+    return std::as_bytes(std::span(values));
+}
+
+GpuBuffer to_gpu(std::span<const std::byte> bytes, const memory::Stream& stream) {
+    GpuBuffer buffer(bytes.size());
+    copy_to_gpu(buffer.span(), bytes, stream);
+    stream.wait();
+    return buffer;
+}
+
+template <typename T>
+std::vector<T> to_host(const GpuBuffer& buffer, const memory::Stream& stream) {
+    std::vector<T> values(buffer.size() / sizeof(T));
+    copy_to_host(std::as_writable_bytes(std::span(values)), buffer.span(), stream);
+    stream.wait();
+    return values;
+}
+
+std::vector<float> joined(const std::vector<std::vector<float>>& tiles) {
+    std::vector<float> values;
+    for (const std::vector<float>& tile : tiles) {
+        values.insert(values.end(), tile.begin(), tile.end());
+    }
+    return values;
+}
+
+// The nasty ones, and some that a sample of the elements says nothing of.
+std::vector<float> gradient() {
+    std::vector<std::vector<float>> tiles = nasty_tiles();
+    tiles.push_back(tile_of([](std::size_t i) { return i < 60000 ? 0.0F : noise(i); }));
+    tiles.push_back(tile_of([](std::size_t i) { return i % 64 == 1 ? noise(i) : 0.0F; }));
+    tiles.push_back(
+        tile_of([](std::size_t i) { return 1.0F + 0x1p-23F * static_cast<float>(i % 50); }));
+    tiles.push_back(tile_of([](std::size_t i) {
+        return i % 331 == 0 ? std::numeric_limits<float>::quiet_NaN()
+                            : (i % 127 == 0 ? -INFINITY : noise(i));
+    }));
+    for (std::uint64_t seed = 20; seed < 24; ++seed) {
+        tiles.push_back(random_tile(seed));
+    }
+    return joined(tiles);
+}
+
+float rounded(float value, Dtype dtype) {
+    if (dtype == Dtype::fp32) {
+        return value;
+    }
+    return dtype == Dtype::bf16 ? from_bf16(to_bf16(value)) : from_fp16(to_fp16(value));
+}
+
+struct GpuCase {
+    std::string name;
+    double keep = 0.03;
+    Dtype dtype = Dtype::bf16;
+    fpga::Rounding rounding = fpga::Rounding::nearest;
+
+    CodecSettings settings() const {
+        return {.name = name, .keep = keep, .dtype = dtype, .rounding = rounding};
+    }
+};
+
+constexpr std::uint64_t kRandomKey = 77;
+constexpr std::uint64_t kFirstTile = 5;
+
+class GpuCodecs : public testing::TestWithParam<GpuCase> {
+protected:
+    void SetUp() override {
+        if (memory::gpus() == 0) {
+            GTEST_SKIP() << "there is no GPU here";
+        }
+        memory::use_gpu(0);
+        stream_.emplace();
+        CodecSettings settings = GetParam().settings();
+        const std::vector<Kernels> all = kernels();
+        settings.kernels = all.data();
+        cpu_ = make_codec(settings);
+        gpu_.emplace(settings);
+        ASSERT_EQ(gpu_->payload_bytes(), cpu_->payload_bytes());
+    }
+
+    std::vector<std::byte> cpu_payloads(const std::vector<float>& values) const {
+        const std::size_t bytes = cpu_->payload_bytes();
+        std::vector<std::byte> payloads(values.size() / kTileElems * bytes);
+        for (std::size_t tile = 0; tile < values.size() / kTileElems; ++tile) {
+            cpu_->encode(std::span(values).subspan(tile * kTileElems, kTileElems),
+                         std::span(payloads).subspan(tile * bytes, bytes),
+                         fpga::tile_key(kRandomKey, kFirstTile + tile));
+        }
+        return payloads;
+    }
+
+    std::vector<float> cpu_sums(const std::vector<std::byte>& payloads,
+                                std::vector<float> sums) const {
+        const std::size_t bytes = cpu_->payload_bytes();
+        for (std::size_t tile = 0; tile < sums.size() / kTileElems; ++tile) {
+            cpu_->decode_add(std::span(payloads).subspan(tile * bytes, bytes), 0,
+                             std::span(sums).subspan(tile * kTileElems, kTileElems));
+        }
+        return sums;
+    }
+
+    // Encodes on the GPU, poisoned before, and compares payloads, squares and what is lost with
+    // those of `values`, of which `gradient` and `residual` are the summands.
+    void expect_same(GpuEncoding encoding, const std::vector<float>& values,
+                     const std::vector<float>& residual, const std::vector<std::uint32_t>& order) {
+        const std::size_t tiles = values.size() / kTileElems;
+        const std::size_t bytes = cpu_->payload_bytes();
+        const GpuBuffer places = to_gpu(bytes_of(order), *stream_);
+        GpuBuffer lost_before = to_gpu(bytes_of(residual), *stream_);
+        GpuBuffer payloads =
+            to_gpu(std::vector<std::byte>(tiles * bytes, std::byte{0xEE}), *stream_);
+        GpuBuffer lost = to_gpu(bytes_of(std::vector<float>(residual.size(), 99.0F)), *stream_);
+        GpuBuffer squares =
+            to_gpu(bytes_of(std::vector<double>(tiles * kSquareParts, -1.0)), *stream_);
+        encoding.tiles = tiles;
+        encoding.residual = residual.empty() ? nullptr : lost_before.as<float>();
+        encoding.next_residual = residual.empty() ? nullptr : lost.as<float>();
+        encoding.order =
+            order.empty() ? nullptr : reinterpret_cast<const std::uint32_t*>(places.span().data());
+        encoding.payloads = payloads.as<std::byte>();
+        encoding.squares = squares.as<double>();
+        encoding.random_key = kRandomKey;
+        encoding.first_tile = kFirstTile;
+        gpu_->encode(encoding, *stream_);
+
+        const std::vector<std::byte> wanted = cpu_payloads(values);
+        const std::vector<std::byte> found = to_host<std::byte>(payloads, *stream_);
+        for (std::size_t place = 0; place < tiles; ++place) {
+            const std::size_t tile = order.empty() ? place : order[place];
+            expect_same_payload(std::span(wanted).subspan(tile * bytes, bytes),
+                                std::span(found).subspan(place * bytes, bytes), residual.empty(),
+                                tile);
+        }
+        expect_same_squares(values, to_host<double>(squares, *stream_));
+        if (!residual.empty()) {
+            const std::vector<float> decoded =
+                cpu_sums(wanted, std::vector<float>(values.size(), 0.0F));
+            std::vector<float> left(values.size());
+            std::transform(values.begin(), values.end(), decoded.begin(), left.begin(),
+                           std::minus<>());
+            EXPECT_TRUE(same_bits(to_host<float>(lost, *stream_), left));
+        }
+    }
+
+    // A NaN that comes out of a sum has other bits on the GPU; what it decodes to is a NaN on both.
+    void expect_same_payload(std::span<const std::byte> wanted, std::span<const std::byte> found,
+                             bool is_exact, std::size_t tile) const {
+        if (std::equal(wanted.begin(), wanted.end(), found.begin())) {
+            return;
+        }
+        ASSERT_FALSE(is_exact) << "tile " << tile;
+        std::vector<float> of_wanted(kTileElems, 0.0F);
+        std::vector<float> of_found(kTileElems, 0.0F);
+        cpu_->decode_add(wanted, 0, of_wanted);
+        cpu_->decode_add(found, 0, of_found);
+        EXPECT_TRUE(same_bits(of_wanted, of_found)) << "tile " << tile;
+        EXPECT_TRUE(std::any_of(of_wanted.begin(), of_wanted.end(),
+                                [](float value) { return std::isnan(value); }))
+            << "tile " << tile;
+    }
+
+    static void expect_same_squares(const std::vector<float>& values,
+                                    const std::vector<double>& squares) {
+        for (std::size_t tile = 0; tile < values.size() / kTileElems; ++tile) {
+            const auto begin = values.begin() + static_cast<std::ptrdiff_t>(tile * kTileElems);
+            const double wanted =
+                std::accumulate(begin, begin + kTileElems, 0.0, [](double sum, float value) {
+                    return sum + static_cast<double>(value) * static_cast<double>(value);
+                });
+            const auto parts = squares.begin() + static_cast<std::ptrdiff_t>(tile * kSquareParts);
+            const double found = std::accumulate(parts, parts + kSquareParts, 0.0);
+            EXPECT_EQ(std::isfinite(found), std::isfinite(wanted)) << "tile " << tile;
+            if (std::isfinite(wanted)) {
+                EXPECT_NEAR(found, wanted, 1e-11 * wanted) << "tile " << tile;
+            }
+        }
+    }
+
+    std::optional<memory::Stream> stream_;
+    std::unique_ptr<Codec> cpu_;
+    std::optional<GpuCodec> gpu_;
+};
+
+TEST_P(GpuCodecs, EncodeFp32RoundedAsOnItsWayThroughAGroup) {
+    const std::vector<float> source = gradient();
+    const GpuBuffer on_gpu = to_gpu(bytes_of(source), *stream_);
+    for (const Dtype rounding : {Dtype::fp32, Dtype::bf16, Dtype::fp16}) {
+        std::vector<float> values = source;
+        std::transform(values.begin(), values.end(), values.begin(),
+                       [rounding](float value) { return rounded(value, rounding); });
+        expect_same({.gradient = on_gpu.span().data(), .rounding = rounding}, values, {}, {});
+    }
+}
+
+TEST_P(GpuCodecs, EncodeBf16InAnyOrder) {
+    const std::vector<float> source = gradient();
+    std::vector<std::uint16_t> halves(source.size());
+    std::transform(source.begin(), source.end(), halves.begin(), to_bf16);
+    std::vector<float> values(source.size());
+    std::transform(halves.begin(), halves.end(), values.begin(), from_bf16);
+    const GpuBuffer on_gpu = to_gpu(bytes_of(halves), *stream_);
+    const GpuEncoding encoding{.gradient = on_gpu.span().data(), .gradient_dtype = Dtype::bf16};
+    expect_same(encoding, values, {}, {});
+    std::vector<std::uint32_t> order(values.size() / kTileElems);
+    std::iota(order.rbegin(), order.rend(), 0U);
+    std::swap(order[2], order[5]);
+    expect_same(encoding, values, {}, order);
+}
+
+TEST_P(GpuCodecs, FeedBackWhatEncodingLost) {
+    const std::vector<float> source = gradient();
+    std::vector<float> residual(source.size());
+    for (std::size_t i = 0; i < residual.size(); ++i) {
+        residual[i] = 0.3F * noise(i + 12345);
+    }
+    std::vector<float> values(source.size());
+    std::transform(source.begin(), source.end(), residual.begin(), values.begin(),
+                   [](float value, float lost) { return rounded(value, Dtype::bf16) + lost; });
+    const GpuBuffer on_gpu = to_gpu(bytes_of(source), *stream_);
+    expect_same({.gradient = on_gpu.span().data(), .rounding = Dtype::bf16}, values, residual, {});
+}
+
+TEST_P(GpuCodecs, DecodeAsTheCpu) {
+    const std::vector<float> source = gradient();
+    const std::vector<std::byte> payloads = cpu_payloads(source);
+    std::vector<float> sums(source.size());
+    for (std::size_t i = 0; i < sums.size(); ++i) {
+        sums[i] = noise(i + 777);
+    }
+    const GpuBuffer on_gpu = to_gpu(payloads, *stream_);
+    GpuBuffer sums_on_gpu = to_gpu(bytes_of(sums), *stream_);
+    gpu_->decode_add(on_gpu.span().data(), source.size() / kTileElems, sums_on_gpu.as<float>(),
+                     *stream_);
+    EXPECT_TRUE(same_bits(to_host<float>(sums_on_gpu, *stream_), cpu_sums(payloads, sums)));
+}
+
+constexpr auto kStochastic = fpga::Rounding::stochastic;
+
+INSTANTIATE_TEST_SUITE_P(
+    Codecs, GpuCodecs,
+    testing::Values(GpuCase{.name = "dense", .dtype = Dtype::fp32}, GpuCase{.name = "dense"},
+                    GpuCase{.name = "dense", .dtype = Dtype::fp16}, GpuCase{.name = "topk"},
+                    GpuCase{.name = "topk", .keep = 0.01},
+                    GpuCase{.name = "topk", .keep = 1.0 / 65536},
+                    GpuCase{.name = "topk", .keep = 0.5}, GpuCase{.name = "topk", .keep = 1.0},
+                    GpuCase{.name = "topk", .dtype = Dtype::fp16}, GpuCase{.name = "q8"},
+                    GpuCase{.name = "q8", .rounding = kStochastic}, GpuCase{.name = "q4"},
+                    GpuCase{.name = "q4", .rounding = kStochastic}, GpuCase{.name = "ternary"},
+                    GpuCase{.name = "ternary", .rounding = kStochastic}, GpuCase{.name = "sign"},
+                    GpuCase{.name = "sign", .rounding = kStochastic}),
+    [](const auto& one) {
+        return one.param.name + "_" + name_of(one.param.dtype) + "_" +
+               std::to_string(static_cast<int>(one.param.keep * 65536)) +
+               (one.param.rounding == kStochastic ? "_stochastic" : "");
+    });
+
+}  // namespace
+}  // namespace nearstep::codec

@@ -1,0 +1,282 @@
+// A card as a device: the same pipeline, bits and files as the emulated device's, and its failures.
+#include "base/error.hpp"
+#include "codec/delta.hpp"
+#include "csd/state_layout.hpp"
+#include "csd/transfer_handler.hpp"
+#include "fpga/card_fixture.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace nearstep::csd {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using trace::Counter;
+
+constexpr int kSteps = 3;
+
+struct Outcome {
+    std::vector<State> states;
+    std::vector<std::byte> vector;
+    friend bool operator==(const Outcome&, const Outcome&) = default;
+};
+
+std::size_t landing_bytes(const SmallDevice& small) {
+    return small.settings.delivery == Delivery::deltas
+               ? small.settings.subgroups.size() * codec::message_room_bytes(3)
+               : small.vector.size();
+}
+
+void take_step(SmallDevice& small, TransferHandler& handler, int step) {
+    small.put_gradients(step);
+    UpdateScalars scalars = test_scalars();
+    scalars.random_key = static_cast<std::uint64_t>(step) + 77;
+    handler.start(scalars, step, small.vector);
+    handler.finish();
+}
+
+Outcome train(HandlerKind kind, SmallDevice& small) {
+    small.vector.assign(landing_bytes(small), std::byte{0});
+    small.initialise();
+    const auto handler = TransferHandler::make(kind, *small.device);
+    for (int step = 0; step < kSteps; ++step) {
+        take_step(small, *handler, step);
+    }
+    return {small.states(kSteps), small.vector};
+}
+
+Outcome train_emulated(const SmallDeviceSettings& settings) {
+    SmallDevice small(settings);
+    return train(HandlerKind::overlapped, small);
+}
+
+Outcome train_card(HandlerKind kind, const SmallDeviceSettings& settings) {
+    SmallCard small(settings);
+    return train(kind, small);
+}
+
+TEST(CardDeviceTest, GivesTheBitsOfTheEmulatedDeviceNaiveOrOverlapped) {
+    for (const int slots : {3, 5}) {
+        const SmallDeviceSettings settings{.slots = slots};
+        const Outcome expected = train_emulated(settings);
+        EXPECT_TRUE(train_card(HandlerKind::overlapped, settings) == expected) << slots;
+        EXPECT_TRUE(train_card(HandlerKind::naive, settings) == expected) << slots;
+    }
+}
+
+TEST(CardDeviceTest, GivesTheBitsOfTheEmulatedDeviceInEveryFormatAndCodec) {
+    for (const StateFormat state :
+         {StateFormat::fp32, StateFormat::bf16, StateFormat::q8, StateFormat::compact}) {
+        for (const char* codec : {"dense", "topk", "q8", "q4", "ternary", "sign"}) {
+            const SmallDeviceSettings settings{.codec = codec, .state = state};
+            EXPECT_TRUE(train_card(HandlerKind::overlapped, settings) == train_emulated(settings))
+                << codec << " " << static_cast<int>(state);
+        }
+    }
+    for (const Dtype dtype : {Dtype::fp32, Dtype::fp16}) {
+        const SmallDeviceSettings settings{.dtype = dtype, .sources = 1};
+        EXPECT_TRUE(train_card(HandlerKind::overlapped, settings) == train_emulated(settings));
+    }
+}
+
+TEST(CardDeviceTest, DeliversTheSameDeltas) {
+    const SmallDeviceSettings settings{.delivery = Delivery::deltas};
+    const Outcome expected = train_emulated(settings);
+    EXPECT_TRUE(train_card(HandlerKind::overlapped, settings).vector == expected.vector);
+}
+
+TEST(CardDeviceTest, GoesOnFromFilesOfTheEmulatedDeviceAndBack) {
+    const Outcome expected = train_emulated({});
+    SmallCard small({});
+    small.initialise();
+    for (int step = 0; step < kSteps; ++step) {
+        if (step == 1) {
+            small.use_host();
+        } else {
+            small.use_card();
+        }
+        take_step(small, *TransferHandler::make(HandlerKind::overlapped, *small.device), step);
+    }
+    small.use_host();
+    EXPECT_TRUE(small.states(kSteps) == expected.states);
+    EXPECT_TRUE(small.vector == expected.vector);
+}
+
+TEST(CardDeviceTest, CountsTheBytesThatTheEmulatedDeviceCounts) {
+    SmallDevice emulated({});
+    train(HandlerKind::overlapped, emulated);
+    SmallCard card({});
+    train(HandlerKind::overlapped, card);
+    EXPECT_EQ(card.traffic.snapshot().bytes, emulated.traffic.snapshot().bytes);
+    EXPECT_GT(card.traffic.snapshot()[Counter::internal_read], 0U);
+}
+
+TEST(CardDeviceTest, SendsStateToTheCardWithoutSynchronisingIt) {
+    SmallCard small({});
+    small.initialise();
+    const auto handler = TransferHandler::make(HandlerKind::overlapped, *small.device);
+    const std::uint64_t to_card = card_counter(0, 0);
+    const std::uint64_t from_card = card_counter(0, 1);
+    take_step(small, *handler, 0);
+    const trace::TrafficSnapshot moved = small.traffic.snapshot();
+    EXPECT_EQ(card_counter(0, 0) - to_card, moved[Counter::host_gradients_write]);
+    // Beside parameters: a report and two digests of each subgroup.
+    EXPECT_EQ(card_counter(0, 1) - from_card, moved[Counter::host_parameters] + 3 * 3 * 64);
+}
+
+TEST(CardDeviceTest, PassesStateThroughTheHostWhereThereIsNoPeerToPeer) {
+    const Outcome expected = train_emulated({});
+    SmallCard small({});
+    plan_faults("no_p2p=0:0");
+    small.use_card();
+    testing::internal::CaptureStderr();
+    small.use_card();
+    EXPECT_THAT(testing::internal::GetCapturedStderr(),
+                AllOf(HasSubstr("event=no_peer_to_peer"), HasSubstr("p2p enable")));
+    EXPECT_THAT(small.device->describe_io(), HasSubstr("no peer to peer"));
+    EXPECT_TRUE(train(HandlerKind::overlapped, small) == expected);
+    const trace::TrafficSnapshot moved = small.traffic.snapshot();
+    EXPECT_EQ(moved[Counter::internal_read], 0U);
+    // Read and written, each up one link and down the other.
+    EXPECT_EQ(moved[Counter::host_state_read], 2 * kSteps * kOwnElems * 12);
+    EXPECT_EQ(moved[Counter::host_state_write], 2 * kSteps * kOwnElems * 12);
+    plan_faults("");
+}
+
+class CardHandlerOf : public testing::TestWithParam<HandlerKind> {
+protected:
+    void TearDown() override { plan_faults(""); }
+
+    // What a step says whose runs go wrong.
+    std::string failure_of(SmallCard& small, const std::string& faults) {
+        small.initialise();
+        const auto handler = TransferHandler::make(GetParam(), *small.device);
+        small.put_gradients(0);
+        plan_faults(faults);
+        handler->start(test_scalars(), 0, small.vector);
+        return message_of<XrtError>([&] { handler->finish(); });
+    }
+};
+
+TEST_P(CardHandlerOf, NamesACompletionThatIsLost) {
+    SmallCard small({}, "0", std::chrono::milliseconds(700));
+    // Of the digests and updates of three subgroups, the fifth run.
+    EXPECT_THAT(failure_of(small, "lost_completion=0:5"),
+                AllOf(HasSubstr("0000:e0:00.1"), HasSubstr("time-out"), HasSubstr("subgroup"),
+                      HasSubstr("0.7 s")));
+    EXPECT_THAT(message_of<XrtError>([&] {
+                    const auto handler = TransferHandler::make(GetParam(), *small.device);
+                    handler->start(test_scalars(), 0, small.vector);
+                    handler->finish();
+                }),
+                HasSubstr("time-out"))
+        << "a card that was given up is not used again";
+}
+
+TEST_P(CardHandlerOf, NamesARunThatFails) {
+    SmallCard small({});
+    EXPECT_THAT(failure_of(small, "run_error=0:4"),
+                AllOf(HasSubstr("0000:e0:00.1"), HasSubstr("state \"error\"")));
+    plan_faults("");
+    // Nothing of generation 0 was overwritten, and the card works.
+    EXPECT_NO_THROW(small.states(0));
+    take_step(small, *TransferHandler::make(GetParam(), *small.device), 0);
+    EXPECT_NO_THROW(small.states(1));
+}
+
+TEST_P(CardHandlerOf, WaitsForACompletionThatIsLate) {
+    SmallCard small({});
+    small.initialise();
+    const auto handler = TransferHandler::make(GetParam(), *small.device);
+    plan_faults("late_completion=0:3:400");
+    take_step(small, *handler, 0);
+    EXPECT_NO_THROW(small.states(1));
+}
+
+TEST_P(CardHandlerOf, SeesStateThatIsDamagedOrOfAnotherGeneration) {
+    SmallCard small({});
+    small.initialise();
+    const StateLayout layout(small.settings.subgroups, StateFormat::fp32, false);
+    const std::int64_t damaged = layout.extent_offset(1, 0) + 4096 + 99;
+    flip_bit(small.settings.files[0], damaged);
+    const auto handler = TransferHandler::make(GetParam(), *small.device);
+    small.put_gradients(0);
+    handler->start(test_scalars(), 0, small.vector);
+    EXPECT_THAT(message_of<IoError>([&] { handler->finish(); }),
+                AllOf(HasSubstr("subgroup 1"), HasSubstr("checksum")));
+    flip_bit(small.settings.files[0], damaged);
+    handler->start(test_scalars(), 2, small.vector);
+    EXPECT_THAT(message_of<IoError>([&] { handler->finish(); }),
+                HasSubstr("generation 0 instead of 2"));
+}
+
+TEST_P(CardHandlerOf, DoesNotHideASynchronisationThatWasForgotten) {
+    const Outcome expected = train_emulated({});
+    SmallCard small({});
+    small.initialise();
+    const auto handler = TransferHandler::make(GetParam(), *small.device);
+    plan_faults("lost_sync=0:1");  // the payloads of a subgroup
+    for (int step = 0; step < kSteps; ++step) {
+        take_step(small, *handler, step);
+    }
+    EXPECT_FALSE(small.states(kSteps) == expected.states);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, CardHandlerOf,
+                         testing::Values(HandlerKind::naive, HandlerKind::overlapped),
+                         [](const testing::TestParamInfo<HandlerKind>& kind) {
+                             return std::string(kind.param == HandlerKind::naive ? "Naive"
+                                                                                 : "Overlapped");
+                         });
+
+TEST(CardDevicesTest, FourRunAtOnce) {
+    const Outcome expected = train_emulated({});
+    std::vector<std::unique_ptr<SmallCard>> cards;
+    for (const char* card : {"0", "1", "2", "0000:e0:03.1"}) {
+        cards.push_back(std::make_unique<SmallCard>(SmallDeviceSettings{}, card));
+    }
+    std::vector<Outcome> outcomes(cards.size());
+    {
+        std::vector<std::jthread> threads;
+        for (std::size_t i = 0; i < cards.size(); ++i) {
+            threads.emplace_back(
+                [&, i] { outcomes[i] = train(HandlerKind::overlapped, *cards[i]); });
+        }
+    }
+    for (const Outcome& outcome : outcomes) {
+        EXPECT_TRUE(outcome == expected);
+    }
+}
+
+TEST(CardDevicesTest, SayWhatIsMissing) {
+    SmallDevice small({});
+    small.device.reset();
+    const auto refusal = [&](const std::string& card, const std::string& xclbin) {
+        CardDeviceSettings settings = on_card(small.settings, card);
+        settings.card.xclbin = xclbin;
+        return message_of<ConfigError>([&] { make_card_device(settings, small.traffic); });
+    };
+    EXPECT_THAT(refusal("9", emulated_xclbin()), HasSubstr("csd.cards"));
+    EXPECT_THAT(refusal("0000:01:00.1", emulated_xclbin()), HasSubstr("csd.cards"));
+    EXPECT_THAT(refusal("0", "/nowhere.xclbin"), HasSubstr("csd.xclbin"));
+    EXPECT_THAT(refusal("0", NEARSTEP_SOURCE_DIR "/README.md"), HasSubstr("cannot be read"));
+    plan_faults("no_memory=0:4");  // once the slots are made
+    EXPECT_THAT(refusal("0", emulated_xclbin()), HasSubstr("csd.slots"));
+    plan_faults("");
+    small.settings.subgroups = {{0, 0, {0, fpga::kMostSubgroupTiles + 1}}};
+    EXPECT_THAT(refusal("0", emulated_xclbin()), HasSubstr("csd.subgroup_tiles"));
+    small.settings.subgroups = small_subgroups();
+    plan_faults("no_memory=0:2");  // behind the test of peer-to-peer access
+    EXPECT_THAT(refusal("0", emulated_xclbin()), HasSubstr("gradients"));
+    plan_faults("");
+}
+
+}  // namespace
+}  // namespace nearstep::csd

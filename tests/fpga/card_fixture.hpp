@@ -1,0 +1,82 @@
+// A small card device for the tests, as tests/csd has a small emulated one.
+#pragma once
+
+#include "csd/card_device.hpp"
+#include "csd/device_fixture.hpp"
+
+#include <dlfcn.h>
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace nearstep::csd {
+
+// The .xclbin of emulated cards in the build tree.
+inline std::string emulated_xclbin() {
+    return std::string(NEARSTEP_BINARY_DIR) + "/emulated-card/nearstep.xclbin";
+}
+
+// Plans faults (fpga/emulator/faults.hpp) once a card was opened; none with "".
+inline void plan_faults(const std::string& list) {
+    const auto plan =
+        reinterpret_cast<int (*)(const char*)>(::dlsym(RTLD_DEFAULT, "nearstep_card_faults"));
+    ASSERT_NE(plan, nullptr) << "no emulated card is loaded";
+    ASSERT_EQ(plan(list.c_str()), 0);
+}
+
+// Bytes synchronised to (0) and from (1) an emulated card, of its peer-to-peer buffers (2), runs
+// (3).
+inline std::uint64_t card_counter(unsigned card, int which) {
+    const auto counter = reinterpret_cast<std::uint64_t (*)(unsigned, int)>(
+        ::dlsym(RTLD_DEFAULT, "nearstep_card_counter"));
+    return counter == nullptr ? 0 : counter(card, which);
+}
+
+// The settings of a small emulated device, on a card.
+inline CardDeviceSettings on_card(const EmulatedDeviceSettings& settings, const std::string& card) {
+    CardDeviceSettings made;
+    made.name = settings.name;
+    made.file = settings.files.front();
+    made.subgroups = settings.subgroups;
+    made.parameter_dtype = settings.parameter_dtype;
+    made.state = settings.state;
+    made.codec = settings.codec;
+    made.most_payload_bytes = settings.most_payload_bytes;
+    made.sources = settings.sources;
+    made.slots = settings.slots;
+    made.delivery = settings.delivery;
+    made.io = settings.io;
+    made.digest = settings.digest;
+    made.card = {.card = card, .xclbin = emulated_xclbin()};
+    return made;
+}
+
+// The small device, whose files a card takes over. Scratch folders are below the build tree: its
+// file system takes direct I/O.
+class SmallCard : public SmallDevice {
+public:
+    explicit SmallCard(const SmallDeviceSettings& wanted, const std::string& card = "0",
+                       std::chrono::milliseconds longest_run = std::chrono::seconds(60))
+        : SmallDevice(wanted), card_(card), longest_run_(longest_run) {
+        use_card();
+    }
+
+    void use_card() {
+        device.reset();
+        CardDeviceSettings wanted = on_card(settings, card_);
+        wanted.card.longest_run = longest_run_;
+        device = make_card_device(wanted, traffic);
+    }
+    void use_host() {
+        device.reset();
+        device = make_emulated_device(settings, traffic);
+    }
+
+private:
+    std::string card_;
+    std::chrono::milliseconds longest_run_;
+};
+
+}  // namespace nearstep::csd

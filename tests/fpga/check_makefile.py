@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""Checks that fpga/Makefile calls Vitis's compiler for every kernel with what it takes.
+
+    tests/fpga/check_makefile.py CXX
+
+A stand-in for v++ compiles each kernel as Vitis HLS would, with the include folders that the Makefile
+gives, and writes down how it was called.
+"""
+
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SKIPPED = 77
+
+STAND_IN = """#!/usr/bin/env bash
+set -euo pipefail
+echo "$*" >> "{log}"
+out= includes=()
+for ((i = 1; i <= $#; ++i)); do
+    next=$((i + 1))
+    case "${{!i}}" in
+        --output) out=${{!next}} ;;
+        --config) [[ -s ${{!next}} ]] ;;
+        -I) includes+=(-I "${{!next}}") ;;
+    esac
+done
+if [[ $1 == --compile ]]; then
+    {cxx} -std=c++14 -fno-exceptions -Wno-unknown-pragmas -D__SYNTHESIS__ -fsyntax-only \\
+        -I "{stream}" "${{includes[@]}}" "${{@: -1}}"
+fi
+echo "made" > "$out"
+"""
+
+
+def kernels_of_table():
+    """Names of the kernels in arguments.hpp, and their sources."""
+    table = (ROOT / "fpga/kernel/arguments.hpp").read_text()
+    names = re.findall(r'{"(nearstep_\w+)", k\w+Arguments', table)
+    return {name: ROOT / f"fpga/kernel/{name.removeprefix('nearstep_')}.cpp" for name in names}
+
+
+def make(out, compiler):
+    return subprocess.run(["make", "-C", str(ROOT / "fpga"), f"OUT={out}", f"VPP={compiler}"],
+                          capture_output=True, text=True, check=False)
+
+
+def main():
+    if shutil.which("make") is None:
+        print("skipped: there is no make on this machine")
+        return SKIPPED
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        log = folder / "calls"
+        stand_in = folder / "v++"
+        stand_in.write_text(STAND_IN.format(log=log, cxx=sys.argv[1], stream=ROOT / "tests/fpga/synthesis"))
+        stand_in.chmod(0o755)
+
+        built = make(folder / "out", stand_in)
+        assert built.returncode == 0, built.stdout + built.stderr
+        assert (folder / "out/nearstep.xclbin").exists()
+        calls = log.read_text().splitlines()
+        compiled = {}
+        for call in (c for c in calls if c.startswith("--compile")):
+            assert "--platform xilinx_u2_gen3x4_xdma_gc_2_202110_1" in call, call
+            kernel = re.search(r"--kernel (\w+)", call)[1]
+            assert f"--hls.clock 250000000:{kernel} " in call, call
+            compiled[kernel] = pathlib.Path(call.split()[-1])
+        assert compiled == kernels_of_table(), compiled
+        links = [c for c in calls if c.startswith("--link")]
+        assert len(links) == 1 and calls[-1] == links[0], calls
+        assert all(f"/{kernel}.xo" in links[0] for kernel in compiled), links
+        assert "fpga/kernel/link.cfg" in links[0], links
+
+        again = make(folder / "out", stand_in)
+        assert again.returncode == 0 and len(log.read_text().splitlines()) == len(calls), "nothing is built twice"
+
+        absent = make(folder / "other", folder / "no-such-compiler")
+        assert absent.returncode == 2, absent
+        assert "source Vitis's settings64.sh" in absent.stderr, absent.stderr
+        assert not (folder / "other").exists()
+    print(f"check_makefile: {len(compiled)} kernels")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,69 @@
+// The kernel against the CPU's engines: copies of one subgroup, updated by each, bit for bit.
+#pragma once
+
+#include "csd/engine.hpp"
+#include "fpga/subgroup.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+namespace nearstep::fpga {
+
+// The slowest and the fastest of this CPU.
+inline std::vector<csd::Engine> compared_engines() {
+    return {csd::engines().front(), csd::best_engine()};
+}
+
+// State, parameters up to their end, and the pages around them.
+inline void expect_same(Subgroup& kernel, Subgroup& engine, std::size_t parameter_bytes) {
+    EXPECT_TRUE(std::ranges::equal(kernel.extent(), engine.extent()));
+    EXPECT_TRUE(std::ranges::equal(kernel.parameters().first(parameter_bytes),
+                                   engine.parameters().first(parameter_bytes)));
+    EXPECT_EQ(kernel.totals().status, static_cast<std::uint32_t>(UpdaterStatus::done));
+    EXPECT_EQ(kernel.totals().parameter_bytes, parameter_bytes);
+    // Whole words are written, and nothing behind them.
+    const std::size_t end = (parameter_bytes + kWordBytes - 1) / kWordBytes * kWordBytes;
+    EXPECT_TRUE(
+        std::ranges::all_of(kernel.parameters().subspan(std::min(end, kernel.parameters().size())),
+                            [](std::byte b) { return b == std::byte{0xEE}; }));
+}
+
+// Updates copies with the kernel and with each engine, `steps` times.
+inline void expect_bits_of_engines(const Subgroup& start, UpdateScalars scalars, int steps = 1) {
+    for (const csd::Engine& engine : compared_engines()) {
+        SCOPED_TRACE(engine.name);
+        Subgroup expected = start;
+        Subgroup seen = start;
+        UpdateScalars of_step = scalars;
+        for (int step = 0; step < steps; ++step) {
+            ++of_step.random_key;
+            const std::size_t bytes = expected.run_engine(engine, of_step);
+            seen.run_kernel(of_step);
+            expect_same(seen, expected, bytes);
+        }
+        Subgroup before = start;
+        EXPECT_FALSE(std::ranges::equal(seen.extent(), before.extent()));
+    }
+}
+
+// Elements whose bits differ; NaNs are equal whatever their payload.
+inline std::size_t differences(const std::vector<float>& left, const std::vector<float>& right) {
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < left.size(); ++i) {
+        const bool are_nan = std::isnan(left[i]) && std::isnan(right[i]);
+        count += (bits_of(left[i]) != bits_of(right[i]) && !are_nan) ? 1U : 0U;
+    }
+    return count;
+}
+
+inline std::vector<float> widened_parameters(Subgroup& subgroup) {
+    std::vector<float> values(subgroup.elems());
+    convert_to_fp32(subgroup.settings().parameter_dtype, subgroup.parameters().data(),
+                    values.data(), values.size());
+    return values;
+}
+
+}  // namespace nearstep::fpga

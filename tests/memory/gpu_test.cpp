@@ -1,0 +1,85 @@
+#include "memory/gpu.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace nearstep::memory {
+namespace {
+
+TEST(Gpus, AreNoneOrUsable) {
+    if (gpus() == 0) {
+        EXPECT_THROW(use_gpu(0), CudaError);
+        EXPECT_THROW(GpuBuffer(1), CudaError);
+        EXPECT_THROW(Stream(), CudaError);
+        return;
+    }
+    EXPECT_FALSE(name_of_gpu(0).empty());
+    EXPECT_NO_THROW(use_gpu(0));
+    EXPECT_THROW(use_gpu(gpus()), CudaError);
+}
+
+class Gpu : public testing::Test {
+protected:
+    void SetUp() override {
+        if (gpus() == 0) {
+            GTEST_SKIP() << "there is no GPU here";
+        }
+        use_gpu(0);
+    }
+};
+
+TEST_F(Gpu, CopiesThereAndBackInTheStreamsOrder) {
+    constexpr std::size_t kBytes = 1 << 20;
+    PinnedBuffer out(kBytes);
+    PinnedBuffer in(kBytes);
+    for (std::size_t i = 0; i < kBytes; ++i) {
+        out.span()[i] = static_cast<std::byte>(i * 7);
+    }
+    GpuBuffer first(kBytes);
+    GpuBuffer second(kBytes);
+    const Stream stream;
+    const Stream other(StreamPriority::high);
+    Event copied;
+    fill_with_zeros(second.span(), stream);
+    copy_to_gpu(first.span(), out.span(), stream);
+    copy_on_gpu(second.span(), first.span(), stream);
+    copied.record(stream);
+    other.wait_for(copied);
+    copy_to_host(in.span(), second.span(), other);
+    Event home;
+    home.record(other);
+    home.wait();
+    EXPECT_TRUE(home.is_over());
+    EXPECT_GE(home.seconds_since(copied), 0);
+    EXPECT_TRUE(std::equal(in.span().begin(), in.span().end(), out.span().begin()));
+}
+
+TEST_F(Gpu, CopiesFromMemoryThatIsPinnedForAWhileInTheDefaultStream) {
+    std::vector<std::byte> out(100001, std::byte{7});
+    std::vector<std::byte> in(out.size());
+    GpuBuffer there(out.size());
+    {
+        const PinnedRange range(out);
+        EXPECT_TRUE(range.is_pinned());
+        copy_to_gpu(there.span(), out, Stream::of_default());
+        copy_to_host(in, there.span(), Stream::of_default());
+        wait_for_gpu();
+    }
+    EXPECT_EQ(in, out);
+    EXPECT_TRUE(PinnedRange(out).is_pinned());
+    EXPECT_FALSE(PinnedRange().is_pinned());
+}
+
+TEST_F(Gpu, SaysHowMuchItDoesNotHave) {
+    try {
+        const GpuBuffer buffer(std::size_t{1} << 46U);
+        FAIL() << "no GPU has 70 TB";
+    } catch (const CudaError& error) {
+        EXPECT_NE(std::string(error.what()).find("70 TB"), std::string::npos) << error.what();
+    }
+}
+
+}  // namespace
+}  // namespace nearstep::memory

@@ -1,0 +1,69 @@
+#include "memory/shared_memory.hpp"
+
+#include "base/error.hpp"
+
+#include <gtest/gtest.h>
+
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstring>
+#include <utility>
+
+namespace nearstep::memory {
+namespace {
+
+constexpr std::size_t kBytes = 3 * 4096 + 2;
+
+TEST(SharedMemory, IsZeroAndOneForAllWhoOpenItAndOutlivesItsDescriptors) {
+    Buffer mine;
+    Buffer others;
+    {
+        const SharedMemory created = SharedMemory::create(kBytes);
+        const SharedMemory opened = SharedMemory::open(created.path(), kBytes);
+        mine = created.map();
+        others = opened.map();
+    }
+    ASSERT_EQ(mine.size(), kBytes);
+    ASSERT_EQ(others.size(), kBytes);
+    ASSERT_NE(mine.span().data(), others.span().data());
+    for (const std::byte value : others.span()) {
+        ASSERT_EQ(value, std::byte{0});
+    }
+    mine.span().back() = std::byte{7};
+    EXPECT_EQ(others.span().back(), std::byte{7});
+}
+
+TEST(SharedMemory, IsSharedWithAnotherProcess) {
+    const SharedMemory created = SharedMemory::create(kBytes);
+    const Buffer mine = created.map();
+    const pid_t child = ::fork();
+    if (child == 0) {
+        Buffer others = SharedMemory::open(created.path(), kBytes).map();
+        others.span()[5] = std::byte{9};
+        ::_exit(0);
+    }
+    int status = 1;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_EQ(status, 0);
+    EXPECT_EQ(mine.span()[5], std::byte{9});
+}
+
+// The limit holds whatever the code does: a test must never take the machine's memory.
+TEST(SharedMemory, RefusesWhatTheSystemDoesNotGive) {
+    rlimit before{};
+    ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+    const rlimit small{4096, before.rlim_max};
+    ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+    auto* const handler = std::signal(SIGXFSZ, SIG_IGN);
+    EXPECT_THROW(SharedMemory::create(kBytes), ConfigError);
+    EXPECT_THROW(SharedMemory::create(std::size_t{1} << 50U), ConfigError);
+    std::signal(SIGXFSZ, handler);
+    ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+    EXPECT_THROW(SharedMemory::open("/proc/self/fd/9999", kBytes), ConfigError);
+}
+
+}  // namespace
+}  // namespace nearstep::memory

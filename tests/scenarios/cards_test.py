@@ -1,0 +1,155 @@
+"""Training on emulated cards, through XRT: the bits of emulated devices, and failures that are named on every rank."""
+import os
+import re
+import subprocess
+import time
+import unittest
+
+import program
+
+CARDS = program.PROGRAM.parent / "emulated-card"
+
+
+@unittest.skipUnless((CARDS / "nearstep.xclbin").exists(),
+                     "There are no emulated cards in this build: they want Debian's XRT 2.13 on amd64 (launch/setup).")
+class Cards(program.Scenario):
+    def setUp(self):
+        super().setUp()
+        environment = {"XILINX_XRT": str(CARDS), "XRT_INI_PATH": str(CARDS / "xrt.ini"), "NEARSTEP_EMULATED_CARDS": "4"}
+        for name, value in environment.items():
+            os.environ[name] = value
+            self.addCleanup(os.environ.pop, name, None)
+
+    def on_cards(self, state="cards", **keys):
+        """The keys of two ranks with two cards each."""
+        folders = ", ".join(f'"{self.folder / state}-{i}"' for i in range(4))
+        return {"csd__device": '"xrt"', "csd__per_rank": 2, "csd__path": f"[{folders}]", "csd__cards": '["0", "1", "2", "3"]',
+                "csd__xclbin": f'"{CARDS}/nearstep.xclbin"', **keys}
+
+    def emulated(self, **keys):
+        return self.on_cards(**{"csd__device": '"emulated"', "state": "emulated", **keys})
+
+    def with_faults(self, faults):
+        os.environ["NEARSTEP_CARD_FAULTS"] = faults
+        self.addCleanup(os.environ.pop, "NEARSTEP_CARD_FAULTS", None)
+
+    def run_cards(self, *flags, **keys):
+        return program.run(2, *self.arguments(flags=flags, **self.on_cards(**keys)))
+
+    def test_the_quickstart_has_the_bits_of_the_emulated_device(self):
+        keys = {"train__steps": 6, "train__global_batch": 4, "train__evaluate_batches": 2}
+        cards = self.train(config="configs/quickstart.toml", **self.on_cards(**keys))
+        emulated = self.train(config="configs/quickstart.toml", **self.emulated(**keys))
+        self.assert_same_bits(cards, emulated)
+        self.assertEqual(cards["bytes_per_parameter"], emulated["bytes_per_parameter"])
+
+    def test_every_mode_codec_and_format_has_the_same_bits(self):
+        for keys in ({"mode": "su"}, {"mode": "base"}, {"mode": "su+o+c", "compress__codec": "topk"},
+                     {"mode": "su+o+c", "compress__codec": "q4", "csd__state": "compact", "gather__codec": "delta"},
+                     {"csd__state": "q8", "model__dtype": "fp16", "train__optimizer": "adam"}):
+            with self.subTest(**keys):
+                keys = {"train__steps": 4, **keys}
+                self.assert_same_bits(self.train(flags=["--fresh"], **self.on_cards(**keys)),
+                                      self.train(flags=["--fresh"], **self.emulated(**keys)))
+
+    def test_a_run_moves_from_cards_to_the_host_and_back(self):
+        whole = self.train(**self.emulated(train__steps=6))
+        self.train(**self.on_cards(train__steps=6, train__stop_at=2))
+        # A card is too hot: its device goes to the host's engine. Then all do.
+        self.train(flags=["--resume"], **self.on_cards(train__steps=6, train__stop_at=3, csd__host_engine=[3]))
+        self.train(flags=["--resume"], **self.on_cards(train__steps=6, train__stop_at=4, csd__device='"emulated"'))
+        moved = self.train(flags=["--resume"], **self.on_cards(train__steps=6))
+        self.assertEqual(moved["masters_xxh3"], whole["masters_xxh3"])
+        self.assertEqual(moved["losses"][-1], whole["losses"][-1])
+
+    def test_state_does_not_cross_the_host_link(self):
+        reports = self.folder / "reports"
+        reports.mkdir()
+        os.environ["NEARSTEP_CARD_REPORT"] = str(reports)
+        self.addCleanup(os.environ.pop, "NEARSTEP_CARD_REPORT", None)
+        summary = self.train(**self.on_cards(train__steps=4))
+        moved = 0
+        for report in reports.iterdir():
+            moved += sum(int(number) for number in re.findall(r"(?:to|from)_device_bytes=(\d+)", report.read_text()))
+        # What the cards saw, against what the run says: gradients and parameters, and a little for reports.
+        link = summary["bytes_per_parameter"]["host_link"]
+        self.assertEqual((link["state_read"], link["state_write"]), (0, 0))
+        wanted = (link["gradients"] + link["parameters"]) * summary["parameters"] * 4
+        self.assertGreaterEqual(moved, wanted * 0.999)
+        self.assertLessEqual(moved, wanted * 1.01)
+
+    def test_a_lost_completion_ends_all_ranks_with_a_sentence(self):
+        # Card 2 belongs to rank 1; its rank 0 has other cards.
+        self.with_faults("lost_completion=2:6")
+        begin = time.monotonic()
+        done = self.run_cards(train__steps=4, csd__run_timeout_s=2)
+        self.assertLess(time.monotonic() - begin, 60)
+        self.assertNotIn(done.returncode, (0, 2, 124))
+        self.assertIn("0000:e0:02.1", done.stderr)
+        self.assertIn("time-out", done.stderr)
+        self.assertIn("rank 1", done.stderr)
+
+    def test_a_run_that_was_lost_goes_on_where_it_was(self):
+        whole = self.train(**self.emulated(train__steps=4))
+        self.with_faults("lost_completion=1:20")
+        self.assertNotEqual(self.run_cards(train__steps=4, csd__run_timeout_s=2).returncode, 0)
+        self.with_faults("")
+        resumed = self.train(flags=["--resume"], **self.on_cards(train__steps=4))
+        self.assertEqual(resumed["masters_xxh3"], whole["masters_xxh3"])
+
+    def test_a_forgotten_synchronisation_shows_in_the_bits(self):
+        whole = self.train(**self.emulated(train__steps=3))
+        self.with_faults("lost_sync=1:1")
+        forgetful = self.train(flags=["--fresh"], **self.on_cards(state="forgetful", train__steps=3))
+        self.assertNotEqual(forgetful["masters_xxh3"], whole["masters_xxh3"])
+
+    def test_without_peer_to_peer_the_bits_are_the_same_and_the_log_says_so(self):
+        whole = self.train(**self.emulated(train__steps=3))
+        self.with_faults(",".join(f"no_p2p={card}:0" for card in range(4)))
+        staged = self.train(**self.on_cards(train__steps=3))
+        self.assert_same_bits(staged, whole)
+        self.assertGreater(staged["bytes_per_parameter"]["host_link"]["state_read"], 23)
+        self.assertEqual(staged["bytes_per_parameter"]["device_internal"], {"read": 0, "write": 0})
+        self.assertIn("no_peer_to_peer", self.run_cards("--fresh", train__steps=1).stderr)
+
+    def assert_refused(self, *words, **keys):
+        done = self.run_cards(train__steps=1, **keys)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        for word in words:
+            self.assertIn(word, done.stderr)
+
+    def test_what_is_missing_is_one_sentence(self):
+        self.assert_refused("csd.cards", csd__cards='["0", "1", "2", "9"]')
+        self.assert_refused("csd.cards", csd__cards='["0"]')
+        self.assert_refused("csd.cards", csd__cards="[]")
+        self.assert_refused("csd.xclbin", csd__xclbin='"nowhere.xclbin"')
+        self.assert_refused("csd.xclbin", csd__xclbin='""')
+        self.assert_refused("csd.host_engine", csd__host_engine=[4])
+        self.assert_refused("[link]", link__host_gb_s=1)
+
+    def test_the_doctor_lists_the_cards_and_warns_of_a_hot_one(self):
+        self.with_faults("temperature=1:93")
+        path = self.folder / "doctor.json"
+        done = program.run(0, "doctor", "--json", path)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        found = program.json.loads(path.read_text())["nodes"][0]["findings"]
+        self.assertEqual(found["xrt"]["cards"], 4)
+        cards = [found[f"card_{i}"] for i in range(4)]
+        self.assertEqual([card["address"] for card in cards], [f"0000:e0:0{i}.1" for i in range(4)])
+        self.assertEqual([card["is_hot"] for card in cards], [False, True, False, False])
+        self.assertEqual({(card["ddr_gib"], card["has_peer_to_peer"]) for card in cards}, {(4.0, True)})
+        self.assertIn("HOT", done.stdout)
+
+    def test_the_launcher_gives_a_command_cards(self):
+        launcher = program.ROOT / "launch/emulated-cards"
+        environment = dict(os.environ, NEARSTEP_PRESET=program.PROGRAM.parent.name)
+        done = subprocess.run([launcher, "3", "--", program.PROGRAM, "doctor"], env=environment, text=True, capture_output=True,
+                              timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("3 cards", done.stdout)
+        for words in (["0", "--", "true"], ["2", "true"], ["65", "--", "true"]):
+            self.assertEqual(subprocess.run([launcher, *words], capture_output=True, timeout=60).returncode, 2)
+
+
+if __name__ == "__main__":
+    program.main()

@@ -1,0 +1,112 @@
+"""The experiments of cluster/experiments with --quick: a table, a picture and a JSON file each, and the report of all."""
+import json
+import subprocess
+
+import program
+
+EXPERIMENTS = program.ROOT / "cluster/experiments"
+# Far more than a machine's noise: that a formula and the run that it speaks of are of one kind, not how good it is.
+SLACK = 2.0
+
+
+class Experiments(program.Scenario):
+    def setUp(self):
+        super().setUp()
+        self.out = self.folder / "results"
+
+    def experiment(self, name, *options, timeout=280):
+        """(table, result) of an experiment that must succeed."""
+        done = subprocess.run([EXPERIMENTS / name, "--quick", "--out", self.out, "--program", program.PROGRAM, *options],
+                              cwd=program.ROOT, env=program.environment(timeout), text=True, capture_output=True,
+                              timeout=timeout, stdin=subprocess.DEVNULL)
+        if done.returncode == 77:
+            self.skipTest(done.stderr.strip())
+        self.assertEqual(done.returncode, 0, f"{name}\n{done.stdout}\n{done.stderr}")
+        result = json.loads((self.out / f"{name}.json").read_text())
+        self.assertEqual(result["kind"], "nearstep experiment")
+        self.assertRegex(result["commit"], r"^[0-9a-f]{7,}|unknown")
+        self.assertFalse((self.out / f"{name}.work").exists())
+        if "Matplotlib is missing" not in done.stderr:
+            self.assertTrue((self.out / f"{name}.png").read_bytes().startswith(b"\x89PNG"))
+        for row in result["rows"]:
+            self.assertIn(row["origin"], ("measured", "modelled", "simulated", "published"))
+        return done.stdout, result
+
+    def test_devices_and_cost_and_their_report(self):
+        text, result = self.experiment("devices")
+        self.assertIn("ours over base at 2 devices:", text)
+        rows = {(row["column"], row["devices"]): row for row in result["rows"]}
+        self.assertEqual({column for column, _ in rows}, {"base", "su", "su+o", "su+o+c", "ours"})
+        # T_opt,n of the replication's formula beside the update that was measured.
+        for row in rows.values():
+            self.assertGreater(row["modelled_update_s"], 0)
+            self.assertLess(row["modelled_update_s"], row["update_s"] * 1.02, f"faster than its links: {row}")
+        for column in ("su+o", "ours"):
+            ratio = rows[column, 1]["update_s"] / rows[column, 2]["update_s"]
+            expected = rows[column, 1]["modelled_update_s"] / rows[column, 2]["modelled_update_s"]
+            self.assertLess(abs(ratio / expected - 1), SLACK - 1, f"{column}: {ratio} and {expected}")
+        text, cost = self.experiment("cost", "--from", self.out / "devices.json")
+        self.assertEqual([row["price"] for row in cost["rows"] if row["column"] == "base"], [47400, 47800])
+        self.assertEqual([row["price"] for row in cost["rows"] if row["column"] == "ours"], [49400, 51800])
+        self.assertAlmostEqual(cost["rows"][0]["relative_cost"], 1)
+
+        done = program.run(0, "report", self.out)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        page = (self.out / "report.html").read_text()
+        self.assertIn("What bounds a step, and what to add next", page)
+        self.assertEqual(page.count("<svg"), 4)
+        for origin in ("measured", "modelled"):
+            self.assertIn(f"<polyline class='{origin}'", page)
+        self.assertNotIn("src=", page)
+
+    def test_formats(self):
+        _, result = self.experiment("formats")
+        rows = {row["column"]: row for row in result["rows"]}
+        self.assertAlmostEqual(rows["su+o compact"]["state_bytes"], 4.03, delta=0.1)
+        self.assertAlmostEqual(rows["su+o+c q4"]["gradient_bytes"], 0.53, delta=0.01)
+        self.assertLess(rows["su+o compact"]["update_s"], rows["su+o"]["update_s"])
+
+    def test_congestion(self):
+        _, result = self.experiment("congestion", "--devices", "2")
+        rows = {(row["gpu_traffic"], row["column"], row["ranks"]): row for row in result["rows"]}
+        host = 12e9 * 0.025
+        for (traffic, column, ranks), row in rows.items():
+            if traffic == "split":
+                # Parameters and a pass of backward cross the shared host link, whatever else does.
+                self.assertGreaterEqual(row["forward_s"], 0.99 * 2 * row["parameters"] / host, (traffic, column, ranks))
+                self.assertGreaterEqual(row["backward_s"], 0.99 * 2 * row["parameters"] / host, (traffic, column, ranks))
+
+    def test_scaling(self):
+        text, result = self.experiment("scaling", "--nodes", "1,128,1024")
+        self.assertIn("nothing is measured", text)
+        weak = [row for row in result["rows"] if row["series"] == "weak, any placement"]
+        self.assertEqual([row["nodes"] for row in weak], [1, 128, 1024])
+        for row in weak:
+            self.assertEqual(row["origin"], "modelled")
+            self.assertAlmostEqual(row["efficiency"] * weak[0]["tokens_per_s"] * row["nodes"], row["tokens_per_s"],
+                                   delta=1e-6 * row["tokens_per_s"])
+            self.assertLessEqual(row["compute_share"], 1)
+        self.assertEqual([row["efficiency"] for row in result["rows"] if row["origin"] == "published"], [1.0, 3625 / 4078])
+
+    def test_nodes(self):
+        _, result = self.experiment("nodes")
+        rows = {(row["nodes"], row["csds"]): row for row in result["rows"]}
+        self.assertEqual(rows[1, 2]["network_bytes"], 0)
+        self.assertGreater(rows[2, 2]["network_bytes"], 0)
+        self.assertAlmostEqual(rows[2, 1]["modelled_update_s"], 2 * rows[2, 2]["modelled_update_s"], delta=1e-3)
+
+    def test_what_is_wrong_is_said(self):
+        for options, sentence in ((["--program", "/nowhere"], "there is no program /nowhere"),
+                                  (["--devices", "0"], "has a number below 1"),
+                                  (["--site", "cluster/nowhere"], "")):
+            done = subprocess.run([EXPERIMENTS / "devices", "--quick", "--out", self.out, "--program", program.PROGRAM,
+                                   *options], cwd=program.ROOT, env=program.environment(60), text=True, capture_output=True, timeout=100)
+            self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+            self.assertIn(sentence, done.stderr)
+        done = program.run(0, "report", self.folder / "nowhere")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("There is no folder", done.stderr)
+
+
+if __name__ == "__main__":
+    program.main()

@@ -1,0 +1,78 @@
+"""Every site of cluster/: its keys are known, and the launchers make the command lines that it asks for."""
+import os
+import re
+import shlex
+import subprocess
+import tomllib
+import unittest
+
+import program
+
+SITES = sorted(path.parent for path in program.ROOT.glob("cluster/*/site.toml"))
+# As many sequences as any site has ranks.
+SETTINGS = ("--set", "train.global_batch=64")
+
+
+class Sites(program.Scenario):
+    def words(self, launcher, site, *options):
+        """The command line of a dry run, after the words that say where it is run."""
+        done = subprocess.run([program.ROOT / "launch" / launcher, "configs/tiny.toml", site, *SETTINGS, "--set",
+                               f"data.train={self.text}", "--dry-run", *options], cwd=program.ROOT, text=True,
+                              capture_output=True, timeout=60, env=dict(program.environment(), NEARSTEP_PROGRAM=str(program.PROGRAM)))
+        self.assertEqual(done.returncode, 0, f"{launcher} {site}\n{done.stdout}\n{done.stderr}")
+        return shlex.split(re.sub(r"^on \S+ by \S+: ", "", done.stdout))
+
+    def test_there_are_sites(self):
+        self.assertGreaterEqual({site.name for site in SITES},
+                                {"localhost", "virtual-hosts", "gpu-node", "slurm-cluster", "csd-pod"})
+
+    def test_each_starts_with_mpirun_on_its_hosts(self):
+        for site in SITES:
+            with self.subTest(site=site.name):
+                hosts = tomllib.loads((site / "site.toml").read_text()).get("hosts", {})
+                words = self.words("mpirun", site)
+                names, of_host = hosts.get("names", []), hosts.get("ranks", 0)
+                self.assertEqual(words[words.index("-np") + 1], str(max(1, len(names)) * max(1, of_host)))
+                if names:
+                    self.assertEqual(words[words.index("--host") + 1], ",".join(f"{name}:{of_host}" for name in names))
+                if "interface" in hosts:
+                    self.assertEqual(words[words.index("btl_tcp_if_include") + 1], hosts["interface"])
+                if "cores_per_rank" in hosts:
+                    self.assertIn(f"slot:PE={hosts['cores_per_rank']}", words)
+                start = words.index(str(program.PROGRAM))
+                self.assertEqual(words[start + 1:start + 5], ["train", "configs/tiny.toml", "--site", str(site)])
+
+    def test_each_is_submitted_to_slurm_with_its_nodes_and_devices(self):
+        for site in SITES:
+            with self.subTest(site=site.name):
+                toml = tomllib.loads((site / "site.toml").read_text())
+                hosts, per_rank = toml.get("hosts", {}), toml.get("csd", {}).get("per_rank", 1)
+                words = self.words("slurm", site, "--time=10")
+                ranks = max(1, hosts.get("ranks", 0))
+                nodes = max(1, len(hosts.get("names", [])))
+                for word in (f"--nodes={nodes}", f"--ntasks={nodes * ranks}", f"--ntasks-per-node={ranks}",
+                             f"--gres=csd:{ranks * per_rank}", "--time=10", *hosts.get("sbatch_options", [])):
+                    self.assertIn(word, words)
+                self.assertLess(words.index("sbatch"), words.index("launch/slurm_job"))
+
+    def test_those_that_say_what_a_plan_needs_have_plans(self):
+        planned = 0
+        for site in SITES:
+            if "gpu_tflops" not in tomllib.loads((site / "site.toml").read_text()).get("plan", {}):
+                continue
+            planned += 1
+            done = program.run(0, "plan", "configs/gpt-7b.toml", "--site", site, "--nodes", "1", timeout=60)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertNotIn("no plan", done.stdout)
+            self.assertIn("tokens/s per $", done.stdout, f"{site} has no prices")
+        self.assertGreaterEqual(planned, 3)
+
+    def test_real_links_are_not_delayed(self):
+        rates = {"link__host_gb_s": 1e-5, "link__device_write_gb_s": 1e-5, "link__device_read_gb_s": 1e-5}
+        done = program.run(1, *self.arguments(train__steps=2, link__shape="false", **rates), timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertNotIn("shaped links", done.stdout)
+
+
+if __name__ == "__main__":
+    program.main()

@@ -1,0 +1,40 @@
+// What the tests of engines and of kernels update with: values at the edges of fp32, and scalars.
+#pragma once
+
+#include "fpga/kernel/update_lane.hpp"
+
+#include <array>
+#include <cstddef>
+#include <limits>
+
+namespace nearstep::fpga {
+
+constexpr std::array<float, 14> kEdges = {0.0F,
+                                          -0.0F,
+                                          1.0F,
+                                          -1.0F,
+                                          std::numeric_limits<float>::denorm_min(),
+                                          -std::numeric_limits<float>::denorm_min(),
+                                          1e-40F,
+                                          std::numeric_limits<float>::min(),
+                                          std::numeric_limits<float>::max(),
+                                          -std::numeric_limits<float>::max(),
+                                          std::numeric_limits<float>::infinity(),
+                                          -std::numeric_limits<float>::infinity(),
+                                          std::numeric_limits<float>::quiet_NaN(),
+                                          3e-20F};
+constexpr std::size_t kEdgeTiles = 11;  // 14^3 blocks
+
+inline UpdateScalars sane_scalars(Optimizer optimizer) {
+    UpdateScalars scalars;
+    scalars.optimizer = optimizer;
+    scalars.gradient_scale = 0.37F;
+    scalars.decay_factor = 1 - 1e-4F;
+    scalars.gradient_decay = 0.01F;
+    scalars.step_size = 1.9e-3F;
+    scalars.root_scale = 1.4F;
+    scalars.random_key = 77;
+    return scalars;
+}
+
+}  // namespace nearstep::fpga
