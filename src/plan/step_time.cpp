@@ -35,6 +35,11 @@ double update_seconds(const StepBytes& bytes, const LinkRates& rates, Handler ha
     return std::max(update, seconds(bytes.new_parameters, rates.device_read) / std::min(n, most));
 }
 
+double delivery_seconds(const StepBytes& bytes, const LinkRates& rates) {
+    return std::max(seconds(bytes.new_parameters, rates.host),
+                    seconds(bytes.new_parameters, rates.host_total));
+}
+
 double base_update_seconds(const StepBytes& bytes, const LinkRates& rates, int devices) {
     expects(devices > 0, "a node has a device");
     const double read = bytes.state + bytes.gradients_back;

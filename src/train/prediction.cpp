@@ -70,8 +70,11 @@ PhaseSeconds predict(const RunRecord& record, const PhaseSeconds& unshaped) {
                              : plan::Handler::overlapped;
     const double gradients = is_base ? plan::base_gradient_seconds(bytes, rates, devices)
                                      : plan::gradient_seconds(bytes, rates);
-    const double update = is_base ? plan::base_update_seconds(bytes, rates, devices)
-                                  : plan::update_seconds(bytes, rates, handler, devices);
+    double update = is_base ? plan::base_update_seconds(bytes, rates, devices)
+                            : plan::update_seconds(bytes, rates, handler, devices);
+    if (handler == plan::Handler::serial) {
+        update += plan::delivery_seconds(bytes, rates);
+    }
     return {.forward = std::max(unshaped.forward, plan::gpu_forward_seconds(bytes, rates)),
             .backward =
                 std::max({unshaped.backward, gradients, plan::gpu_backward_seconds(bytes, rates),

@@ -36,6 +36,14 @@ TEST(TheUpdateOfManyDevices, DividesUntilTheNewParametersFillTheHostLink) {
     EXPECT_NEAR(update_seconds(kNear, kSmartSsd, Handler::overlapped, 400), 0.6667, 1e-4);
 }
 
+TEST(TheDelivery, CrossesTheHostLinkWhateverTheDevices) {
+    LinkRates rates = kSmartSsd;
+    EXPECT_NEAR(delivery_seconds(kNear, rates), 8 / 12.0, 1e-9);
+    rates.host_total = 6e9;
+    EXPECT_NEAR(delivery_seconds(kNear, rates), 8 / 6.0, 1e-9);
+    EXPECT_EQ(delivery_seconds(kBase, rates), 0);
+}
+
 TEST(TheUpdateOfManyDevices, TakesTheNarrowerRateOfTheHostLink) {
     LinkRates rates = kSmartSsd;
     rates.host_total = 6e9;
