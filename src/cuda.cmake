@@ -15,7 +15,7 @@ if(NOT NEARSTEP_CUDA STREQUAL "off")
         # CMake before 3.26 does not know that nvcc reads C++20.
         set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
         if(ccache_program)
-            set(CMAKE_CUDA_COMPILER_LAUNCHER ${ccache_program})
+            set(CMAKE_CUDA_COMPILER_LAUNCHER ${ccache_launcher} ${ccache_program})
         endif()
     elseif(NEARSTEP_CUDA STREQUAL "on")
         message(FATAL_ERROR "NEARSTEP_CUDA is on and there is no nvcc: pass -DCMAKE_CUDA_COMPILER=<path to nvcc>.")

@@ -3,6 +3,7 @@
 #include "base/digest.hpp"
 #include "checkpoint/h5.hpp"
 #include "checkpoint/sample.hpp"
+#include "support/places.hpp"
 
 #include <gmock/gmock.h>
 
@@ -97,9 +98,9 @@ TEST_P(Export, IsReadByH5py) {
     put_bytes(root() + "/masters",
               {reinterpret_cast<const char*>(masters.data()), masters.size() * sizeof(float)});
     if (!has_h5py()) {
-        GTEST_SKIP() << NEARSTEP_PYTHON << " has no h5py";
+        GTEST_SKIP() << test::kPython << " has no h5py";
     }
-    EXPECT_EQ(run_python(text(NEARSTEP_SOURCE_DIR, "/tests/checkpoint/read_export.py ", out(), " ",
+    EXPECT_EQ(run_python(text(test::kSourceFolder, "/tests/checkpoint/read_export.py ", out(), " ",
                               index(), " ", root(), "/masters ",
                               GetParam() == Dtype::fp16 ? "float16" : "float32")),
               0);

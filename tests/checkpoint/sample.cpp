@@ -1,6 +1,7 @@
 #include "checkpoint/sample.hpp"
 
 #include "base/random.hpp"
+#include "support/places.hpp"
 
 #include <algorithm>
 #include <cstdlib>
@@ -116,7 +117,7 @@ void expect_values(Reader& reader, shard::TileRange tiles, std::uint64_t seed) {
 }
 
 int run_python(const std::string& words) {
-    return std::system((std::string(NEARSTEP_PYTHON) + " " + words).c_str());
+    return std::system((std::string(test::kPython) + " " + words).c_str());
 }
 
 bool has_h5py() { return run_python("-c 'import h5py, numpy' 2>/dev/null") == 0; }

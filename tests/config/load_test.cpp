@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "config/keys.hpp"
+#include "support/places.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -45,12 +46,12 @@ std::vector<std::string> toml_files(const fs::path& folder) {
 }
 
 std::vector<std::string> all_configs() {
-    return toml_files(fs::path(NEARSTEP_SOURCE_DIR) / "configs");
+    return toml_files(fs::path(test::kSourceFolder) / "configs");
 }
 
 std::vector<std::string> all_sites() {
     std::vector<std::string> sites;
-    for (const std::string& file : toml_files(fs::path(NEARSTEP_SOURCE_DIR) / "cluster")) {
+    for (const std::string& file : toml_files(fs::path(test::kSourceFolder) / "cluster")) {
         if (fs::path(file).filename() == "site.toml") {
             sites.push_back(file);
         }
@@ -300,7 +301,7 @@ TEST(EverySite, ParsesWithEveryConfig) {
 }
 
 TEST(ReadSources, TakesAFolderThatHoldsASite) {
-    const std::string root = NEARSTEP_SOURCE_DIR;
+    const std::string root = test::kSourceFolder;
     const Sources sources =
         read_sources(root + "/configs/tiny.toml", root + "/cluster/localhost", {"mode=su"});
     EXPECT_EQ(sources.site_path, root + "/cluster/localhost/site.toml");

@@ -1,6 +1,7 @@
 // What a config may not say, and that the refusal helps.
 #include "base/error.hpp"
 #include "config/load.hpp"
+#include "support/places.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -321,7 +322,7 @@ TEST(ReadSources, NamesTheFileThatIsMissing) {
         }
         return "";
     };
-    const std::string root = NEARSTEP_SOURCE_DIR;
+    const std::string root = test::kSourceFolder;
     const std::string no_config = message_for(root + "/configs/absent.toml", "");
     expect_one_sentence(no_config);
     EXPECT_THAT(no_config,

@@ -5,6 +5,7 @@
 #include "data/small_tokenizer.hpp"
 #include "data/text.hpp"
 #include "store/scratch_folder.hpp"
+#include "support/places.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -154,16 +155,16 @@ TEST_F(SmallTokenizer, MustFitTheModel) {
 class Gpt2 : public testing::Test {
 protected:
     void SetUp() override {
-        if (!fs::exists(kFolder)) {
-            GTEST_SKIP() << "there is no " << kFolder;
+        if (!fs::exists(gpt2_)) {
+            GTEST_SKIP() << "there is no " << gpt2_;
         }
     }
 
-    static constexpr const char* kFolder = NEARSTEP_SHARED_DATA "/tokenizers/gpt2";
+    const std::string gpt2_ = std::string(test::kSharedData) + "/tokenizers/gpt2";
 };
 
 TEST_F(Gpt2, GivesTheTokensOfOtherImplementations) {
-    const auto tokenizer = make_tokenizer(kFolder);
+    const auto tokenizer = make_tokenizer(gpt2_);
     EXPECT_EQ(tokenizer->vocabulary(), 50257U);
     const auto encode = [&](std::string_view text) { return tokenizer->encode(as_bytes(text), 1); };
     EXPECT_THAT(encode("Hello, world! It's 2026.\n\n  Two spaces"),
@@ -187,12 +188,12 @@ struct SharedText {
 class Gpt2On : public Gpt2, public testing::WithParamInterface<SharedText> {};
 
 TEST_P(Gpt2On, GivesAllTokensOfOtherImplementations) {
-    const std::string path = std::string(NEARSTEP_SHARED_DATA "/") + GetParam().file;
+    const std::string path = std::string(test::kSharedData) + "/" + GetParam().file;
     if (!fs::exists(path)) {
         GTEST_SKIP() << "there is no " << path;
     }
     const std::vector<std::uint8_t> text = read_text({path});
-    const auto tokenizer = make_tokenizer(kFolder);
+    const auto tokenizer = make_tokenizer(gpt2_);
     const std::vector<Token> tokens = tokenizer->encode(text, 2);
     EXPECT_EQ(tokens.size(), GetParam().tokens);
     EXPECT_EQ(to_hex(xxh3(std::as_bytes(std::span(tokens)))), GetParam().xxh3);

@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "fpga/kernel/limits.hpp"
+#include "support/places.hpp"
 
 #include <gtest/gtest.h>
 
@@ -17,7 +18,7 @@ namespace nearstep::fpga {
 namespace {
 
 std::string text_of(const std::string& file) {
-    const std::string path = std::string(NEARSTEP_SOURCE_DIR) + "/fpga/kernel/" + file;
+    const std::string path = std::string(test::kSourceFolder) + "/fpga/kernel/" + file;
     std::ifstream in(path);
     EXPECT_TRUE(in.good()) << path;
     std::ostringstream text;

@@ -4,6 +4,7 @@
 #include "csd/state_layout.hpp"
 #include "csd/transfer_handler.hpp"
 #include "fpga/card_fixture.hpp"
+#include "support/places.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -266,7 +267,8 @@ TEST(CardDevicesTest, SayWhatIsMissing) {
     EXPECT_THAT(refusal("9", emulated_xclbin()), HasSubstr("csd.cards"));
     EXPECT_THAT(refusal("0000:01:00.1", emulated_xclbin()), HasSubstr("csd.cards"));
     EXPECT_THAT(refusal("0", "/nowhere.xclbin"), HasSubstr("csd.xclbin"));
-    EXPECT_THAT(refusal("0", NEARSTEP_SOURCE_DIR "/README.md"), HasSubstr("cannot be read"));
+    EXPECT_THAT(refusal("0", std::string(test::kSourceFolder) + "/README.md"),
+                HasSubstr("cannot be read"));
     plan_faults("no_memory=0:4");  // once the slots are made
     EXPECT_THAT(refusal("0", emulated_xclbin()), HasSubstr("csd.slots"));
     plan_faults("");

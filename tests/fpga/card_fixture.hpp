@@ -3,6 +3,7 @@
 
 #include "csd/card_device.hpp"
 #include "csd/device_fixture.hpp"
+#include "support/places.hpp"
 
 #include <dlfcn.h>
 
@@ -15,7 +16,7 @@ namespace nearstep::csd {
 
 // The .xclbin of emulated cards in the build tree.
 inline std::string emulated_xclbin() {
-    return std::string(NEARSTEP_BINARY_DIR) + "/emulated-card/nearstep.xclbin";
+    return std::string(test::kBuildFolder) + "/emulated-card/nearstep.xclbin";
 }
 
 // Plans faults (fpga/emulator/faults.hpp) once a card was opened; none with "".

@@ -118,18 +118,19 @@ class BadInput(program.Scenario):
         self.assertRegex(sentences[0], r"[.?]$")
 
     def test_settings(self):
-        for name, (settings, words) in SETTINGS.items():
+        runs = [(2, self.arguments(state=f"state-{number}", flags=[f"--set={setting}" for setting in settings]))
+                for number, (settings, _) in enumerate(SETTINGS.values())]
+        for (name, (_, words)), done in zip(SETTINGS.items(), program.run_all(runs, timeout=120)):
             with self.subTest(name):
-                flags = [f"--set={setting}" for setting in settings]
-                done = program.run(2, *self.arguments(flags=flags), timeout=60)
                 self.assert_refused(done, words)
-                self.assertFalse((self.folder / "state").exists(), "nothing may be created")
+        self.assertEqual([path.name for path in self.folder.iterdir()], ["text.txt"], "nothing may be created")
 
     def test_commands(self):
-        for name, (arguments, words) in COMMANDS.items():
-            for ranks in (0, 2):
+        for ranks in (0, 2):
+            runs = [(ranks, arguments) for arguments, _ in COMMANDS.values()]
+            for (name, (_, words)), done in zip(COMMANDS.items(), program.run_all(runs, timeout=120)):
                 with self.subTest(name, ranks=ranks):
-                    self.assert_refused(program.run(ranks, *arguments, timeout=60), words)
+                    self.assert_refused(done, words)
 
     def test_files(self):
         syntax = self.folder / "syntax.toml"

@@ -1,4 +1,5 @@
 """Runs the real program for the scenario tests. Standard library only."""
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -26,6 +27,12 @@ def run(ranks, *arguments, timeout=170, fault=""):
         command = [str(ROOT / "launch/ranks"), str(ranks), *command]
     return subprocess.run(command, cwd=ROOT, env=environment(timeout, fault), text=True, errors="replace", capture_output=True,
                           timeout=timeout + 10, stdin=subprocess.DEVNULL)
+
+
+def run_all(runs, **options):
+    """The finished processes of all (ranks, arguments), several at once: a start mostly waits for mpirun."""
+    with concurrent.futures.ThreadPoolExecutor(2 * os.cpu_count()) as pool:
+        return list(pool.map(lambda one: run(one[0], *one[1], **options), runs))
 
 
 class Scenario(unittest.TestCase):

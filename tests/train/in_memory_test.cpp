@@ -1,5 +1,6 @@
 // Training with the state on devices equals training in memory with PyTorch's own AdamW.
 #include "data/text.hpp"
+#include "support/places.hpp"
 #include "train/corpus.hpp"
 #include "train/schedule.hpp"
 #include "train/trainer.hpp"
@@ -37,7 +38,7 @@ config::Run tiny_run(const std::string& folder) {
 
 std::string make_folder(const mpi::Communicator& world) {
     const std::string folder =
-        std::string(NEARSTEP_BINARY_DIR) + "/in-memory-test-" + std::to_string(world.size());
+        std::string(test::kBuildFolder) + "/in-memory-test-" + std::to_string(world.size());
     if (world.rank() == 0) {
         std::filesystem::remove_all(folder);
         std::filesystem::create_directories(folder);
