@@ -78,12 +78,11 @@ void DeltaGather::spread_in_node(std::span<const std::byte> message, std::size_t
     }
 }
 
-void DeltaGather::apply(const codec::DeltaReader& reader, std::span<std::byte> vector,
-                        std::size_t subgroup) {
+void DeltaGather::apply(const codec::DeltaReader& reader, std::size_t subgroup) {
     constexpr std::size_t kTileBytes = shard::kTileElems * sizeof(std::uint16_t);
     const shard::TileRange tiles = settings_.partition->subgroups()[subgroup].tiles;
     auto fault =
-        reader.apply_to(vector.subspan(tiles.begin * kTileBytes, tiles.size() * kTileBytes));
+        reader.apply_to(vector_.subspan(tiles.begin * kTileBytes, tiles.size() * kTileBytes));
     if (fault && !fault_) {
         fault_ = text("Rank ", rank_, ": ", *fault);
     }
@@ -105,32 +104,45 @@ void DeltaGather::post_receives() {
     }
 }
 
-// Sends the next of this rank's subgroups if its message is there.
-bool DeltaGather::send_next(std::span<std::byte> vector, const FindMessage& find_message) {
+// Sends to the nodes one after another, as the network lets the message through; false: not yet
+// all.
+bool DeltaGather::leave_node(std::span<const std::byte> message, int tag) {
+    for (; next_node_ < settings_.nodes.groups(); ++next_node_) {
+        if (next_node_ == node_) {
+            continue;
+        }
+        if (!has_crossed(settings_.links, message.size(), crossing_)) {
+            return false;
+        }
+        sends_.push_back(
+            world_.start_send(message, relay_of(settings_.nodes, next_node_, rank_), tag));
+        traffic_.add(trace::Counter::network_parameters, message.size());
+    }
+    return true;
+}
+
+// Sends the next of this rank's subgroups if its message is there and the network takes it.
+bool DeltaGather::send_next() {
     const std::size_t subgroup = own_[next_own_];
-    const std::span<const std::byte> room = find_message(subgroup);
+    const std::span<const std::byte> room = find_message_(subgroup);
     if (room.empty()) {
         return false;
     }
     const codec::DeltaReader reader(room, settings_.partition->subgroups()[subgroup].tiles);
     const std::span<const std::byte> message = room.first(reader.bytes());
-    for (int node = 0; node < settings_.nodes.groups(); ++node) {
-        if (node != node_) {
-            const int relay = relay_of(settings_.nodes, node, rank_);
-            cross_network(settings_.links, message.size(), [this] { test_all(sends_); });
-            sends_.push_back(world_.start_send(message, relay, tag_of(subgroup)));
-            traffic_.add(trace::Counter::network_parameters, message.size());
-        }
+    if (!leave_node(message, tag_of(subgroup))) {
+        return false;
     }
+    next_node_ = 0;
     spread_in_node(message, subgroup, sends_);
     reader.add_to(tally_);
-    apply(reader, vector, subgroup);
+    apply(reader, subgroup);
     ++next_own_;
     return true;
 }
 
 // Takes the first arrival in forward order, if it is there or may be waited for.
-bool DeltaGather::take_arrival(std::span<std::byte> vector, bool may_wait) {
+bool DeltaGather::take_arrival(bool may_wait) {
     if (arrivals_.empty()) {
         // The slots are still being sent on, or there is nothing to come.
         if (may_wait && next_foreign_ < foreign_.size()) {
@@ -150,32 +162,61 @@ bool DeltaGather::take_arrival(std::span<std::byte> vector, bool may_wait) {
     if (relay_of(settings_.nodes, node_, owner_of(subgroup)) == rank_) {
         spread_in_node(arrival.slot->room.first(reader.bytes()), subgroup, arrival.slot->onward);
     }
-    apply(reader, vector, subgroup);
+    apply(reader, subgroup);
     arrivals_.pop_front();
     return true;
 }
 
-void DeltaGather::finish() {
-    wait_all(sends_);
-    for (Slot& slot : slots_) {
-        wait_all(slot.onward);
+void DeltaGather::begin(std::span<std::byte> vector, FindMessage find_message) {
+    expects(arrivals_.empty() && sends_.empty(), "a gather is finished before the next one begins");
+    vector_ = vector;
+    find_message_ = std::move(find_message);
+    next_own_ = 0;
+    next_foreign_ = 0;
+}
+
+// Sends a message and takes one, if they are there; false if neither was. Waits for one to take
+// where there is none left to send.
+bool DeltaGather::move_on(bool may_wait) {
+    post_receives();
+    const bool is_sending = next_own_ < own_.size();
+    const bool has_sent = is_sending && send_next();
+    const bool has_taken = take_arrival(may_wait && !is_sending);
+    return has_sent || has_taken;
+}
+
+void DeltaGather::poll() {
+    test_all(sends_);
+    while (move_on(false)) {
     }
 }
 
-void DeltaGather::gather(std::span<std::byte> vector, const FindMessage& find_message) {
-    next_own_ = 0;
-    next_foreign_ = 0;
-    while (next_own_ < own_.size() || next_foreign_ < foreign_.size() || !arrivals_.empty()) {
-        post_receives();
-        const bool is_sending = next_own_ < own_.size();
-        const bool has_sent = is_sending && send_next(vector, find_message);
-        const bool has_taken = take_arrival(vector, !is_sending);
-        if (!has_sent && !has_taken) {
+// How many of the ascending subgroups begin before tile `end`.
+std::size_t DeltaGather::before(const std::vector<std::size_t>& subgroups, std::size_t end) const {
+    const auto first_behind =
+        std::partition_point(subgroups.begin(), subgroups.end(), [&](std::size_t subgroup) {
+            return settings_.partition->subgroups()[subgroup].tiles.begin < end;
+        });
+    return static_cast<std::size_t>(first_behind - subgroups.begin());
+}
+
+void DeltaGather::advance(std::size_t end) {
+    const std::size_t own = before(own_, end);
+    const std::size_t foreign = before(foreign_, end);
+    while (next_own_ < own || next_foreign_ - arrivals_.size() < foreign) {
+        if (!move_on(true)) {
             test_all(sends_);
             std::this_thread::sleep_for(kPollInterval);
         }
     }
-    finish();
+}
+
+void DeltaGather::finish() {
+    advance(settings_.partition->tiles());
+    wait_all(sends_);
+    for (Slot& slot : slots_) {
+        wait_all(slot.onward);
+    }
     // Not sooner, so that the other ranks, who wait for this one's messages, find theirs.
     if (fault_) {
         throw Error(*fault_);

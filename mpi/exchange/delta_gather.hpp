@@ -4,7 +4,7 @@
 // As in the dense gather a subgroup travels once to each other node and from the rank that relays
 // it to the node's others. A message's size is known to its owner alone: the others post a receive
 // for the largest that it can be. Of a vector that the ranks of a node share, the owner or the rank
-// that relays applies the message, once.
+// that relays applies the message, once. It is resumable as the dense one is.
 #pragma once
 
 #include "codec/delta.hpp"
@@ -19,6 +19,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace nearstep::exchange {
@@ -27,17 +28,36 @@ namespace nearstep::exchange {
 // it; empty until it is there. It stays as it is until gather() returns.
 using FindMessage = std::function<std::span<const std::byte>(std::size_t subgroup)>;
 
-// One per rank; collective.
+// One per rank; collective as ParameterGather is.
 class DeltaGather {
 public:
     // Of 16-bit parameters.
     DeltaGather(const mpi::Communicator& world, GatherSettings settings, trace::Traffic& traffic);
 
-    // `vector`: the padded parameter vector of this rank, on entry the old parameters, the same on
-    // all ranks, on return the new ones; a shared one has them once all ranks of the node are here.
-    // Throws Error, after the exchange, if they were not those that an owner's message is against;
-    // then the vector is neither.
-    void gather(std::span<std::byte> vector, const FindMessage& find_message);
+    // Begins to turn `vector`, the padded parameter vector of this rank and the same on all ranks,
+    // from the old parameters into the new ones; returns at once. It stays until finish().
+    void begin(std::span<std::byte> vector, FindMessage find_message);
+
+    // Moves on what can be without waiting.
+    void poll();
+
+    // Blocks until all parameters before tile `end` are new; in a shared vector those that this
+    // rank writes.
+    void advance(std::size_t end);
+
+    // True once finish() has no parameters left to wait for, as far as the last call saw.
+    bool is_over() const {
+        return next_own_ == own_.size() && next_foreign_ == foreign_.size() && arrivals_.empty();
+    }
+
+    // Blocks until all are, and this rank's messages are with all others. Throws Error if the old
+    // ones were not those that an owner's message is against; then the vector is neither.
+    void finish();
+
+    void gather(std::span<std::byte> vector, FindMessage find_message) {
+        begin(vector, std::move(find_message));
+        finish();
+    }
 
     // Of all messages of this rank's subgroups so far.
     const codec::DeltaTally& tally() const { return tally_; }
@@ -58,11 +78,13 @@ private:
     int source_of(std::size_t subgroup) const;
     void spread_in_node(std::span<const std::byte> message, std::size_t subgroup,
                         std::vector<mpi::Request>& requests);
-    void apply(const codec::DeltaReader& reader, std::span<std::byte> vector, std::size_t subgroup);
+    void apply(const codec::DeltaReader& reader, std::size_t subgroup);
     void post_receives();
-    bool send_next(std::span<std::byte> vector, const FindMessage& find_message);
-    bool take_arrival(std::span<std::byte> vector, bool may_wait);
-    void finish();
+    bool leave_node(std::span<const std::byte> message, int tag);
+    bool send_next();
+    bool take_arrival(bool may_wait);
+    bool move_on(bool may_wait);
+    std::size_t before(const std::vector<std::size_t>& subgroups, std::size_t end) const;
 
     const mpi::Communicator& world_;
     GatherSettings settings_;
@@ -77,6 +99,10 @@ private:
     memory::Buffer memory_;  // of the slots
     std::vector<Slot> slots_;
     std::deque<Arrival> arrivals_;
+    std::span<std::byte> vector_;
+    FindMessage find_message_;
+    int next_node_ = 0;                       // that the next of this rank's messages goes to
+    std::optional<link::Crossing> crossing_;  // to that node
     std::vector<mpi::Request> sends_;
     codec::DeltaTally tally_;
     std::optional<std::string> fault_;  // the first one found

@@ -1,6 +1,5 @@
 #include "mpi/exchange/relay.hpp"
 
-#include <thread>
 #include <vector>
 
 namespace nearstep::exchange {
@@ -24,17 +23,20 @@ int tag_of(std::size_t subgroup) {
     return static_cast<int>(subgroup % 32768);  // MPI promises tags up to 32767
 }
 
-void cross_network(const link::NodeLinks* links, std::size_t bytes,
-                   const std::function<void()>& make_progress) {
+bool has_crossed(const link::NodeLinks* links, std::size_t bytes,
+                 std::optional<link::Crossing>& crossing) {
     if (links == nullptr) {
-        return;
+        return true;
     }
-    const link::Clock& clock = links->clock();
-    link::Crossing crossing(links->network(), clock.now(), bytes);
-    while (!crossing.is_over(clock.now())) {
-        make_progress();
-        std::this_thread::sleep_for(kPollInterval);
+    const link::Time now = links->clock().now();
+    if (!crossing) {
+        crossing.emplace(links->network(), now, bytes);
     }
+    if (!crossing->is_over(now)) {
+        return false;
+    }
+    crossing.reset();
+    return true;
 }
 
 }  // namespace nearstep::exchange

@@ -8,7 +8,6 @@
 
 #include <chrono>
 #include <cstddef>
-#include <functional>
 #include <optional>
 
 namespace nearstep::exchange {
@@ -28,9 +27,10 @@ std::optional<int> entry_of(const shard::Ownership& owners, const mpi::Topology&
 // Of the messages with a subgroup (a position in Partition::subgroups()).
 int tag_of(std::size_t subgroup);
 
-// Returns when the network has let `bytes` through, which then may be sent; at once where it is not
-// shaped (null). `make_progress` is called meanwhile: MPI moves data only inside its calls.
-void cross_network(const link::NodeLinks* links, std::size_t bytes,
-                   const std::function<void()>& make_progress);
+// True once the network has let `bytes` through, which then may be sent; at once where it is not
+// shaped (null). `crossing`: what keeps its way from call to call, empty before the first one and
+// after the last.
+bool has_crossed(const link::NodeLinks* links, std::size_t bytes,
+                 std::optional<link::Crossing>& crossing);
 
 }  // namespace nearstep::exchange

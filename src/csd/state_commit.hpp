@@ -35,6 +35,9 @@ public:
     // Returns when the state that was written to the devices outlives a power cut.
     void prepare(std::span<const std::unique_ptr<Device>> devices);
 
+    // From prepare() to publish().
+    bool is_prepared() const { return is_prepared_; }
+
     // Lists the step in the manifest. Only after prepare() has returned on all ranks.
     void publish(const store::Commit& commit);
 

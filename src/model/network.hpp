@@ -30,7 +30,8 @@ struct MicroBatch {
 enum class GradientPlace { host, gpu };
 
 // Use from one thread. A step is: begin, forward of all blocks ascending, loss, backward of all
-// blocks descending. `parameters` may change outside forward..backward of a step.
+// blocks descending. What a block reads of `parameters` may change until its forward, and again
+// after the step's last backward.
 class Network {
 public:
     // `parameters`: the parameter vector, geometry.elems elements of settings.dtype or more

@@ -78,14 +78,16 @@ StepPipeline::StepPipeline(const mpi::Communicator& world, PipelineSettings sett
                 .nodes = settings_.nodes,
                 .links = settings_.links},
                rounds_, traffic),
-      gather_(copy_ranks_, gather_settings(), traffic),
+      update_(copy_ranks_,
+              {.vector = settings_.vector,
+               .handler = settings_.handler,
+               .delivery = settings_.delivery,
+               .gather = gather_settings()},
+              devices_, traffic),
       assembly_(settings_.gpu ? std::vector<ElementRange>() : settings_.blocks),
       squares_of_tile_(settings_.owners->tiles()) {
     expects(static_cast<int>(devices_.size()) == copy_.devices.count(copy_ranks_.rank()),
             "the rank has the devices that the map gives it");
-    for (const auto& device : devices_) {
-        handlers_.push_back(csd::TransferHandler::make(settings_.handler, *device));
-    }
     owner_sum_.begin_step(*settings_.codec, nullptr, 0);
     if (settings_.gpu) {
         expects(!settings_.has_error_feedback, "what is fed back lies on the host");
@@ -93,13 +95,6 @@ StepPipeline::StepPipeline(const mpi::Communicator& world, PipelineSettings sett
             *settings_.gpu, settings_.blocks,
             std::max(settings_.codec->payload_bytes(), settings_.most_payload_bytes),
             settings_.dtype);
-    }
-    if (settings_.delivery == csd::Delivery::deltas) {
-        delta_gather_.emplace(copy_ranks_, gather_settings(), traffic);
-        for (std::size_t device = 0; device < devices_.size(); ++device) {
-            messages_.emplace_back(message_room_bytes(device) *
-                                   devices_[device]->subgroups().size());
-        }
     }
 }
 
@@ -115,16 +110,6 @@ exchange::GatherSettings StepPipeline::gather_settings() const {
             .are_vectors_shared = settings_.vector == VectorKind::shared_in_node,
             .links = settings_.links,
             .in_flight = in_flight};
-}
-
-std::size_t StepPipeline::message_room_bytes(std::size_t device) const {
-    const int number = first_device() + static_cast<int>(device);
-    return codec::message_room_bytes(copy_.partition.largest_subgroup_tiles(number));
-}
-
-StepPipeline::Place StepPipeline::place_of(std::size_t subgroup) const {
-    const shard::Subgroup& found = copy_.partition.subgroups()[subgroup];
-    return {static_cast<std::size_t>(found.device - first_device()), found.index};
 }
 
 void StepPipeline::begin_step(const exchange::StepEncoding& encoding, const codec::Codec* handed) {
@@ -164,7 +149,7 @@ void StepPipeline::take_tile(std::size_t tile,
         const std::size_t elems = copy_.partition.elems_in_tile(tile);
         squares_of_tile_[tile] = sum_of_squares(handed.sum.first(elems));
     }
-    const Place place = place_of(copy_.partition.subgroup_of_tile(tile));
+    const ParameterUpdate::Place place = update_.place_of(copy_.partition.subgroup_of_tile(tile));
     devices_[place.device]->put_gradient(tile, handed.payloads, handed.sum);
 }
 
@@ -214,53 +199,19 @@ GradientFacts StepPipeline::finish_gradients() {
     return {norm, std::isfinite(norm)};
 }
 
-void StepPipeline::update(const csd::UpdateScalars& scalars, std::span<std::byte> vector) {
-    for (std::size_t device = 0; device < handlers_.size(); ++device) {
-        handlers_[device]->start(scalars, generation_,
-                                 delta_gather_ ? messages_[device].span() : vector);
-    }
-    if (delta_gather_) {
-        gather_deltas(vector);
-    } else if (settings_.vector != VectorKind::own_tiles) {
-        gather_.gather(vector, [this](std::size_t subgroup) {
-            const Place place = place_of(subgroup);
-            return handlers_[place.device]->has_parameters(place.subgroup);
-        });
-    }
-    for (const auto& handler : handlers_) {
-        handler->finish();
-    }
-    meet_in_node();
+void StepPipeline::begin_update(const csd::UpdateScalars& scalars, std::span<std::byte> vector,
+                                std::function<void()> after) {
+    update_.begin(scalars, generation_, vector, std::move(after));
     scatter_.accept();
+}
+
+UpdateTimes StepPipeline::finish_update() {
+    const UpdateTimes times = update_.finish();
     ++generation_;
-}
-
-// Before this the other ranks of the node may still write to the vector that they share with this
-// one. They write to it again after the next finish_gradients(), when all have read it.
-void StepPipeline::meet_in_node() {
-    if (settings_.vector == VectorKind::shared_in_node) {
-        copy_ranks_.barrier();
-    }
-}
-
-void StepPipeline::gather_deltas(std::span<std::byte> vector) {
-    expects(has_equal_copies_, "deltas are against parameters that all ranks hold");
-    delta_gather_->gather(vector, [this](std::size_t subgroup) -> std::span<const std::byte> {
-        const Place place = place_of(subgroup);
-        if (!handlers_[place.device]->has_parameters(place.subgroup)) {
-            return {};
-        }
-        const std::size_t room = message_room_bytes(place.device);
-        return messages_[place.device].span().subspan(place.subgroup * room, room);
-    });
-}
-
-codec::DeltaTally StepPipeline::delta_tally() const {
-    return delta_gather_ ? delta_gather_->tally() : codec::DeltaTally{};
+    return times;
 }
 
 void StepPipeline::commit(csd::StateCommit& log, const store::Commit& step) {
-    log.prepare(devices_);
     world_.barrier();
     log.publish(step);
 }
@@ -271,20 +222,11 @@ void StepPipeline::reserve() {
     }
 }
 
-void StepPipeline::gather(std::span<std::byte> vector) {
-    if (settings_.vector == VectorKind::own_tiles) {
-        return;
-    }
-    gather_.gather(vector, [](std::size_t) { return true; });
-    meet_in_node();
-    has_equal_copies_ = true;
-}
-
 void StepPipeline::visit_subgroups(const SubgroupVisit& visit) {
     const auto& subgroups = copy_.partition.subgroups();
     for (std::size_t s = 0; s < subgroups.size(); ++s) {
         if (shard::owner_of(copy_.partition, copy_.devices, s) == copy_ranks_.rank()) {
-            const Place place = place_of(s);
+            const ParameterUpdate::Place place = update_.place_of(s);
             visit(*devices_[place.device], place.subgroup, subgroups[s].tiles);
         }
     }

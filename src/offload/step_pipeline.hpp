@@ -5,17 +5,14 @@
 #include "codec/codec.hpp"
 #include "csd/device.hpp"
 #include "csd/state_commit.hpp"
-#include "csd/transfer_handler.hpp"
 #include "link/node_links.hpp"
-#include "memory/buffer.hpp"
 #include "mpi/communicator.hpp"
-#include "mpi/exchange/delta_gather.hpp"
 #include "mpi/exchange/gradient_scatter.hpp"
 #include "mpi/exchange/owner_sum.hpp"
-#include "mpi/exchange/parameter_gather.hpp"
 #include "mpi/topology.hpp"
 #include "offload/gpu_gradients.hpp"
 #include "offload/gradient_assembly.hpp"
+#include "offload/parameter_update.hpp"
 #include "shard/ownership.hpp"
 #include "trace/traffic.hpp"
 
@@ -28,10 +25,6 @@
 #include <vector>
 
 namespace nearstep::offload {
-
-// A rank's parameter vector: all parameters; the same and shared by the ranks of its node; or, for
-// good, those of its own tiles, and others while they are needed (see parameter_window.hpp).
-enum class VectorKind { whole, shared_in_node, own_tiles };
 
 // The pointers outlive the pipeline.
 struct PipelineSettings {
@@ -64,8 +57,9 @@ using SubgroupVisit =
     std::function<void(csd::Device& device, std::size_t subgroup, shard::TileRange tiles)>;
 
 // One per rank; all calls are collective unless they say otherwise, from the thread that calls MPI.
-// A step is: begin_step; put_gradient of all blocks, last first; finish_gradients; then update, or
-// nothing to skip the step; then commit, where steps are to outlive a crash.
+// A step is: begin_step; put_gradient of all blocks, last first; finish_gradients; then
+// begin_update, advance_update as parameters are needed, and finish_update before the next
+// begin_step, or nothing to skip the step; then commit, where steps are to outlive a crash.
 class StepPipeline {
 public:
     // `devices`: this rank's, in the order of its copy's device map.
@@ -88,30 +82,31 @@ public:
 
     GradientFacts finish_gradients();
 
-    // Takes the state from generation() to the next and brings the new parameters of all owners of
-    // this rank's copy into `vector`, this rank's padded parameter vector; with deltas it holds
-    // those of generation(), which gather() brought first.
-    void update(const csd::UpdateScalars& scalars, std::span<std::byte> vector);
+    // Starts to take the state from generation() to the next and to bring the new parameters of all
+    // owners of this rank's copy into `vector`, as ParameterUpdate::begin() says.
+    void begin_update(const csd::UpdateScalars& scalars, std::span<std::byte> vector,
+                      std::function<void()> after);
+    bool is_updating() const { return update_.is_under_way(); }
+    // The parameters before tile `end` are final on return.
+    void advance_update(std::size_t end) { update_.advance(end); }
+    void poll_update() { update_.poll(); }
+    // From here on generation() is the next.
+    UpdateTimes finish_update();
 
-    // On return every rank's devices hold the state of `step` for good, and the manifests name it.
-    // The next step's finish_gradients() waits for all ranks, so none writes before all are here.
+    // Once every rank's devices hold the state of `step` for good (StateCommit::prepare): on return
+    // the manifests name it. The next step's finish_gradients() waits for all ranks, so none writes
+    // before all are here.
     void commit(csd::StateCommit& log, const store::Commit& step);
 
     // Empties the devices' storage. Not collective.
     void reserve();
 
-    // Brings all owners' parts of `vector`, already filled by each for its own tiles, to all ranks
-    // of their copy, as they are, unless vectors have their own tiles only. Once before the first
-    // update.
-    void gather(std::span<std::byte> vector);
-
-    // Brings these tiles, ascending, from the owners' vectors to all ranks of their copy.
+    // As ParameterUpdate has them.
+    void gather(std::span<std::byte> vector) { update_.gather(vector); }
     void bring(std::span<std::byte> vector, std::span<const shard::TileRange> tiles) {
-        gather_.bring(vector, tiles);
+        update_.bring(vector, tiles);
     }
-
-    // What this rank's devices delivered by deltas so far.
-    codec::DeltaTally delta_tally() const;
+    codec::DeltaTally delta_tally() const { return update_.delta_tally(); }
 
     std::int64_t generation() const { return generation_; }
     // After the state was written from outside. Not collective.
@@ -134,21 +129,7 @@ public:
     void visit_subgroups(const SubgroupVisit& visit);
 
 private:
-    struct Place {
-        std::size_t device = 0;    // of this rank
-        std::size_t subgroup = 0;  // of the device
-    };
-
-    // A device's messages lie side by side, each in room for the largest.
-    std::size_t message_room_bytes(std::size_t device) const;
-    void gather_deltas(std::span<std::byte> vector);
-    void meet_in_node();
-
     exchange::GatherSettings gather_settings() const;
-    int first_device() const { return copy_.devices.first(copy_ranks_.rank()); }
-
-    // Place of a subgroup of this rank.
-    Place place_of(std::size_t subgroup) const;
     void put_payloads(std::size_t block);
     void take_tile(std::size_t tile, std::span<const std::span<const std::byte>> payloads);
 
@@ -157,13 +138,9 @@ private:
     const shard::Copy& copy_;  // that this rank's devices hold a part of
     mpi::Communicator copy_ranks_;
     std::vector<std::unique_ptr<csd::Device>> devices_;
-    std::vector<std::unique_ptr<csd::TransferHandler>> handlers_;
     std::vector<shard::TileRange> rounds_;
     exchange::GradientScatter scatter_;
-    exchange::ParameterGather gather_;
-    std::optional<exchange::DeltaGather> delta_gather_;
-    std::vector<memory::Buffer> messages_;  // of each device, with deltas
-    bool has_equal_copies_ = false;         // the ranks' vectors were the same once
+    ParameterUpdate update_;
     GradientAssembly assembly_;
     std::optional<GpuGradients> gpu_gradients_;
     std::optional<std::size_t> encoding_block_;  // on the GPU

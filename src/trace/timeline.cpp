@@ -49,10 +49,11 @@ Timeline::Timeline(std::size_t most_spans)
 void Timeline::add(Lane lane, const char* name, const Subject& subject, Clock::time_point begin,
                    Clock::time_point end) {
     const std::size_t place = next_.fetch_add(1, std::memory_order_relaxed);
+    const std::atomic<std::int64_t>& step = subject.device < 0 ? step_ : update_;
     if (place < most_spans_) {
         recorded_[place] = {.begin = begin,
                             .end = end,
-                            .step = step_.load(std::memory_order_relaxed),
+                            .step = step.load(std::memory_order_relaxed),
                             .name = name,
                             .subject = subject,
                             .lane = lane};

@@ -35,8 +35,9 @@ public:
     // Has room for `most_spans` and leaves out, but counts, what comes after them.
     explicit Timeline(std::size_t most_spans = std::size_t{1} << 20U);
 
-    // Spans added from now on belong to this step.
+    // Spans added from now on belong to this step, those of devices to the one whose update began.
     void begin_step(std::int64_t step) { step_.store(step, std::memory_order_relaxed); }
+    void begin_update(std::int64_t step) { update_.store(step, std::memory_order_relaxed); }
 
     // `name`: static text.
     void add(Lane lane, const char* name, const Subject& subject, Clock::time_point begin,
@@ -68,6 +69,7 @@ private:
     std::unique_ptr<Recorded[]> recorded_;  // NOLINT(modernize-avoid-c-arrays): not touched first
     std::atomic<std::size_t> next_{0};
     std::atomic<std::int64_t> step_{0};
+    std::atomic<std::int64_t> update_{0};
     Clock::time_point origin_;
 };
 

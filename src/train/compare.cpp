@@ -65,7 +65,10 @@ RunRecord run_steps(const mpi::Communicator& world, const config::Run& run) {
                      .encodes_on_gpu = trainer.encodes_on_gpu()};
     const std::vector<std::uint64_t> written = trainer.written_bytes();
     for (std::int64_t step = 0; step < run.train.stop_at; ++step) {
-        record.steps.push_back(trainer.step());
+        // One step after the other in all modes, so that the phases are those of the paper's
+        // formula.
+        trainer.step();
+        record.steps.push_back(trainer.finish());
         record.seconds += total(record.steps.back().seconds);
     }
     record.endurance = measure_endurance(written, trainer.written_bytes(), record.steps.size(),

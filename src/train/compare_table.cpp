@@ -63,7 +63,7 @@ nlohmann::json json_of(std::optional<double> value) {
 }  // namespace
 
 double total(const PhaseSeconds& seconds) {
-    return seconds.forward + seconds.backward + seconds.update;
+    return seconds.forward + seconds.backward + seconds.update - seconds.hidden;
 }
 
 PhaseSeconds median_seconds(const std::vector<StepReport>& steps) {

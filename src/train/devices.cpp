@@ -257,6 +257,10 @@ csd::HandlerKind handler_kind(config::Mode mode) {
     return mode == config::Mode::su ? csd::HandlerKind::naive : csd::HandlerKind::overlapped;
 }
 
+bool overlaps_steps(config::Mode mode) {
+    return mode == config::Mode::su_o || mode == config::Mode::su_o_c;
+}
+
 std::vector<std::unique_ptr<csd::Device>> make_devices(
     const config::Run& run, const mpi::Communicator& world, const shard::Ownership& owners,
     const GradientRoute& route, const DeviceSurroundings& around, trace::Traffic& traffic) {

@@ -38,6 +38,10 @@ csd::HandlerKind handler_kind(config::Mode mode);
 
 csd::Delivery delivery(const config::Run& run);
 
+// Whether a step's update goes on under the next step's forward: not in base and su, which
+// reproduce systems that take one after the other.
+bool overlaps_steps(config::Mode mode);
+
 // The files that the rank's state lies in.
 std::vector<std::string> state_files(const config::Run& run, int rank, int ranks);
 

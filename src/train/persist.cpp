@@ -205,6 +205,7 @@ checkpoint::Description Trainer::describe() const {
 }
 
 std::string Trainer::save(const std::string& folder) {
+    expects(!under_way_, "a step is finished before it is saved");
     // Rank 0 alone looks at what is there, so that all ranks use the same attempt's names.
     int attempt = 0;
     world_.together(
@@ -260,6 +261,7 @@ std::string Trainer::save(const std::string& folder) {
 }
 
 std::uint64_t Trainer::masters_digest() {
+    expects(!under_way_, "a step is finished before its masters are read");
     std::vector<std::uint64_t> of_tile(owners_.tiles(), 0);
     pipeline_->visit_subgroups(
         [&](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {

@@ -76,26 +76,42 @@ RunRecord run_steps(Trainer& trainer, Reporter& reporter, const config::Run& run
     RunRecord record{
         .run = run, .devices = trainer.devices(), .parameters = trainer.geometry().elems};
     const std::vector<std::uint64_t> written = trainer.written_bytes();
+    const double committed = trainer.commit_seconds();
+    const auto ended = [&](const StepReport& report) {
+        record.steps.push_back(report);
+        reporter.step(report, last);
+    };
+    const auto is_due = [](std::int64_t every, std::int64_t done) {
+        return every > 0 && done % every == 0;
+    };
     while (trainer.steps_done() < last) {
-        const auto begin = Clock::now();
-        record.steps.push_back(trainer.step());
-        record.seconds += seconds_since(begin);
+        auto begin = Clock::now();
+        const bool is_stop_requested = trainer.step(ended).is_stop_requested;
         const std::int64_t done = trainer.steps_done();
-        reporter.step(record.steps.back(), last);
-        if (run.train.evaluate_every > 0 && done % run.train.evaluate_every == 0 && done < last) {
+        const bool evaluates = is_due(run.train.evaluate_every, done) && done < last;
+        const bool saves = run.csd.durability != "none" && is_due(run.checkpoint.every, done) &&
+                           done < last && !is_stop_requested;
+        if (done < last && !is_stop_requested && !evaluates && !saves) {
+            record.seconds += seconds_since(begin);
+            continue;  // it ends under the next one
+        }
+        const StepReport report = trainer.finish();
+        record.seconds += seconds_since(begin);
+        ended(report);
+        if (evaluates) {
             reporter.heldout(done, trainer.evaluate());
         }
-        const double committing = trainer.commit();
-        record.seconds += committing;
-        record.commit_seconds += committing;
-        if (record.steps.back().is_stop_requested) {
+        begin = Clock::now();
+        trainer.commit();
+        record.seconds += seconds_since(begin);
+        if (is_stop_requested) {
             break;
         }
-        if (run.csd.durability != "none" && run.checkpoint.every > 0 &&
-            done % run.checkpoint.every == 0 && done < last) {
+        if (saves) {
             record.checkpoint = trainer.save(config::checkpoint_folder(run));
         }
     }
+    record.commit_seconds = trainer.commit_seconds() - committed;
     record.endurance = measure_endurance(written, trainer.written_bytes(), record.steps.size(),
                                          record.seconds, run.csd.rated_tbw);
     return record;

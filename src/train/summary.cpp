@@ -108,13 +108,16 @@ PhaseSeconds mean_seconds(const std::vector<StepReport>& steps) {
         mean.forward += step.seconds.forward / count;
         mean.backward += step.seconds.backward / count;
         mean.update += step.seconds.update / count;
+        mean.hidden += step.seconds.hidden / count;
     }
     return mean;
 }
 
 nlohmann::json seconds_json(const PhaseSeconds& seconds) {
-    return {
-        {"forward", seconds.forward}, {"backward", seconds.backward}, {"update", seconds.update}};
+    return {{"forward", seconds.forward},
+            {"backward", seconds.backward},
+            {"update", seconds.update},
+            {"hidden", seconds.hidden}};
 }
 
 // The paper's Table I, in units of M; the columns of traffic_table.

@@ -55,7 +55,7 @@ struct RunRecord {
 // days_to_rated_tbw}, network_sent_bytes (of each rank, all steps), compress {codec, where (of rank
 // 0: gpu or host), rounding, error_feedback, warmup_steps, kept_share_of_elements,
 // payload_bytes_per_parameter, volume_share_of_dense}, and per step phases_s {forward, backward,
-// update, commit} (means) and modelled_s {gradients, update} where the site gives rates,
+// update, hidden, commit} (means) and modelled_s {gradients, update} where the site gives rates,
 // bytes_per_parameter {host_link, device_internal, network, node} and shared_links
 // {measured, zero_infinity, smart_update, smart_comp_2_percent} (see shared_links.hpp), placement
 // {parameters, gradients, optimizer, copies, dense_sums, vector_bytes} and

@@ -1,8 +1,6 @@
 #include "train/trainer.hpp"
 
 #include "base/error.hpp"
-#include "base/random.hpp"
-#include "base/stop_request.hpp"
 #include "config/load.hpp"
 #include "memory/gpu.hpp"
 #include "mpi/topology.hpp"
@@ -12,7 +10,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <numeric>
 #include <utility>
 
@@ -21,27 +18,6 @@ namespace nearstep::train {
 using shard::kTileElems;
 
 namespace {
-
-using trace::Lane;
-
-trace::Subject of_block(int block) {
-    return {.kind = "block", .number = static_cast<std::size_t>(block)};
-}
-
-// Of random numbers: what the rounding of gradients draws from.
-constexpr std::uint64_t kGradientStream = 0x6772616469656E74U;
-
-class Stopwatch {
-public:
-    // Seconds since construction or the last call.
-    double lap() {
-        const auto now = std::chrono::steady_clock::now();
-        return std::chrono::duration<double>(now - std::exchange(last_, now)).count();
-    }
-
-private:
-    std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
-};
 
 std::vector<offload::ElementRange> block_ranges(const model::Geometry& geometry) {
     std::vector<offload::ElementRange> ranges;
@@ -58,6 +34,22 @@ std::optional<int> gradient_gpu(const config::Run& run, const mpi::Topology& gro
     const bool is_alone = groups.ranks_of[group].size() == 1;
     const bool is_wanted = run.compress.where == "auto" && !run.compress.error_feedback;
     return is_alone && is_wanted && memory::gpus() > 0 ? device.gpu : std::nullopt;
+}
+
+// Of each block the end of the tiles that it reads, of blocks that it borrows from counted whole.
+std::vector<std::size_t> tiles_ends(const model::Network& network) {
+    const std::vector<model::Block>& blocks = network.geometry().blocks;
+    std::vector<std::size_t> ends;
+    for (std::size_t block = 0; block < blocks.size(); ++block) {
+        std::size_t end = 0;
+        for (const model::Elements elements : network.reads(static_cast<int>(block))) {
+            const auto last = std::find_if(blocks.begin(), blocks.end(),
+                                           [&](const auto& of) { return of.end >= elements.end; });
+            end = std::max(end, shard::tiles_of(last->end));
+        }
+        ends.push_back(end);
+    }
+    return ends;
 }
 
 }  // namespace
@@ -94,6 +86,7 @@ Trainer::Trainer(const mpi::Communicator& world, const config::Run& run,
     const std::size_t tile_bytes = kTileElems * size_bytes(run.model.dtype);
     vector_ = make_parameter_vector(world, nodes_, owners_.tiles() * tile_bytes, vector_kind(run));
     network_ = model::Network::make(run.model, vector_.span(), compute_device_);
+    block_tiles_end_ = tiles_ends(*network_);
     // Pinned pages would stay with the GPU when the window drops them.
     if (compute_device_.is_gpu() && memory::gpus() > 0 &&
         vector_kind(run) != offload::VectorKind::own_tiles) {
@@ -174,178 +167,6 @@ std::string Trainer::describe_io() const {
     return pipeline_->devices().empty() ? "" : pipeline_->devices().front()->describe_io();
 }
 
-void Trainer::begin_gradients() {
-    const bool is_warmup = steps_done_ < run_.compress.warmup_steps;
-    const RouteCodecs codecs = route_.of_step(steps_done_);
-    pipeline_->begin_step({.codec = codecs.sent,
-                           .random_key = random_bits(run_.train.seed, kGradientStream,
-                                                     static_cast<std::uint64_t>(steps_done_)),
-                           .feeds_back = run_.compress.error_feedback && !is_warmup},
-                          codecs.handed);
-}
-
-void Trainer::finish_step(bool is_finite) {
-    const double before = loss_scale_.value();
-    loss_scale_.after_step(is_finite);
-    if (pipeline_->residual() != nullptr && loss_scale_.value() != before) {
-        pipeline_->residual()->scale(static_cast<float>(loss_scale_.value() / before));
-    }
-    ++steps_done_;
-}
-
-std::vector<model::MicroBatch> Trainer::draw_batches() {
-    const int context = run_.model.context;
-    data::draw_rows(corpus_.train, run_.train.seed, steps_done_, first_row_, rows_, context,
-                    tokens_, targets_);
-    std::vector<model::MicroBatch> batches;
-    for (int row = 0; row < rows_; row += run_.train.micro_batch) {
-        const int rows = std::min(run_.train.micro_batch, rows_ - row);
-        const auto begin = static_cast<std::size_t>(row) * static_cast<std::size_t>(context);
-        const auto count = static_cast<std::size_t>(rows) * static_cast<std::size_t>(context);
-        batches.push_back({rows, context, std::span(tokens_).subspan(begin, count),
-                           std::span(targets_).subspan(begin, count)});
-    }
-    return batches;
-}
-
-// Where parameters are spread over all ranks. The blocks from `next` to `end` follow in the pass:
-// what they read, too, stays if it is here.
-void Trainer::hold_parameters_of(int block, int next, int end) {
-    if (!window_) {
-        return;
-    }
-    const trace::Span span(timeline_, Lane::exchange, "parameters", of_block(block));
-    const auto reads = [this](int first, int last) {
-        std::vector<offload::ElementRange> ranges;
-        for (int of = first; of < last; ++of) {
-            for (const model::Elements elements : network_->reads(of)) {
-                ranges.push_back({elements.begin, elements.end});
-            }
-        }
-        return ranges;
-    };
-    window_->hold(reads(block, block + 1), reads(next, end));
-}
-
-// Outside of steps, where ranks pass the blocks unequally often.
-void Trainer::hold_all_parameters() {
-    if (window_) {
-        const offload::ElementRange all{0, geometry_.elems};
-        window_->hold({&all, 1}, {});
-    }
-}
-
-void Trainer::drop_parameters() {
-    if (window_) {
-        window_->drop_all();
-    }
-}
-
-void Trainer::backward_pass() {
-    const int blocks = static_cast<int>(geometry_.blocks.size());
-    for (int block = blocks - 1; block >= 0; --block) {
-        gpu_traffic_->bring_parameters(block);
-        if (block < blocks - 1) {  // the last one's backward was part of its forward
-            hold_parameters_of(block, 0, block);
-        }
-        {
-            const trace::Span span(timeline_, Lane::compute, "backward", of_block(block));
-            network_->backward(
-                block, pipeline_->gradient_space(static_cast<std::size_t>(block)),
-                pipeline_->has_gpu() ? model::GradientPlace::gpu : model::GradientPlace::host);
-        }
-        gpu_traffic_->take_gradients(block);
-        {
-            const trace::Span span(timeline_, Lane::exchange, "gradient", of_block(block));
-            pipeline_->put_gradient(static_cast<std::size_t>(block));
-        }
-        faults_.pass(FaultPhase::after_scatter);
-    }
-    drop_parameters();
-    gpu_traffic_->finish_pass();
-}
-
-offload::GradientFacts Trainer::finish_gradients() {
-    const trace::Span span(timeline_, Lane::exchange, "norm");
-    return pipeline_->finish_gradients();
-}
-
-// From this rank's loss and seconds, and what was counted before the step, to what holds for all.
-void Trainer::add_up_ranks(StepReport& report, const trace::TrafficSnapshot& traffic_before,
-                           const codec::DeltaTally& deltas_before) {
-    const std::array mine{report.loss, report.seconds.forward, report.seconds.backward,
-                          report.seconds.update, is_stop_requested() ? 1.0 : 0.0};
-    const std::vector<double> of_ranks = world_.all_gather(mine);
-    report.loss = 0;
-    for (std::size_t i = 0; i < of_ranks.size(); i += mine.size()) {
-        report.loss += of_ranks[i];
-        report.seconds.forward = std::max(report.seconds.forward, of_ranks[i + 1]);
-        report.seconds.backward = std::max(report.seconds.backward, of_ranks[i + 2]);
-        report.seconds.update = std::max(report.seconds.update, of_ranks[i + 3]);
-        report.is_stop_requested = report.is_stop_requested || of_ranks[i + 4] > 0;
-    }
-    report.traffic = traffic_.snapshot() - traffic_before;
-    network_sent_bytes_ += report.traffic[trace::Counter::network_gradients] +
-                           report.traffic[trace::Counter::network_parameters];
-    world_.sum(std::span(report.traffic.bytes));
-    if (delivery(run_) == csd::Delivery::deltas) {
-        report.deltas = pipeline_->delta_tally() - deltas_before;
-        world_.sum(std::span(report.deltas.tiles));
-        world_.sum(std::span(report.deltas.bytes));
-    }
-}
-
-StepReport Trainer::step() {
-    StepReport report;
-    report.step = steps_done_ + 1;
-    report.learning_rate = learning_rate(run_.train, steps_done_);
-    report.loss_scale = loss_scale_.value();
-    const trace::TrafficSnapshot before = traffic_.snapshot();
-    const codec::DeltaTally deltas_before = pipeline_->delta_tally();
-    const int blocks = static_cast<int>(geometry_.blocks.size());
-    const double batch_tokens = static_cast<double>(run_.train.global_batch) * run_.model.context;
-
-    if (timeline_ != nullptr) {
-        timeline_->begin_step(report.step);
-    }
-    Stopwatch watch;
-    network_->begin(draw_batches(), 1.0 / batch_tokens, loss_scale_.value());
-    for (int block = 0; block < blocks; ++block) {
-        gpu_traffic_->bring_parameters(block);
-        hold_parameters_of(block, block + 1, blocks);
-        const trace::Span span(timeline_, Lane::compute, "forward", of_block(block));
-        network_->forward(block);
-    }
-    drop_parameters();
-    gpu_traffic_->finish_pass();
-    const double loss = network_->loss();
-    const double forward = watch.lap();
-
-    begin_gradients();
-    backward_pass();
-    const offload::GradientFacts facts = finish_gradients();
-    faults_.pass(FaultPhase::after_gradients);
-    const double backward = watch.lap();
-
-    report.gradient_norm = facts.norm / loss_scale_.value();
-    report.is_skipped = !facts.is_finite;
-    if (facts.is_finite) {
-        const double scale =
-            clip_factor(report.gradient_norm, run_.train.clip_norm) / loss_scale_.value();
-        const trace::Span span(timeline_, Lane::exchange, "parameters");
-        pipeline_->update(
-            update_scalars(run_.train, report.learning_rate, pipeline_->generation() + 1, scale),
-            vector_.span());
-    }
-    finish_step(facts.is_finite);
-    const double update = watch.lap();
-
-    report.loss = loss;
-    report.seconds = {forward, backward, update};
-    add_up_ranks(report, before, deltas_before);
-    return report;
-}
-
 std::vector<std::uint64_t> Trainer::network_sent_bytes() const {
     std::vector<std::uint64_t> sent(static_cast<std::size_t>(world_.size()), 0);
     sent[static_cast<std::size_t>(world_.rank())] = network_sent_bytes_;
@@ -353,18 +174,8 @@ std::vector<std::uint64_t> Trainer::network_sent_bytes() const {
     return sent;
 }
 
-double Trainer::commit() {
-    if (run_.csd.durability != "step") {
-        return 0;
-    }
-    Stopwatch watch;
-    faults_.pass(FaultPhase::before_commit);
-    pipeline_->commit(log_, position());
-    faults_.pass(FaultPhase::after_commit);
-    return watch.lap();
-}
-
 HeldOutLoss Trainer::evaluate() {
+    expects(!under_way_, "a step is finished before it is evaluated");
     const int context = run_.model.context;
     const auto length = static_cast<std::size_t>(context);
     const int micro = run_.train.micro_batch;
@@ -401,6 +212,7 @@ HeldOutLoss Trainer::evaluate() {
 }
 
 std::string Trainer::sample(const std::string& prompt, int tokens) {
+    expects(!under_way_, "a step is finished before its parameters are used");
     hold_all_parameters();
     if (world_.rank() != 0) {
         drop_parameters();

@@ -23,6 +23,7 @@
 #include "train/schedule.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <numbers>
 #include <optional>
@@ -32,12 +33,14 @@
 namespace nearstep::train {
 
 struct PhaseSeconds {
-    double forward = 0;
+    double forward = 0;   // without waiting for parameters of the update before
     double backward = 0;  // and gradients out
-    double update = 0;    // and parameters in
+    double update = 0;    // and parameters in: from the first to the last
+    double hidden = 0;    // of the update and of making it durable, under the next step's forward
 };
 
-// The same on all ranks; seconds are the slowest rank's, traffic is the sum over ranks.
+// The same on all ranks; seconds are the slowest rank's, or of what is hidden the least; traffic is
+// the sum over ranks.
 struct StepReport {
     std::int64_t step = 0;  // steps done, this one included
     double loss = 0;        // mean over the global batch, nats per token
@@ -61,7 +64,9 @@ struct HeldOutLoss {
 };
 
 // All calls are collective. Throws ConfigError on all ranks alike if data, sizes or folders do not
-// do.
+// do. A step's update goes on when step() returns, except in the modes that reproduce others'
+// (overlaps_steps): the next step's forward takes each block as soon as its parameters are final.
+// finish() waits for it; but for step(), position and description, all calls want that first.
 class Trainer {
 public:
     // Opens and locks the state files and leaves their content; makes devices, network and buffers.
@@ -84,10 +89,21 @@ public:
     // changed then.
     std::optional<std::string> restore_state(const std::string& run, const store::Commit& commit);
 
-    StepReport step();
+    // Takes a step as far as its update, which begins. The report lacks what its update will add:
+    // seconds, traffic, deltas. The step before, if it is still under way, ends behind forward:
+    // then `ended`, on all ranks, is called with its whole report, and it is committed.
+    using StepEnded = std::function<void(const StepReport&)>;
+    StepReport step(const StepEnded& ended = {});
 
-    // With csd.durability "step": on return the steps done outlive any crash. Returns the seconds.
-    double commit();
+    // Ends the step under way, which there must be, and returns its whole report. To be called
+    // before the trainer goes.
+    StepReport finish();
+
+    // With csd.durability "step": on return the steps done outlive any crash. After finish().
+    void commit();
+
+    // Of all commits so far: flushes, which may be hidden, and all that follows them.
+    double commit_seconds() const { return commit_seconds_; }
 
     std::int64_t steps_done() const { return steps_done_; }
     const model::Geometry& geometry() const { return geometry_; }
@@ -127,16 +143,28 @@ public:
     std::string sample(const std::string& prompt, int tokens);
 
 private:
+    // A step from when its gradients were final until its update is over.
+    struct UnderWay {
+        StepReport report;
+        offload::UpdateTimes times;
+        double waited = 0;  // seconds, by this rank for the update
+    };
+
     std::vector<model::MicroBatch> draw_batches();
     void hold_parameters_of(int block, int next, int end);
+    void bring_parameters_of(int block, int next, int end);
     void hold_all_parameters();
     void drop_parameters();
+    double forward_pass();
     void begin_gradients();
     offload::GradientFacts finish_gradients();
     void backward_pass();
-    void add_up_ranks(StepReport& report, const trace::TrafficSnapshot& traffic_before,
-                      const codec::DeltaTally& deltas_before);
+    void begin_update(const StepReport& report);
+    offload::UpdateTimes wait_for_update();
+    void add_up_losses(StepReport& report) const;
+    void add_up_traffic(StepReport& report);
     void finish_step(bool is_finite);
+    void prepare_commit();
     void save_residual(checkpoint::RankFileWriter& writer);
     void restore_residual(checkpoint::Reader& reader);
     store::Manifest identity() const;
@@ -167,9 +195,17 @@ private:
     memory::Buffer vector_;       // the padded parameter vector
     memory::PinnedRange pinned_;  // the vector, where a GPU reads it
     std::unique_ptr<model::Network> network_;
+    std::vector<std::size_t> block_tiles_end_;  // of what each block reads
+    csd::StateCommit log_;                      // used by the pipeline's updates
     std::unique_ptr<offload::StepPipeline> pipeline_;
     std::optional<offload::ParameterWindow> window_;  // where parameters are spread over all ranks
-    csd::StateCommit log_;
+    std::optional<UnderWay> under_way_;
+    // What the reports so far hold of the counters; and of parameters that the next step brought
+    // before the one under way ended.
+    trace::TrafficSnapshot counted_;
+    trace::TrafficSnapshot brought_;
+    codec::DeltaTally counted_deltas_;
+    double commit_seconds_ = 0;
     std::string run_id_;  // see checkpoint::Description::run
     LossScale loss_scale_;
     std::int64_t steps_done_ = 0;

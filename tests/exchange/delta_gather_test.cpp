@@ -71,24 +71,28 @@ protected:
     }
 
     void gather_with(DeltaGather& gather, Vector& copy, const Vector& before, const Vector& after) {
-        int looks = 0;
-        gather.gather(std::as_writable_bytes(std::span(copy)),
-                      [&](std::size_t subgroup) -> std::span<const std::byte> {
-                          EXPECT_TRUE(is_mine(subgroup));
-                          if (++looks % 3 != 0) {
-                              return {};
-                          }
-                          const shard::TileRange tiles = partition_.subgroups()[subgroup].tiles;
-                          auto& memory = messages_[subgroup];
-                          memory.resize(codec::message_room_bytes(tiles.size()) / 8);
-                          const auto room = std::as_writable_bytes(std::span(memory));
-                          codec::DeltaWriter writer(room, tiles);
-                          for (std::size_t tile = tiles.begin; tile < tiles.end; ++tile) {
-                              writer.add(&before[tile * kTileElems], &after[tile * kTileElems]);
-                          }
-                          message_bytes_ += writer.finish();
-                          return room;
-                      });
+        gather.gather(std::as_writable_bytes(std::span(copy)), messages_of(before, after));
+    }
+
+    // The vectors outlive it.
+    FindMessage messages_of(const Vector& before, const Vector& after) {
+        return [this, &before, &after,
+                looks = 0](std::size_t subgroup) mutable -> std::span<const std::byte> {
+            EXPECT_TRUE(is_mine(subgroup));
+            if (++looks % 3 != 0) {
+                return {};
+            }
+            const shard::TileRange tiles = partition_.subgroups()[subgroup].tiles;
+            auto& memory = messages_[subgroup];
+            memory.resize(codec::message_room_bytes(tiles.size()) / 8);
+            const auto room = std::as_writable_bytes(std::span(memory));
+            codec::DeltaWriter writer(room, tiles);
+            for (std::size_t tile = tiles.begin; tile < tiles.end; ++tile) {
+                writer.add(&before[tile * kTileElems], &after[tile * kTileElems]);
+            }
+            message_bytes_ += writer.finish();
+            return room;
+        };
     }
 
     std::size_t elems() const { return partition_.tiles() * kTileElems; }
@@ -113,6 +117,28 @@ TEST_P(DeltaGathers, GiveEveryRankTheOwnersParametersStepByStep) {
         const Vector after = step(before, seed);
         gather(copy, before, after);
         ASSERT_EQ(copy, after) << "step " << seed;
+        before = after;
+    }
+}
+
+// Ranks come to a part at different times and by different ways.
+TEST_P(DeltaGathers, BringWhatIsAskedForPartByPart) {
+    Vector before(elems(), 7);
+    Vector copy = before;
+    for (std::uint64_t seed = 2; seed < 4; ++seed) {
+        const Vector after = step(before, seed);
+        gather_.begin(std::as_writable_bytes(std::span(copy)), messages_of(before, after));
+        for (const std::size_t end : {0, 1, 8, 7, 30}) {
+            for (int poll = 0; poll < world_.rank() * 5; ++poll) {
+                gather_.poll();
+            }
+            gather_.advance(end);
+            for (std::size_t i = 0; i < end * kTileElems; ++i) {
+                ASSERT_EQ(copy[i], after[i]) << "element " << i << " of tiles to " << end;
+            }
+        }
+        gather_.finish();
+        ASSERT_EQ(copy, after);
         before = after;
     }
 }

@@ -15,6 +15,8 @@ std::uint16_t value_of(std::size_t element) {
     return static_cast<std::uint16_t>(element * 2654435761U >> 7U);
 }
 
+const IsReady kReady = [](std::size_t) { return true; };
+
 constexpr std::size_t kParameters = 37 * kTileElems - 100;
 
 // Ranks of two devices each, the last of one.
@@ -78,8 +80,8 @@ TEST_P(Gather, BringsSomeTilesWithoutTheOthers) {
     std::vector<std::uint16_t> vector(partition_.tiles() * kTileElems, 0);
     fill_own(vector);
     const std::vector<shard::TileRange> wanted = {{1, 2}, {5, 12}, {36, 37}};
-    gather.bring(std::as_writable_bytes(std::span(vector)), wanted);
-    gather.bring(std::as_writable_bytes(std::span(vector)), {});
+    gather.bring(std::as_writable_bytes(std::span(vector)), wanted, kReady);
+    gather.bring(std::as_writable_bytes(std::span(vector)), {}, kReady);
     for (std::size_t tile = 0; tile < partition_.tiles(); ++tile) {
         const bool is_there = owns(tile) || tile == 1 || (tile >= 5 && tile < 12) || tile == 36;
         for (std::size_t i = tile * kTileElems; i < (tile + 1) * kTileElems; ++i) {
@@ -97,7 +99,7 @@ TEST_P(Gather, WritesASharedVectorOncePerNode) {
     ParameterGather gather(world_, shared, traffic_);
     std::vector<std::uint16_t> vector(partition_.tiles() * kTileElems, 0);
     fill_own(vector);
-    gather.gather(std::as_writable_bytes(std::span(vector)), [](std::size_t) { return true; });
+    gather.gather(std::as_writable_bytes(std::span(vector)), kReady);
     const mpi::Communicator node =
         world_.split(nodes_.group_of[static_cast<std::size_t>(world_.rank())]);
     std::vector<std::uint64_t> written(vector.begin(), vector.end());
@@ -128,6 +130,36 @@ TEST_P(Gather, BringsEveryOwnersParametersToAllRanks) {
     EXPECT_EQ(sent()[Counter::network_parameters], vector_bytes * (count - 1));
     EXPECT_EQ(sent()[Counter::node_parameters],
               vector_bytes * (static_cast<std::size_t>(world_.size()) - count));
+}
+
+// Ranks come to a part at different times and by different ways.
+TEST_P(Gather, BringsWhatIsAskedForPartByPart) {
+    ParameterGather gather(world_, settings(), traffic_);
+    std::vector<std::uint16_t> vector(partition_.tiles() * kTileElems, 0);
+    fill_own(vector);
+    for (int step = 0; step < 2; ++step) {
+        int looks = 0;
+        gather.begin(std::as_writable_bytes(std::span(vector)),
+                     [&](std::size_t) { return ++looks % 3 == 0; });
+        for (const std::size_t end : {0, 1, 8, 7, 30}) {
+            for (int poll = 0; poll < world_.rank() * 5; ++poll) {
+                gather.poll();
+            }
+            gather.advance(end);
+            for (std::size_t i = 0; i < end * kTileElems; ++i) {
+                ASSERT_EQ(vector[i], value_of(i)) << "element " << i << " of tiles to " << end;
+            }
+        }
+        gather.finish();
+        for (std::size_t i = 0; i < vector.size(); ++i) {
+            ASSERT_EQ(vector[i], value_of(i)) << "element " << i;
+        }
+        std::fill(vector.begin(), vector.end(), std::uint16_t{0});
+        world_.barrier();
+        fill_own(vector);
+    }
+    const auto count = static_cast<std::size_t>(nodes_.groups());
+    EXPECT_EQ(sent()[Counter::network_parameters], 2 * vector.size() * 2 * (count - 1));
 }
 
 INSTANTIATE_TEST_SUITE_P(Nodes, Gather, testing::Values(0, 1, 2));

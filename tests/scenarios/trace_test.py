@@ -38,6 +38,34 @@ class Trace(program.Scenario):
             for (_, end), (begin, _) in zip(row, row[1:]):
                 self.assertLessEqual(end, begin + 0.002)
 
+    def spans(self, **options):
+        """Those of rank 0 in a run of one rank whose drive takes 0.2 s to write a tile's state."""
+        file = self.folder / "trace.json"
+        self.train(ranks=1, train__steps=3, csd__subgroup_tiles=1, link__device_write_gb_s=0.004,
+                   flags=["--trace", str(file)], **options)
+        return [event for event in json.loads(file.read_text())["traceEvents"] if event["ph"] == "X"]
+
+    @staticmethod
+    def of(spans, name, step, block=None):
+        """(first begin, last end) of the spans of that name, step and block."""
+        found = [(s["ts"], s["ts"] + s["dur"]) for s in spans if s["name"] == name and s["args"]["step"] == step
+                 and block in (None, s["args"].get("block"))]
+        return min(begin for begin, _ in found), max(end for _, end in found)
+
+    def test_forward_begins_before_the_last_write_of_the_step_before_but_not_in_su(self):
+        for mode in ("su+o", "su+o+c", "su"):
+            with self.subTest(mode=mode):
+                spans = self.spans(mode=mode, state=mode)
+                for step in (2, 3):
+                    begin, _ = self.of(spans, "forward", step, block=0)
+                    first_updated = min(s["ts"] + s["dur"] for s in spans if s["name"] == "update"
+                                        and s["args"]["step"] == step - 1)
+                    _, written = self.of(spans, "write", step - 1)
+                    self.assertGreaterEqual(begin, first_updated - 0.002)
+                    (self.assertGreater if mode == "su" else self.assertLess)(begin, written)
+                    # The gradients of a step wait for the writes of the one before in any case.
+                    self.assertGreater(self.of(spans, "backward", step)[0], written)
+
     def test_a_file_that_cannot_be_written_ends_the_run_before_it_begins(self):
         done = program.run(1, *self.arguments(flags=["--trace", "/proc/nowhere/trace.json"]))
         self.assertEqual(done.returncode, 2, done.stderr)

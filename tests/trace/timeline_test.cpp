@@ -17,14 +17,15 @@ TEST(TimelineOf, WritesSpansWithTheirLaneStepAndSubject) {
     Timeline timeline;
     timeline.set_origin();
     const auto begin = Timeline::Clock::now();
-    timeline.begin_step(7);
+    timeline.begin_step(8);
+    timeline.begin_update(7);
     timeline.add(Lane::engine, "update", {.kind = "subgroup", .number = 3, .device = 1}, begin,
                  begin + microseconds(1500));
     timeline.add(Lane::compute, "forward", {}, begin, begin + microseconds(250));
     const std::string events = timeline.events(2);
     EXPECT_THAT(events, HasSubstr(R"("name":"update","cat":"engine","pid":2,"tid":16)"));
     EXPECT_THAT(events, HasSubstr(R"("dur":1500.000,"args":{"step":7,"subgroup":3}})"));
-    EXPECT_THAT(events, HasSubstr(R"("dur":250.000,"args":{"step":7}})"));
+    EXPECT_THAT(events, HasSubstr(R"("dur":250.000,"args":{"step":8}})"));
     EXPECT_THAT(events, HasSubstr(R"("tid":16,"args":{"name":"engine 1"})"));
     EXPECT_THAT(events, HasSubstr(R"("tid":0,"args":{"name":"compute"})"));
     EXPECT_THAT(events, Not(HasSubstr("device read")));

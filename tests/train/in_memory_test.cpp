@@ -109,6 +109,7 @@ TEST(Offloaded, TrainsAsPyTorchsAdamWDoesInMemory) {
         const StepReport report = trainer.step();
         EXPECT_NEAR(report.loss, loss, 1e-5 * std::abs(loss)) << "step " << report.step;
     }
+    trainer.finish();
 }
 
 }  // namespace

@@ -1,0 +1,170 @@
+#include "offload/parameter_update.hpp"
+
+#include "base/error.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace nearstep::offload {
+
+ParameterUpdate::ParameterUpdate(const mpi::Communicator& copy_ranks,
+                                 const UpdateSettings& settings, const Devices& devices,
+                                 trace::Traffic& traffic)
+    : copy_ranks_(copy_ranks),
+      settings_(settings),
+      devices_(devices),
+      gather_(copy_ranks, settings.gather, traffic) {
+    for (const auto& device : devices_) {
+        handlers_.push_back(csd::TransferHandler::make(settings_.handler, *device));
+    }
+    if (settings_.delivery == csd::Delivery::deltas) {
+        delta_gather_.emplace(copy_ranks, settings_.gather, traffic);
+        for (std::size_t device = 0; device < devices_.size(); ++device) {
+            messages_.emplace_back(message_room_bytes(device) *
+                                   devices_[device]->subgroups().size());
+        }
+    }
+    if (settings_.vector == VectorKind::shared_in_node) {
+        const auto rank = static_cast<std::size_t>(copy_ranks.rank());
+        node_ranks_.emplace(copy_ranks.split(settings_.gather.nodes.group_of[rank]));
+    }
+}
+
+int ParameterUpdate::first_device() const {
+    return settings_.gather.devices->first(copy_ranks_.rank());
+}
+
+std::size_t ParameterUpdate::message_room_bytes(std::size_t device) const {
+    const int number = first_device() + static_cast<int>(device);
+    return codec::message_room_bytes(settings_.gather.partition->largest_subgroup_tiles(number));
+}
+
+ParameterUpdate::Place ParameterUpdate::place_of(std::size_t subgroup) const {
+    const shard::Subgroup& found = settings_.gather.partition->subgroups()[subgroup];
+    return {static_cast<std::size_t>(found.device - first_device()), found.index};
+}
+
+bool ParameterUpdate::has_parameters(std::size_t subgroup) {
+    const Place place = place_of(subgroup);
+    return handlers_[place.device]->has_parameters(place.subgroup);
+}
+
+std::span<const std::byte> ParameterUpdate::find_message(std::size_t subgroup) {
+    const Place place = place_of(subgroup);
+    if (!handlers_[place.device]->has_parameters(place.subgroup)) {
+        return {};
+    }
+    const std::size_t room = message_room_bytes(place.device);
+    return messages_[place.device].span().subspan(place.subgroup * room, room);
+}
+
+void ParameterUpdate::begin(const csd::UpdateScalars& scalars, std::int64_t from,
+                            std::span<std::byte> vector, std::function<void()> after) {
+    expects(!is_under_way_, "an update is finished before the next one begins");
+    expects(!delta_gather_ || has_equal_copies_,
+            "deltas are against parameters that all ranks hold");
+    is_under_way_ = true;
+    met_ = 0;
+    gathered_ = std::nullopt;
+    began_ = Clock::now();
+    for (std::size_t device = 0; device < handlers_.size(); ++device) {
+        handlers_[device]->start(scalars, from, delta_gather_ ? messages_[device].span() : vector);
+    }
+    ending_ = ending_lane_.submit([this, after = std::move(after)] {
+        for (const auto& handler : handlers_) {
+            handler->finish();
+        }
+        written_ = Clock::now();
+        after();
+        ended_ = Clock::now();
+    });
+    if (delta_gather_) {
+        delta_gather_->begin(vector, [this](std::size_t s) { return find_message(s); });
+    } else if (settings_.vector != VectorKind::own_tiles) {
+        gather_.begin(vector, [this](std::size_t s) { return has_parameters(s); });
+    }
+}
+
+void ParameterUpdate::poll() {
+    if (!is_under_way_) {
+        return;
+    }
+    if (delta_gather_) {
+        delta_gather_->poll();
+    } else if (settings_.vector != VectorKind::own_tiles) {
+        gather_.poll();
+    }
+    note_gathered();
+}
+
+bool ParameterUpdate::is_gathered() const {
+    return delta_gather_ ? delta_gather_->is_over() : gather_.is_over();
+}
+
+void ParameterUpdate::note_gathered() {
+    if (!gathered_ && is_gathered()) {
+        gathered_ = Clock::now();
+    }
+}
+
+void ParameterUpdate::advance(std::size_t end) {
+    if (!is_under_way_ || settings_.vector == VectorKind::own_tiles) {
+        return;
+    }
+    if (delta_gather_) {
+        delta_gather_->advance(end);
+    } else {
+        gather_.advance(end);
+    }
+    meet_in_node(end);
+    note_gathered();
+}
+
+// Before this the other ranks of the node may still write to the vector that they share with this
+// one. They write to it again after all ranks' next gradients are there, when all have read it.
+void ParameterUpdate::meet_in_node(std::size_t end) {
+    if (node_ranks_ && end > met_) {
+        node_ranks_->barrier();
+        met_ = end;
+    }
+}
+
+UpdateTimes ParameterUpdate::finish() {
+    expects(is_under_way_, "what is finished has begun");
+    if (delta_gather_) {
+        delta_gather_->finish();
+    } else if (settings_.vector != VectorKind::own_tiles) {
+        gather_.finish();
+    }
+    meet_in_node(settings_.gather.partition->tiles());
+    note_gathered();
+    ending_.wait();
+    is_under_way_ = false;
+    const auto seconds = [](Clock::duration time) {
+        return std::chrono::duration<double>(time).count();
+    };
+    return {.update_s = seconds(std::max(written_, gathered_.value_or(written_)) - began_),
+            .after_s = seconds(ended_ - written_)};
+}
+
+void ParameterUpdate::gather(std::span<std::byte> vector) {
+    if (settings_.vector == VectorKind::own_tiles) {
+        return;
+    }
+    gather_.gather(vector, [](std::size_t) { return true; });
+    if (node_ranks_) {
+        node_ranks_->barrier();
+    }
+    has_equal_copies_ = true;
+}
+
+void ParameterUpdate::bring(std::span<std::byte> vector, std::span<const shard::TileRange> tiles) {
+    gather_.bring(vector, tiles,
+                  [this](std::size_t s) { return !is_under_way_ || has_parameters(s); });
+}
+
+codec::DeltaTally ParameterUpdate::delta_tally() const {
+    return delta_gather_ ? delta_gather_->tally() : codec::DeltaTally{};
+}
+
+}  // namespace nearstep::offload
