@@ -18,6 +18,7 @@ struct PhaseName {
 };
 
 constexpr std::array kPhases = {
+    PhaseName{"gradient", FaultPhase::gradient},
     PhaseName{"after_scatter", FaultPhase::after_scatter},
     PhaseName{"after_gradients", FaultPhase::after_gradients},
     PhaseName{"mid_read", FaultPhase::mid_read},

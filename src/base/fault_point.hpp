@@ -8,6 +8,7 @@
 namespace nearstep {
 
 enum class FaultPhase {
+    gradient,         // a block's gradient is computed; fail: it is not finite
     after_scatter,    // a block's gradient is with its owners
     after_gradients,  // all of them are, and the norm is known
     mid_read,         // a read from storage
@@ -23,7 +24,8 @@ enum class FaultPhase {
     after_checkpoint_index
 };
 
-// kill ends the process as if by kill -9; fail is for storage operations, which then return EIO.
+// kill ends the process as if by kill -9; fail is for storage operations, which then return EIO,
+// and for gradients.
 enum class FaultAction { none, kill, fail };
 
 // Any thread may call; one plan per process.

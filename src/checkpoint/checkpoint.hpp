@@ -26,6 +26,7 @@ struct Description {
     std::int64_t generation = 0;  // updates done: step less the skipped ones
     double loss_scale = 1;
     std::int64_t good_steps = 0;  // since the loss scale last changed
+    double norm = 0;              // of the gradient, that the next step is clipped by; 0: its own
     std::uint64_t seed = 0;
     std::string run;     // drawn when the run started anew; what goes on from it has the same
     std::string config;  // the run's settings as TOML

@@ -219,6 +219,10 @@ void write_attribute(hid_t object, const std::string& name, hid_t type, const vo
     check(H5Awrite(attribute.get(), type, value), text("write attribute ", name));
 }
 
+bool has_attribute(hid_t object, const std::string& name) {
+    return check(H5Aexists(object, name.c_str()), text("look for attribute ", name)) > 0;
+}
+
 void read_attribute(hid_t object, const std::string& name, hid_t type, void* value) {
     const Attribute attribute(
         check(H5Aopen(object, name.c_str(), H5P_DEFAULT), text("open attribute ", name)));

@@ -110,6 +110,7 @@ void write_strings(hid_t at, const std::string& name, const std::vector<std::str
 std::vector<std::string> read_strings(hid_t at, const std::string& name);
 
 void write_attribute(hid_t object, const std::string& name, hid_t type, const void* value);
+bool has_attribute(hid_t object, const std::string& name);
 void read_attribute(hid_t object, const std::string& name, hid_t type, void* value);
 
 template <typename Number>

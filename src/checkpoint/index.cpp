@@ -65,6 +65,9 @@ void write_description(const h5::File& file, const Description& about) {
     h5::write_number(file.get(), "generation", about.generation);
     h5::write_number(file.get(), "loss_scale", about.loss_scale);
     h5::write_number(file.get(), "good_steps", about.good_steps);
+    if (about.norm > 0) {
+        h5::write_number(file.get(), "norm", about.norm);
+    }
     h5::write_number(file.get(), "seed", about.seed);
     h5::write_number<std::uint64_t>(file.get(), "parameters", about.parameters);
     h5::write_text(file.get(), "run", about.run);
@@ -103,6 +106,9 @@ Description read_description(const h5::File& file) {
     about.generation = h5::read_number<std::int64_t>(file.get(), "generation");
     about.loss_scale = h5::read_number<double>(file.get(), "loss_scale");
     about.good_steps = h5::read_number<std::int64_t>(file.get(), "good_steps");
+    if (h5::has_attribute(file.get(), "norm")) {
+        about.norm = h5::read_number<double>(file.get(), "norm");
+    }
     about.seed = h5::read_number<std::uint64_t>(file.get(), "seed");
     about.parameters = h5::read_number<std::uint64_t>(file.get(), "parameters");
     about.run = h5::read_text(file.get(), "run");

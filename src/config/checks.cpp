@@ -60,6 +60,14 @@ void check_training(const Run& run, const Given& given) {
              " asks for checkpoints, but ", given("csd.durability", quoted(run.csd.durability)),
              " makes none: set csd.durability = \"step\" or \"checkpoint\", or checkpoint.every = "
              "0."));
+    const std::string delayed = given("train.clipping", quoted(train.clipping));
+    refuse_if(train.clipping == "delayed" && train.clip_norm == 0,
+              text(delayed, " has nothing to clip to with ", given("train.clip_norm", "0"),
+                   ": set train.clip_norm above 0, or train.clipping = \"exact\"."));
+    refuse_if(train.clipping == "delayed" && run.model.dtype == Dtype::fp16,
+              text(delayed, " does not go with ", given("model.dtype", quoted("fp16")),
+                   ", whose loss scale is found by steps that are skipped: set model.dtype = "
+                   "\"bf16\", or train.clipping = \"exact\"."));
 }
 
 void check_codec(const Run& run, const Given& given) {

@@ -53,6 +53,7 @@ struct TrainSettings {
     double epsilon = 1e-8;
     double weight_decay = 0.1;
     double clip_norm = 1.0;                  // 0: no clipping
+    std::string clipping = "exact";          // or "delayed": by the norm of the step before
     double loss_scale = 65536;               // fp16 only: the first one; others use 1
     std::int64_t scale_growth_steps = 1000;  // fp16: good steps before the scale doubles
     std::int64_t evaluate_every = 0;         // steps; 0: at the end only

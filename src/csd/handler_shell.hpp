@@ -11,7 +11,9 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
+#include <vector>
 
 namespace nearstep::csd {
 
@@ -30,22 +32,29 @@ public:
     HandlerShell& operator=(const HandlerShell&) = delete;
     ~HandlerShell() override = default;
 
-    void start(const UpdateScalars& scalars, std::int64_t from,
+    void begin(const UpdateScalars& scalars, std::int64_t from,
                std::span<std::byte> landing) override;
+    void release(std::size_t first) override;
+    void cancel() override;
     bool has_parameters(std::size_t subgroup) override;
     void wait_parameters(std::size_t subgroup) override;
     void finish() override;
 
 protected:
-    // Takes all subgroups through one update, in forward order, on the handler's thread. Calls
+    // Takes the subgroups that take() gives through one update, on the handler's thread. Calls
     // note_delivered() once for each. May throw: the error reaches whoever waits.
     virtual void run(const UpdateOrder& order) = 0;
 
-    // The parameters of the subgroup have landed. Those behind one that did not are not shown.
+    enum class Patience { waits, looks };
+    // The next subgroup to begin; none: there is none left, or with `looks` none yet.
+    std::optional<std::size_t> take(Patience patience);
+
+    // The parameters of the subgroup have landed.
     void note_delivered(std::size_t subgroup);
 
-    // Waits for the update under way, if there is one; drops its error.
-    void stop() { running_ = Ticket(); }
+    // Waits for the update under way, if there is one, without what is not yet released; drops its
+    // error.
+    void stop();
 
     Device& device() { return device_; }
 
@@ -55,7 +64,11 @@ private:
     Device& device_;
     std::mutex mutex_;
     std::condition_variable changed_;
-    std::size_t delivered_ = 0;  // subgroups of this update, from the first
+    std::vector<bool> is_delivered_;  // each subgroup of this update
+    // Subgroups [low_, high_) are not begun; those from released_ on may be.
+    std::size_t low_ = 0;
+    std::size_t high_ = 0;
+    std::size_t released_ = 0;
     std::exception_ptr error_;
     Ticket running_;
     store::Lane lane_;

@@ -19,10 +19,10 @@ private:
 };
 
 void NaiveHandler::run(const UpdateOrder& order) {
-    for (std::size_t subgroup = 0; subgroup < device().subgroups().size(); ++subgroup) {
+    while (const auto subgroup = take(Patience::waits)) {
         device().allocate_slot(0);
         try {
-            update_subgroup(order, subgroup);
+            update_subgroup(order, *subgroup);
         } catch (...) {
             device().release_slot(0);
             throw;

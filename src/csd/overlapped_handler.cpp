@@ -1,6 +1,7 @@
 #include "base/error.hpp"
 #include "csd/handler_shell.hpp"
 
+#include <deque>
 #include <utility>
 #include <vector>
 
@@ -8,8 +9,8 @@ namespace nearstep::csd {
 
 namespace {
 
-// The paper's SU+O: subgroup i uses slot i modulo the number of slots. While i is updated, i+1 and
-// later ones are read and i-1 is written.
+// The paper's SU+O: the i-th subgroup to begin uses slot i modulo the number of slots. While it is
+// updated, later ones are read and the one before is written.
 class OverlappedHandler : public HandlerShell {
 public:
     explicit OverlappedHandler(Device& device);
@@ -21,11 +22,16 @@ private:
     // A slot's reading, or its writing and delivery, whichever was last.
     using Ring = std::vector<Ticket>;
 
+    // A subgroup that is being read, or was.
+    struct Begun {
+        std::size_t subgroup = 0;
+        int slot = 0;
+    };
+
     void run(const UpdateOrder& order) override;
-    void read_ahead(const UpdateOrder& order, std::size_t updating, std::size_t& next_read,
+    void read_ahead(const UpdateOrder& order, std::deque<Begun>& begun, std::size_t& count,
                     Ring& ring);
     std::size_t slot_count() { return static_cast<std::size_t>(device().slots()); }
-    int slot_of(std::size_t subgroup) { return static_cast<int>(subgroup % slot_count()); }
 };
 
 OverlappedHandler::OverlappedHandler(Device& device) : HandlerShell(device) {
@@ -43,30 +49,39 @@ OverlappedHandler::~OverlappedHandler() {
     }
 }
 
-// Starts the reads up to `updating` + slots - 2; the slot left over is that of the last write.
-void OverlappedHandler::read_ahead(const UpdateOrder& order, std::size_t updating,
-                                   std::size_t& next_read, Ring& ring) {
-    const std::size_t last = updating + slot_count() - 2;
-    for (; next_read < device().subgroups().size() && next_read <= last; ++next_read) {
-        const int slot = slot_of(next_read);
-        Ticket& ticket = ring[static_cast<std::size_t>(slot)];
-        ticket.wait();
-        ticket = device().read(slot, next_read, order.from);
+// Starts reads, and waits where there would be nothing to update; the slot left over is that of
+// the last write. `count`: begun so far.
+void OverlappedHandler::read_ahead(const UpdateOrder& order, std::deque<Begun>& begun,
+                                   std::size_t& count, Ring& ring) {
+    while (begun.size() < slot_count() - 1) {
+        const auto next = take(begun.empty() ? Patience::waits : Patience::looks);
+        if (!next) {
+            return;
+        }
+        const std::size_t slot = count++ % slot_count();
+        ring[slot].wait();
+        ring[slot] = device().read(static_cast<int>(slot), *next, order.from);
+        begun.push_back({*next, static_cast<int>(slot)});
     }
 }
 
 void OverlappedHandler::run(const UpdateOrder& order) {
     Ring ring(slot_count());
-    std::size_t next_read = 0;
-    for (std::size_t subgroup = 0; subgroup < device().subgroups().size(); ++subgroup) {
-        read_ahead(order, subgroup, next_read, ring);
-        const int slot = slot_of(subgroup);
+    std::deque<Begun> begun;
+    std::size_t count = 0;
+    while (true) {
+        read_ahead(order, begun, count, ring);
+        if (begun.empty()) {
+            break;
+        }
+        const auto [subgroup, slot] = begun.front();
+        begun.pop_front();
         Ticket& ticket = ring[static_cast<std::size_t>(slot)];
         ticket.wait();
         device().update(slot, subgroup, order.scalars);
         // New parameters leave while the next subgroup is updated, and this one is written.
         Ticket delivery = device().deliver(slot, subgroup, order.landing,
-                                           [this, subgroup] { note_delivered(subgroup); });
+                                           [this, of = subgroup] { note_delivered(of); });
         ticket = device().write(slot, subgroup, order.from + 1);
         ticket.add(std::move(delivery));
     }

@@ -15,7 +15,8 @@ namespace nearstep::csd {
 // the last is written, and parameters leave before the state is written (the paper's SU+O).
 enum class HandlerKind { naive, overlapped };
 
-// Owns a thread; start .. finish frame one update. Called from one thread.
+// Owns a thread; begin .. finish frame one update. Called from one thread, but for finish(), which
+// may come from another once the others need no more calls.
 class TransferHandler {
 public:
     // The device outlives the handler. overlapped wants a device of at least 3 slots.
@@ -23,10 +24,25 @@ public:
 
     virtual ~TransferHandler() = default;
 
-    // Begins to take all subgroups from generation `from` to `from` + 1 in forward order; returns
-    // at once. `landing`: in host memory, written subgroup by subgroup as Device::deliver says.
-    virtual void start(const UpdateScalars& scalars, std::int64_t from,
+    // Begins to take the subgroups from generation `from` to `from` + 1, each once it is released;
+    // returns at once. `landing`: in host memory, written subgroup by subgroup as Device::deliver
+    // says.
+    virtual void begin(const UpdateScalars& scalars, std::int64_t from,
                        std::span<std::byte> landing) = 0;
+
+    // The gradients of the subgroups from `first` on are there, and `first` is no higher than the
+    // last time. Until all are, the last one released goes first, as gradients come last first;
+    // then those that are left go in forward order.
+    virtual void release(std::size_t first) = 0;
+
+    // No other subgroup is begun; finish() waits for those that were.
+    virtual void cancel() = 0;
+
+    // All in forward order.
+    void start(const UpdateScalars& scalars, std::int64_t from, std::span<std::byte> landing) {
+        begin(scalars, from, landing);
+        release(0);
+    }
 
     // True once the new parameters of this subgroup have landed. Rethrows an error of the update.
     virtual bool has_parameters(std::size_t subgroup) = 0;
@@ -34,7 +50,8 @@ public:
     // Blocks until has_parameters.
     virtual void wait_parameters(std::size_t subgroup) = 0;
 
-    // Blocks until all state is written; rethrows an error of the update.
+    // Blocks until all state is written, for which all subgroups must have been released or the
+    // rest cancelled; rethrows an error of the update.
     virtual void finish() = 0;
 };
 

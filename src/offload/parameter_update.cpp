@@ -64,29 +64,61 @@ void ParameterUpdate::begin(const csd::UpdateScalars& scalars, std::int64_t from
     expects(!delta_gather_ || has_equal_copies_,
             "deltas are against parameters that all ranks hold");
     is_under_way_ = true;
+    is_accepted_ = false;
+    is_cancelled_ = false;
+    vector_ = vector;
     met_ = 0;
     gathered_ = std::nullopt;
-    began_ = Clock::now();
+    began_ = std::nullopt;
     for (std::size_t device = 0; device < handlers_.size(); ++device) {
-        handlers_[device]->start(scalars, from, delta_gather_ ? messages_[device].span() : vector);
+        handlers_[device]->begin(scalars, from, delta_gather_ ? messages_[device].span() : vector);
     }
     ending_ = ending_lane_.submit([this, after = std::move(after)] {
         for (const auto& handler : handlers_) {
             handler->finish();
         }
         written_ = Clock::now();
-        after();
+        if (!is_cancelled_) {
+            after();
+        }
         ended_ = Clock::now();
     });
-    if (delta_gather_) {
-        delta_gather_->begin(vector, [this](std::size_t s) { return find_message(s); });
-    } else if (settings_.vector != VectorKind::own_tiles) {
-        gather_.begin(vector, [this](std::size_t s) { return has_parameters(s); });
+}
+
+void ParameterUpdate::release(std::size_t first) {
+    for (std::size_t device = 0; device < handlers_.size(); ++device) {
+        const std::vector<shard::Subgroup>& subgroups = devices_[device]->subgroups();
+        const auto whole = std::partition_point(
+            subgroups.begin(), subgroups.end(),
+            [&](const auto& subgroup) { return subgroup.tiles.begin < first; });
+        handlers_[device]->release(static_cast<std::size_t>(whole - subgroups.begin()));
+    }
+    if (!began_ && first < settings_.gather.partition->tiles()) {
+        began_ = Clock::now();
     }
 }
 
+void ParameterUpdate::accept() {
+    release(0);
+    is_accepted_ = true;
+    if (delta_gather_) {
+        delta_gather_->begin(vector_, [this](std::size_t s) { return find_message(s); });
+    } else if (settings_.vector != VectorKind::own_tiles) {
+        gather_.begin(vector_, [this](std::size_t s) { return has_parameters(s); });
+    }
+}
+
+void ParameterUpdate::cancel() {
+    is_cancelled_ = true;
+    for (const auto& handler : handlers_) {
+        handler->cancel();
+    }
+    ending_.wait();
+    is_under_way_ = false;
+}
+
 void ParameterUpdate::poll() {
-    if (!is_under_way_) {
+    if (!is_under_way_ || !is_accepted_) {
         return;
     }
     if (delta_gather_) {
@@ -102,13 +134,13 @@ bool ParameterUpdate::is_gathered() const {
 }
 
 void ParameterUpdate::note_gathered() {
-    if (!gathered_ && is_gathered()) {
+    if (!gathered_ && settings_.vector != VectorKind::own_tiles && is_gathered()) {
         gathered_ = Clock::now();
     }
 }
 
 void ParameterUpdate::advance(std::size_t end) {
-    if (!is_under_way_ || settings_.vector == VectorKind::own_tiles) {
+    if (!is_under_way_ || !is_accepted_ || settings_.vector == VectorKind::own_tiles) {
         return;
     }
     if (delta_gather_) {
@@ -130,7 +162,7 @@ void ParameterUpdate::meet_in_node(std::size_t end) {
 }
 
 UpdateTimes ParameterUpdate::finish() {
-    expects(is_under_way_, "what is finished has begun");
+    expects(is_under_way_ && is_accepted_, "what is finished has begun and was accepted");
     if (delta_gather_) {
         delta_gather_->finish();
     } else if (settings_.vector != VectorKind::own_tiles) {
@@ -143,7 +175,7 @@ UpdateTimes ParameterUpdate::finish() {
     const auto seconds = [](Clock::duration time) {
         return std::chrono::duration<double>(time).count();
     };
-    return {.update_s = seconds(std::max(written_, gathered_.value_or(written_)) - began_),
+    return {.update_s = seconds(std::max(written_, gathered_.value_or(written_)) - *began_),
             .after_s = seconds(ended_ - written_)};
 }
 
@@ -159,8 +191,9 @@ void ParameterUpdate::gather(std::span<std::byte> vector) {
 }
 
 void ParameterUpdate::bring(std::span<std::byte> vector, std::span<const shard::TileRange> tiles) {
-    gather_.bring(vector, tiles,
-                  [this](std::size_t s) { return !is_under_way_ || has_parameters(s); });
+    gather_.bring(vector, tiles, [this](std::size_t s) {
+        return !is_under_way_ || !is_accepted_ || has_parameters(s);
+    });
 }
 
 codec::DeltaTally ParameterUpdate::delta_tally() const {

@@ -12,6 +12,7 @@
 #include "store/ticket.hpp"
 #include "trace/traffic.hpp"
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -41,8 +42,8 @@ struct UpdateTimes {
 };
 
 // One per rank, of the ranks of a copy; collective unless it says otherwise, from the thread that
-// calls MPI, with the same arguments on all ranks. An update is: begin; advance, any number of
-// times; finish.
+// calls MPI, with the same arguments on all ranks. An update is: begin; release, as gradients
+// arrive; accept; advance, any number of times; finish. Or cancel instead of accept.
 class ParameterUpdate {
 public:
     using Devices = std::vector<std::unique_ptr<csd::Device>>;
@@ -59,15 +60,27 @@ public:
     // Of a subgroup of this rank (a position in Partition::subgroups()). Not collective.
     Place place_of(std::size_t subgroup) const;
 
-    // Starts to take the state from generation `from` to the next and to bring the new parameters
-    // to `vector`, this rank's padded parameter vector; with deltas it holds those of `from`, which
-    // gather() brought first. Returns at once. `after` runs when all state is written, on another
+    // Begins to take the state from generation `from` to the next, as it is released; returns at
+    // once. `vector` is this rank's padded parameter vector; with deltas it holds the parameters of
+    // `from`, which gather() brought first. `after` runs when all state is written, on another
     // thread; an error of it or of the devices comes out of finish().
     void begin(const csd::UpdateScalars& scalars, std::int64_t from, std::span<std::byte> vector,
                std::function<void()> after);
 
-    // From begin() to finish(). Not collective.
+    // From begin() to finish() or cancel(). Not collective.
     bool is_under_way() const { return is_under_way_; }
+
+    // The gradients of all tiles from `first` on are where devices read them, and nobody reads
+    // these tiles' parameters in vectors any more: devices may put the new ones in this rank's.
+    // None reaches other ranks before accept(). Not collective.
+    void release(std::size_t first);
+
+    // All gradients are there and finite: from here on new parameters go to the ranks.
+    void accept();
+
+    // The step is not to be. The vector's tiles that were released may have new parameters, unless
+    // they are delivered as deltas; the state of `from` is whole. Not collective.
+    void cancel();
 
     // Moves parameters on without waiting. Not collective. MPI moves data only inside its calls:
     // the more often, the better.
@@ -115,7 +128,10 @@ private:
     std::optional<mpi::Communicator> node_ranks_;  // that share a vector
     std::size_t met_ = 0;  // tiles before it are final for all ranks that share it
     bool is_under_way_ = false;
-    Clock::time_point began_;
+    bool is_accepted_ = false;
+    std::atomic<bool> is_cancelled_{false};
+    std::span<std::byte> vector_;
+    std::optional<Clock::time_point> began_;     // when first something was released
     std::optional<Clock::time_point> gathered_;  // when all parameters were seen to be here
     Clock::time_point written_;                  // set by ending_, as is the next
     Clock::time_point ended_;

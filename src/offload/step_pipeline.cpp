@@ -114,6 +114,7 @@ exchange::GatherSettings StepPipeline::gather_settings() const {
 
 void StepPipeline::begin_step(const exchange::StepEncoding& encoding, const codec::Codec* handed) {
     scatter_.begin_step(encoding);
+    final_from_ = settings_.owners->tiles();
     owner_sum_.begin_step(*encoding.codec, handed, encoding.random_key);
     if (gpu_gradients_) {
         gpu_gradients_->begin_step(*encoding.codec, scatter_.source_key());
@@ -153,6 +154,16 @@ void StepPipeline::take_tile(std::size_t tile,
     devices_[place.device]->put_gradient(tile, handed.payloads, handed.sum);
 }
 
+// What was put before crossed to the devices while the block to be put now was computed.
+void StepPipeline::release_gradients() {
+    if (update_.is_under_way()) {
+        for (const auto& device : devices_) {
+            device->finish_gradients();
+        }
+        update_.release(final_from_);
+    }
+}
+
 // While the host handles the payloads of a block, the GPU computes the next one.
 void StepPipeline::put_payloads(std::size_t block) {
     for (const shard::TileRange round :
@@ -163,9 +174,11 @@ void StepPipeline::put_payloads(std::size_t block) {
                 take_tile(tile, payloads);
             });
     }
+    final_from_ = std::min(final_from_, complete_tiles(settings_.blocks[block]).begin);
 }
 
 void StepPipeline::put_gradient(std::size_t block) {
+    release_gradients();
     if (gpu_gradients_) {
         gpu_gradients_->encode(block);
         if (const auto before = std::exchange(encoding_block_, block)) {
@@ -183,6 +196,7 @@ void StepPipeline::put_gradient(std::size_t block) {
                 take_tile(tile, payloads);
             });
     }
+    final_from_ = std::min(final_from_, first);
 }
 
 GradientFacts StepPipeline::finish_gradients() {
@@ -202,6 +216,10 @@ GradientFacts StepPipeline::finish_gradients() {
 void StepPipeline::begin_update(const csd::UpdateScalars& scalars, std::span<std::byte> vector,
                                 std::function<void()> after) {
     update_.begin(scalars, generation_, vector, std::move(after));
+}
+
+void StepPipeline::accept_update() {
+    update_.accept();
     scatter_.accept();
 }
 

@@ -58,8 +58,10 @@ using SubgroupVisit =
 
 // One per rank; all calls are collective unless they say otherwise, from the thread that calls MPI.
 // A step is: begin_step; put_gradient of all blocks, last first; finish_gradients; then
-// begin_update, advance_update as parameters are needed, and finish_update before the next
-// begin_step, or nothing to skip the step; then commit, where steps are to outlive a crash.
+// begin_update, accept_update, advance_update as parameters are needed, and finish_update before
+// the next begin_step, or nothing to skip the step; then commit, where steps are to outlive a
+// crash. The update may begin before the first put_gradient: then devices take what is final
+// meanwhile, and to skip the step is to cancel_update.
 class StepPipeline {
 public:
     // `devices`: this rank's, in the order of its copy's device map.
@@ -82,10 +84,12 @@ public:
 
     GradientFacts finish_gradients();
 
-    // Starts to take the state from generation() to the next and to bring the new parameters of all
+    // Begins to take the state from generation() to the next and to bring the new parameters of all
     // owners of this rank's copy into `vector`, as ParameterUpdate::begin() says.
     void begin_update(const csd::UpdateScalars& scalars, std::span<std::byte> vector,
                       std::function<void()> after);
+    void accept_update();
+    void cancel_update() { update_.cancel(); }
     bool is_updating() const { return update_.is_under_way(); }
     // The parameters before tile `end` are final on return.
     void advance_update(std::size_t end) { update_.advance(end); }
@@ -130,6 +134,7 @@ public:
 
 private:
     exchange::GatherSettings gather_settings() const;
+    void release_gradients();
     void put_payloads(std::size_t block);
     void take_tile(std::size_t tile, std::span<const std::span<const std::byte>> payloads);
 
@@ -144,6 +149,7 @@ private:
     GradientAssembly assembly_;
     std::optional<GpuGradients> gpu_gradients_;
     std::optional<std::size_t> encoding_block_;  // on the GPU
+    std::size_t final_from_ = 0;                 // the gradients of tiles from here on were put
     exchange::OwnerSum owner_sum_;
     std::vector<double> squares_of_tile_;  // of all tiles; others than the first copy's stay 0
     std::int64_t generation_ = 0;

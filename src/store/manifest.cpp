@@ -43,9 +43,9 @@ std::string print(const Manifest& manifest) {
                                "\nlayout = ", manifest.layout, "\nseed = ", manifest.seed,
                                "\nsteps = ", manifest.steps, "\n");
     for (const Commit& commit : manifest.commits) {
-        content +=
-            text("commit = step ", commit.step, " generation ", commit.generation, " loss_scale ",
-                 exact(commit.loss_scale), " good_steps ", commit.good_steps, "\n");
+        content += text("commit = step ", commit.step, " generation ", commit.generation,
+                        " loss_scale ", exact(commit.loss_scale), " good_steps ", commit.good_steps,
+                        commit.norm > 0 ? " norm " + exact(commit.norm) : "", "\n");
     }
     return content + std::string(kDigestKey) + digest_of(content) + "\n";
 }
@@ -110,6 +110,9 @@ std::optional<Manifest> parse(std::string_view content) {
         scanner.number_after(" generation ", commit.generation);
         scanner.number_after(" loss_scale ", commit.loss_scale);
         scanner.number_after(" good_steps ", commit.good_steps);
+        if (scanner.is_at(" norm ")) {
+            scanner.number_after(" norm ", commit.norm);
+        }
         scanner.skip("\n");
     }
     return scanner.is_good() && scanner.is_at_end() ? std::optional(manifest) : std::nullopt;

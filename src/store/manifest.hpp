@@ -18,6 +18,7 @@ struct Commit {
     std::int64_t generation = 0;  // updates done: step less the skipped ones
     double loss_scale = 1;
     std::int64_t good_steps = 0;  // since the loss scale last changed
+    double norm = 0;              // of the gradient, that the next step is clipped by; 0: its own
 
     friend bool operator==(const Commit&, const Commit&) = default;
 };

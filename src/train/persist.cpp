@@ -40,7 +40,8 @@ store::Commit Trainer::position() const {
     return {.step = steps_done_,
             .generation = pipeline_->generation(),
             .loss_scale = loss_scale_.value(),
-            .good_steps = loss_scale_.good_steps()};
+            .good_steps = loss_scale_.good_steps(),
+            .norm = clipping_norm_};
 }
 
 store::Manifest Trainer::identity() const {
@@ -119,6 +120,7 @@ void Trainer::restore(const std::string& index_path) {
     pipeline_->set_generation(description.generation);
     steps_done_ = description.step;
     loss_scale_.restore(description.loss_scale, description.good_steps);
+    restore_clipping(description.norm);
     pipeline_->gather(vector_.span());
     commit();
 }
@@ -144,6 +146,7 @@ std::optional<std::string> Trainer::restore_state(const std::string& run,
     pipeline_->set_generation(commit_to_use.generation);
     steps_done_ = commit_to_use.step;
     loss_scale_.restore(commit_to_use.loss_scale, commit_to_use.good_steps);
+    restore_clipping(commit_to_use.norm);
     pipeline_->gather(vector_.span());
     log_.begin(identity());
     if (run_.csd.durability == "step") {
@@ -191,6 +194,7 @@ checkpoint::Description Trainer::describe() const {
     description.generation = pipeline_->generation();
     description.loss_scale = loss_scale_.value();
     description.good_steps = loss_scale_.good_steps();
+    description.norm = clipping_norm_;
     description.seed = run_.train.seed;
     description.run = run_id_;
     description.config = config::print(run_);

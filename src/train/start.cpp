@@ -73,12 +73,12 @@ std::string obstacle_in(const std::optional<store::Manifest>& manifest, const st
 std::vector<std::vector<store::Commit>> gather_commits(const mpi::Communicator& world,
                                                        const std::vector<store::Commit>& mine) {
     constexpr std::size_t kMost = 2;
-    constexpr std::size_t kFields = 4;
+    constexpr std::size_t kFields = 5;
     std::array<double, 1 + kMost * kFields> record{static_cast<double>(mine.size())};
     for (std::size_t i = 0; i < mine.size(); ++i) {
         const std::array<double, kFields> fields = {
             static_cast<double>(mine[i].step), static_cast<double>(mine[i].generation),
-            mine[i].loss_scale, static_cast<double>(mine[i].good_steps)};
+            mine[i].loss_scale, static_cast<double>(mine[i].good_steps), mine[i].norm};
         std::copy(fields.begin(), fields.end(), record.begin() + 1 + i * kFields);
     }
     const std::vector<double> records = world.all_gather(record);
@@ -90,7 +90,8 @@ std::vector<std::vector<store::Commit>> gather_commits(const mpi::Communicator& 
             all[rank].push_back({.step = static_cast<std::int64_t>(fields[0]),
                                  .generation = static_cast<std::int64_t>(fields[1]),
                                  .loss_scale = fields[2],
-                                 .good_steps = static_cast<std::int64_t>(fields[3])});
+                                 .good_steps = static_cast<std::int64_t>(fields[3]),
+                                 .norm = fields[4]});
         }
     }
     return all;

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <utility>
 
 namespace nearstep::train {
@@ -91,7 +92,8 @@ void Trainer::hold_parameters_of(int block, int next, int end) {
 // of the start. Blocks `next` to `end` follow in the pass: where parameters are spread over all
 // ranks, what they read, too, stays if it is here.
 void Trainer::bring_parameters_of(int block, int next, int end) {
-    const bool is_updating = pipeline_->is_updating();
+    // An update that began in backward is this step's own: it brings nothing yet.
+    const bool is_updating = under_way_ && pipeline_->is_updating();
     if (!window_ && !is_updating) {
         return;
     }
@@ -150,9 +152,12 @@ void Trainer::backward_pass() {
         }
         {
             const trace::Span span(timeline_, Lane::compute, "backward", of_block(block));
+            const std::span<float> gradient =
+                pipeline_->gradient_space(static_cast<std::size_t>(block));
             network_->backward(
-                block, pipeline_->gradient_space(static_cast<std::size_t>(block)),
+                block, gradient,
                 pipeline_->has_gpu() ? model::GradientPlace::gpu : model::GradientPlace::host);
+            harm_gradient(gradient);
         }
         gpu_traffic_->take_gradients(block);
         {
@@ -170,13 +175,32 @@ offload::GradientFacts Trainer::finish_gradients() {
     return pipeline_->finish_gradients();
 }
 
-// Starts the update; commits are prepared behind it.
+// For tests.
+void Trainer::harm_gradient(std::span<float> gradient) {
+    if (faults_.is_armed() && faults_.arrive(FaultPhase::gradient) != FaultAction::none) {
+        expects(!pipeline_->has_gpu(), "gradients that are harmed lie on the host");
+        gradient.front() = std::numeric_limits<float>::infinity();
+    }
+}
+
+// Whether what the update multiplies gradients by is known before the gradients are. A step of fp16
+// waits: that it is skipped is how its loss scale is found.
+bool Trainer::begins_in_backward() const {
+    const bool is_known = run_.train.clip_norm == 0 || clipping_norm_ > 0;
+    return is_known && overlaps_steps(run_.mode) && run_.model.dtype != Dtype::fp16;
+}
+
+void Trainer::restore_clipping(double norm) {
+    clipping_norm_ = run_.train.clipping == "delayed" ? norm : 0;
+}
+
+// Begins the update; commits are prepared behind it.
 void Trainer::begin_update(const StepReport& report) {
     if (timeline_ != nullptr) {
         timeline_->begin_update(report.step);
     }
-    const double scale =
-        clip_factor(report.gradient_norm, run_.train.clip_norm) / loss_scale_.value();
+    const double norm = clipping_norm_ > 0 ? clipping_norm_ : report.gradient_norm;
+    const double scale = clip_factor(norm, run_.train.clip_norm) / loss_scale_.value();
     pipeline_->begin_update(
         update_scalars(run_.train, report.learning_rate, pipeline_->generation() + 1, scale),
         vector_.span(), [this] {
@@ -184,6 +208,25 @@ void Trainer::begin_update(const StepReport& report) {
                 prepare_commit();
             }
         });
+}
+
+// A gradient that is not finite was found when devices had begun. They wrote beside the state of
+// the last step, which is whole; the parameters that they put in the vector are made again from it.
+// Those of others were not sent yet, nor are deltas applied.
+void Trainer::undo_update() {
+    pipeline_->cancel_update();
+    if (delivery(run_) == csd::Delivery::parameters) {
+        pipeline_->visit_subgroups(
+            [this](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
+                const std::size_t elems = tiles.size() * shard::kTileElems;
+                const std::span<float> masters = std::span(master_).first(elems);
+                device.read_state(
+                    subgroup, pipeline_->generation(),
+                    {masters, std::span(moment1_).first(elems), std::span(moment2_).first(elems)});
+                load_masters_into_vector(tiles, masters);
+            });
+    }
+    world_.barrier();  // ranks of a node may share the vector
 }
 
 // What of the step is known before its update ends: from this rank's to what holds for all.
@@ -251,6 +294,11 @@ StepReport Trainer::step(const StepEnded& ended) {
         watch.lap();
     }
     begin_gradients();
+    const bool is_early = begins_in_backward();
+    if (is_early) {
+        world_.barrier();  // no rank writes before all have committed the step before
+        begin_update(report);
+    }
     backward_pass();
     const offload::GradientFacts facts = finish_gradients();
     faults_.pass(FaultPhase::after_gradients);
@@ -259,7 +307,13 @@ StepReport Trainer::step(const StepEnded& ended) {
     report.gradient_norm = facts.norm / loss_scale_.value();
     report.is_skipped = !facts.is_finite;
     if (facts.is_finite) {
-        begin_update(report);
+        if (!is_early) {
+            begin_update(report);
+        }
+        pipeline_->accept_update();
+        restore_clipping(report.gradient_norm);
+    } else if (is_early) {
+        undo_update();
     }
     finish_step(facts.is_finite);
     under_way_.emplace();

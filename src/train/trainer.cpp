@@ -49,6 +49,8 @@ std::vector<std::size_t> tiles_ends(const model::Network& network) {
         }
         ends.push_back(end);
     }
+    // An update in backward replaces parameters of blocks behind the one that is computed.
+    expects(std::is_sorted(ends.begin(), ends.end()), "blocks borrow from blocks before them");
     return ends;
 }
 

@@ -36,7 +36,7 @@ struct PhaseSeconds {
     double forward = 0;   // without waiting for parameters of the update before
     double backward = 0;  // and gradients out
     double update = 0;    // and parameters in: from the first to the last
-    double hidden = 0;    // of the update and of making it durable, under the next step's forward
+    double hidden = 0;    // of the update and its flush, under backward and the next forward
 };
 
 // The same on all ranks; seconds are the slowest rank's, or of what is hidden the least; traffic is
@@ -159,7 +159,11 @@ private:
     void begin_gradients();
     offload::GradientFacts finish_gradients();
     void backward_pass();
+    bool begins_in_backward() const;
     void begin_update(const StepReport& report);
+    void undo_update();
+    void restore_clipping(double norm);
+    void harm_gradient(std::span<float> gradient);
     offload::UpdateTimes wait_for_update();
     void add_up_losses(StepReport& report) const;
     void add_up_traffic(StepReport& report);
@@ -208,6 +212,8 @@ private:
     double commit_seconds_ = 0;
     std::string run_id_;  // see checkpoint::Description::run
     LossScale loss_scale_;
+    // With delayed clipping: of the last step that was not skipped, without loss scale; 0: of none.
+    double clipping_norm_ = 0;
     std::int64_t steps_done_ = 0;
     // This rank's rows of the global batch, and the tokens drawn for them.
     std::int64_t first_row_ = 0;

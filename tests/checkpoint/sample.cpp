@@ -39,6 +39,7 @@ Description sample_description(std::int64_t step) {
             .generation = step - 1,
             .loss_scale = 4096.5,
             .good_steps = 19,
+            .norm = 1.0 / 7,
             .seed = 0xFFFFFFFFFFFFFFF1U,
             .run = "fedcba9876543210",
             .config = "[train]\nsteps = 40  # \"quoted\", ü\n",

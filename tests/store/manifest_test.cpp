@@ -17,7 +17,11 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 
 Commit commit_of(std::int64_t step, std::int64_t generation) {
-    return {.step = step, .generation = generation, .loss_scale = 1.0 / 3, .good_steps = step};
+    return {.step = step,
+            .generation = generation,
+            .loss_scale = 1.0 / 3,
+            .good_steps = step,
+            .norm = generation == 7 ? 2.0 / 7 : 0};
 }
 
 Manifest sample() {

@@ -1,0 +1,89 @@
+"""Updates that begin in backward: without clipping, or clipped by the norm of the step before. The same bits as
+mode su, which never begins early, and a gradient that is found not to be finite when devices have begun leaves
+no trace."""
+import json
+
+import program
+
+STEPS = 6
+# Where new parameters go: to vectors, as deltas, to a vector that a node shares, to owners alone.
+WAYS = {"dense": {}, "delta": {"gather__codec": "delta"}, "node": {"placement__parameters": "node"},
+        "global": {"placement__parameters": "global", "placement__gradients": "global"}}
+
+
+class EarlyUpdate(program.Scenario):
+    def run_of(self, state, fault="", ranks=2, flags=(), **keys):
+        """The summary of a run with small subgroups."""
+        summary = self.folder / f"{state}.json"
+        keys = {"train__steps": STEPS, "csd__subgroup_tiles": 1, "train__clip_norm": 0, **keys}
+        done = program.run(ranks, *self.arguments(state=state, flags=["--json", summary, *flags], **keys), fault=fault)
+        self.assertEqual(done.returncode, 0, f"{done.args}\n{done.stdout}\n{done.stderr}")
+        return json.loads(summary.read_text())
+
+    def test_the_bits_are_those_of_updates_behind_backward(self):
+        for name, way in WAYS.items():
+            with self.subTest(name):
+                late = self.run_of(f"{name}-late", mode="su", **way)
+                early = self.run_of(f"{name}-early", mode="su+o", **way)
+                self.assert_same_bits(early, late)
+                self.assertEqual(early["bytes_per_parameter"], late["bytes_per_parameter"])
+
+    def test_a_gradient_that_is_not_finite_is_undone(self):
+        # Of block 0, the last that rank 1 comes to, in step 3; the model has 2 layers, and so 4 blocks.
+        fault = "rank=1 phase=gradient count=12 action=fail"
+        for name, way in WAYS.items():
+            for clipping in ({}, {"train__clip_norm": 1, "train__clipping": "delayed"}):
+                with self.subTest(name, **clipping):
+                    late, early = (self.run_of(f"{mode}-{name}-{len(clipping)}", fault, mode=mode, **way, **clipping)
+                                   for mode in ("su", "su+o"))
+                    self.assertEqual(late["skipped_steps"], 1)
+                    self.assertEqual(early["skipped_steps"], 1)
+                    self.assert_same_bits(early, late)
+
+    def test_a_run_killed_behind_an_undone_update_goes_on_from_the_step_before(self):
+        whole = self.run_of("whole", "rank=1 phase=gradient count=12 action=fail", mode="su+o")
+        stopped = self.run_of("parts", "rank=1 phase=gradient count=12 action=fail", mode="su+o", train__stop_at=3)
+        rest = self.run_of("parts", mode="su+o", flags=["--resume"])
+        self.assertEqual(stopped["losses"] + rest["losses"], whole["losses"])
+        self.assertEqual(rest["masters_xxh3"], whole["masters_xxh3"])
+
+    def test_delayed_clipping_resumes_from_state_and_checkpoint(self):
+        # A norm that clips every step, so that the one before matters.
+        keys = {"train__clip_norm": 0.1, "train__clipping": "delayed", "mode": "su+o"}
+        whole = self.run_of("whole", **keys)
+        exact = self.run_of("exact", **{**keys, "train__clipping": "exact"})
+        self.assertEqual(exact["losses"][:2], whole["losses"][:2])
+        self.assertNotEqual(exact["losses"], whole["losses"])
+        for durability in ("step", "checkpoint"):
+            with self.subTest(durability):
+                first = self.run_of(durability, train__stop_at=3, csd__durability=durability, **keys)
+                rest = self.run_of(durability, flags=["--resume"], csd__durability=durability, **keys)
+                self.assertEqual(first["losses"] + rest["losses"], whole["losses"])
+                self.assertEqual(rest["masters_xxh3"], whole["masters_xxh3"])
+
+    def test_a_killed_run_of_delayed_clipping_goes_on_with_its_bits(self):
+        keys = {"train__clip_norm": 0.1, "train__clipping": "delayed", "mode": "su+o"}
+        whole = self.run_of("whole", **keys)
+        for phase, count in (("mid_write", 17), ("after_scatter", 14), ("before_rename", 4)):
+            with self.subTest(phase):
+                settings = {"train__steps": STEPS, "csd__subgroup_tiles": 1, **keys}
+                done = program.run(2, *self.arguments(state=phase, **settings), fault=f"rank=1 phase={phase} count={count}")
+                self.assertNotEqual(done.returncode, 0)
+                self.assertEqual(self.run_of(phase, flags=["--resume"], **keys)["masters_xxh3"], whole["masters_xxh3"])
+
+    def test_updates_begin_before_backward_ends(self):
+        # Gradients cross a slow link: what is final is updated while the next ones cross.
+        for keys in ({}, {"train__clip_norm": 1, "train__clipping": "delayed"}):
+            with self.subTest(**keys):
+                trace = self.folder / "trace.json"
+                self.run_of(f"traced-{len(keys)}", ranks=1, train__stop_at=3, mode="su+o", model__layers=4,
+                            link__host_gb_s=0.001,
+                            flags=["--trace", trace], **keys)
+                spans = [e for e in json.loads(trace.read_text())["traceEvents"] if e["ph"] == "X"]
+                updates = [s["ts"] for s in spans if s["name"] == "update" and s["args"]["step"] == 3]
+                backward = [s["ts"] + s["dur"] for s in spans if s["name"] == "backward" and s["args"]["step"] == 3]
+                self.assertLess(min(updates), max(backward))
+
+
+if __name__ == "__main__":
+    program.main()
