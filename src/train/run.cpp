@@ -175,7 +175,8 @@ bool train(const mpi::Communicator& world, const config::Run& given, const RunOp
     begin_timeline(world, timeline);
     RunRecord record = run_steps(trainer, *reporter, run, last);
     if (timeline) {
-        reporter->say(write_timeline(world, *timeline, record.seconds, options.trace));
+        record.lanes = lane_shares(world, *timeline, record.seconds);
+        reporter->say(write_timeline(world, *timeline, *record.lanes, options.trace));
     }
     note_layout(trainer, world, record);
     record.heldout_loss = trainer.evaluate();

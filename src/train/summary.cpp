@@ -244,6 +244,14 @@ nlohmann::json to_json(const RunRecord& record) {
     json["phases_s"]["commit"] =
         record.steps.empty() ? 0.0
                              : record.commit_seconds / static_cast<double>(record.steps.size());
+    if (record.lanes) {
+        double together = 0;
+        for (std::size_t lane = 0; lane < record.lanes->size(); ++lane) {
+            json["lanes"][trace::name_of(static_cast<trace::Lane>(lane))] = record.lanes->at(lane);
+            together += record.lanes->at(lane);
+        }
+        json["lanes"]["together"] = together;
+    }
     if (record.expected) {
         json["modelled_s"] = {{"gradients", record.expected->backward},
                               {"update", record.expected->update}};

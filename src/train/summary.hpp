@@ -4,6 +4,7 @@
 #include "config/run.hpp"
 #include "trace/traffic.hpp"
 #include "train/endurance.hpp"
+#include "train/timeline_file.hpp"
 #include "train/trainer.hpp"
 
 #include <nlohmann/json_fwd.hpp>
@@ -45,6 +46,7 @@ struct RunRecord {
     std::string checkpoint = {};  // path of the last index; empty if none was written
     // Of each rank, to other nodes, in all steps; empty: not asked.
     std::vector<std::uint64_t> network_sent_bytes = {};
+    std::optional<LaneShares> lanes = {};       // of a run with a timeline
     std::optional<PhaseSeconds> expected = {};  // modelled, see prediction.hpp; of the links alone
 };
 
@@ -59,8 +61,10 @@ struct RunRecord {
 // bytes_per_parameter {host_link, device_internal, network, node} and shared_links
 // {measured, zero_infinity, smart_update, smart_comp_2_percent} (see shared_links.hpp), placement
 // {parameters, gradients, optimizer, copies, dense_sums, vector_bytes} and
-// formula_bytes_per_parameter (see link_formulas.hpp); with gather.codec = "delta" also deltas
-// {dense, bitmap, units, codes, list}, each with tile_share and bytes_per_parameter.
+// formula_bytes_per_parameter (see link_formulas.hpp); of a run with --trace lanes {compute, copy,
+// exchange, device read, engine, device write, together}: seconds of work per second and rank; with
+// gather.codec = "delta" also deltas {dense, bitmap, units, codes, list}, each with tile_share and
+// bytes_per_parameter.
 nlohmann::json to_json(const RunRecord& record);
 
 // "gradients: topk, keeps 1 % of the elements in a volume of 0.04004 bytes per parameter, ...".

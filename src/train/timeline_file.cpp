@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdio>
+#include <numeric>
 #include <span>
 #include <vector>
 
@@ -41,10 +42,18 @@ void begin_timeline(const mpi::Communicator& world, std::optional<trace::Timelin
     }
 }
 
+LaneShares lane_shares(const mpi::Communicator& world, const trace::Timeline& timeline,
+                       double seconds) {
+    LaneShares shares = timeline.busy_seconds();
+    world.sum(std::span(shares));
+    for (double& share : shares) {
+        share /= seconds * world.size();
+    }
+    return shares;
+}
+
 std::string write_timeline(const mpi::Communicator& world, const trace::Timeline& timeline,
-                           double seconds, const std::string& path) {
-    std::array<double, trace::kLanes> busy = timeline.busy_seconds();
-    world.sum(std::span(busy));
+                           const LaneShares& shares, const std::string& path) {
     std::array<double, 1> left_out = {static_cast<double>(timeline.left_out())};
     world.sum(std::span(left_out));
     const std::string events = gather_events(world, timeline);
@@ -55,17 +64,15 @@ std::string write_timeline(const mpi::Communicator& world, const trace::Timeline
         }
     });
     std::string line = "trace " + path + "; seconds of work per second and rank:";
-    double overlap = 0;
-    for (std::size_t lane = 0; lane < busy.size(); ++lane) {
-        const double share = busy.at(lane) / seconds / world.size();
-        overlap += share;
+    for (std::size_t lane = 0; lane < shares.size(); ++lane) {
         std::array<char, 64> part{};
         std::snprintf(part.data(), part.size(), " %s %.2f,",
-                      trace::name_of(static_cast<trace::Lane>(lane)), share);
+                      trace::name_of(static_cast<trace::Lane>(lane)), shares.at(lane));
         line += part.data();
     }
     std::array<char, 64> sum{};
-    std::snprintf(sum.data(), sum.size(), " together %.2f", overlap);
+    std::snprintf(sum.data(), sum.size(), " together %.2f",
+                  std::accumulate(shares.begin(), shares.end(), 0.0));
     line += sum.data();
     return left_out[0] > 0 ? line + text("; the last ", left_out[0], " spans had no room") : line;
 }

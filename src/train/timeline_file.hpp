@@ -4,6 +4,7 @@
 #include "mpi/communicator.hpp"
 #include "trace/timeline.hpp"
 
+#include <array>
 #include <optional>
 #include <string>
 
@@ -12,9 +13,15 @@ namespace nearstep::train {
 // Before the first step, so that the ranks' times fit together, to within a barrier. Collective.
 void begin_timeline(const mpi::Communicator& world, std::optional<trace::Timeline>& timeline);
 
+// How busy each lane was in `seconds` of steps: seconds of work, of all devices, per second and
+// rank. Their sum is how many lanes were at work at once. Collective.
+using LaneShares = std::array<double, trace::kLanes>;
+LaneShares lane_shares(const mpi::Communicator& world, const trace::Timeline& timeline,
+                       double seconds);
+
 // Rank 0 writes the spans of all ranks to `path`, as Chrome's trace format has them. Returns a line
-// on how busy the lanes were in `seconds` of steps, of all ranks together. Collective.
+// that says so, and `shares`. Collective.
 std::string write_timeline(const mpi::Communicator& world, const trace::Timeline& timeline,
-                           double seconds, const std::string& path);
+                           const LaneShares& shares, const std::string& path);
 
 }  // namespace nearstep::train

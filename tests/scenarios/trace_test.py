@@ -12,13 +12,19 @@ class Trace(program.Scenario):
         traced = self.train(train__steps=3, csd__per_rank=2, mode="su+o+c", compress__codec="topk",
                             state="traced", flags=["--trace", str(file)])
         self.assert_same_bits(plain, traced)
+        self.assertNotIn("lanes", plain)
+        lanes = dict(traced["lanes"])
+        together = lanes.pop("together")
+        self.assertAlmostEqual(together, sum(lanes.values()))
+        self.assertGreater(together, 0)
         events = json.loads(file.read_text())["traceEvents"]
         spans = [event for event in events if event["ph"] == "X"]
-        lanes = collections.defaultdict(set)
+        seen = collections.defaultdict(set)
         for span in spans:
-            lanes[span["pid"]].add(span["cat"])
+            seen[span["pid"]].add(span["cat"])
         everything = {"compute", "copy", "exchange", "device read", "engine", "device write"}
-        self.assertEqual(dict(lanes), {0: everything, 1: everything})
+        self.assertEqual(dict(seen), {0: everything, 1: everything})
+        self.assertEqual(set(lanes), everything)
         self.assertEqual({span["args"]["step"] for span in spans}, {1, 2, 3})
         forward = [s for s in spans if s["name"] == "forward" and s["pid"] == 0 and s["args"]["step"] == 2]
         backward = [s for s in spans if s["name"] == "backward" and s["pid"] == 0 and s["args"]["step"] == 2]
