@@ -54,6 +54,19 @@ std::vector<Key> model_keys(ModelSettings& model) {
          .target = &model.compute,
          .meaning = "format of matrix products",
          .words = {"auto", "bf16", "fp32"}},
+        {.name = "model.gpu_memory_gb",
+         .target = &model.gpu_memory_gb,
+         .unit = "GB",
+         .meaning = "most that a rank may take of its GPU: parameters that do not fit stream in "
+                    "block by block; 0: what is free there",
+         .limits = not_negative(),
+         .is_for_sites = true},
+        {.name = "model.activations",
+         .target = &model.activations,
+         .meaning = "where inputs of blocks wait for their backward; auto: on the GPU, or on the "
+                    "host if that moves fewer bytes than streaming parameters",
+         .words = {"auto", "gpu", "host"},
+         .is_for_sites = true},
     };
 }
 

@@ -27,8 +27,10 @@ struct ModelSettings {
     int vocabulary = 256;
     Dtype dtype =
         Dtype::bf16;  // of the parameters that the model computes with, and of dense gradients
-    std::string device = "auto";   // "auto", "cpu" or "cuda": where the model computes
-    std::string compute = "auto";  // "auto", "bf16" or "fp32": the format of matrix products
+    std::string device = "auto";       // "auto", "cpu" or "cuda": where the model computes
+    std::string compute = "auto";      // "auto", "bf16" or "fp32": the format of matrix products
+    double gpu_memory_gb = 0;          // that a rank may take of its GPU; 0: what is free
+    std::string activations = "auto";  // "auto", "gpu" or "host": inputs of blocks till backward
 };
 
 struct DataSettings {

@@ -25,6 +25,14 @@ void use_gpu(int gpu);
 
 std::string name_of_gpu(int gpu);
 
+struct GpuRoom {
+    std::size_t free_bytes = 0;
+    std::size_t total_bytes = 0;
+};
+
+// Of the calling thread's GPU.
+GpuRoom room_of_gpu();
+
 // Waits for all work of the calling thread's GPU.
 void wait_for_gpu();
 

@@ -31,6 +31,12 @@ std::string name_of_gpu(int gpu) {
     return static_cast<const char*>(properties.name);
 }
 
+GpuRoom room_of_gpu() {
+    GpuRoom room;
+    check(cudaMemGetInfo(&room.free_bytes, &room.total_bytes));
+    return room;
+}
+
 void wait_for_gpu() { check(cudaDeviceSynchronize()); }
 
 void GpuMemoryTraits::close(Type memory) noexcept { static_cast<void>(cudaFree(memory)); }

@@ -19,6 +19,8 @@ void use_gpu(int /*gpu*/) { refuse(); }
 
 std::string name_of_gpu(int /*gpu*/) { refuse(); }
 
+GpuRoom room_of_gpu() { refuse(); }
+
 void wait_for_gpu() { refuse(); }
 
 // Nothing was ever opened.

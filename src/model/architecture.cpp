@@ -3,6 +3,7 @@
 #include "base/error.hpp"
 #include "model/gpt.hpp"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -26,6 +27,29 @@ const Architecture& find_architecture(const std::string& name) {
     }
     throw ConfigError(text("model.architecture is \"", name,
                            "\", which nearstep does not have: choose ", known, "."));
+}
+
+int block_of(const Geometry& geometry, std::size_t parameter) {
+    int block = 0;
+    while (parameter >= geometry.blocks.at(static_cast<std::size_t>(block)).last_parameter) {
+        ++block;
+    }
+    return block;
+}
+
+std::vector<Visit> blocks_read(const Geometry& geometry,
+                               const std::vector<BlockFunction>& functions) {
+    std::vector<Visit> reads;
+    for (const BlockFunction& function : functions) {
+        Visit& visit = reads.emplace_back(1, static_cast<int>(reads.size()));
+        for (const std::size_t parameter : function.borrowed) {
+            const int block = block_of(geometry, parameter);
+            if (std::ranges::count(visit, block) == 0) {
+                visit.push_back(block);
+            }
+        }
+    }
+    return reads;
 }
 
 void append_block(Geometry& geometry, std::string name) {

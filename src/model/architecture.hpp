@@ -5,6 +5,7 @@
 
 #include "config/run.hpp"
 #include "model/block_function.hpp"
+#include "model/fetch_order.hpp"
 #include "model/geometry.hpp"
 
 #include <cstdint>
@@ -23,6 +24,13 @@ struct Architecture {
 
 // Throws ConfigError naming the architectures there are.
 const Architecture& find_architecture(const std::string& name);
+
+// The block that the parameter of this index belongs to.
+int block_of(const Geometry& geometry, std::size_t parameter);
+
+// The blocks whose parameters each block reads: its own first, then those that it borrows of.
+std::vector<Visit> blocks_read(const Geometry& geometry,
+                               const std::vector<BlockFunction>& functions);
 
 // For the describe functions: opens a block at the end of the geometry, and adds a parameter to it.
 void append_block(Geometry& geometry, std::string name);

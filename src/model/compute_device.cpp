@@ -5,6 +5,8 @@
 #include <ATen/Context.h>
 #include <torch/cuda.h>
 
+#include <cstdlib>
+
 namespace nearstep::model {
 
 ComputeDevice choose_device(const std::string& wanted, int local_rank) {
@@ -26,8 +28,12 @@ ComputeDevice choose_device(const std::string& wanted, int local_rank) {
 
 void repeat_bit_for_bit(const ComputeDevice& device) {
     if (device.is_gpu()) {
-        // A warning, not an error, where torch knows of none. Filling fresh memory costs a pass.
-        at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/true);
+        // Only as an error, not as a warning, does this reach attention: its backward in flash and
+        // memory-efficient form then adds up in a fixed order, and cuDNN's, which does not, is not
+        // chosen. For cuBLAS torch wants to be told that every stream has a workspace of its own,
+        // and looks for it when it first multiplies. Filling fresh memory costs a pass.
+        ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
+        at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
         at::globalContext().setDeterministicFillUninitializedMemory(false);
     }
 }

@@ -4,10 +4,14 @@
 #include "base/random.hpp"
 #include "memory/gpu.hpp"
 #include "model/architecture.hpp"
+#include "model/block_inputs.hpp"
 #include "model/compute_device.hpp"
 #include "model/compute_format.hpp"
+#include "model/fetch_order.hpp"
 #include "model/loss.hpp"
+#include "model/parameter_store.hpp"
 #include "model/token_check.hpp"
+#include "model/torch_types.hpp"
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
@@ -19,6 +23,7 @@
 #include <functional>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 namespace nearstep::model {
@@ -30,34 +35,20 @@ using Tensors = std::vector<at::Tensor>;
 // Keeps sampling apart from everything else that is drawn from the run's seed.
 constexpr std::uint64_t kSampleStream = 0x73616d706c65;
 
-at::ScalarType scalar_type(Dtype dtype) {
-    if (dtype == Dtype::fp32) {
-        return at::kFloat;
-    }
-    return dtype == Dtype::bf16 ? at::kBFloat16 : at::kHalf;
-}
-
 std::int64_t elems_of(const Parameter& parameter) {
     return std::accumulate(parameter.shape.begin(), parameter.shape.end(), std::int64_t{1},
                            std::multiplies<>());
 }
 
-at::Device torch_device(const ComputeDevice& device) {
-    return device.is_gpu() ? at::Device(at::kCUDA, static_cast<at::DeviceIndex>(*device.gpu))
-                           : at::Device(at::kCPU);
-}
-
 class BlockwiseNetwork final : public Network {
 public:
     BlockwiseNetwork(const config::ModelSettings& settings, std::span<const std::byte> parameters,
-                     const ComputeDevice& device)
+                     const ComputeDevice& device, const Residence& residence)
         : settings_(settings),
           geometry_(describe(settings)),
           functions_(find_architecture(settings.architecture).make_functions(settings)),
           device_(torch_device(device)),
-          compute_(scalar_type(compute_format(settings, device))),
-          parameters_(parameters),
-          copies_(functions_.size()) {
+          compute_(scalar_type(compute_format(settings, device))) {
         repeat_bit_for_bit(device);
         if (device.is_gpu()) {
             // Of this thread, for PyTorch and for those who make memory beside it.
@@ -69,6 +60,11 @@ public:
         expects(functions_.size() == geometry_.blocks.size(), "every block has its function");
         expects(parameters.size() >= geometry_.elems * size_bytes(settings.dtype),
                 "the parameter vector holds all elements of the geometry");
+        store_.emplace(geometry_, parameters, settings.dtype, device, residence.slots);
+        inputs_.emplace(
+            last_block() + 1, compute_format(settings, device), device,
+            residence.are_inputs_on_host ? InputPlace::on_host : InputPlace::with_network);
+        reads_ = blocks_read(geometry_, functions_);
     }
 
     const Geometry& geometry() const override { return geometry_; }
@@ -78,7 +74,10 @@ public:
         std::vector<Elements> elements = {{range.begin, range.end}};
         for (const std::size_t index : functions_[index_of(block)].borrowed) {
             const Parameter& parameter = geometry_.parameters[index];
-            elements.push_back({parameter.offset, parameter.offset + parameter.elems});
+            const Block& owner = geometry_.blocks[index_of(block_of(geometry_, index))];
+            elements.push_back(store_->is_in_place()
+                                   ? Elements{parameter.offset, parameter.offset + parameter.elems}
+                                   : Elements{owner.begin, owner.end});  // slots hold whole blocks
         }
         return elements;
     }
@@ -92,13 +91,21 @@ public:
         next_backward_ = -1;
         borrowed_gradients_.clear();
         micros_.clear();
-        drop_copies();
+        std::vector<std::size_t> input_bytes;
         for (const MicroBatch& batch : batches) {
             check_batch(batch, settings_);
-            micros_.push_back({.inputs = {token_tensor(batch.tokens, batch.rows, batch.columns)},
-                               .targets = token_tensor(batch.targets, batch.rows, batch.columns)});
+            input_bytes.push_back(batch.tokens.size() * static_cast<std::size_t>(settings_.width) *
+                                  at::elementSize(compute_));
+        }
+        inputs_->begin(input_bytes);
+        store_->begin(visits_of_step(reads_));
+        for (const MicroBatch& batch : batches) {
+            inputs_->put(0, micros_.size(), token_tensor(batch.tokens, batch.rows, batch.columns));
+            micros_.push_back({.targets = token_tensor(batch.targets, batch.rows, batch.columns)});
         }
     }
+
+    void fetch(int block) override { store_->allow(block); }
 
     // The last block computes its gradient here: its logits are at hand, and keeping or recomputing
     // them would cost more.
@@ -106,17 +113,21 @@ public:
         expects(block == next_forward_ && block <= last_block(),
                 "forward takes the blocks ascending");
         ++next_forward_;
+        store_->enter();
         if (block == last_block()) {
             next_backward_ = block;
             last_gradient_ = zeros_of(block);
             add_gradients(block, gradient_sums(block, last_gradient_));
-            return;
+        } else {
+            const c10::NoGradGuard no_grad;
+            const Tensors parameters = parameters_of(block);
+            for (std::size_t i = 0; i < micros_.size(); ++i) {
+                inputs_->put(block + 1, i,
+                             run(block, parameters, inputs_->get(block, i)).contiguous());
+            }
+            inputs_->end_forward(block);
         }
-        const c10::NoGradGuard no_grad;
-        const Tensors parameters = parameters_of(block);
-        for (Micro& micro : micros_) {
-            micro.inputs.push_back(run(block, parameters, micro.inputs.back()));
-        }
+        store_->leave();
     }
 
     double loss() const override {
@@ -139,22 +150,27 @@ public:
             at::TensorOptions(at::kFloat).device(is_in_place ? device_ : at::Device(at::kCPU)));
         if (block == last_block()) {
             target.copy_(last_gradient_);
-        } else if (is_in_place) {
-            add_gradients(block, gradient_sums(block, target.zero_()));
-        } else {
-            const at::Tensor sums = zeros_of(block);
-            add_gradients(block, gradient_sums(block, sums));
+            last_gradient_ = at::Tensor();
+            return;
+        }
+        const at::Tensor sums = is_in_place ? target.zero_() : zeros_of(block);
+        store_->enter();
+        inputs_->begin_backward(block);
+        add_gradients(block, gradient_sums(block, sums));
+        inputs_->end_backward(block);
+        store_->leave();
+        if (!is_in_place) {
             target.copy_(sums);
         }
     }
 
     double evaluate(const MicroBatch& batch) override {
         check_batch(batch, settings_);
-        drop_copies();
+        begin_passes(1);
         const c10::NoGradGuard no_grad;
         at::Tensor state = token_tensor(batch.tokens, batch.rows, batch.columns);
         for (int block = 0; block <= last_block(); ++block) {
-            state = run(block, parameters_of(block), state);
+            state = visit(block, state);
         }
         return cross_entropy(state, token_tensor(batch.targets, batch.rows, batch.columns), {});
     }
@@ -166,7 +182,7 @@ public:
         }
         expects(temperature > 0, "the temperature is above 0");
         check_tokens(prompt, settings_);
-        drop_copies();
+        begin_passes(count);
         std::vector<std::int32_t> tokens(prompt.begin(), prompt.end());
         for (int i = 0; i < count; ++i) {
             const double place = random_uniform(seed, kSampleStream, static_cast<std::uint64_t>(i));
@@ -175,11 +191,14 @@ public:
         return {tokens.begin() + static_cast<std::ptrdiff_t>(prompt.size()), tokens.end()};
     }
 
+    NetworkTraffic traffic() const override {
+        return {.parameter_bytes = store_->brought_bytes(), .input_bytes = inputs_->moved_bytes()};
+    }
+
 private:
-    // What a micro-batch keeps in a step: the input of every block still to be visited by backward,
-    // and the gradient of the loss with respect to the output of the next one.
+    // What a micro-batch keeps in a step beside its inputs: the gradient of the loss with respect
+    // to the output of the next block to be visited by backward.
     struct Micro {
-        Tensors inputs;
         at::Tensor targets;
         at::Tensor upstream = {};
     };
@@ -194,48 +213,35 @@ private:
         return tensor.to(device_);
     }
 
-    // The block's elements, flat: the caller's bytes in place, which torch only reads though it
-    // asks for void*, or their copy on the GPU.
-    at::Tensor block_elems(int block) {
-        at::Tensor& copy = copies_[index_of(block)];
-        if (copy.defined()) {
-            return copy;
-        }
-        const Block& range = geometry_.blocks[index_of(block)];
-        const std::byte* first = parameters_.data() + range.begin * size_bytes(settings_.dtype);
-        at::Tensor elems = at::from_blob(const_cast<std::byte*>(first),
-                                         {static_cast<std::int64_t>(range.end - range.begin)},
-                                         at::TensorOptions(scalar_type(settings_.dtype)));
-        if (device_.is_cpu()) {
-            return elems;
-        }
-        if (memory::gpus() == 0) {  // built without CUDA
-            return copy = elems.to(device_);
-        }
-        copy = at::empty({elems.size(0)}, elems.options().device(device_));
-        memory::copy_to_gpu({static_cast<std::byte*>(copy.mutable_data_ptr()), copy.nbytes()},
-                            {first, copy.nbytes()}, memory::Stream::of_default());
-        return copy;
-    }
-
     at::Tensor zeros_of(int block) const {
         const Block& range = geometry_.blocks[index_of(block)];
         return at::zeros({static_cast<std::int64_t>(range.end - range.begin)},
                          at::TensorOptions(at::kFloat).device(device_));
     }
 
-    // Copies are good from begin() to the end of the step, in which parameters do not change.
-    void drop_copies() { std::fill(copies_.begin(), copies_.end(), at::Tensor()); }
-
-    at::Tensor view_parameter(std::size_t index) {
-        const Parameter& parameter = geometry_.parameters[index];
-        int block = 0;
-        while (parameter.offset >= geometry_.blocks[index_of(block)].end) {
-            ++block;
+    // Forward of all blocks, so many times, outside of a step.
+    void begin_passes(int count) {
+        std::vector<Visit> visits;
+        for (int pass = 0; pass < count; ++pass) {
+            visits.insert(visits.end(), reads_.begin(), reads_.end());
         }
+        store_->begin(std::move(visits));
+        store_->allow_all();
+    }
+
+    at::Tensor visit(int block, const at::Tensor& input) {
+        store_->enter();
+        at::Tensor output = run(block, parameters_of(block), input);
+        store_->leave();
+        return output;
+    }
+
+    at::Tensor view_parameter(std::size_t index) const {
+        const Parameter& parameter = geometry_.parameters[index];
+        const int block = block_of(geometry_, index);
         const auto offset =
             static_cast<std::int64_t>(parameter.offset - geometry_.blocks[index_of(block)].begin);
-        return block_elems(block).narrow(0, offset, elems_of(parameter)).view(parameter.shape);
+        return store_->elems(block).narrow(0, offset, elems_of(parameter)).view(parameter.shape);
     }
 
     // Indices of the block's own parameters, then of those it borrows.
@@ -252,7 +258,7 @@ private:
 
     // Where and in the format that the block computes in: converted here, once per visit, or
     // views.
-    Tensors parameters_of(int block) {
+    Tensors parameters_of(int block) const {
         const bool is_fp32 = functions_[index_of(block)].format == BlockFormat::fp32;
         Tensors parameters;
         for (const std::size_t index : parameter_indices(block)) {
@@ -300,9 +306,9 @@ private:
         for (const at::Tensor& parameter : parameters_of(block)) {
             leaves.push_back(parameter.detach().requires_grad_(true));
         }
-        for (Micro& micro : micros_) {
-            const at::Tensor input = micro.inputs.back().detach();
-            micro.inputs.pop_back();
+        for (std::size_t i = 0; i < micros_.size(); ++i) {
+            Micro& micro = micros_[i];
+            const at::Tensor input = inputs_->take(block, i).detach();
             Tensors wanted = leaves;
             if (input.is_floating_point()) {  // tokens have no gradient
                 wanted.push_back(input.requires_grad_(true));
@@ -316,8 +322,8 @@ private:
             }
             const Tensors gradients = torch::autograd::grad({output}, wanted, {micro.upstream});
             const c10::NoGradGuard no_grad;
-            for (std::size_t i = 0; i < sums.size(); ++i) {
-                sums[i].add_(gradients[i]);
+            for (std::size_t k = 0; k < sums.size(); ++k) {
+                sums[k].add_(gradients[k]);
             }
             micro.upstream = gradients.size() > sums.size() ? gradients.back() : at::Tensor();
         }
@@ -333,7 +339,7 @@ private:
             if (block == last_block()) {
                 state = state.narrow(1, state.size(1) - 1, 1);
             }
-            state = run(block, parameters_of(block), state);
+            state = visit(block, state);
         }
         return at::softmax(state.view({-1}).to(at::kDouble) / temperature, 0).cpu();
     }
@@ -357,8 +363,9 @@ private:
     std::vector<BlockFunction> functions_;
     at::Device device_;
     at::ScalarType compute_;
-    std::span<const std::byte> parameters_;
-    Tensors copies_;  // of the blocks on the GPU, where there are any
+    std::vector<Visit> reads_;
+    std::optional<ParameterStore> store_;
+    std::optional<BlockInputs> inputs_;
 
     std::vector<Micro> micros_;
     at::Tensor last_gradient_;
@@ -374,8 +381,8 @@ private:
 
 std::unique_ptr<Network> Network::make(const config::ModelSettings& settings,
                                        std::span<const std::byte> parameters,
-                                       const ComputeDevice& device) {
-    return std::make_unique<BlockwiseNetwork>(settings, parameters, device);
+                                       const ComputeDevice& device, const Residence& residence) {
+    return std::make_unique<BlockwiseNetwork>(settings, parameters, device, residence);
 }
 
 std::string describe_backend(const config::ModelSettings& settings, const ComputeDevice& device) {

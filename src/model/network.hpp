@@ -7,6 +7,7 @@
 #include "config/run.hpp"
 #include "model/compute_device.hpp"
 #include "model/geometry.hpp"
+#include "model/residence.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -29,23 +30,41 @@ struct MicroBatch {
 // Where a gradient is to be written; the GPU is that of the network.
 enum class GradientPlace { host, gpu };
 
+// What crossed the link between the network's device and host memory so far, or would if it were a
+// GPU.
+struct NetworkTraffic {
+    std::size_t parameter_bytes = 0;  // brought
+    std::size_t input_bytes = 0;      // of blocks, out and back in
+
+    NetworkTraffic operator-(const NetworkTraffic& before) const {
+        return {parameter_bytes - before.parameter_bytes, input_bytes - before.input_bytes};
+    }
+    NetworkTraffic& operator+=(const NetworkTraffic& more) {
+        parameter_bytes += more.parameter_bytes;
+        input_bytes += more.input_bytes;
+        return *this;
+    }
+};
+
 // Use from one thread. A step is: begin, forward of all blocks ascending, loss, backward of all
-// blocks descending. What a block reads of `parameters` may change until its forward, and again
-// after the step's last backward.
+// blocks descending. What a block reads of `parameters` may change until fetch() or forward() of it,
+// and again after the step's last backward.
 class Network {
 public:
     // `parameters`: the parameter vector, geometry.elems elements of settings.dtype or more
-    // (padding); read in place, owned by the caller, outlives the network.
+    // (padding); owned by the caller, outlives the network.
     static std::unique_ptr<Network> make(const config::ModelSettings& settings,
                                          std::span<const std::byte> parameters,
-                                         const ComputeDevice& device = {});
+                                         const ComputeDevice& device = {},
+                                         const Residence& residence = {});
 
     virtual ~Network() = default;
 
     virtual const Geometry& geometry() const = 0;
 
     // What forward of the block reads of the parameters, and backward of all blocks but the last,
-    // which reads none: the block's own, and what it borrows of others.
+    // which reads none: the block's own, and what it borrows of others or, unless parameters are
+    // read in place, all of those blocks.
     virtual std::vector<Elements> reads(int block) const = 0;
 
     // Copies the tokens. The loss is `token_weight` times the sum of the tokens' cross entropies
@@ -53,6 +72,12 @@ public:
     // to the mean's. Gradients come out times `loss_scale`.
     virtual void begin(std::span<const MicroBatch> batches, double token_weight,
                        double loss_scale) = 0;
+
+    // The block's parameters are final in the vector until the step ends: starts their way to the
+    // GPU, as soon as there is room. After begin(). Where parameters are read in place nothing
+    // happens. Of a block of which this is not said they must be in the vector whenever it is
+    // visited, with those that it borrows.
+    virtual void fetch(int block) = 0;
 
     virtual void forward(int block) = 0;
 
@@ -72,6 +97,8 @@ public:
     // `seed`.
     virtual std::vector<std::int32_t> sample(std::span<const std::int32_t> prompt, int count,
                                              double temperature, std::uint64_t seed) = 0;
+
+    virtual NetworkTraffic traffic() const = 0;
 };
 
 // One line on the tensor library and how it computes here: "torch 2.13.0, bf16 products on the

@@ -12,6 +12,24 @@ using shard::kTileElems;
 
 namespace {
 
+struct Sizes {
+    std::size_t values_bytes = 0;
+    std::size_t batch_bytes = 0;
+};
+
+// Of the largest block, with its head's tile before it and its tail's tile after it, and of the
+// payloads of the block with the most tiles.
+Sizes sizes_of(std::span<const ElementRange> blocks, std::size_t most_payload_bytes) {
+    std::size_t largest = 0;
+    std::size_t most_tiles = 0;
+    for (const ElementRange block : blocks) {
+        largest = std::max(largest, block.size());
+        most_tiles = std::max(most_tiles, complete_tiles(block).size());
+    }
+    return {.values_bytes = (largest + 2 * kTileElems) * sizeof(float),
+            .batch_bytes = most_tiles * most_payload_bytes};
+}
+
 memory::Stream default_stream_of(int gpu) {
     memory::use_gpu(gpu);
     return memory::Stream::of_default();
@@ -25,18 +43,18 @@ GpuGradients::GpuGradients(int gpu, std::vector<ElementRange> blocks,
       dtype_(dtype),
       compute_(default_stream_of(gpu)),
       carried_(kTileElems * sizeof(float)) {
-    std::size_t largest = 0;
-    std::size_t most_tiles = 0;
-    for (const ElementRange block : blocks_) {
-        largest = std::max(largest, block.size());
-        most_tiles = std::max(most_tiles, complete_tiles(block).size());
-    }
-    // The block itself, its head's tile before it and its tail's tile after it.
-    values_ = memory::GpuBuffer((largest + 2 * kTileElems) * sizeof(float));
+    const Sizes sizes = sizes_of(blocks_, most_payload_bytes);
+    values_ = memory::GpuBuffer(sizes.values_bytes);
     for (Batch& batch : batches_) {
-        batch.on_gpu = memory::GpuBuffer(most_tiles * most_payload_bytes);
-        batch.on_host = memory::PinnedBuffer(most_tiles * most_payload_bytes);
+        batch.on_gpu = memory::GpuBuffer(sizes.batch_bytes);
+        batch.on_host = memory::PinnedBuffer(sizes.batch_bytes);
     }
+}
+
+std::size_t GpuGradients::gpu_bytes(std::span<const ElementRange> blocks,
+                                    std::size_t most_payload_bytes) {
+    const Sizes sizes = sizes_of(blocks, most_payload_bytes);
+    return sizes.values_bytes + kTileElems * sizeof(float) + 2 * sizes.batch_bytes;
 }
 
 void GpuGradients::begin_step(const codec::Codec& codec, std::uint64_t random_key) {

@@ -27,6 +27,10 @@ public:
     GpuGradients(int gpu, std::vector<ElementRange> blocks, std::size_t most_payload_bytes,
                  Dtype dtype);
 
+    // What the constructor allocates of the GPU's memory.
+    static std::size_t gpu_bytes(std::span<const ElementRange> blocks,
+                                 std::size_t most_payload_bytes);
+
     // `random_key`: of the step and this source.
     void begin_step(const codec::Codec& codec, std::uint64_t random_key);
 

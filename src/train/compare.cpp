@@ -74,6 +74,7 @@ RunRecord run_steps(const mpi::Communicator& world, const config::Run& run) {
     record.endurance = measure_endurance(written, trainer.written_bytes(), record.steps.size(),
                                          record.seconds, run.csd.rated_tbw);
     record.masters_digest = trainer.masters_digest();
+    record.gpu = trainer.report_gpu(record.steps.size());
     return record;
 }
 

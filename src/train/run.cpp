@@ -63,6 +63,9 @@ void print_head(const Trainer& trainer, const mpi::Communicator& world, const co
     if (trainer.encodes_on_gpu()) {
         std::printf("gradients of rank 0 are encoded on its GPU\n");
     }
+    if (trainer.gpu() != nullptr) {
+        std::printf("%s\n", model::describe(trainer.gpu()->plan()).c_str());
+    }
     for (const std::string& line : start) {
         std::printf("%s\n", line.c_str());
     }
@@ -129,6 +132,7 @@ void note_layout(const Trainer& trainer, const mpi::Communicator& world, RunReco
     record.has_dense_sums = trainer.route().is_dense_sum();
     record.expected = expect_of_links(record);
     record.encodes_on_gpu = trainer.encodes_on_gpu();
+    record.gpu = trainer.report_gpu(record.steps.size());
 }
 
 void say_traffic(Reporter& reporter, const RunRecord& record) {
@@ -136,7 +140,8 @@ void say_traffic(Reporter& reporter, const RunRecord& record) {
         return;
     }
     reporter.say(traffic_table({record}) + describe(record.endurance));
-    for (const std::string& line : {describe_deltas(record), describe_expected(record)}) {
+    for (const std::string& line :
+         {describe_deltas(record), describe_expected(record), describe_gpu(record)}) {
         if (!line.empty()) {
             reporter.say(line);
         }

@@ -132,9 +132,16 @@ void Trainer::drop_parameters() {
 
 double Trainer::forward_pass() {
     const int blocks = static_cast<int>(geometry_.blocks.size());
+    int fetched = 0;
     for (int block = 0; block < blocks; ++block) {
         gpu_traffic_->bring_parameters(block);
         bring_parameters_of(block, block + 1, blocks);
+        // What is final starts its way to a GPU ahead of its visit.
+        const bool are_all_final = !window_ && !(under_way_ && pipeline_->is_updating());
+        const int final_end = are_all_final ? blocks : window_ ? 0 : block + 1;
+        for (; fetched < final_end; ++fetched) {
+            network_->fetch(fetched);
+        }
         const trace::Span span(timeline_, Lane::compute, "forward", of_block(block));
         network_->forward(block);
     }
@@ -280,6 +287,7 @@ StepReport Trainer::step(const StepEnded& ended) {
     }
     Stopwatch watch;
     const double waited = under_way_ ? under_way_->waited : 0;
+    const model::NetworkTraffic moved_before = network_->traffic();
     network_->begin(draw_batches(), 1.0 / batch_tokens, loss_scale_.value());
     report.loss = forward_pass();
     report.seconds.forward = watch.lap();
@@ -300,6 +308,7 @@ StepReport Trainer::step(const StepEnded& ended) {
         begin_update(report);
     }
     backward_pass();
+    step_traffic_ += network_->traffic() - moved_before;
     const offload::GradientFacts facts = finish_gradients();
     faults_.pass(FaultPhase::after_gradients);
     report.seconds.backward = watch.lap();

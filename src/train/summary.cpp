@@ -3,6 +3,8 @@
 #include "base/digest.hpp"
 #include "base/error.hpp"
 #include "base/version.hpp"
+#include "model/gpu_peak.hpp"
+#include "train/gpu_report.hpp"
 #include "train/link_formulas.hpp"
 #include "train/shared_links.hpp"
 
@@ -201,6 +203,36 @@ std::string describe_gradients(const config::Run& run, double payload_bytes_per_
     return line;
 }
 
+namespace {
+
+double tokens_per_second(const RunRecord& record) {
+    const double tokens = static_cast<double>(record.run.train.global_batch) *
+                          record.run.model.context * static_cast<double>(record.steps.size());
+    return record.seconds > 0 ? tokens / record.seconds : 0;
+}
+
+std::optional<double> utilisation(const RunRecord& record) {
+    return record.gpu
+               ? flop_utilisation(*record.gpu, tokens_per_second(record),
+                                  model::operations_per_token(record.run.model, record.parameters),
+                                  record.ranks)
+               : std::nullopt;
+}
+
+// Operations on any device; of GPUs what they took and how much of them was used.
+void add_compute(nlohmann::json& json, const RunRecord& record) {
+    json["model_operations_per_token"] =
+        model::operations_per_token(record.run.model, record.parameters);
+    if (record.gpu) {
+        json["gpu"] = to_json(*record.gpu);
+    }
+    if (const std::optional<double> share = utilisation(record)) {
+        json["model_flop_utilisation"] = *share;
+    }
+}
+
+}  // namespace
+
 nlohmann::json to_json(const RunRecord& record) {
     std::vector<double> losses;
     std::int64_t skipped = 0;
@@ -208,8 +240,6 @@ nlohmann::json to_json(const RunRecord& record) {
         losses.push_back(step.loss);
         skipped += step.is_skipped ? 1 : 0;
     }
-    const double tokens = static_cast<double>(record.run.train.global_batch) *
-                          record.run.model.context * static_cast<double>(record.steps.size());
     nlohmann::json json = {
         {"commit", commit()},
         {"config", record.run.name},
@@ -222,7 +252,7 @@ nlohmann::json to_json(const RunRecord& record) {
         {"steps", record.steps.empty() ? 0 : record.steps.back().step},
         {"first_step", record.steps.empty() ? 0 : record.steps.front().step},
         {"seconds", record.seconds},
-        {"tokens_per_s", record.seconds > 0 ? tokens / record.seconds : 0.0},
+        {"tokens_per_s", tokens_per_second(record)},
         {"losses", losses},
         {"skipped_steps", skipped},
         {"compress", codec_json(record)},
@@ -240,6 +270,7 @@ nlohmann::json to_json(const RunRecord& record) {
                          {"dense_sums", record.has_dense_sums},
                          {"vector_bytes", record.vector_bytes}};
     json["formula_bytes_per_parameter"] = formula_json(record);
+    add_compute(json, record);
     add_deltas(json, total_deltas(record.steps), record.parameters, record.steps.size());
     json["phases_s"]["commit"] =
         record.steps.empty() ? 0.0
@@ -295,6 +326,10 @@ std::string describe_deltas(const RunRecord& record) {
     return shares.empty()
                ? ""
                : formatted("parameters by deltas: %.4g bytes per parameter and step", bytes) + out;
+}
+
+std::string describe_gpu(const RunRecord& record) {
+    return record.gpu ? describe(*record.gpu, utilisation(record)) : "";
 }
 
 std::string describe_expected(const RunRecord& record) {

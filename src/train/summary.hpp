@@ -4,6 +4,7 @@
 #include "config/run.hpp"
 #include "trace/traffic.hpp"
 #include "train/endurance.hpp"
+#include "train/gpu_share.hpp"
 #include "train/timeline_file.hpp"
 #include "train/trainer.hpp"
 
@@ -47,6 +48,7 @@ struct RunRecord {
     // Of each rank, to other nodes, in all steps; empty: not asked.
     std::vector<std::uint64_t> network_sent_bytes = {};
     std::optional<LaneShares> lanes = {};       // of a run with a timeline
+    std::optional<GpuReport> gpu = {};          // none: the model computed on the CPU
     std::optional<PhaseSeconds> expected = {};  // modelled, see prediction.hpp; of the links alone
 };
 
@@ -62,8 +64,12 @@ struct RunRecord {
 // {measured, zero_infinity, smart_update, smart_comp_2_percent} (see shared_links.hpp), placement
 // {parameters, gradients, optimizer, copies, dense_sums, vector_bytes} and
 // formula_bytes_per_parameter (see link_formulas.hpp); of a run with --trace lanes {compute, copy,
-// exchange, device read, engine, device write, together}: seconds of work per second and rank; with
-// gather.codec = "delta" also deltas {dense, bitmap, units, codes, list}, each with tile_share and
+// exchange, device read, engine, device write, together}: seconds of work per second and rank;
+// model_operations_per_token (see model/gpu_peak.hpp), and on GPUs gpu {name, ranks_per_gpu,
+// peak_tflops, most_bytes and most_tensor_bytes (of the GPU's memory, by the rank that took most),
+// step_bytes {parameters, inputs} (over rank 0's link), plan {...} (of rank 0's memory)} and, with a
+// peak, which plan.gpu_tflops sets or a table gives, model_flop_utilisation; with gather.codec =
+// "delta" also deltas {dense, bitmap, units, codes, list}, each with tile_share and
 // bytes_per_parameter.
 nlohmann::json to_json(const RunRecord& record);
 
@@ -85,6 +91,9 @@ std::string traffic_table(const std::vector<RunRecord>& records);
 // "parameters by deltas: 0.301 bytes each; dense 0 % of the tiles with 0 bytes per parameter, ...":
 // of all steps; empty if the run has no deltas.
 std::string describe_deltas(const RunRecord& record);
+
+// "GPU NVIDIA H200: ...": memory taken, bytes moved, utilisation; empty on the CPU.
+std::string describe_gpu(const RunRecord& record);
 
 // Means of a step beside what the links let expect; empty without an expectation.
 std::string describe_expected(const RunRecord& record);

@@ -27,6 +27,13 @@ std::vector<offload::ElementRange> block_ranges(const model::Geometry& geometry)
     return ranges;
 }
 
+// Of the GPU that gradients are encoded on, beside the network.
+std::size_t gradient_bytes(const std::optional<int>& gpu, const model::Geometry& geometry,
+                           const GradientRoute& route) {
+    return gpu ? offload::GpuGradients::gpu_bytes(block_ranges(geometry), route.most_sent_bytes())
+               : 0;
+}
+
 // Where the rank's gradients are encoded, if that is on the GPU: where nothing is added first.
 std::optional<int> gradient_gpu(const config::Run& run, const mpi::Topology& groups, int rank,
                                 const model::ComputeDevice& device) {
@@ -75,19 +82,26 @@ Trainer::Trainer(const mpi::Communicator& world, const config::Run& run,
       log_(manifest_path(run, world.rank()), storage_.get()),
       loss_scale_(run) {
     const int node = nodes_.group_of[static_cast<std::size_t>(world.rank())];
-    gpu_traffic_.emplace(run, geometry_, links_.get(),
-                         static_cast<int>(nodes_.ranks_of[static_cast<std::size_t>(node)].size()));
+    const auto node_ranks =
+        static_cast<int>(nodes_.ranks_of[static_cast<std::size_t>(node)].size());
+    gpu_traffic_.emplace(run, geometry_, links_.get(), node_ranks);
     std::vector<std::unique_ptr<csd::Device>> devices;
     world.together([&] {
         compute_device_ =
             model::choose_device(run.model.device, nodes_.rank_in_group(world.rank()));
+        if (compute_device_.is_gpu() && memory::gpus() > 0) {
+            const auto gpu = gradient_gpu(run, route_.groups(), world.rank(), compute_device_);
+            gpu_.emplace(run, compute_device_, world.size(), node_ranks,
+                         gradient_bytes(gpu, geometry_, route_));
+        }
         devices = make_devices(
             run_, world, owners_, route_,
             {.storage = storage_.get(), .links = links_.get(), .timeline = timeline_}, traffic_);
     });
     const std::size_t tile_bytes = kTileElems * size_bytes(run.model.dtype);
     vector_ = make_parameter_vector(world, nodes_, owners_.tiles() * tile_bytes, vector_kind(run));
-    network_ = model::Network::make(run.model, vector_.span(), compute_device_);
+    network_ = model::Network::make(run.model, vector_.span(), compute_device_,
+                                    gpu_ ? gpu_->plan().residence : model::Residence{});
     block_tiles_end_ = tiles_ends(*network_);
     // Pinned pages would stay with the GPU when the window drops them.
     if (compute_device_.is_gpu() && memory::gpus() > 0 &&

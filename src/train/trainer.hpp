@@ -19,6 +19,7 @@
 #include "trace/timeline.hpp"
 #include "trace/traffic.hpp"
 #include "train/devices.hpp"
+#include "train/gpu_share.hpp"
 #include "train/gpu_traffic.hpp"
 #include "train/schedule.hpp"
 
@@ -123,6 +124,13 @@ public:
     std::string describe_io() const;
     const GradientRoute& route() const { return route_; }
 
+    // Of this rank's GPU; null: the model computes on the CPU, or the program has no CUDA.
+    const GpuShare* gpu() const { return gpu_ ? &*gpu_ : nullptr; }
+    // Of rank 0's on rank 0, after `steps` steps of this process.
+    std::optional<GpuReport> report_gpu(std::size_t steps) const {
+        return report_gpus(world_, gpu_, step_traffic_, steps);
+    }
+
     // Whether this rank's gradients stay on its GPU until they are encoded.
     bool encodes_on_gpu() const { return pipeline_->has_gpu(); }
 
@@ -196,8 +204,10 @@ private:
     trace::Traffic traffic_;
     std::uint64_t network_sent_bytes_ = 0;  // by this rank, in steps
     model::ComputeDevice compute_device_;
-    memory::Buffer vector_;       // the padded parameter vector
-    memory::PinnedRange pinned_;  // the vector, where a GPU reads it
+    std::optional<GpuShare> gpu_;
+    model::NetworkTraffic step_traffic_;  // of all steps
+    memory::Buffer vector_;               // the padded parameter vector
+    memory::PinnedRange pinned_;          // the vector, where a GPU reads it
     std::unique_ptr<model::Network> network_;
     std::vector<std::size_t> block_tiles_end_;  // of what each block reads
     csd::StateCommit log_;                      // used by the pipeline's updates

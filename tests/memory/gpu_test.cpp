@@ -11,6 +11,7 @@ namespace {
 TEST(Gpus, AreNoneOrUsable) {
     if (gpus() == 0) {
         EXPECT_THROW(use_gpu(0), CudaError);
+        EXPECT_THROW(room_of_gpu(), CudaError);
         EXPECT_THROW(GpuBuffer(1), CudaError);
         EXPECT_THROW(Stream(), CudaError);
         return;
@@ -29,6 +30,14 @@ protected:
         use_gpu(0);
     }
 };
+
+TEST_F(Gpu, HasLessRoomForWhatItHolds) {
+    const GpuRoom before = room_of_gpu();
+    EXPECT_LE(before.free_bytes, before.total_bytes);
+    const GpuBuffer buffer(std::size_t{64} << 20);
+    EXPECT_LT(room_of_gpu().free_bytes, before.free_bytes);
+    EXPECT_EQ(room_of_gpu().total_bytes, before.total_bytes);
+}
 
 TEST_F(Gpu, CopiesThereAndBackInTheStreamsOrder) {
     constexpr std::size_t kBytes = 1 << 20;

@@ -2,6 +2,7 @@
 #include "base/random.hpp"
 #include "memory/gpu.hpp"
 #include "model/geometry.hpp"
+#include "model/gpu_memory.hpp"
 #include "model/network.hpp"
 
 #include <gtest/gtest.h>
@@ -45,18 +46,24 @@ protected:
     }
 
     // Two micro-batches of a row each, with a loss scale.
-    Step run(const ComputeDevice& device, GradientPlace place = GradientPlace::host) const {
-        const auto network = Network::make(settings_, parameters_, device);
+    Step run(const ComputeDevice& device, GradientPlace place = GradientPlace::host,
+             const Residence& residence = {}) const {
+        const auto network = Network::make(settings_, parameters_, device, residence);
         const std::span<const std::int32_t> tokens = tokens_;
         const std::span<const std::int32_t> targets = targets_;
+        const std::size_t half = tokens.size() / 2;
+        const int columns = settings_.context;
         const std::vector<MicroBatch> batches = {
-            {1, 32, tokens.first(32), targets.first(32)},
-            {1, 32, tokens.last(32), targets.last(32)},
+            {1, columns, tokens.first(half), targets.first(half)},
+            {1, columns, tokens.last(half), targets.last(half)},
         };
         Step step;
         step.evaluated = network->evaluate(batches[0]);
-        network->begin(batches, 1.0 / 64, 8);
+        network->begin(batches, 1.0 / static_cast<double>(tokens.size()), 8);
         const int blocks = static_cast<int>(network->geometry().blocks.size());
+        for (int block = 0; block < blocks; ++block) {
+            network->fetch(block);
+        }
         for (int block = 0; block < blocks; ++block) {
             network->forward(block);
         }
@@ -119,6 +126,83 @@ TEST_F(GpuNetwork, LeavesTheSameGradientInTheMemoryOfTheGpu) {
         set_dtype(dtype);
         EXPECT_EQ(run({.gpu = 0}, GradientPlace::gpu).gradient, run({.gpu = 0}).gradient);
     }
+}
+
+TEST_F(GpuNetwork, HasTheSameBitsWhereverBlocksAndTheirInputsAre) {
+    settings_.layers = 6;
+    for (const Dtype dtype : {Dtype::fp32, Dtype::bf16}) {
+        set_dtype(dtype);
+        const Step resident = run({.gpu = 0});
+        for (const Residence residence :
+             {Residence{.slots = 2}, Residence{.slots = 3}, Residence{.slots = 5},
+              Residence{.are_inputs_on_host = true},
+              Residence{.slots = 2, .are_inputs_on_host = true}}) {
+            for (int repeat = 0; repeat < 3; ++repeat) {
+                const Step step = run({.gpu = 0}, GradientPlace::host, residence);
+                EXPECT_EQ(step.loss, resident.loss);
+                EXPECT_EQ(step.evaluated, resident.evaluated);
+                EXPECT_EQ(step.gradient, resident.gradient);
+                EXPECT_EQ(step.sampled, resident.sampled);
+            }
+        }
+    }
+}
+
+// Blocks whose copies take longer than their computation, from pinned memory, over many steps of
+// one network.
+TEST_F(GpuNetwork, StreamsManyStepsBehindASlowLink) {
+    if (memory::gpus() == 0) {
+        GTEST_SKIP() << "this program was built without CUDA";
+    }
+    settings_.layers = 8;
+    settings_.width = 1024;
+    settings_.heads = 16;
+    set_dtype(Dtype::bf16);
+    const memory::PinnedRange pinned(parameters_);
+    const Step resident = run({.gpu = 0});
+    for (int repeat = 0; repeat < 5; ++repeat) {
+        const Step step =
+            run({.gpu = 0}, GradientPlace::gpu, {.slots = 2, .are_inputs_on_host = true});
+        EXPECT_EQ(step.loss, resident.loss);
+        EXPECT_EQ(step.gradient, resident.gradient);
+    }
+}
+
+// Sizes for which attention's backward takes the form that splits its sums.
+TEST_F(GpuNetwork, RepeatsAttentionBitForBit) {
+    settings_.layers = 2;
+    settings_.heads = 4;
+    settings_.width = 256;
+    settings_.context = 1024;
+    tokens_.clear();
+    targets_.clear();
+    for (std::uint64_t i = 0; i < 2048; ++i) {
+        tokens_.push_back(static_cast<std::int32_t>(random_uniform(5, 3, i) * 256));
+        targets_.push_back(static_cast<std::int32_t>(random_uniform(5, 4, i) * 256));
+    }
+    for (const Dtype dtype : {Dtype::bf16, Dtype::fp16, Dtype::fp32}) {
+        set_dtype(dtype);
+        const Step first = run({.gpu = 0});
+        for (int repeat = 0; repeat < 4; ++repeat) {
+            EXPECT_EQ(run({.gpu = 0}).gradient, first.gradient) << name_of(dtype);
+        }
+    }
+}
+
+TEST_F(GpuNetwork, TakesWhatIsCountedAndNoMoreThanItMay) {
+    run({.gpu = 0});
+    const ComputeDevice device{.gpu = 0};
+    const GpuMemoryUse use = gpu_memory_use(device);
+    EXPECT_GT(use.most_allocated_bytes, parameters_.size());
+    EXPECT_GE(use.most_reserved_bytes, use.most_allocated_bytes);
+    if (memory::gpus() == 0) {
+        GTEST_SKIP() << "this program was built without CUDA";
+    }
+    begin_gpu_memory_use(device);
+    limit_gpu_memory(device, std::size_t{1} << 20);
+    EXPECT_ANY_THROW(run(device));
+    limit_gpu_memory(device, memory::room_of_gpu().total_bytes);
+    EXPECT_NO_THROW(run(device));
 }
 
 }  // namespace

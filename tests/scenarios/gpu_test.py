@@ -32,5 +32,39 @@ class Gpu(program.Scenario):
         self.assertEqual(summary["compress"]["where"], "host")
 
 
+    def test_base_has_the_bits_of_su_o(self):
+        keys = dict(ranks=1, train__steps=8, csd__per_rank=2, model__device='"cuda"', model__width=256, model__heads=4)
+        self.assert_same_bits(self.train(state="base", mode="base", **keys), self.train(state="su", mode="su+o", **keys))
+
+    def test_streamed_parameters_and_inputs_on_the_host_have_the_bits_of_resident_ones(self):
+        keys = dict(ranks=1, train__steps=6, model__device='"cuda"', model__layers=6)
+        resident = self.train(state="resident", model__activations="gpu", **keys)
+        self.assertEqual(resident["gpu"]["plan"]["slots"], 0)
+        streamed = self.train(state="streamed", placement__parameters="node", model__activations="host", **keys)
+        self.assertEqual(streamed["gpu"]["plan"]["slots"], 3)
+        self.assertTrue(streamed["gpu"]["plan"]["inputs_on_host"])
+        self.assert_same_bits(resident, streamed)
+        for summary in (resident, streamed):
+            self.assertEqual(summary["gpu"]["step_bytes"]["parameters"] + summary["gpu"]["step_bytes"]["inputs"],
+                             summary["gpu"]["plan"]["step_bytes"])
+
+    def test_takes_no_more_than_it_may(self):
+        keys = dict(ranks=1, train__steps=3, model__device='"cuda"', model__layers=12, model__width=768, model__heads=12)
+        free = self.train(state="free", **keys)
+        plan = free["gpu"]["plan"]
+        self.assertEqual(plan["slots"], 0)
+        cap = (plan["total_bytes"] - plan["parameter_bytes"] / 2) / 1e9
+        capped = self.train(state="capped", model__gpu_memory_gb=cap, **keys)
+        self.assertGreater(capped["gpu"]["plan"]["slots"] + capped["gpu"]["plan"]["inputs_on_host"], 0)
+        self.assertLessEqual(capped["gpu"]["most_bytes"], cap * 1e9)
+        self.assert_same_bits(free, capped)
+
+    def test_says_what_to_set_where_nothing_fits(self):
+        arguments = self.arguments(model__device='"cuda"', model__gpu_memory_gb=0.01)
+        done = program.run(1, *arguments)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("set model.gpu_memory_gb to ", done.stderr)
+
+
 if __name__ == "__main__":
     program.main()

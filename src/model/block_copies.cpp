@@ -1,0 +1,90 @@
+#include "model/block_copies.hpp"
+
+#include "base/error.hpp"
+#include "model/torch_types.hpp"
+
+#include <ATen/ATen.h>
+
+#include <utility>
+
+namespace nearstep::model {
+
+namespace {
+
+class DirectCopies final : public BlockCopies {
+public:
+    explicit DirectCopies(CopySettings settings) : settings_(std::move(settings)) {}
+
+    void start(int block, int slot) override {
+        const std::span<const std::byte> bytes = settings_.source(block);
+        const std::span<std::byte> room = settings_.slots.at(static_cast<std::size_t>(slot));
+        expects(bytes.size() <= room.size(), "a block fits into its slot");
+        const auto count = static_cast<std::int64_t>(bytes.size());
+        at::from_blob(room.data(), {count},
+                      at::TensorOptions(at::kByte).device(torch_device(settings_.device)))
+            .copy_(at::from_blob(const_cast<std::byte*>(bytes.data()), {count},
+                                 at::TensorOptions(at::kByte)));
+        if (settings_.copied_bytes != nullptr) {
+            *settings_.copied_bytes += bytes.size();
+        }
+    }
+    void wait_for(int /*slot*/) override {}
+    void release(int /*slot*/) override {}
+
+private:
+    CopySettings settings_;
+};
+
+class StreamedCopies final : public BlockCopies {
+public:
+    explicit StreamedCopies(CopySettings settings)
+        : settings_(std::move(settings)),
+          arrived_(settings_.slots.size()),
+          released_(settings_.slots.size()) {
+        for (memory::Event& event : released_) {  // behind what their memory was used for before
+            event.record(readers_);
+        }
+    }
+
+    void start(int block, int slot) override {
+        const auto place = static_cast<std::size_t>(slot);
+        const std::span<const std::byte> bytes = settings_.source(block);
+        const std::span<std::byte> room = settings_.slots.at(place);
+        expects(bytes.size() <= room.size(), "a block fits into its slot");
+        copies_.wait_for(released_.at(place));
+        if (settings_.before) {
+            settings_.before(block, copies_);
+        }
+        copy_to_gpu(room.first(bytes.size()), bytes, copies_);
+        arrived_.at(place).record(copies_);
+        if (settings_.copied_bytes != nullptr) {
+            *settings_.copied_bytes += bytes.size();
+        }
+    }
+
+    void wait_for(int slot) override {
+        readers_.wait_for(arrived_.at(static_cast<std::size_t>(slot)));
+    }
+
+    void release(int slot) override {
+        released_.at(static_cast<std::size_t>(slot)).record(readers_);
+    }
+
+private:
+    CopySettings settings_;
+    memory::Stream copies_;
+    memory::Stream readers_ = memory::Stream::of_default();
+    std::vector<memory::Event> arrived_;  // of each slot
+    std::vector<memory::Event> released_;
+};
+
+}  // namespace
+
+std::unique_ptr<BlockCopies> make_block_copies(CopySettings settings) {
+    if (settings.device.is_gpu() && memory::gpus() > 0) {
+        return std::make_unique<StreamedCopies>(std::move(settings));
+    }
+    return std::make_unique<DirectCopies>(std::move(settings));
+}
+
+}  // namespace nearstep::model

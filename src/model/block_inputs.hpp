@@ -1,0 +1,96 @@
+// The inputs of blocks, of all micro-batches of a step, from the forward that makes them to the
+// backward that computes the block again: where the network computes, or in host memory meanwhile.
+#pragma once
+
+#include "base/dtype.hpp"
+#include "memory/buffer.hpp"
+#include "memory/gpu.hpp"
+#include "model/block_feed.hpp"
+#include "model/compute_device.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace at {
+class Tensor;
+}
+
+namespace nearstep::model {
+
+enum class InputPlace { with_network, on_host };
+
+// Use from one thread, for work in the order of the device's default stream. A step is: begin; put
+// of the first block's; then for each block but the last, ascending: get, put of the next one's,
+// end_forward; take of the last one's; then for the others, descending: begin_backward, take,
+// end_backward. The first block's tokens, and the last one's inputs, which are used at once, always
+// stay. Memory of the host is made in the first step, and again in one that needs more.
+class BlockInputs {
+public:
+    // `format`: of the inputs of all blocks but the first.
+    BlockInputs(int blocks, Dtype format, const ComputeDevice& device, InputPlace place);
+    BlockInputs(const BlockInputs&) = delete;
+    BlockInputs& operator=(const BlockInputs&) = delete;
+    BlockInputs(BlockInputs&&) = delete;
+    BlockInputs& operator=(BlockInputs&&) = delete;
+    ~BlockInputs();
+
+    // Drops all of the step before. `bytes`: of each micro-batch's input of any block but the
+    // first.
+    void begin(std::span<const std::size_t> bytes);
+
+    void put(int block, std::size_t micro_batch, const at::Tensor& input);
+    at::Tensor get(int block, std::size_t micro_batch) const;
+    // As get(), and it is not asked for again.
+    at::Tensor take(int block, std::size_t micro_batch);
+
+    // All work that reads the block's inputs has been handed in.
+    void end_forward(int block);
+    void begin_backward(int block);
+    void end_backward(int block);
+
+    // What went to the host and what came back so far, together.
+    std::size_t moved_bytes() const { return moved_bytes_; }
+
+private:
+    struct OfBlock {
+        std::vector<at::Tensor> inputs;  // of each micro-batch; undefined: on the host
+        memory::PinnedBuffer pinned;
+        memory::Buffer unpinned;
+        std::optional<memory::Event> is_out;
+    };
+    // Of the inputs of a micro-batch.
+    struct MicroBatchInput {
+        std::size_t bytes = 0;
+        std::size_t offset = 0;  // in its block's host memory, and in a slot
+        std::vector<std::int64_t> shape = {};
+    };
+
+    bool moves(int block) const;
+    OfBlock& of(int block) { return blocks_.at(static_cast<std::size_t>(block)); }
+    const OfBlock& of(int block) const { return blocks_.at(static_cast<std::size_t>(block)); }
+    std::span<std::byte> on_host(int block);
+    void make_room();
+    void take_out(int block, std::size_t micro_batch, const at::Tensor& input);
+    void bring_back();
+
+    Dtype format_;
+    ComputeDevice device_;
+    InputPlace place_;
+    bool has_streams_;
+    std::vector<OfBlock> blocks_;
+    std::vector<MicroBatchInput> micro_batches_;
+    std::size_t bytes_ = 0;       // of a block's inputs in this step
+    std::size_t room_bytes_ = 0;  // of a block's host memory and of a slot
+    std::size_t moved_bytes_ = 0;
+    std::vector<at::Tensor> slots_;
+    std::unique_ptr<BlockCopies> copies_;
+    std::optional<BlockFeed> feed_;
+    std::optional<memory::Stream> out_;
+    std::optional<memory::Event> is_made_;
+};
+
+}  // namespace nearstep::model

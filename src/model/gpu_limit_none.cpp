@@ -1,0 +1,8 @@
+// Torch without CUDA takes no GPU's memory.
+#include "model/gpu_memory.hpp"
+
+namespace nearstep::model {
+
+void limit_gpu_memory(const ComputeDevice& /*device*/, std::size_t /*bytes*/) {}
+
+}  // namespace nearstep::model

@@ -1,0 +1,58 @@
+#include "model/gpu_peak.hpp"
+
+#include <array>
+
+namespace nearstep::model {
+
+namespace {
+
+struct Peak {
+    const char* name;  // a part of it; the first row that fits counts
+    double tera;
+};
+
+// NVIDIA's data sheets of each product; half of the figures that they give with sparsity.
+constexpr std::array<Peak, 13> kPeaks{{{"B200", 2250},
+                                       {"H200 NVL", 835.5},
+                                       {"H200", 989.5},
+                                       {"H100 NVL", 835.5},
+                                       {"H100 PCIe", 756.5},
+                                       {"H100", 989.5},
+                                       {"A100", 312},
+                                       {"L40S", 362},
+                                       {"L40", 181},
+                                       {"A40", 149.7},
+                                       {"A30", 165},
+                                       {"A10", 125},
+                                       {"L4", 121}}};
+
+// As words: an A10 is no A100 and no A10G.
+bool has_words(const std::string& name, const std::string& words) {
+    const std::size_t at = (" " + name + " ").find(" " + words);
+    if (at == std::string::npos) {
+        return false;
+    }
+    const std::size_t end = at + words.size();
+    return end >= name.size() || name[end] == ' ' || name[end] == '-';
+}
+
+}  // namespace
+
+double operations_per_token(const config::ModelSettings& settings, std::size_t parameters) {
+    return 6.0 * static_cast<double>(parameters) +
+           12.0 * settings.layers * settings.width * settings.context;
+}
+
+std::optional<double> peak_operations(const std::string& gpu, Dtype compute) {
+    if (compute == Dtype::fp32) {
+        return std::nullopt;
+    }
+    for (const Peak& peak : kPeaks) {
+        if (has_words(gpu, peak.name)) {
+            return peak.tera * 1e12;
+        }
+    }
+    return std::nullopt;
+}
+
+}  // namespace nearstep::model

@@ -1,0 +1,222 @@
+#include "model/gpu_plan.hpp"
+
+#include "base/error.hpp"
+#include "base/units.hpp"
+#include "model/architecture.hpp"
+#include "model/compute_format.hpp"
+#include "model/fetch_order.hpp"
+#include "model/geometry.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <vector>
+
+namespace nearstep::model {
+
+namespace {
+
+constexpr int kFewestSlots = 2;
+// One block on its way, one read, and the first, which the last borrows of.
+constexpr int kStreamingSlots = 3;
+
+// What torch's allocator rounds up to and cannot use, and matrix products' own workspace.
+std::size_t with_margin(std::size_t bytes) { return bytes + bytes / 8 + 128 * MiB; }
+
+class Sizes {
+public:
+    Sizes(const config::ModelSettings& settings, const GpuWork& work)
+        : geometry_(describe(settings)),
+          functions_(find_architecture(settings.architecture).make_functions(settings)),
+          reads_(blocks_read(geometry_, functions_)),
+          parameter_size_(size_bytes(settings.dtype)),
+          compute_size_(size_bytes(compute_format(settings, {.gpu = 0}))),
+          width_(static_cast<std::size_t>(settings.width)),
+          heads_(static_cast<std::size_t>(settings.heads)),
+          vocabulary_(static_cast<std::size_t>(settings.vocabulary)),
+          micro_rows_(static_cast<std::size_t>(std::min(work.micro_rows, work.rows))),
+          micro_tokens_(micro_rows_ * static_cast<std::size_t>(settings.context)),
+          tokens_(static_cast<std::size_t>(work.rows) *
+                  static_cast<std::size_t>(settings.context)) {}
+
+    int blocks() const { return static_cast<int>(geometry_.blocks.size()); }
+
+    std::size_t block(int number) const {
+        const Block& range = geometry_.blocks[static_cast<std::size_t>(number)];
+        return (range.end - range.begin) * parameter_size_;
+    }
+    std::size_t slot() const {
+        std::size_t largest = 0;
+        for (int number = 0; number < blocks(); ++number) {
+            largest = std::max(largest, block(number));
+        }
+        return largest;
+    }
+    std::size_t all_parameters() const { return geometry_.elems * parameter_size_; }
+    std::size_t largest_gradient() const { return slot() / parameter_size_ * sizeof(float); }
+
+    // The inputs of one block, of all micro-batches.
+    std::size_t inputs() const { return tokens_ * width_ * compute_size_; }
+
+    // Parameters that a step brings.
+    std::size_t fetched(int slots) const {
+        std::size_t bytes = 0;
+        for (const Fetch& fetch : order_fetches(visits_of_step(reads_), blocks(), slots)) {
+            bytes += block(fetch.block);
+        }
+        return bytes;
+    }
+
+    // Most that computing a block takes, and the gradients of borrowed parameters, which wait from
+    // their borrower to their owner.
+    std::size_t workspace() const {
+        std::size_t most = 0;
+        std::size_t waiting = 0;
+        for (int number = 0; number < blocks(); ++number) {
+            const BlockFunction& function = functions_[static_cast<std::size_t>(number)];
+            std::size_t elems = block(number) / parameter_size_;
+            for (const std::size_t index : function.borrowed) {
+                elems += geometry_.parameters[index].elems;
+                waiting += geometry_.parameters[index].elems * sizeof(float);
+            }
+            const std::size_t format =
+                function.format == BlockFormat::fp32 ? sizeof(float) : compute_size_;
+            const std::size_t converted = format == parameter_size_ ? 0 : elems * format;
+            most = std::max(most, converted + elems * format + activations(number));
+        }
+        return with_margin(most + waiting);
+    }
+
+private:
+    // What one micro-batch's forward and backward of a block hold at once.
+    std::size_t activations(int number) const {
+        if (number == 0) {  // embeddings in fp32, their sum and its gradient
+            return 4 * micro_tokens_ * width_ * sizeof(float);
+        }
+        if (number + 1 == blocks()) {  // logits, which become their gradient, by groups in fp32
+            const std::size_t logits = micro_tokens_ * vocabulary_;
+            const std::size_t group = std::min(logits, std::size_t{1} << 27);
+            return logits * compute_size_ + 2 * group * sizeof(float) +
+                   4 * micro_tokens_ * width_ * compute_size_;
+        }
+        // Kept for the backward, in widths of a token: two norms, queries, keys and values, the
+        // mixed values twice, the middle, the hidden ones before and behind gelu, the output: 17;
+        // gradients under way: at most 11. Attention's deterministic backward sums queries'
+        // gradients in as many parts as it takes to occupy the multiprocessors, 132 of Hopper.
+        const std::size_t tasks = std::max<std::size_t>(micro_rows_ * heads_, 1);
+        const std::size_t parts = (132 + tasks - 1) / tasks;
+        return micro_tokens_ * width_ * (28 * compute_size_ + parts * sizeof(float));
+    }
+
+    Geometry geometry_;
+    std::vector<BlockFunction> functions_;
+    std::vector<Visit> reads_;
+    std::size_t parameter_size_;
+    std::size_t compute_size_;
+    std::size_t width_;
+    std::size_t heads_;
+    std::size_t vocabulary_;
+    std::size_t micro_rows_;
+    std::size_t micro_tokens_;
+    std::size_t tokens_;
+};
+
+// Without parameters.
+GpuPlan plan_of(const Sizes& sizes, const GpuWork& work, std::size_t budget, bool is_on_host) {
+    GpuPlan plan{.residence = {.slots = 0, .are_inputs_on_host = is_on_host},
+                 .blocks = sizes.blocks(),
+                 .budget_bytes = budget};
+    // Of the first block tokens wait, of the others inputs; beside them the gradients with respect
+    // to one block's output and input.
+    const auto waiting = static_cast<std::size_t>(std::max(sizes.blocks() - 2, 0));
+    plan.input_bytes = (is_on_host ? 4 : waiting + 3) * sizes.inputs();
+    plan.gradient_bytes = work.gradient_bytes > 0 ? work.gradient_bytes : sizes.largest_gradient();
+    plan.workspace_bytes = sizes.workspace();
+    if (is_on_host) {
+        plan.host_bytes = waiting * sizes.inputs();
+        plan.link_bytes = 2 * plan.host_bytes;
+    }
+    return plan;
+}
+
+// With as many parameters as fit; none if two slots do not.
+std::optional<GpuPlan> filled(GpuPlan plan, const Sizes& sizes, const GpuWork& work) {
+    const std::size_t fixed = plan.total_bytes();
+    const std::size_t left = plan.budget_bytes > fixed ? plan.budget_bytes - fixed : 0;
+    if (!work.is_streamed && sizes.all_parameters() <= left) {
+        plan.parameter_bytes = sizes.all_parameters();
+        plan.link_bytes += sizes.all_parameters();
+        return plan;
+    }
+    const std::size_t most = work.is_streamed
+                                 ? static_cast<std::size_t>(kStreamingSlots)
+                                 : static_cast<std::size_t>(std::max(sizes.blocks() - 1, 1));
+    const int slots = static_cast<int>(std::min(left / sizes.slot(), most));
+    if (slots < std::min(kFewestSlots, sizes.blocks())) {
+        return std::nullopt;
+    }
+    plan.residence.slots = slots;
+    plan.parameter_bytes = static_cast<std::size_t>(slots) * sizes.slot();
+    plan.link_bytes += sizes.fetched(slots);
+    return plan;
+}
+
+std::string gigabytes(std::size_t bytes) { return human_bytes(static_cast<double>(bytes)); }
+
+[[noreturn]] void refuse(const GpuPlan& plan, const Sizes& sizes, double wanted_gb) {
+    const std::size_t least =
+        plan.total_bytes() + std::min(kFewestSlots * sizes.slot(), sizes.all_parameters());
+    const double least_gb = std::ceil(static_cast<double>(least) / 1e8) / 10;
+    const bool is_capped = wanted_gb > 0;
+    throw ConfigError(
+        text("The model needs about ", gigabytes(least),
+             " of a GPU's memory even with two blocks of parameters there at a time, and ",
+             is_capped ? "model.gpu_memory_gb allows " : "a rank can have ",
+             gigabytes(plan.budget_bytes), ": set ",
+             is_capped ? text("model.gpu_memory_gb to ", least_gb, " or more, ") : std::string(),
+             "train.micro_batch, model.context or model.width lower, or fewer ranks on the GPU."));
+}
+
+}  // namespace
+
+GpuPlan plan_gpu(const config::ModelSettings& settings, const GpuWork& work,
+                 std::size_t budget_bytes) {
+    const Sizes sizes(settings, work);
+    std::optional<GpuPlan> best;
+    std::optional<GpuPlan> smallest;  // without parameters
+    for (const bool is_on_host : {false, true}) {
+        if (settings.activations == (is_on_host ? "gpu" : "host")) {
+            continue;
+        }
+        const GpuPlan plan = plan_of(sizes, work, budget_bytes, is_on_host);
+        if (!smallest || plan.total_bytes() < smallest->total_bytes()) {
+            smallest = plan;
+        }
+        const std::optional<GpuPlan> full = filled(plan, sizes, work);
+        if (full && (!best || full->link_bytes < best->link_bytes)) {
+            best = full;
+        }
+    }
+    if (!best) {
+        refuse(*smallest, sizes, settings.gpu_memory_gb);
+    }
+    return *best;
+}
+
+std::string describe(const GpuPlan& plan) {
+    const bool is_streamed = plan.residence.slots > 0;
+    return text("GPU memory planned: ", gigabytes(plan.total_bytes()), " of ",
+                gigabytes(plan.budget_bytes), "; parameters ", gigabytes(plan.parameter_bytes),
+                is_streamed ? text(" (", plan.residence.slots, " slots that ", plan.blocks,
+                                   " blocks stream through)")
+                            : std::string(" (resident)"),
+                ", inputs of blocks ", gigabytes(plan.input_bytes),
+                plan.residence.are_inputs_on_host
+                    ? text(" (", gigabytes(plan.host_bytes), " wait in host memory)")
+                    : std::string(),
+                ", gradients ", gigabytes(plan.gradient_bytes), ", workspace about ",
+                gigabytes(plan.workspace_bytes), "; ", gigabytes(plan.link_bytes),
+                " a step between host and GPU, but gradients");
+}
+
+}  // namespace nearstep::model

@@ -1,0 +1,65 @@
+// A network's parameters where it computes: in place on the CPU, or in slots that they are brought
+// to, each block ahead of its visits.
+#pragma once
+
+#include "base/dtype.hpp"
+#include "model/block_feed.hpp"
+#include "model/compute_device.hpp"
+#include "model/geometry.hpp"
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace at {
+class Tensor;
+}
+
+namespace nearstep::model {
+
+// As BlockFeed: begin, then enter and leave of each visit, for work in the order of the device's
+// default stream. Slots are allocated here, once. Not to be moved.
+class ParameterStore {
+public:
+    // `parameters`: the vector of all blocks in `dtype`; outlives this, and so does `geometry`.
+    // `slots`: as in Residence.
+    ParameterStore(const Geometry& geometry, std::span<const std::byte> parameters, Dtype dtype,
+                   const ComputeDevice& device, int slots);
+    ParameterStore(const ParameterStore&) = delete;
+    ParameterStore& operator=(const ParameterStore&) = delete;
+    ParameterStore(ParameterStore&&) = delete;
+    ParameterStore& operator=(ParameterStore&&) = delete;
+    ~ParameterStore();
+
+    bool is_in_place() const { return !feed_.has_value(); }
+
+    void begin(std::vector<Visit> visits);
+    // The block is final in the vector until the visits are over.
+    void allow(int block);
+    void allow_all();
+    void enter();
+    void leave();
+
+    // The block's elements, flat, in a visit that reads it. They are only read, though torch asks
+    // for void*.
+    at::Tensor elems(int block) const;
+
+    // What was brought to slots so far.
+    std::size_t brought_bytes() const { return brought_bytes_; }
+
+private:
+    std::span<const std::byte> bytes_of(int block) const;
+    void make_slots(const ComputeDevice& device, int slots);
+
+    const Geometry& geometry_;
+    std::span<const std::byte> parameters_;
+    Dtype dtype_;
+    std::size_t brought_bytes_ = 0;
+    std::vector<at::Tensor> slots_;  // bytes
+    std::unique_ptr<BlockCopies> copies_;
+    std::optional<BlockFeed> feed_;  // none: in place
+};
+
+}  // namespace nearstep::model

@@ -1,0 +1,19 @@
+// Torch's words for ours. Its headers are included by sources alone.
+#pragma once
+
+#include "base/dtype.hpp"
+#include "model/compute_device.hpp"
+
+#include <cstdint>
+
+namespace c10 {
+struct Device;
+enum class ScalarType : std::int8_t;
+}  // namespace c10
+
+namespace nearstep::model {
+
+c10::ScalarType scalar_type(Dtype dtype);
+c10::Device torch_device(const ComputeDevice& device);
+
+}  // namespace nearstep::model

@@ -1,0 +1,183 @@
+"""What the measurements on GPUs share: options, runs of the program, JSON lines and a table in Markdown.
+
+Every run is printed as a line of JSON as soon as it is over, with what it was given and what it measured, so that a
+measurement cut short still says something; the table, without each run's first step, which allocates, follows at the end. Without --data the text is made up, which is fine
+for speed. State is removed after each run. --smoke runs the same on a tiny model, in seconds, also without a GPU.
+"""
+import argparse
+import collections
+import json
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SMOKE = {"model.layers": 3, "model.heads": 2, "model.width": 32, "model.context": 32, "model.vocabulary": 512,
+         "train.micro_batch": 1, "train.evaluate_batches": 1, "csd.subgroup_tiles": 1}
+
+
+def parser(description):
+    made = argparse.ArgumentParser(description=description + __doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    made.add_argument("--program", type=pathlib.Path, default=ROOT / "build/gpu/nearstep", help="default: build/gpu/nearstep")
+    made.add_argument("--data", nargs="+", help="files or folders of text; default: made up")
+    made.add_argument("--json", type=pathlib.Path, help="append the lines of JSON to this file, too")
+    made.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of every run; may be given again")
+    made.add_argument("--smoke", action="store_true", help="a tiny model and few steps, to see that everything works")
+    return made
+
+
+def fail(message):
+    print(f"{pathlib.Path(sys.argv[0]).name}: {message}", file=sys.stderr)
+    sys.exit(2)
+
+
+def parse(made):
+    arguments = made.parse_args()
+    arguments.program = arguments.program.resolve()
+    if not arguments.program.is_file():
+        fail(f"{arguments.program} is not there: run tests/run --gpu or launch/build release nearstep, or give --program.")
+    for setting in arguments.set:
+        if "=" not in setting:
+            fail(f"--set {setting} has no value: write KEY=VALUE.")
+    for path in arguments.data or []:
+        if not pathlib.Path(path).exists():
+            fail(f"{path} is not there: name files or folders of text with --data.")
+    return arguments
+
+
+def positive(text):
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
+    return number
+
+
+def quoted(value):
+    return json.dumps(str(value)) if not isinstance(value, (int, float, bool, list)) else json.dumps(value)
+
+
+class Failed(Exception):
+    """A run that ended with an error; says what it said last."""
+
+
+class Runs:
+    """Runs the program with a config; state, text and summaries lie below `folder` and are removed."""
+
+    def __init__(self, arguments, config, folder):
+        self.arguments = arguments
+        self.config = config
+        try:
+            pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
+            self.folder = pathlib.Path(tempfile.mkdtemp(prefix="gpu-runs-", dir=folder))
+        except OSError as error:
+            fail(f"the folder {folder} cannot be written ({error.strerror}): name another.")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def data(self):
+        if self.arguments.data:
+            return [str(pathlib.Path(path).resolve()) for path in self.arguments.data]
+        text = self.folder / "text.txt"
+        if not text.exists():
+            words = "the owner of each tile adds what the ranks send and writes it near its storage ".split()
+            text.write_text("\n".join(" ".join(words[(i * 7 + j * j) % len(words)] for j in range(12))
+                                      for i in range(20000)))
+        return [str(text)]
+
+    def train(self, label, ranks, settings, trace=False):
+        """The line of one run, already printed."""
+        state = self.folder / "state"
+        summary = self.folder / "summary.json"
+        timeline = self.folder / "trace.json"
+        metrics = self.folder / "steps.jsonl"
+        given = {"data.train": self.data(), "csd.path": [str(state)], "csd.durability": "none", **settings}
+        if self.arguments.smoke:
+            given |= SMOKE | {key: settings[key] for key in ("model.layers",) if key in settings}
+        command = [str(ROOT / "launch/ranks"), str(ranks), str(self.arguments.program), "train", str(ROOT / self.config),
+                   *(f"--set={key}={quoted(value)}" for key, value in given.items()),
+                   *(f"--set={setting}" for setting in self.arguments.set),
+                   "--json", str(summary), "--metrics", str(metrics), *(["--trace", str(timeline)] if trace else [])]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, errors="replace")
+        line = {"run": label, "ranks": ranks, "settings": settings}
+        try:
+            if done.returncode != 0:
+                said = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()
+                line |= {"exit_code": done.returncode, "error": said[-1]}
+                raise Failed(f"{label} ended with {done.returncode}: {said[-1]}")
+            line |= json.loads(summary.read_text())
+            line["steady"] = steady(line, metrics)
+            if trace:
+                line["overlap"] = overlap(timeline, line["seconds"], ranks)
+        finally:
+            self.emit(line)
+            shutil.rmtree(state, ignore_errors=True)
+        return line
+
+    def emit(self, line):
+        print(json.dumps(line), flush=True)
+        if self.arguments.json:
+            with self.arguments.json.open("a") as file:
+                file.write(json.dumps(line) + "\n")
+
+
+def steady(line, metrics):
+    """Of the steps but the first, which allocates: mean phases, and what they let tokens per second and utilisation be."""
+    steps = [json.loads(text)["phases_s"] for text in metrics.read_text().splitlines() if "phases_s" in text]
+    steps = steps[1:] or steps
+    phases = {phase: statistics.mean(step[phase] for step in steps) for phase in steps[0]}
+    tokens = line["tokens_per_s"] * line["seconds"] / len(line["losses"])
+    rate = tokens / sum(phases.values())
+    found = {"phases_s": phases, "tokens_per_s": rate}
+    if line.get("model_flop_utilisation"):
+        found["model_flop_utilisation"] = line["model_flop_utilisation"] * rate / line["tokens_per_s"]
+    return found
+
+
+def overlap(timeline, seconds, ranks):
+    """From a trace: seconds of work of each lane per second and rank, and of all together; 1 is no overlap."""
+    busy = collections.Counter()
+    for event in json.loads(timeline.read_text())["traceEvents"]:
+        if event["ph"] == "X":
+            busy[event["cat"]] += event["dur"] / 1e6
+    lanes = {lane: total / seconds / ranks for lane, total in busy.items()}
+    return {"lanes": lanes, "together": sum(lanes.values())}
+
+
+def cell(value):
+    if value is None:
+        return "-"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def table(head, rows):
+    """Prints rows as a table in Markdown."""
+    print("\n| " + " | ".join(head) + " |")
+    print("|" + " --- |" * len(head))
+    for row in rows:
+        print("| " + " | ".join(cell(value) for value in row) + " |")
+    sys.stdout.flush()
+
+
+def get(line, *keys):
+    """line[a][b]..., or None where there is none."""
+    for key in keys:
+        if not isinstance(line, dict) or key not in line:
+            return None
+        line = line[key]
+    return line
+
+
+def gigabytes(count):
+    return None if count is None else count / 1e9
+
+
+def percent(share):
+    return None if share is None else f"{share * 100:.1f} %"

@@ -1,0 +1,130 @@
+#include "model/gpu_plan.hpp"
+
+#include "base/error.hpp"
+#include "base/random.hpp"
+#include "model/geometry.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace nearstep::model {
+namespace {
+
+constexpr std::size_t kGiga = 1'000'000'000;
+
+config::ModelSettings gpt_7b() {
+    return {.layers = 32, .heads = 32, .width = 4096, .context = 2048, .vocabulary = 50257};
+}
+
+constexpr GpuWork kWork{.rows = 8, .micro_rows = 1};
+
+TEST(GpuPlan, KeepsEverythingOnAGpuThatHasRoom) {
+    const config::ModelSettings settings = gpt_7b();
+    const GpuPlan plan = plan_gpu(settings, kWork, 140 * kGiga);
+    const std::size_t bytes = describe(settings).elems * 2;
+    EXPECT_EQ(plan.residence.slots, 0);
+    EXPECT_FALSE(plan.residence.are_inputs_on_host);
+    EXPECT_EQ(plan.parameter_bytes, bytes);
+    EXPECT_EQ(plan.link_bytes, bytes) << "each block comes once a step";
+    EXPECT_EQ(plan.host_bytes, 0U);
+    EXPECT_EQ(plan.gradient_bytes, (50257U + 2048U) * 4096U * 4U) << "of the first block";
+}
+
+TEST(GpuPlan, StreamsAModelThatDoesNotFit) {
+    const GpuPlan plan = plan_gpu(gpt_7b(), kWork, 10 * kGiga);
+    EXPECT_GE(plan.residence.slots, 2);
+    EXPECT_LT(plan.residence.slots, 34);
+    EXPECT_EQ(plan.parameter_bytes,
+              static_cast<std::size_t>(plan.residence.slots) * (50257 + 2048) * 4096 * 2);
+    EXPECT_GT(plan.link_bytes, plan_gpu(gpt_7b(), kWork, 140 * kGiga).link_bytes);
+    EXPECT_THAT(describe(plan), testing::HasSubstr("slots that 34 blocks stream through"));
+}
+
+TEST(GpuPlan, TakesWhatMovesTheFewestBytes) {
+    // Many tokens and few parameters: inputs stay, parameters come. And the other way round.
+    config::ModelSettings settings = gpt_7b();
+    std::size_t before = 0;
+    for (std::size_t budget = 100; budget >= 6; --budget) {
+        const GpuPlan plan = plan_gpu(settings, kWork, budget * kGiga);
+        EXPECT_LE(plan.total_bytes(), budget * kGiga);
+        EXPECT_GE(plan.link_bytes, before) << "less room never moves less";
+        before = plan.link_bytes;
+    }
+    settings.activations = "host";
+    const GpuPlan host = plan_gpu(settings, kWork, 140 * kGiga);
+    EXPECT_TRUE(host.residence.are_inputs_on_host);
+    EXPECT_EQ(host.host_bytes, 32U * 8 * 2048 * 4096 * 2);
+    settings.activations = "gpu";
+    EXPECT_FALSE(plan_gpu(settings, kWork, 12 * kGiga).residence.are_inputs_on_host);
+}
+
+TEST(GpuPlan, StreamsThroughFewSlotsWhereThatIsAsked) {
+    const GpuPlan plan =
+        plan_gpu(gpt_7b(), {.rows = 8, .micro_rows = 1, .is_streamed = true}, 140 * kGiga);
+    EXPECT_EQ(plan.residence.slots, 3);
+}
+
+TEST(GpuPlan, CountsBuffersOfGradientsBesideTheNetwork) {
+    const GpuPlan plan =
+        plan_gpu(gpt_7b(), {.rows = 8, .micro_rows = 1, .gradient_bytes = 5 * kGiga}, 140 * kGiga);
+    EXPECT_EQ(plan.gradient_bytes, 5 * kGiga);
+}
+
+TEST(GpuPlan, SaysWhatToSetWhereTwoSlotsDoNotFit) {
+    config::ModelSettings settings = gpt_7b();
+    settings.gpu_memory_gb = 3;
+    std::string sentence;
+    try {
+        plan_gpu(settings, kWork, 3 * kGiga);
+        FAIL() << "7 billion parameters in 3 GB";
+    } catch (const ConfigError& error) {
+        sentence = error.what();
+    }
+    EXPECT_THAT(sentence, testing::HasSubstr("set model.gpu_memory_gb to "));
+    EXPECT_THAT(sentence, testing::HasSubstr("train.micro_batch"));
+    // What it says is enough, and hardly more than that.
+    const std::size_t at = sentence.find("gpu_memory_gb to ") + 17;
+    const double enough = std::stod(sentence.substr(at));
+    EXPECT_NO_THROW(plan_gpu(settings, kWork, static_cast<std::size_t>(enough * 1e9)));
+    EXPECT_THROW(plan_gpu(settings, kWork, static_cast<std::size_t>((enough - 0.2) * 1e9)),
+                 ConfigError);
+    settings.gpu_memory_gb = 0;
+    try {
+        plan_gpu(settings, kWork, 3 * kGiga);
+        FAIL() << "7 billion parameters in 3 GB";
+    } catch (const ConfigError& error) {
+        EXPECT_THAT(error.what(), testing::Not(testing::HasSubstr("gpu_memory_gb")));
+    }
+}
+
+TEST(GpuPlan, StaysWithinAnyBudgetOrRefusesIt) {
+    std::uint64_t drawn = 0;
+    const auto draw = [&drawn](int least, int most) {
+        return least + static_cast<int>(random_uniform(8, 1, drawn++) * (most - least + 1));
+    };
+    int plans = 0;
+    for (int round = 0; round < 500; ++round) {
+        config::ModelSettings settings{.layers = draw(1, 12),
+                                       .heads = 1,
+                                       .width = draw(8, 2048),
+                                       .context = draw(1, 1024),
+                                       .vocabulary = draw(256, 60000)};
+        settings.dtype = draw(0, 1) == 0 ? Dtype::bf16 : Dtype::fp32;
+        const GpuWork work{.rows = draw(1, 64), .micro_rows = draw(1, 8)};
+        const auto budget = static_cast<std::size_t>(draw(1, 1 << 20)) * 16384;
+        try {
+            const GpuPlan plan = plan_gpu(settings, work, budget);
+            EXPECT_LE(plan.total_bytes(), budget);
+            EXPECT_EQ(plan.budget_bytes, budget);
+            ++plans;
+        } catch (const ConfigError&) {
+            EXPECT_GT(plan_gpu(settings, work, 1000 * kGiga).total_bytes(), budget);
+        }
+    }
+    EXPECT_GT(plans, 100);
+}
+
+}  // namespace
+}  // namespace nearstep::model

@@ -1,0 +1,63 @@
+"""The measurements that are meant for GPUs run through, on a tiny model and wherever this is, and refuse what is wrong."""
+import json
+import subprocess
+import sys
+
+import program
+
+
+class GpuBench(program.Scenario):
+    def bench(self, name, *options):
+        command = [sys.executable, str(program.ROOT / "tests/bench" / name), "--program", str(program.PROGRAM), *map(str, options)]
+        return subprocess.run(command, cwd=program.ROOT, env=program.environment(), text=True, capture_output=True, timeout=200)
+
+    def rows(self, name, *options):
+        """The lines of JSON of a measurement that must succeed, which also prints a table."""
+        file = self.folder / "lines.jsonl"
+        done = self.bench(name, "--smoke", "--data", self.text, "--json", file, *options)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        table = [line for line in done.stdout.splitlines() if line.startswith("|")]
+        self.assertEqual(len(table), len(lines) + 2, done.stdout)
+        self.assertEqual(len({line.count("|") for line in table}), 1)
+        return lines
+
+    def test_larger_than_gpu(self):
+        lines = self.rows("larger_than_gpu", "--folder", self.folder, "--steps", 2, "--rows", 2, "--layers", 3)
+        self.assertEqual([line["run"] for line in lines], ["resident", "streamed", "streamed, inputs on host", "whole"])
+        self.assertEqual(len({line["masters_xxh3"] for line in lines[:3]}), 1)
+
+    def test_gpt2_xl(self):
+        lines = self.rows("gpt2_xl", "--folder", f"disk={self.folder}", "--ranks", "1,2", "--rows", 2, "--steps", 2)
+        self.assertEqual([line["devices"] for line in lines], [1, 2])
+        for line in lines:
+            self.assertGreater(line["overlap"]["together"], 0)
+            self.assertGreater(line["model_operations_per_token"], 6 * line["parameters"])
+
+    def test_gpu_quality(self):
+        lines = self.rows("gpu_quality", "--folder", self.folder, "--codecs", "dense,q4", "--rows", 2, "--steps", 3)
+        masters = [line["masters_xxh3"] for line in lines]
+        self.assertEqual(masters[0], masters[1], "base and su+o")
+        self.assertEqual(masters[0], masters[2], "su+o+c with dense gradients")
+        self.assertNotEqual(masters[0], masters[3], "q4")
+
+    def test_state_is_removed(self):
+        self.rows("gpu_quality", "--folder", self.folder / "state", "--codecs", "dense", "--rows", 2, "--steps", 1)
+        self.assertEqual(list((self.folder / "state").iterdir()), [])
+
+    def test_what_is_wrong_is_one_sentence(self):
+        for name, options, word in (("larger_than_gpu", ["--folder", "/proc/nowhere"], "/proc/nowhere"),
+                                    ("larger_than_gpu", ["--folder", self.folder, "--memory-gb", "-1"], "--memory-gb"),
+                                    ("gpt2_xl", ["--folder", self.folder], "NAME=FOLDER"),
+                                    ("gpt2_xl", ["--folder", f"a={self.folder}", "--ranks", "0"], "--ranks"),
+                                    ("gpu_quality", ["--folder", self.folder, "--codecs", "zip"], "zip"),
+                                    ("gpu_quality", ["--folder", self.folder, "--tokenizer", "/nowhere"], "/nowhere"),
+                                    ("gpu_quality", ["--folder", self.folder, "--data", "/nowhere/text"], "/nowhere/text")):
+            done = self.bench(name, *options)
+            self.assertEqual(done.returncode, 2, done.stderr)
+            self.assertEqual(len(done.stderr.strip().splitlines()), 1, done.stderr)
+            self.assertIn(word, done.stderr)
+
+
+if __name__ == "__main__":
+    program.main()
