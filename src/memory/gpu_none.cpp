@@ -19,6 +19,10 @@ void use_gpu(int /*gpu*/) { refuse(); }
 
 std::string name_of_gpu(int /*gpu*/) { refuse(); }
 
+std::uint64_t address_of_gpu(int /*gpu*/) { refuse(); }
+
+PeerLink link_between(int /*gpu*/, int /*other*/) { refuse(); }
+
 void wait_for_gpu() { refuse(); }
 
 // Nothing was ever opened.
