@@ -63,6 +63,9 @@ void print_head(const Trainer& trainer, const mpi::Communicator& world, const co
     if (trainer.encodes_on_gpu()) {
         std::printf("gradients of rank 0 are encoded on its GPU\n");
     }
+    if (!trainer.gradient_gpu().describe().empty()) {
+        std::printf("%s\n", trainer.gradient_gpu().describe().c_str());
+    }
     for (const std::string& line : start) {
         std::printf("%s\n", line.c_str());
     }
@@ -113,6 +116,7 @@ void note_layout(const Trainer& trainer, const mpi::Communicator& world, RunReco
     record.has_dense_sums = trainer.route().is_dense_sum();
     record.expected = expect_of_links(record);
     record.encodes_on_gpu = trainer.encodes_on_gpu();
+    record.transport = trainer.gradient_gpu().transport();
 }
 
 void say_traffic(Reporter& reporter, const RunRecord& record) {

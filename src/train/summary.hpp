@@ -36,6 +36,7 @@ struct RunRecord {
     double handed_bytes_per_parameter = 0;
     bool has_dense_sums = false;  // owners hand their devices dense sums
     bool encodes_on_gpu = false;  // the gradients of rank 0
+    std::string transport = {};   // see GradientGpu::transport()
     std::vector<StepReport> steps = {};
     double seconds = 0;         // of all steps together, commits included
     double commit_seconds = 0;  // of all commits
@@ -54,7 +55,8 @@ struct RunRecord {
 // mode, endurance {written_bytes, written_bytes_per_step (per device), rated_tbw,
 // days_to_rated_tbw}, network_sent_bytes (of each rank, all steps), compress {codec, where (of rank
 // 0: gpu or host), rounding, error_feedback, warmup_steps, kept_share_of_elements,
-// payload_bytes_per_parameter, volume_share_of_dense}, and per step phases_s {forward, backward,
+// payload_bytes_per_parameter, volume_share_of_dense}, transport (of dense gradients inside nodes:
+// nccl, mpi or null), and per step phases_s {forward, backward,
 // update, commit} (means) and modelled_s {gradients, update} where the site gives rates,
 // bytes_per_parameter {host_link, device_internal, network, node} and shared_links
 // {measured, zero_infinity, smart_update, smart_comp_2_percent} (see shared_links.hpp), placement

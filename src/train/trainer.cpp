@@ -51,15 +51,6 @@ std::vector<offload::ElementRange> block_ranges(const model::Geometry& geometry)
     return ranges;
 }
 
-// Where the rank's gradients are encoded, if that is on the GPU: where nothing is added first.
-std::optional<int> gradient_gpu(const config::Run& run, const mpi::Topology& groups, int rank,
-                                const model::ComputeDevice& device) {
-    const auto group = static_cast<std::size_t>(groups.group_of[static_cast<std::size_t>(rank)]);
-    const bool is_alone = groups.ranks_of[group].size() == 1;
-    const bool is_wanted = run.compress.where == "auto" && !run.compress.error_feedback;
-    return is_alone && is_wanted && memory::gpus() > 0 ? device.gpu : std::nullopt;
-}
-
 }  // namespace
 
 Trainer::Trainer(const mpi::Communicator& world, const config::Run& run,
@@ -99,22 +90,23 @@ Trainer::Trainer(const mpi::Communicator& world, const config::Run& run,
         vector_kind(run) != offload::VectorKind::own_tiles) {
         pinned_ = memory::PinnedRange(vector_.span());
     }
+    gradient_gpu_.emplace(world, run, route_.groups(), compute_device_);
     pipeline_ = std::make_unique<offload::StepPipeline>(
         world,
-        offload::PipelineSettings{
-            .owners = &owners_,
-            .codec = route_.of_step(0).sent,
-            .most_payload_bytes = route_.most_sent_bytes(),
-            .has_error_feedback = run.compress.error_feedback,
-            .dtype = run.model.dtype,
-            .groups = route_.groups(),
-            .nodes = nodes_,
-            .vector = vector_kind(run),
-            .handler = handler_kind(run.mode),
-            .delivery = delivery(run),
-            .blocks = block_ranges(geometry_),
-            .links = links_.get(),
-            .gpu = gradient_gpu(run, route_.groups(), world.rank(), compute_device_)},
+        offload::PipelineSettings{.owners = &owners_,
+                                  .codec = route_.of_step(0).sent,
+                                  .most_payload_bytes = route_.most_sent_bytes(),
+                                  .has_error_feedback = run.compress.error_feedback,
+                                  .dtype = run.model.dtype,
+                                  .groups = route_.groups(),
+                                  .nodes = nodes_,
+                                  .vector = vector_kind(run),
+                                  .handler = handler_kind(run.mode),
+                                  .delivery = delivery(run),
+                                  .blocks = block_ranges(geometry_),
+                                  .links = links_.get(),
+                                  .gpu = gradient_gpu_->gpu(),
+                                  .gpu_group = gradient_gpu_->group()},
         std::move(devices), traffic_);
     if (vector_kind(run) == offload::VectorKind::own_tiles) {
         window_.emplace(*pipeline_, owners_, world.rank(), vector_, tile_bytes);

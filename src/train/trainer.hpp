@@ -20,6 +20,7 @@
 #include "trace/traffic.hpp"
 #include "train/devices.hpp"
 #include "train/gpu_traffic.hpp"
+#include "train/gradient_gpu.hpp"
 #include "train/schedule.hpp"
 
 #include <cstdint>
@@ -109,6 +110,7 @@ public:
 
     // Whether this rank's gradients stay on its GPU until they are encoded.
     bool encodes_on_gpu() const { return pipeline_->has_gpu(); }
+    const GradientGpu& gradient_gpu() const { return *gradient_gpu_; }
 
     HeldOutLoss evaluate();
 
@@ -167,6 +169,7 @@ private:
     memory::Buffer vector_;       // the padded parameter vector
     memory::PinnedRange pinned_;  // the vector, where a GPU reads it
     std::unique_ptr<model::Network> network_;
+    std::optional<GradientGpu> gradient_gpu_;
     std::unique_ptr<offload::StepPipeline> pipeline_;
     std::optional<offload::ParameterWindow> window_;  // where parameters are spread over all ranks
     csd::StateCommit log_;
