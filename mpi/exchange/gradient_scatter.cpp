@@ -113,6 +113,15 @@ void GradientScatter::count(trace::Counter node, trace::Counter network, int to,
     }
 }
 
+// What the group's ranks send each other of the tiles' gradients.
+void GradientScatter::count_dense(shard::TileRange tiles) {
+    const std::size_t dense_bytes = kTileElems * size_bytes(settings_.gradient_dtype);
+    for (std::size_t tile = tiles.begin; tile < tiles.end; ++tile) {
+        count(trace::Counter::node_gradients, trace::Counter::network_gradients,
+              slicer(group_, tile), dense_bytes);
+    }
+}
+
 // Leaves in payloads_out_ the payloads of the tiles that this rank slices, as parcels_of() has
 // them.
 void GradientScatter::reduce_in_group(shard::TileRange tiles, std::span<const float> gradient) {
@@ -135,9 +144,8 @@ void GradientScatter::reduce_in_group(shard::TileRange tiles, std::span<const fl
             }
         }
         out.bytes.push_back(at - start);
-        count(trace::Counter::node_gradients, trace::Counter::network_gradients, member,
-              at - start);
     }
+    count_dense(tiles);
     std::span<const std::byte> dense = dense_out_;
     if (ranks.size() > 1) {
         const mpi::Blocks in{std::vector<std::size_t>(ranks.size(), mine.size() * dense_bytes)};
@@ -267,7 +275,7 @@ std::uint64_t GradientScatter::source_key() const {
 
 void GradientScatter::scatter_payloads(shard::TileRange tiles, const FindPayload& find,
                                        const TileSink& sink) {
-    expects(group_ranks_.size() == 1, "what a rank encodes by itself, no other adds to");
+    count_dense(tiles);
     auto to = payloads_out_.begin();
     for (const Parcel& parcel : parcels_of(tiles)) {
         to = std::ranges::copy(find(parcel.tile), to).out;

@@ -70,8 +70,9 @@ public:
     // `gradient`: tiles.size() x 65,536 values of this rank, padding included.
     void scatter(shard::TileRange tiles, std::span<const float> gradient, const TileSink& sink);
 
-    // The same with payloads that were made of this rank's gradient as scatter() makes them. Only
-    // of a rank that is a group by itself; other ranks may call either.
+    // The same with payloads that were made elsewhere of the sum of the group's gradients, as
+    // scatter() makes them, and between its ranks of which as many bytes moved: of the tiles that
+    // this rank slices. A group's ranks call the same; others may call either.
     void scatter_payloads(shard::TileRange tiles, const FindPayload& find, const TileSink& sink);
 
     // The key of the step's random numbers for what this rank encodes: of fpga::tile_key().
@@ -103,6 +104,7 @@ private:
     void reduce_in_group(shard::TileRange tiles, std::span<const float> gradient);
     void add_up(std::span<const std::byte> dense, std::size_t place, std::size_t places);
     void encode(std::size_t tile, std::span<std::byte> payload);
+    void count_dense(shard::TileRange tiles);
     void send_payloads(shard::TileRange tiles);
     void hand_over(shard::TileRange tiles, const TileSink& sink);
     void count(trace::Counter node, trace::Counter network, int to, std::size_t bytes);

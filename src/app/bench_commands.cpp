@@ -3,6 +3,7 @@
 #include "bench/codec_bench.hpp"
 #include "bench/csd_bench.hpp"
 #include "bench/delta_bench.hpp"
+#include "bench/exchange_bench.hpp"
 #include "bench/gpu_codec_bench.hpp"
 #include "bench/update_bench.hpp"
 
@@ -203,6 +204,39 @@ void add_bench_delta(CLI::App& bench, Action& action) {
     });
 }
 
+void add_bench_exchange(CLI::App& bench, Action& action) {
+    struct Arguments {
+        bench::ExchangeBenchOptions options;
+        std::string json;
+    };
+    auto arguments = std::make_shared<Arguments>();
+    CLI::App& command = *bench.add_subcommand(
+        "exchange",
+        "Measure how fast the GPUs of a node exchange gradients and parameters, a rank for each. "
+        "tests/bench/gpu_exchange sets a copy between two GPUs beside it. Example:\n  launch/ranks "
+        "4 nearstep bench exchange");
+    bench::ExchangeBenchOptions& options = arguments->options;
+    command
+        .add_option("--parameters", options.parameters,
+                    "rounded up to a whole tile of 65536 for each rank")
+        ->capture_default_str()
+        ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 34U));
+    command.add_option("--rounds", options.rounds, "medians are over so many rounds")
+        ->capture_default_str()
+        ->check(CLI::Range(1, 10000));
+    command.add_option("--json", arguments->json, "write an array of rows to this file");
+    command.callback([arguments, &action] {
+        action = [arguments](const mpi::Communicator& world) {
+            const nlohmann::json rows = bench::bench_exchange(world, arguments->options, std::cout);
+            world.together([&] {
+                if (world.rank() == 0) {
+                    write_result_of([&] { return rows; }, arguments->json);
+                }
+            });
+        };
+    });
+}
+
 }  // namespace
 
 void add_bench(CLI::App& program, Action& action) {
@@ -212,6 +246,7 @@ void add_bench(CLI::App& program, Action& action) {
     add_bench_codec(bench, action);
     add_bench_csd(bench, action);
     add_bench_delta(bench, action);
+    add_bench_exchange(bench, action);
     add_bench_update(bench, action);
 }
 

@@ -241,6 +241,7 @@ struct BlockEncoding {
     double* squares;
     std::uint64_t random_key;
     std::uint64_t first_tile;
+    const std::uint32_t* places;
     std::size_t payload_bytes;
     bool is_stochastic;
 };
@@ -255,7 +256,9 @@ __global__ void __launch_bounds__(kThreads) encode(BlockEncoding e) {
     const unsigned tile = e.source.tile_at(place);
     const std::size_t from = tile * shard::kTileElems + piece * fpga::kPieceElems;
     const fpga::TileKey key =
-        e.is_stochastic ? fpga::tile_key(e.random_key, e.first_tile + tile) : fpga::TileKey{0, 0};
+        e.is_stochastic
+            ? fpga::tile_key(e.random_key, e.first_tile + (e.places ? e.places[tile] : tile))
+            : fpga::TileKey{0, 0};
     std::byte* payload = e.payloads + place * e.payload_bytes;
     std::byte* codes_of_piece = payload + piece * fpga::piece_code_bytes(kFormat);
     auto* scales =
@@ -380,6 +383,7 @@ void encode_blocks(const GpuEncoding& encoding, BlockCoding coding, std::size_t 
                                   .squares = encoding.squares,
                                   .random_key = encoding.random_key,
                                   .first_tile = encoding.first_tile,
+                                  .places = encoding.places,
                                   .payload_bytes = payload_bytes,
                                   .is_stochastic = coding.rounding == fpga::Rounding::stochastic};
     const auto blocks = static_cast<unsigned>(encoding.tiles * kTilePieces);

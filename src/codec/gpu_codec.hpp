@@ -39,9 +39,11 @@ struct GpuEncoding {
     // the GPU's that is always the same. Not finite if any value is not. Null: not wanted.
     double* squares = nullptr;
 
-    // For stochastic rounding: the key of tile i is fpga::tile_key(random_key, first_tile + i).
+    // For stochastic rounding: the key of tile i is fpga::tile_key(random_key, first_tile +
+    // places[i]); null: + i.
     std::uint64_t random_key = 0;
     std::uint64_t first_tile = 0;
+    const std::uint32_t* places = nullptr;
 };
 
 // Stateless after construction; any thread that uses the GPU may call. Calls return at once: the

@@ -2,6 +2,7 @@
 // had there, so none of this is ever called.
 #include "base/error.hpp"
 #include "codec/gpu_kernels.hpp"
+#include "codec/gpu_sum.hpp"
 
 namespace nearstep::codec {
 
@@ -34,6 +35,11 @@ void encode_blocks(const GpuEncoding& /*encoding*/, BlockCoding /*coding*/,
 void decode_add_blocks(const std::byte* /*payloads*/, std::size_t /*tiles*/,
                        fpga::BlockFormat /*format*/, std::size_t /*payload_bytes*/, float* /*sums*/,
                        CUstream_st* /*stream*/) {
+    refuse();
+}
+
+void add_dense(std::span<const std::byte* const> /*addends*/, Dtype /*dtype*/,
+               std::size_t /*elems*/, float* /*sums*/, const memory::Stream& /*stream*/) {
     refuse();
 }
 

@@ -95,6 +95,16 @@ void check_codec(const Run& run, const Given& given) {
              " does not fit ", codec, ", which is dense anyway: set it to 0, or another codec."));
 }
 
+void check_transport(const Run& run, const Given& given) {
+    const bool is_on_host = run.compress.where == "host";
+    refuse_if(
+        run.exchange.transport == "nccl" && (is_on_host || run.compress.error_feedback),
+        text(given("exchange.transport", quoted(run.exchange.transport)), " does not go with ",
+             is_on_host ? given("compress.where", quoted(run.compress.where))
+                        : given("compress.error_feedback", "true"),
+             ", for which gradients come to the host: set exchange.transport = \"mpi\"."));
+}
+
 void check_gather(const Run& run, const Given& given) {
     const bool has_deltas = run.gather.codec == "delta";
     refuse_if(has_deltas && run.mode == Mode::base,
@@ -189,6 +199,7 @@ void check_combinations(const Run& run, const Origins& origins) {
     check_model(run, given);
     check_training(run, given);
     check_codec(run, given);
+    check_transport(run, given);
     check_gather(run, given);
     check_placement(run, given);
     check_links(run, given);

@@ -279,8 +279,8 @@ std::vector<Key> codec_keys(CompressSettings& compress, GatherSettings& gather) 
          .words = {"nearest", "stochastic"}},
         {.name = "compress.where",
          .target = &compress.where,
-         .meaning = "where gradients are encoded; auto: on the GPU if they are there, no other "
-                    "rank's are added first and nothing is fed back",
+         .meaning = "where gradients are encoded; auto: on the GPU if they are there, what other "
+                    "ranks' are added first comes there by NCCL and nothing is fed back",
          .words = {"auto", "host"}},
         {.name = "compress.warmup_steps",
          .target = &compress.warmup_steps,
@@ -333,6 +333,11 @@ std::vector<Key> operation_keys(Run& run) {
          .meaning = "owners hand their devices one dense sum instead of the payloads; auto: where "
                     "that is less",
          .words = {"auto", "always", "never"}},
+        {.name = "exchange.transport",
+         .target = &run.exchange.transport,
+         .meaning = "dense gradients of a node's ranks: between their GPUs by NCCL, or through "
+                    "host memory by MPI; auto: nccl where every rank has a GPU of its own",
+         .words = {"auto", "mpi", "nccl"}},
         {.name = "exchange.ranks_per_node",
          .target = &run.exchange.ranks_per_node,
          .meaning = "consecutive ranks that count as a node, to try placements on one machine; 0: "

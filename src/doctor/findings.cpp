@@ -9,10 +9,12 @@
 #include "data/character_class.hpp"
 #include "doctor/card_findings.hpp"
 #include "memory/buffer.hpp"
+#include "memory/gpu.hpp"
 #include "model/compute_device.hpp"
 #include "model/library.hpp"
 #include "model/network.hpp"
 #include "mpi/cuda_support.hpp"
+#include "mpi/nccl/group.hpp"
 #include "mpi/session.hpp"
 #include "store/folder.hpp"
 #include "store/transport.hpp"
@@ -159,8 +161,7 @@ Json find_mpi() {
                                                   : "does not read GPU memory (not CUDA-aware)";
     }
     return {
-        {"summary",
-         text(mpi::library_version(), ", ", answer, "; ranks exchange through host memory")},
+        {"summary", text(mpi::library_version(), ", ", answer, "; it moves host memory alone")},
         {"library", mpi::library_version()},
         {"is_cuda_aware",
          support == mpi::CudaSupport::unknown ? Json() : Json(support == mpi::CudaSupport::yes)}};
@@ -179,8 +180,41 @@ Json find_libraries() {
             {"unicode", unicode}};
 }
 
-Json not_in_this_build(const std::string& instead) {
-    return {{"summary", "not in this build: " + instead}, {"is_built", false}};
+// Of each two of the GPUs that the program sees the slowest way.
+memory::PeerLink slowest_link(int gpus) {
+    memory::PeerLink slowest = memory::PeerLink::nvlink;
+    for (int gpu = 1; gpu < gpus; ++gpu) {
+        for (int other = 0; other < gpu; ++other) {
+            slowest = std::min(slowest, memory::link_between(gpu, other));
+        }
+    }
+    return slowest;
+}
+
+Json find_nccl(const config::Run& run) {
+    const std::string version = nccl::library_version();
+    const int gpus = memory::gpus();
+    std::string link;
+    if (gpus > 1) {
+        const memory::PeerLink slowest = slowest_link(gpus);
+        link = slowest == memory::PeerLink::nvlink ? "NVLink"
+               : slowest == memory::PeerLink::pcie ? "PCIe"
+                                                   : "no peer access";
+    }
+    const bool is_allowed = run.exchange.transport != "mpi" && run.compress.where == "auto" &&
+                            !run.compress.error_feedback && run.model.device != "cpu";
+    const bool is_used = !version.empty() && gpus > 1 && is_allowed;
+    const std::string most = text("up to ", gpus, " ranks of this node");
+    return {
+        {"summary", text(version.empty() ? "not in this build" : "NCCL " + version,
+                         link.empty() ? "" : text(", ", link, " between all ", gpus, " GPUs"), "; ",
+                         is_used ? most : "ranks of this node", " add up their gradients ",
+                         is_used ? "between their GPUs, more in host memory" : "in host memory",
+                         is_allowed ? "" : ", as the settings say")},
+        {"is_built", !version.empty()},
+        {"version", version.empty() ? Json() : Json(version)},
+        {"link", link.empty() ? Json() : Json(link)},
+        {"path", is_used ? "nccl" : "mpi"}};
 }
 
 }  // namespace
@@ -199,7 +233,7 @@ Json find_all(const config::Run& run, const System& system) {
         findings["state_folder_" + std::to_string(i)] = find_folder(run.csd.path[i]);
     }
     findings["mpi"] = find_mpi();
-    findings["nccl_nvlink"] = not_in_this_build("GPUs of a node exchange through host memory");
+    findings["nccl_nvlink"] = find_nccl(run);
     add_card_findings(run, findings);
     findings["libraries"] = find_libraries();
     return findings;

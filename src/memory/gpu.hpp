@@ -8,6 +8,7 @@
 #include "base/handle.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <utility>
@@ -32,6 +33,14 @@ struct GpuRoom {
 
 // Of the calling thread's GPU.
 GpuRoom room_of_gpu();
+
+// Where it is in its node: the same of all processes, whatever number they know it by, and below
+// 2^53.
+std::uint64_t address_of_gpu(int gpu);
+
+// How two of this process's reach each other's memory: not at all, or as here.
+enum class PeerLink { none, pcie, nvlink };
+PeerLink link_between(int gpu, int other);
 
 // Waits for all work of the calling thread's GPU.
 void wait_for_gpu();

@@ -37,6 +37,26 @@ GpuRoom room_of_gpu() {
     return room;
 }
 
+std::uint64_t address_of_gpu(int gpu) {
+    cudaDeviceProp properties{};
+    check(cudaGetDeviceProperties(&properties, gpu));
+    const auto domain = static_cast<std::uint64_t>(properties.pciDomainID);
+    const auto bus = static_cast<std::uint64_t>(properties.pciBusID);
+    return (domain << 16U) | (bus << 8U) | static_cast<std::uint64_t>(properties.pciDeviceID);
+}
+
+PeerLink link_between(int gpu, int other) {
+    int can_reach = 0;
+    check(cudaDeviceCanAccessPeer(&can_reach, gpu, other));
+    if (can_reach == 0) {
+        return PeerLink::none;
+    }
+    // Of the links between GPUs only NVLink has atomic operations of its own.
+    int has_atomics = 0;
+    check(cudaDeviceGetP2PAttribute(&has_atomics, cudaDevP2PAttrNativeAtomicSupported, gpu, other));
+    return has_atomics != 0 ? PeerLink::nvlink : PeerLink::pcie;
+}
+
 void wait_for_gpu() { check(cudaDeviceSynchronize()); }
 
 void GpuMemoryTraits::close(Type memory) noexcept { static_cast<void>(cudaFree(memory)); }

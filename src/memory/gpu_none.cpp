@@ -21,6 +21,10 @@ std::string name_of_gpu(int /*gpu*/) { refuse(); }
 
 GpuRoom room_of_gpu() { refuse(); }
 
+std::uint64_t address_of_gpu(int /*gpu*/) { refuse(); }
+
+PeerLink link_between(int /*gpu*/, int /*other*/) { refuse(); }
+
 void wait_for_gpu() { refuse(); }
 
 // Nothing was ever opened.

@@ -13,6 +13,7 @@ using shard::kTileElems;
 namespace {
 
 struct Sizes {
+    std::size_t most_tiles = 0;
     std::size_t values_bytes = 0;
     std::size_t batch_bytes = 0;
 };
@@ -26,7 +27,8 @@ Sizes sizes_of(std::span<const ElementRange> blocks, std::size_t most_payload_by
         largest = std::max(largest, block.size());
         most_tiles = std::max(most_tiles, complete_tiles(block).size());
     }
-    return {.values_bytes = (largest + 2 * kTileElems) * sizeof(float),
+    return {.most_tiles = most_tiles,
+            .values_bytes = (largest + 2 * kTileElems) * sizeof(float),
             .batch_bytes = most_tiles * most_payload_bytes};
 }
 
@@ -38,12 +40,21 @@ memory::Stream default_stream_of(int gpu) {
 }  // namespace
 
 GpuGradients::GpuGradients(int gpu, std::vector<ElementRange> blocks,
-                           std::size_t most_payload_bytes, Dtype dtype)
+                           std::size_t most_payload_bytes, Dtype dtype,
+                           std::optional<GradientGroup> group)
     : blocks_(std::move(blocks)),
       dtype_(dtype),
       compute_(default_stream_of(gpu)),
       carried_(kTileElems * sizeof(float)) {
-    const Sizes sizes = sizes_of(blocks_, most_payload_bytes);
+    Sizes sizes = sizes_of(blocks_, most_payload_bytes);
+    if (group) {
+        sum_.emplace(*group->ranks, std::move(group->blocks), dtype);
+        std::size_t most_mine = 0;
+        for (std::size_t block = 0; block < blocks_.size(); ++block) {
+            most_mine = std::max(most_mine, sum_->mine(block).size());
+        }
+        sizes.batch_bytes = most_mine * most_payload_bytes;
+    }
     values_ = memory::GpuBuffer(sizes.values_bytes);
     for (Batch& batch : batches_) {
         batch.on_gpu = memory::GpuBuffer(sizes.batch_bytes);
@@ -52,9 +63,17 @@ GpuGradients::GpuGradients(int gpu, std::vector<ElementRange> blocks,
 }
 
 std::size_t GpuGradients::gpu_bytes(std::span<const ElementRange> blocks,
-                                    std::size_t most_payload_bytes) {
+                                    std::size_t most_payload_bytes, int ranks, Dtype dtype) {
     const Sizes sizes = sizes_of(blocks, most_payload_bytes);
-    return sizes.values_bytes + kTileElems * sizeof(float) + 2 * sizes.batch_bytes;
+    const std::size_t values_bytes = sizes.values_bytes + kTileElems * sizeof(float);
+    if (ranks == 1) {
+        return values_bytes + 2 * sizes.batch_bytes;
+    }
+    const auto members = static_cast<std::size_t>(ranks);
+    const std::size_t slice = round_up(sizes.most_tiles, members) / members;
+    const std::size_t tile_bytes = kTileElems * size_bytes(dtype);
+    return values_bytes + 2 * slice * most_payload_bytes + sizes.most_tiles * tile_bytes +
+           slice * ((members - 1) * tile_bytes + kTileElems * sizeof(float));
 }
 
 void GpuGradients::begin_step(const codec::Codec& codec, std::uint64_t random_key) {
@@ -89,32 +108,65 @@ void GpuGradients::encode(std::size_t block) {
         values_.span().subspan((range.end - base) * sizeof(float), carried_elems_ * sizeof(float)),
         carried_.span().first(carried_elems_ * sizeof(float)), compute_);
     Batch& batch = batches_.at(std::exchange(next_batch_, 1 - next_batch_));
+    batch.block = block;
     batch.tiles = tiles;
     if (tiles.size() == 0) {  // within one tile: all of it is carried on
         return carry(range.begin - base, carried_elems_ + range.size());
     }
     const std::size_t first = tiles.begin * kTileElems;
     carry(range.begin - base, first - range.begin);
-    codec_->encode({.tiles = tiles.size(),
-                    .gradient = values_.as<float>() + (first - base),
-                    .rounding = dtype_,
-                    .payloads = batch.on_gpu.as<std::byte>(),
-                    .random_key = random_key_,
-                    .first_tile = tiles.begin},
-                   compute_);
-    batch.encoded.record(compute_);
+    const std::size_t bytes =
+        encode_tiles(block, values_.as<float>() + (first - base), batch) * codec_->payload_bytes();
     copies_.wait_for(batch.encoded);
-    const std::size_t bytes = tiles.size() * codec_->payload_bytes();
     copy_to_host(batch.on_host.span().first(bytes), batch.on_gpu.span().first(bytes), copies_);
     batch.arrived.record(copies_);
+}
+
+// Returns how many.
+std::size_t GpuGradients::encode_tiles(std::size_t block, const float* gradient, Batch& batch) {
+    codec::GpuEncoding encoding{.tiles = batch.tiles.size(),
+                                .gradient = gradient,
+                                .rounding = dtype_,
+                                .payloads = batch.on_gpu.as<std::byte>(),
+                                .random_key = random_key_,
+                                .first_tile = batch.tiles.begin};
+    if (!sum_) {
+        codec_->encode(encoding, compute_);
+        batch.encoded.record(compute_);
+        return encoding.tiles;
+    }
+    const GpuGroupSum::Slice mine = sum_->add_up(block, gradient, compute_);
+    encoding.tiles = mine.tiles;
+    encoding.gradient = mine.values;
+    encoding.rounding = Dtype::fp32;  // a sum is not rounded again
+    encoding.places = mine.places;
+    codec_->encode(encoding, sum_->stream());
+    batch.encoded.record(sum_->stream());
+    return encoding.tiles;
+}
+
+// Of its payload among those of the batch.
+std::size_t GpuGradients::place_of(std::size_t tile, const Batch& batch) const {
+    const std::size_t in_block = tile - batch.tiles.begin;
+    if (!sum_) {
+        return in_block;
+    }
+    const auto mine = sum_->mine(batch.block);
+    const auto found = std::lower_bound(mine.begin(), mine.end(), in_block);
+    expects(found != mine.end() && *found == in_block, "the tile is of this rank's slice");
+    return static_cast<std::size_t>(found - mine.begin());
 }
 
 std::span<const std::byte> GpuGradients::payload(std::size_t tile) {
     for (Batch& batch : batches_) {
         if (tile >= batch.tiles.begin && tile < batch.tiles.end) {
-            batch.arrived.wait();
+            if (sum_) {
+                sum_->wait_for(batch.arrived);
+            } else {
+                batch.arrived.wait();
+            }
             const std::size_t bytes = codec_->payload_bytes();
-            return batch.on_host.span().subspan((tile - batch.tiles.begin) * bytes, bytes);
+            return batch.on_host.span().subspan(place_of(tile, batch) * bytes, bytes);
         }
     }
     throw ContractError("A payload is asked for that was not encoded.");

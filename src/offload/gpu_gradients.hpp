@@ -4,6 +4,7 @@
 
 #include "codec/gpu_codec.hpp"
 #include "memory/gpu.hpp"
+#include "offload/gpu_group_sum.hpp"
 #include "offload/gradient_assembly.hpp"
 #include "shard/partition.hpp"
 
@@ -16,20 +17,28 @@
 
 namespace nearstep::offload {
 
-// What is encoded is this rank's gradient alone. All work is in the order of the GPU's default
-// stream, which PyTorch's is in as well, but for the copies to the host; nothing waits but
-// payload(). Use from one thread.
+// A group of ranks whose gradients are added up before they are encoded.
+struct GradientGroup {
+    nccl::Group* ranks = nullptr;  // outlives who is given it
+    std::vector<Slices> blocks;    // of complete_tiles() of each block
+};
+
+// What is encoded is this rank's gradient, or the sum of its group's: then each rank of it encodes
+// its slice. All work is in the order of the GPU's default stream, which PyTorch's is in as well,
+// but for what takes place between GPUs, the encoding of sums and the copies to the host; nothing
+// waits but payload(). Use from one thread.
 class GpuGradients {
 public:
     // `blocks`: adjacent, in forward order, from 0. Allocates for the largest.
     // `most_payload_bytes`: of the codecs that begin_step() will name. `dtype`: what gradients are
     // rounded to first.
     GpuGradients(int gpu, std::vector<ElementRange> blocks, std::size_t most_payload_bytes,
-                 Dtype dtype);
+                 Dtype dtype, std::optional<GradientGroup> group = std::nullopt);
 
-    // What the constructor allocates of the GPU's memory.
+    // What the constructor allocates of the GPU's memory, of `ranks` ranks of a group with slices
+    // alike.
     static std::size_t gpu_bytes(std::span<const ElementRange> blocks,
-                                 std::size_t most_payload_bytes);
+                                 std::size_t most_payload_bytes, int ranks, Dtype dtype);
 
     // `random_key`: of the step and this source.
     void begin_step(const codec::Codec& codec, std::uint64_t random_key);
@@ -40,14 +49,17 @@ public:
 
     // Encodes complete_tiles() of the block that space() was last called for, and starts their
     // payloads' way to the host. Those of the block before the last that was encoded are lost.
+    // Collective over the group, if there is one.
     void encode(std::size_t block);
 
-    // Of a tile of one of the last two blocks that were encoded; waits until it is here.
+    // Of a tile of one of the last two blocks that were encoded, and of this rank's slice of it;
+    // waits until it is here.
     std::span<const std::byte> payload(std::size_t tile);
 
 private:
     // The payloads of a block on their way.
     struct Batch {
+        std::size_t block = 0;
         shard::TileRange tiles;
         memory::GpuBuffer on_gpu;
         memory::PinnedBuffer on_host;
@@ -56,9 +68,12 @@ private:
     };
 
     void carry(std::size_t from, std::size_t count);
+    std::size_t encode_tiles(std::size_t block, const float* gradient, Batch& batch);
+    std::size_t place_of(std::size_t tile, const Batch& batch) const;
 
     std::vector<ElementRange> blocks_;
     Dtype dtype_;
+    std::optional<GpuGroupSum> sum_;  // of a group
     std::optional<codec::GpuCodec> codec_;
     std::uint64_t random_key_ = 0;
     memory::Stream compute_;

@@ -94,8 +94,28 @@ StepPipeline::StepPipeline(const mpi::Communicator& world, PipelineSettings sett
         gpu_gradients_.emplace(
             *settings_.gpu, settings_.blocks,
             std::max(settings_.codec->payload_bytes(), settings_.most_payload_bytes),
-            settings_.dtype);
+            settings_.dtype, gradient_group());
     }
+}
+
+// Ranks slice on their GPUs what they slice on the host.
+std::optional<GradientGroup> StepPipeline::gradient_group() const {
+    const int group = settings_.groups.group_of[static_cast<std::size_t>(world_.rank())];
+    const auto members = settings_.groups.ranks_beside(world_.rank()).size();
+    if (settings_.gpu_group == nullptr) {
+        expects(members == 1, "a rank whose gradient others add to has its group");
+        return std::nullopt;
+    }
+    expects(static_cast<std::size_t>(settings_.gpu_group->size()) == members,
+            "the group is that of the scatter");
+    GradientGroup out{.ranks = settings_.gpu_group, .blocks = {}};
+    for (const ElementRange block : settings_.blocks) {
+        out.blocks.emplace_back(
+            complete_tiles(block), static_cast<int>(members), [&](std::size_t tile) {
+                return settings_.groups.rank_in_group(scatter_.slicer(group, tile));
+            });
+    }
+    return out;
 }
 
 exchange::GatherSettings StepPipeline::gather_settings() const {

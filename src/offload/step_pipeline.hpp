@@ -40,9 +40,10 @@ struct PipelineSettings {
     csd::Delivery delivery = csd::Delivery::parameters;  // of the devices
     std::vector<ElementRange> blocks;                    // forward order
     const link::NodeLinks* links = nullptr;              // of the network; null: not shaped
-    // Where gradients are written and encoded; only of a rank that is a group by itself, without
-    // error feedback. None: on the host.
+    // Where gradients are written, added up over the group and encoded; not with error feedback.
+    // None: on the host.
     std::optional<int> gpu = std::nullopt;
+    nccl::Group* gpu_group = nullptr;  // the group's ranks; null: this one is a group by itself
 };
 
 // Of the decoded sum over all ranks, loss scale included; the same on all ranks, whatever the
@@ -133,6 +134,7 @@ public:
     void visit_subgroups(const SubgroupVisit& visit);
 
 private:
+    std::optional<GradientGroup> gradient_group() const;
     exchange::GatherSettings gather_settings() const;
     void release_gradients();
     void put_payloads(std::size_t block);

@@ -66,6 +66,9 @@ void print_head(const Trainer& trainer, const mpi::Communicator& world, const co
     if (trainer.gpu() != nullptr) {
         std::printf("%s\n", model::describe(trainer.gpu()->plan()).c_str());
     }
+    if (!trainer.gradient_gpu().describe().empty()) {
+        std::printf("%s\n", trainer.gradient_gpu().describe().c_str());
+    }
     for (const std::string& line : start) {
         std::printf("%s\n", line.c_str());
     }
@@ -133,6 +136,7 @@ void note_layout(const Trainer& trainer, const mpi::Communicator& world, RunReco
     record.expected = expect_of_links(record);
     record.encodes_on_gpu = trainer.encodes_on_gpu();
     record.gpu = trainer.report_gpu(record.steps.size());
+    record.transport = trainer.gradient_gpu().transport();
 }
 
 void say_traffic(Reporter& reporter, const RunRecord& record) {

@@ -38,6 +38,7 @@ struct RunRecord {
     double handed_bytes_per_parameter = 0;
     bool has_dense_sums = false;  // owners hand their devices dense sums
     bool encodes_on_gpu = false;  // the gradients of rank 0
+    std::string transport = {};   // see GradientGpu::transport()
     std::vector<StepReport> steps = {};
     double seconds = 0;         // of all steps together, commits included
     double commit_seconds = 0;  // of all commits
@@ -58,8 +59,9 @@ struct RunRecord {
 // mode, endurance {written_bytes, written_bytes_per_step (per device), rated_tbw,
 // days_to_rated_tbw}, network_sent_bytes (of each rank, all steps), compress {codec, where (of rank
 // 0: gpu or host), rounding, error_feedback, warmup_steps, kept_share_of_elements,
-// payload_bytes_per_parameter, volume_share_of_dense}, and per step phases_s {forward, backward,
-// update, hidden, commit} (means) and modelled_s {gradients, update} where the site gives rates,
+// payload_bytes_per_parameter, volume_share_of_dense}, transport (of dense gradients inside nodes:
+// nccl, mpi or null), and per step phases_s {forward, backward, update, hidden, commit} (means) and
+// modelled_s {gradients, update} where the site gives rates,
 // bytes_per_parameter {host_link, device_internal, network, node} and shared_links
 // {measured, zero_infinity, smart_update, smart_comp_2_percent} (see shared_links.hpp), placement
 // {parameters, gradients, optimizer, copies, dense_sums, vector_bytes} and

@@ -28,19 +28,12 @@ std::vector<offload::ElementRange> block_ranges(const model::Geometry& geometry)
 }
 
 // Of the GPU that gradients are encoded on, beside the network.
-std::size_t gradient_bytes(const std::optional<int>& gpu, const model::Geometry& geometry,
-                           const GradientRoute& route) {
-    return gpu ? offload::GpuGradients::gpu_bytes(block_ranges(geometry), route.most_sent_bytes())
-               : 0;
-}
-
-// Where the rank's gradients are encoded, if that is on the GPU: where nothing is added first.
-std::optional<int> gradient_gpu(const config::Run& run, const mpi::Topology& groups, int rank,
-                                const model::ComputeDevice& device) {
-    const auto group = static_cast<std::size_t>(groups.group_of[static_cast<std::size_t>(rank)]);
-    const bool is_alone = groups.ranks_of[group].size() == 1;
-    const bool is_wanted = run.compress.where == "auto" && !run.compress.error_feedback;
-    return is_alone && is_wanted && memory::gpus() > 0 ? device.gpu : std::nullopt;
+std::size_t gradient_bytes(GradientGpu& gpu, const model::Geometry& geometry,
+                           const GradientRoute& route, Dtype dtype) {
+    const int ranks = gpu.group() != nullptr ? gpu.group()->size() : 1;
+    return gpu.gpu() ? offload::GpuGradients::gpu_bytes(block_ranges(geometry),
+                                                        route.most_sent_bytes(), ranks, dtype)
+                     : 0;
 }
 
 // Of each block the end of the tiles that it reads, of blocks that it borrows from counted whole.
@@ -89,10 +82,12 @@ Trainer::Trainer(const mpi::Communicator& world, const config::Run& run,
     world.together([&] {
         compute_device_ =
             model::choose_device(run.model.device, nodes_.rank_in_group(world.rank()));
+    });
+    gradient_gpu_.emplace(world, run, route_.groups(), compute_device_);
+    world.together([&] {
         if (compute_device_.is_gpu() && memory::gpus() > 0) {
-            const auto gpu = gradient_gpu(run, route_.groups(), world.rank(), compute_device_);
             gpu_.emplace(run, compute_device_, world.size(), node_ranks,
-                         gradient_bytes(gpu, geometry_, route_));
+                         gradient_bytes(*gradient_gpu_, geometry_, route_, run.model.dtype));
         }
         devices = make_devices(
             run_, world, owners_, route_,
@@ -110,20 +105,20 @@ Trainer::Trainer(const mpi::Communicator& world, const config::Run& run,
     }
     pipeline_ = std::make_unique<offload::StepPipeline>(
         world,
-        offload::PipelineSettings{
-            .owners = &owners_,
-            .codec = route_.of_step(0).sent,
-            .most_payload_bytes = route_.most_sent_bytes(),
-            .has_error_feedback = run.compress.error_feedback,
-            .dtype = run.model.dtype,
-            .groups = route_.groups(),
-            .nodes = nodes_,
-            .vector = vector_kind(run),
-            .handler = handler_kind(run.mode),
-            .delivery = delivery(run),
-            .blocks = block_ranges(geometry_),
-            .links = links_.get(),
-            .gpu = gradient_gpu(run, route_.groups(), world.rank(), compute_device_)},
+        offload::PipelineSettings{.owners = &owners_,
+                                  .codec = route_.of_step(0).sent,
+                                  .most_payload_bytes = route_.most_sent_bytes(),
+                                  .has_error_feedback = run.compress.error_feedback,
+                                  .dtype = run.model.dtype,
+                                  .groups = route_.groups(),
+                                  .nodes = nodes_,
+                                  .vector = vector_kind(run),
+                                  .handler = handler_kind(run.mode),
+                                  .delivery = delivery(run),
+                                  .blocks = block_ranges(geometry_),
+                                  .links = links_.get(),
+                                  .gpu = gradient_gpu_->gpu(),
+                                  .gpu_group = gradient_gpu_->group()},
         std::move(devices), traffic_);
     if (vector_kind(run) == offload::VectorKind::own_tiles) {
         window_.emplace(*pipeline_, owners_, world.rank(), vector_, tile_bytes);

@@ -21,6 +21,7 @@
 #include "train/devices.hpp"
 #include "train/gpu_share.hpp"
 #include "train/gpu_traffic.hpp"
+#include "train/gradient_gpu.hpp"
 #include "train/schedule.hpp"
 
 #include <cstdint>
@@ -133,6 +134,7 @@ public:
 
     // Whether this rank's gradients stay on its GPU until they are encoded.
     bool encodes_on_gpu() const { return pipeline_->has_gpu(); }
+    const GradientGpu& gradient_gpu() const { return *gradient_gpu_; }
 
     HeldOutLoss evaluate();
 
@@ -209,6 +211,7 @@ private:
     memory::Buffer vector_;               // the padded parameter vector
     memory::PinnedRange pinned_;          // the vector, where a GPU reads it
     std::unique_ptr<model::Network> network_;
+    std::optional<GradientGpu> gradient_gpu_;
     std::vector<std::size_t> block_tiles_end_;  // of what each block reads
     csd::StateCommit log_;                      // used by the pipeline's updates
     std::unique_ptr<offload::StepPipeline> pipeline_;

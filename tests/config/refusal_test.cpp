@@ -231,6 +231,8 @@ INSTANTIATE_TEST_SUITE_P(
         in_config("mode = \"su\"\n[compress]\ncodec = \"topk\"\n", {"mode = \"su\""}),
         in_config("mode = \"su+o+c\"\n[compress]\ncodec = \"topk\"\nrounding = \"stochastic\"\n",
                   {"compress.rounding = \"stochastic\"", "compress.codec = \"topk\"", "q4"}),
+        in_config("[compress]\nwhere = \"host\"\n[exchange]\ntransport = \"nccl\"\n",
+                  {"exchange.transport = \"nccl\"", "compress.where = \"host\"", "\"mpi\""}),
         in_config("mode = \"su+o+c\"\n[compress]\ncodec = \"dense\"\nerror_feedback = true\n",
                   {"compress.error_feedback = true", "compress.codec = \"dense\""}),
         in_config("mode = \"su+o+c\"\n[compress]\ncodec = \"q4\"\nerror_feedback = true\n",

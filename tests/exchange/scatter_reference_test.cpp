@@ -243,6 +243,45 @@ TEST_P(ScatterReference, EqualsWhatDevicesAreHandedWithEveryCodecRawDenseAndSumm
     }
 }
 
+// As where GPUs add up and encode: the same is handed over, and the same bytes are counted.
+TEST_P(ScatterReference, IsTheSameWithPayloadsThatWereMadeElsewhere) {
+    const auto codec = codec::make_codec({.name = "q4", .rounding = fpga::Rounding::stochastic});
+    const auto settings = [&] {
+        return ScatterSettings{
+            .owners = &owners_, .codec = codec.get(), .groups = groups_, .nodes = nodes_};
+    };
+    trace::Traffic on_host;
+    GradientScatter scatter(world_, settings(), kRounds, on_host);
+    check(scatter, *codec, nullptr);
+
+    trace::Traffic elsewhere;
+    GradientScatter taker(world_, settings(), kRounds, elsewhere);
+    taker.begin_step({.codec = codec.get(), .random_key = kRandomKey});
+    const auto group = groups_.group_of[static_cast<std::size_t>(world_.rank())];
+    std::vector<std::byte> payload;
+    std::size_t seen = 0;
+    for (const shard::TileRange round : kRounds) {
+        taker.scatter_payloads(
+            round,
+            [&](std::size_t tile) {
+                EXPECT_EQ(taker.slicer(group, tile), world_.rank());
+                payload =
+                    Reference(groups_, tile).payloads(*codec)[static_cast<std::size_t>(group)];
+                return std::span<const std::byte>(payload);
+            },
+            [&](std::size_t tile, auto payloads) {
+                ++seen;
+                const Reference::Payloads wanted = references_.at(tile).payloads(*codec);
+                ASSERT_EQ(payloads.size(), wanted.size());
+                for (std::size_t i = 0; i < wanted.size(); ++i) {
+                    EXPECT_TRUE(std::ranges::equal(payloads[i], wanted[i])) << "tile " << tile;
+                }
+            });
+    }
+    EXPECT_EQ(seen, references_.size());
+    EXPECT_EQ(elsewhere.snapshot().bytes, on_host.snapshot().bytes);
+}
+
 std::vector<Case> all_cases() {
     std::vector<Case> cases;
     for (const int hosts : {1, 2, 3, 4}) {

@@ -31,6 +31,10 @@ class Doctor(program.Scenario):
         free = shutil.disk_usage(self.folder).free
         self.assertAlmostEqual(found["state_folder_0"]["free_bytes"], free, delta=0.05 * free + 1e9)
         self.assertIn("csd.device", found["xrt"]["summary"])
+        nccl = found["nccl_nvlink"]
+        self.assertEqual(nccl["is_built"], nccl["version"] is not None)
+        if not nccl["is_built"] or found["model"]["gpus"] < 2:
+            self.assertEqual(nccl["path"], "mpi")
         for facts in found.values():
             self.assertIn(facts["summary"], shown)
         self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["doctor.json", "text.txt"])

@@ -1,4 +1,5 @@
 """Gradients that are encoded on a GPU train as those that the host encodes; skipped where there is no GPU."""
+import json
 import unittest
 
 import program
@@ -27,9 +28,56 @@ class Gpu(program.Scenario):
         self.assert_same_bits_wherever_encoded(ranks=2, train__steps=6, mode="su+o+c", compress__codec="q4",
                                                compress__rounding="stochastic", exchange__scatter="flat")
 
-    def test_a_rank_whose_gradient_is_added_to_others_encodes_on_the_host(self):
-        summary = self.train(ranks=2, train__steps=2, model__device='"cuda"', compress__where="auto")
-        self.assertEqual(summary["compress"]["where"], "host")
+    def findings(self):
+        report = self.folder / "doctor.json"
+        program.run(0, "doctor", "--json", report)
+        return json.loads(report.read_text())["nodes"][0]["findings"]
+
+    def need_nccl_and_gpus(self, ranks):
+        found = self.findings()
+        if not found["nccl_nvlink"]["is_built"] or found["model"]["gpus"] < ranks:
+            self.skipTest(f"there are fewer GPUs here than {ranks}, or no NCCL")
+
+    def assert_same_bits_added_up_on_gpus(self, ranks, **keys):
+        self.need_nccl_and_gpus(ranks)
+        keys = dict(ranks=ranks, train__steps=6, model__device='"cuda"', **keys)
+        there = self.train(state="gpu", exchange__transport="nccl", **keys)
+        here = self.train(state="host", exchange__transport="mpi", **keys)
+        self.assertEqual((there["transport"], there["compress"]["where"]), ("nccl", "gpu"))
+        self.assertEqual((here["transport"], here["compress"]["where"]), ("mpi", "host"))
+        self.assert_same_bits(there, here)
+        self.assertEqual(there["bytes_per_parameter"], here["bytes_per_parameter"])
+
+    def test_two_gpus_add_up_dense_gradients(self):
+        self.assert_same_bits_added_up_on_gpus(2)
+
+    def test_two_gpus_add_up_and_round_stochastically(self):
+        self.assert_same_bits_added_up_on_gpus(2, mode="su+o+c", compress__codec="q4", compress__rounding="stochastic")
+
+    def test_four_gpus_add_up_and_keep_the_largest(self):
+        self.assert_same_bits_added_up_on_gpus(4, mode="su+o+c", compress__codec="topk", compress__warmup_steps=2)
+
+    def test_four_gpus_of_two_nodes(self):
+        self.assert_same_bits_added_up_on_gpus(4, mode="su+o+c", compress__codec="q4", exchange__ranks_per_node=2,
+                                               csd__per_rank="[2,1,1,2]")
+
+    def test_a_killed_rank_ends_all_and_the_run_resumes_to_the_same_bits(self):
+        self.need_nccl_and_gpus(2)
+        keys = dict(model__device='"cuda"', exchange__transport="nccl", train__steps=6)
+        undisturbed = self.train(ranks=2, state="whole", **keys)
+        killed = program.run(2, *self.arguments(state="killed", **keys), fault="rank=1 phase=after_scatter count=20")
+        self.assertNotEqual(killed.returncode, 0, killed.stdout)
+        resumed = self.train(ranks=2, state="killed", flags=["--resume"], **keys)
+        self.assertEqual(resumed["masters_xxh3"], undisturbed["masters_xxh3"])
+
+    def test_ranks_that_share_a_gpu_add_up_on_the_host(self):
+        ranks = self.findings()["model"]["gpus"] + 1
+        summary = self.train(ranks=ranks, train__steps=2, model__device='"cuda"', compress__where="auto")
+        self.assertEqual((summary["transport"], summary["compress"]["where"]), ("mpi", "host"))
+        refused = program.run(ranks, *self.arguments(state="refused", train__steps=2, model__device='"cuda"',
+                                                     exchange__transport="nccl"))
+        self.assertEqual(refused.returncode, 2, refused.stderr)
+        self.assertRegex(refused.stderr, "exchange.transport is .nccl., but")
 
 
     def test_base_has_the_bits_of_su_o(self):

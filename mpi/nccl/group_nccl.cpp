@@ -1,0 +1,361 @@
+#include "base/error.hpp"
+#include "mpi/nccl/group.hpp"
+
+#include <nccl.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+namespace nearstep::nccl {
+
+namespace {
+
+// More than are ever under way: a step has a few, and waits for them block by block.
+constexpr std::size_t kOperations = 32;
+
+// Between looks of whoever waits; operations are queued within microseconds.
+constexpr std::chrono::microseconds kPoll{50};
+
+// Of NCCL, which is told not to block.
+constexpr std::chrono::milliseconds kLongestCall{500};
+
+constexpr const char* kClosed = "An exchange between GPUs was given up.";
+
+bool is_accepted(ncclResult_t code) { return code == ncclSuccess || code == ncclInProgress; }
+
+ncclDataType_t type_of(Dtype dtype) {
+    expects(dtype != Dtype::fp16, "sums of NCCL are of fp32 or bf16");
+    return dtype == Dtype::fp32 ? ncclFloat32 : ncclBfloat16;
+}
+
+}  // namespace
+
+std::string library_version() {
+    int version = 0;
+    if (ncclGetVersion(&version) != ncclSuccess) {
+        return "of unknown version";
+    }
+    return text(version / 10000, ".", version / 100 % 100, ".", version % 100);
+}
+
+std::optional<std::string> find_obstacle(const mpi::Communicator& ranks, std::optional<int> gpu) {
+    constexpr double kNone = -1;
+    const double address = gpu ? static_cast<double>(memory::address_of_gpu(*gpu)) : kNone;
+    const std::vector<double> addresses = ranks.all_gather({&address, 1});
+    const std::vector<int> nodes = ranks.first_ranks_of_nodes();
+    for (std::size_t rank = 0; rank < addresses.size(); ++rank) {
+        if (addresses[rank] == kNone) {
+            return text("rank ", rank, " of ", addresses.size(), " has no GPU");
+        }
+        for (std::size_t other = 0; other < rank; ++other) {
+            if (nodes[other] == nodes[rank] && addresses[other] == addresses[rank]) {
+                return text("ranks ", other, " and ", rank, " of ", addresses.size(),
+                            " share a GPU");
+            }
+        }
+    }
+    return std::nullopt;
+}
+
+// What the thread that calls operations, the watchdog and an aborting thread share.
+struct Group::State {
+    // Between two events in a stream. Slots are used in turn.
+    struct Operation {
+        const char* what = nullptr;  // null: the slot is free
+        memory::Event begun;
+        memory::Event ended;
+        RunTime time;
+    };
+
+    State(int gpu_number, std::chrono::seconds time_limit) : gpu(gpu_number), limit(time_limit) {}
+
+    std::string failure(const char* what, ncclResult_t code) const {
+        const char* detail = comm != nullptr ? ncclGetLastError(comm) : "";
+        std::string words = detail != nullptr ? detail : "";
+        std::replace(words.begin(), words.end(), '\n', ' ');
+        return text("NCCL reports \"", ncclGetErrorString(code), "\" in ", what,
+                    words.empty() ? "" : " (", words, words.empty() ? "" : ")",
+                    ": look for the rank that stopped, and start again with --resume.");
+    }
+
+    std::string overdue(const char* what) const {
+        return text("Another rank did not take part in ", what, " between GPUs for ", limit.count(),
+                    " s: look for the rank that stopped, or raise exchange.timeout_s.");
+    }
+
+    // The state of the communicator, while `mutex` is held.
+    ncclResult_t ask() const {
+        ncclResult_t now = ncclSuccess;
+        const ncclResult_t code = ncclCommGetAsyncError(comm, &now);
+        return code == ncclSuccess ? now : code;
+    }
+
+    std::optional<std::string> look(Clock::time_point now);
+    void abort();
+    void settle(Watchdog& watchdog, const char* what);
+    Operation& free_operation(Watchdog& watchdog);
+
+    int gpu;
+    std::chrono::seconds limit;
+    std::mutex mutex;  // of everything below that is not atomic
+    ncclComm_t comm = nullptr;
+    std::atomic<bool> is_closed = false;  // before anything is aborted: nothing is called any more
+    // While the calling thread is in NCCL, and holds the mutex: what for and since when.
+    std::atomic<const char*> calling = nullptr;
+    std::atomic<Clock::rep> called_at = 0;
+    std::array<Operation, kOperations> operations;
+    std::size_t next = 0;
+};
+
+std::optional<std::string> Group::State::look(Clock::time_point now) {
+    const std::unique_lock lock(mutex, std::try_to_lock);
+    if (!lock) {
+        const char* what = calling.load();
+        const Clock::time_point since{Clock::duration(called_at.load())};
+        return what != nullptr && now - since > limit ? std::optional(overdue(what)) : std::nullopt;
+    }
+    if (is_closed || comm == nullptr) {
+        return std::nullopt;
+    }
+    // Of this thread: else asking for events could start another GPU.
+    memory::use_gpu(gpu);
+    if (const ncclResult_t code = ask(); !is_accepted(code)) {
+        return failure("the background", code);
+    }
+    for (Operation& operation : operations) {
+        if (operation.what == nullptr) {
+            continue;
+        }
+        const Progress progress = operation.ended.is_over()   ? Progress::over
+                                  : operation.begun.is_over() ? Progress::running
+                                                              : Progress::queued;
+        if (operation.time.is_overdue(progress, now, limit)) {
+            return overdue(operation.what);
+        }
+        if (progress == Progress::over) {
+            operation.what = nullptr;
+        }
+    }
+    return std::nullopt;
+}
+
+// The calling thread may be stuck in NCCL with the mutex. This is what frees it, so it is waited
+// for only as long as a call takes that is not stuck.
+void Group::State::abort() {
+    if (is_closed.exchange(true)) {
+        return;
+    }
+    std::unique_lock lock(mutex, std::defer_lock);
+    const Clock::time_point deadline = Clock::now() + kLongestCall;
+    while (!lock.try_lock() && Clock::now() < deadline) {
+        std::this_thread::sleep_for(kPoll);
+    }
+    if (comm != nullptr) {
+        static_cast<void>(ncclCommAbort(comm));
+    }
+}
+
+// Until NCCL has done what was asked of it on the host; the GPU may be at work on it.
+void Group::State::settle(Watchdog& watchdog, const char* what) {
+    const Clock::time_point deadline = Clock::now() + limit;
+    for (;;) {
+        ncclResult_t code = ncclInProgress;
+        {
+            const std::lock_guard lock(mutex);
+            if (is_closed) {
+                break;
+            }
+            code = ask();
+        }
+        if (code == ncclSuccess) {
+            return;
+        }
+        if (code != ncclInProgress) {
+            watchdog.give_up(failure(what, code));
+        }
+        if (Clock::now() > deadline) {
+            watchdog.give_up(overdue(what));
+        }
+        std::this_thread::sleep_for(kPoll);
+    }
+    watchdog.give_up(kClosed);
+}
+
+Group::State::Operation& Group::State::free_operation(Watchdog& watchdog) {
+    for (;;) {
+        {
+            const std::lock_guard lock(mutex);
+            if (is_closed) {
+                break;
+            }
+            Operation& operation = operations[next];
+            if (operation.what == nullptr || operation.ended.is_over()) {
+                next = (next + 1) % operations.size();
+                operation.what = nullptr;
+                operation.time = {};
+                return operation;
+            }
+        }
+        std::this_thread::sleep_for(kPoll);
+    }
+    watchdog.give_up(kClosed);
+}
+
+namespace {
+
+// Tells the watchdog what the calling thread is in NCCL for.
+class Call {
+public:
+    template <typename State>
+    Call(State& state, const char* what) : calling_(state.calling) {
+        state.called_at = Clock::now().time_since_epoch().count();
+        calling_ = what;
+    }
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+    ~Call() { calling_ = nullptr; }
+
+private:
+    std::atomic<const char*>& calling_;
+};
+
+// Queues what `call` asks NCCL for, between two events that the watchdog looks at.
+template <typename State, typename Function>
+void queue(State& state, Watchdog& watchdog, const char* what, const memory::Stream& stream,
+           const Function& call) {
+    auto& operation = state.free_operation(watchdog);
+    ncclResult_t code = ncclSuccess;
+    {
+        const std::lock_guard lock(state.mutex);
+        const Call in_nccl(state, what);
+        operation.begun.record(stream);
+        code = call(state.comm, stream.handle());
+    }
+    if (!is_accepted(code)) {
+        watchdog.give_up(state.failure(what, code));
+    }
+    // Before that the stream may not have it yet.
+    state.settle(watchdog, what);
+    const std::lock_guard lock(state.mutex);
+    operation.ended.record(stream);
+    operation.what = what;
+}
+
+}  // namespace
+
+Group::Group(const mpi::Communicator& ranks, int gpu, Watchdog& watchdog,
+             std::chrono::seconds limit)
+    : rank_(ranks.rank()), size_(ranks.size()), gpu_(gpu), watchdog_(watchdog) {
+    constexpr const char* kWhat = "NCCL's start";
+    memory::use_gpu(gpu);
+    state_ = std::make_shared<State>(gpu, limit);
+    ncclUniqueId id{};
+    std::string bytes(sizeof id, '\0');
+    if (rank_ == 0) {
+        if (const ncclResult_t code = ncclGetUniqueId(&id); code != ncclSuccess) {
+            watchdog_.give_up(state_->failure(kWhat, code));
+        }
+        std::memcpy(bytes.data(), &id, sizeof id);
+    }
+    bytes = ranks.broadcast(bytes, 0);
+    std::memcpy(&id, bytes.data(), sizeof id);
+    watch_ = watchdog_.watch(
+        {.look = [state = state_](Clock::time_point now) { return state->look(now); },
+         .abort = [state = state_] { state->abort(); }});
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    ncclResult_t code = ncclSuccess;
+    {
+        const std::lock_guard lock(state_->mutex);
+        const Call in_nccl(*state_, kWhat);
+        code = ncclCommInitRankConfig(&state_->comm, size_, id, rank_, &config);
+    }
+    if (!is_accepted(code)) {
+        watchdog_.give_up(state_->failure(kWhat, code));
+    }
+    state_->settle(watchdog_, kWhat);
+}
+
+Group::~Group() {
+    watchdog_.forget(watch_);
+    const std::lock_guard lock(state_->mutex);
+    if (state_->comm == nullptr || state_->is_closed.exchange(true)) {
+        return;
+    }
+    ncclResult_t code = ncclCommFinalize(state_->comm);
+    const Clock::time_point deadline = Clock::now() + state_->limit;
+    while (code == ncclInProgress && Clock::now() < deadline) {
+        std::this_thread::sleep_for(kPoll);
+        code = state_->ask();
+    }
+    static_cast<void>(code == ncclSuccess ? ncclCommDestroy(state_->comm)
+                                          : ncclCommAbort(state_->comm));
+}
+
+void Group::reduce_scatter(std::span<const std::byte> parts, std::span<std::byte> mine, Dtype dtype,
+                           const memory::Stream& stream) {
+    expects(parts.size() == mine.size() * static_cast<std::size_t>(size_),
+            "every rank has a part of each");
+    expects(mine.size() % size_bytes(dtype) == 0, "parts are whole elements");
+    const std::size_t count = mine.size() / size_bytes(dtype);
+    queue(*state_, watchdog_, "a reduce-scatter", stream, [&](ncclComm_t comm, CUstream_st* on) {
+        return ncclReduceScatter(parts.data(), mine.data(), count, type_of(dtype), ncclSum, comm,
+                                 on);
+    });
+}
+
+void Group::all_gather(std::span<const std::byte> mine, std::span<std::byte> all,
+                       const memory::Stream& stream) {
+    expects(all.size() == mine.size() * static_cast<std::size_t>(size_),
+            "there is room for every rank's");
+    queue(*state_, watchdog_, "an all-gather", stream, [&](ncclComm_t comm, CUstream_st* on) {
+        return ncclAllGather(mine.data(), all.data(), mine.size(), ncclUint8, comm, on);
+    });
+}
+
+void Group::broadcast(std::span<std::byte> bytes, int root, const memory::Stream& stream) {
+    expects(root >= 0 && root < size_, "the root is in the group");
+    queue(*state_, watchdog_, "a broadcast", stream, [&](ncclComm_t comm, CUstream_st* on) {
+        return ncclBroadcast(bytes.data(), bytes.data(), bytes.size(), ncclUint8, root, comm, on);
+    });
+}
+
+void Group::exchange(std::span<const std::span<const std::byte>> to,
+                     std::span<const std::span<std::byte>> from, const memory::Stream& stream) {
+    const auto ranks = static_cast<std::size_t>(size_);
+    const auto me = static_cast<std::size_t>(rank_);
+    expects(to.size() == ranks && from.size() == ranks, "every rank has its messages");
+    expects(to[me].empty() && from[me].empty(), "a rank sends nothing to itself");
+    queue(*state_, watchdog_, "a send and receive", stream, [&](ncclComm_t comm, CUstream_st* on) {
+        ncclResult_t code = ncclGroupStart();
+        // All in one group: apart they could wait for each other. Each rank begins with another.
+        for (std::size_t step = 1; step < ranks; ++step) {
+            const std::size_t next = (me + step) % ranks;
+            const std::size_t previous = (me + ranks - step) % ranks;
+            if (is_accepted(code) && !to[next].empty()) {
+                code = ncclSend(to[next].data(), to[next].size(), ncclUint8, static_cast<int>(next),
+                                comm, on);
+            }
+            if (is_accepted(code) && !from[previous].empty()) {
+                code = ncclRecv(from[previous].data(), from[previous].size(), ncclUint8,
+                                static_cast<int>(previous), comm, on);
+            }
+        }
+        const ncclResult_t end = ncclGroupEnd();
+        return is_accepted(code) ? end : code;
+    });
+}
+
+// What was under way when it was aborted ends, too, with anything in the memory.
+void Group::wait_for(const memory::Event& event) {
+    event.wait();
+    if (state_->is_closed) {
+        watchdog_.give_up(kClosed);
+    }
+}
+
+}  // namespace nearstep::nccl
