@@ -109,9 +109,9 @@ class Runs:
         line = {"run": label, "ranks": ranks, "settings": settings}
         try:
             if done.returncode != 0:
-                said = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()
-                line |= {"exit_code": done.returncode, "error": said[-1]}
-                raise Failed(f"{label} ended with {done.returncode}: {said[-1]}")
+                said = complaint(done)
+                line |= {"exit_code": done.returncode, "error": said}
+                raise Failed(f"{label} ended with {done.returncode}: {said}")
             line |= json.loads(summary.read_text())
             line["steady"] = steady(line, metrics)
             if trace:
@@ -126,6 +126,12 @@ class Runs:
         if self.arguments.json:
             with self.arguments.json.open("a") as file:
                 file.write(json.dumps(line) + "\n")
+
+
+def complaint(done):
+    """The sentence of a program that failed, without what mpirun says around it."""
+    lines = [line for line in (done.stderr + done.stdout).splitlines() if line.strip("- ")]
+    return next((line for line in lines if line.startswith("nearstep")), lines[0] if lines else "it said nothing")
 
 
 def steady(line, metrics):
