@@ -47,8 +47,8 @@ struct NetworkTraffic {
 };
 
 // Use from one thread. A step is: begin, forward of all blocks ascending, loss, backward of all
-// blocks descending. What a block reads of `parameters` may change until fetch() or forward() of it,
-// and again after the step's last backward.
+// blocks descending. What a block reads of `parameters` may change until fetch() or forward() of
+// it, and again after the step's last backward.
 class Network {
 public:
     // `parameters`: the parameter vector, geometry.elems elements of settings.dtype or more

@@ -38,8 +38,8 @@ double update_seconds_of_one(const StepBytes& bytes, const LinkRates& rates, Han
 // read with (B_SSD), and B_PCIe that of the host link.
 double update_seconds(const StepBytes& bytes, const LinkRates& rates, Handler handler, int devices);
 
-// The new parameters' way over the host link, which the serial handler does not hide and the formula
-// leaves out: the devices are in step, so that they deliver at the same time.
+// The new parameters' way over the host link, which the serial handler does not hide and the
+// formula leaves out: the devices are in step, so that they deliver at the same time.
 double delivery_seconds(const StepBytes& bytes, const LinkRates& rates);
 
 // Mode base, of which the formula does not speak: reads and writes of all drives at once, both over

@@ -69,8 +69,8 @@ struct RunRecord {
 // exchange, device read, engine, device write, together}: seconds of work per second and rank;
 // model_operations_per_token (see model/gpu_peak.hpp), and on GPUs gpu {name, ranks_per_gpu,
 // peak_tflops, most_bytes and most_tensor_bytes (of the GPU's memory, by the rank that took most),
-// step_bytes {parameters, inputs} (over rank 0's link), plan {...} (of rank 0's memory)} and, with a
-// peak, which plan.gpu_tflops sets or a table gives, model_flop_utilisation; with gather.codec =
+// step_bytes {parameters, inputs} (over rank 0's link), plan {...} (of rank 0's memory)} and, with
+// a peak, which plan.gpu_tflops sets or a table gives, model_flop_utilisation; with gather.codec =
 // "delta" also deltas {dense, bitmap, units, codes, list}, each with tile_share and
 // bytes_per_parameter.
 nlohmann::json to_json(const RunRecord& record);
