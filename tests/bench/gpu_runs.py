@@ -98,7 +98,8 @@ class Runs:
         summary = self.folder / "summary.json"
         timeline = self.folder / "trace.json"
         metrics = self.folder / "steps.jsonl"
-        given = {"data.train": self.data(), "csd.path": [str(state)], "csd.durability": "none", **settings}
+        given = {"data.train": self.data(), "csd.path": [str(state)], "csd.durability": "none", "checkpoint.every": 0,
+                 **settings}
         if self.arguments.smoke:
             given |= SMOKE | {key: settings[key] for key in ("model.layers",) if key in settings}
         command = [str(ROOT / "launch/ranks"), str(ranks), str(self.arguments.program), "train", str(ROOT / self.config),

@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <string>
 
 namespace nearstep::model {
@@ -55,7 +56,7 @@ TEST(GpuPlan, TakesWhatMovesTheFewestBytes) {
     settings.activations = "host";
     const GpuPlan host = plan_gpu(settings, kWork, 140 * kGiga);
     EXPECT_TRUE(host.residence.are_inputs_on_host);
-    EXPECT_EQ(host.host_bytes, 32U * 8 * 2048 * 4096 * 2);
+    EXPECT_EQ(host.host_bytes, std::size_t{32} * 8 * 2048 * 4096 * 2);
     settings.activations = "gpu";
     EXPECT_FALSE(plan_gpu(settings, kWork, 12 * kGiga).residence.are_inputs_on_host);
 }
