@@ -12,6 +12,7 @@
 #include <iostream>
 #include <memory>
 #include <string>
+#include <utility>
 
 namespace nearstep::app {
 
@@ -227,10 +228,10 @@ void add_bench_exchange(CLI::App& bench, Action& action) {
     command.add_option("--json", arguments->json, "write an array of rows to this file");
     command.callback([arguments, &action] {
         action = [arguments](const mpi::Communicator& world) {
-            const nlohmann::json rows = bench::bench_exchange(world, arguments->options, std::cout);
+            nlohmann::json rows = bench::bench_exchange(world, arguments->options, std::cout);
             world.together([&] {
                 if (world.rank() == 0) {
-                    write_result_of([&] { return rows; }, arguments->json);
+                    write_result_of([&] { return std::move(rows); }, arguments->json);
                 }
             });
         };

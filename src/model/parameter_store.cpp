@@ -37,6 +37,7 @@ ParameterStore::~ParameterStore() = default;
 // With one for each block every slot has the size of its block; see order_fetches().
 void ParameterStore::make_slots(const ComputeDevice& device, int slots) {
     std::vector<std::int64_t> sizes;
+    sizes.reserve(geometry_.blocks.size());
     for (int block = 0; block < static_cast<int>(geometry_.blocks.size()); ++block) {
         sizes.push_back(
             static_cast<std::int64_t>(round_up(bytes_of(block).size(), kSlotAlignment)));

@@ -348,7 +348,7 @@ StepReport Trainer::finish() {
     if (pipeline_->is_updating()) {
         under_way_->times = wait_for_update();
     }
-    const UnderWay over = *std::exchange(under_way_, std::nullopt);
+    const StepUnderWay over = *std::exchange(under_way_, std::nullopt);
     StepReport report = over.report;
     report.seconds.update = over.times.update_s;
     report.seconds.hidden = std::max(over.times.update_s + over.times.after_s - over.waited, 0.0);

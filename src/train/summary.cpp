@@ -231,6 +231,28 @@ void add_compute(nlohmann::json& json, const RunRecord& record) {
     }
 }
 
+void add_lanes(nlohmann::json& json, const RunRecord& record) {
+    if (!record.lanes) {
+        return;
+    }
+    double together = 0;
+    for (std::size_t lane = 0; lane < record.lanes->size(); ++lane) {
+        json["lanes"][trace::name_of(static_cast<trace::Lane>(lane))] = record.lanes->at(lane);
+        together += record.lanes->at(lane);
+    }
+    json["lanes"]["together"] = together;
+}
+
+void add_heldout_loss(nlohmann::json& json, const RunRecord& record) {
+    const auto heldout = [&](double value) {
+        return record.heldout_loss ? nlohmann::json(value) : nlohmann::json();
+    };
+    const HeldOutLoss loss = record.heldout_loss.value_or(HeldOutLoss{});
+    json["heldout_loss"] = heldout(loss.nats_per_token);
+    json["heldout_nats_per_byte"] = heldout(loss.nats_per_byte);
+    json["heldout_bits_per_byte"] = heldout(loss.bits_per_byte());
+}
+
 }  // namespace
 
 nlohmann::json to_json(const RunRecord& record) {
@@ -277,26 +299,13 @@ nlohmann::json to_json(const RunRecord& record) {
     json["phases_s"]["commit"] =
         record.steps.empty() ? 0.0
                              : record.commit_seconds / static_cast<double>(record.steps.size());
-    if (record.lanes) {
-        double together = 0;
-        for (std::size_t lane = 0; lane < record.lanes->size(); ++lane) {
-            json["lanes"][trace::name_of(static_cast<trace::Lane>(lane))] = record.lanes->at(lane);
-            together += record.lanes->at(lane);
-        }
-        json["lanes"]["together"] = together;
-    }
+    add_lanes(json, record);
     if (record.expected) {
         json["modelled_s"] = {{"gradients", record.expected->backward},
                               {"update", record.expected->update}};
     }
     json["train_loss"] = losses.empty() ? nlohmann::json() : nlohmann::json(losses.back());
-    const auto heldout = [&](double value) {
-        return record.heldout_loss ? nlohmann::json(value) : nlohmann::json();
-    };
-    const HeldOutLoss loss = record.heldout_loss.value_or(HeldOutLoss{});
-    json["heldout_loss"] = heldout(loss.nats_per_token);
-    json["heldout_nats_per_byte"] = heldout(loss.nats_per_byte);
-    json["heldout_bits_per_byte"] = heldout(loss.bits_per_byte());
+    add_heldout_loss(json, record);
     json["checkpoint"] =
         record.checkpoint.empty() ? nlohmann::json() : nlohmann::json(record.checkpoint);
     return json;

@@ -123,11 +123,15 @@ Trainer::Trainer(const mpi::Communicator& world, const config::Run& run,
     if (vector_kind(run) == offload::VectorKind::own_tiles) {
         window_.emplace(*pipeline_, owners_, world.rank(), vector_, tile_bytes);
     }
-    const std::int64_t batch = run.train.global_batch;
-    first_row_ = batch * world.rank() / world.size();
-    rows_ = static_cast<int>(batch * (world.rank() + 1) / world.size() - first_row_);
+    make_buffers();
+}
+
+void Trainer::make_buffers() {
+    const std::int64_t batch = run_.train.global_batch;
+    first_row_ = batch * world_.rank() / world_.size();
+    rows_ = static_cast<int>(batch * (world_.rank() + 1) / world_.size() - first_row_);
     const auto tokens =
-        static_cast<std::size_t>(rows_) * static_cast<std::size_t>(run.model.context);
+        static_cast<std::size_t>(rows_) * static_cast<std::size_t>(run_.model.context);
     tokens_.resize(tokens);
     targets_.resize(tokens);
     std::size_t largest = 0;

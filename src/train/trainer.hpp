@@ -56,6 +56,13 @@ struct StepReport {
     codec::DeltaTally deltas;  // zeros without gather.codec = "delta"
 };
 
+// A step from when its gradients were final until its update is over.
+struct StepUnderWay {
+    StepReport report;
+    offload::UpdateTimes times;
+    double waited = 0;  // seconds, by this rank for the update
+};
+
 // Of the evaluated rows of the held-out text, the same on all ranks. Per byte of the text that the
 // rows' targets stand for, so that runs with different tokenizers compare.
 struct HeldOutLoss {
@@ -153,13 +160,7 @@ public:
     std::string sample(const std::string& prompt, int tokens);
 
 private:
-    // A step from when its gradients were final until its update is over.
-    struct UnderWay {
-        StepReport report;
-        offload::UpdateTimes times;
-        double waited = 0;  // seconds, by this rank for the update
-    };
-
+    void make_buffers();
     std::vector<model::MicroBatch> draw_batches();
     void hold_parameters_of(int block, int next, int end);
     void bring_parameters_of(int block, int next, int end);
@@ -216,7 +217,7 @@ private:
     csd::StateCommit log_;                      // used by the pipeline's updates
     std::unique_ptr<offload::StepPipeline> pipeline_;
     std::optional<offload::ParameterWindow> window_;  // where parameters are spread over all ranks
-    std::optional<UnderWay> under_way_;
+    std::optional<StepUnderWay> under_way_;
     // What the reports so far hold of the counters; and of parameters that the next step brought
     // before the one under way ended.
     trace::TrafficSnapshot counted_;
