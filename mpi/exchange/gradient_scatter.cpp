@@ -82,6 +82,11 @@ bool GradientScatter::is_entry(std::size_t tile) const {
     return entry_of(*settings_.owners, settings_.nodes, node_, tile) == rank_;
 }
 
+// One group in one node with one copy of the state: each tile's slicer is its owner.
+bool GradientScatter::stays_where_sliced() const {
+    return sources() == 1 && settings_.nodes.groups() == 1 && settings_.owners->copies() == 1;
+}
+
 // Of the tiles that this rank slices, by receiver: as send_payloads wants their payloads.
 std::vector<GradientScatter::Parcel> GradientScatter::parcels_of(shard::TileRange tiles) const {
     std::vector<Parcel> parcels;
@@ -276,6 +281,15 @@ std::uint64_t GradientScatter::source_key() const {
 void GradientScatter::scatter_payloads(shard::TileRange tiles, const FindPayload& find,
                                        const TileSink& sink) {
     count_dense(tiles);
+    if (stays_where_sliced()) {  // and nothing is copied
+        for (std::size_t tile = tiles.begin; tile < tiles.end; ++tile) {
+            if (slicer(group_, tile) == rank_) {
+                const std::span<const std::byte> payload = find(tile);
+                sink(tile, {&payload, 1});
+            }
+        }
+        return;
+    }
     auto to = payloads_out_.begin();
     for (const Parcel& parcel : parcels_of(tiles)) {
         to = std::ranges::copy(find(parcel.tile), to).out;

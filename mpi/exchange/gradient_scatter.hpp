@@ -49,11 +49,12 @@ struct StepEncoding {
     bool feeds_back = false;       // only with has_residual
 };
 
-// Called for each tile that this rank owns: the payloads in group order, valid during the call.
+// Called for each tile that this rank owns, ascending: the payloads in group order, valid until the
+// next call of the scatter.
 using TileSink =
     std::function<void(std::size_t tile, std::span<const std::span<const std::byte>> payloads)>;
 
-// The payload of a tile that was encoded elsewhere, valid until it is asked for the next.
+// The payload of a tile that was encoded elsewhere, valid until the scatter is called again.
 using FindPayload = std::function<std::span<const std::byte>(std::size_t tile)>;
 
 // One per rank. Collective: all ranks construct it and call scatter with the same tiles in the same
@@ -99,6 +100,7 @@ private:
     };
 
     bool is_entry(std::size_t tile) const;
+    bool stays_where_sliced() const;
     std::vector<Parcel> parcels_of(shard::TileRange tiles) const;
     std::vector<TilePayloads> arrived(shard::TileRange tiles) const;
     void reduce_in_group(shard::TileRange tiles, std::span<const float> gradient);

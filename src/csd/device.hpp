@@ -32,8 +32,9 @@ struct StateArrays {
 
 // Subgroups are numbered within the device, in forward order. State belongs to a generation; a
 // subgroup has two places, and generation g lies at place g modulo 2, so that writing g+1 leaves g
-// whole. Calls on different slots may come from different threads; the gradient calls come from one
-// thread, and never while an update of the same subgroup is under way.
+// whole. Calls on different slots may come from different threads. Gradient calls come one at a
+// time, but for put_gradient() where tiles need no order, and never while an update of the same
+// subgroup is under way.
 class Device {
 public:
     virtual ~Device() = default;
@@ -67,6 +68,9 @@ public:
     virtual void put_gradient(std::size_t tile,
                               std::span<const std::span<const std::byte>> payloads,
                               std::span<const float> sum) = 0;
+    // Whether tiles that are neighbours should come one after the other, ascending, and always one
+    // at a time; else several threads may put different tiles at once.
+    virtual bool takes_tiles_in_order() const { return true; }
     // Returns when all gradients put so far are where the update reads them.
     virtual void finish_gradients() = 0;
 

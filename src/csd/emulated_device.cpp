@@ -61,6 +61,7 @@ public:
     Ticket flush() override { return state_.volume().sync(); }
     void use_codec(const codec::Codec& codec) override;
     void put_gradient(std::size_t tile, Payloads payloads, std::span<const float> sum) override;
+    bool takes_tiles_in_order() const override { return !payloads_ || gradients_; }
     void finish_gradients() override;
     void allocate_slot(int slot) override;
     void release_slot(int slot) override;

@@ -31,6 +31,7 @@ public:
                       std::span<const float> sum) override {
         device_->put_gradient(tile, payloads, sum);
     }
+    bool takes_tiles_in_order() const override { return device_->takes_tiles_in_order(); }
     void finish_gradients() override { device_->finish_gradients(); }
     void allocate_slot(int slot) override { device_->allocate_slot(slot); }
     void release_slot(int slot) override { device_->release_slot(slot); }

@@ -49,11 +49,19 @@ std::vector<shard::TileRange> all_rounds(const PipelineSettings& settings) {
 
 // Sum of squares in double, in eight interleaved sums: a fixed order that also vectorises.
 double sum_of_squares(std::span<const float> values) {
-    std::array<double, 8> lanes{};
-    for (std::size_t i = 0; i < values.size(); ++i) {
-        const auto value = static_cast<double>(values[i]);
-        lanes.at(i % lanes.size()) += value * value;
+    constexpr std::size_t kLanes = 8;
+    std::array<double, kLanes> lanes{};
+    const auto add = [&](std::size_t first, std::size_t count) {
+        for (std::size_t lane = 0; lane < count; ++lane) {
+            const auto value = static_cast<double>(values[first + lane]);
+            lanes[lane] += value * value;
+        }
+    };
+    std::size_t done = 0;
+    for (; done + kLanes <= values.size(); done += kLanes) {
+        add(done, kLanes);
     }
+    add(done, values.size() - done);
     return std::accumulate(lanes.begin(), lanes.end(), 0.0);
 }
 
@@ -85,10 +93,14 @@ StepPipeline::StepPipeline(const mpi::Communicator& world, PipelineSettings sett
                .gather = gather_settings()},
               devices_, traffic),
       assembly_(settings_.gpu ? std::vector<ElementRange>() : settings_.blocks),
+      team_(*settings_.team),
+      owner_sums_(static_cast<std::size_t>(team_.threads())),
       squares_of_tile_(settings_.owners->tiles()) {
     expects(static_cast<int>(devices_.size()) == copy_.devices.count(copy_ranks_.rank()),
             "the rank has the devices that the map gives it");
-    owner_sum_.begin_step(*settings_.codec, nullptr, 0);
+    for (exchange::OwnerSum& sum : owner_sums_) {
+        sum.begin_step(*settings_.codec, nullptr, 0);
+    }
     if (settings_.gpu) {
         expects(!settings_.has_error_feedback, "what is fed back lies on the host");
         gpu_gradients_.emplace(
@@ -135,7 +147,9 @@ exchange::GatherSettings StepPipeline::gather_settings() const {
 void StepPipeline::begin_step(const exchange::StepEncoding& encoding, const codec::Codec* handed) {
     scatter_.begin_step(encoding);
     final_from_ = settings_.owners->tiles();
-    owner_sum_.begin_step(*encoding.codec, handed, encoding.random_key);
+    for (exchange::OwnerSum& sum : owner_sums_) {
+        sum.begin_step(*encoding.codec, handed, encoding.random_key);
+    }
     if (gpu_gradients_) {
         gpu_gradients_->begin_step(*encoding.codec, scatter_.source_key());
     }
@@ -163,15 +177,43 @@ std::span<float> StepPipeline::gradient_space(std::size_t block) {
     return gpu_gradients_ ? gpu_gradients_->space(block) : assembly_.space(settings_.blocks[block]);
 }
 
-void StepPipeline::take_tile(std::size_t tile,
-                             std::span<const std::span<const std::byte>> payloads) {
-    const exchange::Handed handed = owner_sum_.take(tile, payloads);
-    if (settings_.owners->copy_of(world_.rank()) == 0) {
-        const std::size_t elems = copy_.partition.elems_in_tile(tile);
-        squares_of_tile_[tile] = sum_of_squares(handed.sum.first(elems));
+exchange::TileSink StepPipeline::collect() {
+    taken_.clear();
+    return [this](std::size_t tile, std::span<const std::span<const std::byte>> payloads) {
+        taken_.push_back({tile, {payloads.begin(), payloads.end()}});
+    };
+}
+
+// Threads take tiles, or all tiles of a device where it wants them in order.
+void StepPipeline::take_round() {
+    std::vector<std::size_t> begins;
+    std::size_t last_device = devices_.size();
+    for (std::size_t i = 0; i < taken_.size(); ++i) {
+        const std::size_t device = device_of(taken_[i].tile);
+        if (device != last_device || !devices_[device]->takes_tiles_in_order()) {
+            begins.push_back(i);
+        }
+        last_device = device;
     }
-    const ParameterUpdate::Place place = update_.place_of(copy_.partition.subgroup_of_tile(tile));
-    devices_[place.device]->put_gradient(tile, handed.payloads, handed.sum);
+    begins.push_back(taken_.size());
+    team_.share(begins.size() - 1, [&](std::size_t i, int member) {
+        for (std::size_t at = begins[i]; at < begins[i + 1]; ++at) {
+            take_tile(taken_[at], owner_sums_[static_cast<std::size_t>(member)]);
+        }
+    });
+}
+
+std::size_t StepPipeline::device_of(std::size_t tile) const {
+    return update_.place_of(copy_.partition.subgroup_of_tile(tile)).device;
+}
+
+void StepPipeline::take_tile(const exchange::TilePayloads& of, exchange::OwnerSum& sum) {
+    const exchange::Handed handed = sum.take(of.tile, of.payloads);
+    if (settings_.owners->copy_of(world_.rank()) == 0) {
+        const std::size_t elems = copy_.partition.elems_in_tile(of.tile);
+        squares_of_tile_[of.tile] = sum_of_squares(handed.sum.first(elems));
+    }
+    devices_[device_of(of.tile)]->put_gradient(of.tile, handed.payloads, handed.sum);
 }
 
 // What was put before crossed to the devices while the block to be put now was computed.
@@ -189,10 +231,8 @@ void StepPipeline::put_payloads(std::size_t block) {
     for (const shard::TileRange round :
          rounds_of(settings_.blocks[block], stripe_tiles(*settings_.owners))) {
         scatter_.scatter_payloads(
-            round, [this](std::size_t tile) { return gpu_gradients_->payload(tile); },
-            [this](std::size_t tile, std::span<const std::span<const std::byte>> payloads) {
-                take_tile(tile, payloads);
-            });
+            round, [this](std::size_t tile) { return gpu_gradients_->payload(tile); }, collect());
+        take_round();
     }
     final_from_ = std::min(final_from_, complete_tiles(settings_.blocks[block]).begin);
 }
@@ -212,9 +252,8 @@ void StepPipeline::put_gradient(std::size_t block) {
     for (const shard::TileRange round : rounds_of(range, stripe_tiles(*settings_.owners))) {
         scatter_.scatter(
             round, values.subspan((round.begin - first) * kTileElems, round.size() * kTileElems),
-            [this](std::size_t tile, std::span<const std::span<const std::byte>> payloads) {
-                take_tile(tile, payloads);
-            });
+            collect());
+        take_round();
     }
     final_from_ = std::min(final_from_, first);
 }

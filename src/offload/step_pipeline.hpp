@@ -2,6 +2,7 @@
 // in.
 #pragma once
 
+#include "base/team.hpp"
 #include "codec/codec.hpp"
 #include "csd/device.hpp"
 #include "csd/state_commit.hpp"
@@ -40,6 +41,7 @@ struct PipelineSettings {
     csd::Delivery delivery = csd::Delivery::parameters;  // of the devices
     std::vector<ElementRange> blocks;                    // forward order
     const link::NodeLinks* links = nullptr;              // of the network; null: not shaped
+    Team* team = nullptr;  // that decodes gradients and hands them to devices
     // Where gradients are written, added up over the group and encoded; not with error feedback.
     // None: on the host.
     std::optional<int> gpu = std::nullopt;
@@ -138,7 +140,10 @@ private:
     exchange::GatherSettings gather_settings() const;
     void release_gradients();
     void put_payloads(std::size_t block);
-    void take_tile(std::size_t tile, std::span<const std::span<const std::byte>> payloads);
+    exchange::TileSink collect();
+    void take_round();
+    std::size_t device_of(std::size_t tile) const;
+    void take_tile(const exchange::TilePayloads& of, exchange::OwnerSum& sum);
 
     const mpi::Communicator& world_;
     PipelineSettings settings_;
@@ -152,7 +157,9 @@ private:
     std::optional<GpuGradients> gpu_gradients_;
     std::optional<std::size_t> encoding_block_;  // on the GPU
     std::size_t final_from_ = 0;                 // the gradients of tiles from here on were put
-    exchange::OwnerSum owner_sum_;
+    Team& team_;
+    std::vector<exchange::OwnerSum> owner_sums_;  // of each member of the team
+    std::vector<exchange::TilePayloads> taken_;   // of the round, ascending
     std::vector<double> squares_of_tile_;  // of all tiles; others than the first copy's stay 0
     std::int64_t generation_ = 0;
 };

@@ -5,6 +5,7 @@
 #include "base/version.hpp"
 #include "config/load.hpp"
 #include "train/devices.hpp"
+#include "train/subgroup_team.hpp"
 #include "train/trainer.hpp"
 
 #include <algorithm>
@@ -71,18 +72,23 @@ void Trainer::start() {
     run_id_ = draw_run_id(world_);
     empty_state_files();
     world_.together([this] {
-        std::fill(moment1_.begin(), moment1_.end(), 0.0F);
-        std::fill(moment2_.begin(), moment2_.end(), 0.0F);
-        pipeline_->visit_subgroups([this](csd::Device& device, std::size_t subgroup,
-                                          shard::TileRange tiles) {
-            const std::size_t elems = tiles.size() * kTileElems;
-            const std::span<float> masters = std::span(master_).first(elems);
-            model::fill_start_values(geometry_, run_.train.seed, tiles.begin * kTileElems, masters);
-            device.write_state(
-                subgroup, 0,
-                {masters, std::span(moment1_).first(elems), std::span(moment2_).first(elems)});
-            load_masters_into_vector(tiles, masters);
-        });
+        SubgroupTeam(*pipeline_, team_)
+            .visit(
+                {.before =
+                     [this](shard::TileRange tiles, const csd::StateArrays& state) {
+                         model::fill_start_values(geometry_, run_.train.seed,
+                                                  tiles.begin * kTileElems, state.master);
+                         std::ranges::fill(state.moment1, 0.0F);
+                         std::ranges::fill(state.moment2, 0.0F);
+                     },
+                 .move =
+                     [](csd::Device& device, std::size_t subgroup, const csd::StateArrays& state) {
+                         device.write_state(subgroup, 0, state);
+                     },
+                 .after =
+                     [this](shard::TileRange tiles, const csd::StateArrays& state) {
+                         load_masters_into_vector(tiles, state.master);
+                     }});
     });
     pipeline_->set_generation(0);
     pipeline_->gather(vector_.span());
@@ -129,15 +135,16 @@ std::optional<std::string> Trainer::restore_state(const std::string& run,
                                                   const store::Commit& commit_to_use) {
     try {
         world_.together([&] {
-            pipeline_->visit_subgroups([&](csd::Device& device, std::size_t subgroup,
-                                           shard::TileRange tiles) {
-                const std::size_t elems = tiles.size() * kTileElems;
-                const std::span<float> masters = std::span(master_).first(elems);
-                device.read_state(
-                    subgroup, commit_to_use.generation,
-                    {masters, std::span(moment1_).first(elems), std::span(moment2_).first(elems)});
-                load_masters_into_vector(tiles, masters);
-            });
+            SubgroupTeam(*pipeline_, team_)
+                .visit({.move =
+                            [&](csd::Device& device, std::size_t subgroup,
+                                const csd::StateArrays& state) {
+                                device.read_state(subgroup, commit_to_use.generation, state);
+                            },
+                        .after =
+                            [this](shard::TileRange tiles, const csd::StateArrays& state) {
+                                load_masters_into_vector(tiles, state.master);
+                            }});
         });
     } catch (const ConfigError& fault) {
         return fault.what();
@@ -267,18 +274,21 @@ std::string Trainer::save(const std::string& folder) {
 std::uint64_t Trainer::masters_digest() {
     expects(!under_way_, "a step is finished before its masters are read");
     std::vector<std::uint64_t> of_tile(owners_.tiles(), 0);
-    pipeline_->visit_subgroups(
-        [&](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
-            const std::size_t elems = tiles.size() * kTileElems;
-            device.read_state(subgroup, pipeline_->generation(),
-                              {std::span(master_).first(elems), std::span(moment1_).first(elems),
-                               std::span(moment2_).first(elems)});
-            for (std::size_t tile = tiles.begin; tile < tiles.end; ++tile) {
-                const std::span<const float> values = std::span(master_).subspan(
-                    (tile - tiles.begin) * kTileElems, copy_.partition.elems_in_tile(tile));
-                of_tile[tile] = xxh3(std::as_bytes(values));
-            }
-        });
+    SubgroupTeam(*pipeline_, team_)
+        .visit(
+            {.move =
+                 [this](csd::Device& device, std::size_t subgroup, const csd::StateArrays& state) {
+                     device.read_state(subgroup, pipeline_->generation(), state);
+                 },
+             .after =
+                 [&](shard::TileRange tiles, const csd::StateArrays& state) {
+                     for (std::size_t tile = tiles.begin; tile < tiles.end; ++tile) {
+                         const auto values =
+                             state.master.subspan((tile - tiles.begin) * kTileElems,
+                                                  copy_.partition.elems_in_tile(tile));
+                         of_tile[tile] = xxh3(std::as_bytes(values));
+                     }
+                 }});
     pipeline_->copy_ranks().sum(std::span(of_tile));
     const std::uint64_t digest = xxh3(std::as_bytes(std::span<const std::uint64_t>(of_tile)));
     const std::string first = world_.broadcast(to_hex(digest), 0);

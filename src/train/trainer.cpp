@@ -117,6 +117,7 @@ Trainer::Trainer(const mpi::Communicator& world, const config::Run& run,
                                   .delivery = delivery(run),
                                   .blocks = block_ranges(geometry_),
                                   .links = links_.get(),
+                                  .team = &team_,
                                   .gpu = gradient_gpu_->gpu(),
                                   .gpu_group = gradient_gpu_->group()},
         std::move(devices), traffic_);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/fault_point.hpp"
+#include "base/team.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "config/run.hpp"
 #include "data/text.hpp"
@@ -215,6 +216,7 @@ private:
     std::optional<GradientGpu> gradient_gpu_;
     std::vector<std::size_t> block_tiles_end_;  // of what each block reads
     csd::StateCommit log_;                      // used by the pipeline's updates
+    Team team_{team_threads()};                 // used by the pipeline
     std::unique_ptr<offload::StepPipeline> pipeline_;
     std::optional<offload::ParameterWindow> window_;  // where parameters are spread over all ranks
     std::optional<StepUnderWay> under_way_;

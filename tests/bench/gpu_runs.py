@@ -92,12 +92,14 @@ class Runs:
                                       for i in range(20000)))
         return [str(text)]
 
-    def train(self, label, ranks, settings, trace=False):
-        """The line of one run, already printed."""
-        state = self.folder / "state"
-        summary = self.folder / "summary.json"
-        timeline = self.folder / "trace.json"
-        metrics = self.folder / "steps.jsonl"
+    def train(self, label, ranks, settings, trace=False, gpus=None):
+        """The line of one run, already printed. `gpus`: their numbers, if it may not see all."""
+        folder = self.folder / label.replace(" ", "-")
+        folder.mkdir()
+        state = folder / "state"
+        summary = folder / "summary.json"
+        timeline = folder / "trace.json"
+        metrics = folder / "steps.jsonl"
         given = {"data.train": self.data(), "csd.path": [str(state)], "csd.durability": "none", "checkpoint.every": 0,
                  **settings}
         if self.arguments.smoke:
@@ -106,7 +108,10 @@ class Runs:
                    *(f"--set={key}={quoted(value)}" for key, value in given.items()),
                    *(f"--set={setting}" for setting in self.arguments.set),
                    "--json", str(summary), "--metrics", str(metrics), *(["--trace", str(timeline)] if trace else [])]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, errors="replace")
+        environment = dict(os.environ)
+        if gpus is not None:
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(str(gpu) for gpu in gpus)
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, errors="replace", env=environment)
         line = {"run": label, "ranks": ranks, "settings": settings}
         try:
             if done.returncode != 0:
@@ -119,11 +124,11 @@ class Runs:
                 line["overlap"] = overlap(timeline, line["seconds"], ranks)
         finally:
             self.emit(line)
-            shutil.rmtree(state, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
         return line
 
     def emit(self, line):
-        print(json.dumps(line), flush=True)
+        print(json.dumps(line) + "\n", end="", flush=True)
         if self.arguments.json:
             with self.arguments.json.open("a") as file:
                 file.write(json.dumps(line) + "\n")

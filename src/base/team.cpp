@@ -1,0 +1,105 @@
+#include "base/team.hpp"
+
+#include "base/cpus.hpp"
+#include "base/error.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+namespace nearstep {
+
+int team_threads() {
+    constexpr long kMost = 16;
+    const char* given = std::getenv("OMP_NUM_THREADS");
+    const long wanted = given != nullptr ? std::strtol(given, nullptr, 10) : 0;
+    const auto cpus = static_cast<long>(usable_cpus().size());
+    return static_cast<int>(std::clamp(wanted > 0 ? wanted : cpus, 1L, kMost));
+}
+
+Team::Team(int threads) {
+    expects(threads >= 1, "a team has a thread");
+    for (int member = 1; member < threads; ++member) {
+        others_.emplace_back([this, member] { follow(member); });
+    }
+}
+
+Team::~Team() {
+    {
+        const std::lock_guard lock(mutex_);
+        is_closing_ = true;
+    }
+    changed_.notify_all();
+    for (std::thread& other : others_) {
+        other.join();
+    }
+}
+
+void Team::share(std::size_t count, const Work& work) {
+    if (count <= 1 || others_.empty()) {
+        for (std::size_t i = 0; i < count; ++i) {
+            work(i, 0);
+        }
+        return;
+    }
+    {
+        const std::lock_guard lock(mutex_);
+        expects(work_ == nullptr, "one loop is over before the next");
+        work_ = &work;
+        next_ = 0;
+        count_ = count;
+        busy_ = static_cast<int>(others_.size());
+        ++loops_;
+    }
+    changed_.notify_all();
+    take_turns(0);
+    std::unique_lock lock(mutex_);
+    done_.wait(lock, [this] { return busy_ == 0; });
+    work_ = nullptr;
+    if (const std::exception_ptr error = std::exchange(error_, nullptr)) {
+        std::rethrow_exception(error);
+    }
+}
+
+void Team::follow(int member) {
+    std::uint64_t seen = 0;
+    while (true) {
+        {
+            std::unique_lock lock(mutex_);
+            changed_.wait(lock, [&] { return is_closing_ || loops_ != seen; });
+            if (is_closing_) {
+                return;
+            }
+            seen = loops_;
+        }
+        take_turns(member);
+        const std::lock_guard lock(mutex_);
+        if (--busy_ == 0) {
+            done_.notify_one();
+        }
+    }
+}
+
+void Team::take_turns(int member) {
+    while (true) {
+        std::size_t mine = 0;
+        {
+            const std::lock_guard lock(mutex_);
+            if (next_ == count_) {
+                return;
+            }
+            mine = next_++;
+        }
+        try {
+            (*work_)(mine, member);
+        } catch (...) {
+            const std::lock_guard lock(mutex_);
+            next_ = count_;
+            if (error_ == nullptr) {
+                error_ = std::current_exception();
+            }
+        }
+    }
+}
+
+}  // namespace nearstep
