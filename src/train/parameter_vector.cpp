@@ -34,10 +34,11 @@ memory::Buffer make_parameter_vector(const mpi::Communicator& world, const mpi::
     return vector;
 }
 
-offload::VectorKind vector_kind(const config::Run& run) {
+offload::VectorKind vector_kind(const config::Run& run, bool is_copied_to_gpus) {
     switch (config::placement_of(run).parameters) {
         case config::Spread::replicated:
-            return offload::VectorKind::whole;
+            return is_copied_to_gpus ? offload::VectorKind::shared_in_node
+                                     : offload::VectorKind::whole;
         case config::Spread::node:
             return offload::VectorKind::shared_in_node;
         case config::Spread::global:

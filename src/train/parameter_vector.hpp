@@ -15,6 +15,8 @@ namespace nearstep::train {
 memory::Buffer make_parameter_vector(const mpi::Communicator& world, const mpi::Topology& nodes,
                                      std::size_t bytes, offload::VectorKind kind);
 
-offload::VectorKind vector_kind(const config::Run& run);
+// `is_copied_to_gpus`: each rank computes with a copy of its own on a GPU, so that those of a node
+// need one on the host.
+offload::VectorKind vector_kind(const config::Run& run, bool is_copied_to_gpus);
 
 }  // namespace nearstep::train

@@ -94,13 +94,15 @@ Trainer::Trainer(const mpi::Communicator& world, const config::Run& run,
             {.storage = storage_.get(), .links = links_.get(), .timeline = timeline_}, traffic_);
     });
     const std::size_t tile_bytes = kTileElems * size_bytes(run.model.dtype);
-    vector_ = make_parameter_vector(world, nodes_, owners_.tiles() * tile_bytes, vector_kind(run));
+    const bool are_on_gpus = world.agree(compute_device_.is_gpu() && memory::gpus() > 0);
+    const offload::VectorKind kind =
+        vector_kind(run, are_on_gpus && nodes_.groups() < world.size());
+    vector_ = make_parameter_vector(world, nodes_, owners_.tiles() * tile_bytes, kind);
     network_ = model::Network::make(run.model, vector_.span(), compute_device_,
                                     gpu_ ? gpu_->plan().residence : model::Residence{});
     block_tiles_end_ = tiles_ends(*network_);
     // Pinned pages would stay with the GPU when the window drops them.
-    if (compute_device_.is_gpu() && memory::gpus() > 0 &&
-        vector_kind(run) != offload::VectorKind::own_tiles) {
+    if (compute_device_.is_gpu() && memory::gpus() > 0 && kind != offload::VectorKind::own_tiles) {
         pinned_ = memory::PinnedRange(vector_.span());
     }
     pipeline_ = std::make_unique<offload::StepPipeline>(
@@ -112,7 +114,7 @@ Trainer::Trainer(const mpi::Communicator& world, const config::Run& run,
                                   .dtype = run.model.dtype,
                                   .groups = route_.groups(),
                                   .nodes = nodes_,
-                                  .vector = vector_kind(run),
+                                  .vector = kind,
                                   .handler = handler_kind(run.mode),
                                   .delivery = delivery(run),
                                   .blocks = block_ranges(geometry_),
@@ -121,7 +123,7 @@ Trainer::Trainer(const mpi::Communicator& world, const config::Run& run,
                                   .gpu = gradient_gpu_->gpu(),
                                   .gpu_group = gradient_gpu_->group()},
         std::move(devices), traffic_);
-    if (vector_kind(run) == offload::VectorKind::own_tiles) {
+    if (kind == offload::VectorKind::own_tiles) {
         window_.emplace(*pipeline_, owners_, world.rank(), vector_, tile_bytes);
     }
     make_buffers();

@@ -131,8 +131,9 @@ protected:
                 magnitude[i] += std::abs(all[me * count + i]);
             }
         }
-        // Each of ranks - 1 additions rounds what is at most the sum of the magnitudes.
-        const double step = dtype == Dtype::fp32 ? 0x1p-24 : 0x1p-9;
+        // Each of ranks - 1 additions rounds what is at most the sum of the magnitudes, by at most
+        // half of the last of 24 or 8 bits.
+        const double step = dtype == Dtype::fp32 ? 0x1p-24 : 0x1p-8;
         for (std::size_t i = 0; i < count; ++i) {
             if (ranks <= 2) {  // one addition of two: exact but for one rounding, in any order
                 const auto sum = static_cast<float>(wanted[i]);

@@ -23,12 +23,12 @@ class GpuBench(program.Scenario):
         return lines
 
     def test_larger_than_gpu(self):
-        lines = self.rows("larger_than_gpu", "--folder", self.folder, "--steps", 2, "--rows", 2, "--layers", 3)
+        lines = self.rows("larger_than_gpu", "--folder", self.folder, "--steps", 2, "--rows", 2, "--layers", 3, "--devices", 1)
         self.assertEqual([line["run"] for line in lines], ["resident", "streamed", "streamed, inputs on host", "whole"])
         self.assertEqual(len({line["masters_xxh3"] for line in lines[:3]}), 1)
 
     def test_gpt2_xl(self):
-        lines = self.rows("gpt2_xl", "--folder", f"disk={self.folder}", "--ranks", "1,2", "--rows", 2, "--steps", 2)
+        lines = self.rows("gpt2_xl", "--folder", f"disk={self.folder}", "--ranks", "1,2", "--rows", 2, "--steps", 2, "--devices", 1)
         self.assertEqual([line["devices"] for line in lines], [1, 2])
         for line in lines:
             self.assertGreater(line["overlap"]["together"], 0)
@@ -41,6 +41,12 @@ class GpuBench(program.Scenario):
         self.assertEqual(masters[0], masters[2], "su+o+c with dense gradients")
         self.assertNotEqual(masters[0], masters[3], "q4")
 
+    def test_gpu_quality_of_several_at_once(self):
+        lines = self.rows("gpu_quality", "--folder", self.folder, "--codecs", "dense,q4", "--rows", 2, "--steps", 3, "--at-once", 2)
+        masters = {line["run"]: line["masters_xxh3"] for line in lines}
+        self.assertEqual(masters["base"], masters["su+o"])
+        self.assertNotEqual(masters["base"], masters["su+o+c q4"])
+
     def test_state_is_removed(self):
         self.rows("gpu_quality", "--folder", self.folder / "state", "--codecs", "dense", "--rows", 2, "--steps", 1)
         self.assertEqual(list((self.folder / "state").iterdir()), [])
@@ -51,6 +57,7 @@ class GpuBench(program.Scenario):
                                     ("gpt2_xl", ["--folder", self.folder], "NAME=FOLDER"),
                                     ("gpt2_xl", ["--folder", f"a={self.folder}", "--ranks", "0"], "--ranks"),
                                     ("gpu_quality", ["--folder", self.folder, "--codecs", "zip"], "zip"),
+                                    ("gpu_quality", ["--folder", self.folder, "--ranks", "2", "--gpus", "1"], "--gpus"),
                                     ("gpu_quality", ["--folder", self.folder, "--tokenizer", "/nowhere"], "/nowhere"),
                                     ("gpu_quality", ["--folder", self.folder, "--data", "/nowhere/text"], "/nowhere/text")):
             done = self.bench(name, *options)

@@ -11,6 +11,12 @@ class Modes(program.Scenario):
                 with self.subTest(dtype=dtype, mode=mode):
                     self.assert_same_bits(summary, runs["base"])
 
+    def test_threads_that_share_the_tiles_give_the_same_bits(self):
+        runs = [self.train(mode=mode, ranks=1, threads=3, train__steps=3, csd__per_rank=devices, csd__subgroup_tiles=2)
+                for mode, devices in (("base", 1), ("base", 3), ("su+o", 4))]
+        for summary in runs[1:]:
+            self.assert_same_bits(summary, runs[0])
+
     def bytes_of(self, **keys):
         summary = self.train(train__steps=4, csd__per_rank=2, **keys)
         # Tiles are whole on the links: the last one is padded.

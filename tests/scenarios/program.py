@@ -14,18 +14,18 @@ PROGRAM = pathlib.Path(os.environ.get("NEARSTEP_PROGRAM", ROOT / "build/release/
 SHARED_DATA = pathlib.Path(os.environ.get("NEARSTEP_SHARED_DATA", ROOT / "../shared/data"))
 
 
-def environment(timeout=170, fault=""):
+def environment(timeout=170, fault="", threads=1):
     """Of a run; fault: what is to happen to it, see src/base/fault_point.hpp."""
-    return dict(os.environ, OMP_NUM_THREADS="1", NEARSTEP_TIMEOUT=str(timeout), NEARSTEP_FAULT=fault,
+    return dict(os.environ, OMP_NUM_THREADS=str(threads), NEARSTEP_TIMEOUT=str(timeout), NEARSTEP_FAULT=fault,
                 OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
 
 
-def run(ranks, *arguments, timeout=170, fault=""):
+def run(ranks, *arguments, timeout=170, **options):
     """The finished process of `nearstep arguments` on `ranks` ranks; 0 ranks: without mpirun."""
     command = [str(PROGRAM), *map(str, arguments)]
     if ranks:
         command = [str(ROOT / "launch/ranks"), str(ranks), *command]
-    return subprocess.run(command, cwd=ROOT, env=environment(timeout, fault), text=True, errors="replace", capture_output=True,
+    return subprocess.run(command, cwd=ROOT, env=environment(timeout, **options), text=True, errors="replace", capture_output=True,
                           timeout=timeout + 10, stdin=subprocess.DEVNULL)
 
 
@@ -52,11 +52,11 @@ class Scenario(unittest.TestCase):
         settings = [f"--set={key.replace('__', '.')}={value}" for key, value in keys.items()]
         return ["train", config, *settings, *flags]
 
-    def train(self, ranks=2, timeout=170, **options):
+    def train(self, ranks=2, timeout=170, threads=1, **options):
         """The summary of a run that must succeed."""
         summary = self.folder / "summary.json"
         arguments = self.arguments(**options) + ["--json", summary]
-        done = run(ranks, *arguments, timeout=timeout)
+        done = run(ranks, *arguments, timeout=timeout, threads=threads)
         self.assertEqual(done.returncode, 0, f"{arguments}\n{done.stdout}\n{done.stderr}")
         return json.loads(summary.read_text())
 
