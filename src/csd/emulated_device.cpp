@@ -1,6 +1,7 @@
 #include "csd/emulated_device.hpp"
 
 #include "base/error.hpp"
+#include "base/team.hpp"
 #include "codec/delta.hpp"
 #include "csd/gradient_staging.hpp"
 #include "csd/payload_memory.hpp"
@@ -116,7 +117,8 @@ private:
     std::vector<Slot> slots_;
     StateVolume state_;
     std::optional<GradientStaging> staging_;  // on_host only
-    std::optional<link::Stream> gradients_;   // near_storage and shaped only
+    Team team_;
+    std::optional<link::Stream> gradients_;  // near_storage and shaped only
     // Checksums are made and verified here, beside the engine; last, so that they end first.
     store::Lane read_lane_;
     store::Lane seal_lane_;
@@ -128,7 +130,8 @@ EmulatedDevice::EmulatedDevice(const EmulatedDeviceSettings& settings, trace::Tr
       traffic_(&traffic),
       engine_(&best_engine()),
       slots_(static_cast<std::size_t>(settings.slots)),
-      state_(volume_of(settings), traffic) {
+      state_(volume_of(settings), traffic),
+      team_(is_on_host() ? settings.threads : 1) {
     if (is_on_host()) {
         staging_.emplace(state_.volume());
     } else {
@@ -267,21 +270,27 @@ void EmulatedDevice::update(int slot, std::size_t subgroup, const UpdateScalars&
         writer.emplace(s.message, settings_.subgroups[subgroup].tiles);
     }
     const auto begin = std::chrono::steady_clock::now();
-    UpdateRun run;
-    run.format = settings_.state;
-    run.parameter_dtype = settings_.parameter_dtype;
-    for (std::size_t tile = 0; tile < tiles; ++tile) {
+    const auto run_of = [&](std::size_t tile) {
+        UpdateRun run;
+        run.format = settings_.state;
+        run.parameter_dtype = settings_.parameter_dtype;
         run.state =
             state_of_tile(settings_.state, state_.payload_of(s.extent, subgroup), tiles, tile);
         run.key =
             fpga::tile_key(scalars.random_key, settings_.subgroups[subgroup].tiles.begin + tile);
-        if (!writer) {
+        return run;
+    };
+    if (!writer) {
+        team_.share(tiles, [&](std::size_t tile, int) {
+            UpdateRun run = run_of(tile);
             run.parameters = s.parameters.data() + tile * tile_parameter_bytes();
             update_tile(s, subgroup, tile, scalars, run);
-            continue;
-        }
+        });
+    }
+    for (std::size_t tile = 0; writer && tile < tiles; ++tile) {
         // Old parameters come from old masters, as they did when they were new; a tile's stay in
         // the cache.
+        UpdateRun run = run_of(tile);
         auto* old = reinterpret_cast<std::uint16_t*>(s.parameters.data());
         run.parameters = old;
         run.count = shard::kTileElems;

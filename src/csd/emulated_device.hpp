@@ -38,6 +38,7 @@ struct EmulatedDeviceSettings {
     int sources = 1;                      // payloads per tile
     int slots = 3;
     UpdatePlace place = UpdatePlace::near_storage;
+    int threads = 1;  // that update a subgroup on_host; near storage it is one
     Delivery delivery = Delivery::parameters;  // deltas: near_storage and 16-bit parameters only
     store::IoKind io = store::IoKind::automatic;
     store::PayloadDigest digest = store::PayloadDigest::present;  // absent: for measurements

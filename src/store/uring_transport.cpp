@@ -261,6 +261,10 @@ void UringTransport::start(std::size_t slot) {
     } else {
         io_uring_prep_writev(entry, file.descriptor(), pieces, count, offset);
     }
+    if (!chunk.was_direct) {
+        // Else the kernel would copy from and to its page cache here, one request after another.
+        io_uring_sqe_set_flags(entry, IOSQE_ASYNC);
+    }
     io_uring_sqe_set_data64(entry, slot);
 }
 

@@ -2,6 +2,7 @@
 
 #include "base/digest.hpp"
 #include "base/error.hpp"
+#include "base/team.hpp"
 #include "config/hosts.hpp"
 #include "config/load.hpp"
 #include "config/placement.hpp"
@@ -276,6 +277,7 @@ std::vector<std::unique_ptr<csd::Device>> make_devices(
         settings.name = text("rank ", rank, " device ", local);
         if (is_on_host(run)) {
             settings.place = csd::UpdatePlace::on_host;
+            settings.threads = team_threads();
             settings.files = files;
         } else {
             settings.files = {files[static_cast<std::size_t>(local)]};

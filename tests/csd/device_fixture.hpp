@@ -62,6 +62,7 @@ struct SmallDevice {
         settings.sources = wanted.sources;
         settings.slots = wanted.slots;
         settings.place = wanted.place;
+        settings.threads = 3;
         settings.io = wanted.io;
         settings.state = wanted.state;
         settings.delivery = wanted.delivery;
