@@ -1,6 +1,7 @@
 // What codec/gpu_kernels.hpp is in a program that was built without CUDA: no memory of a GPU can be
 // had there, so none of this is ever called.
 #include "base/error.hpp"
+#include "codec/gpu_delta_kernels.hpp"
 #include "codec/gpu_kernels.hpp"
 #include "codec/gpu_sum.hpp"
 
@@ -44,6 +45,11 @@ void decode_blocks(const std::byte* /*payloads*/, std::size_t /*tiles*/,
 
 void add_dense(std::span<const std::byte* const> /*addends*/, Dtype /*dtype*/,
                std::size_t /*elems*/, float* /*sums*/, const memory::Stream& /*stream*/) {
+    refuse();
+}
+
+void apply_deltas(const DeltaMessages& /*messages*/, unsigned /*most_tiles*/,
+                  const DeltaDigestKeys& /*keys*/, CUstream_st* /*stream*/) {
     refuse();
 }
 
