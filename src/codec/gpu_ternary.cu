@@ -1,10 +1,9 @@
 // Ternary encoding on a GPU: eight neighbours among the threads for each five blocks whose codes
 // share bytes, so that no thread needs another's codes.
 //
-// A thread has the elements 2t, 2t + 1, 2t + 16, 2t + 17, ... of each of the blocks, t being its
-// place among the eight. So the first steps of a sum over a block, which add elements that are 32
-// and 16 apart, stay in a thread.
+// Of each of the blocks a thread has the elements that gpu_pairs.cuh says.
 #include "codec/gpu_block.cuh"
+#include "codec/gpu_pairs.cuh"
 #include "memory/cuda_call.hpp"
 
 namespace nearstep::codec {
@@ -19,13 +18,12 @@ using fpga::kTernaryGroups;
 using fpga::Rounding;
 
 constexpr unsigned kThreads = 128;
-constexpr unsigned kLanes = 8;  // of a group of blocks
-constexpr unsigned kPairStride = 2 * kLanes;
 constexpr unsigned kTileGroups = kTilePieces * kTernaryGroups;
-constexpr unsigned kParts = kTileGroups * kLanes / kThreads;  // thread blocks of a tile
-static_assert(kParts * kThreads == kTileGroups * kLanes, "a tile's groups fill its thread blocks");
+constexpr unsigned kParts = kTileGroups * kPairLanes / kThreads;  // thread blocks of a tile
+static_assert(kParts * kThreads == kTileGroups * kPairLanes,
+              "a tile's groups fill its thread blocks");
 static_assert(kParts <= kSquareParts, "a thread block has a sum of squares");
-static_assert(kScaleElems == kLanes * kOctet, "a thread has eight elements of a block");
+static_assert(kScaleElems == kPairLanes * kOctet, "a thread has eight elements of a block");
 
 // By block, then by element in ascending order.
 using Values = float[kTernaryBlocks][kOctet];
@@ -87,21 +85,6 @@ __device__ inline void load_group(const TileSource& source, std::size_t at, bool
     }
 }
 
-// Element i plus i + n/2 of n until one is left, as the format wants it, of term(i) of the eight
-// threads' elements; in all of them. Terms are summed in pairs only, so it does not matter which
-// comes first.
-template <typename Term>
-__device__ inline float sum_of_block(const Term& term) {
-    const float even = (term(0) + term(4)) + (term(2) + term(6));
-    const float odd = (term(1) + term(5)) + (term(3) + term(7));
-    // Elements that are 8 apart are 4 threads apart: of them one goes on with the even ones.
-    const bool is_high = (threadIdx.x & 4U) != 0;
-    float sum = (is_high ? odd : even) + __shfl_xor_sync(kEveryLane, is_high ? even : odd, 4);
-    sum += __shfl_xor_sync(kEveryLane, sum, 2);
-    sum += __shfl_xor_sync(kEveryLane, sum, 1);
-    return sum + __shfl_xor_sync(kEveryLane, sum, 4);
-}
-
 __device__ inline std::uint32_t largest_of_block(const float (&values)[kOctet]) {
     std::uint32_t largest = 0;
 #pragma unroll
@@ -109,7 +92,7 @@ __device__ inline std::uint32_t largest_of_block(const float (&values)[kOctet]) 
         largest = max(largest, fpga::magnitude_bits(value));
     }
 #pragma unroll
-    for (unsigned step = kLanes / 2; step > 0; step /= 2) {
+    for (unsigned step = kPairLanes / 2; step > 0; step /= 2) {
         largest = max(largest, __shfl_xor_sync(kEveryLane, largest, step));
     }
     return largest;
@@ -118,7 +101,7 @@ __device__ inline std::uint32_t largest_of_block(const float (&values)[kOctet]) 
 // of[k] where this thread is the k-th of its eight.
 template <typename T>
 __device__ inline T own_of(const T (&of)[kTernaryBlocks]) {
-    const unsigned lane = threadIdx.x % kLanes;
+    const unsigned lane = threadIdx.x % kPairLanes;
     T own = of[kTernaryBlocks - 1];
 #pragma unroll
     for (unsigned k = 0; k + 1 < kTernaryBlocks; ++k) {
@@ -172,7 +155,7 @@ __device__ inline std::uint16_t encode_nearest(const Values& values, Codes& code
     counts += __shfl_xor_sync(kEveryLane, counts, 4);
     counts += __shfl_xor_sync(kEveryLane, counts, 2);
     const std::uint32_t others = __shfl_xor_sync(kEveryLane, counts, 1);
-    const unsigned field = kCountBits * (threadIdx.x % kLanes);
+    const unsigned field = kCountBits * (threadIdx.x % kPairLanes);
     constexpr std::uint32_t kField = (1U << kCountBits) - 1;
     const std::uint32_t count = ((counts >> field) & kField) + ((others >> field) & kField);
     // A mean that is not finite is kept, so that the scale becomes NaN.
@@ -209,7 +192,7 @@ __device__ inline std::uint16_t encode_stochastic(const Values& values, fpga::Ti
 // Of blocks without codes; `scale`: of the thread's own block.
 __device__ inline void clear_codes(std::uint16_t scale, Codes& codes) {
     const std::uint32_t have = __ballot_sync(kEveryLane, fpga::has_block_codes(scale)) >>
-                               (threadIdx.x % kWarp / kLanes * kLanes);
+                               (threadIdx.x % kWarp / kPairLanes * kPairLanes);
 #pragma unroll
     for (unsigned k = 0; k < kTernaryBlocks; ++k) {
         const bool has_codes = ((have >> k) & 1U) != 0;
@@ -231,7 +214,7 @@ __device__ inline std::uint32_t pack(const Codes& codes, unsigned w) {
 // `bytes`: the group's. A thread has the bytes of elements 2t and 2t + 1 of each 16; of two
 // neighbours the even one writes all four of the first and third 16, the odd one of the others.
 __device__ inline void store(const Codes& codes, std::byte* bytes) {
-    const unsigned lane = threadIdx.x % kLanes;
+    const unsigned lane = threadIdx.x % kPairLanes;
     const std::uint32_t low = pack(codes, 0);
     const std::uint32_t high = pack(codes, 1);
     const bool is_odd = lane % 2 != 0;
@@ -248,8 +231,8 @@ __device__ inline void store_lost(const Values& values, const Codes& codes, std:
                                   bool has_last, float* next) {
 #pragma unroll
     for (unsigned k = 0; k < kTernaryBlocks; ++k) {
-        const float of_block = from_bf16(
-            static_cast<std::uint16_t>(__shfl_sync(kEveryLane, std::uint32_t{scale}, k, kLanes)));
+        const float of_block = from_bf16(static_cast<std::uint16_t>(
+            __shfl_sync(kEveryLane, std::uint32_t{scale}, k, kPairLanes)));
         float lost[kOctet];
 #pragma unroll
         for (unsigned i = 0; i < kOctet; ++i) {
@@ -273,8 +256,8 @@ __global__ void __launch_bounds__(kThreads) encode(BlockEncoding e) {
     const unsigned place = blockIdx.x / kParts;
     const unsigned part = blockIdx.x % kParts;
     const unsigned tile = e.source.tile_at(place);
-    const unsigned number = (part * kThreads + threadIdx.x) / kLanes;  // of the tile's groups
-    const unsigned lane = threadIdx.x % kLanes;
+    const unsigned number = (part * kThreads + threadIdx.x) / kPairLanes;  // of the tile's groups
+    const unsigned lane = threadIdx.x % kPairLanes;
     const unsigned group = number % kTernaryGroups;
     const bool has_last = group + 1 < kTernaryGroups;
     const unsigned block = number / kTernaryGroups * kPieceBlocks + group * kTernaryBlocks;
