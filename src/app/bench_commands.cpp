@@ -5,6 +5,7 @@
 #include "bench/delta_bench.hpp"
 #include "bench/exchange_bench.hpp"
 #include "bench/gpu_codec_bench.hpp"
+#include "bench/gpu_delta_bench.hpp"
 #include "bench/update_bench.hpp"
 
 #include <nlohmann/json.hpp>
@@ -175,17 +176,33 @@ void add_bench_codec(CLI::App& bench, Action& action) {
     });
 }
 
+nlohmann::json run_bench_delta(const bench::DeltaBenchOptions& options, bool is_on_gpu) {
+    if (!is_on_gpu) {
+        return bench::bench_delta(options, std::cout);
+    }
+    if (!options.kernels.empty()) {
+        throw ConfigError("--kernels names the CPU's: leave it out with --device cuda.");
+    }
+    return bench::bench_delta_on_gpu({.parameters = options.parameters, .rounds = options.rounds},
+                                     std::cout);
+}
+
 void add_bench_delta(CLI::App& bench, Action& action) {
     struct Arguments {
         bench::DeltaBenchOptions options;
+        std::string device = "cpu";
         std::string json;
     };
     auto arguments = std::make_shared<Arguments>();
     CLI::App& command = *bench.add_subcommand(
         "delta",
         "Measure encoding and decoding of new parameters as deltas beside the rate of a copy. "
-        "Example:\n  nearstep bench delta --kernels scalar,avx2,avx512");
+        "Examples:\n  nearstep bench delta --kernels scalar,avx2,avx512\n  nearstep bench delta "
+        "--device cuda --parameters 134217728");
     bench::DeltaBenchOptions& options = arguments->options;
+    command.add_option("--device", arguments->device, "where: cpu or cuda (decoding alone)")
+        ->capture_default_str()
+        ->check(CLI::IsMember({"cpu", "cuda"}));
     command.add_option("--parameters", options.parameters, "rounded up to whole messages")
         ->capture_default_str()
         ->check(CLI::PositiveNumber);
@@ -199,8 +216,9 @@ void add_bench_delta(CLI::App& bench, Action& action) {
     command.add_option("--json", arguments->json, "write an array of rows to this file");
     command.callback([arguments, &action] {
         action = on_rank_0([arguments] {
-            write_result_of([&] { return bench::bench_delta(arguments->options, std::cout); },
-                            arguments->json);
+            write_result_of(
+                [&] { return run_bench_delta(arguments->options, arguments->device == "cuda"); },
+                arguments->json);
         });
     });
 }

@@ -2,10 +2,10 @@
 
 #include "base/digest.hpp"
 #include "base/error.hpp"
-#include "base/random.hpp"
 #include "base/samples.hpp"
 #include "base/units.hpp"
 #include "base/version.hpp"
+#include "bench/delta_workload.hpp"
 #include "bench/variants.hpp"
 #include "codec/delta.hpp"
 #include "memory/buffer.hpp"
@@ -26,20 +26,6 @@ namespace {
 using codec::DeltaKernels;
 using shard::kTileElems;
 
-constexpr std::size_t kMessageTiles = 16;
-constexpr std::size_t kMessageElems = kMessageTiles * kTileElems;
-
-// Of the parameters of a step.
-struct Shares {
-    double changed;
-    double escaped;  // changed by more than one unit in the last place
-};
-
-// What a 124M model's steps were seen to change at rates from 0 to 6e-4, and everything.
-constexpr std::array kShares = {Shares{0, 0},         Shares{0.015, 0.002}, Shares{0.049, 0.007},
-                                Shares{0.126, 0.024}, Shares{0.25, 0.06},   Shares{0.76, 0.46},
-                                Shares{1, 1}};
-
 class Workload {
 public:
     explicit Workload(std::size_t messages)
@@ -50,23 +36,8 @@ public:
           copy_(old_.size()),
           rooms_(messages * room_bytes_) {}
 
-    // Every message has the first one's parameters.
     void fill(const Shares& shares) {
-        const std::span<std::uint16_t> old = old_.as<std::uint16_t>();
-        const std::span<std::uint16_t> fresh = fresh_.as<std::uint16_t>();
-        for (std::size_t i = 0; i < kMessageElems; ++i) {
-            const std::uint64_t bits = random_bits(1, 0, i);
-            const double draw = random_uniform(1, 1, i);
-            const int unit = (bits & 1U) != 0 ? 1 : -1;
-            const int jump = draw < shares.escaped ? 2 + static_cast<int>((bits >> 1U) % 100) : 1;
-            old[i] = static_cast<std::uint16_t>(bits >> 32U);
-            fresh[i] =
-                static_cast<std::uint16_t>(draw < shares.changed ? old[i] + unit * jump : old[i]);
-        }
-        for (std::size_t message = 1; message < messages_; ++message) {
-            std::ranges::copy(old.first(kMessageElems), old.data() + message * kMessageElems);
-            std::ranges::copy(fresh.first(kMessageElems), fresh.data() + message * kMessageElems);
-        }
+        fill_parameters(shares, old_.as<std::uint16_t>(), fresh_.as<std::uint16_t>());
     }
 
     void copy_from(const memory::Buffer& from) {

@@ -108,7 +108,7 @@ struct Workload {
     GpuBuffer sums;
 };
 
-// Of what the first round left: sums that were zero before.
+// Of what the first round left: sums of what was decoded twice.
 void verify(Workload& work, const codec::CodecSettings& settings) {
     const auto scalar = codec::make_codec(settings);
     const std::size_t bytes = scalar->payload_bytes();
@@ -128,6 +128,7 @@ void verify(Workload& work, const codec::CodecSettings& settings) {
         scalar->encode(tile, payload, fpga::tile_key(1, number));
         std::fill(sum.begin(), sum.end(), 0.0F);
         scalar->decode_add(payload, 0, sum);
+        scalar->decode_add(payload, 0, sum);
         if (!std::ranges::equal(payload, std::span(payloads).subspan(number * bytes, bytes)) ||
             !std::ranges::equal(sum, std::span(sums).subspan(number * kTileElems, kTileElems))) {
             throw Error(text("The codec ", settings.name, " does not give the CPU's bits in tile ",
@@ -140,25 +141,25 @@ struct Times {
     std::vector<double> copy;
     std::vector<double> encode;
     std::vector<double> decode;
+    std::vector<double> decode_add;
 };
 
 Times measure(Workload& work, const GpuCodec& codec, const codec::CodecSettings& settings,
               int rounds) {
     Times times;
-    std::array<Event, 4> marks;
+    std::array<Event, 5> marks;
     for (int round = 0; round <= rounds; ++round) {
         const std::size_t input = static_cast<std::size_t>(round) % kInputs;
-        if (round == 0) {
-            fill_with_zeros(work.sums.span(), work.stream);
-        }
         marks[0].record(work.stream);
         copy_on_gpu(work.copy.span(), work.inputs[input].span(), work.stream);
         marks[1].record(work.stream);
         codec.encode(work.encoding(input), work.stream);
         marks[2].record(work.stream);
+        codec.decode(work.payloads.as<std::byte>(), work.tiles, work.sums.as<float>(), work.stream);
+        marks[3].record(work.stream);
         codec.decode_add(work.payloads.as<std::byte>(), work.tiles, work.sums.as<float>(),
                          work.stream);
-        marks[3].record(work.stream);
+        marks[4].record(work.stream);
         work.stream.wait();
         if (round == 0) {  // warms up
             verify(work, settings);
@@ -167,20 +168,25 @@ Times measure(Workload& work, const GpuCodec& codec, const codec::CodecSettings&
         times.copy.push_back(marks[1].seconds_since(marks[0]));
         times.encode.push_back(marks[2].seconds_since(marks[1]));
         times.decode.push_back(marks[3].seconds_since(marks[2]));
+        times.decode_add.push_back(marks[4].seconds_since(marks[3]));
     }
     return times;
 }
 
 nlohmann::json row_of(const Times& times, const GpuCodecBenchOptions& options, std::size_t tiles,
-                      std::size_t payload_bytes) {
+                      std::size_t payload_bytes, bool is_sparse) {
     const auto parameters = static_cast<double>(tiles * kTileElems);
     const double copy_s = spread_of(times.copy).median;
     const double encode_s = spread_of(times.encode).median;
     const double decode_s = spread_of(times.decode).median;
+    const double decode_add_s = spread_of(times.decode_add).median;
     const double payload = static_cast<double>(payload_bytes) / kTileElems;
     const double copy_rate = 2 * sizeof(std::uint16_t) / copy_s;
     const double fed_back = options.has_error_feedback ? 2 * sizeof(float) : 0;
     const double encode_rate = (sizeof(std::uint16_t) + payload + fed_back) / encode_s;
+    const double decode_rate = (payload + sizeof(float)) / decode_s;
+    const double added = is_sparse ? payload / 4 : 1;  // of the sums
+    const double decode_add_rate = (payload + added * 2 * sizeof(float)) / decode_add_s;
     return {{"parameters", parameters},
             {"rounds", options.rounds},
             {"bytes_per_parameter", payload},
@@ -188,19 +194,25 @@ nlohmann::json row_of(const Times& times, const GpuCodecBenchOptions& options, s
             {"copy_tb_per_s", copy_rate * parameters / 1e12},
             {"encode_us", encode_s * 1e6},
             {"decode_us", decode_s * 1e6},
+            {"decode_add_us", decode_add_s * 1e6},
             {"encode_over_copy", encode_s / copy_s},
             {"encode_share_of_bandwidth", encode_rate / copy_rate},
+            {"decode_share_of_bandwidth", decode_rate / copy_rate},
+            {"decode_add_share_of_bandwidth", decode_add_rate / copy_rate},
             {"verified", true}};
 }
 
 void print(std::ostream& out, const nlohmann::json& row) {
-    std::array<char, 160> line{};
+    std::array<char, 200> line{};
     std::snprintf(
-        line.data(), line.size(), "%-8s  %15.4f  %9.1f  %11.1f  %12.2f  %8.1f %%  %11.1f\n",
+        line.data(), line.size(),
+        "%-8s  %15.4f  %9.1f  %11.1f  %12.2f  %8.1f %%  %11.1f  %8.1f %%  %15.1f  %8.1f %%\n",
         row["codec"].get<std::string>().c_str(), row["bytes_per_parameter"].get<double>(),
         row["copy_us"].get<double>(), row["encode_us"].get<double>(),
         row["encode_over_copy"].get<double>(), row["encode_share_of_bandwidth"].get<double>() * 100,
-        row["decode_us"].get<double>());
+        row["decode_us"].get<double>(), row["decode_share_of_bandwidth"].get<double>() * 100,
+        row["decode_add_us"].get<double>(),
+        row["decode_add_share_of_bandwidth"].get<double>() * 100);
     out << line.data() << std::flush;
 }
 
@@ -232,13 +244,14 @@ nlohmann::json bench_codec_on_gpu(const GpuCodecBenchOptions& options, std::ostr
         << (options.has_error_feedback ? ", with error feedback" : "")
         << "; shares of the copy's bandwidth\n"
            "codec     bytes/parameter  copy (us)  encode (us)  encode/copy      share  "
-           "decode (us)\n";
+           "decode (us)      share  decode_add (us)      share\n";
     nlohmann::json rows = nlohmann::json::array();
     for (const std::string& name : names) {
         settings.name = name;
         const GpuCodec codec(settings);
         const Times times = measure(work, codec, settings, options.rounds);
-        nlohmann::json row = row_of(times, options, work.tiles, codec.payload_bytes());
+        nlohmann::json row =
+            row_of(times, options, work.tiles, codec.payload_bytes(), name == "topk");
         row["commit"] = commit();
         row["gpu"] = memory::name_of_gpu(0);
         row["codec"] = name;

@@ -13,9 +13,6 @@ using shard::kTileElems;
 
 namespace {
 
-constexpr std::size_t kTileBytes = kTileElems * sizeof(std::uint16_t);
-constexpr std::size_t kBitmapBytes = kBitmapWords * sizeof(std::uint64_t);
-constexpr std::size_t kAlignment = 8;
 constexpr std::array<char, 4> kMagic = {'n', 's', 'd', 'm'};
 
 using Bitmap = std::array<std::uint64_t, kBitmapWords>;
@@ -23,18 +20,8 @@ using Bitmap = std::array<std::uint64_t, kBitmapWords>;
 static_assert(std::endian::native == std::endian::little, "messages are written as they lie here");
 static_assert(kBitmapWords * 64 == kTileElems, "a bitmap has a bit for each parameter");
 
-struct Header {
-    std::array<char, 4> magic;
-    std::uint32_t tiles;
-    std::uint64_t first_tile;
-    std::uint64_t bytes;
-};
-static_assert(sizeof(Header) == 24);
-
-std::size_t table_end(std::size_t tiles) { return sizeof(Header) + 16 * tiles; }
-
 std::uint64_t digest_of(const std::uint16_t* tile) {
-    return xxh3({reinterpret_cast<const std::byte*>(tile), kTileBytes});
+    return xxh3({reinterpret_cast<const std::byte*>(tile), kDeltaTileBytes});
 }
 
 const std::uint64_t* words_at(const std::byte* at) {
@@ -46,9 +33,6 @@ const std::uint16_t* halves_at(const std::byte* at) {
 }
 
 std::uint16_t* halves_at(std::byte* at) { return reinterpret_cast<std::uint16_t*>(at); }
-
-// Words of a bitmap with that many bits.
-std::size_t words_of(std::size_t bits) { return (bits + 63) / 64; }
 
 template <typename Join>
 void join(const Bitmap& one, const Bitmap& other, Bitmap& out, Join join_words) {
@@ -73,7 +57,7 @@ void write_payload(const DeltaKernels& kernels, DeltaForm form, const DeltaCensu
     join(plus, minus, escaped, [](std::uint64_t a, std::uint64_t b) { return a & b; });
     switch (form) {
         case DeltaForm::dense:
-            std::memcpy(out, fresh, kTileBytes);
+            std::memcpy(out, fresh, kDeltaTileBytes);
             return;
         case DeltaForm::bitmap:
             out = append(changed, out);
@@ -86,7 +70,7 @@ void write_payload(const DeltaKernels& kernels, DeltaForm form, const DeltaCensu
             out = append(changed, out);
             for (const Bitmap* bits : {&plus, &minus}) {
                 kernels.pack(changed.data(), bits->data(), reinterpret_cast<std::uint64_t*>(out));
-                out += words_of(census.changed) * sizeof(std::uint64_t);
+                out += bitmap_words(census.changed) * sizeof(std::uint64_t);
             }
             break;
         case DeltaForm::list:
@@ -100,19 +84,6 @@ void write_payload(const DeltaKernels& kernels, DeltaForm form, const DeltaCensu
 
 }  // namespace
 
-struct DeltaReader::Entry {
-    std::uint32_t form_and_changed;  // changed x 256 + form
-    std::uint32_t escaped;
-    std::uint64_t digest;
-
-    DeltaForm form() const { return static_cast<DeltaForm>(form_and_changed & 0xFFU); }
-    DeltaCensus census() const { return {form_and_changed >> 8U, escaped}; }
-    bool is_possible() const {
-        return (form_and_changed & 0xFFU) < kDeltaForms && census().changed <= kTileElems &&
-               escaped <= census().changed;
-    }
-};
-
 const char* name_of(DeltaForm form) {
     switch (form) {
         case DeltaForm::dense:
@@ -125,22 +96,6 @@ const char* name_of(DeltaForm form) {
             return "codes";
         case DeltaForm::list:
             return "list";
-    }
-    throw ContractError("A form of a delta has a value that no form has.");
-}
-
-std::size_t payload_bytes(DeltaForm form, const DeltaCensus& census) {
-    switch (form) {
-        case DeltaForm::dense:
-            return kTileBytes;
-        case DeltaForm::bitmap:
-            return kBitmapBytes + 2 * census.changed;
-        case DeltaForm::units:
-            return 2 * kBitmapBytes + 2 * census.escaped;
-        case DeltaForm::codes:
-            return kBitmapBytes + 16 * words_of(census.changed) + 2 * census.escaped;
-        case DeltaForm::list:
-            return 4 * census.changed;
     }
     throw ContractError("A form of a delta has a value that no form has.");
 }
@@ -173,7 +128,9 @@ DeltaTally DeltaTally::operator-(const DeltaTally& earlier) const {
     return difference;
 }
 
-std::size_t most_message_bytes(std::size_t tiles) { return table_end(tiles) + tiles * kTileBytes; }
+std::size_t most_message_bytes(std::size_t tiles) {
+    return delta_table_end(tiles) + tiles * kDeltaTileBytes;
+}
 
 std::size_t message_room_bytes(std::size_t tiles) {
     return most_message_bytes(tiles) + kDeltaSlackBytes;
@@ -181,9 +138,9 @@ std::size_t message_room_bytes(std::size_t tiles) {
 
 DeltaWriter::DeltaWriter(std::span<std::byte> room, shard::TileRange tiles,
                          const DeltaKernels& kernels)
-    : room_(room), tiles_(tiles), kernels_(&kernels), end_(table_end(tiles.size())) {
+    : room_(room), tiles_(tiles), kernels_(&kernels), end_(delta_table_end(tiles.size())) {
     expects(room.size() >= message_room_bytes(tiles.size()), "a message has room and slack");
-    expects(reinterpret_cast<std::uintptr_t>(room.data()) % kAlignment == 0,
+    expects(reinterpret_cast<std::uintptr_t>(room.data()) % kDeltaAlignment == 0,
             "a message is aligned");
 }
 
@@ -195,7 +152,7 @@ void DeltaWriter::add(const std::uint16_t* old, const std::uint16_t* fresh) {
     const DeltaForm form = smallest_form(census);
     write_payload(*kernels_, form, census, plus, minus, fresh, room_.data() + end_);
 
-    std::byte* entry = room_.data() + table_end(next_);
+    std::byte* entry = room_.data() + delta_table_end(next_);
     const std::uint64_t facts = static_cast<std::uint64_t>(form) |
                                 (static_cast<std::uint64_t>(census.changed) << 8U) |
                                 (static_cast<std::uint64_t>(census.escaped) << 32U);
@@ -204,17 +161,17 @@ void DeltaWriter::add(const std::uint16_t* old, const std::uint16_t* fresh) {
     std::memcpy(entry + sizeof facts, &digest, sizeof digest);
 
     const std::size_t end = end_ + payload_bytes(form, census);
-    end_ = round_up(end, kAlignment);
+    end_ = round_up(end, kDeltaAlignment);
     std::memset(room_.data() + end, 0, end_ - end);
     ++next_;
 }
 
 std::size_t DeltaWriter::finish() {
     expects(next_ == tiles_.size(), "a message is finished after its last tile");
-    const Header header{.magic = kMagic,
-                        .tiles = static_cast<std::uint32_t>(tiles_.size()),
-                        .first_tile = tiles_.begin,
-                        .bytes = end_};
+    const DeltaHeader header{.magic = kMagic,
+                             .tiles = static_cast<std::uint32_t>(tiles_.size()),
+                             .first_tile = tiles_.begin,
+                             .bytes = end_};
     std::memcpy(room_.data(), &header, sizeof header);
     return end_;
 }
@@ -222,31 +179,30 @@ std::size_t DeltaWriter::finish() {
 DeltaReader::DeltaReader(std::span<const std::byte> room, shard::TileRange tiles,
                          const DeltaKernels& kernels)
     : room_(room), tiles_(tiles), kernels_(&kernels) {
-    static_assert(sizeof(Entry) == 16);
-    expects(reinterpret_cast<std::uintptr_t>(room.data()) % kAlignment == 0,
+    expects(reinterpret_cast<std::uintptr_t>(room.data()) % kDeltaAlignment == 0,
             "a message is aligned");
-    Header header{};
+    DeltaHeader header{};
     expects(room.size() >= sizeof header + kDeltaSlackBytes, "a message has a header and slack");
     std::memcpy(&header, room.data(), sizeof header);
     bytes_ = header.bytes;
     if (header.magic != kMagic || header.tiles != tiles.size() ||
-        header.first_tile != tiles.begin || bytes_ % kAlignment != 0 ||
-        bytes_ < table_end(tiles.size()) || bytes_ > room.size() - kDeltaSlackBytes) {
+        header.first_tile != tiles.begin || bytes_ % kDeltaAlignment != 0 ||
+        bytes_ < delta_table_end(tiles.size()) || bytes_ > room.size() - kDeltaSlackBytes) {
         throw Error(text("What came for tiles ", tiles.begin, " to ", tiles.end,
                          " is not a message of their parameters: start all ranks from the same "
                          "build, with --resume."));
     }
 }
 
-DeltaReader::Entry DeltaReader::entry_of(std::size_t tile) const {
-    Entry entry{};
-    std::memcpy(&entry, room_.data() + table_end(tile), sizeof entry);
+DeltaEntry DeltaReader::entry_of(std::size_t tile) const {
+    DeltaEntry entry{};
+    std::memcpy(&entry, room_.data() + delta_table_end(tile), sizeof entry);
     return entry;
 }
 
 void DeltaReader::add_to(DeltaTally& tally) const {
     for (std::size_t tile = 0; tile < tiles_.size(); ++tile) {
-        const Entry entry = entry_of(tile);
+        const DeltaEntry entry = entry_of(tile);
         expects(entry.is_possible(), "a form is one of those that there are");
         const auto form = static_cast<std::size_t>(entry.form());
         tally.tiles.at(form) += 1;
@@ -255,14 +211,14 @@ void DeltaReader::add_to(DeltaTally& tally) const {
 }
 
 // False, with the target as it was, if the kernels would read other than what is there.
-bool DeltaReader::apply_tile(const Entry& entry, const std::byte* payload,
+bool DeltaReader::apply_tile(const DeltaEntry& entry, const std::byte* payload,
                              std::uint16_t* target) const {
     const auto [changed, escaped] = entry.census();
     const std::uint64_t* first = words_at(payload);
     const std::uint64_t* second = first + kBitmapWords;
     switch (entry.form()) {
         case DeltaForm::dense:
-            std::memcpy(target, payload, kTileBytes);
+            std::memcpy(target, payload, kDeltaTileBytes);
             return true;
         case DeltaForm::bitmap:
             if (kernels_->count_both(first, first) != changed) {
@@ -287,7 +243,7 @@ bool DeltaReader::apply_tile(const Entry& entry, const std::byte* payload,
     return true;
 }
 
-bool DeltaReader::apply_codes(const Entry& entry, const std::byte* payload,
+bool DeltaReader::apply_codes(const DeltaEntry& entry, const std::byte* payload,
                               std::uint16_t* target) const {
     const auto [changed, escaped] = entry.census();
     const std::uint64_t* mask = words_at(payload);
@@ -298,9 +254,9 @@ bool DeltaReader::apply_codes(const Entry& entry, const std::byte* payload,
     Bitmap minus;
     const std::uint64_t* packed = mask + kBitmapWords;
     kernels_->unpack(mask, packed, plus.data());
-    packed += words_of(changed);
+    packed += bitmap_words(changed);
     kernels_->unpack(mask, packed, minus.data());
-    packed += words_of(changed);
+    packed += bitmap_words(changed);
     if (kernels_->count_both(plus.data(), minus.data()) != escaped) {
         return false;
     }
@@ -309,23 +265,44 @@ bool DeltaReader::apply_codes(const Entry& entry, const std::byte* payload,
     return true;
 }
 
-std::optional<std::string> DeltaReader::apply_to(std::span<std::byte> parameters) const {
-    expects(parameters.size() == tiles_.size() * kTileBytes, "a message is applied to its tiles");
-    std::size_t at = table_end(tiles_.size());
+// True if the entry can be one and its payload, which begins at `at`, is in the message.
+bool DeltaReader::is_within(const DeltaEntry& entry, std::size_t at) const {
+    return entry.is_possible() && payload_bytes(entry.form(), entry.census()) <= bytes_ - at;
+}
+
+std::string DeltaReader::fault_of_tile(std::size_t tile) const {
+    return text("The parameters of tile ", tiles_.begin + tile,
+                " are not those that their owner sent: the copy of the old ones here or the "
+                "message was damaged. Start again with --resume; if it happens again, test this "
+                "machine's memory and network.");
+}
+
+std::optional<std::string> DeltaReader::fault_of_table() const {
+    std::size_t at = delta_table_end(tiles_.size());
     for (std::size_t tile = 0; tile < tiles_.size(); ++tile) {
-        const Entry entry = entry_of(tile);
-        const std::byte* payload = room_.data() + at;
-        std::uint16_t* target = halves_at(parameters.data() + tile * kTileBytes);
-        const bool is_right =
-            entry.is_possible() && payload_bytes(entry.form(), entry.census()) <= bytes_ - at &&
-            apply_tile(entry, payload, target) && digest_of(target) == entry.digest;
-        if (!is_right) {
-            return text("The parameters of tile ", tiles_.begin + tile,
-                        " are not those that their owner sent: the copy of the old ones here or "
-                        "the message was damaged. Start again with --resume; if it happens again, "
-                        "test this machine's memory and network.");
+        const DeltaEntry entry = entry_of(tile);
+        if (!is_within(entry, at)) {
+            return fault_of_tile(tile);
         }
-        at = round_up(at + payload_bytes(entry.form(), entry.census()), kAlignment);
+        at = round_up(at + payload_bytes(entry.form(), entry.census()), kDeltaAlignment);
+    }
+    return std::nullopt;
+}
+
+std::optional<std::string> DeltaReader::apply_to(std::span<std::byte> parameters) const {
+    expects(parameters.size() == tiles_.size() * kDeltaTileBytes,
+            "a message is applied to its tiles");
+    std::size_t at = delta_table_end(tiles_.size());
+    for (std::size_t tile = 0; tile < tiles_.size(); ++tile) {
+        const DeltaEntry entry = entry_of(tile);
+        std::uint16_t* target = halves_at(parameters.data() + tile * kDeltaTileBytes);
+        const bool is_right = is_within(entry, at) &&
+                              apply_tile(entry, room_.data() + at, target) &&
+                              digest_of(target) == entry.digest;
+        if (!is_right) {
+            return fault_of_tile(tile);
+        }
+        at = round_up(at + payload_bytes(entry.form(), entry.census()), kDeltaAlignment);
     }
     return std::nullopt;
 }

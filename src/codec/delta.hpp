@@ -4,7 +4,7 @@
 // format. What is decoded has the bits of what was encoded, whatever they are.
 #pragma once
 
-#include "codec/delta_kernels.hpp"
+#include "codec/delta_format.hpp"
 #include "shard/partition.hpp"
 
 #include <array>
@@ -16,14 +16,8 @@
 
 namespace nearstep::codec {
 
-enum class DeltaForm : std::uint8_t { dense, bitmap, units, codes, list };
-constexpr std::size_t kDeltaForms = 5;
-
 // "dense", "bitmap", "units", "codes" or "list".
 const char* name_of(DeltaForm form);
-
-// Bytes of a tile's payload.
-std::size_t payload_bytes(DeltaForm form, const DeltaCensus& census);
 
 // The form with the fewest bytes.
 DeltaForm smallest_form(const DeltaCensus& census);
@@ -74,6 +68,15 @@ public:
 
     std::size_t bytes() const { return bytes_; }
 
+    shard::TileRange tiles() const { return tiles_; }
+
+    // What is wrong with the table, as a sentence, if it cannot be one. Payloads of a table that is
+    // right are within the message.
+    std::optional<std::string> fault_of_table() const;
+
+    // What is wrong if that of the message's tile `tile`, counted from its first, is.
+    std::string fault_of_tile(std::size_t tile) const;
+
     void add_to(DeltaTally& tally) const;
 
     // `parameters`: those of the tiles, on entry the old ones, on return the new. Returns what is
@@ -82,11 +85,11 @@ public:
     std::optional<std::string> apply_to(std::span<std::byte> parameters) const;
 
 private:
-    struct Entry;
-
-    Entry entry_of(std::size_t tile) const;
-    bool apply_tile(const Entry& entry, const std::byte* payload, std::uint16_t* target) const;
-    bool apply_codes(const Entry& entry, const std::byte* payload, std::uint16_t* target) const;
+    DeltaEntry entry_of(std::size_t tile) const;
+    bool is_within(const DeltaEntry& entry, std::size_t at) const;
+    bool apply_tile(const DeltaEntry& entry, const std::byte* payload, std::uint16_t* target) const;
+    bool apply_codes(const DeltaEntry& entry, const std::byte* payload,
+                     std::uint16_t* target) const;
 
     std::span<const std::byte> room_;
     shard::TileRange tiles_;

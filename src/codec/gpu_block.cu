@@ -1,7 +1,9 @@
-// Block codes on a GPU: a thread block for each piece, eight neighbours among the threads for each
-// block of 64 elements, eight elements for each thread.
+// Block codes on a GPU, ternary ones decoded only: a thread block for each piece. To encode, eight
+// neighbours among the threads share a block of 64 elements, eight elements for each; to decode, a
+// thread has four elements at a time, so that a warp writes whole lines.
+#include "codec/gpu_block.cuh"
+#include "codec/gpu_block_codes.cuh"
 #include "codec/gpu_kernels.hpp"
-#include "codec/gpu_tile.cuh"
 #include "memory/cuda_call.hpp"
 
 namespace nearstep::codec {
@@ -11,12 +13,12 @@ namespace {
 using fpga::BlockFormat;
 using fpga::kPieceBlocks;
 using fpga::kScaleElems;
-using fpga::kTernaryBlocks;
-using fpga::kTernaryGroups;
+using fpga::Rounding;
 
 constexpr unsigned kThreads = 256;
 constexpr unsigned kEach = kPieceOctets / kThreads;
 constexpr unsigned kBlockThreads = kScaleElems / kOctet;
+constexpr unsigned kEachQuad = fpga::kPieceElems / kQuad / kThreads;
 static_assert(kBlockThreads == 8, "sums over a block take three exchanges");
 
 // --- Scales --------------------------------------------------------------------------------------
@@ -75,80 +77,38 @@ __device__ inline float mean_magnitude(const float (&values)[kOctet]) {
     return sum_of_block(terms) * (1.0F / kScaleElems);
 }
 
-// One bit per element, the lowest first.
-__device__ inline std::uint32_t bits_above(const float (&values)[kOctet], float threshold) {
-    std::uint32_t bits = 0;
-#pragma unroll
-    for (unsigned i = 0; i < kOctet; ++i) {
-        bits |= fpga::magnitude(values[i]) > threshold ? 1U << i : 0U;
+template <BlockFormat kFormat, Rounding kRounding>
+__device__ inline std::uint16_t scale_of(const float (&values)[kOctet]) {
+    if (kFormat == BlockFormat::sign && kRounding == Rounding::nearest) {
+        return fpga::scale_of_mean(mean_magnitude(values));
     }
-    return bits;
-}
-
-// Of the magnitudes whose bits are set in `above`; 0 where there is none.
-__device__ inline float mean_above(const float (&values)[kOctet], std::uint32_t above) {
-    float terms[kOctet];
-#pragma unroll
-    for (unsigned i = 0; i < kOctet; ++i) {
-        terms[i] = ((above >> i) & 1U) != 0 ? fpga::magnitude(values[i]) : 0.0F;
-    }
-    unsigned count = __popc(above);
-#pragma unroll
-    for (unsigned step = kBlockThreads / 2; step > 0; step /= 2) {
-        count += __shfl_xor_sync(kEveryLane, count, step);
-    }
-    return sum_of_block(terms) / static_cast<float>(max(count, 1U));
-}
-
-struct Scale {
-    std::uint16_t bits;
-    std::uint32_t above;  // of ternary codes: the elements that have a sign
-};
-
-template <BlockFormat kFormat>
-__device__ inline Scale scale_of(const float (&values)[kOctet], bool is_stochastic) {
-    if (is_stochastic || kFormat == BlockFormat::q8 || kFormat == BlockFormat::q4) {
-        constexpr float kOneOverLimit = 1.0F / static_cast<float>(fpga::largest_code(kFormat));
-        return {fpga::scale_of_largest(largest_of_block(values), kOneOverLimit), 0};
-    }
-    const float mean = mean_magnitude(values);
-    if (kFormat == BlockFormat::sign) {
-        return {fpga::scale_of_mean(mean), 0};
-    }
-    const float threshold = mean * fpga::kTernaryThreshold;
-    const std::uint32_t above = bits_above(values, threshold);
-    const float kept = mean_above(values, above);
-    // A mean that is not finite is kept, so that the scale becomes NaN.
-    const bool is_finite = fpga::magnitude_bits(threshold) < 0x7F800000U;
-    return {fpga::scale_of_mean(is_finite ? kept : threshold), above};
+    constexpr float kOneOverLimit = 1.0F / static_cast<float>(fpga::largest_code(kFormat));
+    return fpga::scale_of_largest(largest_of_block(values), kOneOverLimit);
 }
 
 // --- Codes ---------------------------------------------------------------------------------------
 
-// q8, q4: the code; ternary: the digit, 0 to 2; sign: 1 for negative.
-template <BlockFormat kFormat>
-__device__ inline void code_octet(const float (&values)[kOctet], const Scale& scale,
-                                  bool is_stochastic, fpga::TileKey key, std::uint32_t index,
+// q8, q4: the code; sign: 1 for negative.
+template <BlockFormat kFormat, Rounding kRounding>
+__device__ inline void code_octet(const float (&values)[kOctet], std::uint16_t scale,
+                                  fpga::TileKey key, std::uint32_t index,
                                   std::int32_t (&codes)[kOctet]) {
-    const float per_scale = fpga::per_scale(scale.bits);
-    const bool has_codes = fpga::has_block_codes(scale.bits);
+    constexpr bool kIsStochastic = kRounding == Rounding::stochastic;
+    const float per_scale = fpga::per_scale(scale);
+    const bool has_codes = fpga::has_block_codes(scale);
 #pragma unroll
     for (unsigned i = 0; i < kOctet; ++i) {
         const float dither =
-            is_stochastic ? fpga::dither_of(fpga::rounding_bits(key, index + i)) : 0.0F;
+            kIsStochastic ? fpga::dither_of(fpga::rounding_bits(key, index + i)) : 0.0F;
         if (kFormat == BlockFormat::sign) {
             const std::uint32_t bit =
-                is_stochastic ? fpga::dithered_sign_bit(values[i], 0.5F * per_scale, dither)
+                kIsStochastic ? fpga::dithered_sign_bit(values[i], 0.5F * per_scale, dither)
                               : fpga::sign_bit(values[i]);
-            codes[i] = scale.bits == fpga::kNanScale ? 0 : static_cast<std::int32_t>(bit);
-        } else if (kFormat == BlockFormat::ternary && !is_stochastic) {
-            const auto is_above = static_cast<std::int32_t>((scale.above >> i) & 1U);
-            const auto sign = static_cast<std::int32_t>(bits_of(values[i])) >> 31;  // 0 or -1
-            codes[i] = has_codes ? 1 + ((is_above ^ sign) - sign) : 1;
+            codes[i] = scale == fpga::kNanScale ? 0 : static_cast<std::int32_t>(bit);
         } else {
             constexpr std::int32_t kLimit = fpga::largest_code(kFormat);
             const std::int32_t code = fpga::code_of(values[i], per_scale, dither, kLimit);
-            codes[i] = (has_codes ? code : 0) + (kFormat == BlockFormat::ternary ? 1 : 0);
+            codes[i] = has_codes ? code : 0;
         }
     }
 }
@@ -158,7 +118,7 @@ __device__ inline float decode(std::int32_t code, std::uint16_t scale) {
     if (kFormat == BlockFormat::sign) {
         return fpga::decode_sign(static_cast<std::uint32_t>(code), scale);
     }
-    return fpga::decode_code(code - (kFormat == BlockFormat::ternary ? 1 : 0), from_bf16(scale));
+    return fpga::decode_code(code, from_bf16(scale));
 }
 
 __device__ inline std::uint32_t bytes_of(const std::int32_t* codes) {
@@ -179,7 +139,7 @@ __device__ inline std::uint32_t spread(std::uint32_t nibbles) {
 // `codes_of_piece`: those of the payload. `octet`: of the piece.
 template <BlockFormat kFormat>
 __device__ inline void store_codes(const std::int32_t (&codes)[kOctet], unsigned octet,
-                                   std::byte* codes_of_piece, std::uint32_t* digits) {
+                                   std::byte* codes_of_piece) {
     if (kFormat == BlockFormat::q8) {
         reinterpret_cast<uint2*>(codes_of_piece)[octet] =
             make_uint2(bytes_of(codes), bytes_of(codes + 4));
@@ -198,67 +158,26 @@ __device__ inline void store_codes(const std::int32_t (&codes)[kOctet], unsigned
         const unsigned word = octet / kBlockThreads * kBlockThreads +
                               thread % (kBlockThreads / 2) * 2 + (is_second ? 1U : 0U);
         reinterpret_cast<std::uint32_t*>(codes_of_piece)[word] = spread(low) | (spread(high) << 4U);
-    } else if (kFormat == BlockFormat::sign) {
+    } else {
         std::uint32_t bits = 0;
 #pragma unroll
         for (unsigned i = 0; i < kOctet; ++i) {
             bits |= static_cast<std::uint32_t>(codes[i]) << i;
         }
         codes_of_piece[octet] = static_cast<std::byte>(bits);
-    } else {
-        digits[2 * octet] = bytes_of(codes);
-        digits[2 * octet + 1] = bytes_of(codes + 4);
     }
 }
-
-// Words of a block's digits, a byte each.
-constexpr unsigned kDigitWords = kScaleElems / 4;
-constexpr unsigned kPackedWords = kTernaryGroups * kDigitWords;
-
-// Horner's rule on four bytes at once: none passes 242.
-__device__ inline void pack_ternary(const std::uint32_t* digits, std::byte* codes_of_piece) {
-    if (threadIdx.x < kPackedWords) {
-        const unsigned group = threadIdx.x / kDigitWords;
-        const std::uint32_t* digit =
-            digits + group * kTernaryBlocks * kDigitWords + threadIdx.x % kDigitWords;
-        std::uint32_t word = 0;
-#pragma unroll
-        for (unsigned block = kTernaryBlocks; block-- > 0;) {
-            word = word * 3 + digit[block * kDigitWords];
-        }
-        reinterpret_cast<std::uint32_t*>(codes_of_piece)[threadIdx.x] = word;
-    }
-}
-
-static_assert(kPackedWords <= kThreads, "a thread packs one word");
 
 // --- Kernels -------------------------------------------------------------------------------------
 
-struct BlockEncoding {
-    TileSource source;
-    float* next;
-    std::byte* payloads;
-    double* squares;
-    std::uint64_t random_key;
-    std::uint64_t first_tile;
-    const std::uint32_t* places;
-    std::size_t payload_bytes;
-    bool is_stochastic;
-};
-
-template <BlockFormat kFormat>
+template <BlockFormat kFormat, Rounding kRounding>
 __global__ void __launch_bounds__(kThreads) encode(BlockEncoding e) {
-    __shared__ std::uint32_t
-        digits[kFormat == BlockFormat::ternary ? kTernaryGroups * kTernaryBlocks * kDigitWords : 1];
     __shared__ double sums[kThreads / kWarp];
     const unsigned piece = blockIdx.x % kTilePieces;
     const unsigned place = blockIdx.x / kTilePieces;
     const unsigned tile = e.source.tile_at(place);
     const std::size_t from = tile * shard::kTileElems + piece * fpga::kPieceElems;
-    const fpga::TileKey key =
-        e.is_stochastic
-            ? fpga::tile_key(e.random_key, e.first_tile + (e.places ? e.places[tile] : tile))
-            : fpga::TileKey{0, 0};
+    const fpga::TileKey key = e.key_of<kRounding>(tile);
     std::byte* payload = e.payloads + place * e.payload_bytes;
     std::byte* codes_of_piece = payload + piece * fpga::piece_code_bytes(kFormat);
     auto* scales =
@@ -270,30 +189,22 @@ __global__ void __launch_bounds__(kThreads) encode(BlockEncoding e) {
 #pragma unroll
     for (unsigned o = 0; o < kEach; ++o) {
         const unsigned octet = o * kThreads + threadIdx.x;
-        const Scale scale = scale_of<kFormat>(values[o], e.is_stochastic);
+        const std::uint16_t scale = scale_of<kFormat, kRounding>(values[o]);
         std::int32_t codes[kOctet];
-        code_octet<kFormat>(values[o], scale, e.is_stochastic, key,
-                            static_cast<std::uint32_t>(piece * fpga::kPieceElems + octet * kOctet),
-                            codes);
-        store_codes<kFormat>(codes, octet, codes_of_piece, digits);
+        const auto index = static_cast<std::uint32_t>(piece * fpga::kPieceElems + octet * kOctet);
+        code_octet<kFormat, kRounding>(values[o], scale, key, index, codes);
+        store_codes<kFormat>(codes, octet, codes_of_piece);
         if (octet % kBlockThreads == 0) {
-            scales[octet / kBlockThreads] = scale.bits;
+            scales[octet / kBlockThreads] = scale;
         }
         if (e.next) {
             float lost[kOctet];
 #pragma unroll
             for (unsigned i = 0; i < kOctet; ++i) {
-                lost[i] = lost_of(values[o][i], decode<kFormat>(codes[i], scale.bits));
+                lost[i] = lost_of(values[o][i], decode<kFormat>(codes[i], scale));
             }
             store_floats(lost, e.next + from + octet * kOctet);
         }
-    }
-    if (kFormat == BlockFormat::ternary) {
-        if (threadIdx.x < kDigitWords) {  // the block behind the last: zeros
-            digits[kPieceBlocks * kDigitWords + threadIdx.x] = 0x01010101U;
-        }
-        __syncthreads();
-        pack_ternary(digits, codes_of_piece);
     }
     if (e.squares) {
         double sum = 0;
@@ -308,54 +219,40 @@ __global__ void __launch_bounds__(kThreads) encode(BlockEncoding e) {
     }
 }
 
-// Code `i` of octet `octet` of the piece: of `block`, at `at` of its elements.
-template <BlockFormat kFormat>
-__device__ inline std::int32_t code_at(const std::byte* codes_of_piece, unsigned octet,
-                                       unsigned i) {
-    const auto* bytes = reinterpret_cast<const std::uint8_t*>(codes_of_piece);
-    const unsigned block = octet / kBlockThreads;
-    const unsigned at = octet % kBlockThreads * kOctet + i;
-    if (kFormat == BlockFormat::q8) {
-        return static_cast<std::int8_t>(bytes[octet * kOctet + i]);
-    }
-    if (kFormat == BlockFormat::sign) {
-        return (bytes[octet] >> i) & 1;
-    }
-    if (kFormat == BlockFormat::q4) {
-        const std::uint32_t both = bytes[block * kScaleElems / 2 + at % (kScaleElems / 2)];
-        const std::uint32_t nibble = at < kScaleElems / 2 ? both & 0xFU : both >> 4U;
-        return static_cast<std::int32_t>(nibble ^ 8U) - 8;
-    }
-    std::uint32_t digits = bytes[block / kTernaryBlocks * kScaleElems + at];
-    for (unsigned lower = block % kTernaryBlocks; lower > 0; --lower) {
-        digits = fpga::third_of(digits);
-    }
-    return static_cast<std::int32_t>(digits - 3 * fpga::third_of(digits));
-}
-
-template <BlockFormat kFormat>
+template <BlockFormat kFormat, Onto kOnto>
 __global__ void __launch_bounds__(kThreads)
-    decode_add(const std::byte* payloads, std::size_t payload_bytes, float* sums) {
+    decode(const std::byte* payloads, std::size_t payload_bytes, float* sums) {
     const unsigned piece = blockIdx.x % kTilePieces;
     const std::size_t tile = blockIdx.x / kTilePieces;
     const std::byte* payload = payloads + tile * payload_bytes;
-    const std::byte* codes_of_piece = payload + piece * fpga::piece_code_bytes(kFormat);
+    const auto* words =
+        reinterpret_cast<const std::uint32_t*>(payload + piece * fpga::piece_code_bytes(kFormat));
     const auto* scales = reinterpret_cast<const std::uint16_t*>(
                              payload + kTilePieces * fpga::piece_code_bytes(kFormat)) +
                          piece * kPieceBlocks;
+    auto* quads = reinterpret_cast<float4*>(sums + blockIdx.x * fpga::kPieceElems) + threadIdx.x;
+    // All is asked for before the first is stored.
+    std::uint32_t codes[kEachQuad];
+    std::uint16_t scale[kEachQuad];
+    float4 sum[kEachQuad];
 #pragma unroll
-    for (unsigned o = 0; o < kEach; ++o) {
-        const unsigned octet = o * kThreads + threadIdx.x;
-        float* at =
-            sums + static_cast<std::size_t>(blockIdx.x) * fpga::kPieceElems + octet * kOctet;
-        float sum[kOctet];
-        load_floats(at, sum);
-        const std::uint16_t scale = scales[octet / kBlockThreads];
+    for (unsigned o = 0; o < kEachQuad; ++o) {
+        const unsigned quad = o * kThreads + threadIdx.x;
+        codes[o] = load_codes<kFormat>(words, quad);
+        scale[o] = scales[quad / kBlockQuads];
+        sum[o] = kOnto == Onto::sums ? quads[o * kThreads] : make_float4(0, 0, 0, 0);
+    }
 #pragma unroll
-        for (unsigned i = 0; i < kOctet; ++i) {
-            sum[i] += decode<kFormat>(code_at<kFormat>(codes_of_piece, octet, i), scale);
+    for (unsigned o = 0; o < kEachQuad; ++o) {
+        if (kFormat == BlockFormat::ternary) {
+            const unsigned block = (o * kThreads + threadIdx.x) / kBlockQuads;
+            codes[o] = digits_of(codes[o], block % fpga::kTernaryBlocks);
         }
-        store_floats(sum, at);
+        sum[o].x += decode_at<kFormat>(codes[o], 0, scale[o]);
+        sum[o].y += decode_at<kFormat>(codes[o], 1, scale[o]);
+        sum[o].z += decode_at<kFormat>(codes[o], 2, scale[o]);
+        sum[o].w += decode_at<kFormat>(codes[o], 3, scale[o]);
+        quads[o * kThreads] = sum[o];
     }
 }
 
@@ -373,31 +270,49 @@ void for_format(BlockFormat format, const Launch& launch) {
     }
 }
 
+template <BlockFormat kFormat>
+void launch_encode(const BlockEncoding& arguments, unsigned blocks, Rounding rounding,
+                   CUstream_st* stream) {
+    if (rounding == Rounding::stochastic) {
+        encode<kFormat, Rounding::stochastic><<<blocks, kThreads, 0, stream>>>(arguments);
+    } else {
+        encode<kFormat, Rounding::nearest><<<blocks, kThreads, 0, stream>>>(arguments);
+    }
+}
+
 }  // namespace
 
 void encode_blocks(const GpuEncoding& encoding, BlockCoding coding, std::size_t payload_bytes,
                    CUstream_st* stream) {
-    const BlockEncoding arguments{.source = TileSource(encoding),
-                                  .next = encoding.next_residual,
-                                  .payloads = encoding.payloads,
-                                  .squares = encoding.squares,
-                                  .random_key = encoding.random_key,
-                                  .first_tile = encoding.first_tile,
-                                  .places = encoding.places,
-                                  .payload_bytes = payload_bytes,
-                                  .is_stochastic = coding.rounding == fpga::Rounding::stochastic};
+    const BlockEncoding arguments(encoding, payload_bytes);
     const auto blocks = static_cast<unsigned>(encoding.tiles * kTilePieces);
-    for_format(coding.format, [&]<BlockFormat kFormat>() {
-        encode<kFormat><<<blocks, kThreads, 0, stream>>>(arguments);
-    });
+    switch (coding.format) {
+        case BlockFormat::q8:
+            launch_encode<BlockFormat::q8>(arguments, blocks, coding.rounding, stream);
+            break;
+        case BlockFormat::q4:
+            launch_encode<BlockFormat::q4>(arguments, blocks, coding.rounding, stream);
+            break;
+        case BlockFormat::sign:
+            launch_encode<BlockFormat::sign>(arguments, blocks, coding.rounding, stream);
+            break;
+        case BlockFormat::ternary:
+            return encode_ternary(encoding, coding.rounding, payload_bytes, stream);
+    }
     memory::check_launch();
 }
 
-void decode_add_blocks(const std::byte* payloads, std::size_t tiles, BlockFormat format,
-                       std::size_t payload_bytes, float* sums, CUstream_st* stream) {
+void decode_blocks(const std::byte* payloads, std::size_t tiles, BlockFormat format,
+                   std::size_t payload_bytes, Onto onto, float* sums, CUstream_st* stream) {
     const auto blocks = static_cast<unsigned>(tiles * kTilePieces);
     for_format(format, [&]<BlockFormat kFormat>() {
-        decode_add<kFormat><<<blocks, kThreads, 0, stream>>>(payloads, payload_bytes, sums);
+        if (onto == Onto::sums) {
+            decode<kFormat, Onto::sums>
+                <<<blocks, kThreads, 0, stream>>>(payloads, payload_bytes, sums);
+        } else {
+            decode<kFormat, Onto::nothing>
+                <<<blocks, kThreads, 0, stream>>>(payloads, payload_bytes, sums);
+        }
     });
     memory::check_launch();
 }

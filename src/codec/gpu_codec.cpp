@@ -45,21 +45,32 @@ void GpuCodec::encode(const GpuEncoding& encoding, const memory::Stream& stream)
     }
 }
 
-void GpuCodec::decode_add(const std::byte* payloads, std::size_t tiles, float* sums,
-                          const memory::Stream& stream) const {
+void GpuCodec::decode_onto(Onto onto, const std::byte* payloads, std::size_t tiles, float* sums,
+                           const memory::Stream& stream) const {
     expects(is_aligned(payloads, 16) && is_aligned(sums, 16), "payloads and sums are aligned");
     if (tiles == 0) {
         return;
     }
     switch (kind_) {
         case Kind::dense:
-            return decode_add_dense(payloads, tiles, dtype_, sums, stream.handle());
+            return decode_dense(payloads, tiles, dtype_, onto, sums, stream.handle());
         case Kind::topk:
-            return decode_add_topk(payloads, tiles, payload_bytes_, dtype_, sums, stream.handle());
+            return decode_topk(payloads, tiles, payload_bytes_, dtype_, onto, sums,
+                               stream.handle());
         case Kind::block:
-            return decode_add_blocks(payloads, tiles, coding_.format, payload_bytes_, sums,
-                                     stream.handle());
+            return decode_blocks(payloads, tiles, coding_.format, payload_bytes_, onto, sums,
+                                 stream.handle());
     }
+}
+
+void GpuCodec::decode_add(const std::byte* payloads, std::size_t tiles, float* sums,
+                          const memory::Stream& stream) const {
+    decode_onto(Onto::sums, payloads, tiles, sums, stream);
+}
+
+void GpuCodec::decode(const std::byte* payloads, std::size_t tiles, float* values,
+                      const memory::Stream& stream) const {
+    decode_onto(Onto::nothing, payloads, tiles, values, stream);
 }
 
 }  // namespace nearstep::codec

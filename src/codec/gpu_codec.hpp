@@ -46,6 +46,8 @@ struct GpuEncoding {
     const std::uint32_t* places = nullptr;
 };
 
+enum class Onto;  // of gpu_kernels.hpp
+
 // Stateless after construction; any thread that uses the GPU may call. Calls return at once: the
 // work is done in the stream's order. NaNs of payloads that come out of a sum may have other bits
 // than the CPU's.
@@ -63,8 +65,15 @@ public:
     void decode_add(const std::byte* payloads, std::size_t tiles, float* sums,
                     const memory::Stream& stream) const;
 
+    // As decode_add() to zeros, whatever was there: half of its traffic.
+    void decode(const std::byte* payloads, std::size_t tiles, float* values,
+                const memory::Stream& stream) const;
+
 private:
     enum class Kind { dense, topk, block };
+
+    void decode_onto(Onto onto, const std::byte* payloads, std::size_t tiles, float* sums,
+                     const memory::Stream& stream) const;
 
     Kind kind_ = Kind::dense;
     Dtype dtype_;

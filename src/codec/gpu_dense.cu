@@ -66,36 +66,51 @@ __global__ void __launch_bounds__(kThreads)
     }
 }
 
-__global__ void __launch_bounds__(kThreads) decode_add(TileSource payloads, float* sums) {
-    const std::size_t first = blockIdx.x * fpga::kPieceElems + threadIdx.x * kOctet;
-    float values[kEach][kOctet];
-    load_octets(payloads, first, kThreads * kOctet, values);
+constexpr unsigned kEachQuad = fpga::kPieceElems / kQuad / kThreads;
+
+template <Dtype kDtype>
+__device__ inline float4 load_quad(const std::byte* payloads, std::size_t quad) {
+    if (kDtype == Dtype::fp32) {
+        return reinterpret_cast<const float4*>(payloads)[quad];
+    }
+    const uint2 halves = reinterpret_cast<const uint2*>(payloads)[quad];
+    const auto widened = [](std::uint32_t half) {
+        const auto value = static_cast<std::uint16_t>(half);
+        return kDtype == Dtype::bf16 ? from_bf16(value) : from_fp16(value);
+    };
+    return make_float4(widened(halves.x & 0xFFFFU), widened(halves.x >> 16U),
+                       widened(halves.y & 0xFFFFU), widened(halves.y >> 16U));
+}
+
+// Four elements of a thread at a time, so that a warp writes whole lines.
+template <Dtype kDtype, Onto kOnto>
+__global__ void __launch_bounds__(kThreads) decode(const std::byte* payloads, float* sums) {
+    const std::size_t first = blockIdx.x * (fpga::kPieceElems / kQuad) + threadIdx.x;
+    auto* quads = reinterpret_cast<float4*>(sums) + first;
+    // All is asked for before the first is stored.
+    float4 values[kEachQuad];
+    float4 sum[kEachQuad];
 #pragma unroll
-    for (unsigned o = 0; o < kEach; ++o) {
-        float* at = sums + first + o * kThreads * kOctet;
-        float sum[kOctet];
-        load_floats(at, sum);
+    for (unsigned o = 0; o < kEachQuad; ++o) {
+        values[o] = load_quad<kDtype>(payloads, first + o * kThreads);
+        sum[o] = kOnto == Onto::sums ? quads[o * kThreads] : make_float4(0, 0, 0, 0);
+    }
 #pragma unroll
-        for (unsigned i = 0; i < kOctet; ++i) {
-            sum[i] += values[o][i];
-        }
-        store_floats(sum, at);
+    for (unsigned o = 0; o < kEachQuad; ++o) {
+        quads[o * kThreads] = make_float4(sum[o].x + values[o].x, sum[o].y + values[o].y,
+                                          sum[o].z + values[o].z, sum[o].w + values[o].w);
     }
 }
 
-// fp16 has no TileSource: gradients never come in it.
-__global__ void __launch_bounds__(kThreads) decode_add_fp16(const uint4* payloads, float* sums) {
-    const std::size_t octet = static_cast<std::size_t>(blockIdx.x) * kThreads + threadIdx.x;
-    const uint4 halves = payloads[octet];
-    const std::uint32_t words[4] = {halves.x, halves.y, halves.z, halves.w};
-    float sum[kOctet];
-    load_floats(sums + octet * kOctet, sum);
-#pragma unroll
-    for (unsigned i = 0; i < 4; ++i) {
-        sum[2 * i] += from_fp16(static_cast<std::uint16_t>(words[i] & 0xFFFFU));
-        sum[2 * i + 1] += from_fp16(static_cast<std::uint16_t>(words[i] >> 16U));
+template <Dtype kDtype>
+void launch_decode(const std::byte* payloads, std::size_t tiles, Onto onto, float* sums,
+                   CUstream_st* stream) {
+    const auto pieces = static_cast<unsigned>(tiles * kTilePieces);
+    if (onto == Onto::sums) {
+        decode<kDtype, Onto::sums><<<pieces, kThreads, 0, stream>>>(payloads, sums);
+    } else {
+        decode<kDtype, Onto::nothing><<<pieces, kThreads, 0, stream>>>(payloads, sums);
     }
-    store_floats(sum, sums + octet * kOctet);
 }
 
 }  // namespace
@@ -107,17 +122,14 @@ void encode_dense(const GpuEncoding& encoding, Dtype dtype, CUstream_st* stream)
     memory::check_launch();
 }
 
-void decode_add_dense(const std::byte* payloads, std::size_t tiles, Dtype dtype, float* sums,
-                      CUstream_st* stream) {
-    const auto pieces = static_cast<unsigned>(tiles * kTilePieces);
-    if (dtype == Dtype::fp16) {
-        decode_add_fp16<<<pieces * kEach, kThreads, 0, stream>>>(
-            reinterpret_cast<const uint4*>(payloads), sums);
+void decode_dense(const std::byte* payloads, std::size_t tiles, Dtype dtype, Onto onto, float* sums,
+                  CUstream_st* stream) {
+    if (dtype == Dtype::fp32) {
+        launch_decode<Dtype::fp32>(payloads, tiles, onto, sums, stream);
+    } else if (dtype == Dtype::bf16) {
+        launch_decode<Dtype::bf16>(payloads, tiles, onto, sums, stream);
     } else {
-        GpuEncoding as_gradient;
-        as_gradient.gradient = payloads;
-        as_gradient.gradient_dtype = dtype;
-        decode_add<<<pieces, kThreads, 0, stream>>>(TileSource(as_gradient), sums);
+        launch_decode<Dtype::fp16>(payloads, tiles, onto, sums, stream);
     }
     memory::check_launch();
 }

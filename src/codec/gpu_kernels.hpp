@@ -5,19 +5,31 @@
 
 namespace nearstep::codec {
 
+// What decoded values are added to: 0, or the sums that are there.
+enum class Onto { nothing, sums };
+
 void encode_dense(const GpuEncoding& encoding, Dtype dtype, CUstream_st* stream);
-void decode_add_dense(const std::byte* payloads, std::size_t tiles, Dtype dtype, float* sums,
-                      CUstream_st* stream);
+void decode_dense(const std::byte* payloads, std::size_t tiles, Dtype dtype, Onto onto, float* sums,
+                  CUstream_st* stream);
 
 // Keeps payload_bytes / 4 of each tile.
 void encode_topk(const GpuEncoding& encoding, std::size_t payload_bytes, Dtype dtype,
                  CUstream_st* stream);
-void decode_add_topk(const std::byte* payloads, std::size_t tiles, std::size_t payload_bytes,
-                     Dtype dtype, float* sums, CUstream_st* stream);
+void decode_topk(const std::byte* payloads, std::size_t tiles, std::size_t payload_bytes,
+                 Dtype dtype, Onto onto, float* sums, CUstream_st* stream);
 
 void encode_blocks(const GpuEncoding& encoding, BlockCoding coding, std::size_t payload_bytes,
                    CUstream_st* stream);
-void decode_add_blocks(const std::byte* payloads, std::size_t tiles, fpga::BlockFormat format,
-                       std::size_t payload_bytes, float* sums, CUstream_st* stream);
+void encode_ternary(const GpuEncoding& encoding, fpga::Rounding rounding, std::size_t payload_bytes,
+                    CUstream_st* stream);
+void decode_blocks(const std::byte* payloads, std::size_t tiles, fpga::BlockFormat format,
+                   std::size_t payload_bytes, Onto onto, float* sums, CUstream_st* stream);
+
+void sum_squares_of_dense(const std::byte* payloads, std::size_t tiles, Dtype dtype, double* sums,
+                          CUstream_st* stream);
+void sum_squares_of_topk(const std::byte* payloads, std::size_t tiles, std::size_t payload_bytes,
+                         Dtype dtype, double* sums, CUstream_st* stream);
+void sum_squares_of_blocks(const std::byte* payloads, std::size_t tiles, fpga::BlockFormat format,
+                           std::size_t payload_bytes, double* sums, CUstream_st* stream);
 
 }  // namespace nearstep::codec

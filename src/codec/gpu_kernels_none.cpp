@@ -1,6 +1,7 @@
 // What codec/gpu_kernels.hpp is in a program that was built without CUDA: no memory of a GPU can be
 // had there, so none of this is ever called.
 #include "base/error.hpp"
+#include "codec/gpu_delta_kernels.hpp"
 #include "codec/gpu_kernels.hpp"
 #include "codec/gpu_sum.hpp"
 
@@ -15,31 +16,55 @@ namespace {
 void encode_dense(const GpuEncoding& /*encoding*/, Dtype /*dtype*/, CUstream_st* /*stream*/) {
     refuse();
 }
-void decode_add_dense(const std::byte* /*payloads*/, std::size_t /*tiles*/, Dtype /*dtype*/,
-                      float* /*sums*/, CUstream_st* /*stream*/) {
+void decode_dense(const std::byte* /*payloads*/, std::size_t /*tiles*/, Dtype /*dtype*/,
+                  Onto /*onto*/, float* /*sums*/, CUstream_st* /*stream*/) {
     refuse();
 }
 void encode_topk(const GpuEncoding& /*encoding*/, std::size_t /*payload_bytes*/, Dtype /*dtype*/,
                  CUstream_st* /*stream*/) {
     refuse();
 }
-void decode_add_topk(const std::byte* /*payloads*/, std::size_t /*tiles*/,
-                     std::size_t /*payload_bytes*/, Dtype /*dtype*/, float* /*sums*/,
-                     CUstream_st* /*stream*/) {
+void decode_topk(const std::byte* /*payloads*/, std::size_t /*tiles*/,
+                 std::size_t /*payload_bytes*/, Dtype /*dtype*/, Onto /*onto*/, float* /*sums*/,
+                 CUstream_st* /*stream*/) {
     refuse();
 }
 void encode_blocks(const GpuEncoding& /*encoding*/, BlockCoding /*coding*/,
                    std::size_t /*payload_bytes*/, CUstream_st* /*stream*/) {
     refuse();
 }
-void decode_add_blocks(const std::byte* /*payloads*/, std::size_t /*tiles*/,
-                       fpga::BlockFormat /*format*/, std::size_t /*payload_bytes*/, float* /*sums*/,
-                       CUstream_st* /*stream*/) {
+void encode_ternary(const GpuEncoding& /*encoding*/, fpga::Rounding /*rounding*/,
+                    std::size_t /*payload_bytes*/, CUstream_st* /*stream*/) {
+    refuse();
+}
+void decode_blocks(const std::byte* /*payloads*/, std::size_t /*tiles*/,
+                   fpga::BlockFormat /*format*/, std::size_t /*payload_bytes*/, Onto /*onto*/,
+                   float* /*sums*/, CUstream_st* /*stream*/) {
+    refuse();
+}
+
+void sum_squares_of_dense(const std::byte* /*payloads*/, std::size_t /*tiles*/, Dtype /*dtype*/,
+                          double* /*sums*/, CUstream_st* /*stream*/) {
+    refuse();
+}
+void sum_squares_of_topk(const std::byte* /*payloads*/, std::size_t /*tiles*/,
+                         std::size_t /*payload_bytes*/, Dtype /*dtype*/, double* /*sums*/,
+                         CUstream_st* /*stream*/) {
+    refuse();
+}
+void sum_squares_of_blocks(const std::byte* /*payloads*/, std::size_t /*tiles*/,
+                           fpga::BlockFormat /*format*/, std::size_t /*payload_bytes*/,
+                           double* /*sums*/, CUstream_st* /*stream*/) {
     refuse();
 }
 
 void add_dense(std::span<const std::byte* const> /*addends*/, Dtype /*dtype*/,
                std::size_t /*elems*/, float* /*sums*/, const memory::Stream& /*stream*/) {
+    refuse();
+}
+
+void apply_deltas(const DeltaMessages& /*messages*/, unsigned /*most_tiles*/,
+                  const DeltaDigestKeys& /*keys*/, CUstream_st* /*stream*/) {
     refuse();
 }
 

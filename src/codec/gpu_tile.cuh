@@ -11,6 +11,7 @@ namespace nearstep::codec {
 
 // Consecutive elements that a thread reads at once; a piece has kPieceOctets of them.
 constexpr unsigned kOctet = 8;
+constexpr unsigned kQuad = 4;
 constexpr unsigned kWarp = 32;
 constexpr unsigned kEveryLane = 0xFFFFFFFFU;
 constexpr unsigned kPieceOctets = fpga::kPieceElems / kOctet;
@@ -121,7 +122,7 @@ __device__ inline double squares_of(const float (&values)[kOctet]) {
 #pragma unroll
     for (const float value : values) {
         const double wide = value;
-        sum += wide * wide;
+        sum = __fma_rn(wide, wide, sum);  // the square is exact either way
     }
     return sum;
 }

@@ -338,13 +338,21 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce) encode(TopkEncoding e
     }
 }
 
+template <Onto kOnto>
 __global__ void __launch_bounds__(kThreads)
-    decode_add(const std::uint16_t* payloads, unsigned kept, bool is_fp16, float* sums) {
+    decode(const std::uint16_t* payloads, unsigned kept, bool is_fp16, float* sums) {
     const std::uint16_t* index = payloads + static_cast<std::size_t>(blockIdx.x) * 2 * kept;
     const std::uint16_t* value = index + kept;
     float* sum = sums + static_cast<std::size_t>(blockIdx.x) * kTileElems;
+    if (kOnto == Onto::nothing) {
+        for (unsigned i = threadIdx.x; i < kTileElems / kQuad; i += kThreads) {
+            reinterpret_cast<float4*>(sum)[i] = make_float4(0, 0, 0, 0);
+        }
+        __syncthreads();
+    }
     for (unsigned i = threadIdx.x; i < kept; i += kThreads) {
-        sum[index[i]] += is_fp16 ? from_fp16(value[i]) : from_bf16(value[i]);
+        const float decoded = is_fp16 ? from_fp16(value[i]) : from_bf16(value[i]);
+        sum[index[i]] = (kOnto == Onto::sums ? sum[index[i]] : 0.0F) + decoded;
     }
 }
 
@@ -366,11 +374,17 @@ void encode_topk(const GpuEncoding& encoding, std::size_t payload_bytes, Dtype d
     memory::check_launch();
 }
 
-void decode_add_topk(const std::byte* payloads, std::size_t tiles, std::size_t payload_bytes,
-                     Dtype dtype, float* sums, CUstream_st* stream) {
-    decode_add<<<static_cast<unsigned>(tiles), kThreads, 0, stream>>>(
-        reinterpret_cast<const std::uint16_t*>(payloads), static_cast<unsigned>(payload_bytes / 4),
-        dtype == Dtype::fp16, sums);
+void decode_topk(const std::byte* payloads, std::size_t tiles, std::size_t payload_bytes,
+                 Dtype dtype, Onto onto, float* sums, CUstream_st* stream) {
+    const auto blocks = static_cast<unsigned>(tiles);
+    const auto* halves = reinterpret_cast<const std::uint16_t*>(payloads);
+    const auto kept = static_cast<unsigned>(payload_bytes / 4);
+    const bool is_fp16 = dtype == Dtype::fp16;
+    if (onto == Onto::sums) {
+        decode<Onto::sums><<<blocks, kThreads, 0, stream>>>(halves, kept, is_fp16, sums);
+    } else {
+        decode<Onto::nothing><<<blocks, kThreads, 0, stream>>>(halves, kept, is_fp16, sums);
+    }
     memory::check_launch();
 }
 

@@ -2,7 +2,7 @@
 
 #include "base/digest.hpp"
 #include "base/error.hpp"
-#include "base/random.hpp"
+#include "codec/delta_tiles.hpp"
 
 #include <gtest/gtest.h>
 
@@ -23,63 +23,9 @@ namespace {
 
 using shard::kTileElems;
 using shard::TileRange;
-using Tile = std::vector<std::uint16_t>;
-
 constexpr std::size_t kTileBytes = 2 * kTileElems;
 constexpr std::size_t kHeadBytes = 24;
 constexpr std::size_t kEntryBytes = 16;
-
-std::uint64_t random_of(std::uint64_t seed, std::size_t i) { return random_bits(seed, 0, i); }
-
-Tile random_tile(std::uint64_t seed) {
-    Tile tile(kTileElems);
-    for (std::size_t i = 0; i < tile.size(); ++i) {
-        tile[i] = static_cast<std::uint16_t>(random_of(seed, i));
-    }
-    return tile;
-}
-
-// `old` with about the given shares of elements moved by one unit and changed to anything.
-Tile changed(const Tile& old, double units, double jumps, std::uint64_t seed) {
-    Tile fresh = old;
-    for (std::size_t i = 0; i < fresh.size(); ++i) {
-        const std::uint64_t bits = random_of(seed, i);
-        const double draw = static_cast<double>(bits >> 40U) * 0x1p-24;
-        if (draw < units) {
-            fresh[i] = static_cast<std::uint16_t>((bits & 1U) != 0 ? fresh[i] + 1 : fresh[i] - 1);
-        } else if (draw < units + jumps) {
-            fresh[i] = static_cast<std::uint16_t>(bits);
-        }
-    }
-    return fresh;
-}
-
-struct Message {
-    std::vector<std::uint64_t> memory;
-    std::size_t bytes = 0;
-
-    std::span<std::byte> room() { return std::as_writable_bytes(std::span(memory)); }
-};
-
-Message encode(const DeltaKernels& kernels, const std::vector<Tile>& old,
-               const std::vector<Tile>& fresh, std::size_t first = 5) {
-    Message message;
-    message.memory.assign(message_room_bytes(old.size()) / 8, 0xEEEEEEEEEEEEEEEEU);
-    DeltaWriter writer(message.room(), TileRange{first, first + old.size()}, kernels);
-    for (std::size_t tile = 0; tile < old.size(); ++tile) {
-        writer.add(old[tile].data(), fresh[tile].data());
-    }
-    message.bytes = writer.finish();
-    return message;
-}
-
-std::vector<std::uint16_t> joined(const std::vector<Tile>& tiles) {
-    std::vector<std::uint16_t> all;
-    for (const Tile& tile : tiles) {
-        all.insert(all.end(), tile.begin(), tile.end());
-    }
-    return all;
-}
 
 DeltaTally tally_of(Message& message, std::size_t tiles, std::size_t first = 5) {
     DeltaTally tally;
@@ -157,28 +103,7 @@ TEST_P(Delta, KeepsAnyBitsAtAnyShareOfChanges) {
 }
 
 TEST_P(Delta, KeepsEveryPairOfSpecialValues) {
-    // Zeros, the smallest and largest subnormals and normals, infinities and NaN, quiet and not, of
-    // bf16 and fp16, with both signs, and what is beside them.
-    std::vector<std::uint16_t> special;
-    for (const unsigned value :
-         {0x0000U, 0x0001U, 0x007FU, 0x0080U, 0x03FFU, 0x0400U, 0x7BFFU, 0x7C00U, 0x7C01U, 0x7E00U,
-          0x7F7FU, 0x7F80U, 0x7F81U, 0x7FC0U, 0x7FFFU, 0x3F80U, 0x3C00U}) {
-        for (const unsigned sign : {0U, 0x8000U}) {
-            for (const unsigned step : {0U, 1U, 0xFFFFU}) {
-                special.push_back(static_cast<std::uint16_t>((value | sign) + step));
-            }
-        }
-    }
-    Tile old(kTileElems, 0x3F80);
-    Tile fresh(kTileElems, 0x3F80);
-    std::size_t at = 0;
-    for (const std::uint16_t before : special) {
-        for (const std::uint16_t after : special) {
-            old[at] = before;
-            fresh[at] = after;
-            ++at;
-        }
-    }
+    auto [old, fresh] = special_values();
     round_trip(old, fresh);
     std::ranges::fill(old, 0x0000);  // zeros that turn negative: jumps
     std::ranges::fill(fresh, 0x8000);

@@ -250,6 +250,10 @@ TEST_P(GpuCodecs, DecodeAsTheCpu) {
     gpu_->decode_add(on_gpu.span().data(), source.size() / kTileElems, sums_on_gpu.as<float>(),
                      *stream_);
     EXPECT_TRUE(same_bits(to_host<float>(sums_on_gpu, *stream_), cpu_sums(payloads, sums)));
+    gpu_->decode(on_gpu.span().data(), source.size() / kTileElems, sums_on_gpu.as<float>(),
+                 *stream_);
+    EXPECT_TRUE(same_bits(to_host<float>(sums_on_gpu, *stream_),
+                          cpu_sums(payloads, std::vector<float>(source.size(), 0.0F))));
 }
 
 constexpr auto kStochastic = fpga::Rounding::stochastic;

@@ -1,0 +1,73 @@
+// The parts of a delta message, which the CPU and kernels read. docs/parameter-payload.md has them
+// in prose.
+#pragma once
+
+#include "base/lane.hpp"
+#include "codec/delta_kernels.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace nearstep::codec {
+
+enum class DeltaForm : std::uint8_t { dense, bitmap, units, codes, list };
+constexpr std::size_t kDeltaForms = 5;
+
+// Of a message and of each payload in it.
+constexpr std::size_t kDeltaAlignment = 8;
+
+constexpr std::size_t kDeltaTileBytes = shard::kTileElems * sizeof(std::uint16_t);
+constexpr std::size_t kBitmapBytes = kBitmapWords * sizeof(std::uint64_t);
+
+struct DeltaHeader {
+    std::array<char, 4> magic;
+    std::uint32_t tiles;
+    std::uint64_t first_tile;
+    std::uint64_t bytes;
+};
+static_assert(sizeof(DeltaHeader) == 24);
+
+// Of a tile, in the table.
+struct DeltaEntry {
+    std::uint32_t form_and_changed;  // changed x 256 + form
+    std::uint32_t escaped;
+    std::uint64_t digest;
+
+    NEARSTEP_LANE DeltaForm form() const {
+        return static_cast<DeltaForm>(form_and_changed & 0xFFU);
+    }
+    NEARSTEP_LANE DeltaCensus census() const { return {form_and_changed >> 8U, escaped}; }
+    bool is_possible() const {
+        return (form_and_changed & 0xFFU) < kDeltaForms && census().changed <= shard::kTileElems &&
+               escaped <= census().changed;
+    }
+};
+static_assert(sizeof(DeltaEntry) == 16);
+
+// Where the table ends.
+NEARSTEP_LANE constexpr std::size_t delta_table_end(std::size_t tiles) {
+    return sizeof(DeltaHeader) + tiles * sizeof(DeltaEntry);
+}
+
+// Words of a bitmap with that many bits.
+NEARSTEP_LANE constexpr std::size_t bitmap_words(std::size_t bits) { return (bits + 63) / 64; }
+
+// Bytes of a tile's payload.
+NEARSTEP_LANE constexpr std::size_t payload_bytes(DeltaForm form, const DeltaCensus& census) {
+    switch (form) {
+        case DeltaForm::dense:
+            break;
+        case DeltaForm::bitmap:
+            return kBitmapBytes + 2 * census.changed;
+        case DeltaForm::units:
+            return 2 * kBitmapBytes + 2 * census.escaped;
+        case DeltaForm::codes:
+            return kBitmapBytes + 16 * bitmap_words(census.changed) + 2 * census.escaped;
+        case DeltaForm::list:
+            return 4 * census.changed;
+    }
+    return kDeltaTileBytes;
+}
+
+}  // namespace nearstep::codec

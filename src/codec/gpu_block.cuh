@@ -1,0 +1,38 @@
+// What the kernels of block codes are told. For .cu sources alone.
+#pragma once
+
+#include "codec/gpu_kernels.hpp"
+#include "codec/gpu_tile.cuh"
+
+namespace nearstep::codec {
+
+struct BlockEncoding {
+    TileSource source;
+    float* next;
+    std::byte* payloads;
+    double* squares;
+    std::uint64_t random_key;
+    std::uint64_t first_tile;
+    const std::uint32_t* places;
+    std::size_t payload_bytes;
+
+    BlockEncoding(const GpuEncoding& encoding, std::size_t bytes)
+        : source(encoding),
+          next(encoding.next_residual),
+          payloads(encoding.payloads),
+          squares(encoding.squares),
+          random_key(encoding.random_key),
+          first_tile(encoding.first_tile),
+          places(encoding.places),
+          payload_bytes(bytes) {}
+
+    template <fpga::Rounding kRounding>
+    __device__ fpga::TileKey key_of(unsigned tile) const {
+        if (kRounding == fpga::Rounding::nearest) {
+            return {0, 0};
+        }
+        return fpga::tile_key(random_key, first_tile + (places ? places[tile] : tile));
+    }
+};
+
+}  // namespace nearstep::codec
