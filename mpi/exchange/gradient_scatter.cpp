@@ -298,6 +298,28 @@ void GradientScatter::scatter_payloads(shard::TileRange tiles, const FindPayload
     hand_over(tiles, sink);
 }
 
+void GradientScatter::hand_over_arrived(shard::TileRange tiles, const FindArrived& find,
+                                        const TileSink& sink) {
+    expects(settings_.owners->copies() == 1, "a tile has one owner, who has all its payloads");
+    expects(settings_.links == nullptr, "what is not sent here is not held up here");
+    count_dense(tiles);
+    for (const Parcel& parcel : parcels_of(tiles)) {
+        count(trace::Counter::node_gradients, trace::Counter::network_gradients, parcel.to,
+              encoding_.codec->payload_bytes());
+    }
+    leaving_bytes_ = 0;
+    std::vector<std::span<const std::byte>> payloads(static_cast<std::size_t>(sources()));
+    for (std::size_t tile = tiles.begin; tile < tiles.end; ++tile) {
+        if (!is_entry(tile)) {
+            continue;
+        }
+        for (int group = 0; group < sources(); ++group) {
+            payloads[static_cast<std::size_t>(group)] = find(tile, group);
+        }
+        sink(tile, payloads);
+    }
+}
+
 void GradientScatter::scatter(shard::TileRange tiles, std::span<const float> gradient,
                               const TileSink& sink) {
     expects(gradient.size() == tiles.size() * kTileElems, "the gradient covers the tiles");

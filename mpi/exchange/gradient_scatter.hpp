@@ -57,6 +57,10 @@ using TileSink =
 // The payload of a tile that was encoded elsewhere, valid until the scatter is called again.
 using FindPayload = std::function<std::span<const std::byte>(std::size_t tile)>;
 
+// What a group made of a tile and another means has brought to this rank; valid until it is asked
+// for the next tile's.
+using FindArrived = std::function<std::span<const std::byte>(std::size_t tile, int group)>;
+
 // One per rank. Collective: all ranks construct it and call scatter with the same tiles in the same
 // order.
 class GradientScatter {
@@ -75,6 +79,10 @@ public:
     // scatter() makes them, and between its ranks of which as many bytes moved: of the tiles that
     // this rank slices. A group's ranks call the same; others may call either.
     void scatter_payloads(shard::TileRange tiles, const FindPayload& find, const TileSink& sink);
+
+    // The same where they came to the tiles' owners, too, by other means: nothing is sent here. Not
+    // where the state has copies or the network is shaped. All ranks call this, none waits in it.
+    void hand_over_arrived(shard::TileRange tiles, const FindArrived& find, const TileSink& sink);
 
     // The key of the step's random numbers for what this rank encodes: of fpga::tile_key().
     std::uint64_t source_key() const;

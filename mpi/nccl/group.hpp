@@ -4,6 +4,13 @@
 // one thread. They return when NCCL has queued them: the GPU does them in the stream's order. While
 // they run, a watchdog holds them to the time limit (see watchdog.hpp); a call that NCCL refuses,
 // or does not take in time, aborts and throws NcclError, too.
+//
+// A rank may be in up to four groups, each used in one stream, if all ranks call the operations of
+// all their groups in one order: then none can wait for ever. For of the operations that are not
+// over take the one that was called first. All that stands before it in its stream was called
+// earlier, and is over on all ranks but for kernels that wait for nobody. Those that were called
+// later and already wait for other GPUs are one of each other group, and a group's kernels take a
+// quarter of a GPU at most: so it begins on all its ranks, and ends.
 #pragma once
 
 #include "base/dtype.hpp"

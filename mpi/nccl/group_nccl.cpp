@@ -14,8 +14,12 @@ namespace nearstep::nccl {
 
 namespace {
 
-// More than are ever under way: a step has a few, and waits for them block by block.
-constexpr std::size_t kOperations = 32;
+// More than are ever under way: of gradients a step has a few, and waits for them block by block,
+// of parameters one for each block.
+constexpr std::size_t kOperations = 128;
+
+// Of one GPU, and room for one more.
+constexpr int kMostGroups = 4;
 
 // Between looks of whoever waits; operations are queued within microseconds.
 constexpr std::chrono::microseconds kPoll{50};
@@ -268,6 +272,7 @@ Group::Group(const mpi::Communicator& ranks, int gpu, Watchdog& watchdog,
          .abort = [state = state_] { state->abort(); }});
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
+    config.maxCTAs = std::max(memory::multiprocessors_of_gpu(gpu) / kMostGroups, 1);
     ncclResult_t code = ncclSuccess;
     {
         const std::lock_guard lock(state_->mutex);

@@ -26,6 +26,9 @@ void use_gpu(int gpu);
 
 std::string name_of_gpu(int gpu);
 
+// Of those, as many thread blocks run at once at least, if each fits on one.
+int multiprocessors_of_gpu(int gpu);
+
 struct GpuRoom {
     std::size_t free_bytes = 0;
     std::size_t total_bytes = 0;

@@ -31,6 +31,12 @@ std::string name_of_gpu(int gpu) {
     return static_cast<const char*>(properties.name);
 }
 
+int multiprocessors_of_gpu(int gpu) {
+    int count = 0;
+    check(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, gpu));
+    return count;
+}
+
 GpuRoom room_of_gpu() {
     GpuRoom room;
     check(cudaMemGetInfo(&room.free_bytes, &room.total_bytes));

@@ -19,6 +19,8 @@ void use_gpu(int /*gpu*/) { refuse(); }
 
 std::string name_of_gpu(int /*gpu*/) { refuse(); }
 
+int multiprocessors_of_gpu(int /*gpu*/) { refuse(); }
+
 GpuRoom room_of_gpu() { refuse(); }
 
 std::uint64_t address_of_gpu(int /*gpu*/) { refuse(); }

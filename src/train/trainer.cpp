@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -30,7 +31,10 @@ std::vector<offload::ElementRange> block_ranges(const model::Geometry& geometry)
 // Of the GPU that gradients are encoded on, beside the network.
 std::size_t gradient_bytes(GradientGpu& gpu, const model::Geometry& geometry,
                            const GradientRoute& route, Dtype dtype) {
-    const int ranks = gpu.group() != nullptr ? gpu.group()->size() : 1;
+    const offload::GpuGradients::Ranks ranks{
+        .in_group = gpu.group() != nullptr ? gpu.group()->size() : 1,
+        .in_all = gpu.payload_ranks() != nullptr ? gpu.payload_ranks()->size() : 0,
+        .payloads = route.groups().groups()};
     return gpu.gpu() ? offload::GpuGradients::gpu_bytes(block_ranges(geometry),
                                                         route.most_sent_bytes(), ranks, dtype)
                      : 0;
@@ -79,16 +83,18 @@ Trainer::Trainer(const mpi::Communicator& world, const config::Run& run,
         static_cast<int>(nodes_.ranks_of[static_cast<std::size_t>(node)].size());
     gpu_traffic_.emplace(run, geometry_, links_.get(), node_ranks);
     std::vector<std::unique_ptr<csd::Device>> devices;
+    // Ranks of what only counts as several nodes share the machine's GPUs.
+    const mpi::Topology machines = mpi::discover_nodes(world);
     world.together([&] {
         compute_device_ =
-            model::choose_device(run.model.device, nodes_.rank_in_group(world.rank()));
+            model::choose_device(run.model.device, machines.rank_in_group(world.rank()));
     });
-    gradient_gpu_.emplace(world, run, route_.groups(), compute_device_);
+    gradient_gpu_.emplace(world, run, route_.groups(),
+                          PayloadRoad{.copies = owners_.copies(), .is_shaped = links_ != nullptr},
+                          compute_device_, nccl_watchdog_);
+    parameter_gpu_.emplace(world, run, nodes_, owners_, compute_device_, nccl_watchdog_);
+    plan_gpu(static_cast<int>(machines.ranks_beside(world.rank()).size()));
     world.together([&] {
-        if (compute_device_.is_gpu() && memory::gpus() > 0) {
-            gpu_.emplace(run, compute_device_, world.size(), node_ranks,
-                         gradient_bytes(*gradient_gpu_, geometry_, route_, run.model.dtype));
-        }
         devices = make_devices(
             run_, world, owners_, route_,
             {.storage = storage_.get(), .links = links_.get(), .timeline = timeline_}, traffic_);
@@ -99,7 +105,8 @@ Trainer::Trainer(const mpi::Communicator& world, const config::Run& run,
         vector_kind(run, are_on_gpus && nodes_.groups() < world.size());
     vector_ = make_parameter_vector(world, nodes_, owners_.tiles() * tile_bytes, kind);
     network_ = model::Network::make(run.model, vector_.span(), compute_device_,
-                                    gpu_ ? gpu_->plan().residence : model::Residence{});
+                                    gpu_ ? gpu_->plan().residence : model::Residence{},
+                                    parameter_gpu_->joint());
     block_tiles_end_ = tiles_ends(*network_);
     // Pinned pages would stay with the GPU when the window drops them.
     if (compute_device_.is_gpu() && memory::gpus() > 0 && kind != offload::VectorKind::own_tiles) {
@@ -115,18 +122,42 @@ Trainer::Trainer(const mpi::Communicator& world, const config::Run& run,
                                   .groups = route_.groups(),
                                   .nodes = nodes_,
                                   .vector = kind,
+                                  .meets_in_node = parameter_gpu_->is_joint(),
                                   .handler = handler_kind(run.mode),
                                   .delivery = delivery(run),
                                   .blocks = block_ranges(geometry_),
                                   .links = links_.get(),
                                   .team = &team_,
                                   .gpu = gradient_gpu_->gpu(),
-                                  .gpu_group = gradient_gpu_->group()},
+                                  .gpu_group = gradient_gpu_->group(),
+                                  .payload_ranks = gradient_gpu_->payload_ranks()},
         std::move(devices), traffic_);
     if (kind == offload::VectorKind::own_tiles) {
         window_.emplace(*pipeline_, owners_, world.rank(), vector_, tile_bytes);
     }
     make_buffers();
+}
+
+void Trainer::plan_gpu(int machine_ranks) {
+    constexpr double kNone = std::numeric_limits<double>::max();
+    world_.together([&] {
+        if (compute_device_.is_gpu() && memory::gpus() > 0) {
+            gpu_.emplace(run_, compute_device_, world_.size(), machine_ranks,
+                         gradient_bytes(*gradient_gpu_, geometry_, route_, run_.model.dtype),
+                         parameter_gpu_->joint().ranks);
+        }
+    });
+    // Who brings blocks together has as many slots, so that all fetch in one order.
+    if (parameter_gpu_->is_joint()) {
+        const std::array mine{gpu_ ? static_cast<double>(gpu_->plan().budget_bytes) : kNone};
+        const std::vector<double> of_ranks = world_.all_gather(mine);
+        const double least = *std::min_element(of_ranks.begin(), of_ranks.end());
+        world_.together([&] {
+            if (gpu_) {
+                gpu_->plan_within(static_cast<std::size_t>(least));
+            }
+        });
+    }
 }
 
 void Trainer::make_buffers() {

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <map>
 #include <numeric>
@@ -225,6 +226,59 @@ TEST(ScatterOfPayloads, AreThoseThatARankMadeItself) {
         owned += layout.owners.copy(0).owner_of_tile(tile) == world.rank() ? 1 : 0;
     }
     EXPECT_EQ(seen, owned);
+}
+
+// What came by other means is handed over and counted as what is sent here.
+TEST(ScatterOfArrived, IsHandedOverAndCountedAsWhatIsSent) {
+    const auto world = mpi::Communicator::world(std::chrono::seconds(60));
+    const auto codec = codec::make_codec({.name = "q4", .rounding = fpga::Rounding::stochastic});
+    for (const int ranks_per_group : {1, 2}) {
+        const Layout layout(world.size(), ranks_per_group);
+        const mpi::Topology nodes = mpi::group_by(Layout(world.size(), 2).groups.group_of);
+        trace::Traffic sent;
+        trace::Traffic brought;
+        const auto make = [&](trace::Traffic& traffic) {
+            return GradientScatter(world,
+                                   {.owners = &layout.owners,
+                                    .codec = codec.get(),
+                                    .groups = layout.groups,
+                                    .nodes = nodes},
+                                   kRounds, traffic);
+        };
+        GradientScatter sending = make(sent);
+        GradientScatter handing = make(brought);
+        sending.begin_step({.codec = codec.get(), .random_key = 9});
+        handing.begin_step({.codec = codec.get(), .random_key = 9});
+        // The payloads of each tile as they were sent.
+        std::map<std::size_t, std::vector<std::vector<std::byte>>> taken;
+        for (const shard::TileRange round : kRounds) {
+            sending.scatter(
+                round, gradient_of_round(world.rank(), round),
+                [&](std::size_t tile, std::span<const std::span<const std::byte>> payloads) {
+                    for (const std::span<const std::byte> payload : payloads) {
+                        taken[tile].emplace_back(payload.begin(), payload.end());
+                    }
+                });
+        }
+        std::size_t seen = 0;
+        for (const shard::TileRange round : kRounds) {
+            handing.hand_over_arrived(
+                round,
+                [&](std::size_t tile, int group) -> std::span<const std::byte> {
+                    return taken.at(tile).at(static_cast<std::size_t>(group));
+                },
+                [&](std::size_t tile, std::span<const std::span<const std::byte>> payloads) {
+                    ++seen;
+                    EXPECT_TRUE(tile >= round.begin && tile < round.end);
+                    const auto& wanted = taken.at(tile);
+                    EXPECT_TRUE(std::equal(
+                        wanted.begin(), wanted.end(), payloads.begin(), payloads.end(),
+                        [](const auto& a, const auto& b) { return std::ranges::equal(a, b); }));
+                });
+        }
+        EXPECT_EQ(seen, taken.size());
+        EXPECT_EQ(brought.snapshot().bytes, sent.snapshot().bytes);
+    }
 }
 
 std::vector<Case> all_cases() {

@@ -1,8 +1,8 @@
 // Exchanges between GPUs until a rank stops; stopped_rank_test.py looks at how all ranks end.
 //   nccl.stopped_rank PHASE HOW LIMIT_S
-// PHASE: "init", "reduce_scatter", "exchange", "all_gather" or "none"; HOW: "kill" (the last rank
-// is gone) or "stall" (it takes part in nothing any more); LIMIT_S: of every wait. Exit code 77:
-// fewer GPUs than ranks.
+// PHASE: "init", "reduce_scatter", "exchange", "all_gather", "second_group" or "none"; HOW: "kill"
+// (the last rank is gone) or "stall" (it takes part in nothing any more); LIMIT_S: of every wait.
+// Exit code 77: fewer GPUs than ranks.
 #include "base/error.hpp"
 #include "mpi/nccl/group.hpp"
 #include "mpi/session.hpp"
@@ -41,7 +41,8 @@ struct Plan {
     }
 };
 
-void run(nccl::Group& group, const Plan& plan) {
+// `second`: of the same ranks, in a stream of its own.
+void run(nccl::Group& group, nccl::Group& second, const Plan& plan) {
     constexpr std::size_t kPart = 1 << 20;
     const auto ranks = static_cast<std::size_t>(group.size());
     const bool is_last = group.rank() + 1 == group.size();
@@ -58,6 +59,7 @@ void run(nccl::Group& group, const Plan& plan) {
             from[rank] = inbox.span().subspan(rank * kPart, kPart);
         }
     }
+    const memory::Stream apart(memory::StreamPriority::high);
     memory::Event done;
     for (int round = 0; round < 3; ++round) {
         const auto pass = [&](const char* phase) {
@@ -73,10 +75,15 @@ void run(nccl::Group& group, const Plan& plan) {
         group.exchange(to, from, stream);
         done.record(stream);
         group.wait_for(done);
+        // Both groups' are under way at once.
+        pass("second_group");
+        second.exchange(to, from, apart);
         pass("all_gather");
         group.all_gather(part.span(), all.span(), stream);
         done.record(stream);
         group.wait_for(done);
+        done.record(apart);
+        second.wait_for(done);
     }
 }
 
@@ -109,6 +116,7 @@ int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape)
         plan.pass("init", true);
     }
     nccl::Group group(world, world.rank(), watchdog, limit);
-    run(group, plan);
+    nccl::Group second(world, world.rank(), watchdog, limit);
+    run(group, second, plan);
     return 0;
 }

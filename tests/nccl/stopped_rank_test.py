@@ -11,7 +11,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = os.environ["NEARSTEP_STOPPED_RANK"]
 LIMIT_S = 4
 PHASES = {"init": "NCCL's start", "reduce_scatter": "a reduce-scatter", "exchange": "a send and receive",
-          "all_gather": "an all-gather"}
+          "all_gather": "an all-gather", "second_group": "a(n all-gather| send and receive)"}
 
 
 def is_alive(process):
