@@ -49,7 +49,7 @@ std::string ParameterGpu::find_obstacle(const mpi::Communicator& world, const co
     if (run.exchange.transport == "mpi") {
         return kTransportSaysSo;
     }
-    if (vector_kind(run) == offload::VectorKind::own_tiles) {
+    if (vector_kind(run, true) == offload::VectorKind::own_tiles) {
         return "no node has all of them";
     }
     // Those wait for each other's parameters only where they are of one copy.
