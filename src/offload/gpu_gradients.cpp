@@ -41,7 +41,7 @@ memory::Stream default_stream_of(int gpu) {
 
 GpuGradients::GpuGradients(int gpu, std::vector<ElementRange> blocks,
                            std::size_t most_payload_bytes, Dtype dtype,
-                           std::optional<GradientGroup> group)
+                           std::optional<GradientGroup> group, std::optional<PayloadGroup> payloads)
     : blocks_(std::move(blocks)),
       dtype_(dtype),
       compute_(default_stream_of(gpu)),
@@ -55,24 +55,42 @@ GpuGradients::GpuGradients(int gpu, std::vector<ElementRange> blocks,
         }
         sizes.batch_bytes = most_mine * most_payload_bytes;
     }
+    std::size_t came_bytes = 0;
+    std::size_t host_bytes = sizes.batch_bytes;
+    if (payloads) {
+        exchange_.emplace(*payloads->ranks, std::move(payloads->blocks));
+        host_bytes = 0;
+        for (std::size_t block = 0; block < blocks_.size(); ++block) {
+            const PayloadRoutes& routes = exchange_->routes(block);
+            came_bytes = std::max(came_bytes, routes.came() * most_payload_bytes);
+            host_bytes = std::max(host_bytes, (routes.came() + routes.kept()) * most_payload_bytes);
+        }
+    }
     values_ = memory::GpuBuffer(sizes.values_bytes);
     for (Batch& batch : batches_) {
         batch.on_gpu = memory::GpuBuffer(sizes.batch_bytes);
-        batch.on_host = memory::PinnedBuffer(sizes.batch_bytes);
+        batch.came = memory::GpuBuffer(came_bytes);
+        batch.on_host = memory::PinnedBuffer(host_bytes);
     }
 }
 
 std::size_t GpuGradients::gpu_bytes(std::span<const ElementRange> blocks,
-                                    std::size_t most_payload_bytes, int ranks, Dtype dtype) {
+                                    std::size_t most_payload_bytes, const Ranks& ranks,
+                                    Dtype dtype) {
     const Sizes sizes = sizes_of(blocks, most_payload_bytes);
-    const std::size_t values_bytes = sizes.values_bytes + kTileElems * sizeof(float);
-    if (ranks == 1) {
-        return values_bytes + 2 * sizes.batch_bytes;
+    std::size_t bytes = sizes.values_bytes + kTileElems * sizeof(float);
+    if (ranks.in_all > 0) {
+        const auto all = static_cast<std::size_t>(ranks.in_all);
+        const std::size_t taken = round_up(sizes.most_tiles, all) / all;
+        bytes += 2 * taken * static_cast<std::size_t>(ranks.payloads - 1) * most_payload_bytes;
     }
-    const auto members = static_cast<std::size_t>(ranks);
+    if (ranks.in_group == 1) {
+        return bytes + 2 * sizes.batch_bytes;
+    }
+    const auto members = static_cast<std::size_t>(ranks.in_group);
     const std::size_t slice = round_up(sizes.most_tiles, members) / members;
     const std::size_t tile_bytes = kTileElems * size_bytes(dtype);
-    return values_bytes + 2 * slice * most_payload_bytes + sizes.most_tiles * tile_bytes +
+    return bytes + 2 * slice * most_payload_bytes + sizes.most_tiles * tile_bytes +
            slice * ((members - 1) * tile_bytes + kTileElems * sizeof(float));
 }
 
@@ -117,9 +135,28 @@ void GpuGradients::encode(std::size_t block) {
     carry(range.begin - base, first - range.begin);
     const std::size_t bytes =
         encode_tiles(block, values_.as<float>() + (first - base), batch) * codec_->payload_bytes();
-    copies_.wait_for(batch.encoded);
-    copy_to_host(batch.on_host.span().first(bytes), batch.on_gpu.span().first(bytes), copies_);
+    if (exchange_) {
+        bring(batch, batch.on_gpu.span().first(bytes));
+    } else {
+        copies_.wait_for(batch.encoded);
+        copy_to_host(batch.on_host.span().first(bytes), batch.on_gpu.span().first(bytes), copies_);
+    }
     batch.arrived.record(copies_);
+}
+
+// Payloads from GPU to GPU, and those that this rank takes to its host.
+void GpuGradients::bring(Batch& batch, std::span<const std::byte> made) {
+    const std::size_t payload_bytes = codec_->payload_bytes();
+    const PayloadRoutes& routes = exchange_->routes(batch.block);
+    const std::span<std::byte> came = batch.came.span().first(routes.came() * payload_bytes);
+    exchange_->exchange(batch.block, made, came, payload_bytes, batch.encoded);
+    batch.exchanged.record(exchange_->stream());
+    copies_.wait_for(batch.exchanged);
+    const int me = exchange_->rank();
+    const std::size_t kept_bytes = routes.kept() * payload_bytes;
+    copy_to_host(batch.on_host.span().first(came.size()), came, copies_);
+    copy_to_host(batch.on_host.span().subspan(came.size(), kept_bytes),
+                 made.subspan(routes.first_for(me) * payload_bytes, kept_bytes), copies_);
 }
 
 // Returns how many.
@@ -127,9 +164,13 @@ std::size_t GpuGradients::encode_tiles(std::size_t block, const float* gradient,
     codec::GpuEncoding encoding{.tiles = batch.tiles.size(),
                                 .gradient = gradient,
                                 .rounding = dtype_,
+                                .order = exchange_ ? exchange_->order(block) : nullptr,
                                 .payloads = batch.on_gpu.as<std::byte>(),
                                 .random_key = random_key_,
                                 .first_tile = batch.tiles.begin};
+    // The batch's payloads of before may still be on their way where the host took none of them.
+    const memory::Stream& stream = sum_ ? sum_->stream() : compute_;
+    stream.wait_for(batch.arrived);
     if (!sum_) {
         codec_->encode(encoding, compute_);
         batch.encoded.record(compute_);
@@ -157,19 +198,42 @@ std::size_t GpuGradients::place_of(std::size_t tile, const Batch& batch) const {
     return static_cast<std::size_t>(found - mine.begin());
 }
 
-std::span<const std::byte> GpuGradients::payload(std::size_t tile) {
+// Whichever exchange was given up: what it brought is not used.
+void GpuGradients::wait_for(const Batch& batch) {
+    batch.arrived.wait();
+    if (sum_) {
+        sum_->wait_for(batch.arrived);
+    }
+    if (exchange_) {
+        exchange_->wait_for(batch.arrived);
+    }
+}
+
+GpuGradients::Batch& GpuGradients::batch_of(std::size_t tile) {
     for (Batch& batch : batches_) {
         if (tile >= batch.tiles.begin && tile < batch.tiles.end) {
-            if (sum_) {
-                sum_->wait_for(batch.arrived);
-            } else {
-                batch.arrived.wait();
-            }
-            const std::size_t bytes = codec_->payload_bytes();
-            return batch.on_host.span().subspan(place_of(tile, batch) * bytes, bytes);
+            return batch;
         }
     }
     throw ContractError("A payload is asked for that was not encoded.");
+}
+
+std::span<const std::byte> GpuGradients::payload(std::size_t tile) {
+    expects(!exchange_, "payloads come to the host where they are made");
+    const Batch& batch = batch_of(tile);
+    const std::size_t place = place_of(tile, batch);
+    wait_for(batch);
+    const std::size_t bytes = codec_->payload_bytes();
+    return batch.on_host.span().subspan(place * bytes, bytes);
+}
+
+std::span<const std::byte> GpuGradients::arrived(std::size_t tile, int group) {
+    expects(exchange_.has_value(), "payloads come to the host where they are taken");
+    const Batch& batch = batch_of(tile);
+    const std::size_t place = exchange_->routes(batch.block).place_of(tile, group);
+    wait_for(batch);
+    const std::size_t bytes = codec_->payload_bytes();
+    return batch.on_host.span().subspan(place * bytes, bytes);
 }
 
 }  // namespace nearstep::offload

@@ -94,7 +94,7 @@ StepPipeline::StepPipeline(const mpi::Communicator& world, PipelineSettings sett
         gpu_gradients_.emplace(
             *settings_.gpu, settings_.blocks,
             std::max(settings_.codec->payload_bytes(), settings_.most_payload_bytes),
-            settings_.dtype, gradient_group());
+            settings_.dtype, gradient_group(), payload_group());
     }
 }
 
@@ -114,6 +114,26 @@ std::optional<GradientGroup> StepPipeline::gradient_group() const {
             complete_tiles(block), static_cast<int>(members), [&](std::size_t tile) {
                 return settings_.groups.rank_in_group(scatter_.slicer(group, tile));
             });
+    }
+    return out;
+}
+
+std::optional<PayloadGroup> StepPipeline::payload_group() const {
+    if (settings_.payload_ranks == nullptr) {
+        return std::nullopt;
+    }
+    expects(settings_.owners->copies() == 1 && settings_.links == nullptr,
+            "payloads have one way each, and nothing holds them up");
+    const PayloadWays ways{
+        .ranks = world_.size(),
+        .groups = scatter_.sources(),
+        .maker = [this](int group, std::size_t tile) { return scatter_.slicer(group, tile); },
+        .taker =
+            [this](std::size_t tile) { return settings_.owners->copy(0).owner_of_tile(tile); }};
+    const int group = settings_.groups.group_of[static_cast<std::size_t>(world_.rank())];
+    PayloadGroup out{.ranks = settings_.payload_ranks, .blocks = {}};
+    for (const ElementRange block : settings_.blocks) {
+        out.blocks.emplace_back(complete_tiles(block), world_.rank(), group, ways);
     }
     return out;
 }
@@ -186,13 +206,23 @@ void StepPipeline::release_gradients() {
 
 // While the host handles the payloads of a block, the GPU computes the next one.
 void StepPipeline::put_payloads(std::size_t block) {
+    const exchange::TileSink sink = [this](std::size_t tile,
+                                           std::span<const std::span<const std::byte>> payloads) {
+        take_tile(tile, payloads);
+    };
     for (const shard::TileRange round :
          rounds_of(settings_.blocks[block], stripe_tiles(*settings_.owners))) {
-        scatter_.scatter_payloads(
-            round, [this](std::size_t tile) { return gpu_gradients_->payload(tile); },
-            [this](std::size_t tile, std::span<const std::span<const std::byte>> payloads) {
-                take_tile(tile, payloads);
-            });
+        if (gpu_gradients_->are_brought()) {
+            scatter_.hand_over_arrived(
+                round,
+                [this](std::size_t tile, int group) {
+                    return gpu_gradients_->arrived(tile, group);
+                },
+                sink);
+        } else {
+            scatter_.scatter_payloads(
+                round, [this](std::size_t tile) { return gpu_gradients_->payload(tile); }, sink);
+        }
     }
     final_from_ = std::min(final_from_, complete_tiles(settings_.blocks[block]).begin);
 }

@@ -44,6 +44,9 @@ struct PipelineSettings {
     // None: on the host.
     std::optional<int> gpu = std::nullopt;
     nccl::Group* gpu_group = nullptr;  // the group's ranks; null: this one is a group by itself
+    // All ranks, where all have GPUs and payloads go from GPU to GPU: not with copies of the state,
+    // nor with links. Null: through host memory.
+    nccl::Group* payload_ranks = nullptr;
 };
 
 // Of the decoded sum over all ranks, loss scale included; the same on all ranks, whatever the
@@ -135,6 +138,7 @@ public:
 
 private:
     std::optional<GradientGroup> gradient_group() const;
+    std::optional<PayloadGroup> payload_group() const;
     exchange::GatherSettings gather_settings() const;
     void release_gradients();
     void put_payloads(std::size_t block);

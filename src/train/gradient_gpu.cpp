@@ -2,58 +2,53 @@
 
 #include "base/error.hpp"
 #include "memory/gpu.hpp"
+#include "train/gpu_groups.hpp"
 
-#include <algorithm>
-#include <chrono>
+#include <utility>
 
 namespace nearstep::train {
 
-namespace {
-
-// Of the groups with several ranks, the lowest rank's; the same on all ranks. Empty: none.
-std::string first_obstacle(const mpi::Communicator& world, const std::optional<std::string>& mine) {
-    std::string obstacle;
-    try {
-        world.together([&] {
-            if (mine) {
-                throw ConfigError(*mine);
-            }
-        });
-    } catch (const ConfigError& error) {
-        obstacle = error.what();
+GradientGpu::GradientGpu(const mpi::Communicator& world, const config::Run& run,
+                         const mpi::Topology& groups, const PayloadRoad& road,
+                         const model::ComputeDevice& device,
+                         std::optional<nccl::Watchdog>& watchdog) {
+    const bool is_wanted = run.compress.where == "auto" && !run.compress.error_feedback;
+    if (is_wanted && memory::gpus() > 0) {
+        gpu_ = device.gpu;
     }
-    return obstacle;
+    join_group(world, run, groups, watchdog);
+    if (groups.groups() == 1) {
+        return;
+    }
+    payload_obstacle_ = find_payload_obstacle(world, run, road);
+    payload_transport_ = payload_obstacle_.empty() ? "nccl" : "mpi";
+    if (payload_obstacle_.empty()) {
+        start_group(world, *gpu_, run, watchdog, payload_ranks_);
+    }
 }
 
-}  // namespace
-
-GradientGpu::GradientGpu(const mpi::Communicator& world, const config::Run& run,
-                         const mpi::Topology& groups, const model::ComputeDevice& device) {
-    const bool is_wanted = run.compress.where == "auto" && !run.compress.error_feedback;
-    const std::optional<int> gpu = is_wanted && memory::gpus() > 0 ? device.gpu : std::nullopt;
-    const bool is_alone = groups.ranks_beside(world.rank()).size() == 1;
-    if (is_alone) {
-        gpu_ = gpu;
-    }
-    if (std::all_of(groups.ranks_of.begin(), groups.ranks_of.end(),
-                    [](const auto& ranks) { return ranks.size() == 1; })) {
+// With those whose gradients are added to this rank's. Where that is not between GPUs, gradients of
+// ranks that are not alone go to the host.
+void GradientGpu::join_group(const mpi::Communicator& world, const config::Run& run,
+                             const mpi::Topology& groups, std::optional<nccl::Watchdog>& watchdog) {
+    if (is_each_alone(groups)) {
         return;
     }
+    const bool is_alone = groups.ranks_beside(world.rank()).size() == 1;
+    const std::optional<int> gpu = is_alone ? gpu_ : std::exchange(gpu_, std::nullopt);
     transport_ = "mpi";
     if (run.exchange.transport == "mpi") {
-        obstacle_ = "exchange.transport says so";
+        obstacle_ = kTransportSaysSo;
         return;
     }
-    const mpi::Communicator ranks =
-        world.split(groups.group_of[static_cast<std::size_t>(world.rank())]);
-    const std::optional<std::string> here = nccl::find_obstacle(ranks, gpu);
-    obstacle_ = first_obstacle(world, is_alone ? std::nullopt : here);
+    obstacle_ = obstacle_in_groups(world, groups, gpu);
     if (obstacle_.empty()) {
         transport_ = "nccl";
+        const mpi::Communicator ranks =
+            world.split(groups.group_of[static_cast<std::size_t>(world.rank())]);
         if (!is_alone) {
             gpu_ = gpu;
-            watchdog_.emplace();
-            group_.emplace(ranks, *gpu, *watchdog_, std::chrono::seconds(run.exchange.timeout_s));
+            start_group(ranks, *gpu, run, watchdog, group_);
         }
     } else if (run.exchange.transport == "nccl") {
         throw ConfigError(
@@ -63,15 +58,42 @@ GradientGpu::GradientGpu(const mpi::Communicator& world, const config::Run& run,
     }
 }
 
+// What keeps payloads from going from GPU to GPU; empty: nothing.
+std::string GradientGpu::find_payload_obstacle(const mpi::Communicator& world,
+                                               const config::Run& run,
+                                               const PayloadRoad& road) const {
+    if (run.exchange.transport == "mpi") {
+        return kTransportSaysSo;
+    }
+    if (transport_ == "mpi") {
+        return obstacle_;
+    }
+    if (run.compress.where == "host" || run.compress.error_feedback) {
+        return "they are encoded there";
+    }
+    if (road.copies > 1) {
+        return text("each goes to ", road.copies, " copies of the optimizer state");
+    }
+    if (road.is_shaped) {
+        return "the site's rates hold them up";
+    }
+    return nccl::find_obstacle(world, gpu_).value_or("");
+}
+
 std::string GradientGpu::describe() const {
-    if (transport_.empty()) {
-        return "";
+    std::string words;
+    if (!transport_.empty()) {
+        words = text("ranks of a node add up their gradients ",
+                     transport_ == "nccl" ? text("between their GPUs", nccl_words())
+                                          : text("in host memory (", obstacle_, ")"));
     }
-    if (transport_ == "nccl") {
-        return text("ranks of a node add up their gradients between their GPUs (NCCL ",
-                    nccl::library_version(), ")");
+    if (!payload_transport_.empty()) {
+        words += text(words.empty() ? "" : "; ", "payloads travel to the tiles' owners ",
+                      payload_transport_ == "nccl"
+                          ? text("from GPU to GPU", nccl_words())
+                          : text("through host memory (", payload_obstacle_, ")"));
     }
-    return text("ranks of a node add up their gradients in host memory (", obstacle_, ")");
+    return words;
 }
 
 }  // namespace nearstep::train

@@ -137,6 +137,7 @@ void note_layout(const Trainer& trainer, const mpi::Communicator& world, RunReco
     record.encodes_on_gpu = trainer.encodes_on_gpu();
     record.gpu = trainer.report_gpu(record.steps.size());
     record.transport = trainer.gradient_gpu().transport();
+    record.payload_transport = trainer.gradient_gpu().payload_transport();
 }
 
 void say_traffic(Reporter& reporter, const RunRecord& record) {

@@ -291,8 +291,11 @@ nlohmann::json to_json(const RunRecord& record) {
                          {"copies", record.copies},
                          {"dense_sums", record.has_dense_sums},
                          {"vector_bytes", record.vector_bytes}};
-    json["transport"] =
-        record.transport.empty() ? nlohmann::json() : nlohmann::json(record.transport);
+    const auto word = [](const std::string& value) {
+        return value.empty() ? nlohmann::json() : nlohmann::json(value);
+    };
+    json["transport"] = word(record.transport);
+    json["payload_transport"] = word(record.payload_transport);
     json["formula_bytes_per_parameter"] = formula_json(record);
     add_compute(json, record);
     add_deltas(json, total_deltas(record.steps), record.parameters, record.steps.size());

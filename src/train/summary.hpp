@@ -39,6 +39,7 @@ struct RunRecord {
     bool has_dense_sums = false;  // owners hand their devices dense sums
     bool encodes_on_gpu = false;  // the gradients of rank 0
     std::string transport = {};   // see GradientGpu::transport()
+    std::string payload_transport = {};
     std::vector<StepReport> steps = {};
     double seconds = 0;         // of all steps together, commits included
     double commit_seconds = 0;  // of all commits
@@ -60,14 +61,14 @@ struct RunRecord {
 // days_to_rated_tbw}, network_sent_bytes (of each rank, all steps), compress {codec, where (of rank
 // 0: gpu or host), rounding, error_feedback, warmup_steps, kept_share_of_elements,
 // payload_bytes_per_parameter, volume_share_of_dense}, transport (of dense gradients inside nodes:
-// nccl, mpi or null), and per step phases_s {forward, backward, update, hidden, commit} (means) and
-// modelled_s {gradients, update} where the site gives rates,
-// bytes_per_parameter {host_link, device_internal, network, node} and shared_links
-// {measured, zero_infinity, smart_update, smart_comp_2_percent} (see shared_links.hpp), placement
-// {parameters, gradients, optimizer, copies, dense_sums, vector_bytes} and
-// formula_bytes_per_parameter (see link_formulas.hpp); of a run with --trace lanes {compute, copy,
-// exchange, device read, engine, device write, together}: seconds of work per second and rank;
-// model_operations_per_token (see model/gpu_peak.hpp), and on GPUs gpu {name, ranks_per_gpu,
+// nccl, mpi or null) and payload_transport (between nodes, likewise), and per step phases_s
+// {forward, backward, update, hidden, commit} (means) and modelled_s {gradients, update} where the
+// site gives rates, bytes_per_parameter {host_link, device_internal, network, node} and
+// shared_links {measured, zero_infinity, smart_update, smart_comp_2_percent} (see
+// shared_links.hpp), placement {parameters, gradients, optimizer, copies, dense_sums, vector_bytes}
+// and formula_bytes_per_parameter (see link_formulas.hpp); of a run with --trace lanes {compute,
+// copy, exchange, device read, engine, device write, together}: seconds of work per second and
+// rank; model_operations_per_token (see model/gpu_peak.hpp), and on GPUs gpu {name, ranks_per_gpu,
 // peak_tflops, most_bytes and most_tensor_bytes (of the GPU's memory, by the rank that took most),
 // step_bytes {parameters, inputs} (over rank 0's link), plan {...} (of rank 0's memory)} and, with
 // a peak, which plan.gpu_tflops sets or a table gives, model_flop_utilisation; with gather.codec =

@@ -30,7 +30,10 @@ std::vector<offload::ElementRange> block_ranges(const model::Geometry& geometry)
 // Of the GPU that gradients are encoded on, beside the network.
 std::size_t gradient_bytes(GradientGpu& gpu, const model::Geometry& geometry,
                            const GradientRoute& route, Dtype dtype) {
-    const int ranks = gpu.group() != nullptr ? gpu.group()->size() : 1;
+    const offload::GpuGradients::Ranks ranks{
+        .in_group = gpu.group() != nullptr ? gpu.group()->size() : 1,
+        .in_all = gpu.payload_ranks() != nullptr ? gpu.payload_ranks()->size() : 0,
+        .payloads = route.groups().groups()};
     return gpu.gpu() ? offload::GpuGradients::gpu_bytes(block_ranges(geometry),
                                                         route.most_sent_bytes(), ranks, dtype)
                      : 0;
@@ -83,7 +86,9 @@ Trainer::Trainer(const mpi::Communicator& world, const config::Run& run,
         compute_device_ =
             model::choose_device(run.model.device, nodes_.rank_in_group(world.rank()));
     });
-    gradient_gpu_.emplace(world, run, route_.groups(), compute_device_);
+    gradient_gpu_.emplace(world, run, route_.groups(),
+                          PayloadRoad{.copies = owners_.copies(), .is_shaped = links_ != nullptr},
+                          compute_device_, nccl_watchdog_);
     world.together([&] {
         if (compute_device_.is_gpu() && memory::gpus() > 0) {
             gpu_.emplace(run, compute_device_, world.size(), node_ranks,
@@ -118,7 +123,8 @@ Trainer::Trainer(const mpi::Communicator& world, const config::Run& run,
                                   .blocks = block_ranges(geometry_),
                                   .links = links_.get(),
                                   .gpu = gradient_gpu_->gpu(),
-                                  .gpu_group = gradient_gpu_->group()},
+                                  .gpu_group = gradient_gpu_->group(),
+                                  .payload_ranks = gradient_gpu_->payload_ranks()},
         std::move(devices), traffic_);
     if (vector_kind(run) == offload::VectorKind::own_tiles) {
         window_.emplace(*pipeline_, owners_, world.rank(), vector_, tile_bytes);

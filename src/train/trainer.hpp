@@ -212,6 +212,7 @@ private:
     memory::Buffer vector_;               // the padded parameter vector
     memory::PinnedRange pinned_;          // the vector, where a GPU reads it
     std::unique_ptr<model::Network> network_;
+    std::optional<nccl::Watchdog> nccl_watchdog_;  // of all exchanges between GPUs
     std::optional<GradientGpu> gradient_gpu_;
     std::vector<std::size_t> block_tiles_end_;  // of what each block reads
     csd::StateCommit log_;                      // used by the pipeline's updates
