@@ -82,16 +82,19 @@ Trainer::Trainer(const mpi::Communicator& world, const config::Run& run,
         static_cast<int>(nodes_.ranks_of[static_cast<std::size_t>(node)].size());
     gpu_traffic_.emplace(run, geometry_, links_.get(), node_ranks);
     std::vector<std::unique_ptr<csd::Device>> devices;
+    // Ranks of what only counts as several nodes share the machine's GPUs.
+    const mpi::Topology machines = mpi::discover_nodes(world);
     world.together([&] {
         compute_device_ =
-            model::choose_device(run.model.device, nodes_.rank_in_group(world.rank()));
+            model::choose_device(run.model.device, machines.rank_in_group(world.rank()));
     });
     gradient_gpu_.emplace(world, run, route_.groups(),
                           PayloadRoad{.copies = owners_.copies(), .is_shaped = links_ != nullptr},
                           compute_device_, nccl_watchdog_);
     world.together([&] {
         if (compute_device_.is_gpu() && memory::gpus() > 0) {
-            gpu_.emplace(run, compute_device_, world.size(), node_ranks,
+            gpu_.emplace(run, compute_device_, world.size(),
+                         static_cast<int>(machines.ranks_beside(world.rank()).size()),
                          gradient_bytes(*gradient_gpu_, geometry_, route_, run.model.dtype));
         }
         devices = make_devices(
