@@ -335,8 +335,8 @@ std::vector<Key> operation_keys(Run& run) {
          .words = {"auto", "always", "never"}},
         {.name = "exchange.transport",
          .target = &run.exchange.transport,
-         .meaning = "dense gradients of a node's ranks: between their GPUs by NCCL, or through "
-                    "host memory by MPI; auto: nccl where every rank has a GPU of its own",
+         .meaning = "gradients and parameters: between GPUs by NCCL, or through host memory by "
+                    "MPI; auto: nccl where every rank has a GPU of its own",
          .words = {"auto", "mpi", "nccl"}},
         {.name = "exchange.ranks_per_node",
          .target = &run.exchange.ranks_per_node,

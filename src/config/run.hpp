@@ -168,7 +168,7 @@ struct CheckpointSettings {
 struct ExchangeSettings {
     std::string scatter = "hierarchical";  // or "flat"
     std::string densify = "auto";          // "auto", "always" or "never"
-    std::string transport = "auto";        // "auto", "mpi" or "nccl": between the ranks of a node
+    std::string transport = "auto";        // "auto", "mpi" or "nccl"
     int ranks_per_node = 0;                // 0: those that share memory
     int timeout_s = 120;
 };

@@ -39,6 +39,9 @@ class StreamedCopies final : public BlockCopies {
 public:
     explicit StreamedCopies(CopySettings settings)
         : settings_(std::move(settings)),
+          // Others wait in theirs for this rank's parts.
+          copies_(settings_.joint.ranks > 1 ? memory::StreamPriority::high
+                                            : memory::StreamPriority::usual),
           arrived_(settings_.slots.size()),
           released_(settings_.slots.size()) {
         for (memory::Event& event : released_) {  // behind what their memory was used for before
@@ -55,10 +58,11 @@ public:
         if (settings_.before) {
             settings_.before(block, copies_);
         }
-        copy_to_gpu(room.first(bytes.size()), bytes, copies_);
+        const bool is_joint = settings_.is_joint != nullptr && *settings_.is_joint;
+        const std::size_t copied = is_joint ? copy_part(bytes, room) : copy_all(bytes, room);
         arrived_.at(place).record(copies_);
         if (settings_.copied_bytes != nullptr) {
-            *settings_.copied_bytes += bytes.size();
+            *settings_.copied_bytes += copied;
         }
     }
 
@@ -71,6 +75,25 @@ public:
     }
 
 private:
+    // Both return how many bytes were copied from host memory.
+    std::size_t copy_all(std::span<const std::byte> bytes, std::span<std::byte> room) const {
+        copy_to_gpu(room.first(bytes.size()), bytes, copies_);
+        return bytes.size();
+    }
+
+    std::size_t copy_part(std::span<const std::byte> bytes, std::span<std::byte> room) const {
+        const JointCopy& joint = settings_.joint;
+        const std::size_t all = slot_bytes(bytes.size(), joint.ranks);
+        expects(all <= room.size(), "all parts of a block fit into its slot");
+        const BlockPart mine = part_of_block(bytes.size(), joint.rank, joint.ranks);
+        copy_to_gpu(room.subspan(mine.begin, mine.size()), bytes.subspan(mine.begin, mine.size()),
+                    copies_);
+        const std::size_t part = all / static_cast<std::size_t>(joint.ranks);
+        joint.gather(room.subspan(static_cast<std::size_t>(joint.rank) * part, part),
+                     room.first(all), copies_);
+        return mine.size();
+    }
+
     CopySettings settings_;
     memory::Stream copies_;
     memory::Stream readers_ = memory::Stream::of_default();

@@ -3,6 +3,7 @@
 
 #include "memory/gpu.hpp"
 #include "model/block_feed.hpp"
+#include "model/block_parts.hpp"
 #include "model/compute_device.hpp"
 
 #include <cstddef>
@@ -16,19 +17,19 @@ namespace nearstep::model {
 struct CopySettings {
     // Of a block, in host memory; stays until the copy is over.
     std::function<std::span<const std::byte>(int block)> source;
-    std::vector<std::span<std::byte>> slots;  // each for the largest block that comes there
-    ComputeDevice device = {};                // that the slots are on
+    // Each for the largest block that comes there: slot_bytes() of it.
+    std::vector<std::span<std::byte>> slots;
+    ComputeDevice device = {};  // that the slots are on
     // Called with a stream before a copy to the GPU is handed to it, to have it wait for more.
     std::function<void(int block, const memory::Stream& copies)> before = {};
     std::size_t* copied_bytes = nullptr;  // counts; may be null
+    // To a GPU on a stream of its own: who copies a part of each block, while `is_joint` says so.
+    JointCopy joint = {};
+    const bool* is_joint = nullptr;  // null: never
 };
 
 // Readers are in the order of the default stream of the slots' device. To a GPU blocks come on a
 // stream of their own, if the program was built with CUDA; else in the readers' order.
 std::unique_ptr<BlockCopies> make_block_copies(CopySettings settings);
-
-// Bytes of the largest sizes that torch and its kernels could ask for an address to be a multiple
-// of: so that results do not depend on which slot a block is in.
-constexpr std::size_t kSlotAlignment = 512;
 
 }  // namespace nearstep::model

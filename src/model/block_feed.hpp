@@ -26,6 +26,8 @@ public:
 // Use from one thread: begin, then enter and leave of each visit. A fetch starts as soon as its
 // slot's readers have been handed in and its block is final where it comes from. It waits for
 // earlier visits alone, and no visit for a fetch of a later one: nothing can wait in a circle.
+// Which fetches start in which call follows from the calls alone: ranks that make the same ones
+// start the same ones in the same order.
 class BlockFeed {
 public:
     // `copies` outlives the feed.

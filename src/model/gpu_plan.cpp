@@ -3,6 +3,7 @@
 #include "base/error.hpp"
 #include "base/units.hpp"
 #include "model/architecture.hpp"
+#include "model/block_parts.hpp"
 #include "model/compute_format.hpp"
 #include "model/fetch_order.hpp"
 #include "model/geometry.hpp"
@@ -29,6 +30,7 @@ public:
         : geometry_(describe(settings)),
           functions_(find_architecture(settings.architecture).make_functions(settings)),
           reads_(blocks_read(geometry_, functions_)),
+          joint_ranks_(work.joint_ranks),
           parameter_size_(size_bytes(settings.dtype)),
           compute_size_(size_bytes(compute_format(settings, {.gpu = 0}))),
           width_(static_cast<std::size_t>(settings.width)),
@@ -58,11 +60,11 @@ public:
     // The inputs of one block, of all micro-batches.
     std::size_t inputs() const { return tokens_ * width_ * compute_size_; }
 
-    // Parameters that a step brings.
+    // Parameters that a step brings over the link.
     std::size_t fetched(int slots) const {
         std::size_t bytes = 0;
         for (const Fetch& fetch : order_fetches(visits_of_step(reads_), blocks(), slots)) {
-            bytes += block(fetch.block);
+            bytes += part_of_block(block(fetch.block), 0, joint_ranks_).size();
         }
         return bytes;
     }
@@ -111,6 +113,7 @@ private:
     Geometry geometry_;
     std::vector<BlockFunction> functions_;
     std::vector<Visit> reads_;
+    int joint_ranks_;
     std::size_t parameter_size_;
     std::size_t compute_size_;
     std::size_t width_;
@@ -145,7 +148,7 @@ std::optional<GpuPlan> filled(GpuPlan plan, const Sizes& sizes, const GpuWork& w
     const std::size_t left = plan.budget_bytes > fixed ? plan.budget_bytes - fixed : 0;
     if (!work.is_streamed && sizes.all_parameters() <= left) {
         plan.parameter_bytes = sizes.all_parameters();
-        plan.link_bytes += sizes.all_parameters();
+        plan.link_bytes += sizes.fetched(sizes.blocks());
         return plan;
     }
     const std::size_t most = work.is_streamed

@@ -14,6 +14,7 @@ struct GpuWork {
     int rows = 1;              // of the rank, in all micro-batches
     int micro_rows = 1;        // most of a micro-batch
     bool is_streamed = false;  // blocks stream through few slots even if all would fit
+    int joint_ranks = 1;       // that bring each block together
     // Buffers of gradients beside the network; 0: the network has one for its largest block.
     std::size_t gradient_bytes = 0;
 };
@@ -29,7 +30,9 @@ struct GpuPlan {
     std::size_t gradient_bytes = 0;
     std::size_t workspace_bytes = 0;  // of a block's computation, and gradients of borrowed ones
     std::size_t host_bytes = 0;       // pinned, of inputs that wait there
-    std::size_t link_bytes = 0;       // between host memory and the GPU, a step, but gradients
+    // Between host memory and the GPU, a step, but gradients; of those that bring blocks together
+    // the first, whose parts are the largest.
+    std::size_t link_bytes = 0;
 
     std::size_t total_bytes() const {
         return parameter_bytes + input_bytes + gradient_bytes + workspace_bytes;

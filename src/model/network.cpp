@@ -43,7 +43,8 @@ std::int64_t elems_of(const Parameter& parameter) {
 class BlockwiseNetwork final : public Network {
 public:
     BlockwiseNetwork(const config::ModelSettings& settings, std::span<const std::byte> parameters,
-                     const ComputeDevice& device, const Residence& residence)
+                     const ComputeDevice& device, const Residence& residence,
+                     const JointCopy& joint)
         : settings_(settings),
           geometry_(describe(settings)),
           functions_(find_architecture(settings.architecture).make_functions(settings)),
@@ -60,7 +61,7 @@ public:
         expects(functions_.size() == geometry_.blocks.size(), "every block has its function");
         expects(parameters.size() >= geometry_.elems * size_bytes(settings.dtype),
                 "the parameter vector holds all elements of the geometry");
-        store_.emplace(geometry_, parameters, settings.dtype, device, residence.slots);
+        store_.emplace(geometry_, parameters, settings.dtype, device, residence.slots, joint);
         inputs_.emplace(
             last_block() + 1, compute_format(settings, device), device,
             residence.are_inputs_on_host ? InputPlace::on_host : InputPlace::with_network);
@@ -98,7 +99,7 @@ public:
                                   at::elementSize(compute_));
         }
         inputs_->begin(input_bytes);
-        store_->begin(visits_of_step(reads_));
+        store_->begin(visits_of_step(reads_), Bringing::together);
         for (const MicroBatch& batch : batches) {
             inputs_->put(0, micros_.size(), token_tensor(batch.tokens, batch.rows, batch.columns));
             micros_.push_back({.targets = token_tensor(batch.targets, batch.rows, batch.columns)});
@@ -225,7 +226,7 @@ private:
         for (int pass = 0; pass < count; ++pass) {
             visits.insert(visits.end(), reads_.begin(), reads_.end());
         }
-        store_->begin(std::move(visits));
+        store_->begin(std::move(visits), Bringing::alone);
         store_->allow_all();
     }
 
@@ -381,8 +382,9 @@ private:
 
 std::unique_ptr<Network> Network::make(const config::ModelSettings& settings,
                                        std::span<const std::byte> parameters,
-                                       const ComputeDevice& device, const Residence& residence) {
-    return std::make_unique<BlockwiseNetwork>(settings, parameters, device, residence);
+                                       const ComputeDevice& device, const Residence& residence,
+                                       const JointCopy& joint) {
+    return std::make_unique<BlockwiseNetwork>(settings, parameters, device, residence, joint);
 }
 
 std::string describe_backend(const config::ModelSettings& settings, const ComputeDevice& device) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "config/run.hpp"
+#include "model/block_parts.hpp"
 #include "model/compute_device.hpp"
 #include "model/geometry.hpp"
 #include "model/residence.hpp"
@@ -33,7 +34,7 @@ enum class GradientPlace { host, gpu };
 // What crossed the link between the network's device and host memory so far, or would if it were a
 // GPU.
 struct NetworkTraffic {
-    std::size_t parameter_bytes = 0;  // brought
+    std::size_t parameter_bytes = 0;  // brought, without what came from other GPUs
     std::size_t input_bytes = 0;      // of blocks, out and back in
 
     NetworkTraffic operator-(const NetworkTraffic& before) const {
@@ -52,11 +53,14 @@ struct NetworkTraffic {
 class Network {
 public:
     // `parameters`: the parameter vector, geometry.elems elements of settings.dtype or more
-    // (padding); owned by the caller, outlives the network.
+    // (padding); owned by the caller, outlives the network. `joint`: who brings a step's blocks to
+    // GPUs with this rank, from vectors that hold the same; then begin, fetch, forward and backward
+    // are collective among them. On the CPU nobody.
     static std::unique_ptr<Network> make(const config::ModelSettings& settings,
                                          std::span<const std::byte> parameters,
                                          const ComputeDevice& device = {},
-                                         const Residence& residence = {});
+                                         const Residence& residence = {},
+                                         const JointCopy& joint = {});
 
     virtual ~Network() = default;
 

@@ -1,6 +1,5 @@
 #include "model/parameter_store.hpp"
 
-#include "base/units.hpp"
 #include "model/block_copies.hpp"
 #include "model/torch_types.hpp"
 
@@ -12,14 +11,15 @@
 namespace nearstep::model {
 
 ParameterStore::ParameterStore(const Geometry& geometry, std::span<const std::byte> parameters,
-                               Dtype dtype, const ComputeDevice& device, int slots)
-    : geometry_(geometry), parameters_(parameters), dtype_(dtype) {
+                               Dtype dtype, const ComputeDevice& device, int slots,
+                               const JointCopy& joint)
+    : geometry_(geometry), parameters_(parameters), dtype_(dtype), has_company_(joint.ranks > 1) {
     if (slots == 0 && !device.is_gpu()) {
         return;
     }
     const int blocks = static_cast<int>(geometry.blocks.size());
     const int used = slots == 0 ? blocks : std::min(slots, blocks);
-    make_slots(device, used);
+    make_slots(device, used, joint.ranks);
     std::vector<std::span<std::byte>> rooms;
     for (const at::Tensor& slot : slots_) {
         rooms.emplace_back(static_cast<std::byte*>(slot.mutable_data_ptr()), slot.nbytes());
@@ -28,19 +28,20 @@ ParameterStore::ParameterStore(const Geometry& geometry, std::span<const std::by
                                  .slots = std::move(rooms),
                                  .device = device,
                                  .before = {},
-                                 .copied_bytes = &brought_bytes_});
+                                 .copied_bytes = &brought_bytes_,
+                                 .joint = joint,
+                                 .is_joint = &is_together_});
     feed_.emplace(*copies_, blocks, used);
 }
 
 ParameterStore::~ParameterStore() = default;
 
 // With one for each block every slot has the size of its block; see order_fetches().
-void ParameterStore::make_slots(const ComputeDevice& device, int slots) {
+void ParameterStore::make_slots(const ComputeDevice& device, int slots, int ranks) {
     std::vector<std::int64_t> sizes;
     sizes.reserve(geometry_.blocks.size());
     for (int block = 0; block < static_cast<int>(geometry_.blocks.size()); ++block) {
-        sizes.push_back(
-            static_cast<std::int64_t>(round_up(bytes_of(block).size(), kSlotAlignment)));
+        sizes.push_back(static_cast<std::int64_t>(slot_bytes(bytes_of(block).size(), ranks)));
     }
     if (slots < static_cast<int>(sizes.size())) {
         sizes.assign(static_cast<std::size_t>(slots), *std::ranges::max_element(sizes));
@@ -63,7 +64,8 @@ std::span<const std::byte> ParameterStore::bytes_of(int block) const {
     return parameters_.subspan(range.begin * size, (range.end - range.begin) * size);
 }
 
-void ParameterStore::begin(std::vector<Visit> visits) {
+void ParameterStore::begin(std::vector<Visit> visits, Bringing bringing) {
+    is_together_ = has_company_ && bringing == Bringing::together;
     if (feed_) {
         feed_->begin(std::move(visits));
     }

@@ -4,6 +4,7 @@
 
 #include "base/dtype.hpp"
 #include "model/block_feed.hpp"
+#include "model/block_parts.hpp"
 #include "model/compute_device.hpp"
 #include "model/geometry.hpp"
 
@@ -19,14 +20,18 @@ class Tensor;
 
 namespace nearstep::model {
 
+// Whether a rank that others bring blocks with does so in the visits to come, or copies whole ones:
+// the others' visits are not these.
+enum class Bringing { together, alone };
+
 // As BlockFeed: begin, then enter and leave of each visit, for work in the order of the device's
 // default stream. Slots are allocated here, once. Not to be moved.
 class ParameterStore {
 public:
     // `parameters`: the vector of all blocks in `dtype`; outlives this, and so does `geometry`.
-    // `slots`: as in Residence.
+    // `slots`: as in Residence. `joint`: who brings blocks with this rank; on the CPU nobody.
     ParameterStore(const Geometry& geometry, std::span<const std::byte> parameters, Dtype dtype,
-                   const ComputeDevice& device, int slots);
+                   const ComputeDevice& device, int slots, const JointCopy& joint = {});
     ParameterStore(const ParameterStore&) = delete;
     ParameterStore& operator=(const ParameterStore&) = delete;
     ParameterStore(ParameterStore&&) = delete;
@@ -35,7 +40,8 @@ public:
 
     bool is_in_place() const { return !feed_.has_value(); }
 
-    void begin(std::vector<Visit> visits);
+    // Together: all who bring blocks together call the same of everything below in the same order.
+    void begin(std::vector<Visit> visits, Bringing bringing);
     // The block is final in the vector until the visits are over.
     void allow(int block);
     void allow_all();
@@ -46,17 +52,19 @@ public:
     // for void*.
     at::Tensor elems(int block) const;
 
-    // What was brought to slots so far.
+    // What was brought to slots from host memory so far.
     std::size_t brought_bytes() const { return brought_bytes_; }
 
 private:
     std::span<const std::byte> bytes_of(int block) const;
-    void make_slots(const ComputeDevice& device, int slots);
+    void make_slots(const ComputeDevice& device, int slots, int ranks);
 
     const Geometry& geometry_;
     std::span<const std::byte> parameters_;
     Dtype dtype_;
     std::size_t brought_bytes_ = 0;
+    bool has_company_ = false;       // in bringing blocks
+    bool is_together_ = false;       // now
     std::vector<at::Tensor> slots_;  // bytes
     std::unique_ptr<BlockCopies> copies_;
     std::optional<BlockFeed> feed_;  // none: in place

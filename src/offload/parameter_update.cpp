@@ -24,7 +24,7 @@ ParameterUpdate::ParameterUpdate(const mpi::Communicator& copy_ranks,
                                    devices_[device]->subgroups().size());
         }
     }
-    if (settings_.vector == VectorKind::shared_in_node) {
+    if (settings_.vector == VectorKind::shared_in_node || settings_.meets_in_node) {
         const auto rank = static_cast<std::size_t>(copy_ranks.rank());
         node_ranks_.emplace(copy_ranks.split(settings_.gather.nodes.group_of[rank]));
     }
@@ -153,7 +153,8 @@ void ParameterUpdate::advance(std::size_t end) {
 }
 
 // Before this the other ranks of the node may still write to the vector that they share with this
-// one. They write to it again after all ranks' next gradients are there, when all have read it.
+// one, or still wait for parameters that this one is to send. They write to it again after all
+// ranks' next gradients are there, when all have read it.
 void ParameterUpdate::meet_in_node(std::size_t end) {
     if (node_ranks_ && end > met_) {
         node_ranks_->barrier();

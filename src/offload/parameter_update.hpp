@@ -30,6 +30,7 @@ enum class VectorKind { whole, shared_in_node, own_tiles };
 
 struct UpdateSettings {
     VectorKind vector = VectorKind::whole;
+    bool meets_in_node = false;  // ranks of a node go on together: none before all have their tiles
     csd::HandlerKind handler = csd::HandlerKind::overlapped;
     csd::Delivery delivery = csd::Delivery::parameters;  // of the devices
     exchange::GatherSettings gather;
@@ -87,7 +88,8 @@ public:
     void poll();
 
     // Blocks until the parameters before tile `end` are final in `vector`, for the rank's own kind
-    // of it: with own_tiles, where bring() waits for what it brings, at once.
+    // of it: with own_tiles, where bring() waits for what it brings, at once. With meets_in_node,
+    // and where it is shared, in the vectors of all ranks of the node.
     void advance(std::size_t end);
 
     // Blocks until all are, the state is written and `after` has run. Rethrows their errors.
@@ -125,8 +127,8 @@ private:
     std::optional<exchange::DeltaGather> delta_gather_;
     std::vector<memory::Buffer> messages_;         // of each device, with deltas
     bool has_equal_copies_ = false;                // the ranks' vectors were the same once
-    std::optional<mpi::Communicator> node_ranks_;  // that share a vector
-    std::size_t met_ = 0;  // tiles before it are final for all ranks that share it
+    std::optional<mpi::Communicator> node_ranks_;  // that share a vector, or go on together
+    std::size_t met_ = 0;                          // tiles before it are final for all of these
     bool is_under_way_ = false;
     bool is_accepted_ = false;
     std::atomic<bool> is_cancelled_{false};

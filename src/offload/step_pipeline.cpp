@@ -80,6 +80,7 @@ StepPipeline::StepPipeline(const mpi::Communicator& world, PipelineSettings sett
                rounds_, traffic),
       update_(copy_ranks_,
               {.vector = settings_.vector,
+               .meets_in_node = settings_.meets_in_node,
                .handler = settings_.handler,
                .delivery = settings_.delivery,
                .gather = gather_settings()},

@@ -36,6 +36,7 @@ struct PipelineSettings {
     mpi::Topology groups;       // of the scatter
     mpi::Topology nodes;
     VectorKind vector = VectorKind::whole;
+    bool meets_in_node = false;  // as in UpdateSettings
     csd::HandlerKind handler = csd::HandlerKind::overlapped;
     csd::Delivery delivery = csd::Delivery::parameters;  // of the devices
     std::vector<ElementRange> blocks;                    // forward order

@@ -64,7 +64,8 @@ RunRecord run_steps(const mpi::Communicator& world, const config::Run& run) {
                      .has_dense_sums = trainer.route().is_dense_sum(),
                      .encodes_on_gpu = trainer.encodes_on_gpu(),
                      .transport = trainer.gradient_gpu().transport(),
-                     .payload_transport = trainer.gradient_gpu().payload_transport()};
+                     .payload_transport = trainer.gradient_gpu().payload_transport(),
+                     .parameter_transport = trainer.parameter_gpu().transport()};
     const std::vector<std::uint64_t> written = trainer.written_bytes();
     for (std::int64_t step = 0; step < run.train.stop_at; ++step) {
         // One step after the other in all modes, so that the phases are those of the paper's

@@ -19,8 +19,15 @@ std::size_t gpu_budget(double wanted_gb, std::size_t free_bytes, int ranks_per_g
 }
 
 GpuShare::GpuShare(const config::Run& run, const model::ComputeDevice& device, int ranks,
-                   int node_ranks, std::size_t gradient_bytes)
-    : device_(device), buffer_bytes_(gradient_bytes) {
+                   int node_ranks, std::size_t gradient_bytes, int joint_ranks)
+    : device_(device),
+      settings_(run.model),
+      work_({.rows = (run.train.global_batch + ranks - 1) / ranks,
+             .micro_rows = run.train.micro_batch,
+             .is_streamed = config::placement_of(run).parameters != config::Spread::replicated,
+             .joint_ranks = joint_ranks,
+             .gradient_bytes = gradient_bytes}),
+      buffer_bytes_(gradient_bytes) {
     expects(device.is_gpu(), "a share is one of a GPU");
     memory::use_gpu(*device.gpu);
     model::begin_gpu_memory_use(device);
@@ -28,19 +35,19 @@ GpuShare::GpuShare(const config::Run& run, const model::ComputeDevice& device, i
     ranks_per_gpu_ = (node_ranks + memory::gpus() - 1) / memory::gpus();
     const memory::GpuRoom room = memory::room_of_gpu();
     const std::size_t budget = gpu_budget(run.model.gpu_memory_gb, room.free_bytes, ranks_per_gpu_);
-    plan_ = model::plan_gpu(
-        run.model,
-        {.rows = (run.train.global_batch + ranks - 1) / ranks,
-         .micro_rows = run.train.micro_batch,
-         .is_streamed = config::placement_of(run).parameters != config::Spread::replicated,
-         .gradient_bytes = gradient_bytes},
-        budget);
+    plan_ = model::plan_gpu(settings_, work_, budget);
     model::limit_gpu_memory(device, run.model.gpu_memory_gb > 0
                                         ? budget - std::min(budget, gradient_bytes)
                                         : room.total_bytes);
     const Dtype compute = model::compute_format(run.model, device);
     peak_operations_ = run.plan.gpu_tflops > 0 ? std::optional(run.plan.gpu_tflops * 1e12)
                                                : model::peak_operations(name_, compute);
+}
+
+void GpuShare::plan_within(std::size_t budget_bytes) {
+    if (budget_bytes < plan_.budget_bytes) {
+        plan_ = model::plan_gpu(settings_, work_, budget_bytes);
+    }
 }
 
 GpuReport GpuShare::report(const model::NetworkTraffic& traffic, std::size_t steps) const {

@@ -28,9 +28,14 @@ struct GpuReport {
 class GpuShare {
 public:
     // Plans, and holds torch to model.gpu_memory_gb where that is set. `node_ranks`: of this node.
-    // `gradient_bytes`: as in model::GpuWork. Throws ConfigError if the model does not fit.
+    // `gradient_bytes`, `joint_ranks`: as in model::GpuWork. Throws ConfigError if the model does
+    // not fit.
     GpuShare(const config::Run& run, const model::ComputeDevice& device, int ranks, int node_ranks,
-             std::size_t gradient_bytes);
+             std::size_t gradient_bytes, int joint_ranks);
+
+    // Plans again if that is less than there is: ranks that bring blocks together have one plan.
+    // Throws ConfigError if the model does not fit.
+    void plan_within(std::size_t budget_bytes);
 
     const model::GpuPlan& plan() const { return plan_; }
 
@@ -39,6 +44,8 @@ public:
 
 private:
     model::ComputeDevice device_;
+    config::ModelSettings settings_;
+    model::GpuWork work_;
     model::GpuPlan plan_;
     int ranks_per_gpu_ = 1;
     std::size_t buffer_bytes_ = 0;  // beside torch's

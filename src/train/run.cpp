@@ -66,8 +66,11 @@ void print_head(const Trainer& trainer, const mpi::Communicator& world, const co
     if (trainer.gpu() != nullptr) {
         std::printf("%s\n", model::describe(trainer.gpu()->plan()).c_str());
     }
-    if (!trainer.gradient_gpu().describe().empty()) {
-        std::printf("%s\n", trainer.gradient_gpu().describe().c_str());
+    for (const std::string& line :
+         {trainer.gradient_gpu().describe(), trainer.parameter_gpu().describe()}) {
+        if (!line.empty()) {
+            std::printf("%s\n", line.c_str());
+        }
     }
     for (const std::string& line : start) {
         std::printf("%s\n", line.c_str());
@@ -138,6 +141,7 @@ void note_layout(const Trainer& trainer, const mpi::Communicator& world, RunReco
     record.gpu = trainer.report_gpu(record.steps.size());
     record.transport = trainer.gradient_gpu().transport();
     record.payload_transport = trainer.gradient_gpu().payload_transport();
+    record.parameter_transport = trainer.parameter_gpu().transport();
 }
 
 void say_traffic(Reporter& reporter, const RunRecord& record) {

@@ -296,6 +296,7 @@ nlohmann::json to_json(const RunRecord& record) {
     };
     json["transport"] = word(record.transport);
     json["payload_transport"] = word(record.payload_transport);
+    json["parameter_transport"] = word(record.parameter_transport);
     json["formula_bytes_per_parameter"] = formula_json(record);
     add_compute(json, record);
     add_deltas(json, total_deltas(record.steps), record.parameters, record.steps.size());

@@ -40,6 +40,7 @@ struct RunRecord {
     bool encodes_on_gpu = false;  // the gradients of rank 0
     std::string transport = {};   // see GradientGpu::transport()
     std::string payload_transport = {};
+    std::string parameter_transport = {};  // see ParameterGpu::transport()
     std::vector<StepReport> steps = {};
     double seconds = 0;         // of all steps together, commits included
     double commit_seconds = 0;  // of all commits
@@ -61,7 +62,8 @@ struct RunRecord {
 // days_to_rated_tbw}, network_sent_bytes (of each rank, all steps), compress {codec, where (of rank
 // 0: gpu or host), rounding, error_feedback, warmup_steps, kept_share_of_elements,
 // payload_bytes_per_parameter, volume_share_of_dense}, transport (of dense gradients inside nodes:
-// nccl, mpi or null) and payload_transport (between nodes, likewise), and per step phases_s
+// nccl, mpi or null), payload_transport (between nodes, likewise) and
+// parameter_transport (within nodes, to GPUs: nccl, host or null), and per step phases_s
 // {forward, backward, update, hidden, commit} (means) and modelled_s {gradients, update} where the
 // site gives rates, bytes_per_parameter {host_link, device_internal, network, node} and
 // shared_links {measured, zero_infinity, smart_update, smart_comp_2_percent} (see

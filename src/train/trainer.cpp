@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <numeric>
 #include <utility>
 
@@ -91,12 +92,9 @@ Trainer::Trainer(const mpi::Communicator& world, const config::Run& run,
     gradient_gpu_.emplace(world, run, route_.groups(),
                           PayloadRoad{.copies = owners_.copies(), .is_shaped = links_ != nullptr},
                           compute_device_, nccl_watchdog_);
+    parameter_gpu_.emplace(world, run, nodes_, owners_, compute_device_, nccl_watchdog_);
+    plan_gpu(static_cast<int>(machines.ranks_beside(world.rank()).size()));
     world.together([&] {
-        if (compute_device_.is_gpu() && memory::gpus() > 0) {
-            gpu_.emplace(run, compute_device_, world.size(),
-                         static_cast<int>(machines.ranks_beside(world.rank()).size()),
-                         gradient_bytes(*gradient_gpu_, geometry_, route_, run.model.dtype));
-        }
         devices = make_devices(
             run_, world, owners_, route_,
             {.storage = storage_.get(), .links = links_.get(), .timeline = timeline_}, traffic_);
@@ -104,7 +102,8 @@ Trainer::Trainer(const mpi::Communicator& world, const config::Run& run,
     const std::size_t tile_bytes = kTileElems * size_bytes(run.model.dtype);
     vector_ = make_parameter_vector(world, nodes_, owners_.tiles() * tile_bytes, vector_kind(run));
     network_ = model::Network::make(run.model, vector_.span(), compute_device_,
-                                    gpu_ ? gpu_->plan().residence : model::Residence{});
+                                    gpu_ ? gpu_->plan().residence : model::Residence{},
+                                    parameter_gpu_->joint());
     block_tiles_end_ = tiles_ends(*network_);
     // Pinned pages would stay with the GPU when the window drops them.
     if (compute_device_.is_gpu() && memory::gpus() > 0 &&
@@ -121,6 +120,7 @@ Trainer::Trainer(const mpi::Communicator& world, const config::Run& run,
                                   .groups = route_.groups(),
                                   .nodes = nodes_,
                                   .vector = vector_kind(run),
+                                  .meets_in_node = parameter_gpu_->is_joint(),
                                   .handler = handler_kind(run.mode),
                                   .delivery = delivery(run),
                                   .blocks = block_ranges(geometry_),
@@ -133,6 +133,28 @@ Trainer::Trainer(const mpi::Communicator& world, const config::Run& run,
         window_.emplace(*pipeline_, owners_, world.rank(), vector_, tile_bytes);
     }
     make_buffers();
+}
+
+void Trainer::plan_gpu(int machine_ranks) {
+    constexpr double kNone = std::numeric_limits<double>::max();
+    world_.together([&] {
+        if (compute_device_.is_gpu() && memory::gpus() > 0) {
+            gpu_.emplace(run_, compute_device_, world_.size(), machine_ranks,
+                         gradient_bytes(*gradient_gpu_, geometry_, route_, run_.model.dtype),
+                         parameter_gpu_->joint().ranks);
+        }
+    });
+    // Who brings blocks together has as many slots, so that all fetch in one order.
+    if (parameter_gpu_->is_joint()) {
+        const std::array mine{gpu_ ? static_cast<double>(gpu_->plan().budget_bytes) : kNone};
+        const std::vector<double> of_ranks = world_.all_gather(mine);
+        const double least = *std::min_element(of_ranks.begin(), of_ranks.end());
+        world_.together([&] {
+            if (gpu_) {
+                gpu_->plan_within(static_cast<std::size_t>(least));
+            }
+        });
+    }
 }
 
 void Trainer::make_buffers() {

@@ -22,6 +22,7 @@
 #include "train/gpu_share.hpp"
 #include "train/gpu_traffic.hpp"
 #include "train/gradient_gpu.hpp"
+#include "train/parameter_gpu.hpp"
 #include "train/schedule.hpp"
 
 #include <cstdint>
@@ -142,6 +143,7 @@ public:
     // Whether this rank's gradients stay on its GPU until they are encoded.
     bool encodes_on_gpu() const { return pipeline_->has_gpu(); }
     const GradientGpu& gradient_gpu() const { return *gradient_gpu_; }
+    const ParameterGpu& parameter_gpu() const { return *parameter_gpu_; }
 
     HeldOutLoss evaluate();
 
@@ -160,6 +162,7 @@ public:
     std::string sample(const std::string& prompt, int tokens);
 
 private:
+    void plan_gpu(int machine_ranks);
     void make_buffers();
     std::vector<model::MicroBatch> draw_batches();
     void hold_parameters_of(int block, int next, int end);
@@ -208,11 +211,12 @@ private:
     std::uint64_t network_sent_bytes_ = 0;  // by this rank, in steps
     model::ComputeDevice compute_device_;
     std::optional<GpuShare> gpu_;
-    model::NetworkTraffic step_traffic_;  // of all steps
-    memory::Buffer vector_;               // the padded parameter vector
-    memory::PinnedRange pinned_;          // the vector, where a GPU reads it
-    std::unique_ptr<model::Network> network_;
+    model::NetworkTraffic step_traffic_;           // of all steps
+    memory::Buffer vector_;                        // the padded parameter vector
+    memory::PinnedRange pinned_;                   // the vector, where a GPU reads it
     std::optional<nccl::Watchdog> nccl_watchdog_;  // of all exchanges between GPUs
+    std::optional<ParameterGpu> parameter_gpu_;
+    std::unique_ptr<model::Network> network_;
     std::optional<GradientGpu> gradient_gpu_;
     std::vector<std::size_t> block_tiles_end_;  // of what each block reads
     csd::StateCommit log_;                      // used by the pipeline's updates

@@ -33,6 +33,22 @@ TEST(GpuPlan, KeepsEverythingOnAGpuThatHasRoom) {
     EXPECT_EQ(plan.gradient_bytes, (50257U + 2048U) * 4096U * 4U) << "of the first block";
 }
 
+TEST(GpuPlan, CountsThePartThatComesOverTheLink) {
+    const config::ModelSettings settings = gpt_7b();
+    GpuWork work = kWork;
+    work.joint_ranks = 8;
+    for (const std::size_t budget : {140 * kGiga, 10 * kGiga}) {
+        const GpuPlan alone = plan_gpu(settings, kWork, budget);
+        const GpuPlan joint = plan_gpu(settings, work, budget);
+        const auto inputs = [](const GpuPlan& plan) { return 2 * plan.host_bytes; };
+        ASSERT_EQ(inputs(joint), inputs(alone)) << "the same plan";
+        const std::size_t whole = alone.link_bytes - inputs(alone);
+        const std::size_t part = joint.link_bytes - inputs(joint);
+        EXPECT_GE(8 * part, whole);
+        EXPECT_LT(8 * part, whole + std::size_t{200} * 8 * 512) << "of each block rounded up";
+    }
+}
+
 TEST(GpuPlan, StreamsAModelThatDoesNotFit) {
     const GpuPlan plan = plan_gpu(gpt_7b(), kWork, 10 * kGiga);
     EXPECT_GE(plan.residence.slots, 2);

@@ -47,6 +47,7 @@ class Gpu(program.Scenario):
         self.assertEqual((here["transport"], here["compress"]["where"]), ("mpi", "host"))
         self.assert_same_bits(there, here)
         self.assertEqual(there["bytes_per_parameter"], here["bytes_per_parameter"])
+        return there, here
 
     def test_two_gpus_add_up_dense_gradients(self):
         self.assert_same_bits_added_up_on_gpus(2)
@@ -58,8 +59,66 @@ class Gpu(program.Scenario):
         self.assert_same_bits_added_up_on_gpus(4, mode="su+o+c", compress__codec="topk", compress__warmup_steps=2)
 
     def test_four_gpus_of_two_nodes(self):
-        self.assert_same_bits_added_up_on_gpus(4, mode="su+o+c", compress__codec="q4", exchange__ranks_per_node=2,
-                                               csd__per_rank="[2,1,1,2]")
+        there, here = self.assert_same_bits_added_up_on_gpus(4, mode="su+o+c", compress__codec="q4",
+                                                             exchange__ranks_per_node=2, csd__per_rank="[2,1,1,2]")
+        self.assertEqual((there["payload_transport"], here["payload_transport"]), ("nccl", "mpi"))
+        self.assertEqual((there["parameter_transport"], here["parameter_transport"]), ("nccl", "host"))
+
+    def assert_same_bits_of_payloads_between_gpus(self, ranks, **keys):
+        """Of nodes of one rank each."""
+        self.need_nccl_and_gpus(ranks)
+        keys = dict(ranks=ranks, train__steps=6, model__device='"cuda"', mode="su+o+c", exchange__ranks_per_node=1, **keys)
+        there = self.train(state="gpu", exchange__transport="auto", **keys)
+        here = self.train(state="host", exchange__transport="mpi", **keys)
+        self.assertEqual((there["transport"], there["payload_transport"], there["compress"]["where"]), (None, "nccl", "gpu"))
+        self.assertEqual((here["transport"], here["payload_transport"], here["compress"]["where"]), (None, "mpi", "gpu"))
+        self.assert_same_bits(there, here)
+        self.assertEqual(there["bytes_per_parameter"], here["bytes_per_parameter"])
+
+    def test_payloads_of_two_gpus_by_themselves(self):
+        self.assert_same_bits_of_payloads_between_gpus(2, compress__codec="q4", compress__rounding="stochastic",
+                                                       csd__per_rank="[1,2]")
+
+    def test_payloads_after_a_dense_warm_up(self):
+        self.assert_same_bits_of_payloads_between_gpus(2, compress__codec="topk", compress__warmup_steps=2)
+
+    def test_payloads_of_four_gpus_by_themselves(self):
+        self.assert_same_bits_of_payloads_between_gpus(4, compress__codec="ternary")
+
+    def test_payloads_of_copies_of_the_state_go_through_host_memory(self):
+        self.need_nccl_and_gpus(2)
+        summary = self.train(ranks=2, train__steps=2, model__device='"cuda"', exchange__ranks_per_node=1,
+                             placement__optimizer="node")
+        self.assertEqual((summary["payload_transport"], summary["placement"]["copies"]), ("mpi", 2))
+
+    def assert_same_bits_brought_together(self, ranks, **keys):
+        self.need_nccl_and_gpus(ranks)
+        keys = dict(ranks=ranks, train__steps=6, model__device='"cuda"', model__layers=6, **keys)
+        together = self.train(state="together", **keys)
+        alone = self.train(state="alone", exchange__transport="mpi", **keys)
+        self.assertEqual((together["parameter_transport"], alone["parameter_transport"]), ("nccl", "host"))
+        self.assert_same_bits(together, alone)
+        self.assertEqual(together["gpu"]["plan"]["slots"], alone["gpu"]["plan"]["slots"])
+        bytes_of = lambda summary: summary["gpu"]["step_bytes"]["parameters"]
+        self.assertAlmostEqual(bytes_of(together) * ranks / bytes_of(alone), 1, delta=0.05)
+        for summary in (together, alone):
+            self.assertEqual(summary["gpu"]["step_bytes"]["parameters"] + summary["gpu"]["step_bytes"]["inputs"],
+                             summary["gpu"]["plan"]["step_bytes"])
+        return together
+
+    def test_two_gpus_bring_resident_parameters_together(self):
+        together = self.assert_same_bits_brought_together(2)
+        self.assertEqual(together["gpu"]["plan"]["slots"], 0)
+
+    def test_two_gpus_bring_streamed_parameters_together(self):
+        together = self.assert_same_bits_brought_together(2, placement__parameters="node", train__evaluate_every=3)
+        self.assertEqual(together["gpu"]["plan"]["slots"], 3)
+
+    def test_four_gpus_bring_streamed_parameters_together(self):
+        self.assert_same_bits_brought_together(4, placement__parameters="node", model__activations="host")
+
+    def test_two_gpus_bring_parameters_together_in_a_mode_without_overlap(self):
+        self.assert_same_bits_brought_together(2, mode="su")
 
     def test_a_killed_rank_ends_all_and_the_run_resumes_to_the_same_bits(self):
         self.need_nccl_and_gpus(2)
