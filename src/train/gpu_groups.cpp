@@ -7,8 +7,6 @@
 
 namespace nearstep::train {
 
-const char* const kTransportSaysSo = "exchange.transport says so";
-
 std::string obstacle_in_groups(const mpi::Communicator& world, const mpi::Topology& groups,
                                std::optional<int> gpu) {
     const mpi::Communicator ranks =

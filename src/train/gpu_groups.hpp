@@ -26,7 +26,7 @@ void start_group(const mpi::Communicator& ranks, int gpu, const config::Run& run
 bool is_each_alone(const mpi::Topology& groups);
 
 // Why GPUs are not asked at all where exchange.transport = "mpi".
-extern const char* const kTransportSaysSo;
+constexpr const char* kTransportSaysSo = "exchange.transport says so";
 
 // " (NCCL 2.28.9)".
 std::string nccl_words();
