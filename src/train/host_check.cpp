@@ -21,6 +21,7 @@
 #include <memory>
 #include <numeric>
 #include <span>
+#include <thread>
 
 namespace nearstep::train {
 
@@ -50,6 +51,14 @@ std::uint64_t digest_of_data(const config::Run& run) {
     digest.add(std::as_bytes(std::span(read.train)));
     digest.add(std::as_bytes(std::span(read.valid)));
     return digest.digest();
+}
+
+// Linux draws an identity at each boot; virtual hosts and containers of a machine have that
+// machine's.
+std::string identity_of_machine() {
+    std::string identity;
+    std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), identity);
+    return identity;
 }
 
 // With a cable and an address.
@@ -89,7 +98,9 @@ HostFacts check_host(const config::Run& run, int ranks, const config::HostPart& 
     }
     HostFacts facts{.commit = commit(),
                     .program_digest = digest_of_file("/proc/self/exe"),
-                    .data_digest = digest_of_data(run)};
+                    .data_digest = digest_of_data(run),
+                    .machine = identity_of_machine(),
+                    .cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()))};
     const std::size_t parameters = model::describe(run.model).elems;
     const std::vector<int> devices = config::devices_per_rank(run, ranks);
     config::Run placed = run;
