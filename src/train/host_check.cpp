@@ -18,10 +18,12 @@
 #include <array>
 #include <chrono>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <numeric>
 #include <span>
 #include <thread>
+#include <vector>
 
 namespace nearstep::train {
 
@@ -117,6 +119,9 @@ HostFacts check_host(const config::Run& run, int ranks, const config::HostPart& 
         }
     }
     store::check_folders(files);
+    std::vector<std::string> paths;
+    std::ranges::transform(files, std::back_inserter(paths), &store::PlannedFile::path);
+    store::check_unused(paths);
     facts.time_us = std::chrono::duration_cast<std::chrono::microseconds>(
                         std::chrono::system_clock::now().time_since_epoch())
                         .count();

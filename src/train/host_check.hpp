@@ -21,8 +21,8 @@ struct HostFacts {
 };
 
 // Checks for the ranks of `host`, out of `ranks`, that the text is there, that the folders of
-// csd.path can be written and have space for the state, and that hosts.interface is up. Throws
-// ConfigError.
+// csd.path can be written and have space for the state, that no other process uses it, and that
+// hosts.interface is up. Throws ConfigError.
 HostFacts check_host(const config::Run& run, int ranks, const config::HostPart& host);
 
 }  // namespace nearstep::train
