@@ -60,7 +60,7 @@ void print_facts(const LaunchArguments& arguments, const config::Run& run) {
         train::check_host(run, ranks, parts[static_cast<std::size_t>(arguments.host)]);
     std::cout << "commit " << facts.commit << "\nprogram_xxh3 " << to_hex(facts.program_digest)
               << "\ndata_xxh3 " << to_hex(facts.data_digest) << "\ntime_us " << facts.time_us
-              << "\n";
+              << "\nmachine " << facts.machine << "\ncores " << facts.cores << "\n";
 }
 
 void add_launch_command(CLI::App& command, Action& action, std::shared_ptr<LaunchArguments> shared,

@@ -3,6 +3,7 @@
 #include "base/error.hpp"
 #include "report/html.hpp"
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <string_view>
@@ -60,12 +61,38 @@ std::pair<std::string, double> longest_phase(const nlohmann::json& row) {
 // Rows of one column with ascending numbers of devices.
 using Sweep = std::map<double, const nlohmann::json*>;
 
+// What rows of one sweep have in common, in words; empty for rows of no sweep.
+std::string label_of(const nlohmann::json& row) {
+    const std::string column = text_of(row, "column");
+    const std::string traffic = text_of(row, "gpu_traffic");
+    if (column.empty()) {
+        return text_of(row, "series");
+    }
+    return traffic.empty() ? column : text(column, ", GPU traffic ", traffic, ",");
+}
+
+// Of rows that know what a step costs.
+std::string finding_of_cost(const std::string& column, const Sweep& sweep) {
+    const auto cheapest =
+        std::min_element(sweep.begin(), sweep.end(), [](const auto& a, const auto& b) {
+            return number(*a.second, "relative_cost") < number(*b.second, "relative_cost");
+        });
+    return text("measured, ", column, ": of ", sweep.size(), " numbers of devices ",
+                cheapest->first, " give the cheapest step, relative cost ",
+                formatted(number(*cheapest->second, "relative_cost"), ".3g"), ". ",
+                std::next(cheapest) == sweep.end() ? "The next device may still pay."
+                                                   : "Devices beyond cost more than they save.");
+}
+
 std::string finding_of_sweep(const std::string& column, const Sweep& sweep) {
     const nlohmann::json& most = *sweep.rbegin()->second;
     const auto [phase, share] = longest_phase(most);
-    std::string out = text("measured, ", column, " with ", number(most, "devices"),
-                           " devices: ", phase, " takes ", percent(share), " of a step of ",
-                           formatted(number(most, "step_s"), ".3g"), " s");
+    std::string out = text("measured, ", column, " with ", number(most, "devices"), " devices");
+    if (number(most, "ranks") > 1) {
+        out += text(" and ", number(most, "ranks"), " ranks");
+    }
+    out += text(": ", phase, " takes ", percent(share), " of a step of ",
+                formatted(number(most, "step_s"), ".3g"), " s");
     if (sweep.size() < 2) {
         return out + ".";
     }
@@ -86,20 +113,24 @@ std::string finding_of_sweep(const std::string& column, const Sweep& sweep) {
 
 std::vector<std::string> findings_of_plans(const nlohmann::json& rows) {
     std::vector<std::string> findings;
+    std::map<std::string, std::string> last;  // what binds the row before, of each series
     for (const nlohmann::json& row : rows) {
         const std::string binds = text_of(row, "binds");
-        if (binds.empty()) {
+        const std::string series = text_of(row, "series");
+        if (binds.empty() || (!series.empty() && last[series] == binds)) {
             continue;
         }
-        double gain = 0;
+        last[series] = binds;
+        const char* more = series.empty() ? "" : " and more";
+        std::string out =
+            text("modelled, ", series, series.empty() ? "" : ", ", number(row, "nodes"), " nodes",
+                 more, " with ", number(row, "devices"), " devices: ", binds, " binds");
         if (const auto gains = row.find("gain_if_twice_as_fast");
             gains != row.end() && gains->is_object()) {
-            gain = number(*gains, binds.c_str());
+            out += text(", twice as fast it shortens the step by ",
+                        percent(number(*gains, binds.c_str())));
         }
-        findings.push_back(text("modelled, ", number(row, "nodes"), " nodes with ",
-                                number(row, "devices"), " devices: ", binds,
-                                " binds, twice as fast it shortens the step by ", percent(gain),
-                                ". What to add next: ", remedy(binds), "."));
+        findings.push_back(out + ". What to add next: " + remedy(binds) + ".");
     }
     return findings;
 }
@@ -108,7 +139,7 @@ std::vector<std::string> findings_of_steps(const nlohmann::json& rows) {
     std::map<std::string, Sweep> sweeps;
     std::vector<std::string> order;
     for (const nlohmann::json& row : rows) {
-        const std::string column = text_of(row, "column");
+        const std::string column = label_of(row);
         if (column.empty() || number(row, "step_s") <= 0 || text_of(row, "origin") != "measured") {
             continue;
         }
@@ -120,7 +151,10 @@ std::vector<std::string> findings_of_steps(const nlohmann::json& rows) {
     std::vector<std::string> findings;
     findings.reserve(order.size());
     for (const std::string& column : order) {
-        findings.push_back(finding_of_sweep(column, sweeps[column]));
+        const Sweep& sweep = sweeps[column];
+        const bool has_cost = sweep.begin()->second->contains("relative_cost");
+        findings.push_back(has_cost ? finding_of_cost(column, sweep)
+                                    : finding_of_sweep(column, sweep));
     }
     return findings;
 }

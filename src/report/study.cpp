@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <iterator>
 #include <utility>
 
 namespace nearstep::report {
@@ -207,7 +208,9 @@ std::vector<Study> studies_of(const std::vector<File>& files, std::vector<std::s
     for (const File& file : files) {
         const json& content = file.content;
         if (at(content, {"kind"}) == "nearstep experiment") {
-            studies.push_back({file.path, content, findings_of_steps(rows_in(content))});
+            std::vector<std::string> findings = findings_of_steps(rows_in(content));
+            std::ranges::move(findings_of_plans(rows_in(content)), std::back_inserter(findings));
+            studies.push_back({file.path, content, std::move(findings)});
         } else if (is_array_with(content, "column")) {
             const json study = study_of_compare(content);
             studies.push_back({file.path, study, findings_of_steps(study["rows"])});

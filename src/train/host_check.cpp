@@ -18,9 +18,12 @@
 #include <array>
 #include <chrono>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <numeric>
 #include <span>
+#include <thread>
+#include <vector>
 
 namespace nearstep::train {
 
@@ -50,6 +53,14 @@ std::uint64_t digest_of_data(const config::Run& run) {
     digest.add(std::as_bytes(std::span(read.train)));
     digest.add(std::as_bytes(std::span(read.valid)));
     return digest.digest();
+}
+
+// Linux draws an identity at each boot; virtual hosts and containers of a machine have that
+// machine's.
+std::string identity_of_machine() {
+    std::string identity;
+    std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), identity);
+    return identity;
 }
 
 // With a cable and an address.
@@ -89,7 +100,9 @@ HostFacts check_host(const config::Run& run, int ranks, const config::HostPart& 
     }
     HostFacts facts{.commit = commit(),
                     .program_digest = digest_of_file("/proc/self/exe"),
-                    .data_digest = digest_of_data(run)};
+                    .data_digest = digest_of_data(run),
+                    .machine = identity_of_machine(),
+                    .cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()))};
     const std::size_t parameters = model::describe(run.model).elems;
     const std::vector<int> devices = config::devices_per_rank(run, ranks);
     config::Run placed = run;
@@ -106,6 +119,9 @@ HostFacts check_host(const config::Run& run, int ranks, const config::HostPart& 
         }
     }
     store::check_folders(files);
+    std::vector<std::string> paths;
+    std::ranges::transform(files, std::back_inserter(paths), &store::PlannedFile::path);
+    store::check_unused(paths);
     facts.time_us = std::chrono::duration_cast<std::chrono::microseconds>(
                         std::chrono::system_clock::now().time_since_epoch())
                         .count();

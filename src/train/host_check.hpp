@@ -9,17 +9,20 @@
 
 namespace nearstep::train {
 
-// What must be the same on all hosts.
 struct HostFacts {
+    // What must be the same on all hosts.
     std::string commit;
     std::uint64_t program_digest = 0;  // XXH3 of this program's file
     std::uint64_t data_digest = 0;     // XXH3 of all text of data.train, then of data.valid
-    std::int64_t time_us = 0;          // since 1970, at the end of the check
+
+    std::int64_t time_us = 0;  // since 1970, at the end of the check
+    std::string machine;       // the same on hosts that share cores; empty if it cannot be told
+    int cores = 1;             // that this process may use
 };
 
 // Checks for the ranks of `host`, out of `ranks`, that the text is there, that the folders of
-// csd.path can be written and have space for the state, and that hosts.interface is up. Throws
-// ConfigError.
+// csd.path can be written and have space for the state, that no other process uses it, and that
+// hosts.interface is up. Throws ConfigError.
 HostFacts check_host(const config::Run& run, int ranks, const config::HostPart& host);
 
 }  // namespace nearstep::train

@@ -31,6 +31,20 @@ class Launch(cluster.Cluster):
                     for rank in range(8) for device in range(2)]
         self.assertEqual(found, sorted(expected))
 
+    def test_hosts_of_one_machine_share_its_cores(self):
+        threads = self.folder / "threads"
+        wrapper = self.folder / "program"
+        wrapper.write_text(f'#!/bin/bash\n[[ $1 != train ]] || echo "$OMP_NUM_THREADS" >>{threads}\nexec {cluster.program.PROGRAM} "$@"\n')
+        wrapper.chmod(0o755)
+        environment = dict(cluster.environment(), NEARSTEP_PROGRAM=str(wrapper))
+        del environment["OMP_NUM_THREADS"]
+        done = subprocess.run(["launch/mpirun", "configs/tiny.toml", self.site, "-n", "4",
+                               *self.settings(hosts__ranks=1, hosts__devices=2, train__stop_at=1)],
+                              cwd=cluster.program.ROOT, env=environment, text=True, capture_output=True, timeout=170)
+        self.assertIn(done.returncode, (0, 75), done.stdout + done.stderr)
+        cores = len(cluster.os.sched_getaffinity(0))
+        self.assertEqual(threads.read_text().split(), 4 * [str(max(1, cores // 4))])
+
     def test_hosts_give_the_same_result_as_one_machine(self):
         keys = {"train__stop_at": 4, "csd__per_rank": 1, "exchange__scatter": "flat"}
         hosts = self.train(**keys)

@@ -39,6 +39,41 @@ TEST(FindingsOfSteps, LeaveOutWhatWasNotMeasured) {
     EXPECT_THAT(findings_of_steps({modelled, {{"column", "su"}}, 3, "x"}), ElementsAre());
 }
 
+TEST(FindingsOfSteps, TellTheTopologiesAndNodesOfAnExperimentApart) {
+    json apart = step("ours", 12, 1, 1, 2);
+    apart["gpu_traffic"] = "apart";
+    json whole = apart;
+    whole["gpu_traffic"] = "whole";
+    whole["ranks"] = 3;
+    json nodes = step("", 8, 1, 1, 2);
+    nodes["series"] = "ours: 2 nodes, more CSDs";
+    EXPECT_THAT(
+        findings_of_steps({apart, whole, nodes}),
+        ElementsAre(HasSubstr("ours, GPU traffic apart, with 12 devices: the update takes 50 %"),
+                    HasSubstr("ours, GPU traffic whole, with 12 devices and 3 ranks: the update"),
+                    HasSubstr("ours: 2 nodes, more CSDs with 8 devices: the update takes")));
+}
+
+TEST(FindingsOfSteps, SayWhichNumberOfDevicesIsCheapest) {
+    json rows = {step("ours", 4, 1, 1, 2), step("ours", 8, 1, 1, 1), step("ours", 10, 1, 1, 0.9)};
+    rows[0]["relative_cost"] = 0.2;
+    rows[1]["relative_cost"] = 0.1;
+    rows[2]["relative_cost"] = 0.125;
+    EXPECT_THAT(findings_of_steps(rows),
+                ElementsAre("measured, ours: of 3 numbers of devices 8 give the cheapest step, "
+                            "relative cost 0.1. Devices beyond cost more than they save."));
+}
+
+TEST(FindingsOfPlans, SayOnceForASeriesWhatBinds) {
+    const auto row = [](int nodes, const char* binds) {
+        return json{
+            {"series", "weak"}, {"nodes", nodes}, {"devices", 10 * nodes}, {"binds", binds}};
+    };
+    EXPECT_THAT(findings_of_plans({row(1, "device"), row(2, "device"), row(4, "GPU")}),
+                ElementsAre(HasSubstr("weak, 1 nodes and more with 10 devices: device binds. What"),
+                            HasSubstr("weak, 4 nodes and more with 40 devices: GPU binds. What")));
+}
+
 TEST(FindingsOfPlans, NameWhatBindsAndWhatToAdd) {
     const json rows = {{{"nodes", 2},
                         {"devices", 8},

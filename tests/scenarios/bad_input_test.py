@@ -209,6 +209,8 @@ class BadInput(program.Scenario):
         with open(state, "rb+") as held:
             fcntl.flock(held, fcntl.LOCK_EX)
             self.assert_refused(program.run(2, *self.arguments(flags=["--resume"]), timeout=60), [state.name])
+            preflight = ["preflight", *self.arguments()[1:], "--ranks", 2]
+            self.assert_refused(program.run(0, *preflight, timeout=60), [state.name, "in use"])
             self.assertEqual((digests(self.folder / "state/checkpoints"), state.read_bytes()), before)
 
     def test_a_disk_that_is_full(self):
