@@ -249,10 +249,6 @@ void StepPipeline::release_gradients() {
 
 // While the host handles the payloads of a block, the GPU computes the next one.
 void StepPipeline::put_payloads(std::size_t block) {
-    const exchange::TileSink sink = [this](std::size_t tile,
-                                           std::span<const std::span<const std::byte>> payloads) {
-        take_tile(tile, payloads);
-    };
     for (const shard::TileRange round :
          rounds_of(settings_.blocks[block], stripe_tiles(*settings_.owners))) {
         if (gpu_gradients_->are_brought()) {
