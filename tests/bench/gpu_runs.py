@@ -146,7 +146,8 @@ def steady(line, metrics):
     steps = steps[1:] or steps
     phases = {phase: statistics.mean(step[phase] for step in steps) for phase in steps[0]}
     tokens = line["tokens_per_s"] * line["seconds"] / len(line["losses"])
-    rate = tokens / sum(phases.values())
+    # What is hidden of the update lies under forward and backward.
+    rate = tokens / (phases["forward"] + phases["backward"] + phases["update"] - phases["hidden"])
     found = {"phases_s": phases, "tokens_per_s": rate}
     if line.get("model_flop_utilisation"):
         found["model_flop_utilisation"] = line["model_flop_utilisation"] * rate / line["tokens_per_s"]
