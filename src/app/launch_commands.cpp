@@ -18,6 +18,7 @@ struct LaunchArguments {
     RunArguments run;
     int ranks = 0;
     int host = 0;
+    std::string granted;
 };
 
 int ranks_of(const LaunchArguments& arguments, const config::Run& run) {
@@ -56,8 +57,8 @@ void print_facts(const LaunchArguments& arguments, const config::Run& run) {
         throw ConfigError(text("There is no host ", arguments.host, " among the ", parts.size(),
                                " that ", ranks, " ranks take: count from 0."));
     }
-    const train::HostFacts facts =
-        train::check_host(run, ranks, parts[static_cast<std::size_t>(arguments.host)]);
+    const train::HostFacts facts = train::check_host(
+        run, ranks, parts[static_cast<std::size_t>(arguments.host)], arguments.granted);
     std::cout << "commit " << facts.commit << "\nprogram_xxh3 " << to_hex(facts.program_digest)
               << "\ndata_xxh3 " << to_hex(facts.data_digest) << "\ntime_us " << facts.time_us
               << "\nmachine " << facts.machine << "\ncores " << facts.cores << "\n";
@@ -94,6 +95,10 @@ void add_launch(CLI::App& program, Action& action) {
     const auto arguments = std::make_shared<LaunchArguments>();
     preflight.add_option("--host", arguments->host, "which of the hosts this one is, from 0")
         ->check(CLI::NonNegativeNumber);
+    preflight
+        .add_option("--granted-devices", arguments->granted,
+                    "positions in csd.path that a batch system gave this host, as in 0-1,3")
+        ->envname("NEARSTEP_CSDS");
     add_launch_command(preflight, action, arguments, print_facts);
 }
 

@@ -6,6 +6,7 @@
 #include "config/load.hpp"
 #include "data/text.hpp"
 #include "data/tokenizer.hpp"
+#include "model/compute_device.hpp"
 #include "model/geometry.hpp"
 #include "store/folder.hpp"
 #include "train/devices.hpp"
@@ -92,7 +93,8 @@ std::vector<int> ranks_beside(int rank, const config::Run& run, const config::Ho
 
 }  // namespace
 
-HostFacts check_host(const config::Run& run, int ranks, const config::HostPart& host) {
+HostFacts check_host(const config::Run& run, int ranks, const config::HostPart& host,
+                     const std::string& granted) {
     if (!run.hosts.interface.empty() && !is_up(run.hosts.interface)) {
         throw ConfigError(text("The network interface ", run.hosts.interface,
                                " (hosts.interface) is not up with an address: bring it up, or name "
@@ -110,7 +112,8 @@ HostFacts check_host(const config::Run& run, int ranks, const config::HostPart& 
     int before = 0;
     for (int rank = host.first_rank; rank < host.first_rank + host.ranks; ++rank) {
         const int count = devices[static_cast<std::size_t>(rank)];
-        placed.csd.places = config::places_of_devices(run, before, count, "");
+        model::choose_device(run.model.device, rank - host.first_rank);
+        placed.csd.places = config::places_of_devices(run, before, count, granted);
         before += count;
         const shard::Copy copy = make_copy(
             run, parameters, ranks_of_copy(run, rank, ranks_beside(rank, run, host), ranks), ranks);

@@ -21,8 +21,10 @@ struct HostFacts {
 };
 
 // Checks for the ranks of `host`, out of `ranks`, that the text is there, that the folders of
-// csd.path can be written and have space for the state, that no other process uses it, and that
-// hosts.interface is up. Throws ConfigError.
-HostFacts check_host(const config::Run& run, int ranks, const config::HostPart& host);
+// csd.path can be written and have space for the state, that no other process uses it, that the
+// GPUs which model.device asks for are there, and that hosts.interface is up. `granted`: as
+// config::places_of_devices takes it. Throws ConfigError.
+HostFacts check_host(const config::Run& run, int ranks, const config::HostPart& host,
+                     const std::string& granted);
 
 }  // namespace nearstep::train

@@ -109,6 +109,16 @@ class Slurm(cluster.Cluster):
         self.assertIn("The job has 1 devices on this host (0) and its ranks ask for 2", self.output(name))
         self.assertIn("ExitCode=2:0", on_head("scontrol", "show", "job", job))
 
+    def test_nodes_are_checked_before_ranks_start(self):
+        job = self.submit("checked", csd__per_rank=1, train__stop_at=1)
+        self.wait_for(job, "checked")
+        self.assertRegex(self.output("checked"), r"4 ranks on 2 hosts \(nst\d nst\d\), all checked")
+        job = self.submit("cut", csd__per_rank=1, hosts__interface='"eth9"')
+        self.wait_for(job, "cut", states=("FAILED",))
+        self.assertRegex(self.output("cut"), r"slurm_job: host nst\d: The network interface eth9 \(hosts.interface\) is not up")
+        self.assertNotIn("step", self.output("cut"))
+        self.assertIn("ExitCode=2:0", on_head("scontrol", "show", "job", job))
+
     def test_a_killed_rank_is_requeued_and_resumed(self):
         whole = self.whole()
         job = self.submit("killed", **STEPS)
