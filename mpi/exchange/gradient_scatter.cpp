@@ -282,13 +282,8 @@ void GradientScatter::scatter_payloads(shard::TileRange tiles, const FindPayload
                                        const TileSink& sink) {
     count_dense(tiles);
     if (stays_where_sliced()) {  // and nothing is copied
-        for (std::size_t tile = tiles.begin; tile < tiles.end; ++tile) {
-            if (slicer(group_, tile) == rank_) {
-                const std::span<const std::byte> payload = find(tile);
-                sink(tile, {&payload, 1});
-            }
-        }
-        return;
+        return hand_over_found(
+            tiles, [&](std::size_t tile, int) { return find(tile); }, sink);
     }
     auto to = payloads_out_.begin();
     for (const Parcel& parcel : parcels_of(tiles)) {
@@ -308,6 +303,11 @@ void GradientScatter::hand_over_arrived(shard::TileRange tiles, const FindArrive
               encoding_.codec->payload_bytes());
     }
     leaving_bytes_ = 0;
+    hand_over_found(tiles, find, sink);
+}
+
+void GradientScatter::hand_over_found(shard::TileRange tiles, const FindArrived& find,
+                                      const TileSink& sink) const {
     std::vector<std::span<const std::byte>> payloads(static_cast<std::size_t>(sources()));
     for (std::size_t tile = tiles.begin; tile < tiles.end; ++tile) {
         if (!is_entry(tile)) {

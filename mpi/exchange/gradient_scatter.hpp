@@ -117,6 +117,8 @@ private:
     void count_dense(shard::TileRange tiles);
     void send_payloads(shard::TileRange tiles);
     void hand_over(shard::TileRange tiles, const TileSink& sink);
+    void hand_over_found(shard::TileRange tiles, const FindArrived& find,
+                         const TileSink& sink) const;
     void count(trace::Counter node, trace::Counter network, int to, std::size_t bytes);
 
     const mpi::Communicator& world_;

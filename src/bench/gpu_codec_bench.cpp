@@ -5,6 +5,7 @@
 #include "base/samples.hpp"
 #include "base/units.hpp"
 #include "base/version.hpp"
+#include "bench/first_gpu.hpp"
 #include "codec/gpu_codec.hpp"
 #include "memory/gpu.hpp"
 #include "shard/partition.hpp"
@@ -219,12 +220,7 @@ void print(std::ostream& out, const nlohmann::json& row) {
 }  // namespace
 
 nlohmann::json bench_codec_on_gpu(const GpuCodecBenchOptions& options, std::ostream& out) {
-    if (memory::gpus() == 0) {
-        throw ConfigError(
-            "--device cuda wants a GPU, and this program finds none: run it where there is one, "
-            "built with CUDA.");
-    }
-    memory::use_gpu(0);
+    use_first_gpu();
     const std::vector<codec::Kernels>& variants = codec::kernels();
     codec::CodecSettings settings;
     settings.keep = options.keep;

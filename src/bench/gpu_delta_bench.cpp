@@ -5,6 +5,7 @@
 #include "base/units.hpp"
 #include "base/version.hpp"
 #include "bench/delta_workload.hpp"
+#include "bench/first_gpu.hpp"
 #include "codec/gpu_delta.hpp"
 #include "memory/gpu.hpp"
 
@@ -196,12 +197,7 @@ void print(std::ostream& out, const nlohmann::json& row) {
 }  // namespace
 
 nlohmann::json bench_delta_on_gpu(const GpuDeltaBenchOptions& options, std::ostream& out) {
-    if (memory::gpus() == 0) {
-        throw ConfigError(
-            "--device cuda wants a GPU, and this program finds none: run it where there is one, "
-            "built with CUDA.");
-    }
-    memory::use_gpu(0);
+    use_first_gpu();
     Workload work(round_up(options.parameters, kMessageElems) / kMessageElems);
     out << work.parameters() / 1e6 << " M parameters on " << memory::name_of_gpu(0)
         << "; GB/s of 16-bit parameters, shares of the copy\n"

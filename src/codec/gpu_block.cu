@@ -17,24 +17,10 @@ using fpga::Rounding;
 
 constexpr unsigned kThreads = 256;
 constexpr unsigned kEach = kPieceOctets / kThreads;
-constexpr unsigned kBlockThreads = kScaleElems / kOctet;
 constexpr unsigned kEachQuad = fpga::kPieceElems / kQuad / kThreads;
 static_assert(kBlockThreads == 8, "sums over a block take three exchanges");
 
 // --- Scales --------------------------------------------------------------------------------------
-
-__device__ inline std::uint32_t largest_of_block(const float (&values)[kOctet]) {
-    std::uint32_t largest = 0;
-#pragma unroll
-    for (const float value : values) {
-        largest = max(largest, fpga::magnitude_bits(value));
-    }
-#pragma unroll
-    for (unsigned step = kBlockThreads / 2; step > 0; step /= 2) {
-        largest = max(largest, __shfl_xor_sync(kEveryLane, largest, step));
-    }
-    return largest;
-}
 
 // Element i plus i + n/2 of n until one is left, as the format wants it; in all of the block's
 // threads. In each exchange a thread gives away one half of its terms and keeps the other. Terms

@@ -1,10 +1,27 @@
-// What the kernels of block codes are told. For .cu sources alone.
+// What the kernels that encode block codes share. For .cu sources alone.
 #pragma once
 
 #include "codec/gpu_kernels.hpp"
 #include "codec/gpu_tile.cuh"
 
 namespace nearstep::codec {
+
+// Threads, neighbours, that share a block of 64 elements, eight each.
+constexpr unsigned kBlockThreads = fpga::kScaleElems / kOctet;
+
+// Bits of the largest magnitude of the block; in all of its threads.
+__device__ inline std::uint32_t largest_of_block(const float (&values)[kOctet]) {
+    std::uint32_t largest = 0;
+#pragma unroll
+    for (const float value : values) {
+        largest = max(largest, fpga::magnitude_bits(value));
+    }
+#pragma unroll
+    for (unsigned step = kBlockThreads / 2; step > 0; step /= 2) {
+        largest = max(largest, __shfl_xor_sync(kEveryLane, largest, step));
+    }
+    return largest;
+}
 
 struct BlockEncoding {
     TileSource source;

@@ -25,11 +25,4 @@ void encode_ternary(const GpuEncoding& encoding, fpga::Rounding rounding, std::s
 void decode_blocks(const std::byte* payloads, std::size_t tiles, fpga::BlockFormat format,
                    std::size_t payload_bytes, Onto onto, float* sums, CUstream_st* stream);
 
-void sum_squares_of_dense(const std::byte* payloads, std::size_t tiles, Dtype dtype, double* sums,
-                          CUstream_st* stream);
-void sum_squares_of_topk(const std::byte* payloads, std::size_t tiles, std::size_t payload_bytes,
-                         Dtype dtype, double* sums, CUstream_st* stream);
-void sum_squares_of_blocks(const std::byte* payloads, std::size_t tiles, fpga::BlockFormat format,
-                           std::size_t payload_bytes, double* sums, CUstream_st* stream);
-
 }  // namespace nearstep::codec

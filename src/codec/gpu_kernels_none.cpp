@@ -43,21 +43,6 @@ void decode_blocks(const std::byte* /*payloads*/, std::size_t /*tiles*/,
     refuse();
 }
 
-void sum_squares_of_dense(const std::byte* /*payloads*/, std::size_t /*tiles*/, Dtype /*dtype*/,
-                          double* /*sums*/, CUstream_st* /*stream*/) {
-    refuse();
-}
-void sum_squares_of_topk(const std::byte* /*payloads*/, std::size_t /*tiles*/,
-                         std::size_t /*payload_bytes*/, Dtype /*dtype*/, double* /*sums*/,
-                         CUstream_st* /*stream*/) {
-    refuse();
-}
-void sum_squares_of_blocks(const std::byte* /*payloads*/, std::size_t /*tiles*/,
-                           fpga::BlockFormat /*format*/, std::size_t /*payload_bytes*/,
-                           double* /*sums*/, CUstream_st* /*stream*/) {
-    refuse();
-}
-
 void add_dense(std::span<const std::byte* const> /*addends*/, Dtype /*dtype*/,
                std::size_t /*elems*/, float* /*sums*/, const memory::Stream& /*stream*/) {
     refuse();

@@ -23,7 +23,7 @@ constexpr unsigned kParts = kTileGroups * kPairLanes / kThreads;  // thread bloc
 static_assert(kParts * kThreads == kTileGroups * kPairLanes,
               "a tile's groups fill its thread blocks");
 static_assert(kParts <= kSquareParts, "a thread block has a sum of squares");
-static_assert(kScaleElems == kPairLanes * kOctet, "a thread has eight elements of a block");
+static_assert(kPairLanes == kBlockThreads, "a thread has eight elements of a block");
 
 // By block, then by element in ascending order.
 using Values = float[kTernaryBlocks][kOctet];
@@ -83,19 +83,6 @@ __device__ inline void load_group(const TileSource& source, std::size_t at, bool
             }
         }
     }
-}
-
-__device__ inline std::uint32_t largest_of_block(const float (&values)[kOctet]) {
-    std::uint32_t largest = 0;
-#pragma unroll
-    for (const float value : values) {
-        largest = max(largest, fpga::magnitude_bits(value));
-    }
-#pragma unroll
-    for (unsigned step = kPairLanes / 2; step > 0; step /= 2) {
-        largest = max(largest, __shfl_xor_sync(kEveryLane, largest, step));
-    }
-    return largest;
 }
 
 // of[k] where this thread is the k-th of its eight.

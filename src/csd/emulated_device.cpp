@@ -280,24 +280,25 @@ void EmulatedDevice::update(int slot, std::size_t subgroup, const UpdateScalars&
             fpga::tile_key(scalars.random_key, settings_.subgroups[subgroup].tiles.begin + tile);
         return run;
     };
-    if (!writer) {
+    if (!has_deltas()) {
         team_.share(tiles, [&](std::size_t tile, int) {
             UpdateRun run = run_of(tile);
             run.parameters = s.parameters.data() + tile * tile_parameter_bytes();
             update_tile(s, subgroup, tile, scalars, run);
         });
-    }
-    for (std::size_t tile = 0; writer && tile < tiles; ++tile) {
-        // Old parameters come from old masters, as they did when they were new; a tile's stay in
-        // the cache.
-        UpdateRun run = run_of(tile);
-        auto* old = reinterpret_cast<std::uint16_t*>(s.parameters.data());
-        run.parameters = old;
-        run.count = shard::kTileElems;
-        engine_->round(run);
-        run.parameters = old + shard::kTileElems;
-        update_tile(s, subgroup, tile, scalars, run);
-        writer->add(old, old + shard::kTileElems);
+    } else {
+        for (std::size_t tile = 0; tile < tiles; ++tile) {
+            // Old parameters come from old masters, as they did when they were new; a tile's stay
+            // in the cache.
+            UpdateRun run = run_of(tile);
+            auto* old = reinterpret_cast<std::uint16_t*>(s.parameters.data());
+            run.parameters = old;
+            run.count = shard::kTileElems;
+            engine_->round(run);
+            run.parameters = old + shard::kTileElems;
+            update_tile(s, subgroup, tile, scalars, run);
+            writer->add(old, old + shard::kTileElems);
+        }
     }
     s.message_bytes = writer ? writer->finish() : 0;
     if (settings_.updates_per_s > 0) {

@@ -1,12 +1,12 @@
 #include "data/byte_pair_tokenizer.hpp"
 
 #include "base/digest.hpp"
+#include "base/team.hpp"
 #include "base/units.hpp"
 #include "data/pretokenizer.hpp"
 #include "data/word_encoder.hpp"
 
 #include <algorithm>
-#include <thread>
 #include <utility>
 
 namespace nearstep::data {
@@ -40,15 +40,9 @@ std::vector<Token> BytePairTokenizer::encode(std::span<const std::uint8_t> text,
                                 std::max<std::size_t>(text.size() / kLeastPart, 1));
     const std::vector<std::size_t> cuts = cut_between_words(text, most);
     std::vector<std::vector<Token>> parts(most);
-    {
-        std::vector<std::jthread> workers;
-        for (std::size_t i = 1; i < most; ++i) {
-            workers.emplace_back([&, i] {
-                encode_part(pairs_, text.subspan(cuts[i], cuts[i + 1] - cuts[i]), parts[i]);
-            });
-        }
-        encode_part(pairs_, text.first(cuts[1]), parts[0]);
-    }
+    Team(static_cast<int>(most)).share(most, [&](std::size_t i, int) {
+        encode_part(pairs_, text.subspan(cuts[i], cuts[i + 1] - cuts[i]), parts[i]);
+    });
     std::vector<Token> all = std::move(parts[0]);
     for (std::size_t i = 1; i < most; ++i) {
         all.insert(all.end(), parts[i].begin(), parts[i].end());

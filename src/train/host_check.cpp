@@ -1,5 +1,6 @@
 #include "train/host_check.hpp"
 
+#include "base/cpus.hpp"
 #include "base/digest.hpp"
 #include "base/error.hpp"
 #include "base/version.hpp"
@@ -23,7 +24,6 @@
 #include <memory>
 #include <numeric>
 #include <span>
-#include <thread>
 #include <vector>
 
 namespace nearstep::train {
@@ -104,7 +104,7 @@ HostFacts check_host(const config::Run& run, int ranks, const config::HostPart& 
                     .program_digest = digest_of_file("/proc/self/exe"),
                     .data_digest = digest_of_data(run),
                     .machine = identity_of_machine(),
-                    .cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()))};
+                    .cores = static_cast<int>(usable_cpus().size())};
     const std::size_t parameters = model::describe(run.model).elems;
     const std::vector<int> devices = config::devices_per_rank(run, ranks);
     config::Run placed = run;

@@ -24,15 +24,11 @@ struct Memory {
 
 }  // namespace
 
-SubgroupTeam::SubgroupTeam(offload::StepPipeline& pipeline, Team& team)
-    : team_(team), is_asked_(pipeline.devices().size()) {
-    const auto& devices = pipeline.devices();
+SubgroupTeam::SubgroupTeam(offload::StepPipeline& pipeline, Team& team) : team_(team) {
     pipeline.visit_subgroups(
         [&](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
-            const auto found = std::find_if(devices.begin(), devices.end(),
-                                            [&](const auto& of) { return of.get() == &device; });
-            owned_.push_back(
-                {static_cast<std::size_t>(found - devices.begin()), &device, subgroup, tiles});
+            is_asked_.try_emplace(&device);
+            owned_.push_back({&device, subgroup, tiles});
             most_elems_ = std::max(most_elems_, tiles.size() * shard::kTileElems);
         });
 }
@@ -47,7 +43,7 @@ void SubgroupTeam::visit(const Stages& stages) {
             stages.before(of.tiles, state);
         }
         if (stages.move) {
-            const std::lock_guard lock(is_asked_[of.place]);
+            const std::lock_guard lock(is_asked_.at(of.device));
             stages.move(*of.device, of.subgroup, state);
         }
         if (stages.after) {

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <vector>
 
@@ -35,7 +36,6 @@ public:
 
 private:
     struct Owned {
-        std::size_t place = 0;  // of the device among the rank's
         csd::Device* device = nullptr;
         std::size_t subgroup = 0;
         shard::TileRange tiles;
@@ -44,7 +44,7 @@ private:
     Team& team_;
     std::vector<Owned> owned_;  // in the order of their tiles: neighbours are of different devices
     std::size_t most_elems_ = 0;
-    std::vector<std::mutex> is_asked_;  // of each device
+    std::map<const csd::Device*, std::mutex> is_asked_;
 };
 
 }  // namespace nearstep::train
