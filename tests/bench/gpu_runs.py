@@ -92,6 +92,18 @@ class Runs:
                                       for i in range(20000)))
         return [str(text)]
 
+    def given(self, ranks, settings):
+        """What a run's line says of how it was made."""
+        return {"ranks": ranks, "settings": settings, "set": self.arguments.set, "data": self.arguments.data}
+
+    def earlier(self, label, ranks, settings):
+        """The line of the same run in the file of --json, or None."""
+        if not self.arguments.json or not self.arguments.json.exists():
+            return None
+        given = {"run": label, **self.given(ranks, settings)}
+        lines = map(json.loads, self.arguments.json.read_text().splitlines())
+        return next((line for line in lines if "error" not in line and line.items() >= given.items()), None)
+
     def train(self, label, ranks, settings, trace=False, gpus=None):
         """The line of one run, already printed. `gpus`: their numbers, if it may not see all."""
         folder = self.folder / label.replace(" ", "-")
@@ -112,7 +124,7 @@ class Runs:
         if gpus is not None:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(str(gpu) for gpu in gpus)
         done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, errors="replace", env=environment)
-        line = {"run": label, "ranks": ranks, "settings": settings}
+        line = {"run": label, **self.given(ranks, settings)}
         try:
             if done.returncode != 0:
                 said = complaint(done)

@@ -35,20 +35,26 @@ class GpuBench(program.Scenario):
             self.assertGreater(line["model_operations_per_token"], 6 * line["parameters"])
 
     def test_gpu_quality(self):
-        lines = self.rows("gpu_quality", "--folder", self.folder, "--codecs", "dense,q4", "--rows", 2, "--steps", 3)
+        lines = self.rows("gpu_quality", "--folder", self.folder, "--runs", "base,su+o,dense,q4", "--rows", 2, "--steps", 3)
         masters = [line["masters_xxh3"] for line in lines]
         self.assertEqual(masters[0], masters[1], "base and su+o")
         self.assertEqual(masters[0], masters[2], "su+o+c with dense gradients")
         self.assertNotEqual(masters[0], masters[3], "q4")
 
     def test_gpu_quality_of_several_at_once(self):
-        lines = self.rows("gpu_quality", "--folder", self.folder, "--codecs", "dense,q4", "--rows", 2, "--steps", 3, "--at-once", 2)
+        lines = self.rows("gpu_quality", "--folder", self.folder, "--runs", "base,su+o,dense,q4", "--rows", 2, "--steps", 3, "--at-once", 2)
         masters = {line["run"]: line["masters_xxh3"] for line in lines}
         self.assertEqual(masters["base"], masters["su+o"])
-        self.assertNotEqual(masters["base"], masters["su+o+c q4"])
+        self.assertNotEqual(masters["base"], masters["q4"])
+
+    def test_gpu_quality_goes_on(self):
+        first = self.rows("gpu_quality", "--folder", self.folder, "--runs", "base,su+o", "--rows", 2, "--steps", 2)
+        lines = self.rows("gpu_quality", "--folder", self.folder, "--runs", "base,su+o,sign", "--rows", 2, "--steps", 2)
+        self.assertEqual(lines[:2], first)
+        self.assertEqual([line["run"] for line in lines], ["base", "su+o", "sign"])
 
     def test_state_is_removed(self):
-        self.rows("gpu_quality", "--folder", self.folder / "state", "--codecs", "dense", "--rows", 2, "--steps", 1)
+        self.rows("gpu_quality", "--folder", self.folder / "state", "--runs", "base,dense", "--rows", 2, "--steps", 1)
         self.assertEqual(list((self.folder / "state").iterdir()), [])
 
     def test_what_is_wrong_is_one_sentence(self):
@@ -56,7 +62,7 @@ class GpuBench(program.Scenario):
                                     ("larger_than_gpu", ["--folder", self.folder, "--memory-gb", "-1"], "--memory-gb"),
                                     ("gpt2_xl", ["--folder", self.folder], "NAME=FOLDER"),
                                     ("gpt2_xl", ["--folder", f"a={self.folder}", "--ranks", "0"], "--ranks"),
-                                    ("gpu_quality", ["--folder", self.folder, "--codecs", "zip"], "zip"),
+                                    ("gpu_quality", ["--folder", self.folder, "--runs", "zip"], "zip"),
                                     ("gpu_quality", ["--folder", self.folder, "--ranks", "2", "--gpus", "1"], "--gpus"),
                                     ("gpu_quality", ["--folder", self.folder, "--tokenizer", "/nowhere"], "/nowhere"),
                                     ("gpu_quality", ["--folder", self.folder, "--data", "/nowhere/text"], "/nowhere/text")):
