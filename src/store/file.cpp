@@ -59,7 +59,9 @@ File::File(std::string path, Storage* storage)
                                "): choose a csd.path that you may write to."));
     }
     lock();
-    bypass_page_cache(true);
+    if (!lies_in_memory(descriptor_.get())) {
+        bypass_page_cache(true);
+    }
 }
 
 void File::lock() {

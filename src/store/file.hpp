@@ -38,7 +38,8 @@ struct Request {
 using ResultFilter = std::function<std::int64_t(const Request& request, std::int64_t result)>;
 
 // Any thread may read and write, different places at once. The page cache is bypassed (O_DIRECT)
-// where the filesystem can; where it refuses, this is logged once and I/O is buffered.
+// where the filesystem can. Where it refuses, this is logged once and I/O is buffered, as it is in
+// a filesystem in memory.
 class File {
 public:
     // Opens the file, or makes it empty, and locks it until it is closed. Throws ConfigError if it

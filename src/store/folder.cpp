@@ -6,6 +6,7 @@
 #include "store/file.hpp"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/vfs.h>
@@ -72,7 +73,7 @@ std::string filesystem_of(const std::string& folder) {
         {{0xEF53, "ext4"},
          {0x58465342, "xfs"},
          {0x9123683E, "btrfs"},
-         {0x01021994, "tmpfs"},
+         {TMPFS_MAGIC, "tmpfs"},
          {0x794C7630, "overlay"},
          {0x2FC12FC1, "zfs"},
          {0x6969, "nfs"},
@@ -132,6 +133,10 @@ FolderFacts examine_folder(const std::string& folder) {
         return facts;
     }
     ::unlink(name.c_str());
+    if (lies_in_memory(file.get())) {
+        facts.obstacle = "it lies in memory, through the page cache";
+        return facts;
+    }
     alignas(kPageBytes) const std::array<std::byte, kPageBytes> page{};
     facts.is_direct =
         ::fcntl(file.get(), F_SETFL, O_DIRECT) == 0 &&
@@ -148,6 +153,12 @@ void check_unused(const std::vector<std::string>& files) {
             const File lock(file);
         }
     }
+}
+
+bool lies_in_memory(int file) {
+    struct statfs facts {};
+    return ::fstatfs(file, &facts) == 0 &&
+           (facts.f_type == TMPFS_MAGIC || facts.f_type == RAMFS_MAGIC);
 }
 
 std::string folder_of(const std::string& path) {

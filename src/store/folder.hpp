@@ -26,12 +26,16 @@ struct FolderFacts {
     bool is_there = false;  // if not, the facts are those of the closest folder above it that is
     std::string filesystem{};
     std::size_t free_bytes = 0;
-    bool is_direct = false;  // direct I/O of a page works
+    bool is_direct = false;  // direct I/O of a page works, and is no copy
     std::string obstacle{};  // why no file can be written or I/O is not direct; empty: nothing
 };
 
 // Writes one page to a file that has no name any more: nothing stays behind.
 FolderFacts examine_folder(const std::string& folder);
+
+// True if the file is the page cache's alone (tmpfs, ramfs): such a filesystem takes direct I/O
+// since Linux 6.6, but copies all the same, on the thread that asks.
+bool lies_in_memory(int file);
 
 // The folder a path lies in, "." if it names none.
 std::string folder_of(const std::string& path);

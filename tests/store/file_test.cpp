@@ -3,6 +3,7 @@
 #include "base/error.hpp"
 #include "base/units.hpp"
 #include "memory/buffer.hpp"
+#include "store/folder.hpp"
 #include "store/scratch_folder.hpp"
 
 #include <gmock/gmock.h>
@@ -34,6 +35,17 @@ TEST(FileTest, ReadsBackWhatItWrote) {
     file.sync();
     file.read_at(read.span(), kPageBytes);
     EXPECT_TRUE(std::ranges::equal(written.span(), read.span()));
+}
+
+// There direct I/O would be copied on the thread that asks, although the kernel allows it.
+TEST(FileTest, InMemoryUsesThePageCache) {
+    if (!std::filesystem::is_directory("/dev/shm")) {
+        GTEST_SKIP() << "/dev/shm is not there";
+    }
+    const ScratchFolder folder("/dev/shm/");
+    const File file(folder.file("state"));
+    EXPECT_FALSE(file.is_direct());
+    EXPECT_THAT(examine_folder(folder.path()).obstacle, HasSubstr("in memory"));
 }
 
 TEST(FileTest, PutsPiecesOneAfterAnother) {
