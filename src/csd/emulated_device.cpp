@@ -62,7 +62,7 @@ public:
     Ticket flush() override { return state_.volume().sync(); }
     void use_codec(const codec::Codec& codec) override;
     void put_gradient(std::size_t tile, Payloads payloads, std::span<const float> sum) override;
-    bool takes_tiles_in_order() const override { return !payloads_ || gradients_; }
+    bool takes_tiles_in_order() const override { return gradients_.has_value(); }
     void finish_gradients() override;
     void allocate_slot(int slot) override;
     void release_slot(int slot) override;
@@ -133,7 +133,7 @@ EmulatedDevice::EmulatedDevice(const EmulatedDeviceSettings& settings, trace::Tr
       state_(volume_of(settings), traffic),
       team_(is_on_host() ? settings.threads : 1) {
     if (is_on_host()) {
-        staging_.emplace(state_.volume());
+        staging_.emplace(state_.volume(), layout().gradient_offset(0));
     } else {
         payloads_.emplace(*settings.codec, settings.most_payload_bytes, layout().tiles(),
                           static_cast<std::size_t>(settings.sources));
@@ -171,8 +171,7 @@ void EmulatedDevice::use_codec(const codec::Codec& codec) {
 void EmulatedDevice::put_gradient(std::size_t tile, Payloads payloads, std::span<const float> sum) {
     const std::size_t local = state_.local_tile(tile);
     if (is_on_host()) {
-        staging_->put(sum,
-                      layout().gradient_offset(0) + static_cast<std::int64_t>(local * kTileBytes));
+        staging_->put(local, sum);
         traffic_->add(Counter::host_gradients_write, kTileBytes);
     } else {
         const std::size_t bytes = payloads_->put(local, payloads);

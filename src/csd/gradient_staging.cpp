@@ -6,42 +6,79 @@
 
 namespace nearstep::csd {
 
-GradientStaging::GradientStaging(store::Volume& volume)
-    : volume_(&volume), memory_(kRuns * kRunBytes) {
+GradientStaging::GradientStaging(store::Volume& volume, std::int64_t begin)
+    : volume_(&volume), begin_(begin), memory_(kRuns * kTilesOfRun * kTileBytes) {
+    constexpr std::size_t kRunBytes = kTilesOfRun * kTileBytes;
     for (std::size_t i = 0; i < kRuns; ++i) {
         runs_.at(i).memory = memory_.span().subspan(i * kRunBytes, kRunBytes);
     }
 }
 
-void GradientStaging::put(std::span<const float> tile, std::int64_t offset) {
-    expects(tile.size_bytes() == kTileBytes, "a gradient tile is whole");
-    const Run& last = runs_.at(current_);
-    const bool follows =
-        last.bytes < kRunBytes && last.offset + static_cast<std::int64_t>(last.bytes) == offset;
-    if (last.bytes > 0 && !follows) {
-        write_current();
+void GradientStaging::put(std::size_t tile, std::span<const float> values) {
+    expects(values.size_bytes() == kTileBytes, "a gradient tile is whole");
+    const std::size_t place = tile % kTilesOfRun;
+    Run* run = nullptr;
+    std::unique_lock lock(mutex_);
+    has_arrived_.wait(lock, [&] { return (run = find_run(tile / kTilesOfRun)) != nullptr; });
+    expects(!run->is_here[place], "a tile comes once");
+    ++run->arriving;
+    lock.unlock();
+    std::ranges::copy(std::as_bytes(values), run->memory.subspan(place * kTileBytes).begin());
+    lock.lock();
+    --run->arriving;
+    run->is_here.set(place);
+    if (run->is_here.all()) {
+        write(*run);
     }
-    Run& run = runs_.at(current_);
-    if (run.bytes == 0) {
-        run.writing.wait();
-        run.offset = offset;
-    }
-    std::ranges::copy(std::as_bytes(tile),
-                      run.memory.begin() + static_cast<std::ptrdiff_t>(run.bytes));
-    run.bytes += kTileBytes;
+    has_arrived_.notify_all();
 }
 
-void GradientStaging::write_current() {
-    Run& run = runs_.at(current_);
-    if (run.bytes > 0) {
-        run.writing = volume_->write(run.memory.first(run.bytes), run.offset);
-        run.bytes = 0;
-        current_ = (current_ + 1) % kRuns;
+// The run of the region, or one that is made so; null while tiles arrive in all others.
+GradientStaging::Run* GradientStaging::find_run(std::size_t region) {
+    for (Run& run : runs_) {
+        if (!run.is_empty() && run.region == region) {
+            return &run;
+        }
     }
+    for (const bool makes_room : {false, true}) {
+        for (std::size_t i = 0; i < kRuns; ++i) {
+            Run& run = runs_.at((next_ + i) % kRuns);
+            if (!run.is_empty() && !(makes_room && run.arriving == 0)) {
+                continue;
+            }
+            write(run);
+            run.writing.wait();
+            run.region = region;
+            next_ = (next_ + i + 1) % kRuns;
+            return &run;
+        }
+    }
+    return nullptr;
+}
+
+// Begins to write the tiles that are here, those next to each other as one.
+void GradientStaging::write(Run& run) {
+    for (std::size_t first = 0; first < kTilesOfRun;) {
+        std::size_t end = first;
+        while (end < kTilesOfRun && run.is_here[end]) {
+            ++end;
+        }
+        if (end > first) {
+            const std::size_t tile = run.region * kTilesOfRun + first;
+            run.writing.add(
+                volume_->write(run.memory.subspan(first * kTileBytes, (end - first) * kTileBytes),
+                               begin_ + static_cast<std::int64_t>(tile * kTileBytes)));
+        }
+        first = end + 1;
+    }
+    run.is_here.reset();
 }
 
 void GradientStaging::finish() {
-    write_current();
+    const std::lock_guard lock(mutex_);
+    for (Run& run : runs_) {
+        write(run);
+    }
     for (Run& run : runs_) {
         run.writing.wait();
     }

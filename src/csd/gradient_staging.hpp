@@ -7,42 +7,55 @@
 #include "store/volume.hpp"
 
 #include <array>
+#include <bitset>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <span>
 
 namespace nearstep::csd {
 
-// One thread calls. A tile that follows the last one in storage joins its write. The volume
-// outlives this.
+// Tiles that lie next to each other in storage are written as one, in whatever order they come.
+// The volume outlives this.
 class GradientStaging {
 public:
-    explicit GradientStaging(store::Volume& volume);
+    // `begin`: where tile 0 lies in the volume.
+    GradientStaging(store::Volume& volume, std::int64_t begin);
 
-    // `tile`: kTileElems values, free on return. Rethrows the error of an earlier write.
-    void put(std::span<const float> tile, std::int64_t offset);
+    // `values`: kTileElems of them, free on return. Any thread; each tile once before finish().
+    // Rethrows the error of an earlier write.
+    void put(std::size_t tile, std::span<const float> values);
 
-    // Blocks until every tile is in storage.
+    // Blocks until every tile is in storage; no other call is under way.
     void finish();
 
 private:
-    static constexpr std::size_t kRuns = 4;
-    static constexpr std::size_t kRunBytes = 8 * kTileBytes;
+    static constexpr std::size_t kRuns = 16;
+    static constexpr std::size_t kTilesOfRun = 8;
 
-    // Tiles that are contiguous in storage and are written as one.
+    // Tiles region x kTilesOfRun and on, of which some are here.
     struct Run {
         std::span<std::byte> memory;
-        std::int64_t offset = 0;
-        std::size_t bytes = 0;
+        std::size_t region = 0;
+        std::bitset<kTilesOfRun> is_here;
+        std::size_t arriving = 0;
         store::Ticket writing;
+
+        bool is_empty() const { return is_here.none() && arriving == 0; }
     };
 
-    void write_current();
+    Run* find_run(std::size_t region);
+    void write(Run& run);
 
     store::Volume* volume_;
+    std::int64_t begin_;
     memory::Buffer memory_;
+    std::mutex mutex_;
+    std::condition_variable has_arrived_;
+    // Of those that are empty or must make room, the next one is that used the longest time ago.
     std::array<Run, kRuns> runs_;
-    std::size_t current_ = 0;
+    std::size_t next_ = 0;
 };
 
 }  // namespace nearstep::csd
