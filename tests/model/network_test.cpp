@@ -1,8 +1,7 @@
 #include "model/network.hpp"
 
 #include "base/error.hpp"
-#include "base/random.hpp"
-#include "model/fetch_order.hpp"
+#include "model/network_steps.hpp"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -11,97 +10,9 @@
 
 #include <cmath>
 #include <cstdlib>
-#include <limits>
 
 namespace nearstep::model {
 namespace {
-
-using Floats = std::vector<float>;
-using Tokens = std::vector<std::int32_t>;
-
-config::ModelSettings tiny(Dtype dtype = Dtype::fp32, const std::string& compute = "fp32") {
-    return {.layers = 2,
-            .heads = 2,
-            .width = 16,
-            .context = 8,
-            .vocabulary = 23,
-            .dtype = dtype,
-            .compute = compute};
-}
-
-// Start values moved by 0.1, so that no bias is 0 and no norm's weight is 1.
-Floats values_for(const config::ModelSettings& settings) {
-    const Geometry geometry = describe(settings);
-    Floats values(geometry.elems);
-    fill_start_values(geometry, 1, 0, values);
-    for (std::size_t i = 0; i < values.size(); ++i) {
-        values[i] += static_cast<float>(0.1 * random_normal(2, 0, i));
-    }
-    return values;
-}
-
-std::vector<std::byte> encode(const Floats& values, Dtype dtype) {
-    std::vector<std::byte> bytes(values.size() * size_bytes(dtype));
-    convert_from_fp32(values.data(), dtype, bytes.data(), values.size());
-    return bytes;
-}
-
-struct Rows {
-    int rows = 0;
-    int columns = 0;
-    Tokens tokens = {};
-    Tokens targets = {};
-
-    MicroBatch view() const { return {rows, columns, tokens, targets}; }
-};
-
-Rows draw(int rows, int columns, std::uint64_t seed, int vocabulary) {
-    Rows drawn{.rows = rows, .columns = columns};
-    for (int i = 0; i < rows * columns; ++i) {
-        const auto index = static_cast<std::uint64_t>(i);
-        drawn.tokens.push_back(
-            static_cast<std::int32_t>(random_uniform(seed, 0, index) * vocabulary));
-        drawn.targets.push_back(
-            static_cast<std::int32_t>(random_uniform(seed, 1, index) * vocabulary));
-    }
-    return drawn;
-}
-
-struct Step {
-    double loss = 0;
-    Floats gradient;
-};
-
-// One step through all blocks; weights are those of the mean over all tokens.
-Step run_step(Network& network, const std::vector<Rows>& rows, double loss_scale = 1) {
-    std::vector<MicroBatch> batches;
-    std::size_t tokens = 0;
-    for (const Rows& part : rows) {
-        batches.push_back(part.view());
-        tokens += part.tokens.size();
-    }
-    const Geometry& geometry = network.geometry();
-    Step step{.loss = 0,
-              .gradient = Floats(geometry.elems, std::numeric_limits<float>::quiet_NaN())};
-    network.begin(batches, tokens > 0 ? 1.0 / static_cast<double>(tokens) : 1.0, loss_scale);
-    const int blocks = static_cast<int>(geometry.blocks.size());
-    for (int block = 0; block < blocks; ++block) {
-        network.forward(block);
-    }
-    step.loss = network.loss();
-    for (int block = blocks - 1; block >= 0; --block) {
-        const Block& range = geometry.blocks[static_cast<std::size_t>(block)];
-        network.backward(block,
-                         std::span(step.gradient).subspan(range.begin, range.end - range.begin));
-    }
-    return step;
-}
-
-Step run_step(const config::ModelSettings& settings, const Floats& values,
-              const std::vector<Rows>& rows, double loss_scale = 1) {
-    const std::vector<std::byte> bytes = encode(values, settings.dtype);
-    return run_step(*Network::make(settings, bytes), rows, loss_scale);
-}
 
 double norm_of(const Floats& values) {
     double squares = 0;
@@ -358,99 +269,6 @@ TEST(Network, AsksTorchForTheSameBitsOnAGpu) {
     EXPECT_EQ(step.gradient, before.gradient);
     at::globalContext().setDeterministicAlgorithms(false, false);
 }
-
-// Of a network that brings its blocks to slots, as on a GPU.
-class NetworkWith : public testing::TestWithParam<Residence> {
-protected:
-    void SetUp() override {
-        settings_.layers = 5;
-        values_ = values_for(settings_);
-        bytes_ = encode(values_, settings_.dtype);
-        network_ = Network::make(settings_, bytes_, {}, GetParam());
-    }
-
-    config::ModelSettings settings_ = tiny(Dtype::bf16, "fp32");
-    Floats values_;
-    std::vector<std::byte> bytes_;
-    std::unique_ptr<Network> network_;
-    std::vector<Rows> rows_{draw(3, 8, 5, settings_.vocabulary),
-                            draw(2, 5, 6, settings_.vocabulary),
-                            draw(1, 8, 7, settings_.vocabulary)};
-};
-
-TEST_P(NetworkWith, HasTheBitsOfOneInPlace) {
-    for (std::size_t count = 0; count <= rows_.size(); ++count) {  // more micro-batches each time
-        const std::vector<Rows> rows(rows_.begin(), rows_.begin() + static_cast<long>(count));
-        const Step expected = run_step(settings_, values_, rows);
-        for (int repeat = 0; repeat < 2; ++repeat) {
-            const Step step = run_step(*network_, rows);
-            EXPECT_EQ(step.loss, expected.loss);
-            EXPECT_EQ(step.gradient, expected.gradient);
-        }
-    }
-    const auto in_place = Network::make(settings_, bytes_);
-    EXPECT_EQ(network_->evaluate(rows_[0].view()), in_place->evaluate(rows_[0].view()));
-    EXPECT_EQ(network_->sample(rows_[0].tokens, 6, 1, 2),
-              in_place->sample(rows_[0].tokens, 6, 1, 2));
-}
-
-TEST_P(NetworkWith, ReadsABlockThatBecomesFinalBeforeItIsFetched) {
-    const Step expected = run_step(settings_, values_, rows_);
-    const std::vector<std::byte> final = bytes_;
-    std::fill(bytes_.begin(), bytes_.end(), std::byte{0});
-    std::vector<MicroBatch> batches;
-    for (const Rows& part : rows_) {
-        batches.push_back(part.view());
-    }
-    const Geometry& geometry = network_->geometry();
-    network_->begin(batches, 1.0 / (3 * 8 + 2 * 5 + 8), 1);
-    for (int block = 0; block < static_cast<int>(geometry.blocks.size()); ++block) {
-        const Block& range = geometry.blocks[static_cast<std::size_t>(block)];
-        std::copy(final.begin() + static_cast<long>(range.begin) * 2,
-                  final.begin() + static_cast<long>(range.end) * 2,
-                  bytes_.begin() + static_cast<long>(range.begin) * 2);
-        network_->fetch(block);
-        network_->forward(block);
-    }
-    EXPECT_EQ(network_->loss(), expected.loss);
-}
-
-TEST_P(NetworkWith, BringsEachBlockAtMostTwiceAStep) {
-    const Geometry& geometry = network_->geometry();
-    const std::size_t blocks = geometry.blocks.size();
-    std::size_t fetched = 0;
-    std::vector<Visit> reads(blocks);
-    for (std::size_t block = 0; block < blocks; ++block) {
-        reads[block] = {static_cast<int>(block)};
-    }
-    reads.back().push_back(0);
-    const int slots =
-        GetParam().slots == 0 ? 0 : std::min(GetParam().slots, static_cast<int>(blocks));
-    if (slots > 0) {
-        for (const Fetch& fetch :
-             order_fetches(visits_of_step(reads), static_cast<int>(blocks), slots)) {
-            const Block& range = geometry.blocks[static_cast<std::size_t>(fetch.block)];
-            fetched += (range.end - range.begin) * 2;
-        }
-    }
-    run_step(*network_, rows_);
-    EXPECT_EQ(network_->traffic().parameter_bytes, fetched);
-    const std::size_t inputs = (3 * 8 + 2 * 5 + 8) * 16 * sizeof(float);
-    const std::size_t held = blocks - 2;  // neither the tokens nor the last block's
-    EXPECT_LE(network_->traffic().input_bytes, 2 * held * (inputs + 3 * 512));
-    EXPECT_EQ(network_->traffic().input_bytes > 0, GetParam().are_inputs_on_host);
-}
-
-INSTANTIATE_TEST_SUITE_P(Residence, NetworkWith,
-                         testing::Values(Residence{}, Residence{.slots = 2}, Residence{.slots = 3},
-                                         Residence{.slots = 6}, Residence{.slots = 99},
-                                         Residence{.are_inputs_on_host = true},
-                                         Residence{.slots = 2, .are_inputs_on_host = true}),
-                         [](const auto& residence) {
-                             return text(residence.param.slots, "_slots_inputs_",
-                                         residence.param.are_inputs_on_host ? "on_host" : "here");
-                         });
-
 TEST(Network, GivesZeroWithoutRows) {
     const config::ModelSettings settings = tiny();
     const Step step = run_step(settings, values_for(settings), {});
@@ -474,87 +292,6 @@ TEST(Network, RefusesBlocksOutOfOrderAndTokensOutsideTheVocabulary) {
     rows.tokens[3] = 23;
     EXPECT_THROW(network->begin({&batch, 1}, 1, 1), Error);
     EXPECT_THROW(Network::make(settings, std::span(bytes).first(bytes.size() - 1)), ContractError);
-}
-
-// Adam's update, plainly.
-struct Adam {
-    Floats moment;
-    Floats variance;
-
-    void update(Floats& values, const Floats& gradient, int t, float learning_rate) {
-        const float rate = learning_rate / (1 - std::pow(0.9F, static_cast<float>(t)));
-        const float spread = 1 - std::pow(0.95F, static_cast<float>(t));
-        for (std::size_t i = 0; i < values.size(); ++i) {
-            moment[i] = 0.9F * moment[i] + 0.1F * gradient[i];
-            variance[i] = 0.95F * variance[i] + 0.05F * gradient[i] * gradient[i];
-            values[i] -= rate * moment[i] / (std::sqrt(variance[i] / spread) + 1e-8F);
-        }
-    }
-};
-
-TEST(Network, LearnsASentenceAndThenContinuesIt) {
-    const std::string sentence = "a stitch in time. ";
-    config::ModelSettings settings = tiny(Dtype::bf16, "bf16");
-    settings.vocabulary = 128;
-    settings.width = 32;
-    settings.context = 24;
-    const Geometry geometry = describe(settings);
-    Floats values(geometry.elems);
-    fill_start_values(geometry, 1, 0, values);
-    std::vector<std::byte> bytes = encode(values, settings.dtype);
-    const auto network = Network::make(settings, bytes);
-
-    Adam adam{.moment = Floats(values.size()), .variance = Floats(values.size())};
-    constexpr int kSteps = 250;
-    std::vector<double> losses;
-    for (int t = 1; t <= kSteps; ++t) {
-        Rows rows{.rows = 4, .columns = 24};
-        for (std::size_t i = 0; i < 4; ++i) {
-            const std::size_t start = static_cast<std::size_t>(t) * 7 + i * 5;
-            for (std::size_t j = start; j < start + 24; ++j) {
-                rows.tokens.push_back(sentence[j % sentence.size()]);
-                rows.targets.push_back(sentence[(j + 1) % sentence.size()]);
-            }
-        }
-        const Step step = run_step(*network, {rows});
-        losses.push_back(step.loss);
-        adam.update(values, step.gradient, t, 0.01F * static_cast<float>(kSteps - t) / kSteps);
-        convert_from_fp32(values.data(), settings.dtype, bytes.data(), values.size());
-    }
-    EXPECT_NEAR(losses.front(), std::log(128.0), 0.1);
-    EXPECT_LT(losses.back(), 0.4) << "only the first letters of a row leave a doubt";
-
-    // Which of two spellings follows a doubtful letter is chance; that each letter has its
-    // neighbour in the sentence is not.
-    const Tokens prompt(sentence.begin(), sentence.begin() + 12);
-    const Tokens drawn = network->sample(prompt, 30, 0.1, 3);
-    ASSERT_EQ(drawn.size(), 30U);
-    int learned = 0;
-    std::string pair{static_cast<char>(prompt.back()), ' '};
-    for (const std::int32_t letter : drawn) {
-        pair[1] = static_cast<char>(letter);
-        learned += (sentence + sentence).find(pair) != std::string::npos ? 1 : 0;
-        pair[0] = pair[1];
-    }
-    EXPECT_GE(learned, 27) << std::string(drawn.begin(), drawn.end());
-}
-
-TEST(Sampling, IsReproducibleBySeedAndFollowsTheShares) {
-    const config::ModelSettings settings = tiny();
-    // All weights 0: every token is as likely as any other.
-    const std::vector<std::byte> bytes(describe(settings).elems * 4);
-    const auto network = Network::make(settings, bytes);
-    const Tokens prompt{1, 2, 3};
-    const Tokens drawn = network->sample(prompt, 400, 1, 9);
-    EXPECT_EQ(network->sample(prompt, 400, 1, 9), drawn);
-    EXPECT_NE(network->sample(prompt, 400, 1, 10), drawn);
-    std::vector<int> counts(23);
-    for (const std::int32_t token : drawn) {
-        ++counts.at(static_cast<std::size_t>(token));
-    }
-    EXPECT_THAT(counts, testing::Each(testing::AllOf(testing::Ge(4), testing::Le(40))));
-    EXPECT_THROW(network->sample({}, 1, 1, 1), ConfigError);
-    EXPECT_THROW(network->sample(prompt, 1, 0, 1), ContractError);
 }
 
 }  // namespace
