@@ -44,7 +44,7 @@ CardPayloads::CardPayloads(fpga::Card& card, const StateLayout& layout, std::siz
 }
 
 std::size_t CardPayloads::subgroup_bytes(std::size_t subgroup) const {
-    return layout_->tiles_in(subgroup) * sources_ * stride_;
+    return layout_->tiles_in(subgroup) * tile_bytes();
 }
 
 std::size_t CardPayloads::put(std::size_t subgroup, std::size_t tile, Payloads payloads) {
@@ -53,32 +53,35 @@ std::size_t CardPayloads::put(std::size_t subgroup, std::size_t tile, Payloads p
     const std::size_t bytes = codec_->payload_bytes();
     const std::size_t first = tile - layout_->first_tile(subgroup);
     expects(bytes <= stride_, "there is room for the codec's payloads");
-    const auto memory = buffers_[place.buffer].host().subspan(
-        place.offset + first * sources_ * stride_, sources_ * stride_);
+    const auto memory =
+        buffers_[place.buffer].host().subspan(place.offset + first * tile_bytes(), tile_bytes());
     for (std::size_t source = 0; source < sources_; ++source) {
         expects(payloads[source].size() == bytes, "a payload has its codec's size");
         const auto room = memory.subspan(source * stride_, stride_);
         std::ranges::copy(payloads[source], room.begin());
         std::ranges::fill(room.subspan(bytes), std::byte{0});
     }
+    const bool is_first = place.unsent.size() == 0;
+    place.unsent.begin = is_first ? first : std::min(place.unsent.begin, first);
+    place.unsent.end = is_first ? first + 1 : std::max(place.unsent.end, first + 1);
     if (++place.tiles_put == layout_->tiles_in(subgroup)) {
-        send(subgroup);
+        place.tiles_put = 0;
+        send(place);
     }
-    return sources_ * stride_;
+    return tile_bytes();
 }
 
-void CardPayloads::send(std::size_t subgroup) {
-    Place& place = places_[subgroup];
-    place.tiles_put = 0;
-    sending_.add(
-        lane_.submit([&buffer = buffers_[place.buffer], offset = place.offset,
-                      bytes = subgroup_bytes(subgroup)] { buffer.to_card(offset, bytes); }));
+void CardPayloads::send(Place& place) {
+    const shard::TileRange tiles = std::exchange(place.unsent, {});
+    sending_.add(lane_.submit(
+        [&buffer = buffers_[place.buffer], offset = place.offset + tiles.begin * tile_bytes(),
+         bytes = tiles.size() * tile_bytes()] { buffer.to_card(offset, bytes); }));
 }
 
 void CardPayloads::finish() {
-    for (std::size_t subgroup = 0; subgroup < places_.size(); ++subgroup) {
-        if (places_[subgroup].tiles_put > 0) {
-            send(subgroup);
+    for (Place& place : places_) {
+        if (place.unsent.size() > 0) {
+            send(place);
         }
     }
     sending_.wait();

@@ -5,6 +5,7 @@
 #include "csd/payload_memory.hpp"
 #include "csd/state_layout.hpp"
 #include "fpga/host/card.hpp"
+#include "shard/partition.hpp"
 #include "store/ticket.hpp"
 
 #include <cstddef>
@@ -42,14 +43,17 @@ public:
     PayloadPlace place_of(std::size_t subgroup) const;
 
 private:
-    std::size_t subgroup_bytes(std::size_t subgroup) const;
-    void send(std::size_t subgroup);
-
     struct Place {
         std::size_t buffer = 0;
         std::size_t offset = 0;
-        std::size_t tiles_put = 0;  // and not yet sent
+        std::size_t tiles_put = 0;  // of this step
+        // Of the subgroup: those put and not yet sent lie among them.
+        shard::TileRange unsent = {};
     };
+
+    std::size_t tile_bytes() const { return sources_ * stride_; }
+    std::size_t subgroup_bytes(std::size_t subgroup) const;
+    void send(Place& place);
 
     const StateLayout* layout_;
     const codec::Codec* codec_ = nullptr;

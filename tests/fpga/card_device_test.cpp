@@ -132,6 +132,36 @@ TEST(CardDeviceTest, SendsStateToTheCardWithoutSynchronisingIt) {
     EXPECT_EQ(card_counter(0, 1) - from_card, moved[Counter::host_parameters] + 3 * 3 * 64);
 }
 
+// As where an update begins in backward: last tiles first, and waited for now and then.
+TEST(CardDeviceTest, SendsEachPayloadOnceHoweverOftenItIsWaitedFor) {
+    const Outcome expected = train_emulated({});
+    SmallCard small({});
+    small.vector.assign(landing_bytes(small), std::byte{0});
+    small.initialise();
+    const auto handler = TransferHandler::make(HandlerKind::overlapped, *small.device);
+    const std::uint64_t to_card = card_counter(0, 0);
+    for (int step = 0; step < kSteps; ++step) {
+        for (std::size_t g = small.settings.subgroups.size(); g-- > 0;) {
+            const shard::TileRange tiles = small.settings.subgroups[g].tiles;
+            for (std::size_t tile = tiles.end; tile-- > tiles.begin;) {
+                small.put_gradient(tile, static_cast<std::uint64_t>(step));
+                if (tile % 2 == 0) {
+                    small.device->finish_gradients();
+                }
+            }
+        }
+        small.device->finish_gradients();
+        UpdateScalars scalars = test_scalars();
+        scalars.random_key = static_cast<std::uint64_t>(step) + 77;
+        handler->start(scalars, step, small.vector);
+        handler->finish();
+    }
+    EXPECT_EQ(card_counter(0, 0) - to_card,
+              small.traffic.snapshot()[Counter::host_gradients_write]);
+    EXPECT_TRUE(small.states(kSteps) == expected.states);
+    EXPECT_TRUE(small.vector == expected.vector);
+}
+
 TEST(CardDeviceTest, PassesStateThroughTheHostWhereThereIsNoPeerToPeer) {
     const Outcome expected = train_emulated({});
     SmallCard small({});
