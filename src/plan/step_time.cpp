@@ -69,8 +69,8 @@ double gpu_backward_seconds(const StepBytes& bytes, const LinkRates& rates) {
     return std::max(seconds(down, rates.host), seconds(down + bytes.of_gpus, rates.host_total));
 }
 
-double network_seconds(double bytes, const LinkRates& rates) {
-    return seconds(bytes, rates.network);
+double network_seconds(double bytes, double messages, const LinkRates& rates) {
+    return bytes > 0 ? seconds(bytes, rates.network) + messages * rates.network_latency_s : 0;
 }
 
 }  // namespace nearstep::plan

@@ -11,6 +11,7 @@ struct LinkRates {
     double host_total = 0;  // both directions together
     double updates = 0;     // parameters per second of one device's engine
     double network = 0;     // from the node to the others
+    double network_latency_s = 0;
 };
 
 // What one step moves, in bytes.
@@ -24,6 +25,9 @@ struct StepBytes {
     double of_gpus = 0;
     double leaving_gradients = 0;   // to other nodes, in backward
     double leaving_parameters = 0;  // to other nodes, in the update
+    // To each of the other nodes one after another, as T_scat and T_gather have them.
+    double gradient_messages = 0;
+    double parameter_messages = 0;
 };
 
 // serial: read, update and write one after another (su). overlapped: at once (su+o and su+o+c).
@@ -56,7 +60,7 @@ double base_gradient_seconds(const StepBytes& bytes, const LinkRates& rates, int
 double gpu_forward_seconds(const StepBytes& bytes, const LinkRates& rates);
 double gpu_backward_seconds(const StepBytes& bytes, const LinkRates& rates);
 
-// Of bytes that leave the node.
-double network_seconds(double bytes, const LinkRates& rates);
+// Of bytes that leave the node in so many messages one after another.
+double network_seconds(double bytes, double messages, const LinkRates& rates);
 
 }  // namespace nearstep::plan

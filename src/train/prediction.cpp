@@ -2,6 +2,8 @@
 
 #include "base/dtype.hpp"
 #include "csd/state_format.hpp"
+#include "model/geometry.hpp"
+#include "plan/calibration.hpp"
 #include "plan/step_time.hpp"
 #include "shard/partition.hpp"
 #include "train/devices.hpp"
@@ -10,6 +12,7 @@
 #include "train/site_links.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 namespace nearstep::train {
 
@@ -25,7 +28,8 @@ plan::LinkRates link_rates(const config::Run& run) {
             .host = rates.host,
             .host_total = rates.host_total,
             .updates = update_rate_of(run),
-            .network = rates.network};
+            .network = rates.network,
+            .network_latency_s = run.plan.network_latency_us * 1e-6};
 }
 
 // Of one node.
@@ -48,6 +52,12 @@ plan::StepBytes step_bytes(const RunRecord& record) {
     bytes.new_parameters = is_base ? 0 : of_node(vector_bytes);
     bytes.of_gpus =
         gpu_bytes_of_node(run.link, record.ranks / record.nodes, static_cast<double>(vector_bytes));
+    const int devices = std::max(record.devices / record.nodes, 1);
+    const double subgroup_elems = static_cast<double>(run.csd.subgroup_tiles * shard::kTileElems);
+    bytes.gradient_messages =
+        (record.nodes - 1.0) * static_cast<double>(model::describe(run.model).blocks.size());
+    bytes.parameter_messages =
+        (record.nodes - 1.0) * std::ceil(bytes.parameters / devices / subgroup_elems);
     if (const auto volumes = formula_volumes(record)) {
         const double of_each = static_cast<double>(record.parameters) / record.nodes;
         bytes.leaving_gradients = volumes->network_gradients * of_each;
@@ -61,7 +71,8 @@ plan::StepBytes step_bytes(const RunRecord& record) {
 }  // namespace
 
 PhaseSeconds predict(const RunRecord& record, const PhaseSeconds& unshaped) {
-    const plan::LinkRates rates = link_rates(record.run);
+    const plan::LinkRates rates =
+        link_rates(plan::calibrated(record.run, record.calibration, record.nodes));
     const plan::StepBytes bytes = step_bytes(record);
     const int devices = std::max(record.devices / record.nodes, 1);
     const bool is_base = record.run.mode == config::Mode::base;
@@ -76,14 +87,15 @@ PhaseSeconds predict(const RunRecord& record, const PhaseSeconds& unshaped) {
         update += plan::delivery_seconds(bytes, rates);
     }
     return {.forward = std::max(unshaped.forward, plan::gpu_forward_seconds(bytes, rates)),
-            .backward =
-                std::max({unshaped.backward, gradients, plan::gpu_backward_seconds(bytes, rates),
-                          plan::network_seconds(bytes.leaving_gradients, rates)}),
-            .update = std::max(update, plan::network_seconds(bytes.leaving_parameters, rates))};
+            .backward = std::max(
+                {unshaped.backward, gradients, plan::gpu_backward_seconds(bytes, rates),
+                 plan::network_seconds(bytes.leaving_gradients, bytes.gradient_messages, rates)}),
+            .update = std::max(update, plan::network_seconds(bytes.leaving_parameters,
+                                                             bytes.parameter_messages, rates))};
 }
 
 std::optional<PhaseSeconds> expect_of_links(const RunRecord& record) {
-    config::LinkSettings link = record.run.link;
+    config::LinkSettings link = plan::calibrated(record.run, record.calibration, record.nodes).link;
     link.shape = true;
     return link.are_shaped() ? std::optional(predict(record, {})) : std::nullopt;
 }

@@ -90,8 +90,11 @@ TEST(TrafficOfGpus, SharesTheDirectionOfTheGradients) {
 }
 
 TEST(TheNetwork, TakesWhatLeavesTheNode) {
-    EXPECT_NEAR(network_seconds(5e9, {.network = 10e9}), 0.5, 1e-12);
-    EXPECT_EQ(network_seconds(5e9, {}), 0);
+    const LinkRates rates = {.network = 10e9, .network_latency_s = 1e-3};
+    EXPECT_NEAR(network_seconds(5e9, 0, rates), 0.5, 1e-12);
+    EXPECT_NEAR(network_seconds(5e9, 30, rates), 0.53, 1e-12);
+    EXPECT_EQ(network_seconds(0, 30, rates), 0);
+    EXPECT_EQ(network_seconds(5e9, 30, {}), 0);
 }
 
 }  // namespace
