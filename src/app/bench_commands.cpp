@@ -276,7 +276,8 @@ void add_bench_network(CLI::App& bench, Action& action) {
     CLI::App& command = *bench.add_subcommand(
         "network",
         "Measure how fast ranks exchange host memory by MPI, by size of message, inside a node and "
-        "between nodes; nearstep plan --calibrate takes the result. launch/mpirun --network runs "
+        "between nodes; nearstep plan --calibrate takes the result. launch/mpirun --bench-network "
+        "runs "
         "it on the hosts of a site. Example:\n  launch/ranks 2 nearstep bench network --json "
         "network.json");
     bench::NetworkBenchOptions& options = arguments->options;
@@ -290,6 +291,10 @@ void add_bench_network(CLI::App& bench, Action& action) {
     command.add_option("--rounds", options.rounds, "medians are over so many rounds")
         ->capture_default_str()
         ->check(CLI::Range(1, 10000));
+    command
+        .add_option("--ranks-per-node", options.ranks_per_node,
+                    "make nodes of so many ranks, as exchange.ranks_per_node; 0: as they are")
+        ->check(CLI::Range(0, 1024));
     command.add_option("--site", options.site, "name of where this is, for the result")
         ->capture_default_str();
     command.add_option("--json", arguments->json, "write a JSON line per row to this file");

@@ -16,6 +16,8 @@
 #include <array>
 #include <cstdint>
 #include <cstdio>
+#include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -23,7 +25,6 @@ namespace nearstep::bench {
 
 namespace {
 
-constexpr int kTag = 1;
 constexpr std::uint64_t kSeed = 31;
 // Small messages are repeated, so that a time is long beside a barrier's end.
 constexpr std::size_t kRepeatedBytes = 256 * KiB;
@@ -39,25 +40,20 @@ struct Group {
 
 // What all ranks know of each other.
 struct Places {
-    explicit Places(const mpi::Communicator& world)
-        : nodes(mpi::discover_nodes(world)),
+    Places(const mpi::Communicator& world, int most)
+        : nodes(mpi::discover_nodes(world, most)),
           node(nodes.group_of[static_cast<std::size_t>(world.rank())]),
-          place(nodes.rank_in_group(world.rank())) {
-        ranks_per_node = static_cast<int>(nodes.ranks_of.front().size());
+          place(nodes.rank_in_group(world.rank())),
+          ranks_per_node(static_cast<int>(nodes.ranks_of.front().size())) {
         for (const std::vector<int>& ranks : nodes.ranks_of) {
             ranks_per_node = std::min(ranks_per_node, static_cast<int>(ranks.size()));
         }
     }
 
-    int rank_at(int its_node, int its_place) const {
-        return nodes
-            .ranks_of[static_cast<std::size_t>(its_node)][static_cast<std::size_t>(its_place)];
-    }
-
     mpi::Topology nodes;
-    int ranks_per_node = 0;  // that take part
     int node;
     int place;
+    int ranks_per_node;  // that take part
 };
 
 std::vector<Group> groups_of(const Places& places) {
@@ -74,28 +70,17 @@ std::vector<Group> groups_of(const Places& places) {
     return groups;
 }
 
-// The ranks that this one exchanges with, from the one behind it on, so that not all begin with
-// the same; none if it looks on.
-std::vector<int> peers_of(const Places& places, Group group) {
-    std::vector<int> peers;
+// The same for the ranks that exchange with each other; nothing for one that looks on.
+std::optional<int> colour_of(const Places& places, Group group) {
     if (places.place >= places.ranks_per_node) {
-        return peers;
+        return std::nullopt;
     }
     if (group.nodes == 1) {
-        for (int i = 1; i < places.ranks_per_node; ++i) {
-            peers.push_back(
-                places.rank_at(places.node, (places.place + i) % places.ranks_per_node));
-        }
-        return peers;
+        return places.node;
     }
-    const int first = places.node / group.nodes * group.nodes;
-    if (first + group.nodes <= places.nodes.groups()) {
-        for (int i = 1; i < group.nodes; ++i) {
-            peers.push_back(
-                places.rank_at(first + (places.node - first + i) % group.nodes, places.place));
-        }
-    }
-    return peers;
+    const int number = places.node / group.nodes;
+    const bool is_whole = (number + 1) * group.nodes <= places.nodes.groups();
+    return is_whole ? std::optional(number * places.ranks_per_node + places.place) : std::nullopt;
 }
 
 void fill(std::span<std::byte> message, int from, int to) {
@@ -109,7 +94,7 @@ void fill(std::span<std::byte> message, int from, int to) {
 class Bench {
 public:
     Bench(const mpi::Communicator& world, const NetworkBenchOptions& options, std::ostream& out)
-        : world_(world), options_(options), out_(out), places_(world) {}
+        : world_(world), options_(options), out_(out), places_(world, options.ranks_per_node) {}
 
     nlohmann::json run() {
         print(text("commit ", commit(), ", site ", options_.site, ": ", places_.nodes.groups(),
@@ -124,7 +109,11 @@ public:
 
 private:
     void measure(Group group) {
-        peers_ = peers_of(places_, group);
+        const std::optional<int> colour = colour_of(places_, group);
+        is_taking_part_ = colour.has_value();
+        // Those that look on are alone.
+        const mpi::Communicator members =
+            world_.split(colour.value_or(world_.size() + world_.rank()));
         const auto messages = static_cast<std::size_t>(group.nodes == 1 ? places_.ranks_per_node - 1
                                                                         : group.nodes - 1);
         const std::size_t senders =
@@ -134,7 +123,7 @@ private:
              bytes <= options_.most_bytes && messages * bytes <= kMostBytesOfRank; bytes *= 4) {
             const std::size_t repeats =
                 std::clamp<std::size_t>(kRepeatedBytes / bytes, 1, kMostRepeats);
-            const Spread seconds = time(bytes, repeats);
+            const Spread seconds = time(members, bytes, repeats);
             const double sent = static_cast<double>(bytes * messages * senders);
             samples.push_back({sent, seconds.median});
             nlohmann::json row = row_of(group, text(group.name(), ", ", bytes, " B"));
@@ -184,57 +173,59 @@ private:
     }
 
     // Of one exchange, after the bytes of one were found to be right.
-    Spread time(std::size_t bytes, std::size_t repeats) {
-        send_ = memory::Buffer(std::max<std::size_t>(peers_.size() * bytes, 1));
-        receive_ = memory::Buffer(send_.size());
-        for (std::size_t i = 0; i < peers_.size(); ++i) {
-            fill(send_.span().subspan(i * bytes, bytes), world_.rank(), peers_[i]);
-        }
-        exchange(bytes);
-        verify(bytes);
-        std::vector<double> seconds;
-        for (int round = 0; round < options_.rounds; ++round) {
-            world_.barrier();
-            const double mine = seconds_of([&] {
-                for (std::size_t i = 0; i < repeats; ++i) {
-                    exchange(bytes);
+    Spread time(const mpi::Communicator& members, std::size_t bytes, std::size_t repeats) {
+        const auto me = static_cast<std::size_t>(members.rank());
+        mpi::Blocks blocks{
+            std::vector<std::size_t>(static_cast<std::size_t>(members.size()), bytes)};
+        blocks.bytes[me] = 0;
+        memory::Buffer send(blocks.total());
+        memory::Buffer receive(blocks.total());
+        const double rank = world_.rank();
+        const std::vector<double> ranks = members.all_gather({&rank, 1});
+        // Calls `visit` with each other member's rank and the part of `buffer` for it.
+        const auto for_others = [&](memory::Buffer& buffer, const auto& visit) {
+            std::size_t at = 0;
+            for (std::size_t i = 0; i < ranks.size(); ++i) {
+                if (i != me) {
+                    visit(static_cast<int>(ranks[i]), buffer.span().subspan(at, bytes));
+                    at += bytes;
                 }
-            });
-            const double counted = peers_.empty() ? 0 : mine / static_cast<double>(repeats);
-            const std::vector<double> of_ranks = world_.all_gather({&counted, 1});
-            seconds.push_back(*std::max_element(of_ranks.begin(), of_ranks.end()));
-        }
-        return spread_of(seconds);
-    }
-
-    void exchange(std::size_t bytes) {
-        requests_.clear();
-        for (std::size_t i = 0; i < peers_.size(); ++i) {
-            requests_.push_back(
-                world_.start_receive(receive_.span().subspan(i * bytes, bytes), peers_[i], kTag));
-        }
-        for (std::size_t i = 0; i < peers_.size(); ++i) {
-            requests_.push_back(
-                world_.start_send(send_.span().subspan(i * bytes, bytes), peers_[i], kTag));
-        }
-        for (mpi::Request& request : requests_) {
-            request.wait();
-        }
-    }
-
-    void verify(std::size_t bytes) {
+            }
+        };
+        for_others(send, [&](int other, std::span<std::byte> message) {
+            fill(message, world_.rank(), other);
+        });
+        members.all_to_all(send.span(), blocks, receive.span(), blocks);
         bool is_right = true;
         std::vector<std::byte> expected(bytes);
-        for (std::size_t i = 0; i < peers_.size(); ++i) {
-            fill(expected, peers_[i], world_.rank());
-            is_right =
-                is_right && std::ranges::equal(receive_.span().subspan(i * bytes, bytes), expected);
-        }
+        for_others(receive, [&](int other, std::span<std::byte> message) {
+            fill(expected, other, world_.rank());
+            is_right = is_right && std::ranges::equal(message, expected);
+        });
         if (!world_.agree(is_right)) {
             throw Error(text("A message of ", bytes,
                              " bytes arrived with other bytes than were sent: do not trust this "
                              "network."));
         }
+        return time_rounds(
+            repeats, [&] { members.all_to_all(send.span(), blocks, receive.span(), blocks); });
+    }
+
+    // Of the slowest rank that takes part.
+    Spread time_rounds(std::size_t repeats, const std::function<void()>& exchange) {
+        std::vector<double> seconds;
+        for (int round = 0; round < options_.rounds; ++round) {
+            world_.barrier();
+            const double mine = seconds_of([&] {
+                for (std::size_t i = 0; is_taking_part_ && i < repeats; ++i) {
+                    exchange();
+                }
+            });
+            const double counted = is_taking_part_ ? mine / static_cast<double>(repeats) : 0;
+            const std::vector<double> of_ranks = world_.all_gather({&counted, 1});
+            seconds.push_back(*std::max_element(of_ranks.begin(), of_ranks.end()));
+        }
+        return spread_of(seconds);
     }
 
     void print_size(Group group, std::size_t bytes, const Spread& seconds, double gb_s) {
@@ -258,10 +249,7 @@ private:
     NetworkBenchOptions options_;
     std::ostream& out_;
     Places places_;
-    std::vector<int> peers_;
-    memory::Buffer send_;
-    memory::Buffer receive_;
-    std::vector<mpi::Request> requests_;
+    bool is_taking_part_ = false;
     nlohmann::json rows_ = nlohmann::json::array();
 };
 

@@ -16,14 +16,14 @@ struct NetworkBenchOptions {
     std::size_t least_bytes = std::size_t{4} << 10U;
     std::size_t most_bytes = std::size_t{16} << 20U;
     int rounds = 20;
+    int ranks_per_node = 0;        // as mpi::discover_nodes takes it
     std::string site = "unknown";  // name of where this is, for the result
 };
 
-// Groups of 2, 4, 8, ... and of all nodes, as the gradient scatter and the parameter gather have
-// them: a rank sends a message to the rank at its place on each other node of its group, and gets
-// one from there; all groups and all ranks do so at once. And, as the dense gradients of a node
-// travel, each rank to each other of its node. Where nodes have unequal ranks, those beyond the
-// fewest look on.
+// Groups of 2, 4, 8, ... and of all nodes: a rank sends a message to the rank at its place on each
+// other node of its group, and gets one from there, by the call that scatters gradients; all groups
+// and all ranks do so at once. And, as the dense gradients of a node travel, each rank to each
+// other of its node. Where nodes have unequal ranks, those beyond the fewest look on.
 //
 // A table is printed by rank 0, with a line latency + bytes / rate fitted to each group. Returned
 // on all ranks: an array with a row for each group and size (keys bench, row, commit, site, mpi,
