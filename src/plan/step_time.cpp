@@ -35,6 +35,13 @@ double update_seconds(const StepBytes& bytes, const LinkRates& rates, Handler ha
     return std::max(update, seconds(bytes.new_parameters, rates.device_read) / std::min(n, most));
 }
 
+double fill_seconds(const StepBytes& bytes, const LinkRates& rates, int devices, double subgroups) {
+    expects(devices > 0 && subgroups > 0, "a node has a device, and that a subgroup");
+    return (update_seconds_of_one(bytes, rates, Handler::serial) -
+            update_seconds_of_one(bytes, rates, Handler::overlapped)) /
+           devices / subgroups;
+}
+
 double delivery_seconds(const StepBytes& bytes, const LinkRates& rates) {
     return std::max(seconds(bytes.new_parameters, rates.host),
                     seconds(bytes.new_parameters, rates.host_total));

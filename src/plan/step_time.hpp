@@ -42,6 +42,10 @@ double update_seconds_of_one(const StepBytes& bytes, const LinkRates& rates, Han
 // read with (B_SSD), and B_PCIe that of the host link.
 double update_seconds(const StepBytes& bytes, const LinkRates& rates, Handler handler, int devices);
 
+// Beside that, what n overlapped devices with so many subgroups each take for what nothing hides:
+// the first subgroup's parts before the slowest one, the last one's behind it.
+double fill_seconds(const StepBytes& bytes, const LinkRates& rates, int devices, double subgroups);
+
 // The new parameters' way over the host link, which the serial handler does not hide and the
 // formula leaves out: the devices are in step, so that they deliver at the same time.
 double delivery_seconds(const StepBytes& bytes, const LinkRates& rates);
