@@ -6,7 +6,9 @@
 #include "bench/exchange_bench.hpp"
 #include "bench/gpu_codec_bench.hpp"
 #include "bench/gpu_delta_bench.hpp"
+#include "bench/network_bench.hpp"
 #include "bench/update_bench.hpp"
+#include "train/summary.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -256,6 +258,64 @@ void add_bench_exchange(CLI::App& bench, Action& action) {
     });
 }
 
+// A line for each row.
+std::string lines_of(const nlohmann::json& rows) {
+    std::string lines;
+    for (const nlohmann::json& row : rows) {
+        lines += row.dump() + "\n";
+    }
+    return lines;
+}
+
+void add_bench_network(CLI::App& bench, Action& action) {
+    struct Arguments {
+        bench::NetworkBenchOptions options;
+        std::string json;
+    };
+    auto arguments = std::make_shared<Arguments>();
+    CLI::App& command = *bench.add_subcommand(
+        "network",
+        "Measure how fast ranks exchange host memory by MPI, by size of message, inside a node and "
+        "between nodes; nearstep plan --calibrate takes the result. launch/mpirun --bench-network "
+        "runs "
+        "it on the hosts of a site. Example:\n  launch/ranks 2 nearstep bench network --json "
+        "network.json");
+    bench::NetworkBenchOptions& options = arguments->options;
+    command
+        .add_option("--least-bytes", options.least_bytes, "of a message; powers of 4 from there")
+        ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 20U))
+        ->capture_default_str();
+    command.add_option("--most-bytes", options.most_bytes, "of a message")
+        ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 30U))
+        ->capture_default_str();
+    command.add_option("--rounds", options.rounds, "medians are over so many rounds")
+        ->capture_default_str()
+        ->check(CLI::Range(1, 10000));
+    command
+        .add_option("--ranks-per-node", options.ranks_per_node,
+                    "make nodes of so many ranks, as exchange.ranks_per_node; 0: as they are")
+        ->check(CLI::Range(0, 1024));
+    command.add_option("--site", options.site, "name of where this is, for the result")
+        ->capture_default_str();
+    command.add_option("--json", arguments->json, "write a JSON line per row to this file");
+    command.callback([arguments, &action] {
+        action = [arguments](const mpi::Communicator& world) {
+            const bool is_writing = world.rank() == 0 && !arguments->json.empty();
+            world.together([&] {
+                if (is_writing) {
+                    train::check_writable(arguments->json);
+                }
+            });
+            const nlohmann::json rows = bench::bench_network(world, arguments->options, std::cout);
+            world.together([&] {
+                if (is_writing) {
+                    train::write_whole_file(arguments->json, lines_of(rows));
+                }
+            });
+        };
+    });
+}
+
 }  // namespace
 
 void add_bench(CLI::App& program, Action& action) {
@@ -266,6 +326,7 @@ void add_bench(CLI::App& program, Action& action) {
     add_bench_csd(bench, action);
     add_bench_delta(bench, action);
     add_bench_exchange(bench, action);
+    add_bench_network(bench, action);
     add_bench_update(bench, action);
 }
 

@@ -132,6 +132,7 @@ void add_train(CLI::App& program, Action& action, int& exit_code) {
         action = [arguments, &exit_code](const mpi::Communicator& starter) {
             const PlannedRun planned =
                 place_by_plan(starter, read_sources(starter, arguments->run));
+            arguments->options.calibration = planned.calibration;
             if (starter.rank() == 0 && !planned.line.empty()) {
                 std::cout << planned.line << std::endl;
             }

@@ -19,6 +19,7 @@ struct LaunchArguments {
     int ranks = 0;
     int host = 0;
     std::string granted;
+    bool takes_unfinished = false;
 };
 
 int ranks_of(const LaunchArguments& arguments, const config::Run& run) {
@@ -58,7 +59,8 @@ void print_facts(const LaunchArguments& arguments, const config::Run& run) {
                                " that ", ranks, " ranks take: count from 0."));
     }
     const train::HostFacts facts = train::check_host(
-        run, ranks, parts[static_cast<std::size_t>(arguments.host)], arguments.granted);
+        run, ranks, parts[static_cast<std::size_t>(arguments.host)], arguments.granted,
+        arguments.takes_unfinished ? train::Unfinished::taken : train::Unfinished::refused);
     std::cout << "commit " << facts.commit << "\nprogram_xxh3 " << to_hex(facts.program_digest)
               << "\ndata_xxh3 " << to_hex(facts.data_digest) << "\ntime_us " << facts.time_us
               << "\nmachine " << facts.machine << "\ncores " << facts.cores << "\n";
@@ -89,7 +91,8 @@ void add_launch(CLI::App& program, Action& action) {
 
     CLI::App& preflight = *program.add_subcommand(
         "preflight",
-        "Check that this host has what a run needs: text, folders, space, network interface. "
+        "Check that this host has what a run needs: text, folders, space, no unfinished run, "
+        "network interface. "
         "Example:\n  nearstep preflight configs/tiny.toml --site cluster/localhost --set "
         "data.train=FILE");
     const auto arguments = std::make_shared<LaunchArguments>();
@@ -99,6 +102,8 @@ void add_launch(CLI::App& program, Action& action) {
         .add_option("--granted-devices", arguments->granted,
                     "positions in csd.path that a batch system gave this host, as in 0-1,3")
         ->envname("NEARSTEP_CSDS");
+    preflight.add_flag("--takes-unfinished", arguments->takes_unfinished,
+                       "the run goes on from an unfinished one, or replaces it");
     add_launch_command(preflight, action, arguments, print_facts);
 }
 

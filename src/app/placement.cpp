@@ -55,6 +55,21 @@ plan::Space space_of_run(const config::Run& run, const plan::Problem& problem) {
     return space;
 }
 
+// What the file of plan.calibration has, read by rank 0; nothing where none is named.
+plan::Calibration read_calibration(const mpi::Communicator& world, const config::Run& run) {
+    const std::string& path = run.plan.calibration;
+    if (path.empty()) {
+        return {};
+    }
+    std::string lines;
+    world.together([&] {
+        if (world.rank() == 0) {
+            lines = plan::read_calibration_lines(path);
+        }
+    });
+    return plan::read_calibration(world.broadcast(lines, 0), path);
+}
+
 plan::Problem problem_of(const config::Run& run, int nodes, int ranks) {
     const std::vector<int> devices = config::devices_per_rank(run, ranks);
     plan::Problem problem{
@@ -87,15 +102,17 @@ plan::ModelSize size_of(const config::ModelSettings& settings) {
 }
 
 PlannedRun place_by_plan(const mpi::Communicator& world, const config::Sources& sources) {
-    PlannedRun planned{.run = config::parse(sources), .line = ""};
+    PlannedRun planned{.run = config::parse(sources), .line = "", .calibration = {}};
     const config::Run& run = planned.run;
+    planned.calibration = read_calibration(world, run);
     if (run.placement.automatic.empty() || run.plan.gpu_tflops <= 0 ||
         run.mode == config::Mode::base) {
         return planned;
     }
     config::validate_for_ranks(run, world.size());
-    const plan::Problem problem = problem_of(
-        run, mpi::discover_nodes(world, run.exchange.ranks_per_node).groups(), world.size());
+    const int nodes = mpi::discover_nodes(world, run.exchange.ranks_per_node).groups();
+    const plan::Problem problem =
+        problem_of(plan::calibrated(run, planned.calibration, nodes), nodes, world.size());
     const plan::Found found = plan::search(problem, space_of_run(run, problem));
     if (!found.plan) {
         planned.line =

@@ -3,6 +3,7 @@
 
 #include "config/load.hpp"
 #include "mpi/communicator.hpp"
+#include "plan/calibration.hpp"
 #include "plan/choice.hpp"
 
 #include <string>
@@ -18,6 +19,7 @@ void keep_asked_placements(const config::PlacementSettings& placement, const pla
 struct PlannedRun {
     config::Run run;
     std::string line;  // what the planner chose, for the head of the run; empty: it was not asked
+    plan::Calibration calibration;  // of plan.calibration
 };
 
 // The run of the sources. Where a placement is "auto" and the site says what a plan needs, it is

@@ -8,11 +8,10 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <fstream>
 #include <iostream>
-#include <iterator>
 #include <memory>
-#include <optional>
+#include <string>
+#include <vector>
 
 namespace nearstep::app {
 
@@ -55,26 +54,32 @@ config::Run read_run(const RunArguments& arguments) {
 }
 
 // From --calibrate, else from the site.
-std::optional<plan::Calibration> calibration_of(const PlanArguments& arguments,
-                                                const config::Run& run) {
+plan::Calibration calibration_of(const PlanArguments& arguments, const config::Run& run) {
     const std::string& path =
         arguments.calibration.empty() ? run.plan.calibration : arguments.calibration;
     if (path.empty()) {
-        return std::nullopt;
+        return {};
     }
-    std::ifstream file(path);
-    const std::string lines{std::istreambuf_iterator<char>(file), {}};
-    if (!file.is_open() || file.bad()) {
-        throw ConfigError(
-            text("The calibration ", path,
-                 " cannot be read: name a file that nearstep bench csd --json wrote."));
-    }
-    return plan::read_calibration(lines, path, run.csd);
+    plan::Calibration calibration =
+        plan::read_calibration(plan::read_calibration_lines(path), path);
+    plan::expect_device(calibration, path, run.csd);
+    return calibration;
 }
 
-std::string describe(const plan::Calibration& calibration) {
-    return text("devices as measured: row ", calibration.row, ", ",
-                calibration.parameters_per_s / 1e6, " Mparam/s each\n");
+// A line for each that some of the plans take.
+std::string describe(const plan::Calibration& calibration, const PlanArguments& arguments,
+                     const config::Run& run) {
+    std::vector<std::string> lines;
+    std::string all;
+    for (const int nodes : arguments.nodes) {
+        for (const std::string& line : plan::describe(calibration, run, nodes)) {
+            if (std::find(lines.begin(), lines.end(), line) == lines.end()) {
+                lines.push_back(line);
+                all += line + "\n";
+            }
+        }
+    }
+    return all;
 }
 
 nlohmann::json make_plans(const PlanArguments& arguments) {
@@ -83,19 +88,17 @@ nlohmann::json make_plans(const PlanArguments& arguments) {
     const plan::ModelSize size = size_of(run.model);
     const std::vector<int> devices =
         arguments.csds.empty() ? std::vector<int>{run.plan.csds_per_node} : arguments.csds;
-    const std::optional<plan::Calibration> calibration = calibration_of(arguments, run);
+    const plan::Calibration calibration = calibration_of(arguments, run);
     std::vector<plan::Row> rows;
     for (const int nodes : arguments.nodes) {
+        const plan::Site site = plan::site_of(plan::calibrated(run, calibration, nodes), nodes);
         for (const int csds : devices) {
             const double batches = arguments.scaling == "weak" ? nodes : 1;
             plan::Problem problem{
                 .work = plan::workload_of(run, size, batches * run.train.global_batch),
-                .site = plan::site_of(run, nodes),
+                .site = site,
                 .nodes = nodes};
             problem.site.csds = csds;
-            if (calibration) {
-                plan::calibrate(*calibration, problem.work.state_bytes, problem.site);
-            }
             plan::Space space = plan::space_of(problem, codecs);
             if (arguments.is_trainable) {
                 space = plan::trainable_space_of(problem, codecs);
@@ -107,7 +110,7 @@ nlohmann::json make_plans(const PlanArguments& arguments) {
     std::cout << "modelled: " << run.name << ", " << static_cast<double>(size.parameters)
               << " parameters, state " << run.csd.state << ", on site " << run.site << ", "
               << arguments.scaling << " scaling\n"
-              << (calibration ? describe(*calibration) : "") << plan::describe(rows);
+              << describe(calibration, arguments, run) << plan::describe(rows);
     return plan::to_json(rows);
 }
 
@@ -138,8 +141,8 @@ void add_plan(CLI::App& program, Action& action) {
         ->delimiter(',')
         ->capture_default_str();
     command.add_option("--calibrate", arguments->calibration,
-                       "result file of nearstep bench csd: its rate in place of the site's for a "
-                       "device; default: plan.calibration");
+                       "result file of nearstep bench csd, bench network or both: its rates in "
+                       "place of the site's; default: plan.calibration");
     command.add_flag(
         "--trainable", arguments->is_trainable,
         "only placements that nearstep train can be set to, and those of placement.* that are not "

@@ -105,7 +105,9 @@ std::vector<Key> plan_rate_keys(PlanSettings& plan) {
             "of a plain drive in its place, for mode base; 0: not known"),
         {.name = "plan.calibration",
          .target = &plan.calibration,
-         .meaning = "result file of `nearstep bench csd --json`; empty: the rates above hold",
+         .meaning = "result file of --json of `nearstep bench csd`, `bench network` or both; "
+                    "empty: the rates "
+                    "above hold",
          .may_be_empty = true,
          .is_for_sites = true},
     };

@@ -153,9 +153,12 @@ std::optional<PayloadGroup> StepPipeline::payload_group() const {
 
 exchange::GatherSettings StepPipeline::gather_settings() const {
     // One of every device at least: neighbours in the vector lie on one node's devices, and with
-    // fewer under way one node would send at a time.
-    const std::size_t in_flight = std::max(exchange::GatherSettings().in_flight,
-                                           static_cast<std::size_t>(copy_.devices.devices()));
+    // fewer under way one node would send at a time. Two of each where parameters arrive in place:
+    // with one, whoever is late holds up the others. A delta takes memory while it is under way.
+    const std::size_t of_each = settings_.delivery == csd::Delivery::deltas ? 1 : 2;
+    const std::size_t in_flight =
+        std::max(exchange::GatherSettings().in_flight,
+                 of_each * static_cast<std::size_t>(copy_.devices.devices()));
     return {.partition = &copy_.partition,
             .devices = &copy_.devices,
             .parameter_dtype = settings_.dtype,

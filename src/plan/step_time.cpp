@@ -35,6 +35,13 @@ double update_seconds(const StepBytes& bytes, const LinkRates& rates, Handler ha
     return std::max(update, seconds(bytes.new_parameters, rates.device_read) / std::min(n, most));
 }
 
+double fill_seconds(const StepBytes& bytes, const LinkRates& rates, int devices, double subgroups) {
+    expects(devices > 0 && subgroups > 0, "a node has a device, and that a subgroup");
+    return (update_seconds_of_one(bytes, rates, Handler::serial) -
+            update_seconds_of_one(bytes, rates, Handler::overlapped)) /
+           devices / subgroups;
+}
+
 double delivery_seconds(const StepBytes& bytes, const LinkRates& rates) {
     return std::max(seconds(bytes.new_parameters, rates.host),
                     seconds(bytes.new_parameters, rates.host_total));
@@ -69,8 +76,8 @@ double gpu_backward_seconds(const StepBytes& bytes, const LinkRates& rates) {
     return std::max(seconds(down, rates.host), seconds(down + bytes.of_gpus, rates.host_total));
 }
 
-double network_seconds(double bytes, const LinkRates& rates) {
-    return seconds(bytes, rates.network);
+double network_seconds(double bytes, double messages, const LinkRates& rates) {
+    return bytes > 0 ? seconds(bytes, rates.network) + messages * rates.network_latency_s : 0;
 }
 
 }  // namespace nearstep::plan

@@ -11,6 +11,7 @@ struct LinkRates {
     double host_total = 0;  // both directions together
     double updates = 0;     // parameters per second of one device's engine
     double network = 0;     // from the node to the others
+    double network_latency_s = 0;
 };
 
 // What one step moves, in bytes.
@@ -24,6 +25,9 @@ struct StepBytes {
     double of_gpus = 0;
     double leaving_gradients = 0;   // to other nodes, in backward
     double leaving_parameters = 0;  // to other nodes, in the update
+    // To each of the other nodes one after another, as T_scat and T_gather have them.
+    double gradient_messages = 0;
+    double parameter_messages = 0;
 };
 
 // serial: read, update and write one after another (su). overlapped: at once (su+o and su+o+c).
@@ -37,6 +41,10 @@ double update_seconds_of_one(const StepBytes& bytes, const LinkRates& rates, Han
 // with T_param_swap the new parameters' way to the host from one device, at the rate its drive is
 // read with (B_SSD), and B_PCIe that of the host link.
 double update_seconds(const StepBytes& bytes, const LinkRates& rates, Handler handler, int devices);
+
+// Beside that, what n overlapped devices with so many subgroups each take for what nothing hides:
+// the first subgroup's parts before the slowest one, the last one's behind it.
+double fill_seconds(const StepBytes& bytes, const LinkRates& rates, int devices, double subgroups);
 
 // The new parameters' way over the host link, which the serial handler does not hide and the
 // formula leaves out: the devices are in step, so that they deliver at the same time.
@@ -56,7 +64,7 @@ double base_gradient_seconds(const StepBytes& bytes, const LinkRates& rates, int
 double gpu_forward_seconds(const StepBytes& bytes, const LinkRates& rates);
 double gpu_backward_seconds(const StepBytes& bytes, const LinkRates& rates);
 
-// Of bytes that leave the node.
-double network_seconds(double bytes, const LinkRates& rates);
+// Of bytes that leave the node in so many messages one after another.
+double network_seconds(double bytes, double messages, const LinkRates& rates);
 
 }  // namespace nearstep::plan

@@ -11,6 +11,7 @@
 #include "model/geometry.hpp"
 #include "store/folder.hpp"
 #include "train/devices.hpp"
+#include "train/start.hpp"
 
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -94,7 +95,7 @@ std::vector<int> ranks_beside(int rank, const config::Run& run, const config::Ho
 }  // namespace
 
 HostFacts check_host(const config::Run& run, int ranks, const config::HostPart& host,
-                     const std::string& granted) {
+                     const std::string& granted, Unfinished unfinished) {
     if (!run.hosts.interface.empty() && !is_up(run.hosts.interface)) {
         throw ConfigError(text("The network interface ", run.hosts.interface,
                                " (hosts.interface) is not up with an address: bring it up, or name "
@@ -120,6 +121,12 @@ HostFacts check_host(const config::Run& run, int ranks, const config::HostPart& 
         for (const store::PlannedFile& file : planned_files(placed, rank, ranks, copy)) {
             files.push_back(file);
         }
+        if (unfinished == Unfinished::refused) {
+            refuse_unfinished_state(placed, rank);
+        }
+    }
+    if (unfinished == Unfinished::refused && host.first_rank == 0) {
+        refuse_unfinished_checkpoints(run);
     }
     store::check_folders(files);
     std::vector<std::string> paths;

@@ -2,14 +2,18 @@
 
 #include "base/dtype.hpp"
 #include "csd/state_format.hpp"
+#include "model/geometry.hpp"
+#include "plan/calibration.hpp"
 #include "plan/step_time.hpp"
 #include "shard/partition.hpp"
+#include "store/subgroup_header.hpp"
 #include "train/devices.hpp"
 #include "train/gpu_traffic.hpp"
 #include "train/link_formulas.hpp"
 #include "train/site_links.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 namespace nearstep::train {
 
@@ -25,7 +29,18 @@ plan::LinkRates link_rates(const config::Run& run) {
             .host = rates.host,
             .host_total = rates.host_total,
             .updates = update_rate_of(run),
-            .network = rates.network};
+            .network = rates.network,
+            .network_latency_s = run.plan.network_latency_us * 1e-6};
+}
+
+int devices_of_node(const RunRecord& record) { return std::max(record.devices / record.nodes, 1); }
+
+// Of the device that has most, as shard::Partition cuts them.
+double subgroups_of_device(const RunRecord& record) {
+    const auto all = static_cast<double>(shard::tiles_of(record.parameters)) * record.copies;
+    const double tiles = std::ceil(all / std::max(record.devices, 1));
+    const double widest = std::max(1.0, std::floor(tiles / 4));
+    return std::ceil(tiles / std::min(static_cast<double>(record.run.csd.subgroup_tiles), widest));
 }
 
 // Of one node.
@@ -42,12 +57,19 @@ plan::StepBytes step_bytes(const RunRecord& record) {
     plan::StepBytes bytes;
     bytes.parameters = of_node(parameters);
     bytes.state = of_node(csd::state_bytes(csd::parse_state_format(run.csd.state), tiles));
+    if (!is_base) {  // whose one store on all devices has few subgroups
+        bytes.state += devices_of_node(record) * subgroups_of_device(record) *
+                       static_cast<double>(store::kHeaderBytes);
+    }
     bytes.gradients = is_base ? of_node(parameters * sizeof(float))
                               : record.handed_bytes_per_parameter * of_node(parameters);
     bytes.gradients_back = is_base ? bytes.gradients : 0;
     bytes.new_parameters = is_base ? 0 : of_node(vector_bytes);
     bytes.of_gpus =
         gpu_bytes_of_node(run.link, record.ranks / record.nodes, static_cast<double>(vector_bytes));
+    bytes.gradient_messages =
+        (record.nodes - 1.0) * static_cast<double>(model::describe(run.model).blocks.size());
+    bytes.parameter_messages = (record.nodes - 1.0) * subgroups_of_device(record);
     if (const auto volumes = formula_volumes(record)) {
         const double of_each = static_cast<double>(record.parameters) / record.nodes;
         bytes.leaving_gradients = volumes->network_gradients * of_each;
@@ -61,9 +83,10 @@ plan::StepBytes step_bytes(const RunRecord& record) {
 }  // namespace
 
 PhaseSeconds predict(const RunRecord& record, const PhaseSeconds& unshaped) {
-    const plan::LinkRates rates = link_rates(record.run);
+    const plan::LinkRates rates =
+        link_rates(plan::calibrated(record.run, record.calibration, record.nodes));
     const plan::StepBytes bytes = step_bytes(record);
-    const int devices = std::max(record.devices / record.nodes, 1);
+    const int devices = devices_of_node(record);
     const bool is_base = record.run.mode == config::Mode::base;
     const auto handler = handler_kind(record.run.mode) == csd::HandlerKind::naive
                              ? plan::Handler::serial
@@ -74,16 +97,19 @@ PhaseSeconds predict(const RunRecord& record, const PhaseSeconds& unshaped) {
                             : plan::update_seconds(bytes, rates, handler, devices);
     if (handler == plan::Handler::serial) {
         update += plan::delivery_seconds(bytes, rates);
+    } else if (!is_base) {
+        update += plan::fill_seconds(bytes, rates, devices, subgroups_of_device(record));
     }
     return {.forward = std::max(unshaped.forward, plan::gpu_forward_seconds(bytes, rates)),
-            .backward =
-                std::max({unshaped.backward, gradients, plan::gpu_backward_seconds(bytes, rates),
-                          plan::network_seconds(bytes.leaving_gradients, rates)}),
-            .update = std::max(update, plan::network_seconds(bytes.leaving_parameters, rates))};
+            .backward = std::max(
+                {unshaped.backward, gradients, plan::gpu_backward_seconds(bytes, rates),
+                 plan::network_seconds(bytes.leaving_gradients, bytes.gradient_messages, rates)}),
+            .update = std::max(update, plan::network_seconds(bytes.leaving_parameters,
+                                                             bytes.parameter_messages, rates))};
 }
 
 std::optional<PhaseSeconds> expect_of_links(const RunRecord& record) {
-    config::LinkSettings link = record.run.link;
+    config::LinkSettings link = plan::calibrated(record.run, record.calibration, record.nodes).link;
     link.shape = true;
     return link.are_shaped() ? std::optional(predict(record, {})) : std::nullopt;
 }

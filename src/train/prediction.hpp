@@ -8,7 +8,8 @@
 
 namespace nearstep::train {
 
-// `unshaped`: the phases of the same compute where no link delays. Formulas: plan/step_time.hpp.
+// `unshaped`: the phases of the same compute where no link delays. Formulas: plan/step_time.hpp;
+// rates: the site's, and what the record's calibration has in their place.
 PhaseSeconds predict(const RunRecord& record, const PhaseSeconds& unshaped);
 
 // What the links alone let expect of gradients (in `backward`) and update; compute is not known, so

@@ -127,7 +127,9 @@ RunRecord run_steps(Trainer& trainer, Reporter& reporter, const config::Run& run
 }
 
 // What the run's summary says of where things lie and how they travel.
-void note_layout(const Trainer& trainer, const mpi::Communicator& world, RunRecord& record) {
+void note_layout(const Trainer& trainer, const mpi::Communicator& world,
+                 const plan::Calibration& calibration, RunRecord& record) {
+    record.calibration = calibration;
     record.ranks = world.size();
     record.nodes = trainer.nodes();
     record.has_equal_nodes = trainer.has_equal_nodes();
@@ -192,7 +194,7 @@ bool train(const mpi::Communicator& world, const config::Run& given, const RunOp
         record.lanes = lane_shares(world, *timeline, record.seconds);
         reporter->say(write_timeline(world, *timeline, *record.lanes, options.trace));
     }
-    note_layout(trainer, world, record);
+    note_layout(trainer, world, options.calibration, record);
     record.heldout_loss = trainer.evaluate();
     reporter->heldout(trainer.steps_done(), *record.heldout_loss);
     record.masters_digest = trainer.masters_digest();

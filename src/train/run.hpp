@@ -3,6 +3,7 @@
 
 #include "config/run.hpp"
 #include "mpi/communicator.hpp"
+#include "plan/calibration.hpp"
 
 #include <string>
 #include <vector>
@@ -21,6 +22,7 @@ struct RunOptions {
     std::string trace;            // file for a timeline of the steps; empty: none
     int sample_tokens = 0;        // length of the text to sample at the end
     std::string prompt = "\n";
+    plan::Calibration calibration;  // for what the run lets expect
 };
 
 // Trains as `run` says, prints progress to stdout and writes the files of `options`, all on rank 0.

@@ -26,26 +26,10 @@ namespace {
 }
 
 void refuse_unfinished_run(const mpi::Communicator& world, const config::Run& run) {
+    world.together([&] { refuse_unfinished_state(run, world.rank()); });
     world.together([&] {
-        const auto manifest = csd::StateCommit(manifest_path(run, world.rank())).read();
-        if (manifest && !manifest->commits.empty()) {
-            const std::int64_t step = manifest->commits.front().step;
-            if (step > 0 && step < manifest->steps) {
-                refuse_unfinished("csd.path", run.csd.path.front(), step, manifest->steps);
-            }
-        }
-    });
-    world.together([&] {
-        const auto newest = checkpoint::find_newest(config::checkpoint_folder(run));
-        if (world.rank() == 0 && newest) {
-            const auto reader = checkpoint::Reader::open(*newest);
-            const checkpoint::Description& description = reader->description();
-            const config::Run earlier =
-                config::parse({.config_path = *newest, .config_text = description.config});
-            if (description.step < earlier.train.steps) {
-                refuse_unfinished("checkpoint.path", config::checkpoint_folder(run),
-                                  description.step, earlier.train.steps);
-            }
+        if (world.rank() == 0) {
+            refuse_unfinished_checkpoints(run);
         }
     });
 }
@@ -201,6 +185,31 @@ void choose(const config::Run& run, const Newest& newest, bool may_start_anew, S
 }
 
 }  // namespace
+
+void refuse_unfinished_state(const config::Run& run, int rank) {
+    const auto manifest = csd::StateCommit(manifest_path(run, rank)).read();
+    if (manifest && !manifest->commits.empty()) {
+        const std::int64_t step = manifest->commits.front().step;
+        if (step > 0 && step < manifest->steps) {
+            refuse_unfinished("csd.path", run.csd.path.front(), step, manifest->steps);
+        }
+    }
+}
+
+void refuse_unfinished_checkpoints(const config::Run& run) {
+    const auto newest = checkpoint::find_newest(config::checkpoint_folder(run));
+    if (!newest) {
+        return;
+    }
+    const auto reader = checkpoint::Reader::open(*newest);
+    const checkpoint::Description& description = reader->description();
+    const config::Run earlier =
+        config::parse({.config_path = *newest, .config_text = description.config});
+    if (description.step < earlier.train.steps) {
+        refuse_unfinished("checkpoint.path", config::checkpoint_folder(run), description.step,
+                          earlier.train.steps);
+    }
+}
 
 Start find_start(const mpi::Communicator& world, const config::Run& run,
                  const data::Tokenizer& tokenizer, const RunOptions& options) {

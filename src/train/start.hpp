@@ -25,6 +25,13 @@ struct Start {
     bool is_resuming = false;
 };
 
+// Throws ConfigError if the state files of the rank, whose csd.places are set, are of a run that
+// has steps left.
+void refuse_unfinished_state(const config::Run& run, int rank);
+
+// The same of the newest checkpoint in the run's folder.
+void refuse_unfinished_checkpoints(const config::Run& run);
+
 // Looks at what is there and changes nothing. Collective. Throws ConfigError, on all ranks alike,
 // if another process holds the state files, if an unfinished run is in the way, or if there is
 // nothing to resume from.

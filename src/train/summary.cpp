@@ -305,8 +305,10 @@ nlohmann::json to_json(const RunRecord& record) {
                              : record.commit_seconds / static_cast<double>(record.steps.size());
     add_lanes(json, record);
     if (record.expected) {
-        json["modelled_s"] = {{"gradients", record.expected->backward},
-                              {"update", record.expected->update}};
+        json["modelled_s"] = {
+            {"gradients", record.expected->backward},
+            {"update", record.expected->update},
+            {"calibration", plan::describe(record.calibration, record.run, record.nodes)}};
     }
     json["train_loss"] = losses.empty() ? nlohmann::json() : nlohmann::json(losses.back());
     add_heldout_loss(json, record);
@@ -348,14 +350,18 @@ std::string describe_gpu(const RunRecord& record) {
 }
 
 std::string describe_expected(const RunRecord& record) {
+    if (!record.expected) {
+        return "";
+    }
     const PhaseSeconds measured = mean_seconds(record.steps);
-    return record.expected
-               ? formatted(
-                     "update: %.4g s measured, %.4g s modelled from the rates of the links; "
-                     "backward: %.4g s measured, of which gradients take %.4g s, modelled",
-                     measured.update, record.expected->update, measured.backward,
-                     record.expected->backward)
-               : "";
+    std::string out = formatted(
+        "update: %.4g s measured, %.4g s modelled from the rates of the links; "
+        "backward: %.4g s measured, of which gradients take %.4g s, modelled",
+        measured.update, record.expected->update, measured.backward, record.expected->backward);
+    for (const std::string& line : plan::describe(record.calibration, record.run, record.nodes)) {
+        out += "\nmodelled with " + line;
+    }
+    return out;
 }
 
 std::string describe_host_link(const trace::TrafficSnapshot& traffic, std::size_t parameters,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "config/run.hpp"
+#include "plan/calibration.hpp"
 #include "trace/traffic.hpp"
 #include "train/endurance.hpp"
 #include "train/gpu_share.hpp"
@@ -53,6 +54,7 @@ struct RunRecord {
     std::optional<LaneShares> lanes = {};       // of a run with a timeline
     std::optional<GpuReport> gpu = {};          // none: the model computed on the CPU
     std::optional<PhaseSeconds> expected = {};  // modelled, see prediction.hpp; of the links alone
+    plan::Calibration calibration = {};         // measured rates that `expected` is from
 };
 
 // The keys of --json: commit, config, site, ranks, nodes, devices, parameters, steps, first_step,
@@ -64,18 +66,18 @@ struct RunRecord {
 // payload_bytes_per_parameter, volume_share_of_dense}, transport (of dense gradients inside nodes:
 // nccl, mpi or null), payload_transport (between nodes, likewise) and
 // parameter_transport (within nodes, to GPUs: nccl, host or null), and per step phases_s
-// {forward, backward, update, hidden, commit} (means) and modelled_s {gradients, update} where the
-// site gives rates, bytes_per_parameter {host_link, device_internal, network, node} and
-// shared_links {measured, zero_infinity, smart_update, smart_comp_2_percent} (see
-// shared_links.hpp), placement {parameters, gradients, optimizer, copies, dense_sums, vector_bytes}
-// and formula_bytes_per_parameter (see link_formulas.hpp); of a run with --trace lanes {compute,
-// copy, exchange, device read, engine, device write, together}: seconds of work per second and
-// rank; model_operations_per_token (see model/gpu_peak.hpp), and on GPUs gpu {name, ranks_per_gpu,
-// peak_tflops, most_bytes and most_tensor_bytes (of the GPU's memory, by the rank that took most),
-// step_bytes {parameters, inputs} (over rank 0's link), plan {...} (of rank 0's memory)} and, with
-// a peak, which plan.gpu_tflops sets or a table gives, model_flop_utilisation; with gather.codec =
-// "delta" also deltas {dense, bitmap, units, codes, list}, each with tile_share and
-// bytes_per_parameter.
+// {forward, backward, update, hidden, commit} (means) and modelled_s {gradients, update,
+// calibration: lines on what of it was measured} where the site gives rates, bytes_per_parameter
+// {host_link, device_internal, network, node} and shared_links {measured, zero_infinity,
+// smart_update, smart_comp_2_percent} (see shared_links.hpp), placement {parameters, gradients,
+// optimizer, copies, dense_sums, vector_bytes} and formula_bytes_per_parameter (see
+// link_formulas.hpp); of a run with --trace lanes {compute, copy, exchange, device read, engine,
+// device write, together}: seconds of work per second and rank; model_operations_per_token (see
+// model/gpu_peak.hpp), and on GPUs gpu {name, ranks_per_gpu, peak_tflops, most_bytes and
+// most_tensor_bytes (of the GPU's memory, by the rank that took most), step_bytes {parameters,
+// inputs} (over rank 0's link), plan {...} (of rank 0's memory)} and, with a peak, which
+// plan.gpu_tflops sets or a table gives, model_flop_utilisation; with gather.codec = "delta" also
+// deltas {dense, bitmap, units, codes, list}, each with tile_share and bytes_per_parameter.
 nlohmann::json to_json(const RunRecord& record);
 
 // "gradients: topk, keeps 1 % of the elements in a volume of 0.04004 bytes per parameter, ...".

@@ -76,6 +76,42 @@ class Launch(cluster.Cluster):
         self.refused("takes 8 ranks, 2 on each host, and 9 are asked for", ranks=9, train__global_batch=9)
         self.refused("Host nst1 has 4 devices (hosts.devices) and its 2 ranks ask for 6", csd__per_rank=3)
 
+    def test_an_unfinished_run_is_refused_where_it_would_be_in_the_way(self):
+        self.train(train__stop_at=2)
+        self.refused("host nst1: The folder /mnt/csd0/state holds a run that stopped at step 2 of 40: go on with --resume")
+        for option in ("--resume", "--resume-if-any", "--fresh"):
+            done = self.mpirun("--check", option)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        for host in ("nst1", "nst2", "nst4"):
+            cluster.shutil.rmtree(DISKS / host / "csd0")
+            cluster.shutil.rmtree(DISKS / host / "csd2")
+        self.refused(f"host nst1: The folder {self.folder}/checkpoints holds a run that stopped at step 2 of 40")
+        elsewhere = {"checkpoint__path": f'"{self.folder}/other"'}
+        self.refused("host nst3: The folder /mnt/csd0/state holds a run that stopped at step 2 of 40", **elsewhere)
+
+    def test_the_network_between_hosts_is_measured_and_planned_with(self):
+        for host in cluster.HOSTS:
+            cluster.vhosts("rate", host, "400mbit")
+        rates = self.folder / "network.json"
+        try:
+            done = self.mpirun("--bench-network", "--rounds", 3, "--most-bytes", 1 << 20, "--json", rates)
+        finally:
+            for host in cluster.HOSTS:
+                cluster.vhosts("unrate", host)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        rows = [cluster.json.loads(line) for line in rates.read_text().splitlines()]
+        self.assertEqual([row["nodes"] for row in rows if "latency_us" in row], [1, 2, 4])
+        self.assertEqual({row["ranks_per_node"] for row in rows}, {2})
+        for row in rows:
+            if row.get("message_bytes") == 1 << 20 and row["nodes"] > 1:
+                self.assertEqual(row["sent_bytes"], (row["nodes"] - 1) * 2 * row["message_bytes"])
+                # What the bucket of the cable lets through at once is small beside this.
+                self.assertLess(row["gb_s"], 1.2 * 0.05)
+        done = cluster.call(cluster.program.PROGRAM, "plan", "configs/gpt-7b.toml", "--site", "cluster/csd-pod",
+                            "--nodes", "4", "--calibrate", rates)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("network as measured: row 4 nodes, fit, 0.0", done.stdout)
+
     def test_missing_text_is_refused(self):
         self.refused("host nst1: The data path", data__train='"/nowhere/text"')
 

@@ -22,6 +22,15 @@ TEST(TheUpdateOfOneDevice, AddsItsPartsUpOrHidesTheShorterOnes) {
     EXPECT_NEAR(update_seconds_of_one(kNear, kSmartSsd, Handler::overlapped), 26.667, 1e-3);
 }
 
+TEST(TheUpdateOfOneDevice, ReadsItsFirstSubgroupBeforeItWrites) {
+    EXPECT_NEAR(fill_seconds(kNear, kSmartSsd, 1, 1), 16, 1e-9);
+    EXPECT_NEAR(fill_seconds(kNear, kSmartSsd, 10, 8), 0.2, 1e-9);
+    LinkRates rates = kSmartSsd;
+    rates.updates = 1e8;  // the engine's 40 s hide all but the first read and the last write
+    EXPECT_NEAR(fill_seconds(kNear, rates, 1, 10), 1.6 + 2.6667, 1e-4);
+    EXPECT_EQ(fill_seconds(kNear, {}, 3, 4), 0);
+}
+
 TEST(TheUpdateOfOneDevice, HasTheEngineAmongItsParts) {
     LinkRates rates = kSmartSsd;
     rates.updates = 1e8;
@@ -90,8 +99,11 @@ TEST(TrafficOfGpus, SharesTheDirectionOfTheGradients) {
 }
 
 TEST(TheNetwork, TakesWhatLeavesTheNode) {
-    EXPECT_NEAR(network_seconds(5e9, {.network = 10e9}), 0.5, 1e-12);
-    EXPECT_EQ(network_seconds(5e9, {}), 0);
+    const LinkRates rates = {.network = 10e9, .network_latency_s = 1e-3};
+    EXPECT_NEAR(network_seconds(5e9, 0, rates), 0.5, 1e-12);
+    EXPECT_NEAR(network_seconds(5e9, 30, rates), 0.53, 1e-12);
+    EXPECT_EQ(network_seconds(0, 30, rates), 0);
+    EXPECT_EQ(network_seconds(5e9, 30, {}), 0);
 }
 
 }  // namespace

@@ -78,11 +78,66 @@ class Plan(program.Scenario):
         self.assertAlmostEqual(rows[0]["terms_s"]["T_csd"] * 15e6, rows[0]["parameters"] / 10, delta=2e-3 * rows[0]["parameters"])
         _, again = self.plan("--nodes", "1", "--set", f"plan.calibration={rates}")
         self.assertEqual(again[0]["terms_s"], rows[0]["terms_s"])
-        for content, sentence in (("", "has no step with csd.state"), ("x", "is not of nearstep bench csd")):
+        other = json.dumps({**line, "row": "durable.q8", "state": "q8"})
+        for content, sentence in (("", "has nothing to take"), ("x", "that is not of nearstep bench csd"),
+                                  (other, "has no step with csd.state")):
             rates.write_text(content)
             done = program.run(0, "plan", "configs/gpt-7b.toml", *SITE, "--calibrate", rates)
             self.assertEqual(done.returncode, 2)
+            self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
             self.assertIn(sentence, done.stderr)
+
+    def bench_network(self, ranks, *options):
+        """(file, rows) of what must succeed."""
+        out = self.folder / "network.json"
+        done = program.run(ranks, "bench", "network", "--rounds", 2, "--most-bytes", 1 << 16, *options, "--json", out)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        return out, [json.loads(line) for line in out.read_text().splitlines()]
+
+    def test_a_measured_network_takes_the_place_of_the_sites(self):
+        rates, rows = self.bench_network(4, "--ranks-per-node", 2)
+        sizes = [row for row in rows if "message_bytes" in row]
+        fits = {row["nodes"]: row for row in rows if "latency_us" in row}
+        self.assertEqual([(row["nodes"], row["message_bytes"]) for row in sizes],
+                         [(nodes, size) for nodes in (1, 2) for size in (1 << 12, 1 << 14, 1 << 16)])
+        self.assertEqual(sorted(fits), [1, 2])
+        for row in sizes:
+            self.assertTrue(row["verified"])
+            self.assertEqual(row["sent_bytes"], row["message_bytes"] * row["nodes"])  # 1 message a rank, 2 ranks a node
+            self.assertAlmostEqual(row["gb_s"] * row["us"]["median"] * 1e3, row["sent_bytes"], delta=1e-6 * row["sent_bytes"])
+        text, rows = self.plan("--nodes", "1,16", "--trainable", "--set", "placement.parameters=node", "--calibrate", rates)
+        self.assertIn(f"network as measured: row 2 nodes, fit, {fits[2]['gb_s']:.3g}"[:-1], text)
+        self.assertIn("inside a node as measured: row inside, fit, ", text)
+        bytes_sent = {"delta": 0.35, "dense": 2}[rows[1]["choice"]["gather"]] * rows[1]["parameters"] * 15 / 16
+        self.assertGreaterEqual(rows[1]["terms_s"]["T_gather"], 0.999 * bytes_sent / min(fits[2]["gb_s"] * 1e9, 25e9))
+        # With a file of both kinds of rows, both hold.
+        line = {"bench": "csd", "row": "durable.fp32", "state": "fp32", "mparam_s": {"median": 15.0}}
+        rates.write_text(rates.read_text() + json.dumps(line) + "\n")
+        text, _ = self.plan("--nodes", "16", "--calibrate", rates)
+        for kind in ("devices", "network", "inside a node"):
+            self.assertIn(f"{kind} as measured: row", text)
+
+    def test_what_the_network_bench_cannot_do_is_refused(self):
+        for ranks, options, sentence in ((0, (), "One rank has nobody to exchange with"),
+                                         (2, ("--least-bytes", 8192, "--most-bytes", 4096), "is above --most-bytes"),
+                                         (2, ("--json", "/nowhere/x"), "/nowhere/x")):
+            done = program.run(ranks, "bench", "network", *options)
+            self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+            self.assertIn(sentence, done.stderr)
+
+    def test_a_run_prints_what_the_measured_network_let_expect(self):
+        rates, rows = self.bench_network(2, "--ranks-per-node", 1)
+        arguments = self.arguments(train__steps=2, exchange__ranks_per_node=1, plan__calibration=f'"{rates}"')
+        done = program.run(2, *arguments, "--json", self.folder / "run.json")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        fit = rows[-1]
+        self.assertIn(f"modelled with network as measured: row 2 nodes, fit, {fit['gb_s']:.4g}"[:-1], done.stdout)
+        summary = json.loads((self.folder / "run.json").read_text())
+        self.assertEqual(len(summary["modelled_s"]["calibration"]), 1)
+        # A node sends half of the new parameters, 2 bytes each, in as many messages as a device has subgroups.
+        tiles = -(-summary["parameters"] // 65536)
+        expected = tiles * 65536 / (fit["gb_s"] * 1e9) + tiles / 2 * fit["latency_us"] * 1e-6
+        self.assertAlmostEqual(summary["modelled_s"]["update"], expected, delta=1e-3 * expected)
 
     def test_a_run_takes_the_planners_placement_and_prints_what_it_let_expect(self):
         arguments = self.arguments(train__steps=3, placement__parameters="auto", placement__optimizer="auto")

@@ -1,0 +1,273 @@
+#include "bench/network_bench.hpp"
+
+#include "base/error.hpp"
+#include "base/random.hpp"
+#include "base/samples.hpp"
+#include "base/units.hpp"
+#include "base/version.hpp"
+#include "memory/buffer.hpp"
+#include "mpi/session.hpp"
+#include "mpi/topology.hpp"
+#include "plan/network_fit.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace nearstep::bench {
+
+namespace {
+
+constexpr std::uint64_t kSeed = 31;
+// Small messages are repeated, so that a time is long beside a barrier's end.
+constexpr std::size_t kRepeatedBytes = 256 * KiB;
+constexpr std::size_t kMostRepeats = 64;
+constexpr std::size_t kMostBytesOfRank = GiB;  // that it sends at once
+
+// Nodes that exchange with each other alone; 1: the ranks of each node do.
+struct Group {
+    int nodes = 1;
+
+    std::string name() const { return nodes == 1 ? std::string("inside") : text(nodes, " nodes"); }
+};
+
+// What all ranks know of each other.
+struct Places {
+    Places(const mpi::Communicator& world, int most)
+        : nodes(mpi::discover_nodes(world, most)),
+          node(nodes.group_of[static_cast<std::size_t>(world.rank())]),
+          place(nodes.rank_in_group(world.rank())),
+          ranks_per_node(static_cast<int>(nodes.ranks_of.front().size())) {
+        for (const std::vector<int>& ranks : nodes.ranks_of) {
+            ranks_per_node = std::min(ranks_per_node, static_cast<int>(ranks.size()));
+        }
+    }
+
+    mpi::Topology nodes;
+    int node;
+    int place;
+    int ranks_per_node;  // that take part
+};
+
+std::vector<Group> groups_of(const Places& places) {
+    std::vector<Group> groups;
+    if (places.ranks_per_node > 1) {
+        groups.push_back({1});
+    }
+    for (int nodes = 2; nodes < places.nodes.groups(); nodes *= 2) {
+        groups.push_back({nodes});
+    }
+    if (places.nodes.groups() > 1) {
+        groups.push_back({places.nodes.groups()});
+    }
+    return groups;
+}
+
+// The same for the ranks that exchange with each other; nothing for one that looks on.
+std::optional<int> colour_of(const Places& places, Group group) {
+    if (places.place >= places.ranks_per_node) {
+        return std::nullopt;
+    }
+    if (group.nodes == 1) {
+        return places.node;
+    }
+    const int number = places.node / group.nodes;
+    const bool is_whole = (number + 1) * group.nodes <= places.nodes.groups();
+    return is_whole ? std::optional(number * places.ranks_per_node + places.place) : std::nullopt;
+}
+
+void fill(std::span<std::byte> message, int from, int to) {
+    const std::uint64_t stream =
+        random_bits(kSeed, static_cast<std::uint64_t>(from), static_cast<std::uint64_t>(to));
+    for (std::size_t i = 0; i < message.size(); ++i) {
+        message[i] = static_cast<std::byte>(stream >> (i % 8 * 8)) ^ static_cast<std::byte>(i / 8);
+    }
+}
+
+class Bench {
+public:
+    Bench(const mpi::Communicator& world, const NetworkBenchOptions& options, std::ostream& out)
+        : world_(world), options_(options), out_(out), places_(world, options.ranks_per_node) {}
+
+    nlohmann::json run() {
+        print(text("commit ", commit(), ", site ", options_.site, ": ", places_.nodes.groups(),
+                   " nodes with ", places_.ranks_per_node, " ranks each, ", mpi::library_version(),
+                   "\nGB/s = bytes that a node sends to others (inside: a rank) / seconds / 1e9\n",
+                   "group       message          us  (least - most)         GB/s\n"));
+        for (const Group group : groups_of(places_)) {
+            measure(group);
+        }
+        return rows_;
+    }
+
+private:
+    void measure(Group group) {
+        const std::optional<int> colour = colour_of(places_, group);
+        is_taking_part_ = colour.has_value();
+        // Those that look on are alone.
+        const mpi::Communicator members =
+            world_.split(colour.value_or(world_.size() + world_.rank()));
+        const auto messages = static_cast<std::size_t>(group.nodes == 1 ? places_.ranks_per_node - 1
+                                                                        : group.nodes - 1);
+        const std::size_t senders =
+            group.nodes == 1 ? 1 : static_cast<std::size_t>(places_.ranks_per_node);
+        std::vector<plan::TimedBytes> samples;
+        for (std::size_t bytes = options_.least_bytes;
+             bytes <= options_.most_bytes && messages * bytes <= kMostBytesOfRank; bytes *= 4) {
+            const std::size_t repeats =
+                std::clamp<std::size_t>(kRepeatedBytes / bytes, 1, kMostRepeats);
+            const Spread seconds = time(members, bytes, repeats);
+            const double sent = static_cast<double>(bytes * messages * senders);
+            samples.push_back({sent, seconds.median});
+            nlohmann::json row = row_of(group, text(group.name(), ", ", bytes, " B"));
+            row.update({{"messages", messages},
+                        {"message_bytes", bytes},
+                        {"sent_bytes", sent},
+                        {"rounds", options_.rounds},
+                        {"repeats", repeats},
+                        {"us",
+                         {{"median", seconds.median * 1e6},
+                          {"least", seconds.least * 1e6},
+                          {"most", seconds.most * 1e6}}},
+                        {"gb_s", sent / seconds.median / 1e9},
+                        {"verified", true}});
+            rows_.push_back(row);
+            print_size(group, bytes, seconds, row["gb_s"]);
+        }
+        if (!samples.empty()) {
+            add_fit(group, messages, samples);
+        }
+    }
+
+    void add_fit(Group group, std::size_t messages, std::span<const plan::TimedBytes> samples) {
+        const plan::NetworkFit fit = plan::fit_network(samples);
+        const double latency_us = fit.latency_s / static_cast<double>(messages) * 1e6;
+        nlohmann::json row = row_of(group, text(group.name(), ", fit"));
+        row.update({{"latency_us", latency_us},
+                    {"gb_s", fit.bytes_per_s / 1e9},
+                    {"largest_miss", fit.largest_miss}});
+        rows_.push_back(row);
+        std::array<char, 160> line{};
+        std::snprintf(line.data(), line.size(),
+                      "%-10s  fit: %.1f us a message and %.3f GB/s, within %.0f %% of all sizes\n",
+                      group.name().c_str(), latency_us, fit.bytes_per_s / 1e9,
+                      fit.largest_miss * 100);
+        print(line.data());
+    }
+
+    nlohmann::json row_of(Group group, const std::string& name) const {
+        return {{"bench", "network"},
+                {"row", name},
+                {"commit", commit()},
+                {"site", options_.site},
+                {"mpi", mpi::library_version()},
+                {"nodes", group.nodes},
+                {"ranks_per_node", places_.ranks_per_node}};
+    }
+
+    // Of one exchange, after the bytes of one were found to be right.
+    Spread time(const mpi::Communicator& members, std::size_t bytes, std::size_t repeats) {
+        const auto me = static_cast<std::size_t>(members.rank());
+        mpi::Blocks blocks{
+            std::vector<std::size_t>(static_cast<std::size_t>(members.size()), bytes)};
+        blocks.bytes[me] = 0;
+        memory::Buffer send(blocks.total());
+        memory::Buffer receive(blocks.total());
+        const double rank = world_.rank();
+        const std::vector<double> ranks = members.all_gather({&rank, 1});
+        // Calls `visit` with each other member's rank and the part of `buffer` for it.
+        const auto for_others = [&](memory::Buffer& buffer, const auto& visit) {
+            std::size_t at = 0;
+            for (std::size_t i = 0; i < ranks.size(); ++i) {
+                if (i != me) {
+                    visit(static_cast<int>(ranks[i]), buffer.span().subspan(at, bytes));
+                    at += bytes;
+                }
+            }
+        };
+        for_others(send, [&](int other, std::span<std::byte> message) {
+            fill(message, world_.rank(), other);
+        });
+        members.all_to_all(send.span(), blocks, receive.span(), blocks);
+        bool is_right = true;
+        std::vector<std::byte> expected(bytes);
+        for_others(receive, [&](int other, std::span<std::byte> message) {
+            fill(expected, other, world_.rank());
+            is_right = is_right && std::ranges::equal(message, expected);
+        });
+        if (!world_.agree(is_right)) {
+            throw Error(text("A message of ", bytes,
+                             " bytes arrived with other bytes than were sent: do not trust this "
+                             "network."));
+        }
+        return time_rounds(
+            repeats, [&] { members.all_to_all(send.span(), blocks, receive.span(), blocks); });
+    }
+
+    // Of the slowest rank that takes part.
+    Spread time_rounds(std::size_t repeats, const std::function<void()>& exchange) {
+        std::vector<double> seconds;
+        for (int round = 0; round < options_.rounds; ++round) {
+            world_.barrier();
+            const double mine = seconds_of([&] {
+                for (std::size_t i = 0; is_taking_part_ && i < repeats; ++i) {
+                    exchange();
+                }
+            });
+            const double counted = is_taking_part_ ? mine / static_cast<double>(repeats) : 0;
+            const std::vector<double> of_ranks = world_.all_gather({&counted, 1});
+            seconds.push_back(*std::max_element(of_ranks.begin(), of_ranks.end()));
+        }
+        return spread_of(seconds);
+    }
+
+    void print_size(Group group, std::size_t bytes, const Spread& seconds, double gb_s) {
+        std::array<char, 160> line{};
+        const std::string size = bytes % MiB == 0   ? text(bytes / MiB, " MiB")
+                                 : bytes % KiB == 0 ? text(bytes / KiB, " KiB")
+                                                    : text(bytes, " B");
+        std::snprintf(line.data(), line.size(), "%-10s %8s  %10.1f  (%.1f - %.1f)  %.3f\n",
+                      group.name().c_str(), size.c_str(), seconds.median * 1e6, seconds.least * 1e6,
+                      seconds.most * 1e6, gb_s);
+        print(line.data());
+    }
+
+    void print(const std::string& line) {
+        if (world_.rank() == 0) {
+            out_ << line << std::flush;
+        }
+    }
+
+    const mpi::Communicator& world_;
+    NetworkBenchOptions options_;
+    std::ostream& out_;
+    Places places_;
+    bool is_taking_part_ = false;
+    nlohmann::json rows_ = nlohmann::json::array();
+};
+
+}  // namespace
+
+nlohmann::json bench_network(const mpi::Communicator& world, const NetworkBenchOptions& options,
+                             std::ostream& out) {
+    if (world.size() == 1) {
+        throw ConfigError(
+            "One rank has nobody to exchange with: start this on 2 ranks or more, as in "
+            "launch/ranks "
+            "2 nearstep bench network.");
+    }
+    if (options.least_bytes > options.most_bytes) {
+        throw ConfigError(text("--least-bytes ", options.least_bytes, " is above --most-bytes ",
+                               options.most_bytes, ": give a smaller one."));
+    }
+    return Bench(world, options, out).run();
+}
+
+}  // namespace nearstep::bench
