@@ -124,7 +124,7 @@ private:
             const std::size_t repeats =
                 std::clamp<std::size_t>(kRepeatedBytes / bytes, 1, kMostRepeats);
             const Spread seconds = time(members, bytes, repeats);
-            const double sent = static_cast<double>(bytes * messages * senders);
+            const auto sent = static_cast<double>(bytes * messages * senders);
             samples.push_back({sent, seconds.median});
             nlohmann::json row = row_of(group, text(group.name(), ", ", bytes, " B"));
             row.update({{"messages", messages},
