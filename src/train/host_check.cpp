@@ -92,6 +92,17 @@ std::vector<int> ranks_beside(int rank, const config::Run& run, const config::Ho
     return ranks;
 }
 
+// Of the ranks from `first_rank` on, a run each.
+void refuse_unfinished(const std::vector<config::Run>& placed_runs, int first_rank) {
+    int rank = first_rank;
+    for (const config::Run& placed : placed_runs) {
+        refuse_unfinished_state(placed, rank++);
+    }
+    if (first_rank == 0) {
+        refuse_unfinished_checkpoints(placed_runs.front());
+    }
+}
+
 }  // namespace
 
 HostFacts check_host(const config::Run& run, int ranks, const config::HostPart& host,
@@ -109,6 +120,7 @@ HostFacts check_host(const config::Run& run, int ranks, const config::HostPart& 
     const std::size_t parameters = model::describe(run.model).elems;
     const std::vector<int> devices = config::devices_per_rank(run, ranks);
     config::Run placed = run;
+    std::vector<config::Run> placed_runs;
     std::vector<store::PlannedFile> files;
     int before = 0;
     for (int rank = host.first_rank; rank < host.first_rank + host.ranks; ++rank) {
@@ -121,17 +133,15 @@ HostFacts check_host(const config::Run& run, int ranks, const config::HostPart& 
         for (const store::PlannedFile& file : planned_files(placed, rank, ranks, copy)) {
             files.push_back(file);
         }
-        if (unfinished == Unfinished::refused) {
-            refuse_unfinished_state(placed, rank);
-        }
-    }
-    if (unfinished == Unfinished::refused && host.first_rank == 0) {
-        refuse_unfinished_checkpoints(run);
+        placed_runs.push_back(placed);
     }
     store::check_folders(files);
     std::vector<std::string> paths;
     std::ranges::transform(files, std::back_inserter(paths), &store::PlannedFile::path);
     store::check_unused(paths);
+    if (unfinished == Unfinished::refused) {
+        refuse_unfinished(placed_runs, host.first_rank);
+    }
     facts.time_us = std::chrono::duration_cast<std::chrono::microseconds>(
                         std::chrono::system_clock::now().time_since_epoch())
                         .count();
