@@ -59,9 +59,8 @@ File::File(std::string path, Storage* storage)
                                "): choose a csd.path that you may write to."));
     }
     lock();
-    if (!lies_in_memory(descriptor_.get())) {
-        bypass_page_cache(true);
-    }
+    lies_in_memory_ = store::lies_in_memory(descriptor_.get());
+    bypass_page_cache(true);
 }
 
 void File::lock() {

@@ -38,8 +38,7 @@ struct Request {
 using ResultFilter = std::function<std::int64_t(const Request& request, std::int64_t result)>;
 
 // Any thread may read and write, different places at once. The page cache is bypassed (O_DIRECT)
-// where the filesystem can. Where it refuses, this is logged once and I/O is buffered, as it is in
-// a filesystem in memory.
+// where the filesystem can; where it refuses, this is logged once and I/O is buffered.
 class File {
 public:
     // Opens the file, or makes it empty, and locks it until it is closed. Throws ConfigError if it
@@ -72,6 +71,8 @@ public:
 
     const std::string& path() const { return path_; }
     bool is_direct() const { return is_direct_; }
+    // Of which direct I/O is a copy as well.
+    bool lies_in_memory() const { return lies_in_memory_; }
     int descriptor() const { return descriptor_.get(); }
 
 private:
@@ -85,6 +86,7 @@ private:
     Storage* storage_;
     Descriptor descriptor_;
     std::atomic<bool> is_direct_{false};
+    bool lies_in_memory_ = false;
 };
 
 }  // namespace nearstep::store

@@ -261,7 +261,7 @@ void UringTransport::start(std::size_t slot) {
     } else {
         io_uring_prep_writev(entry, file.descriptor(), pieces, count, offset);
     }
-    if (!chunk.was_direct && files_.size() > 1) {
+    if ((!chunk.was_direct || file.lies_in_memory()) && files_.size() > 1) {
         // Else the kernel would copy from and to its page cache here, one request after another,
         // as it may for the file of one device: others have rings of their own.
         io_uring_sqe_set_flags(entry, IOSQE_ASYNC);

@@ -125,7 +125,8 @@ Ticket Volume::sync() {
 }
 
 bool Volume::is_direct() const {
-    return std::ranges::all_of(files_, [](const auto& file) { return file->is_direct(); });
+    return std::ranges::all_of(
+        files_, [](const auto& file) { return file->is_direct() && !file->lies_in_memory(); });
 }
 
 std::string Volume::describe_place(std::int64_t offset) const {

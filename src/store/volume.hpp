@@ -62,7 +62,7 @@ public:
 
     // How transfers reach the kernel; never automatic.
     IoKind io() const { return transport_->kind(); }
-    // False as soon as one of the files needs the page cache.
+    // False as soon as one of the files needs the page cache or lies in it.
     bool is_direct() const;
 
 private:

@@ -5,6 +5,7 @@
 #include "memory/buffer.hpp"
 #include "store/folder.hpp"
 #include "store/scratch_folder.hpp"
+#include "store/volume.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -37,15 +38,16 @@ TEST(FileTest, ReadsBackWhatItWrote) {
     EXPECT_TRUE(std::ranges::equal(written.span(), read.span()));
 }
 
-// There direct I/O would be copied on the thread that asks, although the kernel allows it.
-TEST(FileTest, InMemoryUsesThePageCache) {
+TEST(FileTest, KnowsThatItLiesInMemory) {
     if (!std::filesystem::is_directory("/dev/shm")) {
         GTEST_SKIP() << "/dev/shm is not there";
     }
     const ScratchFolder folder("/dev/shm/");
-    const File file(folder.file("state"));
-    EXPECT_FALSE(file.is_direct());
+    EXPECT_TRUE(File(folder.file("state")).lies_in_memory());
+    EXPECT_FALSE(examine_folder(folder.path()).is_direct);
     EXPECT_THAT(examine_folder(folder.path()).obstacle, HasSubstr("in memory"));
+    Volume volume({.files = {folder.file("a"), folder.file("b")}, .bytes = 4 * kPageBytes});
+    EXPECT_FALSE(volume.is_direct());
 }
 
 TEST(FileTest, PutsPiecesOneAfterAnother) {
