@@ -39,21 +39,16 @@ Request::Request() = default;
 Request::Request(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Request::Request(Request&&) noexcept = default;
 
-Request& Request::operator=(Request&& other) noexcept {
+// An error that leaves this function ends the program, with its reason.
+Request& Request::operator=(Request&& other) noexcept {  // NOLINT(bugprone-exception-escape)
     if (this != &other) {
-        if (state_) {
-            MPI_Wait(&state_->request, MPI_STATUS_IGNORE);
-        }
+        wait();
         state_ = std::move(other.state_);
     }
     return *this;
 }
 
-Request::~Request() {
-    if (state_) {
-        MPI_Wait(&state_->request, MPI_STATUS_IGNORE);
-    }
-}
+Request::~Request() { wait(); }  // NOLINT(bugprone-exception-escape): as above
 
 bool Request::test() {
     if (!state_) {
@@ -142,20 +137,27 @@ bool Communicator::agree(bool ok) const {
 }
 
 void Communicator::together(const std::function<void()>& work) const {
+    // The first letter says which kind the sentence behind it is of.
+    constexpr char kConfig = 'c';
+    constexpr char kIo = 'i';
     std::string problem;
     try {
         work();
     } catch (const ConfigError& error) {
-        problem = error.what();
+        problem = text(kConfig, error.what());
     } catch (const IoError& error) {
-        problem = error.what();
+        problem = text(kIo, error.what());
     }
     int first = problem.empty() ? size_ : rank_;
     MPI_Request request = MPI_REQUEST_NULL;
     check(MPI_Iallreduce(MPI_IN_PLACE, &first, 1, MPI_INT, MPI_MIN, group_->comm, &request));
     pending(request, limit_).wait();
     if (first < size_) {
-        throw ConfigError(broadcast(problem, first));
+        const std::string told = broadcast(problem, first);
+        if (told.front() == kIo) {
+            throw IoError(told.substr(1));
+        }
+        throw ConfigError(told.substr(1));
     }
 }
 

@@ -25,10 +25,11 @@ public:
     Request();
     explicit Request(std::unique_ptr<State> state);
     Request(Request&&) noexcept;
+    // NOLINTNEXTLINE(bugprone-exception-escape): as in the source, it ends the process
     Request& operator=(Request&&) noexcept;
     Request(const Request&) = delete;
     Request& operator=(const Request&) = delete;
-    ~Request();
+    ~Request();  // NOLINT(bugprone-exception-escape): as above
 
     // True once complete; makes progress.
     bool test();
@@ -71,9 +72,9 @@ public:
     // failure, so that no rank waits in a collective the others have left.
     bool agree(bool ok) const;
 
-    // Runs `work` on every rank; if it throws a ConfigError or IoError on some, throws a
-    // ConfigError with the lowest such rank's sentence on all. For start-up, where one rank may
-    // find what others cannot.
+    // Runs `work` on every rank; if it throws a ConfigError or IoError on some, throws the lowest
+    // such rank's on all: the same kind with the same sentence. For what one rank may find and
+    // others cannot.
     void together(const std::function<void()>& work) const;
 
     // The same on all ranks: the root's.

@@ -1,22 +1,31 @@
 # What the program and its tests take beside MPI, Threads and XXH3, which a simulation takes, too.
 
-# The interpreter whose PyTorch is used: launch/setup's, else the one on the path.
-find_program(NEARSTEP_PYTHON NAMES python python3 HINTS "${CMAKE_SOURCE_DIR}/.venv/bin" NO_CMAKE_FIND_ROOT_PATH)
-execute_process(
-    COMMAND ${NEARSTEP_PYTHON} -c "import torch; print(torch.utils.cmake_prefix_path, int(torch._C._GLIBCXX_USE_CXX11_ABI), sep=';')"
-    OUTPUT_VARIABLE torch_facts OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE torch_failed)
-if(torch_failed)
-    message(FATAL_ERROR "${NEARSTEP_PYTHON} has no PyTorch: run launch/setup, or pass -DNEARSTEP_PYTHON=<one that has>.")
+if(NOT NEARSTEP_FUZZ)
+    # The interpreter whose PyTorch is used: launch/setup's, else the one on the path.
+    find_program(NEARSTEP_PYTHON NAMES python python3 HINTS "${CMAKE_SOURCE_DIR}/.venv/bin" NO_CMAKE_FIND_ROOT_PATH)
+    execute_process(
+        COMMAND ${NEARSTEP_PYTHON} -c "import torch; print(torch.utils.cmake_prefix_path, int(torch._C._GLIBCXX_USE_CXX11_ABI), sep=';')"
+        OUTPUT_VARIABLE torch_facts OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE torch_failed)
+    if(torch_failed)
+        message(FATAL_ERROR "${NEARSTEP_PYTHON} has no PyTorch: run launch/setup, or pass -DNEARSTEP_PYTHON=<one that has>.")
+    endif()
+    list(POP_FRONT torch_facts torch_prefix torch_abi)
+    if(NOT torch_abi EQUAL 1)
+        message(FATAL_ERROR "This PyTorch was built with the old C++ ABI; GoogleTest and every other library use the new one.")
+    endif()
+    list(PREPEND CMAKE_PREFIX_PATH ${torch_prefix})
+    find_package(Torch REQUIRED)
+    find_package(CLI11 REQUIRED)
 endif()
-list(POP_FRONT torch_facts torch_prefix torch_abi)
-if(NOT torch_abi EQUAL 1)
-    message(FATAL_ERROR "This PyTorch was built with the old C++ ABI; GoogleTest and every other library use the new one.")
-endif()
-list(PREPEND CMAKE_PREFIX_PATH ${torch_prefix})
-find_package(Torch REQUIRED)
-find_package(CLI11 REQUIRED)
 find_package(nlohmann_json REQUIRED)
-pkg_check_modules(TOMLPLUSPLUS REQUIRED IMPORTED_TARGET tomlplusplus)
+if(NEARSTEP_FUZZ)
+    # Its headers hold all of it, so that it is instrumented, too. Without its assertions, which Debian's
+    # library has not either: each stands in front of a branch that refuses.
+    add_library(PkgConfig::TOMLPLUSPLUS INTERFACE IMPORTED)
+    target_compile_options(PkgConfig::TOMLPLUSPLUS INTERFACE "-DTOML_ASSERT(expr)=static_assert(true)")
+else()
+    pkg_check_modules(TOMLPLUSPLUS REQUIRED IMPORTED_TARGET tomlplusplus)
+endif()
 pkg_check_modules(LIBURING REQUIRED IMPORTED_TARGET liburing)
 # The serial flavour: rank files need no parallel HDF5. Debian names it hdf5-serial.
 pkg_check_modules(HDF5_SERIAL IMPORTED_TARGET hdf5-serial)

@@ -12,14 +12,19 @@ namespace nearstep::emulator {
 
 namespace {
 
-constexpr std::uint64_t kPageBytes = 4096;
 constexpr int kPoison = 0xA5;  // of a float: -2.9e-16, of a pointer: no address
 
-std::uint64_t whole_pages(std::uint64_t bytes) {
-    return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
-}
+constexpr std::size_t kPageBytes = 4096;
 
 }  // namespace
+
+void refuse(int reason, const char* what) {
+    throw std::system_error(reason, std::system_category(), what);
+}
+
+std::size_t whole_pages(std::size_t bytes) {
+    return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+}
 
 Bank::Bank(std::string tag, std::uint64_t base, std::uint64_t bytes)
     : tag_(std::move(tag)), base_(base), bytes_(bytes) {

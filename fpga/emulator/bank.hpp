@@ -10,6 +10,12 @@
 
 namespace nearstep::emulator {
 
+// Throws std::system_error with this errno value, as the driver would answer.
+[[noreturn]] void refuse(int reason, const char* what);
+
+// The bytes that buffers of the card and of the host take: whole pages.
+std::size_t whole_pages(std::size_t bytes);
+
 // A memory file of the bank's size, of which only touched pages take memory. Buffers are whole
 // pages, placed first fit as the card's driver does, and poisoned: the driver does not clear them.
 // Any thread may call. Never destroyed.

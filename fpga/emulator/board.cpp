@@ -18,10 +18,6 @@ constexpr std::uint32_t kInterruptBits = 0xFE;
 constexpr unsigned kMostCards = 64;
 constexpr unsigned kAnyUnit = 0xFFFFFFFF;
 
-[[noreturn]] void refuse(int reason, const char* what) {
-    throw std::system_error(reason, std::system_category(), what);
-}
-
 // The section of this kind; null if there is none.
 template <typename T>
 const T* find_section(const axlf& file, axlf_section_kind kind) {

@@ -15,17 +15,8 @@ namespace nearstep::emulator {
 
 namespace {
 
-constexpr std::size_t kPageBytes = 4096;
 constexpr std::size_t kWordBytes = sizeof(std::uint32_t);
 constexpr unsigned kKindBits = ~static_cast<unsigned>(XRT_BO_FLAGS_MEMIDX_MASK);
-
-[[noreturn]] void refuse(int reason, const char* what) {
-    throw std::system_error(reason, std::system_category(), what);
-}
-
-std::size_t whole_pages(std::size_t bytes) {
-    return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
-}
 
 }  // namespace
 

@@ -4,12 +4,21 @@
 #include "base/random.hpp"
 #include "mpi/exchange/relay.hpp"
 
+#include <climits>
+
 #include <algorithm>
 #include <utility>
 
 namespace nearstep::exchange {
 
 using shard::kTileElems;
+
+namespace {
+
+// What a Communicator takes at once.
+constexpr std::size_t kMostMessageBytes = INT_MAX;
+
+}  // namespace
 
 GradientScatter::GradientScatter(const mpi::Communicator& world, ScatterSettings settings,
                                  std::span<const shard::TileRange> rounds, trace::Traffic& traffic)
@@ -44,10 +53,23 @@ GradientScatter::GradientScatter(const mpi::Communicator& world, ScatterSettings
         entering = std::max(entering, entering_here);
     }
     const std::size_t dense_bytes = kTileElems * size_bytes(settings_.gradient_dtype);
+    const std::size_t dense_in_bytes =
+        sliced * dense_bytes * static_cast<std::size_t>(group_ranks_.size());
+    const std::size_t payloads_out_bytes = sent * most_payload_bytes_;
+    const std::size_t payloads_in_bytes =
+        entering * most_payload_bytes_ * static_cast<std::size_t>(sources());
+    std::size_t message_bytes = node_spread_.message_bytes();
+    if (group_ranks_.size() > 1) {
+        message_bytes = std::max({message_bytes, largest * dense_bytes, dense_in_bytes});
+    }
+    if (has_payload_exchange()) {
+        message_bytes = std::max({message_bytes, payloads_out_bytes, payloads_in_bytes});
+    }
+    refuse_above_limit(message_bytes);
     dense_out_.resize(largest * dense_bytes);
-    dense_in_.resize(sliced * dense_bytes * static_cast<std::size_t>(group_ranks_.size()));
-    payloads_out_.resize(sent * most_payload_bytes_);
-    payloads_in_.resize(entering * most_payload_bytes_ * static_cast<std::size_t>(sources()));
+    dense_in_.resize(dense_in_bytes);
+    payloads_out_.resize(payloads_out_bytes);
+    payloads_in_.resize(payloads_in_bytes);
     if (settings_.has_residual) {
         std::vector<std::size_t> tiles;
         for (std::size_t tile = 0; tile < settings_.owners->tiles(); ++tile) {
@@ -57,6 +79,16 @@ GradientScatter::GradientScatter(const mpi::Communicator& world, ScatterSettings
         }
         residual_.emplace(std::move(tiles));
     }
+}
+
+void GradientScatter::refuse_above_limit(std::size_t message_bytes) const {
+    world_.together([&] {
+        if (message_bytes > kMostMessageBytes) {
+            throw ConfigError(text("A round of gradients would make one message of ", message_bytes,
+                                   " bytes, and MPI takes ", kMostMessageBytes,
+                                   " at most: lower csd.subgroup_tiles."));
+        }
+    });
 }
 
 void GradientScatter::begin_step(const StepEncoding& encoding) {
@@ -228,7 +260,7 @@ void GradientScatter::send_payloads(shard::TileRange tiles) {
         const link::Clock& clock = settings_.links->clock();
         link::cross(settings_.links->network(), clock.now(), leaving_bytes, clock);
     }
-    if (sources() > 1 || settings_.nodes.groups() > 1) {
+    if (has_payload_exchange()) {
         world_.all_to_all(payloads_out_, out, payloads_in_, in);
     } else {  // one group in one node: the slicer takes its own
         std::copy_n(payloads_out_.begin(), in.total(), payloads_in_.begin());

@@ -66,6 +66,7 @@ using FindArrived = std::function<std::span<const std::byte>(std::size_t tile, i
 class GradientScatter {
 public:
     // `rounds`: what scatter will be called with; the buffers are allocated here, for the largest.
+    // Throws a ConfigError on all ranks if one message would be more than MPI takes.
     GradientScatter(const mpi::Communicator& world, ScatterSettings settings,
                     std::span<const shard::TileRange> rounds, trace::Traffic& traffic);
 
@@ -109,6 +110,8 @@ private:
 
     bool is_entry(std::size_t tile) const;
     bool stays_where_sliced() const;
+    bool has_payload_exchange() const { return sources() > 1 || settings_.nodes.groups() > 1; }
+    void refuse_above_limit(std::size_t message_bytes) const;
     std::vector<Parcel> parcels_of(shard::TileRange tiles) const;
     std::vector<TilePayloads> arrived(shard::TileRange tiles) const;
     void reduce_in_group(shard::TileRange tiles, std::span<const float> gradient);

@@ -6,6 +6,7 @@
 #include "shard/ownership.hpp"
 #include "trace/traffic.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <span>
 #include <vector>
@@ -32,6 +33,9 @@ public:
     // the next call and as long as `here` is.
     std::vector<TilePayloads> pass_on(shard::TileRange tiles, std::vector<TilePayloads> here,
                                       std::size_t sources, std::size_t payload_bytes);
+
+    // The most that one call sends or receives, on this rank.
+    std::size_t message_bytes() const { return std::max(out_.size(), in_.size()); }
 
 private:
     // Of `tiles`, those that `from` passes on to `to`, ranks of the node.

@@ -124,6 +124,11 @@ void add_train(CLI::App& program, Action& action, int& exit_code) {
                     "positions in csd.path that a batch system gave this host, as in 0-1,3")
         ->envname("NEARSTEP_CSDS");
     command
+        .add_option("--notice", options.notice_s,
+                    "seconds that a request to stop (SIGUSR1, SIGTERM) comes before the end")
+        ->envname("NEARSTEP_NOTICE")
+        ->check(CLI::NonNegativeNumber);
+    command
         .add_option("--sample", options.sample_tokens, "at the end sample so many tokens of text")
         ->check(CLI::NonNegativeNumber);
     command.add_option("--prompt", options.prompt, "what the sampled text goes on from");

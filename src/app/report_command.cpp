@@ -39,7 +39,7 @@ std::vector<report::File> read_files(const fs::path& folder, std::vector<std::st
         std::ifstream file(path);
         nlohmann::json content;
         if (std::error_code unused; fs::file_size(path, unused) <= kMostBytes) {
-            content = nlohmann::json::parse(file, nullptr, false);
+            content = report::read_json(file);
         }
         if (content.is_object() || content.is_array()) {
             files.push_back({name, std::move(content)});

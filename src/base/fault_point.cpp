@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <csignal>
@@ -11,6 +12,15 @@
 namespace nearstep {
 
 namespace {
+
+struct ActionName {
+    std::string_view name;
+    FaultAction action;
+};
+
+constexpr std::array kActions = {ActionName{"kill", FaultAction::kill},
+                                 ActionName{"fail", FaultAction::fail},
+                                 ActionName{"full", FaultAction::full}};
 
 struct PhaseName {
     std::string_view name;
@@ -40,8 +50,8 @@ constexpr std::array kPhases = {
         names += text(names.empty() ? "" : ", ", known.name);
     }
     throw ConfigError(text("The fault plan has \"", field,
-                           "\", which is none of rank=N, count=N, action=kill, action=fail and "
-                           "phase=NAME with one of ",
+                           "\", which is none of rank=N, count=N, action=kill, action=fail, "
+                           "action=full and phase=NAME with one of ",
                            names, ": write it like \"rank=1 phase=mid_write count=7\"."));
 }
 
@@ -51,6 +61,16 @@ void read_number(std::string_view field, std::string_view value, Number& number)
     if (error != std::errc() || end != value.data() + value.size() || number < 0) {
         refuse(field);
     }
+}
+
+template <typename Table>
+const auto& find_named(std::string_view field, std::string_view name, const Table& table) {
+    const auto found =
+        std::ranges::find_if(table, [&](const auto& known) { return known.name == name; });
+    if (found == table.end()) {
+        refuse(field);
+    }
+    return *found;
 }
 
 }  // namespace
@@ -77,15 +97,11 @@ void FaultPoints::read_field(std::string_view field) {
         read_number(field, value, rank_);
     } else if (key == "count") {
         read_number(field, value, count_);
-    } else if (field == "action=kill" || field == "action=fail") {
-        action_ = value == "kill" ? FaultAction::kill : FaultAction::fail;
+    } else if (key == "action") {
+        action_ = find_named(field, value, kActions).action;
+    } else if (key == "phase") {
+        phase_ = find_named(field, value, kPhases).phase;
     } else {
-        for (const PhaseName& known : kPhases) {
-            if (key == "phase" && value == known.name) {
-                phase_ = known.phase;
-                return;
-            }
-        }
         refuse(field);
     }
 }

@@ -24,9 +24,9 @@ enum class FaultPhase {
     after_checkpoint_index
 };
 
-// kill ends the process as if by kill -9; fail is for storage operations, which then return EIO,
-// and for gradients.
-enum class FaultAction { none, kill, fail };
+// kill ends the process as if by kill -9. fail and full are for storage operations, which then
+// return EIO and ENOSPC; fail is for gradients, too.
+enum class FaultAction { none, kill, fail, full };
 
 // Any thread may call; one plan per process.
 class FaultPoints {

@@ -27,18 +27,18 @@ using codec::Codec;
 using shard::kTileElems;
 
 // Tiles of different content; the gradient repeats them.
-constexpr std::size_t kKinds = 16;
+constexpr std::size_t kKindsOfTiles = 16;
 
-class Workload {
+class CodecWork {
 public:
-    Workload(std::size_t tiles, std::size_t most_payload_bytes)
+    CodecWork(std::size_t tiles, std::size_t most_payload_bytes)
         : tiles_(tiles),
           gradients_(tiles * kTileElems * sizeof(float)),
           sums_(gradients_.size()),
           payloads_(tiles * most_payload_bytes) {
         for (std::size_t tile = 0; tile < tiles; ++tile) {
-            if (tile >= kKinds) {
-                std::ranges::copy(gradient(tile - kKinds), gradient(tile).begin());
+            if (tile >= kKindsOfTiles) {
+                std::ranges::copy(gradient(tile - kKindsOfTiles), gradient(tile).begin());
                 continue;
             }
             for (std::size_t i = 0; i < kTileElems; ++i) {
@@ -79,12 +79,12 @@ private:
 };
 
 // After a round, against the scalar variant, from the gradients.
-void verify(Workload& workload, const Codec& codec, const Codec& scalar) {
+void verify(CodecWork& workload, const Codec& codec, const Codec& scalar) {
     std::vector<std::byte> payload(scalar.payload_bytes());
     std::vector<float> sum(kTileElems);
-    for (std::size_t i = 0; i < std::min(workload.tiles(), kKinds + 1); ++i) {
-        const std::size_t tile = i < kKinds ? i : workload.tiles() - 1;
-        scalar.encode(workload.gradient(tile), payload, Workload::key(tile));
+    for (std::size_t i = 0; i < std::min(workload.tiles(), kKindsOfTiles + 1); ++i) {
+        const std::size_t tile = i < kKindsOfTiles ? i : workload.tiles() - 1;
+        scalar.encode(workload.gradient(tile), payload, CodecWork::key(tile));
         std::ranges::copy(workload.gradient(tile), sum.begin());
         scalar.decode_add(payload, 0, sum);
         if (!std::ranges::equal(payload, workload.payload(codec, tile)) ||
@@ -96,7 +96,7 @@ void verify(Workload& workload, const Codec& codec, const Codec& scalar) {
     }
 }
 
-nlohmann::json measure(Workload& workload, const Codec& codec, const Codec& scalar, int rounds) {
+nlohmann::json measure(CodecWork& workload, const Codec& codec, const Codec& scalar, int rounds) {
     std::vector<double> copy_s;
     std::vector<double> encode_s;
     std::vector<double> decode_s;
@@ -128,7 +128,7 @@ nlohmann::json measure(Workload& workload, const Codec& codec, const Codec& scal
             {"verified", true}};
 }
 
-void print(std::ostream& out, const nlohmann::json& row) {
+void print_codec_row(std::ostream& out, const nlohmann::json& row) {
     std::array<char, 160> line{};
     std::snprintf(
         line.data(), line.size(),
@@ -161,7 +161,7 @@ nlohmann::json bench_codec(const CodecBenchOptions& options, std::ostream& out) 
         settings.name = name;
         most = std::max(most, codec::make_codec(settings)->payload_bytes());
     }
-    Workload workload(round_up(options.parameters, kTileElems) / kTileElems, most);
+    CodecWork workload(round_up(options.parameters, kTileElems) / kTileElems, most);
     out << static_cast<double>(workload.tiles() * kTileElems) / 1e6
         << " M parameters, one thread; GB/s of fp32 gradients, rounding " << options.rounding
         << ", shares of the copy\n"
@@ -181,7 +181,7 @@ nlohmann::json bench_codec(const CodecBenchOptions& options, std::ostream& out) 
             row["kernels"] = kernels.name;
             row["rounding"] = options.rounding;
             row["keep"] = options.keep;
-            print(out, row);
+            print_codec_row(out, row);
             rows.push_back(row);
         }
     }

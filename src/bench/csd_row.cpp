@@ -165,6 +165,11 @@ std::string CsdRow::file_of(int device) const {
 void CsdRow::add_device(int device, const shard::Partition& partition) {
     const std::vector<shard::Subgroup> subgroups = subgroups_of(partition, device);
     const std::string name = text("bench ", settings_.name, " device ", device);
+    if (std::filesystem::exists(file_of(device))) {
+        throw ConfigError(text("The file ", file_of(device),
+                               " is in the way of the measurement: remove it, or choose another "
+                               "folder."));
+    }
     if (settings_.is_raw) {
         devices_.push_back(make_raw_device({.name = name,
                                             .file = file_of(device),

@@ -26,9 +26,9 @@ namespace {
 using codec::DeltaKernels;
 using shard::kTileElems;
 
-class Workload {
+class DeltaWork {
 public:
-    explicit Workload(std::size_t messages)
+    explicit DeltaWork(std::size_t messages)
         : messages_(messages),
           room_bytes_(codec::message_room_bytes(kMessageTiles)),
           old_(messages * kMessageElems * sizeof(std::uint16_t)),
@@ -112,7 +112,7 @@ private:
     std::size_t bytes_ = 0;
 };
 
-nlohmann::json measure(Workload& workload, const DeltaKernels& kernels, int rounds) {
+nlohmann::json measure(DeltaWork& workload, const DeltaKernels& kernels, int rounds) {
     std::vector<double> copy_s;
     std::vector<double> encode_s;
     std::vector<double> decode_s;
@@ -154,7 +154,7 @@ nlohmann::json measure(Workload& workload, const DeltaKernels& kernels, int roun
             {"verified", true}};
 }
 
-void print(std::ostream& out, const nlohmann::json& row) {
+void print_delta_row(std::ostream& out, const nlohmann::json& row) {
     std::array<char, 160> line{};
     std::snprintf(
         line.data(), line.size(),
@@ -173,7 +173,7 @@ void print(std::ostream& out, const nlohmann::json& row) {
 nlohmann::json bench_delta(const DeltaBenchOptions& options, std::ostream& out) {
     const std::vector<DeltaKernels> variants =
         variants_named("--kernels", options.kernels, codec::delta_kernels());
-    Workload workload(round_up(options.parameters, kMessageElems) / kMessageElems);
+    DeltaWork workload(round_up(options.parameters, kMessageElems) / kMessageElems);
     out << workload.parameters() / 1e6
         << " M parameters, one thread; GB/s of 16-bit parameters, shares of the copy\n"
            "  changed    escaped  kernels  bytes/parameter  encode (GB/s)     share  decode "
@@ -187,7 +187,7 @@ nlohmann::json bench_delta(const DeltaBenchOptions& options, std::ostream& out) 
             row["kernels"] = kernels.name;
             row["changed_share"] = shares.changed;
             row["escaped_share"] = shares.escaped;
-            print(out, row);
+            print_delta_row(out, row);
             rows.push_back(row);
         }
     }

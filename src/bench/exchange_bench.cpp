@@ -41,9 +41,10 @@ int own_gpu(const mpi::Communicator& world) {
     return *gpu;
 }
 
-class Bench {
+class ExchangeBench {
 public:
-    Bench(const mpi::Communicator& world, const ExchangeBenchOptions& options, std::ostream& out)
+    ExchangeBench(const mpi::Communicator& world, const ExchangeBenchOptions& options,
+                  std::ostream& out)
         : world_(world),
           options_(options),
           out_(out),
@@ -168,7 +169,7 @@ private:
 
 nlohmann::json bench_exchange(const mpi::Communicator& world, const ExchangeBenchOptions& options,
                               std::ostream& out) {
-    return Bench(world, options, out).run();
+    return ExchangeBench(world, options, out).run();
 }
 
 }  // namespace nearstep::bench

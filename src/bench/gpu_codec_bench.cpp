@@ -66,8 +66,9 @@ std::vector<std::uint16_t> make_values(const GpuCodecBenchOptions& options, std:
 }
 
 // The GPU's memory of a run, for any of the codecs.
-struct Workload {
-    Workload(const GpuCodecBenchOptions& options, std::size_t tile_count, std::size_t most_payload)
+struct GpuCodecWork {
+    GpuCodecWork(const GpuCodecBenchOptions& options, std::size_t tile_count,
+                 std::size_t most_payload)
         : tiles(tile_count),
           values(make_values(options, tile_count * kTileElems)),
           payloads(tile_count * most_payload),
@@ -110,7 +111,7 @@ struct Workload {
 };
 
 // Of what the first round left: sums of what was decoded twice.
-void verify(Workload& work, const codec::CodecSettings& settings) {
+void verify(GpuCodecWork& work, const codec::CodecSettings& settings) {
     const auto scalar = codec::make_codec(settings);
     const std::size_t bytes = scalar->payload_bytes();
     std::vector<std::byte> payloads(work.tiles * bytes);
@@ -145,7 +146,7 @@ struct Times {
     std::vector<double> decode_add;
 };
 
-Times measure(Workload& work, const GpuCodec& codec, const codec::CodecSettings& settings,
+Times measure(GpuCodecWork& work, const GpuCodec& codec, const codec::CodecSettings& settings,
               int rounds) {
     Times times;
     std::array<Event, 5> marks;
@@ -174,8 +175,8 @@ Times measure(Workload& work, const GpuCodec& codec, const codec::CodecSettings&
     return times;
 }
 
-nlohmann::json row_of(const Times& times, const GpuCodecBenchOptions& options, std::size_t tiles,
-                      std::size_t payload_bytes, bool is_sparse) {
+nlohmann::json gpu_codec_row(const Times& times, const GpuCodecBenchOptions& options,
+                             std::size_t tiles, std::size_t payload_bytes, bool is_sparse) {
     const auto parameters = static_cast<double>(tiles * kTileElems);
     const double copy_s = spread_of(times.copy).median;
     const double encode_s = spread_of(times.encode).median;
@@ -203,7 +204,7 @@ nlohmann::json row_of(const Times& times, const GpuCodecBenchOptions& options, s
             {"verified", true}};
 }
 
-void print(std::ostream& out, const nlohmann::json& row) {
+void print_gpu_codec_row(std::ostream& out, const nlohmann::json& row) {
     std::array<char, 200> line{};
     std::snprintf(
         line.data(), line.size(),
@@ -234,7 +235,7 @@ nlohmann::json bench_codec_on_gpu(const GpuCodecBenchOptions& options, std::ostr
         settings.name = name;
         most = std::max(most, codec::make_codec(settings)->payload_bytes());
     }
-    Workload work(options, round_up(options.parameters, kTileElems) / kTileElems, most);
+    GpuCodecWork work(options, round_up(options.parameters, kTileElems) / kTileElems, most);
     out << static_cast<double>(work.tiles * kTileElems) / 1e6 << " M parameters in bf16 on "
         << memory::name_of_gpu(0) << ", rounding " << options.rounding
         << (options.has_error_feedback ? ", with error feedback" : "")
@@ -247,14 +248,14 @@ nlohmann::json bench_codec_on_gpu(const GpuCodecBenchOptions& options, std::ostr
         const GpuCodec codec(settings);
         const Times times = measure(work, codec, settings, options.rounds);
         nlohmann::json row =
-            row_of(times, options, work.tiles, codec.payload_bytes(), name == "topk");
+            gpu_codec_row(times, options, work.tiles, codec.payload_bytes(), name == "topk");
         row["commit"] = commit();
         row["gpu"] = memory::name_of_gpu(0);
         row["codec"] = name;
         row["rounding"] = options.rounding;
         row["keep"] = options.keep;
         row["error_feedback"] = options.has_error_feedback;
-        print(out, row);
+        print_gpu_codec_row(out, row);
         rows.push_back(row);
     }
     return rows;

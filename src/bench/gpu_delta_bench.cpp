@@ -28,9 +28,9 @@ using shard::kTileElems;
 
 constexpr std::size_t kMessageBytes = kMessageElems * sizeof(std::uint16_t);
 
-class Workload {
+class GpuDeltaWork {
 public:
-    explicit Workload(std::size_t messages)
+    explicit GpuDeltaWork(std::size_t messages)
         : messages_(messages),
           room_bytes_(round_up(codec::message_room_bytes(kMessageTiles), 256)),
           old_(messages * kMessageElems),
@@ -137,7 +137,7 @@ private:
     std::size_t bytes_ = 0;
 };
 
-nlohmann::json measure(Workload& work, int rounds) {
+nlohmann::json measure(GpuDeltaWork& work, int rounds) {
     std::vector<double> copy_s;
     std::vector<double> upload_s;
     std::vector<double> apply_s;
@@ -181,7 +181,7 @@ nlohmann::json measure(Workload& work, int rounds) {
             {"verified", true}};
 }
 
-void print(std::ostream& out, const nlohmann::json& row) {
+void print_gpu_delta_row(std::ostream& out, const nlohmann::json& row) {
     std::array<char, 160> line{};
     std::snprintf(
         line.data(), line.size(),
@@ -198,7 +198,7 @@ void print(std::ostream& out, const nlohmann::json& row) {
 
 nlohmann::json bench_delta_on_gpu(const GpuDeltaBenchOptions& options, std::ostream& out) {
     use_first_gpu();
-    Workload work(round_up(options.parameters, kMessageElems) / kMessageElems);
+    GpuDeltaWork work(round_up(options.parameters, kMessageElems) / kMessageElems);
     out << work.parameters() / 1e6 << " M parameters on " << memory::name_of_gpu(0)
         << "; GB/s of 16-bit parameters, shares of the copy\n"
            "  changed    escaped  bytes/parameter  copy (us)  upload (us)  apply (us)  apply "
@@ -211,7 +211,7 @@ nlohmann::json bench_delta_on_gpu(const GpuDeltaBenchOptions& options, std::ostr
         row["gpu"] = memory::name_of_gpu(0);
         row["changed_share"] = shares.changed;
         row["escaped_share"] = shares.escaped;
-        print(out, row);
+        print_gpu_delta_row(out, row);
         rows.push_back(row);
     }
     return rows;

@@ -91,9 +91,10 @@ void fill(std::span<std::byte> message, int from, int to) {
     }
 }
 
-class Bench {
+class NetworkBench {
 public:
-    Bench(const mpi::Communicator& world, const NetworkBenchOptions& options, std::ostream& out)
+    NetworkBench(const mpi::Communicator& world, const NetworkBenchOptions& options,
+                 std::ostream& out)
         : world_(world), options_(options), out_(out), places_(world, options.ranks_per_node) {}
 
     nlohmann::json run() {
@@ -267,7 +268,7 @@ nlohmann::json bench_network(const mpi::Communicator& world, const NetworkBenchO
         throw ConfigError(text("--least-bytes ", options.least_bytes, " is above --most-bytes ",
                                options.most_bytes, ": give a smaller one."));
     }
-    return Bench(world, options, out).run();
+    return NetworkBench(world, options, out).run();
 }
 
 }  // namespace nearstep::bench

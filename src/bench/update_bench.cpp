@@ -114,7 +114,7 @@ nlohmann::json row_of(const Rounds& rounds, double bytes, double parameters) {
             {"share_of_in_place", spread_of(ratios_of(rounds.in_place, rounds.update)).median}};
 }
 
-void print(std::ostream& out, const nlohmann::json& row) {
+void print_update_row(std::ostream& out, const nlohmann::json& row) {
     std::array<char, 160> line{};
     std::snprintf(
         line.data(), line.size(), "%-8s  %-9s  %7d  %15.2f  %13.0f  %13.2f  %13.2f  %8.1f %%\n",
@@ -183,7 +183,7 @@ nlohmann::json bench_update(const UpdateBenchOptions& options, std::ostream& out
                 row["threads"] = threads;
                 row["huge_page_share"] = workload.huge_page_share();
                 row["verified"] = true;
-                print(out, row);
+                print_update_row(out, row);
                 rows.push_back(row);
             }
         }

@@ -1,6 +1,7 @@
 #include "checkpoint/checkpoint.hpp"
 
 #include "base/error.hpp"
+#include "base/log.hpp"
 #include "checkpoint/folder.hpp"
 #include "checkpoint/h5.hpp"
 #include "checkpoint/index.hpp"
@@ -8,8 +9,7 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <functional>
-#include <numeric>
+#include <map>
 #include <set>
 #include <system_error>
 #include <utility>
@@ -49,27 +49,6 @@ std::vector<Extent> extents_of(const std::vector<std::vector<TileRange>>& ranges
     return extents;
 }
 
-void expect_every_tile_once(const std::vector<std::vector<TileRange>>& ranges, std::size_t tiles) {
-    std::size_t next = 0;
-    for (const Extent& extent : extents_of(ranges)) {
-        expects(extent.tiles.begin == next, "the ranks' ranges hold every tile once");
-        next = extent.tiles.end;
-    }
-    expects(next == tiles, "the ranks' ranges hold every tile once");
-}
-
-void expect_tensors_inside(const Description& description) {
-    for (const TensorPlace& tensor : description.tensors) {
-        const std::int64_t elems = std::accumulate(tensor.shape.begin(), tensor.shape.end(),
-                                                   std::int64_t{1}, std::multiplies<>());
-        expects(
-            elems > 0 && tensor.offset + static_cast<std::size_t>(elems) <= description.parameters,
-            "a tensor lies in the parameter vector");
-        expects(!tensor.name.empty() && tensor.name.find('/') == std::string::npos,
-                "a tensor has a name without slashes");
-    }
-}
-
 void remove_file(const std::string& path) {
     std::error_code error;
     fs::remove(path, error);
@@ -79,24 +58,55 @@ void remove_file(const std::string& path) {
     }
 }
 
+// Removes those of `files` that nearstep has made, and says so; true if there was one.
+bool remove_ours(const std::string& folder, const std::vector<FileName>& files) {
+    std::string removed;
+    for (const FileName& file : files) {
+        const std::string path = text(folder, "/", file.name);
+        if (is_made_here(folder, file)) {
+            remove_file(path);
+            removed += (removed.empty() ? "" : " ") + file.name;
+        } else {
+            log_event("not_removed", {{"file", path}, {"reason", "nearstep has not made it"}});
+        }
+    }
+    if (!removed.empty()) {
+        log_event("old_checkpoint_removed", {{"folder", folder}, {"files", removed}});
+    }
+    return !removed.empty();
+}
+
 // Indexes go before the rank files they name, so that no index ever names files already gone.
 void remove_older(const std::string& folder, const Index& index) {
     const std::int64_t step = index.description.step;
     const std::set<std::string> kept(index.files.begin(), index.files.end());
-    const std::vector<FileName> files = list_folder(folder);
-    bool has_removed = false;
-    for (const FileName& file : files) {
+    std::vector<FileName> indexes;
+    std::vector<FileName> others;
+    for (const FileName& file : list_folder(folder)) {
         if (file.kind == FileKind::index && file.step < step) {
-            remove_file(text(folder, "/", file.name));
-            has_removed = true;
+            indexes.push_back(file);
+        } else if (file.kind != FileKind::index && file.step <= step &&
+                   kept.count(file.name) == 0) {
+            others.push_back(file);
         }
     }
-    if (has_removed) {
+    if (remove_ours(folder, indexes)) {
         sync_folder(folder);
     }
-    for (const FileName& file : files) {
-        if (file.kind != FileKind::index && file.step <= step && kept.count(file.name) == 0) {
-            remove_file(text(folder, "/", file.name));
+    remove_ours(folder, others);
+}
+
+// Every file that the index names, as this rank sees it.
+void expect_rank_files(const std::string& folder, const Index& index) {
+    list_folder(folder);  // a network file system then knows of the files that other hosts made
+    for (std::size_t rank = 0; rank < index.files.size(); ++rank) {
+        try {
+            const RankFile file(text(folder, "/", index.files[rank]), index.records[rank],
+                                index.ranges[rank]);
+        } catch (const ConfigError& fault) {
+            throw IoError(text("The checkpoint of step ", index.description.step,
+                               " is not published, and the one before stays: rank ", rank,
+                               "'s file is not seen as it was written. ", fault.what()));
         }
     }
 }
@@ -106,10 +116,9 @@ public:
     explicit IndexReader(const std::string& path)
         : folder_(folder_of(path)), index_(read_index(path)), extents_(extents_of(index_.ranges)) {
         files_.resize(index_.files.size());
-        residual_ranks_.resize(shard::tiles_of(index_.description.parameters));
         for (std::size_t rank = 0; rank < files_.size(); ++rank) {
             for (const std::uint64_t tile : file_of(rank).residual_tiles()) {
-                residual_ranks_.at(tile).push_back(static_cast<int>(rank));
+                residual_ranks_[tile].push_back(static_cast<int>(rank));
             }
         }
     }
@@ -145,7 +154,8 @@ public:
     }
 
     std::vector<int> residual_ranks(std::size_t tile) const override {
-        return residual_ranks_.at(tile);
+        const auto found = residual_ranks_.find(tile);
+        return found == residual_ranks_.end() ? std::vector<int>() : found->second;
     }
 
     void read_residual(int rank, std::size_t tile, std::span<float> residual) override {
@@ -171,8 +181,8 @@ private:
     std::string folder_;
     Index index_;
     std::vector<Extent> extents_;
-    std::vector<std::vector<int>> residual_ranks_;  // of each tile
-    std::vector<std::unique_ptr<RankFile>> files_;  // null: not open
+    std::map<std::size_t, std::vector<int>> residual_ranks_;  // of each tile that has some
+    std::vector<std::unique_ptr<RankFile>> files_;            // null: not open
     std::size_t open_ = 0;
 };
 
@@ -200,14 +210,13 @@ std::string publish(const std::string& folder, const Description& description, i
                     const std::vector<std::vector<TileRange>>& ranges,
                     const std::vector<RankFileRecord>& records) {
     expects(ranges.size() == records.size(), "every rank has ranges and a record");
-    expects(description.parameters > 0, "a checkpoint holds parameters");
-    expect_every_tile_once(ranges, shard::tiles_of(description.parameters));
-    expect_tensors_inside(description);
-
     Index index{.description = description, .files = {}, .ranges = ranges, .records = records};
     for (int rank = 0; rank < static_cast<int>(ranges.size()); ++rank) {
         index.files.push_back(rank_file_name(description.step, attempt, rank));
     }
+    const std::optional<std::string> fault = find_fault(index);
+    expects(!fault, fault.value_or("a checkpoint can be read again"));
+    expect_rank_files(folder, index);
     std::string path = text(folder, "/", index_name(description.step));
     PartialFile file(path);
     write_index(file.partial_path(), index);
@@ -227,6 +236,11 @@ std::vector<std::string> find_all(const std::string& folder) {
         paths.push_back(text(folder, "/", index.name));
     }
     return paths;
+}
+
+std::int64_t step_of_index(const std::string& path) {
+    const auto name = parse_name(fs::path(path).filename().string());
+    return name ? name->step : 0;
 }
 
 std::optional<std::string> find_newest(const std::string& folder) {

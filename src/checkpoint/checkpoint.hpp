@@ -3,6 +3,7 @@
 #pragma once
 
 #include "shard/partition.hpp"
+#include "store/lineage.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -28,9 +29,12 @@ struct Description {
     std::int64_t good_steps = 0;  // since the loss scale last changed
     double norm = 0;              // of the gradient, that the next step is clipped by; 0: its own
     std::uint64_t seed = 0;
-    std::string run;     // drawn when the run started anew; what goes on from it has the same
-    std::string config;  // the run's settings as TOML
-    std::string model;   // the settings that fix the parameter vector, one line
+    std::string run;  // whose step this is, and the runs that it branched from
+    std::vector<store::Branch> parents = {};
+    std::string data = {};   // digest of the text, 16 hexadecimal digits; may be empty
+    std::string dtype = {};  // of the parameters that the model computes with; may be empty
+    std::string config;      // the run's settings as TOML
+    std::string model;       // the settings that fix the parameter vector, one line
     std::string commit;
     std::string site;
     std::size_t parameters = 0;
@@ -70,7 +74,7 @@ int next_attempt(const std::string& folder, std::int64_t step);
 class RankFileWriter {
 public:
     // Makes `folder`, if it is not there, and in it step-<step>.attempt-<attempt>.rank-<rank>.h5.
-    // Throws ConfigError if that cannot be written or exists.
+    // Throws IoError if that cannot be written or exists.
     // `residual_tiles`: ascending, of error feedback; empty without it.
     static std::unique_ptr<RankFileWriter> make(
         const std::string& folder, std::int64_t step, int attempt, int rank,
@@ -85,16 +89,21 @@ public:
     virtual RankFileRecord finish() = 0;
 };
 
-// On one rank, when all rank files are finished: writes the index under a temporary name, syncs it,
-// renames it to `folder`/step-<step>.h5, and only then removes older checkpoints and what crashed
-// runs left in the folder. Files of later steps stay. ranges[r]: what rank r wrote; together every
-// tile once. Returns the index's path.
+// On one rank, when all rank files are finished: opens each of them and compares it with its
+// record, writes the index under a temporary name, syncs it, renames it to `folder`/step-<step>.h5,
+// and only then removes older checkpoints and what crashed runs left in the folder, and logs that.
+// Files of later steps stay, and those that nearstep has not made, whatever their names.
+// ranges[r]: what rank r wrote; together every tile once. Returns the index's path. Throws IoError
+// if a rank file is not there as it was written: then nothing was published or removed.
 std::string publish(const std::string& folder, const Description& description, int attempt,
                     const std::vector<std::vector<shard::TileRange>>& ranges,
                     const std::vector<RankFileRecord>& records);
 
 // Paths of the indexes in `folder`, newest first. More than one if runs share the folder.
 std::vector<std::string> find_all(const std::string& folder);
+
+// What the name of an index says; 0 for any other name.
+std::int64_t step_of_index(const std::string& path);
 
 // Path of the newest index in `folder`; nullopt if there is none.
 std::optional<std::string> find_newest(const std::string& folder);

@@ -2,13 +2,18 @@
 
 #include "base/descriptor.hpp"
 #include "base/error.hpp"
+#include "base/units.hpp"
+#include "checkpoint/rank_file.hpp"
+#include "checkpoint/seal.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <filesystem>
+#include <fstream>
 #include <iomanip>
 #include <string_view>
 #include <system_error>
@@ -28,6 +33,31 @@ void sync(const std::string& path, int flags) {
         throw IoError(text("Cannot sync ", path, ": ", last_error(),
                            ". Check the disk, then write the file again."));
     }
+}
+
+// Throws what fits the reason: what the user may mend by permissions or another name, or a failure.
+[[noreturn]] void refuse(const char* verb, const std::string& folder, const std::error_code& why,
+                         const char* advice) {
+    const std::string message =
+        text("Cannot ", verb, " the checkpoint folder ", folder, ": ", why.message(), ". ", advice);
+    for (const std::errc mistake :
+         {std::errc::permission_denied, std::errc::operation_not_permitted,
+          std::errc::read_only_file_system, std::errc::not_a_directory, std::errc::file_exists,
+          std::errc::filename_too_long, std::errc::too_many_symbolic_link_levels}) {
+        if (why == mistake) {
+            throw ConfigError(message);
+        }
+    }
+    throw IoError(message);
+}
+
+// At most the first 64 KiB, where a rank file has its attributes.
+std::string start_of(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    std::string bytes(64 * KiB, '\0');
+    file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    bytes.resize(static_cast<std::size_t>(file.gcount()));
+    return bytes;
 }
 
 // Reads `label` and the number after it off the front of `rest`.
@@ -85,18 +115,39 @@ std::vector<FileName> list_folder(const std::string& folder) {
         }
     }
     if (error && error != std::errc::no_such_file_or_directory) {
-        throw ConfigError(text("Cannot list the checkpoint folder ", folder, ": ", error.message(),
-                               ". Name a folder that can be read and written."));
+        refuse("list", folder, error, "Name a folder that can be read and written.");
     }
     return files;
 }
 
+bool is_made_here(const std::string& folder, const FileName& file) {
+    const std::string path = text(folder, "/", file.name);
+    const std::string start = start_of(path);
+    if (file.kind == FileKind::index) {
+        return has_format(path, kIndexFormat);
+    }
+    // The library may write the start of a file last.
+    const std::string_view head = std::string_view(start).substr(0, kSealBytes);
+    if (std::ranges::all_of(head, [](char byte) { return byte == '\0'; })) {
+        return true;
+    }
+    return file.kind == FileKind::rank_file ? start.find(kRankFileFormat) != std::string::npos
+                                            : has_format(path, kIndexFormat);
+}
+
 void make_folder(const std::string& folder) {
+    std::vector<fs::path> missing;
     std::error_code error;
+    for (fs::path path = fs::absolute(folder); !fs::exists(path, error) && path.has_relative_path();
+         path = path.parent_path()) {
+        missing.push_back(path);
+    }
     fs::create_directories(folder, error);
     if (error) {
-        throw ConfigError(text("Cannot make the checkpoint folder ", folder, ": ", error.message(),
-                               ". Name a folder that can be written."));
+        refuse("make", folder, error, "Name a folder that can be written.");
+    }
+    for (const fs::path& made : missing) {
+        sync_folder(folder_of(made.string()));
     }
 }
 

@@ -32,10 +32,14 @@ struct FileName {
 std::optional<FileName> parse_name(const std::string& name);
 
 // The checkpoint files in `folder`, in no order; none if there is no such folder. Throws
-// ConfigError if it cannot be listed.
+// ConfigError if it may not be listed, IoError if that fails.
 std::vector<FileName> list_folder(const std::string& folder);
 
-// Throws ConfigError if `folder` is not there and cannot be made.
+// Whether the file holds what its name says, or the beginning of it that a crash left.
+bool is_made_here(const std::string& folder, const FileName& file);
+
+// On return `folder` is there, even after a power cut. Throws ConfigError if it may not be made,
+// IoError if that fails.
 void make_folder(const std::string& folder);
 
 // Throw IoError.

@@ -185,6 +185,16 @@ void write_values(hid_t at, const std::string& name, hid_t type, std::span<const
     }
 }
 
+std::size_t stored_elems_of(const Dataset& dataset, std::size_t least_bytes) {
+    const std::size_t elems = elems_of(dataset);
+    const hsize_t stored = H5Dget_storage_size(dataset.get());
+    if (elems > stored / least_bytes) {
+        throw Hdf5Error(text("HDF5 cannot read a table of ", elems, " entries: only ", stored,
+                             " bytes are stored for it."));
+    }
+    return elems;
+}
+
 void read_values(const Dataset& dataset, hid_t type, void* values) {
     if (elems_of(dataset) > 0) {
         check(H5Dread(dataset.get(), type, H5S_ALL, H5S_ALL, H5P_DEFAULT, values),
@@ -204,7 +214,7 @@ std::vector<std::string> read_strings(hid_t at, const std::string& name) {
     const Dataset dataset = open_dataset(at, name);
     const Datatype stored(check(H5Dget_type(dataset.get()), text("read dataset ", name)));
     expect_strings(stored.get(), name);
-    std::vector<char*> pointers(elems_of(dataset));
+    std::vector<char*> pointers(stored_elems_of(dataset, H5Tget_size(stored.get())));
     read_values(dataset, make_string_type().get(), pointers.data());
     std::vector<std::string> values(pointers.size());
     std::transform(pointers.begin(), pointers.end(), values.begin(), take);

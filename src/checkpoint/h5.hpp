@@ -90,6 +90,9 @@ void write_values(hid_t at, const std::string& name, hid_t type, std::span<const
                   const void* values);
 void read_values(const Dataset& dataset, hid_t type, void* values);
 std::size_t elems_of(const Dataset& dataset);
+// The same for a table that is about to be read whole, each entry of `least_bytes` or more. Throws
+// Hdf5Error if they are not there: an extent alone may be of any size.
+std::size_t stored_elems_of(const Dataset& dataset, std::size_t least_bytes);
 
 template <typename Number>
 void write_numbers(hid_t at, const std::string& name, std::span<const hsize_t> extent,
@@ -100,7 +103,7 @@ void write_numbers(hid_t at, const std::string& name, std::span<const hsize_t> e
 template <typename Number>
 std::vector<Number> read_numbers(hid_t at, const std::string& name) {
     const Dataset dataset = open_dataset(at, name);
-    std::vector<Number> values(elems_of(dataset));
+    std::vector<Number> values(stored_elems_of(dataset, sizeof(Number)));
     read_values(dataset, native_type<Number>(), values.data());
     return values;
 }

@@ -58,6 +58,17 @@ void write_views(const h5::File& file, const Index& index) {
     }
 }
 
+void write_text_if_any(const h5::File& file, const char* name, const std::string& value) {
+    if (!value.empty()) {
+        h5::write_text(file.get(), name, value);
+    }
+}
+
+// Empty if an older index does not have it.
+std::string read_text_if_any(const h5::File& file, const char* name) {
+    return h5::has_attribute(file.get(), name) ? h5::read_text(file.get(), name) : "";
+}
+
 void write_description(const h5::File& file, const Description& about) {
     h5::write_text(file.get(), "format", kIndexFormat.name);
     h5::write_number<std::int64_t>(file.get(), "format_version", kIndexFormat.version);
@@ -71,6 +82,9 @@ void write_description(const h5::File& file, const Description& about) {
     h5::write_number(file.get(), "seed", about.seed);
     h5::write_number<std::uint64_t>(file.get(), "parameters", about.parameters);
     h5::write_text(file.get(), "run", about.run);
+    write_text_if_any(file, "parents", store::print_parents(about.parents));
+    write_text_if_any(file, "data", about.data);
+    write_text_if_any(file, "dtype", about.dtype);
     h5::write_text(file.get(), "config", about.config);
     h5::write_text(file.get(), "model", about.model);
     h5::write_text(file.get(), "commit", about.commit);
@@ -112,6 +126,13 @@ Description read_description(const h5::File& file) {
     about.seed = h5::read_number<std::uint64_t>(file.get(), "seed");
     about.parameters = h5::read_number<std::uint64_t>(file.get(), "parameters");
     about.run = h5::read_text(file.get(), "run");
+    const auto parents = store::parse_parents(read_text_if_any(file, "parents"));
+    if (!parents) {
+        throw Hdf5Error("The attribute parents is not a list of runs with steps.");
+    }
+    about.parents = *parents;
+    about.data = read_text_if_any(file, "data");
+    about.dtype = read_text_if_any(file, "dtype");
     about.config = h5::read_text(file.get(), "config");
     about.model = h5::read_text(file.get(), "model");
     about.commit = h5::read_text(file.get(), "commit");
@@ -122,11 +143,16 @@ Description read_description(const h5::File& file) {
     const auto dimensions = h5::read_numbers<std::int64_t>(file.get(), "tensors/dimensions");
     const auto shapes = h5::read_numbers<std::int64_t>(file.get(), "tensors/shape");
     const std::size_t width = names.empty() ? 0 : shapes.size() / names.size();
+    if (offsets.size() != names.size() || dimensions.size() != names.size() ||
+        std::any_of(dimensions.begin(), dimensions.end(), [&](std::int64_t count) {
+            return count < 0 || static_cast<std::uint64_t>(count) > width;
+        })) {
+        throw Hdf5Error("The table of tensors has columns of different lengths.");
+    }
     for (std::size_t i = 0; i < names.size(); ++i) {
         const std::int64_t* shape = shapes.data() + i * width;
-        about.tensors.push_back({.name = names[i],
-                                 .shape = {shape, shape + dimensions.at(i)},
-                                 .offset = offsets.at(i)});
+        about.tensors.push_back(
+            {.name = names[i], .shape = {shape, shape + dimensions[i]}, .offset = offsets[i]});
     }
     return about;
 }
@@ -155,13 +181,19 @@ void read_ranks(const h5::File& file, Index& index) {
     index.files = h5::read_strings(file.get(), "ranks/file");
     const auto bytes = h5::read_numbers<std::uint64_t>(file.get(), "ranks/file_bytes");
     const auto digests = h5::read_numbers<std::uint64_t>(file.get(), "ranks/tiles_xxh3");
+    if (bytes.size() != index.files.size() || digests.size() != index.files.size()) {
+        throw Hdf5Error("The table of rank files has columns of different lengths.");
+    }
     for (std::size_t rank = 0; rank < index.files.size(); ++rank) {
-        index.records.push_back({.file_bytes = bytes.at(rank), .tiles_xxh3 = digests.at(rank)});
+        index.records.push_back({.file_bytes = bytes[rank], .tiles_xxh3 = digests[rank]});
     }
     index.ranges.resize(index.files.size());
     const auto ranges = h5::read_numbers<std::uint64_t>(file.get(), "ranges");
     for (std::size_t i = 0; i + 2 < ranges.size(); i += 3) {
-        index.ranges.at(ranges[i]).push_back({.begin = ranges[i + 1], .end = ranges[i + 2]});
+        if (ranges[i] >= index.files.size()) {
+            throw Hdf5Error(text("Tiles belong to rank ", ranges[i], ", which has no file."));
+        }
+        index.ranges[ranges[i]].push_back({.begin = ranges[i + 1], .end = ranges[i + 2]});
     }
 }
 
@@ -193,6 +225,9 @@ Index read_index(const std::string& path) {
         const h5::File file = h5::open_file(path);
         index.description = read_description(file);
         read_ranks(file, index);
+        if (const auto fault = find_fault(index)) {
+            throw Hdf5Error(*fault);
+        }
     });
     return index;
 }

@@ -3,6 +3,7 @@
 
 #include "checkpoint/checkpoint.hpp"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,11 @@ struct Index {
     std::vector<std::vector<shard::TileRange>> ranges;
     std::vector<RankFileRecord> records;
 };
+
+// Why no checkpoint can be so, as a sentence: tiles that no rank or two ranks hold, more tiles than
+// a rank's file has room for, names that lead out of the folder, tensors outside of the parameter
+// vector. nullopt if it can.
+std::optional<std::string> find_fault(const Index& index);
 
 // Writes a new file, sealed but not synced.
 void write_index(const std::string& path, const Index& index);

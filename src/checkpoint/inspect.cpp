@@ -129,6 +129,9 @@ void inspect_datasets(const std::string& path, const h5::File& file, std::ostrea
         const h5::Dataset dataset = h5::open_dataset(file.get(), name);
         const std::vector<hsize_t> extent = h5::extent_of(dataset);
         const std::vector<std::int64_t> shape(extent.begin(), extent.end());
+        if (!elems_within(shape, std::min(about.parameters, h5::stored_elems_of(dataset, 1)))) {
+            report_damage(path, text("dataset ", name, " is larger than what it says of itself"));
+        }
         if (digest_of(dataset, shape) != h5::read_number<std::uint64_t>(dataset.get(), "xxh3")) {
             report_damage(path, text("the checksum of ", name, " does not match"));
         }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -65,8 +66,8 @@ public:
         try {
             file_ = h5::create_file(path_, 0);
         } catch (const Hdf5Error& error) {
-            throw ConfigError(text("Cannot write a checkpoint to ", folder_, ": ", error.what(),
-                                   " Name a folder that can be written."));
+            throw IoError(text("Cannot write a checkpoint to ", folder_, ": ", error.what(),
+                               " Name a folder that can be written."));
         }
     }
 
@@ -84,6 +85,8 @@ public:
             const std::vector<hsize_t> rows = {residual_tiles_.size(), kTileElems};
             residual_ = h5::make_dataset(file_.get(), kResidual, H5T_IEEE_F32LE, rows);
         }
+        // So that what a crash leaves of the file says what it is.
+        h5::check(H5Fflush(file_.get(), H5F_SCOPE_LOCAL), text("write ", path_));
     }
 
     void write(TileRange tiles, const StateView& state) override {
@@ -185,6 +188,10 @@ void report_damage_in(const std::string& path, const std::function<void()>& read
         std::string reason = error.what();
         while (reason.ends_with('.')) {
             reason.pop_back();
+        }
+        if (reason.find(text("errno = ", EIO, ",")) != std::string::npos) {
+            throw IoError(
+                text("Cannot read ", path, ": ", reason, ". Check the disk, and try again."));
         }
         report_damage(path, reason);
     }

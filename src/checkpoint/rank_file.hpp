@@ -22,7 +22,8 @@ constexpr std::size_t kArrays = 3;
 // Throws ConfigError: `path` is damaged for `reason`.
 [[noreturn]] void report_damage(const std::string& path, const std::string& reason);
 
-// Runs `read`; a failure of HDF5 in it becomes the ConfigError of report_damage().
+// Runs `read`; a failure of HDF5 in it becomes the ConfigError of report_damage(), or an IoError
+// where the disk failed.
 void report_damage_in(const std::string& path, const std::function<void()>& read);
 
 class RankFile {

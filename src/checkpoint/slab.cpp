@@ -14,6 +14,17 @@ std::size_t elems_of(std::span<const std::int64_t> shape) {
     return elems;
 }
 
+std::optional<std::size_t> elems_within(std::span<const std::int64_t> shape, std::size_t most) {
+    std::size_t elems = 1;
+    for (const std::int64_t dimension : shape) {
+        if (dimension <= 0 || static_cast<std::size_t>(dimension) > most / elems) {
+            return std::nullopt;
+        }
+        elems *= static_cast<std::size_t>(dimension);
+    }
+    return elems <= most ? std::optional(elems) : std::nullopt;
+}
+
 Slab first_slab(std::span<const std::int64_t> shape, std::size_t begin, std::size_t end) {
     expects(begin < end && end <= elems_of(shape), "the elements lie in the array");
     Slab slab{.part = {}, .elems = 1};

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -12,6 +13,9 @@ namespace nearstep::checkpoint {
 
 // Product of the dimensions; 1 for a scalar.
 std::size_t elems_of(std::span<const std::int64_t> shape);
+
+// The same for a shape that was read; nullopt if a dimension is below 1, or with more than `most`.
+std::optional<std::size_t> elems_within(std::span<const std::int64_t> shape, std::size_t most);
 
 // A box whose elements are consecutive.
 struct Slab {

@@ -8,14 +8,6 @@
 
 namespace nearstep::codec {
 
-namespace {
-
-bool is_aligned(const void* address, std::size_t bytes) {
-    return reinterpret_cast<std::uintptr_t>(address) % bytes == 0;
-}
-
-}  // namespace
-
 GpuCodec::GpuCodec(const CodecSettings& settings)
     : dtype_(settings.dtype), payload_bytes_(make_codec(settings)->payload_bytes()) {
     if (const auto format = find_block_format(settings.name)) {

@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "codec/gpu_delta_kernels.hpp"
+#include "codec/gpu_kernels.hpp"
 #include "fpga/kernel/xxh3_keys.hpp"
 
 #include <algorithm>
@@ -18,10 +19,6 @@ DeltaDigestKeys digest_keys() {
         keys.of_merge[i] = fpga::xxh_secret(fpga::kXxhMergeKey + 8 * i);
     }
     return keys;
-}
-
-bool is_aligned(const void* address, std::size_t bytes) {
-    return reinterpret_cast<std::uintptr_t>(address) % bytes == 0;
 }
 
 }  // namespace

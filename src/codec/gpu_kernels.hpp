@@ -3,7 +3,15 @@
 
 #include "codec/gpu_codec.hpp"
 
+#include <cstddef>
+#include <cstdint>
+
 namespace nearstep::codec {
+
+// True if the address is a multiple of `bytes`.
+inline bool is_aligned(const void* address, std::size_t bytes) {
+    return reinterpret_cast<std::uintptr_t>(address) % bytes == 0;
+}
 
 // What decoded values are added to: 0, or the sums that are there.
 enum class Onto { nothing, sums };

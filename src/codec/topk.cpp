@@ -119,6 +119,12 @@ Threshold select(std::span<const float> tile, const Candidates& candidates, std:
     return threshold;
 }
 
+[[noreturn]] void refuse_order() {
+    throw Error(
+        "The indices of a tile's gradient do not ascend: the payload was damaged on its way. Start "
+        "again with --resume; if it happens again, test this machine's memory and network.");
+}
+
 }  // namespace
 
 TopkCodec::TopkCodec(double keep, Dtype dtype, const Kernels& kernels)
@@ -172,8 +178,13 @@ void TopkCodec::decode_add(std::span<const std::byte> payload, std::size_t first
     const std::uint16_t* begin = std::lower_bound(indices, values, first);
     const std::uint16_t* end = std::lower_bound(begin, values, first + sum.size());
     for (const std::uint16_t* index = begin; index != end; ++index) {
+        const std::size_t at =
+            *index - first;  // wraps around to a large number in front of `first`
+        if (at >= sum.size()) {
+            refuse_order();
+        }
         const std::uint16_t value = values[index - indices];
-        sum[*index - first] += is_fp16_ ? from_fp16(value) : from_bf16(value);
+        sum[at] += is_fp16_ ? from_fp16(value) : from_bf16(value);
     }
 }
 

@@ -3,6 +3,7 @@
 #include "base/error.hpp"
 #include "config/limits.hpp"
 #include "config/load.hpp"
+#include "config/value.hpp"
 
 #include <algorithm>
 #include <charconv>
@@ -22,7 +23,7 @@ std::vector<int> numbers_in(const std::string& list) {
         int first = 0;
         auto read = std::from_chars(at, end, first);
         int last = first;
-        is_good = read.ec == std::errc() && first >= 0;
+        is_good = read.ec == std::errc() && first >= 0 && first < kMostDevices;
         if (is_good && read.ptr != end && *read.ptr == '-') {
             read = std::from_chars(read.ptr + 1, end, last);
             is_good = read.ec == std::errc() && last >= first && last < kMostDevices;
@@ -37,8 +38,9 @@ std::vector<int> numbers_in(const std::string& list) {
         }
     }
     if (!is_good) {
-        throw ConfigError(text("The devices granted to this host, NEARSTEP_CSDS = \"", list,
-                               "\", are no list of numbers: set it as in \"0-1,3\"."));
+        throw ConfigError(text(
+            "The devices granted to this host, NEARSTEP_CSDS = ", written(std::string_view(list)),
+            ", are no list of numbers: set it as in \"0-1,3\"."));
     }
     return numbers;
 }
@@ -93,8 +95,8 @@ std::vector<int> places_of_devices(const Run& run, int before, int count,
     const std::vector<int> all = numbers_in(granted);
     const auto here = static_cast<int>(all.size());
     if (before + count > here) {
-        throw ConfigError(text("The job has ", here, " devices on this host (", granted,
-                               ") and its ranks ask for ", before + count,
+        throw ConfigError(text("The job has ", here, " devices on this host (",
+                               on_one_line(granted), ") and its ranks ask for ", before + count,
                                " at least: ask the batch system for more, or lower csd.per_rank."));
     }
     const auto first = all.begin() + (count == 0 ? 0 : before);

@@ -33,6 +33,43 @@ std::string key_part(std::string_view part) {
     return is_bare ? std::string(part) : written(part);
 }
 
+// Where the string or comment that begins at `at` ends; `at` if none does.
+std::size_t end_of_text(std::string_view toml, std::size_t at) {
+    if (toml[at] == '#') {
+        return std::min(toml.find('\n', at), toml.size());
+    }
+    if (toml[at] != '"' && toml[at] != '\'') {
+        return at;
+    }
+    const bool has_escapes = toml[at] == '"';
+    const std::string fence(3, toml[at]);
+    const bool is_long = toml.substr(at).starts_with(fence);
+    const std::string_view end =
+        is_long ? std::string_view(fence) : std::string_view(fence).substr(2);
+    for (at += end.size(); at < toml.size(); ++at) {
+        if (toml.substr(at).starts_with(end)) {
+            return at + end.size();
+        }
+        if (toml[at] == '\n' && !is_long) {
+            return at;
+        }
+        at += has_escapes && toml[at] == '\\' ? 1 : 0;
+    }
+    return toml.size();
+}
+
+// The library calls itself once per part of a key, so that "a.a.a..." could end the program.
+bool has_too_many_parts(std::string_view toml) {
+    constexpr std::size_t kMostDots = 4096;  // outside of strings and comments
+    std::size_t dots = 0;
+    for (std::size_t at = 0; at < toml.size();) {
+        const std::size_t end = end_of_text(toml, at);
+        dots += end == at && toml[at] == '.' ? 1 : 0;
+        at = std::max(end, at + 1);
+    }
+    return dots > kMostDots;
+}
+
 std::optional<Scalar> scalar_of(const toml::node& node) {
     if (const auto* flag = node.as_boolean()) {
         return Scalar(flag->get());
@@ -95,6 +132,9 @@ void flatten(const toml::table& table, const std::string& section, const std::st
 
 // The value of a TOML text "value = ..." if it is one.
 std::optional<Value> parsed_value(const std::string& word) {
+    if (has_too_many_parts(word)) {
+        return std::nullopt;
+    }
     try {
         const toml::table table = toml::parse("value = " + word);
         return table.size() == 1 && table.contains("value") ? value_of(*table.get("value"))
@@ -121,6 +161,11 @@ Value bare_value(const std::string& word) {
 }  // namespace
 
 std::vector<Entry> read_toml(const std::string& path, const std::string& toml) {
+    if (has_too_many_parts(toml)) {
+        throw ConfigError(text(on_one_line(path),
+                               " has more dots outside of strings than settings have: write each "
+                               "key once, as in steps = 10 below [train]."));
+    }
     try {
         std::vector<Entry> entries;
         flatten(toml::parse(toml), "", path, entries);

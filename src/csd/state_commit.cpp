@@ -4,6 +4,11 @@
 
 namespace nearstep::csd {
 
+void StateCommit::claim() {
+    manifest_.commits.clear();
+    file_.replace(manifest_);
+}
+
 void StateCommit::prepare(std::span<const std::unique_ptr<Device>> devices) {
     Ticket all;
     for (const std::unique_ptr<Device>& device : devices) {
@@ -18,6 +23,7 @@ void StateCommit::publish(const store::Commit& commit) {
     is_prepared_ = false;
     store::add_commit(manifest_, commit);
     file_.replace(manifest_);
+    manifest_.replaces.clear();
 }
 
 }  // namespace nearstep::csd

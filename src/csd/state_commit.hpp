@@ -22,15 +22,15 @@ public:
     explicit StateCommit(std::string manifest_path, store::Storage* storage = nullptr)
         : file_(std::move(manifest_path), storage) {}
 
-    // What the rank's manifest says; nullopt if there is none. Throws IoError if it is damaged.
+    // What the rank's manifest says; nullopt if there is none. Throws as store::ManifestFile.
     std::optional<store::Manifest> read() const { return file_.read(); }
-
-    // Removes the manifest: nothing in the state files counts from here on.
-    void withdraw() { file_.remove(); }
 
     // Whose steps the following commits are. `manifest` lists the one that the run goes on from, or
     // none.
     void begin(store::Manifest manifest) { manifest_ = std::move(manifest); }
+
+    // The manifest says whose the state files are, and lists no step: nothing in them counts.
+    void claim();
 
     // Returns when the state that was written to the devices outlives a power cut.
     void prepare(std::span<const std::unique_ptr<Device>> devices);

@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "csd/state_format.hpp"
+#include "store/damage.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -61,11 +62,10 @@ void StateVolume::verify(std::span<const std::byte> extent, std::size_t subgroup
 
 void StateVolume::refuse(const std::string& fault, std::size_t subgroup,
                          std::int64_t generation) const {
-    throw IoError(text("The state of subgroup ", subgroup, " of device \"", settings_.name,
-                       "\" at ",
-                       volume_.describe_place(layout_.extent_offset(subgroup, generation)),
-                       " cannot be used: ", fault,
-                       ". Start again with --resume; if it happens again, replace the drive."));
+    throw store::DamageError(text(
+        "The state of subgroup ", subgroup, " of device \"", settings_.name, "\" at ",
+        volume_.describe_place(layout_.extent_offset(subgroup, generation)), " cannot be used: ",
+        fault, ". Start again with --resume; if it happens again, replace the drive."));
 }
 
 void StateVolume::read_state(std::size_t subgroup, std::int64_t generation,

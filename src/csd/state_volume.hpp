@@ -54,10 +54,10 @@ public:
         return {.layout = layout_digest_, .subgroup = subgroup, .generation = generation};
     }
     void seal(std::span<std::byte> extent, std::size_t subgroup, std::int64_t generation) const;
-    // Throws IoError if the extent that was read is not the one asked for, or damaged.
+    // Throws DamageError if the extent that was read is not the one asked for, or damaged.
     void verify(std::span<const std::byte> extent, std::size_t subgroup,
                 std::int64_t generation) const;
-    // Throws IoError for an extent with this fault, a phrase as of store::find_fault.
+    // Throws DamageError for an extent with this fault, a phrase as of store::find_fault.
     [[noreturn]] void refuse(const std::string& fault, std::size_t subgroup,
                              std::int64_t generation) const;
 

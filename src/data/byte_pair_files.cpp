@@ -1,5 +1,6 @@
 #include "base/digest.hpp"
 #include "base/error.hpp"
+#include "config/value.hpp"
 #include "data/byte_pair_tokenizer.hpp"
 
 #include <nlohmann/json.hpp>
@@ -14,7 +15,6 @@ namespace nearstep::data {
 
 namespace {
 
-constexpr std::size_t kBytes = 256;
 constexpr std::size_t kMostTokens = std::numeric_limits<Token>::max() + std::size_t{1};
 
 using TokenOfText = std::unordered_map<std::string, Token>;
@@ -98,7 +98,7 @@ TokenOfText read_tokens(const std::string& path, BytePairs& pairs) {
                               number.get<std::uint64_t>() < pairs.tokens.size() &&
                               pairs.tokens[number.get<std::size_t>()].empty();
         if (!is_token || !visible.read(written, pairs.tokens[number.get<std::size_t>()])) {
-            refuse(path, text("has an entry that makes no sense (", written, ": ", number.dump(),
+            refuse(path, text("has an entry that makes no sense (", config::on_one_line(written),
                               "), where each text has a number of its own"));
         }
         token_of[written] = number.get<Token>();
@@ -129,7 +129,8 @@ void read_merges(const std::string& path, const TokenOfText& token_of, BytePairs
         const auto token = [&](const std::string& written) {
             const auto found = token_of.find(written);
             if (gap == std::string::npos || found == token_of.end()) {
-                refuse(path, text("has a line that fits no tokens of encoder.json (", line, ")"));
+                refuse(path, text("has a line that fits no tokens of encoder.json (",
+                                  config::on_one_line(line), ")"));
             }
             return found->second;
         };

@@ -9,8 +9,6 @@ namespace nearstep::data {
 
 namespace {
 
-constexpr std::size_t kBytes = 256;
-
 constexpr std::array<char, kBytes> kAllBytes = [] {
     std::array<char, kBytes> all{};
     for (std::size_t i = 0; i < kBytes; ++i) {

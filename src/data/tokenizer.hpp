@@ -13,6 +13,8 @@ namespace nearstep::data {
 
 using Token = std::uint16_t;
 
+constexpr std::size_t kBytes = 256;  // kinds of bytes
+
 // Any bytes are a text, and the bytes of a text's tokens are the text. Immutable; any thread calls.
 class Tokenizer {
 public:

@@ -1,6 +1,7 @@
 #include "model/compute_device.hpp"
 
 #include "base/error.hpp"
+#include "model/first_calls.hpp"
 
 #include <ATen/Context.h>
 #include <torch/cuda.h>
@@ -27,6 +28,7 @@ ComputeDevice choose_device(const std::string& wanted, int local_rank) {
 }
 
 void repeat_bit_for_bit(const ComputeDevice& device) {
+    make_first_calls();
     if (device.is_gpu()) {
         // Only as an error, not as a warning, does this reach attention: its backward in flash and
         // memory-efficient form then adds up in a fixed order, and cuDNN's, which does not, is not

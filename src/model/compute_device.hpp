@@ -17,7 +17,8 @@ struct ComputeDevice {
 // none.
 ComputeDevice choose_device(const std::string& wanted, int local_rank);
 
-// Makes torch choose algorithms that give the same bits for the same arguments. Of the process.
+// Makes torch give the same bits for the same arguments, by its algorithms and by its first calls
+// (first_calls.hpp). Of the process; to be called before torch computes with several threads.
 void repeat_bit_for_bit(const ComputeDevice& device);
 
 }  // namespace nearstep::model

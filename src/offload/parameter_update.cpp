@@ -30,6 +30,21 @@ ParameterUpdate::ParameterUpdate(const mpi::Communicator& copy_ranks,
     }
 }
 
+// What waits for the handlers ends only when they do, and these wait for what is not yet released.
+ParameterUpdate::~ParameterUpdate() {
+    if (!is_under_way_) {
+        return;
+    }
+    try {
+        if (is_accepted_) {
+            finish();
+        } else {
+            cancel();
+        }
+    } catch (const Error&) {  // of the devices, or of ranks that are elsewhere: nobody asks for it
+    }
+}
+
 int ParameterUpdate::first_device() const {
     return settings_.gather.devices->first(copy_ranks_.rank());
 }

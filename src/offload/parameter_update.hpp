@@ -53,6 +53,11 @@ public:
     // outlive this.
     ParameterUpdate(const mpi::Communicator& copy_ranks, const UpdateSettings& settings,
                     const Devices& devices, trace::Traffic& traffic);
+    ParameterUpdate(const ParameterUpdate&) = delete;
+    ParameterUpdate& operator=(const ParameterUpdate&) = delete;
+    // At any moment, though the same on all ranks: an update that was accepted is finished, any
+    // other is cancelled, and an error of either is dropped.
+    ~ParameterUpdate();
 
     struct Place {
         std::size_t device = 0;    // of this rank

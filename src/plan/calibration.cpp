@@ -17,7 +17,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double kGiga = 1e9;
 constexpr int kMostNodes = 1 << 20;
 
 // The number under the key, if there is one from `least` on.

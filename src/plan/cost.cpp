@@ -11,8 +11,6 @@ namespace nearstep::plan {
 
 namespace {
 
-double seconds(double bytes, double rate) { return rate > 0 ? bytes / rate : 0; }
-
 double largest(std::initializer_list<double> values) { return std::max(values); }
 
 // Bytes that a node sends while it gathers or reduces a vector once over the nodes of a mesh.

@@ -12,8 +12,6 @@ namespace {
 constexpr auto kTile = static_cast<double>(shard::kTileElems);
 constexpr double kEntryBytes = 4;  // of a list: a 16-bit index and a 16-bit value
 
-double seconds(double bytes, double rate) { return rate > 0 ? bytes / rate : 0; }
-
 }  // namespace
 
 double payload_bytes(Codec codec, double keep, double element_bytes) {

@@ -5,6 +5,9 @@
 
 namespace nearstep::plan {
 
+// Seconds that `bytes` take; 0 where the site has no such link, whose rate is 0.
+inline double seconds(double bytes, double rate) { return rate > 0 ? bytes / rate : 0; }
+
 // Payload bytes per parameter of a gradient codec, as docs/gradient-payload.md has them; `keep` is
 // the share of elements that topk keeps, `element_bytes` those of a dense gradient.
 double payload_bytes(Codec codec, double keep, double element_bytes);

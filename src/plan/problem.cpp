@@ -9,8 +9,6 @@ namespace nearstep::plan {
 
 namespace {
 
-constexpr double kGiga = 1e9;
-
 // The value in units of 1; refused where it is 0.
 double needed(const std::string& key, double value, double unit) {
     if (value <= 0) {

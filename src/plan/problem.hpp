@@ -7,6 +7,8 @@
 
 namespace nearstep::plan {
 
+constexpr double kGiga = 1e9;  // of settings in GB and GB/s
+
 // From the model's geometry.
 struct ModelSize {
     std::size_t parameters = 0;

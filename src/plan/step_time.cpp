@@ -1,17 +1,12 @@
 #include "plan/step_time.hpp"
 
 #include "base/error.hpp"
+#include "plan/formulas.hpp"
 
 #include <algorithm>
 #include <limits>
 
 namespace nearstep::plan {
-
-namespace {
-
-double seconds(double bytes, double rate) { return rate > 0 ? bytes / rate : 0; }
-
-}  // namespace
 
 double update_seconds_of_one(const StepBytes& bytes, const LinkRates& rates, Handler handler) {
     const double read = seconds(bytes.state, rates.device_read);

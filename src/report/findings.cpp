@@ -37,7 +37,7 @@ double number(const nlohmann::json& row, const char* key) {
     return found != row.end() && found->is_number() ? found->get<double>() : 0;
 }
 
-std::string text_of(const nlohmann::json& row, const char* key) {
+std::string word_of(const nlohmann::json& row, const char* key) {
     const auto found = row.find(key);
     return found != row.end() && found->is_string() ? found->get<std::string>() : "";
 }
@@ -63,10 +63,10 @@ using Sweep = std::map<double, const nlohmann::json*>;
 
 // What rows of one sweep have in common, in words; empty for rows of no sweep.
 std::string label_of(const nlohmann::json& row) {
-    const std::string column = text_of(row, "column");
-    const std::string traffic = text_of(row, "gpu_traffic");
+    const std::string column = word_of(row, "column");
+    const std::string traffic = word_of(row, "gpu_traffic");
     if (column.empty()) {
-        return text_of(row, "series");
+        return word_of(row, "series");
     }
     return traffic.empty() ? column : text(column, ", GPU traffic ", traffic, ",");
 }
@@ -115,8 +115,8 @@ std::vector<std::string> findings_of_plans(const nlohmann::json& rows) {
     std::vector<std::string> findings;
     std::map<std::string, std::string> last;  // what binds the row before, of each series
     for (const nlohmann::json& row : rows) {
-        const std::string binds = text_of(row, "binds");
-        const std::string series = text_of(row, "series");
+        const std::string binds = word_of(row, "binds");
+        const std::string series = word_of(row, "series");
         if (binds.empty() || (!series.empty() && last[series] == binds)) {
             continue;
         }
@@ -140,7 +140,7 @@ std::vector<std::string> findings_of_steps(const nlohmann::json& rows) {
     std::vector<std::string> order;
     for (const nlohmann::json& row : rows) {
         const std::string column = label_of(row);
-        if (column.empty() || number(row, "step_s") <= 0 || text_of(row, "origin") != "measured") {
+        if (column.empty() || number(row, "step_s") <= 0 || word_of(row, "origin") != "measured") {
             continue;
         }
         if (sweeps.find(column) == sweeps.end()) {

@@ -22,6 +22,9 @@ constexpr double kLeft = 60;
 constexpr double kTop = 28;
 constexpr double kBottom = 42;
 
+// More than an axis has, unless its values are so near each other that a tick adds nothing to one.
+constexpr int kMostTicks = 12;
+
 // One axis: from values to places, and its ticks.
 class Axis {
 public:
@@ -44,8 +47,9 @@ public:
         std::vector<double> ticks;
         if (is_log_) {
             const double step = std::max(1.0, std::ceil((most_ - least_) / 6));
-            for (double at = std::ceil(least_ - 1e-9); at <= most_ + 1e-9; at += step) {
-                ticks.push_back(std::exp2(at));
+            const double first = std::ceil(least_ - 1e-9);
+            for (int i = 0; i < kMostTicks && first + i * step <= most_ + 1e-9; ++i) {
+                ticks.push_back(std::exp2(first + i * step));
             }
             return ticks;
         }
@@ -53,7 +57,9 @@ public:
         const double power = std::pow(10, std::floor(std::log10(rough)));
         const double share = rough / power;
         const double step = (share > 5 ? 10 : share > 2 ? 5 : share > 1 ? 2 : 1) * power;
-        for (double at = std::ceil(least_ / step) * step; at <= most_ + 1e-9 * step; at += step) {
+        const double first = std::ceil(least_ / step) * step;
+        for (int i = 0; i < kMostTicks && first + i * step <= most_ + 1e-9 * step; ++i) {
+            const double at = first + i * step;
             ticks.push_back(std::abs(at) < 1e-9 * step ? 0 : at);
         }
         return ticks;

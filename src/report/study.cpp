@@ -13,6 +13,9 @@ namespace {
 
 using nlohmann::json;
 
+// A value is copied and printed by as many calls as it is deep.
+constexpr int kMostDepth = 64;
+
 struct Column {
     const char* key;
     const char* name;
@@ -201,6 +204,11 @@ json rows_in(const json& content) {
 }
 
 }  // namespace
+
+json read_json(std::istream& text) {
+    const auto is_kept = [](int depth, json::parse_event_t, json&) { return depth <= kMostDepth; };
+    return json::parse(text, is_kept, false);
+}
 
 std::vector<Study> studies_of(const std::vector<File>& files, std::vector<std::string>& ignored) {
     std::vector<Study> studies;

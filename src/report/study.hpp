@@ -4,10 +4,14 @@
 
 #include <nlohmann/json.hpp>
 
+#include <istream>
 #include <string>
 #include <vector>
 
 namespace nearstep::report {
+
+// Discarded if the text is no JSON. What is nested deeper than any result is left out.
+nlohmann::json read_json(std::istream& text);
 
 struct File {
     std::string path;  // as it is named on the page

@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "store/damage.hpp"
 #include "store/folder.hpp"
 
 #include <fcntl.h>
@@ -18,9 +19,6 @@
 namespace nearstep::store {
 
 namespace {
-
-constexpr std::size_t kMostPieces = 1024;  // of one system call: IOV_MAX on Linux
-constexpr mode_t kOwnerAndGroup = 0660;
 
 bool is_page_multiple(std::uintptr_t value) { return value % kPageBytes == 0; }
 
@@ -175,7 +173,7 @@ void File::settle(Request& request, bool was_direct, std::int64_t result) {
     if (result > 0) {
         skip(request, static_cast<std::size_t>(result));
     } else if (result == 0) {
-        throw IoError(
+        throw DamageError(
             text("Cannot ", verb, " state file \"", path_, "\" at offset ", request.offset,
                  " (the file ends there): it was cut short by something else; resume from the last "
                  "checkpoint."));

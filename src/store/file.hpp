@@ -20,6 +20,8 @@ namespace nearstep::store {
 
 // Offsets, sizes and addresses of all transfers are multiples of this.
 constexpr std::size_t kPageBytes = 4096;
+// Pieces of one system call: IOV_MAX on Linux.
+constexpr std::size_t kMostPieces = 1024;
 
 enum class Direction { read, write };
 

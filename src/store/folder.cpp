@@ -4,6 +4,7 @@
 #include "base/error.hpp"
 #include "base/units.hpp"
 #include "store/file.hpp"
+#include "store/storage.hpp"
 
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -39,17 +40,6 @@ struct Filesystem {
                            "): choose a folder that you may write to, or change its permissions."));
 }
 
-void make_writable_folder(const std::string& folder) {
-    std::error_code failure;
-    std::filesystem::create_directories(folder, failure);
-    if (failure) {
-        refuse(folder, "made", failure.message());
-    }
-    if (::access(folder.c_str(), W_OK | X_OK) != 0) {
-        refuse(folder, "written", std::strerror(errno));
-    }
-}
-
 // The folder itself, or the closest one above it that is there.
 std::string nearest_present(const std::string& folder) {
     std::filesystem::path path = std::filesystem::absolute(folder);
@@ -58,6 +48,25 @@ std::string nearest_present(const std::string& folder) {
         path = path.parent_path();
     }
     return path.string();
+}
+
+void make_writable_folder(const std::string& folder) {
+    const std::filesystem::path present = nearest_present(folder);
+    std::error_code failure;
+    std::filesystem::create_directories(folder, failure);
+    if (failure) {
+        refuse(folder, "made", failure.message());
+    }
+    // The names of new folders outlive a power cut, too.
+    for (auto made = std::filesystem::absolute(folder); made != present && made.has_relative_path();
+         made = made.parent_path()) {
+        if (Storage().flush_folder(made.parent_path().string()) != 0) {
+            refuse(folder, "flushed", std::strerror(errno));
+        }
+    }
+    if (::access(folder.c_str(), W_OK | X_OK) != 0) {
+        refuse(folder, "written", std::strerror(errno));
+    }
 }
 
 std::size_t free_bytes_of(const std::string& folder) {

@@ -1,11 +1,16 @@
 // The checks that a user's storage folders pass before any file in them is touched.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <string>
 #include <vector>
 
 namespace nearstep::store {
+
+// The mode of new files of state.
+constexpr mode_t kOwnerAndGroup = 0660;
 
 // A file that is going to be made, or replaced, with `bytes` bytes.
 struct PlannedFile {

@@ -3,6 +3,7 @@
 #include "base/descriptor.hpp"
 #include "base/digest.hpp"
 #include "base/error.hpp"
+#include "store/damage.hpp"
 #include "store/folder.hpp"
 
 #include <fcntl.h>
@@ -13,6 +14,7 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <cmath>
 #include <cstring>
 #include <string_view>
 #include <utility>
@@ -24,7 +26,6 @@ namespace {
 constexpr std::string_view kFirstLine = "nearstep manifest 1\n";
 constexpr std::string_view kDigestKey = "xxh3 = ";
 constexpr std::size_t kMostCommits = 2;
-constexpr mode_t kOwnerAndGroup = 0660;
 
 std::string digest_of(std::string_view content) {
     return to_hex(xxh3(std::as_bytes(std::span(content))));
@@ -36,18 +37,6 @@ std::string exact(double value) {
     const auto [end, error] = std::to_chars(out.data(), out.data() + out.size(), value);
     expects(error == std::errc(), "a number has a text");
     return {out.data(), end};
-}
-
-std::string print(const Manifest& manifest) {
-    std::string content = text(kFirstLine, "run = ", manifest.run, "\nmodel = ", manifest.model,
-                               "\nlayout = ", manifest.layout, "\nseed = ", manifest.seed,
-                               "\nsteps = ", manifest.steps, "\n");
-    for (const Commit& commit : manifest.commits) {
-        content += text("commit = step ", commit.step, " generation ", commit.generation,
-                        " loss_scale ", exact(commit.loss_scale), " good_steps ", commit.good_steps,
-                        commit.norm > 0 ? " norm " + exact(commit.norm) : "", "\n");
-    }
-    return content + std::string(kDigestKey) + digest_of(content) + "\n";
 }
 
 // Takes a manifest's text apart from the front; is_good() is false once something was not there.
@@ -87,25 +76,29 @@ private:
     bool is_good_ = true;
 };
 
-// nullopt if it is not a whole manifest of this version.
-std::optional<Manifest> parse(std::string_view content) {
-    const std::size_t digest_at = content.rfind(kDigestKey);
-    if (digest_at == std::string_view::npos ||
-        content.substr(digest_at) !=
-            text(kDigestKey, digest_of(content.substr(0, digest_at)), "\n")) {
-        return std::nullopt;
+// Not of one that a checksum vouches for and no run has written.
+bool is_possible(const Commit& commit) {
+    return commit.step >= 0 && commit.generation >= 0 && commit.good_steps >= 0 &&
+           std::isfinite(commit.loss_scale) && std::isfinite(commit.norm);
+}
+
+// Lines that each begin with `key`, for as long as they come.
+std::vector<std::string> lines_after(Scanner& scanner, std::string_view key) {
+    std::vector<std::string> lines;
+    while (scanner.is_good() && scanner.is_at(key)) {
+        lines.push_back(scanner.line_after(key));
     }
-    Manifest manifest;
-    Scanner scanner(content.substr(0, digest_at));
-    scanner.skip(kFirstLine);
-    manifest.run = scanner.line_after("run = ");
-    manifest.model = scanner.line_after("model = ");
-    manifest.layout = scanner.line_after("layout = ");
-    scanner.number_after("seed = ", manifest.seed);
-    scanner.number_after("\nsteps = ", manifest.steps);
-    scanner.skip("\n");
+    return lines;
+}
+
+// Empty if the line is not there.
+std::string line_after_if_any(Scanner& scanner, std::string_view key) {
+    return scanner.is_at(key) ? scanner.line_after(key) : std::string();
+}
+
+void scan_commits(Scanner& scanner, std::vector<Commit>& commits) {
     while (scanner.is_good() && scanner.is_at("commit")) {
-        Commit& commit = manifest.commits.emplace_back();
+        Commit& commit = commits.emplace_back();
         scanner.number_after("commit = step ", commit.step);
         scanner.number_after(" generation ", commit.generation);
         scanner.number_after(" loss_scale ", commit.loss_scale);
@@ -115,7 +108,20 @@ std::optional<Manifest> parse(std::string_view content) {
         }
         scanner.skip("\n");
     }
-    return scanner.is_good() && scanner.is_at_end() ? std::optional(manifest) : std::nullopt;
+}
+
+std::optional<std::vector<int>> parse_ranks(std::string_view list) {
+    std::vector<int> ranks;
+    while (!list.empty()) {
+        int& rank = ranks.emplace_back();
+        const auto [end, error] = std::from_chars(list.data(), list.data() + list.size(), rank);
+        list.remove_prefix(static_cast<std::size_t>(end - list.data()));
+        if (error != std::errc() || rank < 0 || (!list.empty() && list.front() != ',')) {
+            return std::nullopt;
+        }
+        list.remove_prefix(list.empty() ? 0 : 1);
+    }
+    return ranks;
 }
 
 // All of an open file; nullopt, with errno set, if it cannot be read.
@@ -135,6 +141,81 @@ std::optional<std::string> read_all(int file) {
 }
 
 }  // namespace
+
+std::string print_manifest(const Manifest& manifest) {
+    std::string content(kFirstLine);
+    const auto add = [&content](std::string_view key, const auto& value) {
+        content += text(key, " = ", value, "\n");
+    };
+    const auto add_if_any = [&add](std::string_view key, const std::string& value) {
+        if (!value.empty()) {
+            add(key, value);
+        }
+    };
+    add("run", manifest.line.run);
+    add_if_any("parents", print_parents(manifest.line.parents));
+    add("model", manifest.model);
+    add("layout", manifest.layout);
+    add("seed", manifest.seed);
+    add_if_any("data", manifest.data);
+    add_if_any("dtype", manifest.dtype);
+    add("steps", manifest.steps);
+    add_if_any("state", manifest.state);
+    add_if_any("replaces", manifest.replaces);
+    for (const std::string& file : manifest.files) {
+        add("file", file);
+    }
+    std::string copy;
+    for (const int rank : manifest.copy) {
+        copy += text(copy.empty() ? "" : ",", rank);
+    }
+    add_if_any("copy", copy);
+    for (const std::string& place : manifest.places) {
+        add("place", place);
+    }
+    for (const Commit& commit : manifest.commits) {
+        add("commit", text("step ", commit.step, " generation ", commit.generation, " loss_scale ",
+                           exact(commit.loss_scale), " good_steps ", commit.good_steps,
+                           commit.norm > 0 ? " norm " + exact(commit.norm) : ""));
+    }
+    return content + std::string(kDigestKey) + digest_of(content) + "\n";
+}
+
+std::optional<Manifest> parse_manifest(std::string_view content) {
+    const std::size_t digest_at = content.rfind(kDigestKey);
+    if (digest_at == std::string_view::npos ||
+        content.substr(digest_at) !=
+            text(kDigestKey, digest_of(content.substr(0, digest_at)), "\n")) {
+        return std::nullopt;
+    }
+    Manifest manifest;
+    Scanner scanner(content.substr(0, digest_at));
+    scanner.skip(kFirstLine);
+    manifest.line.run = scanner.line_after("run = ");
+    const auto parents = parse_parents(line_after_if_any(scanner, "parents = "));
+    manifest.model = scanner.line_after("model = ");
+    manifest.layout = scanner.line_after("layout = ");
+    scanner.number_after("seed = ", manifest.seed);
+    scanner.skip("\n");
+    manifest.data = line_after_if_any(scanner, "data = ");
+    manifest.dtype = line_after_if_any(scanner, "dtype = ");
+    scanner.number_after("steps = ", manifest.steps);
+    scanner.skip("\n");
+    manifest.state = line_after_if_any(scanner, "state = ");
+    manifest.replaces = line_after_if_any(scanner, "replaces = ");
+    manifest.files = lines_after(scanner, "file = ");
+    const auto copy = parse_ranks(line_after_if_any(scanner, "copy = "));
+    manifest.places = lines_after(scanner, "place = ");
+    scan_commits(scanner, manifest.commits);
+    if (!scanner.is_good() || !scanner.is_at_end() || !parents || !copy ||
+        manifest.commits.size() > kMostCommits ||
+        !std::ranges::all_of(manifest.commits, is_possible)) {
+        return std::nullopt;
+    }
+    manifest.line.parents = *parents;
+    manifest.copy = *copy;
+    return manifest;
+}
 
 void add_commit(Manifest& manifest, const Commit& commit) {
     std::vector<Commit>& commits = manifest.commits;
@@ -179,19 +260,19 @@ std::optional<Manifest> ManifestFile::read() const {
     if (!content) {
         fail("read", path_, errno);
     }
-    std::optional<Manifest> manifest = parse(*content);
-    if (!manifest || manifest->commits.size() > kMostCommits) {
-        throw IoError(text("The manifest \"", path_,
-                           "\" is damaged or of another version, so the state files beside it "
-                           "cannot be used: go on from a checkpoint with --from, or start anew "
-                           "with --fresh."));
+    std::optional<Manifest> manifest = parse_manifest(*content);
+    if (!manifest) {
+        throw DamageError(text("The manifest \"", path_,
+                               "\" is damaged or of another version, so the state files beside it "
+                               "cannot be used: go on from a checkpoint with --from, or start anew "
+                               "with --fresh."));
     }
     return manifest;
 }
 
 void ManifestFile::replace(const Manifest& manifest) {
     expects(manifest.commits.size() <= kMostCommits, "a manifest lists two commits at most");
-    const std::string content = print(manifest);
+    const std::string content = print_manifest(manifest);
     const std::string partial = path_ + ".partial";
     {
         const Descriptor file(

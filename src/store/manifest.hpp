@@ -2,12 +2,14 @@
 // The format is described in docs/state-file.md.
 #pragma once
 
+#include "store/lineage.hpp"
 #include "store/storage.hpp"
 
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace nearstep::store {
@@ -23,17 +25,33 @@ struct Commit {
     friend bool operator==(const Commit&, const Commit&) = default;
 };
 
+// Older manifests lack what may be empty.
 struct Manifest {
-    std::string run = {};     // the same for all that goes on from one start
+    Lineage line = {};        // whose steps these are
     std::string model = {};   // the settings that fix the parameter vector, one line
     std::string layout = {};  // what fixes where each tile lies and in what format, one line
     std::uint64_t seed = 0;
+    std::string data = {};   // digest of the text, 16 hexadecimal digits; may be empty
+    std::string dtype = {};  // of the parameters that the model computes with; may be empty
     std::int64_t steps = 0;  // of the whole run
+    // Drawn when the state files were filled, the same for all ranks: only together are they whole.
+    std::string state = {};
+    // The state that stays in other files until this one is durable on all ranks; empty: none.
+    std::string replaces = {};
+    std::vector<std::string> files = {};  // names of the rank's state files, in device order
+    std::vector<int> copy = {};           // ranks that hold all state together; empty: all ranks
+    // Of each rank in turn "HOST PATH": where its manifest lies. For messages.
+    std::vector<std::string> places = {};
     // Newest first: at most two, of neighbouring generations, which lie in different places.
     std::vector<Commit> commits = {};
 
     friend bool operator==(const Manifest&, const Manifest&) = default;
 };
+
+// The content of a manifest's file, and back; nullopt if `content` is not all of one of this
+// version.
+std::string print_manifest(const Manifest& manifest);
+std::optional<Manifest> parse_manifest(std::string_view content);
 
 // Lists `commit` first. What it replaces: the same generation (a skipped step), and generations
 // whose place the next step may overwrite.
@@ -50,8 +68,8 @@ public:
 
     const std::string& path() const { return path_; }
 
-    // nullopt if there is none. Throws IoError if there is one that is damaged or of another
-    // format.
+    // nullopt if there is none. Throws DamageError if there is one that is damaged or of another
+    // format, IoError if it cannot be read.
     std::optional<Manifest> read() const;
 
     // On return the file holds `manifest` and outlives a power cut; a crash before leaves what it

@@ -29,12 +29,18 @@ int Storage::flush_folder(const std::string& folder) {
     return opened ? ::fsync(opened.get()) : -1;
 }
 
-bool FaultyStorage::fails(FaultPhase phase) {
+bool FaultyStorage::fails(FaultPhase phase, const std::function<void()>& before_end) {
     switch (points_->arrive(phase)) {
         case FaultAction::kill:
+            if (before_end) {
+                before_end();
+            }
             end_process_at_once();
         case FaultAction::fail:
             errno = EIO;
+            return true;
+        case FaultAction::full:
+            errno = ENOSPC;
             return true;
         case FaultAction::none:
             break;
@@ -47,23 +53,17 @@ ssize_t FaultyStorage::read(int file, const iovec* pieces, int count, off_t offs
 }
 
 ssize_t FaultyStorage::write(int file, const iovec* pieces, int count, off_t offset) {
-    switch (points_->arrive(FaultPhase::mid_write)) {
-        case FaultAction::kill:
-            if (count > 1) {
-                Storage::write(file, pieces, count / 2, offset);
-            } else {
-                // Half of it, in whole pages, as direct I/O wants.
-                const iovec half{pieces->iov_base, pieces->iov_len / 2 / 4096 * 4096};
-                Storage::write(file, &half, 1, offset);
-            }
-            end_process_at_once();
-        case FaultAction::fail:
-            errno = EIO;
-            return -1;
-        case FaultAction::none:
-            break;
-    }
-    return Storage::write(file, pieces, count, offset);
+    const auto write_half = [&] {
+        if (count > 1) {
+            Storage::write(file, pieces, count / 2, offset);
+        } else {
+            // Half of it, in whole pages, as direct I/O wants.
+            const iovec half{pieces->iov_base, pieces->iov_len / 2 / 4096 * 4096};
+            Storage::write(file, &half, 1, offset);
+        }
+    };
+    return fails(FaultPhase::mid_write, write_half) ? -1
+                                                    : Storage::write(file, pieces, count, offset);
 }
 
 int FaultyStorage::flush(int file) {

@@ -6,6 +6,7 @@
 #include <sys/uio.h>
 
 #include <cstddef>
+#include <functional>
 #include <string>
 
 namespace nearstep::store {
@@ -27,8 +28,8 @@ public:
     virtual int flush_folder(const std::string& folder);
 };
 
-// Ends the process, or fails with EIO, where the fault points say so: the phases mid_read,
-// mid_write, before_flush, after_flush, before_rename and after_rename.
+// Ends the process, or fails with EIO or ENOSPC, where the fault points say so: the phases
+// mid_read, mid_write, before_flush, after_flush, before_rename and after_rename.
 class FaultyStorage : public Storage {
 public:
     // The points outlive the storage.
@@ -40,8 +41,8 @@ public:
     int rename(const std::string& from, const std::string& to) override;
 
 private:
-    // True if the operation is to fail, with errno set.
-    bool fails(FaultPhase phase);
+    // True if the operation is to fail, with errno set. `before_end` is done before a kill.
+    bool fails(FaultPhase phase, const std::function<void()>& before_end = nullptr);
 
     FaultPoints* points_;
 };

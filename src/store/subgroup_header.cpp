@@ -4,14 +4,17 @@
 #include "base/error.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <limits>
 #include <string_view>
 
 namespace nearstep::store {
 
 namespace {
 
-constexpr std::string_view kMagic = "NEARSTEP";
 constexpr std::uint64_t kFormatVersion = 1;
 
 // Byte offsets of the fields, each of 8 bytes.
@@ -39,7 +42,7 @@ void seal_page(const SubgroupHeader& header, std::span<std::byte> page, std::siz
                std::uint64_t digest) {
     expects(page.size() >= kHeaderBytes, "an extent has room for its header");
     std::fill_n(page.begin(), kHeaderBytes, std::byte{0});
-    std::memcpy(page.data(), kMagic.data(), kMagic.size());
+    std::memcpy(page.data(), kHeaderMagic.data(), kHeaderMagic.size());
     put(page, kVersionAt, kFormatVersion);
     put(page, kLayoutAt, header.layout);
     put(page, kSubgroupAt, header.subgroup);
@@ -55,12 +58,57 @@ void seal(const SubgroupHeader& header, std::span<std::byte> extent, PayloadDige
     seal_page(header, extent, payload.size(), digest == PayloadDigest::present ? xxh3(payload) : 0);
 }
 
+namespace {
+
+using Page = std::array<std::byte, kHeaderBytes>;
+
+// Zeros where the file has no page there.
+Page read_page(const std::string& path, std::size_t offset) {
+    Page page{};
+    std::ifstream file(path, std::ios::binary);
+    file.seekg(static_cast<std::streamoff>(offset));
+    file.read(reinterpret_cast<char*>(page.data()), page.size());
+    return page;
+}
+
+bool is_zero(const Page& page) {
+    return std::all_of(page.begin(), page.end(),
+                       [](std::byte byte) { return byte == std::byte{}; });
+}
+
+bool is_header(const Page& page) {
+    return std::memcmp(page.data(), kHeaderMagic.data(), kHeaderMagic.size()) == 0 &&
+           get(page, kHeaderDigestAt) == xxh3(std::span(page).first(kHeaderDigestAt));
+}
+
+}  // namespace
+
+bool is_state_file(const std::string& path) {
+    const Page first = read_page(path, 0);
+    return std::filesystem::is_regular_file(path) && (is_zero(first) || is_header(first));
+}
+
+std::int64_t newest_generation_in(const std::string& path) {
+    const Page first = read_page(path, 0);
+    if (is_zero(first)) {
+        return 0;
+    }
+    if (!is_header(first)) {
+        return std::numeric_limits<std::int64_t>::max();
+    }
+    const Page second = read_page(path, kHeaderBytes + get(first, kPayloadBytesAt));
+    const auto generation = [](const Page& page) {
+        return static_cast<std::int64_t>(get(page, kGenerationAt));
+    };
+    return std::max(generation(first), is_header(second) ? generation(second) : 0);
+}
+
 std::optional<std::string> find_page_fault(const SubgroupHeader& expected,
                                            std::span<const std::byte> page,
                                            std::size_t payload_bytes,
                                            std::optional<std::uint64_t> digest) {
     expects(page.size() >= kHeaderBytes, "an extent has room for its header");
-    if (std::memcmp(page.data(), kMagic.data(), kMagic.size()) != 0) {
+    if (std::memcmp(page.data(), kHeaderMagic.data(), kHeaderMagic.size()) != 0) {
         return "it has no header: it was never written, or was overwritten";
     }
     if (get(page, kHeaderDigestAt) != xxh3(page.first(kHeaderDigestAt))) {

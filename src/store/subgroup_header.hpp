@@ -7,11 +7,15 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace nearstep::store {
 
 // Bytes of the header: one page, so that the state behind it is aligned for direct I/O.
 constexpr std::size_t kHeaderBytes = 4096;
+
+// A header starts with it.
+constexpr std::string_view kHeaderMagic = "NEARSTEP";
 
 struct SubgroupHeader {
     std::uint64_t layout = 0;    // digest of the device's name and partition
@@ -32,6 +36,15 @@ void seal(const SubgroupHeader& header, std::span<std::byte> extent,
 // XXH3, 0 to leave it out.
 void seal_page(const SubgroupHeader& header, std::span<std::byte> page, std::size_t payload_bytes,
                std::uint64_t digest);
+
+// Whether the file begins as a state file of one device does, or with zeros as one that was never
+// written to.
+bool is_state_file(const std::string& path);
+
+// The newest generation in the first subgroup of a state file, whatever its layout; 0 if that is
+// whole and no more than start values, or if the file holds zeros; the largest number if it holds
+// something else, as a stripe of state does.
+std::int64_t newest_generation_in(const std::string& path);
 
 // What is wrong with an extent that should hold `expected` and an undamaged payload, as a phrase
 // ("it holds generation 6 instead of 7"); nullopt if nothing is.

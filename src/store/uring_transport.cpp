@@ -28,7 +28,6 @@ constexpr std::size_t kChunkBytes = 2 * MiB;
 constexpr std::size_t kDepthOfDirection = 8;
 constexpr std::size_t kDirections = 2;
 constexpr std::size_t kDepth = kDirections * kDepthOfDirection;
-constexpr std::size_t kMostPieces = 1024;  // of one call: IOV_MAX on Linux
 constexpr std::uint64_t kWakeUp = kDepth;  // user data of the read that new work completes
 
 // A request on its way: the ring's thread cuts chunks off its front.

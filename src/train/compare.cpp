@@ -1,8 +1,9 @@
 #include "base/error.hpp"
-#include "base/folder_tree.hpp"
+#include "base/log.hpp"
 #include "config/load.hpp"
 #include "train/compare_table.hpp"
 #include "train/corpus.hpp"
+#include "train/devices.hpp"
 #include "train/prediction.hpp"
 #include "train/run.hpp"
 #include "train/site_links.hpp"
@@ -12,10 +13,12 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <set>
 
 namespace nearstep::train {
 
@@ -46,8 +49,19 @@ config::Run unshaped(config::Run run) {
     return run;
 }
 
-RunRecord run_steps(const mpi::Communicator& world, const config::Run& run) {
+// The state files of this rank's runs.
+using Made = std::set<std::string>;
+
+RunRecord run_steps(const mpi::Communicator& world, const config::Run& run, Made& made) {
     config::validate_for_ranks(run, world.size());
+    world.together([&] {
+        const store::RankFiles files = files_of_rank(run, world);
+        if (!std::ranges::includes(made, Made(files.states.begin(), files.states.end()))) {
+            store::refuse_foreign_files(files);
+            made.insert(files.states.begin(), files.states.end());
+            made.insert(files.manifest);
+        }
+    });
     const std::unique_ptr<data::Tokenizer> tokenizer = make_tokenizer(world, run);
     Trainer trainer(world, run, *tokenizer);
     trainer.start();
@@ -91,7 +105,7 @@ void announce(const mpi::Communicator& world, const std::string& line) {
 // Measures the phases of the column's compute by itself, once for each codec and number format.
 class ComputeSeconds {
 public:
-    explicit ComputeSeconds(const mpi::Communicator& world) : world_(world) {}
+    ComputeSeconds(const mpi::Communicator& world, Made& made) : world_(world), made_(made) {}
 
     const PhaseSeconds& of(const config::Run& run) {
         const std::string kind =
@@ -102,18 +116,20 @@ public:
         }
         announce(world_, text("measuring the compute without shaped links (codec ",
                               run.compress.codec, ") ..."));
-        const RunRecord record = run_steps(world_, unshaped(run));
+        const RunRecord record = run_steps(world_, unshaped(run), made_);
         return known_[kind] = median_seconds(record.steps);
     }
 
 private:
     const mpi::Communicator& world_;
+    Made& made_;
     std::map<std::string, PhaseSeconds> known_;
 };
 
-std::vector<Compared> run_all(const mpi::Communicator& world, const CompareOptions& options) {
+std::vector<Compared> run_all(const mpi::Communicator& world, const CompareOptions& options,
+                              Made& made) {
     const std::vector<int> counts = options.devices.empty() ? std::vector<int>{0} : options.devices;
-    ComputeSeconds compute(world);
+    ComputeSeconds compute(world, made);
     std::vector<Compared> all;
     for (const int devices : counts) {
         for (const Column& column : options.columns) {
@@ -123,7 +139,7 @@ std::vector<Compared> run_all(const mpi::Communicator& world, const CompareOptio
             const PhaseSeconds reference = is_shaped ? compute.of(run) : PhaseSeconds{};
             announce(world,
                      text("running ", run.train.stop_at, " steps of ", column.label, " ..."));
-            one.record = run_steps(world, run);
+            one.record = run_steps(world, run, made);
             one.seconds = median_seconds(one.record.steps);
             if (is_shaped) {
                 one.predicted = predict(one.record, reference);
@@ -134,12 +150,33 @@ std::vector<Compared> run_all(const mpi::Communicator& world, const CompareOptio
     return all;
 }
 
-void remove_state(const std::string& path) {
-    try {
-        remove_tree(path);
-    } catch (const std::filesystem::filesystem_error&) {
-        return;  // another rank of the node is removing it
+// Nothing but the files that this comparison has made, and folders that are then empty. Says so.
+void remove_state(const mpi::Communicator& world, const Made& made) {
+    std::array<std::uint64_t, 1> removed{};
+    std::set<std::filesystem::path> folders;
+    for (const std::string& file : made) {
+        std::error_code error;
+        removed[0] += std::filesystem::remove(file, error) ? 1 : 0;
+        if (error) {
+            log_event("not_removed", {{"file", file}, {"reason", error.message()}});
+        }
+        folders.insert(std::filesystem::path(file).parent_path());
     }
+    world.sum(removed);  // and all ranks are done
+    for (const std::filesystem::path& folder : folders) {
+        std::error_code ignored;  // it is not empty, or another rank was first
+        std::filesystem::remove(folder, ignored);
+    }
+    world.barrier();
+    std::string line = text("removed the ", removed[0], " state files of this comparison");
+    for (const std::filesystem::path& folder : folders) {
+        std::error_code is_gone;
+        for (std::filesystem::directory_iterator entry(folder, is_gone), end;
+             !is_gone && entry != end; entry.increment(is_gone)) {
+            line += text("; ", entry->path().string(), " is not one of them and stays");
+        }
+    }
+    announce(world, line);
 }
 
 void print(const std::vector<Compared>& all) {
@@ -172,14 +209,10 @@ void compare(const mpi::Communicator& world, const CompareOptions& options) {
     if (!links.empty()) {
         announce(world, links);
     }
-    const std::vector<Compared> all = run_all(world, options);
-    world.barrier();
+    Made made;
+    const std::vector<Compared> all = run_all(world, options, made);
+    remove_state(world, made);
     world.together([&] {
-        for (const Column& column : options.columns) {
-            for (const std::string& path : settings_of(column, options, 0).csd.path) {
-                remove_state(path);
-            }
-        }
         if (world.rank() == 0) {
             print(all);
             if (!options.json.empty()) {

@@ -13,14 +13,17 @@
 #include "csd/traced_device.hpp"
 #include "fpga/host/pairing.hpp"
 #include "store/volume.hpp"
+#include "train/restart.hpp"
 #include "train/site_links.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cstdint>
 #include <numeric>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace nearstep::train {
@@ -52,6 +55,9 @@ std::string card_of_device(const config::Run& run, std::size_t local) {
     }
     return pairing.card;
 }
+
+// In the names of the files of the set.
+std::string infix_of(int set) { return set == 0 ? "" : text(".set-", set); }
 
 bool is_on_host(const config::Run& run) { return run.mode == config::Mode::base; }
 
@@ -101,6 +107,9 @@ std::uint64_t digest_of(const shard::Partition& partition) {
     return xxh3(std::as_bytes(std::span(facts)));
 }
 
+// Headers of state files depend on it.
+std::string name_of_device(int rank, int local) { return text("rank ", rank, " device ", local); }
+
 // Of a rank, as its copy numbers them.
 struct Devices {
     int first = 0;
@@ -124,13 +133,13 @@ std::vector<shard::Subgroup> subgroups_of(const shard::Copy& copy, int rank, int
 
 }  // namespace
 
-std::vector<std::string> state_files(const config::Run& run, int rank, int ranks) {
+std::vector<std::string> state_files(const config::Run& run, int rank, int ranks, int set) {
     const int devices = config::devices_per_rank(run, ranks)[static_cast<std::size_t>(rank)];
     std::vector<std::string> files;
     files.reserve(static_cast<std::size_t>(devices));
     for (int device = 0; device < devices; ++device) {
         files.push_back(text(folder_of_device(run, static_cast<std::size_t>(device)), "/rank-",
-                             rank, ".device-", device, ".state"));
+                             rank, ".device-", device, infix_of(set), ".state"));
     }
     return files;
 }
@@ -152,6 +161,25 @@ std::vector<store::PlannedFile> planned_files(const config::Run& run, int rank, 
         }
     }
     return planned;
+}
+
+std::vector<csd::StateVolumeSettings> state_volumes(const config::Run& run, int rank,
+                                                    const shard::Copy& copy,
+                                                    const std::vector<std::string>& files) {
+    std::vector<csd::StateVolumeSettings> volumes;
+    for (int local = 0; local < devices_in(copy, rank).count; ++local) {
+        csd::StateVolumeSettings volume;
+        volume.name = name_of_device(rank, local);
+        volume.subgroups = subgroups_of(copy, rank, local);
+        volume.state = csd::parse_state_format(run.csd.state);
+        volume.has_gradients = is_on_host(run);
+        volume.volume.files =
+            is_on_host(run) ? files
+                            : std::vector<std::string>{files.at(static_cast<std::size_t>(local))};
+        volume.volume.io = store::parse_io_kind(run.csd.io);
+        volumes.push_back(std::move(volume));
+    }
+    return volumes;
 }
 
 config::Run place_devices(const mpi::Communicator& world, const config::Run& run,
@@ -180,8 +208,29 @@ std::string layout_line(const config::Run& run, int ranks, const shard::Copy& co
                 " tiles_xxh3=", to_hex(digest_of(copy.partition)));
 }
 
-std::string manifest_path(const config::Run& run, int rank) {
-    return text(folder_of_device(run, 0), "/rank-", rank, ".manifest");
+std::string manifest_path(const config::Run& run, int rank, int set) {
+    return text(folder_of_device(run, 0), "/rank-", rank, infix_of(set), ".manifest");
+}
+
+std::optional<ManifestName> parse_manifest_name(const std::string& name) {
+    constexpr std::string_view kPrefix = "rank-";
+    ManifestName parsed;
+    if (!name.starts_with(kPrefix) ||
+        std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), parsed.rank).ec !=
+            std::errc()) {
+        return std::nullopt;
+    }
+    for (parsed.set = 0; parsed.set < kSets; ++parsed.set) {
+        if (name == text(kPrefix, parsed.rank, infix_of(parsed.set), ".manifest")) {
+            return parsed;
+        }
+    }
+    return std::nullopt;
+}
+
+store::RankFiles files_of_rank(const config::Run& run, const mpi::Communicator& world, int set) {
+    return {.states = state_files(run, world.rank(), world.size(), set),
+            .manifest = manifest_path(run, world.rank(), set)};
 }
 
 std::vector<int> ranks_of_copy(const config::Run& run, int rank, const std::vector<int>& node_ranks,
@@ -270,11 +319,11 @@ std::vector<std::unique_ptr<csd::Device>> make_devices(
     const RouteCodecs first = route.of_step(0);
     const int first_device =
         shard::DeviceMap(config::devices_per_rank(run, world.size())).first(rank);
-    const std::vector<std::string> files = state_files(run, rank, world.size());
+    const std::vector<std::string> files = state_files(run, rank, world.size(), around.set);
     std::vector<std::unique_ptr<csd::Device>> devices;
     for (int local = 0; local < devices_in(copy, rank).count; ++local) {
         csd::EmulatedDeviceSettings settings;
-        settings.name = text("rank ", rank, " device ", local);
+        settings.name = name_of_device(rank, local);
         if (is_on_host(run)) {
             settings.place = csd::UpdatePlace::on_host;
             settings.threads = team_threads();

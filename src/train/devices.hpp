@@ -3,18 +3,21 @@
 
 #include "config/run.hpp"
 #include "csd/device.hpp"
+#include "csd/state_volume.hpp"
 #include "csd/transfer_handler.hpp"
 #include "link/node_links.hpp"
 #include "mpi/communicator.hpp"
 #include "mpi/topology.hpp"
 #include "shard/ownership.hpp"
 #include "store/folder.hpp"
+#include "store/provenance.hpp"
 #include "store/storage.hpp"
 #include "trace/timeline.hpp"
 #include "trace/traffic.hpp"
 #include "train/gradient_route.hpp"
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,12 +45,18 @@ csd::Delivery delivery(const config::Run& run);
 // reproduce systems that take one after the other.
 bool overlaps_steps(config::Mode mode);
 
-// The files that the rank's state lies in.
-std::vector<std::string> state_files(const config::Run& run, int rank, int ranks);
+// The files that the rank's state lies in. `set`: of names, 0 or 1 (see train/restart.hpp).
+std::vector<std::string> state_files(const config::Run& run, int rank, int ranks, int set = 0);
 
 // The same with the bytes that each will take; `copy` is the rank's.
 std::vector<store::PlannedFile> planned_files(const config::Run& run, int rank, int ranks,
                                               const shard::Copy& copy);
+
+// The state of each device of the rank in its copy, whose files, in the order of its devices, are
+// these; in mode base they are of one device.
+std::vector<csd::StateVolumeSettings> state_volumes(const config::Run& run, int rank,
+                                                    const shard::Copy& copy,
+                                                    const std::vector<std::string>& files);
 
 // The run with csd.places set for this rank: the devices of the ranks of a node follow each other
 // in csd.path. `granted`: as config::places_of_devices takes it. Collective; throws ConfigError on
@@ -60,13 +69,24 @@ config::Run place_devices(const mpi::Communicator& world, const config::Run& run
 std::string layout_line(const config::Run& run, int ranks, const shard::Copy& copy);
 
 // The file that says what the rank's state files hold; beside the first of them.
-std::string manifest_path(const config::Run& run, int rank);
+std::string manifest_path(const config::Run& run, int rank, int set = 0);
+
+// What the name of a manifest says; nullopt for any other file's.
+struct ManifestName {
+    int rank = 0;
+    int set = 0;
+};
+std::optional<ManifestName> parse_manifest_name(const std::string& name);
+
+// Its state files and its manifest.
+store::RankFiles files_of_rank(const config::Run& run, const mpi::Communicator& world, int set = 0);
 
 // What lies under the devices and outlives them.
 struct DeviceSurroundings {
     store::Storage* storage = nullptr;    // as for a store::File
     link::NodeLinks* links = nullptr;     // null: not shaped
     trace::Timeline* timeline = nullptr;  // null: nothing is traced
+    int set = 0;                          // of the files' names
 };
 
 // This rank's devices, in the order of its copy's device map. Files are named after the rank and

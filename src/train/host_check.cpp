@@ -48,9 +48,10 @@ std::uint64_t digest_of_data(const config::Run& run) {
     const auto tokenizer = data::make_tokenizer(run.data.tokenizer);
     data::check_vocabulary(*tokenizer, run.data.tokenizer, run.model.vocabulary);
     const data::CorpusText read = data::read_corpus(run.data);
-    data::check_lengths(
-        {.train = tokenizer->encode(read.train, 1), .valid = tokenizer->encode(read.valid, 1)},
-        run.data, run.model.context);
+    const auto threads = static_cast<int>(usable_cpus().size());
+    data::check_lengths({.train = tokenizer->encode(read.train, threads),
+                         .valid = tokenizer->encode(read.valid, threads)},
+                        run.data, run.model.context);
     Xxh3Stream digest;
     digest.add(std::as_bytes(std::span(read.train)));
     digest.add(std::as_bytes(std::span(read.valid)));
@@ -92,17 +93,6 @@ std::vector<int> ranks_beside(int rank, const config::Run& run, const config::Ho
     return ranks;
 }
 
-// Of the ranks from `first_rank` on, a run each.
-void refuse_unfinished(const std::vector<config::Run>& placed_runs, int first_rank) {
-    int rank = first_rank;
-    for (const config::Run& placed : placed_runs) {
-        refuse_unfinished_state(placed, rank++);
-    }
-    if (first_rank == 0) {
-        refuse_unfinished_checkpoints(placed_runs.front());
-    }
-}
-
 }  // namespace
 
 HostFacts check_host(const config::Run& run, int ranks, const config::HostPart& host,
@@ -120,7 +110,6 @@ HostFacts check_host(const config::Run& run, int ranks, const config::HostPart& 
     const std::size_t parameters = model::describe(run.model).elems;
     const std::vector<int> devices = config::devices_per_rank(run, ranks);
     config::Run placed = run;
-    std::vector<config::Run> placed_runs;
     std::vector<store::PlannedFile> files;
     int before = 0;
     for (int rank = host.first_rank; rank < host.first_rank + host.ranks; ++rank) {
@@ -133,14 +122,13 @@ HostFacts check_host(const config::Run& run, int ranks, const config::HostPart& 
         for (const store::PlannedFile& file : planned_files(placed, rank, ranks, copy)) {
             files.push_back(file);
         }
-        placed_runs.push_back(placed);
     }
     store::check_folders(files);
     std::vector<std::string> paths;
     std::ranges::transform(files, std::back_inserter(paths), &store::PlannedFile::path);
     store::check_unused(paths);
     if (unfinished == Unfinished::refused) {
-        refuse_unfinished(placed_runs, host.first_rank);
+        refuse_unfinished(run, host.first_rank == 0);
     }
     facts.time_us = std::chrono::duration_cast<std::chrono::microseconds>(
                         std::chrono::system_clock::now().time_since_epoch())

@@ -44,12 +44,12 @@ plan::Choice choice_of(const RunRecord& record) {
 }
 
 // A column of the table.
-struct Column {
+struct LinkColumn {
     Counter counter;
     double plan::Volumes::*formula;
 };
 
-constexpr std::array<Column, 6> kColumns = {{
+constexpr std::array<LinkColumn, 6> kLinkColumns = {{
     {Counter::host_gradients_write, &plan::Volumes::host_down},
     {Counter::host_parameters, &plan::Volumes::host_up},
     {Counter::internal_read, &plan::Volumes::device_read},
@@ -76,7 +76,7 @@ std::optional<plan::Volumes> formula_volumes(const RunRecord& record) {
     const double padding =
         static_cast<double>(shard::tiles_of(record.parameters) * shard::kTileElems) /
         static_cast<double>(record.parameters);
-    for (const Column& column : kColumns) {
+    for (const LinkColumn& column : kLinkColumns) {
         volumes.*column.formula *= record.nodes * padding;
     }
     return volumes;
@@ -104,7 +104,7 @@ std::string formula_table(const std::vector<RunRecord>& records) {
                 .c_str());
         out += line.data();
         const trace::TrafficSnapshot traffic = total_traffic(record.steps);
-        for (const Column& column : kColumns) {
+        for (const LinkColumn& column : kLinkColumns) {
             std::snprintf(line.data(), line.size(), "  %7.4g (%.4g)",
                           bytes_per_parameter(traffic, column.counter, record.parameters,
                                               record.steps.size()),

@@ -4,9 +4,13 @@
 #include "base/error.hpp"
 #include "base/version.hpp"
 #include "config/load.hpp"
+#include "store/damage.hpp"
 #include "train/devices.hpp"
+#include "train/gathered_text.hpp"
 #include "train/subgroup_team.hpp"
 #include "train/trainer.hpp"
+
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -28,12 +32,7 @@ void append(std::vector<shard::TileRange>& ranges, shard::TileRange tiles) {
     }
 }
 
-// Random, so that no two runs have the same; the same on all ranks.
-std::string draw_run_id(const mpi::Communicator& world) {
-    std::random_device source;
-    const std::uint64_t high = source();
-    return world.broadcast(to_hex(high << 32U | source()), 0);
-}
+std::string name_of_file(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
 }  // namespace
 
@@ -45,20 +44,68 @@ store::Commit Trainer::position() const {
             .norm = clipping_norm_};
 }
 
-store::Manifest Trainer::identity() const {
-    return {.run = run_id_,
-            .model = model_line(run_.model, tokenizer_),
-            .layout = layout_line(run_, world_.size(), copy_),
-            .seed = run_.train.seed,
-            .steps = run_.train.steps,
-            .commits = {}};
+// Random, so that no two runs have the same; the same on all ranks.
+std::string Trainer::draw_id() const {
+    std::random_device source;
+    const std::uint64_t high = source();
+    return world_.broadcast(to_hex(high << 32U | source()), 0);
 }
 
-// No rank's files are emptied before no rank's manifest counts.
-void Trainer::empty_state_files() {
-    world_.together([this] { log_.withdraw(); });
-    world_.together([this] { pipeline_->reserve(); });
+store::Manifest Trainer::identity() const {
+    store::Manifest manifest{.line = line_,
+                             .model = model_line(run_.model, tokenizer_),
+                             .layout = layout_line(run_, world_.size(), copy_),
+                             .seed = run_.train.seed,
+                             .data = data_,
+                             .dtype = name_of(run_.model.dtype),
+                             .steps = run_.train.steps,
+                             .state = state_,
+                             .replaces = replaced_,
+                             .copy = owners_.copies() > 1 ? copy_.ranks : std::vector<int>(),
+                             .places = places_};
+    for (const std::string& file : state_files(run_, world_.rank(), world_.size(), set_)) {
+        manifest.files.push_back(name_of_file(file));
+    }
+    return manifest;
+}
+
+// A change of what is trained on leaves the line as a step back does.
+void Trainer::choose_line(const Origin& origin, std::int64_t step) {
+    const bool has_other_data = !origin.data.empty() && origin.data != data_;
+    const bool leaves = origin.begins_line || origin.seed != run_.train.seed || has_other_data;
+    line_ = leaves ? store::branch_off(origin.line, step, draw_id()) : origin.line;
+}
+
+// Before any file is emptied, all manifests say whose files they are now, and that they hold no
+// step; or, where an older state stays until the new one is durable, the files are not yet named.
+void Trainer::empty_state_files(const std::string& replaced, const Claimed& claimed) {
+    state_ = draw_id();
+    replaced_ = replaced;
     log_.begin(identity());
+    if (replaced.empty()) {
+        world_.together([this] { log_.claim(); });
+    }
+    if (claimed) {
+        claimed();
+    }
+    world_.together([this] { pipeline_->reserve(); });
+}
+
+void Trainer::remove_state_files() {
+    for (const std::string& file : state_files(run_, world_.rank(), world_.size(), set_)) {
+        ::unlink(file.c_str());
+    }
+}
+
+// Whatever csd.durability is: the files are whole now, and the next step is not yet begun.
+void Trainer::list_what_was_filled() {
+    prepare_commit();
+    pipeline_->commit(log_, position());
+    world_.barrier();
+}
+
+void Trainer::forget_commits() {
+    world_.together([this] { log_.claim(); });
 }
 
 // The parameters that a rank computes with are its masters, rounded: here those of its own tiles.
@@ -68,9 +115,9 @@ void Trainer::load_masters_into_vector(shard::TileRange tiles, std::span<const f
                       vector_.span().data() + tiles.begin * tile_bytes, masters.size());
 }
 
-void Trainer::start() {
-    run_id_ = draw_run_id(world_);
-    empty_state_files();
+void Trainer::start(const Claimed& claimed) {
+    line_ = {.run = draw_id()};
+    empty_state_files("", claimed);
     world_.together([this] {
         SubgroupTeam(*pipeline_, team_)
             .visit(
@@ -95,72 +142,172 @@ void Trainer::start() {
     commit();
 }
 
-void Trainer::restore(const std::string& index_path) {
+void Trainer::restore(const std::string& index_path, const Origin& origin) {
     std::unique_ptr<checkpoint::Reader> reader;
-    world_.together([&] {
-        reader = checkpoint::Reader::open(index_path);
-        const checkpoint::Description& description = reader->description();
-        if (description.model != model_line(run_.model, tokenizer_)) {
-            throw ConfigError(text("The checkpoint ", index_path, " is of another model (",
-                                   description.model, ", not ", model_line(run_.model, tokenizer_),
-                                   "): resume with the config it was made with, or name "
-                                   "another folder in checkpoint.path."));
-        }
-    });
+    world_.together([&] { reader = checkpoint::Reader::open(index_path); });
     const checkpoint::Description& description = reader->description();
-    run_id_ = description.run;
-    empty_state_files();
-    world_.together([&] {
-        pipeline_->visit_subgroups(
-            [&](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
-                const std::size_t elems = tiles.size() * kTileElems;
-                const std::span<float> masters = std::span(master_).first(elems);
-                const std::span<float> moments1 = std::span(moment1_).first(elems);
-                const std::span<float> moments2 = std::span(moment2_).first(elems);
-                reader->read(tiles, {masters, moments1, moments2});
-                device.write_state(subgroup, description.generation, {masters, moments1, moments2});
-                load_masters_into_vector(tiles, masters);
-            });
-    });
-    world_.together([&] { restore_residual(*reader); });
-    pipeline_->set_generation(description.generation);
-    steps_done_ = description.step;
-    loss_scale_.restore(description.loss_scale, description.good_steps);
-    restore_clipping(description.norm);
-    pipeline_->gather(vector_.span());
-    commit();
+    Origin known = origin;
+    known.seed = description.seed;
+    known.data = description.data;
+    known.dtype = description.dtype;
+    choose_line(known, description.step);
+    try {
+        empty_state_files(origin.replaces);
+        world_.together([&] { fill_from(*reader); });
+        world_.together([&] { restore_residual(*reader); });
+    } catch (const Error&) {
+        if (!origin.replaces.empty()) {
+            remove_state_files();
+        }
+        throw;
+    }
+    go_on_at({.step = description.step,
+              .generation = description.generation,
+              .loss_scale = description.loss_scale,
+              .good_steps = description.good_steps,
+              .norm = description.norm},
+             known);
+    list_what_was_filled();
 }
 
-std::optional<std::string> Trainer::restore_state(const std::string& run,
-                                                  const store::Commit& commit_to_use) {
+void Trainer::fill_from(checkpoint::Reader& reader) {
+    pipeline_->visit_subgroups(
+        [&](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
+            const std::size_t elems = tiles.size() * kTileElems;
+            const std::span<float> masters = std::span(master_).first(elems);
+            const std::span<float> moments1 = std::span(moment1_).first(elems);
+            const std::span<float> moments2 = std::span(moment2_).first(elems);
+            reader.read(tiles, {masters, moments1, moments2});
+            device.write_state(subgroup, reader.description().generation,
+                               {masters, moments1, moments2});
+            load_masters_into_vector(tiles, masters);
+        });
+}
+
+namespace {
+
+// A subgroup whose tiles come one by one.
+struct Incoming {
+    csd::Device* device = nullptr;
+    std::size_t subgroup = 0;
+    shard::TileRange tiles;
+    std::size_t missing = 0;  // tiles
+    // Allocated while some of the tiles are there.
+    std::vector<float> master = {};
+    std::vector<float> moment1 = {};
+    std::vector<float> moment2 = {};
+};
+
+void put(Incoming& of, std::size_t tile, const csd::StateArrays& state) {
+    const std::size_t elems = of.tiles.size() * kTileElems;
+    const auto at = static_cast<std::ptrdiff_t>((tile - of.tiles.begin) * kTileElems);
+    for (auto [to, from] :
+         {std::pair(&of.master, state.master), std::pair(&of.moment1, state.moment1),
+          std::pair(&of.moment2, state.moment2)}) {
+        to->resize(elems);
+        std::copy(from.begin(), from.end(), to->begin() + at);
+    }
+    --of.missing;
+}
+
+}  // namespace
+
+std::optional<std::string> Trainer::fill_from(OtherLayout& old, std::int64_t generation) {
+    std::vector<Incoming> incoming;  // in the order of their tiles
+    pipeline_->visit_subgroups(
+        [&](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
+            incoming.push_back(
+                {.device = &device, .subgroup = subgroup, .tiles = tiles, .missing = tiles.size()});
+        });
+    return old.read(generation, owners_, [&](std::size_t tile, const csd::StateArrays& state) {
+        const auto of = std::upper_bound(
+            incoming.begin(), incoming.end(), tile,
+            [](std::size_t wanted, const Incoming& one) { return wanted < one.tiles.end; });
+        put(*of, tile, state);
+        if (of->missing == 0) {
+            of->device->write_state(of->subgroup, generation,
+                                    {of->master, of->moment1, of->moment2});
+            load_masters_into_vector(of->tiles, of->master);
+            of->master = {};
+            of->moment1 = {};
+            of->moment2 = {};
+        }
+    });
+}
+
+std::optional<std::string> Trainer::restore_from(const Found& found, const Decision& decision,
+                                                 const Origin& origin,
+                                                 const store::Commit& commit) {
+    choose_line(origin, commit.step);
     try {
-        world_.together([&] {
+        OtherLayout old(world_, run_, geometry_.elems, found, decision, storage_.get());
+        empty_state_files(origin.replaces);
+        if (auto damage = fill_from(old, commit.generation)) {
+            return damage;
+        }
+    } catch (const Error&) {
+        remove_state_files();
+        throw;
+    }
+    go_on_at(commit, origin);
+    list_what_was_filled();
+    return std::nullopt;
+}
+
+void Trainer::verify(const std::string& index_path) {
+    world_.together([&] {
+        const auto reader = checkpoint::Reader::open(index_path);
+        pipeline_->visit_subgroups([&](csd::Device&, std::size_t, shard::TileRange tiles) {
+            const std::size_t elems = tiles.size() * kTileElems;
+            reader->read(tiles, {std::span(master_).first(elems), std::span(moment1_).first(elems),
+                                 std::span(moment2_).first(elems)});
+        });
+    });
+}
+
+// What the ranks have besides the state. A residual has the scale of its gradients.
+void Trainer::go_on_at(const store::Commit& position, const Origin& origin) {
+    pipeline_->set_generation(position.generation);
+    steps_done_ = position.step;
+    if (origin.dtype.empty() || origin.dtype == name_of(Dtype::fp16)) {
+        loss_scale_.restore(position.loss_scale, position.good_steps);
+    }
+    if (pipeline_->residual() != nullptr && loss_scale_.value() != position.loss_scale) {
+        pipeline_->residual()->scale(static_cast<float>(loss_scale_.value() / position.loss_scale));
+    }
+    restore_clipping(position.norm);
+    pipeline_->gather(vector_.span());
+}
+
+std::optional<std::string> Trainer::restore_state(const Origin& origin,
+                                                  const store::Commit& commit) {
+    std::string damage;
+    world_.together([&] {
+        try {
             SubgroupTeam(*pipeline_, team_)
                 .visit({.move =
                             [&](csd::Device& device, std::size_t subgroup,
                                 const csd::StateArrays& state) {
-                                device.read_state(subgroup, commit_to_use.generation, state);
+                                device.read_state(subgroup, commit.generation, state);
                             },
                         .after =
                             [this](shard::TileRange tiles, const csd::StateArrays& state) {
                                 load_masters_into_vector(tiles, state.master);
                             }});
-        });
-    } catch (const ConfigError& fault) {
-        return fault.what();
+        } catch (const store::DamageError& found) {
+            damage = found.what();
+        }
+    });
+    for (const std::string& of_rank : gather_text(world_, damage)) {
+        if (!of_rank.empty()) {
+            return of_rank;
+        }
     }
-    run_id_ = run;
-    pipeline_->set_generation(commit_to_use.generation);
-    steps_done_ = commit_to_use.step;
-    loss_scale_.restore(commit_to_use.loss_scale, commit_to_use.good_steps);
-    restore_clipping(commit_to_use.norm);
-    pipeline_->gather(vector_.span());
+    choose_line(origin, commit.step);
+    state_ = origin.state;
+    go_on_at(commit, origin);
     log_.begin(identity());
-    if (run_.csd.durability == "step") {
-        commit();
-    } else {
-        world_.together([this] { log_.withdraw(); });
-    }
+    list_what_was_filled();
     return std::nullopt;
 }
 
@@ -203,7 +350,10 @@ checkpoint::Description Trainer::describe() const {
     description.good_steps = loss_scale_.good_steps();
     description.norm = clipping_norm_;
     description.seed = run_.train.seed;
-    description.run = run_id_;
+    description.run = line_.run;
+    description.parents = line_.parents;
+    description.data = data_;
+    description.dtype = name_of(run_.model.dtype);
     description.config = config::print(run_);
     description.model = model_line(run_.model, tokenizer_);
     description.commit = nearstep::commit();

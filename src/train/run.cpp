@@ -6,6 +6,7 @@
 #include "config/load.hpp"
 #include "csd/engine.hpp"
 #include "mpi/session.hpp"
+#include "train/checkpoint_folder.hpp"
 #include "train/corpus.hpp"
 #include "train/devices.hpp"
 #include "train/prediction.hpp"
@@ -19,8 +20,10 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <optional>
 
@@ -78,10 +81,57 @@ void print_head(const Trainer& trainer, const mpi::Communicator& world, const co
     std::fflush(stdout);
 }
 
+// What a fresh start does away with; empty: nothing.
+std::string describe_overwritten(const mpi::Communicator& world, const config::Run& run, int set) {
+    const auto holds_bytes = [](const std::string& path) {
+        std::error_code is_missing;
+        const auto bytes = std::filesystem::file_size(path, is_missing);
+        return !is_missing && bytes > 0;
+    };
+    const store::RankFiles files = files_of_rank(run, world, set);
+    std::array<std::uint64_t, 2> counts = {
+        static_cast<std::uint64_t>(std::ranges::count_if(files.states, holds_bytes)),
+        holds_bytes(files.manifest) ? 1U : 0U};
+    world.sum(counts);
+    return counts[0] + counts[1] == 0
+               ? ""
+               : text("--fresh overwrites ", counts[0], " state files and ", counts[1],
+                      " manifests of an earlier run, as ", run.csd.path.front(), "/rank-*");
+}
+
+void refuse_foreign_files(const mpi::Communicator& world, const config::Run& run,
+                          const Start& start) {
+    if (start.decision.action != Action::resume_state) {
+        world.together(
+            [&] { store::refuse_foreign_files(files_of_rank(run, world, start.decision.set)); });
+    }
+}
+
+// begin(), with the lines to tell the user of the notice.
+Begun begin_and_describe(Trainer& trainer, const mpi::Communicator& world, const config::Run& run,
+                         const Start& start, const RunOptions& options) {
+    const std::string overwritten =
+        options.is_fresh ? describe_overwritten(world, run, start.decision.set) : "";
+    Begun begun = begin(trainer, world, run, start);
+    if (!overwritten.empty()) {
+        begun.lines.push_back(overwritten);
+    }
+    const CheckpointTime time = run.csd.durability == "checkpoint"
+                                    ? trainer.expect_checkpoint(config::checkpoint_folder(run))
+                                    : CheckpointTime();
+    const std::vector<std::string> notice = describe_notice(run, time, options.notice_s);
+    begun.lines.insert(begun.lines.end(), notice.begin(), notice.end());
+    return begun;
+}
+
+// What a run that was asked to stop leaves undone.
+enum class Ending { finished, stopped };
+
 // Metrics and evaluations of a step come before its commit: a step that a crash undid is repeated
-// with them, and one that is committed has them.
-RunRecord run_steps(Trainer& trainer, Reporter& reporter, const config::Run& run,
-                    std::int64_t last) {
+// with them, and one that is committed has them. Once a rank was asked to stop, nothing is
+// evaluated and no checkpoint is due any more.
+RunRecord run_steps(Trainer& trainer, Reporter& reporter, const config::Run& run, std::int64_t last,
+                    Ending& ending) {
     RunRecord record{
         .run = run, .devices = trainer.devices(), .parameters = trainer.geometry().elems};
     const std::vector<std::uint64_t> written = trainer.written_bytes();
@@ -93,14 +143,15 @@ RunRecord run_steps(Trainer& trainer, Reporter& reporter, const config::Run& run
     const auto is_due = [](std::int64_t every, std::int64_t done) {
         return every > 0 && done % every == 0;
     };
-    while (trainer.steps_done() < last) {
+    while (trainer.steps_done() < last && ending == Ending::finished) {
         auto begin = Clock::now();
-        const bool is_stop_requested = trainer.step(ended).is_stop_requested;
+        bool is_stop_requested = trainer.step(ended).is_stop_requested;
         const std::int64_t done = trainer.steps_done();
-        const bool evaluates = is_due(run.train.evaluate_every, done) && done < last;
-        const bool saves = run.csd.durability != "none" && is_due(run.checkpoint.every, done) &&
-                           done < last && !is_stop_requested;
-        if (done < last && !is_stop_requested && !evaluates && !saves) {
+        const bool goes_on = done < last && !is_stop_requested;
+        const bool evaluates = goes_on && is_due(run.train.evaluate_every, done);
+        const bool saves =
+            goes_on && run.csd.durability != "none" && is_due(run.checkpoint.every, done);
+        if (goes_on && !evaluates && !saves) {
             record.seconds += seconds_since(begin);
             continue;  // it ends under the next one
         }
@@ -108,15 +159,18 @@ RunRecord run_steps(Trainer& trainer, Reporter& reporter, const config::Run& run
         record.seconds += seconds_since(begin);
         ended(report);
         if (evaluates) {
-            reporter.heldout(done, trainer.evaluate());
+            const std::optional<HeldOutLoss> loss = trainer.evaluate();
+            is_stop_requested = !loss;
+            if (loss) {
+                reporter.heldout(done, *loss);
+            }
         }
         begin = Clock::now();
         trainer.commit();
         record.seconds += seconds_since(begin);
         if (is_stop_requested) {
-            break;
-        }
-        if (saves) {
+            ending = Ending::stopped;
+        } else if (saves) {
             record.checkpoint = trainer.save(config::checkpoint_folder(run));
         }
     }
@@ -146,6 +200,22 @@ void note_layout(const Trainer& trainer, const mpi::Communicator& world,
     record.parameter_transport = trainer.parameter_gpu().transport();
 }
 
+// All that is read and computed once the run's steps are safe.
+void look_at_result(Trainer& trainer, Reporter& reporter, const RunOptions& options,
+                    RunRecord& record, Ending& ending) {
+    record.heldout_loss = trainer.evaluate();
+    if (!record.heldout_loss) {
+        ending = Ending::stopped;
+        return;
+    }
+    reporter.heldout(trainer.steps_done(), *record.heldout_loss);
+    record.masters_digest = trainer.masters_digest();
+    if (options.sample_tokens > 0) {
+        reporter.say("sample:\n" + options.prompt +
+                     trainer.sample(options.prompt, options.sample_tokens));
+    }
+}
+
 void say_traffic(Reporter& reporter, const RunRecord& record) {
     if (record.steps.empty()) {
         return;
@@ -161,6 +231,7 @@ void say_traffic(Reporter& reporter, const RunRecord& record) {
 
 }  // namespace
 
+// NOLINTNEXTLINE(readability-function-size): to be split
 bool train(const mpi::Communicator& world, const config::Run& given, const RunOptions& options) {
     note_stop_requests();
     config::validate_for_ranks(given, world.size());
@@ -174,38 +245,45 @@ bool train(const mpi::Communicator& world, const config::Run& given, const RunOp
     });
     const std::unique_ptr<data::Tokenizer> tokenizer = make_tokenizer(world, run);
     const Start start = find_start(world, run, *tokenizer, options);
+    refuse_foreign_files(world, run, start);
     std::optional<trace::Timeline> timeline;
     if (!options.trace.empty()) {
         timeline.emplace();
     }
-    Trainer trainer(world, run, *tokenizer, options.fault_plan, timeline ? &*timeline : nullptr);
+    Trainer trainer(world, run, *tokenizer, options.fault_plan, timeline ? &*timeline : nullptr,
+                    start.decision.set);
+    // It makes the folder, which a mistake in the settings shall not.
+    if (run.csd.durability != "none") {
+        check_shared_folder(world, config::checkpoint_folder(run));
+    }
     std::optional<Reporter> reporter;
     world.together([&] {
         reporter.emplace(world.rank() == 0, run, trainer.geometry().elems, options.metrics);
     });
-    print_head(trainer, world, run, begin(trainer, start));
+    const Begun begun = begin_and_describe(trainer, world, run, start, options);
+    print_head(trainer, world, run, begun.lines);
 
     const std::int64_t last =
         run.train.stop_at > 0 ? std::min(run.train.stop_at, run.train.steps) : run.train.steps;
     reporter->begin(trainer.steps_done(), last);
     begin_timeline(world, timeline);
-    RunRecord record = run_steps(trainer, *reporter, run, last);
+    Ending ending = world.agree(!is_stop_requested()) ? Ending::finished : Ending::stopped;
+    RunRecord record = run_steps(trainer, *reporter, run, last, ending);
+    // A step that is durable needs no checkpoint to outlive a stop.
+    const bool is_safe = trainer.steps_done() == begun.checkpoint_step ||
+                         (ending == Ending::stopped && run.csd.durability == "step");
+    if (run.csd.durability != "none" && !is_safe) {
+        record.checkpoint = trainer.save(config::checkpoint_folder(run));
+        reporter->say("checkpoint " + record.checkpoint);
+    }
     if (timeline) {
         record.lanes = lane_shares(world, *timeline, record.seconds);
         reporter->say(write_timeline(world, *timeline, *record.lanes, options.trace));
     }
     note_layout(trainer, world, options.calibration, record);
-    record.heldout_loss = trainer.evaluate();
-    reporter->heldout(trainer.steps_done(), *record.heldout_loss);
-    record.masters_digest = trainer.masters_digest();
     record.network_sent_bytes = trainer.network_sent_bytes();
-    if (run.csd.durability != "none" && trainer.steps_done() != start.checkpoint_step) {
-        record.checkpoint = trainer.save(config::checkpoint_folder(run));
-        reporter->say("checkpoint " + record.checkpoint);
-    }
-    if (options.sample_tokens > 0) {
-        reporter->say("sample:\n" + options.prompt +
-                      trainer.sample(options.prompt, options.sample_tokens));
+    if (ending == Ending::finished) {
+        look_at_result(trainer, *reporter, options, record, ending);
     }
     say_traffic(*reporter, record);
     world.together([&] {
@@ -213,11 +291,11 @@ bool train(const mpi::Communicator& world, const config::Run& given, const RunOp
             write_whole_file(options.json, to_json(record).dump(2) + "\n");
         }
     });
-    if (trainer.steps_done() < last) {
+    if (ending == Ending::stopped) {
         reporter->say(text("stopped on request after step ", trainer.steps_done(), " of ", last,
                            ": go on with --resume"));
     }
-    return trainer.steps_done() >= last;
+    return ending == Ending::finished;
 }
 
 }  // namespace nearstep::train

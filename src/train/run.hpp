@@ -16,6 +16,7 @@ struct RunOptions {
     bool is_fresh = false;        // start anew although an unfinished run is there
     std::string resume_from;      // index of a checkpoint to go on from; empty: the choice is ours
     std::string granted_devices;  // as config::places_of_devices takes them
+    int notice_s = 0;             // seconds between a request to stop and the end; 0: not known
     std::string fault_plan;       // for tests: what FaultPoints takes
     std::string json;             // file for the summary; empty: none
     std::string metrics;          // file for a JSON line per step; empty: none
@@ -26,8 +27,9 @@ struct RunOptions {
 };
 
 // Trains as `run` says, prints progress to stdout and writes the files of `options`, all on rank 0.
-// Returns false if it stopped on request before the last step (see base/stop_request.hpp), with all
-// that train.stop_at leaves behind. Collective. Throws ConfigError, on all ranks alike, for what
+// Returns false if it stopped on request before its end (see base/stop_request.hpp): then its steps
+// are safe, nothing was evaluated since, and the summary says null where a result would be.
+// Collective. Throws ConfigError, on all ranks alike, for what
 // the user can mend.
 bool train(const mpi::Communicator& world, const config::Run& run, const RunOptions& options);
 
@@ -45,8 +47,9 @@ struct CompareOptions {
 };
 
 // Runs the same first steps with each column and prints seconds per phase and bytes per link; with
-// shaped links also what the rates let expect. State goes to folders of its own below csd.path,
-// removed at the end. Collective, throws as train().
+// shaped links also what the rates let expect. State goes to folders of its own below csd.path;
+// at the end the files that were made there are removed, and nothing else. Collective, throws as
+// train().
 void compare(const mpi::Communicator& world, const CompareOptions& options);
 
 }  // namespace nearstep::train

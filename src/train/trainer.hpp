@@ -19,11 +19,14 @@
 #include "store/storage.hpp"
 #include "trace/timeline.hpp"
 #include "trace/traffic.hpp"
+#include "train/checkpoint_folder.hpp"
 #include "train/devices.hpp"
 #include "train/gpu_share.hpp"
 #include "train/gpu_traffic.hpp"
 #include "train/gradient_gpu.hpp"
+#include "train/other_layout.hpp"
 #include "train/parameter_gpu.hpp"
+#include "train/restart.hpp"
 #include "train/schedule.hpp"
 
 #include <cstdint>
@@ -74,6 +77,17 @@ struct HeldOutLoss {
     double bits_per_byte() const { return nats_per_byte / std::numbers::ln2; }
 };
 
+// What a run goes on from, as manifests or a checkpoint say it.
+struct Origin {
+    store::Lineage line = {};
+    bool begins_line = false;   // the run leaves the line here
+    std::uint64_t seed = 0;     // with another one, or other data, it leaves the line, too
+    std::string data = {};      // digest; empty: not known
+    std::string dtype = {};     // of the parameters; empty: not known
+    std::string state = {};     // of the files, if these stay as they are
+    std::string replaces = {};  // state to keep in its own files until this one is durable
+};
+
 // All calls are collective. Throws ConfigError on all ranks alike if data, sizes or folders do not
 // do. A step's update goes on when step() returns, except in the modes that reproduce others'
 // (overlaps_steps): the next step's forward takes each block as soon as its parameters are final.
@@ -83,22 +97,42 @@ public:
     // Opens and locks the state files and leaves their content; makes devices, network and buffers.
     // start() or restore() or a restore_state() that succeeds must follow. `tokenizer` is the run's
     // and outlives the trainer. `fault_plan`: as FaultPoints takes it. `timeline`: of the steps,
-    // outlives the trainer; null: none.
+    // outlives the trainer; null: none. `set`: of the state files' names.
     Trainer(const mpi::Communicator& world, const config::Run& run,
             const data::Tokenizer& tokenizer, const std::string& fault_plan = "",
-            trace::Timeline* timeline = nullptr);
+            trace::Timeline* timeline = nullptr, int set = 0);
+
+    // What to do when all manifests name the new run and nothing is emptied yet; may be empty.
+    using Claimed = std::function<void()>;
 
     // Empties the state files and writes the start values of all parameters, generation 0.
-    void start();
+    void start(const Claimed& claimed = {});
 
     // Empties the state files and fills them from a checkpoint, written by any layout of the same
-    // model.
-    void restore(const std::string& index_path);
+    // model. If that fails and origin.replaces is set, the files are removed again.
+    void restore(const std::string& index_path, const Origin& origin);
 
-    // Goes on from what the state files hold: `commit`, which every rank lists, of the run `run`.
-    // Reads and verifies all of it. Returns what is wrong with it, as a sentence; nothing was
-    // changed then.
-    std::optional<std::string> restore_state(const std::string& run, const store::Commit& commit);
+    // Reads all of a checkpoint that this rank needs and verifies it; changes nothing.
+    void verify(const std::string& index_path);
+
+    // Goes on from what the state files hold: `commit`, which every rank lists. Reads and verifies
+    // all of it. Returns what is damaged, as a sentence; nothing was changed then.
+    std::optional<std::string> restore_state(const Origin& origin, const store::Commit& commit);
+
+    // Fills the state files from those of another layout, which hold `commit`, and returns what of
+    // them is damaged, as a sentence. If it throws, these files are removed again.
+    std::optional<std::string> restore_from(const Found& found, const Decision& decision,
+                                            const Origin& origin, const store::Commit& commit);
+
+    // Those that this trainer was to fill. It is of no use then.
+    void remove_state_files();
+
+    // With a csd.durability other than "step": from here on the manifests list no step, since the
+    // next one is not to be durable. What was listed must be in a checkpoint, or given up.
+    void forget_commits();
+
+    // Whose steps are taken. The same on all ranks.
+    const store::Lineage& line() const { return line_; }
 
     // Takes a step as far as its update, which begins. The report lacks what its update will add:
     // seconds, traffic, deltas. The step before, if it is still under way, ends behind forward:
@@ -146,10 +180,14 @@ public:
     const GradientGpu& gradient_gpu() const { return *gradient_gpu_; }
     const ParameterGpu& parameter_gpu() const { return *parameter_gpu_; }
 
-    HeldOutLoss evaluate();
+    // nullopt if any rank was asked to stop before it was done.
+    std::optional<HeldOutLoss> evaluate();
 
     // Writes and publishes a checkpoint in `folder`; returns its index's path.
     std::string save(const std::string& folder);
+
+    // By a part of the state that is read and written to a file in `folder`, which does not stay.
+    CheckpointTime expect_checkpoint(const std::string& folder);
 
     // XXH3 of the tiles' XXH3 digests (little-endian, in tile order) of the fp32 masters without
     // padding: independent of layout. Throws Error if copies of the state differ.
@@ -188,7 +226,13 @@ private:
     void restore_residual(checkpoint::Reader& reader);
     store::Manifest identity() const;
     store::Commit position() const;
-    void empty_state_files();
+    std::string draw_id() const;
+    void choose_line(const Origin& origin, std::int64_t step);
+    void empty_state_files(const std::string& replaced, const Claimed& claimed = {});
+    void list_what_was_filled();
+    void fill_from(checkpoint::Reader& reader);
+    std::optional<std::string> fill_from(OtherLayout& old, std::int64_t generation);
+    void go_on_at(const store::Commit& position, const Origin& origin);
     checkpoint::Description describe() const;
     bool is_in_first_copy() const { return owners_.copy_of(world_.rank()) == 0; }
     void load_masters_into_vector(shard::TileRange tiles, std::span<const float> masters);
@@ -231,7 +275,12 @@ private:
     trace::TrafficSnapshot brought_;
     codec::DeltaTally counted_deltas_;
     double commit_seconds_ = 0;
-    std::string run_id_;  // see checkpoint::Description::run
+    store::Lineage line_;
+    std::string state_;                // see store::Manifest::state
+    std::string replaced_;             // see store::Manifest::replaces
+    std::string data_;                 // digest of the text that is trained on
+    int set_;                          // of the state files' names
+    std::vector<std::string> places_;  // see store::Manifest::places
     LossScale loss_scale_;
     // With delayed clipping: of the last step that was not skipped, without loss scale; 0: of none.
     double clipping_norm_ = 0;

@@ -29,6 +29,20 @@ TEST(FaultPointsTest, FireOnceAtThePlannedCountOfThePlannedPhase) {
     EXPECT_EQ(points.arrive(FaultPhase::mid_write), FaultAction::none);
 }
 
+TEST(FaultPointsTest, SayWhichFailureIsPlanned) {
+    FaultPoints full("phase=before_flush action=full", 0);
+    EXPECT_EQ(full.arrive(FaultPhase::before_flush), FaultAction::full);
+    FaultPoints fails("phase=before_flush action=fail", 0);
+    EXPECT_EQ(fails.arrive(FaultPhase::before_flush), FaultAction::fail);
+    FaultPoints kills("phase=before_flush", 0);
+    EXPECT_EQ(kills.arrive(FaultPhase::before_flush), FaultAction::kill);
+}
+
+TEST(FaultPointsTest, PassOverFailuresWhereNothingCanFail) {
+    FaultPoints points("phase=after_scatter action=full", 0);
+    points.pass(FaultPhase::after_scatter);
+}
+
 TEST(FaultPointsTest, SpareOtherRanks) {
     FaultPoints points("rank=2 phase=mid_write", 1);
     EXPECT_FALSE(points.is_armed());
@@ -43,7 +57,7 @@ TEST(FaultPointsDeathTest, EndTheProcessAsKillDoes) {
 
 TEST(FaultPointsTest, RefuseAPlanThatTheyDoNotUnderstand) {
     for (const std::string plan : {"phase=lunch", "rank", "rank=-1", "count=many", "action=sleep",
-                                   "phase=mid_read  count=1"}) {
+                                   "action=", "phase=mid_read  count=1"}) {
         EXPECT_THROW(FaultPoints(plan, 0), ConfigError) << plan;
     }
 }

@@ -1,11 +1,13 @@
 #include "checkpoint/checkpoint.hpp"
 
+#include "checkpoint/rank_file.hpp"
 #include "checkpoint/sample.hpp"
 #include "support/places.hpp"
 
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <map>
 
 namespace nearstep::checkpoint {
 namespace {
@@ -13,6 +15,7 @@ namespace {
 namespace fs = std::filesystem;
 using shard::kTileElems;
 using shard::TileRange;
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::UnorderedElementsAre;
 
@@ -51,6 +54,9 @@ TEST_F(Checkpoint, KeepsItsDescription) {
     EXPECT_EQ(read.config, written.config);
     EXPECT_EQ(read.model, written.model);
     EXPECT_EQ(read.run, written.run);
+    EXPECT_EQ(read.parents, written.parents);
+    EXPECT_EQ(read.data, written.data);
+    EXPECT_EQ(read.dtype, written.dtype);
     EXPECT_EQ(read.commit, written.commit);
     EXPECT_EQ(read.site, written.site);
     EXPECT_EQ(read.parameters, written.parameters);
@@ -92,9 +98,15 @@ TEST_F(Checkpoint, RemovesOlderOnesAndTheLeftoversOfCrashes) {
     write_checkpoint(folder(), 10, 1);
     write_rank_files(folder(), 15, 0, 1);
     write_rank_files(folder(), 20, 0, 1);
-    for (const char* name : {"step-00000010.h5.partial", "step-00000020.h5.partial", "notes.txt",
-                             "step-00000030.attempt-0.rank-00000.h5"}) {
-        put_bytes(folder() + "/" + name, "left over");
+    const std::string rank_file = bytes_of(folder() + "/step-00000015.attempt-0.rank-00001.h5");
+    for (const auto& [name, bytes] : std::map<std::string, std::string>{
+             {"step-00000010.h5.partial", ""},
+             {"step-00000020.h5.partial", std::string(512, '\0') + "begun"},
+             {"step-00000016.attempt-0.rank-00000.h5", rank_file.substr(0, rank_file.size() / 2)},
+             {"step-00000017.attempt-0.rank-00000.h5", ""},
+             {"notes.txt", "left over"},
+             {"step-00000030.attempt-0.rank-00000.h5", rank_file}}) {
+        put_bytes(folder() + "/" + name, bytes);
     }
     write_checkpoint(folder(), 20, 2);
     EXPECT_THAT(files(),
@@ -104,6 +116,42 @@ TEST_F(Checkpoint, RemovesOlderOnesAndTheLeftoversOfCrashes) {
                                      "step-00000020.attempt-1.rank-00003.h5", "notes.txt",
                                      "step-00000030.attempt-0.rank-00000.h5"));
     expect_values(*Reader::open(*find_newest(folder())), {0, kTiles}, 2);
+}
+
+TEST_F(Checkpoint, LeavesWhatNearstepHasNotMadeWhateverItsName) {
+    write_checkpoint(folder(), 10, 1);
+    const std::vector<std::string> foreign = {"step-00000005.h5", "step-00000010.h5.partial",
+                                              "step-00000006.attempt-0.rank-00000.h5"};
+    for (const std::string& name : foreign) {
+        put_bytes(folder() + "/" + name, "my own notes");
+    }
+    write_checkpoint(folder(), 20, 2);
+    EXPECT_FALSE(fs::exists(folder() + "/step-00000010.h5"));
+    for (const std::string& name : foreign) {
+        EXPECT_EQ(bytes_of(folder() + "/" + name), "my own notes");
+    }
+}
+
+TEST_F(Checkpoint, IsNotPublishedUnlessEveryFileIsSeenAsItWasWritten) {
+    const std::string old = write_checkpoint(folder(), 10, 1);
+    const auto records = write_rank_files(folder(), 20, 0, 2);
+    const std::string file = folder() + "/step-00000020.attempt-0.rank-00001.h5";
+    const std::string good = bytes_of(file);
+    const auto refusal = [&] {
+        return complaint<IoError>(
+            [&] { publish(folder(), sample_description(20), 0, sample_ranges(), records); });
+    };
+    fs::remove(file);  // as where the folder is another one on that rank's host
+    EXPECT_THAT(refusal(), AllOf(HasSubstr("not published"), HasSubstr(file)));
+    put_bytes(file, good.substr(0, good.size() - 1000));
+    EXPECT_THAT(refusal(), HasSubstr(file));
+    put_bytes(file, std::string(good.size(), 'x'));
+    EXPECT_THAT(refusal(), HasSubstr(file));
+    EXPECT_EQ(find_newest(folder()), old);
+    expect_values(*Reader::open(old), {0, kTiles}, 1);
+    put_bytes(file, good);
+    EXPECT_NE(publish(folder(), sample_description(20), 0, sample_ranges(), records), old);
+    EXPECT_FALSE(fs::exists(old));
 }
 
 TEST_F(Checkpoint, StaysCompleteUntilTheNextOneIsPublished) {
@@ -130,7 +178,7 @@ TEST_F(Checkpoint, OfTheSameStepStaysCompleteUntilItIsReplaced) {
 
 TEST_F(Checkpoint, NeverReplacesARankFile) {
     write_checkpoint(folder(), 20, 1);
-    EXPECT_THAT(complaint([&] {
+    EXPECT_THAT(complaint<IoError>([&] {
                     RankFileWriter::make(folder(), 20, 0, 1, {{0, 1}});
                 }),
                 HasSubstr("step-00000020.attempt-0.rank-00001.h5"));
@@ -143,6 +191,20 @@ TEST_F(Checkpoint, NeedsAFolderThatCanBeWritten) {
                 }),
                 HasSubstr(root() + "/file/below"));
     EXPECT_THAT(complaint([&] { find_newest(root() + "/file"); }), HasSubstr(root() + "/file"));
+}
+
+TEST_F(Checkpoint, TellsADiskThatFailsFromAFileThatIsDamaged) {
+    const auto read_with = [](const std::string& reason) {
+        report_damage_in("the/file", [&] { throw Hdf5Error(reason); });
+    };
+    EXPECT_THAT(complaint<IoError>([&] {
+                    read_with(
+                        "HDF5 cannot read data: file read failed: errno = 5, error message = "
+                        "'Input/output error', offset = 8.");
+                }),
+                HasSubstr("the/file"));
+    EXPECT_THAT(complaint([&] { read_with("HDF5 cannot read data: bad object header."); }),
+                HasSubstr("the/file is damaged"));
 }
 
 TEST_F(Checkpoint, HoldsEveryTileOnce) {

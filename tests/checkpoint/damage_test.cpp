@@ -1,5 +1,6 @@
 #include "checkpoint/checkpoint.hpp"
 #include "checkpoint/h5.hpp"
+#include "checkpoint/index.hpp"
 #include "checkpoint/sample.hpp"
 
 #include <gmock/gmock.h>
@@ -95,6 +96,35 @@ TEST_F(DamagedCheckpoint, NoticesAFlippedByteAnywhereInTheIndex) {
         put_bytes(index, good);
     }
     expect_values(*Reader::open(index), {0, kTiles}, 1);
+}
+
+// Its checksum is right, so that only what it says tells.
+TEST_F(DamagedCheckpoint, NamesAnIndexThatNoRunHasWritten) {
+    const std::string path = write_checkpoint(folder(), 20, 1);
+    const Index good = read_index(path);
+    const auto complaint_of = [&](const Index& index) {
+        fs::remove(path);
+        write_index(path, index);
+        return complaint([&] { Reader::open(path); });
+    };
+    Index index = good;
+    index.description.parameters = std::size_t{1} << 60U;
+    EXPECT_THAT(complaint_of(index), AllOf(HasSubstr(path), HasSubstr("tiles")));
+    index = good;
+    index.records[1].file_bytes = 4096;
+    EXPECT_THAT(complaint_of(index), AllOf(HasSubstr(path), HasSubstr("rank 1")));
+    index = good;
+    index.files[0] = "../" + index.files[0];
+    EXPECT_THAT(complaint_of(index), AllOf(HasSubstr(path), HasSubstr("rank 0")));
+    index = good;
+    std::swap(index.ranges[1], index.ranges[3]);
+    std::swap(index.files[1], index.files[3]);
+    EXPECT_THAT(complaint_of(index), HasSubstr(path));
+    for (const std::int64_t dimension : {-1, 0, 1 << 30}) {
+        index = good;
+        index.description.tensors[0].shape = {dimension, 1 << 30, 1 << 30, 1 << 30};
+        EXPECT_THAT(complaint_of(index), AllOf(HasSubstr(path), HasSubstr("tensor")));
+    }
 }
 
 TEST_F(DamagedCheckpoint, NamesAnIndexThatIsMissingOrOfAnotherFormat) {

@@ -59,15 +59,16 @@ void put_bytes(const std::string& path, const std::string& bytes);
 
 void flip_byte(const std::string& path, std::size_t at);
 
-// The message of the ConfigError that `action` throws; a failure of the test if it throws none.
-template <typename Action>
+// The message of the error of this kind that `action` throws; a failure of the test if it throws
+// none.
+template <typename Kind = ConfigError, typename Action>
 std::string complaint(Action action) {
     try {
         action();
-    } catch (const ConfigError& error) {
+    } catch (const Kind& error) {
         return error.what();
     }
-    ADD_FAILURE() << "no ConfigError was thrown";
+    ADD_FAILURE() << "no such error was thrown";
     return "";
 }
 

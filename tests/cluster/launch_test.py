@@ -10,9 +10,9 @@ DISKS = cluster.scratch() / "disks"
 
 
 class Launch(cluster.Cluster):
-    def refused(self, sentence, *options, ranks=8, **keys):
+    def refused(self, sentence, *options, ranks=8, code=2, **keys):
         done = self.mpirun("--check", *options, ranks=ranks, **keys)
-        self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
         self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
         self.assertIn(sentence, done.stderr)
 
@@ -69,8 +69,23 @@ class Launch(cluster.Cluster):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn("resumed from the state files", done.stdout)
         resumed = cluster.json.loads((self.folder / "resumed.json").read_text())
-        self.assertGreater(resumed["first_step"], 8)
+        self.assertGreaterEqual(resumed["first_step"], 8)  # the line of a step comes before its commit
         self.assertEqual(resumed["masters_xxh3"], whole["masters_xxh3"])
+
+    def test_a_notice_here_reaches_the_ranks_of_all_hosts(self):
+        for number in (signal.SIGTERM, signal.SIGUSR1):
+            with self.subTest(number):
+                metrics = self.folder / f"{number}.jsonl"
+                keys = {"train__steps": 20000, "csd__per_rank": 1, "csd__durability": '"checkpoint"'}
+                running = subprocess.Popen(["launch/mpirun", "configs/tiny.toml", self.site, "-n", "4", "--fresh", "--metrics", metrics,
+                                            *self.settings(**keys)], cwd=cluster.program.ROOT, env=cluster.environment(), text=True,
+                                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                wait_for_steps(metrics, 3)
+                running.send_signal(number)
+                output, _ = running.communicate(timeout=60)
+                self.assertEqual(running.returncode, 75, output)
+                self.assertIn("stopped on request after step", output)
+                self.assertEqual(len(list((self.folder / "checkpoints").glob("step-????????.h5"))), 1)
 
     def test_hosts_and_devices_that_are_short_are_refused(self):
         self.refused("takes 8 ranks, 2 on each host, and 9 are asked for", ranks=9, train__global_batch=9)
@@ -150,7 +165,7 @@ class Launch(cluster.Cluster):
 
     def test_a_host_that_does_not_answer_is_refused(self):
         self.refused("host nst9: vhosts: there is no virtual host", hosts__names='["nst1","nst9"]', ranks=4)
-        self.refused("host nst3 could not be checked (no route)", **self.remote_that("(echo no route >&2; exit 255); exit 255"))
+        self.refused("host nst3 could not be checked (no route)", code=1, **self.remote_that("(echo no route >&2; exit 255); exit 255"))
         self.refused("is no program", hosts__remote='"no-such-remote"')
 
 

@@ -22,12 +22,12 @@ class Slurm(cluster.Cluster):
         super().setUpClass()
         cluster.must(cluster.SITE / "slurm", "up")
 
-    def submit(self, name, *sbatch_options, ranks=4, **keys):
-        """The number of the job; its files are NAME.out, NAME.json, NAME.jsonl."""
+    def submit(self, name, *sbatch_options, ranks=4, begins=("--fresh",), **keys):
+        """The number of the job; its files are NAME.out, NAME.json, NAME.jsonl. begins: where its first start does."""
         keys = {"checkpoint__path": f'"{self.folder / name}"', **keys}
         files = ["--json", self.folder / f"{name}.json", "--metrics", self.folder / f"{name}.jsonl"]
         out = cluster.must("launch/slurm", "configs/tiny.toml", self.site, "-n", ranks, *self.settings(**keys),
-                           f"--output={self.folder / name}.out", *sbatch_options, "--", *files, "--fresh")
+                           f"--output={self.folder / name}.out", *sbatch_options, "--", *files, *begins)
         job = re.fullmatch(r"Submitted batch job (\d+)\s*", out).group(1)
         self.addCleanup(cluster.call, cluster.SITE / "vhosts", "exec", cluster.HOSTS[0], "scancel", job)
         return job
@@ -149,8 +149,63 @@ class Slurm(cluster.Cluster):
         on_head("scancel", "--signal=USR1", job)
         self.wait_for(job, "late")
         self.assertIn("stopped on request after step", self.output("late"))
-        self.assertIn("the ranks ended with code 75: back to the queue", self.output("late"))
+        self.assertIn("this start ended with code 75: back to the queue", self.output("late"))
         self.assert_went_on("late", whole, after=11)
+        self.assertRegex(self.output("late"), r"a notice of 120 s leaves time for the step under way")
+        self.assertEqual(self.output("late").count("slurm_job: start "), 2)  # and no rank was killed on its way out
+        self.assertNotIn("failures", on_head("scontrol", "show", "job", job))
+
+    def test_a_longer_notice_reaches_the_ranks(self):
+        done = cluster.call("launch/slurm", "configs/tiny.toml", self.site, "-n", 4, "--dry-run", *self.settings(),
+                            "--signal=USR1@600")
+        self.assertIn("NEARSTEP_NOTICE=600", done.stdout)
+
+    def stubbed(self, program, lines):
+        """An option of sbatch by which the job finds this in place of a program; `real` in it is the program itself."""
+        stub = self.folder / "bin" / program
+        stub.parent.mkdir(exist_ok=True)
+        stub.write_text(f"#!/bin/bash\nreal={cluster.shutil.which(program)}\n{lines}\nexec $real \"$@\"\n")
+        stub.chmod(0o755)
+        return f"--export=ALL,PATH={stub.parent}:{os.environ['PATH']}"
+
+    def test_a_refused_requeue_does_not_end_in_0(self):
+        job = self.submit("refused", self.stubbed("scontrol", "[[ $1 != requeue ]] || { echo 'Requeue is off' >&2; exit 1; }"), **STEPS)
+        launch_test.wait_for_steps(self.folder / "refused.jsonl", 5)
+        on_head("scancel", "--signal=USR1", job)
+        self.wait_for(job, "refused", states=("FAILED",))
+        self.assertIn("Slurm does not take the job back", self.output("refused"))
+        self.assertIn("ExitCode=75:0", on_head("scontrol", "show", "job", job))
+
+    def test_failures_are_tried_again_and_counted(self):
+        fault = "rank=1 phase=mid_write count=1 action=fail"
+        os.environ.update(NEARSTEP_FAULT=fault, NEARSTEP_MOST_FAILURES="1")
+        try:
+            job = self.submit("failing", **STEPS)
+        finally:
+            del os.environ["NEARSTEP_FAULT"], os.environ["NEARSTEP_MOST_FAILURES"]
+        self.wait_for(job, "failing", states=("FAILED",))
+        self.assertIn(f"start 1 of job {job}", self.output("failing"))
+        self.assertIn("the job failed 2 times, the last time with code 1", self.output("failing"))
+        self.assertIn("ExitCode=1:0", on_head("scontrol", "show", "job", job))
+
+    def test_a_cancelled_job_stays_cancelled(self):
+        job = self.submit("cancelled", **STEPS)
+        launch_test.wait_for_steps(self.folder / "cancelled.jsonl", 5)
+        on_head("scancel", job)
+        self.wait_for(job, "cancelled", states=("CANCELLED",))
+        time.sleep(8)
+        self.assertEqual(self.state(job), "CANCELLED")
+        self.assertNotIn("start 1", self.output("cancelled"))
+
+    def test_a_job_from_a_checkpoint_goes_on_from_its_own_newest_step(self):
+        self.train(ranks=4, **{**STEPS, "train__stop_at": 10}, checkpoint__path=f'"{self.folder}/origin"')
+        whole = self.whole()
+        job = self.submit("branch", begins=["--from", self.folder / "origin/step-00000010.h5"], **STEPS)
+        launch_test.wait_for_steps(self.folder / "branch.jsonl", 10)
+        on_head("scancel", "--signal=USR1", job)
+        self.wait_for(job, "branch")
+        self.assertIn(f"start 1 of job {job}", self.output("branch"))
+        self.assert_went_on("branch", whole, after=20)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ using shard::kTileElems;
 
 constexpr std::size_t kBlocks = kTileElems / kScaleElems;
 
-std::vector<float> random_tile(double spread) {
+std::vector<float> random_values(double spread) {
     std::vector<float> tile(kTileElems);
     for (std::size_t i = 0; i < tile.size(); ++i) {
         tile[i] = static_cast<float>(random_normal(2, 0, i) *
@@ -57,7 +57,7 @@ double largest_in(const std::vector<float>& tile, std::size_t block) {
 }
 
 TEST(IntegerCodes, AreWithinHalfAScaleThatIsHardlyAboveTheLargestOverTheLimit) {
-    const std::vector<float> tile = random_tile(3);
+    const std::vector<float> tile = random_values(3);
     for (const BlockFormat format : {BlockFormat::q8, BlockFormat::q4}) {
         const double limit = fpga::largest_code(format);
         const Payload payload({format, Rounding::nearest}, tile);
@@ -93,7 +93,7 @@ TEST(IntegerCodes, LieWhereTheFormatSays) {
 }
 
 TEST(Ternary, FollowsTheRuleOfTernaryWeightNetworks) {
-    const std::vector<float> tile = random_tile(2);
+    const std::vector<float> tile = random_values(2);
     const Payload payload({BlockFormat::ternary, Rounding::nearest}, tile);
     for (std::size_t block = 0; block < kBlocks; ++block) {
         double sum = 0;
@@ -131,7 +131,7 @@ TEST(Ternary, PacksFiveNeighbouringBlocksIntoABytesDigits) {
 }
 
 TEST(Sign, KeepsSignsAndTheMeanMagnitude) {
-    const std::vector<float> tile = random_tile(2);
+    const std::vector<float> tile = random_values(2);
     const Payload payload({BlockFormat::sign, Rounding::nearest}, tile);
     for (std::size_t block = 0; block < kBlocks; ++block) {
         double sum = 0;
@@ -179,7 +179,7 @@ TEST_P(Stochastic, RoundsWithoutBias) {
 }
 
 TEST_P(Stochastic, DependsOnTheKeyAloneAndRepeats) {
-    const std::vector<float> tile = random_tile(0);
+    const std::vector<float> tile = random_values(0);
     const BlockCoding coding{GetParam(), Rounding::stochastic};
     const Payload first(coding, tile, fpga::tile_key(1, 1));
     EXPECT_EQ(first.bytes, Payload(coding, tile, fpga::tile_key(1, 1)).bytes);

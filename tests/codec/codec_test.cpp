@@ -232,6 +232,17 @@ TEST_P(EveryCodec, EncodesZerosAsZeros) {
     EXPECT_EQ(decode(*codec, encode(*codec, zeros)), zeros);
 }
 
+TEST(Topk, RefusesIndicesThatDoNotAscend) {
+    const auto codec = make_codec({.name = "topk", .keep = 0.5});
+    const std::vector<float> tile(kTileElems, 1.0F);
+    std::vector<std::byte> payload(codec->payload_bytes());
+    codec->encode(tile, payload);
+    const std::uint16_t beyond = 0xFFFF;
+    std::memcpy(payload.data() + 2, &beyond, sizeof beyond);
+    std::vector<float> sum(fpga::kPieceElems);
+    EXPECT_THROW(codec->decode_add(payload, 0, sum), Error);
+}
+
 constexpr auto kNearest = fpga::Rounding::nearest;
 constexpr auto kStochastic = fpga::Rounding::stochastic;
 

@@ -74,15 +74,15 @@ protected:
 };
 
 TEST_P(Delta, OfEqualTilesIsEmpty) {
-    EXPECT_EQ(round_trip(random_tile(1), random_tile(1)), DeltaForm::list);
+    EXPECT_EQ(round_trip(random_words(1), random_words(1)), DeltaForm::list);
 }
 
 TEST_P(Delta, OfUnrelatedTilesIsDense) {
-    EXPECT_EQ(round_trip(random_tile(1), random_tile(2)), DeltaForm::dense);
+    EXPECT_EQ(round_trip(random_words(1), random_words(2)), DeltaForm::dense);
 }
 
 TEST_P(Delta, TakesEachFormWhereItIsTheSmallest) {
-    const Tile old = random_tile(3);
+    const Tile old = random_words(3);
     EXPECT_EQ(round_trip(old, changed(old, 0.02, 0.01, 7)), DeltaForm::list);
     EXPECT_EQ(round_trip(old, changed(old, 0.10, 0.02, 7)), DeltaForm::codes);
     EXPECT_EQ(round_trip(old, changed(old, 0.60, 0.02, 7)), DeltaForm::units);
@@ -93,7 +93,7 @@ TEST_P(Delta, TakesEachFormWhereItIsTheSmallest) {
 
 TEST_P(Delta, KeepsAnyBitsAtAnyShareOfChanges) {
     for (std::uint64_t seed = 0; seed < 60; ++seed) {
-        const Tile old = random_tile(seed);
+        const Tile old = random_words(seed);
         const double units = static_cast<double>(random_of(seed, 1) % 1000) / 1000;
         const double jumps = (1 - units) * static_cast<double>(random_of(seed, 2) % 1000) / 1000;
         const double scale = seed % 3 == 0 ? 0.05 : 1;
@@ -137,9 +137,9 @@ TEST_P(Delta, ChangesOneFormForTheNextAtTheCountWhereBothAreEqual) {
 }
 
 TEST_P(Delta, MessagesOfSeveralTilesKeepThemApart) {
-    const std::vector<Tile> old = {random_tile(1), random_tile(2), random_tile(3), random_tile(4),
-                                   random_tile(5)};
-    const std::vector<Tile> fresh = {changed(old[0], 0.01, 0.013, 5), random_tile(9),
+    const std::vector<Tile> old = {random_words(1), random_words(2), random_words(3),
+                                   random_words(4), random_words(5)};
+    const std::vector<Tile> fresh = {changed(old[0], 0.01, 0.013, 5), random_words(9),
                                      changed(old[2], 0.6, 0.01, 6), changed(old[3], 0, 0.4, 7),
                                      changed(old[4], 0.1, 0.01, 8)};
     Message message = encode(GetParam(), old, fresh);
@@ -153,13 +153,13 @@ TEST_P(Delta, MessagesOfSeveralTilesKeepThemApart) {
 }
 
 TEST_P(Delta, IsAtMostOnePercentLongerThanDense) {
-    const std::vector<Tile> old = {random_tile(1), random_tile(2)};
-    const std::vector<Tile> fresh = {random_tile(3), random_tile(4)};
+    const std::vector<Tile> old = {random_words(1), random_words(2)};
+    const std::vector<Tile> fresh = {random_words(3), random_words(4)};
     EXPECT_LE(static_cast<double>(encode(GetParam(), old, fresh).bytes), 1.01 * 2 * kTileBytes);
 }
 
 TEST_P(Delta, RefusesACopyThatIsNotTheSenders) {
-    const Tile old = random_tile(1);
+    const Tile old = random_words(1);
     for (const double share : {0.001, 0.04, 0.3}) {
         Message message = encode(GetParam(), {old, old}, {old, changed(old, share, share, 2)});
         std::vector<std::uint16_t> vector = joined({old, old});
@@ -172,7 +172,7 @@ TEST_P(Delta, RefusesACopyThatIsNotTheSenders) {
 }
 
 TEST_P(Delta, RefusesADamagedMessageAndReadsNothingBeyondIt) {
-    const Tile old = random_tile(1);
+    const Tile old = random_words(1);
     for (const double share : {0.01, 0.1, 0.3, 0.6, 0.9}) {
         const Message good = encode(GetParam(), {old}, {changed(old, share / 2, share / 2, 2)});
         for (std::size_t trial = 0; trial < 200; ++trial) {
@@ -196,7 +196,7 @@ TEST_P(Delta, RefusesADamagedMessageAndReadsNothingBeyondIt) {
 }
 
 TEST_P(Delta, RefusesAMessageOfOtherTiles) {
-    const Tile old = random_tile(1);
+    const Tile old = random_words(1);
     Message message = encode(GetParam(), {old}, {old});
     EXPECT_THROW(DeltaReader(message.room(), {6, 7}, GetParam()), Error);
     EXPECT_THROW(DeltaReader(message.room(), {5, 7}, GetParam()), Error);

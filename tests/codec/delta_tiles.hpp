@@ -18,7 +18,7 @@ inline std::uint64_t random_of(std::uint64_t seed, std::size_t i) {
     return random_bits(seed, 0, i);
 }
 
-inline Tile random_tile(std::uint64_t seed) {
+inline Tile random_words(std::uint64_t seed) {
     Tile tile(shard::kTileElems);
     for (std::size_t i = 0; i < tile.size(); ++i) {
         tile[i] = static_cast<std::uint16_t>(random_of(seed, i));

@@ -34,7 +34,7 @@ std::vector<T> to_host(const GpuBuffer& buffer, const memory::Stream& stream) {
     return values;
 }
 
-std::vector<float> joined(const std::vector<std::vector<float>>& tiles) {
+std::vector<float> joined_values(const std::vector<std::vector<float>>& tiles) {
     std::vector<float> values;
     for (const std::vector<float>& tile : tiles) {
         values.insert(values.end(), tile.begin(), tile.end());
@@ -56,7 +56,7 @@ std::vector<float> gradient() {
     for (std::uint64_t seed = 20; seed < 24; ++seed) {
         tiles.push_back(random_tile(seed));
     }
-    return joined(tiles);
+    return joined_values(tiles);
 }
 
 float rounded(float value, Dtype dtype) {
@@ -256,7 +256,7 @@ TEST_P(GpuCodecs, DecodeAsTheCpu) {
                           cpu_sums(payloads, std::vector<float>(source.size(), 0.0F))));
 }
 
-constexpr auto kStochastic = fpga::Rounding::stochastic;
+constexpr auto kAtRandom = fpga::Rounding::stochastic;
 
 INSTANTIATE_TEST_SUITE_P(
     Codecs, GpuCodecs,
@@ -266,14 +266,14 @@ INSTANTIATE_TEST_SUITE_P(
                     GpuCase{.name = "topk", .keep = 1.0 / 65536},
                     GpuCase{.name = "topk", .keep = 0.5}, GpuCase{.name = "topk", .keep = 1.0},
                     GpuCase{.name = "topk", .dtype = Dtype::fp16}, GpuCase{.name = "q8"},
-                    GpuCase{.name = "q8", .rounding = kStochastic}, GpuCase{.name = "q4"},
-                    GpuCase{.name = "q4", .rounding = kStochastic}, GpuCase{.name = "ternary"},
-                    GpuCase{.name = "ternary", .rounding = kStochastic}, GpuCase{.name = "sign"},
-                    GpuCase{.name = "sign", .rounding = kStochastic}),
+                    GpuCase{.name = "q8", .rounding = kAtRandom}, GpuCase{.name = "q4"},
+                    GpuCase{.name = "q4", .rounding = kAtRandom}, GpuCase{.name = "ternary"},
+                    GpuCase{.name = "ternary", .rounding = kAtRandom}, GpuCase{.name = "sign"},
+                    GpuCase{.name = "sign", .rounding = kAtRandom}),
     [](const auto& one) {
         return one.param.name + "_" + name_of(one.param.dtype) + "_" +
                std::to_string(static_cast<int>(one.param.keep * 65536)) +
-               (one.param.rounding == kStochastic ? "_stochastic" : "");
+               (one.param.rounding == kAtRandom ? "_stochastic" : "");
     });
 
 }  // namespace

@@ -18,8 +18,8 @@ using memory::GpuBuffer;
 using shard::kTileElems;
 using shard::TileRange;
 
-constexpr std::size_t kHeadBytes = sizeof(DeltaHeader);
-constexpr std::size_t kEntryBytes = sizeof(DeltaEntry);
+constexpr std::size_t kGpuHeadBytes = sizeof(DeltaHeader);
+constexpr std::size_t kGpuEntryBytes = sizeof(DeltaEntry);
 
 template <typename T>
 std::vector<std::byte> bytes_of(const std::vector<T>& values) {
@@ -99,16 +99,16 @@ Message message_in(const std::vector<DeltaForm>& forms, const std::vector<Change
         payloads.resize(round_up(payloads.size(), kDeltaAlignment));
     }
     Message message;
-    message.bytes = kHeadBytes + table.size() + payloads.size();
+    message.bytes = kGpuHeadBytes + table.size() + payloads.size();
     message.memory.resize((message.bytes + kDeltaSlackBytes) / 8);
     const DeltaHeader header{.magic = {'n', 's', 'd', 'm'},
                              .tiles = static_cast<std::uint32_t>(forms.size()),
                              .first_tile = first,
                              .bytes = message.bytes};
     std::byte* at = message.room().data();
-    std::memcpy(at, &header, kHeadBytes);
-    std::memcpy(at + kHeadBytes, table.data(), table.size());
-    std::memcpy(at + kHeadBytes + table.size(), payloads.data(), payloads.size());
+    std::memcpy(at, &header, kGpuHeadBytes);
+    std::memcpy(at + kGpuHeadBytes, table.data(), table.size());
+    std::memcpy(at + kGpuHeadBytes + table.size(), payloads.data(), payloads.size());
     return message;
 }
 
@@ -130,12 +130,12 @@ std::vector<Tile> freshes_of(const std::vector<Change>& changes) {
 
 // Of every density, and some that a scan of counts could get wrong.
 std::vector<Change> changes() {
-    const Tile old = random_tile(3);
+    const Tile old = random_words(3);
     const Tile flat(kTileElems, 100);
     std::vector<Change> all = {special_values(),
                                {old, old},
                                {flat, flat},
-                               {old, random_tile(4)},
+                               {old, random_words(4)},
                                {flat, Tile(kTileElems, 101)},
                                {flat, Tile(kTileElems, 99)},
                                {flat, Tile(kTileElems, 7)},
@@ -246,7 +246,7 @@ TEST_F(GpuDeltas, GiveTheNewParametersAtAnyShareOfChanges) {
         const double units = static_cast<double>(random_of(seed, 1) % 1000) / 1000;
         const double jumps = (1 - units) * static_cast<double>(random_of(seed, 2) % 1000) / 1000;
         const double scale = seed % 3 == 0 ? 0.05 : 1;
-        const Tile old = random_tile(seed);
+        const Tile old = random_words(seed);
         all.push_back({old, changed(old, units * scale, jumps * scale, seed + 1000)});
         forms.push_back(static_cast<DeltaForm>(seed % kDeltaForms));
     }
@@ -257,7 +257,7 @@ TEST_F(GpuDeltas, GiveTheNewParametersAtAnyShareOfChanges) {
 }
 
 TEST_F(GpuDeltas, AreManyAtOnce) {
-    const Tile old = random_tile(1);
+    const Tile old = random_words(1);
     const std::vector<Tile> fresh = {changed(old, 0.1, 0.01, 2), changed(old, 0.5, 0.01, 3)};
     Message message = encode(best_delta_kernels(), {old, old}, fresh);
     const Result result = apply(message, {5, 7}, joined({old, old}), kMostDeltas);
@@ -267,7 +267,7 @@ TEST_F(GpuDeltas, AreManyAtOnce) {
 }
 
 TEST_F(GpuDeltas, RefuseACopyThatIsNotTheSenders) {
-    const Tile old = random_tile(1);
+    const Tile old = random_words(1);
     for (const double share : {0.001, 0.04, 0.3}) {
         const Tile fresh = changed(old, share, share, 2);
         Message message = encode(best_delta_kernels(), {old, old, old}, {fresh, old, fresh});
@@ -284,8 +284,8 @@ TEST_F(GpuDeltas, RefuseACopyThatIsNotTheSenders) {
 }
 
 TEST_F(GpuDeltas, RefuseADamagedMessage) {
-    const Tile old = random_tile(1);
-    const std::size_t heads = kHeadBytes + 2 * kEntryBytes;
+    const Tile old = random_words(1);
+    const std::size_t heads = kGpuHeadBytes + 2 * kGpuEntryBytes;
     for (const double share : {0.01, 0.1, 0.3, 0.6, 0.9}) {
         const std::vector<Tile> fresh = {changed(old, share / 2, share / 2, 2),
                                          changed(old, share, share / 50, 3)};
@@ -305,7 +305,7 @@ TEST_F(GpuDeltas, RefuseADamagedMessage) {
                     EXPECT_TRUE(result.parameters == joined(fresh)) << "bit " << bit;
                 }
             } catch (const Error&) {
-                EXPECT_LT(bit / 8, kHeadBytes);
+                EXPECT_LT(bit / 8, kGpuHeadBytes);
             }
         }
     }

@@ -8,8 +8,10 @@
 namespace nearstep::config {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 using testing::ThrowsMessage;
 
 Run two_hosts() {
@@ -79,9 +81,11 @@ TEST(PlacesOfDevices, AreThoseThatTheJobWasGranted) {
 }
 
 TEST(PlacesOfDevices, RefuseWhatIsNoListOfNumbers) {
-    for (const char* list : {"a", "1,", "-1", "3-1", "1;2", ",1", "0-99999999"}) {
+    for (const char* list :
+         {"a", "1,", "-1", "3-1", "1;2", ",1", "0-99999999", "2147483647", "4096", "1\n2"}) {
         EXPECT_THAT([&] { places_of_devices(two_hosts(), 0, 1, list); },
-                    ThrowsMessage<ConfigError>(HasSubstr("no list of numbers")))
+                    ThrowsMessage<ConfigError>(
+                        AllOf(HasSubstr("no list of numbers"), Not(HasSubstr("\n")))))
             << list;
     }
 }

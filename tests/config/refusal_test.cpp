@@ -80,6 +80,19 @@ TEST_P(Refusal, IsOneSentenceThatNamesKeyAndPlace) {
     }
 }
 
+// To read so many parts one inside another would end the program.
+TEST(DeepKeys, AreRefusedInOneSentence) {
+    std::string key = "a";
+    for (int part = 1; part < 200'000; ++part) {
+        key += ".a";
+    }
+    for (const std::string& config : {key + " = 1\n", "[" + key + "]\n"}) {
+        const std::string message = message_of(in_config(config, {}));
+        expect_one_sentence(message);
+        EXPECT_THAT(message, HasSubstr("configs/some.toml has more dots outside of strings"));
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(
     UnknownKeys, Refusal,
     testing::Values(

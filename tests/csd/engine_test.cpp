@@ -29,8 +29,6 @@ using fpga::sane_scalars;
 using fpga::UpdateScalars;
 using shard::kTileElems;
 
-constexpr std::array kFormats = {StateFormat::fp32, StateFormat::bf16, StateFormat::q8,
-                                 StateFormat::compact};
 constexpr std::array kOptimizers = {Optimizer::adamw, Optimizer::adam, Optimizer::sgd,
                                     Optimizer::adagrad, Optimizer::lion};
 
@@ -266,7 +264,7 @@ std::string case_name(const testing::TestParamInfo<Case>& info) {
 INSTANTIATE_TEST_SUITE_P(ThisCpu, EngineOf,
                          testing::Combine(testing::ValuesIn(engines()),
                                           testing::ValuesIn(kOptimizers),
-                                          testing::ValuesIn(kFormats)),
+                                          testing::ValuesIn(kStateFormats)),
                          case_name);
 
 // One unit in the last place of values about as large as `value`.

@@ -18,7 +18,7 @@
 namespace nearstep::csd {
 namespace {
 
-constexpr std::size_t kTiles = 300;  // more than fit in memory at once
+constexpr std::size_t kStagedTiles = 300;  // more than fit in memory at once
 constexpr std::int64_t kBegin = 3 * static_cast<std::int64_t>(store::kPageBytes);
 
 class GradientStagingTest : public testing::Test {
@@ -31,7 +31,7 @@ protected:
         if (!volume_) {
             volume_ = std::make_unique<store::Volume>(store::VolumeSettings{
                 .files = {folder_.file("a"), folder_.file("b"), folder_.file("c")},
-                .bytes = static_cast<std::size_t>(kBegin) + kTiles * kTileBytes,
+                .bytes = static_cast<std::size_t>(kBegin) + kStagedTiles * kTileBytes,
                 .chunk_bytes = 16 * store::kPageBytes,
                 .filter = [this](const store::Request& request, std::int64_t result) {
                     writes_ += request.direction == store::Direction::write ? 1 : 0;
@@ -71,7 +71,7 @@ protected:
     }
 
     static std::vector<std::size_t> all_tiles() {
-        std::vector<std::size_t> tiles(kTiles);
+        std::vector<std::size_t> tiles(kStagedTiles);
         std::iota(tiles.begin(), tiles.end(), 0);
         return tiles;
     }

@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "base/random.hpp"
+#include "support/update_values.hpp"
 
 #include <gtest/gtest.h>
 
@@ -20,10 +21,8 @@ using shard::kTileElems;
 
 constexpr std::size_t kTiles = 2;
 constexpr std::size_t kElems = kTiles * kTileElems;
-constexpr std::array kFormats = {StateFormat::fp32, StateFormat::bf16, StateFormat::q8,
-                                 StateFormat::compact};
 
-struct State {
+struct Values {
     std::vector<float> master = std::vector<float>(kElems);
     std::vector<float> moment1 = master;
     std::vector<float> moment2 = master;
@@ -44,8 +43,8 @@ float random_float(std::uint64_t stream, std::uint64_t index) {
 }
 
 // Finite values of every magnitude, subnormals among them; second moments are not negative.
-State state_of_any_magnitude() {
-    State state;
+Values state_of_any_magnitude() {
+    Values state;
     for (std::size_t i = 0; i < kElems; ++i) {
         const auto finite = [i](std::uint64_t stream) {
             const float value = random_float(stream, i);
@@ -69,7 +68,7 @@ TEST(StateBytes, AreTwelveEightSixAndFourPerParameter) {
     EXPECT_EQ(state_bytes(StateFormat::bf16, 16), 16 * kTileElems * 8);
     EXPECT_EQ(state_bytes(StateFormat::q8, 16), 16 * (kTileElems * 6 + 2 * 256 * 4));
     EXPECT_EQ(state_bytes(StateFormat::compact, 16), 16 * (kTileElems * 4 + 2 * 256 * 4));
-    for (const StateFormat format : kFormats) {
+    for (const StateFormat format : kStateFormats) {
         EXPECT_EQ(state_bytes(format, 3) % 4096, 0U);
         EXPECT_LT(state_bytes(format, 1) * 16, state_bytes(format, 16) + 16 * 4096);
         EXPECT_EQ(parse_state_format(name_of(format)), format);
@@ -80,11 +79,11 @@ TEST(StateBytes, AreTwelveEightSixAndFourPerParameter) {
 class FormatOf : public testing::TestWithParam<StateFormat> {};
 
 TEST_P(FormatOf, NarrowsWhatItWidenedToTheSameBytes) {
-    State state = state_of_any_magnitude();
+    Values state = state_of_any_magnitude();
     Payload first(GetParam());
     Payload second(GetParam());
     narrow(GetParam(), state.arrays(), first.bytes());
-    State widened;
+    Values widened;
     widen(GetParam(), first.bytes(), widened.arrays());
     narrow(GetParam(), widened.arrays(), second.bytes());
     EXPECT_TRUE(std::ranges::equal(first.bytes(), second.bytes()));
@@ -93,7 +92,7 @@ TEST_P(FormatOf, NarrowsWhatItWidenedToTheSameBytes) {
 
 TEST_P(FormatOf, PutsTheArraysOfATileWhereNoOtherHasItsOwn) {
     Payload payload(GetParam());
-    State state;
+    Values state;
     for (std::size_t i = 0; i < kElems; ++i) {
         const float tile = i < kTileElems ? 1.0F : 2.0F;
         state.master[i] = tile;
@@ -101,14 +100,14 @@ TEST_P(FormatOf, PutsTheArraysOfATileWhereNoOtherHasItsOwn) {
         state.moment2[i] = 16 * tile * tile;
     }
     narrow(GetParam(), state.arrays(), payload.bytes());
-    State seen;
+    Values seen;
     widen(GetParam(), payload.bytes(), seen.arrays());
     EXPECT_EQ(seen.master, state.master);
     EXPECT_EQ(seen.moment1, state.moment1);
     EXPECT_EQ(seen.moment2, state.moment2);
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, FormatOf, testing::ValuesIn(kFormats),
+INSTANTIATE_TEST_SUITE_P(Formats, FormatOf, testing::ValuesIn(kStateFormats),
                          [](const testing::TestParamInfo<StateFormat>& format) {
                              return std::string(name_of(format.param));
                          });
@@ -138,7 +137,7 @@ TEST(EightBitMoments, SurviveWideningWithEveryCodeAndScale) {
             state.scale1[1] = std::numeric_limits<float>::max();
             state.scale2[1] = std::sqrt(std::numeric_limits<float>::max());
         }
-        State wide;
+        Values wide;
         widen(format, first.bytes(), wide.arrays());
         Payload second(format);
         narrow(format, wide.arrays(), second.bytes());
@@ -147,10 +146,10 @@ TEST(EightBitMoments, SurviveWideningWithEveryCodeAndScale) {
 }
 
 TEST(EightBitMoments, AreWithinHalfAStepAndNeverLoseASecondMoment) {
-    State state = state_of_any_magnitude();
+    Values state = state_of_any_magnitude();
     Payload payload(StateFormat::q8);
     narrow(StateFormat::q8, state.arrays(), payload.bytes());
-    State seen;
+    Values seen;
     widen(StateFormat::q8, payload.bytes(), seen.arrays());
     constexpr double kRounding = 1 + 1e-4;  // of the code, in fp32
     for (std::size_t i = 0; i < kElems; ++i) {
@@ -170,10 +169,10 @@ TEST(EightBitMoments, AreWithinHalfAStepAndNeverLoseASecondMoment) {
 }
 
 TEST(EightBitMoments, KeepTheLargestOfABlockExactly) {
-    State state = state_of_any_magnitude();
+    Values state = state_of_any_magnitude();
     Payload payload(StateFormat::q8);
     narrow(StateFormat::q8, state.arrays(), payload.bytes());
-    State seen;
+    Values seen;
     widen(StateFormat::q8, payload.bytes(), seen.arrays());
     const auto less = [](float a, float b) { return std::abs(a) < std::abs(b); };
     for (std::size_t begin = 0; begin < kElems; begin += kBlockElems) {
@@ -189,13 +188,13 @@ TEST(EightBitMoments, KeepTheLargestOfABlockExactly) {
 TEST(EightBitMoments, MakeABlockWithANanOrInfinityNanAndLeaveOthersAlone) {
     for (const float bad :
          {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
-        State state;
+        Values state;
         std::ranges::fill(state.moment1, 1.0F);
         std::ranges::fill(state.moment2, 1.0F);
         state.moment1[300] = bad;
         Payload payload(StateFormat::q8);
         narrow(StateFormat::q8, state.arrays(), payload.bytes());
-        State seen;
+        Values seen;
         widen(StateFormat::q8, payload.bytes(), seen.arrays());
         EXPECT_EQ(std::ranges::count_if(seen.moment1, [](float x) { return std::isnan(x); }),
                   static_cast<std::ptrdiff_t>(kBlockElems));

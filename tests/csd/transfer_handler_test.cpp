@@ -20,7 +20,7 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr int kSteps = 4;
+constexpr int kHandledSteps = 4;
 
 struct Outcome {
     std::vector<State> states;
@@ -32,7 +32,7 @@ Outcome train(HandlerKind kind, const SmallDeviceSettings& settings) {
     SmallDevice small(settings);
     small.initialise();
     const auto handler = TransferHandler::make(kind, *small.device);
-    for (int step = 0; step < kSteps; ++step) {
+    for (int step = 0; step < kHandledSteps; ++step) {
         small.put_gradients(step);
         handler->start(test_scalars(), step, small.vector);
         for (std::size_t s = 0; s < small.settings.subgroups.size(); ++s) {
@@ -40,7 +40,7 @@ Outcome train(HandlerKind kind, const SmallDeviceSettings& settings) {
         }
         handler->finish();
     }
-    return {small.states(kSteps), small.vector};
+    return {small.states(kHandledSteps), small.vector};
 }
 
 TEST(TransferHandlerTest, GivesTheSameBitsNaiveOrOverlappedWithAnyNumberOfSlots) {
@@ -131,7 +131,7 @@ TEST(TransferHandlerTest, UpdatesWhatIsReleasedWhileGradientsArrive) {
     whole.initialise();
     const auto handler = TransferHandler::make(HandlerKind::overlapped, *small.device);
     const auto plain = TransferHandler::make(HandlerKind::overlapped, *whole.device);
-    for (int step = 0; step < kSteps; ++step) {
+    for (int step = 0; step < kHandledSteps; ++step) {
         whole.put_gradients(step);
         plain->start(test_scalars(), step, whole.vector);
         plain->finish();
@@ -150,7 +150,7 @@ TEST(TransferHandlerTest, UpdatesWhatIsReleasedWhileGradientsArrive) {
         }
         handler->finish();
     }
-    EXPECT_TRUE(small.states(kSteps) == whole.states(kSteps));
+    EXPECT_TRUE(small.states(kHandledSteps) == whole.states(kHandledSteps));
     EXPECT_TRUE(small.vector == whole.vector);
 }
 

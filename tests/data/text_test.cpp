@@ -42,7 +42,7 @@ std::string as_string(const std::vector<std::uint8_t>& bytes) {
 }
 
 template <typename Function>
-std::string message_of(const Function& function) {
+std::string refusal_by(const Function& function) {
     try {
         function();
     } catch (const ConfigError& error) {
@@ -76,11 +76,11 @@ TEST_F(Text, PassesOverHiddenAndBinaryFilesInFolders) {
 }
 
 TEST_F(Text, RefusesMissingAndEmptyPathsInOneSentence) {
-    EXPECT_EQ(message_of([] { read_text({"no/such/path"}); }),
+    EXPECT_EQ(refusal_by([] { read_text({"no/such/path"}); }),
               "The data path \"no/such/path\" does not exist: correct data.train or data.valid.");
     const std::string empty = write("empty.txt", "");
     EXPECT_EQ(
-        message_of([&] { read_text({empty}); }),
+        refusal_by([&] { read_text({empty}); }),
         "No text was found in \"" + empty + "\": name files or folders with text in data.train.");
     EXPECT_THROW(read_text({}), ConfigError);
 }
@@ -101,13 +101,13 @@ TEST(Lengths, MustExceedARow) {
     const Corpus ten{.train = counting_text(10), .valid = counting_text(10)};
     const config::DataSettings bytes{.train = {"t"}, .valid = {"v"}};
     EXPECT_EQ(
-        message_of([&] { check_lengths(ten, bytes, 10); }),
+        refusal_by([&] { check_lengths(ten, bytes, 10); }),
         "The training text has 10 bytes and a row of model.context 10 needs 11: give more text in "
         "data.train or lower model.context.");
     EXPECT_NO_THROW(check_lengths(ten, bytes, 9));
     const Corpus few_held_out{.train = counting_text(8), .valid = counting_text(2)};
     const config::DataSettings pairs{.train = {"t"}, .valid = {}, .tokenizer = "folder"};
-    EXPECT_EQ(message_of([&] { check_lengths(few_held_out, pairs, 4); }),
+    EXPECT_EQ(refusal_by([&] { check_lengths(few_held_out, pairs, 4); }),
               "The held-out text has 2 tokens and a row of model.context 4 needs 5: raise "
               "data.valid_share, set data.valid or lower model.context.");
 }

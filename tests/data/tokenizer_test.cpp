@@ -22,6 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 std::span<const std::uint8_t> as_bytes(std::string_view text) {
     return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()};
@@ -135,6 +136,9 @@ TEST_F(SmallTokenizer, IsRefusedInOneSentenceIfItsFilesMakeNoSense) {
     EXPECT_THAT(refusal_of("{\"a\": \"0\"}", "a b\n"), HasSubstr("makes no sense"));
     EXPECT_THAT(refusal_of("{\"a\": 7}", "a b\n"), HasSubstr("makes no sense"));
     EXPECT_THAT(refusal_of("{\"\xE6\x9D\xB1\": 0}", "a b\n"), HasSubstr("makes no sense"));
+    const std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
+    EXPECT_THAT(refusal_of("{\"a\": " + deep + "}", "a b\n"), HasSubstr("makes no sense"));
+    EXPECT_THAT(refusal_of("{\"a\\n\": -1}", "a b\n"), Not(HasSubstr("\n")));
     EXPECT_THAT(refusal_of("{\"a\": 0, \"b\": 1}", "a b\n"), HasSubstr("2 of the 256 bytes"));
     EXPECT_THAT(refusal_of(all, "#version: 0.2\n"), HasSubstr("no merges"));
     EXPECT_THAT(refusal_of(all, "ab\n"), HasSubstr("fits no tokens"));

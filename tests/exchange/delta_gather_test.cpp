@@ -17,7 +17,7 @@ using shard::kTileElems;
 using trace::Counter;
 using Vector = std::vector<std::uint16_t>;
 
-constexpr std::size_t kParameters = 37 * kTileElems - 100;
+constexpr std::size_t kDeltaParameters = 37 * kTileElems - 100;
 
 // Ranks of two devices each, the last of one, with owners' messages as devices make them.
 class DeltaGathers : public testing::TestWithParam<int> {  // ranks per node; 0: all
@@ -25,7 +25,7 @@ protected:
     DeltaGathers()
         : world_(mpi::Communicator::world(std::chrono::seconds(60))),
           map_(devices_per_rank(world_.size())),
-          partition_({.parameters = kParameters,
+          partition_({.parameters = kDeltaParameters,
                       .speeds = std::vector<double>(static_cast<std::size_t>(map_.devices()), 1.0),
                       .subgroup_tiles = 2}),
           nodes_(nodes_of(world_.size(), GetParam())),

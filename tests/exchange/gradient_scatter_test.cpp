@@ -1,5 +1,6 @@
 #include "mpi/exchange/gradient_scatter.hpp"
 
+#include "base/error.hpp"
 #include "base/random.hpp"
 
 #include <gtest/gtest.h>
@@ -119,6 +120,39 @@ std::vector<float> gradient_of_round(int rank, shard::TileRange round) {
         gradient[i] = gradient_of(rank, round.begin * kTileElems + i);
     }
     return gradient;
+}
+
+// Nothing of 2 GiB is allocated for it.
+TEST(ScatterOfLargeRounds, IsRefusedWhereAMessageWouldBeTooLarge) {
+    const auto world = mpi::Communicator::world(std::chrono::seconds(60));
+    if (world.size() == 1) {
+        GTEST_SKIP() << "one rank sends no message";
+    }
+    constexpr std::size_t kLargeTiles = std::size_t{1} << 14U;  // 2 GiB of bf16
+    std::vector<int> all(static_cast<std::size_t>(world.size()));
+    std::iota(all.begin(), all.end(), 0);
+    const shard::Copy copy{.ranks = all,
+                           .devices = shard::DeviceMap(std::vector<int>(all.size(), 1)),
+                           .partition = shard::Partition({.parameters = kLargeTiles * kTileElems,
+                                                          .speeds = std::vector(all.size(), 1.0),
+                                                          .subgroup_tiles = kLargeTiles,
+                                                          .least_stripes = 1})};
+    const shard::Ownership owners({copy});
+    const auto codec = codec::make_codec({.name = "dense"});
+    const mpi::Topology groups = mpi::group_by(std::vector<int>(all.size(), 0));
+    const std::vector<shard::TileRange> rounds = {{0, kLargeTiles}};
+    trace::Traffic traffic;
+    const auto make = [&] {
+        const GradientScatter scatter(
+            world, {.owners = &owners, .codec = codec.get(), .groups = groups, .nodes = groups},
+            rounds, traffic);
+    };
+    try {
+        make();
+        FAIL() << "it was made";
+    } catch (const ConfigError& error) {
+        EXPECT_NE(std::string(error.what()).find("lower csd.subgroup_tiles"), std::string::npos);
+    }
 }
 
 class Scatter : public testing::TestWithParam<Case> {};

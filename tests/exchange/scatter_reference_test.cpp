@@ -21,12 +21,12 @@ namespace {
 using shard::kTileElems;
 using trace::Counter;
 
-constexpr std::size_t kTiles = 5;
+constexpr std::size_t kReferenceTiles = 5;
 constexpr std::uint64_t kRandomKey = 99;
-const std::vector<shard::TileRange> kRounds = {{3, kTiles}, {0, 3}};
+const std::vector<shard::TileRange> kReferenceRounds = {{3, kReferenceTiles}, {0, 3}};
 
 // The gradient of a rank, cheap and different everywhere.
-float gradient_of(int rank, std::size_t element) {
+float reference_gradient(int rank, std::size_t element) {
     const std::uint64_t bits = (element + 1) * 0x9E3779B97F4A7C15U +
                                static_cast<std::uint64_t>(rank) * 0xD1B54A32D192ED03U;
     const auto fraction = static_cast<float>((bits ^ bits >> 29U) >> 40U) / (1U << 24U) - 0.5F;
@@ -55,7 +55,7 @@ shard::Ownership copies_of(const std::vector<std::vector<int>>& lists) {
             {.ranks = ranks,
              .devices = map,
              .partition = shard::Partition(
-                 {.parameters = kTiles * kTileElems - 77,
+                 {.parameters = kReferenceTiles * kTileElems - 77,
                   .speeds = std::vector<double>(static_cast<std::size_t>(map.devices()), 1.0),
                   .subgroup_tiles = 2})});
     }
@@ -71,7 +71,8 @@ public:
             std::vector<float>& sum = sums_.emplace_back(kTileElems, 0.0F);
             for (std::size_t i = 0; i < kTileElems; ++i) {
                 for (std::size_t r = 0; r < ranks.size(); ++r) {
-                    const float value = rounded(gradient_of(ranks[r], tile * kTileElems + i));
+                    const float value =
+                        rounded(reference_gradient(ranks[r], tile * kTileElems + i));
                     sum[i] = r == 0 ? value : sum[i] + value;
                 }
             }
@@ -127,13 +128,13 @@ private:
     std::vector<std::vector<float>> sums_;
 };
 
-struct Case {
+struct ReferenceCase {
     int hosts;
     bool is_flat;
     std::string copies;  // of the state: "one", "per host", "per rank"
 };
 
-class ScatterReference : public testing::TestWithParam<Case> {
+class ScatterReference : public testing::TestWithParam<ReferenceCase> {
 protected:
     ScatterReference()
         : world_(mpi::Communicator::world(std::chrono::seconds(100))),
@@ -141,7 +142,7 @@ protected:
           groups_(GetParam().is_flat ? mpi::each_rank_alone(world_.size()) : nodes_),
           owners_(copies_of(lists())),
           dense_(codec::make_codec({.name = "dense"})) {
-        for (std::size_t tile = 0; tile < kTiles; ++tile) {
+        for (std::size_t tile = 0; tile < kReferenceTiles; ++tile) {
             if (owners_.owns(world_.rank(), tile)) {
                 references_.emplace(tile, Reference(groups_, tile));
             }
@@ -164,10 +165,10 @@ protected:
         OwnerSum sum;
         sum.begin_step(sent, handed, kRandomKey);
         std::map<std::size_t, int> seen;
-        for (const shard::TileRange round : kRounds) {
+        for (const shard::TileRange round : kReferenceRounds) {
             std::vector<float> gradient(round.size() * kTileElems);
             for (std::size_t i = 0; i < gradient.size(); ++i) {
-                gradient[i] = gradient_of(world_.rank(), round.begin * kTileElems + i);
+                gradient[i] = reference_gradient(world_.rank(), round.begin * kTileElems + i);
             }
             scatter.scatter(round, gradient, [&](std::size_t tile, auto payloads) {
                 ++seen[tile];
@@ -195,7 +196,7 @@ protected:
     // A payload goes once from its group to each other host with an owner.
     std::size_t network_bytes(const codec::Codec& sent) const {
         std::size_t payloads = 0;
-        for (std::size_t tile = 0; tile < kTiles; ++tile) {
+        for (std::size_t tile = 0; tile < kReferenceTiles; ++tile) {
             for (const std::vector<int>& host : nodes_.ranks_of) {
                 if (owners_.owners_among(host, tile).empty()) {
                     continue;
@@ -232,7 +233,7 @@ TEST_P(ScatterReference, EqualsWhatDevicesAreHandedWithEveryCodecRawDenseAndSumm
                                      .most_payload_bytes = dense_->payload_bytes(),
                                      .groups = groups_,
                                      .nodes = nodes_},
-                                    kRounds, traffic);
+                                    kReferenceRounds, traffic);
             check(scatter, *codec, nullptr);
             auto sent = traffic.snapshot();
             world_.sum(std::span(sent.bytes));
@@ -251,16 +252,16 @@ TEST_P(ScatterReference, IsTheSameWithPayloadsThatWereMadeElsewhere) {
             .owners = &owners_, .codec = codec.get(), .groups = groups_, .nodes = nodes_};
     };
     trace::Traffic on_host;
-    GradientScatter scatter(world_, settings(), kRounds, on_host);
+    GradientScatter scatter(world_, settings(), kReferenceRounds, on_host);
     check(scatter, *codec, nullptr);
 
     trace::Traffic elsewhere;
-    GradientScatter taker(world_, settings(), kRounds, elsewhere);
+    GradientScatter taker(world_, settings(), kReferenceRounds, elsewhere);
     taker.begin_step({.codec = codec.get(), .random_key = kRandomKey});
     const auto group = groups_.group_of[static_cast<std::size_t>(world_.rank())];
     std::vector<std::byte> payload;
     std::size_t seen = 0;
-    for (const shard::TileRange round : kRounds) {
+    for (const shard::TileRange round : kReferenceRounds) {
         taker.scatter_payloads(
             round,
             [&](std::size_t tile) {
@@ -282,8 +283,8 @@ TEST_P(ScatterReference, IsTheSameWithPayloadsThatWereMadeElsewhere) {
     EXPECT_EQ(elsewhere.snapshot().bytes, on_host.snapshot().bytes);
 }
 
-std::vector<Case> all_cases() {
-    std::vector<Case> cases;
+std::vector<ReferenceCase> all_reference_cases() {
+    std::vector<ReferenceCase> cases;
     for (const int hosts : {1, 2, 3, 4}) {
         for (const bool is_flat : {false, true}) {
             cases.push_back({hosts, is_flat, "one"});
@@ -296,7 +297,7 @@ std::vector<Case> all_cases() {
     return cases;
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, ScatterReference, testing::ValuesIn(all_cases()),
+INSTANTIATE_TEST_SUITE_P(Layouts, ScatterReference, testing::ValuesIn(all_reference_cases()),
                          [](const auto& one) {
                              std::string name = std::to_string(one.param.hosts) + "_hosts_" +
                                                 (one.param.is_flat ? "flat" : "hierarchical") +

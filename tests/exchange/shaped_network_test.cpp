@@ -18,7 +18,7 @@ using shard::kTileElems;
 using trace::Counter;
 
 constexpr double kRate = 50e6;  // bytes per second out of a node
-constexpr std::size_t kTiles = 24;
+constexpr std::size_t kShapedTiles = 24;
 
 // Each rank is a node with a network of its own.
 class ShapedNetwork : public testing::Test {
@@ -27,7 +27,7 @@ protected:
         : world_(mpi::Communicator::world(std::chrono::seconds(60))),
           nodes_(mpi::each_rank_alone(world_.size())),
           map_(std::vector<int>(static_cast<std::size_t>(world_.size()), 1)),
-          partition_({.parameters = kTiles * kTileElems,
+          partition_({.parameters = kShapedTiles * kTileElems,
                       .speeds = std::vector<double>(static_cast<std::size_t>(world_.size()), 1.0),
                       .subgroup_tiles = 2}),
           name_(link::SharedTimes::unused_name()) {
@@ -57,7 +57,7 @@ TEST_F(ShapedNetwork, HoldsTheParametersBackAndBringsThemAll) {
     ParameterGather gather(
         world_, {.partition = &partition_, .devices = &map_, .nodes = nodes_, .links = &*links_},
         traffic_);
-    std::vector<std::uint16_t> vector(kTiles * kTileElems, 0);
+    std::vector<std::uint16_t> vector(kShapedTiles * kTileElems, 0);
     for (const shard::Subgroup& subgroup : partition_.subgroups()) {
         if (map_.rank_of(subgroup.device) == world_.rank()) {
             const auto begin =
@@ -79,7 +79,7 @@ TEST_F(ShapedNetwork, HoldsTheParametersBackAndBringsThemAll) {
 
 TEST_F(ShapedNetwork, HoldsTheGradientsBackAndBringsThemAll) {
     const auto codec = codec::make_codec({.name = "dense"});
-    const shard::TileRange all{0, kTiles};
+    const shard::TileRange all{0, kShapedTiles};
     std::vector<int> ranks(static_cast<std::size_t>(world_.size()));
     std::iota(ranks.begin(), ranks.end(), 0);
     const shard::Ownership owners({{.ranks = ranks, .devices = map_, .partition = partition_}});
@@ -90,7 +90,7 @@ TEST_F(ShapedNetwork, HoldsTheGradientsBackAndBringsThemAll) {
                              .nodes = nodes_,
                              .links = &*links_},
                             {&all, 1}, traffic_);
-    const std::vector<float> gradient(kTiles * kTileElems, 1.0F);
+    const std::vector<float> gradient(kShapedTiles * kTileElems, 1.0F);
     std::size_t tiles = 0;
     scatter.scatter(all, gradient, [&](std::size_t, auto payloads) {
         ++tiles;

@@ -23,7 +23,7 @@ function(nearstep_card_test path)
     if(arg_MODELS)
         list(APPEND environment NEARSTEP_KERNEL_MODELS=$<TARGET_FILE:${arg_MODELS}>)
     endif()
-    nearstep_test(${path} LINKS nearstep_xrt ${arg_LINKS} LABELS fpga SOURCES ${arg_SOURCES} TIMEOUT ${arg_TIMEOUT}
+    nearstep_test(${path} PROGRAM fpga_card_tests LINKS nearstep_xrt ${arg_LINKS} LABELS fpga SOURCES ${arg_SOURCES} TIMEOUT ${arg_TIMEOUT}
         ENVIRONMENT ${environment} NEEDS nearstep_emulated_card ${arg_MODELS} ${arg_NEEDS})
 endfunction()
 

@@ -4,6 +4,7 @@
 #include "fpga/same_bits.hpp"
 #include "fpga/samples.hpp"
 #include "fpga/subgroup.hpp"
+#include "support/update_values.hpp"
 
 #include <gtest/gtest.h>
 
@@ -15,11 +16,8 @@
 namespace nearstep::fpga {
 namespace {
 
-constexpr std::array kFormats = {StateFormat::fp32, StateFormat::bf16, StateFormat::q8,
-                                 StateFormat::compact};
-
 TEST(Synthesized, UpdatesAllTilesInOneRegion) {
-    for (const StateFormat format : kFormats) {
+    for (const StateFormat format : kStateFormats) {
         for (const std::string codec : {"dense", "topk", "q8", "q4", "ternary", "sign"}) {
             for (const auto delivery : {ParameterDelivery::parameters, ParameterDelivery::deltas}) {
                 SCOPED_TRACE(codec);

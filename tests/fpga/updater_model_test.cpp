@@ -4,6 +4,7 @@
 #include "fpga/kernel/decode_gradient.hpp"
 #include "fpga/kernel/encode_delta.hpp"
 #include "fpga/model/trace.hpp"
+#include "support/update_values.hpp"
 
 #include <gtest/gtest.h>
 
@@ -17,9 +18,6 @@
 
 namespace nearstep::fpga {
 namespace {
-
-constexpr std::array kFormats = {StateFormat::fp32, StateFormat::bf16, StateFormat::q8,
-                                 StateFormat::compact};
 
 // --- Networks worked out by hand -----------------------------------------------------------------
 
@@ -177,7 +175,7 @@ double ideal_cycles(const UpdaterSettings& settings) {
 }
 
 TEST(UpdaterModel, KeepsTheLanesBusyWhereMemoryHasNoLimit) {
-    for (const StateFormat format : kFormats) {
+    for (const StateFormat format : kStateFormats) {
         for (std::uint32_t codec = 0; codec < kGradientCodecs; ++codec) {
             for (const std::uint32_t sources : {1U, 4U}) {
                 const UpdaterSettings settings{.format = format,

@@ -5,6 +5,7 @@
 #include "fpga/same_bits.hpp"
 #include "fpga/samples.hpp"
 #include "fpga/subgroup.hpp"
+#include "support/update_values.hpp"
 
 #include <gtest/gtest.h>
 
@@ -18,8 +19,6 @@
 namespace nearstep::fpga {
 namespace {
 
-constexpr std::array kFormats = {StateFormat::fp32, StateFormat::bf16, StateFormat::q8,
-                                 StateFormat::compact};
 constexpr std::array kBlockCodecs = {"q8", "q4", "ternary", "sign"};
 
 // Independent choices for one seed, one after another.
@@ -60,7 +59,8 @@ codec::CodecSettings random_codec(Choices& choices) {
 }
 
 SubgroupSettings random_settings(Choices& choices) {
-    SubgroupSettings settings{.format = choices.one_of(kFormats), .codec = random_codec(choices)};
+    SubgroupSettings settings{.format = choices.one_of(kStateFormats),
+                              .codec = random_codec(choices)};
     settings.tiles = 1 + choices.below(3);
     settings.sources = 1 + choices.below(4);
     settings.first_tile = choices.below(1ULL << 40U);
@@ -117,7 +117,7 @@ void fill_random(std::span<std::byte> bytes, std::uint64_t seed, std::uint32_t l
 // Infinities and NaN among them; NaNs are equal whatever their payload.
 TEST(UpdaterAnyBits, TakesAnyStateAndAnyCodes) {
     std::uint64_t seed = 1;
-    for (const StateFormat format : kFormats) {
+    for (const StateFormat format : kStateFormats) {
         for (const std::string name : {"dense", "q8", "q4", "ternary", "sign"}) {
             SCOPED_TRACE(std::string(csd::name_of(format)) + " " + name);
             Subgroup start({.format = format, .codec = {.name = name}, .tiles = 2, .sources = 2});

@@ -7,6 +7,7 @@
 #include "fpga/same_bits.hpp"
 #include "fpga/samples.hpp"
 #include "fpga/subgroup.hpp"
+#include "support/update_values.hpp"
 
 #include <gtest/gtest.h>
 
@@ -23,8 +24,6 @@
 namespace nearstep::fpga {
 namespace {
 
-constexpr std::array kFormats = {StateFormat::fp32, StateFormat::bf16, StateFormat::q8,
-                                 StateFormat::compact};
 constexpr std::array kOptimizers = {Optimizer::adamw, Optimizer::adam, Optimizer::sgd,
                                     Optimizer::adagrad, Optimizer::lion};
 
@@ -132,7 +131,7 @@ std::string case_name(const testing::TestParamInfo<Case>& info) {
 
 INSTANTIATE_TEST_SUITE_P(All, UpdaterOf,
                          testing::Combine(testing::ValuesIn(kOptimizers),
-                                          testing::ValuesIn(kFormats)),
+                                          testing::ValuesIn(kStateFormats)),
                          case_name);
 
 // --- Codecs --------------------------------------------------------------------------------------
@@ -284,7 +283,7 @@ TEST_P(DeltasOf, CompareWithWhatWasSentWhateverItsBits) {
         std::ranges::equal(seen.parameters().first(bytes), expected.parameters().first(bytes)));
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, DeltasOf, testing::ValuesIn(kFormats),
+INSTANTIATE_TEST_SUITE_P(Formats, DeltasOf, testing::ValuesIn(kStateFormats),
                          [](const auto& one) { return csd::name_of(one.param); });
 
 TEST(UpdaterDeltas, TakeEveryForm) {
@@ -348,7 +347,7 @@ TEST(UpdaterReport, MeasuresTheGradientAndDigestsTheParameters) {
 }
 
 TEST(UpdaterReport, CountsWhatIsNotFinite) {
-    for (const StateFormat format : kFormats) {
+    for (const StateFormat format : kStateFormats) {
         Subgroup subgroup({.format = format, .tiles = 2});
         Samples samples = random_samples(12, subgroup.elems());
         samples.gradient[3] = std::numeric_limits<float>::infinity();

@@ -13,7 +13,7 @@
 namespace nearstep::model {
 namespace {
 
-struct Step {
+struct GpuStep {
     double loss = 0;
     double evaluated = 0;
     std::vector<float> gradient;
@@ -46,8 +46,8 @@ protected:
     }
 
     // Two micro-batches of a row each, with a loss scale.
-    Step run(const ComputeDevice& device, GradientPlace place = GradientPlace::host,
-             const Residence& residence = {}) const {
+    GpuStep run(const ComputeDevice& device, GradientPlace place = GradientPlace::host,
+                const Residence& residence = {}) const {
         const auto network = Network::make(settings_, parameters_, device, residence);
         const std::span<const std::int32_t> tokens = tokens_;
         const std::span<const std::int32_t> targets = targets_;
@@ -57,7 +57,7 @@ protected:
             {1, columns, tokens.first(half), targets.first(half)},
             {1, columns, tokens.last(half), targets.last(half)},
         };
-        Step step;
+        GpuStep step;
         step.evaluated = network->evaluate(batches[0]);
         network->begin(batches, 1.0 / static_cast<double>(tokens.size()), 8);
         const int blocks = static_cast<int>(network->geometry().blocks.size());
@@ -94,8 +94,8 @@ protected:
 };
 
 TEST_F(GpuNetwork, EqualsTheCpuInFp32) {
-    const Step cpu = run({});
-    const Step gpu = run({.gpu = 0});
+    const GpuStep cpu = run({});
+    const GpuStep gpu = run({.gpu = 0});
     EXPECT_NEAR(gpu.loss, cpu.loss, 1e-5 * cpu.loss);
     EXPECT_NEAR(gpu.evaluated, cpu.evaluated, 1e-5 * cpu.evaluated);
     double difference = 0;
@@ -111,8 +111,8 @@ TEST_F(GpuNetwork, EqualsTheCpuInFp32) {
 TEST_F(GpuNetwork, RepeatsBitForBitInEveryFormat) {
     for (const Dtype dtype : {Dtype::fp32, Dtype::bf16, Dtype::fp16}) {
         set_dtype(dtype);
-        const Step first = run({.gpu = 0});
-        const Step second = run({.gpu = 0});
+        const GpuStep first = run({.gpu = 0});
+        const GpuStep second = run({.gpu = 0});
         EXPECT_EQ(first.loss, second.loss);
         EXPECT_EQ(first.gradient, second.gradient);
     }
@@ -132,13 +132,13 @@ TEST_F(GpuNetwork, HasTheSameBitsWhereverBlocksAndTheirInputsAre) {
     settings_.layers = 6;
     for (const Dtype dtype : {Dtype::fp32, Dtype::bf16}) {
         set_dtype(dtype);
-        const Step resident = run({.gpu = 0});
+        const GpuStep resident = run({.gpu = 0});
         for (const Residence residence :
              {Residence{.slots = 2}, Residence{.slots = 3}, Residence{.slots = 5},
               Residence{.are_inputs_on_host = true},
               Residence{.slots = 2, .are_inputs_on_host = true}}) {
             for (int repeat = 0; repeat < 3; ++repeat) {
-                const Step step = run({.gpu = 0}, GradientPlace::host, residence);
+                const GpuStep step = run({.gpu = 0}, GradientPlace::host, residence);
                 EXPECT_EQ(step.loss, resident.loss);
                 EXPECT_EQ(step.evaluated, resident.evaluated);
                 EXPECT_EQ(step.gradient, resident.gradient);
@@ -159,9 +159,9 @@ TEST_F(GpuNetwork, StreamsManyStepsBehindASlowLink) {
     settings_.heads = 16;
     set_dtype(Dtype::bf16);
     const memory::PinnedRange pinned(parameters_);
-    const Step resident = run({.gpu = 0});
+    const GpuStep resident = run({.gpu = 0});
     for (int repeat = 0; repeat < 5; ++repeat) {
-        const Step step =
+        const GpuStep step =
             run({.gpu = 0}, GradientPlace::gpu, {.slots = 2, .are_inputs_on_host = true});
         EXPECT_EQ(step.loss, resident.loss);
         EXPECT_EQ(step.gradient, resident.gradient);
@@ -182,7 +182,7 @@ TEST_F(GpuNetwork, RepeatsAttentionBitForBit) {
     }
     for (const Dtype dtype : {Dtype::bf16, Dtype::fp16, Dtype::fp32}) {
         set_dtype(dtype);
-        const Step first = run({.gpu = 0});
+        const GpuStep first = run({.gpu = 0});
         for (int repeat = 0; repeat < 4; ++repeat) {
             EXPECT_EQ(run({.gpu = 0}).gradient, first.gradient) << name_of(dtype);
         }

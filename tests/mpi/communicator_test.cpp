@@ -104,6 +104,21 @@ TEST(Communicator, TellsAllRanksOfTheLowestRanksProblem) {
     world.together([] {});  // and goes on
 }
 
+TEST(Communicator, KeepsTheKindOfTheProblemOnAllRanks) {
+    const Communicator world = make_world();
+    const int culprit = world.size() - 1;
+    try {
+        world.together([&] {
+            if (world.rank() == culprit) {
+                throw IoError(text("rank ", world.rank(), " cannot read"));
+            }
+        });
+        FAIL() << "together() must throw on every rank";
+    } catch (const IoError& error) {
+        EXPECT_EQ(std::string(error.what()), text("rank ", culprit, " cannot read"));
+    }
+}
+
 TEST(Communicator, SplitsByColourInRankOrder) {
     const Communicator world = make_world();
     const Communicator half = world.split(world.rank() % 2);

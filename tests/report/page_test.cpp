@@ -6,6 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 namespace nearstep::report {
 namespace {
 
@@ -110,6 +112,13 @@ TEST(Page, BearsValuesOfOtherTypes) {
     }
 }
 
+// Text so deep that copying its value would end the program.
+TEST(Page, LeavesOutWhatIsNestedTooDeep) {
+    const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
+    std::istringstream text(R"({"kind": "nearstep experiment", "title": )" + deep + "}");
+    EXPECT_THAT(page_of({{"x.json", read_json(text)}}), HasSubstr("</html>"));
+}
+
 TEST(APlot, IsEmptyWithoutPoints) {
     EXPECT_EQ(to_svg({.title = "t", .lines = {{.name = "x"}}}), "");
     EXPECT_EQ(to_svg({.is_log = true, .lines = {{.name = "x", .points = {{0, 1}, {1, -1}}}}}), "");
@@ -133,6 +142,11 @@ TEST(APlot, OfOneValueHasAPlaceForIt) {
         EXPECT_THAT(to_svg({.is_log = is_log, .lines = {{.name = "x", .points = {{4, 4}}}}}),
                     Not(HasSubstr("nan")));
     }
+}
+
+TEST(APlot, HasFewTicksWhereValuesAreTooNearEachOtherForAny) {
+    EXPECT_LT(to_svg({.lines = {{.name = "x", .points = {{1e16, 1}, {1e16 + 2, 2}}}}}).size(),
+              20'000U);
 }
 
 TEST(Numbers, AreWrittenAsPythonWritesThem) {

@@ -35,16 +35,22 @@ def run_all(runs, **options):
         return list(pool.map(lambda one: run(one[0], *one[1], **options), runs))
 
 
+def write_text(path):
+    """A text to train on; its path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    words = "the owner of each tile adds what the ranks send and writes it near its storage ".split()
+    lines = (" ".join(words[(i * 7 + j * j) % len(words)] for j in range(12)) for i in range(3000))
+    path.write_text("\n".join(lines))
+    return path
+
+
 class Scenario(unittest.TestCase):
     """A folder of its own for each test, a text to train on, and train() with its summary."""
 
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="nearstep-scenario-", dir=scratch()))
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
-        self.text = self.folder / "text.txt"
-        words = "the owner of each tile adds what the ranks send and writes it near its storage ".split()
-        lines = (" ".join(words[(i * 7 + j * j) % len(words)] for j in range(12)) for i in range(3000))
-        self.text.write_text("\n".join(lines))
+        self.text = write_text(self.folder / "text.txt")
 
     def arguments(self, config="configs/tiny.toml", state="state", flags=(), **keys):
         """Of train; keys: `train__steps=3` stands for --set train.steps=3."""

@@ -1,6 +1,8 @@
 #include "store/manifest.hpp"
 
+#include "base/digest.hpp"
 #include "base/error.hpp"
+#include "store/damage.hpp"
 #include "store/scratch_folder.hpp"
 
 #include <gmock/gmock.h>
@@ -8,6 +10,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <limits>
 
 namespace nearstep::store {
 namespace {
@@ -25,11 +28,20 @@ Commit commit_of(std::int64_t step, std::int64_t generation) {
 }
 
 Manifest sample() {
-    return {.run = "0123456789abcdef",
+    return {.line = {.run = "0123456789abcdef",
+                     .parents = {{.run = "aaaaaaaaaaaaaaaa", .step = 12},
+                                 {.run = "bbbbbbbbbbbbbbbb", .step = 5}}},
             .model = "gpt layers=2 width = 140",
             .layout = "ranks=2 devices=1,1",
             .seed = ~std::uint64_t{0},
+            .data = "00000000000000dd",
+            .dtype = "bf16",
             .steps = 40,
+            .state = "cccccccccccccccc",
+            .replaces = "dddddddddddddddd",
+            .files = {"rank-0.device-0.state", "rank-0.device-1.state"},
+            .copy = {0, 2},
+            .places = {"host a /mnt/a folder/rank-0.manifest", "host-b /mnt/rank-1.manifest"},
             .commits = {commit_of(8, 7), commit_of(6, 6)}};
 }
 
@@ -56,7 +68,7 @@ TEST(ManifestTest, FindsEveryFlippedBitAndEveryTruncation) {
     const auto size = static_cast<std::int64_t>(std::filesystem::file_size(file.path()));
     for (std::int64_t byte = 0; byte < size; ++byte) {
         flip_bit(file.path(), byte);
-        EXPECT_THAT(message_of<IoError>([&] { file.read(); }), HasSubstr(file.path())) << byte;
+        EXPECT_THAT(message_of<DamageError>([&] { file.read(); }), HasSubstr(file.path())) << byte;
         flip_bit(file.path(), byte);
     }
     EXPECT_EQ(file.read(), sample());
@@ -64,6 +76,37 @@ TEST(ManifestTest, FindsEveryFlippedBitAndEveryTruncation) {
         std::filesystem::resize_file(file.path(), static_cast<std::uintmax_t>(left));
         EXPECT_THROW(file.read(), IoError) << left;
     }
+}
+
+// The checksum is right, so that only the numbers tell.
+TEST(ManifestTest, RefusesCommitsThatNoRunMakes) {
+    const ScratchFolder folder;
+    ManifestFile file(folder.file("rank-0.manifest"));
+    for (const Commit& wrong :
+         {Commit{.step = -1}, Commit{.generation = -1}, Commit{.good_steps = -1},
+          Commit{.loss_scale = std::numeric_limits<double>::infinity()},
+          Commit{.norm = std::numeric_limits<double>::infinity()}}) {
+        Manifest manifest = sample();
+        manifest.commits = {wrong};
+        file.replace(manifest);
+        EXPECT_THAT(message_of<IoError>([&] { file.read(); }), HasSubstr(file.path()));
+    }
+}
+
+TEST(ManifestTest, OfAnOlderFormatNamesNoParentAndIsReadAsItIs) {
+    const ScratchFolder folder;
+    const std::string path = folder.file("rank-0.manifest");
+    const std::string content =
+        "nearstep manifest 1\nrun = 0123456789abcdef\nmodel = m\nlayout = ranks=1\nseed = 1\n"
+        "steps = 40\ncommit = step 3 generation 3 loss_scale 1 good_steps 0\n";
+    std::ofstream(path) << content
+                        << "xxh3 = " << to_hex(xxh3(std::as_bytes(std::span<const char>(content))))
+                        << "\n";
+    const auto read = ManifestFile(path).read();
+    ASSERT_TRUE(read);
+    EXPECT_EQ(read->line, (Lineage{.run = "0123456789abcdef"}));
+    EXPECT_EQ(read->state, "");
+    EXPECT_EQ(read->commits.front().step, 3);
 }
 
 TEST(ManifestTest, NamesAFolderThatIsMissing) {

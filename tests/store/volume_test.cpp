@@ -28,7 +28,7 @@ std::vector<std::string> files_in(const ScratchFolder& folder, int count) {
     return files;
 }
 
-void fill(std::span<std::byte> memory, std::uint64_t seed) {
+void fill_at_random(std::span<std::byte> memory, std::uint64_t seed) {
     for (std::size_t i = 0; i < memory.size(); i += 8) {
         const std::uint64_t bits = random_bits(seed, 0, i);
         std::memcpy(&memory[i], &bits, sizeof bits);
@@ -52,13 +52,13 @@ TEST_P(VolumeOf, ReadsBackTransfersOfOddSizesAtOddPlaces) {
     volume.reserve();
     memory::Buffer model(settings.bytes);
     memory::Buffer seen(settings.bytes);
-    fill(model.span(), 1);
+    fill_at_random(model.span(), 1);
     volume.write(model.span(), 0).wait();
     for (std::uint64_t i = 0; i < 40; ++i) {
         const std::size_t begin = random_bits(7, i, 0) % 97;
         const std::size_t count = random_bits(7, i, 1) % (97 - begin) + 1;
         const auto part = model.span().subspan(begin * kPageBytes, count * kPageBytes);
-        fill(part, i + 2);
+        fill_at_random(part, i + 2);
         volume.write(part, static_cast<std::int64_t>(begin * kPageBytes)).wait();
         Ticket reading = volume.read(seen.span().first(part.size()),
                                      static_cast<std::int64_t>(begin * kPageBytes));
@@ -99,7 +99,7 @@ TEST_P(VolumeOf, KeepsManyLargeTransfersApart) {
     EXPECT_EQ(volume.io(), io());
     memory::Buffer written(kTransfers * kEach);
     memory::Buffer seen(kTransfers * kEach);
-    fill(written.span(), 5);
+    fill_at_random(written.span(), 5);
     for (const Direction direction : {Direction::write, Direction::read}) {
         std::vector<Ticket> tickets;
         for (std::size_t i = 0; i < kTransfers; ++i) {
@@ -118,7 +118,7 @@ TEST_P(VolumeOf, KeepsManyLargeTransfersApart) {
 TEST_P(VolumeOf, FinishesWhatWasSubmittedBeforeItEnds) {
     const ScratchFolder folder;
     memory::Buffer memory(9 * MiB);
-    fill(memory.span(), 6);
+    fill_at_random(memory.span(), 6);
     const VolumeSettings settings = {
         .files = files_in(folder, files()), .bytes = memory.size(), .io = io()};
     {
@@ -151,7 +151,7 @@ TEST_P(VolumeOf, GoesOnAfterShortTransfersAndInterruptions) {
     volume.reserve();
     memory::Buffer written(6 * MiB);
     memory::Buffer seen(6 * MiB);
-    fill(written.span(), 7);
+    fill_at_random(written.span(), 7);
     volume.write(written.span(), 0).wait();
     EXPECT_GT(faults, 4);
     volume.read(seen.span(), 0).wait();
@@ -179,7 +179,8 @@ TEST_P(VolumeOf, NamesFileOffsetAndReasonOfAFaultAndGoesOnWithOtherTransfers) {
         volume.reserve();
         memory::Buffer memory(40 * MiB);  // more chunks than are in flight at once
         Ticket writing = volume.write(memory.span(), 0);
-        Ticket reading = volume.read(memory.span().first(kPageBytes), 0);
+        memory::Buffer page(kPageBytes);
+        Ticket reading = volume.read(page.span(), 0);
         const std::string message = message_of<IoError>([&] { writing.wait(); });
         EXPECT_THAT(message, testing::HasSubstr("Cannot write state file \"" + folder.path()));
         EXPECT_THAT(message, testing::HasSubstr("at offset "));
@@ -204,7 +205,7 @@ TEST(VolumeTest, StripesItsChunksOverTheFiles) {
     const ScratchFolder folder;
     const std::vector<std::string> files = files_in(folder, 2);
     memory::Buffer memory(4 * kPageBytes);
-    fill(memory.span(), 3);
+    fill_at_random(memory.span(), 3);
     {
         Volume volume({.files = files, .bytes = 4 * kPageBytes, .chunk_bytes = kPageBytes});
         volume.reserve();

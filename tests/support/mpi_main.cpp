@@ -1,6 +1,7 @@
 // main() of tests that run on several ranks: every rank returns the worst verdict of all.
 #include "mpi/communicator.hpp"
 #include "mpi/session.hpp"
+#include "support/test_source.hpp"
 
 #include <gtest/gtest.h>
 
@@ -33,6 +34,7 @@ private:
 int main(int argc, char** argv) {
     const nearstep::mpi::Session session(argc, argv);
     testing::InitGoogleTest(&argc, argv);
+    nearstep::select_test_source(argc, argv);
     const auto world = nearstep::mpi::Communicator::world(std::chrono::seconds(60));
     if (world.rank() != 0) {
         auto& listeners = testing::UnitTest::GetInstance()->listeners();

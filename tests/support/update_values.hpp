@@ -1,29 +1,37 @@
 // What the tests of engines and of kernels update with: values at the edges of fp32, and scalars.
 #pragma once
 
+#include "fpga/kernel/state_lane.hpp"
 #include "fpga/kernel/update_lane.hpp"
 
 #include <array>
 #include <cstddef>
 #include <limits>
 
+namespace nearstep {
+
+inline constexpr std::array kStateFormats = {fpga::StateFormat::fp32, fpga::StateFormat::bf16,
+                                             fpga::StateFormat::q8, fpga::StateFormat::compact};
+
+}  // namespace nearstep
+
 namespace nearstep::fpga {
 
-constexpr std::array<float, 14> kEdges = {0.0F,
-                                          -0.0F,
-                                          1.0F,
-                                          -1.0F,
-                                          std::numeric_limits<float>::denorm_min(),
-                                          -std::numeric_limits<float>::denorm_min(),
-                                          1e-40F,
-                                          std::numeric_limits<float>::min(),
-                                          std::numeric_limits<float>::max(),
-                                          -std::numeric_limits<float>::max(),
-                                          std::numeric_limits<float>::infinity(),
-                                          -std::numeric_limits<float>::infinity(),
-                                          std::numeric_limits<float>::quiet_NaN(),
-                                          3e-20F};
-constexpr std::size_t kEdgeTiles = 11;  // 14^3 blocks
+inline constexpr std::array<float, 14> kEdges = {0.0F,
+                                                 -0.0F,
+                                                 1.0F,
+                                                 -1.0F,
+                                                 std::numeric_limits<float>::denorm_min(),
+                                                 -std::numeric_limits<float>::denorm_min(),
+                                                 1e-40F,
+                                                 std::numeric_limits<float>::min(),
+                                                 std::numeric_limits<float>::max(),
+                                                 -std::numeric_limits<float>::max(),
+                                                 std::numeric_limits<float>::infinity(),
+                                                 -std::numeric_limits<float>::infinity(),
+                                                 std::numeric_limits<float>::quiet_NaN(),
+                                                 3e-20F};
+inline constexpr std::size_t kEdgeTiles = 11;  // 14^3 blocks
 
 inline UpdateScalars sane_scalars(Optimizer optimizer) {
     UpdateScalars scalars;

@@ -1,0 +1,43 @@
+// Which run a step belongs to: each has an id, and the runs that it branched from.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace nearstep::store {
+
+// A run, and the last of its steps that another one took over.
+struct Branch {
+    std::string run = {};
+    std::int64_t step = 0;
+
+    friend bool operator==(const Branch&, const Branch&) = default;
+};
+
+// One line of history: the steps of `run`, before them those of its parent up to the step that it
+// branched from, and so on. Files of an older format name no parent.
+struct Lineage {
+    std::string run = {};              // 16 hexadecimal digits; empty: no run
+    std::vector<Branch> parents = {};  // nearest first
+
+    friend bool operator==(const Lineage&, const Lineage&) = default;
+};
+
+// The last step of `run` that the line goes through: of its own run there is no last one, so the
+// largest number. nullopt: none.
+std::optional<std::int64_t> last_step_of(const Lineage& line, const std::string& run);
+
+// A new line, `run`, that branches from `line` at `step`.
+Lineage branch_off(const Lineage& line, std::int64_t step, const std::string& run);
+
+// The one of `lines` that goes through all others, so that it is the newest; nullopt if there is
+// none, since some have parted.
+std::optional<Lineage> newest_line(const std::vector<Lineage>& lines);
+
+// "RUN 12, RUN 5": the parents as one line of text, and back; nullopt for any other text.
+std::string print_parents(const std::vector<Branch>& parents);
+std::optional<std::vector<Branch>> parse_parents(const std::string& text);
+
+}  // namespace nearstep::store

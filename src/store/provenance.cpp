@@ -1,0 +1,69 @@
+#include "store/provenance.hpp"
+
+#include "base/error.hpp"
+#include "store/subgroup_header.hpp"
+
+#include <algorithm>
+#include <fstream>
+#include <string_view>
+
+namespace nearstep::store {
+
+namespace {
+
+// Bytes at the start of the file, at most a header's; none if it is not there or cannot be read.
+std::string start_of(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    std::string bytes(kHeaderBytes, '\0');
+    file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    bytes.resize(file ? bytes.size() : static_cast<std::size_t>(file.gcount()));
+    return bytes;
+}
+
+// Empty, or reserved and not written yet.
+bool holds_nothing(const std::string& start) {
+    return std::ranges::all_of(start, [](char byte) { return byte == '\0'; });
+}
+
+bool is_state(const std::string& start) { return start.starts_with(kHeaderMagic); }
+
+// Whole, or damaged: cut short in its first line, or with other lines that are a manifest's.
+bool is_manifest(const std::string& start) {
+    constexpr std::string_view kFirst = "nearstep manifest ";
+    return start.starts_with(kFirst) || (!start.empty() && kFirst.starts_with(start)) ||
+           (start.find("\nmodel = ") != std::string::npos &&
+            start.find("\nlayout = ") != std::string::npos);
+}
+
+}  // namespace
+
+std::vector<std::string> foreign_files(const RankFiles& files) {
+    std::vector<std::string> foreign;
+    const std::string manifest = start_of(files.manifest);
+    bool has_ours = is_manifest(manifest);
+    for (const std::string& path : files.states) {
+        const std::string start = start_of(path);
+        has_ours = has_ours || is_state(start);
+        if (!is_state(start) && !holds_nothing(start)) {
+            foreign.push_back(path);
+        }
+    }
+    if (has_ours) {
+        foreign.clear();
+    }
+    if (!is_manifest(manifest) && !holds_nothing(manifest)) {
+        foreign.push_back(files.manifest);
+    }
+    return foreign;
+}
+
+void refuse_foreign_files(const RankFiles& files) {
+    const std::vector<std::string> foreign = foreign_files(files);
+    if (!foreign.empty()) {
+        throw ConfigError(text("The file ", foreign.front(),
+                               " was not made by nearstep and would be overwritten: move it away, "
+                               "or set csd.path to another folder."));
+    }
+}
+
+}  // namespace nearstep::store

@@ -1,0 +1,449 @@
+"""The faults of tests/bench/restart_campaign: each is a function of a Round, from the first life to what a user then types."""
+import dataclasses
+import functools
+import random
+import restart_round
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from restart_round import Layout, STEPS
+
+RESUMES = (["--resume"], ["--resume-if-any"])
+PHASES = {"after_scatter": 40, "after_gradients": 20, "mid_read": 40, "mid_write": 60, "before_commit": 20, "before_flush": 40,
+          "after_flush": 40, "before_rename": 20, "after_rename": 20, "after_commit": 20, "mid_checkpoint": 4,
+          "before_checkpoint_index": 3, "after_checkpoint_index": 3}
+STORAGE_PHASES = ("mid_read", "mid_write", "before_flush", "after_flush", "before_rename", "after_rename")
+
+
+def planned_fault(this, phases, action, most=None, ranks=None):
+    phase = this.draw.choice(list(phases))
+    count = this.draw.randrange(1, 1 + (most or PHASES[phase]))
+    return f"rank={this.draw.randrange(ranks or this.layout.ranks)} phase={phase} count={count} action={action}"
+
+
+def kill_at_random(this, flags=(), steps=None, how=None, is_named=False, layout=None, **settings):
+    """A life that is killed, whole or one rank, soon after it has computed so many steps, or any time after its start."""
+    how = how or this.draw.choice(["one", "all"])
+    this.faults[f"kill -9 of {'a rank' if how == 'one' else 'all'}"] += 1
+    running = this.begin_life(flags, layout, **settings)
+    metrics = this.folder / f"life-{running.number}.jsonl"
+    if steps is None:
+        until = time.monotonic() + this.draw.uniform(0, 1.5)
+        while not running.is_over() and time.monotonic() < until:
+            time.sleep(0.005)
+    else:
+        while not running.is_over() and len(restart_round.lines_of(metrics)) < steps:
+            time.sleep(0.004)
+        time.sleep(this.draw.uniform(0, 0.03))
+    running.fault = "kill"
+    running.kill(how, this.draw)
+    return this.end_life(running, is_named)
+
+
+def kill_at_phase(this, flags=(), phases=PHASES, layout=None, **settings):
+    this.faults["kill at a phase"] += 1
+    fault = planned_fault(this, phases, "kill", ranks=(layout or this.layout).ranks)
+    return this.life(flags, layout, fault=fault, **settings)
+
+
+def stop_by_notice(this, flags=()):
+    """A life whose ranks are told to stop, as a batch system does: it ends with code 75 after the step that it is in."""
+    this.faults["a notice to stop"] += 1
+    running = this.begin_life(flags)
+    metrics = this.folder / f"life-{running.number}.jsonl"
+    steps = this.draw.randrange(1, 8)
+    while not running.is_over() and len(restart_round.lines_of(metrics)) < steps:
+        time.sleep(0.004)
+    running.send_ranks(signal.SIGUSR1)
+    running.fault = "notice"
+    life = this.end_life(running)
+    if life.code not in (0, 75) and not (life.code == 2 and flags):
+        this.fail("bad refusals", f"after a notice to stop it ended with code {life.code}: {life.reason}")
+    return life
+
+
+def interrupted(this, **settings):
+    """A first life of some steps."""
+    if this.draw.random() < 0.5:
+        life = kill_at_random(this, steps=this.draw.randrange(4, STEPS - 6), **settings)
+    else:
+        this.faults["kill at a phase"] += 1
+        fault = f"rank={this.draw.randrange(this.layout.ranks)} phase={this.draw.choice(['after_commit', 'before_commit', 'after_rename'])}" \
+                f" count={this.draw.randrange(6, STEPS - 4)}"
+        life = this.life(fault=fault, **settings)
+    this.note_durable(life)
+    return life
+
+
+def finish(this, flags=None, may_refuse=False, **options):
+    """Goes on to the last step without a fault, and ends with the bits of the undisturbed run."""
+    life = this.life(flags or this.draw.choice(RESUMES))
+    has_gone_on = this.judge(life, may_refuse=may_refuse, **options)
+    if has_gone_on:
+        this.note_durable(life)
+        this.check_masters(life)
+    return has_gone_on
+
+
+def use_another_line(this, at):
+    """The user goes back: what counts from here on is what he named."""
+    this.durable = this.reached = at
+
+
+def go_on_after_refusal(this, life, index):
+    """By a way that the refusal names: a whole checkpoint, if one is left, or anew."""
+    if index and this.draw.random() < 0.7:
+        way, start = ["--from", index.relative_to(this.folder)], this.checkpoint_step()
+    else:
+        way, start = ["--fresh"], 0
+    if way[0] not in life.err:
+        this.fail("bad refusals", f"{way[0]} goes on, and the refusal does not name it: {life.reason}")
+    use_another_line(this, start)
+    life = this.life(way, is_named=True)
+    if life.code != 0 or life.start != start:
+        this.fail("bad refusals", f"{way[0]} ended with code {life.code} from step {life.start}: {life.reason}")
+    this.check_masters(life)
+
+
+def resume_damaged(this, least, what, has_whole_checkpoint=True):
+    """The newest step is gone, or it may be: an equally new one is taken, or the run refuses and says how to go on."""
+    life = this.life(this.draw.choice(RESUMES))
+    if this.judge(life, least, may_refuse=True, where=f" after {what}"):
+        this.check_masters(life)
+        if life.start is not None and life.start < this.durable and f"step {this.durable}" not in life.out:
+            this.fail("bad refusals", f"it went back from step {this.durable} to {life.start} after {what}, and did not say so")
+    elif life.code == 2:
+        go_on_after_refusal(this, life, this.newest_checkpoint() if has_whole_checkpoint else None)
+
+
+# The faults.
+
+def killed(this):
+    if this.draw.random() < 0.3:
+        this.settings.update({"csd.durability": "checkpoint", "checkpoint.every": 4})
+    life = this.draw.choice([kill_at_random, kill_at_phase, interrupted])(this)
+    this.note_durable(life)
+    for _ in range(this.draw.randrange(2)):
+        again = this.draw.choice([kill_at_random, kill_at_phase, stop_by_notice])(this, this.draw.choice(RESUMES))
+        if not this.judge(again, may_refuse=this.durable == 0):
+            break
+        this.note_durable(again)
+    if not finish(this, may_refuse=this.durable == 0) and this.durable == 0:
+        finish(this, ["--fresh"], may_start_anew=True)
+
+
+def requeued(this):
+    """The same command each time, killed at any instant, its start included."""
+    for _ in range(3):
+        life = this.draw.choice([kill_at_random, kill_at_phase, stop_by_notice])(this, ["--resume-if-any"])
+        if not this.judge(life, may_refuse=this.durable == 0):
+            break
+        this.note_durable(life)
+    if not finish(this, ["--resume-if-any"], may_refuse=this.durable == 0):
+        finish(this, ["--fresh"], may_start_anew=True)
+
+
+def move_away(this, device):
+    """A drive that is not mounted: its mount point may be there."""
+    device.rename(device.with_suffix(".away"))
+    if this.draw.random() < 0.5:
+        device.mkdir()
+    this.commands.append(f"mv {device.name} {device.name}.away" + (f"; mkdir {device.name}" if device.exists() else ""))
+
+
+def move_back(this, device):
+    shutil.rmtree(device, ignore_errors=True)
+    device.with_suffix(".away").rename(device)
+    this.commands.append(f"rm -rf {device.name}; mv {device.name}.away {device.name}")
+
+
+def lose_device(this, is_moved):
+    # Something of the run must be left, or nobody could know of it.
+    if this.layout.ranks == this.layout.per_rank == 1:
+        this.layout = Layout(1, 2, this.layout.tiles)
+    interrupted(this)
+    device = this.draw.choice([folder for folder in this.folders if any(folder.iterdir())])
+    move_away(this, device)
+    what = f"the folder {device.name} was {'moved away' if is_moved else 'emptied'}"
+    this.faults["a device's folder moved away" if is_moved else "a device's folder emptied"] += 1
+    if not this.has_trace():
+        return
+    if not is_moved:
+        resume_damaged(this, this.durable, what)
+        return
+    for flags in this.draw.sample(RESUMES, this.draw.randrange(1, 3)):
+        life = this.life(flags)
+        if this.judge(life, may_refuse=True, where=f" after {what}"):
+            this.check_masters(life)
+            return
+    move_back(this, device)
+    finish(this)
+
+
+def moved_away(this):
+    lose_device(this, is_moved=True)
+
+
+def emptied(this):
+    lose_device(this, is_moved=False)
+
+
+def harm(this, path, how, begin=0, end=None):
+    """Cuts the file short, or flips a bit of it, at a random place of [begin, end)."""
+    at = this.draw.randrange(begin, end or path.stat().st_size)
+    if how == "torn":
+        with open(path, "rb+") as file:
+            file.truncate(at)
+    else:
+        with open(path, "rb+") as file:
+            file.seek(at)
+            byte = file.read(1)[0]
+            file.seek(at)
+            file.write(bytes([byte ^ (1 << this.draw.randrange(8))]))
+    this.commands.append(f"{how} at byte {at}: {path.relative_to(this.folder)}")
+
+
+def harmed_manifest(this):
+    interrupted(this)
+    path = this.draw.choice(sorted(path for folder in this.folders for path in folder.glob("rank-*.manifest")))
+    how = this.draw.choice(["torn", "flipped"])
+    harm(this, path, how)
+    this.faults[f"{how} manifest"] += 1
+    resume_damaged(this, this.durable, f"the manifest of a rank was {how}")
+
+
+def harmed_state(this):
+    this.layout = dataclasses.replace(this.layout, tiles=1)
+    interrupted(this)
+    files = [path for folder in this.folders for path in folder.glob("rank-*.state") if path.stat().st_size]
+    path, part = this.draw.choice(sorted(files)), this.draw.choice(["header", "body", "all"])
+    if part == "all":
+        this.faults["torn state file"] += 1
+        harm(this, path, "torn")
+        resume_damaged(this, this.durable - 1, "a state file was torn")
+        return
+    extent = 4096 + 12 * 65536
+    place = this.draw.randrange(path.stat().st_size // extent)
+    begin = place * extent + (0 if part == "header" else 4096)
+    harm(this, path, "flipped", begin, begin + (4096 if part == "header" else extent - 4096))
+    this.faults[f"flipped state {part}"] += 1
+    if place % 2 != this.durable % 2:
+        finish(this)  # the generation before is damaged, and not needed
+    else:
+        resume_damaged(this, this.durable - 1, f"a state {part} was flipped")
+
+
+def harmed_checkpoint(this):
+    is_needed = this.draw.random() < 0.5
+    if is_needed:
+        this.settings.update({"csd.durability": "checkpoint"})
+    this.settings["checkpoint.every"] = 3
+    this.durable = 0
+    this.note_durable(kill_at_random(this, steps=this.draw.randrange(8, STEPS - 4)))
+    files = sorted(path for path in this.checkpoints.glob("step-*.h5") if path.name[:13] == this.newest_checkpoint().name[:13])
+    how = this.draw.choice(["torn", "flipped"])
+    harm(this, this.draw.choice(files), how)
+    this.faults[f"{how} checkpoint"] += 1
+    if is_needed:
+        resume_damaged(this, this.durable, f"the checkpoint was {how}", has_whole_checkpoint=False)
+    else:
+        finish(this)
+
+
+def io_fails(this):
+    """EIO or ENOSPC on a read, write, flush or rename, of a first life and then of a resume."""
+    for life_flags in ([], *this.draw.choices(RESUMES, k=this.draw.randrange(1, 3))):
+        if life_flags and this.draw.random() < 0.5:
+            fault = planned_fault(this, ["mid_read"], "fail", most=4)  # of the state that it goes on from
+        else:
+            phase = this.draw.choice(STORAGE_PHASES)
+            fault = planned_fault(this, [phase], "fail" if phase == "mid_read" else this.draw.choice(["fail", "full"]))
+        this.faults[f"{'EIO' if 'fail' in fault else 'ENOSPC'} at {fault.split()[1][6:]}"] += 1
+        life = this.life(life_flags, fault=fault)
+        if life_flags:
+            this.judge(life, may_refuse=this.durable == 0)
+        elif life.code == 2:
+            this.fail("bad refusals", f"an I/O error ended with code 2: {life.reason}")
+        elif life.code not in (0, 1):
+            this.fail("bad refusals", f"an I/O error ended with code {life.code}: {life.reason}")
+        this.note_durable(life)
+    if not finish(this, may_refuse=this.durable == 0) and this.durable == 0:
+        finish(this, ["--fresh"], may_start_anew=True)
+
+
+@functools.cache
+def has_file_limits():
+    """Whether this machine keeps files below RLIMIT_FSIZE; some virtual ones do not."""
+    write = "import os, tempfile; os.pwrite(tempfile.TemporaryFile().fileno(), bytes(4000), 4000)"
+    done = subprocess.run(["prlimit", "--fsize=1000", sys.executable, "-c", write], stderr=subprocess.DEVNULL, check=False)
+    return done.returncode != 0
+
+
+def checkpoint_fails(this):
+    """The file of a checkpoint cannot be written; the state's, which are smaller, can. The one before must outlive it."""
+    if not has_file_limits():
+        this.faults["skipped: a checkpoint that cannot be written, because this machine does not limit files"] += 1
+        killed(this)
+        return
+    this.layout, this.line = Layout(ranks=1, per_rank=3), dataclasses.replace(this.line, ranks=1)
+    this.settings.update({"csd.durability": this.draw.choice(["checkpoint", "step"]), "checkpoint.every": 4})
+    this.note_durable(this.life(train__stop_at=this.draw.randrange(2, 8)))
+    this.faults["a checkpoint that cannot be written"] += 1
+    life = this.life(this.draw.choice(RESUMES), most_file_bytes=4_000_000)
+    if this.judge(life) and life.code != 1:
+        this.fail("bad refusals", f"a checkpoint that could not be written ended with code {life.code}: {life.reason}")
+    this.note_durable(life)
+    finish(this)
+
+
+def elastic(this, other, what):
+    """On to another layout from the newest step, perhaps killed under way, perhaps back again."""
+    interrupted(this)
+    this.faults[what] += 1
+    old, step = this.layout, this.durable
+    flags, is_killed = this.draw.choice(RESUMES), this.draw.random() < 0.4
+    was_exact = this.is_exact
+    this.is_exact = was_exact and other.ranks == old.ranks
+    if is_killed:
+        life = this.draw.choice([kill_at_random, kill_at_phase])(this, flags, layout=other)
+    else:
+        life = this.life(flags, other, train__stop_at=step)
+    if not this.judge(life, where=f" on {other} from {old}"):
+        this.is_exact = was_exact
+        finish(this)
+        return
+    if not is_killed and life.start == step and life.summary.get("masters_xxh3") != this.references.of(this.line, step)[1]:
+        this.fail("wrong lines", f"{other} has other masters of step {step} than {old}")
+    if len(life.losses) >= 2 or not is_killed:
+        this.layout = other
+        this.note_durable(life)
+        if this.draw.random() < 0.3:
+            this.layout = old
+    else:
+        # Perhaps no step of the new layout is durable, and perhaps one is.
+        this.reached = max([this.reached, *life.losses])
+        this.durable = max(this.durable, this.checkpoint_step())
+        this.layout = this.draw.choice([old, other])
+    if this.draw.random() < 0.3:
+        device = this.draw.choice(this.folders)
+        move_away(this, device)
+        life = this.life(this.draw.choice(RESUMES))
+        if this.judge(life, may_refuse=True, where=f" after the folder {device.name} was moved away"):
+            this.check_masters(life)
+            return
+        move_back(this, device)
+    finish(this)
+
+
+def other_ranks(this):
+    ranks = this.draw.choice([ranks for ranks in (1, 2, 3, 4) if ranks != this.layout.ranks])
+    elastic(this, dataclasses.replace(this.layout, ranks=ranks), "another -n")
+
+
+def other_devices(this):
+    elastic(this, dataclasses.replace(this.layout, per_rank=3 - this.layout.per_rank), "another csd.per_rank")
+
+
+def other_subgroups(this):
+    elastic(this, dataclasses.replace(this.layout, tiles=3 - this.layout.tiles), "another csd.subgroup_tiles")
+
+
+def other_folders(this):
+    """csd.path in another order, with a folder more, or with one less: what is not reached is not passed over."""
+    interrupted(this)
+    this.faults["another csd.path"] += 1
+    before, paths = this.settings["csd.path"], this.draw.choice(['["p1","p0"]', '["p0","p1","p2"]', '["p2","p1"]', '["p0"]'])
+    this.settings["csd.path"] = paths
+    if "p2" in paths:
+        this.folders.append(this.folder / "p2")
+    life = this.life(this.draw.choice(RESUMES))
+    if this.judge(life, may_refuse=True, where=f" with csd.path={paths}"):
+        this.check_masters(life)
+    else:
+        this.settings["csd.path"] = before
+        finish(this)
+
+
+def rolled_back(this):
+    """An older checkpoint begins a new line, and the next resume goes on along that."""
+    if this.draw.random() < 0.5:
+        # The run's own, while its state is newer.
+        this.settings["checkpoint.every"] = 5
+        this.note_durable(kill_at_random(this, steps=this.draw.randrange(8, 18)))
+        at, index = this.checkpoint_step(), this.newest_checkpoint().relative_to(this.folder)
+    else:
+        at = this.draw.randrange(3, 9)
+        this.note_durable(this.life(train__stop_at=at))
+        shutil.copytree(this.checkpoints, this.folder / "aside")
+        this.commands.append(f"cp -r {this.checkpoints.relative_to(this.folder)} aside")
+        index = f"aside/step-{at:08}.h5"
+        life = this.life(["--resume"], train__stop_at=this.draw.randrange(at + 6, STEPS))
+        if not this.judge(life):
+            return
+        this.note_durable(life)
+    this.faults["roll-back"] += 1
+    steps = this.draw.randrange(2, max(3, this.durable - at - 1))
+    change = this.draw.choice([{"learning_rate": "1e-3"}, {"seed": 2}])
+    this.line = dataclasses.replace(this.line, branched_at=at, **change)
+    use_another_line(this, at)
+    life = kill_at_random(this, ["--from", index], steps=steps, is_named=True)
+    if not this.judge(life, at):
+        return
+    this.note_durable_of_branch(life)
+    finish(this)
+
+
+def second_run_now(this):
+    """Beside a run that holds the folder: refused, and nothing is changed."""
+    running = this.begin_life()
+    metrics = this.folder / f"life-{running.number}.jsonl"
+    while not running.is_over() and len(restart_round.lines_of(metrics)) < 3:
+        time.sleep(0.004)
+    running.send_ranks(signal.SIGSTOP)
+    if running.is_over() or len(restart_round.lines_of(metrics)) > 12:
+        running.send_ranks(signal.SIGCONT)
+        this.faults["skipped: the first run was over before a second began"] += 1
+        this.judge(this.end_life(running), 0, may_start_anew=True)
+        return
+    this.faults["a second run beside the first"] += 1
+    for flags in this.draw.sample(([], ["--fresh"], *RESUMES), 2):
+        layout = dataclasses.replace(this.layout, ranks=this.draw.choice([1, 2, this.layout.ranks]))
+        other = this.life(flags, layout)
+        if other.code != 2 or "in use" not in other.err:
+            this.fail("bad refusals", f"beside another run it ended with code {other.code}: {other.reason}")
+        elif other.has_changed:
+            this.fail("bad refusals", "beside another run a refusal changed the folder")
+        else:
+            this.refusals += 1
+    running.send_ranks(signal.SIGCONT)
+    life = this.end_life(running)
+    this.judge(life, 0, may_start_anew=True)
+    this.check_masters(life)
+
+
+def second_run_later(this):
+    """A run of another seed in the folder of a finished one, without durable steps, and resumed."""
+    life = this.life()
+    if life.code != 0:
+        this.fail("bad refusals", f"an undisturbed run ended with code {life.code}: {life.reason}")
+        return
+    this.faults["another run after a finished one"] += 1
+    this.line = dataclasses.replace(this.line, seed=2)
+    this.settings.update({"csd.durability": this.draw.choice(["checkpoint", "step"]), "checkpoint.every": 4})
+    use_another_line(this, 0)
+    life = kill_at_random(this, ["--fresh"], steps=this.draw.randrange(6, STEPS - 4), is_named=True)
+    this.note_durable_of_branch(life)
+    finish(this)
+
+
+FAULTS = [killed, requeued, moved_away, emptied, harmed_manifest, harmed_state, harmed_checkpoint, io_fails, checkpoint_fails, other_ranks,
+          other_devices, other_subgroups, other_folders, rolled_back, second_run_now, second_run_later]
+
+
+def fault_of(seed, number):
+    """All faults in turn, in an order that the seed draws, killed and failing disks twice."""
+    order = [*FAULTS, killed, io_fails]
+    random.Random(f"order {seed} {number // len(order)}").shuffle(order)
+    return order[number % len(order)]

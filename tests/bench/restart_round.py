@@ -1,0 +1,413 @@
+"""One round of tests/bench/restart_campaign: lives of a run in a folder of its own, and what must hold of each.
+
+A *life* is one start of the program. The round knows which step is durable from what lies on disk (manifests and indexes
+of checkpoints, read here without nearstep) and from the lines of --metrics, and so what the next life may do.
+"""
+import collections
+import dataclasses
+import hashlib
+import json
+import os
+import pathlib
+import random
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "scenarios"))
+import program  # noqa: E402
+
+STEPS = 24
+LIFE_SECONDS = 240  # of a life that hangs; it takes 1 or 2 on an idle machine
+# 337,920 parameters, 6 tiles: enough for 4 ranks, and a step takes some milliseconds.
+CONFIG = f"""mode = "su+o"
+[model]
+layers = 1
+heads = 2
+width = 136
+context = 16
+vocabulary = 256
+[train]
+steps = {STEPS}
+global_batch = 12
+micro_batch = 1
+learning_rate = 2e-3
+warmup_steps = 4
+evaluate_batches = 1
+[data]
+train = "../text.txt"
+"""
+# Other ranks add a gradient up in another order, and in bf16 round other parts of it.
+TOLERANCE = {"fp32": 1e-4, "bf16": 2e-3}
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    ranks: int
+    per_rank: int = 1
+    tiles: int = 1
+
+    def settings(self):
+        return {"csd.per_rank": self.per_rank, "csd.subgroup_tiles": self.tiles}
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """A line of history, by what its bits depend on. After a roll-back: to which step of Line(ranks, dtype)."""
+    ranks: int
+    dtype: str
+    seed: int = 1
+    branched_at: int = 0
+    learning_rate: str = ""
+
+    def settings(self):
+        return {"model.dtype": self.dtype, "train.seed": self.seed,
+                **({"train.learning_rate": self.learning_rate} if self.learning_rate else {})}
+
+
+@dataclasses.dataclass
+class Life:
+    code: int
+    out: str
+    err: str
+    losses: dict  # by step
+    summary: dict
+    has_changed: bool  # a byte below the round's folders of state and checkpoints
+    fault: str
+
+    @property
+    def reason(self):
+        """What nearstep, not mpirun, says of its end."""
+        return " ".join(line for line in self.err.splitlines() if line.startswith("nearstep: ")) or self.err.strip()[-500:]
+
+    @property
+    def start(self):
+        """The step that it went on from; None: it did not come so far."""
+        if self.losses:
+            return min(self.losses) - 1
+        said = re.findall(r"resumed from .* at step (\d+)", self.out)
+        return int(said[-1]) if said else None
+
+
+def sessions_processes(session):
+    """Ids of its ranks, and of all of its processes."""
+    ranks, all_of_it = [], []
+    for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            text = stat.read_text()
+        except OSError:
+            continue
+        name, rest = text[text.index("(") + 1:text.rindex(")")], text[text.rindex(")") + 2:].split()
+        if int(rest[3]) == session and rest[0] != "Z":
+            all_of_it.append(int(stat.parent.name))
+            if name == program.PROGRAM.name:
+                ranks.append(int(stat.parent.name))
+    return ranks, all_of_it
+
+
+def send(processes, what):
+    for process in processes:
+        try:
+            os.kill(process, what)
+        except ProcessLookupError:
+            pass
+
+
+class Running:
+    """A start of the program under way, in a session of its own."""
+
+    under_way = set()  # sessions, which outlive a campaign that is ended unless it ends them
+
+    @classmethod
+    def end_all(cls):
+        for session in list(cls.under_way):
+            send(sessions_processes(session)[1], signal.SIGKILL)
+
+    def __init__(self, ranks, arguments, fault, folder, name, most_file_bytes=None):
+        command = [str(program.PROGRAM), *arguments]
+        if most_file_bytes:
+            command = ["prlimit", f"--fsize={most_file_bytes}", *command]
+        if ranks > 1:
+            command = [str(program.ROOT / "launch/ranks"), str(ranks), *command]
+        self.files = [open(folder / f"{name}.{stream}", "w+", errors="replace") for stream in ("out", "err")]
+        self.process = subprocess.Popen(command, cwd=folder, env=program.environment(LIFE_SECONDS, fault),
+                                        stdin=subprocess.DEVNULL, stdout=self.files[0], stderr=self.files[1],
+                                        start_new_session=True, restore_signals=False)  # a larger file is an error, no signal
+        self.under_way.add(self.process.pid)
+
+    def kill(self, how, draw):
+        ranks, everything = sessions_processes(self.process.pid)
+        if how == "all":
+            send(everything, signal.SIGKILL)
+        elif ranks:
+            send([draw.choice(ranks)], signal.SIGKILL)
+
+    def send_ranks(self, what):
+        send(sessions_processes(self.process.pid)[0], what)
+
+    def is_over(self):
+        return self.process.poll() is not None
+
+    def finish(self):
+        """Exit code and what it said; a life that hangs is ended and has none of nearstep's codes."""
+        try:
+            self.process.wait(LIFE_SECONDS + 15)
+        except subprocess.TimeoutExpired:
+            pass
+        code = self.process.poll()
+        # A rank may outlive its killed mpirun for a moment.
+        deadline = time.monotonic() + 10
+        while sessions_processes(self.process.pid)[1] and time.monotonic() < deadline and code is not None:
+            time.sleep(0.01)
+        send(sessions_processes(self.process.pid)[1], signal.SIGKILL)
+        self.process.wait()
+        self.under_way.discard(self.process.pid)
+        texts = []
+        for file in self.files:
+            file.seek(0)
+            texts.append(file.read())
+            file.close()
+        return (code if code is not None else "hangs"), *texts
+
+
+def lines_of(metrics):
+    """The loss of each step; a killed run may leave half a line."""
+    losses = {}
+    if metrics.exists():
+        for line in metrics.read_text().splitlines():
+            try:
+                record = json.loads(line)
+            except json.JSONDecodeError:
+                continue
+            if "loss" in record:
+                losses[record["step"]] = record["loss"]
+    return losses
+
+
+def digest_of(folders):
+    """Of the names and bytes below the folders."""
+    digest = hashlib.blake2b()
+    for folder in folders:
+        for path in [folder, *sorted(folder.rglob("*"))]:
+            digest.update(f"{path} {path.is_dir()} {path.exists()}\n".encode())
+            if path.is_file():
+                digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def arguments_of(layout, line, settings, flags):
+    """Of a life whose working folder is one in that of the campaign, which has the config and the text."""
+    keys = {**layout.settings(), **line.settings(), **settings}
+    return ["train", "../small.toml", *(f"--set={key}={value}" for key, value in keys.items()), *map(str, flags)]
+
+
+class References:
+    """Undisturbed runs, each made once, in folders below one that has the config and the text."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        (folder / "small.toml").write_text(CONFIG)
+        program.write_text(folder / "text.txt")
+        self.lock = threading.Lock()
+        self.locks = collections.defaultdict(threading.Lock)
+        self.known = {}
+
+    def of(self, line, stop_at=STEPS):
+        """Losses by step and the masters after stop_at."""
+        key = (line, stop_at)
+        with self.lock:
+            one = self.locks[key]
+        with one:
+            if key not in self.known:
+                self.known[key] = self.run(line, stop_at)
+            return self.known[key]
+
+    def run(self, line, stop_at):
+        flags = []
+        if line.branched_at:
+            trunk = Line(line.ranks, line.dtype)
+            flags = ["--from", self.start(trunk, line.branched_at, []) / f"p/checkpoints/step-{line.branched_at:08}.h5"]
+        place = self.start(line, stop_at, flags)
+        return lines_of(place / "metrics.jsonl"), json.loads((place / "summary.json").read_text())["masters_xxh3"]
+
+    def start(self, line, stop_at, flags):
+        """The folder of a finished run."""
+        place = pathlib.Path(tempfile.mkdtemp(prefix="reference-", dir=self.folder))
+        settings = {"csd.path": '"p"', "train.stop_at": stop_at}
+        arguments = arguments_of(Layout(line.ranks), line, settings, [*flags, "--json", "summary.json", "--metrics", "metrics.jsonl"])
+        code, out, err = Running(line.ranks, arguments, "", place, "said").finish()
+        if code != 0:
+            raise RuntimeError(f"The undisturbed run ended with code {code}: {shlex.join(arguments)}\n{out}\n{err}")
+        return place
+
+
+class Round:
+    """What was done, what is durable, and what went wrong."""
+
+    def __init__(self, seed, number, folder, references):
+        self.draw = random.Random(f"{seed} {number}")
+        self.folder, self.references = folder, references
+        folder.mkdir(parents=True)
+        self.faults, self.commands, self.failures = collections.Counter(), [], []
+        self.refusals = self.resumes = self.lost = 0
+        self.layout = Layout(self.draw.choice([1, 2, 2, 3, 4]), self.draw.choice([1, 1, 2]), self.draw.choice([1, 1, 2]))
+        self.line = Line(self.layout.ranks, self.draw.choice(["bf16", "fp32"]))
+        self.is_exact = True  # no other number of ranks took part
+        self.folders = [folder / "p0", folder / "p1"]
+        self.checkpoints = self.draw.choice([folder / "checkpoints", folder / "p0/checkpoints"])
+        self.settings = {"csd.path": '["p0","p1"]', "checkpoint.path": f'"{self.checkpoints.relative_to(folder)}"',
+                         "checkpoint.every": self.draw.choice([0, 3, 5])}
+        self.durable = 0   # the newest step of the line that may not be lost
+        self.reached = 0   # the newest one that was computed
+        for device in self.folders:
+            device.mkdir()
+
+    def fail(self, kind, sentence):
+        self.failures.append((kind, f"{sentence} (life {len(self.commands)})"))
+
+    # What lies on disk.
+
+    def commits(self, layout=None):
+        """Of each rank the steps by generation that its manifest lists; None: it has no whole one."""
+        found = []
+        for rank in range((layout or self.layout).ranks):
+            # Another layout may have left an older one under another name, or in another folder.
+            paths = [path for folder in self.folders for path in folder.glob(f"rank-{rank}.*manifest")]
+            newest = max(paths, key=lambda path: path.stat().st_mtime_ns, default=None)
+            found.append({int(generation): int(step) for step, generation in
+                          re.findall(r"^commit = step (\d+) generation (\d+) ", newest.read_text(errors="replace"), re.M)}
+                         if newest else None)
+        return found
+
+    def newest_in_state(self):
+        """The newest step that all manifests list; -1: there is none."""
+        commits = self.commits()
+        if any(one is None for one in commits):
+            return -1
+        common = set.intersection(*(set(one) for one in commits))
+        return min(one[max(common)] for one in commits) if common else -1
+
+    def newest_checkpoint(self):
+        """Its index; None: there is none."""
+        return max(self.checkpoints.glob("step-????????.h5"), default=None)
+
+    def checkpoint_step(self):
+        index = self.newest_checkpoint()
+        return int(index.name[5:13]) if index else -1
+
+    def has_trace(self):
+        return any(path.is_file() for folder in (*self.folders, self.checkpoints) for path in folder.rglob("*"))
+
+    # What a user types.
+
+    def command(self, flags, layout, settings):
+        number = len(self.commands) + 1
+        files = ["--metrics", f"life-{number}.jsonl", "--json", f"life-{number}.json"]
+        return arguments_of(layout or self.layout, self.line, {**self.settings, **settings}, [*flags, *files])
+
+    def begin_life(self, flags=(), layout=None, fault="", most_file_bytes=None, **settings):
+        """Starts it and returns at once."""
+        settings = {key.replace("__", "."): value for key, value in settings.items()}
+        arguments = self.command(flags, layout, settings)
+        ranks = (layout or self.layout).ranks
+        self.commands.append((f"NEARSTEP_FAULT={shlex.quote(fault)} " if fault else "") +
+                             (f"prlimit --fsize={most_file_bytes} " if most_file_bytes else "") +
+                             (f"launch/ranks {ranks} " if ranks > 1 else "") + f"nearstep {shlex.join(arguments)}")
+        before = digest_of([*self.folders, self.checkpoints])
+        running = Running(ranks, arguments, fault, self.folder, f"life-{len(self.commands)}", most_file_bytes)
+        running.number, running.fault, running.before = len(self.commands), fault or most_file_bytes and "action=fail", before
+        return running
+
+    def end_life(self, running, is_named=False):
+        """is_named: the user named what it goes on from, so that the line may begin earlier."""
+        code, out, err = running.finish()
+        summary = self.folder / f"life-{running.number}.json"
+        life = Life(code, out, err, lines_of(self.folder / f"life-{running.number}.jsonl"),
+                    json.loads(summary.read_text()) if code == 0 and summary.exists() and summary.stat().st_size else {},
+                    digest_of([*self.folders, self.checkpoints]) != running.before, running.fault)
+        self.commands[running.number - 1] += f"  # code {code}, from {life.start}, steps {min(life.losses, default='-')}" \
+                                             f" to {max(life.losses, default='-')}"
+        self.check_line(life, is_named)
+        return life
+
+    def life(self, *arguments, is_named=False, **options):
+        return self.end_life(self.begin_life(*arguments, **options), is_named)
+
+    def note_durable(self, life):
+        """What the life, which went on along the line, has made durable."""
+        self.reached = max([self.reached, *life.losses])
+        if self.settings.get("csd.durability", "step") == "step":
+            # A step's line is written before its commit, and after that of the step before; a life that ends by itself
+            # commits its last one.
+            promised = max([0, *life.losses]) - (0 if life.code in (0, 75) else 1)
+            if life.losses and self.newest_in_state() < promised:
+                self.fail("steps lost", f"the metrics come to step {max(life.losses)}, it ended with code {life.code}, and the "
+                                        f"manifests hold step {self.newest_in_state()}, older than {promised}")
+            self.durable = max(self.durable, promised, self.newest_in_state())
+        self.durable = max(self.durable, self.checkpoint_step())
+
+    def note_durable_of_branch(self, life):
+        """The same of the first life of a new line, beside what older lines left: what its own lines promise."""
+        self.reached = max([self.reached, *life.losses])
+        promised = max([0, *life.losses]) - 1
+        if self.settings.get("csd.durability", "step") == "checkpoint":
+            every = self.settings["checkpoint.every"]
+            promised = promised // every * every
+        self.durable = max(self.durable, promised)
+
+    def check_line(self, life, is_named):
+        """Every step has the loss of the undisturbed run's, and steps follow each other."""
+        losses, _ = self.references.of(self.line)
+        steps = sorted(life.losses)
+        if steps and steps != list(range(steps[0], steps[-1] + 1)):
+            self.fail("wrong lines", f"the steps {steps} do not follow each other")
+        for step in steps:
+            expected, seen = losses.get(step), life.losses[step]
+            limit = 0 if self.is_exact else TOLERANCE[self.line.dtype] * abs(expected or 0)
+            if expected is None or not abs(seen - expected) <= limit:
+                self.fail("wrong lines", f"the loss of step {step} is {seen} instead of {expected}")
+                break
+        if life.start is not None and not is_named and life.start > self.reached + 1:
+            self.fail("wrong lines", f"it went on from step {life.start}, though the line came to {self.reached} only")
+
+    def check_masters(self, life, step=STEPS):
+        expected = self.references.of(self.line, step)[1]
+        if self.is_exact and life.code == 0 and life.summary.get("masters_xxh3") != expected:
+            self.fail("wrong lines", f"the masters of step {step} are {life.summary.get('masters_xxh3')} instead of {expected}")
+
+    def judge(self, life, least=None, may_refuse=False, may_start_anew=False, where=""):
+        """What a life may do that resumes; True: it went on, or was ended by its planned fault."""
+        least = self.durable if least is None else least
+        if life.code in ("hangs", 124):
+            self.fail("hangs", f"it did not end within {LIFE_SECONDS} s{where}")
+        if life.code == 2:
+            self.refusals += 1
+            if life.has_changed:
+                self.fail("bad refusals", f"a refusal changed the folder{where}: {life.reason}")
+            if not re.match(r"nearstep: \S.*\.$", life.reason):
+                self.fail("bad refusals", f"a refusal says no sentence{where}: {life.reason}")
+            if life.fault and "action=f" in life.fault:
+                self.fail("bad refusals", f"an I/O error ended with code 2{where}: {life.reason}")
+            elif not may_refuse:
+                self.fail("bad refusals", f"step {least} is durable, and it refused{where}: {life.reason}")
+            return False
+        if life.code not in (0, "hangs", 124) and not life.fault:
+            self.fail("bad refusals", f"it ended with code {life.code}{where}: {life.reason}")
+            return False
+        if life.start is None:
+            if life.code == 0:
+                self.fail("bad refusals", f"it ended with code 0 and did nothing{where}")
+            return life.code != 0
+        if life.start == 0 and least > 0 and not may_start_anew:
+            self.fail("silent restarts", f"it began anew, though step {least} is durable{where}")
+        elif life.start < least and not (life.start == 0 and may_start_anew):
+            self.lost += least - life.start
+            self.fail("steps lost", f"it went on from step {life.start}, though step {least} is durable{where}")
+        else:
+            self.resumes += 1
+        return True

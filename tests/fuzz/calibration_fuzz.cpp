@@ -1,0 +1,72 @@
+// A calibration, then a plan by its rates.
+#include "base/error.hpp"
+#include "fuzz.hpp"
+#include "plan/calibration.hpp"
+#include "plan/report.hpp"
+
+#include <array>
+
+namespace nearstep::fuzz {
+
+namespace {
+
+constexpr std::array kStates = {"fp32", "bf16", "q8", "compact"};
+
+config::Run run_on_site() {
+    config::Run run;
+    run.csd = {.state = "fp32", .durability = "step", .update_mparam_s = 1};
+    run.link.device_read_gb_s = 3.0;
+    run.link.device_write_gb_s = 1.8;
+    run.link.host_gb_s = 12;
+    run.link.network_gb_s = 12.5;
+    run.plan.gpu_tflops = 100;
+    run.plan.gpu_memory_gb = 80;
+    run.plan.gpu_link_gb_s = 25;
+    run.plan.host_memory_gb = 100;
+    run.plan.device_memory_gb = 3.6;
+    run.plan.device_capacity_gb = 3840;
+    run.plan.network_latency_us = 5;
+    return run;
+}
+
+}  // namespace
+
+std::vector<std::string> seeds() {
+    const std::string device =
+        R"({"bench": "csd", "row": "durable.fp32", "state": "fp32", "mparam_s": {"median": 110}})";
+    const std::string network =
+        R"({"bench": "network", "row": "x", "nodes": 2, "gb_s": 1.5, "latency_us": 20})";
+    const std::string sizes =
+        R"({"bench": "network", "row": "x", "message_bytes": 4096, "nodes": 1, "gb_s": 3})";
+    const auto of = [](std::uint8_t flags, std::uint8_t nodes, const std::string& lines) {
+        return Output().number(flags).number(std::uint8_t{0}).number(nodes).rest(lines);
+    };
+    return {of(0, 1, device + "\n" + network + "\n" + sizes + "\n"), of(1, 7, network + "\n"),
+            of(0, 1, std::string(5000, '[') + "\n"), of(1, 0, device + "\n")};
+}
+
+void read(Bytes bytes) {
+    Input input(bytes);
+    config::Run run = run_on_site();
+    run.link.shape = input.flag();
+    run.csd.state = kStates.at(input.choice(kStates.size()));
+    const int nodes = 1 << input.choice(8);
+    const Bytes rest = input.rest();
+    const std::string path = scratch_folder() + "/calibration.json";
+    write_file(path, std::string(rest.begin(), rest.end()));
+    const plan::Calibration calibration =
+        plan::read_calibration(plan::read_calibration_lines(path), path);
+    plan::expect_device(calibration, path, run.csd);
+    require(!plan::describe(calibration, run, nodes).empty() || nodes > 0,
+            "there is a description");
+    const plan::ModelSize size{.parameters = 1'000'000, .largest_block = 100'000, .blocks = 4};
+    const plan::Problem problem{
+        .work = plan::workload_of(run, size, 8),
+        .site = plan::site_of(plan::calibrated(run, calibration, nodes), nodes),
+        .nodes = nodes};
+    const plan::Row row =
+        plan::plan_for(problem, plan::space_of(problem, {plan::parse_codec("dense")}));
+    require(!plan::describe({row}).empty(), "a plan is described");
+}
+
+}  // namespace nearstep::fuzz

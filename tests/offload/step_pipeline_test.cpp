@@ -1,0 +1,208 @@
+#include "offload/step_pipeline.hpp"
+
+#include "base/error.hpp"
+#include "csd/device_fixture.hpp"
+#include "csd/emulated_device.hpp"
+#include "store/scratch_folder.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace nearstep::offload {
+namespace {
+
+using shard::kTileElems;
+
+constexpr std::size_t kParameters = 7 * kTileElems + 1234;
+constexpr std::size_t kTiles = 8;
+const std::vector<ElementRange> kPipelineBlocks = {
+    {0, 2 * kTileElems + 10}, {2 * kTileElems + 10, 5 * kTileElems}, {5 * kTileElems, kParameters}};
+
+// How far a step comes before its pipeline goes.
+enum class Moment {
+    before,       // the step
+    begun,        // the update, before any gradient
+    in_backward,  // the gradient of the last block was put
+    put,          // those of all blocks were
+    summed,       // and their norm
+    accepted,
+    advanced,  // to the first tile
+    finished
+};
+
+mpi::Communicator make_world() { return mpi::Communicator::world(std::chrono::seconds(20)); }
+
+// One device per rank, whose file outlives the pipelines that use it.
+class OneDevicePerRank {
+public:
+    explicit OneDevicePerRank(const mpi::Communicator& world)
+        : world_(world),
+          owners_(make_owners(world.size())),
+          codec_(codec::make_codec({.name = "dense"})) {}
+
+    // `nodes`: each rank's own, or all ranks' one.
+    std::unique_ptr<StepPipeline> make_pipeline(csd::HandlerKind handler,
+                                                const mpi::Topology& nodes) {
+        std::vector<std::unique_ptr<csd::Device>> devices;
+        devices.push_back(make_device(nodes.groups()));
+        PipelineSettings settings;
+        settings.owners = &owners_;
+        settings.codec = codec_.get();
+        settings.groups = nodes;
+        settings.nodes = nodes;
+        settings.handler = handler;
+        settings.blocks = kPipelineBlocks;
+        settings.team = &team_;
+        return std::make_unique<StepPipeline>(world_, settings, std::move(devices), traffic_);
+    }
+
+    // The state of generation 0.
+    void write_start_values(StepPipeline& pipeline) {
+        pipeline.reserve();
+        pipeline.visit_subgroups(
+            [](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
+                csd::State state(tiles.size());
+                std::fill(state.master.begin(), state.master.end(), 1.0F);
+                device.write_state(subgroup, 0, state.arrays());
+            });
+    }
+
+    void put_gradient(StepPipeline& pipeline, std::size_t block) {
+        const std::span<float> gradient = pipeline.gradient_space(block);
+        std::fill(gradient.begin(), gradient.end(), 0.5F);
+        pipeline.put_gradient(block);
+    }
+
+    void take_step(StepPipeline& pipeline, Moment last) {
+        if (last == Moment::before) {
+            return;
+        }
+        pipeline.begin_step({.codec = codec_.get()});
+        pipeline.begin_update(csd::test_scalars(), vector_, [this] { ++followed_; });
+        for (std::size_t block = kPipelineBlocks.size(); last > Moment::begun && block-- > 0;) {
+            put_gradient(pipeline, block);
+            if (last == Moment::in_backward) {
+                return;
+            }
+        }
+        if (last >= Moment::summed) {
+            EXPECT_TRUE(pipeline.finish_gradients().is_finite);
+        }
+        if (last >= Moment::accepted) {
+            pipeline.accept_update();
+        }
+        if (last >= Moment::advanced) {
+            pipeline.advance_update(1);
+        }
+        if (last >= Moment::finished) {
+            pipeline.finish_update();
+        }
+    }
+
+    // The file's, when no pipeline has it.
+    void expect_whole_state(std::int64_t generation) {
+        const auto device = make_device(1);
+        for (std::size_t s = 0; s < device->subgroups().size(); ++s) {
+            csd::State state(device->subgroups()[s].tiles.size());
+            EXPECT_NO_THROW(device->read_state(s, generation, state.arrays()));
+            EXPECT_EQ(state.master.front() == 1.0F, generation == 0);
+        }
+    }
+
+    int followed() const { return followed_; }
+
+private:
+    static shard::Ownership make_owners(int ranks) {
+        const auto devices = static_cast<std::size_t>(ranks);
+        shard::Copy copy{.ranks = {},
+                         .devices = shard::DeviceMap(std::vector<int>(devices, 1)),
+                         .partition = shard::Partition({.parameters = kParameters,
+                                                        .speeds = std::vector(devices, 1.0),
+                                                        .subgroup_tiles = 2})};
+        for (int rank = 0; rank < ranks; ++rank) {
+            copy.ranks.push_back(rank);
+        }
+        std::vector<shard::Copy> copies;
+        copies.push_back(std::move(copy));
+        return shard::Ownership(std::move(copies));
+    }
+
+    std::unique_ptr<csd::Device> make_device(int sources) {
+        csd::EmulatedDeviceSettings settings;
+        settings.name = "device under test";
+        settings.files = {folder_.file("state")};
+        const shard::Partition& partition = owners_.copy(0).partition;
+        for (const std::size_t s : partition.subgroups_of(world_.rank())) {
+            settings.subgroups.push_back(partition.subgroups()[s]);
+        }
+        settings.parameters = kParameters;
+        settings.codec = codec_.get();
+        settings.sources = sources;
+        return csd::make_emulated_device(settings, traffic_);
+    }
+
+    const mpi::Communicator& world_;
+    ScratchFolder folder_;
+    shard::Ownership owners_;
+    std::unique_ptr<codec::Codec> codec_;
+    trace::Traffic traffic_;
+    Team team_{1};
+    std::vector<std::byte> vector_ =
+        std::vector<std::byte>(kTiles * kTileElems * size_bytes(Dtype::bf16));
+    std::atomic<int> followed_{0};
+};
+
+struct Way {
+    Moment last;
+    csd::HandlerKind handler;
+    bool has_nodes;  // each rank is a node by itself
+};
+
+class PipelineThatGoes : public testing::TestWithParam<Way> {};
+
+TEST_P(PipelineThatGoes, WaitsForNoGradientAndLeavesAWholeState) {
+    const mpi::Communicator world = make_world();
+    OneDevicePerRank ranks(world);
+    const mpi::Topology nodes =
+        GetParam().has_nodes ? mpi::each_rank_alone(world.size()) : mpi::discover_nodes(world);
+    auto pipeline = ranks.make_pipeline(GetParam().handler, nodes);
+    ranks.write_start_values(*pipeline);
+    world.barrier();
+    ranks.take_step(*pipeline, GetParam().last);
+    pipeline.reset();
+    const bool is_accepted = GetParam().last >= Moment::accepted;
+    EXPECT_EQ(ranks.followed(), is_accepted ? 1 : 0);
+    ranks.expect_whole_state(is_accepted ? 1 : 0);
+}
+
+std::vector<Way> all_ways() {
+    std::vector<Way> ways;
+    for (const bool has_nodes : {false, true}) {
+        for (const auto handler : {csd::HandlerKind::naive, csd::HandlerKind::overlapped}) {
+            for (const Moment last :
+                 {Moment::before, Moment::begun, Moment::in_backward, Moment::put, Moment::summed,
+                  Moment::accepted, Moment::advanced, Moment::finished}) {
+                ways.push_back({last, handler, has_nodes});
+            }
+        }
+    }
+    return ways;
+}
+
+std::string name_of_way(const testing::TestParamInfo<Way>& way) {
+    const std::string moment = text("Moment", static_cast<int>(way.param.last));
+    const bool is_naive = way.param.handler == csd::HandlerKind::naive;
+    return moment + (is_naive ? "Naive" : "Overlapped") + (way.param.has_nodes ? "OnNodes" : "");
+}
+
+INSTANTIATE_TEST_SUITE_P(AtAnyMoment, PipelineThatGoes, testing::ValuesIn(all_ways()), name_of_way);
+
+}  // namespace
+}  // namespace nearstep::offload

@@ -1,0 +1,252 @@
+"""A restart gives up nothing unasked: it goes on from the newest step of one line of history, or changes nothing."""
+import json
+import pathlib
+import re
+import shutil
+
+import program
+
+STEPS = 12
+
+
+def content(folder):
+    """What lies in a folder, by path."""
+    return {path: path.read_bytes() for path in sorted(pathlib.Path(folder).rglob("*")) if path.is_file()}
+
+
+class Restart(program.Scenario):
+    def two_drives(self, name="p"):
+        return f'["{self.folder / name}0","{self.folder / name}1"]'
+
+    def start(self, *flags, ranks=2, fault="", **keys):
+        summary = self.folder / "summary.json"
+        keys = {"train__steps": STEPS, "csd__path": self.two_drives(), **keys}
+        done = program.run(ranks, *self.arguments(flags=[*flags, "--json", summary], **keys), fault=fault, timeout=100)
+        done.summary = json.loads(summary.read_text()) if done.returncode == 0 else None
+        return done
+
+    def finish(self, *flags, **options):
+        done = self.start(*flags, **options)
+        self.assertEqual(done.returncode, 0, f"{done.stdout}\n{done.stderr}")
+        return done
+
+    def refused(self, *flags, words=(), **options):
+        """Exit code 2, a sentence with these words, and no byte changed."""
+        before = content(self.folder)
+        before.pop(self.folder / "summary.json", None)
+        done = self.start(*flags, **options)
+        self.assertEqual(done.returncode, 2, f"{done.stdout}\n{done.stderr}")
+        for word in words:
+            self.assertIn(word, done.stderr)
+        after = content(self.folder)
+        after.pop(self.folder / "summary.json", None)
+        self.assertEqual(before.keys(), after.keys())
+        self.assertEqual(before, after)
+        return done
+
+    def whole(self, **keys):
+        if not hasattr(self, "whole_summary"):
+            self.whole_summary = self.finish(csd__path=self.two_drives("whole"), **keys).summary
+        return self.whole_summary
+
+    def test_a_drive_that_is_not_mounted_stops_the_restart(self):
+        self.finish(train__stop_at=5)
+        shutil.rmtree(self.folder / "p0/checkpoints")
+        (self.folder / "p1").rename(self.folder / "p1.away")
+        for flag in ("--resume", "--resume-if-any"):
+            self.refused(flag, words=["Step 5 of run", "p1/rank-1.manifest", "is missing", "p0/rank-0.manifest (step 5 of run",
+                                      "--resume", "--from", "--fresh"])
+        (self.folder / "p1.away").rename(self.folder / "p1")
+        self.assertEqual(self.finish("--resume-if-any").summary["masters_xxh3"], self.whole()["masters_xxh3"])
+
+    def test_a_device_whose_manifest_is_not_mounted_is_not_emptied(self):
+        self.finish(ranks=1, csd__per_rank=2, train__stop_at=5)
+        (self.folder / "p0").rename(self.folder / "p0.away")
+        for flags in (["--resume-if-any"], ["--resume"], []):
+            self.refused(*flags, ranks=1, csd__per_rank=2, words=["p1/rank-0.device-1.state (state that no manifest names)", "--fresh"])
+        (self.folder / "p0.away").rename(self.folder / "p0")
+        self.assertEqual(self.finish("--resume", ranks=1, csd__per_rank=2).summary["first_step"], 6)
+
+    def test_a_run_in_the_folder_of_another_goes_on_with_its_own_steps(self):
+        self.finish(train__steps=6, train__seed=5)
+        keys = {"csd__durability": '"checkpoint"', "checkpoint__every": 3, "train__steps": 8}
+        self.finish(train__stop_at=2, **keys)
+        # What the first run left at its end, at step 6, is not this one's.
+        resumed = self.finish("--resume", **keys)
+        self.assertEqual(resumed.summary["first_step"], 3)
+        alone = self.finish(csd__path=self.two_drives("alone"), **keys)
+        self.assertEqual(resumed.summary["masters_xxh3"], alone.summary["masters_xxh3"])
+
+    def test_a_run_killed_before_its_first_checkpoint_is_not_taken_for_another(self):
+        self.finish(train__steps=6, train__seed=5)
+        keys = {"csd__durability": '"checkpoint"', "train__steps": 8}
+        self.assertNotEqual(self.start(fault="rank=1 phase=after_gradients count=3", **keys).returncode, 0)
+        self.refused("--resume", words=["no durable step", "step-00000006.h5 (step 6 of run", "--from", "--fresh"], **keys)
+
+    def test_a_roll_back_is_a_line_of_its_own(self):
+        self.finish(train__stop_at=3)
+        shutil.copytree(self.folder / "p0/checkpoints", self.folder / "copy")
+        self.finish("--resume", train__stop_at=9, checkpoint__every=2)
+        back = self.folder / "copy/step-00000003.h5"
+        killed = self.start("--from", back, fault="rank=0 phase=before_commit count=4")
+        self.assertNotEqual(killed.returncode, 0)
+        self.assertIn("goes on from step 3 of run", killed.stdout)
+        resumed = self.finish("--resume")
+        self.assertIn("resumed from the state files at step", resumed.stdout)
+        self.assertIn(resumed.summary["first_step"], (6, 7))
+        self.assertEqual(resumed.summary["masters_xxh3"], self.whole()["masters_xxh3"])
+
+    def test_a_job_with_from_comes_back_to_its_own_newest_step(self):
+        self.finish(train__stop_at=3)
+        back = self.folder / "p0/checkpoints/step-00000003.h5"
+        flags = ["--resume-if-any", "--from", back]
+        self.finish(*flags, train__stop_at=7, csd__path=self.two_drives("q"))
+        self.assertEqual(self.finish(*flags, csd__path=self.two_drives("q")).summary["first_step"], 8)
+
+    def test_a_roll_back_that_is_killed_anywhere_has_happened_or_has_not(self):
+        self.finish(train__stop_at=3)
+        shutil.copytree(self.folder / "p0/checkpoints", self.folder / "copy")
+        self.finish("--resume", train__stop_at=9)
+        shutil.rmtree(self.folder / "p0/checkpoints")
+        saved = {name: self.folder / f"saved-{name}" for name in ("p0", "p1")}
+        for name, path in saved.items():
+            shutil.copytree(self.folder / name, path)
+        for fault in ("mid_write count=2", "before_flush count=1", "before_rename count=1", "after_rename count=1"):
+            for rank in (0, 1):
+                with self.subTest(fault, rank=rank):
+                    for name, path in saved.items():
+                        shutil.rmtree(self.folder / name)
+                        shutil.copytree(path, self.folder / name)
+                    killed = self.start("--from", self.folder / "copy/step-00000003.h5", fault=f"rank={rank} phase={fault}")
+                    self.assertNotEqual(killed.returncode, 0, killed.stdout)
+                    resumed = self.finish("--resume")
+                    self.assertIn(resumed.summary["first_step"], (10, 4))
+                    self.assertEqual(resumed.summary["masters_xxh3"], self.whole()["masters_xxh3"])
+                    # Files of one set of names are left: the old ones, or those of the roll-back.
+                    left = [path.name for path in self.folder.glob("p?/rank-*")]
+                    self.assertEqual(len(left), 4, left)
+                    self.assertEqual(len([name for name in left if ".set-1." in name]),
+                                     0 if resumed.summary["first_step"] == 10 else 4, left)
+
+    def test_damage_does_not_bring_back_an_older_checkpoint(self):
+        self.finish(train__stop_at=3)
+        shutil.copytree(self.folder / "p0/checkpoints", self.folder / "copy")
+        self.finish("--resume", train__stop_at=6, csd__durability='"step"')
+        shutil.rmtree(self.folder / "p0/checkpoints")
+        shutil.copytree(self.folder / "copy", self.folder / "p0/checkpoints")
+        manifest = self.folder / "p1/rank-1.manifest"
+        good = manifest.read_bytes()
+        manifest.write_bytes(good.replace(b"step 6", b"step 7"))
+        self.refused("--resume", words=["Step 6 of run", "p1/rank-1.manifest", "damaged", "--from", "--fresh"])
+        manifest.write_bytes(good)
+        state = self.folder / "p1/rank-1.device-0.state"
+        flipped = bytearray(state.read_bytes())
+        for at in range(5000, len(flipped), 65536):
+            flipped[at] ^= 16
+        whole_state = state.read_bytes()
+        state.write_bytes(bytes(flipped))
+        self.refused("--resume", words=["nothing whole", "rank-1.device-0.state", "--from", "--fresh"])
+        # A read that fails is no damage: it may be tried again.
+        state.write_bytes(whole_state)
+        failed = self.start("--resume", fault="rank=1 phase=mid_read count=1 action=fail")
+        self.assertEqual(failed.returncode, 1, failed.stderr)
+        self.assertEqual(self.finish("--resume").summary["masters_xxh3"], self.whole()["masters_xxh3"])
+
+    def test_state_resumed_without_durable_steps_is_saved_first(self):
+        self.finish(train__stop_at=5)
+        shutil.rmtree(self.folder / "p0/checkpoints")
+        keys = {"csd__durability": '"checkpoint"'}
+        killed = self.start("--resume", fault="rank=0 phase=after_gradients count=2", **keys)
+        self.assertNotEqual(killed.returncode, 0)
+        resumed = self.finish("--resume", **keys)
+        self.assertIn("step-00000005.h5 at step 5", resumed.stdout)
+        self.assertEqual(resumed.summary["masters_xxh3"], self.whole()["masters_xxh3"])
+
+    def save(self, *names):
+        """Sets folders aside; the result brings them back."""
+        for name in names:
+            shutil.copytree(self.folder / name, self.folder / f"saved-{name}")
+
+        def restore():
+            for name in names:
+                shutil.rmtree(self.folder / name, ignore_errors=True)
+                shutil.copytree(self.folder / f"saved-{name}", self.folder / name)
+        return restore
+
+    LAYOUTS = ({"ranks": 1, "csd__per_rank": 2}, {"ranks": 3, "csd__per_rank": 1}, {"ranks": 2, "csd__per_rank": 2},
+               {"ranks": 2, "csd__subgroup_tiles": 3}, {"ranks": 2, "mode": "base"}, {"ranks": 1, "csd__state": '"bf16"'},
+               {"ranks": 3, "placement__optimizer": "node"})
+
+    def test_another_layout_reads_the_newest_step_from_the_state_itself(self):
+        stopped = self.finish(train__stop_at=5)
+        shutil.rmtree(self.folder / "p0/checkpoints")
+        restore = self.save("p0", "p1")
+        for layout in self.LAYOUTS:
+            with self.subTest(**layout):
+                restore()
+                moved = self.finish("--resume", train__stop_at=5, **layout)
+                self.assertIn("resumed from the state files of another layout at step 5", moved.stdout)
+                self.assertEqual(moved.summary["masters_xxh3"], stopped.summary["masters_xxh3"])
+                # Back again, from a layout whose files have the other names.
+                shutil.rmtree(self.folder / "p0/checkpoints")
+                back = self.finish("--resume", train__stop_at=7)
+                self.assertEqual(back.summary["first_step"], 6)
+                self.assertEqual(len(list(self.folder.glob("p?/*.manifest"))), 2)
+                self.assertEqual(len(list(self.folder.glob("p?/*.state"))), 2)
+
+    def test_moments_move_with_the_masters(self):
+        # In fp32 one rank has the bits of itself on any devices.
+        self.finish(ranks=1, train__stop_at=5, csd__per_rank=2)
+        shutil.rmtree(self.folder / "p0/checkpoints")
+        moved = self.finish("--resume", ranks=1, csd__per_rank=3, csd__subgroup_tiles=1)
+        self.assertEqual(moved.summary["first_step"], 6)
+        whole = self.finish(ranks=1, csd__path=self.two_drives("whole"))
+        self.assertEqual(moved.summary["masters_xxh3"], whole.summary["masters_xxh3"])
+
+    def test_a_move_to_another_layout_that_is_killed_has_happened_or_has_not(self):
+        stopped = self.finish(train__stop_at=5)
+        shutil.rmtree(self.folder / "p0/checkpoints")
+        restore = self.save("p0", "p1")
+        for fault in ("mid_read count=2", "mid_write count=3", "before_flush count=2", "before_rename count=1", "after_rename count=1"):
+            for rank in (0, 2):
+                with self.subTest(fault, rank=rank):
+                    restore()
+                    killed = self.start("--resume", ranks=3, train__stop_at=5, fault=f"rank={rank} phase={fault}")
+                    if killed.returncode == 0:
+                        self.assertEqual((fault.split()[0], rank), ("mid_read", 2))  # it has no old file to read
+                    for layout in ({"ranks": 3}, {"ranks": 2}):
+                        resumed = self.finish("--resume", train__stop_at=5, **layout)
+                        self.assertEqual(resumed.summary["masters_xxh3"], stopped.summary["masters_xxh3"])
+
+    def test_old_files_that_cannot_be_reached_are_named(self):
+        self.finish(train__stop_at=5)
+        shutil.rmtree(self.folder / "p0/checkpoints")
+        state = self.folder / "p1/rank-1.device-0.state"
+        state.rename(self.folder / "away.state")
+        self.refused("--resume", ranks=1, words=["rank 1's state file rank-1.device-0.state", "p1/rank-1.manifest", "is missing"])
+        self.refused("--resume", ranks=1, csd__path=f'"{self.folder}/p0"', words=["the manifest of rank 1", "p1/rank-1.manifest", "is missing"])
+        (self.folder / "away.state").rename(state)
+        flipped = bytearray(state.read_bytes())
+        for at in range(5000, len(flipped), 65536):
+            flipped[at] ^= 16
+        state.write_bytes(bytes(flipped))
+        self.refused("--resume", ranks=1, words=["nothing whole", "rank-1.device-0.state", "--from"])
+
+    def test_another_seed_begins_a_line(self):
+        self.finish(train__stop_at=4)
+        changed = self.finish("--resume", train__seed=9, train__stop_at=6)
+        self.assertRegex(changed.stdout, "run [0-9a-f]{16} goes on from step 4 of run [0-9a-f]{16}")
+        self.assertNotIn("goes on from step", self.finish("--resume", train__seed=9).stdout)
+
+    def test_a_change_of_number_format_keeps_its_loss_scale(self):
+        self.finish(train__stop_at=4)
+        to_fp16 = self.finish("--resume", model__dtype='"fp16"', train__stop_at=6, train__loss_scale=1024)
+        metrics = self.folder / "metrics.jsonl"
+        self.assertEqual(to_fp16.summary["first_step"], 5)
+        self.finish("--resume", "--metrics", metrics, model__dtype='"fp16"', train__stop_at=7)
+        scales = [json.loads(line)["loss_scale"] for line in metrics.read_text().splitlines() if "loss_scale" in line]
+        self.assertEqual(scales, [1024])
+
+
+if __name__ == "__main__":
+    program.main()

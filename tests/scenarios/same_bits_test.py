@@ -1,0 +1,40 @@
+"""Runs of several threads give the same bits when the machine has more work than cores."""
+import subprocess
+import sys
+import unittest
+
+import program
+
+TOOL = program.ROOT / "tests/bench/same_bits"
+
+
+def same_bits(path, *arguments):
+    return subprocess.run([sys.executable, str(TOOL), str(path), "--folder", str(program.scratch()), *map(str, arguments)],
+                          text=True, capture_output=True, timeout=800)
+
+
+class SameBits(unittest.TestCase):
+    def test_sixty_runs_under_load_agree(self):
+        done = same_bits(program.PROGRAM, "--runs", 60)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("60 of 60 runs", done.stdout)
+
+    def test_a_run_that_deviates_is_named(self):
+        # A program that trains as ours does, but the third run with another seed.
+        with program.tempfile.TemporaryDirectory(dir=program.scratch()) as folder:
+            path = program.pathlib.Path(folder) / "deviating"
+            path.write_text(f'#!/bin/sh\ncase "$*" in */3/steps.jsonl*) set -- "$@" --set=train.seed=2;; esac\n'
+                            f'exec "{program.PROGRAM}" "$@"\n')
+            path.chmod(0o755)
+            done = same_bits(path, "--runs", 4, "--jobs", 2)
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertIn("1 deviating, first run 3:", done.stdout)
+
+    def test_runs_that_fail_are_no_agreement(self):
+        done = same_bits("/bin/false", "--runs", 2)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("0 deviate, 2 failed", done.stdout)
+
+
+if __name__ == "__main__":
+    program.main()

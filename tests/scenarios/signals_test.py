@@ -1,0 +1,197 @@
+"""A notice to stop saves first and evaluates never; nothing that nearstep has not made is deleted; exit codes say whether to go on."""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import time
+import unittest
+
+import program
+
+# Steps enough that no machine is done before the notice comes.
+LONG = {"train__steps": 20000, "train__evaluate_batches": 2}
+
+
+class Signals(program.Scenario):
+    def start(self, *words, **options):
+        """A run with its output in a file, and a metrics file that is waited for."""
+        self.said = self.folder / "said"
+        with self.said.open("w") as out:
+            running = subprocess.Popen([str(word) for word in words], cwd=program.ROOT, env={**program.environment(), **options},
+                                       stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+        self.addCleanup(running.wait)
+        self.addCleanup(running.kill)
+        return running
+
+    def start_long(self, *before, durability="step", keys=None, **options):
+        self.metrics = self.folder / "metrics.jsonl"
+        arguments = self.arguments(flags=["--metrics", self.metrics, "--json", self.folder / "stopped.json"],
+                                   csd__durability=f'"{durability}"', **(keys or LONG))
+        return self.start(*before, "launch/ranks", 2, program.PROGRAM, *arguments, **options)
+
+    def wait_for(self, condition, running, seconds=60):
+        end = time.monotonic() + seconds
+        while not condition():
+            self.assertIsNone(running.poll(), self.said.read_text())
+            self.assertLess(time.monotonic(), end, self.said.read_text())
+            time.sleep(0.05)
+
+    def has_steps(self):
+        return self.metrics.exists() and len(self.metrics.read_text().splitlines()) >= 3
+
+    def assert_stopped(self, running, seconds=30):
+        self.assertEqual(running.wait(timeout=seconds), 75, self.said.read_text())
+        self.assertIn("stopped on request after step", self.said.read_text())
+        summary = json.loads((self.folder / "stopped.json").read_text())
+        self.assertIsNone(summary["heldout_loss"])
+        self.assertIsNone(summary["masters_xxh3"])
+        return summary
+
+    def checkpoints(self):
+        return [path.name for path in self.folder.rglob("step-????????.h5")]
+
+    def assert_goes_on(self, stopped, durability):
+        last = stopped["steps"] + 2
+        flags = {"csd__durability": f'"{durability}"', **LONG, "train__stop_at": last}
+        rest = self.train(flags=["--resume"], **flags)
+        self.assertEqual(rest["first_step"], stopped["steps"] + 1)
+        whole = self.train(state="whole", **flags)
+        self.assertEqual(stopped["losses"] + rest["losses"], whole["losses"])
+        self.assertEqual(rest["masters_xxh3"], whole["masters_xxh3"])
+
+    def test_sigterm_of_timeout_saves_what_is_not_durable_yet(self):
+        # timeout signals its whole process group, so this is what a batch system's shell does, too.
+        for durability in ("checkpoint", "step"):
+            with self.subTest(durability=durability):
+                program.shutil.rmtree(self.folder / "state", ignore_errors=True)
+                program.shutil.rmtree(self.folder / "whole", ignore_errors=True)
+                (self.folder / "metrics.jsonl").unlink(missing_ok=True)
+                running = self.start_long("timeout", "--preserve-status", "15", durability=durability)
+                stopped = self.assert_stopped(running, seconds=60)
+                self.assertEqual(len(self.checkpoints()), 1 if durability == "checkpoint" else 0)
+                self.assert_goes_on(stopped, durability)
+
+    def test_sigusr1_to_the_launcher_reaches_all_ranks(self):
+        running = self.start_long()
+        self.wait_for(self.has_steps, running)
+        running.send_signal(signal.SIGUSR1)
+        self.assert_stopped(running)
+        self.assertEqual(self.checkpoints(), [])
+
+    def test_an_evaluation_ends_when_the_notice_comes_and_the_steps_are_safe(self):
+        running = self.start_long(durability="checkpoint", keys={"train__steps": 3, "train__evaluate_batches": 10000000})
+        self.wait_for(self.checkpoints, running)
+        time.sleep(1)
+        running.send_signal(signal.SIGTERM)
+        self.assert_stopped(running)
+        self.assertEqual(self.checkpoints(), ["step-00000003.h5"])
+        flags = {"csd__durability": '"checkpoint"', "train__steps": 3, "train__evaluate_batches": 2}
+        self.assertEqual(self.train(flags=["--resume"], **flags)["masters_xxh3"],
+                         self.train(state="whole", **flags)["masters_xxh3"])
+
+    def test_sigint_ends_a_run_at_once(self):
+        running = self.start_long(keys={"train__steps": 3, "train__evaluate_batches": 10000000})
+        self.wait_for(self.has_steps, running)
+        running.send_signal(signal.SIGINT)
+        self.assertNotEqual(running.wait(timeout=30), 0)
+
+    def test_a_run_says_whether_its_notice_is_long_enough(self):
+        notice = dict(os.environ, NEARSTEP_NOTICE="120")
+
+        def head(environment=notice, **keys):
+            done = subprocess.run([program.PROGRAM, *map(str, self.arguments(flags=["--fresh"], train__steps=1, **keys))],
+                                  cwd=program.ROOT, env={**program.environment(), **environment}, text=True, capture_output=True)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return done.stdout
+
+        self.assertIn("a notice of 120 s leaves time for the step under way", head())
+        said = head(csd__durability='"checkpoint"')
+        self.assertRegex(said, r"a checkpoint takes about [\d.]+ s \(.*, by .* read and written now\), the notice is 120 s")
+        self.assertNotIn("warning", said)
+        self.assertIn("warning: a stop after the notice of 120 s loses all steps", head(csd__durability='"none"'))
+
+    def test_an_io_error_is_not_the_users_mistake(self):
+        done = program.run(2, *self.arguments(train__steps=2), fault="rank=1 phase=mid_write count=1 action=fail", timeout=60)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("Input/output error", done.stderr)
+
+
+class Deletes(program.Scenario):
+    def test_compare_removes_its_own_files_alone(self):
+        folder = self.folder / "state/compare"
+        folder.mkdir(parents=True)
+        notes = folder / "notes.txt"
+        notes.write_text("of a comparison of last year")
+        arguments = ["compare", *self.arguments(train__steps=4)[1:], "--steps", 2, "--modes", "base,su+o"]
+        done = program.run(2, *arguments)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual([path.name for path in folder.iterdir()], ["notes.txt"])
+        self.assertEqual(notes.read_text(), "of a comparison of last year")
+        self.assertRegex(done.stdout, r"removed the \d+ state files of this comparison; .*notes.txt is not one of them and stays")
+        notes.unlink()
+        self.assertEqual(program.run(2, *arguments).returncode, 0)
+        self.assertFalse(folder.exists())
+
+    def test_what_nearstep_has_not_made_is_not_overwritten(self):
+        state = self.folder / "state"
+        for folder, command in ((state, ["train"]), (state / "compare", ["compare"])):
+            for name in ("rank-1.device-0.state", "rank-0.manifest"):
+                if command == ["compare"] and name == "rank-0.manifest":
+                    continue  # it makes none
+                with self.subTest(command=command, name=name):
+                    folder.mkdir(parents=True, exist_ok=True)
+                    (folder / name).write_text("my own notes")
+                    arguments = command + self.arguments(flags=["--fresh"] if command == ["train"] else [], csd__per_rank=1)[1:]
+                    done = program.run(2, *arguments, timeout=60)
+                    self.assertEqual(done.returncode, 2, done.stderr)
+                    self.assertEqual(len([line for line in done.stderr.splitlines() if line.startswith("nearstep")]), 1, done.stderr)
+                    self.assertIn(f"{name} was not made by nearstep", done.stderr)
+                    self.assertEqual((folder / name).read_text(), "my own notes")
+                    program.shutil.rmtree(state)
+
+    def test_a_fresh_start_says_what_it_overwrites(self):
+        self.train(train__stop_at=2)
+        done = program.run(2, *self.arguments(flags=["--fresh"], train__steps=1))
+        self.assertIn("--fresh overwrites", done.stdout)
+        self.assertIn("2 manifests of an earlier run", done.stdout)
+
+
+class Launchers(program.Scenario):
+    def test_a_checkpoint_folder_that_is_another_one_on_some_host_is_refused_at_the_start(self):
+        folder = self.folder / "checkpoints"
+        folder.mkdir()
+        wrapper = self.folder / "program"
+        # Rank 1 sees another folder under that name, as a host would that does not share it.
+        wrapper.write_text(f'#!/bin/bash\n[[ $OMPI_COMM_WORLD_RANK == 1 ]] || exec {program.PROGRAM} "$@"\n'
+                           f'exec unshare -m sh -c \'mount -t tmpfs tmpfs {folder} && exec {program.PROGRAM} "$@"\' sh "$@"\n')
+        wrapper.chmod(0o755)
+        if subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", folder], capture_output=True).returncode != 0:
+            raise unittest.SkipTest("no file system can be mounted here")
+        arguments = self.arguments(train__steps=2, checkpoint__path=f'"{folder}"')
+        done = subprocess.run(["launch/ranks", "2", wrapper, *map(str, arguments)], cwd=program.ROOT, env=program.environment(60),
+                              text=True, capture_output=True)
+        self.assertEqual(done.returncode, 2, done.stderr)
+        self.assertIn("set checkpoint.path to a folder that all hosts share", done.stderr)
+        self.assertEqual(list((self.folder / "state").rglob("*.state")), [])
+        self.assertEqual(list(self.folder.rglob("nearstep-shared-*")), [])
+
+    def test_the_check_of_a_host_may_take_longer_than_a_minute(self):
+        # Minutes are 6 s here.
+        stub = self.folder / "bin/timeout"
+        stub.parent.mkdir()
+        stub.write_text('#!/bin/bash\n[[ $1 == -k ]] && shift 2\nexec /usr/bin/timeout "$(($1 / 10))" "${@:2}"\n')
+        stub.chmod(0o755)
+        slow = self.folder / "program"
+        slow.write_text(f'#!/bin/bash\n[[ $1 != preflight ]] || sleep 8\nexec {program.PROGRAM} "$@"\n')
+        slow.chmod(0o755)
+        done = subprocess.run(["launch/mpirun", "configs/tiny.toml", "cluster/localhost", "-n", "1", "--check",
+                               *map(str, self.arguments()[2:])], cwd=program.ROOT, text=True, capture_output=True,
+                              env={**program.environment(), "NEARSTEP_TIMEOUT": "86400", "NEARSTEP_PROGRAM": str(slow),
+                                   "PATH": f"{stub.parent}:{os.environ['PATH']}"})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("all checked", done.stderr)
+
+
+if __name__ == "__main__":
+    program.main()

@@ -1,0 +1,59 @@
+#include "store/provenance.hpp"
+
+#include "base/error.hpp"
+#include "store/scratch_folder.hpp"
+#include "store/subgroup_header.hpp"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+namespace nearstep::store {
+namespace {
+
+class Provenance : public testing::Test {
+protected:
+    std::string path(const std::string& name) const { return folder_.file(name); }
+
+private:
+    ScratchFolder folder_;
+};
+
+std::string sealed_page() {
+    std::vector<std::byte> extent(kHeaderBytes + 16);
+    seal({.layout = 1, .subgroup = 0, .generation = 0}, extent);
+    return {reinterpret_cast<const char*>(extent.data()), extent.size()};
+}
+
+void put(const std::string& path, const std::string& bytes) {
+    std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+}
+
+TEST_F(Provenance, ToldByWhatAFileHolds) {
+    const RankFiles files{.states = {path("rank-0.device-0.state"), path("rank-0.device-1.state")},
+                          .manifest = path("rank-0.manifest")};
+    EXPECT_TRUE(foreign_files(files).empty());  // none is there
+    put(files.states[0], "");
+    put(files.states[1], std::string(8192, '\0'));
+    EXPECT_TRUE(foreign_files(files).empty());  // made, and not written yet
+    put(files.states[0], "my own notes");
+    EXPECT_EQ(foreign_files(files), std::vector{files.states[0]});
+    EXPECT_THROW(refuse_foreign_files(files), ConfigError);
+    put(files.states[0], sealed_page());
+    EXPECT_TRUE(foreign_files(files).empty());
+    put(files.states[1], std::string(8192, 'x'));  // a stripe of the state
+    EXPECT_TRUE(foreign_files(files).empty());
+    put(files.manifest, "shopping list");
+    EXPECT_EQ(foreign_files(files), std::vector{files.manifest});
+    put(files.manifest, "nearstep manifest 1\nrun = 1");
+    EXPECT_NO_THROW(refuse_foreign_files(files));
+    put(files.manifest, "nearstXp manifest 1\nrun = 1\nmodel = m\nlayout = l\n");  // a flipped bit
+    EXPECT_NO_THROW(refuse_foreign_files(files));
+    put(files.manifest, "nearst");  // cut short
+    EXPECT_NO_THROW(refuse_foreign_files(files));
+}
+
+}  // namespace
+}  // namespace nearstep::store
