@@ -128,12 +128,17 @@ void Communicator::barrier() const {
     pending(request, limit_).wait();
 }
 
-bool Communicator::agree(bool ok) const {
-    int all = ok ? 1 : 0;
+// Not in place: with SimGrid as the MPI what comes out is then no value of any rank.
+int Communicator::smallest(int value) const {
+    int least = value;
     MPI_Request request = MPI_REQUEST_NULL;
-    check(MPI_Iallreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, group_->comm, &request));
+    check(MPI_Iallreduce(&value, &least, 1, MPI_INT, MPI_MIN, group_->comm, &request));
     pending(request, limit_).wait();
-    return all != 0;
+    return least;
+}
+
+bool Communicator::agree(bool ok) const {
+    return smallest(ok ? 1 : 0) != 0;
 }
 
 void Communicator::together(const std::function<void()>& work) const {
@@ -148,10 +153,7 @@ void Communicator::together(const std::function<void()>& work) const {
     } catch (const IoError& error) {
         problem = text(kIo, error.what());
     }
-    int first = problem.empty() ? size_ : rank_;
-    MPI_Request request = MPI_REQUEST_NULL;
-    check(MPI_Iallreduce(MPI_IN_PLACE, &first, 1, MPI_INT, MPI_MIN, group_->comm, &request));
-    pending(request, limit_).wait();
+    const int first = smallest(problem.empty() ? size_ : rank_);
     if (first < size_) {
         const std::string told = broadcast(problem, first);
         if (told.front() == kIo) {

@@ -104,6 +104,8 @@ private:
 
     Communicator(std::unique_ptr<Group> group, std::chrono::seconds limit);
 
+    int smallest(int value) const;
+
     std::unique_ptr<Group> group_;
     std::chrono::seconds limit_{};
     int rank_ = 0;

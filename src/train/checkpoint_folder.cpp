@@ -19,6 +19,7 @@
 #include <filesystem>
 #include <random>
 #include <span>
+#include <utility>
 
 namespace nearstep::train {
 
@@ -65,26 +66,6 @@ private:
     Descriptor file_;
 };
 
-// Rank 0's, under a name that nobody else has.
-std::string make_token(const mpi::Communicator& world, const std::string& folder) {
-    std::string path;
-    world.together([&] {
-        if (world.rank() != 0) {
-            return;
-        }
-        checkpoint::make_folder(folder);
-        std::random_device source;
-        path = text(folder, "/nearstep-shared-", to_hex(source()), to_hex(source()));
-        const Descriptor token(::open(path.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600));
-        if (!token) {
-            throw ConfigError(text("The checkpoint folder ", folder, " cannot be written (",
-                                   std::strerror(errno),
-                                   "): choose one that you may write to (checkpoint.path)."));
-        }
-    });
-    return world.broadcast(path, 0);
-}
-
 std::string host_name() {
     std::array<char, 256> name{};
     ::gethostname(name.data(), name.size() - 1);
@@ -99,28 +80,60 @@ std::string seconds_text(double seconds) {
 
 }  // namespace
 
-void check_shared_folder(const mpi::Communicator& world, const std::string& folder) {
-    const std::string token = make_token(world, folder);
+// Rank 0's, under a name that nobody else has.
+std::string SharedFolder::make_token(const mpi::Communicator& world) {
+    std::string path;
+    world.together([&] {
+        if (world.rank() != 0) {
+            return;
+        }
+        std::error_code ignored;
+        is_made_here_ = !std::filesystem::exists(folder_, ignored);
+        checkpoint::make_folder(folder_);
+        std::random_device source;
+        path = text(folder_, "/nearstep-shared-", to_hex(source()), to_hex(source()));
+        const Descriptor token(::open(path.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600));
+        if (!token) {
+            throw ConfigError(text("The checkpoint folder ", folder_, " cannot be written (",
+                                   std::strerror(errno),
+                                   "): choose one that you may write to (checkpoint.path)."));
+        }
+    });
+    return world.broadcast(path, 0);
+}
+
+SharedFolder::SharedFolder(const mpi::Communicator& world, std::string folder)
+    : folder_(std::move(folder)) {
+    const std::string token = make_token(world);
     const std::string host_of_rank_0 = world.broadcast(host_name(), 0);
-    try {
-        world.together([&] {
-            if (::access(token.c_str(), F_OK) != 0) {
-                throw ConfigError(text("The checkpoint folder ", folder, " of host ",
-                                       host_of_rank_0, " is not there on host ", host_name(),
-                                       " (rank ", world.rank(),
-                                       "): set checkpoint.path to a folder that all hosts share."));
-            }
-        });
-    } catch (const ConfigError&) {
+    const auto look = [&] {
+        if (::access(token.c_str(), F_OK) != 0) {
+            throw ConfigError(text("The checkpoint folder ", folder_, " of host ", host_of_rank_0,
+                                   " is not there on host ", host_name(), " (rank ", world.rank(),
+                                   "): set checkpoint.path to a folder that all hosts share."));
+        }
+    };
+    const auto remove_token = [&] {
         if (world.rank() == 0) {
             ::unlink(token.c_str());
-            std::error_code ignored;  // it stays if it is not empty
-            std::filesystem::remove(folder, ignored);
         }
+    };
+    try {
+        world.together(look);
+    } catch (const ConfigError&) {
+        remove_token();
+        remove_if_empty();  // a constructor that throws has no destructor
         throw;
     }
-    if (world.rank() == 0) {
-        ::unlink(token.c_str());
+    remove_token();
+}
+
+SharedFolder::~SharedFolder() { remove_if_empty(); }
+
+void SharedFolder::remove_if_empty() {
+    if (is_made_here_) {
+        std::error_code ignored;  // it stays if it is not empty
+        std::filesystem::remove(folder_, ignored);
     }
 }
 

@@ -11,9 +11,24 @@
 
 namespace nearstep::train {
 
-// Makes the folder if it is not there, and in it, for a moment, a file by which all ranks know it.
-// Collective. Throws ConfigError if it cannot be written, or is another folder on some host.
-void check_shared_folder(const mpi::Communicator& world, const std::string& folder);
+// The checkpoint folder of a run, made if it was not there; what this made is gone with it if it is
+// still empty, so that a run refused at its start leaves no folder behind.
+class SharedFolder {
+public:
+    // Makes a file in it, for a moment, by which all ranks know it. Collective. Throws ConfigError
+    // if it cannot be written, or is another folder on some host.
+    SharedFolder(const mpi::Communicator& world, std::string folder);
+    SharedFolder(const SharedFolder&) = delete;
+    SharedFolder& operator=(const SharedFolder&) = delete;
+    ~SharedFolder();
+
+private:
+    std::string make_token(const mpi::Communicator& world);
+    void remove_if_empty();
+
+    std::string folder_;
+    bool is_made_here_ = false;
+};
 
 // How long a checkpoint takes, by a part of it that was read and written.
 struct CheckpointTime {

@@ -246,16 +246,16 @@ bool train(const mpi::Communicator& world, const config::Run& given, const RunOp
     const std::unique_ptr<data::Tokenizer> tokenizer = make_tokenizer(world, run);
     const Start start = find_start(world, run, *tokenizer, options);
     refuse_foreign_files(world, run, start);
+    std::optional<SharedFolder> checkpoints;
+    if (run.csd.durability != "none") {
+        checkpoints.emplace(world, config::checkpoint_folder(run));
+    }
     std::optional<trace::Timeline> timeline;
     if (!options.trace.empty()) {
         timeline.emplace();
     }
     Trainer trainer(world, run, *tokenizer, options.fault_plan, timeline ? &*timeline : nullptr,
                     start.decision.set);
-    // It makes the folder, which a mistake in the settings shall not.
-    if (run.csd.durability != "none") {
-        check_shared_folder(world, config::checkpoint_folder(run));
-    }
     std::optional<Reporter> reporter;
     world.together([&] {
         reporter.emplace(world.rank() == 0, run, trainer.geometry().elems, options.metrics);
