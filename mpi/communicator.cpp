@@ -137,9 +137,7 @@ int Communicator::smallest(int value) const {
     return least;
 }
 
-bool Communicator::agree(bool ok) const {
-    return smallest(ok ? 1 : 0) != 0;
-}
+bool Communicator::agree(bool ok) const { return smallest(ok ? 1 : 0) != 0; }
 
 void Communicator::together(const std::function<void()>& work) const {
     // The first letter says which kind the sentence behind it is of.

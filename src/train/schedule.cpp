@@ -58,10 +58,10 @@ double clip_factor(double norm, double clip_norm) {
     return clip_norm > 0 && norm > clip_norm ? clip_norm / norm : 1.0;
 }
 
-fpga::UpdateScalars update_scalars(const config::TrainSettings& settings, double rate,
-                                   std::int64_t update, double gradient_scale) {
+arith::UpdateScalars update_scalars(const config::TrainSettings& settings, double rate,
+                                    std::int64_t update, double gradient_scale) {
     const auto t = static_cast<double>(update);
-    fpga::UpdateScalars scalars;
+    arith::UpdateScalars scalars;
     scalars.gradient_scale = static_cast<float>(gradient_scale);
     scalars.beta1 = static_cast<float>(settings.beta1);
     scalars.one_minus_beta1 = static_cast<float>(1 - settings.beta1);
@@ -70,14 +70,15 @@ fpga::UpdateScalars update_scalars(const config::TrainSettings& settings, double
     scalars.epsilon = static_cast<float>(settings.epsilon);
     scalars.optimizer = csd::parse_optimizer(settings.optimizer);
     const bool is_decoupled =
-        scalars.optimizer == fpga::Optimizer::adamw || scalars.optimizer == fpga::Optimizer::lion;
+        scalars.optimizer == arith::Optimizer::adamw || scalars.optimizer == arith::Optimizer::lion;
     if (is_decoupled) {
         scalars.decay_factor = static_cast<float>(1 - rate * settings.weight_decay);
     } else {
         scalars.gradient_decay = static_cast<float>(settings.weight_decay);
     }
     scalars.step_size = static_cast<float>(rate);
-    if (scalars.optimizer == fpga::Optimizer::adamw || scalars.optimizer == fpga::Optimizer::adam) {
+    if (scalars.optimizer == arith::Optimizer::adamw ||
+        scalars.optimizer == arith::Optimizer::adam) {
         scalars.step_size = static_cast<float>(rate / (1 - std::pow(settings.beta1, t)));
         scalars.root_scale = static_cast<float>(1 / std::sqrt(1 - std::pow(settings.beta2, t)));
     }

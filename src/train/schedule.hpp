@@ -1,8 +1,8 @@
 // What changes from step to step: learning rate, loss scale and the scalars of the update.
 #pragma once
 
+#include "arith/update_lane.hpp"
 #include "config/run.hpp"
-#include "fpga/kernel/update_lane.hpp"
 
 #include <cstdint>
 
@@ -36,7 +36,7 @@ double clip_factor(double norm, double clip_norm);
 
 // Scalars of update number `update` (from 1) at `rate`; gradients are multiplied by
 // `gradient_scale`.
-fpga::UpdateScalars update_scalars(const config::TrainSettings& settings, double rate,
-                                   std::int64_t update, double gradient_scale);
+arith::UpdateScalars update_scalars(const config::TrainSettings& settings, double rate,
+                                    std::int64_t update, double gradient_scale);
 
 }  // namespace nearstep::train
