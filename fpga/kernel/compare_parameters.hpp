@@ -22,7 +22,7 @@ inline void digest_parameters(const Job& job, TileSpan span, Stream<Word>& fresh
     for (std::uint32_t tile = span.begin; tile < span.end; ++tile) {
         Xxh3 hash(words);
         for (std::uint64_t block = 0; block < hash.blocks(); ++block) {
-            for (std::uint32_t i = 0; i < kXxhBlockWords; ++i) {
+            for (std::uint32_t i = 0; i < kXxhBlockStripes; ++i) {
 #pragma HLS pipeline II = 1
                 const Word word = fresh.read();
                 hash.add(word, block, i);

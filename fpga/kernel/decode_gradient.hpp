@@ -3,7 +3,7 @@
 // C++14, no exceptions, no containers.
 #pragma once
 
-#include "fpga/kernel/gradient_lane.hpp"
+#include "fpga/kernel/arithmetic.hpp"
 #include "fpga/kernel/job.hpp"
 #include "fpga/kernel/stream.hpp"
 

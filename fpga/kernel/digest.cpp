@@ -19,9 +19,9 @@ extern "C" void nearstep_digest(const Word* memory, Word* digest, std::uint64_t 
     const std::uint64_t words = bytes / nearstep::fpga::kWordBytes;
     nearstep::fpga::Xxh3 hash(words);
     for (std::uint64_t block = 0; block < hash.blocks(); ++block) {
-        for (std::uint32_t i = 0; i < nearstep::fpga::kXxhBlockWords; ++i) {
+        for (std::uint32_t i = 0; i < nearstep::fpga::kXxhBlockStripes; ++i) {
 #pragma HLS pipeline II = 1
-            hash.add(memory[first + block * nearstep::fpga::kXxhBlockWords + i], block, i);
+            hash.add(memory[first + block * nearstep::fpga::kXxhBlockStripes + i], block, i);
         }
         hash.end(block);
     }

@@ -3,8 +3,8 @@
 // C++14, no exceptions, no containers.
 #pragma once
 
+#include "fpga/kernel/arithmetic.hpp"
 #include "fpga/kernel/job.hpp"
-#include "fpga/kernel/state_lane.hpp"
 #include "fpga/kernel/stream.hpp"
 #include "fpga/kernel/update_group.hpp"
 

@@ -3,10 +3,8 @@
 #pragma once
 
 #include "base/dtype.hpp"
-#include "fpga/kernel/gradient_lane.hpp"
+#include "fpga/kernel/arithmetic.hpp"
 #include "fpga/kernel/limits.hpp"
-#include "fpga/kernel/state_lane.hpp"
-#include "fpga/kernel/update_lane.hpp"
 #include "fpga/kernel/updater.hpp"
 #include "fpga/kernel/word_parts.hpp"
 

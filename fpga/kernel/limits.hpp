@@ -2,8 +2,7 @@
 // C++14, no exceptions, no containers.
 #pragma once
 
-#include "fpga/kernel/gradient_lane.hpp"
-#include "fpga/kernel/state_lane.hpp"
+#include "fpga/kernel/arithmetic.hpp"
 #include "fpga/kernel/stream.hpp"
 #include "fpga/kernel/updater.hpp"
 

@@ -2,12 +2,11 @@
 // C++14, no exceptions, no containers.
 #pragma once
 
+#include "fpga/kernel/arithmetic.hpp"
 #include "fpga/kernel/job.hpp"
 #include "fpga/kernel/read_memory.hpp"
-#include "fpga/kernel/state_lane.hpp"
 #include "fpga/kernel/stream.hpp"
 #include "fpga/kernel/sum_gradient.hpp"
-#include "fpga/kernel/update_lane.hpp"
 
 #include <cmath>
 #include <cstdint>

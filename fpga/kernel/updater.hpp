@@ -5,6 +5,7 @@
 // and the linker see them. C++14, no exceptions, no containers.
 #pragma once
 
+#include "fpga/kernel/arithmetic.hpp"
 #include "fpga/kernel/report.hpp"
 #include "fpga/kernel/word.hpp"
 
@@ -13,21 +14,6 @@
 // One inside the other, because C++14 cannot write them as one.
 namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
 namespace fpga {
-
-// How a gradient payload is coded (docs/gradient-payload.md): dense and topk by the format of their
-// values.
-enum class GradientCodec : std::uint32_t {
-    dense_fp32,
-    dense_bf16,
-    dense_fp16,
-    topk_bf16,
-    topk_fp16,
-    q8,
-    q4,
-    ternary,
-    sign
-};
-constexpr std::uint32_t kGradientCodecs = 9;
 
 // How the new parameters leave (docs/parameter-payload.md for deltas).
 enum class ParameterDelivery : std::uint32_t { parameters, deltas };

@@ -3,8 +3,8 @@
 // C++14, no exceptions, no containers.
 #pragma once
 
+#include "fpga/kernel/arithmetic.hpp"
 #include "fpga/kernel/word_parts.hpp"
-#include "fpga/kernel/xxh3_keys.hpp"
 
 #include <cstdint>
 
@@ -35,16 +35,16 @@ inline std::uint64_t folded_product(std::uint64_t one, std::uint64_t other) {
 // additions goes from word to word; what ends a block takes more.
 class Xxh3 {
 public:
-    // `words`: of the whole input, a positive multiple of kXxhBlockWords.
+    // `words`: of the whole input, a positive multiple of kXxhBlockStripes.
     explicit Xxh3(std::uint64_t words)
         : words_(words), sums_{kXxhPrime32[2], kXxhPrime64[0], kXxhPrime64[1], kXxhPrime64[2],
                                kXxhPrime64[3], kXxhPrime32[1], kXxhPrime64[4], kXxhPrime32[0]} {}
 
-    std::uint64_t blocks() const { return words_ / kXxhBlockWords; }
+    std::uint64_t blocks() const { return words_ / kXxhBlockStripes; }
 
     // Word number `place` of block number `block`.
     void add(const Word& word, std::uint64_t block, std::uint32_t place) {
-        const bool is_last = block + 1 == blocks() && place + 1 == kXxhBlockWords;
+        const bool is_last = block + 1 == blocks() && place + 1 == kXxhBlockStripes;
         const std::uint32_t key = is_last ? kXxhLastKey : 8 * place;
         for (std::uint32_t i = 0; i < kSums; ++i) {
 #pragma HLS unroll

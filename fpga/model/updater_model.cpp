@@ -264,7 +264,7 @@ void UpdaterNetwork::add_state_out() {
 
 void UpdaterNetwork::add_parameters() {
     const std::uint64_t words = tile_words(parameter_bits(job_));
-    const auto ends_block = last_of(kXxhBlockWords);
+    const auto ends_block = last_of(kXxhBlockStripes);
     const auto ends_tile = last_of(words);
     add("digest_parameters", words, {{fifo("fresh"), always}},
         {{fifo(has_deltas(job_) ? "compared" : "plain"), always}}, [=](std::uint64_t i) {
@@ -413,7 +413,7 @@ CardEstimate estimate(const UpdaterSettings& settings, const CardRates& card) {
     result.kernel = rate_of(with_memory);
     result.dram = rate_of(run_updater(settings, card, Traffic::everything));
     const double digest_bytes_per_s =
-        card.clock_hz * kXxhBlockWords * kWordBytes / (kXxhBlockWords + kXxhEndCycles);
+        card.clock_hz * kXxhBlockStripes * kWordBytes / (kXxhBlockStripes + kXxhEndCycles);
     result.digest = digest_bytes_per_s / (2 * state_bytes);
     result.ssd = std::min(card.ssd_read_bytes_per_s, card.ssd_write_bytes_per_s) / state_bytes;
     const std::array<std::pair<double, Bound>, 4> all = {{{result.ssd, Bound::ssd},

@@ -2,9 +2,8 @@
 // are modelled: no card ran them.
 #pragma once
 
+#include "fpga/kernel/arithmetic.hpp"
 #include "fpga/kernel/limits.hpp"
-#include "fpga/kernel/state_lane.hpp"
-#include "fpga/kernel/update_lane.hpp"
 #include "fpga/kernel/updater.hpp"
 #include "fpga/model/network.hpp"
 

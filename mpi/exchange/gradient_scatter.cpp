@@ -226,7 +226,7 @@ void GradientScatter::encode(std::size_t tile, std::span<std::byte> payload) {
     if (encoding_.feeds_back) {
         kernels_.add(residual_->of(tile).data(), sum_.data(), kTileElems);
     }
-    encoding_.codec->encode(sum_, payload, fpga::tile_key(source_key(), tile));
+    encoding_.codec->encode(sum_, payload, arith::tile_key(source_key(), tile));
     if (encoding_.feeds_back) {
         std::fill(addend_.begin(), addend_.end(), 0.0F);
         encoding_.codec->decode_add(payload, 0, addend_);

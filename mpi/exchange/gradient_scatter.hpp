@@ -85,7 +85,7 @@ public:
     // where the state has copies or the network is shaped. All ranks call this, none waits in it.
     void hand_over_arrived(shard::TileRange tiles, const FindArrived& find, const TileSink& sink);
 
-    // The key of the step's random numbers for what this rank encodes: of fpga::tile_key().
+    // The key of the step's random numbers for what this rank encodes: of arith::tile_key().
     std::uint64_t source_key() const;
 
     // The step's gradients were used: what they left is the residual now. Without this the step

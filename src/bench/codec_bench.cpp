@@ -57,7 +57,7 @@ public:
     std::span<std::byte> payload(const Codec& codec, std::size_t tile) {
         return payloads_.span().subspan(tile * codec.payload_bytes(), codec.payload_bytes());
     }
-    static fpga::TileKey key(std::size_t tile) { return fpga::tile_key(1, tile); }
+    static arith::TileKey key(std::size_t tile) { return arith::tile_key(1, tile); }
 
     void copy() { std::memcpy(sums_.span().data(), gradients_.span().data(), gradients_.size()); }
     void encode(const Codec& codec) {

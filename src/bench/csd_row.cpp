@@ -118,7 +118,7 @@ void update_in_memory(csd::StateFormat format, State& state, shard::TileRange ti
                            .gradient = sum.data(),
                            .parameters = parameters.data(),
                            .parameter_dtype = Dtype::fp32,
-                           .key = fpga::tile_key(scalars().random_key, tiles.begin + tile),
+                           .key = arith::tile_key(scalars().random_key, tiles.begin + tile),
                            .count = kTileElems});
         }
     }

@@ -127,7 +127,7 @@ void verify(GpuCodecWork& work, const codec::CodecSettings& settings) {
         std::transform(work.values.begin() + static_cast<std::ptrdiff_t>(number * kTileElems),
                        work.values.begin() + static_cast<std::ptrdiff_t>((number + 1) * kTileElems),
                        tile.begin(), from_bf16);
-        scalar->encode(tile, payload, fpga::tile_key(1, number));
+        scalar->encode(tile, payload, arith::tile_key(1, number));
         std::fill(sum.begin(), sum.end(), 0.0F);
         scalar->decode_add(payload, 0, sum);
         scalar->decode_add(payload, 0, sum);

@@ -39,8 +39,8 @@ void pin_to(int cpu) {
     }
 }
 
-fpga::UpdateScalars scalars_of(Optimizer optimizer) {
-    fpga::UpdateScalars scalars;
+arith::UpdateScalars scalars_of(Optimizer optimizer) {
+    arith::UpdateScalars scalars;
     scalars.optimizer = optimizer;
     scalars.step_size = 1e-4F;
     scalars.decay_factor = 1 - 1e-5F;
@@ -68,7 +68,7 @@ double timed(std::barrier<>& barrier, std::vector<Clock::time_point>& ends, std:
 }
 
 Rounds measure(UpdateWorkload& workload, memory::Buffer& other, const Engine& engine,
-               const fpga::UpdateScalars& scalars, std::size_t subgroups,
+               const arith::UpdateScalars& scalars, std::size_t subgroups,
                const std::vector<int>& cpus, int rounds) {
     Rounds result;
     std::barrier<> barrier(static_cast<std::ptrdiff_t>(cpus.size()));
@@ -125,7 +125,7 @@ void print_update_row(std::ostream& out, const nlohmann::json& row) {
     out << line.data() << std::flush;
 }
 
-void verify(UpdateWorkload& workload, const Engine& engine, const fpga::UpdateScalars& scalars,
+void verify(UpdateWorkload& workload, const Engine& engine, const arith::UpdateScalars& scalars,
             std::size_t subgroups) {
     for (const std::size_t subgroup : {std::size_t{0}, subgroups - 1}) {
         if (!workload.verify(engine, scalars, subgroup)) {
@@ -165,7 +165,7 @@ nlohmann::json bench_update(const UpdateBenchOptions& options, std::ostream& out
     for (const std::string& state : options.states) {
         const StateFormat format = csd::parse_state_format(state);
         for (const std::string& optimizer : options.optimizers) {
-            const fpga::UpdateScalars scalars = scalars_of(csd::parse_optimizer(optimizer));
+            const arith::UpdateScalars scalars = scalars_of(csd::parse_optimizer(optimizer));
             UpdateWorkload workload(format, scalars.optimizer, subgroups);
             memory::Buffer other(subgroups * workload.touched_bytes() / 2);
             verify(workload, engine, scalars, subgroups);

@@ -57,12 +57,12 @@ std::span<std::byte> UpdateWorkload::parameters(std::size_t subgroup) {
                                       kSubgroupElems * kHalfBytes);
 }
 
-void UpdateWorkload::update(const Engine& engine, const fpga::UpdateScalars& scalars,
+void UpdateWorkload::update(const Engine& engine, const arith::UpdateScalars& scalars,
                             std::size_t subgroup) {
     update(engine, scalars, subgroup, payload(subgroup), parameters(subgroup));
 }
 
-bool UpdateWorkload::verify(const Engine& engine, const fpga::UpdateScalars& scalars,
+bool UpdateWorkload::verify(const Engine& engine, const arith::UpdateScalars& scalars,
                             std::size_t subgroup) {
     std::vector<float> aligned(payload_bytes_ / sizeof(float));
     const std::span<std::byte> expected = std::as_writable_bytes(std::span(aligned));
@@ -86,7 +86,7 @@ double UpdateWorkload::huge_page_share() const {
     return static_cast<double>(state_.huge_page_bytes()) / static_cast<double>(state_.size());
 }
 
-void UpdateWorkload::update(const Engine& engine, const fpga::UpdateScalars& scalars,
+void UpdateWorkload::update(const Engine& engine, const arith::UpdateScalars& scalars,
                             std::size_t subgroup, std::span<std::byte> state,
                             std::span<std::byte> out) {
     csd::UpdateRun run;
@@ -98,7 +98,7 @@ void UpdateWorkload::update(const Engine& engine, const fpga::UpdateScalars& sca
         run.state = csd::state_of_tile(format_, state, kSubgroupTiles, tile);
         run.gradient = gradients_.span().data() + global * kTileElems * kHalfBytes;
         run.parameters = out.data() + tile * kTileElems * kHalfBytes;
-        run.key = fpga::tile_key(scalars.random_key, global);
+        run.key = arith::tile_key(scalars.random_key, global);
         engine.update(scalars, run);
     }
 }

@@ -21,11 +21,11 @@ class UpdateWorkload {
 public:
     UpdateWorkload(csd::StateFormat format, csd::Optimizer optimizer, std::size_t subgroups);
 
-    void update(const csd::Engine& engine, const fpga::UpdateScalars& scalars,
+    void update(const csd::Engine& engine, const arith::UpdateScalars& scalars,
                 std::size_t subgroup);
 
     // Updates the subgroup once; true if that is what the scalar engine makes of it.
-    bool verify(const csd::Engine& engine, const fpga::UpdateScalars& scalars,
+    bool verify(const csd::Engine& engine, const arith::UpdateScalars& scalars,
                 std::size_t subgroup);
 
     // Moved by an update of one subgroup: state both ways, without a moment that the optimizer does
@@ -37,8 +37,8 @@ public:
 private:
     std::span<std::byte> payload(std::size_t subgroup);
     std::span<std::byte> parameters(std::size_t subgroup);
-    void update(const csd::Engine& engine, const fpga::UpdateScalars& scalars, std::size_t subgroup,
-                std::span<std::byte> state, std::span<std::byte> out);
+    void update(const csd::Engine& engine, const arith::UpdateScalars& scalars,
+                std::size_t subgroup, std::span<std::byte> state, std::span<std::byte> out);
 
     csd::StateFormat format_;
     csd::Optimizer optimizer_;

@@ -7,22 +7,22 @@ namespace nearstep::codec {
 
 namespace {
 
-using fpga::kPieceBlocks;
-using fpga::kPieceElems;
+using arith::kPieceBlocks;
+using arith::kPieceElems;
 
 constexpr std::size_t kTilePieces = shard::kTileElems / kPieceElems;
 
 }  // namespace
 
-const char* name_of(fpga::BlockFormat format) {
+const char* name_of(arith::BlockFormat format) {
     switch (format) {
-        case fpga::BlockFormat::q8:
+        case arith::BlockFormat::q8:
             return "q8";
-        case fpga::BlockFormat::q4:
+        case arith::BlockFormat::q4:
             return "q4";
-        case fpga::BlockFormat::ternary:
+        case arith::BlockFormat::ternary:
             return "ternary";
-        case fpga::BlockFormat::sign:
+        case arith::BlockFormat::sign:
             return "sign";
     }
     return "unknown";
@@ -30,27 +30,27 @@ const char* name_of(fpga::BlockFormat format) {
 
 std::size_t BlockCodec::payload_bytes() const {
     return kTilePieces *
-           (fpga::piece_code_bytes(coding_.format) + kPieceBlocks * sizeof(std::uint16_t));
+           (arith::piece_code_bytes(coding_.format) + kPieceBlocks * sizeof(std::uint16_t));
 }
 
 KernelForm BlockCodec::kernel_form() const {
     switch (coding_.format) {
-        case fpga::BlockFormat::q8:
-            return {fpga::GradientCodec::q8};
-        case fpga::BlockFormat::q4:
-            return {fpga::GradientCodec::q4};
-        case fpga::BlockFormat::ternary:
-            return {fpga::GradientCodec::ternary};
-        case fpga::BlockFormat::sign:
+        case arith::BlockFormat::q8:
+            return {arith::GradientCodec::q8};
+        case arith::BlockFormat::q4:
+            return {arith::GradientCodec::q4};
+        case arith::BlockFormat::ternary:
+            return {arith::GradientCodec::ternary};
+        case arith::BlockFormat::sign:
             break;
     }
-    return {fpga::GradientCodec::sign};
+    return {arith::GradientCodec::sign};
 }
 
 void BlockCodec::encode(std::span<const float> tile, std::span<std::byte> payload,
-                        fpga::TileKey key) const {
+                        arith::TileKey key) const {
     expect_tile(*this, tile, payload);
-    const std::size_t code_bytes = fpga::piece_code_bytes(coding_.format);
+    const std::size_t code_bytes = arith::piece_code_bytes(coding_.format);
     auto* codes = reinterpret_cast<std::uint8_t*>(payload.data());
     auto* scales = reinterpret_cast<std::uint16_t*>(codes + kTilePieces * code_bytes);
     for (std::size_t piece = 0; piece < kTilePieces; ++piece) {
@@ -63,7 +63,7 @@ void BlockCodec::encode(std::span<const float> tile, std::span<std::byte> payloa
 void BlockCodec::decode_add(std::span<const std::byte> payload, std::size_t first,
                             std::span<float> sum) const {
     expect_pieces(*this, payload, first, sum);
-    const std::size_t code_bytes = fpga::piece_code_bytes(coding_.format);
+    const std::size_t code_bytes = arith::piece_code_bytes(coding_.format);
     const auto* codes = reinterpret_cast<const std::uint8_t*>(payload.data());
     const auto* scales = reinterpret_cast<const std::uint16_t*>(codes + kTilePieces * code_bytes);
     for (std::size_t at = 0; at < sum.size(); at += kPieceElems) {

@@ -6,7 +6,7 @@
 namespace nearstep::codec {
 
 // "q8", "q4", "ternary", "sign".
-const char* name_of(fpga::BlockFormat format);
+const char* name_of(arith::BlockFormat format);
 
 // Payload: the codes of all pieces, then the scales of all blocks.
 class BlockCodec : public Codec {
@@ -20,7 +20,7 @@ public:
     std::size_t payload_bytes() const override;
     KernelForm kernel_form() const override;
     void encode(std::span<const float> tile, std::span<std::byte> payload,
-                fpga::TileKey key) const override;
+                arith::TileKey key) const override;
     void decode_add(std::span<const std::byte> payload, std::size_t first,
                     std::span<float> sum) const override;
 

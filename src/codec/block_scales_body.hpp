@@ -1,7 +1,7 @@
 // The scales of a piece's blocks, for kernels_body.hpp alone, which says how such code is compiled.
 #pragma once
 
-#include "fpga/kernel/gradient_lane.hpp"
+#include "arith/gradient_lane.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -9,15 +9,15 @@
 namespace nearstep::codec {
 namespace {
 
-using fpga::BlockFormat;
-using fpga::kPieceBlocks;
-using fpga::kPieceElems;
-using fpga::kScaleElems;
+using arith::BlockFormat;
+using arith::kPieceBlocks;
+using arith::kPieceElems;
+using arith::kScaleElems;
 
 inline std::uint32_t largest_of(const float* values) {
     std::uint32_t largest = 0;
     for (std::size_t i = 0; i < kScaleElems; ++i) {
-        const std::uint32_t bits = fpga::magnitude_bits(values[i]);
+        const std::uint32_t bits = arith::magnitude_bits(values[i]);
         largest = bits > largest ? bits : largest;
     }
     return largest;
@@ -57,7 +57,7 @@ inline void sum_lanes(const Lanes& lanes, float* __restrict sums) {
 inline void mean_magnitudes(const float* values, float* __restrict means) {
     Lanes lanes;
     for (std::size_t b = 0; b < kPieceBlocks; ++b) {
-        sum_to_lanes(values, b, lanes, [](float value) { return fpga::magnitude(value); });
+        sum_to_lanes(values, b, lanes, [](float value) { return arith::magnitude(value); });
     }
     sum_lanes(lanes, means);
     for (std::size_t b = 0; b < kPieceBlocks; ++b) {
@@ -73,10 +73,10 @@ inline void means_above(const float* values, const float* __restrict thresholds,
     for (std::size_t b = 0; b < kPieceBlocks; ++b) {
         const float threshold = thresholds[b];
         sum_to_lanes(values, b, lanes, [threshold](float value) {
-            return fpga::magnitude(value) > threshold ? fpga::magnitude(value) : 0.0F;
+            return arith::magnitude(value) > threshold ? arith::magnitude(value) : 0.0F;
         });
         sum_to_lanes(values, b, counts, [threshold](float value) {
-            return fpga::magnitude(value) > threshold ? 1.0F : 0.0F;
+            return arith::magnitude(value) > threshold ? 1.0F : 0.0F;
         });
     }
     float above[kPieceBlocks];  // NOLINT(modernize-avoid-c-arrays)
@@ -95,7 +95,7 @@ inline void scales_of_largest(const float* values, std::int32_t limit,
     }
     const float one_over_limit = 1.0F / static_cast<float>(limit);
     for (std::size_t b = 0; b < kPieceBlocks; ++b) {
-        scales[b] = fpga::scale_of_largest(largest[b], one_over_limit);
+        scales[b] = arith::scale_of_largest(largest[b], one_over_limit);
     }
 }
 
@@ -103,7 +103,7 @@ inline void scales_of_mean(const float* values, std::uint16_t* __restrict scales
     float means[kPieceBlocks];  // NOLINT(modernize-avoid-c-arrays)
     mean_magnitudes(values, means);
     for (std::size_t b = 0; b < kPieceBlocks; ++b) {
-        scales[b] = fpga::scale_of_mean(means[b]);
+        scales[b] = arith::scale_of_mean(means[b]);
     }
 }
 

@@ -9,8 +9,8 @@
 
 namespace nearstep::codec {
 
-std::optional<fpga::BlockFormat> find_block_format(const std::string& name) {
-    using fpga::BlockFormat;
+std::optional<arith::BlockFormat> find_block_format(const std::string& name) {
+    using arith::BlockFormat;
     for (const BlockFormat format :
          {BlockFormat::q8, BlockFormat::q4, BlockFormat::ternary, BlockFormat::sign}) {
         if (name == name_of(format)) {
@@ -27,9 +27,9 @@ const std::vector<std::string>& codec_names() {
 
 bool has_block_codes(const std::string& name) { return find_block_format(name).has_value(); }
 
-fpga::Rounding parse_rounding(const std::string& name) {
+arith::Rounding parse_rounding(const std::string& name) {
     if (name == "nearest" || name == "stochastic") {
-        return name == "nearest" ? fpga::Rounding::nearest : fpga::Rounding::stochastic;
+        return name == "nearest" ? arith::Rounding::nearest : arith::Rounding::stochastic;
     }
     throw ConfigError(
         text("The rounding \"", name, R"(" is not known: use "nearest" or "stochastic".)"));

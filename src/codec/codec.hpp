@@ -2,10 +2,10 @@
 // docs/gradient-payload.md has the formats.
 #pragma once
 
+#include "arith/gradient_lane.hpp"
+#include "arith/state_lane.hpp"
 #include "base/dtype.hpp"
 #include "codec/kernels.hpp"
-#include "fpga/kernel/state_lane.hpp"
-#include "fpga/kernel/updater.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -21,25 +21,25 @@ namespace nearstep::codec {
 const std::vector<std::string>& codec_names();
 
 // The format of those that code in blocks.
-std::optional<fpga::BlockFormat> find_block_format(const std::string& name);
+std::optional<arith::BlockFormat> find_block_format(const std::string& name);
 
 // True of those whose codes share a scale in blocks: they can round stochastically.
 bool has_block_codes(const std::string& name);
 
 // "nearest" or "stochastic". Throws ConfigError naming the two.
-fpga::Rounding parse_rounding(const std::string& name);
+arith::Rounding parse_rounding(const std::string& name);
 
 struct CodecSettings {
     std::string name = "dense";
     double keep = 0.01;         // topk: share of the elements of a tile that is kept, in (0, 1]
     Dtype dtype = Dtype::bf16;  // of dense values; topk stores bf16 (fp16 where this is fp16)
-    fpga::Rounding rounding = fpga::Rounding::nearest;  // of block codes
-    const Kernels* kernels = nullptr;                   // null: the fastest of this CPU
+    arith::Rounding rounding = arith::Rounding::nearest;  // of block codes
+    const Kernels* kernels = nullptr;                     // null: the fastest of this CPU
 };
 
 // How a kernel is told what its payloads are.
 struct KernelForm {
-    fpga::GradientCodec codec = fpga::GradientCodec::dense_bf16;
+    arith::GradientCodec codec = arith::GradientCodec::dense_bf16;
     std::uint32_t kept = 0;  // topk: elements of a tile; else 0
 };
 
@@ -63,9 +63,9 @@ public:
     virtual KernelForm kernel_form() const = 0;
 
     // `tile`: kTileElems values. `payload`: payload_bytes() bytes, aligned to 4, all of them
-    // written. `key`: of the tile in this step, see fpga::tile_key().
+    // written. `key`: of the tile in this step, see arith::tile_key().
     virtual void encode(std::span<const float> tile, std::span<std::byte> payload,
-                        fpga::TileKey key = {0, 0}) const = 0;
+                        arith::TileKey key = {0, 0}) const = 0;
 
     // sum[i] += decoded[first + i]. `first` and the size of `sum` are multiples of kPieceElems.
     virtual void decode_add(std::span<const std::byte> payload, std::size_t first,

@@ -9,17 +9,17 @@ std::size_t DenseCodec::payload_bytes() const { return shard::kTileElems * size_
 KernelForm DenseCodec::kernel_form() const {
     switch (dtype_) {
         case Dtype::fp32:
-            return {fpga::GradientCodec::dense_fp32};
+            return {arith::GradientCodec::dense_fp32};
         case Dtype::fp16:
-            return {fpga::GradientCodec::dense_fp16};
+            return {arith::GradientCodec::dense_fp16};
         case Dtype::bf16:
             break;
     }
-    return {fpga::GradientCodec::dense_bf16};
+    return {arith::GradientCodec::dense_bf16};
 }
 
 void DenseCodec::encode(std::span<const float> tile, std::span<std::byte> payload,
-                        fpga::TileKey /*key*/) const {
+                        arith::TileKey /*key*/) const {
     expect_tile(*this, tile, payload);
     kernels_.narrow(tile.data(), dtype_, payload.data(), tile.size());
 }

@@ -16,7 +16,7 @@ public:
     std::optional<Dtype> plain_dtype() const override { return dtype_; }
     KernelForm kernel_form() const override;
     void encode(std::span<const float> tile, std::span<std::byte> payload,
-                fpga::TileKey key) const override;
+                arith::TileKey key) const override;
     void decode_add(std::span<const std::byte> payload, std::size_t first,
                     std::span<float> sum) const override;
 

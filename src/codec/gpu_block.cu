@@ -10,14 +10,14 @@ namespace nearstep::codec {
 
 namespace {
 
-using fpga::BlockFormat;
-using fpga::kPieceBlocks;
-using fpga::kScaleElems;
-using fpga::Rounding;
+using arith::BlockFormat;
+using arith::kPieceBlocks;
+using arith::kScaleElems;
+using arith::Rounding;
 
 constexpr unsigned kThreads = 256;
 constexpr unsigned kEach = kPieceOctets / kThreads;
-constexpr unsigned kEachQuad = fpga::kPieceElems / kQuad / kThreads;
+constexpr unsigned kEachQuad = arith::kPieceElems / kQuad / kThreads;
 static_assert(kBlockThreads == 8, "sums over a block take three exchanges");
 
 // --- Scales --------------------------------------------------------------------------------------
@@ -58,7 +58,7 @@ __device__ inline float mean_magnitude(const float (&values)[kOctet]) {
     float terms[kOctet];
 #pragma unroll
     for (unsigned i = 0; i < kOctet; ++i) {
-        terms[i] = fpga::magnitude(values[i]);
+        terms[i] = arith::magnitude(values[i]);
     }
     return sum_of_block(terms) * (1.0F / kScaleElems);
 }
@@ -66,10 +66,10 @@ __device__ inline float mean_magnitude(const float (&values)[kOctet]) {
 template <BlockFormat kFormat, Rounding kRounding>
 __device__ inline std::uint16_t scale_of(const float (&values)[kOctet]) {
     if (kFormat == BlockFormat::sign && kRounding == Rounding::nearest) {
-        return fpga::scale_of_mean(mean_magnitude(values));
+        return arith::scale_of_mean(mean_magnitude(values));
     }
-    constexpr float kOneOverLimit = 1.0F / static_cast<float>(fpga::largest_code(kFormat));
-    return fpga::scale_of_largest(largest_of_block(values), kOneOverLimit);
+    constexpr float kOneOverLimit = 1.0F / static_cast<float>(arith::largest_code(kFormat));
+    return arith::scale_of_largest(largest_of_block(values), kOneOverLimit);
 }
 
 // --- Codes ---------------------------------------------------------------------------------------
@@ -77,23 +77,23 @@ __device__ inline std::uint16_t scale_of(const float (&values)[kOctet]) {
 // q8, q4: the code; sign: 1 for negative.
 template <BlockFormat kFormat, Rounding kRounding>
 __device__ inline void code_octet(const float (&values)[kOctet], std::uint16_t scale,
-                                  fpga::TileKey key, std::uint32_t index,
+                                  arith::TileKey key, std::uint32_t index,
                                   std::int32_t (&codes)[kOctet]) {
     constexpr bool kIsStochastic = kRounding == Rounding::stochastic;
-    const float per_scale = fpga::per_scale(scale);
-    const bool has_codes = fpga::has_block_codes(scale);
+    const float per_scale = arith::per_scale(scale);
+    const bool has_codes = arith::has_block_codes(scale);
 #pragma unroll
     for (unsigned i = 0; i < kOctet; ++i) {
         const float dither =
-            kIsStochastic ? fpga::dither_of(fpga::rounding_bits(key, index + i)) : 0.0F;
+            kIsStochastic ? arith::dither_of(arith::rounding_bits(key, index + i)) : 0.0F;
         if (kFormat == BlockFormat::sign) {
             const std::uint32_t bit =
-                kIsStochastic ? fpga::dithered_sign_bit(values[i], 0.5F * per_scale, dither)
-                              : fpga::sign_bit(values[i]);
-            codes[i] = scale == fpga::kNanScale ? 0 : static_cast<std::int32_t>(bit);
+                kIsStochastic ? arith::dithered_sign_bit(values[i], 0.5F * per_scale, dither)
+                              : arith::sign_bit(values[i]);
+            codes[i] = scale == arith::kNanScale ? 0 : static_cast<std::int32_t>(bit);
         } else {
-            constexpr std::int32_t kLimit = fpga::largest_code(kFormat);
-            const std::int32_t code = fpga::code_of(values[i], per_scale, dither, kLimit);
+            constexpr std::int32_t kLimit = arith::largest_code(kFormat);
+            const std::int32_t code = arith::code_of(values[i], per_scale, dither, kLimit);
             codes[i] = has_codes ? code : 0;
         }
     }
@@ -102,9 +102,9 @@ __device__ inline void code_octet(const float (&values)[kOctet], std::uint16_t s
 template <BlockFormat kFormat>
 __device__ inline float decode(std::int32_t code, std::uint16_t scale) {
     if (kFormat == BlockFormat::sign) {
-        return fpga::decode_sign(static_cast<std::uint32_t>(code), scale);
+        return arith::decode_sign(static_cast<std::uint32_t>(code), scale);
     }
-    return fpga::decode_code(code, from_bf16(scale));
+    return arith::decode_code(code, from_bf16(scale));
 }
 
 __device__ inline std::uint32_t bytes_of(const std::int32_t* codes) {
@@ -162,12 +162,12 @@ __global__ void __launch_bounds__(kThreads) encode(BlockEncoding e) {
     const unsigned piece = blockIdx.x % kTilePieces;
     const unsigned place = blockIdx.x / kTilePieces;
     const unsigned tile = e.source.tile_at(place);
-    const std::size_t from = tile * shard::kTileElems + piece * fpga::kPieceElems;
-    const fpga::TileKey key = e.key_of<kRounding>(tile);
+    const std::size_t from = tile * shard::kTileElems + piece * arith::kPieceElems;
+    const arith::TileKey key = e.key_of<kRounding>(tile);
     std::byte* payload = e.payloads + place * e.payload_bytes;
-    std::byte* codes_of_piece = payload + piece * fpga::piece_code_bytes(kFormat);
+    std::byte* codes_of_piece = payload + piece * arith::piece_code_bytes(kFormat);
     auto* scales =
-        reinterpret_cast<std::uint16_t*>(payload + kTilePieces * fpga::piece_code_bytes(kFormat)) +
+        reinterpret_cast<std::uint16_t*>(payload + kTilePieces * arith::piece_code_bytes(kFormat)) +
         piece * kPieceBlocks;
 
     float values[kEach][kOctet];
@@ -177,7 +177,7 @@ __global__ void __launch_bounds__(kThreads) encode(BlockEncoding e) {
         const unsigned octet = o * kThreads + threadIdx.x;
         const std::uint16_t scale = scale_of<kFormat, kRounding>(values[o]);
         std::int32_t codes[kOctet];
-        const auto index = static_cast<std::uint32_t>(piece * fpga::kPieceElems + octet * kOctet);
+        const auto index = static_cast<std::uint32_t>(piece * arith::kPieceElems + octet * kOctet);
         code_octet<kFormat, kRounding>(values[o], scale, key, index, codes);
         store_codes<kFormat>(codes, octet, codes_of_piece);
         if (octet % kBlockThreads == 0) {
@@ -212,11 +212,11 @@ __global__ void __launch_bounds__(kThreads)
     const std::size_t tile = blockIdx.x / kTilePieces;
     const std::byte* payload = payloads + tile * payload_bytes;
     const auto* words =
-        reinterpret_cast<const std::uint32_t*>(payload + piece * fpga::piece_code_bytes(kFormat));
+        reinterpret_cast<const std::uint32_t*>(payload + piece * arith::piece_code_bytes(kFormat));
     const auto* scales = reinterpret_cast<const std::uint16_t*>(
-                             payload + kTilePieces * fpga::piece_code_bytes(kFormat)) +
+                             payload + kTilePieces * arith::piece_code_bytes(kFormat)) +
                          piece * kPieceBlocks;
-    auto* quads = reinterpret_cast<float4*>(sums + blockIdx.x * fpga::kPieceElems) + threadIdx.x;
+    auto* quads = reinterpret_cast<float4*>(sums + blockIdx.x * arith::kPieceElems) + threadIdx.x;
     // All is asked for before the first is stored.
     std::uint32_t codes[kEachQuad];
     std::uint16_t scale[kEachQuad];
@@ -232,7 +232,7 @@ __global__ void __launch_bounds__(kThreads)
     for (unsigned o = 0; o < kEachQuad; ++o) {
         if (kFormat == BlockFormat::ternary) {
             const unsigned block = (o * kThreads + threadIdx.x) / kBlockQuads;
-            codes[o] = digits_of(codes[o], block % fpga::kTernaryBlocks);
+            codes[o] = digits_of(codes[o], block % arith::kTernaryBlocks);
         }
         sum[o].x += decode_at<kFormat>(codes[o], 0, scale[o]);
         sum[o].y += decode_at<kFormat>(codes[o], 1, scale[o]);

@@ -7,14 +7,14 @@
 namespace nearstep::codec {
 
 // Threads, neighbours, that share a block of 64 elements, eight each.
-constexpr unsigned kBlockThreads = fpga::kScaleElems / kOctet;
+constexpr unsigned kBlockThreads = arith::kScaleElems / kOctet;
 
 // Bits of the largest magnitude of the block; in all of its threads.
 __device__ inline std::uint32_t largest_of_block(const float (&values)[kOctet]) {
     std::uint32_t largest = 0;
 #pragma unroll
     for (const float value : values) {
-        largest = max(largest, fpga::magnitude_bits(value));
+        largest = max(largest, arith::magnitude_bits(value));
     }
 #pragma unroll
     for (unsigned step = kBlockThreads / 2; step > 0; step /= 2) {
@@ -43,12 +43,12 @@ struct BlockEncoding {
           places(encoding.places),
           payload_bytes(bytes) {}
 
-    template <fpga::Rounding kRounding>
-    __device__ fpga::TileKey key_of(unsigned tile) const {
-        if (kRounding == fpga::Rounding::nearest) {
+    template <arith::Rounding kRounding>
+    __device__ arith::TileKey key_of(unsigned tile) const {
+        if (kRounding == arith::Rounding::nearest) {
             return {0, 0};
         }
-        return fpga::tile_key(random_key, first_tile + (places ? places[tile] : tile));
+        return arith::tile_key(random_key, first_tile + (places ? places[tile] : tile));
     }
 };
 

@@ -5,32 +5,32 @@
 
 namespace nearstep::codec {
 
-constexpr unsigned kBlockQuads = fpga::kScaleElems / kQuad;
+constexpr unsigned kBlockQuads = arith::kScaleElems / kQuad;
 
 // That a code of so many bits could be.
-template <fpga::BlockFormat kFormat>
-constexpr std::int32_t kLeastCode = kFormat == fpga::BlockFormat::q8   ? -128
-                                    : kFormat == fpga::BlockFormat::q4 ? -8
-                                                                       : -1;
+template <arith::BlockFormat kFormat>
+constexpr std::int32_t kLeastCode = kFormat == arith::BlockFormat::q8   ? -128
+                                    : kFormat == arith::BlockFormat::q4 ? -8
+                                                                        : -1;
 
 // Of four consecutive elements, a byte for each code: what it is above the least. Of ternary codes
 // the byte that has the code; of sign codes four bits.
-template <fpga::BlockFormat kFormat>
+template <arith::BlockFormat kFormat>
 __device__ inline std::uint32_t load_codes(const std::uint32_t* words, unsigned quad) {
     const unsigned block = quad / kBlockQuads;
     const unsigned at = quad % kBlockQuads;
-    if (kFormat == fpga::BlockFormat::q8) {
+    if (kFormat == arith::BlockFormat::q8) {
         return words[quad] ^ 0x80808080U;
     }
-    if (kFormat == fpga::BlockFormat::q4) {
+    if (kFormat == arith::BlockFormat::q4) {
         const unsigned half = at / (kBlockQuads / 2);
         const std::uint32_t both = words[block * (kBlockQuads / 2) + at % (kBlockQuads / 2)];
         return ((both >> (4 * half)) & 0x0F0F0F0FU) ^ 0x08080808U;
     }
-    if (kFormat == fpga::BlockFormat::sign) {
+    if (kFormat == arith::BlockFormat::sign) {
         return words[quad / 8] >> (4 * (quad % 8));
     }
-    return words[block / fpga::kTernaryBlocks * kBlockQuads + at];
+    return words[block / arith::kTernaryBlocks * kBlockQuads + at];
 }
 
 // Of ternary bytes, the digits of the block that is `place`-th among those that share them. Two
@@ -55,10 +55,10 @@ __device__ inline std::uint32_t digits_of(std::uint32_t bytes, unsigned place) {
     return digits;
 }
 
-template <fpga::BlockFormat kFormat>
+template <arith::BlockFormat kFormat>
 __device__ inline float decode_at(std::uint32_t codes, unsigned i, std::uint16_t scale) {
-    if (kFormat == fpga::BlockFormat::sign) {
-        return fpga::decode_sign((codes >> i) & 1U, scale);
+    if (kFormat == arith::BlockFormat::sign) {
+        return arith::decode_sign((codes >> i) & 1U, scale);
     }
     // 2^23 and the byte, less 2^23 and what it is above.
     constexpr float kOffset = 8388608.0F - static_cast<float>(kLeastCode<kFormat>);

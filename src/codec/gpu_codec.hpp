@@ -39,7 +39,7 @@ struct GpuEncoding {
     // the GPU's that is always the same. Not finite if any value is not. Null: not wanted.
     double* squares = nullptr;
 
-    // For stochastic rounding: the key of tile i is fpga::tile_key(random_key, first_tile +
+    // For stochastic rounding: the key of tile i is arith::tile_key(random_key, first_tile +
     // places[i]); null: + i.
     std::uint64_t random_key = 0;
     std::uint64_t first_tile = 0;

@@ -1,9 +1,9 @@
 #include "codec/gpu_delta.hpp"
 
+#include "arith/xxh3_keys.hpp"
 #include "base/error.hpp"
 #include "codec/gpu_delta_kernels.hpp"
 #include "codec/gpu_kernels.hpp"
-#include "fpga/kernel/xxh3_keys.hpp"
 
 #include <algorithm>
 
@@ -13,10 +13,11 @@ namespace {
 
 DeltaDigestKeys digest_keys() {
     DeltaDigestKeys keys{};
-    std::copy(std::begin(fpga::kXxhSecret), std::end(fpga::kXxhSecret), std::begin(keys.of_words));
+    std::copy(std::begin(arith::kXxhSecret), std::end(arith::kXxhSecret),
+              std::begin(keys.of_words));
     for (std::uint32_t i = 0; i < kDigestSums; ++i) {
-        keys.of_last_word[i] = fpga::xxh_secret(fpga::kXxhLastKey + 8 * i);
-        keys.of_merge[i] = fpga::xxh_secret(fpga::kXxhMergeKey + 8 * i);
+        keys.of_last_word[i] = arith::xxh_secret(arith::kXxhLastKey + 8 * i);
+        keys.of_merge[i] = arith::xxh_secret(arith::kXxhMergeKey + 8 * i);
     }
     return keys;
 }

@@ -3,9 +3,9 @@
 // Where the value or the code of a parameter lies follows from how many before it have one: counts
 // before each word of a bitmap, and the bits below in its own word. At the end the tile is digested
 // as it lies in memory.
+#include "arith/xxh3_keys.hpp"
 #include "codec/delta_format.hpp"
 #include "codec/gpu_delta_kernels.hpp"
-#include "fpga/kernel/xxh3_keys.hpp"
 #include "memory/cuda_call.hpp"
 
 namespace nearstep::codec {
@@ -23,9 +23,9 @@ constexpr unsigned kWordOctets = 64 / kOctet;
 constexpr unsigned kWords = kBitmapWords;
 constexpr unsigned kEachWord = kWords / kThreads;
 constexpr unsigned kSums = kDigestSums;
-constexpr unsigned kDigestBlocks = kDeltaTileBytes / (8 * kSums * fpga::kXxhBlockWords);
+constexpr unsigned kDigestBlocks = kDeltaTileBytes / (8 * kSums * arith::kXxhBlockStripes);
 static_assert(kWords % kThreads == 0, "each thread counts as many words");
-static_assert(fpga::kXxhBlockWords + kSums <= 24, "a block's words have keys");
+static_assert(arith::kXxhBlockStripes + kSums <= 24, "a block's words have keys");
 
 struct Workspace {
     // Before each word of the changed ones; of codes and units before each of their words: escapes.
@@ -224,18 +224,18 @@ __device__ inline void apply_dense(const std::byte* payload, std::uint16_t* targ
 // The XXH3 digest of a tile, in thread 0. Between the ends of its blocks nothing but additions goes
 // from word to word, so eight threads digest a block by itself and then, block by block, all.
 __device__ inline std::uint64_t digest_of(const std::uint16_t* tile, Workspace& s) {
-    constexpr std::uint64_t kPrime0 = fpga::kXxhPrime64[0];
-    constexpr std::uint32_t kShortPrime0 = fpga::kXxhPrime32[0];
+    constexpr std::uint64_t kPrime0 = arith::kXxhPrime64[0];
+    constexpr std::uint32_t kShortPrime0 = arith::kXxhPrime32[0];
     const unsigned sum = threadIdx.x % kSums;
     for (unsigned block = threadIdx.x / kSums; block < kDigestBlocks; block += kThreads / kSums) {
         const auto* data = reinterpret_cast<const std::uint64_t*>(tile) +
-                           block * fpga::kXxhBlockWords * kSums + sum;
+                           block * arith::kXxhBlockStripes * kSums + sum;
         const bool is_last = block + 1 == kDigestBlocks;
         std::uint64_t plain = 0;
         std::uint64_t products = 0;
 #pragma unroll
-        for (unsigned w = 0; w < fpga::kXxhBlockWords; ++w) {
-            const std::uint64_t key = w + 1 == fpga::kXxhBlockWords && is_last
+        for (unsigned w = 0; w < arith::kXxhBlockStripes; ++w) {
+            const std::uint64_t key = w + 1 == arith::kXxhBlockStripes && is_last
                                           ? s.keys.of_last_word[sum]
                                           : s.keys.of_words[w + sum];
             const std::uint64_t keyed = data[w * kSums] ^ key;
@@ -249,14 +249,14 @@ __device__ inline std::uint64_t digest_of(const std::uint16_t* tile, Workspace& 
         return 0;
     }
     constexpr std::uint64_t kStart[kSums] = {
-        fpga::kXxhPrime32[2], fpga::kXxhPrime64[0], fpga::kXxhPrime64[1], fpga::kXxhPrime64[2],
-        fpga::kXxhPrime64[3], fpga::kXxhPrime32[1], fpga::kXxhPrime64[4], fpga::kXxhPrime32[0]};
+        arith::kXxhPrime32[2], arith::kXxhPrime64[0], arith::kXxhPrime64[1], arith::kXxhPrime64[2],
+        arith::kXxhPrime64[3], arith::kXxhPrime32[1], arith::kXxhPrime64[4], arith::kXxhPrime32[0]};
     std::uint64_t all = 0;
 #pragma unroll
     for (unsigned i = 0; i < kSums; ++i) {
         all = sum == i ? kStart[i] : all;
     }
-    const std::uint64_t end_key = s.keys.of_words[fpga::kXxhBlockWords + sum];
+    const std::uint64_t end_key = s.keys.of_words[arith::kXxhBlockStripes + sum];
     for (unsigned block = 0; block + 1 < kDigestBlocks; ++block) {
         all += s.digests[block][sum];
         all = (all ^ (all >> 47U) ^ end_key) * kShortPrime0;

@@ -11,7 +11,7 @@ namespace nearstep::codec {
 // Of XXH3: as many sums go through a tile.
 constexpr std::size_t kDigestSums = 8;
 
-// The algorithm's constants, as fpga/kernel/xxh3_keys.hpp has them.
+// The algorithm's constants, as arith/xxh3_keys.hpp has them.
 struct DeltaDigestKeys {
     // NOLINTBEGIN(modernize-avoid-c-arrays): device code cannot index std::array
     std::uint64_t of_words[24];  // of sum i in word w of a block: number w + i

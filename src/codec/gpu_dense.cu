@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(kThreads)
     const unsigned piece = blockIdx.x % kTilePieces;
     const unsigned place = blockIdx.x / kTilePieces;
     const unsigned tile = source.tile_at(place);
-    const std::size_t in_tile = piece * fpga::kPieceElems + threadIdx.x * kOctet;
+    const std::size_t in_tile = piece * arith::kPieceElems + threadIdx.x * kOctet;
     const std::size_t from = tile * shard::kTileElems + in_tile;
     const std::size_t to = place * shard::kTileElems + in_tile;
     float values[kEach][kOctet];
@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kThreads)
     }
 }
 
-constexpr unsigned kEachQuad = fpga::kPieceElems / kQuad / kThreads;
+constexpr unsigned kEachQuad = arith::kPieceElems / kQuad / kThreads;
 
 template <Dtype kDtype>
 __device__ inline float4 load_quad(const std::byte* payloads, std::size_t quad) {
@@ -85,7 +85,7 @@ __device__ inline float4 load_quad(const std::byte* payloads, std::size_t quad) 
 // Four elements of a thread at a time, so that a warp writes whole lines.
 template <Dtype kDtype, Onto kOnto>
 __global__ void __launch_bounds__(kThreads) decode(const std::byte* payloads, float* sums) {
-    const std::size_t first = blockIdx.x * (fpga::kPieceElems / kQuad) + threadIdx.x;
+    const std::size_t first = blockIdx.x * (arith::kPieceElems / kQuad) + threadIdx.x;
     auto* quads = reinterpret_cast<float4*>(sums) + first;
     // All is asked for before the first is stored.
     float4 values[kEachQuad];

@@ -28,9 +28,9 @@ void decode_topk(const std::byte* payloads, std::size_t tiles, std::size_t paylo
 
 void encode_blocks(const GpuEncoding& encoding, BlockCoding coding, std::size_t payload_bytes,
                    CUstream_st* stream);
-void encode_ternary(const GpuEncoding& encoding, fpga::Rounding rounding, std::size_t payload_bytes,
-                    CUstream_st* stream);
-void decode_blocks(const std::byte* payloads, std::size_t tiles, fpga::BlockFormat format,
+void encode_ternary(const GpuEncoding& encoding, arith::Rounding rounding,
+                    std::size_t payload_bytes, CUstream_st* stream);
+void decode_blocks(const std::byte* payloads, std::size_t tiles, arith::BlockFormat format,
                    std::size_t payload_bytes, Onto onto, float* sums, CUstream_st* stream);
 
 }  // namespace nearstep::codec

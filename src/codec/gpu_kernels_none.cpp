@@ -33,12 +33,12 @@ void encode_blocks(const GpuEncoding& /*encoding*/, BlockCoding /*coding*/,
                    std::size_t /*payload_bytes*/, CUstream_st* /*stream*/) {
     refuse();
 }
-void encode_ternary(const GpuEncoding& /*encoding*/, fpga::Rounding /*rounding*/,
+void encode_ternary(const GpuEncoding& /*encoding*/, arith::Rounding /*rounding*/,
                     std::size_t /*payload_bytes*/, CUstream_st* /*stream*/) {
     refuse();
 }
 void decode_blocks(const std::byte* /*payloads*/, std::size_t /*tiles*/,
-                   fpga::BlockFormat /*format*/, std::size_t /*payload_bytes*/, Onto /*onto*/,
+                   arith::BlockFormat /*format*/, std::size_t /*payload_bytes*/, Onto /*onto*/,
                    float* /*sums*/, CUstream_st* /*stream*/) {
     refuse();
 }

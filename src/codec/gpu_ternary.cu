@@ -10,12 +10,12 @@ namespace nearstep::codec {
 
 namespace {
 
-using fpga::BlockFormat;
-using fpga::kPieceBlocks;
-using fpga::kScaleElems;
-using fpga::kTernaryBlocks;
-using fpga::kTernaryGroups;
-using fpga::Rounding;
+using arith::BlockFormat;
+using arith::kPieceBlocks;
+using arith::kScaleElems;
+using arith::kTernaryBlocks;
+using arith::kTernaryGroups;
+using arith::Rounding;
 
 constexpr unsigned kThreads = 128;
 constexpr unsigned kTileGroups = kTilePieces * kTernaryGroups;
@@ -117,8 +117,8 @@ __device__ inline std::uint16_t encode_nearest(const Values& values, Codes& code
     std::uint32_t counts = 0;  // by block, of the elements above the threshold
 #pragma unroll
     for (unsigned k = 0; k < kTernaryBlocks; ++k) {
-        const float sum = sum_of_block([&](unsigned i) { return fpga::magnitude(values[k][i]); });
-        thresholds[k] = sum * (1.0F / kScaleElems) * fpga::kTernaryThreshold;
+        const float sum = sum_of_block([&](unsigned i) { return arith::magnitude(values[k][i]); });
+        thresholds[k] = sum * (1.0F / kScaleElems) * arith::kTernaryThreshold;
     }
 #pragma unroll
     for (unsigned k = 0; k < kTernaryBlocks; ++k) {
@@ -126,8 +126,8 @@ __device__ inline std::uint16_t encode_nearest(const Values& values, Codes& code
         float terms[kOctet];
 #pragma unroll
         for (unsigned i = 0; i < kOctet; ++i) {
-            const bool is_above = fpga::magnitude(values[k][i]) > thresholds[k];
-            terms[i] = is_above ? fpga::magnitude(values[k][i]) : 0.0F;
+            const bool is_above = arith::magnitude(values[k][i]) > thresholds[k];
+            terms[i] = is_above ? arith::magnitude(values[k][i]) : 0.0F;
             above[i / 4] |= is_above ? 1U << (8 * (i % 4)) : 0U;
         }
         kept[k] = sum_of_block([&](unsigned i) { return terms[i]; });
@@ -147,27 +147,28 @@ __device__ inline std::uint16_t encode_nearest(const Values& values, Codes& code
     const std::uint32_t count = ((counts >> field) & kField) + ((others >> field) & kField);
     // A mean that is not finite is kept, so that the scale becomes NaN.
     const float threshold = own_of(thresholds);
-    const bool is_finite = fpga::magnitude_bits(threshold) < 0x7F800000U;
+    const bool is_finite = arith::magnitude_bits(threshold) < 0x7F800000U;
     const float mean = own_of(kept) / static_cast<float>(max(count, 1U));
-    return fpga::scale_of_mean(is_finite ? mean : threshold);
+    return arith::scale_of_mean(is_finite ? mean : threshold);
 }
 
 // As above. `index`: of the thread's first element, in its tile.
-__device__ inline std::uint16_t encode_stochastic(const Values& values, fpga::TileKey key,
+__device__ inline std::uint16_t encode_stochastic(const Values& values, arith::TileKey key,
                                                   std::uint32_t index, Codes& codes) {
     std::uint16_t scales[kTernaryBlocks];
 #pragma unroll
     for (unsigned k = 0; k < kTernaryBlocks; ++k) {
-        scales[k] = fpga::scale_of_largest(largest_of_block(values[k]), 1.0F);
-        const float per_scale = fpga::per_scale(scales[k]);
+        scales[k] = arith::scale_of_largest(largest_of_block(values[k]), 1.0F);
+        const float per_scale = arith::per_scale(scales[k]);
 #pragma unroll
         for (unsigned w = 0; w < 2; ++w) {
             std::uint32_t word = 0;
 #pragma unroll
             for (unsigned i = 0; i < 4; ++i) {
                 const unsigned at = k * kScaleElems + (4 * w + i) / 2 * kPairStride + i % 2;
-                const float dither = fpga::dither_of(fpga::rounding_bits(key, index + at));
-                const std::int32_t code = fpga::code_of(values[k][4 * w + i], per_scale, dither, 1);
+                const float dither = arith::dither_of(arith::rounding_bits(key, index + at));
+                const std::int32_t code =
+                    arith::code_of(values[k][4 * w + i], per_scale, dither, 1);
                 word += static_cast<std::uint32_t>(code) << (8 * i);
             }
             codes[k][w] = word;
@@ -178,7 +179,7 @@ __device__ inline std::uint16_t encode_stochastic(const Values& values, fpga::Ti
 
 // Of blocks without codes; `scale`: of the thread's own block.
 __device__ inline void clear_codes(std::uint16_t scale, Codes& codes) {
-    const std::uint32_t have = __ballot_sync(kEveryLane, fpga::has_block_codes(scale)) >>
+    const std::uint32_t have = __ballot_sync(kEveryLane, arith::has_block_codes(scale)) >>
                                (threadIdx.x % kWarp / kPairLanes * kPairLanes);
 #pragma unroll
     for (unsigned k = 0; k < kTernaryBlocks; ++k) {
@@ -225,7 +226,7 @@ __device__ inline void store_lost(const Values& values, const Codes& codes, std:
         for (unsigned i = 0; i < kOctet; ++i) {
             const std::uint32_t digits = codes[k][i / 4] + 0x01010101U;
             const auto code = static_cast<std::int32_t>((digits >> (8 * (i % 4))) & 0xFFU) - 1;
-            lost[i] = lost_of(values[k][i], fpga::decode_code(code, of_block));
+            lost[i] = lost_of(values[k][i], arith::decode_code(code, of_block));
         }
         if (k + 1 < kTernaryBlocks || has_last) {
 #pragma unroll
@@ -263,7 +264,7 @@ __global__ void __launch_bounds__(kThreads) encode(BlockEncoding e) {
     store(codes, payload + number * kScaleElems);
     if (lane < (has_last ? kTernaryBlocks : kTernaryBlocks - 1)) {
         constexpr std::size_t kCodeBytes =
-            kTilePieces * fpga::piece_code_bytes(BlockFormat::ternary);
+            kTilePieces * arith::piece_code_bytes(BlockFormat::ternary);
         reinterpret_cast<std::uint16_t*>(payload + kCodeBytes)[block + lane] = scale;
     }
     if (e.next) {

@@ -1,8 +1,8 @@
 // How the kernels read tiles and add up their squares. For .cu sources alone.
 #pragma once
 
+#include "arith/gradient_lane.hpp"
 #include "codec/gpu_codec.hpp"
-#include "fpga/kernel/gradient_lane.hpp"
 #include "shard/partition.hpp"
 
 #include <cstdint>
@@ -14,8 +14,8 @@ constexpr unsigned kOctet = 8;
 constexpr unsigned kQuad = 4;
 constexpr unsigned kWarp = 32;
 constexpr unsigned kEveryLane = 0xFFFFFFFFU;
-constexpr unsigned kPieceOctets = fpga::kPieceElems / kOctet;
-constexpr unsigned kTilePieces = shard::kTileElems / fpga::kPieceElems;
+constexpr unsigned kPieceOctets = arith::kPieceElems / kOctet;
+constexpr unsigned kTilePieces = shard::kTileElems / arith::kPieceElems;
 static_assert(kTilePieces == kSquareParts, "a piece of a tile has a sum of squares");
 
 // What of GpuEncoding a kernel reads.

@@ -137,7 +137,7 @@ __device__ inline double mark(const TopkEncoding& e, std::size_t first, std::uin
             unsigned bits = 0;
 #pragma unroll
             for (unsigned i = 0; i < kOctet; ++i) {
-                bits |= fpga::magnitude_bits(values[o][i]) >= least ? 1U << i : 0U;
+                bits |= arith::magnitude_bits(values[o][i]) >= least ? 1U << i : 0U;
             }
             marks[octet + o * kThreads] = static_cast<std::uint8_t>(bits);
             if (e.squares) {
@@ -254,11 +254,11 @@ __device__ inline void keep_of_tile(const TopkEncoding& e, std::uint16_t* payloa
                                     std::size_t first, Workspace& w) {
     const Threshold threshold = select(e.kept, w, [&](const auto& count) {
         for (unsigned i = threadIdx.x; i < kTileElems; i += kThreads) {
-            count(fpga::magnitude_bits(load_value(e.source, first + i)));
+            count(arith::magnitude_bits(load_value(e.source, first + i)));
         }
     });
     for (unsigned i = threadIdx.x; i < kTileElems; i += kThreads) {
-        const std::uint32_t key = fpga::magnitude_bits(load_value(e.source, first + i));
+        const std::uint32_t key = arith::magnitude_bits(load_value(e.source, first + i));
         const std::uint32_t above = __ballot_sync(kEveryLane, key > threshold.key);
         const std::uint32_t equal = __ballot_sync(kEveryLane, key == threshold.key);
         if (i % kWarp == 0) {
@@ -303,7 +303,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce) encode(TopkEncoding e
     clear_histogram(w);
     for (unsigned i = threadIdx.x; i < kSamples; i += kThreads) {
         const float value = load_value(e.source, first + sample_at(i));
-        atomicAdd(&w.histogram[fpga::magnitude_bits(value) >> kShifts[0]], 1U);
+        atomicAdd(&w.histogram[arith::magnitude_bits(value) >> kShifts[0]], 1U);
     }
     __syncthreads();
 

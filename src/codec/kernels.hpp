@@ -1,8 +1,8 @@
 // The loops of the codecs, compiled for several vector instruction sets; chosen at run time.
 #pragma once
 
+#include "arith/gradient_lane.hpp"
 #include "base/dtype.hpp"
-#include "fpga/kernel/gradient_lane.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -11,8 +11,8 @@
 namespace nearstep::codec {
 
 struct BlockCoding {
-    fpga::BlockFormat format = fpga::BlockFormat::q8;
-    fpga::Rounding rounding = fpga::Rounding::nearest;
+    arith::BlockFormat format = arith::BlockFormat::q8;
+    arith::Rounding rounding = arith::Rounding::nearest;
 };
 
 // All variants give the same bits (those of NaN payloads excepted). Stateless; any thread may call.
@@ -29,10 +29,10 @@ struct Kernels {
 
     // One piece, whose first element is number `first` of its tile: codes and scales as
     // docs/gradient-payload.md has them. `key`: of the tile, for stochastic rounding.
-    void (*encode_piece)(BlockCoding coding, const float* values, fpga::TileKey key,
+    void (*encode_piece)(BlockCoding coding, const float* values, arith::TileKey key,
                          std::uint32_t first, std::uint8_t* codes, std::uint16_t* scales);
     // sum[i] += decoded[i], kPieceElems of them.
-    void (*decode_add_piece)(fpga::BlockFormat format, const std::uint8_t* codes,
+    void (*decode_add_piece)(arith::BlockFormat format, const std::uint8_t* codes,
                              const std::uint16_t* scales, float* sum);
 
     // Bit i % 64 of marks[i / 64] becomes 1 where the bits of |values[i]| are at least `least`.

@@ -89,7 +89,7 @@ inline void encode_rounded(BlockFormat format, const float* values, TileKey key,
                            std::uint32_t first, std::uint8_t* codes, std::uint16_t* scales) {
     if (kRounding == Rounding::stochastic || format == BlockFormat::q8 ||
         format == BlockFormat::q4) {
-        scales_of_largest(values, fpga::largest_code(format), scales);
+        scales_of_largest(values, arith::largest_code(format), scales);
     } else if (format == BlockFormat::sign) {
         scales_of_mean(values, scales);
     }
@@ -102,7 +102,7 @@ inline void encode_rounded(BlockFormat format, const float* values, TileKey key,
         }
         return pack_ternary(digits, codes);
     }
-    const std::size_t code_bytes = fpga::piece_code_bytes(format) / kPieceBlocks;
+    const std::size_t code_bytes = arith::piece_code_bytes(format) / kPieceBlocks;
     for (std::uint32_t b = 0; b < kPieceBlocks; ++b) {
         const std::uint32_t at = b * static_cast<std::uint32_t>(kScaleElems);
         std::uint8_t* to = codes + b * code_bytes;
@@ -161,7 +161,7 @@ inline void encode_rounded(BlockFormat format, const float* values, TileKey key,
     for (std::size_t b = 0; b < count / 64; ++b) {
         const float* __restrict block = values + b * 64;
         marks[b] = gather_bits(
-            [&](std::uint32_t i) { return fpga::magnitude_bits(block[i]) >= least ? 1U : 0U; });
+            [&](std::uint32_t i) { return arith::magnitude_bits(block[i]) >= least ? 1U : 0U; });
     }
 }
 

@@ -7,7 +7,7 @@
 
 namespace nearstep::codec {
 
-static_assert(shard::kTileElems % fpga::kPieceElems == 0, "a tile is whole pieces");
+static_assert(shard::kTileElems % arith::kPieceElems == 0, "a tile is whole pieces");
 
 inline void expect_tile(const Codec& codec, std::span<const float> tile,
                         std::span<const std::byte> payload) {
@@ -17,7 +17,7 @@ inline void expect_tile(const Codec& codec, std::span<const float> tile,
 
 inline void expect_pieces(const Codec& codec, std::span<const std::byte> payload, std::size_t first,
                           std::span<const float> sum) {
-    expects(first % fpga::kPieceElems == 0 && sum.size() % fpga::kPieceElems == 0 &&
+    expects(first % arith::kPieceElems == 0 && sum.size() % arith::kPieceElems == 0 &&
                 first + sum.size() <= shard::kTileElems,
             "a codec decodes whole pieces of a tile");
     expects(payload.size() == codec.payload_bytes(), "a payload has its codec's size");

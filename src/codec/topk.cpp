@@ -52,7 +52,7 @@ void list_marked(const Marks& marks, Candidates& candidates) {
     candidates.count = static_cast<std::size_t>(to - candidates.at.data());
 }
 
-std::uint32_t key_of(float value) { return fpga::magnitude_bits(value); }
+std::uint32_t key_of(float value) { return arith::magnitude_bits(value); }
 
 // One element of each 64, at places that no pattern of the gradient's follows. A larger sample
 // would list fewer candidates, and fetch every cache line of the tile before the marking does.
@@ -138,7 +138,7 @@ TopkCodec::TopkCodec(double keep, Dtype dtype, const Kernels& kernels)
 }
 
 KernelForm TopkCodec::kernel_form() const {
-    return {is_fp16_ ? fpga::GradientCodec::topk_fp16 : fpga::GradientCodec::topk_bf16,
+    return {is_fp16_ ? arith::GradientCodec::topk_fp16 : arith::GradientCodec::topk_bf16,
             static_cast<std::uint32_t>(kept_)};
 }
 
@@ -149,7 +149,7 @@ CodecSettings TopkCodec::settings() const {
 }
 
 void TopkCodec::encode(std::span<const float> tile, std::span<std::byte> payload,
-                       fpga::TileKey /*key*/) const {
+                       arith::TileKey /*key*/) const {
     expect_tile(*this, tile, payload);
     Candidates candidates;
     list_candidates(kernels_, tile, kept_, candidates);

@@ -19,7 +19,7 @@ public:
     std::size_t payload_bytes() const override { return kept_ * 4; }
     KernelForm kernel_form() const override;
     void encode(std::span<const float> tile, std::span<std::byte> payload,
-                fpga::TileKey key) const override;
+                arith::TileKey key) const override;
     void decode_add(std::span<const std::byte> payload, std::size_t first,
                     std::span<float> sum) const override;
 

@@ -1,9 +1,9 @@
 // One computational storage device (CSD): state in storage, an engine near it, a slot ring between.
 #pragma once
 
+#include "arith/update_lane.hpp"
 #include "base/dtype.hpp"
 #include "codec/codec.hpp"
-#include "fpga/kernel/update_lane.hpp"
 #include "shard/partition.hpp"
 #include "store/ticket.hpp"
 
@@ -16,7 +16,7 @@
 
 namespace nearstep::csd {
 
-using fpga::UpdateScalars;
+using arith::UpdateScalars;
 using store::Ticket;
 
 // How new parameters leave a device: as they are, or as deltas against the old ones, which must be

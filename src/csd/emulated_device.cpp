@@ -22,7 +22,7 @@ namespace {
 
 using trace::Counter;
 
-constexpr std::size_t kPieceBytes = fpga::kPieceElems * sizeof(float);
+constexpr std::size_t kPieceBytes = arith::kPieceElems * sizeof(float);
 
 StateVolumeSettings unshaped_volume_of(const EmulatedDeviceSettings& settings) {
     return {.name = settings.name,
@@ -204,7 +204,7 @@ void EmulatedDevice::allocate_slot(int slot) {
     made.extent = all.first(extent_bytes);
     made.gradients = all.subspan(extent_bytes, gradient_bytes);
     made.piece = {reinterpret_cast<float*>(all.data() + extent_bytes + gradient_bytes),
-                  fpga::kPieceElems};
+                  arith::kPieceElems};
     made.message = all.last(message_bytes);
     made.parameters = all.last(message_bytes + parameter_bytes).first(parameter_bytes);
     made.payloads.resize(static_cast<std::size_t>(settings_.sources));
@@ -276,7 +276,7 @@ void EmulatedDevice::update(int slot, std::size_t subgroup, const UpdateScalars&
         run.state =
             state_of_tile(settings_.state, state_.payload_of(s.extent, subgroup), tiles, tile);
         run.key =
-            fpga::tile_key(scalars.random_key, settings_.subgroups[subgroup].tiles.begin + tile);
+            arith::tile_key(scalars.random_key, settings_.subgroups[subgroup].tiles.begin + tile);
         return run;
     };
     if (!has_deltas()) {

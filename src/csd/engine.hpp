@@ -1,9 +1,9 @@
 // The engines of emulated devices: the optimizers on a host core, by its instruction set.
 #pragma once
 
+#include "arith/state_lane.hpp"
+#include "arith/update_lane.hpp"
 #include "base/dtype.hpp"
-#include "fpga/kernel/state_lane.hpp"
-#include "fpga/kernel/update_lane.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace nearstep::csd {
 
-using fpga::StateFormat;
+using arith::StateFormat;
 
 // Stored state of consecutive elements, which start at a block of kBlockElems. The types are those
 // of the format; scales are null without 8-bit moments.
@@ -32,7 +32,7 @@ struct UpdateRun {
     Dtype gradient_dtype = Dtype::fp32;  // or bf16
     void* parameters = nullptr;          // new masters in the parameters' format
     Dtype parameter_dtype = Dtype::bf16;
-    fpga::TileKey key = {0, 0};
+    arith::TileKey key = {0, 0};
     std::uint32_t first = 0;  // index in the tile of the first element
     std::size_t count = 0;
 };
@@ -40,7 +40,7 @@ struct UpdateRun {
 // All engines give the same bits (those of NaN payloads excepted). Stateless; any thread may call.
 struct Engine {
     const char* name;
-    void (*update)(const fpga::UpdateScalars& scalars, const UpdateRun& run);
+    void (*update)(const arith::UpdateScalars& scalars, const UpdateRun& run);
     // Writes what update() wrote to run.parameters when the masters were made, and nothing else.
     void (*round)(const UpdateRun& run);
     // Adds 1 to each word: memory read and written with nothing to compute, the ceiling that

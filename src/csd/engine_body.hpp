@@ -14,10 +14,10 @@
 namespace nearstep::csd {
 namespace {
 
-using fpga::kBlockElems;
-using fpga::Optimizer;
-using fpga::TileKey;
-using fpga::UpdateScalars;
+using arith::kBlockElems;
+using arith::Optimizer;
+using arith::TileKey;
+using arith::UpdateScalars;
 
 // What waits in the first cache until a block's scales are known or its parameters are delivered.
 struct Block {
@@ -69,7 +69,7 @@ inline float widen(std::uint16_t half) { return from_bf16(half); }
 
 inline void narrow(float value, std::uint32_t, float& to) { to = value; }
 inline void narrow(float value, std::uint32_t random, std::uint16_t& to) {
-    to = fpga::round_to_bf16(value, random);
+    to = arith::round_to_bf16(value, random);
 }
 
 // A sum that begins with 0, as codec::decode_sum defines it: -0 becomes 0.
@@ -94,18 +94,18 @@ inline void update_block(const UpdateScalars& scalars, const Gradient* __restric
                          std::uint32_t count) {
     constexpr bool kHasCodes = Stored<kFormat>::kHasCodes;
     for (std::uint32_t i = 0; i < count; ++i) {
-        const std::uint32_t random = fpga::rounding_bits(key, first + i);
+        const std::uint32_t random = arith::rounding_bits(key, first + i);
         float weight = widen(master[i]);
         float wide1 = 0;
         float wide2 = 0;
         if constexpr (kHasCodes) {
-            wide1 = fpga::decode_moment1(moment1[i], scales.moment1);
-            wide2 = fpga::decode_moment2(moment2[i], scales.moment2);
+            wide1 = arith::decode_moment1(moment1[i], scales.moment1);
+            wide2 = arith::decode_moment2(moment2[i], scales.moment2);
         } else {
             wide1 = widen(moment1[i]);
             wide2 = widen(moment2[i]);
         }
-        fpga::update_lane<kOptimizer>(scalars, widen_gradient(gradient[i]), weight, wide1, wide2);
+        arith::update_lane<kOptimizer>(scalars, widen_gradient(gradient[i]), weight, wide1, wide2);
         narrow(weight, random >> 16U, master[i]);
         if constexpr (uses_moment1(kOptimizer)) {
             if constexpr (kHasCodes) {
@@ -127,7 +127,7 @@ inline void update_block(const UpdateScalars& scalars, const Gradient* __restric
 inline std::uint32_t largest_of(const float* __restrict values, std::size_t count) {
     std::uint32_t largest = 0;
     for (std::size_t i = 0; i < count; ++i) {
-        const std::uint32_t bits = fpga::magnitude_bits(values[i]);
+        const std::uint32_t bits = arith::magnitude_bits(values[i]);
         largest = bits > largest ? bits : largest;
     }
     return largest;
@@ -135,22 +135,22 @@ inline std::uint32_t largest_of(const float* __restrict values, std::size_t coun
 
 inline float encode_block1(const float* __restrict values, std::int8_t* __restrict codes,
                            std::size_t count) {
-    const float scale = fpga::scale_of_moment1(largest_of(values, count));
-    const bool has_codes = fpga::has_codes(scale);
-    const float per_unit = has_codes ? fpga::kMoment1Codes / scale : 0.0F;
+    const float scale = arith::scale_of_moment1(largest_of(values, count));
+    const bool has_codes = arith::has_codes(scale);
+    const float per_unit = has_codes ? arith::kMoment1Codes / scale : 0.0F;
     for (std::size_t i = 0; i < count; ++i) {
-        codes[i] = has_codes ? fpga::encode_moment1(values[i], per_unit) : std::int8_t{0};
+        codes[i] = has_codes ? arith::encode_moment1(values[i], per_unit) : std::int8_t{0};
     }
     return scale;
 }
 
 inline float encode_block2(const float* __restrict roots, std::uint8_t* __restrict codes,
                            std::size_t count) {
-    const float scale = fpga::scale_of_root2(largest_of(roots, count));
-    const bool has_codes = fpga::has_codes(scale);
-    const float per_unit = has_codes ? fpga::kRoot2Codes / scale : 0.0F;
+    const float scale = arith::scale_of_root2(largest_of(roots, count));
+    const bool has_codes = arith::has_codes(scale);
+    const float per_unit = has_codes ? arith::kRoot2Codes / scale : 0.0F;
     for (std::size_t i = 0; i < count; ++i) {
-        codes[i] = has_codes ? fpga::encode_root2(roots[i], per_unit) : std::uint8_t{0};
+        codes[i] = has_codes ? arith::encode_root2(roots[i], per_unit) : std::uint8_t{0};
     }
     return scale;
 }
@@ -235,8 +235,8 @@ inline void update_fp32(const UpdateScalars& scalars, const std::uint16_t* __res
                         float* __restrict moment2, std::uint16_t* __restrict parameters,
                         std::size_t count) {
     for (std::size_t i = 0; i < count; ++i) {
-        fpga::update_lane<kOptimizer>(scalars, 0.0F + from_bf16(gradient[i]), master[i], moment1[i],
-                                      moment2[i]);
+        arith::update_lane<kOptimizer>(scalars, 0.0F + from_bf16(gradient[i]), master[i],
+                                       moment1[i], moment2[i]);
         parameters[i] = to_bf16(master[i]);
     }
 }

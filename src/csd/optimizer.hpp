@@ -1,13 +1,13 @@
 // The optimizers by their names.
 #pragma once
 
-#include "fpga/kernel/update_lane.hpp"
+#include "arith/update_lane.hpp"
 
 #include <string>
 
 namespace nearstep::csd {
 
-using fpga::Optimizer;
+using arith::Optimizer;
 
 // "adamw", "adam", "sgd", "adagrad", "lion".
 const char* name_of(Optimizer optimizer);

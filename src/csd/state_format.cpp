@@ -10,7 +10,7 @@
 
 namespace nearstep::csd {
 
-using fpga::kBlockElems;
+using arith::kBlockElems;
 using shard::kTileElems;
 
 namespace {
@@ -44,7 +44,7 @@ bool has_scales(StateFormat format) { return element_bytes(format).scales_of_blo
 std::uint32_t largest_bits(std::span<const float> values) {
     std::uint32_t largest = 0;
     for (const float value : values) {
-        largest = std::max(largest, fpga::magnitude_bits(value));
+        largest = std::max(largest, arith::magnitude_bits(value));
     }
     return largest;
 }
@@ -53,16 +53,16 @@ void narrow_block(std::span<const float> moment1, std::span<const float> moment2
                   const StatePointers& state, std::size_t block) {
     std::array<float, kBlockElems> roots{};
     std::ranges::transform(moment2, roots.begin(), [](float value) { return std::sqrt(value); });
-    const float scale1 = fpga::scale_of_moment1(largest_bits(moment1));
-    const float scale2 = fpga::scale_of_root2(largest_bits(roots));
+    const float scale1 = arith::scale_of_moment1(largest_bits(moment1));
+    const float scale2 = arith::scale_of_root2(largest_bits(roots));
     auto* codes1 = static_cast<std::int8_t*>(state.moment1) + block * kBlockElems;
     auto* codes2 = static_cast<std::uint8_t*>(state.moment2) + block * kBlockElems;
     for (std::size_t i = 0; i < kBlockElems; ++i) {
-        codes1[i] = fpga::has_codes(scale1)
-                        ? fpga::encode_moment1(moment1[i], fpga::kMoment1Codes / scale1)
+        codes1[i] = arith::has_codes(scale1)
+                        ? arith::encode_moment1(moment1[i], arith::kMoment1Codes / scale1)
                         : std::int8_t{0};
-        codes2[i] = fpga::has_codes(scale2)
-                        ? fpga::encode_root2(roots.at(i), fpga::kRoot2Codes / scale2)
+        codes2[i] = arith::has_codes(scale2)
+                        ? arith::encode_root2(roots.at(i), arith::kRoot2Codes / scale2)
                         : std::uint8_t{0};
     }
     state.scale1[block] = scale1;
@@ -74,8 +74,8 @@ void widen_block(const StatePointers& state, std::size_t block, std::span<float>
     const auto* codes1 = static_cast<const std::int8_t*>(state.moment1) + block * kBlockElems;
     const auto* codes2 = static_cast<const std::uint8_t*>(state.moment2) + block * kBlockElems;
     for (std::size_t i = 0; i < kBlockElems; ++i) {
-        moment1[i] = fpga::decode_moment1(codes1[i], state.scale1[block]);
-        moment2[i] = fpga::decode_moment2(codes2[i], state.scale2[block]);
+        moment1[i] = arith::decode_moment1(codes1[i], state.scale1[block]);
+        moment2[i] = arith::decode_moment2(codes2[i], state.scale2[block]);
     }
 }
 
@@ -151,8 +151,8 @@ StatePointers state_from(StateFormat format, const StatePointers& tile, std::siz
     state.moment1 = moved(tile.moment1, bytes.moment);
     state.moment2 = moved(tile.moment2, bytes.moment);
     if (has_scales(format)) {
-        state.scale1 = tile.scale1 + first / fpga::kBlockElems;
-        state.scale2 = tile.scale2 + first / fpga::kBlockElems;
+        state.scale1 = tile.scale1 + first / arith::kBlockElems;
+        state.scale2 = tile.scale2 + first / arith::kBlockElems;
     }
     return state;
 }

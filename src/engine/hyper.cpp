@@ -17,10 +17,10 @@ double clip_factor(double norm, double clip_norm) {
     return clip_norm > 0 && norm > clip_norm ? clip_norm / norm : 1.0;
 }
 
-fpga::UpdateScalars update_scalars(const Hyper& hyper, std::uint64_t seed, std::int64_t update,
-                                   double gradient_scale) {
+arith::UpdateScalars update_scalars(const Hyper& hyper, std::uint64_t seed, std::int64_t update,
+                                    double gradient_scale) {
     const auto t = static_cast<double>(update);
-    fpga::UpdateScalars scalars;
+    arith::UpdateScalars scalars;
     scalars.gradient_scale = static_cast<float>(gradient_scale);
     scalars.beta1 = static_cast<float>(hyper.beta1);
     scalars.one_minus_beta1 = static_cast<float>(1 - hyper.beta1);
@@ -29,14 +29,15 @@ fpga::UpdateScalars update_scalars(const Hyper& hyper, std::uint64_t seed, std::
     scalars.epsilon = static_cast<float>(hyper.epsilon);
     scalars.optimizer = hyper.optimizer;
     const bool is_decoupled =
-        scalars.optimizer == fpga::Optimizer::adamw || scalars.optimizer == fpga::Optimizer::lion;
+        scalars.optimizer == arith::Optimizer::adamw || scalars.optimizer == arith::Optimizer::lion;
     if (is_decoupled) {
         scalars.decay_factor = static_cast<float>(1 - hyper.rate * hyper.decay);
     } else {
         scalars.gradient_decay = static_cast<float>(hyper.decay);
     }
     scalars.step_size = static_cast<float>(hyper.rate);
-    if (scalars.optimizer == fpga::Optimizer::adamw || scalars.optimizer == fpga::Optimizer::adam) {
+    if (scalars.optimizer == arith::Optimizer::adamw ||
+        scalars.optimizer == arith::Optimizer::adam) {
         scalars.step_size = static_cast<float>(hyper.rate / (1 - std::pow(hyper.beta1, t)));
         scalars.root_scale = static_cast<float>(1 / std::sqrt(1 - std::pow(hyper.beta2, t)));
     }

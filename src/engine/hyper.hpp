@@ -1,8 +1,8 @@
 // What an update is told of the optimizer.
 #pragma once
 
+#include "arith/update_lane.hpp"
 #include "csd/optimizer.hpp"
-#include "fpga/kernel/update_lane.hpp"
 
 #include <cstdint>
 
@@ -23,7 +23,7 @@ double clip_factor(double norm, double clip_norm);
 
 // Scalars of update number `update` (from 1); gradients are multiplied by `gradient_scale`. `seed`:
 // of the run, for rounding.
-fpga::UpdateScalars update_scalars(const Hyper& hyper, std::uint64_t seed, std::int64_t update,
-                                   double gradient_scale);
+arith::UpdateScalars update_scalars(const Hyper& hyper, std::uint64_t seed, std::int64_t update,
+                                    double gradient_scale);
 
 }  // namespace nearstep::engine

@@ -13,9 +13,9 @@
 namespace nearstep::codec {
 namespace {
 
-using fpga::BlockFormat;
-using fpga::kScaleElems;
-using fpga::Rounding;
+using arith::BlockFormat;
+using arith::kScaleElems;
+using arith::Rounding;
 using shard::kTileElems;
 
 constexpr std::size_t kBlocks = kTileElems / kScaleElems;
@@ -30,7 +30,7 @@ std::vector<float> random_values(double spread) {
 }
 
 struct Payload {
-    Payload(BlockCoding coding, const std::vector<float>& tile, fpga::TileKey key = {0, 0})
+    Payload(BlockCoding coding, const std::vector<float>& tile, arith::TileKey key = {0, 0})
         : codec(coding, best_kernels()), bytes(codec.payload_bytes()), values(kTileElems, 0.0F) {
         codec.encode(tile, bytes, key);
         codec.decode_add(bytes, 0, values);
@@ -59,7 +59,7 @@ double largest_in(const std::vector<float>& tile, std::size_t block) {
 TEST(IntegerCodes, AreWithinHalfAScaleThatIsHardlyAboveTheLargestOverTheLimit) {
     const std::vector<float> tile = random_values(3);
     for (const BlockFormat format : {BlockFormat::q8, BlockFormat::q4}) {
-        const double limit = fpga::largest_code(format);
+        const double limit = arith::largest_code(format);
         const Payload payload({format, Rounding::nearest}, tile);
         for (std::size_t block = 0; block < kBlocks; ++block) {
             const double scale = payload.scale_of(block);
@@ -160,7 +160,7 @@ TEST_P(Stochastic, RoundsWithoutBias) {
     double scale = 0;
     for (int draw = 0; draw < kDraws; ++draw) {
         const Payload payload({GetParam(), Rounding::stochastic}, tile,
-                              fpga::tile_key(7, static_cast<std::uint64_t>(draw)));
+                              arith::tile_key(7, static_cast<std::uint64_t>(draw)));
         scale = payload.scale_of(0);
         for (std::size_t i = 0; i < tile.size(); ++i) {
             means[i] += static_cast<double>(payload.values[i]) / kDraws;
@@ -181,10 +181,10 @@ TEST_P(Stochastic, RoundsWithoutBias) {
 TEST_P(Stochastic, DependsOnTheKeyAloneAndRepeats) {
     const std::vector<float> tile = random_values(0);
     const BlockCoding coding{GetParam(), Rounding::stochastic};
-    const Payload first(coding, tile, fpga::tile_key(1, 1));
-    EXPECT_EQ(first.bytes, Payload(coding, tile, fpga::tile_key(1, 1)).bytes);
-    EXPECT_NE(first.bytes, Payload(coding, tile, fpga::tile_key(1, 2)).bytes);
-    EXPECT_NE(first.bytes, Payload(coding, tile, fpga::tile_key(2, 1)).bytes);
+    const Payload first(coding, tile, arith::tile_key(1, 1));
+    EXPECT_EQ(first.bytes, Payload(coding, tile, arith::tile_key(1, 1)).bytes);
+    EXPECT_NE(first.bytes, Payload(coding, tile, arith::tile_key(1, 2)).bytes);
+    EXPECT_NE(first.bytes, Payload(coding, tile, arith::tile_key(2, 1)).bytes);
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, Stochastic,
@@ -194,10 +194,10 @@ INSTANTIATE_TEST_SUITE_P(Formats, Stochastic,
 
 TEST(TernaryDigits, AreThoseOfEveryByte) {
     for (std::uint32_t v = 0; v < 243; ++v) {
-        EXPECT_EQ(fpga::third_of(v), v / 3);
-        EXPECT_EQ(fpga::ninth_of(v), v / 9);
-        EXPECT_EQ(fpga::part_27_of(v), v / 27);
-        EXPECT_EQ(fpga::part_81_of(v), v / 81);
+        EXPECT_EQ(arith::third_of(v), v / 3);
+        EXPECT_EQ(arith::ninth_of(v), v / 9);
+        EXPECT_EQ(arith::part_27_of(v), v / 27);
+        EXPECT_EQ(arith::part_81_of(v), v / 81);
     }
 }
 

@@ -20,13 +20,13 @@
 namespace nearstep::codec {
 namespace {
 
-using fpga::kPieceElems;
+using arith::kPieceElems;
 using shard::kTileElems;
 
-constexpr fpga::TileKey kNoKey = {0, 0};
+constexpr arith::TileKey kNoKey = {0, 0};
 
 std::vector<std::byte> encode(const Codec& codec, const std::vector<float>& tile,
-                              fpga::TileKey key = kNoKey) {
+                              arith::TileKey key = kNoKey) {
     std::vector<std::byte> payload(codec.payload_bytes(), std::byte{0xEE});
     codec.encode(tile, payload, key);
     return payload;
@@ -150,7 +150,7 @@ TEST(MakeCodec, RefusesUnknownNamesAndShares) {
 
 struct AnyCodec {
     std::string name;
-    fpga::Rounding rounding;
+    arith::Rounding rounding;
     Dtype dtype;
     std::size_t payload_bytes;
 };
@@ -172,7 +172,7 @@ TEST_P(EveryCodec, GivesTheSameBitsInAllVariants) {
     ASSERT_EQ(reference->payload_bytes(), GetParam().payload_bytes);
     int number = 0;
     for (const std::vector<float>& tile : nasty_tiles()) {
-        const fpga::TileKey key = fpga::tile_key(5, static_cast<std::uint64_t>(number));
+        const arith::TileKey key = arith::tile_key(5, static_cast<std::uint64_t>(number));
         const std::vector<std::byte> payload = encode(*reference, tile, key);
         const std::vector<float> values = decode(*reference, payload);
         for (const Kernels& kernels : kernels()) {
@@ -221,7 +221,7 @@ TEST_P(EveryCodec, IsMadeAgainFromItsSettings) {
     const auto codec = make(best_kernels());
     const auto again = make_codec(codec->settings());
     const std::vector<float> tile = random_tile(8);
-    const fpga::TileKey key = fpga::tile_key(5, 1);
+    const arith::TileKey key = arith::tile_key(5, 1);
     EXPECT_EQ(again->name(), codec->name());
     EXPECT_EQ(encode(*again, tile, key), encode(*codec, tile, key));
 }
@@ -239,12 +239,12 @@ TEST(Topk, RefusesIndicesThatDoNotAscend) {
     codec->encode(tile, payload);
     const std::uint16_t beyond = 0xFFFF;
     std::memcpy(payload.data() + 2, &beyond, sizeof beyond);
-    std::vector<float> sum(fpga::kPieceElems);
+    std::vector<float> sum(arith::kPieceElems);
     EXPECT_THROW(codec->decode_add(payload, 0, sum), Error);
 }
 
-constexpr auto kNearest = fpga::Rounding::nearest;
-constexpr auto kStochastic = fpga::Rounding::stochastic;
+constexpr auto kNearest = arith::Rounding::nearest;
+constexpr auto kStochastic = arith::Rounding::stochastic;
 
 INSTANTIATE_TEST_SUITE_P(Codecs, EveryCodec,
                          testing::Values(AnyCodec{"dense", kNearest, Dtype::fp32, 262144},

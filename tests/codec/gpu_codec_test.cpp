@@ -70,7 +70,7 @@ struct GpuCase {
     std::string name;
     double keep = 0.03;
     Dtype dtype = Dtype::bf16;
-    fpga::Rounding rounding = fpga::Rounding::nearest;
+    arith::Rounding rounding = arith::Rounding::nearest;
 
     CodecSettings settings() const {
         return {.name = name, .keep = keep, .dtype = dtype, .rounding = rounding};
@@ -102,7 +102,7 @@ protected:
         for (std::size_t tile = 0; tile < values.size() / kTileElems; ++tile) {
             cpu_->encode(std::span(values).subspan(tile * kTileElems, kTileElems),
                          std::span(payloads).subspan(tile * bytes, bytes),
-                         fpga::tile_key(kRandomKey, kFirstTile + tile));
+                         arith::tile_key(kRandomKey, kFirstTile + tile));
         }
         return payloads;
     }
@@ -256,7 +256,7 @@ TEST_P(GpuCodecs, DecodeAsTheCpu) {
                           cpu_sums(payloads, std::vector<float>(source.size(), 0.0F))));
 }
 
-constexpr auto kAtRandom = fpga::Rounding::stochastic;
+constexpr auto kAtRandom = arith::Rounding::stochastic;
 
 INSTANTIATE_TEST_SUITE_P(
     Codecs, GpuCodecs,

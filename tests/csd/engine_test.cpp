@@ -23,10 +23,10 @@ std::ostream& operator<<(std::ostream& out, const Engine& engine) { return out <
 
 namespace {
 
-using fpga::kEdges;
-using fpga::kEdgeTiles;
-using fpga::sane_scalars;
-using fpga::UpdateScalars;
+using arith::kEdges;
+using arith::kEdgeTiles;
+using arith::sane_scalars;
+using arith::UpdateScalars;
 using shard::kTileElems;
 
 constexpr std::array kOptimizers = {Optimizer::adamw, Optimizer::adam, Optimizer::sgd,
@@ -58,11 +58,11 @@ Arrays random_arrays(std::uint64_t seed) {
 Arrays edge_arrays(std::size_t tile) {
     Arrays arrays;
     for (std::size_t i = 0; i < kTileElems; ++i) {
-        const std::size_t block = tile * (kTileElems / fpga::kBlockElems) + i / fpga::kBlockElems;
+        const std::size_t block = tile * (kTileElems / arith::kBlockElems) + i / arith::kBlockElems;
         arrays.gradient[i] = kEdges.at(block % 14);
         arrays.moment1[i] = kEdges.at(block / 14 % 14);
         arrays.moment2[i] = kEdges.at(block / 196 % 14);
-        arrays.master[i] = kEdges.at(i % fpga::kBlockElems % 14);
+        arrays.master[i] = kEdges.at(i % arith::kBlockElems % 14);
     }
     return arrays;
 }
@@ -107,14 +107,14 @@ public:
         run.state.moment1 = static_cast<std::byte*>(all.moment1) + begin * moment;
         run.state.moment2 = static_cast<std::byte*>(all.moment2) + begin * moment;
         if (all.scale1 != nullptr) {
-            run.state.scale1 = all.scale1 + begin / fpga::kBlockElems;
-            run.state.scale2 = all.scale2 + begin / fpga::kBlockElems;
+            run.state.scale1 = all.scale1 + begin / arith::kBlockElems;
+            run.state.scale2 = all.scale2 + begin / arith::kBlockElems;
         }
         run.gradient = &gradient_[begin * size_bytes(gradient_dtype_)];
         run.gradient_dtype = gradient_dtype_;
         run.parameters = &parameters_[begin * size_bytes(parameter_dtype_)];
         run.parameter_dtype = parameter_dtype_;
-        run.key = fpga::tile_key(scalars.random_key, 5);
+        run.key = arith::tile_key(scalars.random_key, 5);
         run.first = static_cast<std::uint32_t>(begin);
         run.count = count;
         return run;
@@ -203,10 +203,11 @@ TEST_P(EngineOf, LeavesNeighboursOfAnyRunAlone) {
     Tile expected(format(), random_arrays(2), Dtype::bf16, Dtype::bf16);
     Tile seen = expected;
     for (std::size_t count = 0; count < 80; ++count) {
-        const std::size_t begin = count * 3 * fpga::kBlockElems;
+        const std::size_t begin = count * 3 * arith::kBlockElems;
         const std::size_t run = count < 40 ? count : count * 7;  // within and beyond a block
-        for (std::size_t at = 0; at < run; at += fpga::kBlockElems) {
-            expected.update(scalar(), scalars(), begin + at, std::min(run - at, fpga::kBlockElems));
+        for (std::size_t at = 0; at < run; at += arith::kBlockElems) {
+            expected.update(scalar(), scalars(), begin + at,
+                            std::min(run - at, arith::kBlockElems));
         }
         seen.update(engine(), scalars(), begin, run);
     }

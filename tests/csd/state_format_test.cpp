@@ -16,7 +16,7 @@
 namespace nearstep::csd {
 namespace {
 
-using fpga::kBlockElems;
+using arith::kBlockElems;
 using shard::kTileElems;
 
 constexpr std::size_t kTiles = 2;
@@ -132,8 +132,8 @@ TEST(EightBitMoments, SurviveWideningWithEveryCodeAndScale) {
                 state.scale2[block] =
                     std::ldexp(mantissa, static_cast<int>(random_bits(14, 2, number) % 119) - 55);
             }
-            state.scale1[0] = fpga::kMoment1Floor;
-            state.scale2[0] = fpga::kRoot2Floor;
+            state.scale1[0] = arith::kMoment1Floor;
+            state.scale2[0] = arith::kRoot2Floor;
             state.scale1[1] = std::numeric_limits<float>::max();
             state.scale2[1] = std::sqrt(std::numeric_limits<float>::max());
         }
@@ -157,7 +157,7 @@ TEST(EightBitMoments, AreWithinHalfAStepAndNeverLoseASecondMoment) {
             state_of_tile(StateFormat::q8, payload.bytes(), kTiles, i / kTileElems);
         const std::size_t block = i % kTileElems / kBlockElems;
         ASSERT_LE(std::abs(static_cast<double>(seen.moment1[i]) - state.moment1[i]),
-                  std::max(tile.scale1[block], fpga::kMoment1Floor) / 254.0 * kRounding)
+                  std::max(tile.scale1[block], arith::kMoment1Floor) / 254.0 * kRounding)
             << i;
         // Half a step, or a whole one where a small root was kept from zero.
         const double root = std::sqrt(static_cast<double>(state.moment2[i]));
@@ -178,7 +178,7 @@ TEST(EightBitMoments, KeepTheLargestOfABlockExactly) {
     for (std::size_t begin = 0; begin < kElems; begin += kBlockElems) {
         const auto largest =
             std::max_element(&state.moment1[begin], &state.moment1[begin] + kBlockElems, less);
-        if (std::abs(*largest) >= fpga::kMoment1Floor) {
+        if (std::abs(*largest) >= arith::kMoment1Floor) {
             ASSERT_EQ(seen.moment1[static_cast<std::size_t>(largest - state.moment1.data())],
                       *largest);
         }
@@ -201,66 +201,6 @@ TEST(EightBitMoments, MakeABlockWithANanOrInfinityNanAndLeaveOthersAlone) {
         EXPECT_EQ(std::ranges::count(seen.moment1, 1.0F),
                   static_cast<std::ptrdiff_t>(kElems - kBlockElems));
     }
-}
-
-// The mean of `rounded(index)` over many indices is `value` within five standard errors.
-template <typename Rounded>
-void expect_unbiased(float value, float lower, float upper, const Rounded& rounded) {
-    constexpr std::uint32_t kDraws = 1U << 20U;
-    const double up = (static_cast<double>(value) - lower) / (static_cast<double>(upper) - lower);
-    double ups = 0;
-    for (std::uint32_t i = 0; i < kDraws; ++i) {
-        const float seen = from_bf16(rounded(i));
-        ASSERT_TRUE(seen == lower || seen == upper) << seen;
-        ups += seen == upper ? 1 : 0;
-    }
-    const double sigma = std::sqrt(up * (1 - up) / kDraws);
-    EXPECT_NEAR(ups / kDraws, up, 5 * sigma) << value;
-}
-
-TEST(StochasticRounding, IsUnbiasedInBothHalvesOverElementsAndOverTiles) {
-    for (const double share : {0.001, 0.1, 0.5, 0.77, 0.9999}) {
-        const float lower = 1.5F;
-        const float upper = 1.5F + 0x1p-7F;
-        const auto value = static_cast<float>(lower + share * (upper - lower));
-        const fpga::TileKey key = fpga::tile_key(3, 9);
-        expect_unbiased(value, lower, upper, [&](std::uint32_t i) {
-            return fpga::round_to_bf16(value, fpga::rounding_bits(key, i) & 0xFFFFU);
-        });
-        expect_unbiased(-value, -lower, -upper, [&](std::uint32_t i) {
-            return fpga::round_to_bf16(-value, fpga::rounding_bits(key, i) >> 16U);
-        });
-        expect_unbiased(value, lower, upper, [&](std::uint32_t i) {
-            return fpga::round_to_bf16(value, fpga::rounding_bits(fpga::tile_key(3, i), 77) >> 16U);
-        });
-        expect_unbiased(value, lower, upper, [&](std::uint32_t i) {
-            return fpga::round_to_bf16(value,
-                                       fpga::rounding_bits(fpga::tile_key(i, 5), 77) & 0xFFFFU);
-        });
-    }
-}
-
-TEST(StochasticRounding, LeavesValuesOfBf16AndSpecialOnesAlone) {
-    for (std::uint32_t half = 0; half < 65536; ++half) {
-        const float value = from_bf16(static_cast<std::uint16_t>(half));
-        for (const std::uint32_t random : {0U, 1U, 32768U, 65535U}) {
-            const std::uint16_t seen = fpga::round_to_bf16(value, random);
-            if (std::isnan(value)) {
-                ASSERT_TRUE(std::isnan(from_bf16(seen)));
-            } else {
-                ASSERT_EQ(seen, half);
-            }
-        }
-    }
-}
-
-TEST(StochasticRounding, DrawsTheSameNumbersForEver) {
-    // From another implementation of the definition: a checkpoint is resumed with these.
-    const fpga::TileKey key = fpga::tile_key(0x0123456789ABCDEFU, 42);
-    EXPECT_EQ(key.first, 0x5EAE9AD0U);
-    EXPECT_EQ(key.second, 0xC4915E2DU);
-    EXPECT_EQ(fpga::rounding_bits(key, 0), 0x9D9811A4U);
-    EXPECT_EQ(fpga::rounding_bits(key, 65535), 0x64449429U);
 }
 
 }  // namespace

@@ -61,7 +61,7 @@ std::vector<std::byte> reference_payload(const std::vector<int>& ranks, int grou
     std::vector<std::byte> payload(encoding.codec.payload_bytes());
     const std::uint64_t key =
         random_bits(encoding.random_key, 0, static_cast<std::uint64_t>(group));
-    encoding.codec.encode(sum, payload, fpga::tile_key(key, tile));
+    encoding.codec.encode(sum, payload, arith::tile_key(key, tile));
     if (residual != nullptr) {
         std::vector<float> decoded(kTileElems, 0.0F);
         encoding.codec.decode_add(payload, 0, decoded);
@@ -76,7 +76,7 @@ struct Case {
     std::string codec;
     Dtype dtype;
     int ranks_per_group;  // 0: all in one
-    fpga::Rounding rounding = fpga::Rounding::nearest;
+    arith::Rounding rounding = arith::Rounding::nearest;
 };
 
 const std::vector<shard::TileRange> kRounds = {{4, kTiles}, {3, 4}, {0, 3}};
@@ -217,7 +217,7 @@ TEST_P(Scatter, GivesOwnersThePayloadsOfTheDefinition) {
 // What even ranks encode themselves, by the definition, beside what odd ones leave to it.
 TEST(ScatterOfPayloads, AreThoseThatARankMadeItself) {
     const auto world = mpi::Communicator::world(std::chrono::seconds(60));
-    const auto codec = codec::make_codec({.name = "q4", .rounding = fpga::Rounding::stochastic});
+    const auto codec = codec::make_codec({.name = "q4", .rounding = arith::Rounding::stochastic});
     const Layout layout(world.size(), 1);
     trace::Traffic traffic;
     GradientScatter scatter(world,
@@ -231,7 +231,7 @@ TEST(ScatterOfPayloads, AreThoseThatARankMadeItself) {
     const FindPayload find = [&](std::size_t tile) -> std::span<const std::byte> {
         payload.resize(codec->payload_bytes());
         codec->encode(rounded_tile(world.rank(), tile, Dtype::bf16), payload,
-                      fpga::tile_key(scatter.source_key(), tile));
+                      arith::tile_key(scatter.source_key(), tile));
         return payload;
     };
     std::size_t seen = 0;
@@ -265,7 +265,7 @@ TEST(ScatterOfPayloads, AreThoseThatARankMadeItself) {
 // What came by other means is handed over and counted as what is sent here.
 TEST(ScatterOfArrived, IsHandedOverAndCountedAsWhatIsSent) {
     const auto world = mpi::Communicator::world(std::chrono::seconds(60));
-    const auto codec = codec::make_codec({.name = "q4", .rounding = fpga::Rounding::stochastic});
+    const auto codec = codec::make_codec({.name = "q4", .rounding = arith::Rounding::stochastic});
     for (const int ranks_per_group : {1, 2}) {
         const Layout layout(world.size(), ranks_per_group);
         const mpi::Topology nodes = mpi::group_by(Layout(world.size(), 2).groups.group_of);
@@ -322,7 +322,7 @@ std::vector<Case> all_cases() {
             cases.push_back({name, Dtype::bf16, ranks_per_group});
         }
         if (codec::has_block_codes(name)) {
-            cases.push_back({name, Dtype::bf16, 1, fpga::Rounding::stochastic});
+            cases.push_back({name, Dtype::bf16, 1, arith::Rounding::stochastic});
         }
     }
     return cases;
@@ -333,7 +333,7 @@ INSTANTIATE_TEST_SUITE_P(Codecs, Scatter, testing::ValuesIn(all_cases()), [](con
            (one.param.ranks_per_group == 0
                 ? "_one_group"
                 : "_groups_of_" + std::to_string(one.param.ranks_per_group)) +
-           (one.param.rounding == fpga::Rounding::stochastic ? "_stochastic" : "");
+           (one.param.rounding == arith::Rounding::stochastic ? "_stochastic" : "");
 });
 
 // A dense step of warm-up, then feedback with a skipped step in between, against the definition.

@@ -120,7 +120,7 @@ private:
     std::vector<std::byte> encoded(const codec::Codec& codec, const std::vector<float>& values,
                                    std::size_t group) const {
         std::vector<std::byte> payload(codec.payload_bytes());
-        codec.encode(values, payload, fpga::tile_key(random_bits(kRandomKey, 0, group), tile_));
+        codec.encode(values, payload, arith::tile_key(random_bits(kRandomKey, 0, group), tile_));
         return payload;
     }
 
@@ -219,8 +219,8 @@ protected:
 
 TEST_P(ScatterReference, EqualsWhatDevicesAreHandedWithEveryCodecRawDenseAndSummed) {
     for (const std::string& name : codec::codec_names()) {
-        for (const auto rounding : {fpga::Rounding::nearest, fpga::Rounding::stochastic}) {
-            if (rounding == fpga::Rounding::stochastic && name != "q4") {
+        for (const auto rounding : {arith::Rounding::nearest, arith::Rounding::stochastic}) {
+            if (rounding == arith::Rounding::stochastic && name != "q4") {
                 continue;
             }
             SCOPED_TRACE(name);
@@ -246,7 +246,7 @@ TEST_P(ScatterReference, EqualsWhatDevicesAreHandedWithEveryCodecRawDenseAndSumm
 
 // As where GPUs add up and encode: the same is handed over, and the same bytes are counted.
 TEST_P(ScatterReference, IsTheSameWithPayloadsThatWereMadeElsewhere) {
-    const auto codec = codec::make_codec({.name = "q4", .rounding = fpga::Rounding::stochastic});
+    const auto codec = codec::make_codec({.name = "q4", .rounding = arith::Rounding::stochastic});
     const auto settings = [&] {
         return ScatterSettings{
             .owners = &owners_, .codec = codec.get(), .groups = groups_, .nodes = nodes_};

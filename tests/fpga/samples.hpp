@@ -3,8 +3,7 @@
 
 #include "base/random.hpp"
 #include "csd/device.hpp"
-#include "fpga/kernel/state_lane.hpp"
-#include "fpga/kernel/update_lane.hpp"
+#include "fpga/kernel/arithmetic.hpp"
 #include "support/update_values.hpp"
 
 #include <cstdint>

@@ -14,7 +14,7 @@ namespace {
 using codec::Codec;
 using shard::kTileElems;
 
-constexpr std::size_t kPieces = kTileElems / fpga::kPieceElems;
+constexpr std::size_t kPieces = kTileElems / arith::kPieceElems;
 constexpr std::array kShares = {0.01, 1.0 / kTileElems, 0.5, 1.0};
 constexpr std::array kDtypes = {Dtype::bf16, Dtype::fp16, Dtype::fp32};
 
@@ -96,8 +96,8 @@ void read(Bytes bytes) {
     edit(input, payload);
     std::vector<float> expected;
     for (const std::unique_ptr<Codec>& codec : form.codecs) {
-        std::vector<float> sum(pieces * fpga::kPieceElems, 0.25F);
-        codec->decode_add(payload, first * fpga::kPieceElems, sum);
+        std::vector<float> sum(pieces * arith::kPieceElems, 0.25F);
+        codec->decode_add(payload, first * arith::kPieceElems, sum);
         require(expected.empty() || are_alike(sum, expected), "all kernels give the same bits");
         expected = std::move(sum);
     }

@@ -57,7 +57,7 @@ protected:
             values[i] = from_bf16(to_bf16(value_of(step, tile * kTileElems + i)));
         }
         std::vector<std::byte> payload(codec.payload_bytes());
-        codec.encode(values, payload, fpga::tile_key(key_of(step), tile));
+        codec.encode(values, payload, arith::tile_key(key_of(step), tile));
         return payload;
     }
 
@@ -83,7 +83,7 @@ protected:
 TEST_P(Blocks, GiveThePayloadsOfTheHost) {
     const auto dense = codec::make_codec({.name = "dense", .dtype = kDtype});
     const auto codes =
-        codec::make_codec({.name = "ternary", .rounding = fpga::Rounding::stochastic});
+        codec::make_codec({.name = "ternary", .rounding = arith::Rounding::stochastic});
     GpuGradients gradients(0, blocks_, dense->payload_bytes(), kDtype);
     int step = 0;
     for (const codec::Codec* codec : {dense.get(), codes.get(), codes.get()}) {

@@ -121,7 +121,7 @@ protected:
             }
         }
         std::vector<std::byte> payload(codec.payload_bytes());
-        codec.encode(sum, payload, fpga::tile_key(key_of(step, ranks.group), tile));
+        codec.encode(sum, payload, arith::tile_key(key_of(step, ranks.group), tile));
         return payload;
     }
 
@@ -176,7 +176,7 @@ protected:
     void bring_payloads(int in_group, nccl::Group* group) {
         const auto dense = codec::make_codec({.name = "dense"});
         const auto topk = codec::make_codec({.name = "topk", .keep = 0.01});
-        const auto q4 = codec::make_codec({.name = "q4", .rounding = fpga::Rounding::stochastic});
+        const auto q4 = codec::make_codec({.name = "q4", .rounding = arith::Rounding::stochastic});
         GpuGradients gradients(world_.rank(), blocks_, dense->payload_bytes(), Dtype::bf16,
                                group != nullptr ? std::optional(group_of(*group)) : std::nullopt,
                                payload_group(in_group));
@@ -216,7 +216,7 @@ TEST_F(GroupSum, HasThePayloadsOfTheHostsSums) {
     for (const Dtype dtype : {Dtype::bf16, Dtype::fp16, Dtype::fp32}) {
         const auto dense = codec::make_codec({.name = "dense", .dtype = dtype});
         const auto topk = codec::make_codec({.name = "topk", .keep = 0.01, .dtype = dtype});
-        const auto q4 = codec::make_codec({.name = "q4", .rounding = fpga::Rounding::stochastic});
+        const auto q4 = codec::make_codec({.name = "q4", .rounding = arith::Rounding::stochastic});
         GpuGradients gradients(world_.rank(), blocks_, dense->payload_bytes(), dtype,
                                group_of(*ranks_));
         int step = 0;

@@ -1,8 +1,8 @@
 // What the tests of engines and of kernels update with: values at the edges of fp32, and scalars.
 #pragma once
 
-#include "fpga/kernel/state_lane.hpp"
-#include "fpga/kernel/update_lane.hpp"
+#include "arith/state_lane.hpp"
+#include "arith/update_lane.hpp"
 
 #include <array>
 #include <cstddef>
@@ -10,12 +10,12 @@
 
 namespace nearstep {
 
-inline constexpr std::array kStateFormats = {fpga::StateFormat::fp32, fpga::StateFormat::bf16,
-                                             fpga::StateFormat::q8, fpga::StateFormat::compact};
+inline constexpr std::array kStateFormats = {arith::StateFormat::fp32, arith::StateFormat::bf16,
+                                             arith::StateFormat::q8, arith::StateFormat::compact};
 
 }  // namespace nearstep
 
-namespace nearstep::fpga {
+namespace nearstep::arith {
 
 inline constexpr std::array<float, 14> kEdges = {0.0F,
                                                  -0.0F,
@@ -45,4 +45,4 @@ inline UpdateScalars sane_scalars(Optimizer optimizer) {
     return scalars;
 }
 
-}  // namespace nearstep::fpga
+}  // namespace nearstep::arith

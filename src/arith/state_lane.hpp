@@ -11,7 +11,7 @@
 
 // One inside the other, because C++14 cannot write them as one.
 namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
-namespace fpga {
+namespace arith {
 
 // fp32: master, moments fp32. bf16: master fp32, moments bf16, stochastically rounded. q8: master
 // fp32, moments in 8 bits with an fp32 scale per block. compact: master bf16, stochastically
@@ -119,5 +119,5 @@ NEARSTEP_LANE inline float decode_moment2(std::uint8_t code, float scale) {
     return root2 * root2;
 }
 
-}  // namespace fpga
+}  // namespace arith
 }  // namespace nearstep

@@ -2,16 +2,31 @@
 // that kernels can. C++14, no exceptions, no containers. docs/gradient-payload.md has it in prose.
 #pragma once
 
+#include "arith/state_lane.hpp"
 #include "base/dtype.hpp"
 #include "base/lane.hpp"
-#include "fpga/kernel/state_lane.hpp"
 
 #include <cstddef>
 #include <cstdint>
 
 // One inside the other, because C++14 cannot write them as one.
 namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
-namespace fpga {
+namespace arith {
+
+// How a gradient payload is coded (docs/gradient-payload.md): dense and topk by the format of their
+// values.
+enum class GradientCodec : std::uint32_t {
+    dense_fp32,
+    dense_bf16,
+    dense_fp16,
+    topk_bf16,
+    topk_fp16,
+    q8,
+    q4,
+    ternary,
+    sign
+};
+constexpr std::uint32_t kGradientCodecs = 9;
 
 // q8: codes -127 .. 127; q4: -7 .. 7; ternary: -1, 0, 1; sign: -1, 1.
 enum class BlockFormat : std::uint8_t { q8, q4, ternary, sign };
@@ -116,5 +131,5 @@ NEARSTEP_LANE inline float decode_sign(std::uint32_t is_negative, std::uint16_t 
     return float_of((static_cast<std::uint32_t>(scale) << 16U) | (is_negative << 31U));
 }
 
-}  // namespace fpga
+}  // namespace arith
 }  // namespace nearstep

@@ -2,13 +2,11 @@
 // C++14, no exceptions, no containers.
 #pragma once
 
-#include "fpga/kernel/word.hpp"
-
 #include <cstdint>
 
 // One inside the other, because C++14 cannot write them as one.
 namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
-namespace fpga {
+namespace arith {
 
 // NOLINTNEXTLINE(modernize-avoid-c-arrays)
 constexpr std::uint32_t kXxhPrime32[] = {0x9E3779B1U, 0x85EBCA77U, 0xC2B2AE3DU};
@@ -35,10 +33,12 @@ inline std::uint64_t xxh_secret(std::uint32_t byte) {
     return shift == 0 ? low : low | (kXxhSecret[byte / 8 + 1] << (64 - shift));
 }
 
-// Words of a block, each with a key 8 bytes further on in the secret.
-constexpr std::uint32_t kXxhBlockWords = (kXxhSecretBytes - kWordBytes) / 8;
-constexpr std::uint32_t kXxhLastKey = kXxhSecretBytes - kWordBytes - 7;  // of the last word
+// The algorithm takes so many bytes at a time, each with a key 8 bytes further on in the secret.
+constexpr std::uint32_t kXxhStripeBytes = 64;
+// Stripes of a block.
+constexpr std::uint32_t kXxhBlockStripes = (kXxhSecretBytes - kXxhStripeBytes) / 8;
+constexpr std::uint32_t kXxhLastKey = kXxhSecretBytes - kXxhStripeBytes - 7;  // of the last stripe
 constexpr std::uint32_t kXxhMergeKey = 11;
 
-}  // namespace fpga
+}  // namespace arith
 }  // namespace nearstep

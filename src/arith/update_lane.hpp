@@ -10,7 +10,7 @@
 
 // One inside the other, because C++14 cannot write them as one.
 namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
-namespace fpga {
+namespace arith {
 
 // adamw: Loshchilov and Hutter, "Decoupled weight decay regularization" (2019).
 // adam: Kingma and Ba, "Adam" (2015); weight decay is added to the gradient (L2).
@@ -99,5 +99,5 @@ inline void update_lane(const UpdateScalars& scalars, float gradient, float& mas
     }
 }
 
-}  // namespace fpga
+}  // namespace arith
 }  // namespace nearstep
