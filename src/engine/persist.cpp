@@ -62,7 +62,8 @@ store::Manifest StorageEngine::manifest() const {
                              .replaces = replaced_,
                              .copy = owners_.copies() > 1 ? copy_.ranks : std::vector<int>(),
                              .places = places_};
-    for (const std::string& file : state_files(settings_, world_.rank(), world_.size(), options_.set)) {
+    for (const std::string& file :
+         state_files(settings_, world_.rank(), world_.size(), options_.set)) {
         manifest.files.push_back(name_of_file(file));
     }
     return manifest;
@@ -91,7 +92,8 @@ void StorageEngine::empty_state_files(const std::string& replaced, const Claimed
 }
 
 void StorageEngine::remove_state_files() {
-    for (const std::string& file : state_files(settings_, world_.rank(), world_.size(), options_.set)) {
+    for (const std::string& file :
+         state_files(settings_, world_.rank(), world_.size(), options_.set)) {
         ::unlink(file.c_str());
     }
 }

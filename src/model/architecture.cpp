@@ -38,7 +38,7 @@ int block_of(const Geometry& geometry, std::size_t parameter) {
 }
 
 std::vector<feed::Visit> blocks_read(const Geometry& geometry,
-                               const std::vector<BlockFunction>& functions) {
+                                     const std::vector<BlockFunction>& functions) {
     std::vector<feed::Visit> reads;
     for (const BlockFunction& function : functions) {
         feed::Visit& visit = reads.emplace_back(1, static_cast<int>(reads.size()));

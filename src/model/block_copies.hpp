@@ -1,9 +1,9 @@
 // Copies of blocks from host memory to where a network computes.
 #pragma once
 
-#include "memory/gpu.hpp"
 #include "feed/block_feed.hpp"
 #include "feed/block_parts.hpp"
+#include "memory/gpu.hpp"
 #include "model/compute_device.hpp"
 
 #include <cstddef>

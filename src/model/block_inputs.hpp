@@ -3,9 +3,9 @@
 #pragma once
 
 #include "base/dtype.hpp"
+#include "feed/block_feed.hpp"
 #include "memory/buffer.hpp"
 #include "memory/gpu.hpp"
-#include "feed/block_feed.hpp"
 #include "model/compute_device.hpp"
 
 #include <cstddef>

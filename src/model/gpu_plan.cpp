@@ -2,10 +2,10 @@
 
 #include "base/error.hpp"
 #include "base/units.hpp"
-#include "model/architecture.hpp"
 #include "feed/block_parts.hpp"
-#include "model/compute_format.hpp"
 #include "feed/fetch_order.hpp"
+#include "model/architecture.hpp"
+#include "model/compute_format.hpp"
 #include "model/geometry.hpp"
 
 #include <algorithm>
@@ -63,7 +63,8 @@ public:
     // Parameters that a step brings over the link.
     std::size_t fetched(int slots) const {
         std::size_t bytes = 0;
-        for (const feed::Fetch& fetch : feed::order_fetches(feed::visits_of_step(reads_), blocks(), slots)) {
+        for (const feed::Fetch& fetch :
+             feed::order_fetches(feed::visits_of_step(reads_), blocks(), slots)) {
             bytes += feed::part_of_block(block(fetch.block), 0, joint_ranks_).size();
         }
         return bytes;

@@ -2,12 +2,12 @@
 
 #include "base/error.hpp"
 #include "base/random.hpp"
+#include "feed/fetch_order.hpp"
 #include "memory/gpu.hpp"
 #include "model/architecture.hpp"
 #include "model/block_inputs.hpp"
 #include "model/compute_device.hpp"
 #include "model/compute_format.hpp"
-#include "feed/fetch_order.hpp"
 #include "model/loss.hpp"
 #include "model/parameter_store.hpp"
 #include "model/token_check.hpp"

@@ -100,9 +100,8 @@ enum class Ending { finished, stopped };
 // evaluated and no checkpoint is due any more.
 RunRecord run_steps(Trainer& trainer, Reporter& reporter, const config::Run& run, std::int64_t last,
                     Ending& ending) {
-    RunRecord record{.run = run,
-                     .facts = trainer.engine().facts(),
-                     .parameters = trainer.parameters()};
+    RunRecord record{
+        .run = run, .facts = trainer.engine().facts(), .parameters = trainer.parameters()};
     const std::vector<std::uint64_t> written = trainer.engine().written_bytes();
     const double committed = trainer.engine().commit_seconds();
     const auto ended = [&](const StepReport& report) {

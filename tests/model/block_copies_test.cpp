@@ -63,7 +63,8 @@ TEST_P(JointCopies, BringAPartAndTakeTheRest) {
                                EXPECT_EQ(mine.data(),
                                          all.data() + mine.size() * static_cast<std::size_t>(rank));
                                for (int other = 0; other < ranks; ++other) {
-                                   const feed::BlockPart part = feed::part_of_block(block.size(), other, ranks);
+                                   const feed::BlockPart part =
+                                       feed::part_of_block(block.size(), other, ranks);
                                    if (other != rank) {
                                        copy_to_gpu(
                                            all.subspan(part.begin, part.size()),
@@ -86,8 +87,8 @@ TEST_P(JointCopies, BringAPartAndTakeTheRest) {
                 copy_to_host(found, rooms[block].first(found.size()), memory::Stream::of_default());
                 memory::wait_for_gpu();
                 EXPECT_EQ(found, blocks[block]) << "rank " << rank << " of " << ranks;
-                wanted_bytes +=
-                    is_joint ? feed::part_of_block(kSizes[block], rank, ranks).size() : kSizes[block];
+                wanted_bytes += is_joint ? feed::part_of_block(kSizes[block], rank, ranks).size()
+                                         : kSizes[block];
             }
             EXPECT_EQ(copied_bytes, wanted_bytes);
         }
