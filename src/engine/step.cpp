@@ -209,7 +209,7 @@ void StorageEngine::update() {
         undo_update();
     }
     finish_step();
-    under_way_.emplace();
+    under_way_ = UnderWay{};
     if (gradients_.is_finite && !overlaps_steps(settings_.mode)) {
         under_way_->times = wait_for_update();
     }

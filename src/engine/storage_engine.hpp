@@ -102,7 +102,7 @@ private:
     // From when a step's gradients are final until its update is over.
     struct UnderWay {
         offload::UpdateTimes times;
-        double waited = 0;  // seconds, by this rank for the update
+        double waited;  // seconds, by this rank for the update
     };
 
     void make_groups();
