@@ -28,12 +28,12 @@ class Codecs(program.Scenario):
 
     def test_ranks_agree(self):
         two = self.train(compress__codec="q8", **KEYS)
-        for ranks in (1, 3, 4):
-            for scatter in ("hierarchical", "flat"):
-                with self.subTest(ranks=ranks, scatter=scatter):
-                    other = self.train(ranks=ranks, state=f"{ranks}-{scatter}", compress__codec="q8",
-                                       exchange__scatter=scatter, **KEYS)
-                    self.assert_close(other["losses"], two["losses"], 1e-2)
+        cases = [(ranks, scatter) for ranks in (1, 3, 4) for scatter in ("hierarchical", "flat")]
+        for ranks, scatter in program.sweep(cases, 0, 3, 4):
+            with self.subTest(ranks=ranks, scatter=scatter):
+                other = self.train(ranks=ranks, state=f"{ranks}-{scatter}", compress__codec="q8",
+                                   exchange__scatter=scatter, **KEYS)
+                self.assert_close(other["losses"], two["losses"], 1e-2)
 
     def test_error_feedback_resumes_bit_identically(self):
         for codec, dtype, scatter in (("topk", "bf16", "flat"), ("q4", "fp16", "hierarchical")):

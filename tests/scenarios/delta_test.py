@@ -16,11 +16,11 @@ class Delta(program.Scenario):
         return dense["bytes_per_parameter"], delta
 
     def test_modes_formats_and_layouts_are_bit_identical_to_dense(self):
-        for number, keys in enumerate((
+        for number, keys in enumerate(program.sweep((
                 {"mode": "su", "csd__per_rank": 2}, {"model__dtype": "fp16"}, {"csd__state": "compact"},
                 {"csd__state": "bf16", "ranks": 1, "csd__subgroup_tiles": 3},
                 {"csd__state": "compact", "model__dtype": "fp16"},
-                {"mode": "su+o+c", "compress__codec": "topk", "ranks": 3, "csd__per_rank": "[2,0,1]"})):
+                {"mode": "su+o+c", "compress__codec": "topk", "ranks": 3, "csd__per_rank": "[2,0,1]"}), 0, 3, 4, 5)):
             with self.subTest(**keys):
                 dense, delta = self.pair(state=number, train__steps=8, **keys)
                 taken = 1 - delta["skipped_steps"] / 8
@@ -68,7 +68,7 @@ class Delta(program.Scenario):
         """Goes on from a trained model, on another text, at small constant rates."""
         trained = self.train(state="trained", train__steps=60, csd__subgroup_tiles=4)
         other = self.other_text()
-        for rate, most in ((2e-5, 0.40), (5e-6, 0.25)):
+        for rate, most in program.sweep(((2e-5, 0.40), (5e-6, 0.25)), 0):
             with self.subTest(rate=rate):
                 keys = {"state": f"tuned-{rate}", "data__train": f'"{other}"', "train__steps": 80,
                         "train__learning_rate": rate, "train__final_rate_share": 1, "csd__subgroup_tiles": 4,

@@ -10,8 +10,8 @@ class Formats(program.Scenario):
     def test_every_mode_and_device_count_gives_the_same_bits(self):
         for state in FORMATS:
             one = self.train(mode="su", csd__state=state, csd__per_rank=1, train__steps=8)
-            for keys in ({"mode": "su+o", "csd__per_rank": 3}, {"mode": "base", "csd__per_rank": 2},
-                         {"mode": "su+o", "csd__per_rank": "[2,0]", "csd__subgroup_tiles": 3}):
+            for keys in program.sweep(({"mode": "su+o", "csd__per_rank": 3}, {"mode": "base", "csd__per_rank": 2},
+                                       {"mode": "su+o", "csd__per_rank": "[2,0]", "csd__subgroup_tiles": 3}), 1, 2):
                 with self.subTest(state=state, **keys):
                     self.assert_same_bits(self.train(csd__state=state, train__steps=8, **keys), one)
 
@@ -25,7 +25,7 @@ class Formats(program.Scenario):
                 self.assertLess(run["heldout_loss"], run["losses"][0] - 1)
 
     def test_every_format_resumes_bit_identically(self):
-        for state in FORMATS:
+        for state in program.sweep(FORMATS, 2, 3):
             with self.subTest(state=state):
                 keys = {"csd__state": state, "csd__per_rank": 2, "train__steps": 12}
                 whole = self.train(state=f"whole-{state}", **keys)
@@ -58,10 +58,10 @@ class Optimizers(program.Scenario):
         for optimizer, rate in (("adamw", 2e-3), ("adam", 2e-3), ("sgd", 0.1), ("adagrad", 1e-2), ("lion", 5e-4)):
             keys = {"train__optimizer": optimizer, "train__learning_rate": rate, "csd__state": "q8",
                     "train__steps": 20}
-            runs = [self.train(mode=mode, csd__per_rank=2, **keys) for mode in ("su", "su+o", "base")]
+            runs = [self.train(mode=mode, csd__per_rank=2, **keys) for mode in program.sweep(("su", "su+o", "base"), 1, 2)]
             with self.subTest(optimizer=optimizer):
-                self.assert_same_bits(runs[1], runs[0])
-                self.assert_same_bits(runs[2], runs[0])
+                for other in runs[1:]:
+                    self.assert_same_bits(other, runs[0])
                 self.assertLess(runs[0]["heldout_loss"], runs[0]["losses"][0] - 0.5)
 
 

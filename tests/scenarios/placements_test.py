@@ -53,7 +53,9 @@ class Placements(program.Scenario):
         usual = self.train(ranks=4, exchange__ranks_per_node=2, train__steps=6, **keys)
         self.assertEqual(usual["placement"]["gradients"], "node")
         self.assertEqual(len(ALLOWED), 10)
-        for placement in ALLOWED:
+        # Every word in every place that it may have.
+        for placement in program.sweep(ALLOWED, *(ALLOWED.index(one) for one in (
+                ("replicated",) * 3, ("replicated", "node", "global"), ("node",) * 3, ("node", "global", "global"), ("global",) * 3))):
             with self.subTest(placement):
                 summary = self.train_placed(placement, **keys)
                 self.assertEqual(summary["nodes"], NODES)
@@ -66,8 +68,8 @@ class Placements(program.Scenario):
     def test_with_codes_and_deltas(self):
         keys = {"mode": "su+o+c", "compress__codec": "q4", "gather__codec": "delta", "csd__state": "compact"}
         usual = self.train(ranks=4, exchange__ranks_per_node=2, train__steps=6, **keys)
-        for placement in (("replicated", "node", "node"), ("node", "node", "global"), ("node", "node", "node"),
-                          ("replicated", "replicated", "replicated")):
+        for placement in program.sweep((("replicated", "node", "node"), ("node", "node", "global"), ("node", "node", "node"),
+                                        ("replicated", "replicated", "replicated")), 1, 3):
             with self.subTest(placement):
                 summary = self.train_placed(placement, **keys)
                 self.assert_same_bits(summary, usual)
@@ -88,8 +90,8 @@ class Placements(program.Scenario):
 
     def test_unequal_nodes_and_devices(self):
         usual = self.train(ranks=3, exchange__ranks_per_node=2, train__steps=6, csd__per_rank="[2,1,3]")
-        for placement in (("node", "node", "node"), ("node", "node", "global"), ("replicated", "replicated", "replicated"),
-                          ("global", "global", "global")):
+        for placement in program.sweep((("node", "node", "node"), ("node", "node", "global"), ("replicated", "replicated", "replicated"),
+                                        ("global", "global", "global")), 0, 3):
             with self.subTest(placement):
                 summary = self.train(ranks=3, exchange__ranks_per_node=2, train__steps=6, csd__per_rank="[2,1,3]",
                                      **keys_of(placement))
@@ -104,8 +106,8 @@ class Placements(program.Scenario):
     def test_stopped_and_killed_runs_go_on_bit_identically(self):
         keys = {"train__steps": 8, "csd__per_rank": 2}
         usual = self.train(ranks=4, exchange__ranks_per_node=2, **keys)
-        for placement in (("node", "node", "node"), ("node", "node", "global"), ("replicated", "replicated", "replicated"),
-                          ("global", "global", "global")):
+        for placement in program.sweep((("node", "node", "node"), ("node", "node", "global"), ("replicated", "replicated", "replicated"),
+                                        ("global", "global", "global")), 0, 3):
             with self.subTest(placement):
                 self.train_placed(placement, train__stop_at=3, **keys)
                 again = self.train_placed(placement, flags=["--resume"], **keys)
@@ -129,7 +131,7 @@ class Placements(program.Scenario):
         for placement in (("node", "node", "node"), ("replicated", "replicated", "replicated")):
             first = self.train_placed(placement, train__stop_at=3, **keys)
             self.assertEqual(program.run(0, "inspect", first["checkpoint"]).returncode, 0)
-            for other in (("replicated", "node", "global"), ("node", "node", "node")):
+            for other in program.sweep((("replicated", "node", "global"), ("node", "node", "node")), placement[0] == "replicated"):
                 with self.subTest(placement, other=other):
                     again = self.train(ranks=4, exchange__ranks_per_node=2, flags=["--from", first["checkpoint"], "--fresh"],
                                        state="other", **keys_of(other), **keys)

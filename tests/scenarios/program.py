@@ -35,6 +35,15 @@ def run_all(runs, **options):
         return list(pool.map(lambda one: run(one[0], *one[1], **options), runs))
 
 
+def sweep(cases, *few):
+    """All cases in `tests/run --long`, else those with these numbers."""
+    cases = list(cases)
+    if "NEARSTEP_LONG" in os.environ:
+        return cases
+    print(f"\n{len(few)} of {len(cases)} cases (all with tests/run --long)", flush=True)
+    return [cases[number] for number in few]
+
+
 def write_text(path):
     """A text to train on; its path."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -111,22 +111,23 @@ class Restart(program.Scenario):
         saved = {name: self.folder / f"saved-{name}" for name in ("p0", "p1")}
         for name, path in saved.items():
             shutil.copytree(self.folder / name, path)
-        for fault in ("mid_write count=2", "before_flush count=1", "before_rename count=1", "after_rename count=1"):
-            for rank in (0, 1):
-                with self.subTest(fault, rank=rank):
-                    for name, path in saved.items():
-                        shutil.rmtree(self.folder / name)
-                        shutil.copytree(path, self.folder / name)
-                    killed = self.start("--from", self.folder / "copy/step-00000003.h5", fault=f"rank={rank} phase={fault}")
-                    self.assertNotEqual(killed.returncode, 0, killed.stdout)
-                    resumed = self.finish("--resume")
-                    self.assertIn(resumed.summary["first_step"], (10, 4))
-                    self.assertEqual(resumed.summary["masters_xxh3"], self.whole()["masters_xxh3"])
-                    # Files of one set of names are left: the old ones, or those of the roll-back.
-                    left = [path.name for path in self.folder.glob("p?/rank-*")]
-                    self.assertEqual(len(left), 4, left)
-                    self.assertEqual(len([name for name in left if ".set-1." in name]),
-                                     0 if resumed.summary["first_step"] == 10 else 4, left)
+        cases = [(fault, rank) for fault in ("mid_write count=2", "before_flush count=1", "before_rename count=1", "after_rename count=1")
+                 for rank in (0, 1)]
+        for fault, rank in program.sweep(cases, 1, 2, 4, 5, 6):
+            with self.subTest(fault, rank=rank):
+                for name, path in saved.items():
+                    shutil.rmtree(self.folder / name)
+                    shutil.copytree(path, self.folder / name)
+                killed = self.start("--from", self.folder / "copy/step-00000003.h5", fault=f"rank={rank} phase={fault}")
+                self.assertNotEqual(killed.returncode, 0, killed.stdout)
+                resumed = self.finish("--resume")
+                self.assertIn(resumed.summary["first_step"], (10, 4))
+                self.assertEqual(resumed.summary["masters_xxh3"], self.whole()["masters_xxh3"])
+                # Files of one set of names are left: the old ones, or those of the roll-back.
+                left = [path.name for path in self.folder.glob("p?/rank-*")]
+                self.assertEqual(len(left), 4, left)
+                self.assertEqual(len([name for name in left if ".set-1." in name]),
+                                 0 if resumed.summary["first_step"] == 10 else 4, left)
 
     def test_damage_does_not_bring_back_an_older_checkpoint(self):
         self.finish(train__stop_at=3)
@@ -181,7 +182,7 @@ class Restart(program.Scenario):
         stopped = self.finish(train__stop_at=5)
         shutil.rmtree(self.folder / "p0/checkpoints")
         restore = self.save("p0", "p1")
-        for layout in self.LAYOUTS:
+        for layout in program.sweep(self.LAYOUTS, 0, 1, 3, 4, 6):
             with self.subTest(**layout):
                 restore()
                 moved = self.finish("--resume", train__stop_at=5, **layout)
@@ -207,16 +208,17 @@ class Restart(program.Scenario):
         stopped = self.finish(train__stop_at=5)
         shutil.rmtree(self.folder / "p0/checkpoints")
         restore = self.save("p0", "p1")
-        for fault in ("mid_read count=2", "mid_write count=3", "before_flush count=2", "before_rename count=1", "after_rename count=1"):
-            for rank in (0, 2):
-                with self.subTest(fault, rank=rank):
-                    restore()
-                    killed = self.start("--resume", ranks=3, train__stop_at=5, fault=f"rank={rank} phase={fault}")
-                    if killed.returncode == 0:
-                        self.assertEqual((fault.split()[0], rank), ("mid_read", 2))  # it has no old file to read
-                    for layout in ({"ranks": 3}, {"ranks": 2}):
-                        resumed = self.finish("--resume", train__stop_at=5, **layout)
-                        self.assertEqual(resumed.summary["masters_xxh3"], stopped.summary["masters_xxh3"])
+        cases = [(fault, rank) for fault in ("mid_read count=2", "mid_write count=3", "before_flush count=2", "before_rename count=1", "after_rename count=1")
+                 for rank in (0, 2)]
+        for fault, rank in program.sweep(cases, 0, 3, 4, 6, 7, 8):
+            with self.subTest(fault, rank=rank):
+                restore()
+                killed = self.start("--resume", ranks=3, train__stop_at=5, fault=f"rank={rank} phase={fault}")
+                if killed.returncode == 0:
+                    self.assertEqual((fault.split()[0], rank), ("mid_read", 2))  # it has no old file to read
+                for layout in ({"ranks": 3}, {"ranks": 2}):
+                    resumed = self.finish("--resume", train__stop_at=5, **layout)
+                    self.assertEqual(resumed.summary["masters_xxh3"], stopped.summary["masters_xxh3"])
 
     def test_old_files_that_cannot_be_reached_are_named(self):
         self.finish(train__stop_at=5)

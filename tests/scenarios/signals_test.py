@@ -91,6 +91,8 @@ class Signals(program.Scenario):
                          self.train(state="whole", **flags)["masters_xxh3"])
 
     def test_sigint_ends_a_run_at_once(self):
+        # A shell that starts these tests in the background ignores SIGINT, and so do its children.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         running = self.start_long(keys={"train__steps": 3, "train__evaluate_batches": 10000000})
         self.wait_for(self.has_steps, running)
         running.send_signal(signal.SIGINT)
