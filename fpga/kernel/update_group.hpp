@@ -79,21 +79,6 @@ inline std::uint32_t parameter_of(StateFormat format, Dtype dtype, std::uint32_t
                                   : to_fp16(wide);
 }
 
-inline void update_wide(const UpdateScalars& scalars, float gradient, Wide& wide) {
-    switch (scalars.optimizer) {
-        case Optimizer::adamw:
-            return adamw_lane(scalars, gradient, wide.master, wide.moment1, wide.moment2);
-        case Optimizer::adam:
-            return adam_lane(scalars, gradient, wide.master, wide.moment1, wide.moment2);
-        case Optimizer::sgd:
-            return sgd_lane(scalars, gradient, wide.master, wide.moment1);
-        case Optimizer::adagrad:
-            return adagrad_lane(scalars, gradient, wide.master, wide.moment2);
-        case Optimizer::lion:
-            return lion_lane(scalars, gradient, wide.master, wide.moment1);
-    }
-}
-
 // Takes words apart into groups: the group `index` of an array with `bits` bits per element, whose
 // words come from `in`.
 template <int kLanes, typename In>
@@ -140,7 +125,8 @@ inline void update_cycle(const Job& job, const Group<kLanes>& gradient, const Sc
         const Stored stored = {cycle.master.of[lane], cycle.moment1.of[lane],
                                cycle.moment2.of[lane]};
         Wide wide = widen(job.format, stored, scales);
-        update_wide(job.scalars, float_of(gradient.of[lane]), wide);
+        update_lane(job.scalars, float_of(gradient.of[lane]), wide.master, wide.moment1,
+                    wide.moment2);
         const std::uint32_t random = rounding_bits(key, first + static_cast<std::uint32_t>(lane));
         const Stored fresh = narrow(job.format, wide, random);
         cycle.old.of[lane] = parameter_of(job.format, job.parameter_dtype, stored.master);

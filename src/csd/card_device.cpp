@@ -26,6 +26,24 @@ StateVolumeSettings volume_of(const CardDeviceSettings& settings) {
             .volume = {.files = {settings.file}, .io = settings.io, .storage = settings.storage}};
 }
 
+std::span<const GroupRun> groups_in(const CardDeviceSettings& settings, std::size_t subgroup) {
+    const shard::TileRange tiles = settings.subgroups[subgroup].tiles;
+    return settings.groups.runs_in(tiles.begin * shard::kTileElems, tiles.end * shard::kTileElems);
+}
+
+void check_groups(const CardDeviceSettings& settings) {
+    for (std::size_t subgroup = 0; subgroup < settings.subgroups.size(); ++subgroup) {
+        if (groups_in(settings, subgroup).size() > 1) {
+            throw ConfigError(
+                text("A card updates a subgroup by the settings of one parameter "
+                     "group, and subgroup ",
+                     subgroup, " of device \"", settings.name,
+                     "\" has several: set csd.device = \"emulated\", or name the "
+                     "device in csd.host_engine."));
+        }
+    }
+}
+
 class CardDevice : public Device {
 public:
     CardDevice(const CardDeviceSettings& settings, trace::Traffic& traffic);
@@ -45,7 +63,7 @@ public:
     void allocate_slot(int slot) override;
     void release_slot(int slot) override;
     Ticket read(int slot, std::size_t subgroup, std::int64_t generation) override;
-    void update(int slot, std::size_t subgroup, const UpdateScalars& scalars) override;
+    void update(int slot, std::size_t subgroup, const StepScalars& scalars) override;
     Ticket deliver(int slot, std::size_t subgroup, std::span<std::byte> landing,
                    const Landed& landed) override;
     Ticket write(int slot, std::size_t subgroup, std::int64_t generation) override;
@@ -66,6 +84,7 @@ private:
         return shard::kTileElems * size_bytes(settings_.parameter_dtype);
     }
     SlotSizes slot_sizes() const;
+    UpdateScalars scalars_of(std::size_t subgroup, const StepScalars& scalars) const;
     std::string describe(std::size_t subgroup) const {
         return text("subgroup ", subgroup, " of device \"", settings_.name, "\"");
     }
@@ -182,7 +201,16 @@ void CardDevice::finish_read(CardSlot& slot, std::size_t subgroup, std::int64_t 
     }
 }
 
-void CardDevice::update(int slot, std::size_t subgroup, const UpdateScalars& scalars) {
+// The kernel takes one set of scalars.
+UpdateScalars CardDevice::scalars_of(std::size_t subgroup, const StepScalars& scalars) const {
+    const std::size_t group = groups_in(settings_, subgroup).front().group;
+    expects(!scalars.is_skipped.at(group), "a card updates every group in every step");
+    UpdateScalars own = scalars.of_group.at(group);
+    own.random_key = scalars.random_key;
+    return own;
+}
+
+void CardDevice::update(int slot, std::size_t subgroup, const StepScalars& scalars) {
     CardSlot& s = allocated(slot);
     const shard::Subgroup& own = settings_.subgroups[subgroup];
     s.start_update({.tiles = own.tiles.size(),
@@ -193,7 +221,7 @@ void CardDevice::update(int slot, std::size_t subgroup, const UpdateScalars& sca
                     .gradient = payloads_.codec().kernel_form(),
                     .sources = static_cast<std::uint32_t>(settings_.sources),
                     .payloads = payloads_.place_of(subgroup)},
-                   scalars);
+                   scalars_of(subgroup, scalars));
     const auto updated = std::make_shared<std::promise<void>>();
     s.updated = updated->get_future().share();
     s.updating = engine_lane_.submit([this, &s, subgroup, updated] {
@@ -277,6 +305,7 @@ std::unique_ptr<Device> make_card_device(const CardDeviceSettings& settings,
                                " tiles at once, and a subgroup has ", largest->tiles.size(),
                                ": lower csd.subgroup_tiles."));
     }
+    check_groups(settings);
     store::check_folders({{settings.file, StateVolume::storage_bytes(volume_of(settings))}});
     try {
         return std::make_unique<CardDevice>(settings, traffic);

@@ -37,7 +37,9 @@ std::size_t landing_bytes(const SmallDevice& small) {
 
 void take_step(SmallDevice& small, TransferHandler& handler, int step) {
     small.put_gradients(step);
-    UpdateScalars scalars = test_scalars();
+    StepScalars scalars(test_scalars());
+    scalars.of_group[1].optimizer = arith::Optimizer::lion;
+    scalars.of_group[1].step_size = 3e-3F;
     scalars.random_key = static_cast<std::uint64_t>(step) + 77;
     handler.start(scalars, step, small.vector);
     handler.finish();
@@ -85,6 +87,29 @@ TEST(CardDeviceTest, GivesTheBitsOfTheEmulatedDeviceInEveryFormatAndCodec) {
         const SmallDeviceSettings settings{.dtype = dtype, .sources = 1};
         EXPECT_TRUE(train_card(HandlerKind::overlapped, settings) == train_emulated(settings));
     }
+}
+
+// Runs that end between the subgroups (tiles 0 and 1, 3 to 5, 8) or within them.
+GroupMap groups_until(std::size_t first, std::size_t second) {
+    return GroupMap(std::vector<GroupRun>{{first, 0}, {second, 1}, {9 * shard::kTileElems, 0}});
+}
+
+TEST(CardDeviceTest, UpdatesEachSubgroupByItsGroup) {
+    SmallDeviceSettings settings;
+    const Outcome of_one_group = train_emulated(settings);
+    settings.groups = groups_until(2 * shard::kTileElems + 17, 6 * shard::kTileElems);
+    const Outcome expected = train_emulated(settings);
+    EXPECT_TRUE(expected.states != of_one_group.states);
+    EXPECT_TRUE(train_card(HandlerKind::overlapped, settings) == expected);
+}
+
+TEST(CardDeviceTest, RefusesASubgroupOfSeveralGroupsAndSaysWhatToDo) {
+    SmallDevice small({});
+    small.settings.groups = groups_until(2 * shard::kTileElems, 4 * shard::kTileElems + 16);
+    EXPECT_THAT(message_of<ConfigError>(
+                    [&] { make_card_device(on_card(small.settings, "0"), small.traffic); }),
+                AllOf(HasSubstr("subgroup 1 of device \"device under test\""),
+                      HasSubstr("csd.device = \"emulated\""), HasSubstr("csd.host_engine")));
 }
 
 TEST(CardDeviceTest, DeliversTheSameDeltas) {
