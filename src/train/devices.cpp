@@ -83,6 +83,7 @@ csd::CardDeviceSettings on_card(const csd::EmulatedDeviceSettings& settings, con
     return {.name = settings.name,
             .file = settings.files.front(),
             .subgroups = settings.subgroups,
+            .groups = settings.groups,
             .parameter_dtype = settings.parameter_dtype,
             .state = settings.state,
             .codec = settings.codec,
@@ -333,6 +334,7 @@ std::vector<std::unique_ptr<csd::Device>> make_devices(
         }
         settings.subgroups = subgroups_of(copy, rank, local);
         settings.parameters = copy.partition.parameters();
+        settings.groups = around.groups;
         settings.parameter_dtype = run.model.dtype;
         settings.state = csd::parse_state_format(run.csd.state);
         settings.delivery = delivery(run);

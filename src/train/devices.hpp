@@ -87,6 +87,7 @@ struct DeviceSurroundings {
     link::NodeLinks* links = nullptr;     // null: not shaped
     trace::Timeline* timeline = nullptr;  // null: nothing is traced
     int set = 0;                          // of the files' names
+    csd::GroupMap groups = {};            // of the parameter vector
 };
 
 // This rank's devices, in the order of its copy's device map. Files are named after the rank and

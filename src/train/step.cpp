@@ -2,6 +2,7 @@
 #include "base/error.hpp"
 #include "base/random.hpp"
 #include "base/stop_request.hpp"
+#include "train/decay_groups.hpp"
 #include "train/devices.hpp"
 #include "train/stopwatch.hpp"
 #include "train/trainer.hpp"
@@ -65,7 +66,7 @@ void Trainer::begin_update(const StepReport& report) {
     const double norm = clipping_norm_ > 0 ? clipping_norm_ : report.gradient_norm;
     const double scale = clip_factor(norm, run_.train.clip_norm) / loss_scale_.value();
     pipeline_->begin_update(
-        update_scalars(run_.train, report.learning_rate, pipeline_->generation() + 1, scale),
+        step_scalars(run_.train, report.learning_rate, pipeline_->generation() + 1, scale),
         vector_.span(), [this] {
             if (run_.csd.durability == "step") {
                 prepare_commit();

@@ -7,6 +7,7 @@
 #include "memory/gpu.hpp"
 #include "mpi/topology.hpp"
 #include "train/corpus.hpp"
+#include "train/decay_groups.hpp"
 #include "train/gathered_text.hpp"
 #include "train/parameter_vector.hpp"
 #include "train/site_links.hpp"
@@ -100,10 +101,13 @@ Trainer::Trainer(const mpi::Communicator& world, const config::Run& run,
     parameter_gpu_.emplace(world, run, nodes_, owners_, compute_device_, nccl_watchdog_);
     plan_gpu(static_cast<int>(machines.ranks_beside(world.rank()).size()));
     world.together([&] {
-        devices = make_devices(
-            run_, world, owners_, route_,
-            {.storage = storage_.get(), .links = links_.get(), .timeline = timeline_, .set = set_},
-            traffic_);
+        devices = make_devices(run_, world, owners_, route_,
+                               {.storage = storage_.get(),
+                                .links = links_.get(),
+                                .timeline = timeline_,
+                                .set = set_,
+                                .groups = decay_groups(run_.train, geometry_)},
+                               traffic_);
     });
     const std::size_t tile_bytes = kTileElems * size_bytes(run.model.dtype);
     const bool are_on_gpus = world.agree(compute_device_.is_gpu() && memory::gpus() > 0);
