@@ -4,6 +4,7 @@
 #include "base/log.hpp"
 #include "base/units.hpp"
 #include "codec/delta.hpp"
+#include "csd/card_groups.hpp"
 #include "csd/card_payloads.hpp"
 #include "csd/card_slot.hpp"
 #include "csd/state_volume.hpp"
@@ -26,20 +27,16 @@ StateVolumeSettings volume_of(const CardDeviceSettings& settings) {
             .volume = {.files = {settings.file}, .io = settings.io, .storage = settings.storage}};
 }
 
-std::span<const GroupRun> groups_in(const CardDeviceSettings& settings, std::size_t subgroup) {
-    const shard::TileRange tiles = settings.subgroups[subgroup].tiles;
-    return settings.groups.runs_in(tiles.begin * shard::kTileElems, tiles.end * shard::kTileElems);
-}
-
 void check_groups(const CardDeviceSettings& settings) {
     for (std::size_t subgroup = 0; subgroup < settings.subgroups.size(); ++subgroup) {
-        if (groups_in(settings, subgroup).size() > 1) {
+        const auto end = find_uneven_end(settings.groups, settings.subgroups[subgroup].tiles);
+        if (end) {
             throw ConfigError(
-                text("A card updates a subgroup by the settings of one parameter "
-                     "group, and subgroup ",
-                     subgroup, " of device \"", settings.name,
-                     "\" has several: set csd.device = \"emulated\", or name the "
-                     "device in csd.host_engine."));
+                text("A card updates 16 elements at a time by the settings of one "
+                     "parameter group, and in subgroup ",
+                     subgroup, " of device \"", settings.name, "\" a group ends at element ", *end,
+                     ", which is no multiple of 16: set csd.device = \"emulated\", "
+                     "or name the device in csd.host_engine."));
         }
     }
 }
@@ -84,7 +81,6 @@ private:
         return shard::kTileElems * size_bytes(settings_.parameter_dtype);
     }
     SlotSizes slot_sizes() const;
-    UpdateScalars scalars_of(std::size_t subgroup, const StepScalars& scalars) const;
     std::string describe(std::size_t subgroup) const {
         return text("subgroup ", subgroup, " of device \"", settings_.name, "\"");
     }
@@ -129,10 +125,15 @@ CardDevice::CardDevice(const CardDeviceSettings& settings, trace::Traffic& traff
 
 SlotSizes CardDevice::slot_sizes() const {
     const std::size_t tiles = layout().most_tiles();
+    std::size_t group_words = 0;
+    for (const shard::Subgroup& subgroup : settings_.subgroups) {
+        group_words = std::max(group_words, group_table_words(settings_.groups, subgroup.tiles));
+    }
     return {.payload_bytes = layout().most_extent_bytes() - store::kHeaderBytes,
             .parameter_bytes =
                 has_deltas() ? codec::message_room_bytes(tiles) : tiles * tile_parameter_bytes(),
-            .tiles = tiles};
+            .tiles = tiles,
+            .group_words = group_words};
 }
 
 std::string CardDevice::describe_io() const {
@@ -201,15 +202,6 @@ void CardDevice::finish_read(CardSlot& slot, std::size_t subgroup, std::int64_t 
     }
 }
 
-// The kernel takes one set of scalars.
-UpdateScalars CardDevice::scalars_of(std::size_t subgroup, const StepScalars& scalars) const {
-    const std::size_t group = groups_in(settings_, subgroup).front().group;
-    expects(!scalars.is_skipped.at(group), "a card updates every group in every step");
-    UpdateScalars own = scalars.of_group.at(group);
-    own.random_key = scalars.random_key;
-    return own;
-}
-
 void CardDevice::update(int slot, std::size_t subgroup, const StepScalars& scalars) {
     CardSlot& s = allocated(slot);
     const shard::Subgroup& own = settings_.subgroups[subgroup];
@@ -221,7 +213,7 @@ void CardDevice::update(int slot, std::size_t subgroup, const StepScalars& scala
                     .gradient = payloads_.codec().kernel_form(),
                     .sources = static_cast<std::uint32_t>(settings_.sources),
                     .payloads = payloads_.place_of(subgroup)},
-                   scalars_of(subgroup, scalars));
+                   group_table(settings_.groups, scalars, own.tiles));
     const auto updated = std::make_shared<std::promise<void>>();
     s.updated = updated->get_future().share();
     s.updating = engine_lane_.submit([this, &s, subgroup, updated] {
