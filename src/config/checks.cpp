@@ -218,9 +218,9 @@ void check_data(const Run& run, const Origins& origins) {
                    " holds no text out for the evaluation: raise it, or set data.valid."));
 }
 
-std::vector<int> devices_per_rank(const Run& run, int ranks) {
+std::vector<int> devices_per_rank(const EngineSettings& settings, int ranks) {
     expects(ranks > 0, "there is at least one rank");
-    const std::vector<int>& given = run.csd.per_rank;
+    const std::vector<int>& given = settings.csd.per_rank;
     const auto count = static_cast<std::size_t>(ranks);
     refuse_if(given.size() != 1 && given.size() != count,
               text("csd.per_rank has ", given.size(), " entries for ", ranks,
@@ -234,9 +234,9 @@ std::vector<int> devices_per_rank(const Run& run, int ranks) {
     return devices;
 }
 
-std::vector<double> device_speeds(const Run& run, int ranks) {
-    const std::vector<double>& given = run.csd.speed;
-    const auto devices = static_cast<std::size_t>(devices_of(devices_per_rank(run, ranks)));
+std::vector<double> device_speeds(const EngineSettings& settings, int ranks) {
+    const std::vector<double>& given = settings.csd.speed;
+    const auto devices = static_cast<std::size_t>(devices_of(devices_per_rank(settings, ranks)));
     refuse_if(given.size() != 1 && given.size() != devices,
               text("csd.speed has ", given.size(), " entries for ", devices, " devices of ", ranks,
                    " ranks: give one number for all devices, or one for each."));

@@ -82,9 +82,9 @@ std::vector<HostPart> plan_hosts(const Run& run, int ranks) {
     return parts;
 }
 
-std::vector<int> places_of_devices(const Run& run, int before, int count,
+std::vector<int> places_of_devices(const EngineSettings& settings, int before, int count,
                                    const std::string& granted) {
-    const auto folders = static_cast<int>(run.csd.path.size());
+    const auto folders = static_cast<int>(settings.csd.path.size());
     std::vector<int> places;
     if (granted.empty()) {
         for (int device = before; device < before + std::max(count, 1); ++device) {

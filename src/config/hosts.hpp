@@ -23,11 +23,4 @@ int ranks_of_site(const Run& run);
 // too few hosts for the ranks, or too few devices on a host.
 std::vector<HostPart> plan_hosts(const Run& run, int ranks);
 
-// The positions in csd.path of `count` devices of one rank; those of the host's lower ranks are
-// `before`. `granted`: positions that a batch system gave the job on this host, as in "2,3"; empty:
-// all, and devices share folders if there are more devices than folders. A rank without a device
-// has one position as well, for its manifest. Throws ConfigError if the granted ones do not do.
-std::vector<int> places_of_devices(const Run& run, int before, int count,
-                                   const std::string& granted);
-
 }  // namespace nearstep::config

@@ -209,6 +209,10 @@ Run parse(const Sources& sources) {
     return run;
 }
 
+std::int64_t steps_of(const std::string& path, const std::string& text) {
+    return parse({.config_path = path, .config_text = text}).train.steps;
+}
+
 std::string print(const Run& run) {
     Run copy = run;
     std::string out;

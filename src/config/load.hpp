@@ -40,11 +40,8 @@ std::string toml_version();
 // ConfigError.
 void validate_for_ranks(const Run& run, int ranks);
 
-// Devices of each rank, `ranks` entries, from csd.per_rank.
-std::vector<int> devices_per_rank(const Run& run, int ranks);
-
-// Speed of each device of all ranks, from csd.speed.
-std::vector<double> device_speeds(const Run& run, int ranks);
+// train.steps of settings that print() wrote; `path`: for messages.
+std::int64_t steps_of(const std::string& path, const std::string& text);
 
 // The effective settings as a TOML text that parse() reads back to the same Run.
 std::string print(const Run& run);

@@ -32,13 +32,13 @@ const char* name_of(Spread spread) {
     throw ContractError("A spread has a value that no spread has.");
 }
 
-Placement placement_of(const Run& run) {
+Placement placement_of(const EngineSettings& settings) {
     Placement placement;
-    placement.parameters = spread_of(run.placement.parameters, Spread::replicated);
-    placement.optimizer = spread_of(run.placement.optimizer, Spread::global);
-    const Spread usual = run.exchange.scatter == "flat" ? Spread::replicated : Spread::node;
+    placement.parameters = spread_of(settings.placement.parameters, Spread::replicated);
+    placement.optimizer = spread_of(settings.placement.optimizer, Spread::global);
+    const Spread usual = settings.exchange.scatter == "flat" ? Spread::replicated : Spread::node;
     placement.gradients =
-        spread_of(run.placement.gradients,
+        spread_of(settings.placement.gradients,
                   std::min(std::max(usual, placement.parameters), placement.optimizer));
     return placement;
 }

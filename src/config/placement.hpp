@@ -1,7 +1,7 @@
 // Over which ranks the copies of parameters, gradients and optimizer state are spread.
 #pragma once
 
-#include "config/run.hpp"
+#include "config/engine_settings.hpp"
 
 #include <string>
 
@@ -18,8 +18,9 @@ struct Placement {
     Spread optimizer = Spread::global;
 };
 
-// What the run asks for. "auto" is: parameters replicated; state global; gradients replicated with
-// a flat scatter, else over the node, or as wide as parameters and no wider than state have them.
-Placement placement_of(const Run& run);
+// What the settings ask for. "auto" is: parameters replicated; state global; gradients replicated
+// with a flat scatter, else over the node, or as wide as parameters and no wider than state have
+// them.
+Placement placement_of(const EngineSettings& settings);
 
 }  // namespace nearstep::config

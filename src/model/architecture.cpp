@@ -37,11 +37,11 @@ int block_of(const Geometry& geometry, std::size_t parameter) {
     return block;
 }
 
-std::vector<Visit> blocks_read(const Geometry& geometry,
-                               const std::vector<BlockFunction>& functions) {
-    std::vector<Visit> reads;
+std::vector<feed::Visit> blocks_read(const Geometry& geometry,
+                                     const std::vector<BlockFunction>& functions) {
+    std::vector<feed::Visit> reads;
     for (const BlockFunction& function : functions) {
-        Visit& visit = reads.emplace_back(1, static_cast<int>(reads.size()));
+        feed::Visit& visit = reads.emplace_back(1, static_cast<int>(reads.size()));
         for (const std::size_t parameter : function.borrowed) {
             const int block = block_of(geometry, parameter);
             if (std::ranges::count(visit, block) == 0) {

@@ -4,8 +4,8 @@
 #pragma once
 
 #include "config/run.hpp"
+#include "feed/fetch_order.hpp"
 #include "model/block_function.hpp"
-#include "model/fetch_order.hpp"
 #include "model/geometry.hpp"
 
 #include <cstdint>
@@ -29,8 +29,8 @@ const Architecture& find_architecture(const std::string& name);
 int block_of(const Geometry& geometry, std::size_t parameter);
 
 // The blocks whose parameters each block reads: its own first, then those that it borrows of.
-std::vector<Visit> blocks_read(const Geometry& geometry,
-                               const std::vector<BlockFunction>& functions);
+std::vector<feed::Visit> blocks_read(const Geometry& geometry,
+                                     const std::vector<BlockFunction>& functions);
 
 // For the describe functions: opens a block at the end of the geometry, and adds a parameter to it.
 void append_block(Geometry& geometry, std::string name);

@@ -11,7 +11,7 @@ namespace nearstep::model {
 
 namespace {
 
-class DirectCopies final : public BlockCopies {
+class DirectCopies final : public feed::BlockCopies {
 public:
     explicit DirectCopies(CopySettings settings) : settings_(std::move(settings)) {}
 
@@ -35,7 +35,7 @@ private:
     CopySettings settings_;
 };
 
-class StreamedCopies final : public BlockCopies {
+class StreamedCopies final : public feed::BlockCopies {
 public:
     explicit StreamedCopies(CopySettings settings)
         : settings_(std::move(settings)),
@@ -82,10 +82,10 @@ private:
     }
 
     std::size_t copy_part(std::span<const std::byte> bytes, std::span<std::byte> room) const {
-        const JointCopy& joint = settings_.joint;
-        const std::size_t all = slot_bytes(bytes.size(), joint.ranks);
+        const feed::JointCopy& joint = settings_.joint;
+        const std::size_t all = feed::slot_bytes(bytes.size(), joint.ranks);
         expects(all <= room.size(), "all parts of a block fit into its slot");
-        const BlockPart mine = part_of_block(bytes.size(), joint.rank, joint.ranks);
+        const feed::BlockPart mine = feed::part_of_block(bytes.size(), joint.rank, joint.ranks);
         copy_to_gpu(room.subspan(mine.begin, mine.size()), bytes.subspan(mine.begin, mine.size()),
                     copies_);
         const std::size_t part = all / static_cast<std::size_t>(joint.ranks);
@@ -103,7 +103,7 @@ private:
 
 }  // namespace
 
-std::unique_ptr<BlockCopies> make_block_copies(CopySettings settings) {
+std::unique_ptr<feed::BlockCopies> make_block_copies(CopySettings settings) {
     if (settings.device.is_gpu() && memory::gpus() > 0) {
         return std::make_unique<StreamedCopies>(std::move(settings));
     }

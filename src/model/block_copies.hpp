@@ -1,9 +1,9 @@
 // Copies of blocks from host memory to where a network computes.
 #pragma once
 
+#include "feed/block_feed.hpp"
+#include "feed/block_parts.hpp"
 #include "memory/gpu.hpp"
-#include "model/block_feed.hpp"
-#include "model/block_parts.hpp"
 #include "model/compute_device.hpp"
 
 #include <cstddef>
@@ -24,12 +24,12 @@ struct CopySettings {
     std::function<void(int block, const memory::Stream& copies)> before = {};
     std::size_t* copied_bytes = nullptr;  // counts; may be null
     // To a GPU on a stream of its own: who copies a part of each block, while `is_joint` says so.
-    JointCopy joint = {};
+    feed::JointCopy joint = {};
     const bool* is_joint = nullptr;  // null: never
 };
 
 // Readers are in the order of the default stream of the slots' device. To a GPU blocks come on a
 // stream of their own, if the program was built with CUDA; else in the readers' order.
-std::unique_ptr<BlockCopies> make_block_copies(CopySettings settings);
+std::unique_ptr<feed::BlockCopies> make_block_copies(CopySettings settings);
 
 }  // namespace nearstep::model

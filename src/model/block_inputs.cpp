@@ -43,7 +43,7 @@ void BlockInputs::begin(std::span<const std::size_t> bytes) {
     bytes_ = 0;
     for (const std::size_t size : bytes) {
         micro_batches_.push_back({.bytes = size, .offset = bytes_});
-        bytes_ += round_up(size, kSlotAlignment);
+        bytes_ += round_up(size, feed::kSlotAlignment);
     }
     for (OfBlock& block : blocks_) {
         block.inputs.assign(bytes.size(), at::Tensor());
@@ -146,7 +146,7 @@ void BlockInputs::end_forward(int block) {
 }
 
 void BlockInputs::bring_back() {
-    std::vector<Visit> visits;
+    std::vector<feed::Visit> visits;
     for (int block = static_cast<int>(blocks_.size()) - 2; block > 0; --block) {
         visits.push_back({block});
     }

@@ -3,9 +3,9 @@
 #pragma once
 
 #include "base/dtype.hpp"
+#include "feed/block_feed.hpp"
 #include "memory/buffer.hpp"
 #include "memory/gpu.hpp"
-#include "model/block_feed.hpp"
 #include "model/compute_device.hpp"
 
 #include <cstddef>
@@ -87,8 +87,8 @@ private:
     std::size_t room_bytes_ = 0;  // of a block's host memory and of a slot
     std::size_t moved_bytes_ = 0;
     std::vector<at::Tensor> slots_;
-    std::unique_ptr<BlockCopies> copies_;
-    std::optional<BlockFeed> feed_;
+    std::unique_ptr<feed::BlockCopies> copies_;
+    std::optional<feed::BlockFeed> feed_;
     std::optional<memory::Stream> out_;
     std::optional<memory::Event> is_made_;
 };

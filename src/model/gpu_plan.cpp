@@ -2,10 +2,10 @@
 
 #include "base/error.hpp"
 #include "base/units.hpp"
+#include "feed/block_parts.hpp"
+#include "feed/fetch_order.hpp"
 #include "model/architecture.hpp"
-#include "model/block_parts.hpp"
 #include "model/compute_format.hpp"
-#include "model/fetch_order.hpp"
 #include "model/geometry.hpp"
 
 #include <algorithm>
@@ -63,8 +63,9 @@ public:
     // Parameters that a step brings over the link.
     std::size_t fetched(int slots) const {
         std::size_t bytes = 0;
-        for (const Fetch& fetch : order_fetches(visits_of_step(reads_), blocks(), slots)) {
-            bytes += part_of_block(block(fetch.block), 0, joint_ranks_).size();
+        for (const feed::Fetch& fetch :
+             feed::order_fetches(feed::visits_of_step(reads_), blocks(), slots)) {
+            bytes += feed::part_of_block(block(fetch.block), 0, joint_ranks_).size();
         }
         return bytes;
     }
@@ -112,7 +113,7 @@ private:
 
     Geometry geometry_;
     std::vector<BlockFunction> functions_;
-    std::vector<Visit> reads_;
+    std::vector<feed::Visit> reads_;
     int joint_ranks_;
     std::size_t parameter_size_;
     std::size_t compute_size_;

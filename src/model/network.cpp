@@ -2,12 +2,12 @@
 
 #include "base/error.hpp"
 #include "base/random.hpp"
+#include "feed/fetch_order.hpp"
 #include "memory/gpu.hpp"
 #include "model/architecture.hpp"
 #include "model/block_inputs.hpp"
 #include "model/compute_device.hpp"
 #include "model/compute_format.hpp"
-#include "model/fetch_order.hpp"
 #include "model/loss.hpp"
 #include "model/parameter_store.hpp"
 #include "model/token_check.hpp"
@@ -44,7 +44,7 @@ class BlockwiseNetwork final : public Network {
 public:
     BlockwiseNetwork(const config::ModelSettings& settings, std::span<const std::byte> parameters,
                      const ComputeDevice& device, const Residence& residence,
-                     const JointCopy& joint)
+                     const feed::JointCopy& joint)
         : settings_(settings),
           geometry_(describe(settings)),
           functions_(find_architecture(settings.architecture).make_functions(settings)),
@@ -99,7 +99,7 @@ public:
                                   at::elementSize(compute_));
         }
         inputs_->begin(input_bytes);
-        store_->begin(visits_of_step(reads_), Bringing::together);
+        store_->begin(feed::visits_of_step(reads_), Bringing::together);
         for (const MicroBatch& batch : batches) {
             inputs_->put(0, micros_.size(), token_tensor(batch.tokens, batch.rows, batch.columns));
             micros_.push_back({.targets = token_tensor(batch.targets, batch.rows, batch.columns)});
@@ -222,7 +222,7 @@ private:
 
     // Forward of all blocks, so many times, outside of a step.
     void begin_passes(int count) {
-        std::vector<Visit> visits;
+        std::vector<feed::Visit> visits;
         for (int pass = 0; pass < count; ++pass) {
             visits.insert(visits.end(), reads_.begin(), reads_.end());
         }
@@ -364,7 +364,7 @@ private:
     std::vector<BlockFunction> functions_;
     at::Device device_;
     at::ScalarType compute_;
-    std::vector<Visit> reads_;
+    std::vector<feed::Visit> reads_;
     std::optional<ParameterStore> store_;
     std::optional<BlockInputs> inputs_;
 
@@ -383,7 +383,7 @@ private:
 std::unique_ptr<Network> Network::make(const config::ModelSettings& settings,
                                        std::span<const std::byte> parameters,
                                        const ComputeDevice& device, const Residence& residence,
-                                       const JointCopy& joint) {
+                                       const feed::JointCopy& joint) {
     return std::make_unique<BlockwiseNetwork>(settings, parameters, device, residence, joint);
 }
 

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "config/run.hpp"
-#include "model/block_parts.hpp"
+#include "feed/block_parts.hpp"
 #include "model/compute_device.hpp"
 #include "model/geometry.hpp"
 #include "model/residence.hpp"
@@ -60,7 +60,7 @@ public:
                                          std::span<const std::byte> parameters,
                                          const ComputeDevice& device = {},
                                          const Residence& residence = {},
-                                         const JointCopy& joint = {});
+                                         const feed::JointCopy& joint = {});
 
     virtual ~Network() = default;
 

@@ -12,7 +12,7 @@ namespace nearstep::model {
 
 ParameterStore::ParameterStore(const Geometry& geometry, std::span<const std::byte> parameters,
                                Dtype dtype, const ComputeDevice& device, int slots,
-                               const JointCopy& joint)
+                               const feed::JointCopy& joint)
     : geometry_(geometry), parameters_(parameters), dtype_(dtype), has_company_(joint.ranks > 1) {
     if (slots == 0 && !device.is_gpu()) {
         return;
@@ -41,7 +41,7 @@ void ParameterStore::make_slots(const ComputeDevice& device, int slots, int rank
     std::vector<std::int64_t> sizes;
     sizes.reserve(geometry_.blocks.size());
     for (int block = 0; block < static_cast<int>(geometry_.blocks.size()); ++block) {
-        sizes.push_back(static_cast<std::int64_t>(slot_bytes(bytes_of(block).size(), ranks)));
+        sizes.push_back(static_cast<std::int64_t>(feed::slot_bytes(bytes_of(block).size(), ranks)));
     }
     if (slots < static_cast<int>(sizes.size())) {
         sizes.assign(static_cast<std::size_t>(slots), *std::ranges::max_element(sizes));
@@ -64,7 +64,7 @@ std::span<const std::byte> ParameterStore::bytes_of(int block) const {
     return parameters_.subspan(range.begin * size, (range.end - range.begin) * size);
 }
 
-void ParameterStore::begin(std::vector<Visit> visits, Bringing bringing) {
+void ParameterStore::begin(std::vector<feed::Visit> visits, Bringing bringing) {
     is_together_ = has_company_ && bringing == Bringing::together;
     if (feed_) {
         feed_->begin(std::move(visits));

@@ -3,8 +3,8 @@
 #pragma once
 
 #include "base/dtype.hpp"
-#include "model/block_feed.hpp"
-#include "model/block_parts.hpp"
+#include "feed/block_feed.hpp"
+#include "feed/block_parts.hpp"
 #include "model/compute_device.hpp"
 #include "model/geometry.hpp"
 
@@ -31,7 +31,7 @@ public:
     // `parameters`: the vector of all blocks in `dtype`; outlives this, and so does `geometry`.
     // `slots`: as in Residence. `joint`: who brings blocks with this rank; on the CPU nobody.
     ParameterStore(const Geometry& geometry, std::span<const std::byte> parameters, Dtype dtype,
-                   const ComputeDevice& device, int slots, const JointCopy& joint = {});
+                   const ComputeDevice& device, int slots, const feed::JointCopy& joint = {});
     ParameterStore(const ParameterStore&) = delete;
     ParameterStore& operator=(const ParameterStore&) = delete;
     ParameterStore(ParameterStore&&) = delete;
@@ -41,7 +41,7 @@ public:
     bool is_in_place() const { return !feed_.has_value(); }
 
     // Together: all who bring blocks together call the same of everything below in the same order.
-    void begin(std::vector<Visit> visits, Bringing bringing);
+    void begin(std::vector<feed::Visit> visits, Bringing bringing);
     // The block is final in the vector until the visits are over.
     void allow(int block);
     void allow_all();
@@ -66,8 +66,8 @@ private:
     bool has_company_ = false;       // in bringing blocks
     bool is_together_ = false;       // now
     std::vector<at::Tensor> slots_;  // bytes
-    std::unique_ptr<BlockCopies> copies_;
-    std::optional<BlockFeed> feed_;  // none: in place
+    std::unique_ptr<feed::BlockCopies> copies_;
+    std::optional<feed::BlockFeed> feed_;  // none: in place
 };
 
 }  // namespace nearstep::model

@@ -9,13 +9,7 @@
 
 namespace nearstep::offload {
 
-// Elements [begin, end) of the parameter vector.
-struct ElementRange {
-    std::size_t begin = 0;
-    std::size_t end = 0;
-
-    std::size_t size() const { return end - begin; }
-};
+using shard::ElementRange;
 
 // Tiles that are complete once the block is there and all blocks behind it were: those that begin
 // in it (all from tile 0 on if the block begins the vector).

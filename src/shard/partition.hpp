@@ -19,6 +19,14 @@ constexpr std::size_t tiles_of(std::size_t parameters) {
     return (parameters + kTileElems - 1) / kTileElems;
 }
 
+// Elements [begin, end) of the parameter vector.
+struct ElementRange {
+    std::size_t begin = 0;
+    std::size_t end = 0;
+
+    std::size_t size() const { return end - begin; }
+};
+
 // A half-open range of consecutive tiles.
 struct TileRange {
     std::size_t begin = 0;

@@ -1,12 +1,12 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "config/load.hpp"
+#include "engine/devices.hpp"
+#include "engine/site_links.hpp"
 #include "train/compare_table.hpp"
 #include "train/corpus.hpp"
-#include "train/devices.hpp"
 #include "train/prediction.hpp"
 #include "train/run.hpp"
-#include "train/site_links.hpp"
 #include "train/summary.hpp"
 #include "train/trainer.hpp"
 
@@ -55,7 +55,7 @@ using Made = std::set<std::string>;
 RunRecord run_steps(const mpi::Communicator& world, const config::Run& run, Made& made) {
     config::validate_for_ranks(run, world.size());
     world.together([&] {
-        const store::RankFiles files = files_of_rank(run, world);
+        const store::RankFiles files = engine::files_of_rank(run, world);
         if (!std::ranges::includes(made, Made(files.states.begin(), files.states.end()))) {
             store::refuse_foreign_files(files);
             made.insert(files.states.begin(), files.states.end());
@@ -67,20 +67,10 @@ RunRecord run_steps(const mpi::Communicator& world, const config::Run& run, Made
     trainer.start();
     RunRecord record{.run = run,
                      .ranks = world.size(),
-                     .nodes = trainer.nodes(),
-                     .has_equal_nodes = trainer.has_equal_nodes(),
-                     .copies = trainer.copies(),
-                     .vector_bytes = trainer.vector_bytes(),
-                     .devices = trainer.devices(),
-                     .parameters = trainer.geometry().elems,
-                     .payload_bytes_per_parameter = trainer.route().payload_bytes_per_parameter(),
-                     .handed_bytes_per_parameter = trainer.route().handed_bytes_per_parameter(),
-                     .has_dense_sums = trainer.route().is_dense_sum(),
-                     .encodes_on_gpu = trainer.encodes_on_gpu(),
-                     .transport = trainer.gradient_gpu().transport(),
-                     .payload_transport = trainer.gradient_gpu().payload_transport(),
-                     .parameter_transport = trainer.parameter_gpu().transport()};
-    const std::vector<std::uint64_t> written = trainer.written_bytes();
+                     .facts = trainer.engine().facts(),
+                     .vector_bytes = trainer.engine().vector_bytes(),
+                     .parameters = trainer.parameters()};
+    const std::vector<std::uint64_t> written = trainer.engine().written_bytes();
     for (std::int64_t step = 0; step < run.train.stop_at; ++step) {
         // One step after the other in all modes, so that the phases are those of the paper's
         // formula.
@@ -88,9 +78,9 @@ RunRecord run_steps(const mpi::Communicator& world, const config::Run& run, Made
         record.steps.push_back(trainer.finish());
         record.seconds += total(record.steps.back().seconds);
     }
-    record.endurance = measure_endurance(written, trainer.written_bytes(), record.steps.size(),
-                                         record.seconds, run.csd.rated_tbw);
-    record.masters_digest = trainer.masters_digest();
+    record.endurance = measure_endurance(written, trainer.engine().written_bytes(),
+                                         record.steps.size(), record.seconds, run.csd.rated_tbw);
+    record.masters_digest = trainer.engine().masters_digest();
     record.gpu = trainer.report_gpu(record.steps.size());
     return record;
 }
@@ -187,7 +177,7 @@ void print(const std::vector<Compared>& all) {
     }
     std::printf("%s%s", phase_table(all).c_str(), traffic_table(records).c_str());
     for (const Compared& one : all) {
-        std::printf("%s, %d devices: %s\n", one.label.c_str(), one.record.devices,
+        std::printf("%s, %d devices: %s\n", one.label.c_str(), one.record.facts.devices,
                     describe(one.record.endurance).c_str());
     }
     std::fflush(stdout);
@@ -205,7 +195,7 @@ void compare(const mpi::Communicator& world, const CompareOptions& options) {
             check_writable(options.json);
         }
     });
-    const std::string links = describe_links(options.columns.front().run);
+    const std::string links = engine::describe_links(options.columns.front().run);
     if (!links.empty()) {
         announce(world, links);
     }

@@ -17,8 +17,8 @@ const Compared* find_base(const std::vector<Compared>& all, int devices) {
     const Compared* found = nullptr;
     for (const Compared& one : all) {
         if (one.label == config::name_of(config::Mode::base) &&
-            (devices == 0 || one.record.devices == devices) &&
-            (found == nullptr || one.record.devices < found->record.devices)) {
+            (devices == 0 || one.record.facts.devices == devices) &&
+            (found == nullptr || one.record.facts.devices < found->record.facts.devices)) {
             found = &one;
         }
     }
@@ -94,21 +94,21 @@ std::string phase_table(const std::vector<Compared>& all) {
     const Compared* first = find_base(all, 0);
     for (const Compared& one : all) {
         const PhaseSeconds& seconds = one.seconds;
-        const Compared* base = find_base(all, one.record.devices);
+        const Compared* base = find_base(all, one.record.facts.devices);
         const auto predicted = [&one](auto value_of) {
             return one.predicted ? std::optional<double>(value_of(*one.predicted)) : std::nullopt;
         };
-        out += "  " + padded(one.label, width) + padded(std::to_string(one.record.devices), 9) +
-               padded(cell("%.3f", seconds.forward), 9) +
-               padded(cell("%.3f", seconds.backward), 22) +
-               padded(cell("%.3f", seconds.update), 8) + padded(cell("%.3f", total(seconds)), 8) +
-               padded(cell("%.2fx", speedup(base, one)), 11) +
-               padded(cell("%.2fx", speedup(first, one)), 17) +
-               padded(cell("%.3f", predicted([](const auto& p) { return p.backward; })), 22) +
-               padded(cell("%.3f", predicted([](const auto& p) { return p.update; })), 8) +
-               padded(cell("%.3f", predicted([](const auto& p) { return total(p); })), 8) +
-               padded(cell("%.2fx", predicted_speedup(base, one)), 11) +
-               padded(cell("%.6f", one.record.steps.back().loss), 23) + "\n";
+        out +=
+            "  " + padded(one.label, width) + padded(std::to_string(one.record.facts.devices), 9) +
+            padded(cell("%.3f", seconds.forward), 9) + padded(cell("%.3f", seconds.backward), 22) +
+            padded(cell("%.3f", seconds.update), 8) + padded(cell("%.3f", total(seconds)), 8) +
+            padded(cell("%.2fx", speedup(base, one)), 11) +
+            padded(cell("%.2fx", speedup(first, one)), 17) +
+            padded(cell("%.3f", predicted([](const auto& p) { return p.backward; })), 22) +
+            padded(cell("%.3f", predicted([](const auto& p) { return p.update; })), 8) +
+            padded(cell("%.3f", predicted([](const auto& p) { return total(p); })), 8) +
+            padded(cell("%.2fx", predicted_speedup(base, one)), 11) +
+            padded(cell("%.6f", one.record.steps.back().loss), 23) + "\n";
     }
     return out;
 }
@@ -116,7 +116,7 @@ std::string phase_table(const std::vector<Compared>& all) {
 nlohmann::json to_json(const std::vector<Compared>& all) {
     nlohmann::json summaries = nlohmann::json::array();
     for (const Compared& one : all) {
-        const Compared* base = find_base(all, one.record.devices);
+        const Compared* base = find_base(all, one.record.facts.devices);
         nlohmann::json summary = to_json(one.record);
         summary["column"] = one.label;
         summary["state"] = one.record.run.csd.state;

@@ -7,11 +7,11 @@
 #include "config/load.hpp"
 #include "data/text.hpp"
 #include "data/tokenizer.hpp"
+#include "engine/devices.hpp"
+#include "engine/start.hpp"
 #include "model/compute_device.hpp"
 #include "model/geometry.hpp"
 #include "store/folder.hpp"
-#include "train/devices.hpp"
-#include "train/start.hpp"
 
 #include <ifaddrs.h>
 #include <net/if.h>
@@ -117,9 +117,10 @@ HostFacts check_host(const config::Run& run, int ranks, const config::HostPart& 
         model::choose_device(run.model.device, rank - host.first_rank);
         placed.csd.places = config::places_of_devices(run, before, count, granted);
         before += count;
-        const shard::Copy copy = make_copy(
-            run, parameters, ranks_of_copy(run, rank, ranks_beside(rank, run, host), ranks), ranks);
-        for (const store::PlannedFile& file : planned_files(placed, rank, ranks, copy)) {
+        const shard::Copy copy = engine::make_copy(
+            run, parameters, engine::ranks_of_copy(run, rank, ranks_beside(rank, run, host), ranks),
+            ranks);
+        for (const store::PlannedFile& file : engine::planned_files(placed, rank, ranks, copy)) {
             files.push_back(file);
         }
     }
@@ -128,7 +129,7 @@ HostFacts check_host(const config::Run& run, int ranks, const config::HostPart& 
     std::ranges::transform(files, std::back_inserter(paths), &store::PlannedFile::path);
     store::check_unused(paths);
     if (unfinished == Unfinished::refused) {
-        refuse_unfinished(run, host.first_rank == 0);
+        engine::refuse_unfinished(run, host.first_rank == 0, config::steps_of);
     }
     facts.time_us = std::chrono::duration_cast<std::chrono::microseconds>(
                         std::chrono::system_clock::now().time_since_epoch())

@@ -29,7 +29,7 @@ plan::Mesh mesh_of(config::Spread spread, int ranks_per_node, int nodes) {
 plan::Choice choice_of(const RunRecord& record) {
     const config::Placement placement = config::placement_of(record.run);
     const auto mesh = [&](config::Spread spread) {
-        return mesh_of(spread, record.ranks / record.nodes, record.nodes);
+        return mesh_of(spread, record.ranks / record.facts.nodes, record.facts.nodes);
     };
     return {
         .codec = plan::parse_codec(record.run.compress.codec),
@@ -40,7 +40,7 @@ plan::Choice choice_of(const RunRecord& record) {
         .scatter = record.run.exchange.scatter == "flat" ? plan::Scatter::flat
                                                          : plan::Scatter::hierarchical,
         .optimizer = mesh(placement.optimizer),
-        .owner = record.has_dense_sums ? plan::Owner::dense : plan::Owner::raw};
+        .owner = record.facts.has_dense_sums ? plan::Owner::dense : plan::Owner::raw};
 }
 
 // A column of the table.
@@ -63,21 +63,21 @@ constexpr std::array<LinkColumn, 6> kLinkColumns = {{
 std::optional<plan::Volumes> formula_volumes(const RunRecord& record) {
     const config::Run& run = record.run;
     if (run.mode == config::Mode::base || run.compress.warmup_steps > 0 ||
-        !record.has_equal_nodes) {
+        !record.facts.has_equal_nodes) {
         return std::nullopt;
     }
     plan::Problem problem;
     problem.work = plan::workload_of(run, {.parameters = record.parameters}, 1);
-    problem.site.gpus = record.ranks / record.nodes;
-    problem.site.csds = record.devices / record.nodes;
+    problem.site.gpus = record.ranks / record.facts.nodes;
+    problem.site.csds = record.facts.devices / record.facts.nodes;
     problem.site.delta_bytes = run.plan.delta_bytes;
-    problem.nodes = record.nodes;
+    problem.nodes = record.facts.nodes;
     plan::Volumes volumes = plan::volumes_of(problem, choice_of(record));
     const double padding =
         static_cast<double>(shard::tiles_of(record.parameters) * shard::kTileElems) /
         static_cast<double>(record.parameters);
     for (const LinkColumn& column : kLinkColumns) {
-        volumes.*column.formula *= record.nodes * padding;
+        volumes.*column.formula *= record.facts.nodes * padding;
     }
     return volumes;
 }

@@ -2,15 +2,15 @@
 
 #include "base/dtype.hpp"
 #include "csd/state_format.hpp"
+#include "engine/devices.hpp"
+#include "engine/gpu_traffic.hpp"
+#include "engine/site_links.hpp"
 #include "model/geometry.hpp"
 #include "plan/calibration.hpp"
 #include "plan/step_time.hpp"
 #include "shard/partition.hpp"
 #include "store/subgroup_header.hpp"
-#include "train/devices.hpp"
-#include "train/gpu_traffic.hpp"
 #include "train/link_formulas.hpp"
-#include "train/site_links.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -23,22 +23,24 @@ namespace {
 plan::LinkRates link_rates(const config::Run& run) {
     config::LinkSettings link = run.link;
     link.shape = true;
-    const link::Rates rates = rates_of(link);
+    const link::Rates rates = engine::rates_of(link);
     return {.device_read = rates.device_read,
             .device_write = rates.device_write,
             .host = rates.host,
             .host_total = rates.host_total,
-            .updates = update_rate_of(run),
+            .updates = engine::update_rate_of(run),
             .network = rates.network,
             .network_latency_s = run.plan.network_latency_us * 1e-6};
 }
 
-int devices_of_node(const RunRecord& record) { return std::max(record.devices / record.nodes, 1); }
+int devices_of_node(const RunRecord& record) {
+    return std::max(record.facts.devices / record.facts.nodes, 1);
+}
 
 // Of the device that has most, as shard::Partition cuts them.
 double subgroups_of_device(const RunRecord& record) {
-    const auto all = static_cast<double>(shard::tiles_of(record.parameters)) * record.copies;
-    const double tiles = std::ceil(all / std::max(record.devices, 1));
+    const auto all = static_cast<double>(shard::tiles_of(record.parameters)) * record.facts.copies;
+    const double tiles = std::ceil(all / std::max(record.facts.devices, 1));
     const double widest = std::max(1.0, std::floor(tiles / 4));
     return std::ceil(tiles / std::min(static_cast<double>(record.run.csd.subgroup_tiles), widest));
 }
@@ -49,7 +51,7 @@ plan::StepBytes step_bytes(const RunRecord& record) {
     const std::size_t tiles = shard::tiles_of(record.parameters);
     // Of the state that all nodes hold.
     const auto of_node = [&](std::size_t bytes) {
-        return static_cast<double>(bytes) * record.copies / record.nodes;
+        return static_cast<double>(bytes) * record.facts.copies / record.facts.nodes;
     };
     const std::size_t parameters = tiles * shard::kTileElems;
     const std::size_t vector_bytes = parameters * size_bytes(run.model.dtype);
@@ -62,16 +64,16 @@ plan::StepBytes step_bytes(const RunRecord& record) {
                        static_cast<double>(store::kHeaderBytes);
     }
     bytes.gradients = is_base ? of_node(parameters * sizeof(float))
-                              : record.handed_bytes_per_parameter * of_node(parameters);
+                              : record.facts.handed_bytes_per_parameter * of_node(parameters);
     bytes.gradients_back = is_base ? bytes.gradients : 0;
     bytes.new_parameters = is_base ? 0 : of_node(vector_bytes);
-    bytes.of_gpus =
-        gpu_bytes_of_node(run.link, record.ranks / record.nodes, static_cast<double>(vector_bytes));
+    bytes.of_gpus = engine::gpu_bytes_of_node(run.link, record.ranks / record.facts.nodes,
+                                              static_cast<double>(vector_bytes));
     bytes.gradient_messages =
-        (record.nodes - 1.0) * static_cast<double>(model::describe(run.model).blocks.size());
-    bytes.parameter_messages = (record.nodes - 1.0) * subgroups_of_device(record);
+        (record.facts.nodes - 1.0) * static_cast<double>(model::describe(run.model).blocks.size());
+    bytes.parameter_messages = (record.facts.nodes - 1.0) * subgroups_of_device(record);
     if (const auto volumes = formula_volumes(record)) {
-        const double of_each = static_cast<double>(record.parameters) / record.nodes;
+        const double of_each = static_cast<double>(record.parameters) / record.facts.nodes;
         bytes.leaving_gradients = volumes->network_gradients * of_each;
         // Those that are spread over all ranks travel in forward and backward.
         bytes.leaving_parameters =
@@ -84,11 +86,11 @@ plan::StepBytes step_bytes(const RunRecord& record) {
 
 PhaseSeconds predict(const RunRecord& record, const PhaseSeconds& unshaped) {
     const plan::LinkRates rates =
-        link_rates(plan::calibrated(record.run, record.calibration, record.nodes));
+        link_rates(plan::calibrated(record.run, record.calibration, record.facts.nodes));
     const plan::StepBytes bytes = step_bytes(record);
     const int devices = devices_of_node(record);
     const bool is_base = record.run.mode == config::Mode::base;
-    const auto handler = handler_kind(record.run.mode) == csd::HandlerKind::naive
+    const auto handler = engine::handler_kind(record.run.mode) == csd::HandlerKind::naive
                              ? plan::Handler::serial
                              : plan::Handler::overlapped;
     const double gradients = is_base ? plan::base_gradient_seconds(bytes, rates, devices)
@@ -109,7 +111,8 @@ PhaseSeconds predict(const RunRecord& record, const PhaseSeconds& unshaped) {
 }
 
 std::optional<PhaseSeconds> expect_of_links(const RunRecord& record) {
-    config::LinkSettings link = plan::calibrated(record.run, record.calibration, record.nodes).link;
+    config::LinkSettings link =
+        plan::calibrated(record.run, record.calibration, record.facts.nodes).link;
     link.shape = true;
     return link.are_shaped() ? std::optional(predict(record, {})) : std::nullopt;
 }

@@ -5,14 +5,14 @@
 #include "base/version.hpp"
 #include "config/load.hpp"
 #include "csd/engine.hpp"
+#include "engine/checkpoint_folder.hpp"
+#include "engine/devices.hpp"
+#include "engine/site_links.hpp"
+#include "engine/start.hpp"
 #include "mpi/session.hpp"
-#include "train/checkpoint_folder.hpp"
 #include "train/corpus.hpp"
-#include "train/devices.hpp"
 #include "train/prediction.hpp"
 #include "train/reporter.hpp"
-#include "train/site_links.hpp"
-#include "train/start.hpp"
 #include "train/summary.hpp"
 #include "train/timeline_file.hpp"
 #include "train/trainer.hpp"
@@ -42,84 +42,52 @@ void print_head(const Trainer& trainer, const mpi::Communicator& world, const co
     if (world.rank() != 0) {
         return;
     }
-    const auto parameters = static_cast<double>(trainer.geometry().elems);
+    const auto parameters = static_cast<double>(trainer.parameters());
     const bool is_on_cards = run.csd.device == "xrt" && run.mode != config::Mode::base;
     std::printf("nearstep %s, commit %s; %s; %s; engine %s%s\n", version(), commit(),
                 trainer.describe_model().c_str(), mpi::library_version(),
                 is_on_cards ? "of the cards, on the host " : "", csd::best_engine().name);
     std::printf("config %s on site %s: %s with %.2f M parameters, mode %s, %d ranks, %d devices\n",
                 run.name.c_str(), run.site.c_str(), run.model.architecture.c_str(),
-                parameters / 1e6, config::name_of(run.mode), world.size(), trainer.devices());
-    if (!trainer.describe_io().empty()) {
-        std::printf("state of rank 0: %s per device\n", trainer.describe_io().c_str());
-    }
-    if (!describe_links(run).empty()) {
-        std::printf("%s\n", describe_links(run).c_str());
+                parameters / 1e6, config::name_of(run.mode), world.size(),
+                trainer.engine().facts().devices);
+    const engine::EngineFacts& facts = trainer.engine().facts();
+    std::vector<std::string> lines;
+    if (!facts.io.empty()) {
+        lines.push_back(text("state of rank 0: ", facts.io, " per device"));
     }
     if (run.compress.codec != "dense") {
-        std::printf("%s\n",
-                    describe_gradients(run, trainer.route().payload_bytes_per_parameter()).c_str());
+        lines.push_back(describe_gradients(run, facts.payload_bytes_per_parameter));
     }
-    if (!trainer.route().describe(run).empty()) {
-        std::printf("%s\n", trainer.route().describe(run).c_str());
-    }
-    if (trainer.encodes_on_gpu()) {
-        std::printf("gradients of rank 0 are encoded on its GPU\n");
-    }
+    lines.insert(lines.end(), facts.lines.begin(), facts.lines.end());
     if (trainer.gpu() != nullptr) {
-        std::printf("%s\n", model::describe(trainer.gpu()->plan()).c_str());
+        lines.push_back(model::describe(trainer.gpu()->plan()));
     }
-    for (const std::string& line :
-         {trainer.gradient_gpu().describe(), trainer.parameter_gpu().describe()}) {
-        if (!line.empty()) {
-            std::printf("%s\n", line.c_str());
-        }
-    }
-    for (const std::string& line : start) {
+    lines.insert(lines.end(), start.begin(), start.end());
+    for (const std::string& line : lines) {
         std::printf("%s\n", line.c_str());
     }
     std::fflush(stdout);
 }
 
-// What a fresh start does away with; empty: nothing.
-std::string describe_overwritten(const mpi::Communicator& world, const config::Run& run, int set) {
-    const auto holds_bytes = [](const std::string& path) {
-        std::error_code is_missing;
-        const auto bytes = std::filesystem::file_size(path, is_missing);
-        return !is_missing && bytes > 0;
-    };
-    const store::RankFiles files = files_of_rank(run, world, set);
-    std::array<std::uint64_t, 2> counts = {
-        static_cast<std::uint64_t>(std::ranges::count_if(files.states, holds_bytes)),
-        holds_bytes(files.manifest) ? 1U : 0U};
-    world.sum(counts);
-    return counts[0] + counts[1] == 0
-               ? ""
-               : text("--fresh overwrites ", counts[0], " state files and ", counts[1],
-                      " manifests of an earlier run, as ", run.csd.path.front(), "/rank-*");
-}
-
-void refuse_foreign_files(const mpi::Communicator& world, const config::Run& run,
-                          const Start& start) {
-    if (start.decision.action != Action::resume_state) {
-        world.together(
-            [&] { store::refuse_foreign_files(files_of_rank(run, world, start.decision.set)); });
-    }
+// What the user asked to begin with.
+engine::Wish wish_of(const RunOptions& options) {
+    return {.is_resuming = options.is_resuming,
+            .may_start_anew = options.may_start_anew,
+            .is_fresh = options.is_fresh,
+            .resume_from = options.resume_from,
+            .steps_of = config::steps_of};
 }
 
 // begin(), with the lines to tell the user of the notice.
-Begun begin_and_describe(Trainer& trainer, const mpi::Communicator& world, const config::Run& run,
-                         const Start& start, const RunOptions& options) {
-    const std::string overwritten =
-        options.is_fresh ? describe_overwritten(world, run, start.decision.set) : "";
-    Begun begun = begin(trainer, world, run, start);
-    if (!overwritten.empty()) {
-        begun.lines.push_back(overwritten);
-    }
-    const CheckpointTime time = run.csd.durability == "checkpoint"
-                                    ? trainer.expect_checkpoint(config::checkpoint_folder(run))
-                                    : CheckpointTime();
-    const std::vector<std::string> notice = describe_notice(run, time, options.notice_s);
+engine::Begun begin_and_describe(Trainer& trainer, const config::Run& run,
+                                 const engine::Start& start, const RunOptions& options) {
+    engine::Begun begun = trainer.begin(start);
+    const engine::CheckpointTime time =
+        run.csd.durability == "checkpoint"
+            ? trainer.engine().expect_checkpoint(config::checkpoint_folder(run))
+            : engine::CheckpointTime();
+    const std::vector<std::string> notice = engine::describe_notice(run, time, options.notice_s);
     begun.lines.insert(begun.lines.end(), notice.begin(), notice.end());
     return begun;
 }
@@ -133,9 +101,9 @@ enum class Ending { finished, stopped };
 RunRecord run_steps(Trainer& trainer, Reporter& reporter, const config::Run& run, std::int64_t last,
                     Ending& ending) {
     RunRecord record{
-        .run = run, .devices = trainer.devices(), .parameters = trainer.geometry().elems};
-    const std::vector<std::uint64_t> written = trainer.written_bytes();
-    const double committed = trainer.commit_seconds();
+        .run = run, .facts = trainer.engine().facts(), .parameters = trainer.parameters()};
+    const std::vector<std::uint64_t> written = trainer.engine().written_bytes();
+    const double committed = trainer.engine().commit_seconds();
     const auto ended = [&](const StepReport& report) {
         record.steps.push_back(report);
         reporter.step(report, last);
@@ -166,17 +134,17 @@ RunRecord run_steps(Trainer& trainer, Reporter& reporter, const config::Run& run
             }
         }
         begin = Clock::now();
-        trainer.commit();
+        trainer.engine().commit();
         record.seconds += seconds_since(begin);
         if (is_stop_requested) {
             ending = Ending::stopped;
         } else if (saves) {
-            record.checkpoint = trainer.save(config::checkpoint_folder(run));
+            record.checkpoint = trainer.engine().save(config::checkpoint_folder(run));
         }
     }
-    record.commit_seconds = trainer.commit_seconds() - committed;
-    record.endurance = measure_endurance(written, trainer.written_bytes(), record.steps.size(),
-                                         record.seconds, run.csd.rated_tbw);
+    record.commit_seconds = trainer.engine().commit_seconds() - committed;
+    record.endurance = measure_endurance(written, trainer.engine().written_bytes(),
+                                         record.steps.size(), record.seconds, run.csd.rated_tbw);
     return record;
 }
 
@@ -185,19 +153,10 @@ void note_layout(const Trainer& trainer, const mpi::Communicator& world,
                  const plan::Calibration& calibration, RunRecord& record) {
     record.calibration = calibration;
     record.ranks = world.size();
-    record.nodes = trainer.nodes();
-    record.has_equal_nodes = trainer.has_equal_nodes();
-    record.copies = trainer.copies();
-    record.vector_bytes = trainer.vector_bytes();
-    record.payload_bytes_per_parameter = trainer.route().payload_bytes_per_parameter();
-    record.handed_bytes_per_parameter = trainer.route().handed_bytes_per_parameter();
-    record.has_dense_sums = trainer.route().is_dense_sum();
+    record.facts = trainer.engine().facts();
+    record.vector_bytes = trainer.engine().vector_bytes();
     record.expected = expect_of_links(record);
-    record.encodes_on_gpu = trainer.encodes_on_gpu();
     record.gpu = trainer.report_gpu(record.steps.size());
-    record.transport = trainer.gradient_gpu().transport();
-    record.payload_transport = trainer.gradient_gpu().payload_transport();
-    record.parameter_transport = trainer.parameter_gpu().transport();
 }
 
 // All that is read and computed once the run's steps are safe.
@@ -209,7 +168,7 @@ void look_at_result(Trainer& trainer, Reporter& reporter, const RunOptions& opti
         return;
     }
     reporter.heldout(trainer.steps_done(), *record.heldout_loss);
-    record.masters_digest = trainer.masters_digest();
+    record.masters_digest = trainer.engine().masters_digest();
     if (options.sample_tokens > 0) {
         reporter.say("sample:\n" + options.prompt +
                      trainer.sample(options.prompt, options.sample_tokens));
@@ -235,7 +194,8 @@ void say_traffic(Reporter& reporter, const RunRecord& record) {
 bool train(const mpi::Communicator& world, const config::Run& given, const RunOptions& options) {
     note_stop_requests();
     config::validate_for_ranks(given, world.size());
-    const config::Run run = place_devices(world, given, options.granted_devices);
+    config::Run run = given;
+    run.csd.places = engine::place_devices(world, given, options.granted_devices);
     world.together([&] {
         for (const std::string* file : {&options.json, &options.trace}) {
             if (world.rank() == 0 && !file->empty()) {
@@ -244,11 +204,11 @@ bool train(const mpi::Communicator& world, const config::Run& given, const RunOp
         }
     });
     const std::unique_ptr<data::Tokenizer> tokenizer = make_tokenizer(world, run);
-    const Start start = find_start(world, run, *tokenizer, options);
-    refuse_foreign_files(world, run, start);
-    std::optional<SharedFolder> checkpoints;
+    const engine::Start start =
+        engine::find_start(world, run, model::describe(run.model).elems,
+                           model_line(run.model, *tokenizer), wish_of(options));
     if (run.csd.durability != "none") {
-        checkpoints.emplace(world, config::checkpoint_folder(run));
+        engine::check_shared_folder(world, config::checkpoint_folder(run));
     }
     std::optional<trace::Timeline> timeline;
     if (!options.trace.empty()) {
@@ -257,10 +217,9 @@ bool train(const mpi::Communicator& world, const config::Run& given, const RunOp
     Trainer trainer(world, run, *tokenizer, options.fault_plan, timeline ? &*timeline : nullptr,
                     start.decision.set);
     std::optional<Reporter> reporter;
-    world.together([&] {
-        reporter.emplace(world.rank() == 0, run, trainer.geometry().elems, options.metrics);
-    });
-    const Begun begun = begin_and_describe(trainer, world, run, start, options);
+    world.together(
+        [&] { reporter.emplace(world.rank() == 0, run, trainer.parameters(), options.metrics); });
+    const engine::Begun begun = begin_and_describe(trainer, run, start, options);
     print_head(trainer, world, run, begun.lines);
 
     const std::int64_t last =
@@ -273,7 +232,7 @@ bool train(const mpi::Communicator& world, const config::Run& given, const RunOp
     const bool is_safe = trainer.steps_done() == begun.checkpoint_step ||
                          (ending == Ending::stopped && run.csd.durability == "step");
     if (run.csd.durability != "none" && !is_safe) {
-        record.checkpoint = trainer.save(config::checkpoint_folder(run));
+        record.checkpoint = trainer.engine().save(config::checkpoint_folder(run));
         reporter->say("checkpoint " + record.checkpoint);
     }
     if (timeline) {
@@ -281,7 +240,7 @@ bool train(const mpi::Communicator& world, const config::Run& given, const RunOp
         reporter->say(write_timeline(world, *timeline, *record.lanes, options.trace));
     }
     note_layout(trainer, world, options.calibration, record);
-    record.network_sent_bytes = trainer.network_sent_bytes();
+    record.network_sent_bytes = trainer.engine().network_sent_bytes();
     if (ending == Ending::finished) {
         look_at_result(trainer, *reporter, options, record, ending);
     }

@@ -1,19 +1,11 @@
 #include "train/schedule.hpp"
 
-#include "base/random.hpp"
 #include "csd/optimizer.hpp"
 
 #include <algorithm>
 #include <cmath>
 
 namespace nearstep::train {
-
-namespace {
-
-// Apart from the streams of start values and data.
-constexpr std::uint64_t kRoundingStream = 0x726F756E64696E67U;
-
-}  // namespace
 
 double learning_rate(const config::TrainSettings& settings, std::int64_t step) {
     if (step < settings.warmup_steps) {
@@ -29,62 +21,23 @@ double learning_rate(const config::TrainSettings& settings, std::int64_t step) {
            (settings.final_rate_share + (1.0 - settings.final_rate_share) * cosine);
 }
 
-LossScale::LossScale(const config::Run& run)
-    : is_dynamic_(run.model.dtype == Dtype::fp16),
-      growth_steps_(run.train.scale_growth_steps),
-      value_(is_dynamic_ ? run.train.loss_scale : 1.0) {}
-
-void LossScale::restore(double value, std::int64_t good_steps) {
-    if (is_dynamic_) {
-        value_ = value;
-        good_steps_ = good_steps;
-    }
+std::size_t group_of(const config::TrainSettings& settings, std::size_t dimensions) {
+    return settings.decay == "matrices" && dimensions < 2 ? 1 : 0;
 }
 
-void LossScale::after_step(bool is_finite) {
-    if (!is_dynamic_) {
-        return;
+std::vector<engine::Hyper> hypers(const config::TrainSettings& settings, std::int64_t step) {
+    const engine::Hyper decayed{.optimizer = csd::parse_optimizer(settings.optimizer),
+                                .rate = learning_rate(settings, step),
+                                .beta1 = settings.beta1,
+                                .beta2 = settings.beta2,
+                                .epsilon = settings.epsilon,
+                                .decay = settings.weight_decay};
+    if (settings.decay == "all") {
+        return {decayed};
     }
-    if (!is_finite) {
-        value_ = std::max(value_ / 2, 1.0);
-        good_steps_ = 0;
-    } else if (++good_steps_ >= growth_steps_) {
-        value_ *= 2;
-        good_steps_ = 0;
-    }
-}
-
-double clip_factor(double norm, double clip_norm) {
-    return clip_norm > 0 && norm > clip_norm ? clip_norm / norm : 1.0;
-}
-
-arith::UpdateScalars update_scalars(const config::TrainSettings& settings, double rate,
-                                    std::int64_t update, double gradient_scale) {
-    const auto t = static_cast<double>(update);
-    arith::UpdateScalars scalars;
-    scalars.gradient_scale = static_cast<float>(gradient_scale);
-    scalars.beta1 = static_cast<float>(settings.beta1);
-    scalars.one_minus_beta1 = static_cast<float>(1 - settings.beta1);
-    scalars.beta2 = static_cast<float>(settings.beta2);
-    scalars.one_minus_beta2 = static_cast<float>(1 - settings.beta2);
-    scalars.epsilon = static_cast<float>(settings.epsilon);
-    scalars.optimizer = csd::parse_optimizer(settings.optimizer);
-    const bool is_decoupled =
-        scalars.optimizer == arith::Optimizer::adamw || scalars.optimizer == arith::Optimizer::lion;
-    if (is_decoupled) {
-        scalars.decay_factor = static_cast<float>(1 - rate * settings.weight_decay);
-    } else {
-        scalars.gradient_decay = static_cast<float>(settings.weight_decay);
-    }
-    scalars.step_size = static_cast<float>(rate);
-    if (scalars.optimizer == arith::Optimizer::adamw ||
-        scalars.optimizer == arith::Optimizer::adam) {
-        scalars.step_size = static_cast<float>(rate / (1 - std::pow(settings.beta1, t)));
-        scalars.root_scale = static_cast<float>(1 / std::sqrt(1 - std::pow(settings.beta2, t)));
-    }
-    scalars.random_key =
-        random_bits(settings.seed, kRoundingStream, static_cast<std::uint64_t>(update));
-    return scalars;
+    engine::Hyper others = decayed;
+    others.decay = 0;
+    return {decayed, others};
 }
 
 }  // namespace nearstep::train

@@ -1,10 +1,12 @@
-// What changes from step to step: learning rate, loss scale and the scalars of the update.
+// What changes from step to step.
 #pragma once
 
-#include "arith/update_lane.hpp"
 #include "config/run.hpp"
+#include "engine/hyper.hpp"
 
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace nearstep::train {
 
@@ -12,31 +14,11 @@ namespace nearstep::train {
 // of it at `steps`.
 double learning_rate(const config::TrainSettings& settings, std::int64_t step);
 
-// Dynamic loss scaling (Micikevicius et al., "Mixed precision training", 2018): halved after a step
-// that is not finite, doubled after `growth_steps` good ones. Fixed at 1 for formats other than
-// fp16.
-class LossScale {
-public:
-    explicit LossScale(const config::Run& run);
+// Parameter group of a tensor of so many dimensions (train.decay). With "matrices" those of fewer
+// than two, biases and norms, are group 1, which does not decay; else all are group 0.
+std::size_t group_of(const config::TrainSettings& settings, std::size_t dimensions);
 
-    double value() const { return value_; }
-    std::int64_t good_steps() const { return good_steps_; }
-    void restore(double value, std::int64_t good_steps);
-    void after_step(bool is_finite);
-
-private:
-    bool is_dynamic_;
-    std::int64_t growth_steps_;
-    double value_;
-    std::int64_t good_steps_ = 0;
-};
-
-// Factor that brings a gradient of this norm to at most clip_norm; 1 if clip_norm is 0.
-double clip_factor(double norm, double clip_norm);
-
-// Scalars of update number `update` (from 1) at `rate`; gradients are multiplied by
-// `gradient_scale`.
-arith::UpdateScalars update_scalars(const config::TrainSettings& settings, double rate,
-                                    std::int64_t update, double gradient_scale);
+// What the update of step `step` is told of each group.
+std::vector<engine::Hyper> hypers(const config::TrainSettings& settings, std::int64_t step);
 
 }  // namespace nearstep::train

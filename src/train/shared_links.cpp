@@ -74,11 +74,11 @@ std::string shared_links_table(const std::vector<RunRecord>& records) {
     std::snprintf(head.data(), head.size(),
                   "Bytes per parameter and step on the links that devices and nodes share, %d "
                   "node%s:\n  %-42s %-8s  host link  network    total\n",
-                  records.front().nodes, records.front().nodes == 1 ? "" : "s", "", "");
+                  records.front().facts.nodes, records.front().facts.nodes == 1 ? "" : "s", "", "");
     std::string out = head.data();
     for (const PaperMethod& one : kMethods) {
         out += row(one.name, "formula",
-                   plan::paper_bytes(one.method, kSmartCompVolume, records.front().nodes));
+                   plan::paper_bytes(one.method, kSmartCompVolume, records.front().facts.nodes));
     }
     for (const RunRecord& record : records) {
         out += row("this run: " + settings_of(record.run), "measured", shared_bytes(record));
@@ -89,7 +89,8 @@ std::string shared_links_table(const std::vector<RunRecord>& records) {
 nlohmann::json shared_links_json(const RunRecord& record) {
     nlohmann::json json = {{"measured", json_of(shared_bytes(record))}};
     for (const PaperMethod& one : kMethods) {
-        json[one.key] = json_of(plan::paper_bytes(one.method, kSmartCompVolume, record.nodes));
+        json[one.key] =
+            json_of(plan::paper_bytes(one.method, kSmartCompVolume, record.facts.nodes));
     }
     return json;
 }

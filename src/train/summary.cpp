@@ -170,9 +170,9 @@ double share_of_dense(const config::Run& run, double payload_bytes_per_parameter
 
 nlohmann::json codec_json(const RunRecord& record) {
     const config::Run& run = record.run;
-    const double payload_bytes_per_parameter = record.payload_bytes_per_parameter;
+    const double payload_bytes_per_parameter = record.facts.payload_bytes_per_parameter;
     return {{"codec", run.compress.codec},
-            {"where", record.encodes_on_gpu ? "gpu" : "host"},
+            {"where", record.facts.encodes_on_gpu ? "gpu" : "host"},
             {"rounding", run.compress.rounding},
             {"error_feedback", run.compress.error_feedback},
             {"warmup_steps", run.compress.warmup_steps},
@@ -269,8 +269,8 @@ nlohmann::json to_json(const RunRecord& record) {
         {"site", record.run.site},
         {"mode", config::name_of(record.run.mode)},
         {"ranks", record.ranks},
-        {"nodes", record.nodes},
-        {"devices", record.devices},
+        {"nodes", record.facts.nodes},
+        {"devices", record.facts.devices},
         {"parameters", record.parameters},
         {"steps", record.steps.empty() ? 0 : record.steps.back().step},
         {"first_step", record.steps.empty() ? 0 : record.steps.front().step},
@@ -290,15 +290,15 @@ nlohmann::json to_json(const RunRecord& record) {
     json["placement"] = {{"parameters", record.run.placement.parameters},
                          {"gradients", record.run.placement.gradients},
                          {"optimizer", record.run.placement.optimizer},
-                         {"copies", record.copies},
-                         {"dense_sums", record.has_dense_sums},
+                         {"copies", record.facts.copies},
+                         {"dense_sums", record.facts.has_dense_sums},
                          {"vector_bytes", record.vector_bytes}};
     const auto word = [](const std::string& value) {
         return value.empty() ? nlohmann::json() : nlohmann::json(value);
     };
-    json["transport"] = word(record.transport);
-    json["payload_transport"] = word(record.payload_transport);
-    json["parameter_transport"] = word(record.parameter_transport);
+    json["transport"] = word(record.facts.transport);
+    json["payload_transport"] = word(record.facts.payload_transport);
+    json["parameter_transport"] = word(record.facts.parameter_transport);
     json["formula_bytes_per_parameter"] = formula_json(record);
     add_compute(json, record);
     add_deltas(json, total_deltas(record.steps), record.parameters, record.steps.size());
@@ -310,7 +310,7 @@ nlohmann::json to_json(const RunRecord& record) {
         json["modelled_s"] = {
             {"gradients", record.expected->backward},
             {"update", record.expected->update},
-            {"calibration", plan::describe(record.calibration, record.run, record.nodes)}};
+            {"calibration", plan::describe(record.calibration, record.run, record.facts.nodes)}};
     }
     json["train_loss"] = losses.empty() ? nlohmann::json() : nlohmann::json(losses.back());
     add_heldout_loss(json, record);
@@ -360,7 +360,8 @@ std::string describe_expected(const RunRecord& record) {
         "update: %.4g s measured, %.4g s modelled from the rates of the links; "
         "backward: %.4g s measured, of which gradients take %.4g s, modelled",
         measured.update, record.expected->update, measured.backward, record.expected->backward);
-    for (const std::string& line : plan::describe(record.calibration, record.run, record.nodes)) {
+    for (const std::string& line :
+         plan::describe(record.calibration, record.run, record.facts.nodes)) {
         out += "\nmodelled with " + line;
     }
     return out;
@@ -400,17 +401,17 @@ std::string traffic_table(const std::vector<RunRecord>& records) {
         const PaperRow paper = paper_row(record.run);
         const char* mode = config::name_of(record.run.mode);
         out +=
-            formatted("  %-7s %7d  %12s  %14s  %15s  %14s  %17s\n", mode, record.devices,
+            formatted("  %-7s %7d  %12s  %14s  %15s  %14s  %17s\n", mode, record.facts.devices,
                       cell(Counter::host_state_read, paper.states_read).c_str(),
                       cell(Counter::host_state_write, paper.states_written).c_str(),
                       cell(Counter::host_parameters, paper.parameters_read).c_str(),
                       cell(Counter::host_gradients_read, paper.gradients_read).c_str(),
                       cell(Counter::host_gradients_write, paper.gradients_written.c_str()).c_str());
-        others +=
-            formatted("  %-7s %7d  %24.4g  %7.4g  %34.4g  %10.4g  %19.4g  %10.4g\n", mode,
-                      record.devices, bytes(Counter::internal_read), bytes(Counter::internal_write),
-                      bytes(Counter::node_gradients), bytes(Counter::node_parameters),
-                      bytes(Counter::network_gradients), bytes(Counter::network_parameters));
+        others += formatted("  %-7s %7d  %24.4g  %7.4g  %34.4g  %10.4g  %19.4g  %10.4g\n", mode,
+                            record.facts.devices, bytes(Counter::internal_read),
+                            bytes(Counter::internal_write), bytes(Counter::node_gradients),
+                            bytes(Counter::node_parameters), bytes(Counter::network_gradients),
+                            bytes(Counter::network_parameters));
     }
     return out + others + shared_links_table(records) + formula_table(records);
 }

@@ -28,20 +28,9 @@ trace::TrafficSnapshot total_traffic(const std::vector<StepReport>& steps);
 struct RunRecord {
     config::Run run;
     int ranks = 0;
-    int nodes = 1;
-    bool has_equal_nodes = true;   // as many ranks on each
-    int copies = 1;                // of the optimizer state
-    std::size_t vector_bytes = 0;  // memory of a rank\'s parameter vector between steps
-    int devices = 0;
+    engine::EngineFacts facts = {};  // rank 0's
+    std::size_t vector_bytes = 0;    // memory of a rank's parameter vector between steps
     std::size_t parameters = 0;
-    // After the warm-up: of a gradient's payload, and of all that a device is handed.
-    double payload_bytes_per_parameter = 0;
-    double handed_bytes_per_parameter = 0;
-    bool has_dense_sums = false;  // owners hand their devices dense sums
-    bool encodes_on_gpu = false;  // the gradients of rank 0
-    std::string transport = {};   // see GradientGpu::transport()
-    std::string payload_transport = {};
-    std::string parameter_transport = {};  // see ParameterGpu::transport()
     std::vector<StepReport> steps = {};
     double seconds = 0;         // of all steps together, commits included
     double commit_seconds = 0;  // of all commits

@@ -40,7 +40,7 @@ TEST_P(JointCopies, BringAPartAndTakeTheRest) {
         std::vector<std::span<std::byte>> rooms;
         for (std::size_t block = 0; block < kSizes.size(); ++block) {
             blocks.push_back(block_of(block));
-            slots.emplace_back(slot_bytes(kSizes[block], ranks));
+            slots.emplace_back(feed::slot_bytes(kSizes[block], ranks));
             rooms.push_back(slots.back().span());
         }
         std::size_t copied_bytes = 0;
@@ -63,7 +63,8 @@ TEST_P(JointCopies, BringAPartAndTakeTheRest) {
                                EXPECT_EQ(mine.data(),
                                          all.data() + mine.size() * static_cast<std::size_t>(rank));
                                for (int other = 0; other < ranks; ++other) {
-                                   const BlockPart part = part_of_block(block.size(), other, ranks);
+                                   const feed::BlockPart part =
+                                       feed::part_of_block(block.size(), other, ranks);
                                    if (other != rank) {
                                        copy_to_gpu(
                                            all.subspan(part.begin, part.size()),
@@ -86,8 +87,8 @@ TEST_P(JointCopies, BringAPartAndTakeTheRest) {
                 copy_to_host(found, rooms[block].first(found.size()), memory::Stream::of_default());
                 memory::wait_for_gpu();
                 EXPECT_EQ(found, blocks[block]) << "rank " << rank << " of " << ranks;
-                wanted_bytes +=
-                    is_joint ? part_of_block(kSizes[block], rank, ranks).size() : kSizes[block];
+                wanted_bytes += is_joint ? feed::part_of_block(kSizes[block], rank, ranks).size()
+                                         : kSizes[block];
             }
             EXPECT_EQ(copied_bytes, wanted_bytes);
         }

@@ -16,7 +16,7 @@ config::ModelSettings gpt2(int layers, int heads, int width) {
     return {.layers = layers, .heads = heads, .width = width, .context = 1024, .vocabulary = 50257};
 }
 
-config::ModelSettings tiny() {
+config::ModelSettings tiny_settings() {
     return {.layers = 2, .heads = 2, .width = 8, .context = 6, .vocabulary = 11};
 }
 
@@ -45,7 +45,7 @@ TEST(Geometry, HasThePublishedSizesOfGpt2) {
 }
 
 TEST(Geometry, LaysParametersAndBlocksOutWithoutGaps) {
-    const Geometry geometry = describe(tiny());
+    const Geometry geometry = describe(tiny_settings());
     std::size_t elems = 0;
     std::set<std::string> names;
     for (const Parameter& parameter : geometry.parameters) {
@@ -72,7 +72,7 @@ TEST(Geometry, LaysParametersAndBlocksOutWithoutGaps) {
 }
 
 TEST(Geometry, NamesAndShapesAreThoseOfPublishedCheckpoints) {
-    const Geometry geometry = describe(tiny());
+    const Geometry geometry = describe(tiny_settings());
     std::vector<std::string> blocks;
     for (const Block& block : geometry.blocks) {
         blocks.push_back(block.name);
@@ -87,25 +87,25 @@ TEST(Geometry, NamesAndShapesAreThoseOfPublishedCheckpoints) {
 }
 
 TEST(Geometry, RefusesWhatCannotBeInOneSentence) {
-    config::ModelSettings settings = tiny();
+    config::ModelSettings settings = tiny_settings();
     settings.architecture = "rnn";
     EXPECT_EQ(message_of(settings),
               "model.architecture is \"rnn\", which nearstep does not have: choose \"gpt\".");
-    settings = tiny();
+    settings = tiny_settings();
     settings.heads = 3;
     EXPECT_EQ(
         message_of(settings),
         "model.width is 8 and model.heads is 3: choose a width that is a multiple of the heads.");
-    settings = tiny();
+    settings = tiny_settings();
     settings.context = 0;
     EXPECT_EQ(message_of(settings), "model.context is 0: set it to 1 or more.");
-    settings = tiny();
+    settings = tiny_settings();
     settings.heads = -2;
     EXPECT_EQ(message_of(settings), "model.heads is -2: set it to 1 or more.");
 }
 
 TEST(StartValues, AreTheSameHoweverTheVectorIsSplit) {
-    const Geometry geometry = describe(tiny());
+    const Geometry geometry = describe(tiny_settings());
     constexpr std::size_t kPadding = 5;
     std::vector<float> whole(geometry.elems + kPadding, 7.0F);
     fill_start_values(geometry, 3, 0, whole);

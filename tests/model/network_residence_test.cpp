@@ -1,4 +1,4 @@
-#include "model/fetch_order.hpp"
+#include "feed/fetch_order.hpp"
 #include "model/network.hpp"
 #include "model/network_steps.hpp"
 
@@ -69,7 +69,7 @@ TEST_P(NetworkWith, BringsEachBlockAtMostTwiceAStep) {
     const Geometry& geometry = network_->geometry();
     const std::size_t blocks = geometry.blocks.size();
     std::size_t fetched = 0;
-    std::vector<Visit> reads(blocks);
+    std::vector<feed::Visit> reads(blocks);
     for (std::size_t block = 0; block < blocks; ++block) {
         reads[block] = {static_cast<int>(block)};
     }
@@ -77,8 +77,8 @@ TEST_P(NetworkWith, BringsEachBlockAtMostTwiceAStep) {
     const int slots =
         GetParam().slots == 0 ? 0 : std::min(GetParam().slots, static_cast<int>(blocks));
     if (slots > 0) {
-        for (const Fetch& fetch :
-             order_fetches(visits_of_step(reads), static_cast<int>(blocks), slots)) {
+        for (const feed::Fetch& fetch :
+             feed::order_fetches(feed::visits_of_step(reads), static_cast<int>(blocks), slots)) {
             const Block& range = geometry.blocks[static_cast<std::size_t>(fetch.block)];
             fetched += (range.end - range.begin) * 2;
         }

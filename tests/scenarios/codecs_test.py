@@ -33,7 +33,7 @@ class Codecs(program.Scenario):
                 with self.subTest(ranks=ranks, scatter=scatter):
                     other = self.train(ranks=ranks, state=f"{ranks}-{scatter}", compress__codec="q8",
                                        exchange__scatter=scatter, **KEYS)
-                    self.assert_close(other["losses"], two["losses"], 5e-3)
+                    self.assert_close(other["losses"], two["losses"], 1e-2)
 
     def test_error_feedback_resumes_bit_identically(self):
         for codec, dtype, scatter in (("topk", "bf16", "flat"), ("q4", "fp16", "hierarchical")):

@@ -1,0 +1,250 @@
+// Brings an engine to the place that was decided on.
+
+#include "base/error.hpp"
+#include "engine/devices.hpp"
+#include "engine/gathered_text.hpp"
+#include "engine/storage_engine.hpp"
+#include "store/manifest.hpp"
+#include "store/subgroup_header.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <optional>
+#include <set>
+#include <utility>
+
+namespace nearstep::engine {
+
+namespace {
+
+// Removes what the decision left behind: other states' manifests first, then the files that they
+// name. Each node's first rank does. Returns what was removed, as sentences.
+class LeftBehind {
+public:
+    LeftBehind(const mpi::Communicator& world, const config::EngineSettings& settings,
+               const Start& start)
+        : world_(world), found_(start.found), set_(start.decision.set) {
+        for (int rank = 0; rank < world.size(); ++rank) {
+            const Seat& seat = found_.ranks[static_cast<std::size_t>(rank)];
+            current_.insert({seat.node, seat.manifests[static_cast<std::size_t>(set_)]});
+        }
+        for (const std::string& file :
+             state_files(settings, world.rank(), world.size(), 1 - set_)) {
+            others_.push_back(file);
+        }
+        partial_ = manifest_path(settings, world.rank(), 1 - set_) + ".partial";
+        const std::vector<std::string> mine =
+            state_files(settings, world.rank(), world.size(), set_);
+        for (const std::string& of_rank : gather_text(world, pack(mine))) {
+            for (const std::string& file : unpack(of_rank)) {
+                files_.insert(file);
+            }
+        }
+    }
+
+    void remove() const {
+        const int node = found_.ranks[static_cast<std::size_t>(world_.rank())].node;
+        const auto first = std::find_if(found_.ranks.begin(), found_.ranks.end(),
+                                        [&](const Seat& seat) { return seat.node == node; });
+        const bool is_first = first - found_.ranks.begin() == world_.rank();
+        world_.together([&] {
+            for (const FoundManifest& one : found_.manifests) {
+                if (is_first && is_left(one) && one.node == node) {
+                    store::ManifestFile(one.path).remove();
+                }
+            }
+        });
+        world_.together([&] {
+            for (const FoundManifest& one : found_.manifests) {
+                for (const std::string& file : one.files) {
+                    if (is_first && one.node == node && files_.count(file) == 0) {
+                        ::unlink(file.c_str());
+                    }
+                }
+            }
+            for (const std::string& file : others_) {
+                if (store::is_state_file(file)) {
+                    ::unlink(file.c_str());
+                }
+            }
+            ::unlink(partial_.c_str());
+        });
+    }
+
+    std::vector<std::string> describe() const {
+        std::vector<std::string> lines;
+        for (const FoundManifest& one : found_.manifests) {
+            if (is_left(one)) {
+                lines.push_back(text("removed ", one.path, " and its state files",
+                                     one.manifest && !one.manifest->commits.empty()
+                                         ? text(" (step ", one.manifest->commits.front().step,
+                                                " of run ", one.manifest->line.run, ")")
+                                         : ""));
+            }
+        }
+        return lines;
+    }
+
+private:
+    bool is_left(const FoundManifest& one) const {
+        return current_.count({one.node, one.path}) == 0;
+    }
+
+    const mpi::Communicator& world_;
+    const Found& found_;
+    int set_;
+    std::set<std::pair<int, std::string>> current_;  // node and path of this run's manifests
+    std::set<std::string> files_;                    // state files of this run
+    std::string partial_;  // that a rank which was killed left of a manifest in the other set
+    std::vector<std::string> others_;  // of this rank, in the other set
+};
+
+// What the manifests that were chosen say, of them one that is on the newest line.
+Origin origin_of(const Start& start) {
+    const Decision& decision = start.decision;
+    Origin origin{
+        .line = decision.line, .begins_line = decision.begins_line, .replaces = decision.replaces};
+    for (const std::size_t chosen : decision.manifests) {
+        const store::Manifest& manifest = *start.found.manifests[chosen].manifest;
+        if (origin.state.empty() || manifest.line == decision.line) {
+            origin.seed = manifest.seed;
+            origin.data = manifest.data;
+            origin.dtype = manifest.dtype;
+            origin.state = manifest.state.empty() ? manifest.line.run : manifest.state;
+        }
+    }
+    return origin;
+}
+
+[[noreturn]] void refuse_damage(const Start& start, const Begun& begun) {
+    throw ConfigError(text("There is nothing whole to resume from, so nothing was changed. ",
+                           begun.lines.back(), " Found: ", describe(start.found),
+                           ". Go on from a checkpoint with --from, or start anew with --fresh."));
+}
+
+// The newest step of the state that is whole. A checkpoint as new comes before an older step.
+void resume(StorageEngine& engine, const Start& start, Begun& begun) {
+    const Decision& decision = start.decision;
+    const Origin origin = origin_of(start);
+    for (const store::Commit& commit : decision.commits) {
+        const std::optional<std::string> damage = engine.restore_state(origin, commit);
+        if (!damage) {
+            begun.lines.push_back(text("resumed from the state files at step ", commit.step));
+            return;
+        }
+        begun.lines.push_back(text("The state of step ", commit.step, " is not used. ", *damage));
+        if (!decision.checkpoint.empty()) {
+            engine.verify(decision.checkpoint);
+            Origin of_checkpoint = origin;
+            of_checkpoint.replaces.clear();
+            engine.restore(decision.checkpoint, of_checkpoint);
+            begun.lines.push_back(text("resumed from ", decision.checkpoint, " at step ",
+                                       engine.steps_done(), ", which is as new"));
+            return;
+        }
+    }
+    refuse_damage(start, begun);
+}
+
+// With no other state to keep, its files are emptied for the checkpoint: it is read before that.
+void load(StorageEngine& engine, const Start& start, Begun& begun) {
+    const Decision& decision = start.decision;
+    try {
+        if (decision.replaces.empty()) {
+            engine.verify(decision.checkpoint);
+        }
+        engine.restore(decision.checkpoint, origin_of(start));
+    } catch (const ConfigError& damage) {
+        begun.lines.emplace_back(damage.what());
+        refuse_damage(start, begun);
+    }
+}
+
+void read_state(StorageEngine& engine, const Start& start, Begun& begun) {
+    for (const store::Commit& commit : start.decision.commits) {
+        const std::optional<std::string> damage =
+            engine.restore_from(start.found, start.decision, origin_of(start), commit);
+        if (!damage) {
+            begun.lines.push_back(
+                text("resumed from the state files of another layout at step ", commit.step));
+            return;
+        }
+        begun.lines.push_back(text("The state of step ", commit.step, " is not used. ", *damage));
+    }
+    engine.remove_state_files();
+    refuse_damage(start, begun);
+}
+
+// What a fresh start does away with; empty: nothing.
+std::string describe_overwritten(const mpi::Communicator& world,
+                                 const config::EngineSettings& settings, int set) {
+    const auto holds_bytes = [](const std::string& path) {
+        std::error_code is_missing;
+        const auto bytes = std::filesystem::file_size(path, is_missing);
+        return !is_missing && bytes > 0;
+    };
+    const store::RankFiles files = files_of_rank(settings, world, set);
+    std::array<std::uint64_t, 2> counts = {
+        static_cast<std::uint64_t>(std::ranges::count_if(files.states, holds_bytes)),
+        holds_bytes(files.manifest) ? 1U : 0U};
+    world.sum(counts);
+    return counts[0] + counts[1] == 0
+               ? ""
+               : text("--fresh overwrites ", counts[0], " state files and ", counts[1],
+                      " manifests of an earlier run, as ", settings.csd.path.front(), "/rank-*");
+}
+
+}  // namespace
+
+Begun StorageEngine::begin(const Start& start, const Fill& fill) {
+    const Decision& decision = start.decision;
+    const LeftBehind left(world_, settings_, start);
+    const std::string overwritten =
+        start.found.is_fresh ? describe_overwritten(world_, settings_, decision.set) : "";
+    Begun begun{.lines = decision.notes, .checkpoint_step = decision.checkpoint_step};
+    switch (decision.action) {
+        case Action::start_anew:
+            start_anew(fill, [&] { left.remove(); });
+            break;
+        case Action::resume_state:
+            resume(*this, start, begun);
+            break;
+        case Action::load_checkpoint:
+            load(*this, start, begun);
+            begun.lines.push_back(
+                text("resumed from ", decision.checkpoint, " at step ", steps_done()));
+            break;
+        case Action::read_state:
+            read_state(*this, start, begun);
+            break;
+        case Action::refuse:
+            throw ConfigError(decision.refusal);
+    }
+    if (decision.action != Action::start_anew) {
+        left.remove();
+    }
+    const std::vector<std::string> removed = left.describe();
+    begun.lines.insert(begun.lines.end(), removed.begin(), removed.end());
+    if (decision.action != Action::start_anew && line().run != decision.line.run) {
+        begun.lines.push_back(text("run ", line().run, " goes on from step ", steps_done(),
+                                   " of run ", decision.line.run));
+    }
+    if (settings_.csd.durability != "step" && decision.action != Action::start_anew) {
+        // The next update overwrites what no manifest will list.
+        if (decision.action != Action::load_checkpoint &&
+            decision.checkpoint_step != steps_done()) {
+            begun.lines.push_back("checkpoint " + save(config::checkpoint_folder(settings_)));
+            begun.checkpoint_step = steps_done();
+        }
+        forget_commits();
+    }
+    if (!overwritten.empty()) {
+        begun.lines.push_back(overwritten);
+    }
+    return begun;
+}
+
+}  // namespace nearstep::engine

@@ -1,0 +1,376 @@
+#include "engine/devices.hpp"
+
+#include "base/digest.hpp"
+#include "base/error.hpp"
+#include "base/team.hpp"
+#include "config/hosts.hpp"
+#include "config/load.hpp"
+#include "config/placement.hpp"
+#include "csd/card_device.hpp"
+#include "csd/emulated_device.hpp"
+#include "csd/state_format.hpp"
+#include "csd/state_layout.hpp"
+#include "csd/traced_device.hpp"
+#include "engine/restart.hpp"
+#include "engine/site_links.hpp"
+#include "fpga/host/pairing.hpp"
+#include "store/volume.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cstdint>
+#include <numeric>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace nearstep::engine {
+
+namespace {
+
+// Its position in csd.path.
+std::size_t place_of_device(const config::EngineSettings& settings, std::size_t local) {
+    const std::size_t place = local < settings.csd.places.size()
+                                  ? static_cast<std::size_t>(settings.csd.places[local])
+                                  : local;
+    return place % settings.csd.path.size();
+}
+
+const std::string& folder_of_device(const config::EngineSettings& settings, std::size_t local) {
+    return settings.csd.path[place_of_device(settings, local)];
+}
+
+// The card that shares a PCIe switch with the folder's drive, or that the site names beside it.
+std::string card_of_device(const config::EngineSettings& settings, std::size_t local) {
+    if (!settings.csd.cards.empty()) {
+        return settings.csd.cards[place_of_device(settings, local)];
+    }
+    const std::string& folder = folder_of_device(settings, local);
+    const fpga::Pairing pairing = fpga::find_card_beside(folder);
+    if (pairing.card.empty()) {
+        throw ConfigError(text("No card is known for the folder ", folder, " (", pairing.obstacle,
+                               "): name the card beside each folder of csd.path in csd.cards, or "
+                               "set csd.device = \"emulated\"."));
+    }
+    return pairing.card;
+}
+
+// In the names of the files of the set.
+std::string infix_of(int set) { return set == 0 ? "" : text(".set-", set); }
+
+bool is_on_host(const config::EngineSettings& settings) {
+    return settings.mode == config::Mode::base;
+}
+
+// In mode base cards are not used, only the drives beside them.
+bool is_on_card(const config::EngineSettings& settings, int device) {
+    return settings.csd.device == "xrt" && !is_on_host(settings) &&
+           std::ranges::count(settings.csd.host_engine, device) == 0;
+}
+
+template <typename Number>
+std::string listed(const std::vector<Number>& numbers) {
+    std::string out;
+    for (const Number number : numbers) {
+        out += text(out.empty() ? "" : ",", number);
+    }
+    return out;
+}
+
+// The same device with its card as the engine.
+csd::CardDeviceSettings on_card(const csd::EmulatedDeviceSettings& device,
+                                const config::EngineSettings& settings, std::size_t local) {
+    fpga::require_cards();
+    return {.name = device.name,
+            .file = device.files.front(),
+            .subgroups = device.subgroups,
+            .groups = device.groups,
+            .parameter_dtype = device.parameter_dtype,
+            .state = device.state,
+            .codec = device.codec,
+            .most_payload_bytes = device.most_payload_bytes,
+            .sources = device.sources,
+            .slots = device.slots,
+            .delivery = device.delivery,
+            .io = device.io,
+            .digest = device.digest,
+            .storage = device.storage,
+            .card = {.card = card_of_device(settings, local),
+                     .xclbin = settings.csd.xclbin,
+                     .longest_run = std::chrono::seconds(settings.csd.run_timeout_s)}};
+}
+
+// Of which device owns which tiles, in which subgroups.
+std::uint64_t digest_of(const shard::Partition& partition) {
+    std::string facts;
+    for (const shard::Subgroup& subgroup : partition.subgroups()) {
+        facts += text(subgroup.device, ':', subgroup.tiles.begin, '-', subgroup.tiles.end, ';');
+    }
+    return xxh3(std::as_bytes(std::span(facts)));
+}
+
+// Headers of state files depend on it.
+std::string name_of_device(int rank, int local) { return text("rank ", rank, " device ", local); }
+
+// Of a rank, as its copy numbers them.
+struct Devices {
+    int first = 0;
+    int count = 0;
+};
+
+Devices devices_in(const shard::Copy& copy, int rank) {
+    const auto found = std::lower_bound(copy.ranks.begin(), copy.ranks.end(), rank);
+    const auto position = static_cast<int>(found - copy.ranks.begin());
+    return {copy.devices.first(position), copy.devices.count(position)};
+}
+
+std::vector<shard::Subgroup> subgroups_of(const shard::Copy& copy, int rank, int local) {
+    std::vector<shard::Subgroup> subgroups;
+    for (const std::size_t subgroup :
+         copy.partition.subgroups_of(devices_in(copy, rank).first + local)) {
+        subgroups.push_back(copy.partition.subgroups()[subgroup]);
+    }
+    return subgroups;
+}
+
+}  // namespace
+
+std::vector<std::string> state_files(const config::EngineSettings& settings, int rank, int ranks,
+                                     int set) {
+    const int devices = config::devices_per_rank(settings, ranks)[static_cast<std::size_t>(rank)];
+    std::vector<std::string> files;
+    files.reserve(static_cast<std::size_t>(devices));
+    for (int device = 0; device < devices; ++device) {
+        files.push_back(text(folder_of_device(settings, static_cast<std::size_t>(device)), "/rank-",
+                             rank, ".device-", device, infix_of(set), ".state"));
+    }
+    return files;
+}
+
+std::vector<store::PlannedFile> planned_files(const config::EngineSettings& settings, int rank,
+                                              int ranks, const shard::Copy& copy) {
+    const std::vector<std::string> files = state_files(settings, rank, ranks);
+    std::vector<store::PlannedFile> planned;
+    for (int local = 0; local < devices_in(copy, rank).count; ++local) {
+        const csd::StateLayout layout(subgroups_of(copy, rank, local),
+                                      csd::parse_state_format(settings.csd.state),
+                                      is_on_host(settings));
+        const store::VolumeSettings volume{
+            .files = is_on_host(settings)
+                         ? files
+                         : std::vector<std::string>{files[static_cast<std::size_t>(local)]},
+            .bytes = layout.total_bytes()};
+        for (const std::string& file : volume.files) {
+            planned.push_back({file, store::Volume::file_bytes(volume)});
+        }
+    }
+    return planned;
+}
+
+std::vector<csd::StateVolumeSettings> state_volumes(const config::EngineSettings& settings,
+                                                    int rank, const shard::Copy& copy,
+                                                    const std::vector<std::string>& files) {
+    std::vector<csd::StateVolumeSettings> volumes;
+    for (int local = 0; local < devices_in(copy, rank).count; ++local) {
+        csd::StateVolumeSettings volume;
+        volume.name = name_of_device(rank, local);
+        volume.subgroups = subgroups_of(copy, rank, local);
+        volume.state = csd::parse_state_format(settings.csd.state);
+        volume.has_gradients = is_on_host(settings);
+        volume.volume.files =
+            is_on_host(settings)
+                ? files
+                : std::vector<std::string>{files.at(static_cast<std::size_t>(local))};
+        volume.volume.io = store::parse_io_kind(settings.csd.io);
+        volumes.push_back(std::move(volume));
+    }
+    return volumes;
+}
+
+std::vector<int> place_devices(const mpi::Communicator& world,
+                               const config::EngineSettings& settings, const std::string& granted) {
+    const mpi::Topology nodes = mpi::discover_nodes(world);  // that have one csd.path
+    const std::vector<int> devices = config::devices_per_rank(settings, world.size());
+    int before = 0;
+    for (const int rank : nodes.ranks_beside(world.rank())) {
+        before += rank < world.rank() ? devices[static_cast<std::size_t>(rank)] : 0;
+    }
+    std::vector<int> places;
+    world.together([&] {
+        places = config::places_of_devices(
+            settings, before, devices[static_cast<std::size_t>(world.rank())], granted);
+    });
+    return places;
+}
+
+std::string layout_line(const config::EngineSettings& settings, int ranks,
+                        const shard::Copy& copy) {
+    const config::Spread spread = config::placement_of(settings).optimizer;
+    return text("ranks=", ranks, " devices=", listed(config::devices_per_rank(settings, ranks)),
+                " speeds=", listed(config::device_speeds(settings, ranks)),
+                " subgroup_tiles=", settings.csd.subgroup_tiles,
+                " update=", is_on_host(settings) ? "host" : "storage",
+                " state=", settings.csd.state,
+                spread == config::Spread::global ? "" : text(" copies=", config::name_of(spread)),
+                " tiles_xxh3=", to_hex(digest_of(copy.partition)));
+}
+
+std::string manifest_path(const config::EngineSettings& settings, int rank, int set) {
+    return text(folder_of_device(settings, 0), "/rank-", rank, infix_of(set), ".manifest");
+}
+
+std::optional<ManifestName> parse_manifest_name(const std::string& name) {
+    constexpr std::string_view kPrefix = "rank-";
+    ManifestName parsed;
+    if (!name.starts_with(kPrefix) ||
+        std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), parsed.rank).ec !=
+            std::errc()) {
+        return std::nullopt;
+    }
+    for (parsed.set = 0; parsed.set < kSets; ++parsed.set) {
+        if (name == text(kPrefix, parsed.rank, infix_of(parsed.set), ".manifest")) {
+            return parsed;
+        }
+    }
+    return std::nullopt;
+}
+
+store::RankFiles files_of_rank(const config::EngineSettings& settings,
+                               const mpi::Communicator& world, int set) {
+    return {.states = state_files(settings, world.rank(), world.size(), set),
+            .manifest = manifest_path(settings, world.rank(), set)};
+}
+
+std::vector<int> ranks_of_copy(const config::EngineSettings& settings, int rank,
+                               const std::vector<int>& node_ranks, int ranks) {
+    switch (config::placement_of(settings).optimizer) {
+        case config::Spread::replicated:
+            return {rank};
+        case config::Spread::node:
+            return node_ranks;
+        case config::Spread::global:
+            break;
+    }
+    std::vector<int> all(static_cast<std::size_t>(ranks));
+    std::iota(all.begin(), all.end(), 0);
+    return all;
+}
+
+shard::Copy make_copy(const config::EngineSettings& settings, std::size_t parameters,
+                      const std::vector<int>& copy_ranks, int ranks) {
+    const shard::DeviceMap all(config::devices_per_rank(settings, ranks));
+    const std::vector<double> speeds_of_all = config::device_speeds(settings, ranks);
+    std::size_t subgroup_tiles = settings.csd.subgroup_tiles;
+    std::vector<int> counts;
+    std::vector<double> speeds;
+    for (const int rank : copy_ranks) {
+        const auto first = speeds_of_all.begin() + all.first(rank);
+        counts.push_back(all.count(rank));
+        if (!is_on_host(settings)) {
+            speeds.insert(speeds.end(), first, first + counts.back());
+        } else if (counts.back() > 0) {
+            speeds.push_back(std::accumulate(first, first + counts.back(), 0.0));
+        }
+    }
+    const int most = *std::max_element(counts.begin(), counts.end());
+    if (most == 0) {
+        throw ConfigError(text(
+            "placement.optimizer = \"", config::name_of(config::placement_of(settings).optimizer),
+            "\" wants a copy of the optimizer state on the devices of ",
+            copy_ranks.size() == 1 ? "rank " : "ranks ", listed(copy_ranks),
+            R"(, which have none: give them some with csd.per_rank, or set it to "global".)"));
+    }
+    if (is_on_host(settings)) {
+        // A rank's subgroup is striped over all its drives, so that each moves as much of it as a
+        // device near storage would.
+        subgroup_tiles *= static_cast<std::size_t>(most);
+        for (int& count : counts) {
+            count = count > 0 ? 1 : 0;
+        }
+    }
+    return {.ranks = copy_ranks,
+            .devices = shard::DeviceMap(counts),
+            .partition = shard::Partition(
+                {.parameters = parameters, .speeds = speeds, .subgroup_tiles = subgroup_tiles})};
+}
+
+shard::Ownership make_ownership(const config::EngineSettings& settings, std::size_t parameters,
+                                const mpi::Topology& nodes) {
+    std::vector<shard::Copy> copies;
+    const auto ranks = static_cast<int>(nodes.group_of.size());
+    for (int rank = 0; rank < ranks; ++rank) {
+        const std::vector<int> together =
+            ranks_of_copy(settings, rank, nodes.ranks_beside(rank), ranks);
+        if (together.front() == rank) {
+            copies.push_back(make_copy(settings, parameters, together, ranks));
+        }
+    }
+    return shard::Ownership(std::move(copies));
+}
+
+csd::Delivery delivery(const config::EngineSettings& settings) {
+    return settings.gather.codec == "delta" ? csd::Delivery::deltas : csd::Delivery::parameters;
+}
+
+csd::HandlerKind handler_kind(config::Mode mode) {
+    return mode == config::Mode::su ? csd::HandlerKind::naive : csd::HandlerKind::overlapped;
+}
+
+bool overlaps_steps(config::Mode mode) {
+    return mode == config::Mode::su_o || mode == config::Mode::su_o_c;
+}
+
+std::vector<std::unique_ptr<csd::Device>> make_devices(const config::EngineSettings& settings,
+                                                       const mpi::Communicator& world,
+                                                       const shard::Ownership& owners,
+                                                       const GradientRoute& route,
+                                                       const DeviceSurroundings& around,
+                                                       trace::Traffic& traffic) {
+    const int rank = world.rank();
+    const shard::Copy& copy = owners.of_rank(rank);
+    const RouteCodecs first = route.of_step(0);
+    const int first_device =
+        shard::DeviceMap(config::devices_per_rank(settings, world.size())).first(rank);
+    const std::vector<std::string> files = state_files(settings, rank, world.size(), around.set);
+    std::vector<std::unique_ptr<csd::Device>> devices;
+    for (int local = 0; local < devices_in(copy, rank).count; ++local) {
+        csd::EmulatedDeviceSettings device;
+        device.name = name_of_device(rank, local);
+        if (is_on_host(settings)) {
+            device.place = csd::UpdatePlace::on_host;
+            device.threads = team_threads();
+            device.files = files;
+        } else {
+            device.files = {files[static_cast<std::size_t>(local)]};
+        }
+        device.subgroups = subgroups_of(copy, rank, local);
+        device.parameters = copy.partition.parameters();
+        device.groups = around.groups;
+        device.parameter_dtype = around.dtype;
+        device.state = csd::parse_state_format(settings.csd.state);
+        device.delivery = delivery(settings);
+        device.codec = first.handed != nullptr ? first.handed : first.sent;
+        device.most_payload_bytes = route.most_handed_bytes();
+        device.sources = route.sources();
+        device.slots = settings.csd.slots;
+        device.io = store::parse_io_kind(settings.csd.io);
+        device.storage = around.storage;
+        if (is_on_card(settings, first_device + local)) {
+            devices.push_back(csd::make_card_device(
+                on_card(device, settings, static_cast<std::size_t>(local)), traffic));
+            continue;
+        }
+        device.links = around.links;
+        device.updates_per_s = update_rate_of(settings);
+        devices.push_back(csd::make_emulated_device(device, traffic));
+        if (around.timeline != nullptr) {
+            devices.back() =
+                csd::make_traced_device(std::move(devices.back()), local, *around.timeline);
+        }
+    }
+    return devices;
+}
+
+}  // namespace nearstep::engine

@@ -1,0 +1,108 @@
+// The devices of a run: how many, where their files lie, and how the mode uses them.
+#pragma once
+
+#include "base/dtype.hpp"
+#include "config/engine_settings.hpp"
+#include "csd/device.hpp"
+#include "csd/group_map.hpp"
+#include "csd/state_volume.hpp"
+#include "csd/transfer_handler.hpp"
+#include "engine/gradient_route.hpp"
+#include "link/node_links.hpp"
+#include "mpi/communicator.hpp"
+#include "mpi/topology.hpp"
+#include "shard/ownership.hpp"
+#include "store/folder.hpp"
+#include "store/provenance.hpp"
+#include "store/storage.hpp"
+#include "trace/timeline.hpp"
+#include "trace/traffic.hpp"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace nearstep::engine {
+
+// The ranks that hold a copy of the optimizer state together with `rank`, of whose node
+// `node_ranks` are.
+std::vector<int> ranks_of_copy(const config::EngineSettings& settings, int rank,
+                               const std::vector<int>& node_ranks, int ranks);
+
+// The copy of `copy_ranks`, of `ranks` in all. In mode base a rank updates on its host, with its
+// plain devices as one striped store: one owner per rank. Throws ConfigError if they have no
+// device.
+shard::Copy make_copy(const config::EngineSettings& settings, std::size_t parameters,
+                      const std::vector<int>& copy_ranks, int ranks);
+
+shard::Ownership make_ownership(const config::EngineSettings& settings, std::size_t parameters,
+                                const mpi::Topology& nodes);
+
+csd::HandlerKind handler_kind(config::Mode mode);
+
+csd::Delivery delivery(const config::EngineSettings& settings);
+
+// Whether a step's update goes on under the next step's forward: not in base and su, which
+// reproduce systems that take one after the other.
+bool overlaps_steps(config::Mode mode);
+
+// The files that the rank's state lies in. `set`: of names, 0 or 1 (see train/restart.hpp).
+std::vector<std::string> state_files(const config::EngineSettings& settings, int rank, int ranks,
+                                     int set = 0);
+
+// The same with the bytes that each will take; `copy` is the rank's.
+std::vector<store::PlannedFile> planned_files(const config::EngineSettings& settings, int rank,
+                                              int ranks, const shard::Copy& copy);
+
+// The state of each device of the rank in its copy, whose files, in the order of its devices, are
+// these; in mode base they are of one device.
+std::vector<csd::StateVolumeSettings> state_volumes(const config::EngineSettings& settings,
+                                                    int rank, const shard::Copy& copy,
+                                                    const std::vector<std::string>& files);
+
+// csd.places of this rank: the devices of the ranks of a node follow each other in csd.path.
+// `granted`: as config::places_of_devices takes it. Collective; throws ConfigError on all ranks
+// alike.
+std::vector<int> place_devices(const mpi::Communicator& world,
+                               const config::EngineSettings& settings, const std::string& granted);
+
+// "ranks=2 devices=1,1 ...": all that fixes where each tile's state lies in the rank's copy. State
+// files fit a run if the lines are equal.
+std::string layout_line(const config::EngineSettings& settings, int ranks, const shard::Copy& copy);
+
+// The file that says what the rank's state files hold; beside the first of them.
+std::string manifest_path(const config::EngineSettings& settings, int rank, int set = 0);
+
+// What the name of a manifest says; nullopt for any other file's.
+struct ManifestName {
+    int rank = 0;
+    int set = 0;
+};
+std::optional<ManifestName> parse_manifest_name(const std::string& name);
+
+// Its state files and its manifest.
+store::RankFiles files_of_rank(const config::EngineSettings& settings,
+                               const mpi::Communicator& world, int set = 0);
+
+// What the devices share; the pointers outlive them.
+struct DeviceSurroundings {
+    Dtype dtype = Dtype::bf16;            // of the parameters
+    store::Storage* storage = nullptr;    // as for a store::File
+    link::NodeLinks* links = nullptr;     // null: not shaped
+    trace::Timeline* timeline = nullptr;  // null: nothing is traced
+    int set = 0;                          // of the files' names
+    csd::GroupMap groups = {};            // of the parameter vector
+};
+
+// This rank's devices, in the order of its copy's device map. Files are named after the rank and
+// the device. `sources`: payloads per tile; `codecs` outlive them. Throws as
+// csd::make_emulated_device.
+std::vector<std::unique_ptr<csd::Device>> make_devices(const config::EngineSettings& settings,
+                                                       const mpi::Communicator& world,
+                                                       const shard::Ownership& owners,
+                                                       const GradientRoute& route,
+                                                       const DeviceSurroundings& around,
+                                                       trace::Traffic& traffic);
+
+}  // namespace nearstep::engine

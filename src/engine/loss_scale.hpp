@@ -1,0 +1,34 @@
+// The factor of fp16's losses.
+#pragma once
+
+#include "base/dtype.hpp"
+
+#include <cstdint>
+
+namespace nearstep::engine {
+
+struct LossScaleSettings {
+    double first = 65536;
+    std::int64_t growth_steps = 1000;  // good ones before it doubles
+};
+
+// Dynamic loss scaling (Micikevicius et al., "Mixed precision training", 2018): halved after a step
+// that is not finite, doubled after `growth_steps` good ones. Fixed at 1 for formats other than
+// fp16.
+class LossScale {
+public:
+    LossScale(Dtype dtype, const LossScaleSettings& settings);
+
+    double value() const { return value_; }
+    std::int64_t good_steps() const { return good_steps_; }
+    void restore(double value, std::int64_t good_steps);
+    void after_step(bool is_finite);
+
+private:
+    bool is_dynamic_;
+    std::int64_t growth_steps_;
+    double value_;
+    std::int64_t good_steps_ = 0;
+};
+
+}  // namespace nearstep::engine

@@ -1,0 +1,22 @@
+// The memory of the 16-bit parameters that ranks compute with.
+#pragma once
+
+#include "config/engine_settings.hpp"
+#include "memory/buffer.hpp"
+#include "mpi/communicator.hpp"
+#include "mpi/topology.hpp"
+#include "offload/step_pipeline.hpp"
+
+#include <cstddef>
+
+namespace nearstep::engine {
+
+// Zeroed. Collective; throws ConfigError on all ranks alike if a node cannot share memory.
+memory::Buffer make_parameter_vector(const mpi::Communicator& world, const mpi::Topology& nodes,
+                                     std::size_t bytes, offload::VectorKind kind);
+
+// `is_copied_to_gpus`: each rank computes with a copy of its own on a GPU, so that those of a node
+// need one on the host.
+offload::VectorKind vector_kind(const config::EngineSettings& settings, bool is_copied_to_gpus);
+
+}  // namespace nearstep::engine

@@ -1,0 +1,454 @@
+// The engine's way to and from storage: start values, state files, checkpoints, the masters'
+// digest.
+#include "base/digest.hpp"
+#include "base/error.hpp"
+#include "base/version.hpp"
+#include "engine/devices.hpp"
+#include "engine/gathered_text.hpp"
+#include "engine/storage_engine.hpp"
+#include "engine/subgroup_team.hpp"
+#include "store/damage.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <random>
+
+namespace nearstep::engine {
+
+using shard::kTileElems;
+
+namespace {
+
+// Adds `tiles` to ascending ranges, joined to the last one where they touch.
+void append(std::vector<shard::TileRange>& ranges, shard::TileRange tiles) {
+    if (!ranges.empty() && ranges.back().end == tiles.begin) {
+        ranges.back().end = tiles.end;
+    } else {
+        ranges.push_back(tiles);
+    }
+}
+
+std::string name_of_file(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+
+}  // namespace
+
+store::Commit StorageEngine::position() const {
+    return {.step = steps_done_,
+            .generation = pipeline_->generation(),
+            .loss_scale = loss_scale_.value(),
+            .good_steps = loss_scale_.good_steps(),
+            .norm = last_norm_};
+}
+
+// Random, so that no two runs have the same; the same on all ranks.
+std::string StorageEngine::draw_id() const {
+    std::random_device source;
+    const std::uint64_t high = source();
+    return world_.broadcast(to_hex(high << 32U | source()), 0);
+}
+
+store::Manifest StorageEngine::manifest() const {
+    store::Manifest manifest{.line = line_,
+                             .model = identity_.model,
+                             .layout = layout_line(settings_, world_.size(), copy_),
+                             .seed = identity_.seed,
+                             .data = identity_.data,
+                             .dtype = name_of(layout_.dtype),
+                             .steps = identity_.steps,
+                             .state = state_,
+                             .replaces = replaced_,
+                             .copy = owners_.copies() > 1 ? copy_.ranks : std::vector<int>(),
+                             .places = places_};
+    for (const std::string& file :
+         state_files(settings_, world_.rank(), world_.size(), options_.set)) {
+        manifest.files.push_back(name_of_file(file));
+    }
+    return manifest;
+}
+
+// A change of what is trained on leaves the line as a step back does.
+void StorageEngine::choose_line(const Origin& origin, std::int64_t step) {
+    const bool has_other_data = !origin.data.empty() && origin.data != identity_.data;
+    const bool leaves = origin.begins_line || origin.seed != identity_.seed || has_other_data;
+    line_ = leaves ? store::branch_off(origin.line, step, draw_id()) : origin.line;
+}
+
+// Before any file is emptied, all manifests say whose files they are now, and that they hold no
+// step; or, where an older state stays until the new one is durable, the files are not yet named.
+void StorageEngine::empty_state_files(const std::string& replaced, const Claimed& claimed) {
+    state_ = draw_id();
+    replaced_ = replaced;
+    log_.begin(manifest());
+    if (replaced.empty()) {
+        world_.together([this] { log_.claim(); });
+    }
+    if (claimed) {
+        claimed();
+    }
+    world_.together([this] { pipeline_->reserve(); });
+}
+
+void StorageEngine::remove_state_files() {
+    for (const std::string& file :
+         state_files(settings_, world_.rank(), world_.size(), options_.set)) {
+        ::unlink(file.c_str());
+    }
+}
+
+// Whatever csd.durability is: the files are whole now, and the next step is not yet begun.
+void StorageEngine::list_what_was_filled() {
+    prepare_commit();
+    pipeline_->commit(log_, position());
+    world_.barrier();
+}
+
+void StorageEngine::forget_commits() {
+    world_.together([this] { log_.claim(); });
+}
+
+// The parameters that a rank computes with are its masters, rounded: here those of its own tiles.
+void StorageEngine::load_masters_into_vector(shard::TileRange tiles,
+                                             std::span<const float> masters) {
+    const std::size_t tile_bytes = kTileElems * size_bytes(layout_.dtype);
+    convert_from_fp32(masters.data(), layout_.dtype,
+                      vector_.span().data() + tiles.begin * tile_bytes, masters.size());
+}
+
+void StorageEngine::start_anew(const Fill& fill, const Claimed& claimed) {
+    line_ = {.run = draw_id()};
+    empty_state_files("", claimed);
+    world_.together([&] {
+        SubgroupTeam(*pipeline_, team_)
+            .visit(
+                {.before =
+                     [&](shard::TileRange tiles, const csd::StateArrays& state) {
+                         fill(tiles.begin * kTileElems, state.master);
+                         std::ranges::fill(state.moment1, 0.0F);
+                         std::ranges::fill(state.moment2, 0.0F);
+                     },
+                 .move =
+                     [](csd::Device& device, std::size_t subgroup, const csd::StateArrays& state) {
+                         device.write_state(subgroup, 0, state);
+                     },
+                 .after =
+                     [this](shard::TileRange tiles, const csd::StateArrays& state) {
+                         load_masters_into_vector(tiles, state.master);
+                     }});
+    });
+    pipeline_->set_generation(0);
+    pipeline_->gather(vector_.span());
+    commit();
+}
+
+void StorageEngine::restore(const std::string& index_path, const Origin& origin) {
+    std::unique_ptr<checkpoint::Reader> reader;
+    world_.together([&] { reader = checkpoint::Reader::open(index_path); });
+    const checkpoint::Description& description = reader->description();
+    Origin known = origin;
+    known.seed = description.seed;
+    known.data = description.data;
+    known.dtype = description.dtype;
+    choose_line(known, description.step);
+    try {
+        empty_state_files(origin.replaces);
+        world_.together([&] { fill_from(*reader); });
+        world_.together([&] { restore_residual(*reader); });
+    } catch (const Error&) {
+        if (!origin.replaces.empty()) {
+            remove_state_files();
+        }
+        throw;
+    }
+    go_on_at({.step = description.step,
+              .generation = description.generation,
+              .loss_scale = description.loss_scale,
+              .good_steps = description.good_steps,
+              .norm = description.norm},
+             known);
+    list_what_was_filled();
+}
+
+void StorageEngine::fill_from(checkpoint::Reader& reader) {
+    pipeline_->visit_subgroups(
+        [&](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
+            const std::size_t elems = tiles.size() * kTileElems;
+            const std::span<float> masters = std::span(master_).first(elems);
+            const std::span<float> moments1 = std::span(moment1_).first(elems);
+            const std::span<float> moments2 = std::span(moment2_).first(elems);
+            reader.read(tiles, {masters, moments1, moments2});
+            device.write_state(subgroup, reader.description().generation,
+                               {masters, moments1, moments2});
+            load_masters_into_vector(tiles, masters);
+        });
+}
+
+namespace {
+
+// A subgroup whose tiles come one by one.
+struct Incoming {
+    csd::Device* device = nullptr;
+    std::size_t subgroup = 0;
+    shard::TileRange tiles;
+    std::size_t missing = 0;  // tiles
+    // Allocated while some of the tiles are there.
+    std::vector<float> master = {};
+    std::vector<float> moment1 = {};
+    std::vector<float> moment2 = {};
+};
+
+void put(Incoming& of, std::size_t tile, const csd::StateArrays& state) {
+    const std::size_t elems = of.tiles.size() * kTileElems;
+    const auto at = static_cast<std::ptrdiff_t>((tile - of.tiles.begin) * kTileElems);
+    for (auto [to, from] :
+         {std::pair(&of.master, state.master), std::pair(&of.moment1, state.moment1),
+          std::pair(&of.moment2, state.moment2)}) {
+        to->resize(elems);
+        std::copy(from.begin(), from.end(), to->begin() + at);
+    }
+    --of.missing;
+}
+
+}  // namespace
+
+std::optional<std::string> StorageEngine::fill_from(OtherLayout& old, std::int64_t generation) {
+    std::vector<Incoming> incoming;  // in the order of their tiles
+    pipeline_->visit_subgroups(
+        [&](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
+            incoming.push_back(
+                {.device = &device, .subgroup = subgroup, .tiles = tiles, .missing = tiles.size()});
+        });
+    return old.read(generation, owners_, [&](std::size_t tile, const csd::StateArrays& state) {
+        const auto of = std::upper_bound(
+            incoming.begin(), incoming.end(), tile,
+            [](std::size_t wanted, const Incoming& one) { return wanted < one.tiles.end; });
+        put(*of, tile, state);
+        if (of->missing == 0) {
+            of->device->write_state(of->subgroup, generation,
+                                    {of->master, of->moment1, of->moment2});
+            load_masters_into_vector(of->tiles, of->master);
+            of->master = {};
+            of->moment1 = {};
+            of->moment2 = {};
+        }
+    });
+}
+
+std::optional<std::string> StorageEngine::restore_from(const Found& found, const Decision& decision,
+                                                       const Origin& origin,
+                                                       const store::Commit& commit) {
+    choose_line(origin, commit.step);
+    try {
+        OtherLayout old(world_, settings_, layout_.elems, found, decision, storage_.get());
+        empty_state_files(origin.replaces);
+        if (auto damage = fill_from(old, commit.generation)) {
+            return damage;
+        }
+    } catch (const Error&) {
+        remove_state_files();
+        throw;
+    }
+    go_on_at(commit, origin);
+    list_what_was_filled();
+    return std::nullopt;
+}
+
+void StorageEngine::verify(const std::string& index_path) {
+    world_.together([&] {
+        const auto reader = checkpoint::Reader::open(index_path);
+        pipeline_->visit_subgroups([&](csd::Device&, std::size_t, shard::TileRange tiles) {
+            const std::size_t elems = tiles.size() * kTileElems;
+            reader->read(tiles, {std::span(master_).first(elems), std::span(moment1_).first(elems),
+                                 std::span(moment2_).first(elems)});
+        });
+    });
+}
+
+// What the ranks have besides the state. A residual has the scale of its gradients.
+void StorageEngine::go_on_at(const store::Commit& position, const Origin& origin) {
+    pipeline_->set_generation(position.generation);
+    steps_done_ = position.step;
+    if (origin.dtype.empty() || origin.dtype == name_of(Dtype::fp16)) {
+        loss_scale_.restore(position.loss_scale, position.good_steps);
+    }
+    if (pipeline_->residual() != nullptr && loss_scale_.value() != position.loss_scale) {
+        pipeline_->residual()->scale(static_cast<float>(loss_scale_.value() / position.loss_scale));
+    }
+    keep_norm(position.norm);
+    pipeline_->gather(vector_.span());
+}
+
+std::optional<std::string> StorageEngine::restore_state(const Origin& origin,
+                                                        const store::Commit& commit) {
+    std::string damage;
+    world_.together([&] {
+        try {
+            SubgroupTeam(*pipeline_, team_)
+                .visit({.move =
+                            [&](csd::Device& device, std::size_t subgroup,
+                                const csd::StateArrays& state) {
+                                device.read_state(subgroup, commit.generation, state);
+                            },
+                        .after =
+                            [this](shard::TileRange tiles, const csd::StateArrays& state) {
+                                load_masters_into_vector(tiles, state.master);
+                            }});
+        } catch (const store::DamageError& found) {
+            damage = found.what();
+        }
+    });
+    for (const std::string& of_rank : gather_text(world_, damage)) {
+        if (!of_rank.empty()) {
+            return of_rank;
+        }
+    }
+    choose_line(origin, commit.step);
+    state_ = origin.state;
+    go_on_at(commit, origin);
+    log_.begin(manifest());
+    list_what_was_filled();
+    return std::nullopt;
+}
+
+void StorageEngine::save_residual(checkpoint::RankFileWriter& writer) {
+    if (exchange::Residual* residual = pipeline_->residual()) {
+        for (const std::size_t tile : residual->tiles()) {
+            writer.write_residual(tile, residual->of(tile));
+        }
+    }
+}
+
+// Each rank takes its own where the same ranks slice a tile as before; else its heir takes the sum.
+void StorageEngine::restore_residual(checkpoint::Reader& reader) {
+    exchange::Residual* residual = pipeline_->residual();
+    if (residual == nullptr) {
+        return;
+    }
+    std::vector<float> addend(kTileElems);
+    for (const std::size_t tile : residual->tiles()) {
+        const std::vector<int> kept_by = reader.residual_ranks(tile);
+        const std::span<float> values = residual->of(tile);
+        std::fill(values.begin(), values.end(), 0.0F);
+        if (kept_by == pipeline_->residual_ranks(tile)) {
+            reader.read_residual(world_.rank(), tile, values);
+        } else if (pipeline_->residual_heir(tile) == world_.rank()) {
+            for (const int rank : kept_by) {
+                reader.read_residual(rank, tile, addend);
+                std::transform(values.begin(), values.end(), addend.begin(), values.begin(),
+                               std::plus<>());
+            }
+        }
+    }
+}
+
+checkpoint::Description StorageEngine::describe() const {
+    checkpoint::Description description;
+    description.step = steps_done_;
+    description.generation = pipeline_->generation();
+    description.loss_scale = loss_scale_.value();
+    description.good_steps = loss_scale_.good_steps();
+    description.norm = last_norm_;
+    description.seed = identity_.seed;
+    description.run = line_.run;
+    description.parents = line_.parents;
+    description.data = identity_.data;
+    description.dtype = name_of(layout_.dtype);
+    description.config = identity_.config;
+    description.model = identity_.model;
+    description.commit = nearstep::commit();
+    description.site = settings_.site;
+    description.parameters = layout_.elems;
+    for (const Tensor& tensor : layout_.tensors) {
+        description.tensors.push_back({tensor.name, tensor.shape, tensor.offset});
+    }
+    return description;
+}
+
+std::string StorageEngine::save(const std::string& folder) {
+    expects(!under_way_, "a step is finished before it is saved");
+    // Rank 0 alone looks at what is there, so that all ranks use the same attempt's names.
+    int attempt = 0;
+    world_.together(
+        [&] { attempt = world_.rank() == 0 ? checkpoint::next_attempt(folder, steps_done_) : 0; });
+    attempt = std::stoi(world_.broadcast(std::to_string(attempt), 0));
+
+    std::vector<std::vector<shard::TileRange>> ranges(static_cast<std::size_t>(world_.size()));
+    for (const shard::Subgroup& subgroup : owners_.copy(0).partition.subgroups()) {
+        const int owner = owners_.copy(0).owner_of_tile(subgroup.tiles.begin);
+        append(ranges[static_cast<std::size_t>(owner)], subgroup.tiles);
+    }
+    std::vector<checkpoint::RankFileRecord> records(ranges.size());
+    const auto rank = static_cast<std::size_t>(world_.rank());
+    world_.together([&] {
+        const exchange::Residual* residual = pipeline_->residual();
+        const auto writer = checkpoint::RankFileWriter::make(
+            folder, steps_done_, attempt, world_.rank(), ranges[rank],
+            residual == nullptr ? std::vector<std::size_t>() : residual->tiles());
+        pipeline_->visit_subgroups(
+            [&](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
+                if (!is_in_first_copy()) {
+                    return;  // the copies are equal, and a checkpoint has one
+                }
+                const std::size_t elems = tiles.size() * kTileElems;
+                const csd::StateArrays state{std::span(master_).first(elems),
+                                             std::span(moment1_).first(elems),
+                                             std::span(moment2_).first(elems)};
+                device.read_state(subgroup, pipeline_->generation(), state);
+                faults_.pass(FaultPhase::mid_checkpoint);
+                writer->write(tiles, {state.master, state.moment1, state.moment2});
+            });
+        save_residual(*writer);
+        records[rank] = writer->finish();
+    });
+    // The records of all ranks, each given by one.
+    std::vector<std::uint64_t> numbers(2 * records.size(), 0);
+    numbers[2 * rank] = records[rank].file_bytes;
+    numbers[2 * rank + 1] = records[rank].tiles_xxh3;
+    world_.sum(std::span(numbers));
+    for (std::size_t r = 0; r < records.size(); ++r) {
+        records[r].file_bytes = numbers[2 * r];
+        records[r].tiles_xxh3 = numbers[2 * r + 1];
+    }
+    faults_.pass(FaultPhase::before_checkpoint_index);
+    std::string path;
+    world_.together([&] {
+        if (world_.rank() == 0) {
+            path = checkpoint::publish(folder, describe(), attempt, ranges, records);
+        }
+    });
+    faults_.pass(FaultPhase::after_checkpoint_index);
+    return world_.broadcast(path, 0);
+}
+
+std::uint64_t StorageEngine::masters_digest() {
+    expects(!under_way_, "a step is finished before its masters are read");
+    std::vector<std::uint64_t> of_tile(owners_.tiles(), 0);
+    SubgroupTeam(*pipeline_, team_)
+        .visit(
+            {.move =
+                 [this](csd::Device& device, std::size_t subgroup, const csd::StateArrays& state) {
+                     device.read_state(subgroup, pipeline_->generation(), state);
+                 },
+             .after =
+                 [&](shard::TileRange tiles, const csd::StateArrays& state) {
+                     for (std::size_t tile = tiles.begin; tile < tiles.end; ++tile) {
+                         const auto values =
+                             state.master.subspan((tile - tiles.begin) * kTileElems,
+                                                  copy_.partition.elems_in_tile(tile));
+                         of_tile[tile] = xxh3(std::as_bytes(values));
+                     }
+                 }});
+    pipeline_->copy_ranks().sum(std::span(of_tile));
+    const std::uint64_t digest = xxh3(std::as_bytes(std::span<const std::uint64_t>(of_tile)));
+    const std::string first = world_.broadcast(to_hex(digest), 0);
+    if (!world_.agree(to_hex(digest) == first)) {
+        throw Error(text("The copies of the optimizer state are not equal (copy ",
+                         owners_.copy_of(world_.rank()), " has ", to_hex(digest), ", copy 0 ",
+                         first, "): go on from a checkpoint with --from."));
+    }
+    return digest;
+}
+
+}  // namespace nearstep::engine

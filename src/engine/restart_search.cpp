@@ -1,0 +1,348 @@
+#include "engine/restart_search.hpp"
+
+#include "base/error.hpp"
+#include "checkpoint/checkpoint.hpp"
+#include "engine/devices.hpp"
+#include "engine/gathered_text.hpp"
+#include "mpi/topology.hpp"
+#include "store/damage.hpp"
+#include "store/folder.hpp"
+#include "store/subgroup_header.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace nearstep::engine {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// Each once, in the order of csd.path.
+std::vector<std::string> state_folders(const config::EngineSettings& settings) {
+    std::vector<std::string> folders;
+    for (const std::string& folder : settings.csd.path) {
+        if (std::find(folders.begin(), folders.end(), folder) == folders.end()) {
+            folders.push_back(folder);
+        }
+    }
+    return folders;
+}
+
+// Names of the rank's state files in manifests of a format that does not list them.
+std::vector<std::string> older_files(const store::Manifest& manifest, int rank) {
+    constexpr std::string_view kKey = " devices=";
+    const std::size_t at = manifest.layout.find(kKey);
+    std::string list = at == std::string::npos ? "" : manifest.layout.substr(at + kKey.size());
+    list = list.substr(0, list.find(' '));
+    for (int before = 0; before < rank && !list.empty(); ++before) {
+        const std::size_t comma = list.find(',');
+        list = comma == std::string::npos ? "" : list.substr(comma + 1);
+    }
+    const int devices = list.empty() ? 0 : std::stoi(list);
+    std::vector<std::string> files;
+    files.reserve(static_cast<std::size_t>(devices));
+    for (int device = 0; device < devices; ++device) {
+        files.push_back(text("rank-", rank, ".device-", device, ".state"));
+    }
+    return files;
+}
+
+// Where the files that a manifest names are in the folders: beside it, if there are several.
+std::vector<std::string> places_of_files(const std::vector<std::string>& folders,
+                                         const std::string& beside,
+                                         const std::vector<std::string>& names) {
+    std::vector<std::string> paths;
+    for (const std::string& name : names) {
+        std::string found;
+        for (const std::string& folder : folders) {
+            const std::string path = text(folder, "/", name);
+            if ((found.empty() || folder == beside) && fs::exists(path)) {
+                found = path;
+            }
+        }
+        paths.push_back(found);
+    }
+    return paths;
+}
+
+FoundManifest read_manifest(const std::string& path, ManifestName name,
+                            const std::vector<std::string>& folders) {
+    FoundManifest found{.path = path, .rank = name.rank, .set = name.set};
+    try {
+        found.manifest = store::ManifestFile(path).read();
+        if (found.manifest && found.manifest->files.empty()) {
+            found.manifest->files = older_files(*found.manifest, name.rank);
+        }
+    } catch (const store::DamageError& damage) {
+        found.damage = damage.what();
+    }
+    if (found.manifest) {
+        found.files = places_of_files(folders, store::folder_of(path), found.manifest->files);
+    }
+    return found;
+}
+
+// All that this host sees, in the order of ranks and sets.
+std::vector<FoundManifest> look_for_manifests(const config::EngineSettings& settings) {
+    const std::vector<std::string> folders = state_folders(settings);
+    std::vector<FoundManifest> manifests;
+    for (const std::string& folder : folders) {
+        std::error_code error;
+        for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+             entry.increment(error)) {
+            if (const auto name = parse_manifest_name(entry->path().filename().string())) {
+                manifests.push_back(read_manifest(
+                    text(folder, "/", entry->path().filename().string()), *name, folders));
+            }
+        }
+        if (error && error != std::errc::no_such_file_or_directory &&
+            error != std::errc::not_a_directory) {
+            throw IoError(text("Cannot list the folder ", folder, " of csd.path: ", error.message(),
+                               ". Check the drive, then start again."));
+        }
+    }
+    std::sort(manifests.begin(), manifests.end(),
+              [](const FoundManifest& a, const FoundManifest& b) {
+                  return std::pair(a.rank, a.set) < std::pair(b.rank, b.set);
+              });
+    return manifests;
+}
+
+// State files in the folders that none of the manifests names.
+std::vector<FoundRemains> look_for_remains(const config::EngineSettings& settings,
+                                           const std::vector<FoundManifest>& manifests) {
+    std::set<std::string> named;
+    for (const FoundManifest& one : manifests) {
+        named.insert(one.files.begin(), one.files.end());
+    }
+    std::vector<FoundRemains> remains;
+    for (const std::string& folder : state_folders(settings)) {
+        std::error_code error;
+        for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+            const std::string name = entry.path().filename().string();
+            const std::string path = text(folder, "/", name);
+            if (!name.starts_with("rank-") || !name.ends_with(".state") || named.count(path) > 0) {
+                continue;
+            }
+            const std::int64_t generation = store::newest_generation_in(path);
+            if (generation > 0) {
+                remains.push_back({.path = path, .generation = generation});
+            }
+        }
+    }
+    return remains;
+}
+
+// `steps_of`: empty where the steps do not matter.
+FoundCheckpoint open_checkpoint(const std::string& path, const StepsOf& steps_of) {
+    FoundCheckpoint found{.path = path};
+    const auto reader = checkpoint::Reader::open(path);
+    const checkpoint::Description& description = reader->description();
+    found.step = description.step;
+    found.generation = description.generation;
+    found.line = {.run = description.run, .parents = description.parents};
+    found.model = description.model;
+    if (steps_of) {
+        found.steps = steps_of(path, description.config);
+    }
+    return found;
+}
+
+// Newest first.
+std::vector<FoundCheckpoint> look_for_checkpoints(const config::EngineSettings& settings,
+                                                  const StepsOf& steps_of) {
+    std::vector<FoundCheckpoint> checkpoints;
+    for (const std::string& path : checkpoint::find_all(config::checkpoint_folder(settings))) {
+        try {
+            checkpoints.push_back(open_checkpoint(path, steps_of));
+        } catch (const ConfigError& damage) {
+            checkpoints.push_back(
+                {.path = path, .step = checkpoint::step_of_index(path), .damage = damage.what()});
+        }
+    }
+    return checkpoints;
+}
+
+std::string packed(const FoundManifest& one) {
+    std::vector<std::string> parts = {one.path, std::to_string(one.rank), std::to_string(one.set),
+                                      one.manifest ? store::print_manifest(*one.manifest) : "",
+                                      one.damage};
+    parts.insert(parts.end(), one.files.begin(), one.files.end());
+    return pack(parts);
+}
+
+FoundManifest unpack_manifest(const std::string& text, int node) {
+    std::vector<std::string> parts = unpack(text);
+    FoundManifest one{.node = node,
+                      .path = parts.at(0),
+                      .rank = std::stoi(parts.at(1)),
+                      .set = std::stoi(parts.at(2)),
+                      .manifest = store::parse_manifest(parts.at(3)),
+                      .damage = parts.at(4)};
+    one.files.assign(parts.begin() + 5, parts.end());
+    return one;
+}
+
+std::string packed(const FoundCheckpoint& one) {
+    return pack(std::vector<std::string>{one.path, std::to_string(one.step),
+                                         std::to_string(one.generation), std::to_string(one.steps),
+                                         one.line.run, store::print_parents(one.line.parents),
+                                         one.model, one.damage});
+}
+
+FoundCheckpoint unpack_checkpoint(const std::string& text) {
+    const std::vector<std::string> parts = unpack(text);
+    return {.path = parts.at(0),
+            .step = std::stoll(parts.at(1)),
+            .generation = std::stoll(parts.at(2)),
+            .steps = std::stoll(parts.at(3)),
+            .line = {.run = parts.at(4),
+                     .parents =
+                         store::parse_parents(parts.at(5)).value_or(std::vector<store::Branch>())},
+            .model = parts.at(6),
+            .damage = parts.at(7)};
+}
+
+std::string packed(const FoundRemains& one) {
+    return pack(std::vector<std::string>{one.path, std::to_string(one.generation)});
+}
+
+template <typename Item>
+std::string pack_all(const std::vector<Item>& items) {
+    std::vector<std::string> parts;
+    parts.reserve(items.size());
+    for (const Item& item : items) {
+        parts.push_back(packed(item));
+    }
+    return pack(parts);
+}
+
+// What this rank tells the others: its seat and, as the first of its node, what the node sees.
+std::string look_here(const config::EngineSettings& settings, int rank, int ranks,
+                      const std::string& layout, bool is_first_of_node) {
+    std::vector<FoundManifest> manifests;
+    std::vector<FoundRemains> remains;
+    if (is_first_of_node) {
+        manifests = look_for_manifests(settings);
+        remains = look_for_remains(settings, manifests);
+    }
+    return pack(std::vector<std::string>{
+        own_host(), manifest_path(settings, rank, 0), manifest_path(settings, rank, 1), layout,
+        pack_all(manifests), pack_all(remains), pack(state_files(settings, rank, ranks, 0)),
+        pack(state_files(settings, rank, ranks, 1))});
+}
+
+void look_at_state(const mpi::Communicator& world, const config::EngineSettings& settings,
+                   std::size_t elems, Found& found) {
+    const mpi::Topology nodes = mpi::discover_nodes(world, settings.exchange.ranks_per_node);
+    const mpi::Topology machines = mpi::discover_nodes(world);
+    const std::string layout = layout_line(
+        settings, world.size(), make_ownership(settings, elems, nodes).of_rank(world.rank()));
+    std::string mine;
+    world.together([&] {
+        mine = look_here(settings, world.rank(), world.size(), layout,
+                         machines.rank_in_group(world.rank()) == 0);
+    });
+    found.hosts.resize(static_cast<std::size_t>(machines.groups()));
+    for (const std::string& of_rank : gather_text(world, mine)) {
+        const int node = machines.group_of[found.ranks.size()];
+        const std::vector<std::string> parts = unpack(of_rank);
+        found.hosts[static_cast<std::size_t>(node)] = parts.at(0);
+        found.ranks.push_back({.node = node,
+                               .manifests = {parts.at(1), parts.at(2)},
+                               .layout = parts.at(3),
+                               .files = {unpack(parts.at(6)), unpack(parts.at(7))}});
+        for (const std::string& manifest : unpack(parts.at(4))) {
+            found.manifests.push_back(unpack_manifest(manifest, node));
+        }
+        for (const std::string& one : unpack(parts.at(5))) {
+            const std::vector<std::string> fields = unpack(one);
+            found.remains.push_back(
+                {.node = node, .path = fields.at(0), .generation = std::stoll(fields.at(1))});
+        }
+    }
+}
+
+// The same on all ranks: what rank 0 finds.
+void look_at_checkpoints(const mpi::Communicator& world, const config::EngineSettings& settings,
+                         const Wish& wish, Found& found) {
+    std::string in_folder;
+    std::string named;
+    world.together([&] {
+        if (world.rank() == 0) {
+            const bool is_new = !found.is_resuming && !found.is_fresh;
+            in_folder =
+                pack_all(look_for_checkpoints(settings, is_new ? wish.steps_of : StepsOf()));
+            if (!wish.resume_from.empty()) {
+                named = packed(open_checkpoint(wish.resume_from, {}));
+            }
+        }
+    });
+    for (const std::string& one : unpack(world.broadcast(in_folder, 0))) {
+        found.checkpoints.push_back(unpack_checkpoint(one));
+    }
+    named = world.broadcast(named, 0);
+    if (!named.empty()) {
+        found.named = unpack_checkpoint(named);
+    }
+}
+
+// No other process has what may be read or replaced.
+void check_unused(const config::EngineSettings& settings, int rank, int ranks) {
+    for (int set = 0; set < kSets; ++set) {
+        store::check_unused(state_files(settings, rank, ranks, set));
+    }
+}
+
+void check_unused(const mpi::Communicator& world, const Found& found) {
+    const int node = found.ranks[static_cast<std::size_t>(world.rank())].node;
+    const auto first = std::find_if(found.ranks.begin(), found.ranks.end(),
+                                    [&](const Seat& seat) { return seat.node == node; });
+    world.together([&] {
+        for (const FoundManifest& one : found.manifests) {
+            if (first - found.ranks.begin() == world.rank() && one.node == node) {
+                std::vector<std::string> files = one.files;
+                std::erase(files, "");
+                store::check_unused(files);
+            }
+        }
+    });
+}
+
+}  // namespace
+
+Found search(const mpi::Communicator& world, const config::EngineSettings& settings,
+             std::size_t elems, const std::string& model, const Wish& wish) {
+    world.together([&] { check_unused(settings, world.rank(), world.size()); });
+    Found found{.is_resuming = wish.is_resuming,
+                .may_start_anew = wish.may_start_anew,
+                .is_fresh = wish.is_fresh,
+                .model = model,
+                .state_folder = settings.csd.path.front(),
+                .checkpoint_folder = config::checkpoint_folder(settings)};
+    look_at_state(world, settings, elems, found);
+    check_unused(world, found);
+    look_at_checkpoints(world, settings, wish, found);
+    return found;
+}
+
+Found search_here(const config::EngineSettings& settings, bool looks_at_checkpoints,
+                  const StepsOf& steps_of) {
+    Found found{.hosts = {own_host()}, .manifests = look_for_manifests(settings)};
+    found.remains = look_for_remains(settings, found.manifests);
+    found.checkpoint_folder = config::checkpoint_folder(settings);
+    if (looks_at_checkpoints) {
+        found.checkpoints = look_for_checkpoints(settings, steps_of);
+    }
+    return found;
+}
+
+}  // namespace nearstep::engine

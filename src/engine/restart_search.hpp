@@ -1,0 +1,22 @@
+// Looks for what earlier runs left in the folders of a run. Nothing is changed.
+#pragma once
+
+#include "config/engine_settings.hpp"
+#include "engine/start.hpp"
+#include "mpi/communicator.hpp"
+
+#include <cstddef>
+#include <string>
+
+namespace nearstep::engine {
+
+// What all ranks find, the same on all. Collective. Throws ConfigError, on all ranks alike, if
+// another process holds a state file; IoError if what is there cannot be read, but may do later.
+Found search(const mpi::Communicator& world, const config::EngineSettings& settings,
+             std::size_t elems, const std::string& model, const Wish& wish);
+
+// What this host sees, for a run without flags.
+Found search_here(const config::EngineSettings& settings, bool looks_at_checkpoints,
+                  const StepsOf& steps_of);
+
+}  // namespace nearstep::engine

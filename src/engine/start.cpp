@@ -1,0 +1,33 @@
+#include "engine/start.hpp"
+
+#include "base/error.hpp"
+#include "engine/devices.hpp"
+#include "engine/restart_search.hpp"
+#include "store/provenance.hpp"
+
+namespace nearstep::engine {
+
+void refuse_unfinished(const config::EngineSettings& settings, bool looks_at_checkpoints,
+                       const StepsOf& steps_of) {
+    const Decision decision = decide(search_here(settings, looks_at_checkpoints, steps_of));
+    if (decision.action == Action::refuse) {
+        throw ConfigError(decision.refusal);
+    }
+}
+
+Start find_start(const mpi::Communicator& world, const config::EngineSettings& settings,
+                 std::size_t elems, const std::string& model, const Wish& wish) {
+    Start start{.found = search(world, settings, elems, model, wish), .decision = {}};
+    start.decision = decide(start.found);
+    if (start.decision.action == Action::refuse) {
+        throw ConfigError(start.decision.refusal);
+    }
+    if (start.decision.action != Action::resume_state) {
+        world.together([&] {
+            store::refuse_foreign_files(files_of_rank(settings, world, start.decision.set));
+        });
+    }
+    return start;
+}
+
+}  // namespace nearstep::engine

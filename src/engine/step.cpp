@@ -1,0 +1,291 @@
+// A training step as the engine sees it: parameters come before a block is computed, gradients go
+// after it, and the update goes on under the next forward.
+#include "base/error.hpp"
+#include "base/random.hpp"
+#include "base/stopwatch.hpp"
+#include "engine/storage_engine.hpp"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <utility>
+
+namespace nearstep::engine {
+
+namespace {
+
+using trace::Counter;
+using trace::Lane;
+
+// Of random numbers: what the rounding of gradients draws from.
+constexpr std::uint64_t kGradientStream = 0x6772616469656E74U;
+
+// What parameters that travel between ranks are counted as.
+constexpr std::array kParameterCounters = {Counter::network_parameters, Counter::node_parameters};
+
+trace::Subject of_block(std::size_t block) { return {.kind = "block", .number = block}; }
+
+}  // namespace
+
+// --- Passes over the blocks ---
+
+void StorageEngine::begin_forward() {
+    if (!under_way_) {
+        counted_ = traffic_.snapshot();
+        counted_deltas_ = pipeline_->delta_tally();
+    }
+    if (timeline_ != nullptr) {
+        timeline_->begin_step(steps_done_ + 1);
+    }
+}
+
+// Of the ranges' blocks, counted whole.
+std::size_t StorageEngine::tiles_end(std::span<const shard::ElementRange> ranges) const {
+    std::size_t end = 0;
+    for (const shard::ElementRange& range : ranges) {
+        const auto last = std::find_if(layout_.blocks.begin(), layout_.blocks.end(),
+                                       [&](const auto& block) { return block.end >= range.end; });
+        end = std::max(end, shard::tiles_of(last->end));
+    }
+    return end;
+}
+
+void StorageEngine::hold_parameters_of(std::span<const shard::ElementRange> now,
+                                       std::span<const shard::ElementRange> later) {
+    const trace::TrafficSnapshot before = traffic_.snapshot();
+    window_->hold(now, later);
+    const trace::TrafficSnapshot moved = traffic_.snapshot() - before;
+    for (const Counter counter : kParameterCounters) {
+        auto& brought = brought_.bytes.at(static_cast<std::size_t>(counter));
+        brought += under_way_ ? moved[counter] : 0;
+    }
+}
+
+void StorageEngine::await_parameters(std::size_t block, std::span<const shard::ElementRange> now,
+                                     std::span<const shard::ElementRange> later) {
+    gpu_traffic_->bring_parameters(block);
+    // An update that began in backward is this step's own: it brings nothing yet.
+    const bool is_updating = under_way_ && pipeline_->is_updating();
+    if (now.empty() || (!window_ && !is_updating)) {
+        return;
+    }
+    const trace::Span span(timeline_, Lane::exchange, "parameters", of_block(block));
+    Stopwatch watch;
+    if (window_) {
+        hold_parameters_of(now, later);
+    } else {
+        pipeline_->advance_update(tiles_end(now));
+        pipeline_->poll_update();
+    }
+    if (is_updating) {
+        const double waited = watch.lap();
+        under_way_->waited += waited;
+        waited_seconds_ += waited;
+    }
+}
+
+std::size_t StorageEngine::final_end(std::size_t block) const {
+    if (window_) {
+        return 0;
+    }
+    const bool is_updating = under_way_ && pipeline_->is_updating();
+    return is_updating ? block + 1 : layout_.blocks.size();
+}
+
+void StorageEngine::hold_parameters() {
+    expects(!under_way_, "a step is finished before its parameters are used");
+    if (window_) {
+        const shard::ElementRange all{0, layout_.elems};
+        window_->hold({&all, 1}, {});
+    }
+}
+
+void StorageEngine::end_pass() {
+    if (window_) {
+        window_->drop_all();
+    }
+    gpu_traffic_->finish_pass();
+}
+
+// --- Gradients ---
+
+// Whether what the update multiplies gradients by is known before the gradients are. A step of fp16
+// waits: that it is skipped is how its loss scale is found.
+bool StorageEngine::begins_in_backward() const {
+    const bool is_known = step_.clip_norm == 0 || last_norm_ > 0;
+    return is_known && overlaps_steps(settings_.mode) && layout_.dtype != Dtype::fp16;
+}
+
+void StorageEngine::begin_backward(const Step& step) {
+    expects(!under_way_, "a step is finished before the next one's gradients come");
+    step_ = step;
+    const bool is_warmup = steps_done_ < settings_.compress.warmup_steps;
+    const RouteCodecs codecs = route_.of_step(steps_done_);
+    pipeline_->begin_step({.codec = codecs.sent,
+                           .random_key = random_bits(identity_.seed, kGradientStream,
+                                                     static_cast<std::uint64_t>(steps_done_)),
+                           .feeds_back = settings_.compress.error_feedback && !is_warmup},
+                          codecs.handed);
+    began_in_backward_ = begins_in_backward();
+    if (began_in_backward_) {
+        world_.barrier();  // no rank writes before all have committed the step before
+        begin_update(0);
+    }
+}
+
+// For tests.
+void StorageEngine::harm_gradient(std::span<float> gradient) {
+    if (faults_.is_armed() && faults_.arrive(FaultPhase::gradient) != FaultAction::none) {
+        expects(!pipeline_->has_gpu(), "gradients that are harmed lie on the host");
+        gradient.front() = std::numeric_limits<float>::infinity();
+    }
+}
+
+void StorageEngine::put_gradient(std::size_t block) {
+    harm_gradient(pipeline_->gradient_space(block));
+    gpu_traffic_->take_gradients(block);
+    {
+        const trace::Span span(timeline_, Lane::exchange, "gradient", of_block(block));
+        pipeline_->put_gradient(block);
+    }
+    faults_.pass(FaultPhase::after_scatter);
+}
+
+GradientFacts StorageEngine::end_gradients() {
+    {
+        const trace::Span span(timeline_, Lane::exchange, "norm");
+        const offload::GradientFacts facts = pipeline_->finish_gradients();
+        gradients_ = {.norm = facts.norm / loss_scale_.value(), .is_finite = facts.is_finite};
+    }
+    faults_.pass(FaultPhase::after_gradients);
+    return gradients_;
+}
+
+// --- The update ---
+
+// Begins it; commits are prepared behind it.
+void StorageEngine::begin_update(double own_norm) {
+    if (timeline_ != nullptr) {
+        timeline_->begin_update(steps_done_ + 1);
+    }
+    const double norm = last_norm_ > 0 ? last_norm_ : own_norm;
+    const double scale = clip_factor(norm, step_.clip_norm) / loss_scale_.value();
+    pipeline_->begin_update(
+        step_scalars(step_.groups, identity_.seed, pipeline_->generation() + 1, scale),
+        vector_.span(), [this] {
+            if (settings_.csd.durability == "step") {
+                prepare_commit();
+            }
+        });
+}
+
+// A gradient that is not finite was found when devices had begun. They wrote beside the state of
+// the last step, which is whole; the parameters that they put in the vector are made again from it.
+// Those of others were not sent yet, nor are deltas applied.
+void StorageEngine::undo_update() {
+    pipeline_->cancel_update();
+    if (delivery(settings_) == csd::Delivery::parameters) {
+        pipeline_->visit_subgroups(
+            [this](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
+                const std::size_t elems = tiles.size() * shard::kTileElems;
+                const std::span<float> masters = std::span(master_).first(elems);
+                device.read_state(
+                    subgroup, pipeline_->generation(),
+                    {masters, std::span(moment1_).first(elems), std::span(moment2_).first(elems)});
+                load_masters_into_vector(tiles, masters);
+            });
+    }
+    world_.barrier();  // ranks of a node may share the vector
+}
+
+void StorageEngine::update() {
+    if (gradients_.is_finite) {
+        if (!began_in_backward_) {
+            begin_update(gradients_.norm);
+        }
+        pipeline_->accept_update();
+        keep_norm(gradients_.norm);
+    } else if (began_in_backward_) {
+        undo_update();
+    }
+    finish_step();
+    under_way_ = UnderWay{};
+    if (gradients_.is_finite && !overlaps_steps(settings_.mode)) {
+        under_way_->times = wait_for_update();
+    }
+}
+
+void StorageEngine::finish_step() {
+    const double before = loss_scale_.value();
+    loss_scale_.after_step(gradients_.is_finite);
+    if (pipeline_->residual() != nullptr && loss_scale_.value() != before) {
+        pipeline_->residual()->scale(static_cast<float>(loss_scale_.value() / before));
+    }
+    ++steps_done_;
+}
+
+offload::UpdateTimes StorageEngine::wait_for_update() {
+    const trace::Span span(timeline_, Lane::exchange, "parameters");
+    Stopwatch watch;
+    const offload::UpdateTimes times = pipeline_->finish_update();
+    const double waited = watch.lap();
+    under_way_->waited += waited;
+    waited_seconds_ += waited;
+    commit_seconds_ += times.after_s;
+    return times;
+}
+
+UpdateReport StorageEngine::finish() {
+    expects(under_way_.has_value(), "a step that is finished was begun");
+    if (pipeline_->is_updating()) {
+        under_way_->times = wait_for_update();
+    }
+    const UnderWay over = *std::exchange(under_way_, std::nullopt);
+    UpdateReport report;
+    const double hidden = std::max(over.times.update_s + over.times.after_s - over.waited, 0.0);
+    const std::array mine{over.times.update_s, -hidden};
+    const std::vector<double> of_ranks = world_.all_gather(mine);
+    report.update_s = over.times.update_s;
+    report.hidden_s = hidden;
+    for (std::size_t i = 0; i < of_ranks.size(); i += mine.size()) {
+        report.update_s = std::max(report.update_s, of_ranks[i]);
+        report.hidden_s = std::min(report.hidden_s, -of_ranks[i + 1]);
+    }
+    // What was counted since the step before was reported, without what the next one brought.
+    const trace::TrafficSnapshot now =
+        traffic_.snapshot() - std::exchange(brought_, trace::TrafficSnapshot());
+    report.traffic = now - std::exchange(counted_, now);
+    network_sent_bytes_ +=
+        report.traffic[Counter::network_gradients] + report.traffic[Counter::network_parameters];
+    world_.sum(std::span(report.traffic.bytes));
+    if (delivery(settings_) == csd::Delivery::deltas) {
+        const codec::DeltaTally deltas = pipeline_->delta_tally();
+        report.deltas = deltas - std::exchange(counted_deltas_, deltas);
+        world_.sum(std::span(report.deltas.tiles));
+        world_.sum(std::span(report.deltas.bytes));
+    }
+    return report;
+}
+
+// --- Durability ---
+
+void StorageEngine::prepare_commit() {
+    faults_.pass(FaultPhase::before_commit);
+    log_.prepare(pipeline_->devices());
+}
+
+void StorageEngine::commit() {
+    expects(!pipeline_->is_updating(), "a step is finished before it is committed");
+    if (settings_.csd.durability != "step") {
+        return;
+    }
+    Stopwatch watch;
+    if (!log_.is_prepared()) {
+        prepare_commit();
+    }
+    pipeline_->commit(log_, position());
+    faults_.pass(FaultPhase::after_commit);
+    commit_seconds_ += watch.lap();
+}
+
+}  // namespace nearstep::engine

@@ -1,0 +1,191 @@
+#include "engine/storage_engine.hpp"
+
+#include "base/error.hpp"
+#include "engine/gathered_text.hpp"
+#include "engine/parameter_vector.hpp"
+#include "engine/site_links.hpp"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <numeric>
+#include <utility>
+
+namespace nearstep::engine {
+
+using shard::kTileElems;
+
+namespace {
+
+csd::GroupMap group_map(const Layout& layout) {
+    if (layout.tensors.empty()) {
+        return {};
+    }
+    std::vector<csd::GroupRun> runs;
+    for (const Tensor& tensor : layout.tensors) {
+        const auto elems = static_cast<std::size_t>(std::accumulate(
+            tensor.shape.begin(), tensor.shape.end(), std::int64_t{1}, std::multiplies<>()));
+        runs.push_back({.end = tensor.offset + elems, .group = tensor.group});
+    }
+    return csd::GroupMap(runs);
+}
+
+}  // namespace
+
+std::unique_ptr<Engine> Engine::make(const mpi::Communicator& world,
+                                     const config::EngineSettings& settings, const Layout& layout,
+                                     const Identity& identity, const EngineOptions& options) {
+    return std::make_unique<StorageEngine>(world, settings, layout, identity, options);
+}
+
+StorageEngine::StorageEngine(const mpi::Communicator& world, const config::EngineSettings& settings,
+                             const Layout& layout, Identity identity, const EngineOptions& options)
+    : world_(world),
+      settings_(settings),
+      layout_(layout),
+      identity_(std::move(identity)),
+      options_(options),
+      faults_(options.fault_plan, world.rank()),
+      timeline_(options.timeline),
+      storage_(faults_.is_armed() ? std::make_unique<store::FaultyStorage>(faults_) : nullptr),
+      links_(make_links(world, settings, clock_)),
+      nodes_(mpi::discover_nodes(world, settings.exchange.ranks_per_node)),
+      owners_(make_ownership(settings, layout.elems, nodes_)),
+      copy_(owners_.of_rank(world.rank())),
+      route_(settings, layout.dtype, nodes_),
+      gpu_traffic_(std::in_place, settings, layout, links_.get(),
+                   static_cast<int>(nodes_.ranks_beside(world.rank()).size())),
+      log_(manifest_path(settings, world.rank(), options.set), storage_.get()),
+      loss_scale_(layout.dtype, options.loss_scale) {
+    make_groups();
+    make_pipeline();
+    std::size_t largest = 0;
+    for (int device = 0; device < copy_.partition.devices(); ++device) {
+        largest = std::max(largest, copy_.partition.largest_subgroup_tiles(device) * kTileElems);
+    }
+    for (std::vector<float>* array : {&master_, &moment1_, &moment2_}) {
+        array->resize(largest);
+    }
+    places_ = gather_text(
+        world, text(own_host(), " ", manifest_path(settings_, world.rank(), options_.set)));
+    make_facts();
+}
+
+void StorageEngine::make_groups() {
+    if (options_.gpu && memory::gpus() > 0) {
+        memory::use_gpu(*options_.gpu);
+    }
+    gradient_gpu_.emplace(world_, settings_, route_.groups(),
+                          PayloadRoad{.copies = owners_.copies(), .is_shaped = links_ != nullptr},
+                          options_.gpu, nccl_watchdog_);
+    parameter_gpu_.emplace(world_, settings_, nodes_, owners_, options_.gpu, nccl_watchdog_);
+}
+
+void StorageEngine::make_pipeline() {
+    std::vector<std::unique_ptr<csd::Device>> devices;
+    world_.together([&] {
+        devices = make_devices(settings_, world_, owners_, route_,
+                               {.dtype = layout_.dtype,
+                                .storage = storage_.get(),
+                                .links = links_.get(),
+                                .timeline = timeline_,
+                                .set = options_.set,
+                                .groups = group_map(layout_)},
+                               traffic_);
+    });
+    const std::size_t tile_bytes = kTileElems * size_bytes(layout_.dtype);
+    const bool has_gpu = options_.gpu && memory::gpus() > 0;
+    const bool are_on_gpus = world_.agree(has_gpu);
+    const offload::VectorKind kind =
+        vector_kind(settings_, are_on_gpus && nodes_.groups() < world_.size());
+    vector_ = make_parameter_vector(world_, nodes_, owners_.tiles() * tile_bytes, kind);
+    // Pinned pages would stay with the GPU when the window drops them.
+    if (has_gpu && kind != offload::VectorKind::own_tiles) {
+        pinned_ = memory::PinnedRange(vector_.span());
+    }
+    pipeline_ = std::make_unique<offload::StepPipeline>(
+        world_,
+        offload::PipelineSettings{.owners = &owners_,
+                                  .codec = route_.of_step(0).sent,
+                                  .most_payload_bytes = route_.most_sent_bytes(),
+                                  .has_error_feedback = settings_.compress.error_feedback,
+                                  .dtype = layout_.dtype,
+                                  .groups = route_.groups(),
+                                  .nodes = nodes_,
+                                  .vector = kind,
+                                  .meets_in_node = parameter_gpu_->is_joint(),
+                                  .handler = handler_kind(settings_.mode),
+                                  .delivery = delivery(settings_),
+                                  .blocks = layout_.blocks,
+                                  .links = links_.get(),
+                                  .team = &team_,
+                                  .gpu = gradient_gpu_->gpu(),
+                                  .gpu_group = gradient_gpu_->group(),
+                                  .payload_ranks = gradient_gpu_->payload_ranks()},
+        std::move(devices), traffic_);
+    if (kind == offload::VectorKind::own_tiles) {
+        window_.emplace(*pipeline_, owners_, world_.rank(), vector_, tile_bytes);
+    }
+}
+
+void StorageEngine::make_facts() {
+    const std::vector<int> devices = config::devices_per_rank(settings_, world_.size());
+    facts_ = {
+        .nodes = nodes_.groups(),
+        .has_equal_nodes = std::all_of(
+            nodes_.ranks_of.begin(), nodes_.ranks_of.end(),
+            [this](const auto& ranks) { return ranks.size() == nodes_.ranks_of.front().size(); }),
+        .copies = owners_.copies(),
+        .devices = std::accumulate(devices.begin(), devices.end(), 0),
+        .payload_bytes_per_parameter = route_.payload_bytes_per_parameter(),
+        .handed_bytes_per_parameter = route_.handed_bytes_per_parameter(),
+        .has_dense_sums = route_.is_dense_sum(),
+        .encodes_on_gpu = pipeline_->has_gpu(),
+        .transport = gradient_gpu_->transport(),
+        .payload_transport = gradient_gpu_->payload_transport(),
+        .parameter_transport = parameter_gpu_->transport(),
+        .io = pipeline_->devices().empty() ? "" : pipeline_->devices().front()->describe_io()};
+    if (gradient_gpu_->gpu()) {
+        const offload::GpuGradients::Ranks ranks{
+            .in_group = gradient_gpu_->group() != nullptr ? gradient_gpu_->group()->size() : 1,
+            .in_all = gradient_gpu_->payload_ranks() != nullptr
+                          ? gradient_gpu_->payload_ranks()->size()
+                          : 0,
+            .payloads = route_.groups().groups()};
+        facts_.gradient_bytes = offload::GpuGradients::gpu_bytes(
+            layout_.blocks, route_.most_sent_bytes(), ranks, layout_.dtype);
+    }
+    facts_.lines = {describe_links(settings_), route_.describe(settings_),
+                    facts_.encodes_on_gpu ? "gradients of rank 0 are encoded on its GPU" : "",
+                    gradient_gpu_->describe(), parameter_gpu_->describe()};
+    std::erase(facts_.lines, "");
+}
+
+std::size_t StorageEngine::vector_bytes() const {
+    const std::array mine{static_cast<double>(vector_.resident_bytes())};
+    const std::vector<double> of_ranks = world_.all_gather(mine);
+    return static_cast<std::size_t>(*std::max_element(of_ranks.begin(), of_ranks.end()));
+}
+
+std::vector<std::uint64_t> StorageEngine::written_bytes() const {
+    const std::vector<int> counts = config::devices_per_rank(settings_, world_.size());
+    const auto before = counts.begin() + world_.rank();
+    auto place = static_cast<std::size_t>(std::accumulate(counts.begin(), before, 0));
+    std::vector<std::uint64_t> bytes(static_cast<std::size_t>(facts_.devices), 0);
+    for (const auto& device : pipeline_->devices()) {
+        for (const std::uint64_t written : device->written_bytes()) {
+            bytes.at(place++) = written;
+        }
+    }
+    world_.sum(std::span(bytes));
+    return bytes;
+}
+
+std::vector<std::uint64_t> StorageEngine::network_sent_bytes() const {
+    std::vector<std::uint64_t> sent(static_cast<std::size_t>(world_.size()), 0);
+    sent[static_cast<std::size_t>(world_.rank())] = network_sent_bytes_;
+    world_.sum(std::span(sent));
+    return sent;
+}
+
+}  // namespace nearstep::engine

@@ -1,0 +1,191 @@
+// The engine whose state lies on computational storage devices.
+#pragma once
+
+#include "base/fault_point.hpp"
+#include "base/team.hpp"
+#include "checkpoint/checkpoint.hpp"
+#include "csd/state_commit.hpp"
+#include "engine/devices.hpp"
+#include "engine/engine.hpp"
+#include "engine/gpu_traffic.hpp"
+#include "engine/gradient_gpu.hpp"
+#include "engine/gradient_route.hpp"
+#include "engine/other_layout.hpp"
+#include "engine/parameter_gpu.hpp"
+#include "link/clock.hpp"
+#include "link/node_links.hpp"
+#include "memory/buffer.hpp"
+#include "memory/gpu.hpp"
+#include "mpi/topology.hpp"
+#include "offload/parameter_window.hpp"
+#include "offload/step_pipeline.hpp"
+#include "store/manifest.hpp"
+#include "store/storage.hpp"
+
+namespace nearstep::engine {
+
+// What a run goes on from, as manifests or a checkpoint say it.
+struct Origin {
+    store::Lineage line = {};
+    bool begins_line = false;   // the run leaves the line here
+    std::uint64_t seed = 0;     // with another one, or other data, it leaves the line, too
+    std::string data = {};      // digest; empty: not known
+    std::string dtype = {};     // of the parameters; empty: not known
+    std::string state = {};     // of the files, if these stay as they are
+    std::string replaces = {};  // state to keep in its own files until this one is durable
+};
+
+class StorageEngine final : public Engine {
+public:
+    StorageEngine(const mpi::Communicator& world, const config::EngineSettings& settings,
+                  const Layout& layout, Identity identity, const EngineOptions& options);
+
+    void start(const Fill& fill) override { start_anew(fill, {}); }
+    Begun begin(const Start& start, const Fill& fill) override;
+    std::span<const std::byte> parameters() const override { return vector_.span(); }
+    feed::JointCopy joint_copy() override { return parameter_gpu_->joint(); }
+    void begin_forward() override;
+    void await_parameters(std::size_t block, std::span<const shard::ElementRange> now,
+                          std::span<const shard::ElementRange> later) override;
+    std::size_t final_end(std::size_t block) const override;
+    void hold_parameters() override;
+    void end_pass() override;
+    void begin_backward(const Step& step) override;
+    std::span<float> gradient_space(std::size_t block) override {
+        return pipeline_->gradient_space(block);
+    }
+    void put_gradient(std::size_t block) override;
+    GradientFacts end_gradients() override;
+    void update() override;
+    bool is_under_way() const override { return under_way_.has_value(); }
+    UpdateReport finish() override;
+    void commit() override;
+    std::int64_t steps_done() const override { return steps_done_; }
+    double loss_scale() const override { return loss_scale_.value(); }
+    double waited_seconds() const override { return waited_seconds_; }
+    double commit_seconds() const override { return commit_seconds_; }
+    const EngineFacts& facts() const override { return facts_; }
+    const store::Lineage& line() const override { return line_; }
+    std::string save(const std::string& folder) override;
+    CheckpointTime expect_checkpoint(const std::string& folder) override;
+    std::uint64_t masters_digest() override;
+    std::vector<std::uint64_t> written_bytes() const override;
+    std::vector<std::uint64_t> network_sent_bytes() const override;
+    std::size_t vector_bytes() const override;
+
+    // --- For begin(), in src/engine/begin.cpp ---
+
+    // What to do when all manifests name the new run and nothing is emptied yet; may be empty.
+    using Claimed = std::function<void()>;
+
+    // Empties the state files and writes the start values of all parameters, generation 0.
+    void start_anew(const Fill& fill, const Claimed& claimed);
+    // Empties the state files and fills them from a checkpoint, written by any layout of the same
+    // model. If that fails and origin.replaces is set, the files are removed again.
+    void restore(const std::string& index_path, const Origin& origin);
+    // Reads all of a checkpoint that this rank needs and verifies it; changes nothing.
+    void verify(const std::string& index_path);
+    // Goes on from what the state files hold: `commit`, which every rank lists. Reads and verifies
+    // all of it. Returns what is damaged, as a sentence; nothing was changed then.
+    std::optional<std::string> restore_state(const Origin& origin, const store::Commit& commit);
+    // Fills the state files from those of another layout, which hold `commit`, and returns what of
+    // them is damaged, as a sentence. If it throws, these files are removed again.
+    std::optional<std::string> restore_from(const Found& found, const Decision& decision,
+                                            const Origin& origin, const store::Commit& commit);
+    // Those that this engine was to fill. It is of no use then.
+    void remove_state_files();
+    // With a csd.durability other than "step": from here on the manifests list no step, since the
+    // next one is not to be durable. What was listed must be in a checkpoint, or given up.
+    void forget_commits();
+
+private:
+    // From when a step's gradients are final until its update is over.
+    struct UnderWay {
+        offload::UpdateTimes times;
+        double waited;  // seconds, by this rank for the update
+    };
+
+    void make_groups();
+    void make_pipeline();
+    void make_facts();
+    void hold_parameters_of(std::span<const shard::ElementRange> now,
+                            std::span<const shard::ElementRange> later);
+    std::size_t tiles_end(std::span<const shard::ElementRange> ranges) const;
+    bool begins_in_backward() const;
+    void begin_update(double own_norm);
+    void undo_update();
+    void finish_step();
+    void keep_norm(double norm) { last_norm_ = options_.clips_by_last_norm ? norm : 0; }
+    void harm_gradient(std::span<float> gradient);
+    offload::UpdateTimes wait_for_update();
+    void prepare_commit();
+    void save_residual(checkpoint::RankFileWriter& writer);
+    void restore_residual(checkpoint::Reader& reader);
+    store::Manifest manifest() const;
+    store::Commit position() const;
+    std::string draw_id() const;
+    void choose_line(const Origin& origin, std::int64_t step);
+    void empty_state_files(const std::string& replaced, const Claimed& claimed = {});
+    void list_what_was_filled();
+    void fill_from(checkpoint::Reader& reader);
+    std::optional<std::string> fill_from(OtherLayout& old, std::int64_t generation);
+    void go_on_at(const store::Commit& position, const Origin& origin);
+    checkpoint::Description describe() const;
+    bool is_in_first_copy() const { return owners_.copy_of(world_.rank()) == 0; }
+    void load_masters_into_vector(shard::TileRange tiles, std::span<const float> masters);
+
+    const mpi::Communicator& world_;
+    config::EngineSettings settings_;
+    Layout layout_;
+    Identity identity_;
+    EngineOptions options_;
+    FaultPoints faults_;
+    trace::Timeline* timeline_;
+    std::unique_ptr<store::Storage> storage_;  // null: the system itself
+    link::Clock clock_;
+    std::unique_ptr<link::NodeLinks> links_;  // null: not shaped
+    mpi::Topology nodes_;
+    shard::Ownership owners_;
+    const shard::Copy& copy_;  // this rank's
+    GradientRoute route_;
+    std::optional<GpuTraffic> gpu_traffic_;
+    trace::Traffic traffic_;
+    std::uint64_t network_sent_bytes_ = 0;         // by this rank, in steps
+    memory::Buffer vector_;                        // the padded parameter vector
+    memory::PinnedRange pinned_;                   // the vector, where a GPU reads it
+    std::optional<nccl::Watchdog> nccl_watchdog_;  // of all exchanges between GPUs
+    std::optional<ParameterGpu> parameter_gpu_;
+    std::optional<GradientGpu> gradient_gpu_;
+    csd::StateCommit log_;       // used by the pipeline's updates
+    Team team_{team_threads()};  // used by the pipeline
+    std::unique_ptr<offload::StepPipeline> pipeline_;
+    std::optional<offload::ParameterWindow> window_;  // where parameters are spread over all ranks
+    EngineFacts facts_;
+    // Of the step that is being taken.
+    Step step_;
+    GradientFacts gradients_;
+    bool began_in_backward_ = false;
+    std::optional<UnderWay> under_way_;
+    // What the reports so far hold of the counters; and of parameters that the next step brought
+    // before the one under way ended.
+    trace::TrafficSnapshot counted_;
+    trace::TrafficSnapshot brought_;
+    codec::DeltaTally counted_deltas_;
+    double waited_seconds_ = 0;
+    double commit_seconds_ = 0;
+    store::Lineage line_;
+    std::string state_;                // see store::Manifest::state
+    std::string replaced_;             // see store::Manifest::replaces
+    std::vector<std::string> places_;  // see store::Manifest::places
+    LossScale loss_scale_;
+    // With clips_by_last_norm: of the last step that was not skipped, without loss scale; 0: of
+    // none.
+    double last_norm_ = 0;
+    std::int64_t steps_done_ = 0;
+    // fp32 state of one subgroup, for start, save and restore.
+    std::vector<float> master_;
+    std::vector<float> moment1_;
+    std::vector<float> moment2_;
+};
+
+}  // namespace nearstep::engine
