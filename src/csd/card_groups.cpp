@@ -2,7 +2,6 @@
 
 #include "base/error.hpp"
 #include "fpga/kernel/group_table.hpp"
-#include "fpga/kernel/word_parts.hpp"
 
 #include <algorithm>
 #include <array>
@@ -82,7 +81,7 @@ GroupTable group_table(const GroupMap& groups, const StepScalars& scalars, TileR
     }
     const std::vector<std::uint32_t> runs = runs_by_tile(groups, tiles);
     table.runs = static_cast<std::uint32_t>(runs.size());
-    table.words.assign(kMostGroups + words_of_runs(runs.size()), fpga::zero_word());
+    table.words.assign(kMostGroups + words_of_runs(runs.size()), fpga::Word{});
     fill_scalars(groups, scalars, tiles, table.words);
     for (std::uint32_t run = 0; run < table.runs; ++run) {
         table.words[fpga::word_of_run(run)].of[fpga::unit_of_run(run)] = runs[run];
