@@ -48,6 +48,7 @@ constexpr Argument kUpdaterArguments[] = {
     writes("scales_out", "gmem_scales"),
     reads("payload_heads", "gmem_heads"),
     reads("payload_tails", "gmem_tails"),
+    reads("groups", "gmem_groups"),
     writes("parameters", "gmem_parameters"),
     writes("report", "gmem_report"),
     scalar("state_offset", ArgumentKind::u64),
@@ -73,6 +74,7 @@ constexpr Argument kUpdaterArguments[] = {
     scalar("gradient_decay", ArgumentKind::f32),
     scalar("step_size", ArgumentKind::f32),
     scalar("root_scale", ArgumentKind::f32),
+    scalar("group_runs", ArgumentKind::u32),
 };
 
 // NOLINTNEXTLINE(modernize-avoid-c-arrays)

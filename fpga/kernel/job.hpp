@@ -4,6 +4,7 @@
 
 #include "base/dtype.hpp"
 #include "fpga/kernel/arithmetic.hpp"
+#include "fpga/kernel/group_table.hpp"
 #include "fpga/kernel/limits.hpp"
 #include "fpga/kernel/updater.hpp"
 #include "fpga/kernel/word_parts.hpp"
@@ -14,8 +15,18 @@
 namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
 namespace fpga {
 
+// Of a launch whose tiles are of several groups, or of a skipped one.
+struct ParameterGroups {
+    std::uint32_t runs = 0;                       // 0: there is one group, the job's own scalars
+    UpdateScalars scalars[kMostParameterGroups];  // NOLINT(modernize-avoid-c-arrays)
+    bool is_skipped[kMostParameterGroups];        // NOLINT(modernize-avoid-c-arrays)
+    bool uses_moment1 = false;                    // any of them
+    bool uses_moment2 = false;
+};
+
 // Offsets and strides in words.
 struct Job {
+    ParameterGroups groups;
     UpdateScalars scalars;
     StateFormat format;
     GradientCodec codec;
@@ -51,8 +62,12 @@ inline std::uint32_t moment_bits(const Job& job) {
 inline std::uint32_t parameter_bits(const Job& job) {
     return job.parameter_dtype == Dtype::fp32 ? 32 : 16;
 }
-inline bool uses_moment1(const Job& job) { return uses_moment1(job.scalars.optimizer); }
-inline bool uses_moment2(const Job& job) { return uses_moment2(job.scalars.optimizer); }
+inline bool uses_moment1(const Job& job) {
+    return job.groups.runs > 0 ? job.groups.uses_moment1 : uses_moment1(job.scalars.optimizer);
+}
+inline bool uses_moment2(const Job& job) {
+    return job.groups.runs > 0 ? job.groups.uses_moment2 : uses_moment2(job.scalars.optimizer);
+}
 
 // Words of a tile's elements of so many bits.
 inline std::uint32_t tile_words(std::uint32_t bits) { return kTileElems / 8 * bits / kWordBytes; }

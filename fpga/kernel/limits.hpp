@@ -3,6 +3,7 @@
 #pragma once
 
 #include "fpga/kernel/arithmetic.hpp"
+#include "fpga/kernel/group_table.hpp"
 #include "fpga/kernel/stream.hpp"
 #include "fpga/kernel/updater.hpp"
 
@@ -21,6 +22,7 @@ static_assert(kDecodeLanes == kWordUnits, "the sum of payloads travels as words 
 static_assert(kDecodeLanes % kUpdateLanes == 0, "a decoded word is whole groups of lanes");
 static_assert(kScaleElems % kDecodeLanes == 0, "a decoded word lies in one block of a payload");
 static_assert(kBlockElems % kDecodeLanes == 0, "a decoded word lies in one block of the state");
+static_assert(kDecodeLanes == kRunElems, "a decoded word is of one parameter group");
 static_assert(kTileElems % kPieceElems == 0, "a tile is whole pieces");
 
 // --- Bursts --------------------------------------------------------------------------------------
@@ -93,11 +95,11 @@ static_assert(
     "and to wider lanes");
 
 // Of both kernels; a test counts them in the sources.
-constexpr std::uint32_t kPorts = 10;
+constexpr std::uint32_t kPorts = 11;
 static_assert(kPorts <= 15, "a bank of memory takes 15 ports of kernels (UG1393)");
 constexpr std::uint32_t kWordStreams = 17;    // shallow FIFOs of words
 constexpr std::uint32_t kGroupStreams = 2;    // of groups
-constexpr std::uint32_t kNarrowStreams = 13;  // of scales, pairs, sums and the like
+constexpr std::uint32_t kNarrowStreams = 14;  // of scales, pairs, sums and the like
 constexpr std::uint32_t kNarrowBits = 160;    // of the widest of these
 constexpr auto kShallowDepth = static_cast<std::uint32_t>(kShallow);
 constexpr std::uint32_t kBramUsed =

@@ -43,6 +43,51 @@ inline void read_moment2(const Job& job, TileSpan span, const Word* memory, Stre
     }
 }
 
+// The scalars of the table's groups. False if one names an optimizer that there is not.
+inline bool load_groups(const Word* table, std::uint32_t runs, Job& job) {
+    job.groups.runs = runs;
+    bool is_known = true;
+    for (std::uint32_t group = 0; group < kMostParameterGroups && runs > 0; ++group) {
+#pragma HLS pipeline II = 1
+        const Word word = table[group];
+        const UpdateScalars scalars = scalars_of_group(word, job.scalars.gradient_scale);
+        const bool is_skipped = word.of[kSkippedUnit] != 0;
+        is_known =
+            is_known && word.of[kOptimizerUnit] <= static_cast<std::uint32_t>(Optimizer::lion);
+        job.groups.scalars[group] = scalars;
+        job.groups.is_skipped[group] = is_skipped;
+        job.groups.uses_moment1 =
+            job.groups.uses_moment1 || (!is_skipped && uses_moment1(scalars.optimizer));
+        job.groups.uses_moment2 =
+            job.groups.uses_moment2 || (!is_skipped && uses_moment2(scalars.optimizer));
+    }
+    return is_known;
+}
+
+// Where the reading of the runs stands.
+struct RunCursor {
+    std::uint32_t next;
+    Word word;
+};
+
+// The runs of the tiles; none where there is one group.
+inline void read_groups(const Job& job, TileSpan span, const Word* table,
+                        Stream<std::uint32_t>& runs, RunCursor& cursor) {
+    for (std::uint32_t tile = span.begin; tile < span.end; ++tile) {
+        std::uint32_t end = 0;
+        while (end < kTileElems / kRunElems && cursor.next < job.groups.runs) {
+#pragma HLS pipeline II = 1
+            if (unit_of_run(cursor.next) == 0) {
+                cursor.word = table[word_of_run(cursor.next)];
+            }
+            const std::uint32_t run = cursor.word.of[unit_of_run(cursor.next)];
+            end = end_of_run(run);
+            runs.write(run);
+            ++cursor.next;
+        }
+    }
+}
+
 // Of a block.
 struct Scales {
     float moment1;

@@ -79,21 +79,6 @@ inline std::uint32_t parameter_of(StateFormat format, Dtype dtype, std::uint32_t
                                   : to_fp16(wide);
 }
 
-inline void update_wide(const UpdateScalars& scalars, float gradient, Wide& wide) {
-    switch (scalars.optimizer) {
-        case Optimizer::adamw:
-            return adamw_lane(scalars, gradient, wide.master, wide.moment1, wide.moment2);
-        case Optimizer::adam:
-            return adam_lane(scalars, gradient, wide.master, wide.moment1, wide.moment2);
-        case Optimizer::sgd:
-            return sgd_lane(scalars, gradient, wide.master, wide.moment1);
-        case Optimizer::adagrad:
-            return adagrad_lane(scalars, gradient, wide.master, wide.moment2);
-        case Optimizer::lion:
-            return lion_lane(scalars, gradient, wide.master, wide.moment1);
-    }
-}
-
 // Takes words apart into groups: the group `index` of an array with `bits` bits per element, whose
 // words come from `in`.
 template <int kLanes, typename In>
@@ -130,19 +115,45 @@ struct Cycle {
     Group<kLanes> old;
 };
 
+// What the elements of a cycle are updated with: those of one run.
+struct RunScalars {
+    UpdateScalars scalars;
+    bool is_skipped;
+    std::uint32_t end;  // of the run: an element of its tile
+};
+
+// What the update leaves alone keeps its bits. Codes are of a block and are made again anyway.
+inline void keep_unused(const Job& job, const RunScalars& run, const Stored& stored,
+                        Stored& fresh) {
+    if (run.is_skipped) {
+        fresh.master = stored.master;
+    }
+    if (!has_codes(job) && (run.is_skipped || !uses_moment1(run.scalars.optimizer))) {
+        fresh.moment1 = stored.moment1;
+    }
+    if (!has_codes(job) && (run.is_skipped || !uses_moment2(run.scalars.optimizer))) {
+        fresh.moment2 = stored.moment2;
+    }
+}
+
 // `cycle`: on entry the stored state of elements from `first` of their tile on; on return the new
 // state and the parameters.
 template <int kLanes>
-inline void update_cycle(const Job& job, const Group<kLanes>& gradient, const Scales& scales,
-                         TileKey key, std::uint32_t first, Cycle<kLanes>& cycle) {
+inline void update_cycle(const Job& job, const RunScalars& run, const Group<kLanes>& gradient,
+                         const Scales& scales, TileKey key, std::uint32_t first,
+                         Cycle<kLanes>& cycle) {
     for (int lane = 0; lane < kLanes; ++lane) {
 #pragma HLS unroll
         const Stored stored = {cycle.master.of[lane], cycle.moment1.of[lane],
                                cycle.moment2.of[lane]};
         Wide wide = widen(job.format, stored, scales);
-        update_wide(job.scalars, float_of(gradient.of[lane]), wide);
+        if (!run.is_skipped) {
+            update_lane(run.scalars, float_of(gradient.of[lane]), wide.master, wide.moment1,
+                        wide.moment2);
+        }
         const std::uint32_t random = rounding_bits(key, first + static_cast<std::uint32_t>(lane));
-        const Stored fresh = narrow(job.format, wide, random);
+        Stored fresh = narrow(job.format, wide, random);
+        keep_unused(job, run, stored, fresh);
         cycle.old.of[lane] = parameter_of(job.format, job.parameter_dtype, stored.master);
         cycle.fresh.of[lane] = parameter_of(job.format, job.parameter_dtype, fresh.master);
         cycle.master.of[lane] = fresh.master;
@@ -165,19 +176,20 @@ struct OpenWords {
 
 // The process of the lanes. A moment that is not used has no words, and only formats with codes
 // have scales. Moments leave as groups, since those that will be codes wait for their block's
-// scale. `fresh` and `old`: the new parameters, and with deltas the old ones. The gradient goes on
-// to be measured.
+// scale. `runs`: see read_groups(). `fresh` and `old`: the new parameters, and with deltas the old
+// ones. The gradient goes on to be measured.
 template <int kLanes>
 inline void update_tiles(const Job& job, TileSpan span, Stream<Word>& master, Stream<Word>& moment1,
-                         Stream<Word>& moment2, Stream<Scales>& scales, SumStream& gradient,
-                         Stream<Word>& new_master, Stream<Group<kLanes>>& new_moment1,
-                         Stream<Group<kLanes>>& new_moment2, Stream<Word>& fresh, Stream<Word>& old,
-                         Stream<Word>& measured) {
+                         Stream<Word>& moment2, Stream<Scales>& scales, Stream<std::uint32_t>& runs,
+                         SumStream& gradient, Stream<Word>& new_master,
+                         Stream<Group<kLanes>>& new_moment1, Stream<Group<kLanes>>& new_moment2,
+                         Stream<Word>& fresh, Stream<Word>& old, Stream<Word>& measured) {
     constexpr std::uint32_t kTileCycles = kTileElems / kLanes;
     const std::uint32_t of_master = master_bits(job);
     const std::uint32_t of_moment = moment_bits(job);
     const std::uint32_t of_parameter = parameter_bits(job);
     OpenWords open = {};
+    RunScalars run = {job.scalars, false, 0};
     for (std::uint32_t step = 0; step < (span.end - span.begin) * kTileCycles; ++step) {
 #pragma HLS pipeline II = 1
         const std::uint32_t index = step % kTileCycles;
@@ -185,6 +197,13 @@ inline void update_tiles(const Job& job, TileSpan span, Stream<Word>& master, St
         const TileKey key = tile_key(job.scalars.random_key, job.first_tile + tile);
         if (has_codes(job) && index % (kBlockElems / kLanes) == 0) {
             open.scales = scales.read();
+        }
+        // The runs of a tile end with it, so each tile begins one.
+        if (job.groups.runs > 0 && (index == 0 || index * kLanes == run.end)) {
+            const std::uint32_t next = runs.read();
+            run.end = end_of_run(next) * kRunElems;
+            run.scalars = job.groups.scalars[group_of_run(next)];
+            run.is_skipped = job.groups.is_skipped[group_of_run(next)];
         }
         Cycle<kLanes> cycle = {};
         cycle.master = take<kLanes>(open.master, index, of_master, master);
@@ -198,7 +217,7 @@ inline void update_tiles(const Job& job, TileSpan span, Stream<Word>& master, St
         if (index % (kWordUnits / kLanes) == 0) {
             measured.write(open.gradient);
         }
-        update_cycle<kLanes>(job, gradients, open.scales, key, index * kLanes, cycle);
+        update_cycle<kLanes>(job, run, gradients, open.scales, key, index * kLanes, cycle);
         put<kLanes>(open.new_master, index, of_master, cycle.master, new_master);
         put<kLanes>(open.fresh, index, of_parameter, cycle.fresh, fresh);
         if (job.delivery == ParameterDelivery::deltas) {

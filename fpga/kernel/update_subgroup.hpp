@@ -22,15 +22,16 @@ namespace fpga {
 
 // read -> decode, sum -> lanes -> encode -> write, all at once: every process of this region works
 // on another part of the tiles, and no value returns to memory before it is complete. `open`,
-// `front` and `sums` go on from span to span; each belongs to one process.
+// `front`, `sums` and `cursor` go on from span to span; each belongs to one process.
 // A region of processes is one function.
 template <int kLanes>
 // NOLINTNEXTLINE(readability-function-size)
 inline void update_span(const Job& job, TileSpan span, const Word* master_in, Word* master_out,
                         const Word* moment1_in, Word* moment1_out, const Word* moment2_in,
                         Word* moment2_out, const Word* scales_in, Word* scales_out,
-                        const Word* payload_heads, const Word* payload_tails, Word* parameters,
-                        Word* report, OpenWord& open, MessageFront& front, ReportSums& sums) {
+                        const Word* payload_heads, const Word* payload_tails, const Word* groups,
+                        Word* parameters, Word* report, OpenWord& open, MessageFront& front,
+                        ReportSums& sums, RunCursor& cursor) {
 #pragma HLS dataflow
     Stream<Word> masters;
     Stream<Word> moments1;
@@ -40,6 +41,9 @@ inline void update_span(const Job& job, TileSpan span, const Word* master_in, Wo
     read_moment1(job, span, moment1_in, moments1);
     read_moment2(job, span, moment2_in, moments2);
     read_scales(job, span, scales_in, scales);
+
+    Stream<std::uint32_t> runs;
+    read_groups(job, span, groups, runs, cursor);
 
     Stream<Word> indices;
     Stream<Word> codes;
@@ -63,8 +67,8 @@ inline void update_span(const Job& job, TileSpan span, const Word* master_in, Wo
     Stream<double> squares;
     Stream<double> sums_of_squares;
     Stream<std::uint32_t> gradients_not_finite;
-    update_tiles<kLanes>(job, span, masters, moments1, moments2, scales, gradients, new_masters,
-                         wide1, wide2, fresh, old, measured);
+    update_tiles<kLanes>(job, span, masters, moments1, moments2, scales, runs, gradients,
+                         new_masters, wide1, wide2, fresh, old, measured);
     measure_gradient<kLanes>(span, measured, squares, gradients_not_finite);
     add_squares(span, squares, sums_of_squares);
 
@@ -120,11 +124,12 @@ template <int kLanes>
 inline void update_subgroup(const Job& job, const Word* master_in, Word* master_out,
                             const Word* moment1_in, Word* moment1_out, const Word* moment2_in,
                             Word* moment2_out, const Word* scales_in, Word* scales_out,
-                            const Word* payload_heads, const Word* payload_tails, Word* parameters,
-                            Word* report) {
+                            const Word* payload_heads, const Word* payload_tails,
+                            const Word* groups, Word* parameters, Word* report) {
     OpenWord open = begin_payloads(job);
     MessageFront front;
     ReportSums sums = {0, 0, 0};
+    RunCursor cursor = {0, zero_word()};
     if (!is_possible(job)) {
         finish_report(UpdaterStatus::bad_argument, job.tiles, 0, sums, report);
         return;
@@ -133,12 +138,12 @@ inline void update_subgroup(const Job& job, const Word* master_in, Word* master_
 #ifdef __SYNTHESIS__
     update_span<kLanes>(job, {0, job.tiles}, master_in, master_out, moment1_in, moment1_out,
                         moment2_in, moment2_out, scales_in, scales_out, payload_heads,
-                        payload_tails, parameters, report, open, front, sums);
+                        payload_tails, groups, parameters, report, open, front, sums, cursor);
 #else
     for (std::uint32_t tile = 0; tile < job.tiles; ++tile) {
         update_span<kLanes>(job, {tile, tile + 1}, master_in, master_out, moment1_in, moment1_out,
                             moment2_in, moment2_out, scales_in, scales_out, payload_heads,
-                            payload_tails, parameters, report, open, front, sums);
+                            payload_tails, groups, parameters, report, open, front, sums, cursor);
     }
 #endif
     const std::uint64_t bytes =

@@ -9,14 +9,14 @@ using nearstep::fpga::Word;
 extern "C" void nearstep_updater(
     const Word* master_in, Word* master_out, const Word* moment1_in, Word* moment1_out,
     const Word* moment2_in, Word* moment2_out, const Word* scales_in, Word* scales_out,
-    const Word* payload_heads, const Word* payload_tails, Word* parameters, Word* report,
-    std::uint64_t state_offset, std::uint64_t payload_offset, std::uint64_t first_tile,
-    std::uint64_t random_key, std::uint32_t tiles, std::uint32_t state_format,
-    std::uint32_t optimizer, std::uint32_t codec, std::uint32_t sources,
+    const Word* payload_heads, const Word* payload_tails, const Word* groups, Word* parameters,
+    Word* report, std::uint64_t state_offset, std::uint64_t payload_offset,
+    std::uint64_t first_tile, std::uint64_t random_key, std::uint32_t tiles,
+    std::uint32_t state_format, std::uint32_t optimizer, std::uint32_t codec, std::uint32_t sources,
     std::uint32_t payload_stride, std::uint32_t kept, std::uint32_t delivery,
     std::uint32_t parameter_dtype, float gradient_scale, float beta1, float one_minus_beta1,
     float beta2, float one_minus_beta2, float epsilon, float decay_factor, float gradient_decay,
-    float step_size, float root_scale) {
+    float step_size, float root_scale, std::uint32_t group_runs) {
 // clang-format off
 // As arguments.hpp has the ports and limits.hpp the bursts; a test compares them.
 #pragma HLS interface m_axi port = master_in bundle = gmem_master offset = slave max_read_burst_length = 64 num_read_outstanding = 8
@@ -29,6 +29,7 @@ extern "C" void nearstep_updater(
 #pragma HLS interface m_axi port = scales_out bundle = gmem_scales offset = slave max_write_burst_length = 64 num_write_outstanding = 8
 #pragma HLS interface m_axi port = payload_heads bundle = gmem_heads offset = slave max_read_burst_length = 64 num_read_outstanding = 8
 #pragma HLS interface m_axi port = payload_tails bundle = gmem_tails offset = slave max_read_burst_length = 64 num_read_outstanding = 8
+#pragma HLS interface m_axi port = groups bundle = gmem_groups offset = slave max_read_burst_length = 64 num_read_outstanding = 8
 #pragma HLS interface m_axi port = parameters bundle = gmem_parameters offset = slave max_write_burst_length = 64 num_write_outstanding = 8
 #pragma HLS interface m_axi port = report bundle = gmem_report offset = slave max_write_burst_length = 64 num_write_outstanding = 8
 #pragma HLS interface s_axilite port = master_in bundle = control
@@ -41,6 +42,7 @@ extern "C" void nearstep_updater(
 #pragma HLS interface s_axilite port = scales_out bundle = control
 #pragma HLS interface s_axilite port = payload_heads bundle = control
 #pragma HLS interface s_axilite port = payload_tails bundle = control
+#pragma HLS interface s_axilite port = groups bundle = control
 #pragma HLS interface s_axilite port = parameters bundle = control
 #pragma HLS interface s_axilite port = report bundle = control
 #pragma HLS interface s_axilite port = state_offset bundle = control
@@ -66,6 +68,7 @@ extern "C" void nearstep_updater(
 #pragma HLS interface s_axilite port = gradient_decay bundle = control
 #pragma HLS interface s_axilite port = step_size bundle = control
 #pragma HLS interface s_axilite port = root_scale bundle = control
+#pragma HLS interface s_axilite port = group_runs bundle = control
 #pragma HLS interface s_axilite port = return bundle = control
     // clang-format on
     using namespace nearstep;
@@ -83,6 +86,7 @@ extern "C" void nearstep_updater(
     job.scalars.root_scale = root_scale;
     job.scalars.optimizer = static_cast<Optimizer>(optimizer);
     job.scalars.random_key = random_key;
+    const bool are_groups_known = load_groups(groups, group_runs, job);
     job.format = static_cast<StateFormat>(state_format);
     job.codec = static_cast<GradientCodec>(codec);
     job.delivery = static_cast<ParameterDelivery>(delivery);
@@ -91,7 +95,8 @@ extern "C" void nearstep_updater(
     job.payloads = payload_offset / kWordBytes;
     job.first_tile = first_tile;
     // Numbers that no enumerator has must not become one by losing their upper bits.
-    const bool is_known = state_format <= static_cast<std::uint32_t>(StateFormat::compact) &&
+    const bool is_known = are_groups_known &&
+                          state_format <= static_cast<std::uint32_t>(StateFormat::compact) &&
                           optimizer <= static_cast<std::uint32_t>(Optimizer::lion) &&
                           parameter_dtype <= static_cast<std::uint32_t>(Dtype::fp16);
     const bool is_aligned = state_offset % kWordBytes == 0 && payload_offset % kWordBytes == 0 &&
@@ -102,5 +107,5 @@ extern "C" void nearstep_updater(
     job.kept = kept;
     update_subgroup<kUpdateLanes>(job, master_in, master_out, moment1_in, moment1_out, moment2_in,
                                   moment2_out, scales_in, scales_out, payload_heads, payload_tails,
-                                  parameters, report);
+                                  groups, parameters, report);
 }

@@ -36,6 +36,8 @@ extern "C" {
 //   argument for each process that reads or writes.
 // payload_heads, payload_tails: the same memory. The payload of the subgroup's tile t from source s
 //   begins at payload_offset + (t * sources + s) * payload_stride; `kept` is q of topk, else 0.
+// groups: with group_runs above 0 the table of the tiles' parameter groups (group_table.hpp), of
+//   which runs are for all tiles; with 0 it is not read, and the scalars are those below.
 // parameters: the new parameters, or room for a message: at most codec::message_room_bytes(tiles).
 // report: 1 + tiles words, UpdaterTotals and then UpdaterTile.
 // state_format, optimizer, codec, delivery, parameter_dtype: StateFormat, Optimizer, GradientCodec,
@@ -47,15 +49,16 @@ void nearstep_updater(const nearstep::fpga::Word* master_in, nearstep::fpga::Wor
                       const nearstep::fpga::Word* moment2_in, nearstep::fpga::Word* moment2_out,
                       const nearstep::fpga::Word* scales_in, nearstep::fpga::Word* scales_out,
                       const nearstep::fpga::Word* payload_heads,
-                      const nearstep::fpga::Word* payload_tails, nearstep::fpga::Word* parameters,
-                      nearstep::fpga::Word* report, std::uint64_t state_offset,
-                      std::uint64_t payload_offset, std::uint64_t first_tile,
-                      std::uint64_t random_key, std::uint32_t tiles, std::uint32_t state_format,
-                      std::uint32_t optimizer, std::uint32_t codec, std::uint32_t sources,
-                      std::uint32_t payload_stride, std::uint32_t kept, std::uint32_t delivery,
-                      std::uint32_t parameter_dtype, float gradient_scale, float beta1,
-                      float one_minus_beta1, float beta2, float one_minus_beta2, float epsilon,
-                      float decay_factor, float gradient_decay, float step_size, float root_scale);
+                      const nearstep::fpga::Word* payload_tails, const nearstep::fpga::Word* groups,
+                      nearstep::fpga::Word* parameters, nearstep::fpga::Word* report,
+                      std::uint64_t state_offset, std::uint64_t payload_offset,
+                      std::uint64_t first_tile, std::uint64_t random_key, std::uint32_t tiles,
+                      std::uint32_t state_format, std::uint32_t optimizer, std::uint32_t codec,
+                      std::uint32_t sources, std::uint32_t payload_stride, std::uint32_t kept,
+                      std::uint32_t delivery, std::uint32_t parameter_dtype, float gradient_scale,
+                      float beta1, float one_minus_beta1, float beta2, float one_minus_beta2,
+                      float epsilon, float decay_factor, float gradient_decay, float step_size,
+                      float root_scale, std::uint32_t group_runs);
 
 // The XXH3 digest (64 bits, seed 0) of `bytes` bytes from `offset` on: what the header of an extent
 // says of its payload. `bytes` is a positive multiple of 4096. `digest` receives one word, of which

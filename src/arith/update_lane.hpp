@@ -99,5 +99,22 @@ inline void update_lane(const UpdateScalars& scalars, float gradient, float& mas
     }
 }
 
+// The same by the optimizer that the scalars name.
+inline void update_lane(const UpdateScalars& scalars, float gradient, float& master, float& moment1,
+                        float& moment2) {
+    switch (scalars.optimizer) {
+        case Optimizer::adamw:
+            return adamw_lane(scalars, gradient, master, moment1, moment2);
+        case Optimizer::adam:
+            return adam_lane(scalars, gradient, master, moment1, moment2);
+        case Optimizer::sgd:
+            return sgd_lane(scalars, gradient, master, moment1);
+        case Optimizer::adagrad:
+            return adagrad_lane(scalars, gradient, master, moment2);
+        case Optimizer::lion:
+            return lion_lane(scalars, gradient, master, moment1);
+    }
+}
+
 }  // namespace arith
 }  // namespace nearstep

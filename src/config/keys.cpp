@@ -167,6 +167,11 @@ std::vector<Key> optimizer_keys(TrainSettings& train) {
          .meaning =
              "decoupled with adamw and lion; added to the gradient with adam, sgd and adagrad",
          .limits = not_negative()},
+        {.name = "train.decay",
+         .target = &train.decay,
+         .meaning = "all: every parameter; matrices: tensors of two and more dimensions, so that "
+                    "biases and norms do not decay",
+         .words = {"all", "matrices"}},
         {.name = "train.clip_norm",
          .target = &train.clip_norm,
          .meaning = "largest norm of the gradient; 0: no clipping, and updates begin in backward",

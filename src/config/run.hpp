@@ -47,6 +47,7 @@ struct TrainSettings {
     double beta2 = 0.95;
     double epsilon = 1e-8;
     double weight_decay = 0.1;
+    std::string decay = "all";               // or "matrices": tensors of two and more dimensions
     double clip_norm = 1.0;                  // 0: no clipping
     std::string clipping = "exact";          // or "delayed": by the norm of the step before
     double loss_scale = 65536;               // fp16 only: the first one; others use 1

@@ -4,6 +4,7 @@
 #include "base/log.hpp"
 #include "base/units.hpp"
 #include "codec/delta.hpp"
+#include "csd/card_groups.hpp"
 #include "csd/card_payloads.hpp"
 #include "csd/card_slot.hpp"
 #include "csd/state_volume.hpp"
@@ -26,6 +27,20 @@ StateVolumeSettings volume_of(const CardDeviceSettings& settings) {
             .volume = {.files = {settings.file}, .io = settings.io, .storage = settings.storage}};
 }
 
+void check_groups(const CardDeviceSettings& settings) {
+    for (std::size_t subgroup = 0; subgroup < settings.subgroups.size(); ++subgroup) {
+        const auto end = find_uneven_end(settings.groups, settings.subgroups[subgroup].tiles);
+        if (end) {
+            throw ConfigError(
+                text("A card updates 16 elements at a time by the settings of one "
+                     "parameter group, and in subgroup ",
+                     subgroup, " of device \"", settings.name, "\" a group ends at element ", *end,
+                     ", which is no multiple of 16: set csd.device = \"emulated\", "
+                     "or name the device in csd.host_engine."));
+        }
+    }
+}
+
 class CardDevice : public Device {
 public:
     CardDevice(const CardDeviceSettings& settings, trace::Traffic& traffic);
@@ -45,7 +60,7 @@ public:
     void allocate_slot(int slot) override;
     void release_slot(int slot) override;
     Ticket read(int slot, std::size_t subgroup, std::int64_t generation) override;
-    void update(int slot, std::size_t subgroup, const UpdateScalars& scalars) override;
+    void update(int slot, std::size_t subgroup, const StepScalars& scalars) override;
     Ticket deliver(int slot, std::size_t subgroup, std::span<std::byte> landing,
                    const Landed& landed) override;
     Ticket write(int slot, std::size_t subgroup, std::int64_t generation) override;
@@ -110,10 +125,15 @@ CardDevice::CardDevice(const CardDeviceSettings& settings, trace::Traffic& traff
 
 SlotSizes CardDevice::slot_sizes() const {
     const std::size_t tiles = layout().most_tiles();
+    std::size_t group_words = 0;
+    for (const shard::Subgroup& subgroup : settings_.subgroups) {
+        group_words = std::max(group_words, group_table_words(settings_.groups, subgroup.tiles));
+    }
     return {.payload_bytes = layout().most_extent_bytes() - store::kHeaderBytes,
             .parameter_bytes =
                 has_deltas() ? codec::message_room_bytes(tiles) : tiles * tile_parameter_bytes(),
-            .tiles = tiles};
+            .tiles = tiles,
+            .group_words = group_words};
 }
 
 std::string CardDevice::describe_io() const {
@@ -182,7 +202,7 @@ void CardDevice::finish_read(CardSlot& slot, std::size_t subgroup, std::int64_t 
     }
 }
 
-void CardDevice::update(int slot, std::size_t subgroup, const UpdateScalars& scalars) {
+void CardDevice::update(int slot, std::size_t subgroup, const StepScalars& scalars) {
     CardSlot& s = allocated(slot);
     const shard::Subgroup& own = settings_.subgroups[subgroup];
     s.start_update({.tiles = own.tiles.size(),
@@ -193,7 +213,7 @@ void CardDevice::update(int slot, std::size_t subgroup, const UpdateScalars& sca
                     .gradient = payloads_.codec().kernel_form(),
                     .sources = static_cast<std::uint32_t>(settings_.sources),
                     .payloads = payloads_.place_of(subgroup)},
-                   scalars);
+                   group_table(settings_.groups, scalars, own.tiles));
     const auto updated = std::make_shared<std::promise<void>>();
     s.updated = updated->get_future().share();
     s.updating = engine_lane_.submit([this, &s, subgroup, updated] {
@@ -277,6 +297,7 @@ std::unique_ptr<Device> make_card_device(const CardDeviceSettings& settings,
                                " tiles at once, and a subgroup has ", largest->tiles.size(),
                                ": lower csd.subgroup_tiles."));
     }
+    check_groups(settings);
     store::check_folders({{settings.file, StateVolume::storage_bytes(volume_of(settings))}});
     try {
         return std::make_unique<CardDevice>(settings, traffic);

@@ -26,6 +26,7 @@ struct CardDeviceSettings {
     std::string name;
     std::string file;  // opened or made
     std::vector<shard::Subgroup> subgroups;
+    GroupMap groups = {};  // of the whole vector; runs end at multiples of 16 elements
     Dtype parameter_dtype = Dtype::bf16;
     StateFormat state = StateFormat::fp32;
     const codec::Codec* codec = nullptr;  // outlives the device

@@ -55,6 +55,9 @@ CardSlot::CardSlot(fpga::Card& card, const SlotSizes& sizes, bool is_peer_to_pee
       state(card.allocate(is_peer_to_peer ? BufferKind::peer_to_peer : BufferKind::normal,
                           at_least_a_page(sizes.payload_bytes), updater_kernel(), "master_in",
                           kAdvice)),
+      groups(card.allocate(BufferKind::normal,
+                           at_least_a_page(sizes.group_words * fpga::kWordBytes), updater_kernel(),
+                           "groups", kAdvice)),
       parameters(card.allocate(BufferKind::normal,
                                round_up(at_least_a_page(sizes.parameter_bytes), fpga::kWordBytes),
                                updater_kernel(), "parameters", kAdvice)),
@@ -65,13 +68,20 @@ CardSlot::CardSlot(fpga::Card& card, const SlotSizes& sizes, bool is_peer_to_pee
       verifying(card),
       sealing_digest(card) {}
 
-void CardSlot::start_update(const CardUpdate& update, const UpdateScalars& scalars) {
+void CardSlot::start_update(const CardUpdate& update, const GroupTable& table) {
+    const UpdateScalars& scalars = table.scalars;
+    if (table.runs > 0) {
+        const auto words = std::as_bytes(std::span(table.words));
+        std::ranges::copy(words, groups.host().begin());
+        groups.to_card(0, words.size());
+    }
     for (const char* argument : {"master_in", "master_out", "moment1_in", "moment1_out",
                                  "moment2_in", "moment2_out", "scales_in", "scales_out"}) {
         updater.set(argument, state);
     }
     updater.set("payload_heads", *update.payloads.buffer);
     updater.set("payload_tails", *update.payloads.buffer);
+    updater.set("groups", groups);
     updater.set("parameters", parameters);
     updater.set("report", report);
     updater.set("state_offset", std::uint64_t{0});  // the header is elsewhere
@@ -99,6 +109,7 @@ void CardSlot::start_update(const CardUpdate& update, const UpdateScalars& scala
     updater.set("gradient_decay", scalars.gradient_decay);
     updater.set("step_size", scalars.step_size);
     updater.set("root_scale", scalars.root_scale);
+    updater.set("group_runs", table.runs);
     updater.start();
 }
 

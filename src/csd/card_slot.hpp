@@ -3,6 +3,7 @@
 
 #include "base/dtype.hpp"
 #include "codec/codec.hpp"
+#include "csd/card_groups.hpp"
 #include "csd/card_payloads.hpp"
 #include "csd/device.hpp"
 #include "csd/engine.hpp"
@@ -22,6 +23,7 @@ struct SlotSizes {
     std::size_t payload_bytes = 0;
     std::size_t parameter_bytes = 0;  // or of a message
     std::size_t tiles = 0;
+    std::size_t group_words = 0;  // of the largest table
 };
 
 // Which tiles an update is of, and how they are coded.
@@ -59,13 +61,14 @@ struct CardSlot {
     ~CardSlot() = default;
 
     // The updater on the state; start returns at once. Throw XrtError.
-    void start_update(const CardUpdate& update, const UpdateScalars& scalars);
+    void start_update(const CardUpdate& update, const GroupTable& groups);
     void finish_update(const std::string& purpose);
     // After finish_update: bytes of the new parameters, or of the message.
     std::size_t parameter_bytes() const;
 
     memory::Buffer header;  // of the subgroup, in host memory
     fpga::Buffer state;     // its payload
+    fpga::Buffer groups;
     fpga::Buffer parameters;
     fpga::Buffer report;
     fpga::Run updater;

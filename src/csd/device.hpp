@@ -1,9 +1,9 @@
 // One computational storage device (CSD): state in storage, an engine near it, a slot ring between.
 #pragma once
 
-#include "arith/update_lane.hpp"
 #include "base/dtype.hpp"
 #include "codec/codec.hpp"
+#include "csd/step_scalars.hpp"
 #include "shard/partition.hpp"
 #include "store/ticket.hpp"
 
@@ -16,7 +16,6 @@
 
 namespace nearstep::csd {
 
-using arith::UpdateScalars;
 using store::Ticket;
 
 // How new parameters leave a device: as they are, or as deltas against the old ones, which must be
@@ -82,9 +81,10 @@ public:
     // The stages of one subgroup's update, in this order. read(), deliver() and write() may return
     // before they are done, and the last two may go on at once; the slot is free when both are.
     virtual Ticket read(int slot, std::size_t subgroup, std::int64_t generation) = 0;
-    // Runs the engine on a slot that was read, or hands the slot to one that runs by itself:
-    // deliver() and write() wait for it, and throw its error from their tickets.
-    virtual void update(int slot, std::size_t subgroup, const UpdateScalars& scalars) = 0;
+    // Runs the engine on a slot that was read, each element by its group's scalars, or hands the
+    // slot to one that runs by itself: deliver() and write() wait for it, and throw its error from
+    // their tickets.
+    virtual void update(int slot, std::size_t subgroup, const StepScalars& scalars) = 0;
     // Copies the new parameters to host memory. As they are: to their places in `landing`, the
     // whole (padded) parameter vector. As deltas (Delivery): a message (codec/delta.hpp) to the
     // place of the subgroup in `landing`, where each has room for a message of the most tiles.

@@ -67,7 +67,7 @@ public:
     void allocate_slot(int slot) override;
     void release_slot(int slot) override;
     Ticket read(int slot, std::size_t subgroup, std::int64_t generation) override;
-    void update(int slot, std::size_t subgroup, const UpdateScalars& scalars) override;
+    void update(int slot, std::size_t subgroup, const StepScalars& scalars) override;
     Ticket deliver(int slot, std::size_t subgroup, std::span<std::byte> landing,
                    const Landed& landed) override;
     Ticket write(int slot, std::size_t subgroup, std::int64_t generation) override;
@@ -107,8 +107,8 @@ private:
     }
     const StateLayout& layout() const { return state_.layout(); }
     void cross_host_link(std::size_t bytes);
-    void update_tile(Slot& slot, std::size_t subgroup, std::size_t tile,
-                     const UpdateScalars& scalars, UpdateRun run);
+    void update_tile(Slot& slot, std::size_t subgroup, std::size_t tile, const StepScalars& scalars,
+                     UpdateRun run);
 
     EmulatedDeviceSettings settings_;
     trace::Traffic* traffic_;
@@ -234,19 +234,21 @@ Ticket EmulatedDevice::read(int slot, std::size_t subgroup, std::int64_t generat
 // Where the gradient lies as the engine reads it, the tile is one run. Where it has to be decoded,
 // each piece is decoded and updated while it is in the first cache.
 void EmulatedDevice::update_tile(Slot& slot, std::size_t subgroup, std::size_t tile,
-                                 const UpdateScalars& scalars, UpdateRun run) {
+                                 const StepScalars& scalars, UpdateRun run) {
     const std::size_t local = layout().first_tile(subgroup) + tile;
+    const std::size_t element =
+        (settings_.subgroups[subgroup].tiles.begin + tile) * shard::kTileElems;
     run.gradient_dtype = Dtype::fp32;
     run.count = shard::kTileElems;
     if (is_on_host()) {
         run.gradient = slot.gradients.data() + tile * kTileBytes;
-        return engine_->update(scalars, run);
+        return csd::update(*engine_, scalars, settings_.groups, element, run);
     }
     if (payloads_->is_single(Dtype::bf16)) {
         // The engine widens as it goes, which spares a pass over the tile.
         run.gradient = payloads_->of(local, 0).data();
         run.gradient_dtype = Dtype::bf16;
-        return engine_->update(scalars, run);
+        return csd::update(*engine_, scalars, settings_.groups, element, run);
     }
     run.gradient = slot.piece.data();
     run.count = slot.piece.size();
@@ -257,11 +259,11 @@ void EmulatedDevice::update_tile(Slot& slot, std::size_t subgroup, std::size_t t
         run.state = state_from(settings_.state, state, first);
         run.parameters = parameters + first * size_bytes(settings_.parameter_dtype);
         run.first = static_cast<std::uint32_t>(first);
-        engine_->update(scalars, run);
+        csd::update(*engine_, scalars, settings_.groups, element + first, run);
     }
 }
 
-void EmulatedDevice::update(int slot, std::size_t subgroup, const UpdateScalars& scalars) {
+void EmulatedDevice::update(int slot, std::size_t subgroup, const StepScalars& scalars) {
     Slot& s = allocated(slot);
     const std::size_t tiles = layout().tiles_in(subgroup);
     std::optional<codec::DeltaWriter> writer;

@@ -31,6 +31,7 @@ struct EmulatedDeviceSettings {
     std::vector<std::string> files;  // opened or made; more than one only with on_host
     std::vector<shard::Subgroup> subgroups;
     std::size_t parameters = 0;  // of the whole vector; elements beyond it are padding
+    GroupMap groups = {};        // of the whole vector
     Dtype parameter_dtype = Dtype::bf16;
     StateFormat state = StateFormat::fp32;
     const codec::Codec* codec = nullptr;  // outlives the device

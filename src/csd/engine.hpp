@@ -2,8 +2,9 @@
 #pragma once
 
 #include "arith/state_lane.hpp"
-#include "arith/update_lane.hpp"
 #include "base/dtype.hpp"
+#include "csd/group_map.hpp"
+#include "csd/step_scalars.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -41,12 +42,22 @@ struct UpdateRun {
 struct Engine {
     const char* name;
     void (*update)(const arith::UpdateScalars& scalars, const UpdateRun& run);
+    // The same where elements are of several groups, or of skipped ones. `groups`: as
+    // GroupMap::runs_in() gives them for the run, whose first element has place `element` in the
+    // parameter vector. A block has one scale, whatever its groups.
+    void (*update_groups)(const StepScalars& scalars, const GroupRun* groups, std::size_t element,
+                          const UpdateRun& run);
     // Writes what update() wrote to run.parameters when the masters were made, and nothing else.
     void (*round)(const UpdateRun& run);
     // Adds 1 to each word: memory read and written with nothing to compute, the ceiling that
     // `nearstep bench update` measures.
     void (*increment)(std::uint64_t* words, std::size_t count);
 };
+
+// Updates each element by its group's scalars. The run's first element has place `element` in the
+// parameter vector.
+void update(const Engine& engine, const StepScalars& scalars, const GroupMap& groups,
+            std::size_t element, const UpdateRun& run);
 
 // Those that this CPU can run, the slowest first: "scalar", "avx2", "avx512".
 const std::vector<Engine>& engines();

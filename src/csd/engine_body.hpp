@@ -283,7 +283,9 @@ inline void run_format(const UpdateScalars& scalars, const UpdateRun& run) {
     }
 }
 
-[[gnu::flatten]] inline void update_run(const UpdateScalars& scalars, const UpdateRun& run) {
+// Not inlined into what updates groups, which calls it for each run of blocks.
+[[gnu::flatten, gnu::noinline]] inline void update_run(const UpdateScalars& scalars,
+                                                       const UpdateRun& run) {
     // A copy, so that the compiler knows that no store changes it.
     const UpdateScalars fixed = scalars;
     switch (fixed.optimizer) {

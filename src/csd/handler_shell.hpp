@@ -19,7 +19,7 @@ namespace nearstep::csd {
 
 // What start() was given.
 struct UpdateOrder {
-    UpdateScalars scalars;
+    StepScalars scalars;
     std::int64_t from = 0;
     std::span<std::byte> landing;
 };
@@ -32,7 +32,7 @@ public:
     HandlerShell& operator=(const HandlerShell&) = delete;
     ~HandlerShell() override = default;
 
-    void begin(const UpdateScalars& scalars, std::int64_t from,
+    void begin(const StepScalars& scalars, std::int64_t from,
                std::span<std::byte> landing) override;
     void release(std::size_t first) override;
     void cancel() override;

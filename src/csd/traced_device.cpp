@@ -44,7 +44,7 @@ public:
             finish(moving, {Lane::device_read, "read", subgroup}, asked, last_read_);
         });
     }
-    void update(int slot, std::size_t subgroup, const UpdateScalars& scalars) override {
+    void update(int slot, std::size_t subgroup, const StepScalars& scalars) override {
         const trace::Span span(timeline_, Lane::engine, "update", subject(subgroup));
         device_->update(slot, subgroup, scalars);
     }

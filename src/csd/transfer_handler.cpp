@@ -10,7 +10,7 @@ std::unique_ptr<TransferHandler> TransferHandler::make(HandlerKind kind, Device&
                                       : make_overlapped_handler(device);
 }
 
-void HandlerShell::begin(const UpdateScalars& scalars, std::int64_t from,
+void HandlerShell::begin(const StepScalars& scalars, std::int64_t from,
                          std::span<std::byte> landing) {
     {
         const std::lock_guard lock(mutex_);

@@ -27,7 +27,7 @@ public:
     // Begins to take the subgroups from generation `from` to `from` + 1, each once it is released;
     // returns at once. `landing`: in host memory, written subgroup by subgroup as Device::deliver
     // says.
-    virtual void begin(const UpdateScalars& scalars, std::int64_t from,
+    virtual void begin(const StepScalars& scalars, std::int64_t from,
                        std::span<std::byte> landing) = 0;
 
     // The gradients of the subgroups from `first` on are there, and `first` is no higher than the
@@ -39,7 +39,7 @@ public:
     virtual void cancel() = 0;
 
     // All in forward order.
-    void start(const UpdateScalars& scalars, std::int64_t from, std::span<std::byte> landing) {
+    void start(const StepScalars& scalars, std::int64_t from, std::span<std::byte> landing) {
         begin(scalars, from, landing);
         release(0);
     }

@@ -86,6 +86,7 @@ csd::CardDeviceSettings on_card(const csd::EmulatedDeviceSettings& device,
     return {.name = device.name,
             .file = device.files.front(),
             .subgroups = device.subgroups,
+            .groups = device.groups,
             .parameter_dtype = device.parameter_dtype,
             .state = device.state,
             .codec = device.codec,
@@ -346,6 +347,7 @@ std::vector<std::unique_ptr<csd::Device>> make_devices(const config::EngineSetti
         }
         device.subgroups = subgroups_of(copy, rank, local);
         device.parameters = copy.partition.parameters();
+        device.groups = around.groups;
         device.parameter_dtype = around.dtype;
         device.state = csd::parse_state_format(settings.csd.state);
         device.delivery = delivery(settings);

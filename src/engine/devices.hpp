@@ -4,6 +4,7 @@
 #include "base/dtype.hpp"
 #include "config/engine_settings.hpp"
 #include "csd/device.hpp"
+#include "csd/group_map.hpp"
 #include "csd/state_volume.hpp"
 #include "csd/transfer_handler.hpp"
 #include "engine/gradient_route.hpp"
@@ -91,6 +92,7 @@ struct DeviceSurroundings {
     link::NodeLinks* links = nullptr;     // null: not shaped
     trace::Timeline* timeline = nullptr;  // null: nothing is traced
     int set = 0;                          // of the files' names
+    csd::GroupMap groups = {};            // of the parameter vector
 };
 
 // This rank's devices, in the order of its copy's device map. Files are named after the rank and

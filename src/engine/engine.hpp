@@ -50,8 +50,8 @@ struct EngineOptions {
 
 // What a step does with its gradients.
 struct Step {
-    Hyper hyper = {};
-    double clip_norm = 0;  // 0: no clipping
+    std::vector<Hyper> groups = {};  // by Tensor::group, of each that there is
+    double clip_norm = 0;            // 0: no clipping
 };
 
 // Of the decoded sum over all ranks, without loss scale; the same on all.

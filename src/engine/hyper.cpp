@@ -1,5 +1,6 @@
 #include "engine/hyper.hpp"
 
+#include "base/error.hpp"
 #include "base/random.hpp"
 
 #include <cmath>
@@ -11,13 +12,7 @@ namespace {
 // Apart from the streams of start values and data.
 constexpr std::uint64_t kRoundingStream = 0x726F756E64696E67U;
 
-}  // namespace
-
-double clip_factor(double norm, double clip_norm) {
-    return clip_norm > 0 && norm > clip_norm ? clip_norm / norm : 1.0;
-}
-
-arith::UpdateScalars update_scalars(const Hyper& hyper, std::uint64_t seed, std::int64_t update,
+arith::UpdateScalars update_scalars(const Hyper& hyper, std::int64_t update,
                                     double gradient_scale) {
     const auto t = static_cast<double>(update);
     arith::UpdateScalars scalars;
@@ -40,6 +35,23 @@ arith::UpdateScalars update_scalars(const Hyper& hyper, std::uint64_t seed, std:
         scalars.optimizer == arith::Optimizer::adam) {
         scalars.step_size = static_cast<float>(hyper.rate / (1 - std::pow(hyper.beta1, t)));
         scalars.root_scale = static_cast<float>(1 / std::sqrt(1 - std::pow(hyper.beta2, t)));
+    }
+    return scalars;
+}
+
+}  // namespace
+
+double clip_factor(double norm, double clip_norm) {
+    return clip_norm > 0 && norm > clip_norm ? clip_norm / norm : 1.0;
+}
+
+csd::StepScalars step_scalars(std::span<const Hyper> groups, std::uint64_t seed,
+                              std::int64_t update, double gradient_scale) {
+    expects(groups.size() <= csd::kMostGroups, "there are at most 16 parameter groups");
+    csd::StepScalars scalars;
+    for (std::size_t group = 0; group < groups.size(); ++group) {
+        scalars.of_group.at(group) = update_scalars(groups[group], update, gradient_scale);
+        scalars.is_skipped.at(group) = groups[group].is_skipped;
     }
     scalars.random_key = random_bits(seed, kRoundingStream, static_cast<std::uint64_t>(update));
     return scalars;

@@ -3,12 +3,15 @@
 
 #include "arith/update_lane.hpp"
 #include "csd/optimizer.hpp"
+#include "csd/step_scalars.hpp"
 
 #include <cstdint>
+#include <span>
 
 namespace nearstep::engine {
 
-// As PyTorch names them; `rate` is the learning rate, `decay` the weight decay.
+// Of a parameter group, as PyTorch names them; `rate` is the learning rate, `decay` the weight
+// decay.
 struct Hyper {
     csd::Optimizer optimizer = csd::Optimizer::adamw;
     double rate = 1e-3;
@@ -16,14 +19,15 @@ struct Hyper {
     double beta2 = 0.999;
     double epsilon = 1e-8;
     double decay = 0;
+    bool is_skipped = false;  // no rank has a gradient: masters and moments stay as they are
 };
 
 // Factor that brings a gradient of this norm to at most clip_norm; 1 if clip_norm is 0.
 double clip_factor(double norm, double clip_norm);
 
-// Scalars of update number `update` (from 1); gradients are multiplied by `gradient_scale`. `seed`:
-// of the run, for rounding.
-arith::UpdateScalars update_scalars(const Hyper& hyper, std::uint64_t seed, std::int64_t update,
-                                    double gradient_scale);
+// Of update number `update` (from 1), by group; gradients are multiplied by `gradient_scale`.
+// `seed`: of the run, for rounding.
+csd::StepScalars step_scalars(std::span<const Hyper> groups, std::uint64_t seed,
+                              std::int64_t update, double gradient_scale);
 
 }  // namespace nearstep::engine

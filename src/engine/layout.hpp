@@ -16,6 +16,7 @@ struct Tensor {
     std::string name;
     std::vector<std::int64_t> shape;  // row-major
     std::size_t offset = 0;           // first element in the parameter vector
+    std::size_t group = 0;            // its parameter group: see Step::groups; at most 15
 };
 
 struct Layout {

@@ -171,7 +171,7 @@ void StorageEngine::begin_update(double own_norm) {
     const double norm = last_norm_ > 0 ? last_norm_ : own_norm;
     const double scale = clip_factor(norm, step_.clip_norm) / loss_scale_.value();
     pipeline_->begin_update(
-        update_scalars(step_.hyper, identity_.seed, pipeline_->generation() + 1, scale),
+        step_scalars(step_.groups, identity_.seed, pipeline_->generation() + 1, scale),
         vector_.span(), [this] {
             if (settings_.csd.durability == "step") {
                 prepare_commit();

@@ -7,12 +7,30 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <numeric>
 #include <utility>
 
 namespace nearstep::engine {
 
 using shard::kTileElems;
+
+namespace {
+
+csd::GroupMap group_map(const Layout& layout) {
+    if (layout.tensors.empty()) {
+        return {};
+    }
+    std::vector<csd::GroupRun> runs;
+    for (const Tensor& tensor : layout.tensors) {
+        const auto elems = static_cast<std::size_t>(std::accumulate(
+            tensor.shape.begin(), tensor.shape.end(), std::int64_t{1}, std::multiplies<>()));
+        runs.push_back({.end = tensor.offset + elems, .group = tensor.group});
+    }
+    return csd::GroupMap(runs);
+}
+
+}  // namespace
 
 std::unique_ptr<Engine> Engine::make(const mpi::Communicator& world,
                                      const config::EngineSettings& settings, const Layout& layout,
@@ -21,12 +39,11 @@ std::unique_ptr<Engine> Engine::make(const mpi::Communicator& world,
 }
 
 StorageEngine::StorageEngine(const mpi::Communicator& world, const config::EngineSettings& settings,
-                             const Layout& layout, const Identity& identity,
-                             const EngineOptions& options)
+                             const Layout& layout, Identity identity, const EngineOptions& options)
     : world_(world),
       settings_(settings),
       layout_(layout),
-      identity_(identity),
+      identity_(std::move(identity)),
       options_(options),
       faults_(options.fault_plan, world.rank()),
       timeline_(options.timeline),
@@ -72,7 +89,8 @@ void StorageEngine::make_pipeline() {
                                 .storage = storage_.get(),
                                 .links = links_.get(),
                                 .timeline = timeline_,
-                                .set = options_.set},
+                                .set = options_.set,
+                                .groups = group_map(layout_)},
                                traffic_);
     });
     const std::size_t tile_bytes = kTileElems * size_bytes(layout_.dtype);

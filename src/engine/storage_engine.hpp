@@ -38,7 +38,7 @@ struct Origin {
 class StorageEngine final : public Engine {
 public:
     StorageEngine(const mpi::Communicator& world, const config::EngineSettings& settings,
-                  const Layout& layout, const Identity& identity, const EngineOptions& options);
+                  const Layout& layout, Identity identity, const EngineOptions& options);
 
     void start(const Fill& fill) override { start_anew(fill, {}); }
     Begun begin(const Start& start, const Fill& fill) override;

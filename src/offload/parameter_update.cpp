@@ -73,7 +73,7 @@ std::span<const std::byte> ParameterUpdate::find_message(std::size_t subgroup) {
     return messages_[place.device].span().subspan(place.subgroup * room, room);
 }
 
-void ParameterUpdate::begin(const csd::UpdateScalars& scalars, std::int64_t from,
+void ParameterUpdate::begin(const csd::StepScalars& scalars, std::int64_t from,
                             std::span<std::byte> vector, std::function<void()> after) {
     expects(!is_under_way_, "an update is finished before the next one begins");
     expects(!delta_gather_ || has_equal_copies_,

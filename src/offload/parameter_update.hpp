@@ -70,7 +70,7 @@ public:
     // once. `vector` is this rank's padded parameter vector; with deltas it holds the parameters of
     // `from`, which gather() brought first. `after` runs when all state is written, on another
     // thread; an error of it or of the devices comes out of finish().
-    void begin(const csd::UpdateScalars& scalars, std::int64_t from, std::span<std::byte> vector,
+    void begin(const csd::StepScalars& scalars, std::int64_t from, std::span<std::byte> vector,
                std::function<void()> after);
 
     // From begin() to finish() or cancel(). Not collective.

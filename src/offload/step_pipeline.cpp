@@ -306,7 +306,7 @@ GradientFacts StepPipeline::finish_gradients() {
     return {norm, std::isfinite(norm)};
 }
 
-void StepPipeline::begin_update(const csd::UpdateScalars& scalars, std::span<std::byte> vector,
+void StepPipeline::begin_update(const csd::StepScalars& scalars, std::span<std::byte> vector,
                                 std::function<void()> after) {
     update_.begin(scalars, generation_, vector, std::move(after));
 }

@@ -93,7 +93,7 @@ public:
 
     // Begins to take the state from generation() to the next and to bring the new parameters of all
     // owners of this rank's copy into `vector`, as ParameterUpdate::begin() says.
-    void begin_update(const csd::UpdateScalars& scalars, std::span<std::byte> vector,
+    void begin_update(const csd::StepScalars& scalars, std::span<std::byte> vector,
                       std::function<void()> after);
     void accept_update();
     void cancel_update() { update_.cancel(); }

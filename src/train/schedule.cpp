@@ -21,13 +21,23 @@ double learning_rate(const config::TrainSettings& settings, std::int64_t step) {
            (settings.final_rate_share + (1.0 - settings.final_rate_share) * cosine);
 }
 
-engine::Hyper hyper(const config::TrainSettings& settings, std::int64_t step) {
-    return {.optimizer = csd::parse_optimizer(settings.optimizer),
-            .rate = learning_rate(settings, step),
-            .beta1 = settings.beta1,
-            .beta2 = settings.beta2,
-            .epsilon = settings.epsilon,
-            .decay = settings.weight_decay};
+std::size_t group_of(const config::TrainSettings& settings, std::size_t dimensions) {
+    return settings.decay == "matrices" && dimensions < 2 ? 1 : 0;
+}
+
+std::vector<engine::Hyper> hypers(const config::TrainSettings& settings, std::int64_t step) {
+    const engine::Hyper decayed{.optimizer = csd::parse_optimizer(settings.optimizer),
+                                .rate = learning_rate(settings, step),
+                                .beta1 = settings.beta1,
+                                .beta2 = settings.beta2,
+                                .epsilon = settings.epsilon,
+                                .decay = settings.weight_decay};
+    if (settings.decay == "all") {
+        return {decayed};
+    }
+    engine::Hyper others = decayed;
+    others.decay = 0;
+    return {decayed, others};
 }
 
 }  // namespace nearstep::train

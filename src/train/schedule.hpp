@@ -4,7 +4,9 @@
 #include "config/run.hpp"
 #include "engine/hyper.hpp"
 
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace nearstep::train {
 
@@ -12,7 +14,11 @@ namespace nearstep::train {
 // of it at `steps`.
 double learning_rate(const config::TrainSettings& settings, std::int64_t step);
 
-// What the update of step `step` is told.
-engine::Hyper hyper(const config::TrainSettings& settings, std::int64_t step);
+// Parameter group of a tensor of so many dimensions (train.decay). With "matrices" those of fewer
+// than two, biases and norms, are group 1, which does not decay; else all are group 0.
+std::size_t group_of(const config::TrainSettings& settings, std::size_t dimensions);
+
+// What the update of step `step` is told of each group.
+std::vector<engine::Hyper> hypers(const config::TrainSettings& settings, std::int64_t step);
 
 }  // namespace nearstep::train

@@ -109,9 +109,9 @@ void Trainer::add_up_losses(StepReport& report) const {
 StepReport Trainer::step(const StepEnded& ended) {
     StepReport report;
     report.step = steps_done() + 1;
-    const engine::Step step{.hyper = hyper(run_.train, steps_done()),
+    const engine::Step step{.groups = hypers(run_.train, steps_done()),
                             .clip_norm = run_.train.clip_norm};
-    report.learning_rate = step.hyper.rate;
+    report.learning_rate = step.groups.front().rate;
     report.loss_scale = engine_->loss_scale();
     const double batch_tokens = static_cast<double>(run_.train.global_batch) * run_.model.context;
     engine_->begin_forward();

@@ -7,6 +7,7 @@
 #include "memory/gpu.hpp"
 #include "mpi/topology.hpp"
 #include "train/corpus.hpp"
+#include "train/schedule.hpp"
 
 #include <algorithm>
 #include <array>
@@ -17,10 +18,13 @@ namespace nearstep::train {
 
 namespace {
 
-engine::Layout layout_of(const model::Geometry& geometry, Dtype dtype) {
-    engine::Layout layout{.elems = geometry.elems, .dtype = dtype};
+engine::Layout layout_of(const model::Geometry& geometry, const config::Run& run) {
+    engine::Layout layout{.elems = geometry.elems, .dtype = run.model.dtype};
     for (const model::Parameter& parameter : geometry.parameters) {
-        layout.tensors.push_back({parameter.name, parameter.shape, parameter.offset});
+        layout.tensors.push_back({.name = parameter.name,
+                                  .shape = parameter.shape,
+                                  .offset = parameter.offset,
+                                  .group = group_of(run.train, parameter.shape.size())});
     }
     for (const model::Block& block : geometry.blocks) {
         layout.blocks.push_back({block.begin, block.end});
@@ -65,7 +69,7 @@ void Trainer::make_engine(const std::string& fault_plan, trace::Timeline* timeli
                                     .data = to_hex(xxh3(std::as_bytes(std::span(corpus_.train)))),
                                     .steps = run_.train.steps,
                                     .config = config::print(run_)};
-    engine_ = engine::Engine::make(world_, run_, layout_of(geometry_, run_.model.dtype), identity,
+    engine_ = engine::Engine::make(world_, run_, layout_of(geometry_, run_), identity,
                                    {.gpu = compute_device_.gpu,
                                     .set = set,
                                     .clips_by_last_norm = run_.train.clipping == "delayed",

@@ -148,6 +148,7 @@ INSTANTIATE_TEST_SUITE_P(
         in_config("[train]\nlearning_rate = inf\n", {"train.learning_rate = inf"}),
         in_config("[train]\nbeta1 = 1.0\n", {"train.beta1 = 1", "below 1"}),
         in_config("[train]\nepsilon = 0\n", {"train.epsilon = 0", "above 0"}),
+        in_config("[train]\ndecay = \"vectors\"\n", {"train.decay", "\"all\"", "\"matrices\""}),
         in_config("[train]\nclip_norm = -1\n", {"train.clip_norm = -1"}),
         in_config("[train]\nloss_scale = 0\n", {"train.loss_scale = 0"}),
         in_config("data.valid_share = 1\n", {"data.valid_share = 1", "below 1"}),

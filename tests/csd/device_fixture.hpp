@@ -45,6 +45,7 @@ struct SmallDeviceSettings {
     StateFormat state = StateFormat::fp32;
     Delivery delivery = Delivery::parameters;
     link::NodeLinks* links = nullptr;
+    GroupMap groups = {};
 };
 
 // The device with its files in a scratch folder, and what belongs around it.
@@ -67,6 +68,7 @@ struct SmallDevice {
         settings.state = wanted.state;
         settings.delivery = wanted.delivery;
         settings.links = wanted.links;
+        settings.groups = wanted.groups;
         device = make_emulated_device(settings, traffic);
         device->reserve();
         vector.resize(kVectorTiles * shard::kTileElems * size_bytes(wanted.dtype));

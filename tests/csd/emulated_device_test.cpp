@@ -3,12 +3,14 @@
 #include "base/error.hpp"
 #include "codec/delta.hpp"
 #include "csd/device_fixture.hpp"
+#include "csd/optimizer.hpp"
 #include "csd/state_format.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <tuple>
 
@@ -21,7 +23,7 @@ using trace::Counter;
 // One update of all subgroups in slot 0, from `generation` to the next one. What is delivered lands
 // in the vector, or in `rooms` if there are some.
 void update_all(SmallDevice& small, std::int64_t generation,
-                const UpdateScalars& scalars = test_scalars(), std::span<std::byte> rooms = {}) {
+                const StepScalars& scalars = test_scalars(), std::span<std::byte> rooms = {}) {
     Device& device = *small.device;
     for (std::size_t s = 0; s < device.subgroups().size(); ++s) {
         device.read(0, s, generation).wait();
@@ -84,6 +86,88 @@ TEST(EmulatedDeviceTest, ComputesAdamwOfTheSumOfThePayloads) {
                 << "subgroup " << s << " element " << i;
             ASSERT_EQ(bits_of(after[s].moment1[i]), bits_of(moment1));
             ASSERT_EQ(bits_of(after[s].moment2[i]), bits_of(moment2));
+        }
+    }
+}
+
+// Two groups that meet within words, blocks and tiles, and at a tile's end.
+GroupMap two_groups() {
+    constexpr std::size_t kTile = shard::kTileElems;
+    return GroupMap(std::vector<GroupRun>{
+        {1, 0}, {300, 1}, {kTile - 3, 0}, {4 * kTile, 1}, {4 * kTile + 70001, 0}, {9 * kTile, 1}});
+}
+
+StepScalars scalars_of_two_groups() {
+    StepScalars scalars(test_scalars());
+    scalars.of_group[1].optimizer = Optimizer::lion;
+    scalars.of_group[1].step_size = 3e-3F;
+    scalars.of_group[1].decay_factor = 0.9F;
+    return scalars;
+}
+
+// Each element has the bits that a device gives whose only group has its group's scalars.
+TEST(EmulatedDeviceTest, UpdatesEachElementByItsGroup) {
+    for (const UpdatePlace place : {UpdatePlace::near_storage, UpdatePlace::on_host}) {
+        for (const int sources : {1, 2}) {
+            const SmallDeviceSettings settings{.place = place, .sources = sources};
+            std::vector<std::vector<State>> of_group;
+            const auto updated = [](SmallDevice& small, const StepScalars& scalars) {
+                small.initialise();
+                small.put_gradients(0);
+                small.device->allocate_slot(0);
+                update_all(small, 0, scalars);
+                return small.states(1);
+            };
+            for (std::size_t group = 0; group < 2; ++group) {
+                SmallDevice plain(settings);
+                of_group.push_back(updated(plain, scalars_of_two_groups().of_group[group]));
+            }
+            SmallDeviceSettings grouped = settings;
+            grouped.groups = two_groups();
+            SmallDevice small(grouped);
+            const std::vector<State> seen = updated(small, scalars_of_two_groups());
+            for (std::size_t s = 0; s < seen.size(); ++s) {
+                const std::size_t first =
+                    small.settings.subgroups[s].tiles.begin * shard::kTileElems;
+                for (std::size_t i = 0; i < seen[s].master.size(); ++i) {
+                    const std::size_t element = first + i;
+                    const std::size_t group =
+                        grouped.groups.runs_in(element, element + 1).front().group;
+                    const State& expected = of_group[group][s];
+                    ASSERT_EQ(bits_of(seen[s].master[i]), bits_of(expected.master[i])) << element;
+                    ASSERT_EQ(bits_of(seen[s].moment1[i]), bits_of(expected.moment1[i]));
+                    ASSERT_EQ(bits_of(seen[s].moment2[i]), bits_of(expected.moment2[i]));
+                }
+            }
+        }
+    }
+}
+
+TEST(EmulatedDeviceTest, KeepsTheStateOfASkippedGroupAndDeliversItsMasters) {
+    SmallDeviceSettings settings;
+    settings.groups = two_groups();
+    SmallDevice small(settings);
+    small.initialise();
+    small.put_gradients(0);
+    small.device->allocate_slot(0);
+    StepScalars scalars = scalars_of_two_groups();
+    scalars.is_skipped[1] = true;
+    update_all(small, 0, scalars);
+    const std::vector<State> before = small.states(0);
+    const std::vector<State> after = small.states(1);
+    for (std::size_t s = 0; s < after.size(); ++s) {
+        const std::size_t first = small.settings.subgroups[s].tiles.begin * shard::kTileElems;
+        for (std::size_t i = 0; i < after[s].master.size(); ++i) {
+            const std::size_t element = first + i;
+            if (settings.groups.runs_in(element, element + 1).front().group == 0) {
+                continue;
+            }
+            ASSERT_EQ(bits_of(after[s].master[i]), bits_of(before[s].master[i])) << element;
+            ASSERT_EQ(bits_of(after[s].moment1[i]), bits_of(before[s].moment1[i])) << element;
+            ASSERT_EQ(bits_of(after[s].moment2[i]), bits_of(before[s].moment2[i])) << element;
+            std::uint16_t delivered = 0;
+            std::memcpy(&delivered, &small.vector[2 * element], sizeof delivered);
+            ASSERT_EQ(delivered, to_bf16(before[s].master[i])) << element;
         }
     }
 }

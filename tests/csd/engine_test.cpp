@@ -1,10 +1,8 @@
 #include "csd/engine.hpp"
 
 #include "base/error.hpp"
-#include "base/random.hpp"
-#include "csd/optimizer.hpp"
-#include "csd/state_format.hpp"
-#include "support/update_values.hpp"
+#include "csd/engine_fixture.hpp"
+#include "csd/published_update.hpp"
 
 #include <gtest/gtest.h>
 
@@ -19,40 +17,11 @@
 
 namespace nearstep::csd {
 
-std::ostream& operator<<(std::ostream& out, const Engine& engine) { return out << engine.name; }
-
 namespace {
 
 using arith::kEdges;
 using arith::kEdgeTiles;
 using arith::sane_scalars;
-using arith::UpdateScalars;
-using shard::kTileElems;
-
-constexpr std::array kOptimizers = {Optimizer::adamw, Optimizer::adam, Optimizer::sgd,
-                                    Optimizer::adagrad, Optimizer::lion};
-
-// fp32 state and gradients of one tile.
-struct Arrays {
-    std::vector<float> gradient = std::vector<float>(kTileElems);
-    std::vector<float> master = gradient;
-    std::vector<float> moment1 = gradient;
-    std::vector<float> moment2 = gradient;
-
-    StateArrays state() { return {master, moment1, moment2}; }
-};
-
-Arrays random_arrays(std::uint64_t seed) {
-    Arrays arrays;
-    for (std::size_t i = 0; i < kTileElems; ++i) {
-        arrays.gradient[i] = static_cast<float>(random_normal(seed, 0, i) * 1e-2);
-        arrays.master[i] = static_cast<float>(random_normal(seed, 1, i) * 0.3);
-        arrays.moment1[i] = static_cast<float>(random_normal(seed, 2, i) * 1e-3);
-        arrays.moment2[i] = static_cast<float>(random_uniform(seed, 3, i) * 1e-4);
-    }
-    return arrays;
-}
-
 // Every combination of values at the edges of fp32: a block for each gradient and moments, so that
 // a NaN does not spoil the moments of others, and every master in it.
 Arrays edge_arrays(std::size_t tile) {
@@ -65,105 +34,6 @@ Arrays edge_arrays(std::size_t tile) {
         arrays.master[i] = kEdges.at(i % arith::kBlockElems % 14);
     }
     return arrays;
-}
-
-// One tile as it is stored, its gradient and its new parameters.
-class Tile {
-public:
-    Tile(StateFormat format, Arrays arrays, Dtype gradient_dtype, Dtype parameter_dtype)
-        : format_(format),
-          gradient_dtype_(gradient_dtype),
-          parameter_dtype_(parameter_dtype),
-          words_(state_bytes(format, 1) / sizeof(float)),
-          gradient_(kTileElems * size_bytes(gradient_dtype)),
-          parameters_(kTileElems * size_bytes(parameter_dtype)) {
-        narrow(format, arrays.state(), payload());
-        convert_from_fp32(arrays.gradient.data(), gradient_dtype, gradient_.data(), kTileElems);
-    }
-
-    void update(const Engine& engine, const UpdateScalars& scalars, std::size_t begin,
-                std::size_t count) {
-        engine.update(scalars, run_of(scalars, begin, count));
-    }
-
-    // What the engine makes of the masters as they are.
-    std::vector<std::byte> rounded(const Engine& engine, std::size_t count) {
-        std::vector<std::byte> parameters(parameters_.size(), std::byte{0xEE});
-        UpdateRun run = run_of({}, 0, count);
-        run.parameters = parameters.data();
-        engine.round(run);
-        return parameters;
-    }
-
-    UpdateRun run_of(const UpdateScalars& scalars, std::size_t begin, std::size_t count) {
-        const StatePointers all = state_of_tile(format_, payload(), 1, 0);
-        const std::size_t halves = format_ == StateFormat::compact ? 2 : 4;
-        const std::size_t moment = format_ == StateFormat::fp32   ? 4
-                                   : format_ == StateFormat::bf16 ? 2
-                                                                  : 1;
-        UpdateRun run;
-        run.format = format_;
-        run.state.master = static_cast<std::byte*>(all.master) + begin * halves;
-        run.state.moment1 = static_cast<std::byte*>(all.moment1) + begin * moment;
-        run.state.moment2 = static_cast<std::byte*>(all.moment2) + begin * moment;
-        if (all.scale1 != nullptr) {
-            run.state.scale1 = all.scale1 + begin / arith::kBlockElems;
-            run.state.scale2 = all.scale2 + begin / arith::kBlockElems;
-        }
-        run.gradient = &gradient_[begin * size_bytes(gradient_dtype_)];
-        run.gradient_dtype = gradient_dtype_;
-        run.parameters = &parameters_[begin * size_bytes(parameter_dtype_)];
-        run.parameter_dtype = parameter_dtype_;
-        run.key = arith::tile_key(scalars.random_key, 5);
-        run.first = static_cast<std::uint32_t>(begin);
-        run.count = count;
-        return run;
-    }
-
-    Arrays widened() {
-        Arrays arrays;
-        widen(format_, payload(), arrays.state());
-        return arrays;
-    }
-    std::span<std::byte> payload() { return std::as_writable_bytes(std::span(words_)); }
-    const std::vector<std::byte>& parameters() const { return parameters_; }
-    std::vector<float> widened_parameters() const {
-        std::vector<float> values(kTileElems);
-        convert_to_fp32(parameter_dtype_, parameters_.data(), values.data(), kTileElems);
-        return values;
-    }
-
-private:
-    StateFormat format_;
-    Dtype gradient_dtype_;
-    Dtype parameter_dtype_;
-    std::vector<float> words_;
-    std::vector<std::byte> gradient_;
-    std::vector<std::byte> parameters_;
-};
-
-// Elements whose bits differ; NaNs are equal whatever their payload.
-std::size_t differences(const std::vector<float>& left, const std::vector<float>& right) {
-    std::size_t count = 0;
-    for (std::size_t i = 0; i < left.size(); ++i) {
-        const bool are_nan = std::isnan(left[i]) && std::isnan(right[i]);
-        count += (bits_of(left[i]) != bits_of(right[i]) && !are_nan) ? 1U : 0U;
-    }
-    return count;
-}
-
-void expect_equal(Tile& left, Tile& right) {
-    const Arrays one = left.widened();
-    const Arrays other = right.widened();
-    EXPECT_EQ(differences(one.master, other.master), 0U);
-    EXPECT_EQ(differences(one.moment1, other.moment1), 0U);
-    EXPECT_EQ(differences(one.moment2, other.moment2), 0U);
-    EXPECT_EQ(differences(left.widened_parameters(), right.widened_parameters()), 0U);
-}
-
-bool has_same_bytes(Tile& left, Tile& right) {
-    return std::ranges::equal(left.payload(), right.payload()) &&
-           left.parameters() == right.parameters();
 }
 
 using Case = std::tuple<Engine, Optimizer, StateFormat>;
@@ -268,80 +138,6 @@ INSTANTIATE_TEST_SUITE_P(ThisCpu, EngineOf,
                                           testing::ValuesIn(kStateFormats)),
                          case_name);
 
-// One unit in the last place of values about as large as `value`.
-double ulp(double value) {
-    const auto magnitude = static_cast<float>(std::abs(value));
-    return static_cast<double>(std::nextafter(magnitude, std::numeric_limits<float>::infinity())) -
-           static_cast<double>(magnitude);
-}
-
-// State of one parameter in double precision, and the largest term that each sum had.
-struct Reference {
-    double master = 0;
-    double moment1 = 0;
-    double moment2 = 0;
-    // The largest terms that were added for the first moment and for the gradient with its decay.
-    double largest1 = 0;
-    double largest_gradient = 0;
-};
-
-constexpr double kRate = 1e-3;
-constexpr double kDecay = 0.1;
-constexpr double kEpsilon = 1e-8;
-constexpr double kBeta1 = 0.9;
-constexpr double kBeta2 = 0.95;
-
-// The published update number `step`, as its paper writes it.
-Reference published(Optimizer optimizer, const Reference& old, double gradient, int step) {
-    Reference next = old;
-    const bool is_l2 = optimizer == Optimizer::adam || optimizer == Optimizer::sgd ||
-                       optimizer == Optimizer::adagrad;
-    const double g = gradient + (is_l2 ? kDecay * old.master : 0);
-    next.largest_gradient = std::max(std::abs(gradient), is_l2 ? std::abs(kDecay * old.master) : 0);
-    const double beta = optimizer == Optimizer::lion ? kBeta2 : kBeta1;
-    const double fresh = optimizer == Optimizer::sgd ? g : (1 - beta) * g;
-    if (optimizer != Optimizer::adagrad) {
-        next.moment1 = beta * old.moment1 + fresh;
-        next.largest1 = std::max(std::abs(beta * old.moment1), std::abs(fresh));
-    }
-    const double decayed = old.master * (1 - kRate * kDecay);
-    switch (optimizer) {
-        case Optimizer::adamw:
-        case Optimizer::adam: {
-            next.moment2 = kBeta2 * old.moment2 + (1 - kBeta2) * g * g;
-            const double mean = next.moment1 / (1 - std::pow(kBeta1, step));
-            const double square = next.moment2 / (1 - std::pow(kBeta2, step));
-            next.master =
-                (is_l2 ? old.master : decayed) - kRate * mean / (std::sqrt(square) + kEpsilon);
-            break;
-        }
-        case Optimizer::sgd:
-            next.master = old.master - kRate * next.moment1;
-            break;
-        case Optimizer::adagrad:
-            next.moment2 = old.moment2 + g * g;
-            next.master = old.master - kRate * g / (std::sqrt(next.moment2) + kEpsilon);
-            break;
-        case Optimizer::lion: {
-            const double direction = kBeta1 * old.moment1 + (1 - kBeta1) * g;
-            next.master = decayed - kRate * (direction > 0 ? 1 : direction < 0 ? -1 : 0);
-            break;
-        }
-    }
-    return next;
-}
-
-UpdateScalars scalars_of_step(Optimizer optimizer, int step) {
-    const bool is_adam = optimizer == Optimizer::adamw || optimizer == Optimizer::adam;
-    UpdateScalars scalars;
-    scalars.optimizer = optimizer;
-    scalars.decay_factor = static_cast<float>(1 - kRate * kDecay);
-    scalars.gradient_decay = static_cast<float>(kDecay);
-    scalars.step_size = static_cast<float>(is_adam ? kRate / (1 - std::pow(kBeta1, step)) : kRate);
-    scalars.root_scale = static_cast<float>(1 / std::sqrt(1 - std::pow(kBeta2, step)));
-    return scalars;
-}
-
 class OptimizerOf : public testing::TestWithParam<Optimizer> {};
 
 TEST_P(OptimizerOf, StaysWithinAFewUlpOfItsPaperInDoublePrecision) {
@@ -359,11 +155,12 @@ TEST_P(OptimizerOf, StaysWithinAFewUlpOfItsPaperInDoublePrecision) {
         }
         const Arrays before = arrays;
         Tile tile(StateFormat::fp32, arrays, Dtype::fp32, Dtype::fp32);
-        tile.update(best_engine(), scalars_of_step(GetParam(), step), 0, kTileElems);
+        tile.update(best_engine(), scalars_of_step({.optimizer = GetParam()}, step), 0, kTileElems);
         arrays = tile.widened();
         for (std::size_t i = 0; i < kTileElems; ++i) {
             const Reference old = {before.master[i], before.moment1[i], before.moment2[i], 0, 0};
-            const Reference next = published(GetParam(), old, before.gradient[i], step);
+            const Reference next =
+                published({.optimizer = GetParam()}, old, before.gradient[i], step);
             // Where its terms cancel, the last place is that of the larger one.
             const double gradient = 2 * ulp(next.largest_gradient);
             ASSERT_NEAR(arrays.moment1[i], next.moment1, 3 * ulp(next.largest1) + gradient)

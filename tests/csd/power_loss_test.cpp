@@ -150,7 +150,7 @@ private:
                 rank.devices[d]->put_gradient(subgroup.tiles.begin, payloads, gradient);
             }
             rank.devices[d]->finish_gradients();
-            rank.handlers[d]->start({.step_size = 1e-3F}, at_.generation, vector_);
+            rank.handlers[d]->start(UpdateScalars{.step_size = 1e-3F}, at_.generation, vector_);
             rank.handlers[d]->finish();
         }
     }

@@ -5,6 +5,10 @@
 namespace nearstep::engine {
 namespace {
 
+arith::UpdateScalars scalars_of(const Hyper& hyper, std::int64_t update) {
+    return step_scalars({&hyper, 1}, 1, update, 1).of_group[0];
+}
+
 TEST(ClipFactor, BringsTheNormDownToTheLimitAndNeverUp) {
     EXPECT_DOUBLE_EQ(clip_factor(4, 1), 0.25);
     EXPECT_DOUBLE_EQ(clip_factor(0.5, 1), 1);
@@ -13,7 +17,7 @@ TEST(ClipFactor, BringsTheNormDownToTheLimitAndNeverUp) {
 
 TEST(UpdateScalars, CorrectTheBiasOfTheFirstUpdate) {
     const Hyper hyper{.rate = 0.01, .decay = 0.1};
-    const auto scalars = update_scalars(hyper, 1, 1, 1);
+    const auto scalars = scalars_of(hyper, 1);
     float master = 1;
     float moment1 = 0;
     float moment2 = 0;
@@ -26,12 +30,12 @@ TEST(UpdateScalars, DecayWhereTheOptimizerDecays) {
     Hyper hyper{.rate = 0.01, .decay = 0.5};
     for (const char* name : {"adamw", "lion"}) {
         hyper.optimizer = csd::parse_optimizer(name);
-        const auto scalars = update_scalars(hyper, 1, 3, 1);
+        const auto scalars = scalars_of(hyper, 3);
         EXPECT_EQ(scalars.decay_factor, static_cast<float>(1 - 0.01 * 0.5)) << name;
     }
     for (const char* name : {"adam", "sgd", "adagrad"}) {
         hyper.optimizer = csd::parse_optimizer(name);
-        const auto scalars = update_scalars(hyper, 1, 3, 1);
+        const auto scalars = scalars_of(hyper, 3);
         EXPECT_EQ(scalars.gradient_decay, 0.5F) << name;
     }
 }
@@ -40,20 +44,29 @@ TEST(UpdateScalars, CorrectNoBiasOfOptimizersThatHaveNone) {
     Hyper hyper{.rate = 0.01};
     for (const char* name : {"sgd", "adagrad", "lion"}) {
         hyper.optimizer = csd::parse_optimizer(name);
-        EXPECT_EQ(update_scalars(hyper, 1, 1, 1).step_size, 0.01F) << name;
+        EXPECT_EQ(scalars_of(hyper, 1).step_size, 0.01F) << name;
     }
 }
 
 TEST(UpdateScalars, RoundEachUpdateOfEachRunWithNumbersOfItsOwn) {
     std::uint64_t seed = 1;
     const auto key = [&](std::int64_t update) {
-        return update_scalars({}, seed, update, 1).random_key;
+        return step_scalars({}, seed, update, 1).random_key;
     };
     EXPECT_EQ(key(5), key(5));
     EXPECT_NE(key(5), key(6));
     const std::uint64_t of_this_seed = key(5);
     seed += 1;
     EXPECT_NE(key(5), of_this_seed);
+}
+
+TEST(StepScalars, AreOfEachGroup) {
+    const std::vector<Hyper> groups = {{.rate = 0.01}, {.rate = 0.02, .is_skipped = true}};
+    const csd::StepScalars scalars = step_scalars(groups, 1, 3, 0.5);
+    EXPECT_FLOAT_EQ(scalars.of_group[1].step_size, 2 * scalars.of_group[0].step_size);
+    EXPECT_EQ(scalars.of_group[0].gradient_scale, 0.5F);
+    EXPECT_FALSE(scalars.is_skipped[0]);
+    EXPECT_TRUE(scalars.is_skipped[1]);
 }
 
 }  // namespace

@@ -148,13 +148,13 @@ TEST(Arguments, LieAtTheOffsetsOfTheControlPort) {
     };
     EXPECT_EQ(offset_of("master_in"), 0x10U);
     EXPECT_EQ(offset_of("master_out"), 0x1CU);
-    EXPECT_EQ(offset_of("report"), 0x94U);
-    EXPECT_EQ(offset_of("state_offset"), 0xA0U);
-    EXPECT_EQ(offset_of("random_key"), 0xC4U);
-    EXPECT_EQ(offset_of("tiles"), 0xD0U);
-    EXPECT_EQ(offset_of("state_format"), 0xD8U);
-    EXPECT_EQ(offset_of("root_scale"), 0x160U);
-    EXPECT_EQ(register_offset(updater, updater.count), 0x168U);
+    EXPECT_EQ(offset_of("report"), 0xA0U);
+    EXPECT_EQ(offset_of("state_offset"), 0xACU);
+    EXPECT_EQ(offset_of("random_key"), 0xD0U);
+    EXPECT_EQ(offset_of("tiles"), 0xDCU);
+    EXPECT_EQ(offset_of("state_format"), 0xE4U);
+    EXPECT_EQ(offset_of("root_scale"), 0x16CU);
+    EXPECT_EQ(register_offset(updater, updater.count), 0x17CU);
     EXPECT_EQ(index_of(updater, "no such argument"), updater.count);
 }
 

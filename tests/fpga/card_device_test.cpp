@@ -37,7 +37,9 @@ std::size_t landing_bytes(const SmallDevice& small) {
 
 void take_step(SmallDevice& small, TransferHandler& handler, int step) {
     small.put_gradients(step);
-    UpdateScalars scalars = test_scalars();
+    StepScalars scalars(test_scalars());
+    scalars.of_group[1].optimizer = arith::Optimizer::lion;
+    scalars.of_group[1].step_size = 3e-3F;
     scalars.random_key = static_cast<std::uint64_t>(step) + 77;
     handler.start(scalars, step, small.vector);
     handler.finish();
@@ -85,6 +87,38 @@ TEST(CardDeviceTest, GivesTheBitsOfTheEmulatedDeviceInEveryFormatAndCodec) {
         const SmallDeviceSettings settings{.dtype = dtype, .sources = 1};
         EXPECT_TRUE(train_card(HandlerKind::overlapped, settings) == train_emulated(settings));
     }
+}
+
+// The device has tiles 0 and 1, 3 to 5, and 8.
+GroupMap groups_until(std::size_t first, std::size_t second) {
+    return GroupMap(std::vector<GroupRun>{{first, 0}, {second, 1}, {9 * shard::kTileElems, 0}});
+}
+
+TEST(CardDeviceTest, UpdatesEachElementByItsGroup) {
+    constexpr std::size_t kTile = shard::kTileElems;
+    for (const StateFormat state : {StateFormat::fp32, StateFormat::q8}) {
+        SmallDeviceSettings settings{.state = state};
+        const Outcome of_one_group = train_emulated(settings);
+        // Within a tile's words, between blocks, at the ends of tiles, and outside of the device.
+        for (const GroupMap& groups :
+             {groups_until(16, 4 * kTile + 4096), groups_until(kTile - 48, 5 * kTile),
+              groups_until(2 * kTile + 17, 6 * kTile)}) {
+            settings.groups = groups;
+            const Outcome expected = train_emulated(settings);
+            EXPECT_TRUE(expected.states != of_one_group.states);
+            EXPECT_TRUE(train_card(HandlerKind::overlapped, settings) == expected);
+        }
+    }
+}
+
+TEST(CardDeviceTest, RefusesGroupsThatEndWithinAWordAndSaysWhatToDo) {
+    SmallDevice small({});
+    small.settings.groups = groups_until(2 * shard::kTileElems, 4 * shard::kTileElems + 8);
+    EXPECT_THAT(
+        message_of<ConfigError>(
+            [&] { make_card_device(on_card(small.settings, "0"), small.traffic); }),
+        AllOf(HasSubstr("subgroup 1 of device \"device under test\""), HasSubstr("element 262152"),
+              HasSubstr("csd.device = \"emulated\""), HasSubstr("csd.host_engine")));
 }
 
 TEST(CardDeviceTest, DeliversTheSameDeltas) {

@@ -41,6 +41,7 @@ inline CardDeviceSettings on_card(const EmulatedDeviceSettings& settings, const 
     made.name = settings.name;
     made.file = settings.files.front();
     made.subgroups = settings.subgroups;
+    made.groups = settings.groups;
     made.parameter_dtype = settings.parameter_dtype;
     made.state = settings.state;
     made.codec = settings.codec;

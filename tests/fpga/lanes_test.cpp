@@ -36,7 +36,7 @@ std::vector<std::byte> outputs_of(Subgroup subgroup, const Job& job, memory::Buf
     auto* parameters = reinterpret_cast<Word*>(subgroup.parameters().data());
     std::vector<Word> report(1 + job.tiles);
     update_subgroup<kLanes>(job, extent, extent, extent, extent, extent, extent, extent, extent,
-                            gradients, gradients, parameters, report.data());
+                            gradients, gradients, nullptr, parameters, report.data());
     std::vector<std::byte> all(subgroup.extent().begin(), subgroup.extent().end());
     all.insert(all.end(), subgroup.parameters().begin(), subgroup.parameters().end());
     const auto words = std::as_bytes(std::span(report));

@@ -32,16 +32,17 @@ inline void expect_same(Subgroup& kernel, Subgroup& engine, std::size_t paramete
 }
 
 // Updates copies with the kernel and with each engine, `steps` times.
-inline void expect_bits_of_engines(const Subgroup& start, UpdateScalars scalars, int steps = 1) {
+inline void expect_bits_of_engines(const Subgroup& start, const csd::StepScalars& scalars,
+                                   int steps = 1, const csd::GroupMap& groups = {}) {
     for (const csd::Engine& engine : compared_engines()) {
         SCOPED_TRACE(engine.name);
         Subgroup expected = start;
         Subgroup seen = start;
-        UpdateScalars of_step = scalars;
+        csd::StepScalars of_step = scalars;
         for (int step = 0; step < steps; ++step) {
             ++of_step.random_key;
-            const std::size_t bytes = expected.run_engine(engine, of_step);
-            seen.run_kernel(of_step);
+            const std::size_t bytes = expected.run_engine(engine, of_step, groups);
+            seen.run_kernel(of_step, groups);
             expect_same(seen, expected, bytes);
         }
         Subgroup before = start;

@@ -3,6 +3,7 @@
 
 #include "codec/codec.hpp"
 #include "codec/delta.hpp"
+#include "csd/card_groups.hpp"
 #include "csd/engine.hpp"
 #include "csd/state_format.hpp"
 #include "fpga/kernel/report.hpp"
@@ -143,33 +144,37 @@ public:
                 .delivery = settings_.delivery,
                 .parameter_dtype = settings_.parameter_dtype};
     }
-    void run_kernel(const UpdateScalars& scalars) { run_kernel(scalars, launch()); }
-    void run_kernel(const UpdateScalars& s, const Launch& launch) {
+    void run_kernel(const csd::StepScalars& scalars, const csd::GroupMap& groups = {}) {
+        run_kernel(scalars, launch(), groups);
+    }
+    void run_kernel(const csd::StepScalars& scalars, const Launch& launch,
+                    const csd::GroupMap& groups = {}) {
         clear_outputs();
+        const csd::GroupTable table = csd::group_table(groups, scalars, tile_range());
+        const UpdateScalars& s = table.scalars;
         auto* extent = word_at(extent_);
         auto* payloads = word_at(payloads_);
         nearstep_updater(
             extent, extent, extent, extent, extent, extent, extent, extent, payloads, payloads,
-            word_at(parameters_), word_at(report_), launch.state_offset, launch.payload_offset,
-            settings_.first_tile, s.random_key, launch.tiles,
+            table.words.data(), word_at(parameters_), word_at(report_), launch.state_offset,
+            launch.payload_offset, settings_.first_tile, s.random_key, launch.tiles,
             static_cast<std::uint32_t>(settings_.format), static_cast<std::uint32_t>(s.optimizer),
             static_cast<std::uint32_t>(launch.codec), launch.sources, launch.payload_stride,
             launch.kept, static_cast<std::uint32_t>(launch.delivery),
             static_cast<std::uint32_t>(launch.parameter_dtype), s.gradient_scale, s.beta1,
             s.one_minus_beta1, s.beta2, s.one_minus_beta2, s.epsilon, s.decay_factor,
-            s.gradient_decay, s.step_size, s.root_scale);
+            s.gradient_decay, s.step_size, s.root_scale, table.runs);
     }
 
     // As csd::EmulatedDevice does it. Returns the bytes of the new parameters.
-    std::size_t run_engine(const csd::Engine& engine, const UpdateScalars& scalars) {
+    std::size_t run_engine(const csd::Engine& engine, const csd::StepScalars& scalars,
+                           const csd::GroupMap& groups = {}) {
         clear_outputs();
         const std::size_t tile_bytes = kTile * size_bytes(settings_.parameter_dtype);
         const bool has_deltas = settings_.delivery == ParameterDelivery::deltas;
         std::optional<codec::DeltaWriter> writer;
         if (has_deltas) {
-            writer.emplace(
-                parameters_.span(),
-                shard::TileRange{settings_.first_tile, settings_.first_tile + settings_.tiles});
+            writer.emplace(parameters_.span(), tile_range());
         }
         std::vector<std::uint16_t> old(kTile);
         std::vector<std::uint16_t> fresh(kTile);
@@ -188,7 +193,7 @@ public:
                 engine.round(run);
                 run.parameters = fresh.data();
             }
-            engine.update(scalars, run);
+            csd::update(engine, scalars, groups, (settings_.first_tile + tile) * kTile, run);
             if (has_deltas) {
                 writer->add(old.data(), fresh.data());
             }
@@ -197,6 +202,9 @@ public:
     }
 
 private:
+    shard::TileRange tile_range() const {
+        return {settings_.first_tile, settings_.first_tile + settings_.tiles};
+    }
     static Word* word_at(memory::Buffer& buffer) {
         return reinterpret_cast<Word*>(buffer.span().data());
     }

@@ -43,6 +43,7 @@ SETTINGS = {
     "fewer cards than folders": (["csd.device=xrt", "csd.path=[a, b]", "csd.cards=[\"0\"]"], ["csd.cards", "csd.path"]),
     "a state format that there is not": (["csd.state=q4"], ["csd.state", "compact"]),
     "an optimizer that there is not": (["train.optimizer=adamax"], ["train.optimizer", "lion"]),
+    "a kind of decay that there is not": (["train.decay=vectors"], ["train.decay", "matrices"]),
     "a gather that there is not": (["gather.codec=zip"], ["gather.codec", "delta"]),
     "deltas in mode base": (["gather.codec=delta", "mode=base"], ["gather.codec", "mode", "dense"]),
     "deltas of 32-bit parameters": (["gather.codec=delta", "model.dtype=fp32"], ["gather.codec", "model.dtype", "bf16"]),

@@ -25,5 +25,23 @@ TEST(LearningRate, NeedsNoWarmUp) {
     EXPECT_DOUBLE_EQ(learning_rate(settings, 0), settings.learning_rate);
 }
 
+TEST(Hypers, AreOneUnlessMatricesAloneDecay) {
+    const config::TrainSettings settings;
+    EXPECT_EQ(hypers(settings, 0).size(), 1U);
+    EXPECT_EQ(group_of(settings, 1), 0U);
+}
+
+TEST(Hypers, DifferInDecayAlone) {
+    config::TrainSettings settings;
+    settings.decay = "matrices";
+    settings.weight_decay = 0.5;
+    const std::vector<engine::Hyper> groups = hypers(settings, 3);
+    ASSERT_EQ(groups.size(), 2U);
+    EXPECT_EQ(groups.at(group_of(settings, 2)).decay, 0.5);
+    EXPECT_EQ(groups.at(group_of(settings, 1)).decay, 0);
+    EXPECT_EQ(groups[0].rate, groups[1].rate);
+    EXPECT_EQ(groups[0].beta2, groups[1].beta2);
+}
+
 }  // namespace
 }  // namespace nearstep::train

@@ -1,0 +1,163 @@
+// The part of every engine's body for runs whose elements are of several parameter groups. Whole
+// blocks of one group go through the body for one group, so that only blocks that groups share take
+// a way of their own. Internal linkage and `flatten` as in engine_body.hpp.
+#pragma once
+
+#include "csd/engine_body.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace nearstep::csd {
+namespace {
+
+// `count` elements of the run from `at` on, which is a multiple of kBlockElems.
+template <StateFormat kFormat, typename Gradient>
+inline UpdateRun part_of(const UpdateRun& run, std::size_t at, std::size_t count) {
+    using Types = Stored<kFormat>;
+    UpdateRun part = run;
+    part.state.master = static_cast<typename Types::Master*>(run.state.master) + at;
+    part.state.moment1 = static_cast<typename Types::Moment1*>(run.state.moment1) + at;
+    part.state.moment2 = static_cast<typename Types::Moment2*>(run.state.moment2) + at;
+    if constexpr (Types::kHasCodes) {
+        part.state.scale1 = run.state.scale1 + at / kBlockElems;
+        part.state.scale2 = run.state.scale2 + at / kBlockElems;
+    }
+    part.gradient = static_cast<const Gradient*>(run.gradient) + at;
+    part.parameters =
+        static_cast<std::byte*>(run.parameters) + at * size_bytes(run.parameter_dtype);
+    part.first = run.first + static_cast<std::uint32_t>(at);
+    part.count = count;
+    return part;
+}
+
+// Elements [begin, end) of the block, all of one group. Moments with codes go to `wide`, changed or
+// not, as does the second one's root.
+template <StateFormat kFormat, typename Gradient>
+inline void update_elements(const UpdateScalars& scalars, bool is_skipped, const UpdateRun& block,
+                            Block& wide, std::size_t begin, std::size_t end) {
+    using Types = Stored<kFormat>;
+    const auto* gradient = static_cast<const Gradient*>(block.gradient);
+    auto* master = static_cast<typename Types::Master*>(block.state.master);
+    auto* moment1 = static_cast<typename Types::Moment1*>(block.state.moment1);
+    auto* moment2 = static_cast<typename Types::Moment2*>(block.state.moment2);
+    for (std::size_t i = begin; i < end; ++i) {
+        const std::uint32_t random =
+            arith::rounding_bits(block.key, block.first + static_cast<std::uint32_t>(i));
+        float weight = widen(master[i]);
+        float wide1 = 0;
+        float wide2 = 0;
+        if constexpr (Types::kHasCodes) {
+            wide1 = arith::decode_moment1(moment1[i], block.state.scale1[0]);
+            wide2 = arith::decode_moment2(moment2[i], block.state.scale2[0]);
+        } else {
+            wide1 = widen(moment1[i]);
+            wide2 = widen(moment2[i]);
+        }
+        if (!is_skipped) {
+            arith::update_lane(scalars, widen_gradient(gradient[i]), weight, wide1, wide2);
+            narrow(weight, random >> 16U, master[i]);
+        }
+        if constexpr (Types::kHasCodes) {
+            wide.moment1[i] = wide1;
+            wide.root2[i] = std::sqrt(wide2);
+        } else {
+            if (!is_skipped && uses_moment1(scalars.optimizer)) {
+                narrow(wide1, random & 0xFFFFU, moment1[i]);
+            }
+            if (!is_skipped && uses_moment2(scalars.optimizer)) {
+                narrow(wide2, random >> 16U, moment2[i]);
+            }
+        }
+    }
+}
+
+// A block that groups share, from place `element` of the parameter vector on. Its elements share
+// scales: where one group's moments get new codes, the others' are decoded and encoded again, those
+// of skipped groups and those that a group's optimizer does not use among them. That may move them
+// by half a step of the new scale.
+template <StateFormat kFormat, typename Gradient>
+inline void run_shared_block(const StepScalars& scalars, const GroupRun* group, std::size_t element,
+                             const UpdateRun& block, Block& wide) {
+    bool has_new1 = false;
+    bool has_new2 = false;
+    std::size_t begin = 0;
+    for (; begin < block.count; ++group) {
+        const std::size_t left = group->end - element;
+        const std::size_t end = left < block.count ? left : block.count;
+        const UpdateScalars& own = scalars.of_group[group->group];
+        const bool is_skipped = scalars.is_skipped[group->group];
+        update_elements<kFormat, Gradient>(own, is_skipped, block, wide, begin, end);
+        has_new1 = has_new1 || (!is_skipped && uses_moment1(own.optimizer));
+        has_new2 = has_new2 || (!is_skipped && uses_moment2(own.optimizer));
+        begin = end;
+    }
+    if constexpr (Stored<kFormat>::kHasCodes) {
+        if (has_new1) {
+            block.state.scale1[0] = encode_block1(
+                wide.moment1.data(), static_cast<std::int8_t*>(block.state.moment1), block.count);
+        }
+        if (has_new2) {
+            block.state.scale2[0] = encode_block2(
+                wide.root2.data(), static_cast<std::uint8_t*>(block.state.moment2), block.count);
+        }
+    }
+    deliver_block<kFormat>(block, wide, 0, block.count);
+}
+
+template <StateFormat kFormat, typename Gradient>
+inline void run_groups_of(const StepScalars& scalars, const GroupRun* group, std::size_t element,
+                          const UpdateRun& run) {
+    Block wide;
+    std::size_t at = 0;
+    while (at < run.count) {
+        while (group->end <= element + at) {
+            ++group;
+        }
+        const std::size_t left = group->end - element;
+        const std::size_t end = left < run.count ? left / kBlockElems * kBlockElems : run.count;
+        if (end <= at) {
+            const std::size_t rest = run.count - at;
+            const auto block =
+                part_of<kFormat, Gradient>(run, at, rest < kBlockElems ? rest : kBlockElems);
+            run_shared_block<kFormat, Gradient>(scalars, group, element + at, block, wide);
+            at += block.count;
+            continue;
+        }
+        const auto part = part_of<kFormat, Gradient>(run, at, end - at);
+        if (scalars.is_skipped[group->group]) {
+            round_run(part);
+        } else {
+            update_run(scalars.of_group[group->group], part);
+        }
+        at = end;
+    }
+}
+
+template <StateFormat kFormat>
+inline void run_groups(const StepScalars& scalars, const GroupRun* groups, std::size_t element,
+                       const UpdateRun& run) {
+    if (run.gradient_dtype == Dtype::bf16) {
+        run_groups_of<kFormat, std::uint16_t>(scalars, groups, element, run);
+    } else {
+        run_groups_of<kFormat, float>(scalars, groups, element, run);
+    }
+}
+
+[[gnu::flatten]] inline void update_groups_run(const StepScalars& scalars, const GroupRun* groups,
+                                               std::size_t element, const UpdateRun& run) {
+    switch (run.format) {
+        case StateFormat::fp32:
+            return run_groups<StateFormat::fp32>(scalars, groups, element, run);
+        case StateFormat::bf16:
+            return run_groups<StateFormat::bf16>(scalars, groups, element, run);
+        case StateFormat::q8:
+            return run_groups<StateFormat::q8>(scalars, groups, element, run);
+        case StateFormat::compact:
+            return run_groups<StateFormat::compact>(scalars, groups, element, run);
+    }
+}
+
+}  // namespace
+}  // namespace nearstep::csd

@@ -1,0 +1,158 @@
+// A tile of state and gradients for the tests of engines.
+#pragma once
+
+#include "base/random.hpp"
+#include "csd/engine.hpp"
+#include "csd/optimizer.hpp"
+#include "csd/state_format.hpp"
+#include "support/update_values.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <ostream>
+#include <vector>
+
+namespace nearstep::csd {
+
+using shard::kTileElems;
+
+inline std::ostream& operator<<(std::ostream& out, const Engine& engine) {
+    return out << engine.name;
+}
+
+inline constexpr std::array kOptimizers = {Optimizer::adamw, Optimizer::adam, Optimizer::sgd,
+                                           Optimizer::adagrad, Optimizer::lion};
+
+// fp32 state and gradients of one tile.
+struct Arrays {
+    std::vector<float> gradient = std::vector<float>(kTileElems);
+    std::vector<float> master = gradient;
+    std::vector<float> moment1 = gradient;
+    std::vector<float> moment2 = gradient;
+
+    StateArrays state() { return {master, moment1, moment2}; }
+};
+
+inline Arrays random_arrays(std::uint64_t seed) {
+    Arrays arrays;
+    for (std::size_t i = 0; i < kTileElems; ++i) {
+        arrays.gradient[i] = static_cast<float>(random_normal(seed, 0, i) * 1e-2);
+        arrays.master[i] = static_cast<float>(random_normal(seed, 1, i) * 0.3);
+        arrays.moment1[i] = static_cast<float>(random_normal(seed, 2, i) * 1e-3);
+        arrays.moment2[i] = static_cast<float>(random_uniform(seed, 3, i) * 1e-4);
+    }
+    return arrays;
+}
+
+// One tile as it is stored, its gradient and its new parameters.
+class Tile {
+public:
+    static constexpr std::size_t kNumber = 5;  // in the parameter vector
+
+    Tile(StateFormat format, Arrays arrays, Dtype gradient_dtype, Dtype parameter_dtype)
+        : format_(format),
+          gradient_dtype_(gradient_dtype),
+          parameter_dtype_(parameter_dtype),
+          words_(state_bytes(format, 1) / sizeof(float)),
+          gradient_(kTileElems * size_bytes(gradient_dtype)),
+          parameters_(kTileElems * size_bytes(parameter_dtype)) {
+        narrow(format, arrays.state(), payload());
+        convert_from_fp32(arrays.gradient.data(), gradient_dtype, gradient_.data(), kTileElems);
+    }
+
+    void update(const Engine& engine, const UpdateScalars& scalars, std::size_t begin,
+                std::size_t count) {
+        engine.update(scalars, run_of(scalars.random_key, begin, count));
+    }
+    void update(const Engine& engine, const StepScalars& scalars, const GroupMap& groups,
+                std::size_t begin, std::size_t count) {
+        csd::update(engine, scalars, groups, kNumber * kTileElems + begin,
+                    run_of(scalars.random_key, begin, count));
+    }
+
+    // What the engine makes of the masters as they are.
+    std::vector<std::byte> rounded(const Engine& engine, std::size_t count) {
+        std::vector<std::byte> parameters(parameters_.size(), std::byte{0xEE});
+        UpdateRun run = run_of(0, 0, count);
+        run.parameters = parameters.data();
+        engine.round(run);
+        return parameters;
+    }
+
+    UpdateRun run_of(std::uint64_t random_key, std::size_t begin, std::size_t count) {
+        const StatePointers all = state_of_tile(format_, payload(), 1, 0);
+        const std::size_t halves = format_ == StateFormat::compact ? 2 : 4;
+        const std::size_t moment = format_ == StateFormat::fp32   ? 4
+                                   : format_ == StateFormat::bf16 ? 2
+                                                                  : 1;
+        UpdateRun run;
+        run.format = format_;
+        run.state.master = static_cast<std::byte*>(all.master) + begin * halves;
+        run.state.moment1 = static_cast<std::byte*>(all.moment1) + begin * moment;
+        run.state.moment2 = static_cast<std::byte*>(all.moment2) + begin * moment;
+        if (all.scale1 != nullptr) {
+            run.state.scale1 = all.scale1 + begin / arith::kBlockElems;
+            run.state.scale2 = all.scale2 + begin / arith::kBlockElems;
+        }
+        run.gradient = &gradient_[begin * size_bytes(gradient_dtype_)];
+        run.gradient_dtype = gradient_dtype_;
+        run.parameters = &parameters_[begin * size_bytes(parameter_dtype_)];
+        run.parameter_dtype = parameter_dtype_;
+        run.key = arith::tile_key(random_key, kNumber);
+        run.first = static_cast<std::uint32_t>(begin);
+        run.count = count;
+        return run;
+    }
+
+    Arrays widened() {
+        Arrays arrays;
+        widen(format_, payload(), arrays.state());
+        return arrays;
+    }
+    std::span<std::byte> payload() { return std::as_writable_bytes(std::span(words_)); }
+    const std::vector<std::byte>& parameters() const { return parameters_; }
+    std::vector<float> widened_parameters() const {
+        std::vector<float> values(kTileElems);
+        convert_to_fp32(parameter_dtype_, parameters_.data(), values.data(), kTileElems);
+        return values;
+    }
+
+private:
+    StateFormat format_;
+    Dtype gradient_dtype_;
+    Dtype parameter_dtype_;
+    std::vector<float> words_;
+    std::vector<std::byte> gradient_;
+    std::vector<std::byte> parameters_;
+};
+
+// Elements whose bits differ; NaNs are equal whatever their payload.
+inline std::size_t differences(const std::vector<float>& left, const std::vector<float>& right) {
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < left.size(); ++i) {
+        const bool are_nan = std::isnan(left[i]) && std::isnan(right[i]);
+        count += (bits_of(left[i]) != bits_of(right[i]) && !are_nan) ? 1U : 0U;
+    }
+    return count;
+}
+
+inline void expect_equal(Tile& left, Tile& right) {
+    const Arrays one = left.widened();
+    const Arrays other = right.widened();
+    EXPECT_EQ(differences(one.master, other.master), 0U);
+    EXPECT_EQ(differences(one.moment1, other.moment1), 0U);
+    EXPECT_EQ(differences(one.moment2, other.moment2), 0U);
+    EXPECT_EQ(differences(left.widened_parameters(), right.widened_parameters()), 0U);
+}
+
+inline bool has_same_bytes(Tile& left, Tile& right) {
+    return std::ranges::equal(left.payload(), right.payload()) &&
+           left.parameters() == right.parameters();
+}
+
+}  // namespace nearstep::csd
