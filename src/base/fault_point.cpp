@@ -18,9 +18,9 @@ struct ActionName {
     FaultAction action;
 };
 
-constexpr std::array kActions = {ActionName{"kill", FaultAction::kill},
-                                 ActionName{"fail", FaultAction::fail},
-                                 ActionName{"full", FaultAction::full}};
+constexpr std::array kActions = {
+    ActionName{"kill", FaultAction::kill}, ActionName{"stop", FaultAction::stop},
+    ActionName{"fail", FaultAction::fail}, ActionName{"full", FaultAction::full}};
 
 struct PhaseName {
     std::string_view name;
@@ -50,8 +50,8 @@ constexpr std::array kPhases = {
         names += text(names.empty() ? "" : ", ", known.name);
     }
     throw ConfigError(text("The fault plan has \"", field,
-                           "\", which is none of rank=N, count=N, action=kill, action=fail, "
-                           "action=full and phase=NAME with one of ",
+                           "\", which is none of rank=N, count=N, action=kill, action=stop, "
+                           "action=fail, action=full and phase=NAME with one of ",
                            names, ": write it like \"rank=1 phase=mid_write count=7\"."));
 }
 
@@ -108,6 +108,10 @@ void FaultPoints::read_field(std::string_view field) {
 
 FaultAction FaultPoints::arrive(FaultPhase phase) {
     if (!is_armed() || phase != phase_ || ++arrivals_ != count_) {
+        return FaultAction::none;
+    }
+    if (action_ == FaultAction::stop) {
+        std::raise(SIGSTOP);
         return FaultAction::none;
     }
     return action_;

@@ -24,9 +24,10 @@ enum class FaultPhase {
     after_checkpoint_index
 };
 
-// kill ends the process as if by kill -9. fail and full are for storage operations, which then
-// return EIO and ENOSPC; fail is for gradients, too.
-enum class FaultAction { none, kill, fail, full };
+// kill ends the process as if by kill -9; stop holds all of its threads until it gets SIGCONT. fail
+// and full are for storage operations, which then return EIO and ENOSPC; fail is for gradients,
+// too.
+enum class FaultAction { none, kill, stop, fail, full };
 
 // Any thread may call; one plan per process.
 class FaultPoints {
@@ -42,7 +43,8 @@ public:
     // True if something is going to happen on this rank.
     bool is_armed() const { return action_ != FaultAction::none; }
 
-    // Counts an arrival at the phase; what is to happen there now.
+    // Counts an arrival at the phase; what is to happen there now. A stop happens within the call,
+    // which then returns none.
     FaultAction arrive(FaultPhase phase);
 
     // As arrive(), where nothing can fail: ends the process if it is its time.

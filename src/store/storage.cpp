@@ -42,6 +42,7 @@ bool FaultyStorage::fails(FaultPhase phase, const std::function<void()>& before_
         case FaultAction::full:
             errno = ENOSPC;
             return true;
+        case FaultAction::stop:
         case FaultAction::none:
             break;
     }

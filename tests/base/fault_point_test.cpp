@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <csignal>
 #include <string>
 
@@ -53,6 +56,20 @@ TEST(FaultPointsDeathTest, EndTheProcessAsKillDoes) {
     FaultPoints points("phase=after_commit", 0);
     points.pass(FaultPhase::before_commit);
     EXPECT_EXIT(points.pass(FaultPhase::after_commit), testing::KilledBySignal(SIGKILL), "");
+}
+
+TEST(FaultPointsTest, HoldTheProcessUntilItIsToldToGoOn) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+        FaultPoints points("phase=after_commit action=stop", 0);
+        ::_exit(points.arrive(FaultPhase::after_commit) == FaultAction::none ? 7 : 8);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, WUNTRACED), child);
+    EXPECT_TRUE(WIFSTOPPED(status));
+    ::kill(child, SIGCONT);
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 7) << status;
 }
 
 TEST(FaultPointsTest, RefuseAPlanThatTheyDoNotUnderstand) {

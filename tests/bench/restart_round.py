@@ -95,8 +95,8 @@ class Life:
 
 
 def sessions_processes(session):
-    """Ids of its ranks, and of all of its processes."""
-    ranks, all_of_it = [], []
+    """Ids of its ranks with what they do, as a letter of proc(5), and ids of all of its processes."""
+    ranks, all_of_it = {}, []
     for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
         try:
             text = stat.read_text()
@@ -106,7 +106,7 @@ def sessions_processes(session):
         if int(rest[3]) == session and rest[0] != "Z":
             all_of_it.append(int(stat.parent.name))
             if name == program.PROGRAM.name:
-                ranks.append(int(stat.parent.name))
+                ranks[int(stat.parent.name)] = rest[0]
     return ranks, all_of_it
 
 
@@ -145,10 +145,14 @@ class Running:
         if how == "all":
             send(everything, signal.SIGKILL)
         elif ranks:
-            send([draw.choice(ranks)], signal.SIGKILL)
+            send([draw.choice(list(ranks))], signal.SIGKILL)
 
     def send_ranks(self, what):
         send(sessions_processes(self.process.pid)[0], what)
+
+    def is_held(self):
+        """Whether a rank was stopped by SIGSTOP."""
+        return "T" in sessions_processes(self.process.pid)[0].values()
 
     def is_over(self):
         return self.process.poll() is not None
@@ -253,7 +257,8 @@ class Round:
         self.draw = random.Random(f"{seed} {number}")
         self.folder, self.references = folder, references
         folder.mkdir(parents=True)
-        self.faults, self.commands, self.failures = collections.Counter(), [], []
+        self.faults, self.skipped = collections.Counter(), collections.Counter()
+        self.commands, self.failures = [], []
         self.refusals = self.resumes = self.lost = 0
         self.layout = Layout(self.draw.choice([1, 2, 2, 3, 4]), self.draw.choice([1, 1, 2]), self.draw.choice([1, 1, 2]))
         self.line = Line(self.layout.ranks, self.draw.choice(["bf16", "fp32"]))
