@@ -172,6 +172,11 @@ std::vector<Key> optimizer_keys(TrainSettings& train) {
          .meaning = "all: every parameter; matrices: tensors of two and more dimensions, so that "
                     "biases and norms do not decay",
          .words = {"all", "matrices"}},
+    };
+}
+
+std::vector<Key> gradient_scale_keys(TrainSettings& train) {
+    return {
         {.name = "train.clip_norm",
          .target = &train.clip_norm,
          .meaning = "largest norm of the gradient; 0: no clipping, and updates begin in backward",
@@ -375,10 +380,10 @@ std::vector<Key> keys_of(Run& run) {
     };
     for (std::vector<Key> section :
          {model_keys(run.model), data_keys(run.data), length_keys(run.train),
-          optimizer_keys(run.train), csd_keys(run.csd), card_keys(run.csd), part_keys(run.csd),
-          link_keys(run.link), plan_node_keys(run.plan), plan_rate_keys(run.plan),
-          codec_keys(run.compress, run.gather), placement_keys(run.placement),
-          hosts_keys(run.hosts), operation_keys(run)}) {
+          optimizer_keys(run.train), gradient_scale_keys(run.train), csd_keys(run.csd),
+          card_keys(run.csd), part_keys(run.csd), link_keys(run.link), plan_node_keys(run.plan),
+          plan_rate_keys(run.plan), codec_keys(run.compress, run.gather),
+          placement_keys(run.placement), hosts_keys(run.hosts), operation_keys(run)}) {
         std::move(section.begin(), section.end(), std::back_inserter(keys));
     }
     return keys;
