@@ -26,7 +26,7 @@ class LeftBehind {
 public:
     LeftBehind(const mpi::Communicator& world, const config::EngineSettings& settings,
                const Start& start)
-        : world_(world), found_(start.found), set_(start.decision.set) {
+        : world_(world), found_(*start.found), set_(start.set) {
         for (int rank = 0; rank < world.size(); ++rank) {
             const Seat& seat = found_.ranks[static_cast<std::size_t>(rank)];
             current_.insert({seat.node, seat.manifests[static_cast<std::size_t>(set_)]});
@@ -104,11 +104,11 @@ private:
 
 // What the manifests that were chosen say, of them one that is on the newest line.
 Origin origin_of(const Start& start) {
-    const Decision& decision = start.decision;
+    const Decision& decision = *start.decision;
     Origin origin{
         .line = decision.line, .begins_line = decision.begins_line, .replaces = decision.replaces};
     for (const std::size_t chosen : decision.manifests) {
-        const store::Manifest& manifest = *start.found.manifests[chosen].manifest;
+        const store::Manifest& manifest = *start.found->manifests[chosen].manifest;
         if (origin.state.empty() || manifest.line == decision.line) {
             origin.seed = manifest.seed;
             origin.data = manifest.data;
@@ -121,13 +121,13 @@ Origin origin_of(const Start& start) {
 
 [[noreturn]] void refuse_damage(const Start& start, const Begun& begun) {
     throw ConfigError(text("There is nothing whole to resume from, so nothing was changed. ",
-                           begun.lines.back(), " Found: ", describe(start.found),
+                           begun.lines.back(), " Found: ", describe(*start.found),
                            ". Go on from a checkpoint with --from, or start anew with --fresh."));
 }
 
 // The newest step of the state that is whole. A checkpoint as new comes before an older step.
 void resume(StorageEngine& engine, const Start& start, Begun& begun) {
-    const Decision& decision = start.decision;
+    const Decision& decision = *start.decision;
     const Origin origin = origin_of(start);
     for (const store::Commit& commit : decision.commits) {
         const std::optional<std::string> damage = engine.restore_state(origin, commit);
@@ -151,7 +151,7 @@ void resume(StorageEngine& engine, const Start& start, Begun& begun) {
 
 // With no other state to keep, its files are emptied for the checkpoint: it is read before that.
 void load(StorageEngine& engine, const Start& start, Begun& begun) {
-    const Decision& decision = start.decision;
+    const Decision& decision = *start.decision;
     try {
         if (decision.replaces.empty()) {
             engine.verify(decision.checkpoint);
@@ -164,9 +164,9 @@ void load(StorageEngine& engine, const Start& start, Begun& begun) {
 }
 
 void read_state(StorageEngine& engine, const Start& start, Begun& begun) {
-    for (const store::Commit& commit : start.decision.commits) {
+    for (const store::Commit& commit : start.decision->commits) {
         const std::optional<std::string> damage =
-            engine.restore_from(start.found, start.decision, origin_of(start), commit);
+            engine.restore_from(*start.found, *start.decision, origin_of(start), commit);
         if (!damage) {
             begun.lines.push_back(
                 text("resumed from the state files of another layout at step ", commit.step));
@@ -200,10 +200,10 @@ std::string describe_overwritten(const mpi::Communicator& world,
 }  // namespace
 
 Begun StorageEngine::begin(const Start& start, const Fill& fill) {
-    const Decision& decision = start.decision;
+    const Decision& decision = *start.decision;
     const LeftBehind left(world_, settings_, start);
     const std::string overwritten =
-        start.found.is_fresh ? describe_overwritten(world_, settings_, decision.set) : "";
+        start.found->is_fresh ? describe_overwritten(world_, settings_, decision.set) : "";
     Begun begun{.lines = decision.notes, .checkpoint_step = decision.checkpoint_step};
     switch (decision.action) {
         case Action::start_anew:

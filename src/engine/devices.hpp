@@ -47,7 +47,7 @@ csd::Delivery delivery(const config::EngineSettings& settings);
 // reproduce systems that take one after the other.
 bool overlaps_steps(config::Mode mode);
 
-// The files that the rank's state lies in. `set`: of names, 0 or 1 (see train/restart.hpp).
+// The files that the rank's state lies in. `set`: of names, 0 or 1 (see engine/restart.hpp).
 std::vector<std::string> state_files(const config::EngineSettings& settings, int rank, int ranks,
                                      int set = 0);
 

@@ -18,9 +18,7 @@
 
 #include "codec/delta.hpp"
 #include "config/engine_settings.hpp"
-#include "engine/hyper.hpp"
 #include "engine/layout.hpp"
-#include "engine/loss_scale.hpp"
 #include "engine/start.hpp"
 #include "feed/block_parts.hpp"
 #include "mpi/communicator.hpp"
@@ -43,6 +41,9 @@ struct EngineOptions {
     std::optional<int> gpu = std::nullopt;  // that this rank computes with; none: the CPU
     int set = 0;                            // of the state files' names: Decision::set
     bool clips_by_last_norm = false;        // Step::clip_norm is of the norm of the step before
+    // Gradients come in any order. Only where parameters are spread over ranks it has to be said, and
+    // all gradients then wait for end_gradients(), since ranks meet in await_parameters(), too.
+    bool puts_in_any_order = false;
     LossScaleSettings loss_scale = {};
     std::string fault_plan = {};          // for tests: what FaultPoints takes
     trace::Timeline* timeline = nullptr;  // outlives the engine; null: nothing is traced
@@ -86,11 +87,10 @@ struct EngineFacts {
     std::vector<std::string> lines = {};   // how gradients and parameters travel, as sentences
 };
 
-// How long a checkpoint takes, by a part of it that was read and written.
 struct CheckpointTime {
     double seconds = 0;
     double bytes = 0;         // of all ranks
-    double probed_bytes = 0;  // likewise: the part
+    double probed_bytes = 0;  // of these, what was read and written to know
 };
 
 // One per rank. All calls are collective, from the thread that calls MPI, unless they say
@@ -142,10 +142,15 @@ public:
     // The step before must be finished and committed.
     virtual void begin_backward(const Step& step) = 0;
     // Where this rank's gradient of the block goes, fp32, times loss_scale(): memory of the GPU if
-    // EngineFacts::encodes_on_gpu. Not collective.
+    // EngineFacts::encodes_on_gpu. Valid until the block is put. Not collective.
     virtual std::span<float> gradient_space(std::size_t block) = 0;
-    // All blocks, last first.
+    // Instead of writing to gradient_space(), any number of times: adds a micro-batch's gradient of
+    // the block, in host memory, in fp32. Not collective; not where gradients are on a GPU.
+    virtual void add_gradient(std::size_t block, std::span<const float> gradient) = 0;
+    // Each block once, in any order, each rank in its own: see puts_in_any_order. The bits are
+    // those of last block first, which is the fastest, and takes no memory for blocks that wait.
     virtual void put_gradient(std::size_t block) = 0;
+    // All blocks were put.
     virtual GradientFacts end_gradients() = 0;
     // Takes the step as far as its update, which begins, if it did not in backward. In modes that
     // take one step after the other the update is over on return.

@@ -1,8 +1,9 @@
-// What the engine is told of a model: the tensors in its parameter vector, and whose training it
-// is.
+// What the engine is told: the tensors in a model's parameter vector, whose training it is, and the
+// optimizer of each parameter group.
 #pragma once
 
 #include "base/dtype.hpp"
+#include "csd/optimizer.hpp"
 #include "shard/partition.hpp"
 
 #include <cstddef>
@@ -33,6 +34,23 @@ struct Identity {
     std::string data = {};    // digest of what is trained on; another one leaves the line, too
     std::int64_t steps = 0;   // of the whole run: one with fewer is unfinished
     std::string config = {};  // a text that checkpoints keep
+};
+
+// Of a parameter group, as PyTorch names them; `rate` is the learning rate, `decay` the weight
+// decay.
+struct Hyper {
+    csd::Optimizer optimizer = csd::Optimizer::adamw;
+    double rate = 1e-3;
+    double beta1 = 0.9;
+    double beta2 = 0.999;
+    double epsilon = 1e-8;
+    double decay = 0;
+    bool is_skipped = false;  // no rank has a gradient: masters and moments stay as they are
+};
+
+struct LossScaleSettings {
+    double first = 65536;
+    std::int64_t growth_steps = 1000;  // good ones before it doubles
 };
 
 }  // namespace nearstep::engine

@@ -1,16 +1,11 @@
 // The factor of fp16's losses.
 #pragma once
 
-#include "base/dtype.hpp"
+#include "engine/layout.hpp"
 
 #include <cstdint>
 
 namespace nearstep::engine {
-
-struct LossScaleSettings {
-    double first = 65536;
-    std::int64_t growth_steps = 1000;  // good ones before it doubles
-};
 
 // Dynamic loss scaling (Micikevicius et al., "Mixed precision training", 2018): halved after a step
 // that is not finite, doubled after `growth_steps` good ones. Fixed at 1 for formats other than

@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "engine/devices.hpp"
+#include "engine/restart.hpp"
 #include "engine/restart_search.hpp"
 #include "store/provenance.hpp"
 
@@ -17,17 +18,16 @@ void refuse_unfinished(const config::EngineSettings& settings, bool looks_at_che
 
 Start find_start(const mpi::Communicator& world, const config::EngineSettings& settings,
                  std::size_t elems, const std::string& model, const Wish& wish) {
-    Start start{.found = search(world, settings, elems, model, wish), .decision = {}};
-    start.decision = decide(start.found);
-    if (start.decision.action == Action::refuse) {
-        throw ConfigError(start.decision.refusal);
+    const auto found = std::make_shared<const Found>(search(world, settings, elems, model, wish));
+    const auto decision = std::make_shared<const Decision>(decide(*found));
+    if (decision->action == Action::refuse) {
+        throw ConfigError(decision->refusal);
     }
-    if (start.decision.action != Action::resume_state) {
-        world.together([&] {
-            store::refuse_foreign_files(files_of_rank(settings, world, start.decision.set));
-        });
+    if (decision->action != Action::resume_state) {
+        world.together(
+            [&] { store::refuse_foreign_files(files_of_rank(settings, world, decision->set)); });
     }
-    return start;
+    return {.found = found, .decision = decision, .set = decision->set};
 }
 
 }  // namespace nearstep::engine

@@ -2,12 +2,11 @@
 #pragma once
 
 #include "config/engine_settings.hpp"
-#include "engine/layout.hpp"
-#include "engine/restart.hpp"
 #include "mpi/communicator.hpp"
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -26,9 +25,14 @@ struct Wish {
     StepsOf steps_of = {};
 };
 
+struct Found;
+struct Decision;
+
+// What begin() goes by; the same on all ranks.
 struct Start {
-    Found found;  // the same on all ranks
-    Decision decision;
+    std::shared_ptr<const Found> found;
+    std::shared_ptr<const Decision> decision;
+    int set = 0;  // EngineOptions::set
 };
 
 // Throws ConfigError if the folders of the settings hold a run that has steps left, or may: those
@@ -37,9 +41,8 @@ void refuse_unfinished(const config::EngineSettings& settings, bool looks_at_che
                        const StepsOf& steps_of);
 
 // Looks at what is there and changes nothing. Collective. Throws ConfigError, on all ranks alike,
-// if another process holds the state files, if files are in the way that are not ours, or if the
-// decision is to refuse; IoError if a file cannot be read that may do later. `elems`: of the
-// layout; `model`: of the identity.
+// if another process holds the state files, if foreign files are in the way, or if the decision is
+// to refuse; IoError if a file cannot be read that may do later.
 Start find_start(const mpi::Communicator& world, const config::EngineSettings& settings,
                  std::size_t elems, const std::string& model, const Wish& wish);
 

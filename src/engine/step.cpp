@@ -3,6 +3,7 @@
 #include "base/error.hpp"
 #include "base/random.hpp"
 #include "base/stopwatch.hpp"
+#include "engine/hyper.hpp"
 #include "engine/storage_engine.hpp"
 
 #include <algorithm>
@@ -119,6 +120,7 @@ bool StorageEngine::begins_in_backward() const {
 void StorageEngine::begin_backward(const Step& step) {
     expects(!under_way_, "a step is finished before the next one's gradients come");
     step_ = step;
+    held_->begin_step();
     const bool is_warmup = steps_done_ < settings_.compress.warmup_steps;
     const RouteCodecs codecs = route_.of_step(steps_done_);
     pipeline_->begin_step({.codec = codecs.sent,
@@ -141,7 +143,37 @@ void StorageEngine::harm_gradient(std::span<float> gradient) {
     }
 }
 
+bool StorageEngine::waits_for_all_gradients() const {
+    return window_.has_value() && options_.puts_in_any_order;
+}
+
+std::span<float> StorageEngine::gradient_space(std::size_t block) {
+    const bool is_next = block == held_->next() && !held_->is_held(block);
+    return is_next && !waits_for_all_gradients() ? pipeline_->gradient_space(block)
+                                                 : held_->hold(block);
+}
+
+void StorageEngine::add_gradient(std::size_t block, std::span<const float> gradient) {
+    held_->add(block, gradient);
+}
+
 void StorageEngine::put_gradient(std::size_t block) {
+    held_->complete(block);
+    if (!waits_for_all_gradients()) {
+        put_complete_gradients();
+    }
+}
+
+// Ranks meet in the same order here, whatever the order in which their blocks came.
+void StorageEngine::put_complete_gradients() {
+    while (held_->next() && held_->is_complete(*held_->next())) {
+        const std::size_t block = *held_->next();
+        held_->release(pipeline_->gradient_space(block));
+        send_gradient(block);
+    }
+}
+
+void StorageEngine::send_gradient(std::size_t block) {
     harm_gradient(pipeline_->gradient_space(block));
     gpu_traffic_->take_gradients(block);
     {
@@ -152,6 +184,8 @@ void StorageEngine::put_gradient(std::size_t block) {
 }
 
 GradientFacts StorageEngine::end_gradients() {
+    put_complete_gradients();
+    expects(!held_->next(), "the gradients of all blocks are put before they end");
     {
         const trace::Span span(timeline_, Lane::exchange, "norm");
         const offload::GradientFacts facts = pipeline_->finish_gradients();

@@ -126,6 +126,7 @@ void StorageEngine::make_pipeline() {
     if (kind == offload::VectorKind::own_tiles) {
         window_.emplace(*pipeline_, owners_, world_.rank(), vector_, tile_bytes);
     }
+    held_.emplace(layout_.blocks, pipeline_->has_gpu());
 }
 
 void StorageEngine::make_facts() {

@@ -10,6 +10,8 @@
 #include "engine/gpu_traffic.hpp"
 #include "engine/gradient_gpu.hpp"
 #include "engine/gradient_route.hpp"
+#include "engine/held_gradients.hpp"
+#include "engine/loss_scale.hpp"
 #include "engine/other_layout.hpp"
 #include "engine/parameter_gpu.hpp"
 #include "link/clock.hpp"
@@ -51,9 +53,8 @@ public:
     void hold_parameters() override;
     void end_pass() override;
     void begin_backward(const Step& step) override;
-    std::span<float> gradient_space(std::size_t block) override {
-        return pipeline_->gradient_space(block);
-    }
+    std::span<float> gradient_space(std::size_t block) override;
+    void add_gradient(std::size_t block, std::span<const float> gradient) override;
     void put_gradient(std::size_t block) override;
     GradientFacts end_gradients() override;
     void update() override;
@@ -112,6 +113,9 @@ private:
                             std::span<const shard::ElementRange> later);
     std::size_t tiles_end(std::span<const shard::ElementRange> ranges) const;
     bool begins_in_backward() const;
+    bool waits_for_all_gradients() const;
+    void put_complete_gradients();
+    void send_gradient(std::size_t block);
     void begin_update(double own_norm);
     void undo_update();
     void finish_step();
@@ -160,6 +164,7 @@ private:
     Team team_{team_threads()};  // used by the pipeline
     std::unique_ptr<offload::StepPipeline> pipeline_;
     std::optional<offload::ParameterWindow> window_;  // where parameters are spread over all ranks
+    std::optional<HeldGradients> held_;
     EngineFacts facts_;
     // Of the step that is being taken.
     Step step_;

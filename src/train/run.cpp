@@ -215,7 +215,7 @@ bool train(const mpi::Communicator& world, const config::Run& given, const RunOp
         timeline.emplace();
     }
     Trainer trainer(world, run, *tokenizer, options.fault_plan, timeline ? &*timeline : nullptr,
-                    start.decision.set);
+                    start.set);
     std::optional<Reporter> reporter;
     world.together(
         [&] { reporter.emplace(world.rank() == 0, run, trainer.parameters(), options.metrics); });

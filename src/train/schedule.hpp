@@ -2,7 +2,7 @@
 #pragma once
 
 #include "config/run.hpp"
-#include "engine/hyper.hpp"
+#include "engine/layout.hpp"
 
 #include <cstddef>
 #include <cstdint>

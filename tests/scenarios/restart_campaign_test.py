@@ -1,5 +1,4 @@
-"""Some rounds of tests/bench/restart_campaign; in the 25 of `tests/run --long` every fault comes once at least."""
-import os
+"""Some rounds of tests/bench/restart_campaign: every fault comes once at least."""
 import subprocess
 import unittest
 
@@ -9,7 +8,7 @@ import program
 class RestartCampaign(unittest.TestCase):
     def test_no_round_loses_a_step_or_takes_another_line_or_begins_anew_unasked(self):
         program.scratch()
-        done = subprocess.run([program.ROOT / "tests/bench/restart_campaign", "--rounds", "25" if "NEARSTEP_LONG" in os.environ else "10", "--seed", "1"], text=True,
+        done = subprocess.run([program.ROOT / "tests/bench/restart_campaign", "--rounds", "25", "--seed", "1"], text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
         print(done.stdout, flush=True)
         self.assertEqual(done.returncode, 0)

@@ -1,0 +1,22 @@
+# cmake --install: the engine as one shared library with its headers, for find_package(nearstep) and the target
+# nearstep::engine. It links no PyTorch; the program is not installed.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+add_library(nearstep_library SHARED $<TARGET_OBJECTS:nearstep_engine> $<TARGET_OBJECTS:nearstep_config> $<TARGET_OBJECTS:nearstep_mpi>)
+target_link_libraries(nearstep_library PRIVATE nearstep_engine nearstep_config nearstep_mpi MPI::MPI_CXX)
+target_include_directories(nearstep_library INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/nearstep>)
+target_compile_features(nearstep_library INTERFACE cxx_std_20)
+set_target_properties(nearstep_library PROPERTIES OUTPUT_NAME nearstep EXPORT_NAME engine LINKER_LANGUAGE CXX
+    VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR} INSTALL_RPATH_USE_LINK_PATH ON)
+
+set(package ${CMAKE_INSTALL_LIBDIR}/cmake/nearstep)
+install(TARGETS nearstep_library EXPORT nearstep LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(EXPORT nearstep NAMESPACE nearstep:: FILE nearstepConfig.cmake DESTINATION ${package})
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/nearstepConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/nearstepConfigVersion.cmake DESTINATION ${package})
+# What engine.hpp and mpi/session.hpp include; files keep their folders, as in the source tree.
+set(headers ${CMAKE_INSTALL_INCLUDEDIR}/nearstep)
+foreach(folder arith base codec config csd engine feed memory shard store trace)
+    install(DIRECTORY src/${folder} DESTINATION ${headers} FILES_MATCHING PATTERN "*.hpp")
+endforeach()
+install(DIRECTORY mpi DESTINATION ${headers} FILES_MATCHING PATTERN "*.hpp")

@@ -1,0 +1,154 @@
+// Gradients that come in any order, or in parts, end with the masters of those that come in order.
+#include "base/random.hpp"
+#include "engine/engine.hpp"
+#include "support/places.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace nearstep::engine {
+namespace {
+
+constexpr int kSteps = 3;
+
+// How the blocks' gradients come.
+enum class Way { last_first, shuffled, in_parts };
+
+Layout five_blocks() {
+    Layout layout{.dtype = Dtype::bf16};
+    for (const std::size_t size : {70000U, 300U, 131072U, 65000U, 4000U}) {
+        const std::size_t begin = layout.elems;
+        layout.elems += size;
+        layout.tensors.push_back({.name = std::to_string(begin),
+                                  .shape = {static_cast<std::int64_t>(size)},
+                                  .offset = begin});
+        layout.blocks.push_back({begin, layout.elems});
+    }
+    return layout;
+}
+
+float value_of(std::uint64_t stream, std::uint64_t number) {
+    return static_cast<float>(random_bits(17, stream, number) >> 40U) / 16777216.0F - 0.5F;
+}
+
+// Of a micro-batch.
+std::vector<float> part_of_gradient(shard::ElementRange block, std::uint64_t stream, int part) {
+    std::vector<float> gradient(block.size());
+    for (std::size_t i = 0; i < gradient.size(); ++i) {
+        gradient[i] = value_of(stream, 2 * (block.begin + i) + static_cast<std::uint64_t>(part));
+    }
+    return gradient;
+}
+
+config::EngineSettings settings_in(const std::string& folder, const std::string& parameters) {
+    config::EngineSettings settings;
+    settings.mode = config::Mode::su_o;
+    settings.compress.codec = "dense";
+    settings.csd.path = {folder + "/state"};
+    settings.csd.per_rank = {2};
+    settings.csd.subgroup_tiles = 1;
+    settings.checkpoint.path = folder + "/checkpoints";
+    settings.placement = {.parameters = parameters,
+                          .gradients = parameters == "global" ? "global" : "node",
+                          .optimizer = "global"};
+    return settings;
+}
+
+std::string folder_of(const mpi::Communicator& world, int number) {
+    const std::string folder = std::string(test::kBuildFolder) + "/engine-gradients-" +
+                               std::to_string(world.size()) + "-" + std::to_string(number);
+    if (world.rank() == 0) {
+        std::filesystem::remove_all(folder);
+        std::filesystem::create_directories(folder);
+    }
+    world.barrier();
+    return folder;
+}
+
+std::vector<std::size_t> order_of_blocks(Way way, std::size_t blocks, std::uint64_t stream) {
+    std::vector<std::size_t> order(blocks);
+    std::iota(order.rbegin(), order.rend(), std::size_t{0});
+    if (way != Way::last_first) {
+        std::mt19937_64 draw(stream);
+        std::shuffle(order.begin(), order.end(), draw);
+    }
+    return order;
+}
+
+void put_block(Engine& engine, shard::ElementRange range, std::size_t block, std::uint64_t stream,
+               Way way) {
+    const std::vector<float> first = part_of_gradient(range, stream, 0);
+    const std::vector<float> second = part_of_gradient(range, stream, 1);
+    if (way == Way::in_parts) {
+        engine.add_gradient(block, first);
+        engine.add_gradient(block, second);
+    } else {
+        std::ranges::transform(first, second, engine.gradient_space(block).begin(), std::plus<>());
+    }
+    engine.put_gradient(block);
+}
+
+void take_step(Engine& engine, const Layout& layout, std::uint64_t rank, Way way) {
+    engine.begin_forward();
+    for (std::size_t block = 0; block < layout.blocks.size(); ++block) {
+        engine.await_parameters(block, {&layout.blocks[block], 1}, {});
+    }
+    engine.end_pass();
+    if (engine.is_under_way()) {
+        engine.finish();
+        engine.commit();
+    }
+    engine.begin_backward({.groups = {Hyper{}}});
+    const auto stream =
+        static_cast<std::uint64_t>(engine.steps_done()) * 64 + rank;  // of each rank and step
+    for (const std::size_t block : order_of_blocks(way, layout.blocks.size(), stream)) {
+        put_block(engine, layout.blocks[block], block, stream, way);
+    }
+    engine.end_pass();
+    engine.end_gradients();
+    engine.update();
+}
+
+std::uint64_t masters_after(const mpi::Communicator& world, const config::EngineSettings& settings,
+                            Way way) {
+    const Layout layout = five_blocks();
+    const auto engine =
+        Engine::make(world, settings, layout, {.model = "five blocks", .steps = kSteps},
+                     {.puts_in_any_order = way != Way::last_first});
+    engine->start([](std::size_t first, std::span<float> masters) {
+        for (std::size_t i = 0; i < masters.size(); ++i) {
+            masters[i] = value_of(1000, first + i);
+        }
+    });
+    for (int step = 0; step < kSteps; ++step) {
+        take_step(*engine, layout, static_cast<std::uint64_t>(world.rank()), way);
+    }
+    engine->finish();
+    engine->commit();
+    return engine->masters_digest();
+}
+
+class GradientsOf : public testing::TestWithParam<const char*> {};
+
+TEST_P(GradientsOf, GiveTheSameMastersInAnyOrderAndInParts) {
+    const auto world = mpi::Communicator::world(std::chrono::seconds(100));
+    const std::string folder = folder_of(world, GetParam() == std::string("global"));
+    const config::EngineSettings settings = settings_in(folder, GetParam());
+    const std::uint64_t in_order = masters_after(world, settings, Way::last_first);
+    EXPECT_EQ(masters_after(world, settings, Way::shuffled), in_order);
+    EXPECT_EQ(masters_after(world, settings, Way::in_parts), in_order);
+}
+
+INSTANTIATE_TEST_SUITE_P(Placements, GradientsOf, testing::Values("replicated", "global"),
+                         [](const auto& of) { return std::string(of.param); });
+
+}  // namespace
+}  // namespace nearstep::engine

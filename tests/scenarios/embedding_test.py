@@ -1,0 +1,57 @@
+"""A program of someone else's, built from an installed nearstep alone: tests/embedding."""
+import re
+import shutil
+import subprocess
+import sys
+
+import program
+
+BUILD = program.PROGRAM.parent
+
+
+class Embedding(program.Scenario):
+    @classmethod
+    def setUpClass(cls):
+        """Installs, and builds the program beside its own build of the last time."""
+        work = BUILD / "embedding"
+        shutil.rmtree(work / "installed", ignore_errors=True)
+        torch = subprocess.run([sys.executable, "-c", "import torch; print(torch.utils.cmake_prefix_path)"],
+                               capture_output=True, text=True, check=True).stdout.strip()
+        for command in (["cmake", "--install", BUILD, "--prefix", work / "installed"],
+                        ["cmake", "-S", program.ROOT / "tests/embedding", "-B", work / "build", "-DCMAKE_BUILD_TYPE=Release",
+                         f"-DCMAKE_PREFIX_PATH={work / 'installed'};{torch}"],
+                        ["cmake", "--build", work / "build"]):
+            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+            assert done.returncode == 0, done.stdout
+        cls.command = [str(program.ROOT / "launch/ranks"), "2", str(work / "build/vision_transformer")]
+
+    def train(self, state, *arguments):
+        return subprocess.run([*self.command, str(self.folder / state), *map(str, arguments)], env=program.environment(),
+                              capture_output=True, text=True, timeout=170, check=False)
+
+    def results(self, done):
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        losses = [tuple(map(float, pair)) for pair in re.findall(r"loss (\S+) in memory (\S+)", done.stdout)]
+        return losses, re.search(r"masters (\w+)", done.stdout).group(1)
+
+    def test_it_equals_adamw_in_memory_and_goes_on_with_its_bits_when_killed(self):
+        losses, masters = self.results(self.train("whole"))
+        self.assertEqual(len(losses), 50)
+        for ours, in_memory in losses:
+            self.assertLessEqual(abs(ours - in_memory), 1e-5)
+        self.assertLess(losses[-1][0], losses[0][0] - 0.5)
+        self.assertNotEqual(self.train("parts", 23).returncode, 0)
+        rest, masters_of_parts = self.results(self.train("parts"))
+        self.assertIn(len(rest), (28, 29))
+        self.assertEqual(rest, losses[-len(rest):])
+        self.assertEqual(masters_of_parts, masters)
+
+    def test_what_is_installed_needs_no_pytorch(self):
+        library = next((BUILD / "embedding/installed/lib").glob("libnearstep.so*"))
+        needed = subprocess.run(["ldd", library], capture_output=True, text=True, check=True).stdout
+        self.assertNotIn("torch", needed)
+        self.assertNotIn("c10", needed)
+
+
+if __name__ == "__main__":
+    program.main()
