@@ -41,8 +41,8 @@ struct EngineOptions {
     std::optional<int> gpu = std::nullopt;  // that this rank computes with; none: the CPU
     int set = 0;                            // of the state files' names: Decision::set
     bool clips_by_last_norm = false;        // Step::clip_norm is of the norm of the step before
-    // Gradients come in any order. Only where parameters are spread over ranks it has to be said, and
-    // all gradients then wait for end_gradients(), since ranks meet in await_parameters(), too.
+    // Gradients come in any order. It has to be said only where parameters are spread over ranks:
+    // there all gradients wait for end_gradients(), since ranks meet in await_parameters(), too.
     bool puts_in_any_order = false;
     LossScaleSettings loss_scale = {};
     std::string fault_plan = {};          // for tests: what FaultPoints takes
