@@ -8,6 +8,11 @@ target_include_directories(nearstep_library INTERFACE $<INSTALL_INTERFACE:${CMAK
 target_compile_features(nearstep_library INTERFACE cxx_std_20)
 set_target_properties(nearstep_library PROPERTIES OUTPUT_NAME nearstep EXPORT_NAME engine LINKER_LANGUAGE CXX
     VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR} INSTALL_RPATH_USE_LINK_PATH ON)
+# CMake leaves folders inside the source tree out of that path; NCCL may lie there, beside PyTorch.
+if(NEARSTEP_NCCL_LIBRARY)
+    cmake_path(GET NEARSTEP_NCCL_LIBRARY PARENT_PATH nccl_folder)
+    set_property(TARGET nearstep_library PROPERTY INSTALL_RPATH ${nccl_folder})
+endif()
 
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/nearstep)
 install(TARGETS nearstep_library EXPORT nearstep LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "config/engine_settings.hpp"
+#include "engine/restart.hpp"
 #include "engine/start.hpp"
 #include "mpi/communicator.hpp"
 

@@ -14,9 +14,9 @@ constexpr int kSteps = 50, kBatch = 16, kClasses = 4, kPatches = 16, kPatch = 48
 struct VisionTransformer : torch::nn::Module {
     torch::Tensor places = register_parameter("places", 0.02 * torch::randn({1, kPatches, kWidth}));
     torch::nn::Linear patches = register_module("patches", torch::nn::Linear(kPatch, kWidth));
-    torch::nn::TransformerEncoder body = register_module(
-        "body", torch::nn::TransformerEncoder(
-                    torch::nn::TransformerEncoderLayerOptions(kWidth, 4).dim_feedforward(256).dropout(0), 2));
+    torch::nn::TransformerEncoderLayer layer{
+        torch::nn::TransformerEncoderLayerOptions(kWidth, 4).dim_feedforward(256).dropout(0)};
+    torch::nn::TransformerEncoder body = register_module("body", torch::nn::TransformerEncoder(layer, 2));
     torch::nn::Linear head = register_module("head", torch::nn::Linear(kWidth, kClasses));
 
     // Of some of a batch's images; those of all add up to the batch's mean.
@@ -26,12 +26,12 @@ struct VisionTransformer : torch::nn::Module {
     }
 };
 
-// As patches; in those of class c, every fourth patch from c on is brighter.
+// As patches; in those of class c, every fourth value of a patch from c on is brighter.
 std::pair<torch::Tensor, torch::Tensor> images_of(int step) {
     torch::manual_seed(static_cast<std::uint64_t>(1000 + step));
     const auto noise = torch::randn({kBatch, kPatches, kPatch});
     const auto classes = torch::randint(kClasses, {kBatch});
-    return {noise + torch::arange(kPatches).remainder(kClasses).eq(classes.unsqueeze(1)).unsqueeze(2) * 0.5, classes};
+    return {noise + torch::arange(kPatch).remainder(kClasses).eq(classes.unsqueeze(1)).unsqueeze(1) * 0.5, classes};
 }
 
 engine::Layout layout_of(const torch::nn::Module& model) {
