@@ -148,8 +148,8 @@ inline void update_cycle(const Job& job, const RunScalars& run, const Group<kLan
                                cycle.moment2.of[lane]};
         Wide wide = widen(job.format, stored, scales);
         if (!run.is_skipped) {
-            update_lane(run.scalars, float_of(gradient.of[lane]), wide.master, wide.moment1,
-                        wide.moment2);
+            update_lane(run.scalars.optimizer, run.scalars, float_of(gradient.of[lane]),
+                        wide.master, wide.moment1, wide.moment2);
         }
         const std::uint32_t random = rounding_bits(key, first + static_cast<std::uint32_t>(lane));
         Stored fresh = narrow(job.format, wide, random);

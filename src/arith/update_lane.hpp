@@ -81,28 +81,10 @@ inline void lion_lane(const UpdateScalars& scalars, float gradient, float& maste
     master = master * scalars.decay_factor - scalars.step_size * sign;
 }
 
-// One parameter by the optimizer that is given at compile time.
-template <Optimizer kOptimizer>
-inline void update_lane(const UpdateScalars& scalars, float gradient, float& master, float& moment1,
-                        float& moment2) {
-    switch (kOptimizer) {
-        case Optimizer::adamw:
-            return adamw_lane(scalars, gradient, master, moment1, moment2);
-        case Optimizer::adam:
-            return adam_lane(scalars, gradient, master, moment1, moment2);
-        case Optimizer::sgd:
-            return sgd_lane(scalars, gradient, master, moment1);
-        case Optimizer::adagrad:
-            return adagrad_lane(scalars, gradient, master, moment2);
-        case Optimizer::lion:
-            return lion_lane(scalars, gradient, master, moment1);
-    }
-}
-
-// The same by the optimizer that the scalars name.
-inline void update_lane(const UpdateScalars& scalars, float gradient, float& master, float& moment1,
-                        float& moment2) {
-    switch (scalars.optimizer) {
+// One parameter. Where `optimizer` is a constant, this is its lane alone.
+inline void update_lane(Optimizer optimizer, const UpdateScalars& scalars, float gradient,
+                        float& master, float& moment1, float& moment2) {
+    switch (optimizer) {
         case Optimizer::adamw:
             return adamw_lane(scalars, gradient, master, moment1, moment2);
         case Optimizer::adam:

@@ -105,7 +105,7 @@ inline void update_block(const UpdateScalars& scalars, const Gradient* __restric
             wide1 = widen(moment1[i]);
             wide2 = widen(moment2[i]);
         }
-        arith::update_lane<kOptimizer>(scalars, widen_gradient(gradient[i]), weight, wide1, wide2);
+        arith::update_lane(kOptimizer, scalars, widen_gradient(gradient[i]), weight, wide1, wide2);
         narrow(weight, random >> 16U, master[i]);
         if constexpr (uses_moment1(kOptimizer)) {
             if constexpr (kHasCodes) {
@@ -235,8 +235,8 @@ inline void update_fp32(const UpdateScalars& scalars, const std::uint16_t* __res
                         float* __restrict moment2, std::uint16_t* __restrict parameters,
                         std::size_t count) {
     for (std::size_t i = 0; i < count; ++i) {
-        arith::update_lane<kOptimizer>(scalars, 0.0F + from_bf16(gradient[i]), master[i],
-                                       moment1[i], moment2[i]);
+        arith::update_lane(kOptimizer, scalars, 0.0F + from_bf16(gradient[i]), master[i],
+                           moment1[i], moment2[i]);
         parameters[i] = to_bf16(master[i]);
     }
 }

@@ -56,7 +56,8 @@ inline void update_elements(const UpdateScalars& scalars, bool is_skipped, const
             wide2 = widen(moment2[i]);
         }
         if (!is_skipped) {
-            arith::update_lane(scalars, widen_gradient(gradient[i]), weight, wide1, wide2);
+            arith::update_lane(scalars.optimizer, scalars, widen_gradient(gradient[i]), weight,
+                               wide1, wide2);
             narrow(weight, random >> 16U, master[i]);
         }
         if constexpr (Types::kHasCodes) {

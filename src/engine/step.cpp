@@ -119,6 +119,9 @@ bool StorageEngine::begins_in_backward() const {
 
 void StorageEngine::begin_backward(const Step& step) {
     expects(!under_way_, "a step is finished before the next one's gradients come");
+    expects(std::ranges::all_of(layout_.tensors,
+                                [&](const Tensor& of) { return of.group < step.groups.size(); }),
+            "a step says what every parameter group does");
     step_ = step;
     held_->begin_step();
     const bool is_warmup = steps_done_ < settings_.compress.warmup_steps;
@@ -166,15 +169,15 @@ void StorageEngine::put_gradient(std::size_t block) {
 
 // Ranks meet in the same order here, whatever the order in which their blocks came.
 void StorageEngine::put_complete_gradients() {
-    while (held_->next() && held_->is_complete(*held_->next())) {
-        const std::size_t block = *held_->next();
-        held_->release(pipeline_->gradient_space(block));
-        send_gradient(block);
+    for (auto block = held_->next(); block && held_->is_complete(*block); block = held_->next()) {
+        const std::span<float> space = pipeline_->gradient_space(*block);
+        held_->release(space);
+        harm_gradient(space);
+        send_gradient(*block);
     }
 }
 
 void StorageEngine::send_gradient(std::size_t block) {
-    harm_gradient(pipeline_->gradient_space(block));
     gpu_traffic_->take_gradients(block);
     {
         const trace::Span span(timeline_, Lane::exchange, "gradient", of_block(block));

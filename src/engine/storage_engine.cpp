@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <array>
-#include <functional>
 #include <numeric>
 #include <utility>
 
@@ -22,10 +21,10 @@ csd::GroupMap group_map(const Layout& layout) {
         return {};
     }
     std::vector<csd::GroupRun> runs;
-    for (const Tensor& tensor : layout.tensors) {
-        const auto elems = static_cast<std::size_t>(std::accumulate(
-            tensor.shape.begin(), tensor.shape.end(), std::int64_t{1}, std::multiplies<>()));
-        runs.push_back({.end = tensor.offset + elems, .group = tensor.group});
+    for (std::size_t i = 0; i < layout.tensors.size(); ++i) {
+        const bool is_last = i + 1 == layout.tensors.size();
+        runs.push_back({.end = is_last ? layout.elems : layout.tensors[i + 1].offset,
+                        .group = layout.tensors[i].group});
     }
     return csd::GroupMap(runs);
 }

@@ -5,13 +5,13 @@
 #include "csd/engine.hpp"
 #include "csd/optimizer.hpp"
 #include "csd/state_format.hpp"
+#include "support/differences.hpp"
 #include "support/update_values.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <ostream>
@@ -130,16 +130,6 @@ private:
     std::vector<std::byte> gradient_;
     std::vector<std::byte> parameters_;
 };
-
-// Elements whose bits differ; NaNs are equal whatever their payload.
-inline std::size_t differences(const std::vector<float>& left, const std::vector<float>& right) {
-    std::size_t count = 0;
-    for (std::size_t i = 0; i < left.size(); ++i) {
-        const bool are_nan = std::isnan(left[i]) && std::isnan(right[i]);
-        count += (bits_of(left[i]) != bits_of(right[i]) && !are_nan) ? 1U : 0U;
-    }
-    return count;
-}
 
 inline void expect_equal(Tile& left, Tile& right) {
     const Arrays one = left.widened();

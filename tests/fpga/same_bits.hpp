@@ -3,11 +3,11 @@
 
 #include "csd/engine.hpp"
 #include "fpga/subgroup.hpp"
+#include "support/differences.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
 namespace nearstep::fpga {
@@ -48,16 +48,6 @@ inline void expect_bits_of_engines(const Subgroup& start, const csd::StepScalars
         Subgroup before = start;
         EXPECT_FALSE(std::ranges::equal(seen.extent(), before.extent()));
     }
-}
-
-// Elements whose bits differ; NaNs are equal whatever their payload.
-inline std::size_t differences(const std::vector<float>& left, const std::vector<float>& right) {
-    std::size_t count = 0;
-    for (std::size_t i = 0; i < left.size(); ++i) {
-        const bool are_nan = std::isnan(left[i]) && std::isnan(right[i]);
-        count += (bits_of(left[i]) != bits_of(right[i]) && !are_nan) ? 1U : 0U;
-    }
-    return count;
 }
 
 inline std::vector<float> widened_parameters(Subgroup& subgroup) {

@@ -1,0 +1,22 @@
+// Counts where two arrays differ.
+#pragma once
+
+#include "base/dtype.hpp"
+
+#include <cmath>
+#include <cstddef>
+#include <vector>
+
+namespace nearstep {
+
+// Elements whose bits differ; NaNs are equal whatever their payload.
+inline std::size_t differences(const std::vector<float>& left, const std::vector<float>& right) {
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < left.size(); ++i) {
+        const bool are_nan = std::isnan(left[i]) && std::isnan(right[i]);
+        count += (bits_of(left[i]) != bits_of(right[i]) && !are_nan) ? 1U : 0U;
+    }
+    return count;
+}
+
+}  // namespace nearstep
