@@ -105,6 +105,52 @@ Session::Session(int& argc, char**& argv) {
 
 Session::~Session() { MPI_Finalize(); }
 
+namespace {
+
+bool is_started_here = false;  // NOLINT: MPI itself is global
+
+}  // namespace
+
+void start_for_library() {
+    int is_up = 0;
+    int is_over = 0;
+    check(MPI_Initialized(&is_up));
+    check(MPI_Finalized(&is_over));
+    if (is_over != 0) {
+        throw ConfigError("MPI has ended in this process and cannot start again: start a new one.");
+    }
+    int provided = MPI_THREAD_SINGLE;
+    if (is_up == 0) {
+        check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided));
+        is_started_here = true;
+    } else {
+        check(MPI_Query_thread(&provided));
+        int is_main = 0;
+        check(MPI_Is_thread_main(&is_main));
+        if (provided < MPI_THREAD_SERIALIZED && is_main == 0) {
+            throw ConfigError(
+                "MPI was started so that only the thread that started it may call it: start it "
+                "with MPI_THREAD_MULTIPLE, or let nearstep start it.");
+        }
+    }
+    check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+}
+
+bool end_for_library(std::chrono::seconds limit) {
+    if (!is_started_here) {
+        return true;
+    }
+    if (!all_ranks_arrive(limit)) {
+        return false;
+    }
+    return MPI_Finalize() == MPI_SUCCESS;
+}
+
+void abort_ranks(int exit_code) {
+    MPI_Abort(MPI_COMM_WORLD, exit_code);
+    std::_Exit(exit_code);
+}
+
 const char* library_version() {
     static const std::string version = [] {
         std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> out{};

@@ -35,6 +35,7 @@ public:
     Ticket flush() override { return volume_.sync(); }
 
     void use_codec(const codec::Codec&) override {}
+    void use_groups(const csd::GroupMap&) override {}
     void put_gradient(std::size_t, std::span<const std::span<const std::byte>>,
                       std::span<const float>) override {}
     void finish_gradients() override {}

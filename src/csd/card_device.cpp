@@ -27,9 +27,9 @@ StateVolumeSettings volume_of(const CardDeviceSettings& settings) {
             .volume = {.files = {settings.file}, .io = settings.io, .storage = settings.storage}};
 }
 
-void check_groups(const CardDeviceSettings& settings) {
+void check_groups(const CardDeviceSettings& settings, const GroupMap& groups) {
     for (std::size_t subgroup = 0; subgroup < settings.subgroups.size(); ++subgroup) {
-        const auto end = find_uneven_end(settings.groups, settings.subgroups[subgroup].tiles);
+        const auto end = find_uneven_end(groups, settings.subgroups[subgroup].tiles);
         if (end) {
             throw ConfigError(
                 text("A card updates 16 elements at a time by the settings of one "
@@ -55,6 +55,7 @@ public:
     void reserve() override { state_.volume().reserve(); }
     Ticket flush() override { return state_.volume().sync(); }
     void use_codec(const codec::Codec& codec) override { payloads_.use(codec); }
+    void use_groups(const GroupMap& groups) override;
     void put_gradient(std::size_t tile, Payloads payloads, std::span<const float> sum) override;
     void finish_gradients() override { payloads_.finish(); }
     void allocate_slot(int slot) override;
@@ -81,6 +82,7 @@ private:
         return shard::kTileElems * size_bytes(settings_.parameter_dtype);
     }
     SlotSizes slot_sizes() const;
+    std::size_t group_words(const GroupMap& groups) const;
     std::string describe(std::size_t subgroup) const {
         return text("subgroup ", subgroup, " of device \"", settings_.name, "\"");
     }
@@ -88,6 +90,7 @@ private:
     void start_write(CardSlot& slot, std::size_t subgroup, std::int64_t generation);
 
     CardDeviceSettings settings_;
+    std::size_t slot_words_;  // that a slot has for the table of groups
     trace::Traffic* traffic_;
     fpga::Card card_;
     StateVolume state_;
@@ -104,6 +107,7 @@ private:
 
 CardDevice::CardDevice(const CardDeviceSettings& settings, trace::Traffic& traffic)
     : settings_(settings),
+      slot_words_(group_words(settings.groups)),
       traffic_(&traffic),
       card_(settings.card),
       state_(volume_of(settings), traffic),
@@ -123,17 +127,33 @@ CardDevice::CardDevice(const CardDeviceSettings& settings, trace::Traffic& traff
     const CardSlot first(card_, slot_sizes(), is_peer_to_peer_);
 }
 
+// Of the largest table that a subgroup's update takes.
+std::size_t CardDevice::group_words(const GroupMap& groups) const {
+    std::size_t words = 0;
+    for (const shard::Subgroup& subgroup : settings_.subgroups) {
+        words = std::max(words, group_table_words(groups, subgroup.tiles));
+    }
+    return words;
+}
+
+void CardDevice::use_groups(const GroupMap& groups) {
+    check_groups(settings_, groups);
+    if (group_words(groups) > slot_words_) {
+        throw ConfigError(
+            text("Device \"", name(), "\" has no room in its slots for this many changes of the "
+                 "parameter group: set csd.device = \"emulated\", or freeze parameters before the "
+                 "run begins."));
+    }
+    settings_.groups = groups;
+}
+
 SlotSizes CardDevice::slot_sizes() const {
     const std::size_t tiles = layout().most_tiles();
-    std::size_t group_words = 0;
-    for (const shard::Subgroup& subgroup : settings_.subgroups) {
-        group_words = std::max(group_words, group_table_words(settings_.groups, subgroup.tiles));
-    }
     return {.payload_bytes = layout().most_extent_bytes() - store::kHeaderBytes,
             .parameter_bytes =
                 has_deltas() ? codec::message_room_bytes(tiles) : tiles * tile_parameter_bytes(),
             .tiles = tiles,
-            .group_words = group_words};
+            .group_words = slot_words_};
 }
 
 std::string CardDevice::describe_io() const {
@@ -297,7 +317,7 @@ std::unique_ptr<Device> make_card_device(const CardDeviceSettings& settings,
                                " tiles at once, and a subgroup has ", largest->tiles.size(),
                                ": lower csd.subgroup_tiles."));
     }
-    check_groups(settings);
+    check_groups(settings, settings.groups);
     store::check_folders({{settings.file, StateVolume::storage_bytes(volume_of(settings))}});
     try {
         return std::make_unique<CardDevice>(settings, traffic);

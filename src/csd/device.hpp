@@ -61,6 +61,9 @@ public:
     // The payloads put from now on are of this codec, which outlives the device. Not while an
     // update is under way.
     virtual void use_codec(const codec::Codec& codec) = 0;
+    // Which parameter group each element belongs to from now on. Not while an update is under way.
+    // Throws ConfigError if the device cannot tell these groups apart.
+    virtual void use_groups(const GroupMap& groups) = 0;
     // The gradient of one tile of the parameter vector, for the next update: one payload per source
     // in rank order, and their sum, of which the device moves what it needs. The spans are free on
     // return.

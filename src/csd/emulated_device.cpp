@@ -61,6 +61,7 @@ public:
     void reserve() override { state_.volume().reserve(); }
     Ticket flush() override { return state_.volume().sync(); }
     void use_codec(const codec::Codec& codec) override;
+    void use_groups(const GroupMap& groups) override { settings_.groups = groups; }
     void put_gradient(std::size_t tile, Payloads payloads, std::span<const float> sum) override;
     bool takes_tiles_in_order() const override { return gradients_.has_value(); }
     void finish_gradients() override;

@@ -27,6 +27,7 @@ public:
     void reserve() override { device_->reserve(); }
     Ticket flush() override { return device_->flush(); }
     void use_codec(const codec::Codec& codec) override { device_->use_codec(codec); }
+    void use_groups(const GroupMap& groups) override { device_->use_groups(groups); }
     void put_gradient(std::size_t tile, std::span<const std::span<const std::byte>> payloads,
                       std::span<const float> sum) override {
         device_->put_gradient(tile, payloads, sum);

@@ -53,6 +53,8 @@ struct EngineOptions {
 struct Step {
     std::vector<Hyper> groups = {};  // by Tensor::group, of each that there is
     double clip_norm = 0;            // 0: no clipping
+    // No rank has a gradient for these of layout.tensors: masters and moments stay as they are.
+    std::vector<std::size_t> skipped = {};
 };
 
 // Of the decoded sum over all ranks, without loss scale; the same on all.

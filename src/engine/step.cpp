@@ -122,7 +122,16 @@ void StorageEngine::begin_backward(const Step& step) {
     expects(std::ranges::all_of(layout_.tensors,
                                 [&](const Tensor& of) { return of.group < step.groups.size(); }),
             "a step says what every parameter group does");
+    if (step.skipped != step_.skipped) {
+        const csd::GroupMap groups = group_map(layout_, step.skipped, step.groups.size());
+        for (const auto& device : pipeline_->devices()) {
+            device->use_groups(groups);
+        }
+    }
     step_ = step;
+    if (!step.skipped.empty()) {
+        step_.groups.push_back({.is_skipped = true});
+    }
     held_->begin_step();
     const bool is_warmup = steps_done_ < settings_.compress.warmup_steps;
     const RouteCodecs codecs = route_.of_step(steps_done_);

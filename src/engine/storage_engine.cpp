@@ -14,22 +14,20 @@ namespace nearstep::engine {
 
 using shard::kTileElems;
 
-namespace {
-
-csd::GroupMap group_map(const Layout& layout) {
+csd::GroupMap group_map(const Layout& layout, std::span<const std::size_t> skipped,
+                        std::size_t group_of_skipped) {
     if (layout.tensors.empty()) {
         return {};
     }
     std::vector<csd::GroupRun> runs;
     for (std::size_t i = 0; i < layout.tensors.size(); ++i) {
         const bool is_last = i + 1 == layout.tensors.size();
+        const bool is_skipped = std::ranges::find(skipped, i) != skipped.end();
         runs.push_back({.end = is_last ? layout.elems : layout.tensors[i + 1].offset,
-                        .group = layout.tensors[i].group});
+                        .group = is_skipped ? group_of_skipped : layout.tensors[i].group});
     }
     return csd::GroupMap(runs);
 }
-
-}  // namespace
 
 std::unique_ptr<Engine> Engine::make(const mpi::Communicator& world,
                                      const config::EngineSettings& settings, const Layout& layout,

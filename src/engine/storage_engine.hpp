@@ -37,6 +37,10 @@ struct Origin {
     std::string replaces = {};  // state to keep in its own files until this one is durable
 };
 
+// Of the layout's elements; `skipped` of its tensors are of a group of their own.
+csd::GroupMap group_map(const Layout& layout, std::span<const std::size_t> skipped = {},
+                        std::size_t group_of_skipped = 0);
+
 class StorageEngine final : public Engine {
 public:
     StorageEngine(const mpi::Communicator& world, const config::EngineSettings& settings,

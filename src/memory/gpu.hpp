@@ -4,6 +4,7 @@
 // program was built without CUDA, gpus() is 0 and everything else throws. All throw CudaError.
 #pragma once
 
+#include "base/dtype.hpp"
 #include "base/error.hpp"
 #include "base/handle.hpp"
 
@@ -180,5 +181,10 @@ void copy_to_gpu(std::span<std::byte> gpu, std::span<const std::byte> host, cons
 void copy_to_host(std::span<std::byte> host, std::span<const std::byte> gpu, const Stream& stream);
 void copy_on_gpu(std::span<std::byte> to, std::span<const std::byte> from, const Stream& stream);
 void fill_with_zeros(std::span<std::byte> gpu, const Stream& stream);
+
+// to = factor * from in the stream's order, both on the GPU; `from` has as many elements of
+// `dtype`, at an address that is a multiple of their size.
+void convert_on_gpu(std::span<float> to, const void* from, Dtype dtype, float factor,
+                    const Stream& stream);
 
 }  // namespace nearstep::memory

@@ -177,4 +177,41 @@ void fill_with_zeros(std::span<std::byte> gpu, const Stream& stream) {
     }
 }
 
+namespace {
+
+constexpr unsigned kThreads = 256;
+constexpr unsigned kMostBlocks = 4096;
+
+__device__ inline float widened(std::uint16_t half, Dtype dtype) {
+    return dtype == Dtype::bf16 ? from_bf16(half) : from_fp16(half);
+}
+__device__ inline float widened(float value, Dtype /*dtype*/) { return value; }
+
+template <typename T>
+__global__ void convert(float* to, const T* from, std::size_t count, Dtype dtype, float factor) {
+    const std::size_t step = std::size_t{gridDim.x} * kThreads;
+    for (std::size_t i = std::size_t{blockIdx.x} * kThreads + threadIdx.x; i < count; i += step) {
+        to[i] = factor * widened(from[i], dtype);
+    }
+}
+
+}  // namespace
+
+void convert_on_gpu(std::span<float> to, const void* from, Dtype dtype, float factor,
+                    const Stream& stream) {
+    if (to.empty()) {
+        return;
+    }
+    const std::size_t blocks = (to.size() + kThreads - 1) / kThreads;
+    const auto grid = static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks);
+    if (dtype == Dtype::fp32) {
+        convert<<<grid, kThreads, 0, stream.handle()>>>(to.data(), static_cast<const float*>(from),
+                                                        to.size(), dtype, factor);
+    } else {
+        convert<<<grid, kThreads, 0, stream.handle()>>>(
+            to.data(), static_cast<const std::uint16_t*>(from), to.size(), dtype, factor);
+    }
+    check(cudaGetLastError());
+}
+
 }  // namespace nearstep::memory

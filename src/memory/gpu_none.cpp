@@ -76,4 +76,9 @@ void copy_on_gpu(std::span<std::byte> /*to*/, std::span<const std::byte> /*from*
 
 void fill_with_zeros(std::span<std::byte> /*gpu*/, const Stream& /*stream*/) { refuse(); }
 
+void convert_on_gpu(std::span<float> /*to*/, const void* /*from*/, Dtype /*dtype*/,
+                    float /*factor*/, const Stream& /*stream*/) {
+    refuse();
+}
+
 }  // namespace nearstep::memory

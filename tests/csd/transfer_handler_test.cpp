@@ -72,6 +72,7 @@ public:
     void reserve() override {}
     Ticket flush() override { return {}; }
     void use_codec(const codec::Codec&) override {}
+    void use_groups(const GroupMap&) override {}
     void put_gradient(std::size_t, std::span<const std::span<const std::byte>>,
                       std::span<const float>) override {}
     void finish_gradients() override {}

@@ -1,0 +1,374 @@
+#include "conductor.hpp"
+
+#include "base/digest.hpp"
+#include "base/error.hpp"
+#include "config/load.hpp"
+#include "memory/gpu.hpp"
+#include "mpi/session.hpp"
+#include "mpi_thread.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+namespace nearstep::python {
+
+namespace {
+
+double now() {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::size_t elems_of(const engine::Tensor& tensor) {
+    std::size_t elems = 1;
+    for (const std::int64_t size : tensor.shape) {
+        elems *= static_cast<std::size_t>(size);
+    }
+    return elems;
+}
+
+}  // namespace
+
+Conductor::Conductor(Plan plan) : model_(std::move(plan.model)), gpu_(plan.gpu) {
+    std::vector<std::string> settings = {text("model.dtype=\"", name_of(plan.dtype), "\"")};
+    settings.insert(settings.end(), plan.settings.begin(), plan.settings.end());
+    run_ = config::parse({.overrides = std::move(settings), .needs_data = false});
+    if (run_.placement.parameters != "replicated") {
+        throw ConfigError(
+            "placement.parameters: every rank has all parameters of a PyTorch model, so this must be "
+            "\"replicated\".");
+    }
+    layout_.dtype = plan.dtype;
+    for (engine::Tensor& tensor : plan.tensors) {
+        tensor.offset = layout_.elems;
+        layout_.elems += elems_of(tensor);
+        layout_.tensors.push_back(std::move(tensor));
+    }
+    first_tensors_ = {0};
+    std::size_t begin = 0;
+    for (const std::size_t count : plan.tensors_of_blocks) {
+        const std::size_t last = first_tensors_.back() + count;
+        const std::size_t end =
+            last < layout_.tensors.size() ? layout_.tensors[last].offset : layout_.elems;
+        layout_.blocks.push_back({begin, end});
+        first_tensors_.push_back(last);
+        begin = end;
+    }
+    expects(first_tensors_.back() == layout_.tensors.size(), "every tensor is in a block");
+    loss_scale_ = plan.dtype == Dtype::fp16 ? run_.train.loss_scale : 1;
+}
+
+Conductor::~Conductor() { close(); }
+
+// --- Work for the thread that calls MPI ---
+
+void Conductor::post(std::function<void()> work) {
+    {
+        const std::lock_guard lock(mutex_);
+        if (failure_) {
+            std::rethrow_exception(failure_);
+        }
+        ++posted_;
+    }
+    MpiThread::instance().post([this, work = std::move(work)] {
+        std::exception_ptr failure;
+        bool is_given_up = false;
+        {
+            const std::lock_guard lock(mutex_);
+            is_given_up = failure_ != nullptr;
+        }
+        if (!is_given_up) {
+            try {
+                work();
+            } catch (...) {
+                failure = std::current_exception();
+            }
+        }
+        const std::lock_guard lock(mutex_);
+        if (failure && !failure_) {
+            failure_ = failure;
+        }
+        ++done_;
+        changed_.notify_all();
+    });
+}
+
+void Conductor::wait(const Poll& poll, const std::function<bool()>& is_over) {
+    for (;;) {
+        {
+            std::unique_lock lock(mutex_);
+            changed_.wait_for(lock, std::chrono::milliseconds(100),
+                              [&] { return failure_ != nullptr || is_over(); });
+            if (failure_) {
+                std::rethrow_exception(failure_);
+            }
+            if (is_over()) {
+                return;
+            }
+        }
+        poll();
+    }
+}
+
+// `work` refers to what its caller has: this does not return before it is done.
+void Conductor::do_and_wait(std::function<void()> work) {
+    post(std::move(work));
+    wait([] {}, [this, mine = posted_] { return done_ >= mine; });
+}
+
+bool Conductor::is_done(std::uint64_t work) const {
+    const std::lock_guard lock(mutex_);
+    return done_ >= work;
+}
+
+void Conductor::close() {
+    std::uint64_t mine = 0;
+    {
+        const std::lock_guard lock(mutex_);
+        if (std::exchange(is_closed_, true)) {
+            return;
+        }
+        mine = ++posted_;
+    }
+    MpiThread::instance().post([this] {
+        engine_.reset();
+        world_.reset();
+        const std::lock_guard lock(mutex_);
+        if (!failure_) {
+            failure_ = std::make_exception_ptr(
+                ConfigError("This optimizer is closed: make a new one to go on."));
+        }
+        ++done_;
+        changed_.notify_all();
+    });
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return done_ >= mine; });
+}
+
+// --- Start ---
+
+std::vector<std::string> Conductor::begin(const Beginning& beginning) {
+    std::vector<std::string> lines;
+    do_and_wait([&] { open(beginning, lines); });
+    return lines;
+}
+
+void Conductor::open(const Beginning& beginning, std::vector<std::string>& lines) {
+    mpi::start_for_library();
+    world_.emplace(mpi::Communicator::world(std::chrono::seconds(run_.exchange.timeout_s)));
+    const mpi::Communicator& world = *world_;
+    rank_ = world.rank();
+    ranks_ = world.size();
+    // How long a run is to be is its program's to know: as far as its state says, it never ends.
+    const engine::Identity identity{.model = model_,
+                                    .seed = run_.train.seed,
+                                    .steps = std::numeric_limits<std::int64_t>::max(),
+                                    .config = config::print(run_)};
+    const engine::Start start =
+        engine::find_start(world, run_, layout_.elems, model_,
+                           {.is_resuming = beginning.is_resuming,
+                            .may_start_anew = beginning.checkpoint.empty(),
+                            .is_fresh = beginning.is_fresh,
+                            .resume_from = beginning.checkpoint,
+                            .steps_of = [](const std::string&, const std::string&) {
+                                return std::numeric_limits<std::int64_t>::max();
+                            }});
+    share_start_values(beginning.values);
+    engine_ = engine::Engine::make(
+        world, run_, layout_, identity,
+        {.gpu = gpu_,
+         .set = start.set,
+         .clips_by_last_norm = run_.train.clipping == "delayed",
+         .loss_scale = {.first = run_.train.loss_scale,
+                        .growth_steps = run_.train.scale_growth_steps}});
+    const engine::Begun begun =
+        engine_->begin(start, [&](std::size_t first, std::span<float> masters) {
+            fill(beginning.values, first, masters);
+        });
+    lines = begun.lines;
+    vector_ = engine_->parameters();
+    facts_ = engine_->facts();
+    line_ = engine_->line().run;
+    const std::lock_guard lock(mutex_);
+    blocks_here_ = layout_.blocks.size();
+    steps_ = engine_->steps_done();
+    stats_.step = steps_;
+    loss_scale_ = engine_->loss_scale();
+}
+
+void Conductor::share_start_values(std::span<const Piece> values) {
+    if (values.empty()) {
+        return;
+    }
+    const auto bytes_of = [&](std::size_t tensor) {
+        return std::span(static_cast<std::byte*>(values[tensor].address),
+                         elems_of(layout_.tensors[tensor]) * size_bytes(values[tensor].dtype));
+    };
+    std::vector<std::uint64_t> digests;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        digests.push_back(xxh3(bytes_of(i)));
+    }
+    const std::uint64_t mine = xxh3(std::as_bytes(std::span(digests)));
+    const bool is_same = to_hex(mine) == world_->broadcast(to_hex(mine), 0);
+    if (world_->agree(is_same)) {
+        return;
+    }
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        world_->start_broadcast(bytes_of(i), 0).wait();
+    }
+}
+
+// Elements from `first` on; those behind the last tensor are padding.
+void Conductor::fill(std::span<const Piece> values, std::size_t first,
+                     std::span<float> masters) const {
+    std::ranges::fill(masters, 0.0F);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        const engine::Tensor& tensor = layout_.tensors[i];
+        const std::size_t begin = std::max(first, tensor.offset);
+        const std::size_t end =
+            std::min(first + masters.size(), tensor.offset + elems_of(tensor));
+        if (begin < end) {
+            const auto* from = static_cast<const std::byte*>(values[i].address) +
+                               (begin - tensor.offset) * size_bytes(values[i].dtype);
+            convert_to_fp32(values[i].dtype, from, masters.data() + (begin - first), end - begin);
+        }
+    }
+}
+
+// --- A step ---
+
+void Conductor::begin_step(const engine::Step& step, const std::vector<std::size_t>& absent) {
+    post([this, step, absent] {
+        begun_at_ = now();
+        std::vector<std::uint64_t> present(layout_.tensors.size(), 1);
+        for (const std::size_t tensor : absent) {
+            present.at(tensor) = 0;
+        }
+        world_->sum(std::span(present));
+        engine::Step of_all = step;
+        for (std::size_t tensor = 0; tensor < present.size(); ++tensor) {
+            if (present[tensor] == 0) {
+                of_all.skipped.push_back(tensor);
+            }
+        }
+        engine_->begin_backward(of_all);
+    });
+}
+
+std::uint64_t Conductor::put(std::size_t block, std::vector<Piece> pieces, float factor) {
+    post([this, block, pieces = std::move(pieces), factor] {
+        write_gradients(block, pieces, factor);
+        engine_->put_gradient(block);
+    });
+    const std::lock_guard lock(mutex_);
+    return posted_;
+}
+
+void Conductor::write_gradients(std::size_t block, std::span<const Piece> pieces, float factor) {
+    const bool is_on_gpu = facts_.encodes_on_gpu;
+    const std::span<float> space = engine_->gradient_space(block);
+    const auto stream = memory::Stream::of_default();
+    std::size_t at = 0;
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+        const std::size_t elems = elems_of(layout_.tensors[first_tensors_[block] + i]);
+        const std::span<float> to = space.subspan(at, elems);
+        at += elems;
+        if (is_on_gpu && pieces[i].address == nullptr) {
+            memory::fill_with_zeros(std::as_writable_bytes(to), stream);
+        } else if (is_on_gpu) {
+            memory::convert_on_gpu(to, pieces[i].address, pieces[i].dtype, factor, stream);
+        } else if (pieces[i].address == nullptr) {
+            std::ranges::fill(to, 0.0F);
+        } else {
+            convert_to_fp32(pieces[i].dtype, pieces[i].address, to.data(), elems);
+            if (factor != 1) {
+                std::ranges::transform(to, to.begin(), [factor](float g) { return factor * g; });
+            }
+        }
+    }
+}
+
+void Conductor::end_step() {
+    post([this] {
+        engine_->end_pass();
+        StepStats stats;
+        stats.gradients = engine_->end_gradients();
+        stats.gradients_s = now() - begun_at_;
+        {
+            const std::lock_guard lock(mutex_);
+            blocks_here_ = 0;
+        }
+        engine_->update();
+        stats.step = engine_->steps_done();
+        stats.loss_scale = engine_->loss_scale();
+        {
+            const std::lock_guard lock(mutex_);
+            ++norms_known_;
+            loss_scale_ = stats.loss_scale;
+            changed_.notify_all();
+        }
+        pass_blocks();
+        const double committed = engine_->commit_seconds();
+        stats.update = engine_->finish();
+        engine_->commit();
+        stats.commit_s = engine_->commit_seconds() - committed;
+        const std::lock_guard lock(mutex_);
+        stats.waited_s = std::exchange(waited_s_, 0);
+        stats_ = stats;
+    });
+    const std::lock_guard lock(mutex_);
+    ++norms_asked_;
+    ++steps_;
+    blocks_here_ = 0;
+}
+
+// Brings the parameters of the step under way, which modules then need not ask for.
+void Conductor::pass_blocks() {
+    engine_->begin_forward();
+    for (std::size_t block = 0; block < layout_.blocks.size(); ++block) {
+        engine_->await_parameters(block, {&layout_.blocks[block], 1}, {});
+        const std::lock_guard lock(mutex_);
+        blocks_here_ = block + 1;
+        changed_.notify_all();
+    }
+    engine_->end_pass();
+}
+
+void Conductor::await_block(std::size_t block, const Poll& poll) {
+    const double began = now();
+    wait(poll, [&] { return blocks_here_ > block && norms_known_ == norms_asked_; });
+    const std::lock_guard lock(mutex_);
+    waited_s_ += now() - began;
+}
+
+void Conductor::finish(const Poll& poll) {
+    wait(poll, [&] { return done_ == posted_; });
+}
+
+double Conductor::loss_scale(const Poll& poll) {
+    wait(poll, [&] { return norms_known_ == norms_asked_; });
+    const std::lock_guard lock(mutex_);
+    return loss_scale_;
+}
+
+StepStats Conductor::stats() const {
+    const std::lock_guard lock(mutex_);
+    return stats_;
+}
+
+std::string Conductor::save(const std::string& folder) {
+    std::string path;
+    do_and_wait([&] { path = engine_->save(folder); });
+    return path;
+}
+
+std::uint64_t Conductor::masters_digest() {
+    std::uint64_t digest = 0;
+    do_and_wait([&] { digest = engine_->masters_digest(); });
+    return digest;
+}
+
+}  // namespace nearstep::python

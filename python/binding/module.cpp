@@ -1,0 +1,217 @@
+// The extension module nearstep._engine: sees addresses and formats of tensors, never PyTorch.
+#include "base/error.hpp"
+#include "base/version.hpp"
+#include "conductor.hpp"
+#include "config/load.hpp"
+#include "csd/optimizer.hpp"
+#include "mpi_thread.hpp"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <array>
+#include <exception>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace nb = nanobind;
+
+namespace nearstep::python {
+
+namespace {
+
+using Pieces = std::vector<std::tuple<std::uintptr_t, std::string>>;
+using Tensors = std::vector<std::tuple<std::string, std::vector<std::int64_t>, std::size_t>>;
+// Learning rate, the two betas, epsilon, weight decay.
+using Hypers = std::vector<std::tuple<double, double, double, double, double>>;
+
+constexpr std::array kCounterNames = {
+    "host_state_read",   "host_state_write",   "host_gradients_read", "host_gradients_write",
+    "host_parameters",   "internal_read",      "internal_write",      "network_gradients",
+    "network_parameters", "node_gradients",    "node_parameters",     "checkpoint"};
+static_assert(kCounterNames.size() == trace::kCounters);
+
+Dtype dtype_of(const std::string& name) {
+    for (const Dtype dtype : {Dtype::fp32, Dtype::bf16, Dtype::fp16}) {
+        if (name == name_of(dtype)) {
+            return dtype;
+        }
+    }
+    throw ConfigError("Parameters are fp32, bf16 or fp16, not " + name + ".");
+}
+
+std::vector<Piece> pieces_of(const Pieces& addresses) {
+    std::vector<Piece> pieces;
+    for (const auto& [address, dtype] : addresses) {
+        pieces.push_back({reinterpret_cast<void*>(address), dtype_of(dtype)});  // NOLINT
+    }
+    return pieces;
+}
+
+// Lets Ctrl-C end a wait.
+void check_signals() {
+    const nb::gil_scoped_acquire with_python;
+    if (PyErr_CheckSignals() != 0) {
+        throw nb::python_error();
+    }
+}
+
+nb::dict dict_of(const StepStats& stats) {
+    nb::dict bytes;
+    for (std::size_t i = 0; i < kCounterNames.size(); ++i) {
+        bytes[kCounterNames.at(i)] = stats.update.traffic.bytes.at(i);
+    }
+    nb::dict out;
+    out["step"] = stats.step;
+    out["norm"] = stats.gradients.norm;
+    out["is_skipped"] = !stats.gradients.is_finite;
+    out["loss_scale"] = stats.loss_scale;
+    out["gradients_s"] = stats.gradients_s;
+    out["update_s"] = stats.update.update_s;
+    out["hidden_s"] = stats.update.hidden_s;
+    out["waited_s"] = stats.waited_s;
+    out["commit_s"] = stats.commit_s;
+    out["bytes"] = bytes;
+    return out;
+}
+
+nb::dict dict_of(const engine::EngineFacts& facts) {
+    nb::dict out;
+    out["nodes"] = facts.nodes;
+    out["devices"] = facts.devices;
+    out["copies"] = facts.copies;
+    out["gradient_bytes_per_parameter"] = facts.payload_bytes_per_parameter;
+    out["encodes_on_gpu"] = facts.encodes_on_gpu;
+    out["io"] = facts.io;
+    out["lines"] = facts.lines;
+    return out;
+}
+
+// The Python type of what the engine throws.
+void translate(const std::exception_ptr& pointer, void* /*unused*/) {
+    try {
+        std::rethrow_exception(pointer);
+    } catch (const ConfigError& error) {
+        PyErr_SetString(PyExc_ValueError, error.what());
+    } catch (const IoError& error) {
+        PyErr_SetString(PyExc_OSError, error.what());
+    } catch (const Error& error) {
+        PyErr_SetString(PyExc_RuntimeError, error.what());
+    }
+}
+
+std::unique_ptr<Conductor> make_conductor(std::vector<std::string> settings, const Tensors& tensors,
+                                          std::vector<std::size_t> tensors_of_blocks,
+                                          const std::string& dtype, std::string model,
+                                          std::optional<int> gpu) {
+    Plan plan{.settings = std::move(settings),
+              .tensors = {},
+              .tensors_of_blocks = std::move(tensors_of_blocks),
+              .dtype = dtype_of(dtype),
+              .model = std::move(model),
+              .gpu = gpu};
+    for (const auto& [name, shape, group] : tensors) {
+        plan.tensors.push_back({.name = name, .shape = shape, .group = group});
+    }
+    return std::make_unique<Conductor>(std::move(plan));
+}
+
+engine::Step step_of(const std::string& optimizer, const Hypers& groups, double clip_norm) {
+    engine::Step step{.clip_norm = clip_norm};
+    for (const auto& [rate, beta1, beta2, epsilon, decay] : groups) {
+        step.groups.push_back({.optimizer = csd::parse_optimizer(optimizer),
+                               .rate = rate,
+                               .beta1 = beta1,
+                               .beta2 = beta2,
+                               .epsilon = epsilon,
+                               .decay = decay});
+    }
+    return step;
+}
+
+using Bytes = nb::ndarray<nb::pytorch, std::uint8_t, nb::ndim<1>>;
+
+}  // namespace
+
+// NOLINTNEXTLINE
+NB_MODULE(_engine, m) {
+    nb::set_leak_warnings(false);
+    nb::register_exception_translator(translate);
+    m.def("version", [] { return std::string(version()); });
+    m.def("commit", [] { return std::string(commit()); });
+    m.def("describe_keys", &config::describe_keys);
+    m.def(
+        "end", [](bool has_failed) { MpiThread::instance().end(has_failed); },
+        nb::call_guard<nb::gil_scoped_release>(), nb::arg("has_failed"));
+
+    nb::class_<Conductor>(m, "Conductor")
+        .def(nb::new_(&make_conductor), nb::arg("settings"), nb::arg("tensors"),
+             nb::arg("tensors_of_blocks"), nb::arg("dtype"), nb::arg("model"),
+             nb::arg("gpu").none())
+        .def(
+            "begin",
+            [](Conductor& self, bool is_resuming, bool is_fresh, std::string checkpoint,
+               const Pieces& values) {
+                const nb::gil_scoped_release without_python;
+                return self.begin({.is_resuming = is_resuming,
+                                   .is_fresh = is_fresh,
+                                   .checkpoint = std::move(checkpoint),
+                                   .values = pieces_of(values)});
+            },
+            nb::arg("is_resuming"), nb::arg("is_fresh"), nb::arg("checkpoint"), nb::arg("values"))
+        .def(
+            "begin_step",
+            [](Conductor& self, const std::string& optimizer, const Hypers& groups,
+               double clip_norm, const std::vector<std::size_t>& absent) {
+                self.begin_step(step_of(optimizer, groups, clip_norm), absent);
+            },
+            nb::arg("optimizer"), nb::arg("groups"), nb::arg("clip_norm"), nb::arg("absent"))
+        .def(
+            "put",
+            [](Conductor& self, std::size_t block, const Pieces& pieces, float factor) {
+                return self.put(block, pieces_of(pieces), factor);
+            },
+            nb::arg("block"), nb::arg("pieces"), nb::arg("factor"))
+        .def("end_step", &Conductor::end_step)
+        .def(
+            "await_block",
+            [](Conductor& self, std::size_t block) { self.await_block(block, check_signals); },
+            nb::call_guard<nb::gil_scoped_release>(), nb::arg("block"))
+        .def(
+            "finish", [](Conductor& self) { self.finish(check_signals); },
+            nb::call_guard<nb::gil_scoped_release>())
+        .def("is_done", &Conductor::is_done)
+        .def("save", &Conductor::save, nb::call_guard<nb::gil_scoped_release>(),
+             nb::arg("folder"))
+        .def("masters_digest", &Conductor::masters_digest,
+             nb::call_guard<nb::gil_scoped_release>())
+        .def("close", &Conductor::close, nb::call_guard<nb::gil_scoped_release>())
+        .def(
+            "loss_scale", [](Conductor& self) { return self.loss_scale(check_signals); },
+            nb::call_guard<nb::gil_scoped_release>())
+        .def("stats", [](const Conductor& self) { return dict_of(self.stats()); })
+        .def("facts", [](const Conductor& self) { return dict_of(self.facts()); })
+        .def("vector",
+             [](const Conductor& self) {
+                 // PyTorch has no tensors that are read only.
+                 auto* bytes = const_cast<std::byte*>(self.vector().data());  // NOLINT
+                 return Bytes(bytes, {self.vector().size()}, nb::find(self));
+             })
+        .def_prop_ro("rank", &Conductor::rank)
+        .def_prop_ro("ranks", &Conductor::ranks)
+        .def_prop_ro("steps", &Conductor::steps)
+        .def_prop_ro("line", &Conductor::line)
+        .def_prop_ro("paths", [](const Conductor& self) { return self.run().csd.path; })
+        .def_prop_ro("checkpoint_folder", [](const Conductor& self) {
+            return config::checkpoint_folder(self.run());
+        });
+}
+
+}  // namespace nearstep::python

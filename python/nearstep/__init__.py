@@ -1,0 +1,20 @@
+"""Training with the optimizer state in storage, and the optimizer step near it.
+
+    import nearstep
+    opt = nearstep.AdamW(model, lr=3e-4, path="/nvme0/run")
+    start = opt.resume()
+    for step, batch in enumerate(loader, start):
+        model(**batch).loss.backward()
+        opt.step()
+        opt.zero_grad()
+
+``python train.py`` is one rank; ``mpirun -np 4 python train.py`` are four, whose gradients the engine adds up.
+"""
+
+from . import _ranks  # sets RANK, WORLD_SIZE and LOCAL_RANK
+from ._groups import groups
+from ._optimizers import Adagrad, Adam, AdamW, Lion, Optimizer, SGD
+from ._engine import version as _version
+
+__version__ = _version()
+__all__ = ["Adagrad", "Adam", "AdamW", "Lion", "Optimizer", "SGD", "groups"]

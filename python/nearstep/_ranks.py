@@ -1,0 +1,73 @@
+"""Which rank this process is, and how the ranks end together."""
+
+import atexit
+import os
+import sys
+import threading
+import weakref
+
+from . import _engine
+
+# What the launchers of Open MPI, PMIx and Slurm say of a process: its rank, how many there are, its place on the node.
+_LAUNCHERS = (
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    ("PMIX_RANK", "SLURM_NTASKS", "SLURM_LOCALID"),
+)
+_optimizers = weakref.WeakSet()
+_main = threading.main_thread()
+_has_failed = False
+
+
+def _set_environment() -> None:
+    for names in _LAUNCHERS:
+        if all(name in os.environ for name in names):
+            values = [os.environ[name] for name in names]
+            break
+    else:
+        return
+    if int(values[1]) > 1:
+        for name, value in zip(("RANK", "WORLD_SIZE", "LOCAL_RANK"), values):
+            os.environ.setdefault(name, value)
+
+
+def check_launcher(ranks: int) -> None:
+    """Raises RuntimeError if someone other than MPI started several processes: each would think that it is alone."""
+    told = int(os.environ.get("WORLD_SIZE", 1))
+    if ranks == 1 and told > 1:
+        raise RuntimeError(
+            f"WORLD_SIZE is {told}, but MPI knows one process: nearstep's ranks are started by MPI, so type "
+            f"'mpirun -np {told} python {os.path.basename(sys.argv[0])}' instead of torchrun or accelerate launch."
+        )
+
+
+def keep(optimizer) -> None:
+    """Closes the optimizer at the end of the process, before MPI ends."""
+    _optimizers.add(optimizer)
+
+
+def _note_failure(hook):
+    def note(*arguments):
+        global _has_failed
+        _has_failed = True
+        hook(*arguments)
+
+    return note
+
+
+def _end() -> None:
+    several = any(optimizer.ranks > 1 for optimizer in _optimizers if optimizer.has_begun)
+    in_step = [optimizer for optimizer in _optimizers if optimizer.is_in_step]
+    if several and in_step and not _has_failed:
+        print("nearstep: this rank ends in the middle of a step, so all ranks end; what is durable stays.", file=sys.stderr)
+    has_failed = several and (_has_failed or bool(in_step))
+    if not has_failed:
+        for optimizer in list(_optimizers):
+            optimizer.close()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    _engine.end(has_failed)
+
+
+_set_environment()
+sys.excepthook = _note_failure(sys.excepthook)
+atexit.register(_end)
