@@ -316,10 +316,10 @@ void Conductor::end_step() {
         engine_->commit();
         stats.commit_s = engine_->commit_seconds() - committed;
         const std::lock_guard lock(mutex_);
-        stats.waited_s = std::exchange(waited_s_, 0);
         stats_ = stats;
     });
     const std::lock_guard lock(mutex_);
+    waited_s_ = 0;
     ++norms_asked_;
     ++steps_;
     blocks_here_ = 0;
@@ -356,7 +356,9 @@ double Conductor::loss_scale(const Poll& poll) {
 
 StepStats Conductor::stats() const {
     const std::lock_guard lock(mutex_);
-    return stats_;
+    StepStats stats = stats_;
+    stats.waited_s = waited_s_;
+    return stats;
 }
 
 std::string Conductor::save(const std::string& folder) {

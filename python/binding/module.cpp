@@ -75,7 +75,6 @@ nb::dict dict_of(const StepStats& stats) {
     out["loss_scale"] = stats.loss_scale;
     out["gradients_s"] = stats.gradients_s;
     out["update_s"] = stats.update.update_s;
-    out["hidden_s"] = stats.update.hidden_s;
     out["waited_s"] = stats.waited_s;
     out["commit_s"] = stats.commit_s;
     out["bytes"] = bytes;

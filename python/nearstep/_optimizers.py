@@ -193,7 +193,11 @@ class Optimizer(torch.optim.Optimizer):
         @torch.compiler.disable
         def bring(*_):
             optimizer = me()
-            if optimizer is not None and optimizer._conductor is not None:
+            if optimizer is None:
+                return
+            if torch.is_grad_enabled():  # training starts with all ranks; an evaluation may come before, on one of them
+                optimizer._begin()
+            if optimizer._conductor is not None:
                 for block in blocks:
                     optimizer._bring(block)
 
@@ -279,8 +283,11 @@ class Optimizer(torch.optim.Optimizer):
             self._copies = torch.cuda.Stream(self._device)
             self._used = torch.cuda.Event()
             self._used.record(torch.cuda.current_stream(self._device))
-        self._is_brought = [False] * len(self._blocks)
-        self.synchronize()
+        self._is_brought = [True] * len(self._blocks)
+        with torch.no_grad():
+            for p, value in zip(self._params, self._values):
+                if not torch.equal(p.cpu(), value.to(p.dtype)):  # a graph that has its bits may be in use
+                    p.copy_(value)
         self.extra = self._read_extra()
         if conductor.rank == 0:
             print(f"nearstep {_engine.version()}: {self._describe_run(facts)}", *lines, sep="\nnearstep: ", file=sys.stderr)
@@ -489,8 +496,8 @@ class Optimizer(torch.optim.Optimizer):
 
     def stats(self) -> dict:
         """Of the last step that is over: ``step``, ``norm`` of the gradient, ``is_skipped``, ``loss_scale`` of the next one,
-        seconds of its phases (``gradients_s``, ``update_s``, of that ``hidden_s``, ``waited_s``, ``commit_s``) and
-        ``bytes`` per link, of all ranks."""
+        seconds of its phases (``gradients_s`` from the first gradient to the norm, ``update_s``, ``commit_s``), ``waited_s``
+        that this rank's program has waited for its parameters so far, and ``bytes`` per link, of all ranks."""
         self._begin()
         return self._conductor.stats()
 

@@ -1,0 +1,147 @@
+"""One row of tests/bench/torch_peers: trains a GPT-2 of transformers for some steps and prints a line of JSON."""
+import argparse
+import json
+import os
+import statistics
+import time
+
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+arguments = argparse.ArgumentParser()
+arguments.add_argument("--row", required=True)
+arguments.add_argument("--shape", type=json.loads, required=True, help="layers, heads, width, context, vocabulary")
+arguments.add_argument("--micro-batch", type=int, required=True)
+arguments.add_argument("--accumulation", type=int, required=True)
+arguments.add_argument("--steps", type=int, required=True)
+arguments.add_argument("--folder", required=True)
+arguments.add_argument("--devices", type=int, default=8)
+arguments.add_argument("--options", type=json.loads, default={}, help="of nearstep.AdamW")
+arguments = arguments.parse_args()
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+RATE, BETAS, DECAY, CLIP = 1e-4, (0.9, 0.95), 0.1, 1.0
+COMPILED = arguments.row != "memory-eager" and DEVICE.type == "cuda"
+
+
+def make_model():
+    shape = arguments.shape
+    torch.manual_seed(1)
+    config = GPT2Config(n_layer=shape["layers"], n_head=shape["heads"], n_embd=shape["width"], n_positions=shape["context"],
+                        vocab_size=shape["vocabulary"], bos_token_id=0, eos_token_id=0, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, use_cache=False)
+    with torch.device(DEVICE):
+        model = GPT2LMHeadModel(config)
+    model = model.to(torch.bfloat16)
+    if COMPILED and not arguments.row.startswith("deepspeed"):
+        for block in model.transformer.h:
+            block.compile()
+    return model.train()
+
+
+def batches():
+    """The same text of made-up tokens in all rows."""
+    generator = torch.Generator().manual_seed(2)
+    shape = (arguments.micro_batch, arguments.shape["context"])
+    while True:
+        yield torch.randint(256, shape, generator=generator).to(DEVICE)
+
+
+class Memory:
+    """PyTorch's own fused AdamW, with parameters and moments on the device, in bf16 like the model: the fastest there is."""
+
+    def __init__(self, model):
+        self.model = model
+        self.optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=BETAS, weight_decay=DECAY, fused=DEVICE.type == "cuda")
+
+    def backward(self, loss):
+        (loss / arguments.accumulation).backward()
+
+    def step(self):
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), CLIP)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def told(self):
+        return {}
+
+
+class Near(Memory):
+    """The same model with nearstep.AdamW in place of PyTorch's."""
+
+    def __init__(self, model):
+        import nearstep
+
+        self.optimizer = nearstep.AdamW(model, lr=RATE, betas=BETAS, weight_decay=DECAY, clip_norm=CLIP, path=arguments.folder,
+                                        accumulation=arguments.accumulation, fresh=True, durability="none",
+                                        **{"devices": arguments.devices, **arguments.options})
+
+    def step(self):
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def told(self):
+        self.optimizer.finish()
+        return {"stats": self.optimizer.stats()}
+
+
+class DeepSpeed:
+    """ZeRO stage 3 with the optimizer offloaded, as its documentation sets it up."""
+
+    def __init__(self, model):
+        import deepspeed
+
+        place = {"device": "nvme", "nvme_path": arguments.folder, "pin_memory": True, "pipeline_read": False, "pipeline_write": False}
+        if arguments.row == "deepspeed-cpu":
+            place = {"device": "cpu", "pin_memory": True}
+        rows = arguments.micro_batch * arguments.accumulation
+        settings = {
+            "train_batch_size": rows, "train_micro_batch_size_per_gpu": arguments.micro_batch, "gradient_clipping": CLIP,
+            "bf16": {"enabled": True}, "zero_optimization": {"stage": 3, "offload_optimizer": place},
+            "aio": {"block_size": 8 << 20, "queue_depth": 32, "thread_count": 4, "single_submit": False, "overlap_events": True},
+            "optimizer": {"type": "AdamW", "params": {"lr": RATE, "betas": list(BETAS), "weight_decay": DECAY}},
+        }
+        self.engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=settings)
+
+    def backward(self, loss):
+        self.engine.backward(loss)
+        self.engine.step()
+
+    def step(self):
+        pass
+
+    def told(self):
+        return {}
+
+
+def main():
+    model = make_model()
+    trainer = (DeepSpeed if arguments.row.startswith("deepspeed") else Near if arguments.row.startswith("nearstep") else Memory)(model)
+    module = getattr(trainer, "engine", model)
+    source = batches()
+    seconds, losses = [], []
+    for step in range(arguments.steps):
+        if DEVICE.type == "cuda":
+            torch.cuda.synchronize()
+        begin = time.perf_counter()
+        total = 0
+        for _ in range(arguments.accumulation):
+            tokens = next(source)
+            loss = module(input_ids=tokens, labels=tokens).loss
+            trainer.backward(loss)
+            total = total + loss.detach()
+        trainer.step()
+        losses.append(total.item() / arguments.accumulation)  # waits for the device, as a program that prints its loss
+        seconds.append(time.perf_counter() - begin)
+    told = trainer.told()
+    # The first steps compile and allocate; an update that goes on under the next step is in that one's time.
+    steady = seconds[2:] or seconds
+    tokens = arguments.micro_batch * arguments.accumulation * arguments.shape["context"]
+    line = {"row": arguments.row, "tokens_per_s": tokens / statistics.mean(steady), "seconds": seconds, "losses": losses, **told,
+            "torch": torch.__version__, "device": torch.cuda.get_device_name() if DEVICE.type == "cuda" else "cpu"}
+    if DEVICE.type == "cuda":
+        line["gpu_gb"] = torch.cuda.max_memory_allocated() / 1e9
+    print(json.dumps(line), flush=True)
+
+
+main()
+
