@@ -20,11 +20,11 @@ public:
 };
 
 // MPI for a library, which does not own its process: the calling thread is the one that calls MPI
-// from now on. Starts MPI if no one did. Throws ConfigError if it was started so that another thread
-// alone may call it, or is over.
+// from now on. Starts MPI if no one did. Throws ConfigError if it was started so that another
+// thread alone may call it, or is over.
 void start_for_library();
-// Ends MPI if start_for_library() started it and all ranks come here within the limit; false if some
-// do not.
+// Ends MPI if start_for_library() started it and all ranks come here within the limit; false if
+// some do not.
 bool end_for_library(std::chrono::seconds limit);
 // Ends the processes of all ranks at once.
 [[noreturn]] void abort_ranks(int exit_code);

@@ -19,7 +19,8 @@ namespace nearstep::python {
 namespace {
 
 double now() {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
 }
 
 std::size_t elems_of(const engine::Tensor& tensor) {
@@ -38,7 +39,8 @@ Conductor::Conductor(Plan plan) : model_(std::move(plan.model)), gpu_(plan.gpu) 
     run_ = config::parse({.overrides = std::move(settings), .needs_data = false});
     if (run_.placement.parameters != "replicated") {
         throw ConfigError(
-            "placement.parameters: every rank has all parameters of a PyTorch model, so this must be "
+            "placement.parameters: every rank has all parameters of a PyTorch model, so this must "
+            "be "
             "\"replicated\".");
     }
     layout_.dtype = plan.dtype;
@@ -177,13 +179,12 @@ void Conductor::open(const Beginning& beginning, std::vector<std::string>& lines
                                 return std::numeric_limits<std::int64_t>::max();
                             }});
     share_start_values(beginning.values);
-    engine_ = engine::Engine::make(
-        world, run_, layout_, identity,
-        {.gpu = gpu_,
-         .set = start.set,
-         .clips_by_last_norm = run_.train.clipping == "delayed",
-         .loss_scale = {.first = run_.train.loss_scale,
-                        .growth_steps = run_.train.scale_growth_steps}});
+    engine_ = engine::Engine::make(world, run_, layout_, identity,
+                                   {.gpu = gpu_,
+                                    .set = start.set,
+                                    .clips_by_last_norm = run_.train.clipping == "delayed",
+                                    .loss_scale = {.first = run_.train.loss_scale,
+                                                   .growth_steps = run_.train.scale_growth_steps}});
     const engine::Begun begun =
         engine_->begin(start, [&](std::size_t first, std::span<float> masters) {
             fill(beginning.values, first, masters);
@@ -228,8 +229,7 @@ void Conductor::fill(std::span<const Piece> values, std::size_t first,
     for (std::size_t i = 0; i < values.size(); ++i) {
         const engine::Tensor& tensor = layout_.tensors[i];
         const std::size_t begin = std::max(first, tensor.offset);
-        const std::size_t end =
-            std::min(first + masters.size(), tensor.offset + elems_of(tensor));
+        const std::size_t end = std::min(first + masters.size(), tensor.offset + elems_of(tensor));
         if (begin < end) {
             const auto* from = static_cast<const std::byte*>(values[i].address) +
                                (begin - tensor.offset) * size_bytes(values[i].dtype);

@@ -31,15 +31,15 @@ struct Plan {
     std::vector<engine::Tensor> tensors;
     std::vector<std::size_t> tensors_of_blocks;  // how many, in their order
     Dtype dtype = Dtype::fp32;
-    std::string model;        // see engine::Identity
+    std::string model;  // see engine::Identity
     std::optional<int> gpu;
 };
 
 struct Beginning {
-    bool is_resuming = false;     // from what is there, if anything is
-    bool is_fresh = false;        // whatever is there
-    std::string checkpoint;       // to resume from
-    std::vector<Piece> values;    // start values of each tensor, in host memory
+    bool is_resuming = false;   // from what is there, if anything is
+    bool is_fresh = false;      // whatever is there
+    std::string checkpoint;     // to resume from
+    std::vector<Piece> values;  // start values of each tensor, in host memory
 };
 
 // What the last step that is over took; `seconds` of its phases by name.

@@ -14,6 +14,7 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <array>
 #include <exception>
 #include <string>
@@ -33,9 +34,9 @@ using Tensors = std::vector<std::tuple<std::string, std::vector<std::int64_t>, s
 using Hypers = std::vector<std::tuple<double, double, double, double, double>>;
 
 constexpr std::array kCounterNames = {
-    "host_state_read",   "host_state_write",   "host_gradients_read", "host_gradients_write",
-    "host_parameters",   "internal_read",      "internal_write",      "network_gradients",
-    "network_parameters", "node_gradients",    "node_parameters",     "checkpoint"};
+    "host_state_read",    "host_state_write", "host_gradients_read", "host_gradients_write",
+    "host_parameters",    "internal_read",    "internal_write",      "network_gradients",
+    "network_parameters", "node_gradients",   "node_parameters",     "checkpoint"};
 static_assert(kCounterNames.size() == trace::kCounters);
 
 Dtype dtype_of(const std::string& name) {
@@ -93,16 +94,29 @@ nb::dict dict_of(const engine::EngineFacts& facts) {
     return out;
 }
 
+// The engine's sentences name the options of the program; here they are arguments and calls.
+std::string in_python(std::string sentence) {
+    for (const auto& [option, call] :
+         {std::pair{"--fresh", "fresh=True"}, std::pair{"--resume", "opt.resume()"},
+          std::pair{"--from", "opt.resume(checkpoint=PATH), PATH being"}}) {
+        const std::string name = option;
+        for (auto at = sentence.find(name); at != std::string::npos; at = sentence.find(name, at)) {
+            sentence.replace(at, name.size(), call);
+        }
+    }
+    return sentence;
+}
+
 // The Python type of what the engine throws.
 void translate(const std::exception_ptr& pointer, void* /*unused*/) {
     try {
         std::rethrow_exception(pointer);
     } catch (const ConfigError& error) {
-        PyErr_SetString(PyExc_ValueError, error.what());
+        PyErr_SetString(PyExc_ValueError, in_python(error.what()).c_str());
     } catch (const IoError& error) {
-        PyErr_SetString(PyExc_OSError, error.what());
+        PyErr_SetString(PyExc_OSError, in_python(error.what()).c_str());
     } catch (const Error& error) {
-        PyErr_SetString(PyExc_RuntimeError, error.what());
+        PyErr_SetString(PyExc_RuntimeError, in_python(error.what()).c_str());
     }
 }
 
@@ -159,10 +173,12 @@ NB_MODULE(_engine, m) {
             [](Conductor& self, bool is_resuming, bool is_fresh, std::string checkpoint,
                const Pieces& values) {
                 const nb::gil_scoped_release without_python;
-                return self.begin({.is_resuming = is_resuming,
-                                   .is_fresh = is_fresh,
-                                   .checkpoint = std::move(checkpoint),
-                                   .values = pieces_of(values)});
+                std::vector<std::string> lines = self.begin({.is_resuming = is_resuming,
+                                                             .is_fresh = is_fresh,
+                                                             .checkpoint = std::move(checkpoint),
+                                                             .values = pieces_of(values)});
+                std::ranges::transform(lines, lines.begin(), in_python);
+                return lines;
             },
             nb::arg("is_resuming"), nb::arg("is_fresh"), nb::arg("checkpoint"), nb::arg("values"))
         .def(
@@ -187,10 +203,8 @@ NB_MODULE(_engine, m) {
             "finish", [](Conductor& self) { self.finish(check_signals); },
             nb::call_guard<nb::gil_scoped_release>())
         .def("is_done", &Conductor::is_done)
-        .def("save", &Conductor::save, nb::call_guard<nb::gil_scoped_release>(),
-             nb::arg("folder"))
-        .def("masters_digest", &Conductor::masters_digest,
-             nb::call_guard<nb::gil_scoped_release>())
+        .def("save", &Conductor::save, nb::call_guard<nb::gil_scoped_release>(), nb::arg("folder"))
+        .def("masters_digest", &Conductor::masters_digest, nb::call_guard<nb::gil_scoped_release>())
         .def("close", &Conductor::close, nb::call_guard<nb::gil_scoped_release>())
         .def(
             "loss_scale", [](Conductor& self) { return self.loss_scale(check_signals); },
@@ -208,9 +222,8 @@ NB_MODULE(_engine, m) {
         .def_prop_ro("steps", &Conductor::steps)
         .def_prop_ro("line", &Conductor::line)
         .def_prop_ro("paths", [](const Conductor& self) { return self.run().csd.path; })
-        .def_prop_ro("checkpoint_folder", [](const Conductor& self) {
-            return config::checkpoint_folder(self.run());
-        });
+        .def_prop_ro("checkpoint_folder",
+                     [](const Conductor& self) { return config::checkpoint_folder(self.run()); });
 }
 
 }  // namespace nearstep::python

@@ -60,7 +60,8 @@ void MpiThread::end(bool has_failed) {
     std::promise<bool> is_over;
     post([&] { is_over.set_value(!has_failed && mpi::end_for_library(kEndLimit)); });
     auto future = is_over.get_future();
-    future.wait_for(has_failed ? std::chrono::seconds(kFailureLimit) : std::chrono::seconds(2 * kEndLimit));
+    future.wait_for(has_failed ? std::chrono::seconds(kFailureLimit)
+                               : std::chrono::seconds(2 * kEndLimit));
     if (has_failed || !future.get()) {
         mpi::abort_ranks(1);
     }

@@ -22,8 +22,8 @@ public:
     void post(std::function<void()> work);
 
     // Ends MPI together with the other ranks. If they do not come within the time, or `has_failed`,
-    // ends the processes of all ranks. Nothing may be posted behind it. Any thread; the rest of what
-    // was posted is done first, unless this rank has failed.
+    // ends the processes of all ranks. Nothing may be posted behind it. Any thread; the rest of
+    // what was posted is done first, unless this rank has failed.
     void end(bool has_failed);
 
 private:

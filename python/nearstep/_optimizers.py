@@ -36,6 +36,16 @@ def _flat(config: dict, prefix: str = "") -> dict:
     return flat
 
 
+_owners: dict = {}  # optimizer and place of each parameter, by its id
+
+
+def _owner_of(p):
+    """The optimizer that trains the parameter, or None."""
+    reference, i = _owners.get(id(p), (lambda: None, 0))
+    optimizer = reference()
+    return optimizer if optimizer is not None and optimizer._params[i] is p else None
+
+
 def _refuse_foreign_clipping() -> None:
     """Gradients are gone when PyTorch's function would look at them: it says so instead of clipping nothing."""
     original = torch.nn.utils.clip_grad_norm_
@@ -43,14 +53,17 @@ def _refuse_foreign_clipping() -> None:
         return
 
     @functools.wraps(original)
-    def clip_grad_norm_(parameters, *arguments, **settings):
+    def clip_grad_norm_(parameters, max_norm, *arguments, **settings):
         parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
-        if any(getattr(p, "_is_nearstep", False) for p in parameters):
+        owner = next(filter(None, map(_owner_of, parameters)), None)
+        if owner is not None and max_norm == float("inf"):  # transformers.Trainer asks for the norm so, to log it
+            return torch.tensor(owner.stats()["norm"] if owner.has_begun else 0.0)
+        if owner is not None:
             raise RuntimeError(
                 "torch.nn.utils.clip_grad_norm_ finds no gradients, which nearstep takes during backward: "
                 "leave it out (in transformers.Trainer: max_grad_norm=0) and pass clip_norm to the optimizer."
             )
-        return original(parameters, *arguments, **settings)
+        return original(parameters, max_norm, *arguments, **settings)
 
     clip_grad_norm_._nearstep = True
     torch.nn.utils.clip_grad_norm_ = clip_grad_norm_
@@ -179,7 +192,7 @@ class Optimizer(torch.optim.Optimizer):
             return take
 
         for i, p in enumerate(self._params):
-            p._is_nearstep = True
+            _owners[id(p)] = (me, i)
             self._handles.append(p.register_post_accumulate_grad_hook(on_gradient(i)))
         for module, blocks in self._reads:
             self._handles.append(module.register_forward_pre_hook(self._before_forward(me, blocks)))
@@ -241,12 +254,13 @@ class Optimizer(torch.optim.Optimizer):
         self._begin()
         return self._conductor.ranks
 
-    def resume(self) -> int:
+    def resume(self, checkpoint: str | None = None) -> int:
         """Goes on from the newest durable step in ``path``, or from the newest checkpoint, or starts anew if there is
-        nothing. Returns the number of steps done. Collective. Comes before the first step."""
+        nothing; with ``checkpoint``, a path that ``save()`` returned, from that one. Returns the number of steps done.
+        Collective. Comes before the first step."""
         if self._conductor is not None:
             raise RuntimeError("resume() comes before the first forward: the optimizer has begun already.")
-        self._begin(is_resuming=True)
+        self._begin(is_resuming=True, checkpoint=checkpoint or "")
         return self._conductor.steps
 
     def _begin(self, is_resuming: bool = False, checkpoint: str = "") -> None:
@@ -288,7 +302,8 @@ class Optimizer(torch.optim.Optimizer):
             for p, value in zip(self._params, self._values):
                 if not torch.equal(p.cpu(), value.to(p.dtype)):  # a graph that has its bits may be in use
                     p.copy_(value)
-        self.extra = self._read_extra()
+        self._saved = (-1, "")
+        self.extra = self._read_extra(os.path.dirname(checkpoint) or conductor.checkpoint_folder)
         if conductor.rank == 0:
             print(f"nearstep {_engine.version()}: {self._describe_run(facts)}", *lines, sep="\nnearstep: ", file=sys.stderr)
 
@@ -477,13 +492,15 @@ class Optimizer(torch.optim.Optimizer):
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(path + ".partial", path)
-        return self._conductor.save(folder)
+        path = self._conductor.save(folder)
+        self._saved = (self._conductor.steps, os.path.abspath(path))
+        return path
 
     def _extra_path(self, folder: str) -> str:
         return os.path.join(folder, f"step-{self._conductor.steps:08}.extra.json")
 
-    def _read_extra(self):
-        path = self._extra_path(self._conductor.checkpoint_folder)
+    def _read_extra(self, folder: str):
+        path = self._extra_path(folder)
         if not os.path.exists(path):
             return None
         with open(path) as file:
@@ -525,14 +542,14 @@ class Optimizer(torch.optim.Optimizer):
     def state_dict(self) -> dict:
         """The parameter groups, and where the state is, which is not copied: ``save()`` makes what can be gone back to."""
         out = super().state_dict()
-        self._begin()
-        out["nearstep"] = {
-            "path": self._conductor.paths,
-            "run": self._conductor.line,
-            "step": self._conductor.steps,
-            "checkpoint": os.path.join(self._conductor.checkpoint_folder, f"step-{self._conductor.steps:08}.h5"),
-        }
+        out["nearstep"] = {} if self._conductor is None else self._place()
         return out
+
+    def _place(self) -> dict:
+        step = self._conductor.steps
+        folder = os.path.abspath(self._conductor.checkpoint_folder)
+        checkpoint = self._saved[1] if self._saved[0] == step else os.path.join(folder, f"step-{step:08}.h5")
+        return {"path": self._conductor.paths, "run": self._conductor.line, "step": step, "checkpoint": checkpoint}
 
     def load_state_dict(self, state_dict: dict) -> None:
         """Goes back to the step that the dictionary names: to its checkpoint, or to the state in ``path`` if that is at this
@@ -541,6 +558,8 @@ class Optimizer(torch.optim.Optimizer):
         if place is None:
             raise ValueError("This is the state of another optimizer: nearstep's says where its state is. Start from the module's weights.")
         super().load_state_dict({key: value for key, value in state_dict.items() if key != "nearstep"})
+        if not place:
+            return  # of an optimizer that had not begun
         if self._conductor is not None and (self._conductor.line, self._conductor.steps) == (place["run"], place["step"]):
             return
         if self._conductor is not None:

@@ -140,7 +140,8 @@ void CardDevice::use_groups(const GroupMap& groups) {
     check_groups(settings_, groups);
     if (group_words(groups) > slot_words_) {
         throw ConfigError(
-            text("Device \"", name(), "\" has no room in its slots for this many changes of the "
+            text("Device \"", name(),
+                 "\" has no room in its slots for this many changes of the "
                  "parameter group: set csd.device = \"emulated\", or freeze parameters before the "
                  "run begins."));
     }
