@@ -292,15 +292,19 @@ void Conductor::write_gradients(std::size_t block, std::span<const Piece> pieces
 }
 
 void Conductor::end_step() {
+    {
+        // Before the work is posted, which may be over before post() returns.
+        const std::lock_guard lock(mutex_);
+        waited_s_ = 0;
+        ++norms_asked_;
+        ++steps_;
+        blocks_here_ = 0;
+    }
     post([this] {
         engine_->end_pass();
         StepStats stats;
         stats.gradients = engine_->end_gradients();
         stats.gradients_s = now() - begun_at_;
-        {
-            const std::lock_guard lock(mutex_);
-            blocks_here_ = 0;
-        }
         engine_->update();
         stats.step = engine_->steps_done();
         stats.loss_scale = engine_->loss_scale();
@@ -318,11 +322,6 @@ void Conductor::end_step() {
         const std::lock_guard lock(mutex_);
         stats_ = stats;
     });
-    const std::lock_guard lock(mutex_);
-    waited_s_ = 0;
-    ++norms_asked_;
-    ++steps_;
-    blocks_here_ = 0;
 }
 
 // Brings the parameters of the step under way, which modules then need not ask for.
