@@ -42,8 +42,9 @@ evaluate_batches = 1
 [data]
 train = "../text.txt"
 """
-# Other ranks add a gradient up in another order, and in bf16 round other parts of it.
-TOLERANCE = {"fp32": 1e-4, "bf16": 2e-3}
+# Other ranks add a gradient up in another order, and in bf16 round other parts of it. Steps 8 and 15 have large gradients,
+# which magnify that: undisturbed runs on 1 to 4 ranks differ by up to 3e-7 in fp32 and 1.05e-2 in bf16.
+TOLERANCE = {"fp32": 1e-4, "bf16": 2e-2}
 
 
 @dataclasses.dataclass(frozen=True)
