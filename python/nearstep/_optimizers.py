@@ -224,6 +224,7 @@ class Optimizer(torch.optim.Optimizer):
         self._missing = [len(block.tensors) for block in self._blocks]
         self._is_put = [False] * len(self._blocks)
         self._told = None  # what the engine was told of the step; None: nothing
+        _ranks.leave_step(self)
         self._is_scaled = False
 
     # --- Start ---
@@ -366,6 +367,7 @@ class Optimizer(torch.optim.Optimizer):
         step = self._step_to_take()
         self._conductor.begin_step(*step, absent)
         self._told = step
+        _ranks.enter_step(self)
 
     def _put(self, block: int) -> None:
         """Hands a block's gradients to the engine."""

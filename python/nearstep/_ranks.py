@@ -14,6 +14,7 @@ _LAUNCHERS = (
     ("PMIX_RANK", "SLURM_NTASKS", "SLURM_LOCALID"),
 )
 _optimizers = weakref.WeakSet()
+_in_step = set()  # kept, since sys.exit() drops what functions hold before this process ends
 _main = threading.main_thread()
 _has_failed = False
 
@@ -45,6 +46,14 @@ def keep(optimizer) -> None:
     _optimizers.add(optimizer)
 
 
+def enter_step(optimizer) -> None:
+    _in_step.add(optimizer)
+
+
+def leave_step(optimizer) -> None:
+    _in_step.discard(optimizer)
+
+
 def _note_failure(hook):
     def note(*arguments):
         global _has_failed
@@ -56,10 +65,9 @@ def _note_failure(hook):
 
 def _end() -> None:
     several = any(optimizer.ranks > 1 for optimizer in _optimizers if optimizer.has_begun)
-    in_step = [optimizer for optimizer in _optimizers if optimizer.is_in_step]
-    if several and in_step and not _has_failed:
+    if several and _in_step and not _has_failed:
         print("nearstep: this rank ends in the middle of a step, so all ranks end; what is durable stays.", file=sys.stderr)
-    has_failed = several and (_has_failed or bool(in_step))
+    has_failed = several and (_has_failed or bool(_in_step))
     if not has_failed:
         for optimizer in list(_optimizers):
             optimizer.close()
