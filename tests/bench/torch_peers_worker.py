@@ -88,6 +88,8 @@ class DeepSpeed:
     """ZeRO stage 3 with the optimizer offloaded, as its documentation sets it up."""
 
     def __init__(self, model):
+        for name, value in (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0"), ("MASTER_ADDR", "localhost"), ("MASTER_PORT", "29511")):
+            os.environ.setdefault(name, value)
         import deepspeed
 
         place = {"device": "nvme", "nvme_path": arguments.folder, "pin_memory": True, "pipeline_read": False, "pipeline_write": False}

@@ -96,7 +96,8 @@ void put_block(Engine& engine, shard::ElementRange range, std::size_t block, std
     engine.put_gradient(block);
 }
 
-void take_step(Engine& engine, const Layout& layout, std::uint64_t rank, Way way) {
+void take_step(Engine& engine, const Layout& layout, std::uint64_t rank, Way way,
+               const std::vector<std::size_t>& skipped = {}) {
     engine.begin_forward();
     for (std::size_t block = 0; block < layout.blocks.size(); ++block) {
         engine.await_parameters(block, {&layout.blocks[block], 1}, {});
@@ -106,7 +107,7 @@ void take_step(Engine& engine, const Layout& layout, std::uint64_t rank, Way way
         engine.finish();
         engine.commit();
     }
-    engine.begin_backward({.groups = {Hyper{}}});
+    engine.begin_backward({.groups = {Hyper{}}, .skipped = skipped});
     const auto stream =
         static_cast<std::uint64_t>(engine.steps_done()) * 64 + rank;  // of each rank and step
     for (const std::size_t block : order_of_blocks(way, layout.blocks.size(), stream)) {
@@ -134,6 +135,43 @@ std::uint64_t masters_after(const mpi::Communicator& world, const config::Engine
     engine->finish();
     engine->commit();
     return engine->masters_digest();
+}
+
+// Of each block, the parameters after a step, which is over.
+std::vector<std::vector<std::byte>> parameters_after_step(Engine& engine, const Layout& layout,
+                                                          std::uint64_t rank,
+                                                          const std::vector<std::size_t>& skipped) {
+    take_step(engine, layout, rank, Way::last_first, skipped);
+    engine.finish();
+    engine.commit();
+    std::vector<std::vector<std::byte>> blocks;
+    const std::span<const std::byte> all = engine.parameters();
+    for (const shard::ElementRange& block : layout.blocks) {
+        const auto bytes = all.subspan(2 * block.begin, 2 * block.size());
+        blocks.emplace_back(bytes.begin(), bytes.end());
+    }
+    return blocks;
+}
+
+TEST(SkippedTensorsTest, StayAsTheyAreInTheStepThatSkipsThem) {
+    const auto world = mpi::Communicator::world(std::chrono::seconds(100));
+    const config::EngineSettings settings = settings_in(folder_of(world, 2), "replicated");
+    const Layout layout = five_blocks();
+    const auto engine =
+        Engine::make(world, settings, layout, {.model = "five blocks", .steps = kSteps}, {});
+    engine->start([](std::size_t first, std::span<float> masters) {
+        for (std::size_t i = 0; i < masters.size(); ++i) {
+            masters[i] = value_of(1000, first + i);
+        }
+    });
+    const auto rank = static_cast<std::uint64_t>(world.rank());
+    const auto before = parameters_after_step(*engine, layout, rank, {});
+    const auto skipped = parameters_after_step(*engine, layout, rank, {1, 3});
+    const auto after = parameters_after_step(*engine, layout, rank, {});
+    for (std::size_t block = 0; block < layout.blocks.size(); ++block) {
+        EXPECT_EQ(skipped[block] == before[block], block == 1 || block == 3) << block;
+        EXPECT_NE(after[block], skipped[block]) << block;
+    }
 }
 
 class GradientsOf : public testing::TestWithParam<const char*> {};
