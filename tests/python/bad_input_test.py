@@ -1,0 +1,258 @@
+"""What a user may do wrong ends in one sentence, as the right exception, and the state stays; and checkpoints, to which a run goes
+back. One process, one rank."""
+import json
+import os
+import subprocess
+import sys
+import unittest
+
+import launcher
+
+ABSENT = launcher.missing(*launcher.NEEDED)
+if not ABSENT:
+    import torch
+
+    import nearstep
+    import networks
+
+FLAGS = ("--fresh", "--from", "--resume")
+
+
+@unittest.skipIf(ABSENT, ABSENT)
+class Package(launcher.FolderTest):
+    def setUp(self):
+        super().setUp()
+        self.path = self.folder / "state"
+        self.opened = []
+        self.addCleanup(lambda: [opt.close() for opt in self.opened])
+
+    def make(self, model=None, cls=None, **settings):
+        """A model and its optimizer."""
+        model = model or networks.Layers(2, 160)
+        settings = {"path": self.path, "lr": 1e-3, "config": {"checkpoint.path": str(self.folder / "checkpoints")}, **settings}
+        opt = (cls or nearstep.AdamW)(model, **settings)
+        self.opened.append(opt)
+        return model, opt
+
+    def train(self, model, opt, first, last):
+        losses = []
+        for step in range(first, last):
+            loss = model.loss(step)
+            loss.backward()
+            opt.step()
+            opt.zero_grad()
+            losses.append(loss.item())
+        return losses
+
+    def trained(self, steps=3):
+        """The digest of a run that is left in the folder."""
+        model, opt = self.make()
+        self.train(model, opt, 0, steps)
+        digest = opt.masters_digest()
+        opt.close()
+        return digest
+
+    def assert_kept(self, digest, steps=3):
+        _, opt = self.make()
+        self.assertEqual(opt.resume(), steps)
+        self.assertEqual(opt.masters_digest(), digest)
+        opt.close()
+
+    def refuses(self, kind, words, work):
+        """The message, which is of the kind and has the words."""
+        with self.assertRaises(kind) as caught:
+            work()
+        message = str(caught.exception)
+        self.assertIn(words, message)
+        self.assertNotIn("\n", message)
+        for flag in FLAGS:
+            self.assertNotIn(flag, message, "a flag of the command line")
+        return message
+
+
+class BadInput(Package):
+    def test_a_folder_with_a_run_is_kept_without_resume_or_fresh(self):
+        digest = self.trained()
+        model, opt = self.make()
+        self.refuses(ValueError, str(self.path), lambda: self.train(model, opt, 0, 1))
+        self.assert_kept(digest)
+        _, opt = self.make(fresh=True)
+        self.assertEqual(opt.steps, 0)
+
+    def test_a_model_of_other_shapes(self):
+        digest = self.trained()
+        for width in (96, 200):
+            _, opt = self.make(networks.Layers(2, width))
+            self.refuses(ValueError, "shapes", opt.resume)
+        _, opt = self.make(networks.Layers(3, 160))
+        self.refuses(ValueError, "tensors", opt.resume)
+        self.assert_kept(digest)
+
+    def test_a_path_that_cannot_be_made(self):
+        (self.folder / "file").write_text("")
+        _, opt = self.make(path=self.folder / "file/state")
+        self.refuses((OSError, ValueError), "file/state", opt.resume)
+        _, opt = self.make(path="/proc/nearstep/state")
+        self.refuses((OSError, ValueError), "/proc/nearstep", opt.resume)
+
+    def test_a_second_optimizer_on_the_same_folder(self):
+        model, opt = self.make()
+        self.train(model, opt, 0, 2)
+        _, second = self.make()
+        with self.assertRaises((ValueError, OSError, RuntimeError)) as caught:
+            second.resume()
+        self.assertIn(str(self.path), str(caught.exception))
+        self.train(model, opt, 2, 3)
+        digest = opt.masters_digest()
+        opt.close()
+        self.assert_kept(digest)
+
+    def test_parameters_on_two_devices_or_on_one_without_memory(self):
+        model = networks.Layers(2, 160)
+        model.layers[1].to("meta")
+        _, opt = self.make(model)
+        self.refuses(ValueError, "cpu, meta", opt.resume)
+        _, opt = self.make(networks.Layers(2, 160).to("meta"))
+        self.refuses(ValueError, "meta", opt.resume)
+
+    def test_formats_that_are_not_trained(self):
+        self.refuses(ValueError, "float64", lambda: self.make(networks.Layers(2, 160).double()))
+
+    def test_nothing_to_train(self):
+        self.refuses(ValueError, "", lambda: self.make(networks.Layers(2, 160).requires_grad_(False)))
+
+    def test_a_closure(self):
+        model, opt = self.make()
+        self.refuses(RuntimeError, "closure", lambda: opt.step(lambda: model.loss(0)))
+        self.train(model, opt, 0, 2)
+
+    def test_sparse_gradients(self):
+        embedding = torch.nn.Embedding(100, 16, sparse=True)
+        _, opt = self.make(embedding)
+        self.refuses(ValueError, "sparse", embedding(torch.tensor([1, 2])).sum().backward)
+
+    def test_clipping_by_pytorch(self):
+        model, opt = self.make()
+        model.loss(0).backward()
+        self.refuses(RuntimeError, "clip_norm", lambda: torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0))
+        opt.step()
+        other = networks.Layers(1, 16)
+        other.loss(0).backward()
+        torch.nn.utils.clip_grad_norm_(other.parameters(), 1.0)
+
+    def test_a_rate_that_changes_between_backward_and_step(self):
+        model, opt = self.make()
+        self.train(model, opt, 0, 2)
+        model.loss(2).backward()
+        opt.param_groups[0]["lr"] = 1e-4
+        self.refuses(RuntimeError, "before backward()", opt.step)
+        opt.param_groups[0]["lr"] = 1e-3
+        opt.step()
+        self.train(model, opt, 3, 4)
+        digest = opt.masters_digest()
+        opt.close()
+        self.assert_kept(digest, 4)
+
+    def test_backward_more_often_than_before(self):
+        model, opt = self.make()
+        self.train(model, opt, 0, 2)
+        model.loss(2).backward()
+        self.refuses(RuntimeError, "accumulation=N", model.loss(2).backward)
+
+    def test_zero_grad_when_gradients_have_left(self):
+        model, opt = self.make()
+        self.train(model, opt, 0, 2)
+        model.loss(2).backward()
+        self.refuses(RuntimeError, "step()", opt.zero_grad)
+        opt.step()
+
+    def test_settings_that_are_not(self):
+        self.refuses(ValueError, "csd.slotz", self.make(config={"csd": {"slotz": 3}})[1].resume)
+        self.refuses(ValueError, "q5", self.make(codec="q5")[1].resume)
+        self.refuses(ValueError, "fp33", self.make(state="fp33")[1].resume)
+        self.refuses(ValueError, "placement.parameters", self.make(config={"placement.parameters": "sharded"})[1].resume)
+
+    def test_calls_in_the_wrong_order(self):
+        model, opt = self.make()
+        self.train(model, opt, 0, 1)
+        self.refuses(RuntimeError, "resume() comes before", opt.resume)
+        self.refuses(RuntimeError, "all parameter groups", lambda: opt.add_param_group({"params": [torch.nn.Parameter(torch.ones(3))]}))
+        opt.close()
+        opt.close()
+        with self.assertRaises((RuntimeError, ValueError)) as caught:
+            opt.masters_digest()
+        self.assertIn("closed", str(caught.exception))
+
+    def test_processes_that_mpi_did_not_start(self):
+        code = "import networks, nearstep, sys; nearstep.AdamW(networks.Layers(1, 16), path=sys.argv[1]).resume()"
+        done = subprocess.run([sys.executable, "-c", code, str(self.path)], cwd=launcher.HERE, text=True, capture_output=True, timeout=120,
+                              env=dict(launcher.environment(), RANK="1", WORLD_SIZE="2", LOCAL_RANK="1"))
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("mpirun -np 2 python", done.stderr)
+
+
+class Checkpoints(Package):
+    def test_extra_comes_back_with_its_checkpoint(self):
+        model, opt = self.make()
+        self.train(model, opt, 0, 3)
+        saved = opt.save(extra={"batch": 3})
+        self.assertTrue(os.path.exists(saved), saved)
+        digest = opt.masters_digest()
+        opt.close()
+        _, opt = self.make()
+        self.assertEqual(opt.resume(), 3)
+        self.assertEqual(opt.extra, {"batch": 3})
+        self.assertEqual(opt.masters_digest(), digest)
+
+    def test_state_dict_is_a_pointer_and_leads_back(self):
+        model, opt = self.make()
+        self.train(model, opt, 0, 3)
+        opt.save(extra={"batch": 3})
+        digest = opt.masters_digest()
+        pointer = json.loads(json.dumps({"optimizer": opt.state_dict(), "weights": {}}))["optimizer"]
+        self.assertLess(len(json.dumps(pointer)), 4000)
+        self.assertEqual(pointer["nearstep"]["step"], 3)
+        weights = {name: value.clone() for name, value in model.state_dict().items()}
+        opt.load_state_dict(opt.state_dict())  # where it is: nothing to do
+        losses = self.train(model, opt, 3, 6)
+        last = opt.masters_digest()
+        opt.close()
+        again, opt = self.make()
+        opt.load_state_dict(pointer)
+        self.assertEqual((opt.steps, opt.extra), (3, {"batch": 3}))
+        self.assertEqual(opt.masters_digest(), digest)
+        for name, value in again.state_dict().items():
+            self.assertTrue(torch.equal(value, weights[name]), name)
+        self.assertEqual(self.train(again, opt, 3, 6), losses)
+        self.assertEqual(opt.masters_digest(), last)
+
+    def test_a_state_dict_that_leads_nowhere(self):
+        model, opt = self.make()
+        self.train(model, opt, 0, 3)
+        pointer = opt.state_dict()
+        self.train(model, opt, 3, 5)
+        digest = opt.masters_digest()
+        opt.close()
+        _, opt = self.make()
+        self.refuses(ValueError, "opt.save()", lambda: opt.load_state_dict(pointer))
+        opt.close()
+        self.assert_kept(digest, 5)
+        _, opt = self.make()
+        self.refuses(ValueError, "another optimizer", lambda: opt.load_state_dict({"state": {}, "param_groups": []}))
+        self.train(*self.make(path=self.folder / "other"), 0, 1)
+
+
+class Module(Package):
+    def test_weights_after_close_and_in_the_modules_state_dict_are_the_last_steps(self):
+        model, opt = self.make()
+        self.train(model, opt, 0, 3)
+        out = {name: value.clone() for name, value in model.state_dict().items()}
+        opt.close()
+        for name, value in model.named_parameters():
+            self.assertTrue(torch.equal(value, out[name]), name)
+        model.loss(0).backward()
+        self.assertTrue(all(p.grad is not None for p in model.parameters()), "a plain module again")
+
+
+if __name__ == "__main__":
+    launcher.main()

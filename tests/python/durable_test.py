@@ -1,0 +1,89 @@
+"""Runs that end in the middle, in whatever way: all ranks end in time, and the same command goes on to the bits of a run that did not."""
+import json
+import os
+import signal
+import time
+import unittest
+
+import launcher
+
+END_LIMIT_S = 30
+
+
+@unittest.skipIf(launcher.missing(*launcher.NEEDED), launcher.missing(*launcher.NEEDED))
+class Durable(launcher.FolderTest):
+    def losses(self, folder, rank=0):
+        """Of each step, those of steps that were repeated being equal."""
+        out = {}
+        for line in (folder / f"losses-{rank}.txt").read_text().splitlines():
+            words = line.split()
+            if len(words) < 2 or "p" not in words[1]:
+                continue  # killed while it was written
+            step, loss = int(words[0]), float.fromhex(words[1])
+            self.assertEqual(out.setdefault(step, loss), loss, f"step {step} was repeated with another loss")
+        return out
+
+    def starts(self, folder):
+        """(ranks, step) of each start of rank 0."""
+        rows = [tuple(map(int, line.split())) for line in (folder / "starts.txt").read_text().splitlines()]
+        return [(ranks, start) for rank, ranks, start in rows if rank == 0]
+
+    def train(self, folder, ranks, steps, *arguments, fails=False):
+        folder.mkdir(exist_ok=True)
+        worker = launcher.Process(ranks, "durable_worker.py", folder, steps, *arguments)
+        began = time.monotonic()
+        code = worker.wait(120)
+        if fails:
+            self.assertNotEqual(code, 0, worker.text())
+            self.assertLess(time.monotonic() - began, 90, worker.text())
+        else:
+            self.assertEqual(code, 0, worker.text())
+        return worker.text()
+
+    def test_killed_at_random_instants_on_1_rank_and_moved_to_2_ranks_and_back(self):
+        kills = int(os.environ.get("NEARSTEP_KILLS", 50 if "NEARSTEP_LONG" in os.environ else 6))
+        worker = launcher.Process(1, "durable_worker.py", "--campaign", self.folder, kills)
+        self.assertEqual(worker.wait(60 + 10 * kills), 0, worker.text())
+        runs = json.loads((self.folder / "campaign.json").read_text())
+        self.assertEqual(runs["killed"], kills)
+        whole = self.folder / "whole"
+        for name in runs["runs"]:
+            with self.subTest(run=name):
+                self.assertEqual(self.losses(self.folder / name), self.losses(whole))
+                self.assertEqual((self.folder / name / "digest").read_text(), (whole / "digest").read_text())
+        # On from the step that is there, on another number of ranks.
+        self.train(whole, 2, 15)
+        self.train(whole, 1, 18)
+        self.assertEqual(self.starts(whole), [(1, 0), (2, 12), (1, 15)])
+        alone = self.losses(self.folder / "longer")
+        here, beside = self.losses(whole), self.losses(whole, rank=1)
+        for step in range(18):
+            loss = (here[step] + beside[step]) / 2 if step in beside else here[step]
+            self.assertLess(abs(loss - alone[step]), 1e-5, f"step {step}")
+
+    def test_2_ranks_end_by_exception_exit_kill_and_ctrl_c_and_go_on(self):
+        whole, parts = self.folder / "whole", self.folder / "parts"
+        self.train(whole, 2, 12)
+        said = self.train(parts, 2, 12, "--end=exception@1@3", fails=True)
+        self.assertIn("raised on one rank", said)
+        said = self.train(parts, 2, 12, "--end=exit@0@5", fails=True)
+        self.assertIn("this rank ends in the middle of a step, so all ranks end", said)
+        self.train(parts, 2, 12, "--end=kill@1@7", fails=True)
+        worker = launcher.Process(2, "durable_worker.py", parts, 12, "--end=sleep@0@9")
+        limit = time.monotonic() + 90
+        while not (parts / "sleeps").exists() and time.monotonic() < limit:
+            time.sleep(0.05)
+        time.sleep(0.5)  # rank 1 waits for rank 0 by now
+        worker.signal(signal.SIGINT)
+        self.assertNotEqual(worker.wait(END_LIMIT_S), 0)
+        self.train(parts, 2, 12)
+        starts = [start for _, start in self.starts(parts)]
+        for start, at in zip(starts, (0, 3, 5, 7, 9)):  # the last step may be under way, and the commit of the one before
+            self.assertTrue(max(0, at - 2) <= start <= at, f"{starts}: a step that was done is lost")
+        for rank in range(2):
+            self.assertEqual(self.losses(parts, rank), self.losses(whole, rank))
+        self.assertEqual((parts / "digest").read_text(), (whole / "digest").read_text())
+
+
+if __name__ == "__main__":
+    launcher.main()

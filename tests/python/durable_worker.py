@@ -1,0 +1,104 @@
+"""Trains a small network, from where its state is, to a number of steps.
+
+    durable_worker.py FOLDER STEPS [--end=WHAT@RANK@STEP]     one run, on the ranks of mpirun
+    durable_worker.py --campaign FOLDER KILLS                 on one rank, killed at random instants
+
+FOLDER/losses-RANK.txt gets a line per step: its number and the loss, in hexadecimal. FOLDER/digest gets the masters' digest.
+WHAT: exception, exit (between backward() and step()), kill, sleep.
+"""
+import json
+import os
+import pathlib
+import random
+import signal
+import sys
+import time
+
+import torch
+
+import nearstep
+import networks
+
+
+def train(folder, steps, end=("", 0, 0)):
+    what, on_rank, at = end
+    model = networks.Layers(3, 200)
+    opt = nearstep.AdamW(nearstep.groups(model, weight_decay=0.1), lr=1e-3, clip_norm=1.0, path=folder / "state",
+                         config={"checkpoint.path": str(folder / "checkpoints")})
+    start = opt.resume()
+    for group in opt.param_groups:
+        group["initial_lr"] = 1e-3
+    scheduler = torch.optim.lr_scheduler.LambdaLR(opt, lambda step: 1 / (1 + step / 8), last_epoch=start - 1)
+    (folder / "starts.txt").open("a").write(f"{opt.rank} {opt.ranks} {start}\n")
+    losses = (folder / f"losses-{opt.rank}.txt").open("a", buffering=1)
+    for step in range(start, steps):
+        is_here = (opt.rank, step) == (on_rank, at)
+        if is_here and what == "exception":
+            raise RuntimeError("raised on one rank")
+        if is_here and what == "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if is_here and what == "sleep":
+            (folder / "sleeps").touch()
+            time.sleep(60)
+        loss = model.loss(step % 4, opt.rank, opt.ranks)
+        losses.write(f"{step} {loss.item().hex()}\n")
+        loss.backward()
+        if is_here and what == "exit":
+            sys.exit(0)
+        opt.step()
+        scheduler.step()
+        opt.zero_grad()
+    digest = opt.masters_digest()
+    if opt.rank == 0:
+        (folder / "digest").write_text(str(digest))
+
+
+def in_child(work, kill_after_s=None):
+    """Runs it in a process of its own, which has all modules already; kills it some time after its first line of losses."""
+    child = os.fork()
+    if child == 0:
+        work()
+        sys.exit(0)
+    if kill_after_s is not None:
+        time.sleep(kill_after_s)
+        os.kill(child, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def campaign(folder, kills):
+    """What the runs that were killed had to begin with comes out in FOLDER/campaign.json."""
+    whole = folder / "whole"
+    whole.mkdir()
+    began = time.monotonic()
+    code = in_child(lambda: train(whole, 12))
+    seconds = time.monotonic() - began
+    assert code == 0, code
+    chance = random.Random(int(os.environ.get("NEARSTEP_SEED", 1)))
+    killed = 0
+    runs = []
+    while killed < kills:
+        parts = folder / f"parts-{len(runs)}"
+        parts.mkdir()
+        for _ in range(min(4, kills - killed)):
+            killed += in_child(lambda: train(parts, 12), kill_after_s=chance.uniform(0.1, 1.0) * seconds) == -signal.SIGKILL
+        code = in_child(lambda: train(parts, 12))
+        assert code == 0, code
+        runs.append(parts.name)
+    (folder / "campaign.json").write_text(json.dumps({"killed": killed, "runs": runs}))
+    longer = folder / "longer"
+    longer.mkdir()
+    assert in_child(lambda: train(longer, 18)) == 0
+
+
+def main():
+    if sys.argv[1] == "--campaign":
+        campaign(pathlib.Path(sys.argv[2]), int(sys.argv[3]))
+        return
+    end = ("", 0, 0)
+    if len(sys.argv) > 3:
+        what, rank, step = sys.argv[3].removeprefix("--end=").split("@")
+        end = (what, int(rank), int(step))
+    train(pathlib.Path(sys.argv[1]), int(sys.argv[2]), end)
+
+
+main()

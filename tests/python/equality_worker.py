@@ -1,0 +1,542 @@
+"""Cases that train one network by nearstep and a copy in memory by torch.optim, on every rank.
+
+    equality_worker.py FOLDER CASE...
+
+The copy sees all ranks' shares of a batch, this rank's network its own. Each rank writes FOLDER/results-RANK.jsonl. On several ranks
+a case that fails ends the run, since the ranks would no longer be in step.
+"""
+import copy
+import faulthandler
+import json
+import os
+import pathlib
+import sys
+import time
+import traceback
+import warnings
+
+import torch
+
+import nearstep
+import networks
+
+FOLDER = pathlib.Path(sys.argv[1])
+RANK = int(os.environ.get("RANK", 0))
+RANKS = int(os.environ.get("WORLD_SIZE", 1))
+STEPS = 50
+
+
+def expect(is_true, what):
+    if not is_true:
+        raise AssertionError(what)
+
+
+def state(name="state"):
+    return {"path": FOLDER / name, "fresh": True}
+
+
+# Softmax takes no notice of a bias of the keys: its gradient is rounding, which Adam enlarges to whole steps.
+BIASES_OF_KEYS = ("key.bias", "k_proj.bias", "c_attn.bias", "query_key_value.bias")
+
+
+def expect_close(ours, theirs, tolerance):
+    theirs = dict(theirs.named_parameters())
+    for name, p in ours.named_parameters():
+        if name.endswith(BIASES_OF_KEYS):
+            continue
+        difference = (p.detach().float() - theirs[name].detach().float()).abs().max().item()
+        expect(difference <= tolerance, f"{name} differs by {difference}")
+
+
+def train_both(ours, theirs, opt, reference, loss_of, steps=STEPS, accumulation=1, schedulers=(), clip_norm=None, tolerance=1e-5,
+               weights=1e-4):
+    """Losses of every step within the tolerance, and the weights at the end. loss_of(module, step, share): of that share of RANKS *
+    accumulation."""
+    first = last = 0.0
+    for step in range(steps):
+        shares = [loss_of(theirs, step, share) for share in range(RANKS * accumulation)]
+        (sum(shares) / len(shares)).backward()
+        if clip_norm:
+            torch.nn.utils.clip_grad_norm_(theirs.parameters(), clip_norm)
+        for micro in range(accumulation):
+            share = micro * RANKS + RANK
+            loss = loss_of(ours, step, share)
+            (loss / accumulation).backward()
+            difference = abs(loss.item() - shares[share].item())
+            expect(difference <= tolerance, f"step {step}: loss {loss.item()}, in memory {shares[share].item()}")
+        reference.step()
+        opt.step()
+        for scheduler in schedulers:
+            scheduler.step()
+        reference.zero_grad()
+        opt.zero_grad()
+        last = sum(share.item() for share in shares) / len(shares)
+        first = first or last
+    expect(opt.steps == steps, f"{opt.steps} steps")
+    expect(last < first, f"loss went from {first} to {last}")
+    opt.synchronize()
+    expect_close(ours, theirs, weights)
+
+
+def batches(name, shares):
+    """The loss of a share of a step's batch, of which there are four in all, or one per share. The same four batches come again and
+    again, so that the loss falls."""
+    each = max(1, 4 // shares)
+
+    def loss_of(module, step, share):
+        generator = torch.Generator().manual_seed(100 * (step % 4) + share)
+        return module(**networks.inputs(name, each, generator)).loss
+
+    return loss_of
+
+
+def groups_in_memory(module, decay):
+    trained = [p for p in module.parameters() if p.requires_grad]
+    return [{"params": [p for p in trained if p.dim() >= 2], "weight_decay": decay},
+            {"params": [p for p in trained if p.dim() < 2], "weight_decay": 0.0}]
+
+
+def network(name, change=lambda module: None):
+    ours = networks.make(name)
+    change(ours)
+    return ours, copy.deepcopy(ours)
+
+
+# --- Architectures ---
+
+def gpt2_groups_cosine_clipping():
+    """Its head is tied to its embedding."""
+    from transformers import get_cosine_schedule_with_warmup
+    ours, theirs = network("gpt2")
+    expect(ours.lm_head.weight is ours.transformer.wte.weight, "the head is tied")
+    opt = nearstep.AdamW(nearstep.groups(ours, weight_decay=0.1), lr=2e-3, clip_norm=0.5, **state())
+    reference = torch.optim.AdamW(groups_in_memory(theirs, 0.1), lr=2e-3)
+    schedulers = [get_cosine_schedule_with_warmup(one, 5, STEPS) for one in (opt, reference)]
+    train_both(ours, theirs, opt, reference, batches("gpt2", RANKS), schedulers=schedulers, clip_norm=0.5)
+    expect(ours.lm_head.weight is ours.transformer.wte.weight, "the head is tied still")
+    expect([g["lr"] for g in opt.param_groups] == [g["lr"] for g in reference.param_groups], "learning rates")
+    opt.finish()
+    facts = opt.stats()
+    expect(facts["step"] == STEPS and facts["norm"] > 0 and not facts["is_skipped"], f"{facts}")
+    opt.close()
+
+
+def _accumulation(name, count, **settings):
+    ours, theirs = network(name)
+    opt = nearstep.AdamW(ours, lr=1e-3, **settings, **state())
+    reference = torch.optim.AdamW(theirs.parameters(), lr=1e-3)
+    schedulers = [torch.optim.lr_scheduler.LambdaLR(one, lambda step: 1 / (1 + step / 10)) for one in (opt, reference)]
+    train_both(ours, theirs, opt, reference, batches(name, RANKS * count), accumulation=count, schedulers=schedulers)
+    opt.close()
+
+
+def gpt2_accumulation_learned():
+    _accumulation("gpt2", 3)
+
+
+def gpt2_accumulation_given():
+    _accumulation("gpt2", 2, accumulation=2)
+
+
+def bloom_accumulation():
+    _accumulation("bloom", 2)
+
+
+def llama_accumulation():
+    _accumulation("llama", 2, accumulation=2)
+
+
+def _plain(name, change=lambda module: None):
+    ours, theirs = network(name, change)
+    opt = nearstep.AdamW(ours, lr=1e-3, **state())
+    reference = torch.optim.AdamW([p for p in theirs.parameters() if p.requires_grad], lr=1e-3)
+    train_both(ours, theirs, opt, reference, batches(name, RANKS))
+    opt.close()
+
+
+def bert():
+    _plain("bert")
+
+
+def vit():
+    _plain("vit")
+
+
+def qwen2_frozen_embeddings():
+    def freeze(module):
+        module.get_input_embeddings().weight.requires_grad_(False)
+
+    before = networks.make("qwen2").get_input_embeddings().weight.detach().clone()
+    ours, theirs = network("qwen2", freeze)
+    opt = nearstep.AdamW(ours, lr=1e-3, **state())
+    reference = torch.optim.AdamW([p for p in theirs.parameters() if p.requires_grad], lr=1e-3)
+    train_both(ours, theirs, opt, reference, batches("qwen2", RANKS))
+    expect(torch.equal(ours.get_input_embeddings().weight, before), "embeddings are frozen")
+    opt.close()
+
+
+def lora():
+    import peft
+
+    def adapted():
+        torch.manual_seed(3)
+        settings = peft.LoraConfig(r=4, lora_alpha=8, lora_dropout=0.0, target_modules=["c_attn"], fan_in_fan_out=True)
+        return peft.get_peft_model(networks.make("gpt2"), settings)
+
+    ours, theirs = adapted(), adapted()
+    base = {name: p.detach().clone() for name, p in ours.named_parameters() if "lora_" not in name}
+    opt = nearstep.AdamW(ours, lr=1e-2, **state())
+    reference = torch.optim.AdamW([p for p in theirs.parameters() if p.requires_grad], lr=1e-2)
+    train_both(ours, theirs, opt, reference, batches("gpt2", RANKS))
+    expect(all("lora_" in name for name in opt._names) and len(opt._names) == 4, f"trained: {opt._names}")
+    expect(opt.stats()["bytes"]["internal_read"] < 4 * 4 * 65536, "only the adapters are in the state")
+    for name, p in ours.named_parameters():
+        expect("lora_" in name or torch.equal(p, base[name]), f"{name} is frozen")
+    opt.close()
+
+
+# --- Optimizers ---
+
+class LionInMemory(torch.optim.Optimizer):
+    def __init__(self, params, lr, betas, weight_decay):
+        super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                m = self.state[p].setdefault("m", torch.zeros_like(p))
+                beta1, beta2 = group["betas"]
+                p.mul_(1 - group["lr"] * group["weight_decay"]).sub_(group["lr"] * torch.sign(beta1 * m + (1 - beta1) * p.grad))
+                m.mul_(beta2).add_(p.grad, alpha=1 - beta2)
+
+
+def _layers(step_of, reference_of, **tolerances):
+    ours = networks.Layers(2)
+    theirs = copy.deepcopy(ours)
+    opt = step_of(ours)
+    train_both(ours, theirs, opt, reference_of(theirs.parameters()), lambda m, step, share: m.loss(step % 4, share, RANKS), **tolerances)
+    opt.close()
+
+
+def adam():
+    settings = {"lr": 1e-3, "betas": (0.8, 0.98), "eps": 1e-6, "weight_decay": 0.02}
+    _layers(lambda m: nearstep.Adam(m, **settings, **state()), lambda p: torch.optim.Adam(p, **settings))
+
+
+def sgd():
+    settings = {"lr": 0.5, "momentum": 0.9, "weight_decay": 0.001}
+    _layers(lambda m: nearstep.SGD(m, **settings, **state()), lambda p: torch.optim.SGD(p, **settings))
+
+
+def adagrad():
+    settings = {"lr": 5e-3, "weight_decay": 0.001}
+    _layers(lambda m: nearstep.Adagrad(m, **settings, **state()), lambda p: torch.optim.Adagrad(p, **settings))
+
+
+def lion():
+    """Where a sum is all but 0 its sign may differ: by two steps of 1e-4."""
+    settings = {"lr": 1e-4, "betas": (0.9, 0.99), "weight_decay": 0.01}
+    _layers(lambda m: nearstep.Lion(m, **settings, **state()), lambda p: LionInMemory(p, **settings), weights=2.1e-4)
+
+
+def tensors_as_parameters():
+    """step() waits where there is no module whose forward could."""
+    settings = {"lr": 1e-3}
+    _layers(lambda m: nearstep.AdamW(list(m.parameters()), **settings, **state()), lambda p: torch.optim.AdamW(p, **settings))
+    _layers(lambda m: nearstep.AdamW([{"params": m.layers[0].parameters(), "lr": 2e-3}, {"params": m.layers[1].parameters()}], **settings,
+                                     **state("second")),
+            lambda p: (lambda p: torch.optim.AdamW([{"params": p[:2], "lr": 2e-3}, {"params": p[2:]}], **settings))(list(p)))
+
+
+def compact_state():
+    """Moments in bf16: close, not equal."""
+    _layers(lambda m: nearstep.AdamW(m, lr=1e-3, state="compact", **state()), lambda p: torch.optim.AdamW(p, lr=1e-3), tolerance=2e-2,
+            weights=1e-2)
+
+
+# --- Parameters without gradients ---
+
+class Sometimes(networks.Layers):
+    """The last layer is used if is_used(step, share)."""
+
+    def __init__(self, is_used):
+        super().__init__(3)
+        self.is_used = is_used
+
+    def loss(self, step, share=0, shares=1, count=8):
+        generator = torch.Generator().manual_seed(1000 + step % 4)
+        x, y = torch.randn(2, count, self.width, generator=generator).chunk(shares, 1)[share]
+        for layer in self.layers[: 3 if self.is_used(step, share) else 2]:
+            x = layer(x)
+        return torch.nn.functional.mse_loss(x, y)
+
+
+def _sometimes(is_used, make, make_in_memory):
+    ours = Sometimes(is_used)
+    theirs = copy.deepcopy(ours)
+    opt = make(ours)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        train_both(ours, theirs, opt, make_in_memory(theirs.parameters()), lambda m, step, share: m.loss(step, share, RANKS))
+    opt.close()
+    return ours
+
+
+def never_used():
+    before = Sometimes(None).layers[2][0].weight.detach().clone()
+    ours = _sometimes(lambda step, share: False, lambda m: nearstep.AdamW(m, lr=1e-3, weight_decay=0.5, **state()),
+                      lambda p: torch.optim.AdamW(p, lr=1e-3, weight_decay=0.5))
+    expect(torch.equal(ours.layers[2][0].weight, before), "what is not used is not decayed")
+
+
+def used_in_some_steps():
+    """SGD, for which the number of a step does not matter; PyTorch counts the steps of each parameter."""
+    settings = {"lr": 0.2, "momentum": 0.9, "weight_decay": 0.01}
+    _sometimes(lambda step, share: step % 3 == 2, lambda m: nearstep.SGD(m, **settings, **state()), lambda p: torch.optim.SGD(p, **settings))
+    # Used at first: zero counts as the gradient of the first step without one, which says so.
+    ours = Sometimes(lambda step, share: step < 3)
+    opt = nearstep.SGD(ours, lr=0.2, weight_decay=0.01, **state("late"))
+    rows = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for step in range(6):
+            ours.loss(step).backward()
+            opt.step()
+            opt.zero_grad()
+            opt.synchronize()
+            rows.append(ours.layers[2][0].weight.detach().clone())
+    expect(len(caught) == 1 and "no gradient in this step" in str(caught[0].message), f"{[str(c.message) for c in caught]}")
+    expect(torch.allclose(rows[3], rows[2] * (1 - 0.2 * 0.01), atol=1e-7), "it counts as zero once")
+    expect(torch.equal(rows[4], rows[3]) and torch.equal(rows[5], rows[3]), "then such parameters stay")
+    opt.close()
+
+
+def used_on_one_rank():
+    _sometimes(lambda step, share: share == 0, lambda m: nearstep.AdamW(m, lr=1e-3, weight_decay=0.1, **state()),
+               lambda p: torch.optim.AdamW(p, lr=1e-3, weight_decay=0.1))
+
+
+# --- Formats ---
+
+def bf16():
+    """Close to fp32, and its weights are the masters rounded."""
+    ours, theirs = networks.Layers(2), networks.Layers(2)
+    ours.bfloat16()
+    opt = nearstep.AdamW(ours, lr=1e-3, **state())
+    reference = torch.optim.AdamW(theirs.parameters(), lr=1e-3)
+
+    def loss_of(module, step):
+        x, y = torch.randn(2, 8, 256, generator=torch.Generator().manual_seed(step % 4)).chunk(RANKS, 1)[RANK]
+        return torch.nn.functional.mse_loss(module(x.to(next(module.parameters()).dtype)).float(), y)
+
+    losses = []
+    for step in range(STEPS):
+        for module, one in ((ours, opt), (theirs, reference)):
+            loss = loss_of(module, step)
+            loss.backward()
+            losses.append(loss.item())
+            if RANKS == 1 or module is ours:
+                one.step()
+            one.zero_grad()
+    expect(all(p.dtype == torch.bfloat16 for p in ours.parameters()), "parameters stay bf16")
+    expect(losses[-2] < 0.8 * losses[0], f"loss went from {losses[0]} to {losses[-2]}")
+    if RANKS == 1:
+        expect(abs(losses[-2] - losses[-1]) < 0.02 * losses[-1], f"{losses[-2]}, in fp32 {losses[-1]}")
+    opt.close()
+
+
+def fp16():
+    def loss_of(module, step):
+        x, y = torch.randn(2, 8, 256, generator=torch.Generator().manual_seed(step % 4))
+        return torch.nn.functional.mse_loss(module(x.half()).float(), y)
+
+    ours = networks.Layers(2).half()
+    opt = nearstep.AdamW(ours, lr=1e-3, **state())
+    losses = []
+    skipped = 0
+    for step in range(STEPS):
+        loss = loss_of(ours, step)
+        opt.scale(loss).backward()
+        opt.step()
+        opt.zero_grad()
+        losses.append(loss.item())
+        opt.finish()
+        skipped += opt.stats()["is_skipped"]
+    expect(losses[-1] < 0.8 * losses[0], f"loss went from {losses[0]} to {losses[-1]}")
+    expect(skipped < STEPS // 2, f"{skipped} steps were skipped")
+    expect(opt.scale(torch.tensor(1.0)).item() > 1, "the loss is scaled")
+    opt.close()
+    ours = networks.Layers(2).half()
+    opt = nearstep.AdamW(ours, lr=1e-3, **state("unscaled"))
+    loss_of(ours, 0).backward()
+    try:
+        opt.step()
+    except RuntimeError as error:
+        expect("opt.scale(loss).backward()" in str(error), str(error))
+    else:
+        expect(False, "float16 without a loss scale is refused")
+    # The order is put right, and training goes on.
+    opt.zero_grad()
+    opt.scale(loss_of(ours, 0)).backward()
+    opt.step()
+    opt.close()
+
+
+def mixed_formats():
+    """The first layer in bf16, the others in fp32: the masters are fp32 and each parameter keeps its format."""
+    ours = networks.Layers(3)
+    ours.layers[0].bfloat16()
+    opt = nearstep.AdamW(ours, lr=1e-3, **state())
+    losses = []
+    for step in range(STEPS):
+        x, y = torch.randn(2, 8, 256, generator=torch.Generator().manual_seed(step % 4))
+        x = ours.layers[0](x.bfloat16()).float()
+        loss = torch.nn.functional.mse_loss(ours.layers[2](ours.layers[1](x)), y)
+        loss.backward()
+        opt.step()
+        opt.zero_grad()
+        losses.append(loss.item())
+    expect(losses[-1] < 0.8 * losses[0], f"loss went from {losses[0]} to {losses[-1]}")
+    expect([p.dtype for p in ours.parameters()] == 2 * [torch.bfloat16] + 4 * [torch.float32], "formats stay")
+    opt.close()
+
+
+# --- Bits ---
+
+def same_bits_twice():
+    """Also by drives, codec and clipping that are not the default."""
+    for settings in ({}, {"codec": "q4", "state": "compact", "clip_norm": 0.5, "devices": 2}):
+        digests = []
+        for turn in range(2):
+            ours = networks.Layers(3)
+            opt = nearstep.AdamW(ours, lr=1e-3, **settings, **state())
+            for step in range(8):
+                ours.loss(step, RANK, RANKS).backward()
+                opt.step()
+                opt.zero_grad()
+            digests.append((opt.masters_digest(), [p.detach().clone() for p in ours.parameters()]))
+            opt.close()
+        expect(digests[0][0] == digests[1][0], f"{settings}: {digests[0][0]} and {digests[1][0]}")
+        expect(all(map(torch.equal, digests[0][1], digests[1][1])), f"{settings}: parameters differ")
+
+
+def _fed(order, steps=6, **settings):
+    """The digest and the masters after steps with recorded gradients, handed over in this order."""
+    ours = networks.Layers(3)
+    opt = nearstep.AdamW(nearstep.groups(ours, weight_decay=0.1), lr=1e-3, **settings, **state("fed"))
+    parameters = list(ours.parameters())
+    for step in range(steps):
+        gradients = recorded(parameters, step, RANK)
+        for i in order(len(parameters), step):
+            if order is by_hand:
+                parameters[i].grad = gradients[i]
+            else:  # as backward hands them over
+                (parameters[i] * gradients[i]).sum().backward()
+        opt.step()
+        opt.zero_grad()
+    opt.synchronize()
+    out = opt.masters_digest(), [p.detach().clone() for p in parameters]
+    opt.close()
+    return out
+
+
+def recorded(parameters, step, rank):
+    generator = torch.Generator().manual_seed(10_000 + 10 * step + rank)
+    return [torch.randn(p.shape, generator=generator) for p in parameters]
+
+
+def by_hand(count, step):
+    return range(count)
+
+
+def backwards(count, step):
+    return reversed(range(count))
+
+
+def shuffled(count, step):
+    """Another order on each rank."""
+    return torch.randperm(count, generator=torch.Generator().manual_seed(20 * step + RANK)).tolist()
+
+
+def order_of_gradients():
+    digests = [_fed(order)[0] for order in (by_hand, backwards, shuffled)]
+    expect(len(set(digests)) == 1, f"by hand, backwards, shuffled: {digests}")
+    quantized = [_fed(order, codec="q4")[0] for order in (backwards, shuffled)]
+    expect(quantized[0] == quantized[1] != digests[0], f"q4: {quantized}")
+
+
+def recorded_gradients():
+    """Against AdamW in double precision, with the mean of the ranks' gradients."""
+    _, masters = _fed(by_hand)
+    parameters = [p.detach().double() for p in networks.Layers(3).parameters()]
+    first = [torch.zeros_like(p) for p in parameters]
+    second = [torch.zeros_like(p) for p in parameters]
+    for step in range(6):
+        gradients = [recorded(parameters, step, rank) for rank in range(RANKS)]
+        for i, p in enumerate(parameters):
+            gradient = sum(of_rank[i].double() for of_rank in gradients) / RANKS
+            first[i] = 0.9 * first[i] + 0.1 * gradient
+            second[i] = 0.999 * second[i] + 0.001 * gradient**2
+            mean, square = first[i] / (1 - 0.9 ** (step + 1)), second[i] / (1 - 0.999 ** (step + 1))
+            p.mul_(1 - 1e-3 * (0.1 if p.dim() >= 2 else 0)).sub_(1e-3 * mean / (square.sqrt() + 1e-8))
+    for one, other in zip(masters, parameters):
+        difference = (one.double() - other).abs().max().item()
+        expect(difference <= 1e-6, f"differs by {difference}")
+
+
+# --- Ranks ---
+
+def evaluation_on_rank_0():
+    """While rank 0 evaluates, after each second step, the others go on; none waits for one that does not come."""
+    ours = networks.Layers(3)
+    opt = nearstep.AdamW(ours, lr=1e-3, **state())
+    for step in range(6):
+        ours.loss(step, RANK, RANKS).backward()
+        opt.step()
+        opt.zero_grad()
+        if step % 2 and RANK == 0:
+            with torch.no_grad():
+                before = time.monotonic()
+                while time.monotonic() < before + 0.3:
+                    ours.loss(99)
+            opt.synchronize()
+            opt.finish()
+            expect(opt.stats()["step"] == step + 1, f"{opt.stats()}")
+    expect(opt.steps == 6, f"{opt.steps}")
+    opt.close()
+
+
+def start_values_of_rank_0():
+    """Whatever the others begin with."""
+    ours = networks.Layers(2)
+    wanted = [p.detach().clone() for p in ours.parameters()]
+    if RANK:
+        with torch.no_grad():
+            for p in ours.parameters():
+                p.add_(1)
+    opt = nearstep.AdamW(ours, lr=1e-3, **state())
+    expect(opt.ranks == RANKS and opt.rank == RANK, f"rank {opt.rank} of {opt.ranks}")
+    expect(all(map(torch.equal, ours.parameters(), wanted)), "all ranks begin with rank 0's")
+    opt.close()
+
+
+def main():
+    faulthandler.dump_traceback_later(int(os.environ.get("NEARSTEP_HANGS_AFTER", 180)), exit=True)  # says where it hangs
+    with open(FOLDER / f"results-{RANK}.jsonl", "w") as results:
+        for name in sys.argv[2:]:
+            failure = ""
+            print(f"case {name}", flush=True)
+            began = time.process_time()
+            try:
+                globals()[name]()
+            except Exception:
+                failure = traceback.format_exc()
+            seconds = time.process_time() - began
+            results.write(json.dumps({"name": name, "failure": failure, "seconds": seconds}) + "\n")
+            results.flush()
+            if failure and RANKS > 1:
+                sys.exit(failure)
+
+
+main()

@@ -1,0 +1,80 @@
+"""Starts the workers of these tests on some ranks. Standard library only."""
+import importlib.util
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+WORKERS_LIMIT_S = 400
+NEEDED = ("torch", "nearstep")
+
+
+def missing(*names):
+    """A sentence on packages that are not there; empty if all are."""
+    absent = [name for name in names if importlib.util.find_spec(name) is None]
+    return f"{', '.join(absent)} not installed in the environment of {sys.executable}" if absent else ""
+
+
+def environment(**more):
+    kept = {key: value for key, value in os.environ.items() if key not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
+    return dict(kept, OMP_NUM_THREADS="1", OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+                TRANSFORMERS_VERBOSITY="error", HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false", PYTHONDONTWRITEBYTECODE="1", **more)
+
+
+def command(ranks, script, *arguments):
+    words = [sys.executable, str(HERE / script), *map(str, arguments)]
+    if ranks > 1:
+        words = ["mpirun", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1", "--mca",
+                 "btl_vader_single_copy_mechanism", "none", "-np", str(ranks), *words]
+    return words
+
+
+class Process:
+    """A worker on some ranks, in a process group of its own as a terminal would give it."""
+
+    def __init__(self, ranks, script, *arguments, **variables):
+        self.output = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen(command(ranks, script, *arguments), env=environment(**variables), stdin=subprocess.DEVNULL,
+                                        stdout=self.output, stderr=subprocess.STDOUT, start_new_session=True)
+
+    def signal(self, number):
+        os.killpg(self.process.pid, number)
+
+    def wait(self, limit_s=WORKERS_LIMIT_S):
+        """Its exit code; raises subprocess.TimeoutExpired, with the processes ended."""
+        try:
+            return self.process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            self.signal(signal.SIGKILL)
+            self.process.wait()
+            print(self.text(), file=sys.stderr)
+            raise
+
+    def __del__(self):
+        self.output.close()
+
+    def text(self):
+        self.output.seek(0)
+        return self.output.read()
+
+
+class FolderTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="nearstep-python-", dir=scratch()))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+
+
+def scratch():
+    """Below the build tree if there is one: its disk takes direct I/O, which a tmpfs may not."""
+    folder = pathlib.Path(os.environ.get("NEARSTEP_SCRATCH", HERE.parents[1] / "build/python-tests"))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def main():
+    sys.exit(not unittest.main(module="__main__", exit=False, verbosity=2).result.wasSuccessful())
