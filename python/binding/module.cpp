@@ -98,7 +98,7 @@ nb::dict dict_of(const engine::EngineFacts& facts) {
 std::string in_python(std::string sentence) {
     for (const auto& [option, call] :
          {std::pair{"--fresh", "fresh=True"}, std::pair{"--resume", "opt.resume()"},
-          std::pair{"--from", "opt.resume(checkpoint=PATH), PATH being"}}) {
+          std::pair{"--from", "opt.resume(checkpoint=...)"}}) {
         const std::string name = option;
         for (auto at = sentence.find(name); at != std::string::npos; at = sentence.find(name, at)) {
             sentence.replace(at, name.size(), call);

@@ -267,6 +267,7 @@ class Optimizer(torch.optim.Optimizer):
     def _begin(self, is_resuming: bool = False, checkpoint: str = "") -> None:
         if self._conductor is not None:
             return
+        _ranks.check_launcher()
         _first_calls.make_first_calls()
         devices = {p.device for p in self._params}
         if len(devices) > 1 or any(device.type not in ("cpu", "cuda") for device in devices):
@@ -282,7 +283,6 @@ class Optimizer(torch.optim.Optimizer):
         )
         values = [p.detach().to("cpu").contiguous() for p in self._params]
         lines = conductor.begin(is_resuming, self._is_fresh, checkpoint, [(v.data_ptr(), _DTYPES[v.dtype]) for v in values])
-        _ranks.check_launcher(conductor.ranks)
         self._conductor = conductor
         vector = conductor.vector().view(self._dtype)
         self._values = []

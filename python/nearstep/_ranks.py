@@ -31,10 +31,10 @@ def _set_environment() -> None:
             os.environ.setdefault(name, value)
 
 
-def check_launcher(ranks: int) -> None:
+def check_launcher() -> None:
     """Raises RuntimeError if someone other than MPI started several processes: each would think that it is alone."""
     told = int(os.environ.get("WORLD_SIZE", 1))
-    if ranks == 1 and told > 1:
+    if told > 1 and not any(all(name in os.environ for name in names) for names in _LAUNCHERS):
         raise RuntimeError(
             f"WORLD_SIZE is {told}, but MPI knows one process: nearstep's ranks are started by MPI, so type "
             f"'mpirun -np {told} python {os.path.basename(sys.argv[0])}' instead of torchrun or accelerate launch."
