@@ -1,6 +1,8 @@
 # What the program and its tests take beside MPI, Threads and XXH3, which a simulation takes, too.
 
-if(NOT NEARSTEP_FUZZ AND NOT NEARSTEP_PACKAGE)
+if(NEARSTEP_PACKAGE)
+    set(NEARSTEP_PYTHON ${Python_EXECUTABLE})  # pip's
+elseif(NOT NEARSTEP_FUZZ)
     # The interpreter whose PyTorch is used: launch/setup's, else the one on the path.
     find_program(NEARSTEP_PYTHON NAMES python python3 HINTS "${CMAKE_SOURCE_DIR}/.venv/bin" NO_CMAKE_FIND_ROOT_PATH)
     execute_process(
