@@ -44,6 +44,6 @@ for step in range(start, STEPS):
     if rank == 0:
         print(f"step {step + 1} loss {loss.item():.4f}", flush=True)
     if step + 1 == STEPS // 2:
-        # A checkpoint stays when training goes on; opt.resume(checkpoint=...) goes back to it, and opt.extra is what was saved.
+        # A checkpoint stays until the next one; opt.resume(checkpoint=...) goes back to it, and opt.extra is what was saved.
         opt.save(extra={"files_read": [f"part-{step // 10}"], "rows_read": (step + 1) * ROWS})
 print(f"rank {rank} masters {opt.masters_digest():016x}")

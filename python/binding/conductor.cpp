@@ -8,9 +8,7 @@
 #include "mpi_thread.hpp"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
-#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -40,8 +38,7 @@ Conductor::Conductor(Plan plan) : model_(std::move(plan.model)), gpu_(plan.gpu) 
     if (run_.placement.parameters != "replicated") {
         throw ConfigError(
             "placement.parameters: every rank has all parameters of a PyTorch model, so this must "
-            "be "
-            "\"replicated\".");
+            "be \"replicated\".");
     }
     layout_.dtype = plan.dtype;
     for (engine::Tensor& tensor : plan.tensors) {
@@ -60,7 +57,6 @@ Conductor::Conductor(Plan plan) : model_(std::move(plan.model)), gpu_(plan.gpu) 
         begin = end;
     }
     expects(first_tensors_.back() == layout_.tensors.size(), "every tensor is in a block");
-    loss_scale_ = plan.dtype == Dtype::fp16 ? run_.train.loss_scale : 1;
 }
 
 Conductor::~Conductor() { close(); }

@@ -3,7 +3,6 @@
 import atexit
 import os
 import sys
-import threading
 import weakref
 
 from . import _engine
@@ -15,7 +14,6 @@ _LAUNCHERS = (
 )
 _optimizers = weakref.WeakSet()
 _in_step = set()  # kept, since sys.exit() drops what functions hold before this process ends
-_main = threading.main_thread()
 _has_failed = False
 
 

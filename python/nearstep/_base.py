@@ -1,0 +1,491 @@
+"""The engine as PyTorch's optimizers."""
+
+from __future__ import annotations
+
+import collections
+import hashlib
+import os
+import sys
+import warnings
+import weakref
+
+import torch
+
+from . import _clipping, _engine, _extra, _first_calls, _ranks
+from ._groups import Block, blocks_of
+from ._settings import settings_of
+
+_DTYPES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
+
+
+class Optimizer(torch.optim.Optimizer):
+    """A ``torch.optim.Optimizer`` whose state lies in storage and is updated near it.
+
+    ``params``: a module; or ``groups(module)``; or, as for PyTorch's own, tensors or parameter groups. With a module the
+    update goes on under the next forward, of which each layer waits for its own parameters; with tensors ``step()`` waits.
+
+    Keyword arguments of every class:
+        path: folder or folders, one per drive, for the state. Default ``runs/state``.
+        state: format of the stored state: "fp32", "bf16", "q8", "compact": see docs/pytorch.md.
+        codec: of gradients: "dense", "q4", "ternary", "sign", "topk".
+        clip_norm: largest norm of the gradient of all ranks; None: no clipping. ``clipping="delayed"`` clips by the norm of
+            the step before.
+        accumulation: how many times backward runs for a step. None: as often as in the steps before, so that the first
+            step's gradients leave in ``step()``.
+        devices: emulated devices of this rank, or a list with a number per rank. Default: one per path.
+        durability: "step": every step outlives a crash; "checkpoint" or "none": see docs/restart.md.
+        fresh: start anew although ``path`` holds a run.
+        config: any other key of nearstep's configuration, as ``{"csd": {"slots": 6}, "gather.codec": "delta"}``.
+
+    Raises ValueError for settings, models and states that do not go together, OSError for files, RuntimeError for calls
+    in the wrong order.
+    """
+
+    _name = ""  # the engine's
+
+    def __init__(self, params, defaults: dict, *, path=None, state=None, codec=None, clip_norm=None, clipping="exact",
+                 accumulation=None, devices=None, durability=None, seed=None, fresh=False, config=None):
+        module = params if isinstance(params, torch.nn.Module) else getattr(params, "module", None)
+        if isinstance(params, torch.nn.Module):
+            params = [p for p in params.parameters() if p.requires_grad]
+        self._is_ready = False
+        super().__init__(params, defaults)
+        self._module = module
+        self._clip_norm = float(clip_norm or 0)
+        self._is_fresh = bool(fresh)
+        self._expected = int(accumulation) if accumulation else 0  # backward passes of a step; 0: not known yet
+        self._waits_for_step = False  # parameters without a gradient were seen
+        self._conductor = None
+        self._handles: list = []
+        self._settings = settings_of(path, state, codec, clipping, devices, durability, seed, config or {})
+        self._list_parameters()
+        _clipping.refuse_foreign_clipping()
+        self._register_hooks()
+        self._begin_counting()
+        self._is_ready = True
+        self.extra = None
+        _ranks.keep(self)
+
+    # --- Parameters and hooks ---
+
+    def _list_parameters(self) -> None:
+        in_groups = {}
+        for number, group in enumerate(self.param_groups):
+            for place, p in enumerate(group["params"]):
+                if p.requires_grad:
+                    in_groups[id(p)] = (p, number, f"{number}.{place}")
+        names = {}
+        if self._module is not None:
+            names = {id(p): name for name, p in self._module.named_parameters()}
+        order = [key for key in names if key in in_groups] + [key for key in in_groups if key not in names]
+        if not order:
+            raise ValueError("There is no parameter to train: all are frozen (requires_grad=False).")
+        if len(self.param_groups) > 15:
+            raise ValueError(f"There are {len(self.param_groups)} parameter groups: nearstep takes 15 at most.")
+        self._params = [in_groups[key][0] for key in order]
+        self._group_of = [in_groups[key][1] for key in order]
+        self._names = [names.get(key, in_groups[key][2]) for key in order]
+        for name, p in zip(self._names, self._params):
+            if p.dtype not in _DTYPES:
+                raise ValueError(f"Parameter {name} is {p.dtype}: nearstep trains float32, bfloat16 and float16.")
+        dtypes = {p.dtype for p in self._params}
+        self._dtype = dtypes.pop() if len(dtypes) == 1 else torch.float32
+        index = {id(p): i for i, p in enumerate(self._params)}
+        self._blocks, self._reads = blocks_of(self._module, index) if self._module is not None else ([], [])
+        listed = {i for block in self._blocks for i in block.tensors}
+        rest = [i for i in range(len(self._params)) if i not in listed]
+        if rest:
+            self._blocks.append(Block(rest, sum(self._params[i].numel() for i in rest)))
+        # From here on parameters are in the order of the blocks, which is that of the vector.
+        order = [i for block in self._blocks for i in block.tensors]
+        place = {old: new for new, old in enumerate(order)}
+        self._params, self._group_of, self._names = ([of[i] for i in order] for of in (self._params, self._group_of, self._names))
+        for block in self._blocks:
+            block.tensors = [place[i] for i in block.tensors]
+        self._block_of = [0] * len(order)
+        for number, block in enumerate(self._blocks):
+            for i in block.tensors:
+                self._block_of[i] = number
+        self._reads = [(module, sorted({self._block_of[place[i]] for i in read})) for module, read in self._reads]
+
+    def _register_hooks(self) -> None:
+        me = weakref.ref(self)
+
+        def on_gradient(i):
+            def take(p):
+                optimizer = me()
+                if optimizer is not None:
+                    optimizer._take(i)
+
+            return take
+
+        for i, p in enumerate(self._params):
+            _clipping.owners[id(p)] = (me, i)
+            self._handles.append(p.register_post_accumulate_grad_hook(on_gradient(i)))
+        for module, blocks in self._reads:
+            self._handles.append(module.register_forward_pre_hook(self._before_forward(me, blocks)))
+        self._reads = []
+        if self._module is not None:
+            self._handles.append(self._module.register_state_dict_pre_hook(
+                lambda *_: me() is not None and me().synchronize()))
+
+    @staticmethod
+    def _before_forward(me, blocks):
+        @torch.compiler.disable
+        def bring(*_):
+            optimizer = me()
+            if optimizer is None:
+                return
+            if torch.is_grad_enabled():  # training starts with all ranks; an evaluation may come before, on one of them
+                optimizer._begin()
+            if optimizer._conductor is not None:
+                for block in blocks:
+                    optimizer._bring(block)
+
+        return bring
+
+    def _begin_counting(self) -> None:
+        """Of a step that begins."""
+        count = len(self._params)
+        self._gradients = [None] * count
+        self._passes = [0] * count
+        self._missing = [len(block.tensors) for block in self._blocks]
+        self._is_put = [False] * len(self._blocks)
+        self._told = None  # what the engine was told of the step; None: nothing
+        _ranks.leave_step(self)
+        self._is_scaled = False
+
+    # --- Start ---
+
+    @property
+    def has_begun(self) -> bool:
+        """The state is open."""
+        return self._conductor is not None
+
+    @property
+    def steps(self) -> int:
+        """Steps done, those before this process included."""
+        self._begin()
+        return self._conductor.steps
+
+    @property
+    def rank(self) -> int:
+        self._begin()
+        return self._conductor.rank
+
+    @property
+    def ranks(self) -> int:
+        self._begin()
+        return self._conductor.ranks
+
+    def resume(self, checkpoint: str | None = None) -> int:
+        """Goes on from the newest durable step in ``path``, or from the newest checkpoint, or starts anew if there is
+        nothing; with ``checkpoint``, a path that ``save()`` returned, from that one. Returns the number of steps done.
+        Collective. Comes before the first step."""
+        if self._conductor is not None:
+            raise RuntimeError("resume() comes before the first forward: the optimizer has begun already.")
+        self._begin(is_resuming=True, checkpoint=checkpoint or "")
+        return self._conductor.steps
+
+    def _begin(self, is_resuming: bool = False, checkpoint: str = "") -> None:
+        if self._conductor is not None:
+            return
+        _ranks.check_launcher()
+        _first_calls.make_first_calls()
+        devices = {p.device for p in self._params}
+        if len(devices) > 1 or any(device.type not in ("cpu", "cuda") for device in devices):
+            raise ValueError(f"The parameters are on {', '.join(sorted(map(str, devices)))}: nearstep takes one CPU or one CUDA device per rank.")
+        self._device = devices.pop()
+        conductor = _engine.Conductor(
+            settings=self._settings,
+            tensors=[(name, list(p.shape), group) for name, p, group in zip(self._names, self._params, self._group_of)],
+            tensors_of_blocks=[len(block.tensors) for block in self._blocks],
+            dtype=_DTYPES[self._dtype],
+            model=self._describe_model(),
+            gpu=self._device.index if self._device.type == "cuda" else None,
+        )
+        values = [p.detach().to("cpu").contiguous() for p in self._params]
+        lines = conductor.begin(is_resuming, self._is_fresh, checkpoint, [(v.data_ptr(), _DTYPES[v.dtype]) for v in values])
+        self._conductor = conductor
+        vector = conductor.vector().view(self._dtype)
+        self._values = []
+        at = 0
+        for p in self._params:
+            self._values.append(vector[at : at + p.numel()].view(p.shape))
+            at += p.numel()
+        facts = conductor.facts()
+        self._encodes_on_gpu = facts["encodes_on_gpu"]
+        self._factor = 1 / conductor.ranks
+        self._in_flight = collections.deque()
+        if self._device.type == "cuda":
+            self._copies = torch.cuda.Stream(self._device)
+            self._used = torch.cuda.Event()
+            self._used.record(torch.cuda.current_stream(self._device))
+        self._is_brought = [True] * len(self._blocks)
+        with torch.no_grad():
+            for p, value in zip(self._params, self._values):
+                if not torch.equal(p.cpu(), value.to(p.dtype)):  # a graph that has its bits may be in use
+                    p.copy_(value)
+        self._saved = (-1, "")
+        self.extra = _extra.read(os.path.dirname(checkpoint) or conductor.checkpoint_folder, conductor.steps)
+        if conductor.rank == 0:
+            print(f"nearstep {_engine.version()}: {self._describe_run(facts)}", *lines, sep="\nnearstep: ", file=sys.stderr)
+
+    def _describe_model(self) -> str:
+        shapes = [(name, tuple(p.shape)) for name, p in zip(self._names, self._params)]
+        kind = type(self._module).__name__ if self._module is not None else "tensors"
+        elements = sum(p.numel() for p in self._params)
+        digest = hashlib.sha256(repr(shapes).encode()).hexdigest()[:12]
+        return f"torch {kind}, {len(shapes)} tensors, {elements} parameters, shapes {digest}"
+
+    def _describe_run(self, facts: dict) -> str:
+        elements = sum(p.numel() for p in self._params)
+        where = "on the GPU" if self._encodes_on_gpu else "on the host"
+        return (
+            f"{elements / 1e6:.2f} M parameters on {self._device}, {self._conductor.ranks} ranks, state on {facts['devices']} devices "
+            f"under {', '.join(self._conductor.paths)}, gradients of {facts['gradient_bytes_per_parameter']:.2f} B per "
+            f"parameter encoded {where}, step {self._conductor.steps}"
+        )
+
+    # --- Gradients ---
+
+    @torch.no_grad()
+    def _take(self, i: int) -> None:
+        """A gradient is ready, on a thread of autograd."""
+        p = self._params[i]
+        gradient, p.grad = p.grad, None
+        if self._is_put[self._block_of[i]]:
+            raise RuntimeError(
+                f"The gradient of {self._names[i]} comes once more, and that of this step has left: backward runs "
+                f"{self._expected} times for a step, as before. Pass accumulation=N for N times."
+            )
+        if gradient.is_sparse:
+            raise ValueError(f"The gradient of {self._names[i]} is sparse: make it dense (sparse=False of Embedding).")
+        self._add(i, gradient)
+        self._passes[i] += 1
+        if self._expected and self._passes[i] == self._expected:
+            block = self._block_of[i]
+            self._missing[block] -= 1
+            if self._missing[block] == 0:
+                self._put(block)
+
+    def _add(self, i: int, gradient) -> None:
+        """Sums are in fp32, whatever the parameters are."""
+        have = self._gradients[i]
+        if have is None:
+            self._gradients[i] = gradient
+        elif have.dtype == torch.float32:
+            have.add_(gradient)
+        else:
+            self._gradients[i] = have.float().add_(gradient)
+
+    def _step_to_take(self):
+        """What the engine is told of a step."""
+        return (self._name, [self._hyper(group) for group in self.param_groups], self._clip_norm)
+
+    def _tell(self, absent: list) -> None:
+        self._begin()
+        if self._dtype == torch.float16 and not self._is_scaled:
+            raise RuntimeError("Gradients of float16 parameters need the loss scale: call opt.scale(loss).backward().")
+        step = self._step_to_take()
+        self._conductor.begin_step(*step, absent)
+        self._told = step
+        _ranks.enter_step(self)
+
+    def _put(self, block: int) -> None:
+        """Hands a block's gradients to the engine."""
+        if self._told is None:
+            self._tell([i for i, p in enumerate(self._params) if not p.requires_grad])
+        tensors = self._blocks[block].tensors
+        gradients = [self._gradients[i] for i in tensors]
+        for i, gradient in zip(tensors, gradients):
+            if gradient is not None and gradient.device != self._device:
+                raise RuntimeError(
+                    f"Parameter {self._names[i]} moved from {self._device} to {gradient.device} after training began: "
+                    "move the model before the optimizer's first use."
+                )
+            self._gradients[i] = None
+        place = self._device if self._encodes_on_gpu else "cpu"
+        gradients = [None if g is None else g.to(place).contiguous() for g in gradients]
+        if self._encodes_on_gpu:  # the engine reads them in the order of the default stream
+            current = torch.cuda.current_stream(self._device)
+            default = torch.cuda.default_stream(self._device)
+            if current != default:
+                default.wait_stream(current)
+        pieces = [(0, "fp32") if g is None else (g.data_ptr(), _DTYPES[g.dtype]) for g in gradients]
+        work = self._conductor.put(block, pieces, self._factor)
+        self._is_put[block] = True
+        while self._in_flight and self._conductor.is_done(self._in_flight[0][0]):
+            self._in_flight.popleft()
+        self._in_flight.append((work, gradients))
+
+    @torch.no_grad()
+    def step(self, closure=None) -> None:
+        """Takes the step. The update goes on after this returns; who reads parameters without a forward of the module
+        calls ``synchronize()`` first. Collective: all ranks call it equally often."""
+        if closure is not None:
+            raise RuntimeError("nearstep takes no closure, since gradients leave while backward runs: call backward() first, then step().")
+        self._begin()
+        self.synchronize()
+        for i, p in enumerate(self._params):  # set by hand
+            if p.grad is not None and not self._is_put[self._block_of[i]]:
+                self._add(i, p.grad)
+                p.grad = None
+        absent = [i for i, gradient in enumerate(self._gradients) if gradient is None and not self._is_put[self._block_of[i]]]
+        if self._told is None:
+            self._tell(absent)
+        elif self._told != self._step_to_take():
+            raise RuntimeError(
+                "The learning rate or another setting changed between backward() and step(), when gradients had left: change it "
+                "before backward(), as after step() by a scheduler."
+            )
+        elif any(self._params[i].requires_grad for i in absent):
+            names = ", ".join(self._names[i] for i in absent[:3])
+            warnings.warn(
+                f"{len(absent)} parameters have no gradient in this step ({names}, ...): it counts as zero this once. From the next "
+                "step on gradients leave in step(), so that such parameters stay as they are."
+            )
+        if any(self._params[i].requires_grad for i in absent):
+            self._waits_for_step = True
+        for block in reversed(range(len(self._blocks))):
+            if not self._is_put[block]:
+                self._put(block)
+        self._conductor.end_step()
+        passes = max(max(self._passes), self._expected)
+        self._expected = 0 if self._waits_for_step else passes
+        self._begin_counting()
+        self._is_brought = [False] * len(self._blocks)
+        if self._device.type == "cuda":
+            self._used.record(torch.cuda.current_stream(self._device))
+        if self._module is None:
+            self.synchronize()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drops gradients that have not left. Raises RuntimeError if some have, which cannot be taken back."""
+        if self._told is not None:
+            raise RuntimeError("Gradients of this step have left already: call step() after backward(), then zero_grad().")
+        self._begin_counting()
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.grad = None
+
+    def scale(self, loss):
+        """The loss times the engine's loss scale, which float16 parameters need; others have a scale of 1."""
+        self._begin()
+        self._is_scaled = True
+        return loss * self._conductor.loss_scale()
+
+    # --- Parameters ---
+
+    @torch.no_grad()
+    def _bring(self, block: int) -> None:
+        """The block's parameters are those of the last step, for work that is handed to the device from here on."""
+        if self._is_brought[block]:
+            return
+        self._conductor.await_block(block)
+        tensors = self._blocks[block].tensors
+        if self._device.type == "cuda":
+            self._copies.wait_event(self._used)
+            with torch.cuda.stream(self._copies):
+                for i in tensors:
+                    self._params[i].copy_(self._values[i], non_blocking=True)
+            torch.cuda.current_stream(self._device).wait_stream(self._copies)
+        else:
+            for i in tensors:
+                self._params[i].copy_(self._values[i])
+        self._is_brought[block] = True
+
+    def synchronize(self) -> None:
+        """The module's parameters are those of the last step. Not collective."""
+        if self._conductor is not None:
+            for block in range(len(self._blocks)):
+                self._bring(block)
+
+    # --- What is durable, and what is told ---
+
+    def save(self, folder: str | None = None, extra=None) -> str:
+        """Writes a checkpoint, which stays until the next one in the folder, and returns its path. ``extra``: anything that JSON takes,
+        such as the position in the data; it is in ``opt.extra`` after a start from this checkpoint. Collective."""
+        self._begin()
+        folder = folder or self._conductor.checkpoint_folder
+        if extra is not None and self._conductor.rank == 0:
+            _extra.write(folder, self._conductor.steps, extra)
+        path = self._conductor.save(folder)
+        self._saved = (self._conductor.steps, os.path.abspath(path))
+        return path
+
+    def finish(self) -> None:
+        """All steps so far are over, and durable as ``durability`` says. Not collective."""
+        if self._conductor is not None:
+            self._conductor.finish()
+
+    def stats(self) -> dict:
+        """Of the last step that is over: ``step``, ``norm`` of the gradient, ``is_skipped``, ``loss_scale`` of the next one,
+        seconds of its phases (``gradients_s`` from the first gradient to the norm, ``update_s``, ``commit_s``), ``waited_s``
+        that this rank's program has waited for its parameters so far, and ``bytes`` per link, of all ranks."""
+        self._begin()
+        return self._conductor.stats()
+
+    def masters_digest(self) -> int:
+        """XXH3 of the fp32 parameters of all ranks: equal if and only if two runs are. Collective."""
+        self._begin()
+        return self._conductor.masters_digest()
+
+    def close(self) -> None:
+        """Ends the last step, closes the state and leaves the module as a plain one. Collective."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        if self._conductor is None or not self._is_ready:
+            return
+        self._is_ready = False
+        try:
+            if self._told is None:
+                self.finish()
+                self.synchronize()
+        finally:
+            self._values = []
+            self._conductor.close()
+
+    def state_dict(self) -> dict:
+        """The parameter groups, and where the state is, which is not copied: ``save()`` makes what can be gone back to."""
+        out = super().state_dict()
+        out["nearstep"] = {} if self._conductor is None else self._place()
+        return out
+
+    def _place(self) -> dict:
+        step = self._conductor.steps
+        folder = os.path.abspath(self._conductor.checkpoint_folder)
+        checkpoint = self._saved[1] if self._saved[0] == step else os.path.join(folder, f"step-{step:08}.h5")
+        return {"path": self._conductor.paths, "run": self._conductor.line, "step": step, "checkpoint": checkpoint}
+
+    def load_state_dict(self, state_dict: dict) -> None:
+        """Goes back to the step that the dictionary names: to its checkpoint, or to the state in ``path`` if that is at this
+        step. Collective."""
+        place = state_dict.get("nearstep")
+        if place is None:
+            raise ValueError("This is the state of another optimizer: nearstep's says where its state is. Start from the module's weights.")
+        super().load_state_dict({key: value for key, value in state_dict.items() if key != "nearstep"})
+        if not place:
+            return  # of an optimizer that had not begun
+        if self._conductor is not None and (self._conductor.line, self._conductor.steps) == (place["run"], place["step"]):
+            return
+        if self._conductor is not None:
+            raise RuntimeError("load_state_dict() comes before the first forward: the optimizer has begun already.")
+        has_checkpoint = os.path.exists(place["checkpoint"])
+        self._begin(is_resuming=True, checkpoint=place["checkpoint"] if has_checkpoint else "")
+        if self._conductor.steps != place["step"]:
+            raise ValueError(
+                f"The state in {', '.join(place['path'])} is at step {self._conductor.steps} and there is no checkpoint of step "
+                f"{place['step']} ({place['checkpoint']}): call opt.save() whenever the model is saved."
+            )
+
+    def add_param_group(self, param_group: dict) -> None:
+        if getattr(self, "_is_ready", False):
+            raise RuntimeError("nearstep lays its state out when it is made: give it all parameter groups then.")
+        super().add_param_group(param_group)
+
+    def _hyper(self, group: dict) -> tuple:
+        """Learning rate, two betas, epsilon and weight decay as the engine takes them."""
+        beta1, beta2 = group.get("betas", (group.get("momentum", 0.0), 0.0))
+        return tuple(float(x) for x in (group["lr"], beta1, beta2, group.get("eps", 0.0), group["weight_decay"]))

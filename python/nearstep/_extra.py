@@ -1,0 +1,28 @@
+"""What a program keeps beside a checkpoint: a file of JSON with the step in its name."""
+
+import json
+import os
+
+
+def _path(folder: str, step: int) -> str:
+    return os.path.join(folder, f"step-{step:08}.extra.json")
+
+
+def write(folder: str, step: int, extra) -> None:
+    """The file is whole or not there, also after a crash."""
+    os.makedirs(folder, exist_ok=True)
+    path = _path(folder, step)
+    with open(path + ".partial", "w") as file:
+        json.dump(extra, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(path + ".partial", path)
+
+
+def read(folder: str, step: int):
+    """What was written for this step; None if nothing was."""
+    path = _path(folder, step)
+    if not os.path.exists(path):
+        return None
+    with open(path) as file:
+        return json.load(file)
