@@ -100,7 +100,8 @@ public:
     // State over the host link, outside a step: to initialise, to make a checkpoint, to restore.
     // The first throws IoError if the stored generation or checksum is not the one asked for; it
     // widens narrower formats exactly. The second rounds to the stored format, and on return
-    // `state` holds what was stored; state from the first is stored as it was.
+    // `state` holds what was stored; state from the first is stored as it was. Any thread may call
+    // them, for different subgroups at once.
     virtual void read_state(std::size_t subgroup, std::int64_t generation,
                             const StateArrays& state) = 0;
     virtual void write_state(std::size_t subgroup, std::int64_t generation,

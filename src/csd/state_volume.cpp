@@ -28,7 +28,6 @@ StateVolume::StateVolume(const StateVolumeSettings& settings, trace::Traffic& tr
       traffic_(&traffic),
       layout_(layout_of(settings)),
       layout_digest_(StateLayout::digest(settings.name, settings.subgroups, settings.state)),
-      transit_(layout_.most_extent_bytes()),
       volume_(volume_of(settings, layout_)) {}
 
 std::size_t StateVolume::storage_bytes(const StateVolumeSettings& settings) {
@@ -68,9 +67,43 @@ void StateVolume::refuse(const std::string& fault, std::size_t subgroup,
         fault, ". Start again with --resume; if it happens again, replace the drive."));
 }
 
+// Memory for the extent of one call.
+class StateVolume::Transit {
+public:
+    explicit Transit(StateVolume& volume) : volume_(volume) {
+        volume_.calls_.acquire();
+        const std::lock_guard lock(volume_.lock_);
+        if (!volume_.transit_.empty()) {
+            memory_ = std::move(volume_.transit_.back());
+            volume_.transit_.pop_back();
+        }
+    }
+    Transit(const Transit&) = delete;
+    Transit& operator=(const Transit&) = delete;
+    ~Transit() {
+        {
+            const std::lock_guard lock(volume_.lock_);
+            volume_.transit_.push_back(std::move(memory_));
+        }
+        volume_.calls_.release();
+    }
+
+    std::span<std::byte> extent(std::size_t subgroup) {
+        if (memory_.size() == 0) {
+            memory_ = memory::Buffer(volume_.layout_.most_extent_bytes());
+        }
+        return memory_.span().first(volume_.layout_.extent_bytes(subgroup));
+    }
+
+private:
+    StateVolume& volume_;
+    memory::Buffer memory_;
+};
+
 void StateVolume::read_state(std::size_t subgroup, std::int64_t generation,
                              const StateArrays& state) {
-    const auto extent = transit_.span().first(layout_.extent_bytes(subgroup));
+    Transit transit(*this);
+    const std::span<std::byte> extent = transit.extent(subgroup);
     volume_.read(extent, layout_.extent_offset(subgroup, generation), store::Speed::full).wait();
     verify(extent, subgroup, generation);
     widen(settings_.state, payload_of(extent, subgroup), state);
@@ -79,7 +112,8 @@ void StateVolume::read_state(std::size_t subgroup, std::int64_t generation,
 
 void StateVolume::write_state(std::size_t subgroup, std::int64_t generation,
                               const StateArrays& state) {
-    const auto extent = transit_.span().first(layout_.extent_bytes(subgroup));
+    Transit transit(*this);
+    const std::span<std::byte> extent = transit.extent(subgroup);
     narrow(settings_.state, state, payload_of(extent, subgroup));
     if (settings_.state != StateFormat::fp32) {
         widen(settings_.state, payload_of(extent, subgroup), state);

@@ -12,6 +12,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
+#include <semaphore>
 #include <span>
 #include <string>
 #include <vector>
@@ -27,8 +29,7 @@ struct StateVolumeSettings {
     store::VolumeSettings volume;  // its bytes are filled in
 };
 
-// The files are the same whatever kind of device it is (docs/state-file.md). read_state() and
-// write_state() are called from one thread, the others from any.
+// The files are the same whatever kind of device it is (docs/state-file.md). Any thread may call.
 class StateVolume {
 public:
     // Opens and locks the files; throws as store::Volume. `traffic` outlives this.
@@ -61,17 +62,22 @@ public:
     [[noreturn]] void refuse(const std::string& fault, std::size_t subgroup,
                              std::int64_t generation) const;
 
-    // As in csd::Device.
+    // As in csd::Device. Three calls go on at once, others wait; their memory, an extent each,
+    // stays.
     void read_state(std::size_t subgroup, std::int64_t generation, const StateArrays& state);
     void write_state(std::size_t subgroup, std::int64_t generation, const StateArrays& state);
 
 private:
+    class Transit;
+
     StateVolumeSettings settings_;
     trace::Traffic* traffic_;
     StateLayout layout_;
     std::uint64_t layout_digest_;
-    memory::Buffer transit_;  // an extent on its way in or out, outside a step
     store::Volume volume_;
+    std::counting_semaphore<> calls_{3};
+    std::mutex lock_;
+    std::vector<memory::Buffer> transit_;  // for extents outside of steps, while no call has them
 };
 
 }  // namespace nearstep::csd

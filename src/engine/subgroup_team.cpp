@@ -27,7 +27,6 @@ struct Memory {
 SubgroupTeam::SubgroupTeam(offload::StepPipeline& pipeline, Team& team) : team_(team) {
     pipeline.visit_subgroups(
         [&](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
-            is_asked_.try_emplace(&device);
             owned_.push_back({&device, subgroup, tiles});
             most_elems_ = std::max(most_elems_, tiles.size() * shard::kTileElems);
         });
@@ -43,7 +42,6 @@ void SubgroupTeam::visit(const Stages& stages) {
             stages.before(of.tiles, state);
         }
         if (stages.move) {
-            const std::lock_guard lock(is_asked_.at(of.device));
             stages.move(*of.device, of.subgroup, state);
         }
         if (stages.after) {

@@ -7,13 +7,11 @@
 
 #include <cstddef>
 #include <functional>
-#include <map>
-#include <mutex>
 #include <vector>
 
 namespace nearstep::engine {
 
-// Several subgroups at once, of each device one at a time.
+// Several subgroups at once: one is read while another one is verified.
 class SubgroupTeam {
 public:
     // Both outlive this.
@@ -21,7 +19,7 @@ public:
 
     // Each may be empty. `state` has a place for each element of the subgroup.
     struct Stages {
-        // Before and after the device is asked; of several subgroups of a device at once.
+        // Before and after the device is asked.
         using OnHost = std::function<void(shard::TileRange tiles, const csd::StateArrays& state)>;
         using OnDevice = std::function<void(csd::Device& device, std::size_t subgroup,
                                             const csd::StateArrays& state)>;
@@ -44,7 +42,6 @@ private:
     Team& team_;
     std::vector<Owned> owned_;  // in the order of their tiles: neighbours are of different devices
     std::size_t most_elems_ = 0;
-    std::map<const csd::Device*, std::mutex> is_asked_;
 };
 
 }  // namespace nearstep::engine

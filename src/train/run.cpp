@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "base/stop_request.hpp"
+#include "base/stopwatch.hpp"
 #include "base/version.hpp"
 #include "config/load.hpp"
 #include "csd/engine.hpp"
@@ -188,11 +189,9 @@ void say_traffic(Reporter& reporter, const RunRecord& record) {
     }
 }
 
-}  // namespace
-
-// NOLINTNEXTLINE(readability-function-size): to be split
-bool train(const mpi::Communicator& world, const config::Run& given, const RunOptions& options) {
-    note_stop_requests();
+// The user's settings, checked, with a place for each device.
+config::Run prepared(const mpi::Communicator& world, const config::Run& given,
+                     const RunOptions& options) {
     config::validate_for_ranks(given, world.size());
     config::Run run = given;
     run.csd.places = engine::place_devices(world, given, options.granted_devices);
@@ -203,10 +202,41 @@ bool train(const mpi::Communicator& world, const config::Run& given, const RunOp
             }
         }
     });
+    return run;
+}
+
+// Writes a checkpoint, unless what it would hold is safe already.
+void save_at_end(Trainer& trainer, Reporter& reporter, const config::Run& run,
+                 std::int64_t last_checkpoint, Ending ending, RunRecord& record) {
+    // A step that is durable needs no checkpoint to outlive a stop.
+    const bool is_safe = trainer.steps_done() == last_checkpoint ||
+                         (ending == Ending::stopped && run.csd.durability == "step");
+    if (run.csd.durability != "none" && !is_safe) {
+        record.checkpoint = trainer.engine().save(config::checkpoint_folder(run));
+        reporter.say("checkpoint " + record.checkpoint);
+    }
+}
+
+void write_json(const mpi::Communicator& world, const RunOptions& options,
+                const RunRecord& record) {
+    world.together([&] {
+        if (world.rank() == 0 && !options.json.empty()) {
+            write_whole_file(options.json, to_json(record).dump(2) + "\n");
+        }
+    });
+}
+
+}  // namespace
+
+bool train(const mpi::Communicator& world, const config::Run& given, const RunOptions& options) {
+    note_stop_requests();
+    const config::Run run = prepared(world, given, options);
     const std::unique_ptr<data::Tokenizer> tokenizer = make_tokenizer(world, run);
+    Stopwatch watch;
     const engine::Start start =
         engine::find_start(world, run, model::describe(run.model).elems,
                            model_line(run.model, *tokenizer), wish_of(options));
+    StartSeconds start_seconds{.search = watch.lap()};
     if (run.csd.durability != "none") {
         engine::check_shared_folder(world, config::checkpoint_folder(run));
     }
@@ -219,7 +249,9 @@ bool train(const mpi::Communicator& world, const config::Run& given, const RunOp
     std::optional<Reporter> reporter;
     world.together(
         [&] { reporter.emplace(world.rank() == 0, run, trainer.parameters(), options.metrics); });
+    watch.lap();
     const engine::Begun begun = begin_and_describe(trainer, run, start, options);
+    start_seconds.begin = watch.lap();
     print_head(trainer, world, run, begun.lines);
 
     const std::int64_t last =
@@ -228,13 +260,8 @@ bool train(const mpi::Communicator& world, const config::Run& given, const RunOp
     begin_timeline(world, timeline);
     Ending ending = world.agree(!is_stop_requested()) ? Ending::finished : Ending::stopped;
     RunRecord record = run_steps(trainer, *reporter, run, last, ending);
-    // A step that is durable needs no checkpoint to outlive a stop.
-    const bool is_safe = trainer.steps_done() == begun.checkpoint_step ||
-                         (ending == Ending::stopped && run.csd.durability == "step");
-    if (run.csd.durability != "none" && !is_safe) {
-        record.checkpoint = trainer.engine().save(config::checkpoint_folder(run));
-        reporter->say("checkpoint " + record.checkpoint);
-    }
+    record.start = start_seconds;
+    save_at_end(trainer, *reporter, run, begun.checkpoint_step, ending, record);
     if (timeline) {
         record.lanes = lane_shares(world, *timeline, record.seconds);
         reporter->say(write_timeline(world, *timeline, *record.lanes, options.trace));
@@ -245,11 +272,7 @@ bool train(const mpi::Communicator& world, const config::Run& given, const RunOp
         look_at_result(trainer, *reporter, options, record, ending);
     }
     say_traffic(*reporter, record);
-    world.together([&] {
-        if (world.rank() == 0 && !options.json.empty()) {
-            write_whole_file(options.json, to_json(record).dump(2) + "\n");
-        }
-    });
+    write_json(world, options, record);
     if (ending == Ending::stopped) {
         reporter->say(text("stopped on request after step ", trainer.steps_done(), " of ", last,
                            ": go on with --resume"));

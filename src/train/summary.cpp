@@ -253,9 +253,38 @@ void add_heldout_loss(nlohmann::json& json, const RunRecord& record) {
     json["heldout_bits_per_byte"] = heldout(loss.bits_per_byte());
 }
 
+// Where things lie and how they travel.
+void add_layout(nlohmann::json& json, const RunRecord& record) {
+    json["shared_links"] = shared_links_json(record);
+    json["placement"] = {{"parameters", record.run.placement.parameters},
+                         {"gradients", record.run.placement.gradients},
+                         {"optimizer", record.run.placement.optimizer},
+                         {"copies", record.facts.copies},
+                         {"dense_sums", record.facts.has_dense_sums},
+                         {"vector_bytes", record.vector_bytes}};
+    const auto word = [](const std::string& value) {
+        return value.empty() ? nlohmann::json() : nlohmann::json(value);
+    };
+    json["transport"] = word(record.facts.transport);
+    json["payload_transport"] = word(record.facts.payload_transport);
+    json["parameter_transport"] = word(record.facts.parameter_transport);
+}
+
+void add_seconds(nlohmann::json& json, const RunRecord& record) {
+    json["phases_s"]["commit"] =
+        record.steps.empty() ? 0.0
+                             : record.commit_seconds / static_cast<double>(record.steps.size());
+    add_lanes(json, record);
+    if (record.expected) {
+        json["modelled_s"] = {
+            {"gradients", record.expected->backward},
+            {"update", record.expected->update},
+            {"calibration", plan::describe(record.calibration, record.run, record.facts.nodes)}};
+    }
+}
+
 }  // namespace
 
-// NOLINTNEXTLINE(readability-function-size): to be split
 nlohmann::json to_json(const RunRecord& record) {
     std::vector<double> losses;
     std::int64_t skipped = 0;
@@ -274,6 +303,7 @@ nlohmann::json to_json(const RunRecord& record) {
         {"parameters", record.parameters},
         {"steps", record.steps.empty() ? 0 : record.steps.back().step},
         {"first_step", record.steps.empty() ? 0 : record.steps.front().step},
+        {"start_s", {{"search", record.start.search}, {"begin", record.start.begin}}},
         {"seconds", record.seconds},
         {"tokens_per_s", tokens_per_second(record)},
         {"losses", losses},
@@ -286,32 +316,11 @@ nlohmann::json to_json(const RunRecord& record) {
         {"phases_s", seconds_json(mean_seconds(record.steps))},
         {"bytes_per_parameter",
          links_json(total_traffic(record.steps), record.parameters, record.steps.size())}};
-    json["shared_links"] = shared_links_json(record);
-    json["placement"] = {{"parameters", record.run.placement.parameters},
-                         {"gradients", record.run.placement.gradients},
-                         {"optimizer", record.run.placement.optimizer},
-                         {"copies", record.facts.copies},
-                         {"dense_sums", record.facts.has_dense_sums},
-                         {"vector_bytes", record.vector_bytes}};
-    const auto word = [](const std::string& value) {
-        return value.empty() ? nlohmann::json() : nlohmann::json(value);
-    };
-    json["transport"] = word(record.facts.transport);
-    json["payload_transport"] = word(record.facts.payload_transport);
-    json["parameter_transport"] = word(record.facts.parameter_transport);
+    add_layout(json, record);
     json["formula_bytes_per_parameter"] = formula_json(record);
     add_compute(json, record);
     add_deltas(json, total_deltas(record.steps), record.parameters, record.steps.size());
-    json["phases_s"]["commit"] =
-        record.steps.empty() ? 0.0
-                             : record.commit_seconds / static_cast<double>(record.steps.size());
-    add_lanes(json, record);
-    if (record.expected) {
-        json["modelled_s"] = {
-            {"gradients", record.expected->backward},
-            {"update", record.expected->update},
-            {"calibration", plan::describe(record.calibration, record.run, record.facts.nodes)}};
-    }
+    add_seconds(json, record);
     json["train_loss"] = losses.empty() ? nlohmann::json() : nlohmann::json(losses.back());
     add_heldout_loss(json, record);
     json["checkpoint"] =

@@ -25,6 +25,12 @@ double bytes_per_parameter(const trace::TrafficSnapshot& traffic, trace::Counter
 trace::TrafficSnapshot total_traffic(const std::vector<StepReport>& steps);
 
 // Everything that was seen of a run; steps of this process only.
+// Until the first step: to find out what to go on from, and to read or write the state.
+struct StartSeconds {
+    double search = 0;
+    double begin = 0;
+};
+
 struct RunRecord {
     config::Run run;
     int ranks = 0;
@@ -32,6 +38,7 @@ struct RunRecord {
     std::size_t vector_bytes = 0;    // memory of a rank's parameter vector between steps
     std::size_t parameters = 0;
     std::vector<StepReport> steps = {};
+    StartSeconds start = {};
     double seconds = 0;         // of all steps together, commits included
     double commit_seconds = 0;  // of all commits
     std::optional<HeldOutLoss> heldout_loss = {};
@@ -47,9 +54,9 @@ struct RunRecord {
 };
 
 // The keys of --json: commit, config, site, ranks, nodes, devices, parameters, steps, first_step,
-// seconds, tokens_per_s, train_loss (of the last step), heldout_loss (nats per token),
-// heldout_nats_per_byte, heldout_bits_per_byte, losses, skipped_steps, masters_xxh3, checkpoint,
-// mode, endurance {written_bytes, written_bytes_per_step (per device), rated_tbw,
+// start_s {search, begin}, seconds, tokens_per_s, train_loss (of the last step), heldout_loss (nats
+// per token), heldout_nats_per_byte, heldout_bits_per_byte, losses, skipped_steps, masters_xxh3,
+// checkpoint, mode, endurance {written_bytes, written_bytes_per_step (per device), rated_tbw,
 // days_to_rated_tbw}, network_sent_bytes (of each rank, all steps), compress {codec, where (of rank
 // 0: gpu or host), rounding, error_feedback, warmup_steps, kept_share_of_elements,
 // payload_bytes_per_parameter, volume_share_of_dense}, transport (of dense gradients inside nodes:
