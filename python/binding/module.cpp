@@ -94,11 +94,13 @@ nb::dict dict_of(const engine::EngineFacts& facts) {
     return out;
 }
 
-// The engine's sentences name the options of the program; here they are arguments and calls.
+// The engine's sentences name options and keys of the program; here they are arguments and calls.
 std::string in_python(std::string sentence) {
     for (const auto& [option, call] :
          {std::pair{"--fresh", "fresh=True"}, std::pair{"--resume", "opt.resume()"},
-          std::pair{"--from", "opt.resume(checkpoint=...)"}}) {
+          std::pair{"--from", "opt.resume(checkpoint=...)"}, std::pair{"csd.path", "path"},
+          std::pair{"csd.per_rank", "devices"}, std::pair{"csd.state", "state"},
+          std::pair{"csd.durability", "durability"}, std::pair{"compress.codec", "codec"}}) {
         const std::string name = option;
         for (auto at = sentence.find(name); at != std::string::npos; at = sentence.find(name, at)) {
             sentence.replace(at, name.size(), call);

@@ -15,6 +15,7 @@ from . import _clipping, _engine, _extra, _first_calls, _ranks
 from ._groups import Block, blocks_of
 from ._settings import settings_of
 
+_NOTHING = "There is no parameter to train: all are frozen (requires_grad=False)."
 _DTYPES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 
@@ -42,12 +43,15 @@ class Optimizer(torch.optim.Optimizer):
     """
 
     _name = ""  # the engine's
+    _moments = ""  # what the state holds beside the masters: only an optimizer with the same can go on from it
 
     def __init__(self, params, defaults: dict, *, path=None, state=None, codec=None, clip_norm=None, clipping="exact",
                  accumulation=None, devices=None, durability=None, seed=None, fresh=False, config=None):
         module = params if isinstance(params, torch.nn.Module) else getattr(params, "module", None)
         if isinstance(params, torch.nn.Module):
             params = [p for p in params.parameters() if p.requires_grad]
+            if not params:
+                raise ValueError(_NOTHING)
         self._is_ready = False
         super().__init__(params, defaults)
         self._module = module
@@ -79,7 +83,7 @@ class Optimizer(torch.optim.Optimizer):
             names = {id(p): name for name, p in self._module.named_parameters()}
         order = [key for key in names if key in in_groups] + [key for key in in_groups if key not in names]
         if not order:
-            raise ValueError("There is no parameter to train: all are frozen (requires_grad=False).")
+            raise ValueError(_NOTHING)
         if len(self.param_groups) > 15:
             raise ValueError(f"There are {len(self.param_groups)} parameter groups: nearstep takes 15 at most.")
         self._params = [in_groups[key][0] for key in order]
@@ -236,7 +240,7 @@ class Optimizer(torch.optim.Optimizer):
         kind = type(self._module).__name__ if self._module is not None else "tensors"
         elements = sum(p.numel() for p in self._params)
         digest = hashlib.sha256(repr(shapes).encode()).hexdigest()[:12]
-        return f"torch {kind}, {len(shapes)} tensors, {elements} parameters, shapes {digest}"
+        return f"torch {kind}, {len(shapes)} tensors, {elements} parameters, shapes {digest}, moments of {self._moments}"
 
     def _describe_run(self, facts: dict) -> str:
         elements = sum(p.numel() for p in self._params)

@@ -4,6 +4,7 @@
 #include "engine/state_groups.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace nearstep::engine {
@@ -374,8 +375,10 @@ bool goes_on_from_named(const Found& found) {
 
 Decision refuse_unfinished(const char* key, const std::string& folder, std::int64_t step,
                            std::int64_t steps) {
-    return refuse(text("The folder ", folder, " holds a run that stopped at step ", step, " of ",
-                       steps, ": go on with --resume, start anew with --fresh, or set ", key,
+    // Clients that do not know when they end say the largest number.
+    const bool has_end = steps < std::numeric_limits<std::int64_t>::max();
+    return refuse(text("The folder ", folder, " holds a run that stopped at step ", step,
+                       has_end ? text(" of ", steps) : "", ": go on with --resume, start anew with --fresh, or set ", key,
                        " to another folder."));
 }
 

@@ -15,7 +15,7 @@ if not ABSENT:
     import nearstep
     import networks
 
-FLAGS = ("--fresh", "--from", "--resume")
+FLAGS = ("--fresh", "--from", "--resume", "csd.path", "csd.state", "compress.codec")
 
 
 @unittest.skipIf(ABSENT, ABSENT)
@@ -74,7 +74,8 @@ class BadInput(Package):
     def test_a_folder_with_a_run_is_kept_without_resume_or_fresh(self):
         digest = self.trained()
         model, opt = self.make()
-        self.refuses(ValueError, str(self.path), lambda: self.train(model, opt, 0, 1))
+        message = self.refuses(ValueError, str(self.path), lambda: self.train(model, opt, 0, 1))
+        self.assertIn("stopped at step 3:", message)
         self.assert_kept(digest)
         _, opt = self.make(fresh=True)
         self.assertEqual(opt.steps, 0)
@@ -86,6 +87,15 @@ class BadInput(Package):
             self.refuses(ValueError, "shapes", opt.resume)
         _, opt = self.make(networks.Layers(3, 160))
         self.refuses(ValueError, "tensors", opt.resume)
+        self.assert_kept(digest)
+
+    def test_a_state_with_the_moments_of_another_optimizer(self):
+        digest = self.trained()
+        _, opt = self.make(cls=nearstep.Lion)
+        self.refuses(ValueError, "moments of Adam", opt.resume)
+        _, opt = self.make(cls=nearstep.Adam)
+        self.assertEqual(opt.resume(), 3)
+        opt.close()
         self.assert_kept(digest)
 
     def test_a_path_that_cannot_be_made(self):
@@ -119,7 +129,9 @@ class BadInput(Package):
         self.refuses(ValueError, "float64", lambda: self.make(networks.Layers(2, 160).double()))
 
     def test_nothing_to_train(self):
-        self.refuses(ValueError, "", lambda: self.make(networks.Layers(2, 160).requires_grad_(False)))
+        frozen = networks.Layers(2, 160).requires_grad_(False)
+        self.refuses(ValueError, "all are frozen", lambda: self.make(frozen))
+        self.refuses(ValueError, "all are frozen", lambda: nearstep.AdamW(frozen.parameters(), path=self.path))
 
     def test_a_closure(self):
         model, opt = self.make()
