@@ -3,9 +3,11 @@
 #include "base/digest.hpp"
 #include "base/error.hpp"
 #include "config/load.hpp"
+#include "csd/state_format.hpp"
 #include "memory/gpu.hpp"
 #include "mpi/session.hpp"
 #include "mpi_thread.hpp"
+#include "shard/partition.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -181,6 +183,7 @@ void Conductor::open(const Beginning& beginning, std::vector<std::string>& lines
                                     .clips_by_last_norm = run_.train.clipping == "delayed",
                                     .loss_scale = {.first = run_.train.loss_scale,
                                                    .growth_steps = run_.train.scale_growth_steps}});
+    const double began = now();
     const engine::Begun begun =
         engine_->begin(start, [&](std::size_t first, std::span<float> masters) {
             fill(beginning.values, first, masters);
@@ -188,6 +191,12 @@ void Conductor::open(const Beginning& beginning, std::vector<std::string>& lines
     lines = begun.lines;
     vector_ = engine_->parameters();
     facts_ = engine_->facts();
+    start_ = {.state_bytes =
+                  static_cast<double>(facts_.copies) *
+                  static_cast<double>(csd::state_bytes(csd::parse_state_format(run_.csd.state),
+                                                       shard::tiles_of(layout_.elems))),
+              .seconds = now() - began,
+              .rated_tbw = run_.csd.rated_tbw};
     line_ = engine_->line().run;
     const std::lock_guard lock(mutex_);
     blocks_here_ = layout_.blocks.size();

@@ -42,6 +42,13 @@ struct Beginning {
     std::vector<Piece> values;  // start values of each tensor, in host memory
 };
 
+// What the start showed of the drives.
+struct StartFacts {
+    double state_bytes = 0;  // of all ranks; a step reads and writes as much
+    double seconds = 0;      // that writing it, for a start anew, or reading it took
+    double rated_tbw = 0;    // TB, of a device's drive; 0: not known
+};
+
 // What the last step that is over took; `seconds` of its phases by name.
 struct StepStats {
     std::int64_t step = 0;
@@ -89,6 +96,7 @@ public:
 
     std::span<const std::byte> vector() const { return vector_; }
     const engine::EngineFacts& facts() const { return facts_; }
+    const StartFacts& start() const { return start_; }
     const config::Run& run() const { return run_; }
     int rank() const { return rank_; }
     int ranks() const { return ranks_; }
@@ -126,6 +134,7 @@ private:
     // Set in begin().
     std::span<const std::byte> vector_;
     engine::EngineFacts facts_;
+    StartFacts start_;
     std::string line_;
     int rank_ = 0;
     int ranks_ = 1;

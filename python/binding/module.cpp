@@ -212,7 +212,14 @@ NB_MODULE(_engine, m) {
             "loss_scale", [](Conductor& self) { return self.loss_scale(check_signals); },
             nb::call_guard<nb::gil_scoped_release>())
         .def("stats", [](const Conductor& self) { return dict_of(self.stats()); })
-        .def("facts", [](const Conductor& self) { return dict_of(self.facts()); })
+        .def("facts",
+             [](const Conductor& self) {
+                 nb::dict facts = dict_of(self.facts());
+                 facts["state_bytes"] = self.start().state_bytes;
+                 facts["start_s"] = self.start().seconds;
+                 facts["rated_tbw"] = self.start().rated_tbw;
+                 return facts;
+             })
         .def("vector",
              [](const Conductor& self) {
                  // PyTorch has no tensors that are read only.

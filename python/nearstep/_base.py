@@ -11,7 +11,7 @@ import weakref
 
 import torch
 
-from . import _clipping, _engine, _extra, _first_calls, _ranks
+from . import _clipping, _engine, _expectation, _extra, _first_calls, _ranks
 from ._groups import Block, blocks_of
 from ._settings import settings_of
 
@@ -248,7 +248,7 @@ class Optimizer(torch.optim.Optimizer):
         return (
             f"{elements / 1e6:.2f} M parameters on {self._device}, {self._conductor.ranks} ranks, state on {facts['devices']} devices "
             f"under {', '.join(self._conductor.paths)}, gradients of {facts['gradient_bytes_per_parameter']:.2f} B per "
-            f"parameter encoded {where}, step {self._conductor.steps}"
+            f"parameter encoded {where}, step {self._conductor.steps}; {_expectation.sentence(facts)}"
         )
 
     # --- Gradients ---
@@ -429,6 +429,12 @@ class Optimizer(torch.optim.Optimizer):
         that this rank's program has waited for its parameters so far, and ``bytes`` per link, of all ranks."""
         self._begin()
         return self._conductor.stats()
+
+    def progress(self) -> str:
+        """The last step that is over, for a progress line: ``bar.set_postfix_str(opt.progress())`` with tqdm."""
+        stats = self.stats()
+        skipped = ", skipped" if stats["is_skipped"] else ""
+        return f"norm {stats['norm']:.3g}{skipped}, update {stats['update_s']:.2g} s, waited {stats['waited_s']:.2g} s"
 
     def masters_digest(self) -> int:
         """XXH3 of the fp32 parameters of all ranks: equal if and only if two runs are. Collective."""

@@ -1,7 +1,10 @@
 """What a user may do wrong ends in one sentence, as the right exception, and the state stays; and checkpoints, to which a run goes
 back. One process, one rank."""
+import contextlib
+import io
 import json
 import os
+import re
 import subprocess
 import sys
 import unittest
@@ -201,6 +204,23 @@ class BadInput(Package):
                               env=dict(launcher.environment(), RANK="1", WORLD_SIZE="2", LOCAL_RANK="1"))
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("mpirun -np 2 python", done.stderr)
+
+
+class Shown(Package):
+    def test_the_start_says_what_to_expect(self):
+        model, opt = self.make(config={"csd.rated_tbw": 100})
+        with contextlib.redirect_stderr(io.StringIO()) as shown:
+            self.train(model, opt, 0, 2)
+        line, *others = shown.getvalue().splitlines()
+        self.assertEqual([one for one in others if not one.startswith("nearstep: ")], [])
+        facts = opt._conductor.facts()
+        tiles = -(-sum(p.numel() for p in model.parameters()) // 65536)
+        self.assertEqual(facts["state_bytes"], tiles * 65536 * 12)
+        self.assertGreater(facts["start_s"], 0)
+        days = float(re.search(r", and (\S+) days of such updates", line)[1])
+        self.assertAlmostEqual(days * 86400 * facts["state_bytes"] / (2 * facts["start_s"]) / 1e14, 1, places=2)
+        opt.finish()
+        self.assertIn(f"norm {opt.stats()['norm']:.3g}, update ", opt.progress())
 
 
 class Checkpoints(Package):

@@ -1,0 +1,17 @@
+"""What the start lets expect of the updates to come."""
+
+_DAY_S = 86400
+
+
+def sentence(facts: dict) -> str:
+    """``facts`` of the engine: bytes of the state, the seconds that reading or writing it took at the start, the devices, and
+    TB that a device's drive is rated for, or 0."""
+    state_bytes, start_s = facts["state_bytes"], facts["start_s"]
+    update_s = 2 * start_s  # reads all state and writes it
+    line = f"its {state_bytes / 1e9:.2f} GB took {start_s:.2g} s: an update that reads and writes them at this rate takes {update_s:.2g} s"
+    if facts["rated_tbw"]:
+        updates = facts["rated_tbw"] * 1e12 * facts["devices"] / state_bytes
+        line += f", and {updates * update_s / _DAY_S:.3g} days of such updates are what its drives are rated for"
+    else:
+        line += "; config={'csd.rated_tbw': TB} tells how long its drives last"
+    return line
