@@ -191,12 +191,12 @@ void Conductor::open(const Beginning& beginning, std::vector<std::string>& lines
     lines = begun.lines;
     vector_ = engine_->parameters();
     facts_ = engine_->facts();
-    start_ = {.state_bytes =
-                  static_cast<double>(facts_.copies) *
-                  static_cast<double>(csd::state_bytes(csd::parse_state_format(run_.csd.state),
-                                                       shard::tiles_of(layout_.elems))),
-              .seconds = now() - began,
-              .rated_tbw = run_.csd.rated_tbw};
+    start_ = {
+        .state_bytes = static_cast<double>(facts_.copies) *
+                       static_cast<double>(csd::state_bytes(csd::parse_state_format(run_.csd.state),
+                                                            shard::tiles_of(layout_.elems))),
+        .seconds = now() - began,
+        .rated_tbw = run_.csd.rated_tbw};
     line_ = engine_->line().run;
     const std::lock_guard lock(mutex_);
     blocks_here_ = layout_.blocks.size();

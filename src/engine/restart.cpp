@@ -378,7 +378,8 @@ Decision refuse_unfinished(const char* key, const std::string& folder, std::int6
     // Clients that do not know when they end say the largest number.
     const bool has_end = steps < std::numeric_limits<std::int64_t>::max();
     return refuse(text("The folder ", folder, " holds a run that stopped at step ", step,
-                       has_end ? text(" of ", steps) : "", ": go on with --resume, start anew with --fresh, or set ", key,
+                       has_end ? text(" of ", steps) : "",
+                       ": go on with --resume, start anew with --fresh, or set ", key,
                        " to another folder."));
 }
 
