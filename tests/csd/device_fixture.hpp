@@ -144,4 +144,19 @@ inline UpdateScalars test_scalars() {
     return scalars;
 }
 
+// One update of all subgroups in slot 0, from `generation` to the next one. What is delivered lands
+// in the vector, or in `rooms` if there are some.
+inline void update_all(SmallDevice& small, std::int64_t generation,
+                       const StepScalars& scalars = test_scalars(),
+                       std::span<std::byte> rooms = {}) {
+    Device& device = *small.device;
+    for (std::size_t s = 0; s < device.subgroups().size(); ++s) {
+        device.read(0, s, generation).wait();
+        device.update(0, s, scalars);
+        device.deliver(0, s, rooms.empty() ? std::span<std::byte>(small.vector) : rooms, [] {})
+            .wait();
+        device.write(0, s, generation + 1).wait();
+    }
+}
+
 }  // namespace nearstep::csd

@@ -1,0 +1,190 @@
+// What a device stores: read back, whole, damaged, and the files that it lies in.
+#include "base/error.hpp"
+#include "csd/device_fixture.hpp"
+#include "csd/emulated_device.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <filesystem>
+#include <thread>
+
+namespace nearstep::csd {
+namespace {
+
+using testing::HasSubstr;
+
+std::int64_t file_offset(std::size_t subgroup, std::int64_t generation, std::size_t in_payload) {
+    // docs/state-file.md: extents of a 4096-byte header and 12 bytes per parameter, two per
+    // subgroup.
+    constexpr std::size_t kTileState = std::size_t{12} * 65536;
+    std::size_t offset = 0;
+    const std::vector<shard::Subgroup> subgroups = small_subgroups();
+    for (std::size_t s = 0; s < subgroup; ++s) {
+        offset += 2 * (4096 + kTileState * subgroups[s].tiles.size());
+    }
+    offset += static_cast<std::size_t>(generation % 2) *
+              (4096 + kTileState * subgroups[subgroup].tiles.size());
+    return static_cast<std::int64_t>(offset + 4096 + in_payload);
+}
+
+State random_state(std::size_t tiles, std::uint64_t seed) {
+    State state(tiles);
+    for (std::size_t i = 0; i < state.master.size(); ++i) {
+        state.master[i] = static_cast<float>(random_normal(seed, 0, i));
+        state.moment1[i] = static_cast<float>(random_normal(seed, 1, i));
+        state.moment2[i] = static_cast<float>(random_normal(seed, 2, i));
+    }
+    return state;
+}
+
+TEST(StoredStateTest, ReadsBackTheStateThatWasWritten) {
+    SmallDevice small({});
+    State state = random_state(3, 3);
+    small.device->write_state(1, 7, state.arrays());
+    State seen(3);
+    small.device->read_state(1, 7, seen.arrays());
+    EXPECT_TRUE(seen == state);
+}
+
+// More threads than calls that go on at once, each with a subgroup of its own but for the last two,
+// which read what nobody writes.
+TEST(StoredStateTest, SeveralThreadsWriteAndReadAtOnce) {
+    SmallDevice small({});
+    constexpr std::array<std::size_t, 5> kSubgroups = {0, 1, 2, 2, 2};
+    std::vector<State> states;
+    for (const std::size_t subgroup : kSubgroups) {
+        states.push_back(random_state(small_subgroups()[subgroup].tiles.size(), subgroup));
+        small.device->write_state(subgroup, 0, states.back().arrays());
+    }
+    std::array<bool, kSubgroups.size()> is_same{};
+    {
+        std::vector<std::jthread> threads;
+        for (std::size_t i = 0; i < kSubgroups.size(); ++i) {
+            threads.emplace_back([&, i] {
+                is_same.at(i) = true;
+                for (int round = 0; round < 5; ++round) {
+                    const int generation = i < 3 ? 1 : 0;
+                    if (generation == 1) {
+                        small.device->write_state(kSubgroups.at(i), 1, states[i].arrays());
+                    }
+                    State seen(small_subgroups()[kSubgroups.at(i)].tiles.size());
+                    small.device->read_state(kSubgroups.at(i), generation, seen.arrays());
+                    is_same.at(i) = is_same.at(i) && seen == states[i];
+                }
+            });
+        }
+    }
+    EXPECT_THAT(is_same, testing::Each(true));
+}
+
+TEST(StoredStateTest, KeepsTheLastGenerationWhole) {
+    SmallDevice small({});
+    small.initialise();
+    small.device->allocate_slot(0);
+    std::vector<State> last = small.states(0);
+    for (int step = 0; step < 3; ++step) {
+        small.put_gradients(step);
+        update_all(small, step);
+        EXPECT_TRUE(small.states(step) == last);
+        last = small.states(step + 1);
+    }
+    const std::string message = message_of<IoError>([&] { small.states(1); });
+    EXPECT_THAT(message, HasSubstr("it holds generation 3 instead of 1"));
+}
+
+TEST(StoredStateTest, RefusesStateThatWasNeverWritten) {
+    SmallDevice small({});
+    EXPECT_THAT(message_of<IoError>([&] { small.states(0); }), HasSubstr("never written"));
+}
+
+TEST(StoredStateTest, NamesDeviceSubgroupFileAndOffsetOfADamagedByte) {
+    SmallDevice small({});
+    small.initialise();
+    small.device->allocate_slot(0);
+    flip_bit(small.settings.files[0], file_offset(1, 0, 500'001));
+    EXPECT_NO_THROW(small.device->read(0, 0, 0).wait());
+    const std::string message = message_of<IoError>([&] { small.device->read(0, 1, 0).wait(); });
+    EXPECT_THAT(message, HasSubstr("subgroup 1 of device \"device under test\""));
+    EXPECT_THAT(message, HasSubstr("offset " + std::to_string(file_offset(1, 0, 0) - 4096)));
+    EXPECT_THAT(message, HasSubstr(small.settings.files[0]));
+    EXPECT_THAT(message, HasSubstr("its data is damaged"));
+    State state(3);
+    EXPECT_THROW(small.device->read_state(1, 0, state.arrays()), IoError);
+}
+
+TEST(StoredStateTest, ReservesWhatItAnnounced) {
+    for (const int files : {1, 3}) {
+        const SmallDevice small({.place = UpdatePlace::on_host, .files = files});
+        std::size_t bytes = 0;
+        for (const std::string& file : small.settings.files) {
+            bytes += std::filesystem::file_size(file);
+        }
+        EXPECT_EQ(bytes, storage_bytes(small.settings));
+        EXPECT_GE(bytes, (2 * 12 + 4) * kOwnElems);
+    }
+}
+
+TEST(StoredStateTest, RefusesADeviceThatIsTooLargeBeforeItMakesAFile) {
+    const ScratchFolder folder;
+    SmallDevice small({});
+    EmulatedDeviceSettings settings = small.settings;
+    settings.files = {folder.file("state")};
+    settings.subgroups = {{0, 0, {0, std::size_t{1} << 40}}};
+    EXPECT_THAT(message_of<ConfigError>([&] { make_emulated_device(settings, small.traffic); }),
+                HasSubstr("are needed"));
+    EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+TEST(StoredStateTest, RefusesAFileThatAnotherDeviceHolds) {
+    SmallDevice small({});
+    small.initialise();
+    EXPECT_THAT(
+        message_of<ConfigError>([&] { make_emulated_device(small.settings, small.traffic); }),
+        HasSubstr("in use by another nearstep process"));
+    EXPECT_NO_THROW(small.states(0));
+}
+
+TEST(StoredStateTest, SaysHowItsStateMoves) {
+    SmallDevice small({.io = store::IoKind::threads});
+    EXPECT_THAT(small.device->describe_io(), testing::StartsWith("threads, "));
+    EXPECT_THAT(small.device->describe_io(), HasSubstr("0 B of buffers"));
+    small.device->allocate_slot(0);
+    EXPECT_THAT(small.device->describe_io(), HasSubstr("2.8 MB of buffers of which"));
+    EXPECT_THAT(SmallDevice({.io = store::IoKind::io_uring}).device->describe_io(),
+                testing::StartsWith("io_uring, "));
+}
+
+TEST(StoredStateTest, FlushesWhatItWrote) {
+    for (const int files : {1, 3}) {
+        SmallDevice small({.place = UpdatePlace::on_host, .files = files});
+        small.initialise();
+        EXPECT_NO_THROW(small.device->flush().wait());
+        EXPECT_NO_THROW(small.states(0));
+    }
+}
+
+TEST(StoredStateTest, WithoutDigestsComputesTheSameAndIsRefusedByWhoChecks) {
+    SmallDevice checked({});
+    SmallDevice unchecked({});
+    unchecked.device.reset();
+    unchecked.settings.digest = store::PayloadDigest::absent;
+    unchecked.device = make_emulated_device(unchecked.settings, unchecked.traffic);
+    unchecked.device->reserve();
+    for (SmallDevice* small : {&checked, &unchecked}) {
+        small->initialise();
+        small->device->allocate_slot(0);
+        small->put_gradients(0);
+        update_all(*small, 0);
+    }
+    EXPECT_TRUE(unchecked.states(1) == checked.states(1));
+    std::vector<std::byte> extent(store::kHeaderBytes + 64, std::byte{1});
+    const store::SubgroupHeader header = {.layout = 1, .subgroup = 2, .generation = 3};
+    store::seal(header, extent, store::PayloadDigest::absent);
+    EXPECT_FALSE(store::find_fault(header, extent, store::PayloadDigest::absent));
+    EXPECT_THAT(store::find_fault(header, extent).value_or(""), HasSubstr("its data is damaged"));
+}
+
+}  // namespace
+}  // namespace nearstep::csd
