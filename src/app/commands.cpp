@@ -4,6 +4,7 @@
 #include "base/dtype.hpp"
 #include "base/error.hpp"
 #include "base/stop_request.hpp"
+#include "base/version.hpp"
 #include "checkpoint/export.hpp"
 #include "config/load.hpp"
 #include "doctor/doctor.hpp"
@@ -12,6 +13,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <chrono>
 #include <iostream>
 #include <memory>
@@ -290,6 +292,8 @@ Action on_rank_0(std::function<void()> work) {
     };
 }
 
+namespace {
+
 void add_commands(CLI::App& program, Action& action, int& exit_code) {
     program.require_subcommand(1);
     add_train(program, action, exit_code);
@@ -301,6 +305,35 @@ void add_commands(CLI::App& program, Action& action, int& exit_code) {
     add_launch(program, action);
     add_plan(program, action);
     add_report(program, action);
+}
+
+// CLI11's message as one sentence, with where to look.
+std::string sentence_of(const CLI::ParseError& error) {
+    std::string message = error.what();
+    std::ranges::replace(message, '\n', ' ');
+    return message + ": see nearstep --help, or --help behind a command.";
+}
+
+}  // namespace
+
+int run_command(const mpi::Communicator& world, int argc, const char* const* argv) {
+    CLI::App program(
+        "Trains language models whose optimizer state lives in storage, with the optimizer step "
+        "near it.",
+        "nearstep");
+    program.set_version_flag("--version", std::string(version()) + " commit " + commit());
+    Action action;
+    int exit_code = 0;
+    add_commands(program, action, exit_code);
+    try {
+        program.parse(argc, argv);
+    } catch (const CLI::Success& request) {  // --help, --version
+        return world.rank() == 0 ? program.exit(request) : 0;
+    } catch (const CLI::ParseError& error) {
+        throw ConfigError(sentence_of(error));
+    }
+    action(world);
+    return exit_code;
 }
 
 }  // namespace nearstep::app

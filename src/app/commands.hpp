@@ -24,9 +24,9 @@ Action on_rank_0(std::function<void()> work);
 // cannot be written is refused before the work. Throws ConfigError.
 void write_result_of(const std::function<nlohmann::json()>& work, const std::string& json);
 
-// Adds all subcommands with their options; the one that is given sets `action`. `exit_code`, which
-// outlives the action, is the program's if the action returns; it is changed where it is not 0.
-void add_commands(CLI::App& program, Action& action, int& exit_code);
+// Does what a command line says; its first word is the program's name. Returns the exit code.
+// Collective; throws ConfigError.
+int run_command(const mpi::Communicator& world, int argc, const char* const* argv);
 
 // Where a run's settings come from, on the command line.
 struct RunArguments {
@@ -43,16 +43,16 @@ void add_run_arguments(CLI::App& command, RunArguments& arguments,
 // Rank 0 reads the files, all ranks parse the same text. Collective; throws ConfigError.
 config::Run read_run(const mpi::Communicator& world, const RunArguments& arguments);
 
-// hosts and preflight, which the launchers call; a part of add_commands.
+// hosts and preflight, which the launchers call; a part of run_command.
 void add_launch(CLI::App& program, Action& action);
 
-// bench and its own subcommands; a part of add_commands.
+// bench and its own subcommands; a part of run_command.
 void add_bench(CLI::App& program, Action& action);
 
-// plan; a part of add_commands.
+// plan; a part of run_command.
 void add_plan(CLI::App& program, Action& action);
 
-// report; a part of add_commands.
+// report; a part of run_command.
 void add_report(CLI::App& program, Action& action);
 
 }  // namespace nearstep::app

@@ -13,6 +13,8 @@ CARDS = program.PROGRAM.parent / "emulated-card"
 @unittest.skipUnless((CARDS / "nearstep.xclbin").exists(),
                      "There are no emulated cards in this build: they want Debian's XRT 2.13 on amd64 (launch/setup).")
 class Cards(program.Scenario):
+    starts_anew = True  # a card writes its log when the process ends
+
     def setUp(self):
         super().setUp()
         environment = {"XILINX_XRT": str(CARDS), "XRT_INI_PATH": str(CARDS / "xrt.ini"), "NEARSTEP_EMULATED_CARDS": "4"}

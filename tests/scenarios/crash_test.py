@@ -42,6 +42,8 @@ def lines_of(metrics):
 
 
 class Crash(program.Scenario):
+    starts_anew = True
+
     def arguments_of(self, ranks, state, dtype, **keys):
         flags = ["--metrics", self.folder / f"{state}.jsonl", "--json", self.folder / f"{state}.json"]
         return self.arguments(state=state, flags=flags, model__width=WIDTHS[ranks], model__dtype=dtype,

@@ -16,7 +16,7 @@ class EarlyUpdate(program.Scenario):
         """The summary of a run with small subgroups."""
         summary = self.folder / f"{state}.json"
         keys = {"train__steps": STEPS, "csd__subgroup_tiles": 1, "train__clip_norm": 0, **keys}
-        done = program.run(ranks, *self.arguments(state=state, flags=["--json", summary, *flags], **keys), fault=fault)
+        done = program.run_in_turn(ranks, *self.arguments(state=state, flags=["--json", summary, *flags], **keys), fault=fault)
         self.assertEqual(done.returncode, 0, f"{done.args}\n{done.stdout}\n{done.stderr}")
         return json.loads(summary.read_text())
 

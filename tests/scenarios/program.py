@@ -1,4 +1,5 @@
 """Runs the real program for the scenario tests. Standard library only."""
+import atexit
 import concurrent.futures
 import json
 import os
@@ -9,8 +10,12 @@ import sys
 import tempfile
 import unittest
 
+import command_server
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = pathlib.Path(os.environ.get("NEARSTEP_PROGRAM", ROOT / "build/release/nearstep"))
+SERVERS = command_server.CommandServers(str(ROOT / "launch/ranks"), os.environ.get("NEARSTEP_COMMAND_SERVER", ""), ROOT)
+atexit.register(SERVERS.close)
 SHARED_DATA = pathlib.Path(os.environ.get("NEARSTEP_SHARED_DATA", ROOT / "../shared/data"))
 
 
@@ -27,6 +32,13 @@ def run(ranks, *arguments, timeout=170, **options):
         command = [str(ROOT / "launch/ranks"), str(ranks), *command]
     return subprocess.run(command, cwd=ROOT, env=environment(timeout, **options), text=True, errors="replace", capture_output=True,
                           timeout=timeout + 10, stdin=subprocess.DEVNULL)
+
+
+def run_in_turn(ranks, *arguments, timeout=170, fault="", threads=1):
+    """As run(), in processes that did other commands before: for what needs no start of its own."""
+    if not SERVERS.program or not ranks:
+        return run(ranks, *arguments, timeout=timeout, fault=fault, threads=threads)
+    return SERVERS.run(ranks, arguments, environment(timeout=86400, threads=threads), fault, timeout)
 
 
 def run_all(runs, **options):
@@ -54,7 +66,10 @@ def write_text(path):
 
 
 class Scenario(unittest.TestCase):
-    """A folder of its own for each test, a text to train on, and train() with its summary."""
+    """A folder of its own for each test, a text to train on, and train() with its summary. Runs follow one another in the same
+    processes, unless starts_anew says that each has processes of its own."""
+
+    starts_anew = False
 
     def setUp(self):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="nearstep-scenario-", dir=scratch()))
@@ -71,7 +86,7 @@ class Scenario(unittest.TestCase):
         """The summary of a run that must succeed."""
         summary = self.folder / "summary.json"
         arguments = self.arguments(**options) + ["--json", summary]
-        done = run(ranks, *arguments, timeout=timeout, threads=threads)
+        done = (run if self.starts_anew else run_in_turn)(ranks, *arguments, timeout=timeout, threads=threads)
         self.assertEqual(done.returncode, 0, f"{arguments}\n{done.stdout}\n{done.stderr}")
         return json.loads(summary.read_text())
 

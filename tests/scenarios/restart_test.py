@@ -21,7 +21,8 @@ class Restart(program.Scenario):
     def start(self, *flags, ranks=2, fault="", **keys):
         summary = self.folder / "summary.json"
         keys = {"train__steps": STEPS, "csd__path": self.two_drives(), **keys}
-        done = program.run(ranks, *self.arguments(flags=[*flags, "--json", summary], **keys), fault=fault, timeout=100)
+        start = program.run if fault else program.run_in_turn
+        done = start(ranks, *self.arguments(flags=[*flags, "--json", summary], **keys), fault=fault, timeout=100)
         done.summary = json.loads(summary.read_text()) if done.returncode == 0 else None
         return done
 

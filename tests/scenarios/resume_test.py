@@ -6,6 +6,8 @@ import program
 
 
 class Resume(program.Scenario):
+    starts_anew = True
+
     def test_the_same_layout_resumes_bit_identically(self):
         for dtype in ("bf16", "fp16"):
             with self.subTest(dtype=dtype):

@@ -14,6 +14,8 @@ LONG = {"train__steps": 20000, "train__evaluate_batches": 2}
 
 
 class Signals(program.Scenario):
+    starts_anew = True
+
     def start(self, *words, **options):
         """A run with its output in a file, and a metrics file that is waited for."""
         self.said = self.folder / "said"

@@ -1,0 +1,87 @@
+"""Processes that do one command after another (command_server.cpp): the start of a rank costs more than a short run."""
+import json
+import os
+import pathlib
+import select
+import shutil
+import subprocess
+import tempfile
+import time
+
+
+class CommandServer:
+    """Some ranks that wait for commands. It ends with the process that made it, or by close()."""
+
+    def __init__(self, launcher, program, ranks, environment, cwd):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="nearstep-commands-"))
+        for rank in range(ranks):
+            os.mkfifo(self.folder / f"commands-{rank}")
+            os.mkfifo(self.folder / f"codes-{rank}")
+        self.output = open(self.folder / "launcher.txt", "w+")
+        self.process = subprocess.Popen([launcher, str(ranks), program, str(self.folder)], cwd=cwd, env=environment, stdin=subprocess.DEVNULL,
+                                        stdout=self.output, stderr=subprocess.STDOUT)
+        # Opened for reading and writing, so that nobody waits here if a rank does not come.
+        self.commands = [os.open(self.folder / f"commands-{rank}", os.O_RDWR | os.O_CLOEXEC) for rank in range(ranks)]
+        self.codes = [os.open(self.folder / f"codes-{rank}", os.O_RDWR | os.O_CLOEXEC) for rank in range(ranks)]
+        self.count = 0
+
+    def run(self, arguments, fault, timeout):
+        """The finished command; its code is that of the processes if they ended, and None if they took longer."""
+        self.count += 1
+        files = {name: self.folder / f"{name}-{self.count}.txt" for name in ("stdout", "stderr")}
+        line = json.dumps({"arguments": [str(one) for one in arguments], "fault": fault, **{name: str(file) for name, file in files.items()}})
+        for pipe in self.commands:
+            os.write(pipe, line.encode() + b"\n")
+        end = time.monotonic() + timeout
+        codes = [self._code(pipe, end) for pipe in self.codes]
+        written = {name: file.read_text(errors="replace") if file.exists() else "" for name, file in files.items()}
+        code = self.process.poll() if None in codes else max(codes)
+        if None in codes:
+            self.output.seek(0)
+            written["stderr"] += self.output.read()
+        return subprocess.CompletedProcess(arguments, code, **written)
+
+    def _code(self, pipe, end):
+        while time.monotonic() < end:
+            if select.select([pipe], [], [], 0.2)[0]:
+                return int(os.read(pipe, 64))
+            if self.process.poll() is not None:
+                return None
+        return None
+
+    def close(self):
+        """Ends the ranks: they wait for a command, whose pipe has no writer any more, or are killed."""
+        for pipe in self.commands + self.codes:
+            os.close(pipe)
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.output.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class CommandServers:
+    """Servers that are kept, by their number of ranks and their environment."""
+
+    def __init__(self, launcher, program, cwd):
+        self.launcher, self.program, self.cwd = launcher, program, cwd
+        self.idle = {}
+
+    def run(self, ranks, arguments, environment, fault, timeout):
+        """As subprocess.run. What ends otherwise than a command does, by success or a mistake of the user, is not used again."""
+        key = (ranks, tuple(sorted(environment.items())))
+        waiting = self.idle.setdefault(key, [])
+        server = waiting.pop() if waiting else CommandServer(self.launcher, self.program, ranks, environment, self.cwd)
+        done = server.run(arguments, fault, timeout)
+        if done.returncode in (0, 2) and server.process.poll() is None:
+            waiting.append(server)
+        else:
+            server.close()
+        return done
+
+    def close(self):
+        for servers in self.idle.values():
+            while servers:
+                servers.pop().close()
