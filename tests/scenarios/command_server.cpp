@@ -10,8 +10,9 @@
 #include "mpi/communicator.hpp"
 #include "mpi/session.hpp"
 
-#include <fcntl.h>
 #include <nlohmann/json.hpp>
+
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <chrono>
