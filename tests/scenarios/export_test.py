@@ -1,4 +1,4 @@
-"""The README's snippet loads an export into PyTorch, and the model it holds gives the loss that was reported."""
+"""The snippet of docs/training.md loads an export into PyTorch, and the model it holds gives the loss that was reported."""
 import re
 import subprocess
 import sys
@@ -46,9 +46,9 @@ class Export(program.Scenario):
         self.assertEqual(program.run(0, "inspect", path).returncode, 0)
         return index, path
 
-    def test_the_snippet_of_the_readme_loads_it(self):
+    def test_the_snippet_of_the_docs_loads_it(self):
         _, path = self.exported()
-        snippets = re.findall(r"```python\n(.*?)```", (program.ROOT / "README.md").read_text(), re.S)
+        snippets = re.findall(r"```python\n(.*?)```", (program.ROOT / "docs/training.md").read_text(), re.S)
         (snippet,) = [one for one in snippets if "runs/quickstart/model.h5" in one]
         self.assertLessEqual(len(snippet.splitlines()), 20)
         done = subprocess.run([sys.executable, "-c", snippet.replace("runs/quickstart/model.h5", str(path))],
