@@ -39,7 +39,7 @@ std::vector<Key> model_keys(ModelSettings& model) {
         {.name = "model.vocabulary",
          .target = &model.vocabulary,
          .unit = "tokens",
-         .meaning = "kinds of tokens; no fewer than data.tokenizer has",
+         .meaning = "kinds of tokens; no fewer than the tokens of data.train are of",
          .limits = between(256, kMostWords)},
         {.name = "model.dtype",
          .target = &model.dtype,
@@ -74,20 +74,18 @@ std::vector<Key> data_keys(DataSettings& data) {
     return {
         {.name = "data.train",
          .target = &data.train,
-         .meaning = "files or folders of text to train on; must be set",
+         .meaning = "files or folders of text to train on, by bytes, or a token file of "
+                    "nearstep-tokenize; must be set",
          .may_be_empty = true},
         {.name = "data.valid",
          .target = &data.valid,
-         .meaning = "files or folders of held-out text; none: the end of data.train",
+         .meaning = "held-out text, or a token file; none: the end of data.train",
          .may_be_empty = true},
         {.name = "data.valid_share",
          .target = &data.valid_share,
          .unit = "share",
          .meaning = "share of data.train that is held out without data.valid",
          .limits = below_one()},
-        {.name = "data.tokenizer",
-         .target = &data.tokenizer,
-         .meaning = "\"bytes\", or a folder with GPT-2's encoder.json and vocab.bpe"},
     };
 }
 

@@ -210,7 +210,14 @@ Run parse(const Sources& sources) {
 }
 
 std::int64_t steps_of(const std::string& path, const std::string& text) {
-    return parse({.config_path = path, .config_text = text}).train.steps;
+    // Other keys may be those of another version.
+    const std::vector<Entry> entries = read_toml(path, text);
+    const auto found = std::ranges::find(entries, "train.steps", &Entry::key);
+    if (found == entries.end() || found->value.items.empty()) {
+        return TrainSettings().steps;
+    }
+    const auto* steps = std::get_if<std::int64_t>(&found->value.items.front());
+    return steps == nullptr ? TrainSettings().steps : *steps;
 }
 
 std::string print(const Run& run) {

@@ -27,10 +27,9 @@ struct ModelSettings {
 };
 
 struct DataSettings {
-    std::vector<std::string> train;  // files or folders
+    std::vector<std::string> train;  // files or folders, or a token file
     std::vector<std::string> valid;  // empty: the last valid_share of train
     double valid_share = 0.05;
-    std::string tokenizer = "bytes";  // or a folder with encoder.json and vocab.bpe
 };
 
 struct TrainSettings {

@@ -1,10 +1,13 @@
 #include "data/text.hpp"
 
+#include "base/digest.hpp"
 #include "base/error.hpp"
 #include "base/folder_tree.hpp"
 #include "base/random.hpp"
+#include "data/token_file.hpp"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
@@ -63,26 +66,75 @@ std::vector<fs::path> files_below(const fs::path& folder) {
 }
 
 // The places where a row and its last target fit.
-std::uint64_t count_places(std::span<const Token> text, int context) {
+std::uint64_t count_places(const Tokens& text, int context) {
     expects(context > 0 && text.size() > static_cast<std::size_t>(context),
             "the text holds more tokens than one row");
     return text.size() - static_cast<std::size_t>(context);
 }
 
-void copy_row(std::span<const Token> text, std::size_t start, std::span<std::int32_t> tokens,
+void copy_row(const Tokens& text, std::size_t start, std::span<std::int32_t> tokens,
               std::span<std::int32_t> targets) {
-    const auto row = text.subspan(start, tokens.size() + 1);
-    std::copy(row.begin(), row.end() - 1, tokens.begin());
-    std::copy(row.begin() + 1, row.end(), targets.begin());
+    text.copy(start, tokens);
+    text.copy(start + 1, targets);
 }
 
-void check_length(std::span<const Token> tokens, const char* which, const char* unit, int context,
-                  const char* remedy) {
+void check_length(const Tokens& tokens, const char* which, int context, const char* remedy) {
     if (tokens.size() <= static_cast<std::size_t>(context)) {
-        throw ConfigError(text("The ", which, " text has ", tokens.size(), " ", unit,
+        throw ConfigError(text("The ", which, " text has ", tokens.size(),
+                               tokens.are_bytes() ? " bytes" : " tokens",
                                " and a row of model.context ", context, " needs ", context + 1,
                                ": ", remedy, " or lower model.context."));
     }
+}
+
+bool names_token_file(const std::vector<std::string>& paths) {
+    return std::ranges::any_of(paths,
+                               [](const std::string& path) { return TokenFile::is_one(path); });
+}
+
+TokenFile open_token_file(const std::vector<std::string>& paths, const char* key) {
+    if (paths.size() != 1 || !TokenFile::is_one(paths.front())) {
+        throw ConfigError(text(key,
+                               " names a token file and something else: make one token file of "
+                               "all with nearstep-tokenize."));
+    }
+    return TokenFile(paths.front());
+}
+
+// How many of `count` tokens are trained on where the last share is held out.
+std::size_t kept_of(std::size_t count, double valid_share) {
+    const double held_out = static_cast<double>(count) * valid_share;
+    return count - std::min(count, static_cast<std::size_t>(held_out));
+}
+
+std::string digest_of(const Tokens& tokens) { return to_hex(tokens.digest()); }
+
+// A digest of the file's, so that nothing need be read.
+std::string digest_of(const TokenFile& file, std::size_t begin, std::size_t end) {
+    const std::array<std::uint64_t, 3> part = {file.tokens_digest(), begin, end};
+    return to_hex(xxh3(std::as_bytes(std::span(part))));
+}
+
+Corpus map_corpus(const config::DataSettings& settings) {
+    const TokenFile train = open_token_file(settings.train, "data.train");
+    const std::size_t all = train.size();
+    if (settings.valid.empty()) {
+        const std::size_t kept = kept_of(all, settings.valid_share);
+        return {.train = train.tokens().part(0, kept),
+                .valid = train.tokens().part(kept, all),
+                .train_digest = digest_of(train, 0, kept),
+                .valid_digest = digest_of(train, kept, all)};
+    }
+    const TokenFile valid = open_token_file(settings.valid, "data.valid");
+    if (valid.tokenizer_digest() != train.tokenizer_digest()) {
+        throw ConfigError(text("The token files ", train.path(), " and ", valid.path(),
+                               " are of different tokenizers: make one of them again with "
+                               "nearstep-tokenize."));
+    }
+    return {.train = train.tokens(),
+            .valid = valid.tokens(),
+            .train_digest = digest_of(train, 0, all),
+            .valid_digest = digest_of(valid, 0, valid.size())};
 }
 
 }  // namespace
@@ -117,31 +169,34 @@ Bytes read_text(const std::vector<std::string>& paths) {
     return all;
 }
 
-CorpusText read_corpus(const config::DataSettings& settings) {
-    CorpusText corpus{.train = read_text(settings.train), .valid = {}};
-    if (settings.valid.empty()) {
-        const double held_out = static_cast<double>(corpus.train.size()) * settings.valid_share;
-        const auto kept =
-            corpus.train.size() - std::min(corpus.train.size(), static_cast<std::size_t>(held_out));
-        const auto cut = corpus.train.begin() + static_cast<std::ptrdiff_t>(kept);
-        corpus.valid.assign(cut, corpus.train.end());
-        corpus.train.erase(cut, corpus.train.end());
-    } else {
-        corpus.valid = read_text(settings.valid);
+Corpus read_corpus(const config::DataSettings& settings) {
+    if (names_token_file(settings.train) || names_token_file(settings.valid)) {
+        return map_corpus(settings);
     }
+    Corpus corpus;
+    corpus.train = Tokens(read_text(settings.train));
+    if (settings.valid.empty()) {
+        const Tokens all = corpus.train;
+        const std::size_t kept = kept_of(all.size(), settings.valid_share);
+        corpus.train = all.part(0, kept);
+        corpus.valid = all.part(kept, all.size());
+    } else {
+        corpus.valid = Tokens(read_text(settings.valid));
+    }
+    corpus.train_digest = digest_of(corpus.train);
+    corpus.valid_digest = digest_of(corpus.valid);
     return corpus;
 }
 
 void check_lengths(const Corpus& corpus, const config::DataSettings& settings, int context) {
-    const char* unit = settings.tokenizer == "bytes" ? "bytes" : "tokens";
-    check_length(corpus.train, "training", unit, context, "give more text in data.train");
-    check_length(corpus.valid, "held-out", unit, context,
+    check_length(corpus.train, "training", context, "give more text in data.train");
+    check_length(corpus.valid, "held-out", context,
                  settings.valid.empty() ? "raise data.valid_share, set data.valid"
                                         : "give more text in data.valid");
 }
 
-void draw_rows(std::span<const Token> text, std::uint64_t seed, std::int64_t step,
-               std::int64_t first_row, int rows, int context, std::span<std::int32_t> tokens,
+void draw_rows(const Tokens& text, std::uint64_t seed, std::int64_t step, std::int64_t first_row,
+               int rows, int context, std::span<std::int32_t> tokens,
                std::span<std::int32_t> targets) {
     const std::uint64_t places = count_places(text, context);
     const auto columns = static_cast<std::size_t>(context);
@@ -157,7 +212,7 @@ void draw_rows(std::span<const Token> text, std::uint64_t seed, std::int64_t ste
     }
 }
 
-void evaluation_row(std::span<const Token> text, std::int64_t row, std::int64_t rows, int context,
+void evaluation_row(const Tokens& text, std::int64_t row, std::int64_t rows, int context,
                     std::span<std::int32_t> tokens, std::span<std::int32_t> targets) {
     const std::uint64_t places = count_places(text, context);
     expects(0 <= row && row < rows, "row is one of the evaluation's rows");

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "config/run.hpp"
-#include "data/tokenizer.hpp"
+#include "data/tokens.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -18,18 +18,17 @@ namespace nearstep::data {
 // missing, cannot be read, or no text is found.
 std::vector<std::uint8_t> read_text(const std::vector<std::string>& paths);
 
-struct CorpusText {
-    std::vector<std::uint8_t> train;
-    std::vector<std::uint8_t> valid;
-};
-
-// Reads train and valid; without valid paths the last valid_share of train is held out.
-CorpusText read_corpus(const config::DataSettings& settings);
-
 struct Corpus {
-    std::vector<Token> train;
-    std::vector<Token> valid;
+    Tokens train;
+    Tokens valid;
+    // Equal only for the same tokens.
+    std::string train_digest;
+    std::string valid_digest;
 };
+
+// Text, whose bytes are tokens, or a token file (token_file.hpp) in train and in valid. Without
+// valid paths the last valid_share of train is held out. Throws ConfigError.
+Corpus read_corpus(const config::DataSettings& settings);
 
 // Throws ConfigError unless both parts hold more than `context` tokens.
 void check_lengths(const Corpus& corpus, const config::DataSettings& settings, int context);
@@ -37,12 +36,12 @@ void check_lengths(const Corpus& corpus, const config::DataSettings& settings, i
 // Rows of `context` tokens with their targets (the next token). Row `row` of step `step` starts at
 // a place drawn from (seed, step, row) alone, so any number of ranks sees the same global batch.
 // tokens and targets: rows x context, row-major.
-void draw_rows(std::span<const Token> text, std::uint64_t seed, std::int64_t step,
-               std::int64_t first_row, int rows, int context, std::span<std::int32_t> tokens,
+void draw_rows(const Tokens& text, std::uint64_t seed, std::int64_t step, std::int64_t first_row,
+               int rows, int context, std::span<std::int32_t> tokens,
                std::span<std::int32_t> targets);
 
 // Row `row` of the evaluation: `rows` rows spread evenly over the text, the same every time.
-void evaluation_row(std::span<const Token> text, std::int64_t row, std::int64_t rows, int context,
+void evaluation_row(const Tokens& text, std::int64_t row, std::int64_t rows, int context,
                     std::span<std::int32_t> tokens, std::span<std::int32_t> targets);
 
 }  // namespace nearstep::data

@@ -6,7 +6,6 @@
 #include "checkpoint/checkpoint.hpp"
 #include "config/load.hpp"
 #include "csd/engine.hpp"
-#include "data/character_class.hpp"
 #include "doctor/card_findings.hpp"
 #include "memory/buffer.hpp"
 #include "memory/gpu.hpp"
@@ -171,13 +170,10 @@ Json find_libraries() {
     const std::string hdf5 = checkpoint::hdf5_version();
     const std::string xxhash = xxhash_version();
     const std::string toml = config::toml_version();
-    const std::string unicode = data::unicode_version();
-    return {{"summary", text("HDF5 ", hdf5, ", xxHash ", xxhash, ", toml++ ", toml,
-                             ", Unicode tables ", unicode)},
+    return {{"summary", text("HDF5 ", hdf5, ", xxHash ", xxhash, ", toml++ ", toml)},
             {"hdf5", hdf5},
             {"xxhash", xxhash},
-            {"tomlplusplus", toml},
-            {"unicode", unicode}};
+            {"tomlplusplus", toml}};
 }
 
 // Of each two of the GPUs that the program sees the slowest way.

@@ -10,15 +10,13 @@
 
 namespace nearstep::train {
 
-// The tokenizer of data.tokenizer, which fits the model. Collective; throws ConfigError on all
-// ranks alike.
+// The tokenizer of data.train, which fits the model. Collective; throws ConfigError on all ranks
+// alike.
 std::unique_ptr<data::Tokenizer> make_tokenizer(const mpi::Communicator& world,
                                                 const config::Run& run);
 
-// Every rank reads the text; where encoding is worth sharing each encodes a part and the parts are
-// broadcast, else each encodes all. The same on any number of ranks. Collective; throws
-// ConfigError on all ranks alike, also if ranks read different texts.
-data::Corpus load_corpus(const mpi::Communicator& world, const config::Run& run,
-                         const data::Tokenizer& tokenizer);
+// Every rank reads the text, or maps the token file. Collective; throws ConfigError on all ranks
+// alike, also if ranks read different texts.
+data::Corpus load_corpus(const mpi::Communicator& world, const config::Run& run);
 
 }  // namespace nearstep::train

@@ -45,17 +45,11 @@ std::uint64_t digest_of_file(const std::string& path) {
 }
 
 std::uint64_t digest_of_data(const config::Run& run) {
-    const auto tokenizer = data::make_tokenizer(run.data.tokenizer);
-    data::check_vocabulary(*tokenizer, run.data.tokenizer, run.model.vocabulary);
-    const data::CorpusText read = data::read_corpus(run.data);
-    const auto threads = static_cast<int>(usable_cpus().size());
-    data::check_lengths({.train = tokenizer->encode(read.train, threads),
-                         .valid = tokenizer->encode(read.valid, threads)},
-                        run.data, run.model.context);
-    Xxh3Stream digest;
-    digest.add(std::as_bytes(std::span(read.train)));
-    digest.add(std::as_bytes(std::span(read.valid)));
-    return digest.digest();
+    data::check_vocabulary(*data::make_tokenizer(run.data), run.model.vocabulary);
+    const data::Corpus corpus = data::read_corpus(run.data);
+    data::check_lengths(corpus, run.data, run.model.context);
+    const std::string digests = corpus.train_digest + corpus.valid_digest;
+    return xxh3(std::as_bytes(std::span(digests)));
 }
 
 // Linux draws an identity at each boot; virtual hosts and containers of a machine have that

@@ -232,6 +232,9 @@ bool train(const mpi::Communicator& world, const config::Run& given, const RunOp
     note_stop_requests();
     const config::Run run = prepared(world, given, options);
     const std::unique_ptr<data::Tokenizer> tokenizer = make_tokenizer(world, run);
+    if (options.sample_tokens > 0) {
+        tokenizer->encode(options.prompt);  // refuses what it cannot, before anything is done
+    }
     Stopwatch watch;
     const engine::Start start =
         engine::find_start(world, run, model::describe(run.model).elems,

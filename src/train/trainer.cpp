@@ -41,7 +41,7 @@ Trainer::Trainer(const mpi::Communicator& world, const config::Run& run,
       run_(run),
       tokenizer_(tokenizer),
       geometry_(model::describe(run.model)),
-      corpus_(load_corpus(world, run, tokenizer)),
+      corpus_(load_corpus(world, run)),
       timeline_(timeline) {
     // Ranks of what only counts as several nodes share the machine's GPUs.
     const mpi::Topology machines = mpi::discover_nodes(world);
@@ -66,7 +66,7 @@ Trainer::Trainer(const mpi::Communicator& world, const config::Run& run,
 void Trainer::make_engine(const std::string& fault_plan, trace::Timeline* timeline, int set) {
     const engine::Identity identity{.model = model_line(run_.model, tokenizer_),
                                     .seed = run_.train.seed,
-                                    .data = to_hex(xxh3(std::as_bytes(std::span(corpus_.train)))),
+                                    .data = corpus_.train_digest,
                                     .steps = run_.train.steps,
                                     .config = config::print(run_)};
     engine_ = engine::Engine::make(world_, run_, layout_of(geometry_, run_), identity,
@@ -162,11 +162,8 @@ std::string Trainer::sample(const std::string& prompt, int tokens) {
         engine_->end_pass();
         return "";
     }
-    const std::vector<std::uint8_t> bytes(prompt.begin(), prompt.end());
-    const std::vector<data::Token> encoded = tokenizer_.encode(bytes, 1);
-    const std::vector<std::int32_t> start(encoded.begin(), encoded.end());
-    std::string sampled =
-        data::decode(tokenizer_, network_->sample(start, tokens, 0.8, run_.train.seed));
+    std::string sampled = data::decode(
+        tokenizer_, network_->sample(tokenizer_.encode(prompt), tokens, 0.8, run_.train.seed));
     engine_->end_pass();
     return sampled;
 }

@@ -41,6 +41,12 @@ std::string as_string(const std::vector<std::uint8_t>& bytes) {
     return {bytes.begin(), bytes.end()};
 }
 
+std::string as_string(const Tokens& tokens) {
+    std::vector<std::int32_t> numbers(tokens.size());
+    tokens.copy(0, numbers);
+    return {numbers.begin(), numbers.end()};
+}
+
 template <typename Function>
 std::string refusal_by(const Function& function) {
     try {
@@ -51,10 +57,11 @@ std::string refusal_by(const Function& function) {
     return "";
 }
 
-std::vector<Token> counting_text(std::size_t tokens) {
-    std::vector<Token> text(tokens);
-    std::iota(text.begin(), text.end(), Token{0});
-    return text;
+// Tokens 0, 1, 2, ...
+Tokens counting_text(std::size_t tokens) {
+    std::vector<std::uint8_t> text(tokens);
+    std::iota(text.begin(), text.end(), std::uint8_t{0});
+    return Tokens(text);
 }
 
 TEST_F(Text, KeepsTheOrderOfFilesAndSortsFolders) {
@@ -87,28 +94,31 @@ TEST_F(Text, RefusesMissingAndEmptyPathsInOneSentence) {
 
 TEST_F(Text, HoldsOutTheLastShareOrTheNamedFiles) {
     const std::string path = write("text.txt", "0123456789abcdefghij");
-    const CorpusText shared = read_corpus({.train = {path}, .valid = {}, .valid_share = 0.25});
+    const Corpus shared = read_corpus({.train = {path}, .valid = {}, .valid_share = 0.25});
     EXPECT_EQ(as_string(shared.train), "0123456789abcde");
     EXPECT_EQ(as_string(shared.valid), "fghij");
 
     const std::string other = write("other.txt", "held out");
-    const CorpusText named = read_corpus({.train = {path}, .valid = {other}});
+    const Corpus named = read_corpus({.train = {path}, .valid = {other}});
     EXPECT_EQ(named.train.size(), 20U);
     EXPECT_EQ(as_string(named.valid), "held out");
 }
 
 TEST(Lengths, MustExceedARow) {
-    const Corpus ten{.train = counting_text(10), .valid = counting_text(10)};
+    Corpus ten;
+    ten.train = ten.valid = counting_text(10);
     const config::DataSettings bytes{.train = {"t"}, .valid = {"v"}};
     EXPECT_EQ(
         refusal_by([&] { check_lengths(ten, bytes, 10); }),
         "The training text has 10 bytes and a row of model.context 10 needs 11: give more text in "
         "data.train or lower model.context.");
     EXPECT_NO_THROW(check_lengths(ten, bytes, 9));
-    const Corpus few_held_out{.train = counting_text(8), .valid = counting_text(2)};
-    const config::DataSettings pairs{.train = {"t"}, .valid = {}, .tokenizer = "folder"};
-    EXPECT_EQ(refusal_by([&] { check_lengths(few_held_out, pairs, 4); }),
-              "The held-out text has 2 tokens and a row of model.context 4 needs 5: raise "
+    Corpus few_held_out;
+    few_held_out.train = counting_text(8);
+    few_held_out.valid = counting_text(2);
+    const config::DataSettings shared{.train = {"t"}, .valid = {}};
+    EXPECT_EQ(refusal_by([&] { check_lengths(few_held_out, shared, 4); }),
+              "The held-out text has 2 bytes and a row of model.context 4 needs 5: raise "
               "data.valid_share, set data.valid or lower model.context.");
 }
 

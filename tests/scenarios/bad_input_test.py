@@ -47,7 +47,7 @@ SETTINGS = {
     "a gather that there is not": (["gather.codec=zip"], ["gather.codec", "delta"]),
     "deltas in mode base": (["gather.codec=delta", "mode=base"], ["gather.codec", "mode", "dense"]),
     "deltas of 32-bit parameters": (["gather.codec=delta", "model.dtype=fp32"], ["gather.codec", "model.dtype", "bf16"]),
-    "a tokenizer that is missing": (["data.tokenizer=/nowhere/gpt2"], ["/nowhere/gpt2/encoder.json", "data.tokenizer"]),
+    "a key of an earlier version": (["data.tokenizer=/nowhere/gpt2"], ["data.tokenizer"]),
     "a placement that there is not": (["placement.parameters=everywhere"], ["placement.parameters", "node"]),
     "deltas of parameters that are gathered for every block": (["placement.parameters=global", "gather.codec=delta"],
                                                                ["gather.codec", "placement.parameters", "dense"]),

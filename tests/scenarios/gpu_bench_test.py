@@ -64,7 +64,6 @@ class GpuBench(program.Scenario):
                                     ("gpt2_xl", ["--folder", f"a={self.folder}", "--ranks", "0"], "--ranks"),
                                     ("gpu_quality", ["--folder", self.folder, "--runs", "zip"], "zip"),
                                     ("gpu_quality", ["--folder", self.folder, "--ranks", "2", "--gpus", "1"], "--gpus"),
-                                    ("gpu_quality", ["--folder", self.folder, "--tokenizer", "/nowhere"], "/nowhere"),
                                     ("gpu_quality", ["--folder", self.folder, "--data", "/nowhere/text"], "/nowhere/text")):
             done = self.bench(name, *options)
             self.assertEqual(done.returncode, 2, done.stderr)

@@ -1,7 +1,24 @@
-"""Runs on byte pairs: any number of ranks, resumed with the same tokenizer only, exported, sampled."""
+"""Token files: nearstep-tokenize writes what Hugging Face's tokenizers say, and runs on any ranks train on it."""
 import json
+import os
+import pathlib
+import struct
+import subprocess
+import sys
+import unittest
 
 import program
+
+try:
+    import numpy
+    import tokenizers
+
+    import nearstep._tokenize
+except ImportError as error:
+    tokenizers = None
+    ABSENT = str(error)
+
+TOKENIZERS = program.SHARED_DATA / "tokenizers"
 
 
 def visible_characters():
@@ -9,6 +26,25 @@ def visible_characters():
     return [chr(code) for code in range(ord("!"), 256 + 68) if code <= ord("~") or (code >= 0xA1 and code != 0xAD)]
 
 
+def read(path):
+    """Tokens, ends of documents and texts of a token file, as docs/token-file.md has them."""
+    raw = path.read_bytes()
+    assert raw[:16] == b"nearstep tokens\n"
+    version, width, count, documents, vocabulary, text_bytes = struct.unpack("<6Q", raw[16:64])
+    assert version == 1
+    at = 4096
+    tokens = numpy.frombuffer(raw, f"<u{width}", count, at)
+    at += (count * width + 7) // 8 * 8
+    ends = numpy.frombuffer(raw, "<u8", documents, at)
+    at += 8 * documents
+    text_ends = numpy.frombuffer(raw, "<u8", vocabulary, at)
+    at += 8 * vocabulary
+    assert len(raw) == at + text_bytes
+    texts = [raw[at + (text_ends[i - 1] if i else 0):at + text_ends[i]] for i in range(vocabulary)]
+    return tokens, ends, texts
+
+
+@unittest.skipUnless(tokenizers, "nearstep, tokenizers or numpy cannot be imported")
 class Tokenizers(program.Scenario):
     def setUp(self):
         super().setUp()
@@ -22,11 +58,16 @@ class Tokenizers(program.Scenario):
         (folder / "vocab.bpe").write_text("#version: 0.2\n" + "\n".join(merges) + "\n", encoding="utf-8")
         return folder
 
-    def keys(self, **keys):
-        return {"data__tokenizer": f'"{self.pairs}"', "model__vocabulary": 263, **keys}
+    def tokenize(self, name, tokenizer, *texts, **options):
+        out = self.folder / name
+        nearstep._tokenize.tokenize(out, tokenizer, texts, **options)
+        return out
+
+    def keys(self, tokens, **keys):
+        return {"data__train": f'"{tokens}"', "model__vocabulary": 263, **keys}
 
     def test_any_number_of_ranks_sees_the_same_tokens(self):
-        keys = self.keys(model__dtype="fp32", train__steps=5)
+        keys = self.keys(self.tokenize("tokens", self.pairs, self.text), model__dtype="fp32", train__steps=5)
         one = self.train(ranks=1, **keys)
         for ranks in (2, 3):
             summary = self.train(ranks=ranks, **keys)
@@ -36,7 +77,7 @@ class Tokenizers(program.Scenario):
     def test_the_loss_per_byte_is_that_per_token_over_the_bytes_of_a_token(self):
         bytes_run = self.train(train__steps=2)
         self.assertEqual(bytes_run["heldout_nats_per_byte"], bytes_run["heldout_loss"])
-        pairs = self.train(**self.keys(train__steps=2))
+        pairs = self.train(**self.keys(self.tokenize("tokens", self.pairs, self.text), train__steps=2))
         self.assertLess(pairs["heldout_nats_per_byte"], pairs["heldout_loss"])
         bytes_per_token = pairs["heldout_loss"] / pairs["heldout_nats_per_byte"]
         # The text is one phrase over and over, so that the whole of it nearly tells what a part has.
@@ -46,35 +87,87 @@ class Tokenizers(program.Scenario):
         self.assertAlmostEqual(pairs["heldout_bits_per_byte"], pairs["heldout_nats_per_byte"] / 0.6931471805599453)
 
     def test_resuming_needs_the_same_tokenizer(self):
-        whole = self.train(state="whole", **self.keys(train__steps=6))
+        tokens = self.tokenize("tokens", self.pairs, self.text)
+        others = self.tokenize("others", self.write_tokenizer("other", ["t h", "th e", "\u0120 the", "i n", "a n", "e r", "o f"]), self.text)
+        whole = self.train(state="whole", **self.keys(tokens, train__steps=6))
         for durability in ("step", "checkpoint"):
             with self.subTest(durability=durability):
-                keys = self.keys(train__steps=6, csd__durability=durability)
-                first = self.train(state=durability, train__stop_at=3, **keys)
-                others = self.folder / f"other-{durability}"
-                self.write_tokenizer(others.name, ["t h", "th e", "\u0120 the", "i n", "a n", "e r", "o f"])
-                for tokenizer in (others, "bytes"):
-                    refused = program.run(2, *self.arguments(
-                        state=durability, flags=["--resume"], **{**keys, "data__tokenizer": f'"{tokenizer}"'}))
+                keys = {"train__steps": 6, "csd__durability": durability}
+                first = self.train(state=durability, train__stop_at=3, **self.keys(tokens, **keys))
+                for other in (others, self.text):
+                    refused = program.run_in_turn(2, *self.arguments(state=durability, flags=["--resume"], **self.keys(other, **keys)))
                     self.assertEqual(refused.returncode, 2, refused.stdout + refused.stderr)
                     self.assertIn("another model", refused.stderr)
-                    self.assertIn("tokenizer=gpt2", refused.stderr)
-                second = self.train(state=durability, flags=["--resume"], **keys)
+                    self.assertIn("tokenizer=file", refused.stderr)
+                second = self.train(state=durability, flags=["--resume"], **self.keys(tokens, **keys))
                 self.assertEqual(first["losses"] + second["losses"], whole["losses"])
                 shown = program.run(0, "inspect", second["checkpoint"])
-                self.assertIn("tokenizer=gpt2", shown.stdout)
+                self.assertIn("tokenizer=file", shown.stdout)
 
-    def test_a_vocabulary_that_is_too_small_is_refused(self):
-        done = program.run(2, *self.arguments(**self.keys(model__vocabulary=256)))
-        self.assertEqual(done.returncode, 2)
-        self.assertIn("set model.vocabulary to 263", done.stderr)
-        self.assertFalse((self.folder / "state").exists())
+    def test_what_does_not_fit_is_refused(self):
+        tokens = self.tokenize("tokens", self.pairs, self.text)
+        bent = self.folder / "bent"
+        bent.write_bytes(tokens.read_bytes()[:-1])
+        for keys, flags, words in ((self.keys(tokens, model__vocabulary=262), [], "set model.vocabulary to 263"),
+                                   (self.keys(bent), [], "longer or shorter"),
+                                   ({**self.keys(tokens), "data__train": f'["{tokens}", "{self.text}"]'}, [], "make one token file")):
+            with self.subTest(words):
+                done = program.run_in_turn(2, *self.arguments(flags=flags, **keys))
+                self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+                self.assertIn(words, done.stderr)
+                self.assertFalse((self.folder / "state").exists())
 
     def test_samples_are_text(self):
-        done = program.run(2, *self.arguments(flags=["--sample", 40, "--prompt", "the \u00e9"], **self.keys(train__steps=2)))
+        keys = self.keys(self.tokenize("tokens", self.pairs, self.text), train__steps=2)
+        done = program.run_in_turn(2, *self.arguments(flags=["--sample", 40, "--prompt", "the \u00e9"], **keys))
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("sample:\nthe \u00e9", done.stdout)
 
+    def test_documents_end_where_they_do(self):
+        for name, content in (("b.txt", "of the"), ("a.jsonl", '{"text": "the"}\n\n{"text": "an of"}\n')):
+            (self.folder / "texts").mkdir(exist_ok=True)
+            (self.folder / "texts" / name).write_text(content)
+        tokens, ends, texts = read(self.tokenize("tokens", self.pairs, self.folder / "texts", end="!"))
+        documents = [b"".join(texts[token] for token in part) for part in numpy.split(tokens, ends[:-1])]
+        self.assertEqual(documents, [b"the!", b"an of!", b"of the!"])
+
+    def test_mistakes_are_one_sentence_and_leave_nothing(self):
+        empty, latin, broken = (self.folder / name for name in ("empty", "latin", "broken.jsonl"))
+        empty.write_text("")
+        latin.write_bytes(b"\xe9t\xe9 ")
+        broken.write_text('{"text": "a"}\n{"tex": 1}\n')
+        before = sorted(self.folder.iterdir())
+        for arguments, words in ((["out", "/nowhere/text", "--tokenizer", self.pairs], "/nowhere/text"),
+                                 (["out", self.text, "--tokenizer", "/nowhere"], "There is no tokenizer in /nowhere"),
+                                 (["out", self.text, "--tokenizer", self.text], "cannot be read"),
+                                 (["out", self.text, "--tokenizer", self.pairs, "--end", "nothing"], "'nothing'"),
+                                 (["out", empty, "--tokenizer", self.pairs], "no tokens"),
+                                 (["out", latin, "--tokenizer", self.pairs], "not UTF-8"),
+                                 (["out", broken, "--tokenizer", self.pairs], "Line 2")):
+            with self.subTest(words):
+                done = subprocess.run([pathlib.Path(sys.executable).parent / "nearstep-tokenize", *arguments], cwd=self.folder, capture_output=True, text=True)
+                self.assertEqual(done.returncode, 2, done.stderr)
+                (line,) = done.stderr.splitlines()
+                self.assertIn(words, line)
+                self.assertEqual(sorted(self.folder.iterdir()), before)
+
+    @unittest.skipUnless(TOKENIZERS.is_dir(), "the tokenizers and texts of ../shared/data are not there")
+    def test_published_tokenizers_on_real_text(self):
+        nearstep._tokenize.PIECE_BYTES = 1 << 14  # many cuts
+        texts = {name: program.SHARED_DATA / name for name in ("shakespeare/input.txt", "gutenberg/valid.txt", "gutenberg/train.txt")}
+        cases = [("gpt2", "shakespeare/input.txt", 338025), ("bert-uncased", "shakespeare/input.txt", None),
+                 ("gpt2", "gutenberg/valid.txt", 221975), ("gpt2", "gutenberg/train.txt", 7460541)]
+        for name, text, count in program.sweep(cases, 0, 1, 2):
+            with self.subTest(name, text=text):
+                tokens, _, words = read(self.tokenize("tokens", TOKENIZERS / name, texts[text]))
+                whole = texts[text].read_text(encoding="utf-8")
+                if count is not None:
+                    self.assertEqual(len(tokens), count)
+                    self.assertEqual(b"".join(words[token] for token in tokens.tolist()), whole.encode())
+                tokenizer, _ = nearstep._tokenize.open_tokenizer(TOKENIZERS / name)
+                self.assertEqual(tokens.tolist(), tokenizer.encode(whole, add_special_tokens=False).ids)
+
 
 if __name__ == "__main__":
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
     program.main()

@@ -1,7 +1,7 @@
 #include "train/corpus.hpp"
 
 #include "base/error.hpp"
-#include "data/small_tokenizer.hpp"
+#include "data/small_token_file.hpp"
 
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ protected:
         if (world_.rank() == 0) {
             std::filesystem::remove_all(folder_);
             std::filesystem::create_directories(folder_);
-            data::write_small_tokenizer(folder_);
+            std::ofstream(folder_ + "/tokens", std::ios::binary) << data::SmallTokenFile().bytes();
             std::ofstream text(folder_ + "/text");
             std::ofstream other(folder_ + "/other");
             for (int i = 0; i < 5000; ++i) {
@@ -47,31 +47,33 @@ protected:
 };
 
 TEST_F(Corpus, HasTheTokensOfTheWholeTextOnEveryRank) {
-    for (const std::string& setting : {std::string("bytes"), folder_}) {
-        run_.data.tokenizer = setting;
-        const auto tokenizer = make_tokenizer(world_, run_);
-        const data::Corpus corpus = load_corpus(world_, run_, *tokenizer);
-        const data::CorpusText text = data::read_corpus(run_.data);
-        EXPECT_EQ(corpus.train, tokenizer->encode(text.train, 1)) << setting;
-        EXPECT_EQ(corpus.valid, tokenizer->encode(text.valid, 1)) << setting;
-    }
+    const data::Corpus corpus = load_corpus(world_, run_);
+    const data::Corpus alone = data::read_corpus(run_.data);
+    EXPECT_EQ(corpus.train.size(), alone.train.size());
+    EXPECT_EQ(corpus.train_digest, alone.train_digest);
+    EXPECT_EQ(corpus.valid_digest, alone.valid_digest);
 }
 
 TEST_F(Corpus, IsRefusedIfRanksReadDifferentTexts) {
     if (world_.size() == 1) {
         GTEST_SKIP() << "one rank reads one text";
     }
-    run_.data.tokenizer = folder_;
-    const auto tokenizer = make_tokenizer(world_, run_);
     if (world_.rank() == world_.size() - 1) {
         run_.data.train = {folder_ + "/other"};
     }
-    EXPECT_THROW(load_corpus(world_, run_, *tokenizer), ConfigError);
+    EXPECT_THROW(load_corpus(world_, run_), ConfigError);
 }
 
-TEST_F(Corpus, IsRefusedOnAllRanksIfOneCannotReadItsTokenizer) {
-    run_.data.tokenizer = world_.rank() == 0 ? folder_ + "/nowhere" : folder_;
-    EXPECT_THROW(make_tokenizer(world_, run_), ConfigError);
+TEST_F(Corpus, IsRefusedOnAllRanksIfOneCannotReadItsTokenFile) {
+    run_.data.train = {folder_ + "/tokens"};
+    run_.data.valid = run_.data.train;
+    run_.model.context = 2;
+    EXPECT_EQ(make_tokenizer(world_, run_)->vocabulary(), 4U);
+    EXPECT_EQ(load_corpus(world_, run_).train.size(), 10U);
+    if (world_.rank() == 0) {
+        run_.data.train = {folder_ + "/nowhere"};
+    }
+    EXPECT_THROW(load_corpus(world_, run_), ConfigError);
 }
 
 }  // namespace

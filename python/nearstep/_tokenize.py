@@ -1,0 +1,278 @@
+"""nearstep-tokenize: text as a file of tokens, which training maps (docs/token-file.md)."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import pathlib
+import re
+import struct
+import sys
+import tempfile
+
+MAGIC = b"nearstep tokens\n"
+HEADER_BYTES = 4096
+BATCH_BYTES = 32 << 20  # of text that is in memory at once
+PIECE_BYTES = 1 << 18  # of text that a thread takes
+
+
+class Mistake(Exception):
+    """What the user can mend, as one sentence."""
+
+
+# --- The tokenizer ---
+
+
+def open_tokenizer(path: pathlib.Path):
+    """A ``tokenizers.Tokenizer``, and the digest of its files: of a ``tokenizer.json``, or of a folder with one, with GPT-2's
+    ``encoder.json`` and ``vocab.bpe`` (or ``vocab.json`` and ``merges.txt``), or with BERT's ``vocab.txt``."""
+    import tokenizers
+
+    def bert(vocabulary):
+        settings = path / "tokenizer_config.json"
+        lowers = json.loads(settings.read_text()).get("do_lower_case", True) if settings.exists() else True
+        return tokenizers.BertWordPieceTokenizer(vocabulary, lowercase=lowers)._tokenizer
+
+    def byte_pairs(vocabulary, merges):
+        return tokenizers.ByteLevelBPETokenizer(vocabulary, merges)._tokenizer
+
+    kinds = (
+        (("tokenizer.json",), tokenizers.Tokenizer.from_file),
+        (("encoder.json", "vocab.bpe"), byte_pairs),
+        (("vocab.json", "merges.txt"), byte_pairs),
+        (("vocab.txt",), bert),
+    )
+    if path.is_file():
+        files, make = [path], tokenizers.Tokenizer.from_file
+    else:
+        for names, make in kinds:
+            files = [path / name for name in names]
+            if all(file.is_file() for file in files):
+                break
+        else:
+            raise Mistake(f"There is no tokenizer in {path}: name a tokenizer.json, or a folder with one, with vocab.json and merges.txt, or with vocab.txt.")
+    try:
+        tokenizer = make(*map(str, files))
+    except Exception as error:  # the library raises Exception itself
+        raise Mistake(f"The tokenizer {files[0]} cannot be read ({' '.join(str(error).split())}): check the file.") from error
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    digest = hashlib.blake2b(digest_size=8)
+    for file in files:
+        digest.update(file.read_bytes())
+    return tokenizer, int.from_bytes(digest.digest(), "little")
+
+
+def _bytes_of_characters() -> dict:
+    """GPT-2's characters for the 256 bytes."""
+    seen = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    hidden = [byte for byte in range(256) if byte not in seen]
+    return {**{chr(byte): byte for byte in seen}, **{chr(256 + i): byte for i, byte in enumerate(hidden)}}
+
+
+def texts_of(tokenizer) -> list:
+    """The bytes that each token of the vocabulary stands for, as far as its name tells; empty where no token has the number."""
+    described = json.loads(tokenizer.to_str())
+    decoder = json.dumps(described.get("decoder") or {})
+    special = {token["id"] for token in described.get("added_tokens", [])}
+    bytes_of = _bytes_of_characters()
+    vocabulary = tokenizer.get_vocab(with_added_tokens=True)
+    texts = [b""] * (max(vocabulary.values()) + 1)
+    for name, number in vocabulary.items():
+        if number in special:
+            texts[number] = name.encode()
+        elif '"ByteLevel"' in decoder:
+            texts[number] = bytes(bytes_of[c] for c in name) if all(c in bytes_of for c in name) else name.encode()
+        elif '"WordPiece"' in decoder:
+            texts[number] = name[2:].encode() if name.startswith("##") else b" " + name.encode()
+        elif re.fullmatch(r"<0x[0-9A-F]{2}>", name):
+            texts[number] = bytes([int(name[3:5], 16)])
+        else:
+            texts[number] = name.replace("\u2581", " ").encode()
+    return texts
+
+
+def may_be_cut(tokenizer) -> bool:
+    """Whether the text before a space between two letters, and the text from it on, have the tokens of both together: if words are
+    told apart by spaces and nothing is put before a text."""
+    before = json.loads(tokenizer.to_str()).get("pre_tokenizer") or {}
+    parts = before.get("pretokenizers", [before])
+    kinds = [part.get("type") for part in parts]
+    has_prefix = any(part.get("add_prefix_space") for part in parts)
+    return not has_prefix and bool(kinds) and set(kinds) <= {"ByteLevel", "BertPreTokenizer", "Whitespace", "WhitespaceSplit", "Split"}
+
+
+# --- Documents ---
+
+
+def files_of(inputs) -> list:
+    files = []
+    for given in map(pathlib.Path, inputs):
+        if not given.exists():
+            raise Mistake(f"The text {given} does not exist: name files or folders.")
+        below = sorted(path for path in given.rglob("*") if path.is_file()) if given.is_dir() else [given]
+        files += [path for path in below if path == given or not any(part.startswith(".") for part in path.relative_to(given).parts)]
+    if not files:
+        raise Mistake(f"No file was found in {', '.join(map(str, inputs))}: name files or folders with text.")
+    return files
+
+
+def pieces_of(file, cuts: bool):
+    """Yields (text, bytes, whether a document ends there): of a .jsonl each line's "text", else the file, cut where that changes
+    nothing."""
+    if file.suffix == ".jsonl":
+        with file.open("rb") as lines:
+            for number, line in enumerate(lines, 1):
+                if not line.strip():
+                    continue
+                try:
+                    text = json.loads(line)["text"]
+                except (ValueError, KeyError, TypeError) as error:
+                    raise Mistake(f'Line {number} of {file} is no object with a "text": mend the line.') from error
+                if not isinstance(text, str):
+                    raise Mistake(f'Line {number} of {file} has a "text" that is no string: mend the line.')
+                yield text, len(line), True
+        return
+    with file.open("r", encoding="utf-8", errors="strict", newline="") as stream:
+        rest = ""
+        while True:
+            try:
+                read = stream.read(PIECE_BYTES if cuts else -1)
+            except UnicodeDecodeError as error:
+                raise Mistake(f"The file {file} is not UTF-8 ({error.reason} at byte {error.start}): convert it, or leave it out.") from error
+            rest += read
+            if not read:
+                break
+            found = None
+            if cuts:  # the last space between two letters
+                for found in re.finditer(r"(?<=[^\W\d_])(?= [^\W\d_])", rest):
+                    pass
+            if found and found.start() > 0:
+                yield rest[: found.start()], len(rest[: found.start()].encode()), False
+                rest = rest[found.start() :]
+        yield rest, len(rest.encode()), True
+
+
+# --- The file ---
+
+
+class TokenWriter:
+    """Writes a token file beside its name, and renames it when it is whole."""
+
+    def __init__(self, path: pathlib.Path, texts: list, tokenizer_digest: int):
+        import numpy
+
+        self.path, self.texts, self.tokenizer_digest = path, texts, tokenizer_digest
+        self.dtype = numpy.dtype("<u2" if len(texts) <= 1 << 16 else "<u4")
+        self.numpy = numpy
+        self.count, self.ends, self.digest = 0, [], hashlib.blake2b(digest_size=8)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.file = tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False)
+        self.file.write(b"\0" * HEADER_BYTES)
+
+    def add(self, tokens) -> None:
+        stored = self.numpy.asarray(tokens, dtype=self.dtype).tobytes()
+        self.digest.update(stored)
+        self.file.write(stored)
+        self.count += len(tokens)
+
+    def end_document(self) -> None:
+        self.ends.append(self.count)
+
+    def finish(self) -> None:
+        self.file.write(b"\0" * (-self.count * self.dtype.itemsize % 8))
+        self.file.write(self.numpy.asarray(self.ends, dtype="<u8").tobytes())
+        lengths = self.numpy.fromiter(map(len, self.texts), dtype="<u8", count=len(self.texts))
+        self.file.write(self.numpy.cumsum(lengths).astype("<u8").tobytes())
+        joined = b"".join(self.texts)
+        self.file.write(joined)
+        tokens_digest = int.from_bytes(self.digest.digest(), "little")
+        self.file.seek(0)
+        self.file.write(MAGIC + struct.pack("<8Q", 1, self.dtype.itemsize, self.count, len(self.ends), len(self.texts), len(joined),
+                                            self.tokenizer_digest, tokens_digest))
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        self.file.close()
+        os.chmod(self.file.name, 0o644)
+        os.replace(self.file.name, self.path)
+
+    def drop(self) -> None:
+        self.file.close()
+        pathlib.Path(self.file.name).unlink(missing_ok=True)
+
+
+def tokenize(out, tokenizer_path, inputs, end=None, show=None) -> int:
+    """Writes the token file ``out`` of the texts ``inputs``, files or folders, and returns how many tokens it has. ``end``: a token of
+    the tokenizer that is put behind each document. ``show``: called with the number of bytes done. Memory does not grow with the text.
+    The tokens are the same on any number of threads, which RAYON_NUM_THREADS sets."""
+    out = pathlib.Path(out)
+    tokenizer, digest = open_tokenizer(pathlib.Path(tokenizer_path))
+    end_number = None if end is None else tokenizer.token_to_id(end)
+    if end is not None and end_number is None:
+        raise Mistake(f"The tokenizer has no token {end!r}: name one of its vocabulary with --end.")
+    files = files_of(inputs)
+    cuts = may_be_cut(tokenizer)
+    writer = TokenWriter(out, texts_of(tokenizer), digest)
+    try:
+        batch, size = [], 0
+
+        def encode():
+            nonlocal batch, size
+            for encoded, (_, is_end) in zip(tokenizer.encode_batch([text for text, _ in batch], add_special_tokens=False), batch):
+                writer.add(encoded.ids)
+                if is_end:
+                    if end_number is not None:
+                        writer.add([end_number])
+                    writer.end_document()
+            if show:
+                show(size)
+            batch, size = [], 0
+
+        for file in files:
+            for text, length, is_end in pieces_of(file, cuts):
+                batch.append((text, is_end))
+                size += length
+                if size >= BATCH_BYTES:
+                    encode()
+        encode()
+        if writer.count == 0:
+            raise Mistake(f"The texts {', '.join(map(str, inputs))} have no tokens: name files with text.")
+        writer.finish()
+    except BaseException:
+        writer.drop()
+        raise
+    return writer.count
+
+
+def main(arguments=None) -> int:
+    parser = argparse.ArgumentParser(prog="nearstep-tokenize", description="Writes text as a file of tokens, which nearstep train takes as data.train.")
+    parser.add_argument("out", help="the token file to write")
+    parser.add_argument("inputs", nargs="+", help='text files, each a document; .jsonl files, each line with a "text" a document; or folders of them')
+    parser.add_argument("--tokenizer", required=True, help="a tokenizer.json, or the folder of a tokenizer")
+    parser.add_argument("--end", metavar="TOKEN", help="a token to put behind each document, such as '<|endoftext|>'")
+    given = parser.parse_args(arguments)
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        tqdm = None
+    try:
+        total = sum(file.stat().st_size for file in files_of(given.inputs))
+        if tqdm is None:
+            count = tokenize(given.out, given.tokenizer, given.inputs, given.end)
+        else:
+            with tqdm(total=total, unit="B", unit_scale=True, disable=not sys.stderr.isatty()) as bar:
+                count = tokenize(given.out, given.tokenizer, given.inputs, given.end, bar.update)
+    except ImportError as error:
+        print(f"nearstep-tokenize: the package {error.name} is not installed: type pip install tokenizers numpy", file=sys.stderr)
+        return 2
+    except (Mistake, OSError) as error:
+        print(f"nearstep-tokenize: {error}", file=sys.stderr)
+        return 2 if isinstance(error, Mistake) else 1
+    print(f"{given.out}: {count} tokens of {total} bytes")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

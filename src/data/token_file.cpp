@@ -1,0 +1,155 @@
+#include "data/token_file.hpp"
+
+#include "base/descriptor.hpp"
+#include "base/error.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+namespace nearstep::data {
+
+namespace {
+
+constexpr std::string_view kMagic = "nearstep tokens\n";
+constexpr std::uint64_t kVersion = 1;
+constexpr std::size_t kHeaderBytes = 4096;
+constexpr std::size_t kNumber = sizeof(std::uint64_t);
+
+// Offsets of the header's numbers.
+constexpr std::size_t kVersionAt = 16;
+constexpr std::size_t kWidthAt = 24;
+constexpr std::size_t kTokensAt = 32;
+constexpr std::size_t kDocumentsAt = 40;
+constexpr std::size_t kVocabularyAt = 48;
+constexpr std::size_t kTextBytesAt = 56;
+constexpr std::size_t kTokenizerDigestAt = 64;
+constexpr std::size_t kTokensDigestAt = 72;
+
+constexpr std::size_t padded(std::size_t bytes) {
+    return (bytes + kNumber - 1) / kNumber * kNumber;
+}
+
+}  // namespace
+
+bool TokenFile::is_one(const std::string& path) {
+    const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    std::array<char, kMagic.size()> begin{};
+    return file.get() >= 0 &&
+           ::read(file.get(), begin.data(), begin.size()) == static_cast<ssize_t>(begin.size()) &&
+           std::string_view(begin.data(), begin.size()) == kMagic;
+}
+
+TokenFile::TokenFile(const std::string& path) : path_(path) {
+    const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    struct stat status {};
+    if (file.get() < 0 || ::fstat(file.get(), &status) != 0) {
+        throw ConfigError(text("The token file ", path, " cannot be opened (", std::strerror(errno),
+                               "): correct data.train or data.valid."));
+    }
+    const auto bytes = static_cast<std::size_t>(status.st_size);
+    if (bytes < kHeaderBytes) {
+        refuse("it ends within its header");
+    }
+    void* memory = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, file.get(), 0);
+    if (memory == MAP_FAILED) {
+        throw ConfigError(text("The token file ", path, " cannot be mapped (", std::strerror(errno),
+                               "): copy it to another file system."));
+    }
+    mapping_ = std::shared_ptr<const void>(
+        memory, [bytes](const void* mapped) { ::munmap(const_cast<void*>(mapped), bytes); });
+    ::madvise(memory, bytes, MADV_RANDOM);
+    read_header(bytes);
+}
+
+void TokenFile::read_header(std::size_t bytes) {
+    if (std::memcmp(at(0), kMagic.data(), kMagic.size()) != 0) {
+        refuse("it does not begin as one");
+    }
+    if (number_at(kVersionAt) != kVersion) {
+        refuse(text("its format is version ", number_at(kVersionAt), ", not ", kVersion));
+    }
+    width_ = number_at(kWidthAt);
+    if (width_ != 2 && width_ != 4) {
+        refuse(text("a token has ", width_, " bytes, not 2 or 4"));
+    }
+    // Each count is held against the file's length before it is multiplied.
+    const auto count_at = [&](std::size_t offset, std::size_t each, const char* what) {
+        const std::uint64_t count = number_at(offset);
+        if (count > bytes / each) {
+            refuse(text("it is too short for its ", count, " ", what));
+        }
+        return static_cast<std::size_t>(count);
+    };
+    tokens_ = count_at(kTokensAt, width_, "tokens");
+    documents_ = count_at(kDocumentsAt, kNumber, "documents");
+    vocabulary_ = count_at(kVocabularyAt, kNumber, "entries of the vocabulary");
+    text_bytes_ = count_at(kTextBytesAt, 1, "bytes of texts");
+    tokenizer_digest_ = number_at(kTokenizerDigestAt);
+    tokens_digest_ = number_at(kTokensDigestAt);
+    ends_ = kHeaderBytes + padded(tokens_ * width_);
+    texts_ = ends_ + documents_ * kNumber;
+    if (texts_ + vocabulary_ * kNumber + text_bytes_ != bytes) {
+        refuse("it is longer or shorter than it says");
+    }
+    constexpr std::uint64_t kMostTokens = std::uint64_t{1} << 31U;
+    if (tokens_ == 0 || vocabulary_ == 0 || vocabulary_ > kMostTokens) {
+        refuse("it has no tokens, or a vocabulary that cannot be");
+    }
+    std::uint64_t last = 0;
+    for (std::size_t document = 0; document < documents_; ++document) {
+        const std::uint64_t end = document_end(document);
+        if (end < last || end > tokens_) {
+            refuse("the ends of its documents do not ascend");
+        }
+        last = end;
+    }
+    if (last != tokens_) {
+        refuse("its documents end before or after its tokens");
+    }
+    last = 0;
+    for (std::size_t token = 0; token < vocabulary_; ++token) {
+        const std::uint64_t end = text_end(token);
+        if (end < last || end > text_bytes_) {
+            refuse("the texts of its vocabulary do not ascend");
+        }
+        last = end;
+    }
+}
+
+void TokenFile::refuse(const std::string& why) const {
+    throw ConfigError(text("The token file ", path_, " cannot be used, since ", why,
+                           ": make it again with nearstep-tokenize."));
+}
+
+const std::byte* TokenFile::at(std::size_t offset) const {
+    return static_cast<const std::byte*>(mapping_.get()) + offset;
+}
+
+std::uint64_t TokenFile::number_at(std::size_t offset) const {
+    std::uint64_t number = 0;
+    std::memcpy(&number, at(offset), sizeof number);
+    return number;
+}
+
+Tokens TokenFile::tokens() const {
+    return {mapping_, at(kHeaderBytes), width_, tokens_, vocabulary_, path_};
+}
+
+std::uint64_t TokenFile::document_end(std::size_t document) const {
+    return number_at(ends_ + document * kNumber);
+}
+
+std::uint64_t TokenFile::text_end(std::size_t token) const {
+    return number_at(texts_ + token * kNumber);
+}
+
+std::string_view TokenFile::texts() const {
+    return {reinterpret_cast<const char*>(at(texts_ + vocabulary_ * kNumber)), text_bytes_};
+}
+
+}  // namespace nearstep::data

@@ -1,0 +1,58 @@
+// Files of tokens that nearstep-tokenize writes (docs/token-file.md).
+#pragma once
+
+#include "data/tokens.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace nearstep::data {
+
+// The file is mapped: what is not read takes no memory. Copies share it.
+class TokenFile {
+public:
+    // Whether the file begins as a token file does; false if it cannot be read.
+    static bool is_one(const std::string& path);
+
+    // Throws ConfigError if the file cannot be opened, or is not as long as it says, or says
+    // what cannot be.
+    explicit TokenFile(const std::string& path);
+
+    const std::string& path() const { return path_; }
+    std::size_t size() const { return tokens_; }
+    std::size_t vocabulary() const { return vocabulary_; }
+    std::uint64_t tokenizer_digest() const { return tokenizer_digest_; }
+    // Of all tokens; files with the same tokens have the same.
+    std::uint64_t tokens_digest() const { return tokens_digest_; }
+    Tokens tokens() const;
+    // Where each document ends, in tokens; the last one's is size().
+    std::uint64_t document_end(std::size_t document) const;
+    std::size_t documents() const { return documents_; }
+    // Where the text of each token of the vocabulary ends in texts(), whose bytes they are.
+    std::uint64_t text_end(std::size_t token) const;
+    std::string_view texts() const;
+
+private:
+    const std::byte* at(std::size_t offset) const;
+    std::uint64_t number_at(std::size_t offset) const;
+    [[noreturn]] void refuse(const std::string& why) const;
+    void read_header(std::size_t bytes);
+
+    std::string path_;
+    std::shared_ptr<const void> mapping_;
+    std::size_t width_ = 0;
+    std::size_t tokens_ = 0;
+    std::size_t documents_ = 0;
+    std::size_t vocabulary_ = 0;
+    std::size_t text_bytes_ = 0;
+    std::uint64_t tokenizer_digest_ = 0;
+    std::uint64_t tokens_digest_ = 0;
+    std::size_t ends_ = 0;   // offset of the documents' ends
+    std::size_t texts_ = 0;  // offset of the ends of the vocabulary's texts
+};
+
+}  // namespace nearstep::data

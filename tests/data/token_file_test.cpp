@@ -1,0 +1,158 @@
+#include "data/token_file.hpp"
+
+#include "base/error.hpp"
+#include "data/small_token_file.hpp"
+#include "data/text.hpp"
+#include "data/tokenizer.hpp"
+#include "store/scratch_folder.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <functional>
+
+namespace nearstep::data {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class TokenFiles : public testing::Test {
+protected:
+    std::string write(const SmallTokenFile& file, const std::string& name = "tokens") const {
+        return write(file.bytes(), name);
+    }
+    std::string write(const std::string& bytes, const std::string& name) const {
+        const std::string path = folder_.file(name);
+        std::ofstream(path, std::ios::binary) << bytes;
+        return path;
+    }
+
+private:
+    ScratchFolder folder_;
+};
+
+std::vector<std::int32_t> numbers(const Tokens& tokens) {
+    std::vector<std::int32_t> all(tokens.size());
+    tokens.copy(0, all);
+    return all;
+}
+
+template <typename Work>
+std::string refusal_of(const Work& work) {
+    try {
+        work();
+    } catch (const ConfigError& error) {
+        return error.what();
+    }
+    return "";
+}
+
+TEST_F(TokenFiles, HoldTokensOfTwoOrFourBytes) {
+    SmallTokenFile of;
+    for (const std::uint64_t width : {2, 4}) {
+        of.width = width;
+        const TokenFile file(write(of));
+        EXPECT_THAT(numbers(file.tokens()), ElementsAre(0, 1, 2, 3, 1, 1, 2, 0, 3, 2));
+        EXPECT_EQ(file.vocabulary(), 4U);
+        EXPECT_EQ(file.documents(), 2U);
+        EXPECT_EQ(file.document_end(0), 4U);
+        EXPECT_THAT(numbers(file.tokens().part(3, 5)), ElementsAre(3, 1));
+    }
+}
+
+TEST_F(TokenFiles, AreKnownByTheirContent) {
+    EXPECT_TRUE(TokenFile::is_one(write(SmallTokenFile())));
+    EXPECT_FALSE(TokenFile::is_one(write("nearstep tokens", "short")));
+    EXPECT_FALSE(TokenFile::is_one(write("any text, which is longer than that", "text")));
+    EXPECT_FALSE(TokenFile::is_one("/no/such/file"));
+}
+
+TEST_F(TokenFiles, SayWhatTheirTokensStandFor) {
+    const auto tokenizer = make_tokenizer({.train = {write(SmallTokenFile())}, .valid = {}});
+    EXPECT_EQ(tokenizer->vocabulary(), 4U);
+    EXPECT_EQ(tokenizer->name(), "file 000000000000004d");
+    EXPECT_EQ(tokenizer->bytes_of(3), "\xC3\xA4");
+    EXPECT_EQ(tokenizer->bytes_of(4), "");
+    EXPECT_EQ(tokenizer->bytes_of(-1), "");
+    EXPECT_EQ(decode(*tokenizer, std::vector<std::int32_t>{1, 2, 9}), "ab the?");
+    EXPECT_THAT(tokenizer->encode("aab the"), ElementsAre(0, 1, 2));
+    EXPECT_THAT(refusal_of([&] { tokenizer->encode("abc"); }), HasSubstr("\"c\""));
+    EXPECT_NO_THROW(check_vocabulary(*tokenizer, 4));
+    EXPECT_THAT(refusal_of([&] { check_vocabulary(*tokenizer, 3); }),
+                HasSubstr("set model.vocabulary to 4 or more"));
+}
+
+TEST_F(TokenFiles, AreTextsToTrainOn) {
+    const std::string path = write(SmallTokenFile());
+    const Corpus shared = read_corpus({.train = {path}, .valid = {}, .valid_share = 0.3});
+    EXPECT_THAT(numbers(shared.train), ElementsAre(0, 1, 2, 3, 1, 1, 2));
+    EXPECT_THAT(numbers(shared.valid), ElementsAre(0, 3, 2));
+    EXPECT_NE(shared.train_digest, shared.valid_digest);
+    const Corpus two = read_corpus({.train = {path}, .valid = {path}});
+    EXPECT_EQ(two.train.size(), 10U);
+    EXPECT_EQ(two.train_digest, two.valid_digest);
+    EXPECT_NE(two.train_digest, shared.train_digest);
+}
+
+TEST_F(TokenFiles, StandAlone) {
+    const std::string path = write(SmallTokenFile());
+    const std::string words = write("some words", "words.txt");
+    for (const config::DataSettings& settings :
+         {config::DataSettings{.train = {path, path}, .valid = {}},
+          config::DataSettings{.train = {words, path}, .valid = {}},
+          config::DataSettings{.train = {path}, .valid = {words}},
+          config::DataSettings{.train = {words}, .valid = {path}}}) {
+        EXPECT_THAT(refusal_of([&] { read_corpus(settings); }), HasSubstr("make one token file"));
+    }
+    SmallTokenFile other;
+    other.tokenizer_digest = 78;
+    EXPECT_THAT(
+        refusal_of([&] { read_corpus({.train = {path}, .valid = {write(other, "other")}}); }),
+        HasSubstr("different tokenizers"));
+}
+
+TEST_F(TokenFiles, AreRefusedIfTheyAreBent) {
+    const std::string whole = SmallTokenFile().bytes();
+    const auto with = [&](std::size_t at, std::uint64_t number) {
+        std::string bent = whole;
+        for (std::size_t i = 0; i < 8; ++i) {
+            bent.at(at + i) = static_cast<char>(number >> 8 * i);
+        }
+        return bent;
+    };
+    constexpr std::uint64_t kHuge = ~std::uint64_t{0};
+    const std::size_t ends = 4096 + 24;
+    for (const auto& [bytes, words] : std::vector<std::pair<std::string, std::string>>{
+             {whole.substr(0, 100), "ends within its header"},
+             {whole.substr(0, whole.size() - 1), "longer or shorter"},
+             {whole + "x", "longer or shorter"},
+             {with(0, 5), "does not begin"},
+             {with(16, 2), "version 2"},
+             {with(24, 3), "3 bytes"},
+             {with(24, kHuge), "bytes, not 2 or 4"},
+             {with(32, kHuge), "too short for its"},
+             {with(32, 11), "documents end before or after"},
+             {with(32, 0), "longer or shorter"},
+             {with(40, kHuge / 4), "documents"},
+             {with(48, kHuge / 8), "vocabulary"},
+             {with(56, kHuge), "texts"},
+             {with(ends, 11), "documents do not ascend"},
+             {with(ends + 8, 3), "documents do not ascend"},
+             {with(ends + 16, 100), "vocabulary do not ascend"}}) {
+        const std::string path = write(bytes, "bent");
+        const std::string refusal = refusal_of([&] { const TokenFile file(path); });
+        EXPECT_THAT(refusal, HasSubstr(words));
+        EXPECT_THAT(refusal, HasSubstr(path));
+    }
+    SmallTokenFile beyond;
+    beyond.tokens.at(6) = 4;
+    const TokenFile file(write(beyond));
+    std::vector<std::int32_t> row(3);
+    EXPECT_NO_THROW(file.tokens().copy(0, row));
+    EXPECT_THAT(refusal_of([&] { file.tokens().copy(5, row); }), HasSubstr("token 4"));
+}
+
+}  // namespace
+}  // namespace nearstep::data

@@ -1,0 +1,38 @@
+// Any bytes as a token file: what is taken has tokens below its vocabulary, or says so.
+#include "base/error.hpp"
+#include "data/small_token_file.hpp"
+#include "data/text.hpp"
+#include "data/tokenizer.hpp"
+#include "fuzz.hpp"
+
+#include <numeric>
+
+namespace nearstep::fuzz {
+
+std::vector<std::string> seeds() {
+    data::SmallTokenFile wide;
+    wide.width = 4;
+    data::SmallTokenFile beyond;
+    beyond.tokens.at(3) = 60000;
+    return {data::SmallTokenFile().bytes(), wide.bytes(), beyond.bytes()};
+}
+
+void read(Bytes bytes) {
+    const std::string path = scratch_folder() + "/tokens";
+    write_file(path, std::string(bytes.begin(), bytes.end()));
+    const config::DataSettings settings{.train = {path}, .valid = {}};
+    if (!data::TokenFile::is_one(path)) {
+        return;
+    }
+    const auto tokenizer = data::make_tokenizer(settings);
+    const data::Corpus corpus = data::read_corpus(settings);
+    std::vector<std::int32_t> tokens(corpus.train.size());
+    corpus.train.copy(0, tokens);
+    for (const std::int32_t token : tokens) {
+        require(token >= 0 && static_cast<std::size_t>(token) < tokenizer->vocabulary(),
+                "tokens are below the vocabulary");
+        require(tokenizer->bytes_of(token).size() <= bytes.size(), "texts are in the file");
+    }
+}
+
+}  // namespace nearstep::fuzz
