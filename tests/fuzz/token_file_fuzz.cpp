@@ -2,6 +2,7 @@
 #include "base/error.hpp"
 #include "data/small_token_file.hpp"
 #include "data/text.hpp"
+#include "data/token_file.hpp"
 #include "data/tokenizer.hpp"
 #include "fuzz.hpp"
 
