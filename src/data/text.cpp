@@ -115,8 +115,23 @@ std::string digest_of(const TokenFile& file, std::size_t begin, std::size_t end)
     return to_hex(xxh3(std::as_bytes(std::span(part))));
 }
 
+// Throws ConfigError for a token that the vocabulary does not have, among up to 4,096 pieces that
+// are spread over the text: all of one with 4 million tokens, and a moment's work for any other.
+void look_at_tokens(const Tokens& tokens) {
+    constexpr std::size_t kPieces = 4096;
+    constexpr std::size_t kPiece = 1024;
+    std::vector<std::int32_t> piece(std::min(kPiece, tokens.size()));
+    const std::size_t last = tokens.size() - piece.size();  // place of the last piece
+    const std::size_t pieces = std::min(kPieces, (tokens.size() + kPiece - 1) / kPiece);
+    for (std::size_t i = 0; i + 1 < pieces; ++i) {
+        tokens.copy(last / (pieces - 1) * i, piece);
+    }
+    tokens.copy(last, piece);
+}
+
 Corpus map_corpus(const config::DataSettings& settings) {
     const TokenFile train = open_token_file(settings.train, "data.train");
+    look_at_tokens(train.tokens());
     const std::size_t all = train.size();
     if (settings.valid.empty()) {
         const std::size_t kept = kept_of(all, settings.valid_share);
@@ -131,6 +146,7 @@ Corpus map_corpus(const config::DataSettings& settings) {
                                " are of different tokenizers: make one of them again with "
                                "nearstep-tokenize."));
     }
+    look_at_tokens(valid.tokens());
     return {.train = train.tokens(),
             .valid = valid.tokens(),
             .train_digest = digest_of(train, 0, all),

@@ -154,5 +154,20 @@ TEST_F(TokenFiles, AreRefusedIfTheyAreBent) {
     EXPECT_THAT(refusal_of([&] { file.tokens().copy(5, row); }), HasSubstr("token 4"));
 }
 
+// Wherever it is in a text that is looked at in several pieces.
+TEST_F(TokenFiles, WithATokenBeyondTheVocabularyAreRefusedAtTheStart) {
+    SmallTokenFile of;
+    of.tokens.assign(3000, 1);
+    of.documents = {3000};
+    const config::DataSettings settings{.train = {write(of)}, .valid = {}};
+    EXPECT_NO_THROW(read_corpus(settings));
+    for (const std::size_t place : {0U, 1023U, 1024U, 1999U, 2999U}) {
+        of.tokens.assign(3000, 1);
+        of.tokens.at(place) = 4;
+        write(of);
+        EXPECT_THAT(refusal_of([&] { read_corpus(settings); }), HasSubstr("has token 4")) << place;
+    }
+}
+
 }  // namespace
 }  // namespace nearstep::data
