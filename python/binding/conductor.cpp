@@ -309,6 +309,10 @@ void Conductor::end_step() {
         engine_->end_pass();
         StepStats stats;
         stats.gradients = engine_->end_gradients();
+        guesses_ += stats.gradients.guess != engine::Guess::none ? 1 : 0;
+        misses_ += stats.gradients.guess == engine::Guess::wrong ? 1 : 0;
+        stats.guesses = guesses_;
+        stats.misses = misses_;
         stats.gradients_s = now() - begun_at_;
         engine_->update();
         stats.step = engine_->steps_done();

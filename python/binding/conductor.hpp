@@ -57,7 +57,9 @@ struct StepStats {
     double gradients_s = 0;  // from the first gradient till all ranks' are added up
     double waited_s = 0;     // by this rank's program for parameters
     double commit_s = 0;
-    double loss_scale = 1;  // of the next step
+    double loss_scale = 1;     // of the next step
+    std::int64_t guesses = 0;  // so far, see engine::Guess
+    std::int64_t misses = 0;   // the wrong ones
 };
 
 class Conductor {
@@ -130,6 +132,8 @@ private:
     std::optional<mpi::Communicator> world_;
     std::unique_ptr<engine::Engine> engine_;
     double begun_at_ = 0;
+    std::int64_t guesses_ = 0;
+    std::int64_t misses_ = 0;
 
     // Set in begin().
     std::span<const std::byte> vector_;

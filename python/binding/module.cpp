@@ -73,6 +73,8 @@ nb::dict dict_of(const StepStats& stats) {
     out["step"] = stats.step;
     out["norm"] = stats.gradients.norm;
     out["is_skipped"] = !stats.gradients.is_finite;
+    out["guesses"] = stats.guesses;
+    out["misses"] = stats.misses;
     out["loss_scale"] = stats.loss_scale;
     out["gradients_s"] = stats.gradients_s;
     out["update_s"] = stats.update.update_s;

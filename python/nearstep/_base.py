@@ -425,6 +425,7 @@ class Optimizer(torch.optim.Optimizer):
 
     def stats(self) -> dict:
         """Of the last step that is over: ``step``, ``norm`` of the gradient, ``is_skipped``, ``loss_scale`` of the next one,
+        ``guesses`` so far that a step is not clipped, with which its update began in backward, and the ``misses`` among them,
         seconds of its phases (``gradients_s`` from the first gradient to the norm, ``update_s``, ``commit_s``), ``waited_s``
         that this rank's program has waited for its parameters so far, and ``bytes`` per link, of all ranks."""
         self._begin()

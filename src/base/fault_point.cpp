@@ -31,6 +31,7 @@ constexpr std::array kPhases = {
     PhaseName{"gradient", FaultPhase::gradient},
     PhaseName{"after_scatter", FaultPhase::after_scatter},
     PhaseName{"after_gradients", FaultPhase::after_gradients},
+    PhaseName{"after_undo", FaultPhase::after_undo},
     PhaseName{"mid_read", FaultPhase::mid_read},
     PhaseName{"mid_write", FaultPhase::mid_write},
     PhaseName{"before_flush", FaultPhase::before_flush},

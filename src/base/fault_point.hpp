@@ -11,6 +11,7 @@ enum class FaultPhase {
     gradient,         // a block's gradient is computed; fail: it is not finite
     after_scatter,    // a block's gradient is with its owners
     after_gradients,  // all of them are, and the norm is known
+    after_undo,       // an update that began with the wrong factor is given up
     mid_read,         // a read from storage
     mid_write,        // a write to storage, half of it done
     before_flush,     // of a file

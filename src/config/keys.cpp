@@ -181,7 +181,8 @@ std::vector<Key> gradient_scale_keys(TrainSettings& train) {
          .limits = not_negative()},
         {.name = "train.clipping",
          .target = &train.clipping,
-         .meaning = "exact: by the step's own norm; delayed: by that of the step before, so that "
+         .meaning = "exact: by the step's own norm, which is guessed in backward; delayed: by that "
+                    "of the step before, so that "
                     "updates begin in backward",
          .words = {"exact", "delayed"}},
         {.name = "train.loss_scale",

@@ -57,10 +57,15 @@ struct Step {
     std::vector<std::size_t> skipped = {};
 };
 
+// That a step is neither clipped nor skipped, made when backward begins: then its update begins,
+// too. A wrong one is found by the norm, the update is done again, and the bits are the same.
+enum class Guess { none, right, wrong };
+
 // Of the decoded sum over all ranks, without loss scale; the same on all.
 struct GradientFacts {
     double norm = 0;
     bool is_finite = true;  // else nothing is updated
+    Guess guess = Guess::none;
 };
 
 // Of a step whose update is over: seconds of this rank's slowest peer, traffic of all ranks.

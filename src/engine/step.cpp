@@ -110,11 +110,14 @@ void StorageEngine::end_pass() {
 
 // --- Gradients ---
 
-// Whether what the update multiplies gradients by is known before the gradients are. A step of fp16
-// waits: that it is skipped is how its loss scale is found.
-bool StorageEngine::begins_in_backward() const {
-    const bool is_known = step_.clip_norm == 0 || last_norm_ > 0;
-    return is_known && overlaps_steps(settings_.mode) && layout_.dtype != Dtype::fp16;
+// What the update takes gradients by if it begins before they are known: known itself, or guessed.
+// fp16 guesses even so: that a step is skipped is how its loss scale is found.
+std::optional<double> StorageEngine::early_factor() {
+    is_guess_ = layout_.dtype == Dtype::fp16 || (step_.clip_norm > 0 && last_norm_ == 0);
+    if (!overlaps_steps(settings_.mode) || (is_guess_ && !guess_.is_unclipped())) {
+        return std::nullopt;
+    }
+    return is_guess_ ? 1 : clip_factor(last_norm_, step_.clip_norm);
 }
 
 void StorageEngine::begin_backward(const Step& step) {
@@ -140,10 +143,10 @@ void StorageEngine::begin_backward(const Step& step) {
                                                      static_cast<std::uint64_t>(steps_done_)),
                            .feeds_back = settings_.compress.error_feedback && !is_warmup},
                           codecs.handed);
-    began_in_backward_ = begins_in_backward();
-    if (began_in_backward_) {
+    begun_factor_ = early_factor();
+    if (begun_factor_) {
         world_.barrier();  // no rank writes before all have committed the step before
-        begin_update(0);
+        begin_update(*begun_factor_);
     }
 }
 
@@ -203,26 +206,38 @@ GradientFacts StorageEngine::end_gradients() {
         const offload::GradientFacts facts = pipeline_->finish_gradients();
         gradients_ = {.norm = facts.norm / loss_scale_.value(), .is_finite = facts.is_finite};
     }
+    judge_guess();
     faults_.pass(FaultPhase::after_gradients);
     return gradients_;
+}
+
+// The step's, by the norm that it is clipped by.
+double StorageEngine::factor() const {
+    return clip_factor(last_norm_ > 0 ? last_norm_ : gradients_.norm, step_.clip_norm);
+}
+
+void StorageEngine::judge_guess() {
+    const bool is_right = gradients_.is_finite && factor() == 1;
+    if (begun_factor_ && is_guess_) {
+        gradients_.guess = is_right ? Guess::right : Guess::wrong;
+    }
+    guess_.note_step(is_right);
 }
 
 // --- The update ---
 
 // Begins it; commits are prepared behind it.
-void StorageEngine::begin_update(double own_norm) {
+void StorageEngine::begin_update(double factor) {
     if (timeline_ != nullptr) {
         timeline_->begin_update(steps_done_ + 1);
     }
-    const double norm = last_norm_ > 0 ? last_norm_ : own_norm;
-    const double scale = clip_factor(norm, step_.clip_norm) / loss_scale_.value();
-    pipeline_->begin_update(
-        step_scalars(step_.groups, identity_.seed, pipeline_->generation() + 1, scale),
-        vector_.span(), [this] {
-            if (settings_.csd.durability == "step") {
-                prepare_commit();
-            }
-        });
+    pipeline_->begin_update(step_scalars(step_.groups, identity_.seed, pipeline_->generation() + 1,
+                                         factor / loss_scale_.value()),
+                            vector_.span(), [this] {
+                                if (settings_.csd.durability == "step") {
+                                    prepare_commit();
+                                }
+                            });
 }
 
 // A gradient that is not finite was found when devices had begun. They wrote beside the state of
@@ -244,14 +259,26 @@ void StorageEngine::undo_update() {
     world_.barrier();  // ranks of a node may share the vector
 }
 
+// The devices still have the step's gradients, and the state of the step before: the update that
+// began with another factor is given up, and the right one writes over all that it wrote.
+void StorageEngine::begin_right_update() {
+    const double right = factor();
+    if (begun_factor_ == right) {
+        return;
+    }
+    if (begun_factor_) {
+        pipeline_->cancel_update();
+        faults_.pass(FaultPhase::after_undo);
+    }
+    begin_update(right);
+}
+
 void StorageEngine::update() {
     if (gradients_.is_finite) {
-        if (!began_in_backward_) {
-            begin_update(gradients_.norm);
-        }
+        begin_right_update();
         pipeline_->accept_update();
         keep_norm(gradients_.norm);
-    } else if (began_in_backward_) {
+    } else if (begun_factor_) {
         undo_update();
     }
     finish_step();

@@ -5,6 +5,7 @@
 #include "base/team.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "csd/state_commit.hpp"
+#include "engine/clip_guess.hpp"
 #include "engine/devices.hpp"
 #include "engine/engine.hpp"
 #include "engine/gpu_traffic.hpp"
@@ -116,11 +117,14 @@ private:
     void hold_parameters_of(std::span<const shard::ElementRange> now,
                             std::span<const shard::ElementRange> later);
     std::size_t tiles_end(std::span<const shard::ElementRange> ranges) const;
-    bool begins_in_backward() const;
+    std::optional<double> early_factor();
+    double factor() const;
+    void judge_guess();
     bool waits_for_all_gradients() const;
     void put_complete_gradients();
     void send_gradient(std::size_t block);
-    void begin_update(double own_norm);
+    void begin_update(double factor);
+    void begin_right_update();
     void undo_update();
     void finish_step();
     void keep_norm(double norm) { last_norm_ = options_.clips_by_last_norm ? norm : 0; }
@@ -173,7 +177,9 @@ private:
     // Of the step that is being taken.
     Step step_;
     GradientFacts gradients_;
-    bool began_in_backward_ = false;
+    std::optional<double> begun_factor_;  // of an update that began in backward
+    bool is_guess_ = false;               // that factor, if it began
+    ClipGuess guess_;
     std::optional<UnderWay> under_way_;
     // What the reports so far hold of the counters; and of parameters that the next step brought
     // before the one under way ended.

@@ -181,8 +181,8 @@ void say_traffic(Reporter& reporter, const RunRecord& record) {
         return;
     }
     reporter.say(traffic_table({record}) + describe(record.endurance));
-    for (const std::string& line :
-         {describe_deltas(record), describe_expected(record), describe_gpu(record)}) {
+    for (const std::string& line : {describe_guesses(record), describe_deltas(record),
+                                    describe_expected(record), describe_gpu(record)}) {
         if (!line.empty()) {
             reporter.say(line);
         }

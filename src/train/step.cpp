@@ -137,6 +137,7 @@ StepReport Trainer::step(const StepEnded& ended) {
     report.seconds.backward = watch.lap();
     report.gradient_norm = facts.norm;
     report.is_skipped = !facts.is_finite;
+    report.guess = facts.guess;
     engine_->update();
     add_up_losses(report);
     report_ = report;

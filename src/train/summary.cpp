@@ -283,11 +283,16 @@ void add_seconds(nlohmann::json& json, const RunRecord& record) {
     }
 }
 
+std::int64_t guesses_in(std::span<const StepReport> steps, engine::Guess which) {
+    return std::ranges::count(steps, which, &StepReport::guess);
+}
+
 }  // namespace
 
 nlohmann::json to_json(const RunRecord& record) {
     std::vector<double> losses;
     std::int64_t skipped = 0;
+    const std::int64_t misses = guesses_in(record.steps, engine::Guess::wrong);
     for (const StepReport& step : record.steps) {
         losses.push_back(step.loss);
         skipped += step.is_skipped ? 1 : 0;
@@ -308,6 +313,8 @@ nlohmann::json to_json(const RunRecord& record) {
         {"tokens_per_s", tokens_per_second(record)},
         {"losses", losses},
         {"skipped_steps", skipped},
+        {"clip_guesses", guesses_in(record.steps, engine::Guess::right) + misses},
+        {"clip_misses", misses},
         {"compress", codec_json(record)},
         {"masters_xxh3",
          record.masters_digest ? nlohmann::json(to_hex(*record.masters_digest)) : nlohmann::json()},
@@ -339,6 +346,16 @@ nlohmann::json to_json(const StepReport& report, std::size_t parameters) {
                            {"bytes_per_parameter", links_json(report.traffic, parameters, 1)}};
     add_deltas(json, report.deltas, parameters, 1);
     return json;
+}
+
+std::string describe_guesses(const RunRecord& record) {
+    const std::int64_t right = guesses_in(record.steps, engine::Guess::right);
+    const std::int64_t wrong = guesses_in(record.steps, engine::Guess::wrong);
+    return right + wrong == 0
+               ? ""
+               : text("updates of ", right + wrong, " of ", record.steps.size(),
+                      " steps began in backward on the guess that the step is not clipped; ", wrong,
+                      " were done again");
 }
 
 std::string describe_deltas(const RunRecord& record) {

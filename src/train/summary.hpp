@@ -55,7 +55,8 @@ struct RunRecord {
 
 // The keys of --json: commit, config, site, ranks, nodes, devices, parameters, steps, first_step,
 // start_s {search, begin}, seconds, tokens_per_s, train_loss (of the last step), heldout_loss (nats
-// per token), heldout_nats_per_byte, heldout_bits_per_byte, losses, skipped_steps, masters_xxh3,
+// per token), heldout_nats_per_byte, heldout_bits_per_byte, losses, skipped_steps, clip_guesses and
+// clip_misses (of them: updates that were done again, see engine::Guess), masters_xxh3,
 // checkpoint, mode, endurance {written_bytes, written_bytes_per_step (per device), rated_tbw,
 // days_to_rated_tbw}, network_sent_bytes (of each rank, all steps), compress {codec, where (of rank
 // 0: gpu or host), rounding, error_feedback, warmup_steps, kept_share_of_elements,
@@ -90,6 +91,9 @@ std::string describe_host_link(const trace::TrafficSnapshot& traffic, std::size_
 // paper's Table I, the bytes per parameter on the other links, and those on the shared links beside
 // the paper's methods: one line per record each.
 std::string traffic_table(const std::vector<RunRecord>& records);
+
+// How many updates began on a guess, as a sentence; empty if none did.
+std::string describe_guesses(const RunRecord& record);
 
 // "parameters by deltas: 0.301 bytes each; dense 0 % of the tiles with 0 bytes per parameter, ...":
 // of all steps; empty if the run has no deltas.

@@ -34,7 +34,8 @@ struct StepReport {
     double gradient_norm = 0;
     double learning_rate = 0;
     double loss_scale = 1;
-    bool is_skipped = false;         // the gradient was not finite: nothing was updated
+    bool is_skipped = false;  // the gradient was not finite: nothing was updated
+    engine::Guess guess = engine::Guess::none;
     bool is_stop_requested = false;  // of any rank, see base/stop_request.hpp
     PhaseSeconds seconds;
     trace::TrafficSnapshot traffic;
