@@ -9,6 +9,7 @@
 #include <chrono>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <numeric>
 #include <random>
 #include <string>
@@ -173,6 +174,92 @@ TEST(SkippedTensorsTest, StayAsTheyAreInTheStepThatSkipsThem) {
         EXPECT_NE(after[block], skipped[block]) << block;
     }
 }
+
+// Which steps a run clips, or skips, since a gradient is not finite.
+struct ClipCase {
+    const char* name;
+    std::string clipped;  // of each step: 'c' clipped, '.' not, 'x' not finite
+    int wrong = 0;        // guesses
+    int right = 0;
+    std::vector<std::string> ways = {"replicated"};
+};
+
+const std::vector<std::string> kWays = {"replicated", "global", "delta", "q8", "fp16"};
+
+struct Ended {
+    std::uint64_t masters = 0;
+    int right = 0;
+    int wrong = 0;
+    bool operator==(const Ended&) const = default;
+};
+
+void put_scaled(Engine& engine, const Layout& layout, std::uint64_t stream, char kind) {
+    for (std::size_t block = layout.blocks.size(); block-- > 0;) {
+        const std::vector<float> part = part_of_gradient(layout.blocks[block], stream, 0);
+        const std::span<float> space = engine.gradient_space(block);
+        // Norms of a rank are about 15 and 0.015.
+        const float factor = (kind == 'c' ? 0.1F : 1e-4F) * static_cast<float>(engine.loss_scale());
+        std::ranges::transform(part, space.begin(), [&](float g) { return factor * g; });
+        if (kind == 'x' && block == 0) {
+            space.front() = std::numeric_limits<float>::infinity();
+        }
+        engine.put_gradient(block);
+    }
+}
+
+Ended clipped_run(const mpi::Communicator& world, const config::EngineSettings& settings,
+                  Dtype dtype, const std::string& steps) {
+    Layout layout = five_blocks();
+    layout.dtype = dtype;
+    const auto engine = Engine::make(world, settings, layout,
+                                     {.model = "five blocks", .steps = std::ssize(steps)}, {});
+    engine->start([](std::size_t first, std::span<float> masters) {
+        for (std::size_t i = 0; i < masters.size(); ++i) {
+            masters[i] = value_of(1000, first + i);
+        }
+    });
+    Ended ended;
+    for (const char kind : steps) {
+        engine->begin_backward({.groups = {Hyper{}}, .clip_norm = 1});
+        put_scaled(*engine, layout,
+                   static_cast<std::uint64_t>(engine->steps_done() * 64 + world.rank()), kind);
+        engine->end_pass();
+        const GradientFacts facts = engine->end_gradients();
+        ended.right += facts.guess == Guess::right ? 1 : 0;
+        ended.wrong += facts.guess == Guess::wrong ? 1 : 0;
+        engine->update();
+        engine->finish();
+        engine->commit();
+    }
+    ended.masters = engine->masters_digest();
+    return ended;
+}
+
+class ClippingOf : public testing::TestWithParam<ClipCase> {};
+
+TEST_P(ClippingOf, HasTheBitsOfAStepThatWaitsForItsNorm) {
+    const auto world = mpi::Communicator::world(std::chrono::seconds(100));
+    for (const std::string& way : GetParam().ways) {
+        SCOPED_TRACE(way);
+        config::EngineSettings settings =
+            settings_in(folder_of(world, 3), way == "global" ? way : "replicated");
+        settings.gather.codec = way == "delta" ? "delta" : "dense";
+        settings.csd.state = way == "q8" ? "q8" : settings.csd.state;
+        const Dtype dtype = way == "fp16" ? Dtype::fp16 : Dtype::bf16;
+        const Ended guessed = clipped_run(world, settings, dtype, GetParam().clipped);
+        settings.mode = config::Mode::su;
+        settings.csd.path = {folder_of(world, 4) + "/state"};
+        const Ended waited = clipped_run(world, settings, dtype, GetParam().clipped);
+        EXPECT_EQ(guessed, (Ended{waited.masters, GetParam().right, GetParam().wrong}));
+        EXPECT_EQ(waited.right + waited.wrong, 0);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Steps, ClippingOf,
+                         testing::Values(ClipCase{"always", "ccc"}, ClipCase{"never", "....", 0, 3},
+                                         ClipCase{"in_turns", ".c.c..c", 3, 1, kWays},
+                                         ClipCase{"not_finite", "..x.c.", 2, 3, {"delta", "fp16"}}),
+                         [](const auto& of) { return std::string(of.param.name); });
 
 class GradientsOf : public testing::TestWithParam<const char*> {};
 
