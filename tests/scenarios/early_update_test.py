@@ -72,6 +72,24 @@ class EarlyUpdate(program.Scenario):
                 self.assertNotEqual(done.returncode, 0)
                 self.assertEqual(self.run_of(phase, flags=["--resume"], **keys)["masters_xxh3"], whole["masters_xxh3"])
 
+    def test_a_run_killed_in_the_undo_of_a_wrong_guess_goes_on_with_its_bits(self):
+        # A high rate brings a step of a high norm, which clips, behind two that do not.
+        clipping = {"train__learning_rate": 0.1, "train__clip_norm": 4}
+        late = self.run_of("late", mode="su", **clipping)
+        early = self.run_of("early", mode="su+o", **clipping)
+        self.assert_same_bits(early, late)
+        self.assertEqual((late["clip_guesses"], late["clip_misses"]), (0, 0))
+        self.assertGreater(early["clip_misses"], 0)
+        # When the wrong update is given up; and when the right one is written.
+        for rank, phase, count in ((1, "after_undo", 1), (0, "before_commit", 4)):
+            with self.subTest(phase):
+                keys = {"train__steps": STEPS, "csd__subgroup_tiles": 1, "mode": "su+o", **clipping}
+                done = program.run(2, *self.arguments(state=phase, **keys), fault=f"rank={rank} phase={phase} count={count}")
+                self.assertNotEqual(done.returncode, 0)
+                rest = self.run_of(phase, flags=["--resume"], **keys)
+                self.assertEqual(rest["masters_xxh3"], late["masters_xxh3"])
+                self.assertEqual(rest["losses"], late["losses"][-len(rest["losses"]):])
+
     def test_updates_begin_before_backward_ends(self):
         # Gradients cross a slow link: what is final is updated while the next ones cross.
         for keys in ({}, {"train__clip_norm": 1, "train__clipping": "delayed"}):
