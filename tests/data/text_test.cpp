@@ -1,11 +1,10 @@
 #include "data/text.hpp"
 
 #include "base/error.hpp"
+#include "store/scratch_folder.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -16,25 +15,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A folder of its own for each test, removed afterwards.
 class Text : public testing::Test {
 protected:
-    void SetUp() override { fs::create_directories(folder_); }
-    void TearDown() override { fs::remove_all(folder_); }
-
     std::string write(const std::string& name, const std::string& content) const {
-        const fs::path path = folder_ / name;
+        const fs::path path = folder_.file(name);
         fs::create_directories(path.parent_path());
         std::ofstream(path, std::ios::binary) << content;
         return path.string();
     }
 
-    std::string folder() const { return folder_.string(); }
+    std::string folder() const { return folder_.path(); }
 
 private:
-    fs::path folder_ =
-        fs::temp_directory_path() / ("nearstep_text_test_" + std::to_string(getpid()) + "_" +
-                                     testing::UnitTest::GetInstance()->current_test_info()->name());
+    ScratchFolder folder_;
 };
 
 std::string as_string(const std::vector<std::uint8_t>& bytes) {
@@ -45,16 +38,6 @@ std::string as_string(const Tokens& tokens) {
     std::vector<std::int32_t> numbers(tokens.size());
     tokens.copy(0, numbers);
     return {numbers.begin(), numbers.end()};
-}
-
-template <typename Function>
-std::string refusal_by(const Function& function) {
-    try {
-        function();
-    } catch (const ConfigError& error) {
-        return error.what();
-    }
-    return "";
 }
 
 // Tokens 0, 1, 2, ...
@@ -83,11 +66,11 @@ TEST_F(Text, PassesOverHiddenAndBinaryFilesInFolders) {
 }
 
 TEST_F(Text, RefusesMissingAndEmptyPathsInOneSentence) {
-    EXPECT_EQ(refusal_by([] { read_text({"no/such/path"}); }),
+    EXPECT_EQ(message_of<ConfigError>([] { read_text({"no/such/path"}); }),
               "The data path \"no/such/path\" does not exist: correct data.train or data.valid.");
     const std::string empty = write("empty.txt", "");
     EXPECT_EQ(
-        refusal_by([&] { read_text({empty}); }),
+        message_of<ConfigError>([&] { read_text({empty}); }),
         "No text was found in \"" + empty + "\": name files or folders with text in data.train.");
     EXPECT_THROW(read_text({}), ConfigError);
 }
@@ -109,7 +92,7 @@ TEST(Lengths, MustExceedARow) {
     ten.train = ten.valid = counting_text(10);
     const config::DataSettings bytes{.train = {"t"}, .valid = {"v"}};
     EXPECT_EQ(
-        refusal_by([&] { check_lengths(ten, bytes, 10); }),
+        message_of<ConfigError>([&] { check_lengths(ten, bytes, 10); }),
         "The training text has 10 bytes and a row of model.context 10 needs 11: give more text in "
         "data.train or lower model.context.");
     EXPECT_NO_THROW(check_lengths(ten, bytes, 9));
@@ -117,7 +100,7 @@ TEST(Lengths, MustExceedARow) {
     few_held_out.train = counting_text(8);
     few_held_out.valid = counting_text(2);
     const config::DataSettings shared{.train = {"t"}, .valid = {}};
-    EXPECT_EQ(refusal_by([&] { check_lengths(few_held_out, shared, 4); }),
+    EXPECT_EQ(message_of<ConfigError>([&] { check_lengths(few_held_out, shared, 4); }),
               "The held-out text has 2 bytes and a row of model.context 4 needs 5: raise "
               "data.valid_share, set data.valid or lower model.context.");
 }

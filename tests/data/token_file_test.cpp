@@ -39,16 +39,6 @@ std::vector<std::int32_t> numbers(const Tokens& tokens) {
     return all;
 }
 
-template <typename Work>
-std::string refusal_of(const Work& work) {
-    try {
-        work();
-    } catch (const ConfigError& error) {
-        return error.what();
-    }
-    return "";
-}
-
 TEST_F(TokenFiles, HoldTokensOfTwoOrFourBytes) {
     SmallTokenFile of;
     for (const std::uint64_t width : {2, 4}) {
@@ -78,9 +68,9 @@ TEST_F(TokenFiles, SayWhatTheirTokensStandFor) {
     EXPECT_EQ(tokenizer->bytes_of(-1), "");
     EXPECT_EQ(decode(*tokenizer, std::vector<std::int32_t>{1, 2, 9}), "ab the?");
     EXPECT_THAT(tokenizer->encode("aab the"), ElementsAre(0, 1, 2));
-    EXPECT_THAT(refusal_of([&] { tokenizer->encode("abc"); }), HasSubstr("\"c\""));
+    EXPECT_THAT(message_of<ConfigError>([&] { tokenizer->encode("abc"); }), HasSubstr("\"c\""));
     EXPECT_NO_THROW(check_vocabulary(*tokenizer, 4));
-    EXPECT_THAT(refusal_of([&] { check_vocabulary(*tokenizer, 3); }),
+    EXPECT_THAT(message_of<ConfigError>([&] { check_vocabulary(*tokenizer, 3); }),
                 HasSubstr("set model.vocabulary to 4 or more"));
 }
 
@@ -104,13 +94,14 @@ TEST_F(TokenFiles, StandAlone) {
           config::DataSettings{.train = {words, path}, .valid = {}},
           config::DataSettings{.train = {path}, .valid = {words}},
           config::DataSettings{.train = {words}, .valid = {path}}}) {
-        EXPECT_THAT(refusal_of([&] { read_corpus(settings); }), HasSubstr("make one token file"));
+        EXPECT_THAT(message_of<ConfigError>([&] { read_corpus(settings); }),
+                    HasSubstr("make one token file"));
     }
     SmallTokenFile other;
     other.tokenizer_digest = 78;
-    EXPECT_THAT(
-        refusal_of([&] { read_corpus({.train = {path}, .valid = {write(other, "other")}}); }),
-        HasSubstr("different tokenizers"));
+    EXPECT_THAT(message_of<ConfigError>(
+                    [&] { read_corpus({.train = {path}, .valid = {write(other, "other")}}); }),
+                HasSubstr("different tokenizers"));
 }
 
 TEST_F(TokenFiles, AreRefusedIfTheyAreBent) {
@@ -142,7 +133,7 @@ TEST_F(TokenFiles, AreRefusedIfTheyAreBent) {
              {with(ends + 8, 3), "documents do not ascend"},
              {with(ends + 16, 100), "vocabulary do not ascend"}}) {
         const std::string path = write(bytes, "bent");
-        const std::string refusal = refusal_of([&] { const TokenFile file(path); });
+        const std::string refusal = message_of<ConfigError>([&] { const TokenFile file(path); });
         EXPECT_THAT(refusal, HasSubstr(words));
         EXPECT_THAT(refusal, HasSubstr(path));
     }
@@ -151,7 +142,7 @@ TEST_F(TokenFiles, AreRefusedIfTheyAreBent) {
     const TokenFile file(write(beyond));
     std::vector<std::int32_t> row(3);
     EXPECT_NO_THROW(file.tokens().copy(0, row));
-    EXPECT_THAT(refusal_of([&] { file.tokens().copy(5, row); }), HasSubstr("token 4"));
+    EXPECT_THAT(message_of<ConfigError>([&] { file.tokens().copy(5, row); }), HasSubstr("token 4"));
 }
 
 // Wherever it is in a text that is looked at in several pieces.
@@ -165,7 +156,9 @@ TEST_F(TokenFiles, WithATokenBeyondTheVocabularyAreRefusedAtTheStart) {
         of.tokens.assign(3000, 1);
         of.tokens.at(place) = 4;
         write(of);
-        EXPECT_THAT(refusal_of([&] { read_corpus(settings); }), HasSubstr("has token 4")) << place;
+        EXPECT_THAT(message_of<ConfigError>([&] { read_corpus(settings); }),
+                    HasSubstr("has token 4"))
+            << place;
     }
 }
 

@@ -87,7 +87,7 @@ class Scenario(unittest.TestCase):
         summary = self.folder / "summary.json"
         arguments = self.arguments(**options) + ["--json", summary]
         done = (run if self.starts_anew else run_in_turn)(ranks, *arguments, timeout=timeout, threads=threads)
-        self.assertEqual(done.returncode, 0, f"{arguments}\n{done.stdout}\n{done.stderr}")
+        self.assertEqual(done.returncode, 0, f"{arguments}\n{done.stderr}\n{done.stdout}")
         return json.loads(summary.read_text())
 
     def assert_same_bits(self, one, other):
