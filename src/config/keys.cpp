@@ -241,7 +241,8 @@ std::vector<Key> csd_keys(CsdSettings& csd) {
          .words = {"step", "checkpoint", "none"}},
         {.name = "csd.io",
          .target = &csd.io,
-         .meaning = "how state reaches the kernel; auto: io_uring, or threads where it is refused",
+         .meaning = "how state moves; auto: in place where it lies in memory (/dev/shm), else by "
+                    "io_uring, or by threads where that is refused",
          .words = {"auto", "io_uring", "threads"},
          .is_for_sites = true},
     };

@@ -85,12 +85,16 @@ private:
     // Spans into one buffer, each with room for the largest subgroup.
     struct Slot {
         memory::Buffer memory;
-        std::span<std::byte> extent;     // header and arrays of the format
+        std::span<std::byte> extent;     // header and arrays; empty if storage is mapped
         std::span<std::byte> gradients;  // on_host only
         std::span<float> piece;          // the sum of the payloads of a piece of a tile
         std::vector<std::span<const std::byte>> payloads;
         std::span<std::byte> parameters;  // new ones; with deltas a tile's old and new ones
-        std::span<std::byte> message;     // with deltas
+        // Extents of the subgroup in the slot, before and after its update: the slot's own, or
+        // the two places in mapped storage.
+        std::span<std::byte> old;
+        std::span<std::byte> updated;
+        std::span<std::byte> message;  // with deltas
         std::size_t message_bytes = 0;
         Ticket reading;
         Ticket sealing;
@@ -99,6 +103,7 @@ private:
 
     Slot& allocated(int slot);
     bool is_on_host() const { return settings_.place == UpdatePlace::on_host; }
+    bool is_mapped() const { return !is_on_host() && state_.volume().is_mapped(); }
     bool has_deltas() const { return settings_.delivery == Delivery::deltas; }
     std::size_t message_room_bytes() const {
         return codec::message_room_bytes(layout().most_tiles());
@@ -108,6 +113,8 @@ private:
     }
     const StateLayout& layout() const { return state_.layout(); }
     void cross_host_link(std::size_t bytes);
+    StatePointers tile_of(std::span<std::byte> extent, std::size_t subgroup, std::size_t tile);
+    const void* gradient(Slot& slot, std::size_t local_tile, std::size_t tile, std::size_t first);
     void update_tile(Slot& slot, std::size_t subgroup, std::size_t tile, const StepScalars& scalars,
                      UpdateRun run);
 
@@ -151,15 +158,17 @@ std::string EmulatedDevice::describe_io() const {
         bytes += slot.memory.size();
         huge += std::min(slot.memory.size(), slot.memory.huge_page_bytes());
     }
-    return text(store::name_of(state_.volume().io()),
-                state_.volume().is_direct() ? ", direct" : ", page cache", ", ",
-                human_bytes(static_cast<double>(bytes)), " of buffers of which ",
+    const std::string way = is_mapped()
+                                ? "mapped memory"
+                                : text(store::name_of(state_.volume().io()),
+                                       state_.volume().is_direct() ? ", direct" : ", page cache");
+    return text(way, ", ", human_bytes(static_cast<double>(bytes)), " of buffers of which ",
                 human_bytes(static_cast<double>(huge)), " on huge pages");
 }
 
 EmulatedDevice::Slot& EmulatedDevice::allocated(int slot) {
     Slot& found = slots_.at(static_cast<std::size_t>(slot));
-    expects(!found.extent.empty(), "a slot is allocated before it is used");
+    expects(!found.piece.empty(), "a slot is allocated before it is used");
     return found;
 }
 
@@ -193,9 +202,9 @@ void EmulatedDevice::finish_gradients() {
 
 void EmulatedDevice::allocate_slot(int slot) {
     Slot& made = slots_.at(static_cast<std::size_t>(slot));
-    expects(made.extent.empty(), "a slot is allocated once");
+    expects(made.piece.empty(), "a slot is allocated once");
     const std::size_t tiles = layout().most_tiles();
-    const std::size_t extent_bytes = layout().most_extent_bytes();
+    const std::size_t extent_bytes = is_mapped() ? 0 : layout().most_extent_bytes();
     const std::size_t gradient_bytes = is_on_host() ? tiles * kTileBytes : 0;
     const std::size_t parameter_bytes = (has_deltas() ? 2 : tiles) * tile_parameter_bytes();
     const std::size_t message_bytes = has_deltas() ? message_room_bytes() : 0;
@@ -215,15 +224,21 @@ void EmulatedDevice::release_slot(int slot) { slots_.at(static_cast<std::size_t>
 
 Ticket EmulatedDevice::read(int slot, std::size_t subgroup, std::int64_t generation) {
     Slot& s = allocated(slot);
-    const auto extent = s.extent.first(layout().extent_bytes(subgroup));
-    s.reading = state_.volume().read(extent, layout().extent_offset(subgroup, generation));
+    if (is_mapped()) {
+        s.old = state_.map(subgroup, generation);
+        s.updated = state_.map(subgroup, generation + 1);
+    } else {
+        s.old = s.extent.first(layout().extent_bytes(subgroup));
+        s.updated = s.old;
+        s.reading = state_.volume().read(s.old, layout().extent_offset(subgroup, generation));
+    }
     if (is_on_host()) {
         s.reading.add(state_.volume().read(s.gradients.first(layout().gradient_bytes(subgroup)),
                                            layout().gradient_offset(subgroup)));
     }
-    return read_lane_.submit([this, &s, extent, subgroup, generation] {
+    return read_lane_.submit([this, &s, subgroup, generation] {
         s.reading.wait();
-        state_.verify(extent, subgroup, generation);
+        state_.verify(s.old, subgroup, generation);
         traffic_->add(is_on_host() ? Counter::host_state_read : Counter::internal_read,
                       layout().payload_bytes(subgroup));
         if (is_on_host()) {
@@ -232,32 +247,44 @@ Ticket EmulatedDevice::read(int slot, std::size_t subgroup, std::int64_t generat
     });
 }
 
-// Where the gradient lies as the engine reads it, the tile is one run. Where it has to be decoded,
-// each piece is decoded and updated while it is in the first cache.
+StatePointers EmulatedDevice::tile_of(std::span<std::byte> extent, std::size_t subgroup,
+                                      std::size_t tile) {
+    return state_of_tile(settings_.state, state_.payload_of(extent, subgroup),
+                         layout().tiles_in(subgroup), tile);
+}
+
+// That of a piece of a tile, as the engine reads it. A single payload of bf16 is not decoded: the
+// engine widens as it goes.
+const void* EmulatedDevice::gradient(Slot& slot, std::size_t local_tile, std::size_t tile,
+                                     std::size_t first) {
+    if (is_on_host()) {
+        return slot.gradients.data() + tile * kTileBytes + first * sizeof(float);
+    }
+    if (payloads_->is_single(Dtype::bf16)) {
+        return payloads_->of(local_tile, 0).data() + first * size_bytes(Dtype::bf16);
+    }
+    payloads_->sum(local_tile, first, slot.payloads, slot.piece);
+    return slot.piece.data();
+}
+
+// Each piece is copied (mapped storage), decoded and updated while it is in the first caches.
 void EmulatedDevice::update_tile(Slot& slot, std::size_t subgroup, std::size_t tile,
                                  const StepScalars& scalars, UpdateRun run) {
     const std::size_t local = layout().first_tile(subgroup) + tile;
     const std::size_t element =
         (settings_.subgroups[subgroup].tiles.begin + tile) * shard::kTileElems;
-    run.gradient_dtype = Dtype::fp32;
-    run.count = shard::kTileElems;
-    if (is_on_host()) {
-        run.gradient = slot.gradients.data() + tile * kTileBytes;
-        return csd::update(*engine_, scalars, settings_.groups, element, run);
-    }
-    if (payloads_->is_single(Dtype::bf16)) {
-        // The engine widens as it goes, which spares a pass over the tile.
-        run.gradient = payloads_->of(local, 0).data();
-        run.gradient_dtype = Dtype::bf16;
-        return csd::update(*engine_, scalars, settings_.groups, element, run);
-    }
-    run.gradient = slot.piece.data();
-    run.count = slot.piece.size();
-    const StatePointers state = run.state;
+    const StatePointers old = tile_of(slot.old, subgroup, tile);
+    const StatePointers updated = tile_of(slot.updated, subgroup, tile);
+    run.gradient_dtype = payloads_ && payloads_->is_single(Dtype::bf16) ? Dtype::bf16 : Dtype::fp32;
+    run.count = arith::kPieceElems;
     auto* parameters = static_cast<std::byte*>(run.parameters);
     for (std::size_t first = 0; first < shard::kTileElems; first += run.count) {
-        payloads_->sum(local, first, slot.payloads, slot.piece);
-        run.state = state_from(settings_.state, state, first);
+        run.state = state_from(settings_.state, updated, first);
+        if (is_mapped()) {
+            copy_state(settings_.state, state_from(settings_.state, old, first), run.count,
+                       run.state);
+        }
+        run.gradient = gradient(slot, local, tile, first);
         run.parameters = parameters + first * size_bytes(settings_.parameter_dtype);
         run.first = static_cast<std::uint32_t>(first);
         csd::update(*engine_, scalars, settings_.groups, element + first, run);
@@ -271,13 +298,16 @@ void EmulatedDevice::update(int slot, std::size_t subgroup, const StepScalars& s
     if (has_deltas()) {
         writer.emplace(s.message, settings_.subgroups[subgroup].tiles);
     }
+    if (is_mapped()) {
+        // It ends with what pads the arrays to whole pages.
+        std::ranges::copy(s.old.last(store::kPageBytes), s.updated.last(store::kPageBytes).begin());
+    }
     const auto begin = std::chrono::steady_clock::now();
     const auto run_of = [&](std::size_t tile) {
         UpdateRun run;
         run.format = settings_.state;
         run.parameter_dtype = settings_.parameter_dtype;
-        run.state =
-            state_of_tile(settings_.state, state_.payload_of(s.extent, subgroup), tiles, tile);
+        run.state = tile_of(s.old, subgroup, tile);
         run.key =
             arith::tile_key(scalars.random_key, settings_.subgroups[subgroup].tiles.begin + tile);
         return run;
@@ -345,9 +375,13 @@ void EmulatedDevice::cross_host_link(std::size_t bytes) {
 Ticket EmulatedDevice::write(int slot, std::size_t subgroup, std::int64_t generation) {
     Slot& s = allocated(slot);
     s.sealing = seal_lane_.submit([this, &s, subgroup, generation] {
-        const auto extent = s.extent.first(layout().extent_bytes(subgroup));
-        state_.seal(extent, subgroup, generation);
-        s.writing = state_.volume().write(extent, layout().extent_offset(subgroup, generation));
+        state_.seal(s.updated, subgroup, generation);
+        if (is_mapped()) {
+            state_.volume().note_written(s.updated.size());
+        } else {
+            s.writing =
+                state_.volume().write(s.updated, layout().extent_offset(subgroup, generation));
+        }
     });
     return write_lane_.submit([this, &s, subgroup] {
         s.sealing.wait();

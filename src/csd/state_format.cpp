@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstring>
 
 namespace nearstep::csd {
 
@@ -155,6 +156,18 @@ StatePointers state_from(StateFormat format, const StatePointers& tile, std::siz
         state.scale2 = tile.scale2 + first / arith::kBlockElems;
     }
     return state;
+}
+
+void copy_state(StateFormat format, const StatePointers& from, std::size_t count,
+                const StatePointers& to) {
+    const ElementBytes bytes = element_bytes(format);
+    std::memcpy(to.master, from.master, count * bytes.master);
+    std::memcpy(to.moment1, from.moment1, count * bytes.moment);
+    std::memcpy(to.moment2, from.moment2, count * bytes.moment);
+    if (has_scales(format)) {
+        std::copy_n(from.scale1, count / kBlockElems, to.scale1);
+        std::copy_n(from.scale2, count / kBlockElems, to.scale2);
+    }
 }
 
 void narrow(StateFormat format, const StateArrays& from, std::span<std::byte> payload) {

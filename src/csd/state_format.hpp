@@ -26,6 +26,10 @@ StatePointers state_of_tile(StateFormat format, std::span<std::byte> payload, st
 // Where the state from element `first` of a tile on lies; `first` is a multiple of kBlockElems.
 StatePointers state_from(StateFormat format, const StatePointers& tile, std::size_t first);
 
+// Copies the state of `count` elements, whole blocks.
+void copy_state(StateFormat format, const StatePointers& from, std::size_t count,
+                const StatePointers& to);
+
 // Stores fp32 state, rounded to nearest. What widen() gave is stored as it was: narrowing is exact
 // then.
 void narrow(StateFormat format, const StateArrays& from, std::span<std::byte> payload);

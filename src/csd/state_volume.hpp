@@ -54,6 +54,11 @@ public:
     store::SubgroupHeader header_of(std::size_t subgroup, std::int64_t generation) const {
         return {.layout = layout_digest_, .subgroup = subgroup, .generation = generation};
     }
+    // Header and payload in storage themselves, where volume().is_mapped().
+    std::span<std::byte> map(std::size_t subgroup, std::int64_t generation) {
+        return volume_.map(layout_.extent_offset(subgroup, generation),
+                           layout_.extent_bytes(subgroup));
+    }
     void seal(std::span<std::byte> extent, std::size_t subgroup, std::int64_t generation) const;
     // Throws DamageError if the extent that was read is not the one asked for, or damaged.
     void verify(std::span<const std::byte> extent, std::size_t subgroup,

@@ -143,6 +143,17 @@ void File::sync() {
     }
 }
 
+memory::Buffer File::map(std::size_t bytes) {
+    struct stat status {};
+    if (::fstat(descriptor_.get(), &status) != 0) {
+        fail("examine", 0, errno);
+    }
+    if (static_cast<std::size_t>(status.st_size) < bytes) {
+        refuse_short("map", status.st_size);
+    }
+    return memory::Buffer::of_file(descriptor_.get(), bytes);
+}
+
 void File::prepare(Request& request) {
     expects(request.offset >= 0 && is_page_multiple(static_cast<std::uintptr_t>(request.offset)),
             "the offset of a transfer is a multiple of 4096");
@@ -173,10 +184,7 @@ void File::settle(Request& request, bool was_direct, std::int64_t result) {
     if (result > 0) {
         skip(request, static_cast<std::size_t>(result));
     } else if (result == 0) {
-        throw DamageError(
-            text("Cannot ", verb, " state file \"", path_, "\" at offset ", request.offset,
-                 " (the file ends there): it was cut short by something else; resume from the last "
-                 "checkpoint."));
+        refuse_short(verb, request.offset);
     } else if (result == -EAGAIN) {
         std::this_thread::yield();
     } else if (result == -EINVAL && was_direct) {
@@ -188,6 +196,13 @@ void File::settle(Request& request, bool was_direct, std::int64_t result) {
     } else if (result != -EINTR) {
         fail(verb, request.offset, static_cast<int>(-result));
     }
+}
+
+void File::refuse_short(const char* verb, std::int64_t offset) const {
+    throw DamageError(
+        text("Cannot ", verb, " state file \"", path_, "\" at offset ", offset,
+             " (the file ends there): it was cut short by something else; resume from the last "
+             "checkpoint."));
 }
 
 void File::fail(const char* verb, std::int64_t offset, int reason) const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "base/descriptor.hpp"
+#include "memory/buffer.hpp"
 #include "store/storage.hpp"
 
 #include <sys/uio.h>
@@ -68,6 +69,10 @@ public:
     static void prepare(Request& request);
     void settle(Request& request, bool was_direct, std::int64_t result);
 
+    // The first `bytes` themselves, of a file that lies in memory. Throws DamageError if it has
+    // fewer.
+    memory::Buffer map(std::size_t bytes);
+
     // Returns when all that was written would survive a power cut.
     void sync();
 
@@ -79,6 +84,7 @@ public:
 
 private:
     void lock();
+    [[noreturn]] void refuse_short(const char* verb, std::int64_t offset) const;
     void bypass_page_cache(bool yes);
     void allocate(std::size_t bytes, std::size_t free_bytes);
     [[noreturn]] void fail(const char* verb, std::int64_t offset, int reason) const;

@@ -143,7 +143,7 @@ FolderFacts examine_folder(const std::string& folder) {
     }
     ::unlink(name.c_str());
     if (lies_in_memory(file.get())) {
-        facts.obstacle = "it lies in memory, through the page cache";
+        facts.obstacle = "it lies in memory, where the state is updated in place";
         return facts;
     }
     alignas(kPageBytes) const std::array<std::byte, kPageBytes> page{};

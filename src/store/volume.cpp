@@ -40,6 +40,9 @@ Volume::Volume(const VolumeSettings& settings)
                 "every file of a shaped volume has its paths");
         pacer_ = std::make_unique<Pacer>(settings.paths, *settings.clock);
     }
+    is_mapped_ = files.size() == 1 && files.front()->lies_in_memory() && !pacer_ &&
+                 settings.io == IoKind::automatic && settings.storage == nullptr &&
+                 !settings.filter;
 }
 
 void Volume::reserve() {
@@ -106,6 +109,12 @@ Ticket Volume::write(std::span<const std::byte> from, std::int64_t offset, Speed
     // Requests are of the type that reads use; writing leaves the memory as it is.
     return submit(Direction::write, {const_cast<std::byte*>(from.data()), from.size()}, offset,
                   speed);
+}
+
+std::span<std::byte> Volume::map(std::int64_t offset, std::size_t bytes) {
+    expects(is_mapped_, "the file lies in memory");
+    std::call_once(is_first_map_, [this] { mapping_ = files_.front()->map(bytes_of_file_); });
+    return mapping_.span().subspan(static_cast<std::size_t>(offset), bytes);
 }
 
 std::vector<std::uint64_t> Volume::written_bytes() const {

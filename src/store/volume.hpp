@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/units.hpp"
+#include "memory/buffer.hpp"
 #include "store/file.hpp"
 #include "store/pacer.hpp"
 #include "store/ticket.hpp"
@@ -11,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <vector>
@@ -51,6 +53,14 @@ public:
     Ticket read(std::span<std::byte> to, std::int64_t offset, Speed speed = Speed::shaped);
     Ticket write(std::span<const std::byte> from, std::int64_t offset, Speed speed = Speed::shaped);
 
+    // Whether map() may be called: the only file lies in memory (tmpfs), `io` is automatic, and
+    // nothing shapes or replaces transfers.
+    bool is_mapped() const { return is_mapped_; }
+    // Bytes of the file itself, once it was reserved; they stay where they are. Changing them
+    // writes them; note_written() counts that. Throws DamageError if the file is too short.
+    std::span<std::byte> map(std::int64_t offset, std::size_t bytes);
+    void note_written(std::size_t bytes) { written_.front().fetch_add(bytes); }
+
     // Bytes written to each file since it was opened, without those that reserve() wrote.
     std::vector<std::uint64_t> written_bytes() const;
 
@@ -79,6 +89,9 @@ private:
     std::vector<std::atomic<std::uint64_t>> written_;  // per file
     std::unique_ptr<Transport> transport_;             // behind its files: it ends before them
     std::unique_ptr<Pacer> pacer_;                     // null: not shaped
+    bool is_mapped_ = false;
+    std::once_flag is_first_map_;
+    memory::Buffer mapping_;
     Lane flushes_;
 };
 

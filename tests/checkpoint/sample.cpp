@@ -82,11 +82,6 @@ std::string write_checkpoint(const std::string& folder, std::int64_t step, std::
     return publish(folder, sample_description(step), attempt, sample_ranges(), records);
 }
 
-std::string bytes_of(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-}
-
 void put_bytes(const std::string& path, const std::string& bytes) {
     std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
 }

@@ -4,6 +4,7 @@
 
 #include "base/error.hpp"
 #include "checkpoint/checkpoint.hpp"
+#include "store/scratch_folder.hpp"
 
 #include <gtest/gtest.h>
 
@@ -52,8 +53,6 @@ private:
     std::string root_;
     std::string folder_;
 };
-
-std::string bytes_of(const std::string& path);
 
 void put_bytes(const std::string& path, const std::string& bytes);
 

@@ -46,12 +46,13 @@ struct SmallDeviceSettings {
     Delivery delivery = Delivery::parameters;
     link::NodeLinks* links = nullptr;
     GroupMap groups = {};
+    std::string parent = testing::TempDir();  // of its folder
 };
 
 // The device with its files in a scratch folder, and what belongs around it.
 struct SmallDevice {
     explicit SmallDevice(const SmallDeviceSettings& wanted)
-        : codec(codec::make_codec({.name = wanted.codec, .keep = 0.05})) {
+        : folder(wanted.parent), codec(codec::make_codec({.name = wanted.codec, .keep = 0.05})) {
         settings.name = "device under test";
         for (int i = 0; i < wanted.files; ++i) {
             settings.files.push_back(folder.file("state-" + std::to_string(i)));

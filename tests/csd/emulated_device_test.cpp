@@ -307,6 +307,38 @@ TEST_P(DeviceOf, GivesTheSameBitsNearStorageAndOnTheHost) {
     EXPECT_TRUE(near.vector == host.vector);
 }
 
+// The state of /dev/shm is updated in place, or through the slots' memory, as on a disk.
+TEST_P(DeviceOf, GivesTheSameBitsInMappedMemory) {
+    const std::string memory = "/dev/shm/";
+    for (const Delivery delivery : {Delivery::parameters, Delivery::deltas}) {
+        const SmallDeviceSettings settings = {
+            .codec = "q4", .state = GetParam(), .delivery = delivery, .parent = memory};
+        SmallDeviceSettings copying = settings;
+        copying.io = store::IoKind::threads;
+        SmallDevice mapped(settings);
+        SmallDevice copied(copying);
+        std::vector<std::vector<std::byte>> rooms;
+        for (SmallDevice* small : {&mapped, &copied}) {
+            small->initialise();
+            small->device->allocate_slot(0);
+            std::vector<std::byte>& landing = rooms.emplace_back(
+                std::max(small->vector.size(), 3 * codec::message_room_bytes(3)));
+            for (int step = 0; step < 3; ++step) {
+                small->put_gradients(step);
+                update_all(*small, step, test_scalars(), landing);
+            }
+        }
+        EXPECT_THAT(mapped.device->describe_io(), testing::StartsWith("mapped memory, "));
+        EXPECT_THAT(copied.device->describe_io(), testing::StartsWith("threads, page cache, "));
+        EXPECT_TRUE(mapped.states(3) == copied.states(3));
+        EXPECT_TRUE(mapped.states(2) == copied.states(2));
+        EXPECT_TRUE(rooms[0] == rooms[1]);
+        EXPECT_EQ(mapped.device->written_bytes(), copied.device->written_bytes());
+        // What pads the state to whole pages is in the checksums, too.
+        EXPECT_TRUE(bytes_of(mapped.settings.files[0]) == bytes_of(copied.settings.files[0]));
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(Formats, DeviceOf,
                          testing::Values(StateFormat::fp32, StateFormat::bf16, StateFormat::q8,
                                          StateFormat::compact),

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <stdexcept>
 #include <string>
 
@@ -34,6 +35,12 @@ public:
 private:
     std::string path_;
 };
+
+// What a file holds.
+inline std::string bytes_of(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+}
 
 // Inverts one bit of a file.
 inline void flip_bit(const std::string& path, std::int64_t offset) {
