@@ -8,6 +8,7 @@
 #include "checkpoint/export.hpp"
 #include "config/load.hpp"
 #include "doctor/doctor.hpp"
+#include "model/hugging_face.hpp"
 #include "train/run.hpp"
 #include "train/summary.hpp"
 
@@ -233,27 +234,54 @@ void add_doctor(CLI::App& program, Action& action) {
     });
 }
 
+// Of our own models; a program that trains another one has its config.json.
+std::string config_json(const checkpoint::Description& about, Dtype dtype) {
+    const config::Run run = config::parse(
+        {.config_path = "the checkpoint", .config_text = about.config, .needs_data = false});
+    return about.model.starts_with(run.model.architecture + " ")
+               ? model::hugging_face_config(run.model, dtype)
+               : "";
+}
+
 void add_export(CLI::App& program, Action& action) {
     struct Arguments {
         std::string checkpoint;
         std::string out;
         std::string dtype = "f32";
+        std::string format = "hdf5";
+        double shard_gb = 5;
     };
     auto arguments = std::make_shared<Arguments>();
-    CLI::App& command =
-        *program.add_subcommand("export",
-                                "Write a checkpoint's masters as one HDF5 file, a dataset per "
-                                "parameter. Example:\n  nearstep export "
-                                "runs/state/checkpoints/step-00000040.h5 model.h5 --dtype f16");
+    CLI::App& command = *program.add_subcommand(
+        "export",
+        "Write a checkpoint's masters as one HDF5 file, a dataset per parameter, or as a folder of "
+        "safetensors that Hugging Face's from_pretrained() reads. Examples:\n  nearstep export "
+        "runs/state/checkpoints/step-00000040.h5 model.h5 --dtype f16\n  nearstep export "
+        "runs/state/checkpoints/step-00000040.h5 model --format safetensors --dtype bf16");
     command.add_option("checkpoint", arguments->checkpoint, "index file of the checkpoint")
         ->required();
-    command.add_option("out", arguments->out, "HDF5 file to write")->required();
-    command.add_option("--dtype", arguments->dtype, "f32 or f16")
-        ->check(CLI::IsMember({"f32", "f16"}));
+    command.add_option("out", arguments->out, "HDF5 file to write, or folder to make")->required();
+    command.add_option("--dtype", arguments->dtype, "f32, f16, or bf16 of safetensors")
+        ->check(CLI::IsMember({"f32", "f16", "bf16"}));
+    command.add_option("--format", arguments->format, "hdf5 or safetensors")
+        ->check(CLI::IsMember({"hdf5", "safetensors"}))
+        ->capture_default_str();
+    command.add_option("--shard-gb", arguments->shard_gb, "most of a file of safetensors")
+        ->check(CLI::PositiveNumber)
+        ->capture_default_str();
     command.callback([arguments, &action] {
         action = on_rank_0([arguments] {
-            checkpoint::export_checkpoint(arguments->checkpoint, arguments->out,
-                                          arguments->dtype == "f16" ? Dtype::fp16 : Dtype::fp32);
+            const Dtype dtype = arguments->dtype == "f16"    ? Dtype::fp16
+                                : arguments->dtype == "bf16" ? Dtype::bf16
+                                                             : Dtype::fp32;
+            if (arguments->format == "hdf5") {
+                checkpoint::export_checkpoint(arguments->checkpoint, arguments->out, dtype);
+            } else {
+                checkpoint::export_safetensors(
+                    arguments->checkpoint, arguments->out, dtype,
+                    static_cast<std::size_t>(arguments->shard_gb * 1e9),
+                    [&](const auto& about) { return config_json(about, dtype); });
+            }
             std::cout << "exported " << arguments->out << "\n";
         });
     });

@@ -4,6 +4,7 @@
 #include "base/error.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "checkpoint/folder.hpp"
+#include "checkpoint/masters.hpp"
 #include "checkpoint/seal.hpp"
 #include "checkpoint/slab.hpp"
 
@@ -17,34 +18,6 @@ namespace nearstep::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
-using shard::kTileElems;
-
-// Masters of the checkpoint, one tile in memory at a time.
-class Masters {
-public:
-    explicit Masters(Reader& reader) : reader_(&reader), values_(kTileElems) {}
-
-    // Elements from `begin` to `end` or to the end of their tile, whichever comes first. Valid
-    // until the next call.
-    std::span<const float> at(std::size_t begin, std::size_t end) {
-        const std::size_t tile = begin / kTileElems;
-        if (!is_filled_ || tile != tile_) {
-            reader_->read({.begin = tile, .end = tile + 1},
-                          {.master = values_, .moment1 = {}, .moment2 = {}});
-            tile_ = tile;
-            is_filled_ = true;
-        }
-        const std::size_t first = begin % kTileElems;
-        return std::span(values_).subspan(first, std::min(end - begin, kTileElems - first));
-    }
-
-private:
-    Reader* reader_;
-    std::vector<float> values_;
-    std::size_t tile_ = 0;
-    bool is_filled_ = false;
-};
-
 void check_place(const std::string& index_path, const std::string& out_path) {
     const std::string name = fs::path(out_path).filename().string();
     std::error_code ignored;
@@ -97,12 +70,8 @@ void write_export(const std::string& path, Reader& reader, Dtype dtype) {
     h5::write_text(file.get(), "commit", about.commit);
     h5::write_text(file.get(), "site", about.site);
 
-    std::vector<TensorPlace> tensors = about.tensors;
-    std::stable_sort(
-        tensors.begin(), tensors.end(),
-        [](const TensorPlace& a, const TensorPlace& b) { return a.offset < b.offset; });
     Masters masters(reader);
-    for (const TensorPlace& tensor : tensors) {
+    for (const TensorPlace& tensor : in_order(about.tensors)) {
         write_tensor(file, tensor, masters, dtype);
     }
     h5::close_file(std::move(file), path);

@@ -41,6 +41,11 @@ std::vector<Key> model_keys(ModelSettings& model) {
          .unit = "tokens",
          .meaning = "kinds of tokens; no fewer than the tokens of data.train are of",
          .limits = between(256, kMostWords)},
+        {.name = "model.from",
+         .target = &model.from,
+         .meaning = "folder or file of safetensors with the start values, as Hugging Face "
+                    "publishes them; none: they are drawn",
+         .may_be_empty = true},
         {.name = "model.dtype",
          .target = &model.dtype,
          .meaning = "format of the parameters in memory and of dense gradients",

@@ -2,13 +2,12 @@
 
 #include "base/descriptor.hpp"
 #include "base/error.hpp"
+#include "base/mapped_file.hpp"
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 
 #include <array>
-#include <cerrno>
 #include <cstring>
 
 namespace nearstep::data {
@@ -45,24 +44,13 @@ bool TokenFile::is_one(const std::string& path) {
 }
 
 TokenFile::TokenFile(const std::string& path) : path_(path) {
-    const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    struct stat status {};
-    if (file.get() < 0 || ::fstat(file.get(), &status) != 0) {
-        throw ConfigError(text("The token file ", path, " cannot be opened (", std::strerror(errno),
-                               "): correct data.train or data.valid."));
-    }
-    const auto bytes = static_cast<std::size_t>(status.st_size);
+    const MappedFile file(path, "The token file", "correct data.train or data.valid.");
+    mapping_ = file.mapping();
+    const std::size_t bytes = file.bytes().size();
     if (bytes < kHeaderBytes) {
         refuse("it ends within its header");
     }
-    void* memory = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, file.get(), 0);
-    if (memory == MAP_FAILED) {
-        throw ConfigError(text("The token file ", path, " cannot be mapped (", std::strerror(errno),
-                               "): copy it to another file system."));
-    }
-    mapping_ = std::shared_ptr<const void>(
-        memory, [bytes](const void* mapped) { ::munmap(const_cast<void*>(mapped), bytes); });
-    ::madvise(memory, bytes, MADV_RANDOM);
+    ::madvise(const_cast<void*>(mapping_.get()), bytes, MADV_RANDOM);
     read_header(bytes);
 }
 

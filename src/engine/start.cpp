@@ -16,6 +16,8 @@ void refuse_unfinished(const config::EngineSettings& settings, bool looks_at_che
     }
 }
 
+bool begins_anew(const Start& start) { return start.decision->action == Action::start_anew; }
+
 Start find_start(const mpi::Communicator& world, const config::EngineSettings& settings,
                  std::size_t elems, const std::string& model, const Wish& wish) {
     const auto found = std::make_shared<const Found>(search(world, settings, elems, model, wish));

@@ -46,6 +46,9 @@ void refuse_unfinished(const config::EngineSettings& settings, bool looks_at_che
 Start find_start(const mpi::Communicator& world, const config::EngineSettings& settings,
                  std::size_t elems, const std::string& model, const Wish& wish);
 
+// Whether no state is there that is gone on with.
+bool begins_anew(const Start& start);
+
 struct Begun {
     std::vector<std::string> lines = {};  // to tell the user
     std::int64_t checkpoint_step = -1;    // of the newest checkpoint in the folder; -1: none

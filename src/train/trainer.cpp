@@ -7,11 +7,13 @@
 #include "memory/gpu.hpp"
 #include "mpi/topology.hpp"
 #include "train/corpus.hpp"
+#include "train/pretrained.hpp"
 #include "train/schedule.hpp"
 
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <memory>
 #include <utility>
 
 namespace nearstep::train {
@@ -100,16 +102,24 @@ void Trainer::plan_gpu(int machine_ranks) {
     }
 }
 
-engine::Engine::Fill Trainer::start_values() const {
-    return [this](std::size_t first, std::span<float> masters) {
-        model::fill_start_values(geometry_, run_.train.seed, first, masters);
+engine::Engine::Fill Trainer::start_values() {
+    if (run_.model.from.empty()) {
+        return [this](std::size_t first, std::span<float> masters) {
+            model::fill_start_values(geometry_, run_.train.seed, first, masters);
+        };
+    }
+    std::shared_ptr<const Pretrained> pretrained;
+    world_.together([&] { pretrained = std::make_shared<Pretrained>(run_.model.from, geometry_); });
+    return [pretrained](std::size_t first, std::span<float> masters) {
+        pretrained->fill(first, masters);
     };
 }
 
 void Trainer::start() { engine_->start(start_values()); }
 
+// What a run began from may be gone when it goes on.
 engine::Begun Trainer::begin(const engine::Start& start) {
-    return engine_->begin(start, start_values());
+    return engine_->begin(start, engine::begins_anew(start) ? start_values() : nullptr);
 }
 
 std::string Trainer::describe_model() const {

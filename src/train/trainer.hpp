@@ -103,7 +103,7 @@ public:
 private:
     void make_engine(const std::string& fault_plan, trace::Timeline* timeline, int set);
     void plan_gpu(int machine_ranks);
-    engine::Engine::Fill start_values() const;
+    engine::Engine::Fill start_values();
     std::vector<model::MicroBatch> draw_batches();
     void await_parameters(int block, int next, int end);
     double forward_pass();

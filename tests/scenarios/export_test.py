@@ -65,7 +65,7 @@ class Export(program.Scenario):
         self.assertEqual(sum(t.numel() for t in state.values()), summary["parameters"])
         text = torch.frombuffer(bytearray(self.text.read_bytes()), dtype=torch.uint8).long()
         rows = 4 * 2  # train.evaluate_batches x train.micro_batch of configs/tiny.toml
-        starts = evaluation_starts(len(text), rows, context)
+        starts = program.evaluation_starts(len(text), rows, context)
         tokens = torch.stack([text[s:s + context] for s in starts])
         targets = torch.stack([text[s + 1:s + 1 + context] for s in starts])
         self.assertAlmostEqual(gpt_loss(state, tokens, targets, heads=2).item(), summary["heldout_loss"], delta=1e-4)
@@ -74,11 +74,6 @@ class Export(program.Scenario):
         _, path = self.exported("--dtype", "f16")
         with h5py.File(path) as file:
             self.assertEqual(str(file["wte.weight"].dtype), "float16")
-
-
-def evaluation_starts(length, rows, context):
-    """Where the held-out rows begin: spread evenly over the text."""
-    return [(length - context) * row // rows for row in range(rows)]
 
 
 if __name__ == "__main__":

@@ -65,6 +65,11 @@ def write_text(path):
     return path
 
 
+def evaluation_starts(length, rows, context):
+    """Where the held-out rows begin: spread evenly over the text."""
+    return [(length - context) * row // rows for row in range(rows)]
+
+
 class Scenario(unittest.TestCase):
     """A folder of its own for each test, a text to train on, and train() with its summary. Runs follow one another in the same
     processes, unless starts_anew says that each has processes of its own."""

@@ -1,0 +1,45 @@
+// The masters of a checkpoint, for exports.
+#pragma once
+
+#include "checkpoint/checkpoint.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <vector>
+
+namespace nearstep::checkpoint {
+
+// By their places in the parameter vector.
+inline std::vector<TensorPlace> in_order(std::vector<TensorPlace> tensors) {
+    std::ranges::stable_sort(tensors, {}, &TensorPlace::offset);
+    return tensors;
+}
+
+// Has one tile in memory at a time.
+class Masters {
+public:
+    explicit Masters(Reader& reader) : reader_(&reader), values_(shard::kTileElems) {}
+
+    // Elements from `begin` to `end` or to the end of their tile, whichever comes first. Valid
+    // until the next call.
+    std::span<const float> at(std::size_t begin, std::size_t end) {
+        const std::size_t tile = begin / shard::kTileElems;
+        if (!is_filled_ || tile != tile_) {
+            reader_->read({.begin = tile, .end = tile + 1},
+                          {.master = values_, .moment1 = {}, .moment2 = {}});
+            tile_ = tile;
+            is_filled_ = true;
+        }
+        const std::size_t first = begin % shard::kTileElems;
+        return std::span(values_).subspan(first, std::min(end - begin, shard::kTileElems - first));
+    }
+
+private:
+    Reader* reader_;
+    std::vector<float> values_;
+    std::size_t tile_ = 0;
+    bool is_filled_ = false;
+};
+
+}  // namespace nearstep::checkpoint

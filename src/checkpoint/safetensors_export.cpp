@@ -1,0 +1,187 @@
+#include "base/error.hpp"
+#include "base/units.hpp"
+#include "checkpoint/export.hpp"
+#include "checkpoint/folder.hpp"
+#include "checkpoint/masters.hpp"
+#include "checkpoint/slab.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <filesystem>
+#include <fstream>
+#include <iomanip>
+#include <sstream>
+#include <utility>
+
+namespace nearstep::checkpoint {
+
+namespace {
+
+namespace fs = std::filesystem;
+using OrderedJson = nlohmann::ordered_json;
+
+const char* tag_of(Dtype dtype) {
+    return dtype == Dtype::fp32 ? "F32" : dtype == Dtype::fp16 ? "F16" : "BF16";
+}
+
+std::size_t bytes_of(const TensorPlace& tensor, Dtype dtype) {
+    return elems_of(tensor.shape) * size_bytes(dtype);
+}
+
+// Tensors that follow one another, one at least.
+std::vector<std::vector<TensorPlace>> shards_of(const std::vector<TensorPlace>& tensors,
+                                                Dtype dtype, std::size_t shard_bytes) {
+    std::vector<std::vector<TensorPlace>> shards(1);
+    std::size_t bytes = 0;
+    for (const TensorPlace& tensor : tensors) {
+        const std::size_t more = bytes_of(tensor, dtype);
+        if (!shards.back().empty() && bytes + more > shard_bytes) {
+            shards.emplace_back();
+            bytes = 0;
+        }
+        bytes += more;
+        shards.back().push_back(tensor);
+    }
+    return shards;
+}
+
+std::string shard_name(std::size_t shard, std::size_t shards) {
+    if (shards == 1) {
+        return "model.safetensors";
+    }
+    std::ostringstream name;
+    name << std::setfill('0') << "model-" << std::setw(5) << shard + 1 << "-of-" << std::setw(5)
+         << shards << ".safetensors";
+    return name.str();
+}
+
+class Output {
+public:
+    explicit Output(const std::string& path) : path_(path), file_(path, std::ios::binary) {}
+
+    void write(std::span<const std::byte> bytes) {
+        file_.write(reinterpret_cast<const char*>(bytes.data()),
+                    static_cast<std::streamsize>(bytes.size()));
+    }
+    void write(const std::string& words) { write(std::as_bytes(std::span(words))); }
+
+    void close() {
+        file_.close();
+        if (!file_) {
+            throw ConfigError(
+                text("Cannot write ", path_, ": name a place that can be written and has room."));
+        }
+        sync_file(path_);
+    }
+
+private:
+    std::string path_;
+    std::ofstream file_;
+};
+
+void write_file(const std::string& path, const std::string& words) {
+    Output file(path);
+    file.write(words);
+    file.close();
+}
+
+// The length of the header, and the header, padded so that the tensors are aligned.
+std::string header_of(const std::vector<TensorPlace>& tensors, Dtype dtype) {
+    OrderedJson json;
+    json["__metadata__"] = {{"format", "pt"}};  // which transformers asks for
+    std::size_t at = 0;
+    for (const TensorPlace& tensor : tensors) {
+        const std::size_t end = at + bytes_of(tensor, dtype);
+        json[tensor.name] = {
+            {"dtype", tag_of(dtype)}, {"shape", tensor.shape}, {"data_offsets", {at, end}}};
+        at = end;
+    }
+    std::string words = json.dump();
+    words.resize(round_up(words.size(), sizeof(std::uint64_t)), ' ');
+    std::string bytes;
+    for (unsigned shift = 0; shift < 64; shift += 8) {
+        bytes.push_back(static_cast<char>(words.size() >> shift));
+    }
+    return bytes + words;
+}
+
+void write_shard(const std::string& path, const std::vector<TensorPlace>& tensors, Dtype dtype,
+                 Masters& masters) {
+    Output file(path);
+    file.write(header_of(tensors, dtype));
+    std::vector<std::byte> converted;
+    for (const TensorPlace& tensor : tensors) {
+        const std::size_t end = tensor.offset + elems_of(tensor.shape);
+        for (std::size_t at = tensor.offset; at < end;) {
+            const std::span<const float> values = masters.at(at, end);
+            converted.resize(values.size() * size_bytes(dtype));
+            convert_from_fp32(values.data(), dtype, converted.data(), values.size());
+            file.write(converted);
+            at += values.size();
+        }
+    }
+    file.close();
+}
+
+void write_index(const std::string& path, const std::vector<std::vector<TensorPlace>>& shards,
+                 Dtype dtype) {
+    OrderedJson json;
+    std::size_t bytes = 0;
+    for (std::size_t shard = 0; shard < shards.size(); ++shard) {
+        for (const TensorPlace& tensor : shards[shard]) {
+            json["weight_map"][tensor.name] = shard_name(shard, shards.size());
+            bytes += bytes_of(tensor, dtype);
+        }
+    }
+    json["metadata"] = {{"total_size", bytes}};
+    write_file(path, json.dump(2) + "\n");
+}
+
+void check_place(const std::string& folder) {
+    std::error_code ignored;
+    if (fs::exists(folder, ignored) &&
+        !(fs::is_directory(folder, ignored) && fs::is_empty(folder, ignored))) {
+        throw ConfigError(
+            text("Cannot export to ", folder, ": it is there already. Name a new folder."));
+    }
+    if (!fs::is_directory(folder_of(folder), ignored)) {
+        throw ConfigError(text("Cannot export to ", folder, ": there is no folder ",
+                               folder_of(folder), ". Make it first, or name another."));
+    }
+}
+
+}  // namespace
+
+void export_safetensors(const std::string& index_path, const std::string& folder, Dtype dtype,
+                        std::size_t shard_bytes, const ModelConfig& config) {
+    const std::unique_ptr<Reader> reader = Reader::open(index_path);
+    const std::string place = folder.ends_with('/') ? folder.substr(0, folder.size() - 1) : folder;
+    check_place(place);
+    const std::string partial = place + kPartial;
+    fs::remove_all(partial);
+    try {
+        make_folder(partial);
+        const auto shards = shards_of(in_order(reader->description().tensors), dtype, shard_bytes);
+        Masters masters(*reader);
+        for (std::size_t shard = 0; shard < shards.size(); ++shard) {
+            write_shard(partial + "/" + shard_name(shard, shards.size()), shards[shard], dtype,
+                        masters);
+        }
+        if (shards.size() > 1) {
+            write_index(partial + "/model.safetensors.index.json", shards, dtype);
+        }
+        const std::string words = config(reader->description());
+        if (!words.empty()) {
+            write_file(partial + "/config.json", words);
+        }
+    } catch (...) {
+        std::error_code ignored;
+        fs::remove_all(partial, ignored);
+        throw;
+    }
+    sync_folder(partial);
+    fs::rename(partial, place);
+    sync_folder(folder_of(place));
+}
+
+}  // namespace nearstep::checkpoint

@@ -1,0 +1,14 @@
+// Our models as Hugging Face's transformers knows them.
+#pragma once
+
+#include "config/run.hpp"
+
+#include <string>
+
+namespace nearstep::model {
+
+// The content of config.json with which AutoModelForCausalLM.from_pretrained() loads an export of
+// this model. `dtype`: of the tensors beside it.
+std::string hugging_face_config(const config::ModelSettings& settings, Dtype dtype);
+
+}  // namespace nearstep::model
