@@ -1,6 +1,7 @@
 // The extension module nearstep._engine: sees addresses and formats of tensors, never PyTorch.
 #include "base/error.hpp"
 #include "base/version.hpp"
+#include "checkpoint/export.hpp"
 #include "conductor.hpp"
 #include "config/load.hpp"
 #include "csd/optimizer.hpp"
@@ -235,6 +236,15 @@ NB_MODULE(_engine, m) {
         .def_prop_ro("paths", [](const Conductor& self) { return self.run().csd.path; })
         .def_prop_ro("checkpoint_folder",
                      [](const Conductor& self) { return config::checkpoint_folder(self.run()); });
+    m.def(
+        "export_safetensors",
+        [](const std::string& checkpoint, const std::string& folder, const std::string& dtype,
+           std::size_t shard_bytes, const std::string& config) {
+            checkpoint::export_safetensors(checkpoint, folder, dtype_of(dtype), shard_bytes,
+                                           [&](const auto& /*about*/) { return config; });
+        },
+        nb::call_guard<nb::gil_scoped_release>(), nb::arg("checkpoint"), nb::arg("folder"),
+        nb::arg("dtype"), nb::arg("shard_bytes"), nb::arg("config"));
 }
 
 }  // namespace nearstep::python

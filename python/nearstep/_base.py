@@ -11,7 +11,7 @@ import weakref
 
 import torch
 
-from . import _clipping, _engine, _expectation, _extra, _first_calls, _ranks
+from . import _clipping, _engine, _expectation, _export, _extra, _first_calls, _ranks
 from ._groups import Block, blocks_of
 from ._settings import settings_of
 
@@ -417,6 +417,19 @@ class Optimizer(torch.optim.Optimizer):
         path = self._conductor.save(folder)
         self._saved = (self._conductor.steps, os.path.abspath(path))
         return path
+
+    def export(self, folder: str, dtype: str = "fp32") -> None:
+        """Writes the module's parameters, the fp32 masters rounded to ``dtype`` (``"fp32"``, ``"bf16"``, ``"fp16"``), as safetensors
+        into a new folder, under the module's names and with its ``config.json``: ``from_pretrained(folder)`` loads it. Goes by a
+        checkpoint of this step, which ``save()`` writes if there is none. Collective; the files are there when rank 0 returns.
+        Raises ValueError for a folder that is not new, and for a module with tensors that the optimizer does not hold."""
+        self._begin()
+        _export.refuse_what_is_not_held(self._module, self._params)
+        step, path = self._saved
+        if step != self._conductor.steps or not os.path.exists(path):
+            path = self.save()
+        if self._conductor.rank == 0:
+            _export.write(path, folder, dtype, self._module)
 
     def finish(self) -> None:
         """All steps so far are over, and durable as ``durability`` says. Not collective."""

@@ -223,6 +223,42 @@ class Shown(Package):
         self.assertIn(f"norm {opt.stats()['norm']:.3g}, update ", opt.progress())
 
 
+class Exports(Package):
+    def test_from_pretrained_loads_every_key_and_computes_the_same(self):
+        import transformers
+
+        for name in ("gpt2", "llama"):
+            with self.subTest(name):
+                torch.manual_seed(3)
+                model = networks.make(name)
+                model, opt = self.make(model, path=self.folder / f"state-{name}", config={})
+                batch = networks.inputs(name, 4, torch.Generator().manual_seed(1))
+                for _ in range(2):
+                    model(**batch).loss.backward()
+                    opt.step()
+                    opt.zero_grad()
+                folder = self.folder / f"model-{name}"
+                opt.export(folder)
+                loaded, about = transformers.AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
+                for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+                    self.assertFalse(about[kind], kind)
+                with torch.no_grad():
+                    self.assertTrue(torch.equal(loaded(**batch).logits, model.eval()(**batch).logits))
+                self.refuses(ValueError, "Name a new folder", lambda: opt.export(folder))
+                opt.export(self.folder / f"half-{name}", dtype="bf16")
+                half = transformers.AutoModelForCausalLM.from_pretrained(self.folder / f"half-{name}", dtype=torch.bfloat16)
+                for key, value in model.state_dict().items():
+                    self.assertTrue(torch.equal(value.bfloat16(), half.state_dict()[key]), key)
+
+    def test_what_the_optimizer_does_not_hold_is_named(self):
+        model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8))
+        _, opt = self.make(model)
+        self.refuses(ValueError, "1.running_mean", lambda: opt.export(self.folder / "model"))
+        self.assertFalse((self.folder / "model").exists())
+        _, plain = self.make(cls=lambda module, **settings: nearstep.AdamW(module.parameters(), **{**settings, "path": self.folder / "plain"}))
+        self.refuses(ValueError, "does not know the module", lambda: plain.export(self.folder / "model"))
+
+
 class Checkpoints(Package):
     def test_extra_comes_back_with_its_checkpoint(self):
         model, opt = self.make()
