@@ -90,6 +90,7 @@ StoredTensor tensor_of(const std::string& path, const std::string& name, const J
 void refuse_overlaps(const std::string& path,
                      const std::map<std::string, StoredTensor, std::less<>>& tensors) {
     std::vector<std::span<const std::byte>> parts;
+    parts.reserve(tensors.size());
     for (const auto& [name, tensor] : tensors) {
         parts.push_back(tensor.bytes);
     }

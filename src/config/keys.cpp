@@ -46,6 +46,12 @@ std::vector<Key> model_keys(ModelSettings& model) {
          .meaning = "folder or file of safetensors with the start values, as Hugging Face "
                     "publishes them; none: they are drawn",
          .may_be_empty = true},
+    };
+}
+
+// Where and in which formats the model computes.
+std::vector<Key> compute_keys(ModelSettings& model) {
+    return {
         {.name = "model.dtype",
          .target = &model.dtype,
          .meaning = "format of the parameters in memory and of dense gradients",
@@ -384,10 +390,10 @@ std::vector<Key> keys_of(Run& run) {
          .words = {"base", "su", "su+o", "su+o+c"}},
     };
     for (std::vector<Key> section :
-         {model_keys(run.model), data_keys(run.data), length_keys(run.train),
-          optimizer_keys(run.train), gradient_scale_keys(run.train), csd_keys(run.csd),
-          card_keys(run.csd), part_keys(run.csd), link_keys(run.link), plan_node_keys(run.plan),
-          plan_rate_keys(run.plan), codec_keys(run.compress, run.gather),
+         {model_keys(run.model), compute_keys(run.model), data_keys(run.data),
+          length_keys(run.train), optimizer_keys(run.train), gradient_scale_keys(run.train),
+          csd_keys(run.csd), card_keys(run.csd), part_keys(run.csd), link_keys(run.link),
+          plan_node_keys(run.plan), plan_rate_keys(run.plan), codec_keys(run.compress, run.gather),
           placement_keys(run.placement), hosts_keys(run.hosts), operation_keys(run)}) {
         std::move(section.begin(), section.end(), std::back_inserter(keys));
     }

@@ -18,7 +18,7 @@ struct ModelSettings {
     int width = 256;
     int context = 256;
     int vocabulary = 256;
-    std::string from;  // safetensors with the start values; empty: they are drawn
+    std::string from = {};  // safetensors with the start values; empty: they are drawn
     Dtype dtype =
         Dtype::bf16;  // of the parameters that the model computes with, and of dense gradients
     std::string device = "auto";       // "auto", "cpu" or "cuda": where the model computes
