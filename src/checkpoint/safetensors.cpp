@@ -29,6 +29,11 @@ constexpr const char* kAdvice = "download or write it again.";
         text("The safetensors file ", path, " cannot be used, since ", why, ": ", kAdvice));
 }
 
+// A name from a file, on one line.
+std::string quoted(const std::string& name) {
+    return Json(name).dump(-1, ' ', true, Json::error_handler_t::replace);
+}
+
 Json parse(const std::string& path, std::span<const std::byte> from) {
     const auto* begin = reinterpret_cast<const char*>(from.data());
     Json json = Json::parse(begin, begin + from.size(), nullptr, false);
@@ -68,21 +73,21 @@ StoredTensor tensor_of(const std::string& path, const std::string& name, const J
         tensor.shape = entry.at("shape").get<std::vector<std::int64_t>>();
         for (const Json& offset : entry.at("data_offsets")) {
             if (!offset.is_number_unsigned()) {
-                refuse(path, text("an offset of its tensor ", name, " is no whole number"));
+                refuse(path, text("an offset of its tensor ", quoted(name), " is no whole number"));
             }
             offsets.push_back(offset.get<std::uint64_t>());
         }
     } catch (const Json::exception&) {
-        refuse(path, text("its header does not describe the tensor ", name));
+        refuse(path, text("its header does not describe the tensor ", quoted(name)));
     }
     if (offsets.size() != 2 || offsets[0] > offsets[1] || offsets[1] > data.size()) {
-        refuse(path, text("its tensor ", name, " lies outside of the file"));
+        refuse(path, text("its tensor ", quoted(name), " lies outside of the file"));
     }
     tensor.bytes = data.subspan(offsets[0], offsets[1] - offsets[0]);
     const std::optional<std::size_t> elems = elems_in(tensor.shape);
     if (!elems || (tensor.dtype && (tensor.bytes.size() % size_bytes(*tensor.dtype) != 0 ||
                                     tensor.bytes.size() / size_bytes(*tensor.dtype) != *elems))) {
-        refuse(path, text("its tensor ", name, " has another size than its shape"));
+        refuse(path, text("its tensor ", quoted(name), " has another size than its shape"));
     }
     return tensor;
 }
@@ -103,8 +108,9 @@ void refuse_overlaps(const std::string& path,
 }
 
 std::string shard_path(const std::string& index, const std::string& name) {
-    if (name.empty() || fs::path(name).filename() != name) {
-        refuse(index, text("it names a shard in another folder: ", name));
+    const std::string shown = quoted(name);
+    if (name.empty() || fs::path(name).filename() != name || shown != '"' + name + '"') {
+        refuse(index, text("it names a shard ", shown, ", which is no plain file name"));
     }
     return (fs::path(index).parent_path() / name).string();
 }
@@ -130,7 +136,7 @@ Safetensors::Safetensors(const std::string& path) {
     std::map<std::string, Tensors> shards;
     for (const auto& [name, shard] : map->items()) {
         if (!shard.is_string()) {
-            refuse(index, text("it names no shard for ", name));
+            refuse(index, text("it names no shard for ", quoted(name)));
         }
         const std::string at = shard_path(index, shard.get<std::string>());
         auto found = shards.find(at);
@@ -139,7 +145,7 @@ Safetensors::Safetensors(const std::string& path) {
         }
         const auto tensor = found->second.find(name);
         if (tensor == found->second.end()) {
-            refuse(at, text("it lacks the tensor ", name, ", which the index says it has"));
+            refuse(at, text("it lacks the tensor ", quoted(name), ", which the index says it has"));
         }
         tensors_.insert(*tensor);
     }

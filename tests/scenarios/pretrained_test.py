@@ -121,7 +121,7 @@ class Pretrained(program.Scenario):
         self.refused(folder, shard.name, "cannot be opened")
         index = folder / "model.safetensors.index.json"
         index.write_text(json.dumps({"weight_map": {"wte.weight": "../secret.safetensors"}}))
-        self.refused(folder, "another folder")
+        self.refused(folder, "no plain file name")
 
 
 if __name__ == "__main__":
