@@ -87,20 +87,6 @@ void check_length(const Tokens& tokens, const char* which, int context, const ch
     }
 }
 
-bool names_token_file(const std::vector<std::string>& paths) {
-    return std::ranges::any_of(paths,
-                               [](const std::string& path) { return TokenFile::is_one(path); });
-}
-
-TokenFile open_token_file(const std::vector<std::string>& paths, const char* key) {
-    if (paths.size() != 1 || !TokenFile::is_one(paths.front())) {
-        throw ConfigError(text(key,
-                               " names a token file and something else: make one token file of "
-                               "all with nearstep-tokenize."));
-    }
-    return TokenFile(paths.front());
-}
-
 // How many of `count` tokens are trained on where the last share is held out.
 std::size_t kept_of(std::size_t count, double valid_share) {
     const double held_out = static_cast<double>(count) * valid_share;
@@ -124,7 +110,7 @@ void look_at_tokens(const Tokens& tokens) {
     const std::size_t last = tokens.size() - piece.size();  // place of the last piece
     const std::size_t pieces = std::min(kPieces, (tokens.size() + kPiece - 1) / kPiece);
     for (std::size_t i = 0; i + 1 < pieces; ++i) {
-        tokens.copy(last / (pieces - 1) * i, piece);
+        tokens.copy(last * i / (pieces - 1), piece);
     }
     tokens.copy(last, piece);
 }
@@ -186,7 +172,7 @@ Bytes read_text(const std::vector<std::string>& paths) {
 }
 
 Corpus read_corpus(const config::DataSettings& settings) {
-    if (names_token_file(settings.train) || names_token_file(settings.valid)) {
+    if (names_token_files(settings)) {
         return map_corpus(settings);
     }
     Corpus corpus;

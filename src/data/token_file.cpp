@@ -3,10 +3,12 @@
 #include "base/descriptor.hpp"
 #include "base/error.hpp"
 #include "base/mapped_file.hpp"
+#include "base/units.hpp"
 
 #include <fcntl.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -29,10 +31,6 @@ constexpr std::size_t kTextBytesAt = 56;
 constexpr std::size_t kTokenizerDigestAt = 64;
 constexpr std::size_t kTokensDigestAt = 72;
 
-constexpr std::size_t padded(std::size_t bytes) {
-    return (bytes + kNumber - 1) / kNumber * kNumber;
-}
-
 }  // namespace
 
 bool TokenFile::is_one(const std::string& path) {
@@ -50,8 +48,8 @@ TokenFile::TokenFile(const std::string& path) : path_(path) {
     if (bytes < kHeaderBytes) {
         refuse("it ends within its header");
     }
-    ::madvise(const_cast<void*>(mapping_.get()), bytes, MADV_RANDOM);
     read_header(bytes);
+    ::madvise(const_cast<void*>(mapping_.get()), bytes, MADV_RANDOM);  // rows are drawn anywhere
 }
 
 void TokenFile::read_header(std::size_t bytes) {
@@ -79,7 +77,7 @@ void TokenFile::read_header(std::size_t bytes) {
     text_bytes_ = count_at(kTextBytesAt, 1, "bytes of texts");
     tokenizer_digest_ = number_at(kTokenizerDigestAt);
     tokens_digest_ = number_at(kTokensDigestAt);
-    ends_ = kHeaderBytes + padded(tokens_ * width_);
+    ends_ = kHeaderBytes + round_up(tokens_ * width_, kNumber);
     texts_ = ends_ + documents_ * kNumber;
     if (texts_ + vocabulary_ * kNumber + text_bytes_ != bytes) {
         refuse("it is longer or shorter than it says");
@@ -138,6 +136,22 @@ std::uint64_t TokenFile::text_end(std::size_t token) const {
 
 std::string_view TokenFile::texts() const {
     return {reinterpret_cast<const char*>(at(texts_ + vocabulary_ * kNumber)), text_bytes_};
+}
+
+bool names_token_files(const config::DataSettings& settings) {
+    const auto names_one = [](const std::vector<std::string>& paths) {
+        return std::ranges::any_of(paths, TokenFile::is_one);
+    };
+    return names_one(settings.train) || names_one(settings.valid);
+}
+
+TokenFile open_token_file(const std::vector<std::string>& paths, const char* key) {
+    if (paths.size() != 1 || !TokenFile::is_one(paths.front())) {
+        throw ConfigError(text(key,
+                               " is not one token file, but data.train or data.valid names one: "
+                               "make one token file for each with nearstep-tokenize."));
+    }
+    return TokenFile(paths.front());
 }
 
 }  // namespace nearstep::data

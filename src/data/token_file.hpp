@@ -1,6 +1,7 @@
 // Files of tokens that nearstep-tokenize writes (docs/token-file.md).
 #pragma once
 
+#include "config/run.hpp"
 #include "data/tokens.hpp"
 
 #include <cstddef>
@@ -9,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace nearstep::data {
 
@@ -54,5 +56,11 @@ private:
     std::size_t ends_ = 0;   // offset of the documents' ends
     std::size_t texts_ = 0;  // offset of the ends of the vocabulary's texts
 };
+
+// Whether data.train or data.valid names a token file.
+bool names_token_files(const config::DataSettings& settings);
+
+// Opens the only one of `paths`. Throws ConfigError, which names the key, for anything else.
+TokenFile open_token_file(const std::vector<std::string>& paths, const char* key);
 
 }  // namespace nearstep::data

@@ -88,8 +88,8 @@ private:
 }  // namespace
 
 std::unique_ptr<Tokenizer> make_tokenizer(const config::DataSettings& settings) {
-    if (!settings.train.empty() && TokenFile::is_one(settings.train.front())) {
-        return std::make_unique<FileTokenizer>(TokenFile(settings.train.front()));
+    if (names_token_files(settings)) {
+        return std::make_unique<FileTokenizer>(open_token_file(settings.train, "data.train"));
     }
     return std::make_unique<ByteTokenizer>();
 }

@@ -95,7 +95,7 @@ TEST_F(TokenFiles, StandAlone) {
           config::DataSettings{.train = {path}, .valid = {words}},
           config::DataSettings{.train = {words}, .valid = {path}}}) {
         EXPECT_THAT(message_of<ConfigError>([&] { read_corpus(settings); }),
-                    HasSubstr("make one token file"));
+                    HasSubstr("is not one token file"));
     }
     SmallTokenFile other;
     other.tokenizer_digest = 78;
@@ -152,8 +152,10 @@ TEST_F(TokenFiles, WithATokenBeyondTheVocabularyAreRefusedAtTheStart) {
     of.documents = {3000};
     const config::DataSettings settings{.train = {write(of)}, .valid = {}};
     EXPECT_NO_THROW(read_corpus(settings));
-    for (const std::size_t place : {0U, 1023U, 1024U, 1999U, 2999U}) {
-        of.tokens.assign(3000, 1);
+    for (const auto& [tokens, place] : std::vector<std::pair<std::size_t, std::size_t>>{
+             {3000, 0}, {3000, 1023}, {3000, 1024}, {3000, 2999}, {2000000, 1998000}}) {
+        of.tokens.assign(tokens, 1);
+        of.documents = {tokens};
         of.tokens.at(place) = 4;
         write(of);
         EXPECT_THAT(message_of<ConfigError>([&] { read_corpus(settings); }),

@@ -13,7 +13,7 @@ try:
     import numpy
     import tokenizers
 
-    import nearstep._tokenize
+    import nearstep_tokenize
 except ImportError as error:
     tokenizers = None
     ABSENT = str(error)
@@ -60,7 +60,7 @@ class Tokenizers(program.Scenario):
 
     def tokenize(self, name, tokenizer, *texts, **options):
         out = self.folder / name
-        nearstep._tokenize.tokenize(out, tokenizer, texts, **options)
+        nearstep_tokenize.tokenize(out, tokenizer, texts, **options)
         return out
 
     def keys(self, tokens, **keys):
@@ -110,7 +110,7 @@ class Tokenizers(program.Scenario):
         bent.write_bytes(tokens.read_bytes()[:-1])
         for keys, flags, words in ((self.keys(tokens, model__vocabulary=262), [], "set model.vocabulary to 263"),
                                    (self.keys(bent), [], "longer or shorter"),
-                                   ({**self.keys(tokens), "data__train": f'["{tokens}", "{self.text}"]'}, [], "make one token file")):
+                                   ({**self.keys(tokens), "data__train": f'["{tokens}", "{self.text}"]'}, [], "is not one token file")):
             with self.subTest(words):
                 done = program.run_in_turn(2, *self.arguments(flags=flags, **keys))
                 self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
@@ -132,17 +132,19 @@ class Tokenizers(program.Scenario):
         self.assertEqual(documents, [b"the!", b"an of!", b"of the!"])
 
     def test_mistakes_are_one_sentence_and_leave_nothing(self):
-        empty, latin, broken = (self.folder / name for name in ("empty", "latin", "broken.jsonl"))
+        empty, latin, broken, half = (self.folder / name for name in ("empty", "latin", "broken.jsonl", "half.jsonl"))
         empty.write_text("")
-        latin.write_bytes(b"\xe9t\xe9 ")
+        latin.write_bytes(b"of the \xc3\xa4 " * 50000 + b"\xe9t\xe9 ")
         broken.write_text('{"text": "a"}\n{"tex": 1}\n')
+        half.write_text('{"text": "a \\ud83d\\ude00"}\n{"text": "\\ud83d"}\n')
         before = sorted(self.folder.iterdir())
         for arguments, words in ((["out", "/nowhere/text", "--tokenizer", self.pairs], "/nowhere/text"),
                                  (["out", self.text, "--tokenizer", "/nowhere"], "There is no tokenizer in /nowhere"),
                                  (["out", self.text, "--tokenizer", self.text], "cannot be read"),
                                  (["out", self.text, "--tokenizer", self.pairs, "--end", "nothing"], "'nothing'"),
                                  (["out", empty, "--tokenizer", self.pairs], "no tokens"),
-                                 (["out", latin, "--tokenizer", self.pairs], "not UTF-8"),
+                                 (["out", latin, "--tokenizer", self.pairs], "not UTF-8 (invalid continuation byte at byte 500000)"),
+                                 (["out", half, "--tokenizer", self.pairs], "Line 2 of " + str(half) + " has half of a surrogate pair"),
                                  (["out", broken, "--tokenizer", self.pairs], "Line 2")):
             with self.subTest(words):
                 done = subprocess.run([pathlib.Path(sys.executable).parent / "nearstep-tokenize", *arguments], cwd=self.folder, capture_output=True, text=True)
@@ -151,9 +153,31 @@ class Tokenizers(program.Scenario):
                 self.assertIn(words, line)
                 self.assertEqual(sorted(self.folder.iterdir()), before)
 
+    def test_texts_are_cut_where_the_tokenizer_allows_it(self):
+        from tokenizers import models, normalizers, pre_tokenizers
+
+        for pre_tokenizer, normalizer, expected in ((None, None, False), (pre_tokenizers.ByteLevel(add_prefix_space=False), None, True),
+                                                    (pre_tokenizers.ByteLevel(add_prefix_space=True), None, False),
+                                                    (pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False), None, False),
+                                                    (pre_tokenizers.BertPreTokenizer(), None, True), (pre_tokenizers.Whitespace(), normalizers.Lowercase(), True),
+                                                    (pre_tokenizers.Split(tokenizers.Regex(r"[.!?]\s"), "isolated"), None, False),
+                                                    (pre_tokenizers.ByteLevel(add_prefix_space=False), normalizers.Strip(), False),
+                                                    (pre_tokenizers.ByteLevel(add_prefix_space=False), normalizers.Prepend("_"), False)):
+            made = tokenizers.Tokenizer(models.BPE())
+            if pre_tokenizer:
+                made.pre_tokenizer = pre_tokenizer
+            if normalizer:
+                made.normalizer = normalizer
+            with self.subTest(str(pre_tokenizer), normalizer=str(normalizer)):
+                self.assertEqual(nearstep_tokenize.may_be_cut(made), expected)
+        made = tokenizers.Tokenizer(models.BPE())
+        made.pre_tokenizer = pre_tokenizers.Whitespace()
+        made.add_special_tokens(["two words"])
+        self.assertFalse(nearstep_tokenize.may_be_cut(made))
+
     @unittest.skipUnless(TOKENIZERS.is_dir(), "the tokenizers and texts of ../shared/data are not there")
     def test_published_tokenizers_on_real_text(self):
-        nearstep._tokenize.PIECE_BYTES = 1 << 14  # many cuts
+        nearstep_tokenize.PIECE_BYTES = 1 << 14  # many cuts
         texts = {name: program.SHARED_DATA / name for name in ("shakespeare/input.txt", "gutenberg/valid.txt", "gutenberg/train.txt")}
         cases = [("gpt2", "shakespeare/input.txt", 338025), ("bert-uncased", "shakespeare/input.txt", None),
                  ("gpt2", "gutenberg/valid.txt", 221975), ("gpt2", "gutenberg/train.txt", 7460541)]
@@ -164,7 +188,7 @@ class Tokenizers(program.Scenario):
                 if count is not None:
                     self.assertEqual(len(tokens), count)
                     self.assertEqual(b"".join(words[token] for token in tokens.tolist()), whole.encode())
-                tokenizer, _ = nearstep._tokenize.open_tokenizer(TOKENIZERS / name)
+                tokenizer, _ = nearstep_tokenize.open_tokenizer(TOKENIZERS / name)
                 self.assertEqual(tokens.tolist(), tokenizer.encode(whole, add_special_tokens=False).ids)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import array
+import codecs
 import hashlib
 import json
 import os
@@ -26,13 +28,12 @@ class Mistake(Exception):
 
 
 def open_tokenizer(path: pathlib.Path):
-    """A ``tokenizers.Tokenizer``, and the digest of its files: of a ``tokenizer.json``, or of a folder with one, with GPT-2's
+    """A ``tokenizers.Tokenizer`` and the digest of its files. ``path`` is a ``tokenizer.json``, or a folder with one, with GPT-2's
     ``encoder.json`` and ``vocab.bpe`` (or ``vocab.json`` and ``merges.txt``), or with BERT's ``vocab.txt``."""
     import tokenizers
 
-    def bert(vocabulary):
-        settings = path / "tokenizer_config.json"
-        lowers = json.loads(settings.read_text()).get("do_lower_case", True) if settings.exists() else True
+    def bert(vocabulary, settings=None):
+        lowers = settings is None or json.loads(pathlib.Path(settings).read_text()).get("do_lower_case", True)
         return tokenizers.BertWordPieceTokenizer(vocabulary, lowercase=lowers)._tokenizer
 
     def byte_pairs(vocabulary, merges):
@@ -42,6 +43,7 @@ def open_tokenizer(path: pathlib.Path):
         (("tokenizer.json",), tokenizers.Tokenizer.from_file),
         (("encoder.json", "vocab.bpe"), byte_pairs),
         (("vocab.json", "merges.txt"), byte_pairs),
+        (("vocab.txt", "tokenizer_config.json"), bert),
         (("vocab.txt",), bert),
     )
     if path.is_file():
@@ -95,13 +97,20 @@ def texts_of(tokenizer) -> list:
 
 
 def may_be_cut(tokenizer) -> bool:
-    """Whether the text before a space between two letters, and the text from it on, have the tokens of both together: if words are
-    told apart by spaces and nothing is put before a text."""
-    before = json.loads(tokenizer.to_str()).get("pre_tokenizer") or {}
-    parts = before.get("pretokenizers", [before])
-    kinds = [part.get("type") for part in parts]
-    has_prefix = any(part.get("add_prefix_space") for part in parts)
-    return not has_prefix and bool(kinds) and set(kinds) <= {"ByteLevel", "BertPreTokenizer", "Whitespace", "WhitespaceSplit", "Split"}
+    """Whether a text may be cut before a space that stands between two letters, without a change of its tokens. The tokenizer itself
+    is asked: its words of "a b" must be those of "a" and those of " b"."""
+    described = json.loads(tokenizer.to_str())
+    if not described.get("pre_tokenizer") or any(" " in token["content"] for token in described.get("added_tokens", [])):
+        return False
+    parts = described["pre_tokenizer"].get("pretokenizers", [described["pre_tokenizer"]])
+    if not {part.get("type") for part in parts} <= {"ByteLevel", "BertPreTokenizer", "Whitespace", "WhitespaceSplit", "Split"}:
+        return False
+
+    def words_of(text):
+        normalized = tokenizer.normalizer.normalize_str(text) if tokenizer.normalizer else text
+        return [word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(normalized)]
+
+    return all(words_of(left + " " + right) == words_of(left) + words_of(" " + right) for left, right in (("a", "b"), ("No", "Yes"), ("\u00e9t\u00e9", "\u4e00")))
 
 
 # --- Documents ---
@@ -119,9 +128,37 @@ def files_of(inputs) -> list:
     return files
 
 
+def _cut_of(text: str, begin: int) -> int:
+    """The last place from ``begin`` on where a space stands between two letters; 0 if there is none."""
+    place = len(text) - 1
+    while (place := text.rfind(" ", begin, place)) > 0:
+        if text[place - 1].isalpha() and text[place + 1].isalpha():
+            return place
+    return 0
+
+
+def _texts_in(file):
+    """Yields the text of a file in pieces, without its end-of-line marks changed."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    done = 0
+    with file.open("rb") as stream:
+        while read := stream.read(PIECE_BYTES):
+            done += len(read)
+            yield _decoded(file, decoder, read, done)
+    yield _decoded(file, decoder, b"", done)
+
+
+def _decoded(file, decoder, read, done):
+    try:
+        return decoder.decode(read, final=not read)
+    except UnicodeDecodeError as error:
+        place = done - len(error.object) + error.start
+        raise Mistake(f"The file {file} is not UTF-8 ({error.reason} at byte {place}): convert it, or leave it out.") from error
+
+
 def pieces_of(file, cuts: bool):
-    """Yields (text, bytes, whether a document ends there): of a .jsonl each line's "text", else the file, cut where that changes
-    nothing."""
+    """Yields (text, bytes, whether a document ends there). Each line of a .jsonl has a document as its "text"; any other file is one,
+    in pieces if it may be cut."""
     if file.suffix == ".jsonl":
         with file.open("rb") as lines:
             for number, line in enumerate(lines, 1):
@@ -133,26 +170,19 @@ def pieces_of(file, cuts: bool):
                     raise Mistake(f'Line {number} of {file} is no object with a "text": mend the line.') from error
                 if not isinstance(text, str):
                     raise Mistake(f'Line {number} of {file} has a "text" that is no string: mend the line.')
+                if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
+                    raise Mistake(f'Line {number} of {file} has half of a surrogate pair in its "text": mend the line.')
                 yield text, len(line), True
         return
-    with file.open("r", encoding="utf-8", errors="strict", newline="") as stream:
-        rest = ""
-        while True:
-            try:
-                read = stream.read(PIECE_BYTES if cuts else -1)
-            except UnicodeDecodeError as error:
-                raise Mistake(f"The file {file} is not UTF-8 ({error.reason} at byte {error.start}): convert it, or leave it out.") from error
-            rest += read
-            if not read:
-                break
-            found = None
-            if cuts:  # the last space between two letters
-                for found in re.finditer(r"(?<=[^\W\d_])(?= [^\W\d_])", rest):
-                    pass
-            if found and found.start() > 0:
-                yield rest[: found.start()], len(rest[: found.start()].encode()), False
-                rest = rest[found.start() :]
-        yield rest, len(rest.encode()), True
+    rest = ""
+    for text in _texts_in(file):
+        looked_at = max(0, len(rest) - 1)
+        rest += text
+        cut = _cut_of(rest, looked_at) if cuts else 0
+        if cut > 0:
+            yield rest[:cut], len(rest[:cut].encode()), False
+            rest = rest[cut:]
+    yield rest, len(rest.encode()), True
 
 
 # --- The file ---
@@ -167,7 +197,7 @@ class TokenWriter:
         self.path, self.texts, self.tokenizer_digest = path, texts, tokenizer_digest
         self.dtype = numpy.dtype("<u2" if len(texts) <= 1 << 16 else "<u4")
         self.numpy = numpy
-        self.count, self.ends, self.digest = 0, [], hashlib.blake2b(digest_size=8)
+        self.count, self.ends, self.digest = 0, array.array("Q"), hashlib.blake2b(digest_size=8)
         path.parent.mkdir(parents=True, exist_ok=True)
         self.file = tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False)
         self.file.write(b"\0" * HEADER_BYTES)
