@@ -33,7 +33,10 @@ std::size_t elems_of(const engine::Tensor& tensor) {
 
 }  // namespace
 
-Conductor::Conductor(Plan plan) : model_(std::move(plan.model)), gpu_(plan.gpu) {
+Conductor::Conductor(Plan plan)
+    : model_(std::move(plan.model)),
+      gpu_(plan.gpu),
+      gradient_stream_(memory::Stream::borrowed(plan.gradient_stream)) {
     std::vector<std::string> settings = {text("model.dtype=\"", name_of(plan.dtype), "\"")};
     settings.insert(settings.end(), plan.settings.begin(), plan.settings.end());
     run_ = config::parse({.overrides = std::move(settings), .needs_data = false});
@@ -179,6 +182,7 @@ void Conductor::open(const Beginning& beginning, std::vector<std::string>& lines
     share_start_values(beginning.values);
     engine_ = engine::Engine::make(world, run_, layout_, identity,
                                    {.gpu = gpu_,
+                                    .gradient_stream = gradient_stream_.handle(),
                                     .set = start.set,
                                     .clips_by_last_norm = run_.train.clipping == "delayed",
                                     .loss_scale = {.first = run_.train.loss_scale,
@@ -263,28 +267,33 @@ void Conductor::begin_step(const engine::Step& step, const std::vector<std::size
     });
 }
 
-std::uint64_t Conductor::put(std::size_t block, std::vector<Piece> pieces, float factor) {
-    post([this, block, pieces = std::move(pieces), factor] {
-        write_gradients(block, pieces, factor);
+std::uint64_t Conductor::put(std::size_t block, std::vector<Piece> pieces, float factor,
+                             CUevent_st* made) {
+    post([this, block, pieces = std::move(pieces), factor, made] {
+        write_gradients(block, pieces, factor, made);
         engine_->put_gradient(block);
     });
     const std::lock_guard lock(mutex_);
     return posted_;
 }
 
-void Conductor::write_gradients(std::size_t block, std::span<const Piece> pieces, float factor) {
+void Conductor::write_gradients(std::size_t block, std::span<const Piece> pieces, float factor,
+                                CUevent_st* made) {
     const bool is_on_gpu = facts_.encodes_on_gpu;
     const std::span<float> space = engine_->gradient_space(block);
-    const auto stream = memory::Stream::of_default();
+    if (is_on_gpu) {
+        gradient_stream_.wait_for(made);
+    }
     std::size_t at = 0;
     for (std::size_t i = 0; i < pieces.size(); ++i) {
         const std::size_t elems = elems_of(layout_.tensors[first_tensors_[block] + i]);
         const std::span<float> to = space.subspan(at, elems);
         at += elems;
         if (is_on_gpu && pieces[i].address == nullptr) {
-            memory::fill_with_zeros(std::as_writable_bytes(to), stream);
+            memory::fill_with_zeros(std::as_writable_bytes(to), gradient_stream_);
         } else if (is_on_gpu) {
-            memory::convert_on_gpu(to, pieces[i].address, pieces[i].dtype, factor, stream);
+            memory::convert_on_gpu(to, pieces[i].address, pieces[i].dtype, factor,
+                                   gradient_stream_);
         } else if (pieces[i].address == nullptr) {
             std::ranges::fill(to, 0.0F);
         } else {

@@ -5,6 +5,7 @@
 
 #include "config/run.hpp"
 #include "engine/engine.hpp"
+#include "memory/gpu.hpp"
 
 #include <condition_variable>
 #include <cstddef>
@@ -33,6 +34,7 @@ struct Plan {
     Dtype dtype = Dtype::fp32;
     std::string model;  // see engine::Identity
     std::optional<int> gpu;
+    CUstream_st* gradient_stream = nullptr;  // see engine::EngineOptions; stays as long as the GPU
 };
 
 struct Beginning {
@@ -79,10 +81,10 @@ public:
 
     // A step begins: `absent` are the tensors that this rank has no gradient for.
     void begin_step(const engine::Step& step, const std::vector<std::size_t>& absent);
-    // The block's gradients, a piece per tensor, which are multiplied by `factor`: on the GPU if
-    // facts().encodes_on_gpu, made in its default stream. They stay until is_done() of what this
-    // returns.
-    std::uint64_t put(std::size_t block, std::vector<Piece> pieces, float factor);
+    // The block's gradients, a piece per tensor, which are multiplied by `factor`. They stay until
+    // is_done() of what this returns. If facts().encodes_on_gpu they are on the GPU and there when
+    // `made` (a cudaEvent_t) is over; Plan::gradient_stream reads them, maybe later than is_done().
+    std::uint64_t put(std::size_t block, std::vector<Piece> pieces, float factor, CUevent_st* made);
     // All blocks were put. The update goes on by itself.
     void end_step();
 
@@ -119,7 +121,8 @@ private:
     void open(const Beginning& beginning, std::vector<std::string>& lines);
     void share_start_values(std::span<const Piece> values);
     void fill(std::span<const Piece> values, std::size_t first, std::span<float> masters) const;
-    void write_gradients(std::size_t block, std::span<const Piece> pieces, float factor);
+    void write_gradients(std::size_t block, std::span<const Piece> pieces, float factor,
+                         CUevent_st* made);
     void pass_blocks();
 
     config::Run run_;
@@ -127,6 +130,7 @@ private:
     std::vector<std::size_t> first_tensors_;  // of blocks, and the end
     std::string model_;
     std::optional<int> gpu_;
+    memory::Stream gradient_stream_;
 
     // Of the thread that calls MPI.
     std::optional<mpi::Communicator> world_;

@@ -128,13 +128,14 @@ void translate(const std::exception_ptr& pointer, void* /*unused*/) {
 std::unique_ptr<Conductor> make_conductor(std::vector<std::string> settings, const Tensors& tensors,
                                           std::vector<std::size_t> tensors_of_blocks,
                                           const std::string& dtype, std::string model,
-                                          std::optional<int> gpu) {
+                                          std::optional<int> gpu, std::uintptr_t stream) {
     Plan plan{.settings = std::move(settings),
               .tensors = {},
               .tensors_of_blocks = std::move(tensors_of_blocks),
               .dtype = dtype_of(dtype),
               .model = std::move(model),
-              .gpu = gpu};
+              .gpu = gpu,
+              .gradient_stream = reinterpret_cast<CUstream_st*>(stream)};  // NOLINT
     for (const auto& [name, shape, group] : tensors) {
         plan.tensors.push_back({.name = name, .shape = shape, .group = group});
     }
@@ -172,7 +173,7 @@ NB_MODULE(_engine, m) {
     nb::class_<Conductor>(m, "Conductor")
         .def(nb::new_(&make_conductor), nb::arg("settings"), nb::arg("tensors"),
              nb::arg("tensors_of_blocks"), nb::arg("dtype"), nb::arg("model"),
-             nb::arg("gpu").none())
+             nb::arg("gpu").none(), nb::arg("gradient_stream"))
         .def(
             "begin",
             [](Conductor& self, bool is_resuming, bool is_fresh, std::string checkpoint,
@@ -195,10 +196,12 @@ NB_MODULE(_engine, m) {
             nb::arg("optimizer"), nb::arg("groups"), nb::arg("clip_norm"), nb::arg("absent"))
         .def(
             "put",
-            [](Conductor& self, std::size_t block, const Pieces& pieces, float factor) {
-                return self.put(block, pieces_of(pieces), factor);
+            [](Conductor& self, std::size_t block, const Pieces& pieces, float factor,
+               std::uintptr_t made) {
+                return self.put(block, pieces_of(pieces), factor,
+                                reinterpret_cast<CUevent_st*>(made));  // NOLINT
             },
-            nb::arg("block"), nb::arg("pieces"), nb::arg("factor"))
+            nb::arg("block"), nb::arg("pieces"), nb::arg("factor"), nb::arg("made"))
         .def("end_step", &Conductor::end_step)
         .def(
             "await_block",

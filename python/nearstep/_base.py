@@ -200,6 +200,8 @@ class Optimizer(torch.optim.Optimizer):
         if len(devices) > 1 or any(device.type not in ("cpu", "cuda") for device in devices):
             raise ValueError(f"The parameters are on {', '.join(sorted(map(str, devices)))}: nearstep takes one CPU or one CUDA device per rank.")
         self._device = devices.pop()
+        if self._device.type == "cuda":  # gradients leave while backward, which was queued before, goes on
+            self._encodes = torch.cuda.Stream(self._device, priority=-1)
         conductor = _engine.Conductor(
             settings=self._settings,
             tensors=[(name, list(p.shape), group) for name, p, group in zip(self._names, self._params, self._group_of)],
@@ -207,6 +209,7 @@ class Optimizer(torch.optim.Optimizer):
             dtype=_DTYPES[self._dtype],
             model=self._describe_model(),
             gpu=self._device.index if self._device.type == "cuda" else None,
+            gradient_stream=self._encodes.cuda_stream if self._device.type == "cuda" else 0,
         )
         values = [p.detach().to("cpu").contiguous() for p in self._params]
         lines = conductor.begin(is_resuming, self._is_fresh, checkpoint, [(v.data_ptr(), _DTYPES[v.dtype]) for v in values])
@@ -311,17 +314,19 @@ class Optimizer(torch.optim.Optimizer):
             self._gradients[i] = None
         place = self._device if self._encodes_on_gpu else "cpu"
         gradients = [None if g is None else g.to(place).contiguous() for g in gradients]
-        if self._encodes_on_gpu:  # the engine reads them in the order of the default stream
-            current = torch.cuda.current_stream(self._device)
-            default = torch.cuda.default_stream(self._device)
-            if current != default:
-                default.wait_stream(current)
+        made = None
+        if self._encodes_on_gpu:
+            made = torch.cuda.Event()
+            made.record(torch.cuda.current_stream(self._device))
+            for gradient in gradients:
+                if gradient is not None:  # its memory is not used anew before the engine has read it
+                    gradient.record_stream(self._encodes)
         pieces = [(0, "fp32") if g is None else (g.data_ptr(), _DTYPES[g.dtype]) for g in gradients]
-        work = self._conductor.put(block, pieces, self._factor)
+        work = self._conductor.put(block, pieces, self._factor, made.cuda_event if made else 0)
         self._is_put[block] = True
         while self._in_flight and self._conductor.is_done(self._in_flight[0][0]):
             self._in_flight.popleft()
-        self._in_flight.append((work, gradients))
+        self._in_flight.append((work, gradients, made))
 
     @torch.no_grad()
     def step(self, closure=None) -> None:

@@ -35,12 +35,18 @@
 #include <string>
 #include <vector>
 
+struct CUstream_st;
+
 namespace nearstep::engine {
 
 struct EngineOptions {
     std::optional<int> gpu = std::nullopt;  // that this rank computes with; none: the CPU
-    int set = 0;                            // of the state files' names: Decision::set
-    bool clips_by_last_norm = false;        // Step::clip_norm is of the norm of the step before
+    // The cudaStream_t in whose order gradient_space() is written and read; it outlives the engine.
+    // Null: the GPU's default stream. With one of high priority gradients leave while backward,
+    // which was queued long before, goes on.
+    CUstream_st* gradient_stream = nullptr;
+    int set = 0;                      // of the state files' names: Decision::set
+    bool clips_by_last_norm = false;  // Step::clip_norm is of the norm of the step before
     // Gradients come in any order. It has to be said only where parameters are spread over ranks:
     // there all gradients wait for end_gradients(), since ranks meet in await_parameters(), too.
     bool puts_in_any_order = false;
@@ -148,8 +154,9 @@ public:
 
     // The step before must be finished and committed.
     virtual void begin_backward(const Step& step) = 0;
-    // Where this rank's gradient of the block goes, fp32, times loss_scale(): memory of the GPU if
-    // EngineFacts::encodes_on_gpu. Valid until the block is put. Not collective.
+    // Where this rank's gradient of the block goes, fp32, times loss_scale(): memory of the GPU, in
+    // the order of EngineOptions::gradient_stream, if EngineFacts::encodes_on_gpu. Valid until the
+    // block is put. Not collective.
     virtual std::span<float> gradient_space(std::size_t block) = 0;
     // Instead of writing to gradient_space(), any number of times: adds a micro-batch's gradient of
     // the block, in host memory, in fp32. Not collective; not where gradients are on a GPU.

@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <functional>
+#include <utility>
 
 namespace nearstep::engine {
 
-HeldGradients::HeldGradients(std::span<const shard::ElementRange> blocks, bool is_on_gpu)
-    : is_on_gpu_(is_on_gpu), blocks_(blocks.size()) {
+HeldGradients::HeldGradients(std::span<const shard::ElementRange> blocks,
+                             std::optional<memory::Stream> stream)
+    : stream_(std::move(stream)), blocks_(blocks.size()) {
     for (std::size_t i = 0; i < blocks.size(); ++i) {
         blocks_[i].elems = blocks[i].size();
     }
@@ -30,7 +32,7 @@ std::span<float> HeldGradients::hold(std::size_t block) {
     Block& of = blocks_.at(block);
     expects(!of.is_complete, "a block's gradient is put once in a step");
     of.is_held = true;
-    if (!is_on_gpu_) {
+    if (!stream_) {
         of.on_host.resize(of.elems);
         return of.on_host;
     }
@@ -41,7 +43,7 @@ std::span<float> HeldGradients::hold(std::size_t block) {
 }
 
 void HeldGradients::add(std::size_t block, std::span<const float> part) {
-    expects(!is_on_gpu_, "parts of gradients are added up on the host");
+    expects(!stream_, "parts of gradients are added up on the host");
     expects(part.size() == blocks_.at(block).elems, "a part has every element of its block");
     const bool is_first = !is_held(block);
     const std::span<float> sum = hold(block);
@@ -63,9 +65,8 @@ void HeldGradients::release(std::span<float> to) {
     if (!of.is_held) {
         return;
     }
-    if (is_on_gpu_) {
-        memory::copy_on_gpu(std::as_writable_bytes(to), of.on_gpu.span(),
-                            memory::Stream::of_default());
+    if (stream_) {
+        memory::copy_on_gpu(std::as_writable_bytes(to), of.on_gpu.span(), *stream_);
     } else {
         std::ranges::copy(of.on_host, to.begin());
     }

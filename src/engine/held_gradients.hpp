@@ -15,8 +15,9 @@ namespace nearstep::engine {
 // Of one rank; not collective. Takes memory for those blocks alone that once had to wait.
 class HeldGradients {
 public:
-    // `is_on_gpu`: gradients lie in the GPU's memory, in the order of its default stream.
-    HeldGradients(std::span<const shard::ElementRange> blocks, bool is_on_gpu);
+    // `stream`: that gradients in the GPU's memory are written in; nullopt: they are on the host.
+    HeldGradients(std::span<const shard::ElementRange> blocks,
+                  std::optional<memory::Stream> stream);
 
     // No block of the step has come.
     void begin_step();
@@ -44,7 +45,7 @@ private:
         memory::GpuBuffer on_gpu;
     };
 
-    bool is_on_gpu_;
+    std::optional<memory::Stream> stream_;
     std::vector<Block> blocks_;
     std::size_t left_ = 0;  // the blocks before this one are still to go
 };

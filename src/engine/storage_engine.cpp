@@ -117,13 +117,17 @@ void StorageEngine::make_pipeline() {
                                   .links = links_.get(),
                                   .team = &team_,
                                   .gpu = gradient_gpu_->gpu(),
+                                  .gradient_stream = options_.gradient_stream,
                                   .gpu_group = gradient_gpu_->group(),
                                   .payload_ranks = gradient_gpu_->payload_ranks()},
         std::move(devices), traffic_);
     if (kind == offload::VectorKind::own_tiles) {
         window_.emplace(*pipeline_, owners_, world_.rank(), vector_, tile_bytes);
     }
-    held_.emplace(layout_.blocks, pipeline_->has_gpu());
+    held_.emplace(layout_.blocks,
+                  pipeline_->has_gpu()
+                      ? std::optional(memory::Stream::borrowed(options_.gradient_stream))
+                      : std::nullopt);
 }
 
 void StorageEngine::make_facts() {

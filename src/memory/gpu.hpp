@@ -160,20 +160,24 @@ enum class StreamPriority { usual, high };
 class Stream {
 public:
     explicit Stream(StreamPriority priority = StreamPriority::usual);
-    // The one of whoever names none, as PyTorch; it waits for no other Stream, nor the other way
-    // round.
-    static Stream of_default() { return Stream(Handle<StreamTraits>()); }
+    // A stream that someone else owns and keeps; null: the default stream, which PyTorch uses. It
+    // waits for no other Stream, nor the other way round.
+    static Stream borrowed(CUstream_st* handle) { return Stream(Handle<StreamTraits>(), handle); }
+    static Stream of_default() { return borrowed(nullptr); }
 
     void wait() const;
     // What comes next waits, on the GPU, for the event.
-    void wait_for(const Event& event) const;
+    void wait_for(const Event& event) const { wait_for(event.handle()); }
+    void wait_for(CUevent_st* event) const;
 
-    CUstream_st* handle() const { return stream_.get(); }
+    CUstream_st* handle() const { return handle_; }
 
 private:
-    explicit Stream(Handle<StreamTraits> stream) : stream_(std::move(stream)) {}
+    Stream(Handle<StreamTraits> owned, CUstream_st* handle)
+        : owned_(std::move(owned)), handle_(handle) {}
 
-    Handle<StreamTraits> stream_;
+    Handle<StreamTraits> owned_;
+    CUstream_st* handle_ = nullptr;
 };
 
 // Copies in the stream's order; both sizes are equal, and both sides stay until then.

@@ -138,14 +138,13 @@ Stream::Stream(StreamPriority priority) {
     cudaStream_t stream = nullptr;
     check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking,
                                        priority == StreamPriority::high ? greatest : least));
-    stream_ = Handle<StreamTraits>(stream);
+    owned_ = Handle<StreamTraits>(stream);
+    handle_ = stream;
 }
 
-void Stream::wait() const { check(cudaStreamSynchronize(stream_.get())); }
+void Stream::wait() const { check(cudaStreamSynchronize(handle_)); }
 
-void Stream::wait_for(const Event& event) const {
-    check(cudaStreamWaitEvent(stream_.get(), event.handle()));
-}
+void Stream::wait_for(CUevent_st* event) const { check(cudaStreamWaitEvent(handle_, event)); }
 
 namespace {
 

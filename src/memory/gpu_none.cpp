@@ -57,7 +57,7 @@ Stream::Stream(StreamPriority /*priority*/) { refuse(); }
 
 void Stream::wait() const { refuse(); }
 
-void Stream::wait_for(const Event& /*event*/) const { refuse(); }
+void Stream::wait_for(CUevent_st* /*event*/) const { refuse(); }
 
 void copy_to_gpu(std::span<std::byte> /*gpu*/, std::span<const std::byte> /*host*/,
                  const Stream& /*stream*/) {

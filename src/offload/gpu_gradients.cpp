@@ -32,19 +32,20 @@ Sizes sizes_of(std::span<const ElementRange> blocks, std::size_t most_payload_by
             .batch_bytes = most_tiles * most_payload_bytes};
 }
 
-memory::Stream default_stream_of(int gpu) {
+memory::Stream on_gpu(int gpu, CUstream_st* stream) {
     memory::use_gpu(gpu);
-    return memory::Stream::of_default();
+    return memory::Stream::borrowed(stream);
 }
 
 }  // namespace
 
 GpuGradients::GpuGradients(int gpu, std::vector<ElementRange> blocks,
                            std::size_t most_payload_bytes, Dtype dtype,
-                           std::optional<GradientGroup> group, std::optional<PayloadGroup> payloads)
+                           std::optional<GradientGroup> group, std::optional<PayloadGroup> payloads,
+                           CUstream_st* stream)
     : blocks_(std::move(blocks)),
       dtype_(dtype),
-      compute_(default_stream_of(gpu)),
+      compute_(on_gpu(gpu, stream)),
       carried_(kTileElems * sizeof(float)) {
     Sizes sizes = sizes_of(blocks_, most_payload_bytes);
     if (group) {

@@ -32,17 +32,18 @@ struct PayloadGroup {
 
 // What is encoded is this rank's gradient, or the sum of its group's: then each rank of it encodes
 // its slice. The payloads come to the host where they were made, or, with a PayloadGroup, where
-// they are taken. All work is in the order of the GPU's default stream, which PyTorch's is in as
-// well, but for what takes place between GPUs, the encoding of sums and the copies to the host;
-// nothing waits but payload() and arrived(). Use from one thread.
+// they are taken. Gradients are written, cut and encoded in the order of one stream. What takes
+// place between GPUs, the encoding of sums and the copies to the host have streams of their own.
+// Only payload() and arrived() wait. Use from one thread.
 class GpuGradients {
 public:
     // `blocks`: adjacent, in forward order, from 0. Allocates for the largest.
     // `most_payload_bytes`: of the codecs that begin_step() will name. `dtype`: what gradients are
-    // rounded to first.
+    // rounded to first. `stream`: that gradients are written in; it outlives this.
     GpuGradients(int gpu, std::vector<ElementRange> blocks, std::size_t most_payload_bytes,
                  Dtype dtype, std::optional<GradientGroup> group = std::nullopt,
-                 std::optional<PayloadGroup> payloads = std::nullopt);
+                 std::optional<PayloadGroup> payloads = std::nullopt,
+                 CUstream_st* stream = nullptr);
 
     // Ranks of a group, and of a PayloadGroup with so many payloads of each tile; 0: there is none.
     struct Ranks {

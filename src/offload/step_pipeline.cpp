@@ -107,7 +107,7 @@ StepPipeline::StepPipeline(const mpi::Communicator& world, PipelineSettings sett
         gpu_gradients_.emplace(
             *settings_.gpu, settings_.blocks,
             std::max(settings_.codec->payload_bytes(), settings_.most_payload_bytes),
-            settings_.dtype, gradient_group(), payload_group());
+            settings_.dtype, gradient_group(), payload_group(), settings_.gradient_stream);
     }
 }
 

@@ -46,6 +46,7 @@ struct PipelineSettings {
     // Where gradients are written, added up over the group and encoded; not with error feedback.
     // None: on the host.
     std::optional<int> gpu = std::nullopt;
+    CUstream_st* gradient_stream = nullptr;  // that they are written in; null: the default stream
     nccl::Group* gpu_group = nullptr;  // the group's ranks; null: this one is a group by itself
     // All ranks, where all have GPUs and payloads go from GPU to GPU: not with copies of the state,
     // nor with links. Null: through host memory.
