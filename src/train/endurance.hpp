@@ -12,7 +12,7 @@ namespace nearstep::train {
 
 // Counts state and, in mode base, gradients, with headers, without checkpoints and manifests.
 struct Endurance {
-    std::vector<double> written_bytes = {};           // per device, by this run
+    std::vector<double> written_bytes = {};           // per device, by this process
     std::vector<double> written_bytes_per_step = {};  // without start values
     double rated_tbw = 0;                             // TB of one drive; 0: unknown
     // Time until the most written device reaches its rating, at this rate.
