@@ -11,7 +11,7 @@ namespace nearstep::engine {
 // after a restart.
 class ClipGuess {
 public:
-    static constexpr std::size_t kSteps = 8;  // looks back at most this far
+    static constexpr std::size_t kSteps = 8;  // looks back at most this many
 
     bool is_unclipped() const;
     // Called after every step, whether it was guessed or not.

@@ -40,7 +40,7 @@ namespace nearstep::engine {
 struct EngineOptions {
     std::optional<int> gpu = std::nullopt;  // this rank's GPU; none: the CPU
     int set = 0;                            // of the state files' names: Decision::set
-    bool clips_by_last_norm = false;        // Step::clip_norm limits the previous step's norm
+    bool clips_by_last_norm = false;        // clips by the norm of the previous step
     // Gradients come in any order. Matters only where parameters are spread over ranks: then all
     // gradients wait for end_gradients(), because ranks also meet in await_parameters().
     bool puts_in_any_order = false;
@@ -61,14 +61,14 @@ struct Step {
 // skipped. If the norm proves the guess wrong, the update is repeated; the bits are the same.
 enum class Guess { none, right, wrong };
 
-// Of the decoded sum over all ranks, without loss scale. The same on all ranks.
+// Describes the decoded sum over all ranks, without loss scale. The same on all ranks.
 struct GradientFacts {
     double norm = 0;
     bool is_finite = true;  // if false, nothing is updated
     Guess guess = Guess::none;
 };
 
-// Of a step whose update has ended. Seconds are those of the slowest rank, traffic is of all ranks.
+// A step whose update has ended: seconds of the slowest rank, traffic of all ranks.
 struct UpdateReport {
     double update_s = 0;  // includes bringing the parameters in
     double hidden_s = 0;  // part of the update and its flush that is hidden: the least of all ranks
@@ -118,7 +118,8 @@ public:
     Engine() = default;
     Engine(const Engine&) = delete;
     Engine& operator=(const Engine&) = delete;
-    // Not collective. Cancels an update under way; committed state stays intact.
+    // Finishes an accepted update, which all ranks must do, and cancels any other. Committed state
+    // stays intact.
     virtual ~Engine() = default;
 
     // Empties the state files and writes start values as generation 0.
@@ -168,7 +169,7 @@ public:
     // before all collective calls below. Not collective.
     virtual bool is_under_way() const = 0;
     virtual UpdateReport finish() = 0;
-    // With csd.durability "step", all steps done survive any crash on return.
+    // On return all steps done survive any crash, with csd.durability "step".
     virtual void commit() = 0;
 
     // Not collective.

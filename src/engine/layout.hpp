@@ -36,8 +36,7 @@ struct Identity {
     std::string config = {};  // text that checkpoints keep
 };
 
-// Of a parameter group, with PyTorch's names. `rate` is the learning rate, `decay` the weight
-// decay.
+// Hyperparameters of a parameter group. `rate` is the learning rate, `decay` the weight decay.
 struct Hyper {
     csd::Optimizer optimizer = csd::Optimizer::adamw;
     double rate = 1e-3;
