@@ -15,7 +15,7 @@ using shard::ElementRange;
 // the block, or all from tile 0 if it is the first block.
 shard::TileRange complete_tiles(ElementRange block);
 
-// If a block starts inside a tile, that part is carried over to the block before it.
+// If a block starts inside a tile, its part of the tile is carried over to the block before it.
 class GradientAssembly {
 public:
     // `blocks` are adjacent, in forward order, from 0. Allocates for the largest.

@@ -51,7 +51,7 @@ struct PipelineSettings {
     nccl::Group* payload_ranks = nullptr;
 };
 
-// Of the decoded sum over all ranks, with loss scale. The same on all ranks and for every layout.
+// Describes the decoded sum over all ranks, with loss scale. Equal on all ranks, for every layout.
 struct GradientFacts {
     double norm = 0;  // Euclidean; not finite if any element is not
     bool is_finite = true;
