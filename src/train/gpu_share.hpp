@@ -39,7 +39,7 @@ public:
 
     const model::GpuPlan& plan() const { return plan_; }
 
-    // With what this rank used.
+    // The plan and what this rank used.
     GpuReport report(const model::NetworkTraffic& traffic, std::size_t steps) const;
 
 private:
@@ -53,7 +53,7 @@ private:
     std::optional<double> peak_operations_;
 };
 
-// Of this rank's GPU, with the maxima over ranks; none if it has no GPU. `traffic` covers `steps`
+// Reports this rank's GPU with the maxima over ranks; none without a GPU. `traffic` covers `steps`
 // steps. Collective.
 std::optional<GpuReport> report_gpus(const mpi::Communicator& world,
                                      const std::optional<GpuShare>& share,

@@ -37,7 +37,7 @@ int devices_of_node(const RunRecord& record) {
     return std::max(record.facts.devices / record.facts.nodes, 1);
 }
 
-// Of the device with the most, cut as shard::Partition does.
+// On the device with the most, cut as shard::Partition does.
 double subgroups_of_device(const RunRecord& record) {
     const auto all = static_cast<double>(shard::tiles_of(record.parameters)) * record.facts.copies;
     const double tiles = std::ceil(all / std::max(record.facts.devices, 1));
