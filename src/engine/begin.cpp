@@ -1,4 +1,4 @@
-// Brings an engine to the place that was decided on.
+// Brings an engine to the chosen starting point.
 
 #include "base/error.hpp"
 #include "engine/devices.hpp"
@@ -20,8 +20,8 @@ namespace nearstep::engine {
 
 namespace {
 
-// Removes what the decision left behind: other states' manifests first, then the files that they
-// name. Each node's first rank does. Returns what was removed, as sentences.
+// Removes what the decision abandoned: first the manifests of other states, then the files that
+// they name. The first rank of each node removes them. Returns sentences about what was removed.
 class LeftBehind {
 public:
     LeftBehind(const mpi::Communicator& world, const config::EngineSettings& settings,
@@ -98,11 +98,11 @@ private:
     int set_;
     std::set<std::pair<int, std::string>> current_;  // node and path of this run's manifests
     std::set<std::string> files_;                    // state files of this run
-    std::string partial_;  // that a rank which was killed left of a manifest in the other set
+    std::string partial_;              // unfinished manifest of a killed rank in the other set
     std::vector<std::string> others_;  // of this rank, in the other set
 };
 
-// What the manifests that were chosen say, of them one that is on the newest line.
+// What the chosen manifests say; a manifest on the newest line wins.
 Origin origin_of(const Start& start) {
     const Decision& decision = *start.decision;
     Origin origin{
@@ -125,7 +125,7 @@ Origin origin_of(const Start& start) {
                            ". Go on from a checkpoint with --from, or start anew with --fresh."));
 }
 
-// The newest step of the state that is whole. A checkpoint as new comes before an older step.
+// Resumes the newest intact step. A checkpoint of the same step wins over an older step.
 void resume(StorageEngine& engine, const Start& start, Begun& begun) {
     const Decision& decision = *start.decision;
     const Origin origin = origin_of(start);
@@ -149,7 +149,7 @@ void resume(StorageEngine& engine, const Start& start, Begun& begun) {
     refuse_damage(start, begun);
 }
 
-// With no other state to keep, its files are emptied for the checkpoint: it is read before that.
+// If no other state is kept, the files are emptied, so the checkpoint is verified before that.
 void load(StorageEngine& engine, const Start& start, Begun& begun) {
     const Decision& decision = *start.decision;
     try {
@@ -178,7 +178,7 @@ void read_state(StorageEngine& engine, const Start& start, Begun& begun) {
     refuse_damage(start, begun);
 }
 
-// What a fresh start does away with; empty: nothing.
+// What a fresh start discards; empty: nothing.
 std::string describe_overwritten(const mpi::Communicator& world,
                                  const config::EngineSettings& settings, int set) {
     const auto holds_bytes = [](const std::string& path) {
@@ -233,7 +233,7 @@ Begun StorageEngine::begin(const Start& start, const Fill& fill) {
                                    " of run ", decision.line.run));
     }
     if (settings_.csd.durability != "step" && decision.action != Action::start_anew) {
-        // The next update overwrites what no manifest will list.
+        // The next update overwrites the state, and no manifest will list it.
         if (decision.action != Action::load_checkpoint &&
             decision.checkpoint_step != steps_done()) {
             begun.lines.push_back("checkpoint " + save(config::checkpoint_folder(settings_)));

@@ -25,10 +25,10 @@ namespace nearstep::engine {
 
 namespace {
 
-// Of each rank: enough to time its disk, little beside a start.
+// Per rank: enough to time its disk, but short compared with a start.
 constexpr std::size_t kProbedBytes = 16 * MiB;
 
-// A file in the folder that is gone with this.
+// A temporary file in the folder, removed by the destructor.
 class ProbeFile {
 public:
     explicit ProbeFile(const std::string& folder) : name_(folder + "/nearstep-probe-XXXXXX") {
@@ -72,7 +72,7 @@ std::string host_name() {
     return name.data();
 }
 
-// The folder itself, or what of the way to it is there.
+// The folder, or its nearest parent that exists.
 std::string nearest_folder(const std::string& folder) {
     std::error_code ignored;
     std::filesystem::path path = std::filesystem::absolute(folder);
@@ -82,7 +82,7 @@ std::string nearest_folder(const std::string& folder) {
     return path.string();
 }
 
-// Rank 0's, in `place`, under a name that nobody else has.
+// Rank 0 makes a file with a unique name in `place`.
 std::string make_token(const mpi::Communicator& world, const std::string& folder,
                        const std::string& place) {
     std::string path;
@@ -150,7 +150,7 @@ CheckpointTime StorageEngine::expect_checkpoint(const std::string& folder) {
         pipeline_->visit_subgroups(
             [&](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
                 if (!is_in_first_copy()) {
-                    return;  // a checkpoint has one copy
+                    return;  // a checkpoint contains one copy
                 }
                 const std::size_t elems = tiles.size() * shard::kTileElems;
                 const auto bytes = static_cast<double>(3 * elems * sizeof(float));

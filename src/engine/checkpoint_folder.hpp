@@ -1,5 +1,5 @@
-// What a run must know of its checkpoint folder before it relies on it: that all hosts share it,
-// and how long a checkpoint takes there.
+// Checks of a run's checkpoint folder: that all hosts share it, and how long a checkpoint takes
+// there.
 #pragma once
 
 #include "config/engine_settings.hpp"
@@ -11,13 +11,12 @@
 
 namespace nearstep::engine {
 
-// Makes a file in the folder, or in the nearest folder above it that is there, for a moment, by
-// which all ranks know it. Collective. Throws ConfigError if it cannot be written, or is another
-// one on some host.
+// Throws ConfigError if the folder cannot be written or is not shared by all hosts. To find out,
+// rank 0 makes a temporary file in it, or in its nearest parent that exists. Collective.
 void check_shared_folder(const mpi::Communicator& world, const std::string& folder);
 
-// The lines that say how long a run needs to stop beside the notice that it has, in seconds; 0: it
-// is not known. `time`: only with csd.durability "checkpoint".
+// Lines that say how long a checkpoint takes and whether it fits into `notice_s`, the seconds a run
+// gets to stop (0: unknown). `time` is used only with csd.durability "checkpoint".
 std::vector<std::string> describe_notice(const config::EngineSettings& settings,
                                          const CheckpointTime& time, int notice_s);
 

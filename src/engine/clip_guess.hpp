@@ -7,14 +7,14 @@
 namespace nearstep::engine {
 
 // Guesses that the next step is neither clipped nor skipped if most of the last steps were neither.
-// Norms are the same on all ranks, and so are guesses. Before the first step, and behind a restart,
-// nothing is known, and the guess is no.
+// Norms are the same on all ranks, so guesses are too. The guess is no before the first step and
+// after a restart.
 class ClipGuess {
 public:
-    static constexpr std::size_t kSteps = 8;  // that it looks back on at most
+    static constexpr std::size_t kSteps = 8;  // looks back at most this many
 
     bool is_unclipped() const;
-    // Of each step, guessed or not.
+    // Called after every step, whether it was guessed or not.
     void note_step(bool was_unclipped);
 
 private:

@@ -30,7 +30,7 @@ namespace nearstep::engine {
 
 namespace {
 
-// Its position in csd.path.
+// Position in csd.path.
 std::size_t place_of_device(const config::EngineSettings& settings, std::size_t local) {
     const std::size_t place = local < settings.csd.places.size()
                                   ? static_cast<std::size_t>(settings.csd.places[local])
@@ -42,7 +42,7 @@ const std::string& folder_of_device(const config::EngineSettings& settings, std:
     return settings.csd.path[place_of_device(settings, local)];
 }
 
-// The card that shares a PCIe switch with the folder's drive, or that the site names beside it.
+// The card in csd.cards or, without that, on the same PCIe switch as the folder's drive.
 std::string card_of_device(const config::EngineSettings& settings, std::size_t local) {
     if (!settings.csd.cards.empty()) {
         return settings.csd.cards[place_of_device(settings, local)];
@@ -57,14 +57,14 @@ std::string card_of_device(const config::EngineSettings& settings, std::size_t l
     return pairing.card;
 }
 
-// In the names of the files of the set.
+// The part of file names that tells the sets apart.
 std::string infix_of(int set) { return set == 0 ? "" : text(".set-", set); }
 
 bool is_on_host(const config::EngineSettings& settings) {
     return settings.mode == config::Mode::base;
 }
 
-// In mode base cards are not used, only the drives beside them.
+// Mode base does not use cards, only the drives beside them.
 bool is_on_card(const config::EngineSettings& settings, int device) {
     return settings.csd.device == "xrt" && !is_on_host(settings) &&
            std::ranges::count(settings.csd.host_engine, device) == 0;
@@ -79,7 +79,7 @@ std::string listed(const std::vector<Number>& numbers) {
     return out;
 }
 
-// The same device with its card as the engine.
+// The same device with its card as engine.
 csd::CardDeviceSettings on_card(const csd::EmulatedDeviceSettings& device,
                                 const config::EngineSettings& settings, std::size_t local) {
     fpga::require_cards();
@@ -102,7 +102,7 @@ csd::CardDeviceSettings on_card(const csd::EmulatedDeviceSettings& device,
                      .longest_run = std::chrono::seconds(settings.csd.run_timeout_s)}};
 }
 
-// Of which device owns which tiles, in which subgroups.
+// Digest of which device owns which tiles in which subgroups.
 std::uint64_t digest_of(const shard::Partition& partition) {
     std::string facts;
     for (const shard::Subgroup& subgroup : partition.subgroups()) {
@@ -111,10 +111,10 @@ std::uint64_t digest_of(const shard::Partition& partition) {
     return xxh3(std::as_bytes(std::span(facts)));
 }
 
-// Headers of state files depend on it.
+// State file headers contain this name.
 std::string name_of_device(int rank, int local) { return text("rank ", rank, " device ", local); }
 
-// Of a rank, as its copy numbers them.
+// A rank's devices, as its copy numbers them.
 struct Devices {
     int first = 0;
     int count = 0;
@@ -191,7 +191,7 @@ std::vector<csd::StateVolumeSettings> state_volumes(const config::EngineSettings
 
 std::vector<int> place_devices(const mpi::Communicator& world,
                                const config::EngineSettings& settings, const std::string& granted) {
-    const mpi::Topology nodes = mpi::discover_nodes(world);  // that have one csd.path
+    const mpi::Topology nodes = mpi::discover_nodes(world);  // ranks with the same csd.path
     const std::vector<int> devices = config::devices_per_rank(settings, world.size());
     int before = 0;
     for (const int rank : nodes.ranks_beside(world.rank())) {
@@ -283,7 +283,7 @@ shard::Copy make_copy(const config::EngineSettings& settings, std::size_t parame
             R"(, which have none: give them some with csd.per_rank, or set it to "global".)"));
     }
     if (is_on_host(settings)) {
-        // A rank's subgroup is striped over all its drives, so that each moves as much of it as a
+        // Striping a rank's subgroup over all its drives lets each drive move as many bytes as a
         // device near storage would.
         subgroup_tiles *= static_cast<std::size_t>(most);
         for (int& count : counts) {

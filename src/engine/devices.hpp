@@ -1,4 +1,4 @@
-// The devices of a run: how many, where their files lie, and how the mode uses them.
+// The devices of a run: how many there are, where their files lie, and how the mode uses them.
 #pragma once
 
 #include "base/dtype.hpp"
@@ -25,14 +25,14 @@
 
 namespace nearstep::engine {
 
-// The ranks that hold a copy of the optimizer state together with `rank`, of whose node
-// `node_ranks` are.
+// The ranks that hold one copy of the optimizer state together with `rank`. `node_ranks` are the
+// ranks of its node.
 std::vector<int> ranks_of_copy(const config::EngineSettings& settings, int rank,
                                const std::vector<int>& node_ranks, int ranks);
 
-// The copy of `copy_ranks`, of `ranks` in all. In mode base a rank updates on its host, with its
-// plain devices as one striped store: one owner per rank. Throws ConfigError if they have no
-// device.
+// The copy held by `copy_ranks`, out of `ranks` in all. In mode base a rank updates on its host and
+// uses its plain devices as one striped store, so there is one owner per rank. Throws ConfigError
+// if these ranks have no device.
 shard::Copy make_copy(const config::EngineSettings& settings, std::size_t parameters,
                       const std::vector<int>& copy_ranks, int ranks);
 
@@ -43,61 +43,59 @@ csd::HandlerKind handler_kind(config::Mode mode);
 
 csd::Delivery delivery(const config::EngineSettings& settings);
 
-// Whether a step's update goes on under the next step's forward: not in base and su, which
-// reproduce systems that take one after the other.
+// Whether a step's update overlaps the next step's forward. It does not in base and su, which
+// reproduce systems that run them one after the other.
 bool overlaps_steps(config::Mode mode);
 
-// The files that the rank's state lies in. `set`: of names, 0 or 1 (see engine/restart.hpp).
+// The rank's state files. `set` is the set of names, 0 or 1 (see engine/restart.hpp).
 std::vector<std::string> state_files(const config::EngineSettings& settings, int rank, int ranks,
                                      int set = 0);
 
-// The same with the bytes that each will take; `copy` is the rank's.
+// The same with the bytes that each file will take. `copy` is the rank's.
 std::vector<store::PlannedFile> planned_files(const config::EngineSettings& settings, int rank,
                                               int ranks, const shard::Copy& copy);
 
-// The state of each device of the rank in its copy, whose files, in the order of its devices, are
-// these; in mode base they are of one device.
+// The state of each of the rank's devices in its copy, in device order. `files` are their files in
+// the same order; in mode base all files belong to one device.
 std::vector<csd::StateVolumeSettings> state_volumes(const config::EngineSettings& settings,
                                                     int rank, const shard::Copy& copy,
                                                     const std::vector<std::string>& files);
 
-// csd.places of this rank: the devices of the ranks of a node follow each other in csd.path.
-// `granted`: as config::places_of_devices takes it. Collective; throws ConfigError on all ranks
-// alike.
+// csd.places of this rank. Ranks of a node take consecutive devices of csd.path. `granted` is
+// passed to config::places_of_devices. Collective; throws ConfigError on all ranks alike.
 std::vector<int> place_devices(const mpi::Communicator& world,
                                const config::EngineSettings& settings, const std::string& granted);
 
-// "ranks=2 devices=1,1 ...": all that fixes where each tile's state lies in the rank's copy. State
-// files fit a run if the lines are equal.
+// "ranks=2 devices=1,1 ...": everything that determines where each tile's state lies in the rank's
+// copy. State files fit a run if the lines are equal.
 std::string layout_line(const config::EngineSettings& settings, int ranks, const shard::Copy& copy);
 
-// The file that says what the rank's state files hold; beside the first of them.
+// The file that says what the rank's state files hold. It lies beside the first of them.
 std::string manifest_path(const config::EngineSettings& settings, int rank, int set = 0);
 
-// What the name of a manifest says; nullopt for any other file's.
+// What a manifest's file name says; nullopt for the name of any other file.
 struct ManifestName {
     int rank = 0;
     int set = 0;
 };
 std::optional<ManifestName> parse_manifest_name(const std::string& name);
 
-// Its state files and its manifest.
+// The rank's state files and manifest.
 store::RankFiles files_of_rank(const config::EngineSettings& settings,
                                const mpi::Communicator& world, int set = 0);
 
-// What the devices share; the pointers outlive them.
+// What the devices share. The pointers outlive them.
 struct DeviceSurroundings {
     Dtype dtype = Dtype::bf16;            // of the parameters
-    store::Storage* storage = nullptr;    // as for a store::File
-    link::NodeLinks* links = nullptr;     // null: not shaped
-    trace::Timeline* timeline = nullptr;  // null: nothing is traced
-    int set = 0;                          // of the files' names
+    store::Storage* storage = nullptr;    // see store::File
+    link::NodeLinks* links = nullptr;     // null: no rate limits
+    trace::Timeline* timeline = nullptr;  // null: no tracing
+    int set = 0;                          // of file names
     csd::GroupMap groups = {};            // of the parameter vector
 };
 
 // This rank's devices, in the order of its copy's device map. Files are named after the rank and
-// the device. `sources`: payloads per tile; `codecs` outlive them. Throws as
-// csd::make_emulated_device.
+// the device. The codecs in `route` outlive the devices. Throws like csd::make_emulated_device.
 std::vector<std::unique_ptr<csd::Device>> make_devices(const config::EngineSettings& settings,
                                                        const mpi::Communicator& world,
                                                        const shard::Ownership& owners,

@@ -1,19 +1,19 @@
-// The engine's face: gradients in, parameters out; the optimizer state lies in storage and is
-// updated near it, every step can outlive a crash. It knows tensors, not models or text, and owns
-// nothing of the process: no signals, no output, no exit; errors are exceptions.
+// The engine's interface: gradients in, parameters out. The optimizer state lies in storage and is
+// updated near it, and every step can survive a crash. The engine knows tensors but no models or
+// text. It handles no signals, prints nothing and never exits; errors are exceptions.
 //
 // A step, on every rank alike:
 //
 //     engine.begin_forward();
 //     for each block:  engine.await_parameters(block, ...);  compute
 //     engine.end_pass();
-//     engine.finish();  engine.commit();               // of the step before, if one is under way
+//     engine.finish();  engine.commit();               // the previous step, if still under way
 //     engine.begin_backward(step);
 //     for each block, last first:  engine.await_parameters(block, ...);
 //                                  compute into engine.gradient_space(block);
 //                                  engine.put_gradient(block);
 //     engine.end_pass();
-//     engine.end_gradients();  engine.update();        // which goes on under the next forward
+//     engine.end_gradients();  engine.update();        // overlaps the next forward
 #pragma once
 
 #include "codec/delta.hpp"
@@ -40,81 +40,81 @@ struct CUstream_st;
 namespace nearstep::engine {
 
 struct EngineOptions {
-    std::optional<int> gpu = std::nullopt;  // that this rank computes with; none: the CPU
-    // The cudaStream_t in whose order gradient_space() is written and read; it outlives the engine.
-    // Null: the GPU's default stream. With one of high priority gradients leave while backward,
-    // which was queued long before, goes on.
+    std::optional<int> gpu = std::nullopt;  // this rank's GPU; none: the CPU
+    // The cudaStream_t in whose order gradient_space() is used; it outlives the engine. Null: the
+    // GPU's default stream. In a stream of high priority gradients leave while backward, which was
+    // queued long before, goes on.
     CUstream_st* gradient_stream = nullptr;
     int set = 0;                      // of the state files' names: Decision::set
-    bool clips_by_last_norm = false;  // Step::clip_norm is of the norm of the step before
-    // Gradients come in any order. It has to be said only where parameters are spread over ranks:
-    // there all gradients wait for end_gradients(), since ranks meet in await_parameters(), too.
+    bool clips_by_last_norm = false;  // clips by the norm of the previous step
+    // Gradients come in any order. Matters only where parameters are spread over ranks: then all
+    // gradients wait for end_gradients(), because ranks also meet in await_parameters().
     bool puts_in_any_order = false;
     LossScaleSettings loss_scale = {};
-    std::string fault_plan = {};          // for tests: what FaultPoints takes
-    trace::Timeline* timeline = nullptr;  // outlives the engine; null: nothing is traced
+    std::string fault_plan = {};          // for tests: see FaultPoints
+    trace::Timeline* timeline = nullptr;  // outlives the engine; null: no tracing
 };
 
-// What a step does with its gradients.
+// How a step uses its gradients.
 struct Step {
-    std::vector<Hyper> groups = {};  // by Tensor::group, of each that there is
+    std::vector<Hyper> groups = {};  // indexed by Tensor::group
     double clip_norm = 0;            // 0: no clipping
-    // No rank has a gradient for these of layout.tensors: masters and moments stay as they are.
+    // Indices of tensors without a gradient on any rank: masters and moments do not change.
     std::vector<std::size_t> skipped = {};
 };
 
-// That a step is neither clipped nor skipped, made when backward begins: then its update begins,
-// too. A wrong one is found by the norm, the update is done again, and the bits are the same.
+// Whether backward began the update early on the guess that the step is neither clipped nor
+// skipped. If the norm proves the guess wrong, the update is repeated; the bits are the same.
 enum class Guess { none, right, wrong };
 
-// Of the decoded sum over all ranks, without loss scale; the same on all.
+// Describes the decoded sum over all ranks, without loss scale. The same on all ranks.
 struct GradientFacts {
     double norm = 0;
-    bool is_finite = true;  // else nothing is updated
+    bool is_finite = true;  // if false, nothing is updated
     Guess guess = Guess::none;
 };
 
-// Of a step whose update is over: seconds of this rank's slowest peer, traffic of all ranks.
+// A step whose update has ended: seconds of the slowest rank, traffic of all ranks.
 struct UpdateReport {
-    double update_s = 0;  // and parameters in: from the first to the last
-    double hidden_s = 0;  // of that and its flush, the least under backward and the next forward
+    double update_s = 0;  // includes bringing the parameters in
+    double hidden_s = 0;  // part of the update and its flush that is hidden: the least of all ranks
     trace::TrafficSnapshot traffic = {};
     codec::DeltaTally deltas = {};  // zeros without gather.codec = "delta"
 };
 
-// How the ranks' state and gradients lie and travel; the same on all ranks but for `io` and `gpu`.
+// How state and gradients are placed and travel. The same on all ranks except `io` and `gpu`.
 struct EngineFacts {
     int nodes = 1;
-    bool has_equal_nodes = true;  // as many ranks on each
-    int copies = 1;               // of the optimizer state
-    int devices = 0;              // of all ranks; in mode base the plain ones that state lies on
-    double payload_bytes_per_parameter = 0;  // of a gradient that is sent
-    double handed_bytes_per_parameter = 0;   // of all that a device is handed
+    bool has_equal_nodes = true;             // all nodes have equally many ranks
+    int copies = 1;                          // of the optimizer state
+    int devices = 0;                         // of all ranks; in mode base, the plain devices
+    double payload_bytes_per_parameter = 0;  // of one gradient payload
+    double handed_bytes_per_parameter = 0;   // of all that a device receives
     bool has_dense_sums = false;
     bool encodes_on_gpu = false;           // this rank
-    std::size_t gradient_bytes = 0;        // of this rank's GPU, that gradients take
+    std::size_t gradient_bytes = 0;        // memory for gradients on this rank's GPU
     std::string transport = {};            // "nccl", "mpi" or empty: see GradientGpu
-    std::string payload_transport = {};    // likewise
-    std::string parameter_transport = {};  // likewise: see ParameterGpu
-    std::string io = {};                   // how this rank's first device moves its state
+    std::string payload_transport = {};    // the same for payloads between groups
+    std::string parameter_transport = {};  // the same for parameters: see ParameterGpu
+    std::string io = {};                   // how this rank's first device does I/O
     std::vector<std::string> lines = {};   // how gradients and parameters travel, as sentences
 };
 
 struct CheckpointTime {
     double seconds = 0;
     double bytes = 0;         // of all ranks
-    double probed_bytes = 0;  // of these, what was read and written to know
+    double probed_bytes = 0;  // read and written to measure this
 };
 
-// One per rank. All calls are collective, from the thread that calls MPI, unless they say
-// otherwise; who waits for a rank that is gone waits for exchange.timeout_s at most. They throw
-// ConfigError, on all ranks alike, for what the user can mend, IoError for what may pass.
+// One per rank. Calls are collective and come from the thread that calls MPI, unless stated
+// otherwise. Waiting for a lost rank ends after exchange.timeout_s. Calls throw ConfigError, on all
+// ranks alike, for what the user can fix, and IoError for what may be temporary.
 class Engine {
 public:
-    // Start values of the elements from `first` on. Any thread, several at once.
+    // Writes start values for the elements from `first` on. Called by several threads at once.
     using Fill = std::function<void(std::size_t first, std::span<float> masters)>;
 
-    // Opens and locks the state files and leaves their content. start() or begin() must follow.
+    // Opens and locks the state files without changing them. start() or begin() must follow.
     // `world` outlives the engine.
     static std::unique_ptr<Engine> make(const mpi::Communicator& world,
                                         const config::EngineSettings& settings,
@@ -124,80 +124,82 @@ public:
     Engine() = default;
     Engine(const Engine&) = delete;
     Engine& operator=(const Engine&) = delete;
-    // Not collective; an update under way is given up, and what was committed is whole.
+    // Not collective. Finishes an accepted update, which waits for other ranks as all calls do, and
+    // cancels any other. Committed state stays intact.
     virtual ~Engine() = default;
 
-    // Empties the state files and writes start values, generation 0.
+    // Empties the state files and writes start values as generation 0.
     virtual void start(const Fill& fill) = 0;
-    // Does what was decided; what was durable before still is if it throws.
+    // Does what was decided. If it throws, what was durable before still is.
     virtual Begun begin(const Start& start, const Fill& fill) = 0;
 
-    // The parameter vector, in layout.dtype, in host memory; tiles are whole. Of its blocks those
-    // are final that were awaited. Not collective.
+    // The parameter vector in layout.dtype, in host memory, in whole tiles. Blocks are final once
+    // they were awaited. Not collective.
     virtual std::span<const std::byte> parameters() const = 0;
-    // Who brings blocks to GPUs with this rank. Not collective; valid as long as the engine.
+    // The ranks that copy blocks to GPUs with this one. Not collective; valid as long as the
+    // engine.
     virtual feed::JointCopy joint_copy() = 0;
 
-    // Counts traffic from here on, if no step is under way.
+    // Traffic is counted from here on if no step is under way.
     virtual void begin_forward() = 0;
-    // On return the elements `now`, which the block reads, are here and final: those of the last
-    // update, or of the start. `later`: what the rest of the pass reads; it stays if it is here.
+    // On return the elements `now`, which the block reads, are here and final: from the last update
+    // or the start values. `later`: read by the rest of the pass, and kept if it is here.
     virtual void await_parameters(std::size_t block, std::span<const shard::ElementRange> now,
                                   std::span<const shard::ElementRange> later) = 0;
-    // Of the blocks that were not awaited yet in this pass, and are behind `block`, those before
-    // the one that this returns need not be: they are final until the pass ends. Not collective.
+    // Blocks after `block` that were not awaited in this pass and lie before the returned one are
+    // already final, until the pass ends. Not collective.
     virtual std::size_t final_end(std::size_t block) const = 0;
-    // Outside of steps, where ranks pass the blocks unequally often: all parameters are here.
+    // Brings all parameters. For use outside steps, where ranks pass different numbers of blocks.
     virtual void hold_parameters() = 0;
-    // Parameters of others may go.
+    // Parameters of other ranks may be dropped.
     virtual void end_pass() = 0;
 
-    // The step before must be finished and committed.
+    // The previous step must be finished and committed.
     virtual void begin_backward(const Step& step) = 0;
-    // Where this rank's gradient of the block goes, fp32, times loss_scale(): memory of the GPU, in
+    // Where to write this rank's gradient of the block: fp32, times loss_scale(). In GPU memory, in
     // the order of EngineOptions::gradient_stream, if EngineFacts::encodes_on_gpu. Valid until the
     // block is put. Not collective.
     virtual std::span<float> gradient_space(std::size_t block) = 0;
-    // Instead of writing to gradient_space(), any number of times: adds a micro-batch's gradient of
-    // the block, in host memory, in fp32. Not collective; not where gradients are on a GPU.
+    // Adds a micro-batch's fp32 gradient of the block, in host memory. Replaces gradient_space()
+    // and may be called repeatedly. Not for gradients on a GPU. Not collective.
     virtual void add_gradient(std::size_t block, std::span<const float> gradient) = 0;
-    // Each block once, in any order, each rank in its own: see puts_in_any_order. The bits are
-    // those of last block first, which is the fastest, and takes no memory for blocks that wait.
+    // Each block once, in an order of the rank's choice: see puts_in_any_order. Last block first is
+    // fastest and needs no memory for waiting blocks. The bits do not depend on the order.
     virtual void put_gradient(std::size_t block) = 0;
-    // All blocks were put.
+    // Call after all blocks were put.
     virtual GradientFacts end_gradients() = 0;
-    // Takes the step as far as its update, which begins, if it did not in backward. In modes that
-    // take one step after the other the update is over on return.
+    // Begins the step's update if backward did not. In modes without overlap the update is over on
+    // return.
     virtual void update() = 0;
 
-    // A step is under way from update() to finish(), which must come before the next
-    // begin_backward(), and before all calls below that are collective. Not collective.
+    // True from update() to finish(). finish() must come before the next begin_backward() and
+    // before all collective calls below. Not collective.
     virtual bool is_under_way() const = 0;
     virtual UpdateReport finish() = 0;
-    // With csd.durability "step": on return the steps done outlive any crash.
+    // On return all steps done survive any crash, with csd.durability "step".
     virtual void commit() = 0;
 
     // Not collective.
     virtual std::int64_t steps_done() const = 0;
     virtual double loss_scale() const = 0;      // of the next step
-    virtual double waited_seconds() const = 0;  // by this rank for updates, in all
-    virtual double commit_seconds() const = 0;  // likewise for commits, hidden or not
+    virtual double waited_seconds() const = 0;  // total wait of this rank for updates
+    virtual double commit_seconds() const = 0;  // total for commits, hidden or not
     virtual const EngineFacts& facts() const = 0;
-    virtual const store::Lineage& line() const = 0;  // whose steps are taken
+    virtual const store::Lineage& line() const = 0;  // the line of the current steps
 
-    // Writes and publishes a checkpoint in `folder`; returns its index's path.
+    // Writes and publishes a checkpoint in `folder`. Returns the path of its index.
     virtual std::string save(const std::string& folder) = 0;
-    // By a part of the state that is read and written to a file in `folder`, which does not stay.
+    // Estimates it by writing a part of the state to a temporary file in `folder`.
     virtual CheckpointTime expect_checkpoint(const std::string& folder) = 0;
-    // XXH3 of the tiles' XXH3 digests (little-endian, in tile order) of the fp32 masters without
-    // padding: independent of layout. Throws Error if copies of the state differ.
+    // XXH3 over the tiles' XXH3 digests (little-endian, in tile order) of the fp32 masters without
+    // padding. Independent of layout. Throws Error if copies of the state differ.
     virtual std::uint64_t masters_digest() = 0;
 
-    // Bytes written to each of facts().devices so far, in the order of ranks and devices.
+    // Bytes written to each of facts().devices so far, ordered by rank, then device.
     virtual std::vector<std::uint64_t> written_bytes() const = 0;
-    // What each rank sent to other nodes in all steps, gradients and parameters.
+    // Bytes that each rank sent to other nodes in all steps, as gradients and parameters.
     virtual std::vector<std::uint64_t> network_sent_bytes() const = 0;
-    // Most memory that a rank's parameter vector takes now; one that a node shares counts in full.
+    // The largest parameter vector of any rank now. A vector shared in a node counts in full.
     virtual std::size_t vector_bytes() const = 0;
 };
 

@@ -24,7 +24,7 @@ std::vector<std::string> gather_text(const mpi::Communicator& world, const std::
     return texts;
 }
 
-// Each part behind its length.
+// Each part follows its length.
 std::string pack(const std::vector<std::string>& parts) {
     std::string packed;
     for (const std::string& part : parts) {

@@ -1,4 +1,4 @@
-// Texts that each rank has, known to all.
+// Shares each rank's text with all ranks.
 #pragma once
 
 #include "mpi/communicator.hpp"
@@ -8,13 +8,13 @@
 
 namespace nearstep::engine {
 
-// The name of the host that this process runs on.
+// The name of this process's host.
 std::string own_host();
 
 // Each rank's text, in rank order. Collective.
 std::vector<std::string> gather_text(const mpi::Communicator& world, const std::string& mine);
 
-// Several texts as one, and back.
+// Joins several texts into one, and splits it again.
 std::string pack(const std::vector<std::string>& parts);
 std::vector<std::string> unpack(const std::string& packed);
 

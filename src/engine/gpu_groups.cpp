@@ -19,7 +19,7 @@ std::string obstacle_in_groups(const mpi::Communicator& world, const mpi::Topolo
                 throw ConfigError(*mine);
             }
         });
-    } catch (const ConfigError& error) {  // the lowest rank's
+    } catch (const ConfigError& error) {  // of the lowest rank
         obstacle = error.what();
     }
     return obstacle;

@@ -1,4 +1,4 @@
-// What the exchanges of a run between GPUs have in common: whether ranks can, and their start.
+// Shared by all exchanges between GPUs: whether ranks can use NCCL, and how it starts.
 #pragma once
 
 #include "config/engine_settings.hpp"
@@ -12,20 +12,19 @@
 
 namespace nearstep::engine {
 
-// Why some of `groups` with several ranks cannot exchange between GPUs, as the end of a sentence:
-// the same on all ranks. Empty: they all can. `gpu`: the one this rank would use, if any.
-// Collective over `world`.
+// Why some group with several ranks cannot exchange between GPUs, as the end of a sentence; empty
+// if all can. The same on all ranks. `gpu` is the one this rank would use. Collective over `world`.
 std::string obstacle_in_groups(const mpi::Communicator& world, const mpi::Topology& groups,
                                std::optional<int> gpu);
 
-// Starts NCCL between the GPUs of `ranks`, and the process's watchdog if it was not. Collective
-// over `ranks`.
+// Starts NCCL between the GPUs of `ranks`, and the process's watchdog if it does not run yet.
+// Collective over `ranks`.
 void start_group(const mpi::Communicator& ranks, int gpu, const config::EngineSettings& settings,
                  std::optional<nccl::Watchdog>& watchdog, std::optional<nccl::Group>& group);
 
 bool is_each_alone(const mpi::Topology& groups);
 
-// Why GPUs are not asked at all where exchange.transport = "mpi".
+// The reason given with exchange.transport = "mpi".
 constexpr const char* kTransportSaysSo = "exchange.transport says so";
 
 // " (NCCL 2.28.9)".

@@ -1,5 +1,5 @@
-// Traffic of this rank's GPU over its node's host link, where the site says that GPU and devices
-// share it.
+// Emulates this rank's GPU traffic over its node's host link, where the site says that GPU and
+// devices share it.
 #pragma once
 
 #include "config/engine_settings.hpp"
@@ -12,22 +12,22 @@
 
 namespace nearstep::engine {
 
-// Bytes of 16-bit parameters, or dense gradients, that the GPUs of a node move in one pass over all
-// blocks, with so many ranks and `vector_bytes` of parameters; 0 if their links are apart.
+// Bytes of 16-bit parameters, or of dense gradients, that a node's GPUs move in one pass over all
+// blocks. `vector_bytes` is the size of all parameters. 0 if the GPUs have links of their own.
 double gpu_bytes_of_node(const config::LinkSettings& link, int ranks, double vector_bytes);
 
-// Holds passes over the blocks up, and whoever else uses the host link: parameters come in ahead of
-// the products of their block, gradients leave behind them, and a pass ends when all have crossed.
-// The bytes themselves stay where they are: what is emulated is that the GPU is behind the link.
+// Delays passes over the blocks, and other users of the host link. Parameters cross before their
+// block is computed, gradients after it, and a pass ends when all have crossed. No bytes move: this
+// emulates a GPU behind the link.
 class GpuTraffic {
 public:
-    // `links` may be null; outlives this. `ranks`: of this node.
+    // `links` may be null; it outlives this. `ranks` counts this node's.
     GpuTraffic(const config::EngineSettings& settings, const Layout& layout,
                const link::NodeLinks* links, int ranks);
 
     void bring_parameters(std::size_t block);
     void take_gradients(std::size_t block);
-    // Blocks until all of the pass are over.
+    // Blocks until all transfers of the pass are over.
     void finish_pass() const;
 
 private:

@@ -26,8 +26,8 @@ GradientGpu::GradientGpu(const mpi::Communicator& world, const config::EngineSet
     }
 }
 
-// With those whose gradients are added to this rank's. Where that is not between GPUs, gradients of
-// ranks that are not alone go to the host.
+// Joins the ranks that sum gradients with this rank. Without NCCL, a group of several ranks sums
+// its gradients on the host.
 void GradientGpu::join_group(const mpi::Communicator& world, const config::EngineSettings& settings,
                              const mpi::Topology& groups, std::optional<nccl::Watchdog>& watchdog) {
     if (is_each_alone(groups)) {
@@ -57,7 +57,7 @@ void GradientGpu::join_group(const mpi::Communicator& world, const config::Engin
     }
 }
 
-// What keeps payloads from going from GPU to GPU; empty: nothing.
+// Why payloads cannot travel between GPUs; empty: they can.
 std::string GradientGpu::find_payload_obstacle(const mpi::Communicator& world,
                                                const config::EngineSettings& settings,
                                                const PayloadRoad& road) const {

@@ -15,7 +15,7 @@ double per_parameter(std::size_t payload_bytes) {
     return static_cast<double>(payload_bytes) / static_cast<double>(shard::kTileElems);
 }
 
-// Whether `lists` payloads of a tile are more bytes than their dense sum: the planner's rule.
+// Whether `lists` payloads of a tile are larger than their dense sum, by the planner's rule.
 bool does_dense_pay(const config::EngineSettings& settings, Dtype dtype, int lists) {
     const plan::Codec codec = plan::parse_codec(settings.compress.codec);
     const auto bytes = [&](plan::Owner owner) {

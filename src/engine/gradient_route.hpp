@@ -1,4 +1,4 @@
-// How the gradients of a run travel: encoded to the owners, and from these to their devices.
+// How gradients travel: encoded to the owners, and from there to the owners' devices.
 #pragma once
 
 #include "base/dtype.hpp"
@@ -13,45 +13,45 @@
 
 namespace nearstep::engine {
 
-// What a step encodes with.
+// The codecs of a step.
 struct RouteCodecs {
     const codec::Codec* sent = nullptr;    // to the owners
-    const codec::Codec* handed = nullptr;  // their sum, to the devices; null: as they came
+    const codec::Codec* handed = nullptr;  // for the sum, to the devices; null: payloads unchanged
 };
 
-// The payloads of a tile, one per group, are handed to the device as they came, or added up by the
-// owner and handed on as one: encoded by the run's codec where gradients are added up over all
-// ranks before they are encoded (placement.gradients = "global": then they are sent dense), or
-// dense (exchange.densify).
+// A tile has one payload per group. The owner hands them to its device unchanged, or adds them up
+// and hands on one sum. The sum is encoded by the run's codec if gradients are summed over all
+// ranks before encoding (placement.gradients = "global", sent dense). It is dense with
+// exchange.densify.
 class GradientRoute {
 public:
     GradientRoute(const config::EngineSettings& settings, Dtype dtype, const mpi::Topology& nodes);
 
-    // Of the step that comes after `steps_done`.
+    // The codecs of the step after `steps_done`.
     RouteCodecs of_step(std::int64_t steps_done) const;
 
     const mpi::Topology& groups() const { return groups_; }
-    // Payloads of a tile that reach a device.
+    // Number of payloads per tile that reach a device.
     int sources() const { return has_sum_ ? 1 : groups_.groups(); }
     bool is_dense_sum() const { return is_densified_; }
 
     std::size_t most_sent_bytes() const;
     std::size_t most_handed_bytes() const;
-    // Bytes per parameter after the warm-up: of a payload of the run's codec, and of all that a
-    // device is handed.
+    // Bytes per parameter after the warm-up: of one payload of the run's codec, and of all that a
+    // device receives.
     double payload_bytes_per_parameter() const;
     double handed_bytes_per_parameter() const;
 
-    // "owners hand their devices one dense sum of 4 payloads ..."; empty where they hand on what
-    // came.
+    // "owners hand their devices one dense sum of 4 payloads ..."; empty if payloads pass
+    // unchanged.
     std::string describe(const config::EngineSettings& settings) const;
 
 private:
-    std::unique_ptr<codec::Codec> codec_;  // of the run
+    std::unique_ptr<codec::Codec> codec_;  // from the settings
     std::unique_ptr<codec::Codec> dense_;
     mpi::Topology groups_;
     std::int64_t warmup_steps_;
-    bool is_summed_densely_;  // over all ranks, before it is encoded
+    bool is_summed_densely_;  // over all ranks, before encoding
     bool is_densified_ = false;
     bool has_sum_ = false;  // owners hand on sums
 };

@@ -1,5 +1,5 @@
-// Gradients of blocks that do not come last block first, or in several parts: they wait here until
-// it is their turn.
+// Holds gradients that come out of order (not last block first) or in several parts until their
+// turn.
 #pragma once
 
 #include "memory/gpu.hpp"
@@ -12,28 +12,28 @@
 
 namespace nearstep::engine {
 
-// Of one rank; not collective. Takes memory for those blocks alone that once had to wait.
+// For one rank; not collective. Allocates memory only for blocks that had to wait.
 class HeldGradients {
 public:
-    // `stream`: that gradients in the GPU's memory are written in; nullopt: they are on the host.
+    // `stream`: the one that writes gradients in GPU memory; nullopt: gradients are on the host.
     HeldGradients(std::span<const shard::ElementRange> blocks,
                   std::optional<memory::Stream> stream);
 
-    // No block of the step has come.
+    // Forgets all blocks of the previous step.
     void begin_step();
 
-    // The block whose turn it is; nullopt: all went.
+    // The block whose turn it is; nullopt if all were released.
     std::optional<std::size_t> next() const;
     bool is_held(std::size_t block) const { return blocks_[block].is_held; }
     bool is_complete(std::size_t block) const { return blocks_[block].is_complete; }
 
-    // Where the block's gradient waits from here on.
+    // Memory where the block's gradient waits.
     std::span<float> hold(std::size_t block);
-    // Adds a part to what waits; the first part is the sum so far. On the host only.
+    // Adds a part to the waiting gradient; the first part is copied. On the host only.
     void add(std::size_t block, std::span<const float> part);
-    // Nothing more comes of the block.
+    // Call when all parts of the block have come.
     void complete(std::size_t block);
-    // Copies what waits of the block whose turn it is to where it goes, if it waits.
+    // Copies the gradient of the block whose turn it is to `to`, if it waits here.
     void release(std::span<float> to);
 
 private:
@@ -47,7 +47,7 @@ private:
 
     std::optional<memory::Stream> stream_;
     std::vector<Block> blocks_;
-    std::size_t left_ = 0;  // the blocks before this one are still to go
+    std::size_t left_ = 0;  // blocks before this one are not released yet
 };
 
 }  // namespace nearstep::engine

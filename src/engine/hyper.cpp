@@ -9,7 +9,7 @@ namespace nearstep::engine {
 
 namespace {
 
-// Apart from the streams of start values and data.
+// Differs from the random streams of start values and data.
 constexpr std::uint64_t kRoundingStream = 0x726F756E64696E67U;
 
 arith::UpdateScalars update_scalars(const Hyper& hyper, std::int64_t update,

@@ -1,5 +1,5 @@
-// What the engine is told: the tensors in a model's parameter vector, whose training it is, and the
-// optimizer of each parameter group.
+// What the engine must know: the tensors in a model's parameter vector, the identity of the
+// training, and the optimizer of each parameter group.
 #pragma once
 
 #include "base/dtype.hpp"
@@ -17,27 +17,26 @@ struct Tensor {
     std::string name;
     std::vector<std::int64_t> shape;  // row-major
     std::size_t offset = 0;           // first element in the parameter vector
-    std::size_t group = 0;            // its parameter group: see Step::groups; at most 15
+    std::size_t group = 0;            // parameter group, at most 15: see Step::groups
 };
 
 struct Layout {
-    std::vector<Tensor> tensors = {};              // in the order of the vector, without gaps
+    std::vector<Tensor> tensors = {};              // in vector order, without gaps
     std::vector<shard::ElementRange> blocks = {};  // adjacent; forward order
     std::size_t elems = 0;
     Dtype dtype = Dtype::bf16;  // of parameters and dense gradients
 };
 
-// What tells one training from another.
+// Tells one training from another.
 struct Identity {
-    std::string model = {};   // a line: state of another model is refused
-    std::uint64_t seed = 0;   // of rounding, too; with another one a run leaves its line
-    std::string data = {};    // digest of what is trained on; another one leaves the line, too
-    std::int64_t steps = 0;   // of the whole run: one with fewer is unfinished
-    std::string config = {};  // a text that checkpoints keep
+    std::string model = {};   // one line; state of another model is refused
+    std::uint64_t seed = 0;   // also for rounding; another seed begins a new line
+    std::string data = {};    // digest of the training data; another one begins a new line
+    std::int64_t steps = 0;   // of the whole run; with fewer done it is unfinished
+    std::string config = {};  // text that checkpoints keep
 };
 
-// Of a parameter group, as PyTorch names them; `rate` is the learning rate, `decay` the weight
-// decay.
+// Hyperparameters of a parameter group. `rate` is the learning rate, `decay` the weight decay.
 struct Hyper {
     csd::Optimizer optimizer = csd::Optimizer::adamw;
     double rate = 1e-3;
@@ -45,12 +44,12 @@ struct Hyper {
     double beta2 = 0.999;
     double epsilon = 1e-8;
     double decay = 0;
-    bool is_skipped = false;  // no rank has a gradient: masters and moments stay as they are
+    bool is_skipped = false;  // no rank has a gradient: masters and moments do not change
 };
 
 struct LossScaleSettings {
     double first = 65536;
-    std::int64_t growth_steps = 1000;  // good ones before it doubles
+    std::int64_t growth_steps = 1000;  // finite steps before it doubles
 };
 
 }  // namespace nearstep::engine

@@ -1,4 +1,4 @@
-// The factor of fp16's losses.
+// The loss scale of fp16 training.
 #pragma once
 
 #include "engine/layout.hpp"
@@ -7,9 +7,8 @@
 
 namespace nearstep::engine {
 
-// Dynamic loss scaling (Micikevicius et al., "Mixed precision training", 2018): halved after a step
-// that is not finite, doubled after `growth_steps` good ones. Fixed at 1 for formats other than
-// fp16.
+// Dynamic loss scaling (Micikevicius et al., "Mixed precision training", 2018): halves after a step
+// that is not finite, doubles after `growth_steps` finite ones. 1 for formats other than fp16.
 class LossScale {
 public:
     LossScale(Dtype dtype, const LossScaleSettings& settings);

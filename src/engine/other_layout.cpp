@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::size_t kTileFloats = 3 * kTileElems;  // master and both moments
 
-// The value of `key` in a layout line; empty if it is not there.
+// The value of `key` in a layout line; empty if it is missing.
 std::string value_in(const std::string& layout, const std::string& key) {
     std::istringstream words(layout);
     for (std::string word; words >> word;) {
@@ -41,7 +41,7 @@ std::vector<Number> numbers_in(const std::string& layout, const std::string& key
     return numbers;
 }
 
-// The settings that a layout line stands for, with all others as they are.
+// `settings` with the values that a layout line determines.
 config::EngineSettings run_of(const config::EngineSettings& settings, const std::string& layout) {
     config::EngineSettings old = settings;
     old.mode = value_in(layout, "update") == "host" ? config::Mode::base : config::Mode::su_o;
@@ -54,7 +54,7 @@ config::EngineSettings run_of(const config::EngineSettings& settings, const std:
     return old;
 }
 
-// Of the ranks that hold all state together.
+// The old ranks that hold one copy of the state.
 shard::Copy copy_of(const config::EngineSettings& old, const store::Manifest& manifest,
                     std::size_t parameters) {
     const int ranks = ranks_of_layout(manifest.layout);
@@ -74,7 +74,7 @@ shard::Copy copy_of(const config::EngineSettings& old, const store::Manifest& ma
     return copy;
 }
 
-// The ranks of the node take turns.
+// Ranks of the node take turns.
 int reader_of(const Found& found, int node, std::size_t turn) {
     std::vector<int> ranks;
     for (std::size_t rank = 0; rank < found.ranks.size(); ++rank) {
@@ -85,7 +85,7 @@ int reader_of(const Found& found, int node, std::size_t turn) {
     return ranks.at(turn % ranks.size());
 }
 
-// Those that hold the tile, ascending.
+// The ranks that hold the tile, ascending.
 std::vector<int> owners_of(const shard::Ownership& owners, std::size_t tile) {
     std::vector<int> ranks;
     ranks.reserve(static_cast<std::size_t>(owners.copies()));
@@ -103,7 +103,7 @@ mpi::Blocks blocks_of(const std::vector<std::vector<std::size_t>>& tiles) {
     return blocks;
 }
 
-// Of each tile its masters and moments; `arrays` holds those of consecutive tiles, one array after
+// Packs master and moments tile by tile. `arrays` holds those of consecutive tiles, one array after
 // the other.
 std::vector<float> pack_tiles(const std::vector<std::vector<std::size_t>>& tiles,
                               std::span<const float> arrays, std::size_t first_tile) {
@@ -131,7 +131,7 @@ OtherLayout::OtherLayout(const mpi::Communicator& world, const config::EngineSet
     const config::EngineSettings old = run_of(settings, first.layout);
     const shard::Copy copy = copy_of(old, first, parameters);
     std::vector<csd::StateVolumeSettings> mine;
-    std::map<int, std::size_t> volumes_of;  // that each reader has so far
+    std::map<int, std::size_t> volumes_of;  // opened by each reader so far
     for (std::size_t turn = 0; turn < decision.manifests.size(); ++turn) {
         const FoundManifest& manifest = found.manifests[decision.manifests[turn]];
         const int reader = reader_of(found, manifest.node, turn);
@@ -161,8 +161,8 @@ void OtherLayout::open(const std::vector<csd::StateVolumeSettings>& settings) {
     }
 }
 
-// A round has one piece of each reader at most, and the rounds go through the tiles in order, so
-// that what an owner waits with for the rest of a subgroup stays little.
+// A round has at most one piece per reader, and rounds follow tile order. So an owner holds few
+// subgroups that still lack tiles.
 std::optional<std::string> OtherLayout::read(std::int64_t generation,
                                              const shard::Ownership& owners, const Take& take) {
     std::vector<Piece> round;

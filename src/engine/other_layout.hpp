@@ -1,4 +1,4 @@
-// The state that a run of another layout left, brought to the ranks that own its tiles now.
+// Moves state that was written with another layout to the ranks that own its tiles now.
 #pragma once
 
 #include "config/engine_settings.hpp"
@@ -20,31 +20,31 @@
 
 namespace nearstep::engine {
 
-// Each old file is read once, by a rank of a node that sees it. All calls are collective.
+// Each old file is read once, by one rank of a node that sees it. All calls are collective.
 class OtherLayout {
 public:
-    // Opens and locks the files of the state that the decision names. Throws ConfigError on all
-    // ranks alike. `storage`: as for a store::File.
+    // Opens and locks the state files that the decision names. Throws ConfigError on all ranks
+    // alike. `storage`: see store::File.
     OtherLayout(const mpi::Communicator& world, const config::EngineSettings& settings,
                 std::size_t parameters, const Found& found, const Decision& decision,
                 store::Storage* storage);
 
-    // Hands each rank the tiles that it owns, one by one; they come roughly in their order. Returns
-    // what is damaged, as a sentence, then not all were handed over. Throws IoError.
+    // Hands each rank the tiles that it owns, one by one, roughly in order. If data is damaged it
+    // returns a sentence and some tiles are missing. Throws IoError.
     using Take = std::function<void(std::size_t tile, const csd::StateArrays& state)>;
     std::optional<std::string> read(std::int64_t generation, const shard::Ownership& owners,
                                     const Take& take);
 
 private:
-    // Tiles that lie together in an old file.
+    // Adjacent tiles in one old file.
     struct Piece {
         shard::TileRange tiles;
         int reader = 0;            // rank
-        std::size_t volume = 0;    // of the reader's
+        std::size_t volume = 0;    // of the reader
         std::size_t subgroup = 0;  // in the volume
     };
 
-    // Tiles of a round, by the rank that they go to or come from.
+    // Tiles of a round, by the rank they go to or come from.
     struct Exchange {
         std::vector<std::vector<std::size_t>> sent;
         std::vector<std::vector<std::size_t>> received;
@@ -52,15 +52,15 @@ private:
 
     void open(const std::vector<csd::StateVolumeSettings>& settings);
     Exchange exchange_of(const std::vector<Piece>& round, const shard::Ownership& owners) const;
-    // Returns what is damaged, as a sentence; empty: nothing.
+    // Returns a sentence if the piece is damaged; else empty.
     std::string read_piece(const Piece& piece, std::int64_t generation, std::span<float> arrays);
     std::optional<std::string> read_round(const std::vector<Piece>& round, std::int64_t generation,
                                           const shard::Ownership& owners, const Take& take);
 
     const mpi::Communicator& world_;
     trace::Traffic traffic_;
-    std::vector<Piece> pieces_;                               // in the order of their tiles
-    std::vector<std::unique_ptr<csd::StateVolume>> volumes_;  // that this rank reads
+    std::vector<Piece> pieces_;                               // in tile order
+    std::vector<std::unique_ptr<csd::StateVolume>> volumes_;  // those this rank reads
 };
 
 }  // namespace nearstep::engine

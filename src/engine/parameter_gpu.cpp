@@ -52,7 +52,7 @@ std::string ParameterGpu::find_obstacle(const mpi::Communicator& world,
     if (vector_kind(settings, true) == offload::VectorKind::own_tiles) {
         return "no node has all of them";
     }
-    // Those wait for each other's parameters only where they are of one copy.
+    // Only ranks of one copy wait for each other's parameters.
     if (has_copies_within(nodes, owners)) {
         return "ranks of a node hold copies of the optimizer state of their own";
     }

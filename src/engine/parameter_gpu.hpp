@@ -1,5 +1,5 @@
-// How parameters come from host memory to the ranks' GPUs: all of them over each GPU's link, or a
-// part of each block, and the rest between the GPUs of a node.
+// How parameters get from host memory to GPUs: every rank copies all of them over its own link, or
+// the ranks of a node each copy a part of a block and exchange the parts between GPUs.
 #pragma once
 
 #include "config/engine_settings.hpp"
@@ -18,23 +18,22 @@ namespace nearstep::engine {
 // One per rank; outlives the network that uses it.
 class ParameterGpu {
 public:
-    // Collective. Starts NCCL between the GPUs of each node that has several ranks, if they all
-    // can, have all parameters in host memory, and exchange.transport lets them. `watchdog`: as
-    // GradientGpu has it.
+    // Collective. Starts NCCL between the GPUs of each node with several ranks, if all ranks can,
+    // have all parameters in host memory, and exchange.transport allows it. `watchdog`: see
+    // GradientGpu.
     ParameterGpu(const mpi::Communicator& world, const config::EngineSettings& settings,
                  const mpi::Topology& nodes, const shard::Ownership& owners,
                  std::optional<int> device, std::optional<nccl::Watchdog>& watchdog);
 
-    // This rank's, valid as long as this.
+    // This rank's part in the joint copy; valid as long as this.
     feed::JointCopy joint();
 
-    // "nccl": nodes' ranks bring blocks together; "host": each by itself; empty where no node has
-    // several ranks, or the model computes on the CPU. The same on all ranks whose devices are
-    // alike.
+    // "nccl": the ranks of a node copy blocks together. "host": each copies alone. Empty if no node
+    // has several ranks, or the model runs on the CPU. The same on all ranks with equal devices.
     const std::string& transport() const { return transport_; }
     // The same on all ranks.
     bool is_joint() const { return is_joint_; }
-    // As words, with why not together.
+    // The transport in words, with the reason if it is not joint.
     std::string describe() const;
 
 private:

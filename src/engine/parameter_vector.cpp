@@ -30,7 +30,7 @@ memory::Buffer make_parameter_vector(const mpi::Communicator& world, const mpi::
         }
         vector = memory->map();
     });
-    // The path leads to the first rank's descriptor, which may go when all have opened it.
+    // The path leads to the first rank's descriptor, which may close once all have opened it.
     return vector;
 }
 

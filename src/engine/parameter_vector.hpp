@@ -11,12 +11,12 @@
 
 namespace nearstep::engine {
 
-// Zeroed. Collective; throws ConfigError on all ranks alike if a node cannot share memory.
+// Zeroed memory. Collective; throws ConfigError on all ranks alike if a node cannot share memory.
 memory::Buffer make_parameter_vector(const mpi::Communicator& world, const mpi::Topology& nodes,
                                      std::size_t bytes, offload::VectorKind kind);
 
-// `is_copied_to_gpus`: each rank computes with a copy of its own on a GPU, so that those of a node
-// need one on the host.
+// `is_copied_to_gpus`: each rank computes with its own copy on a GPU, so the ranks of a node need
+// only one on the host.
 offload::VectorKind vector_kind(const config::EngineSettings& settings, bool is_copied_to_gpus);
 
 }  // namespace nearstep::engine

@@ -1,5 +1,4 @@
-// The engine's way to and from storage: start values, state files, checkpoints, the masters'
-// digest.
+// The engine's storage: start values, state files, checkpoints and the digest of masters.
 #include "base/digest.hpp"
 #include "base/error.hpp"
 #include "base/version.hpp"
@@ -22,7 +21,7 @@ using shard::kTileElems;
 
 namespace {
 
-// Adds `tiles` to ascending ranges, joined to the last one where they touch.
+// Appends `tiles` to ascending ranges and merges them with the last range if they touch.
 void append(std::vector<shard::TileRange>& ranges, shard::TileRange tiles) {
     if (!ranges.empty() && ranges.back().end == tiles.begin) {
         ranges.back().end = tiles.end;
@@ -43,7 +42,7 @@ store::Commit StorageEngine::position() const {
             .norm = last_norm_};
 }
 
-// Random, so that no two runs have the same; the same on all ranks.
+// A random id, different for every run and the same on all ranks.
 std::string StorageEngine::draw_id() const {
     std::random_device source;
     const std::uint64_t high = source();
@@ -69,15 +68,15 @@ store::Manifest StorageEngine::manifest() const {
     return manifest;
 }
 
-// A change of what is trained on leaves the line as a step back does.
+// Another seed or other data begins a new line, like going back a step.
 void StorageEngine::choose_line(const Origin& origin, std::int64_t step) {
     const bool has_other_data = !origin.data.empty() && origin.data != identity_.data;
     const bool leaves = origin.begins_line || origin.seed != identity_.seed || has_other_data;
     line_ = leaves ? store::branch_off(origin.line, step, draw_id()) : origin.line;
 }
 
-// Before any file is emptied, all manifests say whose files they are now, and that they hold no
-// step; or, where an older state stays until the new one is durable, the files are not yet named.
+// Before files are emptied, all manifests claim them and list no step. If an older state must stay
+// until the new one is durable, manifests do not name the new files yet.
 void StorageEngine::empty_state_files(const std::string& replaced, const Claimed& claimed) {
     state_ = draw_id();
     replaced_ = replaced;
@@ -98,7 +97,7 @@ void StorageEngine::remove_state_files() {
     }
 }
 
-// Whatever csd.durability is: the files are whole now, and the next step is not yet begun.
+// For every csd.durability: the files are complete now, and the next step has not begun.
 void StorageEngine::list_what_was_filled() {
     prepare_commit();
     pipeline_->commit(log_, position());
@@ -109,7 +108,7 @@ void StorageEngine::forget_commits() {
     world_.together([this] { log_.claim(); });
 }
 
-// The parameters that a rank computes with are its masters, rounded: here those of its own tiles.
+// A rank computes with its rounded masters. Writes those of its own tiles.
 void StorageEngine::load_masters_into_vector(shard::TileRange tiles,
                                              std::span<const float> masters) {
     const std::size_t tile_bytes = kTileElems * size_bytes(layout_.dtype);
@@ -187,13 +186,13 @@ void StorageEngine::fill_from(checkpoint::Reader& reader) {
 
 namespace {
 
-// A subgroup whose tiles come one by one.
+// A subgroup whose tiles arrive one by one.
 struct Incoming {
     csd::Device* device = nullptr;
     std::size_t subgroup = 0;
     shard::TileRange tiles;
     std::size_t missing = 0;  // tiles
-    // Allocated while some of the tiles are there.
+    // Allocated while only some tiles have arrived.
     std::vector<float> master = {};
     std::vector<float> moment1 = {};
     std::vector<float> moment2 = {};
@@ -214,7 +213,7 @@ void put(Incoming& of, std::size_t tile, const csd::StateArrays& state) {
 }  // namespace
 
 std::optional<std::string> StorageEngine::fill_from(OtherLayout& old, std::int64_t generation) {
-    std::vector<Incoming> incoming;  // in the order of their tiles
+    std::vector<Incoming> incoming;  // in tile order
     pipeline_->visit_subgroups(
         [&](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
             incoming.push_back(
@@ -266,7 +265,7 @@ void StorageEngine::verify(const std::string& index_path) {
     });
 }
 
-// What the ranks have besides the state. A residual has the scale of its gradients.
+// Restores what ranks keep besides the state. A residual is scaled like its gradients.
 void StorageEngine::go_on_at(const store::Commit& position, const Origin& origin) {
     pipeline_->set_generation(position.generation);
     steps_done_ = position.step;
@@ -320,7 +319,7 @@ void StorageEngine::save_residual(checkpoint::RankFileWriter& writer) {
     }
 }
 
-// Each rank takes its own where the same ranks slice a tile as before; else its heir takes the sum.
+// If the same ranks slice a tile as before, each reads its own residual; else the heir sums them.
 void StorageEngine::restore_residual(checkpoint::Reader& reader) {
     exchange::Residual* residual = pipeline_->residual();
     if (residual == nullptr) {
@@ -368,7 +367,7 @@ checkpoint::Description StorageEngine::describe() const {
 
 std::string StorageEngine::save(const std::string& folder) {
     expects(!under_way_, "a step is finished before it is saved");
-    // Rank 0 alone looks at what is there, so that all ranks use the same attempt's names.
+    // Only rank 0 looks at the folder, so all ranks use the same attempt number in names.
     int attempt = 0;
     world_.together(
         [&] { attempt = world_.rank() == 0 ? checkpoint::next_attempt(folder, steps_done_) : 0; });
@@ -389,7 +388,7 @@ std::string StorageEngine::save(const std::string& folder) {
         pipeline_->visit_subgroups(
             [&](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
                 if (!is_in_first_copy()) {
-                    return;  // the copies are equal, and a checkpoint has one
+                    return;  // copies are equal, and a checkpoint contains one
                 }
                 const std::size_t elems = tiles.size() * kTileElems;
                 const csd::StateArrays state{std::span(master_).first(elems),
@@ -402,7 +401,7 @@ std::string StorageEngine::save(const std::string& folder) {
         save_residual(*writer);
         records[rank] = writer->finish();
     });
-    // The records of all ranks, each given by one.
+    // The records of all ranks: each rank fills in its own.
     std::vector<std::uint64_t> numbers(2 * records.size(), 0);
     numbers[2 * rank] = records[rank].file_bytes;
     numbers[2 * rank + 1] = records[rank].tiles_xxh3;

@@ -32,7 +32,7 @@ std::string way_from(const Found& found) {
     return "go on from a checkpoint with --from";
 }
 
-// The ranks' manifests that no rank finds: "rank 1's n1 p1/rank-1.manifest".
+// The manifests and state files of the group that no rank found.
 std::string missing_of(const Found& found, const StateGroup& group) {
     std::string out;
     const std::vector<std::string>& places = manifest_in(found, group.members.front()).places;
@@ -55,12 +55,12 @@ std::string missing_of(const Found& found, const StateGroup& group) {
     return out;
 }
 
-// What of a line is there to go on from.
+// What a run can resume from on a line.
 struct Choices {
     Lineage line;
     std::vector<StateGroup> groups;               // on the line
-    const StateGroup* state = nullptr;            // the newest that is usable
-    const StateGroup* short_of = nullptr;         // the newest that is not
+    const StateGroup* state = nullptr;            // the newest usable one
+    const StateGroup* short_of = nullptr;         // the newest unusable one
     const FoundCheckpoint* checkpoint = nullptr;  // the newest
     const FoundCheckpoint* damaged = nullptr;     // the newest that is damaged
 
@@ -69,13 +69,13 @@ struct Choices {
     std::int64_t newest() const { return std::max(state_step(), checkpoint_step()); }
 };
 
-// Whether the line goes through this step of `other`.
+// Whether the line includes this step of `other`.
 bool is_on(const Lineage& line, const Lineage& other, std::int64_t step) {
     const auto last = store::last_step_of(line, other.run);
     return last && step <= *last;
 }
 
-// Drops what lies behind the place where the line branched off: it was given up.
+// Drops commits after the point where the line branched off: they were given up.
 void keep_to_line(const Lineage& line, StateGroup& group) {
     if (group.line.run != line.run) {
         std::erase_if(group.commits, [&](const store::Commit& commit) {
@@ -96,7 +96,7 @@ void look_at_checkpoints(const Found& found, Choices& choices) {
     }
 }
 
-// nullopt if lines have parted, so that there is no newest.
+// nullopt if lines have diverged, so that none is newest.
 std::optional<Choices> look(const Found& found) {
     Choices choices;
     choices.groups = group_states(found);
@@ -147,7 +147,7 @@ bool has_damaged_manifest(const Found& found) {
                        [](const FoundManifest& one) { return !one.manifest; });
 }
 
-// The state that must outlive the filling of new files; empty: none.
+// The state that must stay while new files are filled; empty: none.
 std::string state_with_steps(const std::vector<StateGroup>& groups) {
     const auto has_step = [](const StateGroup& group) { return group.newest_listed >= 0; };
     const auto found = std::find_if(groups.begin(), groups.end(), has_step);
@@ -158,7 +158,7 @@ int set_of(const Found& found, const StateGroup& group) {
     return found.manifests[group.members.front()].set;
 }
 
-// The names that no state with a step has, nor a damaged manifest.
+// A set of names without a state with steps and without a damaged manifest.
 int free_set(const Found& found, const std::vector<StateGroup>& groups) {
     std::array<bool, kSets> is_used{};
     for (const FoundManifest& one : found.manifests) {
@@ -232,7 +232,7 @@ Decision load_newest(const Found& found, const Choices& choices) {
     return decision;
 }
 
-// Nothing durable is there.
+// For a folder without durable steps.
 Decision begin_anew_if_allowed(const Found& found, const Choices& choices) {
     if (choices.damaged != nullptr && choices.groups.empty()) {
         return refuse(choices.damaged->damage);
@@ -253,8 +253,8 @@ Decision begin_anew_if_allowed(const Found& found, const Choices& choices) {
                        "folder."));
 }
 
-// A node that held a part of the state is not in this job. Only a job that restarts by itself goes
-// back for that: its user may be asleep, and the checkpoint is of the same line.
+// Whether all missing parts were on nodes outside this job. Only a job that restarts by itself
+// falls back to a checkpoint then: its user may be asleep, and the checkpoint is on the same line.
 bool has_lost_nodes_alone(const Found& found, const StateGroup& group) {
     const std::vector<std::string>& places = manifest_in(found, group.members.front()).places;
     bool has_lost = false;
@@ -352,7 +352,7 @@ Decision load_named(const Found& found) {
     if (decision.action != Action::load_checkpoint) {
         return decision;
     }
-    decision.checkpoint_step = -1;  // it may lie in another folder
+    decision.checkpoint_step = -1;  // that one may be in another folder
     decision.begins_line = true;
     if (!found.is_fresh) {
         const std::vector<StateGroup> groups = group_states(found);
@@ -362,7 +362,7 @@ Decision load_named(const Found& found) {
     return decision;
 }
 
-// Whether what is in the folders went on from the checkpoint that is named, and holds a step.
+// Whether the folders hold a step of a run that continued from the named checkpoint.
 bool goes_on_from_named(const Found& found) {
     const std::optional<Choices> choices = look(found);
     return choices && choices->newest() >= 0 &&
@@ -375,7 +375,7 @@ bool goes_on_from_named(const Found& found) {
 
 Decision refuse_unfinished(const char* key, const std::string& folder, std::int64_t step,
                            std::int64_t steps) {
-    // Clients that do not know when they end say the largest number.
+    // Clients without a known end pass the largest number.
     const bool has_end = steps < std::numeric_limits<std::int64_t>::max();
     return refuse(text("The folder ", folder, " holds a run that stopped at step ", step,
                        has_end ? text(" of ", steps) : "",
@@ -383,7 +383,7 @@ Decision refuse_unfinished(const char* key, const std::string& folder, std::int6
                        " to another folder."));
 }
 
-// A run that has come to its end is in nobody's way.
+// A finished run does not block the next one.
 Decision start_if_nothing_is_unfinished(const Found& found) {
     for (const FoundManifest& one : found.manifests) {
         if (!one.manifest) {

@@ -1,5 +1,5 @@
-// What a run begins with, as a function of all that its ranks found: no I/O and no MPI, so that all
-// ranks decide alike and a test can enumerate the cases. The table of them is in docs/restart.md.
+// Decides what a run begins with from what its ranks found. No I/O and no MPI: all ranks decide
+// alike, and tests can enumerate the cases. docs/restart.md has them in a table.
 #pragma once
 
 #include "store/lineage.hpp"
@@ -14,7 +14,7 @@
 
 namespace nearstep::engine {
 
-// State files have one of two sets of names, so that one state can be written beside another.
+// State files have two sets of names, so that one state can be written beside another.
 constexpr int kSets = 2;
 
 // A manifest in one of the folders of csd.path.
@@ -23,21 +23,21 @@ struct FoundManifest {
     std::string path = {};
     int rank = 0;  // that wrote it
     int set = 0;
-    std::optional<store::Manifest> manifest = std::nullopt;  // nullopt: it is damaged
+    std::optional<store::Manifest> manifest = std::nullopt;  // nullopt: damaged
     std::string damage = {};                                 // as a sentence
-    // Where the state files that it names were found on the node; an empty path: nowhere.
+    // Where the node has the state files that the manifest names; an empty path: not found.
     std::vector<std::string> files = {};
 };
 
-// A state file in one of the folders that no manifest in them names: the folder with the manifest
-// may be missing.
+// A state file that no manifest in the folders names. Its manifest may be in a folder that is
+// missing.
 struct FoundRemains {
     int node = 0;
     std::string path = {};
-    std::int64_t generation = 0;  // above 0: of files that only hold start values nothing is lost
+    std::int64_t generation = 0;  // above 0: files with start values only are no loss
 };
 
-// A checkpoint in the run's folder, or the one that the user named.
+// A checkpoint in the run's folder, or one that the user named.
 struct FoundCheckpoint {
     std::string path = {};
     std::int64_t step = 0;
@@ -45,15 +45,15 @@ struct FoundCheckpoint {
     std::int64_t steps = 0;  // of the whole run
     store::Lineage line = {};
     std::string model = {};
-    std::string damage = {};  // as a sentence; empty: it is whole
+    std::string damage = {};  // as a sentence; empty: intact
 };
 
-// What this run has for each of its ranks.
+// The places of one rank of this run.
 struct Seat {
     int node = 0;
     std::array<std::string, kSets> manifests = {};  // paths
     std::string layout = {};
-    // Paths of the state files; those of an older state may lie elsewhere.
+    // Paths of the state files. Those of an older state may lie elsewhere.
     std::array<std::vector<std::string>, kSets> files = {};
 };
 
@@ -74,32 +74,32 @@ struct Found {
 
 enum class Action {
     start_anew,
-    resume_state,     // of the same layout, where it lies
-    read_state,       // of another layout, into files of their own
+    resume_state,     // of the same layout, in place
+    read_state,       // of another layout, into new files
     load_checkpoint,  // into state files
     refuse            // and change nothing
 };
 
 struct Decision {
     Action action = Action::refuse;
-    std::string refusal = {};  // a sentence, with refuse
+    std::string refusal = {};  // a sentence, for refuse
 
-    // What the state or the checkpoint is of. It is gone on with, or, with begins_line, left.
+    // The line of the state or checkpoint. The run continues it or, with begins_line, branches off.
     store::Lineage line = {};
     bool begins_line = false;
-    // resume_state and read_state: which steps the state holds, newest first, and whose manifests,
-    // by their places in Found::manifests, say so. With resume_state in rank order.
+    // resume_state and read_state: the steps of the state, newest first, and the manifests that
+    // list them, as indices in Found::manifests (in rank order with resume_state).
     std::vector<store::Commit> commits = {};
     std::vector<std::size_t> manifests = {};
-    // load_checkpoint: what to load. With resume_state one that is as new, if there is one, in case
-    // that the state is damaged. Empty: none.
+    // The checkpoint to load. For resume_state, one as new as the state, in case the state is
+    // damaged. Empty: none.
     std::string checkpoint = {};
-    // Of the newest checkpoint of the line in the folder, used or not; -1: there is none.
+    // Of the newest checkpoint of the line in the folder, used or not; -1: none.
     std::int64_t checkpoint_step = -1;
-    int set = 0;  // of the names of the files to use
-    // The state that must stay until the chosen one is durable; empty: none.
+    int set = 0;  // of the file names to use
+    // The state that must stay until the chosen one is durable. Empty: none.
     std::string replaces = {};
-    std::vector<std::string> notes = {};  // what was found and is not used, as sentences
+    std::vector<std::string> notes = {};  // sentences about what was found but is not used
 };
 
 Decision decide(const Found& found);
@@ -107,7 +107,7 @@ Decision decide(const Found& found);
 // "host n1: p0/rank-0.manifest holds step 5 of run X (rank 0 of 2), ...": all that was found.
 std::string describe(const Found& found);
 
-// Ranks of the run that a layout is of, as its line says; 0 if it does not.
+// Number of ranks in a layout line; 0 if it has none.
 int ranks_of_layout(const std::string& layout);
 
 }  // namespace nearstep::engine

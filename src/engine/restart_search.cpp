@@ -25,7 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Each once, in the order of csd.path.
+// Each folder once, in the order of csd.path.
 std::vector<std::string> state_folders(const config::EngineSettings& settings) {
     std::vector<std::string> folders;
     for (const std::string& folder : settings.csd.path) {
@@ -36,7 +36,7 @@ std::vector<std::string> state_folders(const config::EngineSettings& settings) {
     return folders;
 }
 
-// Names of the rank's state files in manifests of a format that does not list them.
+// The rank's state files, for manifests of an older format that does not list them.
 std::vector<std::string> older_files(const store::Manifest& manifest, int rank) {
     constexpr std::string_view kKey = " devices=";
     const std::size_t at = manifest.layout.find(kKey);
@@ -55,7 +55,7 @@ std::vector<std::string> older_files(const store::Manifest& manifest, int rank) 
     return files;
 }
 
-// Where the files that a manifest names are in the folders: beside it, if there are several.
+// Where the files that a manifest names lie; the manifest's own folder wins.
 std::vector<std::string> places_of_files(const std::vector<std::string>& folders,
                                          const std::string& beside,
                                          const std::vector<std::string>& names) {
@@ -90,7 +90,7 @@ FoundManifest read_manifest(const std::string& path, ManifestName name,
     return found;
 }
 
-// All that this host sees, in the order of ranks and sets.
+// All manifests that this host sees, ordered by rank and set.
 std::vector<FoundManifest> look_for_manifests(const config::EngineSettings& settings) {
     const std::vector<std::string> folders = state_folders(settings);
     std::vector<FoundManifest> manifests;
@@ -116,7 +116,7 @@ std::vector<FoundManifest> look_for_manifests(const config::EngineSettings& sett
     return manifests;
 }
 
-// State files in the folders that none of the manifests names.
+// State files in the folders that no manifest names.
 std::vector<FoundRemains> look_for_remains(const config::EngineSettings& settings,
                                            const std::vector<FoundManifest>& manifests) {
     std::set<std::string> named;
@@ -141,7 +141,7 @@ std::vector<FoundRemains> look_for_remains(const config::EngineSettings& setting
     return remains;
 }
 
-// `steps_of`: empty where the steps do not matter.
+// `steps_of` is empty if the steps do not matter.
 FoundCheckpoint open_checkpoint(const std::string& path, const StepsOf& steps_of) {
     FoundCheckpoint found{.path = path};
     const auto reader = checkpoint::Reader::open(path);
@@ -225,7 +225,7 @@ std::string pack_all(const std::vector<Item>& items) {
     return pack(parts);
 }
 
-// What this rank tells the others: its seat and, as the first of its node, what the node sees.
+// What this rank tells the others: its seat and, if it is its node's first, what the node sees.
 std::string look_here(const config::EngineSettings& settings, int rank, int ranks,
                       const std::string& layout, bool is_first_of_node) {
     std::vector<FoundManifest> manifests;
@@ -271,7 +271,7 @@ void look_at_state(const mpi::Communicator& world, const config::EngineSettings&
     }
 }
 
-// The same on all ranks: what rank 0 finds.
+// Rank 0 looks; all ranks get the same.
 void look_at_checkpoints(const mpi::Communicator& world, const config::EngineSettings& settings,
                          const Wish& wish, Found& found) {
     std::string in_folder;
@@ -295,7 +295,7 @@ void look_at_checkpoints(const mpi::Communicator& world, const config::EngineSet
     }
 }
 
-// No other process has what may be read or replaced.
+// Checks that no other process uses files that may be read or replaced.
 void check_unused(const config::EngineSettings& settings, int rank, int ranks) {
     for (int set = 0; set < kSets; ++set) {
         store::check_unused(state_files(settings, rank, ranks, set));

@@ -1,4 +1,4 @@
-// Looks for what earlier runs left in the folders of a run. Nothing is changed.
+// Finds what earlier runs left in the folders of a run. Changes nothing.
 #pragma once
 
 #include "config/engine_settings.hpp"
@@ -11,12 +11,12 @@
 
 namespace nearstep::engine {
 
-// What all ranks find, the same on all. Collective. Throws ConfigError, on all ranks alike, if
-// another process holds a state file; IoError if what is there cannot be read, but may do later.
+// What all ranks find; the same on all. Collective. Throws ConfigError, on all ranks alike, if
+// another process uses a state file, and IoError if a file cannot be read for now.
 Found search(const mpi::Communicator& world, const config::EngineSettings& settings,
              std::size_t elems, const std::string& model, const Wish& wish);
 
-// What this host sees, for a run without flags.
+// What this host finds, for a run without resume flags.
 Found search_here(const config::EngineSettings& settings, bool looks_at_checkpoints,
                   const StepsOf& steps_of);
 

@@ -12,7 +12,7 @@ namespace nearstep::engine {
 
 namespace {
 
-// What all ranks of the node have. The name is gone on return.
+// Memory that the ranks of the node share. Its name is removed before return.
 link::SharedTimes share_times(const mpi::Communicator& world, int ranks_per_node) {
     const auto rank = static_cast<std::size_t>(world.rank());
     const mpi::Communicator node =

@@ -1,4 +1,4 @@
-// The links of a run's site, held to the rates that its settings give them.
+// The links of a run's site, with the rate limits from its settings.
 #pragma once
 
 #include "config/engine_settings.hpp"
@@ -11,20 +11,20 @@
 
 namespace nearstep::engine {
 
-// In bytes per second, scaled.
+// Scaled, in bytes per second.
 link::Rates rates_of(const config::LinkSettings& settings);
 
-// Parameters per second, scaled; 0: no limit.
+// Scaled, in parameters per second; 0: no limit.
 double update_rate_of(const config::EngineSettings& settings);
 
-// This rank's; the ranks of a node share its host link and its network. Null if no rate is set.
-// Collective. Throws ConfigError, on all ranks alike, if a node's ranks cannot share memory. The
-// clock outlives the links.
+// This rank's links; the ranks of a node share its host link and its network. Null if no rate is
+// set. Collective. Throws ConfigError, on all ranks alike, if the ranks of a node cannot share
+// memory. The clock outlives the links.
 std::unique_ptr<link::NodeLinks> make_links(const mpi::Communicator& world,
                                             const config::EngineSettings& settings,
                                             const link::Clock& clock);
 
-// "shaped links: ..." for the head of a run; empty if no rate is set.
+// "shaped links: ...", printed when a run begins; empty if no rate is set.
 std::string describe_links(const config::EngineSettings& settings);
 
 }  // namespace nearstep::engine

@@ -1,4 +1,4 @@
-// Where a run begins: looks for what earlier runs left, and lets decide() choose.
+// Where a run begins: finds what earlier runs left and lets decide() choose.
 #pragma once
 
 #include "config/engine_settings.hpp"
@@ -12,41 +12,41 @@
 
 namespace nearstep::engine {
 
-// Steps of the whole run that wrote a checkpoint, by the text of its settings that the checkpoint
-// at `path` keeps (Identity::config).
+// Number of steps in the whole run that wrote the checkpoint at `path`. `config` is the text that
+// the checkpoint keeps (Identity::config).
 using StepsOf = std::function<std::int64_t(const std::string& path, const std::string& config)>;
 
-// What the user wants to begin with.
+// What the user asks to begin with.
 struct Wish {
-    bool is_resuming = false;     // from the state files, or the newest checkpoint in the folder
-    bool may_start_anew = false;  // with is_resuming, if there is nothing to resume from
-    bool is_fresh = false;        // start anew although an unfinished run is there
-    std::string resume_from;      // index of a checkpoint to go on from; empty: the choice is ours
+    bool is_resuming = false;     // from the state files or the folder's newest checkpoint
+    bool may_start_anew = false;  // with is_resuming: if nothing can be resumed
+    bool is_fresh = false;        // start anew despite an unfinished run
+    std::string resume_from;      // index of a checkpoint to resume from; empty: none
     StepsOf steps_of = {};
 };
 
 struct Found;
 struct Decision;
 
-// What begin() goes by; the same on all ranks.
+// The input of begin(); the same on all ranks.
 struct Start {
     std::shared_ptr<const Found> found;
     std::shared_ptr<const Decision> decision;
     int set = 0;  // EngineOptions::set
 };
 
-// Throws ConfigError if the folders of the settings hold a run that has steps left, or may: those
-// of csd.path as this host sees them and, if `looks_at_checkpoints`, that of the checkpoints.
+// Throws ConfigError if the settings' folders hold a run that is or may be unfinished. Looks at
+// csd.path as this host sees it and, if `looks_at_checkpoints`, at the checkpoints.
 void refuse_unfinished(const config::EngineSettings& settings, bool looks_at_checkpoints,
                        const StepsOf& steps_of);
 
 // Looks at what is there and changes nothing. Collective. Throws ConfigError, on all ranks alike,
-// if another process holds the state files, if foreign files are in the way, or if the decision is
-// to refuse; IoError if a file cannot be read that may do later.
+// if another process uses the state files, if foreign files are in the way, or if decide() refuses.
+// Throws IoError if a file cannot be read for now.
 Start find_start(const mpi::Communicator& world, const config::EngineSettings& settings,
                  std::size_t elems, const std::string& model, const Wish& wish);
 
-// Whether no state is there that is gone on with.
+// Whether the run continues no existing state.
 bool begins_anew(const Start& start);
 
 struct Begun {

@@ -11,7 +11,7 @@ namespace nearstep::engine {
 
 namespace {
 
-// A manifest of an older format has no word for its state, but one run never had two.
+// Manifests of an older format name no state, but such a run had only one.
 std::string state_of(const store::Manifest& manifest) {
     return manifest.state.empty() ? manifest.line.run : manifest.state;
 }
@@ -29,13 +29,12 @@ bool has_all_files(const FoundManifest& one) {
     return std::find(one.files.begin(), one.files.end(), "") == one.files.end();
 }
 
-// True if the state files lie where this run's rank opens them.
+// Whether the state files lie where this run's rank opens them.
 bool has_files_in_place(const FoundManifest& one, const Seat& seat) {
     return has_all_files(one) && one.files == seat.files[static_cast<std::size_t>(one.set)];
 }
 
-// The manifests of this run's ranks where they look for them; fewer if one is not there, or lacks
-// a state file.
+// The manifests of this run's ranks in their places. Fewer if one is missing or lacks a state file.
 std::vector<std::size_t> seated(const Found& found, const std::vector<std::size_t>& members) {
     std::vector<std::size_t> of_ranks;
     for (const Seat& seat : found.ranks) {
@@ -52,7 +51,7 @@ std::vector<std::size_t> seated(const Found& found, const std::vector<std::size_
     return of_ranks;
 }
 
-// The manifests of the ranks of the first copy all of whose state is there; empty: none has it all.
+// The manifests of the first copy whose state is all there; empty: no copy is complete.
 std::vector<std::size_t> readable_copy(const Found& found, const StateGroup& group) {
     std::map<int, std::size_t> of_rank;
     for (const std::size_t member : group.members) {
@@ -96,7 +95,7 @@ StateGroup examine(const Found& found, const std::string& state,
             group.newest_listed = std::max(group.newest_listed, commit.step);
         }
     }
-    // Who lists no step has not come to the state's first commit, so that no step was ever durable.
+    // A rank that lists no step never made the first commit, so no step of the state was durable.
     if (std::any_of(members.begin(), members.end(), [&](std::size_t member) {
             return manifest_in(found, member).commits.empty();
         })) {

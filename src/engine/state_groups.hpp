@@ -1,4 +1,4 @@
-// The states that manifests speak of, each put together from those of its ranks.
+// The states that manifests describe, each assembled from the manifests of its ranks.
 #pragma once
 
 #include "engine/restart.hpp"
@@ -11,30 +11,30 @@
 
 namespace nearstep::engine {
 
-// The manifests of one state: what one run, or a restart of it, filled its files with.
+// The manifests of one state, as one run or one restart wrote it to its files.
 struct StateGroup {
     std::string state = {};
     store::Lineage line = {};
-    std::vector<std::size_t> members = {};    // places in Found::manifests
+    std::vector<std::size_t> members = {};    // in Found::manifests
     std::set<int> present = {};               // ranks of the members
     int ranks = 0;                            // that wrote it
-    bool is_same_layout = false;              // each rank of this run finds its own
+    bool is_same_layout = false;              // each rank of this run finds its own manifest
     std::vector<std::size_t> readable = {};   // manifests of ranks that hold all tiles together
     std::vector<store::Commit> commits = {};  // that all of `readable` list, newest first
-    std::int64_t newest_listed = -1;          // by any member
-    bool is_pending = false;                  // no rank knew yet that all had this one
+    std::int64_t newest_listed = -1;          // by any member; -1: one lists none
+    bool is_pending = false;                  // all members still name a state they replace
 
     bool is_usable() const { return !commits.empty(); }
     std::int64_t step() const { return commits.empty() ? -1 : commits.front().step; }
 };
 
-// `manifest`: its place in Found::manifests; it is not damaged.
+// `manifest` is an index in Found::manifests and is not damaged.
 inline const store::Manifest& manifest_in(const Found& found, std::size_t manifest) {
     return *found.manifests[manifest].manifest;
 }
 
-// By state. What was being replaced is left out as soon as the new state is whole, and the new one
-// before: a restart that was killed between has happened, or has not.
+// One group per state. A new state that is incomplete is left out; once it is complete, the state
+// that it replaces is left out. So a killed restart counts as done or as never begun.
 std::vector<StateGroup> group_states(const Found& found);
 
 }  // namespace nearstep::engine

@@ -1,5 +1,5 @@
-// A training step as the engine sees it: parameters come before a block is computed, gradients go
-// after it, and the update goes on under the next forward.
+// A training step: parameters arrive before a block is computed, gradients leave after it, and the
+// update overlaps the next forward.
 #include "base/error.hpp"
 #include "base/random.hpp"
 #include "base/stopwatch.hpp"
@@ -18,10 +18,10 @@ namespace {
 using trace::Counter;
 using trace::Lane;
 
-// Of random numbers: what the rounding of gradients draws from.
+// Random stream for the rounding of gradients.
 constexpr std::uint64_t kGradientStream = 0x6772616469656E74U;
 
-// What parameters that travel between ranks are counted as.
+// Counters of parameters that travel between ranks.
 constexpr std::array kParameterCounters = {Counter::network_parameters, Counter::node_parameters};
 
 trace::Subject of_block(std::size_t block) { return {.kind = "block", .number = block}; }
@@ -40,7 +40,7 @@ void StorageEngine::begin_forward() {
     }
 }
 
-// Of the ranges' blocks, counted whole.
+// The end of the ranges' blocks, in whole tiles.
 std::size_t StorageEngine::tiles_end(std::span<const shard::ElementRange> ranges) const {
     std::size_t end = 0;
     for (const shard::ElementRange& range : ranges) {
@@ -65,7 +65,7 @@ void StorageEngine::hold_parameters_of(std::span<const shard::ElementRange> now,
 void StorageEngine::await_parameters(std::size_t block, std::span<const shard::ElementRange> now,
                                      std::span<const shard::ElementRange> later) {
     gpu_traffic_->bring_parameters(block);
-    // An update that began in backward is this step's own: it brings nothing yet.
+    // An update that backward began belongs to this step and brings nothing yet.
     const bool is_updating = under_way_ && pipeline_->is_updating();
     if (now.empty() || (!window_ && !is_updating)) {
         return;
@@ -110,8 +110,8 @@ void StorageEngine::end_pass() {
 
 // --- Gradients ---
 
-// What the update takes gradients by if it begins before they are known: known itself, or guessed.
-// fp16 guesses even so: that a step is skipped is how its loss scale is found.
+// The gradient factor for an update that begins early: known or guessed. fp16 always needs the
+// guess, because its loss scale is found by skipping steps.
 std::optional<double> StorageEngine::early_factor() {
     is_guess_ = layout_.dtype == Dtype::fp16 || (step_.clip_norm > 0 && last_norm_ == 0);
     if (!overlaps_steps(settings_.mode) || (is_guess_ && !guess_.is_unclipped())) {
@@ -145,7 +145,7 @@ void StorageEngine::begin_backward(const Step& step) {
                           codecs.handed);
     begun_factor_ = early_factor();
     if (begun_factor_) {
-        world_.barrier();  // no rank writes before all have committed the step before
+        world_.barrier();  // all ranks have committed the previous step before any writes
         begin_update(*begun_factor_);
     }
 }
@@ -179,7 +179,7 @@ void StorageEngine::put_gradient(std::size_t block) {
     }
 }
 
-// Ranks meet in the same order here, whatever the order in which their blocks came.
+// Sends blocks in the same order on all ranks, however they arrived.
 void StorageEngine::put_complete_gradients() {
     for (auto block = held_->next(); block && held_->is_complete(*block); block = held_->next()) {
         const std::span<float> space = pipeline_->gradient_space(*block);
@@ -211,7 +211,7 @@ GradientFacts StorageEngine::end_gradients() {
     return gradients_;
 }
 
-// The step's, by the norm that it is clipped by.
+// The step's clip factor, from the norm that clips it.
 double StorageEngine::factor() const {
     return clip_factor(last_norm_ > 0 ? last_norm_ : gradients_.norm, step_.clip_norm);
 }
@@ -226,7 +226,7 @@ void StorageEngine::judge_guess() {
 
 // --- The update ---
 
-// Begins it; commits are prepared behind it.
+// Commits are prepared after the update.
 void StorageEngine::begin_update(double factor) {
     if (timeline_ != nullptr) {
         timeline_->begin_update(steps_done_ + 1);
@@ -240,9 +240,9 @@ void StorageEngine::begin_update(double factor) {
                             });
 }
 
-// A gradient that is not finite was found when devices had begun. They wrote beside the state of
-// the last step, which is whole; the parameters that they put in the vector are made again from it.
-// Those of others were not sent yet, nor are deltas applied.
+// Undoes an update that began before a gradient was found not finite. The devices wrote beside the
+// last step's state, which is intact. Their new parameters in the vector are replaced from that
+// state. Other ranks received none yet, and no delta was applied.
 void StorageEngine::undo_update() {
     pipeline_->cancel_update();
     if (delivery(settings_) == csd::Delivery::parameters) {
@@ -259,8 +259,8 @@ void StorageEngine::undo_update() {
     world_.barrier();  // ranks of a node may share the vector
 }
 
-// The devices still have the step's gradients, and the state of the step before: the update that
-// began with another factor is given up, and the right one writes over all that it wrote.
+// The devices still have the step's gradients and the previous state. An update with a wrong factor
+// is cancelled, and the right one overwrites what it wrote.
 void StorageEngine::begin_right_update() {
     const double right = factor();
     if (begun_factor_ == right) {
@@ -324,7 +324,7 @@ UpdateReport StorageEngine::finish() {
         report.update_s = std::max(report.update_s, of_ranks[i]);
         report.hidden_s = std::min(report.hidden_s, -of_ranks[i + 1]);
     }
-    // What was counted since the step before was reported, without what the next one brought.
+    // Traffic since the previous report, without what the next step brought.
     const trace::TrafficSnapshot now =
         traffic_.snapshot() - std::exchange(brought_, trace::TrafficSnapshot());
     report.traffic = now - std::exchange(counted_, now);

@@ -96,7 +96,7 @@ void StorageEngine::make_pipeline() {
     const offload::VectorKind kind =
         vector_kind(settings_, are_on_gpus && nodes_.groups() < world_.size());
     vector_ = make_parameter_vector(world_, nodes_, owners_.tiles() * tile_bytes, kind);
-    // Pinned pages would stay with the GPU when the window drops them.
+    // Not for a window: pinned pages would stay pinned when it drops them.
     if (has_gpu && kind != offload::VectorKind::own_tiles) {
         pinned_ = memory::PinnedRange(vector_.span());
     }

@@ -1,4 +1,4 @@
-// The engine whose state lies on computational storage devices.
+// The engine that keeps its state on computational storage devices.
 #pragma once
 
 #include "base/fault_point.hpp"
@@ -27,18 +27,18 @@
 
 namespace nearstep::engine {
 
-// What a run goes on from, as manifests or a checkpoint say it.
+// What a run continues from, according to manifests or a checkpoint.
 struct Origin {
     store::Lineage line = {};
-    bool begins_line = false;   // the run leaves the line here
-    std::uint64_t seed = 0;     // with another one, or other data, it leaves the line, too
-    std::string data = {};      // digest; empty: not known
-    std::string dtype = {};     // of the parameters; empty: not known
-    std::string state = {};     // of the files, if these stay as they are
+    bool begins_line = false;   // the run branches off here
+    std::uint64_t seed = 0;     // another seed begins a new line
+    std::string data = {};      // digest; empty: unknown; other data begins a new line
+    std::string dtype = {};     // of the parameters; empty: unknown
+    std::string state = {};     // of the files, if they are kept
     std::string replaces = {};  // state to keep in its own files until this one is durable
 };
 
-// Of the layout's elements; `skipped` of its tensors are of a group of their own.
+// Groups of the layout's elements. The tensors `skipped` form a group of their own.
 csd::GroupMap group_map(const Layout& layout, std::span<const std::size_t> skipped = {},
                         std::size_t group_of_skipped = 0);
 
@@ -81,34 +81,34 @@ public:
 
     // --- For begin(), in src/engine/begin.cpp ---
 
-    // What to do when all manifests name the new run and nothing is emptied yet; may be empty.
+    // Runs when all manifests name the new run and nothing is emptied yet; may be empty.
     using Claimed = std::function<void()>;
 
-    // Empties the state files and writes the start values of all parameters, generation 0.
+    // Empties the state files and writes start values of all parameters as generation 0.
     void start_anew(const Fill& fill, const Claimed& claimed);
-    // Empties the state files and fills them from a checkpoint, written by any layout of the same
-    // model. If that fails and origin.replaces is set, the files are removed again.
+    // Empties the state files and fills them from a checkpoint of the same model, whatever its
+    // layout. If that fails and origin.replaces is set, the files are removed again.
     void restore(const std::string& index_path, const Origin& origin);
-    // Reads all of a checkpoint that this rank needs and verifies it; changes nothing.
+    // Reads and verifies the part of a checkpoint that this rank needs. Changes nothing.
     void verify(const std::string& index_path);
-    // Goes on from what the state files hold: `commit`, which every rank lists. Reads and verifies
-    // all of it. Returns what is damaged, as a sentence; nothing was changed then.
+    // Continues from the state files at `commit`, which every rank lists. Reads and verifies
+    // everything. If data is damaged, returns a sentence and changes nothing.
     std::optional<std::string> restore_state(const Origin& origin, const store::Commit& commit);
-    // Fills the state files from those of another layout, which hold `commit`, and returns what of
-    // them is damaged, as a sentence. If it throws, these files are removed again.
+    // Fills the state files from those of another layout that hold `commit`. Returns a sentence if
+    // those are damaged. If it throws, the new files are removed again.
     std::optional<std::string> restore_from(const Found& found, const Decision& decision,
                                             const Origin& origin, const store::Commit& commit);
-    // Those that this engine was to fill. It is of no use then.
+    // Removes the files that this engine should have filled. The engine is unusable afterwards.
     void remove_state_files();
-    // With a csd.durability other than "step": from here on the manifests list no step, since the
-    // next one is not to be durable. What was listed must be in a checkpoint, or given up.
+    // For a csd.durability other than "step": the manifests list no steps from here on, because the
+    // next step will not be durable. Steps listed before must be in a checkpoint or given up.
     void forget_commits();
 
 private:
-    // From when a step's gradients are final until its update is over.
+    // From the moment a step's gradients are final until its update is over.
     struct UnderWay {
         offload::UpdateTimes times;
-        double waited;  // seconds, by this rank for the update
+        double waited;  // seconds that this rank waited for the update
     };
 
     void make_groups();
@@ -153,9 +153,9 @@ private:
     EngineOptions options_;
     FaultPoints faults_;
     trace::Timeline* timeline_;
-    std::unique_ptr<store::Storage> storage_;  // null: the system itself
+    std::unique_ptr<store::Storage> storage_;  // null: the operating system's
     link::Clock clock_;
-    std::unique_ptr<link::NodeLinks> links_;  // null: not shaped
+    std::unique_ptr<link::NodeLinks> links_;  // null: no rate limits
     mpi::Topology nodes_;
     shard::Ownership owners_;
     const shard::Copy& copy_;  // this rank's
@@ -164,25 +164,25 @@ private:
     trace::Traffic traffic_;
     std::uint64_t network_sent_bytes_ = 0;         // by this rank, in steps
     memory::Buffer vector_;                        // the padded parameter vector
-    memory::PinnedRange pinned_;                   // the vector, where a GPU reads it
-    std::optional<nccl::Watchdog> nccl_watchdog_;  // of all exchanges between GPUs
+    memory::PinnedRange pinned_;                   // pins the vector for a GPU
+    std::optional<nccl::Watchdog> nccl_watchdog_;  // for all exchanges between GPUs
     std::optional<ParameterGpu> parameter_gpu_;
     std::optional<GradientGpu> gradient_gpu_;
     csd::StateCommit log_;       // used by the pipeline's updates
     Team team_{team_threads()};  // used by the pipeline
     std::unique_ptr<offload::StepPipeline> pipeline_;
-    std::optional<offload::ParameterWindow> window_;  // where parameters are spread over all ranks
+    std::optional<offload::ParameterWindow> window_;  // if parameters are spread over all ranks
     std::optional<HeldGradients> held_;
     EngineFacts facts_;
-    // Of the step that is being taken.
+    // Of the current step.
     Step step_;
     GradientFacts gradients_;
-    std::optional<double> begun_factor_;  // of an update that began in backward
-    bool is_guess_ = false;               // that factor, if it began
+    std::optional<double> begun_factor_;  // of an update that backward began
+    bool is_guess_ = false;               // whether that factor was guessed
     ClipGuess guess_;
     std::optional<UnderWay> under_way_;
-    // What the reports so far hold of the counters; and of parameters that the next step brought
-    // before the one under way ended.
+    // Counters that were already reported, and traffic of parameters that the next step brought
+    // before the step under way ended.
     trace::TrafficSnapshot counted_;
     trace::TrafficSnapshot brought_;
     codec::DeltaTally counted_deltas_;
@@ -193,7 +193,7 @@ private:
     std::string replaced_;             // see store::Manifest::replaces
     std::vector<std::string> places_;  // see store::Manifest::places
     LossScale loss_scale_;
-    // With clips_by_last_norm: of the last step that was not skipped, without loss scale; 0: of
+    // With clips_by_last_norm: norm of the last step that was not skipped, without loss scale; 0:
     // none.
     double last_norm_ = 0;
     std::int64_t steps_done_ = 0;

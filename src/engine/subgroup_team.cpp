@@ -7,7 +7,7 @@ namespace nearstep::engine {
 
 namespace {
 
-// Of one thread; allocated when it is first used.
+// The memory of one thread, allocated on first use.
 struct Memory {
     std::vector<float> master;
     std::vector<float> moment1;

@@ -1,4 +1,4 @@
-// A rank's subgroups for the threads of a team, outside of steps.
+// Work on a rank's subgroups by a team of threads, outside of steps.
 #pragma once
 
 #include "base/team.hpp"
@@ -11,15 +11,15 @@
 
 namespace nearstep::engine {
 
-// Several subgroups at once: one is read while another one is verified.
+// Handles several subgroups at once, for instance to read one while verifying another.
 class SubgroupTeam {
 public:
     // Both outlive this.
     SubgroupTeam(offload::StepPipeline& pipeline, Team& team);
 
-    // Each may be empty. `state` has a place for each element of the subgroup.
+    // Each stage may be empty. `state` has room for each element of the subgroup.
     struct Stages {
-        // Before and after the device is asked.
+        // Runs before or after the device is called.
         using OnHost = std::function<void(shard::TileRange tiles, const csd::StateArrays& state)>;
         using OnDevice = std::function<void(csd::Device& device, std::size_t subgroup,
                                             const csd::StateArrays& state)>;
@@ -28,8 +28,8 @@ public:
         OnHost after = {};
     };
 
-    // Takes memory for the state of a subgroup per thread until it returns. Rethrows the first
-    // error.
+    // Allocates the state of one subgroup per thread for the duration of the call. Rethrows the
+    // first error.
     void visit(const Stages& stages);
 
 private:
@@ -40,7 +40,7 @@ private:
     };
 
     Team& team_;
-    std::vector<Owned> owned_;  // in the order of their tiles: neighbours are of different devices
+    std::vector<Owned> owned_;  // in tile order: neighbours are on different devices
     std::size_t most_elems_ = 0;
 };
 

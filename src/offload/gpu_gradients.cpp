@@ -18,8 +18,8 @@ struct Sizes {
     std::size_t batch_bytes = 0;
 };
 
-// Of the largest block, with its head's tile before it and its tail's tile after it, and of the
-// payloads of the block with the most tiles.
+// For the largest block, plus the first tile's head before it and the last tile's rest after it.
+// Also for the payloads of the block with the most tiles.
 Sizes sizes_of(std::span<const ElementRange> blocks, std::size_t most_payload_bytes) {
     std::size_t largest = 0;
     std::size_t most_tiles = 0;
@@ -98,21 +98,21 @@ std::size_t GpuGradients::gpu_bytes(std::span<const ElementRange> blocks,
 void GpuGradients::begin_step(const codec::Codec& codec, std::uint64_t random_key) {
     codec_.emplace(codec.settings());
     random_key_ = random_key;
-    for (Batch& batch : batches_) {  // those of the step before are not this one's
+    for (Batch& batch : batches_) {  // drops batches of the previous step
         batch.tiles = {};
     }
 }
 
 std::span<float> GpuGradients::space(std::size_t block) {
     const ElementRange range = blocks_[block];
-    if (block + 1 == blocks_.size()) {  // behind the last block: the padding of the last tile
+    if (block + 1 == blocks_.size()) {  // after the last block: padding of the last tile
         carried_elems_ = round_up(range.end, kTileElems) - range.end;
         fill_with_zeros(carried_.span().first(carried_elems_ * sizeof(float)), compute_);
     }
     return {values_.as<float>() + range.begin % kTileElems, range.size()};
 }
 
-// Keeps the elements from `from` on for the block before.
+// Keeps the elements from `from` on for the block before this one.
 void GpuGradients::carry(std::size_t from, std::size_t count) {
     carried_elems_ = count;
     copy_on_gpu(carried_.span().first(count * sizeof(float)),
@@ -129,7 +129,7 @@ void GpuGradients::encode(std::size_t block) {
     Batch& batch = batches_.at(std::exchange(next_batch_, 1 - next_batch_));
     batch.block = block;
     batch.tiles = tiles;
-    if (tiles.size() == 0) {  // within one tile: all of it is carried on
+    if (tiles.size() == 0) {  // block inside one tile: carry all of it
         return carry(range.begin - base, carried_elems_ + range.size());
     }
     const std::size_t first = tiles.begin * kTileElems;
@@ -145,7 +145,7 @@ void GpuGradients::encode(std::size_t block) {
     batch.arrived.record(copies_);
 }
 
-// Payloads from GPU to GPU, and those that this rank takes to its host.
+// Exchanges payloads between GPUs, and copies those that this rank takes to its host.
 void GpuGradients::bring(Batch& batch, std::span<const std::byte> made) {
     const std::size_t payload_bytes = codec_->payload_bytes();
     const PayloadRoutes& routes = exchange_->routes(batch.block);
@@ -160,7 +160,7 @@ void GpuGradients::bring(Batch& batch, std::span<const std::byte> made) {
                  made.subspan(routes.first_for(me) * payload_bytes, kept_bytes), copies_);
 }
 
-// Returns how many.
+// Returns the number of payloads.
 std::size_t GpuGradients::encode_tiles(std::size_t block, const float* gradient, Batch& batch) {
     codec::GpuEncoding encoding{.tiles = batch.tiles.size(),
                                 .gradient = gradient,
@@ -169,7 +169,7 @@ std::size_t GpuGradients::encode_tiles(std::size_t block, const float* gradient,
                                 .payloads = batch.on_gpu.as<std::byte>(),
                                 .random_key = random_key_,
                                 .first_tile = batch.tiles.begin};
-    // The batch's payloads of before may still be on their way where the host took none of them.
+    // The batch's old payloads may still be in transfer if the host took none of them.
     const memory::Stream& stream = sum_ ? sum_->stream() : compute_;
     stream.wait_for(batch.arrived);
     if (!sum_) {
@@ -187,7 +187,7 @@ std::size_t GpuGradients::encode_tiles(std::size_t block, const float* gradient,
     return encoding.tiles;
 }
 
-// Of its payload among those of the batch.
+// Index of the tile's payload in the batch.
 std::size_t GpuGradients::place_of(std::size_t tile, const Batch& batch) const {
     const std::size_t in_block = tile - batch.tiles.begin;
     if (!sum_) {
@@ -199,7 +199,7 @@ std::size_t GpuGradients::place_of(std::size_t tile, const Batch& batch) const {
     return static_cast<std::size_t>(found - mine.begin());
 }
 
-// Whichever exchange was given up: what it brought is not used.
+// Throws if either exchange was aborted, so that its data is not used.
 void GpuGradients::wait_for(const Batch& batch) {
     batch.arrived.wait();
     if (sum_) {

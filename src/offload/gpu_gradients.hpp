@@ -1,5 +1,5 @@
-// Gradients that stay on the GPU: blocks are cut into tiles and encoded there, and only payloads
-// come to the host.
+// Gradients on the GPU: blocks are cut into tiles and encoded there, and only payloads come to the
+// host.
 #pragma once
 
 #include "codec/gpu_codec.hpp"
@@ -18,68 +18,67 @@
 
 namespace nearstep::offload {
 
-// A group of ranks whose gradients are added up before they are encoded.
+// A group of ranks whose gradients are summed before they are encoded.
 struct GradientGroup {
-    nccl::Group* ranks = nullptr;  // outlives who is given it
+    nccl::Group* ranks = nullptr;  // outlives the user
     std::vector<Slices> blocks;    // of complete_tiles() of each block
 };
 
-// Ranks whose payloads go from GPU to GPU.
+// Ranks that exchange payloads between GPUs.
 struct PayloadGroup {
-    nccl::Group* ranks = nullptr;       // outlives who is given it
-    std::vector<PayloadRoutes> blocks;  // of complete_tiles() of each block, and of this rank
+    nccl::Group* ranks = nullptr;       // outlives the user
+    std::vector<PayloadRoutes> blocks;  // this rank's, for complete_tiles() of each block
 };
 
-// What is encoded is this rank's gradient, or the sum of its group's: then each rank of it encodes
-// its slice. The payloads come to the host where they were made, or, with a PayloadGroup, where
-// they are taken. Gradients are written, cut and encoded in the order of one stream. What takes
-// place between GPUs, the encoding of sums and the copies to the host have streams of their own.
-// Only payload() and arrived() wait. Use from one thread.
+// Encodes this rank's gradient, or its group's sum: then each rank of the group encodes its slice.
+// Payloads come to the host of the rank that made them or, with a PayloadGroup, of the rank that
+// takes them. Gradients are written, cut and encoded in the order of one stream; exchanges between
+// GPUs, the encoding of sums and copies to the host have streams of their own. Only payload() and
+// arrived() wait. Use from one thread.
 class GpuGradients {
 public:
-    // `blocks`: adjacent, in forward order, from 0. Allocates for the largest.
-    // `most_payload_bytes`: of the codecs that begin_step() will name. `dtype`: what gradients are
-    // rounded to first. `stream`: that gradients are written in; it outlives this.
+    // `blocks` are adjacent, in forward order, from 0; memory is allocated for the largest.
+    // `most_payload_bytes` covers all codecs of begin_step(). Gradients are rounded to `dtype`
+    // before encoding. `stream`: gradients are written in its order; it outlives this object.
     GpuGradients(int gpu, std::vector<ElementRange> blocks, std::size_t most_payload_bytes,
                  Dtype dtype, std::optional<GradientGroup> group = std::nullopt,
                  std::optional<PayloadGroup> payloads = std::nullopt,
                  CUstream_st* stream = nullptr);
 
-    // Ranks of a group, and of a PayloadGroup with so many payloads of each tile; 0: there is none.
+    // Rank counts, and the payloads per tile of a PayloadGroup; 0: there is no such group.
     struct Ranks {
         int in_group = 1;
         int in_all = 0;
         int payloads = 0;
     };
-    // What the constructor allocates of the GPU's memory where ranks have slices alike.
+    // GPU memory that the constructor allocates if all ranks have equal slices.
     static std::size_t gpu_bytes(std::span<const ElementRange> blocks,
                                  std::size_t most_payload_bytes, const Ranks& ranks, Dtype dtype);
 
-    // Whether payloads come from GPU to GPU to who takes them: then arrived() has them, else
+    // Whether payloads travel between GPUs to the ranks that take them. Then use arrived(), else
     // payload().
     bool are_brought() const { return exchange_.has_value(); }
 
-    // `random_key`: of the step and this source.
+    // `random_key` belongs to the step and this source.
     void begin_step(const codec::Codec& codec, std::uint64_t random_key);
 
-    // Where the block's gradient is to be written, fp32, on the GPU. Blocks come last first; then
-    // from the last again.
+    // Where to write the block's gradient: fp32, on the GPU. Blocks come last first in every step.
     std::span<float> space(std::size_t block);
 
-    // Encodes complete_tiles() of the block that space() was last called for, and starts their
-    // payloads' way to the host. Those of the block before the last that was encoded are lost.
-    // Collective over the groups, if there are any.
+    // Encodes complete_tiles() of the block of the last space() call and starts the payloads'
+    // transfer to the host. Payloads of older blocks than the previous one are lost. Collective
+    // over the groups, if any.
     void encode(std::size_t block);
 
-    // Of a tile of one of the last two blocks that were encoded, and of this rank's slice of it;
-    // waits until it is here.
+    // This rank's payload of a tile in its slice, from one of the last two encoded blocks. Waits
+    // for it.
     std::span<const std::byte> payload(std::size_t tile);
 
-    // The same of what a group made of a tile that this rank takes.
+    // The same for a group's payload of a tile that this rank takes.
     std::span<const std::byte> arrived(std::size_t tile, int group);
 
 private:
-    // The payloads of a block on their way.
+    // The payloads of one block in transfer.
     struct Batch {
         std::size_t block = 0;
         shard::TileRange tiles;
@@ -100,13 +99,13 @@ private:
 
     std::vector<ElementRange> blocks_;
     Dtype dtype_;
-    std::optional<GpuGroupSum> sum_;              // of a group
-    std::optional<GpuPayloadExchange> exchange_;  // of a PayloadGroup
+    std::optional<GpuGroupSum> sum_;              // with a GradientGroup
+    std::optional<GpuPayloadExchange> exchange_;  // with a PayloadGroup
     std::optional<codec::GpuCodec> codec_;
     std::uint64_t random_key_ = 0;
     memory::Stream compute_;
     memory::Stream copies_;
-    memory::GpuBuffer values_;  // from the tile that the block begins in
+    memory::GpuBuffer values_;  // from the start of the block's first tile
     memory::GpuBuffer carried_;
     std::size_t carried_elems_ = 0;
     std::array<Batch, 2> batches_;

@@ -41,7 +41,7 @@ GpuGroupSum::Slice GpuGroupSum::add_up(std::size_t block, const float* gradient,
                                        const memory::Stream& compute) {
     const Slices& slices = blocks_[block];
     const auto* order = order_.as<const std::uint32_t>() + starts_[block];
-    compute.wait_for(added_);  // of the block before, which reads out_
+    compute.wait_for(added_);  // the previous block's exchange reads out_
     dense_.encode({.tiles = slices.tiles(),
                    .gradient = gradient,
                    .order = order,

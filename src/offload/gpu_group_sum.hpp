@@ -1,4 +1,4 @@
-// Adds up the gradients of ranks that own a GPU each, from GPU to GPU.
+// Sums gradients between the GPUs of ranks that have one GPU each.
 #pragma once
 
 #include "base/dtype.hpp"
@@ -14,36 +14,36 @@
 
 namespace nearstep::offload {
 
-// A reduce-scatter with an order: each rank sends every other its slice of a block in the
-// gradients' format, and adds up its own in rank order in fp32, as exchange::GradientScatter does
-// on the host and with its bits. NCCL's own would send as many bytes and round bf16 at every
-// addition, in an order of its choice.
+// A reduce-scatter with a fixed order. Each rank sends every other rank its slice of a block in the
+// gradients' format, and sums its own slice in rank order in fp32. The bits equal those of
+// exchange::GradientScatter on the host. NCCL's reduce-scatter sends as many bytes, but rounds bf16
+// at every addition and chooses the order itself.
 class GpuGroupSum {
 public:
-    // A rank's slice of a block: fp32 values of its tiles, and the tiles' places in the block.
+    // A rank's slice of a block: fp32 values of its tiles, and the tiles' indices in the block.
     struct Slice {
         std::size_t tiles = 0;
         const float* values = nullptr;
         const std::uint32_t* places = nullptr;
     };
 
-    // `blocks`: the same on all ranks of the group, whose ranks are the slices' members. Allocates
-    // for the largest. `dtype`: what gradients travel in. The group outlives this.
+    // `blocks` is the same on all ranks of the group; slice members are its ranks. Allocates for
+    // the largest block. Gradients travel as `dtype`. The group outlives this.
     GpuGroupSum(nccl::Group& group, std::vector<Slices> blocks, Dtype dtype);
 
-    // `gradient`: the block's tiles, fp32, as `compute` leaves them; it may write there again what
-    // comes behind. The result is in the GPU's memory in the order of stream(), until the next
+    // `gradient`: the block's tiles, fp32, ready in the order of `compute`, which may overwrite
+    // them after this call. The result is in GPU memory in the order of stream(), until the next
     // call. Collective over the group.
     Slice add_up(std::size_t block, const float* gradient, const memory::Stream& compute);
 
     const memory::Stream& stream() const { return stream_; }
 
-    // This rank's tiles of the block, by their places in it, ascending.
+    // This rank's tiles of the block, as ascending indices in it.
     std::span<const std::uint32_t> mine(std::size_t block) const {
         return blocks_[block].of(group_.rank());
     }
 
-    // Waits on the host; throws if the exchange was given up.
+    // Waits on the host. Throws if the exchange was aborted.
     void wait_for(const memory::Event& event) { group_.wait_for(event); }
 
 private:
@@ -52,10 +52,10 @@ private:
     Dtype dtype_;
     codec::GpuCodec dense_;
     memory::Stream stream_{memory::StreamPriority::high};
-    memory::GpuBuffer order_;          // of all blocks' slices
-    std::vector<std::size_t> starts_;  // of each block's
-    memory::GpuBuffer out_;            // the block in the format it travels in, by member
-    memory::GpuBuffer in_;             // the others' part of this rank's slice, by member
+    memory::GpuBuffer order_;          // slices of all blocks
+    std::vector<std::size_t> starts_;  // of each block in order_
+    memory::GpuBuffer out_;            // the block in the travelling format, by member
+    memory::GpuBuffer in_;             // the others' parts of this rank's slice, by member
     memory::GpuBuffer sums_;
     memory::Event narrowed_;
     memory::Event added_;

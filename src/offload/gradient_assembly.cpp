@@ -20,12 +20,12 @@ GradientAssembly::GradientAssembly(std::span<const ElementRange> blocks) : carri
         elems_ = block.end;
         largest = std::max(largest, block.size());
     }
-    // The block itself, its head's tile before it and its tail's tile after it.
+    // The block, plus the first tile's head before it and the last tile's rest after it.
     values_.resize(largest + 2 * kTileElems);
 }
 
 std::span<float> GradientAssembly::space(ElementRange block) {
-    if (block.end == elems_) {  // behind the last block: the padding of the last tile
+    if (block.end == elems_) {  // after the last block: padding of the last tile
         carried_elems_ = round_up(elems_, kTileElems) - elems_;
         std::fill_n(carried_.begin(), carried_elems_, 0.0F);
     }
@@ -37,7 +37,7 @@ std::span<const float> GradientAssembly::tiles(ElementRange block) {
     const std::size_t base = block.begin / kTileElems * kTileElems;
     float* const end = values_.data() + (block.end - base);
     std::copy_n(carried_.begin(), carried_elems_, end);
-    if (complete.size() == 0) {  // within one tile: all of it is carried on
+    if (complete.size() == 0) {  // block inside one tile: carry all of it
         carried_elems_ += block.size();
         std::copy_n(values_.data() + (block.begin - base), carried_elems_, carried_.begin());
         return {};

@@ -1,4 +1,4 @@
-// Cuts the gradients of blocks, which come last block first, into whole tiles.
+// Cuts gradients of blocks, which come last block first, into whole tiles.
 #pragma once
 
 #include "shard/partition.hpp"
@@ -11,27 +11,26 @@ namespace nearstep::offload {
 
 using shard::ElementRange;
 
-// Tiles that are complete once the block is there and all blocks behind it were: those that begin
-// in it (all from tile 0 on if the block begins the vector).
+// The tiles that are complete once the block and all later blocks are there: those that begin in
+// the block, or all from tile 0 if it is the first block.
 shard::TileRange complete_tiles(ElementRange block);
 
-// The lower end of a block that does not begin with a tile is carried over to the block before it.
+// If a block starts inside a tile, its part of the tile is carried over to the block before it.
 class GradientAssembly {
 public:
-    // `blocks`: adjacent, in forward order, from 0. Allocates for the largest.
+    // `blocks` are adjacent, in forward order, from 0. Allocates for the largest.
     explicit GradientAssembly(std::span<const ElementRange> blocks);
 
-    // Where the block's gradient is to be written, fp32. Blocks come last first; then from the last
-    // again.
+    // Where to write the block's gradient, fp32. Blocks come last first in every step.
     std::span<float> space(ElementRange block);
 
-    // Of the block that space() was last called for: the values of complete_tiles(block), padding
-    // zero. Valid until space() is called again.
+    // The values of complete_tiles(block), with zeros as padding, for the block of the last space()
+    // call. Valid until the next space() call.
     std::span<const float> tiles(ElementRange block);
 
 private:
     std::size_t elems_ = 0;
-    std::vector<float> values_;  // from the tile that the block begins in
+    std::vector<float> values_;  // from the start of the block's first tile
     std::vector<float> carried_;
     std::size_t carried_elems_ = 0;
 };

@@ -30,7 +30,7 @@ ParameterUpdate::ParameterUpdate(const mpi::Communicator& copy_ranks,
     }
 }
 
-// What waits for the handlers ends only when they do, and these wait for what is not yet released.
+// The thread of ending_ waits for the handlers, and these wait for tiles that are not yet released.
 ParameterUpdate::~ParameterUpdate() {
     if (!is_under_way_) {
         return;
@@ -41,7 +41,7 @@ ParameterUpdate::~ParameterUpdate() {
         } else {
             cancel();
         }
-    } catch (const Error&) {  // of the devices, or of ranks that are elsewhere: nobody asks for it
+    } catch (const Error&) {  // from devices or from ranks that left: nobody handles it
     }
 }
 
@@ -167,9 +167,9 @@ void ParameterUpdate::advance(std::size_t end) {
     note_gathered();
 }
 
-// Before this the other ranks of the node may still write to the vector that they share with this
-// one, or still wait for parameters that this one is to send. They write to it again after all
-// ranks' next gradients are there, when all have read it.
+// Before this barrier, other ranks of the node may still write to the shared vector or wait for
+// parameters from this rank. They write again only after all ranks have sent the next gradients,
+// when all have read the vector.
 void ParameterUpdate::meet_in_node(std::size_t end) {
     if (node_ranks_ && end > met_) {
         node_ranks_->barrier();

@@ -1,4 +1,4 @@
-// The parameters of others that a rank has while a block passes (placement.parameters = "global").
+// Other ranks' parameters, held while a block passes (placement.parameters = "global").
 #pragma once
 
 #include "memory/buffer.hpp"
@@ -12,23 +12,22 @@
 
 namespace nearstep::offload {
 
-// Over a rank's parameter vector, of which the rank's own tiles always stay; tiles of others take
-// memory only while they are held. Collective, with the same arguments on all ranks.
+// Works on a rank's parameter vector. The rank's own tiles always stay; other tiles take memory
+// only while they are held. Collective, with the same arguments on all ranks.
 class ParameterWindow {
 public:
-    // `vector`: as Buffer::untouched() makes it, `tile_bytes` for each tile. All of them outlive
+    // `vector`: made by Buffer::untouched(), with `tile_bytes` for each tile. All arguments outlive
     // this.
     ParameterWindow(StepPipeline& pipeline, const shard::Ownership& owners, int rank,
                     memory::Buffer& vector, std::size_t tile_bytes);
 
-    // On return all of `now` is there. Of what was held what is neither in `now` nor in `later` is
-    // dropped.
+    // Brings all of `now`. Drops held tiles that are neither in `now` nor in `later`.
     void hold(std::span<const ElementRange> now, std::span<const ElementRange> later);
 
     void drop_all() { hold({}, {}); }
 
 private:
-    // True for each tile with an element of the ranges.
+    // True for each tile with an element in the ranges.
     std::vector<bool> tiles_of(std::span<const ElementRange> ranges) const;
 
     StepPipeline& pipeline_;

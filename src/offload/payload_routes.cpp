@@ -9,7 +9,7 @@ namespace nearstep::offload {
 
 namespace {
 
-// Counts that lie behind a 0 become where each begins, and the end.
+// Turns counts, which follow a leading 0, into start positions and the end.
 void add_up(std::vector<std::size_t>& counts) {
     std::partial_sum(counts.begin(), counts.end(), counts.begin());
 }
@@ -21,8 +21,8 @@ PayloadRoutes::PayloadRoutes(shard::TileRange tiles, int rank, int group, const 
       groups_(index(ways.groups)),
       for_(index(ways.ranks) + 1),
       of_(index(ways.ranks) + 1) {
-    std::vector<int> takers;  // of the payloads that this rank makes, by tile
-    std::vector<int> makers;  // of those that it takes, by tile and group
+    std::vector<int> takers;  // of payloads that this rank makes, by tile
+    std::vector<int> makers;  // of payloads that this rank takes, by tile and group
     for (std::size_t tile = tiles.begin; tile < tiles.end; ++tile) {
         const int taker = ways.taker(tile);
         expects(taker >= 0 && taker < ways.ranks, "a rank takes the tile's payloads");
@@ -46,7 +46,7 @@ PayloadRoutes::PayloadRoutes(shard::TileRange tiles, int rank, int group, const 
     std::stable_sort(order_.begin(), order_.end(),
                      [&](std::uint32_t a, std::uint32_t b) { return takers[a] < takers[b]; });
     std::vector<std::size_t> next = of_;
-    next[index(rank)] = came();  // what it kept
+    next[index(rank)] = came();  // kept payloads
     for (const int maker : makers) {
         places_.push_back(static_cast<std::uint32_t>(next[index(maker)]++));
     }

@@ -10,8 +10,8 @@
 
 namespace nearstep::offload {
 
-// Who makes the payload of a tile's gradient in each group, and who takes those of all groups; the
-// same on all ranks.
+// Which rank of each group makes the payload of a tile, and which rank takes the tile's payloads of
+// all groups. The same on all ranks.
 struct PayloadWays {
     int ranks = 0;
     int groups = 0;
@@ -19,29 +19,29 @@ struct PayloadWays {
     std::function<int(std::size_t tile)> taker;
 };
 
-// Of one rank. To each taker go its payloads in ascending order of their tiles, so both sides know
-// what comes where. All sizes are in payloads.
+// For one rank. Each taker gets its payloads in ascending tile order, so both sides know what
+// arrives where. Sizes are in payloads.
 class PayloadRoutes {
 public:
-    // `group`: that of `rank`.
+    // `group` is the group of `rank`.
     PayloadRoutes(shard::TileRange tiles, int rank, int group, const PayloadWays& ways);
 
-    // The payloads that this rank makes: each by its tile's number among those that this rank makes
-    // payloads of, ascending from 0. By taker, then by tile.
+    // The payloads that this rank makes, sorted by taker, then by tile. Each is a tile's number
+    // among the tiles that this rank makes payloads of, from 0.
     const std::vector<std::uint32_t>& order() const { return order_; }
 
-    // Where those for a taker begin in order(), and how many there are; this rank's own are kept.
+    // Position and number of a taker's payloads in order(). Payloads for this rank itself are kept.
     std::size_t first_for(int taker) const { return for_[index(taker)]; }
     std::size_t count_for(int taker) const { return for_[index(taker) + 1] - first_for(taker); }
 
-    // Of what this rank takes, by maker, then by tile: where a maker's begin, how many there are,
-    // and how many there are in all. Those that it makes itself are not among them.
+    // Payloads that this rank takes from others, sorted by maker, then by tile: position of a
+    // maker's, their number, and the total. Payloads that it makes itself are not counted.
     std::size_t first_of(int maker) const { return of_[index(maker)]; }
     std::size_t count_of(int maker) const { return of_[index(maker) + 1] - first_of(maker); }
     std::size_t came() const { return of_.back(); }
     std::size_t kept() const { return count_for(rank_); }
 
-    // Place of a payload that this rank takes: those that came, behind them those that it kept.
+    // Index of a payload that this rank takes. Kept payloads follow those from others.
     std::size_t place_of(std::size_t tile, int group) const;
 
 private:
@@ -52,7 +52,7 @@ private:
     std::vector<std::uint32_t> order_;
     std::vector<std::size_t> for_;  // and the end
     std::vector<std::size_t> of_;   // and the end
-    // Of each tile that this rank takes, ascending, for each group.
+    // For each tile that this rank takes, ascending, and each group.
     std::vector<std::size_t> taken_;
     std::vector<std::uint32_t> places_;
 };

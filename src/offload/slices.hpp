@@ -1,4 +1,4 @@
-// Which of a block's tiles each rank of a group adds up for all of it.
+// Which rank of a group sums which of a block's tiles for the whole group.
 #pragma once
 
 #include "shard/partition.hpp"
@@ -13,17 +13,16 @@ namespace nearstep::offload {
 
 class Slices {
 public:
-    // `member_of`: who adds the tile up, below `members`.
+    // `member_of`: the member that sums the tile, below `members`.
     Slices(shard::TileRange tiles, int members,
            const std::function<int(std::size_t tile)>& member_of);
 
     std::size_t tiles() const { return order_.size(); }
 
-    // The tiles' places in the block, all of a member's side by side: ascending, and members in
-    // order.
+    // The tiles' indices in the block, sorted by member, then ascending.
     const std::vector<std::uint32_t>& order() const { return order_; }
 
-    // The member's in order(): where they begin, and they themselves.
+    // Position, number and values of a member's entries in order().
     std::size_t first(int member) const { return firsts_[static_cast<std::size_t>(member)]; }
     std::size_t count(int member) const { return first(member + 1) - first(member); }
     std::span<const std::uint32_t> of(int member) const {

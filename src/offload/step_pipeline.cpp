@@ -14,8 +14,8 @@ using shard::kTileElems;
 
 namespace {
 
-// The complete tiles of a block, cut into rounds of about a stripe, so that each round has work for
-// every owner, last first. The same on all ranks.
+// The block's complete tiles, cut into rounds of about a stripe, last first. So each round has work
+// for every owner. The same on all ranks.
 std::vector<shard::TileRange> rounds_of(ElementRange block, std::size_t round_tiles) {
     std::vector<shard::TileRange> rounds;
     const shard::TileRange tiles = complete_tiles(block);
@@ -27,8 +27,8 @@ std::vector<shard::TileRange> rounds_of(ElementRange block, std::size_t round_ti
     return rounds;
 }
 
-// Tiles of the widest stripe: one subgroup of every device. The first copy's, as rounds are the
-// same on all ranks.
+// Tiles of the widest stripe: one subgroup of every device. Uses the first copy, since rounds are
+// the same on all ranks.
 std::size_t stripe_tiles(const shard::Ownership& owners) {
     const shard::Partition& partition = owners.copy(0).partition;
     std::size_t tiles = 0;
@@ -47,7 +47,7 @@ std::vector<shard::TileRange> all_rounds(const PipelineSettings& settings) {
     return rounds;
 }
 
-// Sum of squares in double, in eight interleaved sums: a fixed order that also vectorises.
+// Sum of squares in double, as eight interleaved sums: a fixed order that vectorises.
 double sum_of_squares(std::span<const float> values) {
     constexpr std::size_t kLanes = 8;
     std::array<double, kLanes> lanes{};
@@ -111,7 +111,7 @@ StepPipeline::StepPipeline(const mpi::Communicator& world, PipelineSettings sett
     }
 }
 
-// Ranks slice on their GPUs what they slice on the host.
+// Ranks take the same slices on GPUs as on the host.
 std::optional<GradientGroup> StepPipeline::gradient_group() const {
     const int group = settings_.groups.group_of[static_cast<std::size_t>(world_.rank())];
     const auto members = settings_.groups.ranks_beside(world_.rank()).size();
@@ -152,9 +152,9 @@ std::optional<PayloadGroup> StepPipeline::payload_group() const {
 }
 
 exchange::GatherSettings StepPipeline::gather_settings() const {
-    // One of every device at least: neighbours in the vector lie on one node's devices, and with
-    // fewer under way one node would send at a time. Two of each where parameters arrive in place:
-    // with one, whoever is late holds up the others. A delta takes memory while it is under way.
+    // At least one subgroup per device: neighbours in the vector lie on one node's devices, so with
+    // fewer in flight only one node would send at a time. Two per device if parameters arrive in
+    // place, so that a late rank does not delay the others. A delta takes memory while in flight.
     const std::size_t of_each = settings_.delivery == csd::Delivery::deltas ? 1 : 2;
     const std::size_t in_flight =
         std::max(exchange::GatherSettings().in_flight,
@@ -208,7 +208,7 @@ exchange::TileSink StepPipeline::collect() {
     };
 }
 
-// Threads take tiles, or all tiles of a device where it wants them in order.
+// Threads take single tiles, or all tiles of a device that needs them in order.
 void StepPipeline::take_round() {
     std::vector<std::size_t> begins;
     std::size_t last_device = devices_.size();
@@ -240,7 +240,7 @@ void StepPipeline::take_tile(const exchange::TilePayloads& of, exchange::OwnerSu
     devices_[device_of(of.tile)]->put_gradient(of.tile, handed.payloads, handed.sum);
 }
 
-// What was put before crossed to the devices while the block to be put now was computed.
+// The previous block's gradients reached the devices while this block was computed.
 void StepPipeline::release_gradients() {
     if (update_.is_under_way()) {
         for (const auto& device : devices_) {
@@ -250,7 +250,7 @@ void StepPipeline::release_gradients() {
     }
 }
 
-// While the host handles the payloads of a block, the GPU computes the next one.
+// The host handles a block's payloads while the GPU computes the next block.
 void StepPipeline::put_payloads(std::size_t block) {
     for (const shard::TileRange round :
          rounds_of(settings_.blocks[block], stripe_tiles(*settings_.owners))) {

@@ -24,7 +24,7 @@ namespace nearstep::train {
 
 namespace {
 
-// A column with its number of devices; its state lies in folders of its own.
+// The column's run with `devices` devices and state folders of its own.
 config::Run settings_of(const Column& column, const CompareOptions& options, int devices) {
     config::Run one = column.run;
     if (devices > 0) {
@@ -38,7 +38,7 @@ config::Run settings_of(const Column& column, const CompareOptions& options, int
     return one;
 }
 
-// The same compute and codec on links that delay nothing.
+// The same compute and codec on links without delay.
 config::Run unshaped(config::Run run) {
     run.link = {};
     run.csd.update_mparam_s = 0;
@@ -72,8 +72,7 @@ RunRecord run_steps(const mpi::Communicator& world, const config::Run& run, Made
                      .parameters = trainer.parameters()};
     const std::vector<std::uint64_t> written = trainer.engine().written_bytes();
     for (std::int64_t step = 0; step < run.train.stop_at; ++step) {
-        // One step after the other in all modes, so that the phases are those of the paper's
-        // formula.
+        // No overlap of steps in any mode, so that the phases match the paper's formula.
         trainer.step();
         record.steps.push_back(trainer.finish());
         record.seconds += total(record.steps.back().seconds);
@@ -92,7 +91,7 @@ void announce(const mpi::Communicator& world, const std::string& line) {
     }
 }
 
-// Measures the phases of the column's compute by itself, once for each codec and number format.
+// Measures the compute phases alone, once per codec and number format.
 class ComputeSeconds {
 public:
     ComputeSeconds(const mpi::Communicator& world, Made& made) : world_(world), made_(made) {}
@@ -140,7 +139,7 @@ std::vector<Compared> run_all(const mpi::Communicator& world, const CompareOptio
     return all;
 }
 
-// Nothing but the files that this comparison has made, and folders that are then empty. Says so.
+// Removes only files that this comparison made, and folders that are empty then. Says so.
 void remove_state(const mpi::Communicator& world, const Made& made) {
     std::array<std::uint64_t, 1> removed{};
     std::set<std::filesystem::path> folders;
@@ -152,9 +151,9 @@ void remove_state(const mpi::Communicator& world, const Made& made) {
         }
         folders.insert(std::filesystem::path(file).parent_path());
     }
-    world.sum(removed);  // and all ranks are done
+    world.sum(removed);  // also waits for all ranks
     for (const std::filesystem::path& folder : folders) {
-        std::error_code ignored;  // it is not empty, or another rank was first
+        std::error_code ignored;  // not empty, or removed by another rank
         std::filesystem::remove(folder, ignored);
     }
     world.barrier();

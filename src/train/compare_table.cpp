@@ -12,7 +12,7 @@ namespace nearstep::train {
 
 namespace {
 
-// The run of the plain column `base` with so many devices; the fewest: 0.
+// The run of the plain column `base` with `devices` devices; 0: the one with the fewest.
 const Compared* find_base(const std::vector<Compared>& all, int devices) {
     const Compared* found = nullptr;
     for (const Compared& one : all) {

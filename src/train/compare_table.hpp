@@ -1,4 +1,4 @@
-// What a comparison of modes found: the table, and the summaries for scripts.
+// The results of a comparison of modes: the table, and the summaries for scripts.
 #pragma once
 
 #include "train/run.hpp"
@@ -13,28 +13,28 @@
 
 namespace nearstep::train {
 
-// One column with one number of devices.
+// One column at one number of devices.
 struct Compared {
     std::string label;
     RunRecord record;
     PhaseSeconds seconds = {};  // medians
-    // From the site's rates and the seconds of the same compute without shaped links; empty: the
-    // links are not shaped. See train/prediction.hpp.
+    // Computed from the site's rates and the seconds of the same compute on unshaped links. Empty
+    // if links are not shaped. See train/prediction.hpp.
     std::optional<PhaseSeconds> predicted = {};
 };
 
 double total(const PhaseSeconds& seconds);
 
-// Medians over the steps behind the first, which warms up.
+// Medians over all steps but the first, which warms up.
 PhaseSeconds median_seconds(const std::vector<StepReport>& steps);
 
-// Phases, speed-ups over the plain column `base` at the same number of devices and over `base` with
-// the fewest, and predictions. Speed-ups without a `base` to compare with are left out.
+// Phases, predictions, and speed-ups over the plain column `base` at the same number of devices and
+// at its fewest. Speed-ups without a `base` to compare with are left out.
 std::string phase_table(const std::vector<Compared>& all);
 
-// The summaries of the runs with column, state, codec, phases_s as medians, speedup_over_base,
-// speedup_over_first_base, and where links are shaped predicted_s,
-// predicted_speedup_over_base and links.
+// The runs' summaries with column, state, codec, phases_s (medians), speedup_over_base,
+// speedup_over_first_base and, if links are shaped, predicted_s, predicted_speedup_over_base and
+// links.
 nlohmann::json to_json(const std::vector<Compared>& all);
 
 }  // namespace nearstep::train

@@ -1,4 +1,4 @@
-// How fast a run wears its devices' drives.
+// How fast a run wears out its devices' drives.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -10,17 +10,17 @@
 
 namespace nearstep::train {
 
-// Bytes of state and, in mode base, of gradients; headers included, checkpoints and manifests not.
+// Counts state and, in mode base, gradients, with headers, without checkpoints and manifests.
 struct Endurance {
-    std::vector<double> written_bytes = {};           // per device, by this process's run
-    std::vector<double> written_bytes_per_step = {};  // start values left out
-    double rated_tbw = 0;                             // TB, of one drive; 0: not known
-    // Until the device that is written most has been written what it is rated for, at this rate.
+    std::vector<double> written_bytes = {};           // per device, by this process
+    std::vector<double> written_bytes_per_step = {};  // without start values
+    double rated_tbw = 0;                             // TB of one drive; 0: unknown
+    // Time until the most written device reaches its rating, at this rate.
     std::optional<double> days_to_rated_tbw = {};
 };
 
-// `at_start`, `at_end`: bytes written to each device before and after so many steps, which took so
-// long.
+// `at_start`, `at_end`: bytes written to each device before and after `steps` steps, which took
+// `seconds`.
 Endurance measure_endurance(const std::vector<std::uint64_t>& at_start,
                             const std::vector<std::uint64_t>& at_end, std::size_t steps,
                             double seconds, double rated_tbw);

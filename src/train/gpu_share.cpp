@@ -34,7 +34,7 @@ GpuShare::GpuShare(const config::Run& run, const model::ComputeDevice& device, i
     name_ = memory::name_of_gpu(*device.gpu);
     ranks_per_gpu_ = (node_ranks + memory::gpus() - 1) / memory::gpus();
     const memory::GpuRoom room = memory::room_of_gpu();
-    // Gradients have theirs already.
+    // Memory for gradients is allocated already.
     const std::size_t free_bytes =
         room.free_bytes + gradient_bytes * static_cast<std::size_t>(ranks_per_gpu_);
     const std::size_t budget = gpu_budget(run.model.gpu_memory_gb, free_bytes, ranks_per_gpu_);

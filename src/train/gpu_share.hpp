@@ -1,4 +1,4 @@
-// A rank's share of a GPU: what it keeps there, by plan, and what it took and did there.
+// A rank's share of a GPU: its planned memory use, and what it used and moved.
 #pragma once
 
 #include "config/run.hpp"
@@ -13,33 +13,33 @@
 
 namespace nearstep::train {
 
-// What a run says of its GPUs at its end; of the rank that took most where it does not say.
+// A run's final report on its GPUs.
 struct GpuReport {
-    std::string name{};  // of rank 0's
+    std::string name{};  // rank 0's
     int ranks_per_gpu = 1;
     model::GpuPlan plan{};                    // rank 0's
-    std::size_t most_bytes = 0;               // of the GPU, by one rank
-    std::size_t most_tensor_bytes = 0;        // in use at once, of that
-    std::size_t parameter_step_bytes = 0;     // brought to rank 0's, a step
-    std::size_t input_step_bytes = 0;         // of blocks, out and back in
-    std::optional<double> peak_operations{};  // of a GPU, per second
+    std::size_t most_bytes = 0;               // GPU memory of the rank that used most
+    std::size_t most_tensor_bytes = 0;        // likewise, of tensors in use at once
+    std::size_t parameter_step_bytes = 0;     // moved to rank 0's GPU per step
+    std::size_t input_step_bytes = 0;         // inputs of blocks per step, out and back in
+    std::optional<double> peak_operations{};  // of one GPU, per second
 };
 
 class GpuShare {
 public:
-    // Plans, and holds torch to model.gpu_memory_gb where that is set. `node_ranks`: of this node.
-    // `gradient_bytes`, `joint_ranks`: as in model::GpuWork. Throws ConfigError if the model does
-    // not fit.
+    // Plans, and limits torch to model.gpu_memory_gb if that is set. `node_ranks`: number of ranks
+    // on this node. `gradient_bytes`, `joint_ranks`: see model::GpuWork. Throws ConfigError if the
+    // model does not fit.
     GpuShare(const config::Run& run, const model::ComputeDevice& device, int ranks, int node_ranks,
              std::size_t gradient_bytes, int joint_ranks);
 
-    // Plans again if that is less than there is: ranks that bring blocks together have one plan.
-    // Throws ConfigError if the model does not fit.
+    // Plans again if `budget_bytes` is less than before: ranks that copy blocks together share one
+    // plan. Throws ConfigError if the model does not fit.
     void plan_within(std::size_t budget_bytes);
 
     const model::GpuPlan& plan() const { return plan_; }
 
-    // With what this rank took.
+    // The plan and what this rank used.
     GpuReport report(const model::NetworkTraffic& traffic, std::size_t steps) const;
 
 private:
@@ -48,19 +48,19 @@ private:
     model::GpuWork work_;
     model::GpuPlan plan_;
     int ranks_per_gpu_ = 1;
-    std::size_t buffer_bytes_ = 0;  // beside torch's
+    std::size_t buffer_bytes_ = 0;  // not allocated by torch
     std::string name_;
     std::optional<double> peak_operations_;
 };
 
-// Of this rank's GPU, with what the ranks took at most; none if it has none. Collective. `traffic`:
-// of so many steps.
+// Reports this rank's GPU with the maxima over ranks; none without a GPU. `traffic` covers `steps`
+// steps. Collective.
 std::optional<GpuReport> report_gpus(const mpi::Communicator& world,
                                      const std::optional<GpuShare>& share,
                                      const model::NetworkTraffic& traffic, std::size_t steps);
 
-// Bytes that one of `ranks_per_gpu` ranks may take: `wanted_gb` or, if that is 0 or more than there
-// is, its part of what is free, but for what others may come to need.
+// GPU memory in bytes for one of `ranks_per_gpu` ranks. It is `wanted_gb` or, if that is 0 or
+// exceeds what is there, its part of the free memory minus a reserve.
 std::size_t gpu_budget(double wanted_gb, std::size_t free_bytes, int ranks_per_gpu);
 
 }  // namespace nearstep::train

@@ -52,15 +52,14 @@ std::uint64_t digest_of_data(const config::Run& run) {
     return xxh3(std::as_bytes(std::span(digests)));
 }
 
-// Linux draws an identity at each boot; virtual hosts and containers of a machine have that
-// machine's.
+// Linux draws this id at each boot. Virtual hosts and containers share their machine's id.
 std::string identity_of_machine() {
     std::string identity;
     std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), identity);
     return identity;
 }
 
-// With a cable and an address.
+// Whether the interface has a cable and an address.
 bool is_up(const std::string& interface) {
     ifaddrs* raw = nullptr;
     if (getifaddrs(&raw) != 0) {
@@ -78,7 +77,7 @@ bool is_up(const std::string& interface) {
     return false;
 }
 
-// Those that will count as the rank's node.
+// The ranks that will form the rank's node.
 std::vector<int> ranks_beside(int rank, const config::Run& run, const config::HostPart& host) {
     const int most = run.exchange.ranks_per_node > 0 ? run.exchange.ranks_per_node : host.ranks;
     const int before = (rank - host.first_rank) / most * most;

@@ -12,11 +12,11 @@
 
 namespace nearstep::train {
 
-// Of all nodes together, in bytes per parameter and step, tiles counted whole. Nothing where there
-// is no formula: in mode base, in a warm-up, and on nodes with unequal ranks.
+// Of all nodes, in bytes per parameter and step, with tiles counted whole. Nullopt if there is no
+// formula: in mode base, in a warm-up, and if nodes have unequal ranks.
 std::optional<plan::Volumes> formula_volumes(const RunRecord& record);
 
-// The table, a line per record with a formula; empty if there is none.
+// A table with one line per record that has a formula; empty if none has.
 std::string formula_table(const std::vector<RunRecord>& records);
 
 // {host_link {gradients, parameters}, device_internal {read, write}, network {gradients,

@@ -19,7 +19,7 @@ namespace nearstep::train {
 
 namespace {
 
-// Of the site's links, whether or not they are shaped to these rates.
+// Rates of the site's links, whether or not links are shaped.
 plan::LinkRates link_rates(const config::Run& run) {
     config::LinkSettings link = run.link;
     link.shape = true;
@@ -37,7 +37,7 @@ int devices_of_node(const RunRecord& record) {
     return std::max(record.facts.devices / record.facts.nodes, 1);
 }
 
-// Of the device that has most, as shard::Partition cuts them.
+// On the device with the most, cut as shard::Partition does.
 double subgroups_of_device(const RunRecord& record) {
     const auto all = static_cast<double>(shard::tiles_of(record.parameters)) * record.facts.copies;
     const double tiles = std::ceil(all / std::max(record.facts.devices, 1));
@@ -45,11 +45,11 @@ double subgroups_of_device(const RunRecord& record) {
     return std::ceil(tiles / std::min(static_cast<double>(record.run.csd.subgroup_tiles), widest));
 }
 
-// Of one node.
+// Bytes of one node.
 plan::StepBytes step_bytes(const RunRecord& record) {
     const config::Run& run = record.run;
     const std::size_t tiles = shard::tiles_of(record.parameters);
-    // Of the state that all nodes hold.
+    // A node's share of bytes that all nodes hold.
     const auto of_node = [&](std::size_t bytes) {
         return static_cast<double>(bytes) * record.facts.copies / record.facts.nodes;
     };
@@ -59,7 +59,7 @@ plan::StepBytes step_bytes(const RunRecord& record) {
     plan::StepBytes bytes;
     bytes.parameters = of_node(parameters);
     bytes.state = of_node(csd::state_bytes(csd::parse_state_format(run.csd.state), tiles));
-    if (!is_base) {  // whose one store on all devices has few subgroups
+    if (!is_base) {  // base has one store with few subgroups
         bytes.state += devices_of_node(record) * subgroups_of_device(record) *
                        static_cast<double>(store::kHeaderBytes);
     }
@@ -75,7 +75,7 @@ plan::StepBytes step_bytes(const RunRecord& record) {
     if (const auto volumes = formula_volumes(record)) {
         const double of_each = static_cast<double>(record.parameters) / record.facts.nodes;
         bytes.leaving_gradients = volumes->network_gradients * of_each;
-        // Those that are spread over all ranks travel in forward and backward.
+        // Parameters spread over all ranks travel during forward and backward instead.
         bytes.leaving_parameters =
             run.placement.parameters == "global" ? 0 : volumes->network_parameters * of_each;
     }

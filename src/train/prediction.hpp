@@ -1,4 +1,4 @@
-// What a step should take on the site's links: modelled, to stand beside what was measured.
+// The modelled duration of a step on the site's links, to compare with measurements.
 #pragma once
 
 #include "train/summary.hpp"
@@ -8,12 +8,12 @@
 
 namespace nearstep::train {
 
-// `unshaped`: the phases of the same compute where no link delays. Formulas: plan/step_time.hpp;
-// rates: the site's, and what the record's calibration has in their place.
+// `unshaped`: the phases of the same compute without link delays. Formulas are in
+// plan/step_time.hpp. Rates are the site's, replaced by the record's calibration where it has some.
 PhaseSeconds predict(const RunRecord& record, const PhaseSeconds& unshaped);
 
-// What the links alone let expect of gradients (in `backward`) and update; compute is not known, so
-// that `forward` is 0. Empty if the site gives no rate.
+// The expected time of gradients (in `backward`) and update on the links alone. Compute is unknown,
+// so `forward` is 0. Empty if the site gives no rate.
 std::optional<PhaseSeconds> expect_of_links(const RunRecord& record);
 
 }  // namespace nearstep::train

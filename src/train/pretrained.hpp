@@ -1,4 +1,4 @@
-// Start values from a folder of safetensors, as Hugging Face publishes models.
+// Start values from a safetensors folder in Hugging Face's format.
 #pragma once
 
 #include "checkpoint/safetensors.hpp"
@@ -11,12 +11,12 @@
 
 namespace nearstep::train {
 
-// Reads what it is asked for and no more: the files are mapped.
+// Maps the files, and reads only what is asked for.
 class Pretrained {
 public:
-    // Tensors are found by the parameters' names, also behind "transformer."; others are not
-    // looked at. Throws ConfigError if the files cannot be used, or a parameter is missing or has
-    // another shape or a format other than fp32, fp16 and bf16.
+    // Finds tensors by parameter name, with or without the prefix "transformer."; others are
+    // ignored. Throws ConfigError if the files are unusable, or if a parameter is missing, has
+    // another shape, or is not fp32, fp16 or bf16.
     Pretrained(const std::string& path, const model::Geometry& geometry);
 
     // Elements [begin, begin + values.size()) of the parameter vector; padding is 0.

@@ -18,7 +18,7 @@ double seconds_between(std::chrono::steady_clock::time_point from,
     return std::chrono::duration<double>(to - from).count();
 }
 
-// The lines that Reporter::begin() keeps. A line that a crash cut off is not one of them.
+// The lines that Reporter::begin() keeps. An incomplete last line is dropped.
 std::string kept_lines(const std::string& path, std::int64_t done, std::int64_t last_step) {
     std::ifstream file(path);
     std::string kept;

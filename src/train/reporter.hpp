@@ -1,4 +1,4 @@
-// Rank 0's reports of a run: lines for the user, and a metrics file with a JSON line per step.
+// Rank 0's reports on a run: lines for the user, and a metrics file with one JSON line per step.
 #pragma once
 
 #include "config/run.hpp"
@@ -12,16 +12,16 @@
 
 namespace nearstep::train {
 
-// Silent on ranks other than the speaking one. Lines of the metrics file are with the operating
-// system when a call returns, so that those of a committed step outlive a crash of the process.
+// Prints only if it is the speaking rank. Metrics lines are with the operating system when a call
+// returns, so those of a committed step survive a crash of the process.
 class Reporter {
 public:
-    // `metrics`: the file, opened without changing it; empty: none. Throws ConfigError.
+    // `metrics`: the file's path, opened without changes; empty: none. Throws ConfigError.
     Reporter(bool is_speaking, const config::Run& run, std::size_t parameters, std::string metrics);
 
-    // Keeps the metrics of the `done` steps that the run goes on from, without the evaluation that
-    // it repeats if it is at its last step; drops those of steps that a crash undid. 0: starts
-    // anew.
+    // Keeps the metrics of the `done` steps that the run continues from, and drops those of steps
+    // that a crash undid. At the last step it drops the evaluation, which is repeated. 0 starts a
+    // new file.
     void begin(std::int64_t done, std::int64_t last_step);
 
     void step(const StepReport& report, std::int64_t last_step);

@@ -80,7 +80,7 @@ engine::Wish wish_of(const RunOptions& options) {
             .steps_of = config::steps_of};
 }
 
-// begin(), with the lines to tell the user of the notice.
+// Calls begin() and adds lines about the notice.
 engine::Begun begin_and_describe(Trainer& trainer, const config::Run& run,
                                  const engine::Start& start, const RunOptions& options) {
     engine::Begun begun = trainer.begin(start);
@@ -93,12 +93,12 @@ engine::Begun begin_and_describe(Trainer& trainer, const config::Run& run,
     return begun;
 }
 
-// What a run that was asked to stop leaves undone.
+// Whether the run finished or stopped on request.
 enum class Ending { finished, stopped };
 
-// Metrics and evaluations of a step come before its commit: a step that a crash undid is repeated
-// with them, and one that is committed has them. Once a rank was asked to stop, nothing is
-// evaluated and no checkpoint is due any more.
+// A step's metrics and evaluations come before its commit. So a committed step has them, and a step
+// that a crash undid is repeated with them. After a request to stop, nothing is evaluated and no
+// checkpoint is due.
 RunRecord run_steps(Trainer& trainer, Reporter& reporter, const config::Run& run, std::int64_t last,
                     Ending& ending) {
     RunRecord record{
@@ -122,7 +122,7 @@ RunRecord run_steps(Trainer& trainer, Reporter& reporter, const config::Run& run
             goes_on && run.csd.durability != "none" && is_due(run.checkpoint.every, done);
         if (goes_on && !evaluates && !saves) {
             record.seconds += seconds_since(begin);
-            continue;  // it ends under the next one
+            continue;  // the next step ends it
         }
         const StepReport report = trainer.finish();
         record.seconds += seconds_since(begin);
@@ -149,7 +149,7 @@ RunRecord run_steps(Trainer& trainer, Reporter& reporter, const config::Run& run
     return record;
 }
 
-// What the run's summary says of where things lie and how they travel.
+// Adds placement and transports to the summary.
 void note_layout(const Trainer& trainer, const mpi::Communicator& world,
                  const plan::Calibration& calibration, RunRecord& record) {
     record.calibration = calibration;
@@ -160,7 +160,7 @@ void note_layout(const Trainer& trainer, const mpi::Communicator& world,
     record.gpu = trainer.report_gpu(record.steps.size());
 }
 
-// All that is read and computed once the run's steps are safe.
+// Everything that is read and computed after the run's steps are safe.
 void look_at_result(Trainer& trainer, Reporter& reporter, const RunOptions& options,
                     RunRecord& record, Ending& ending) {
     record.heldout_loss = trainer.evaluate();
@@ -189,7 +189,7 @@ void say_traffic(Reporter& reporter, const RunRecord& record) {
     }
 }
 
-// The user's settings, checked, with a place for each device.
+// The user's settings, checked, with a position for each device.
 config::Run prepared(const mpi::Communicator& world, const config::Run& given,
                      const RunOptions& options) {
     config::validate_for_ranks(given, world.size());
@@ -205,10 +205,10 @@ config::Run prepared(const mpi::Communicator& world, const config::Run& given,
     return run;
 }
 
-// Writes a checkpoint, unless what it would hold is safe already.
+// Writes a checkpoint unless the state is already safe.
 void save_at_end(Trainer& trainer, Reporter& reporter, const config::Run& run,
                  std::int64_t last_checkpoint, Ending ending, RunRecord& record) {
-    // A step that is durable needs no checkpoint to outlive a stop.
+    // A durable step needs no checkpoint to survive a stop.
     const bool is_safe = trainer.steps_done() == last_checkpoint ||
                          (ending == Ending::stopped && run.csd.durability == "step");
     if (run.csd.durability != "none" && !is_safe) {
@@ -233,7 +233,7 @@ bool train(const mpi::Communicator& world, const config::Run& given, const RunOp
     const config::Run run = prepared(world, given, options);
     const std::unique_ptr<data::Tokenizer> tokenizer = make_tokenizer(world, run);
     if (options.sample_tokens > 0) {
-        tokenizer->encode(options.prompt);  // refuses what it cannot, before anything is done
+        tokenizer->encode(options.prompt);  // throws early if it cannot
     }
     Stopwatch watch;
     const engine::Start start =

@@ -1,4 +1,4 @@
-// The program's two ways to train: a run from start to end, and runs of several modes side by side.
+// The program's two ways to train: one run from start to end, and a comparison of several modes.
 #pragma once
 
 #include "config/run.hpp"
@@ -11,29 +11,28 @@
 namespace nearstep::train {
 
 struct RunOptions {
-    bool is_resuming = false;  // from the state files, or the newest checkpoint in the run's folder
-    bool may_start_anew = false;  // with is_resuming, if there is nothing to resume from
-    bool is_fresh = false;        // start anew although an unfinished run is there
-    std::string resume_from;      // index of a checkpoint to go on from; empty: the choice is ours
-    std::string granted_devices;  // as config::places_of_devices takes them
-    int notice_s = 0;             // seconds between a request to stop and the end; 0: not known
-    std::string fault_plan;       // for tests: what FaultPoints takes
+    bool is_resuming = false;     // from the state files or the newest checkpoint
+    bool may_start_anew = false;  // with is_resuming: if nothing can be resumed
+    bool is_fresh = false;        // start anew despite an unfinished run
+    std::string resume_from;      // index of a checkpoint to resume from; empty: none
+    std::string granted_devices;  // see config::places_of_devices
+    int notice_s = 0;             // seconds between a stop request and the end; 0: unknown
+    std::string fault_plan;       // for tests: see FaultPoints
     std::string json;             // file for the summary; empty: none
     std::string metrics;          // file for a JSON line per step; empty: none
     std::string trace;            // file for a timeline of the steps; empty: none
-    int sample_tokens = 0;        // length of the text to sample at the end
+    int sample_tokens = 0;        // tokens to sample at the end
     std::string prompt = "\n";
-    plan::Calibration calibration;  // for what the run lets expect
+    plan::Calibration calibration;  // for the expected times
 };
 
-// Trains as `run` says, prints progress to stdout and writes the files of `options`, all on rank 0.
-// Returns false if it stopped on request before its end (see base/stop_request.hpp): then its steps
-// are safe, nothing was evaluated since, and the summary says null where a result would be.
-// Collective. Throws ConfigError, on all ranks alike, for what
-// the user can mend.
+// Trains as `run` says. Rank 0 prints progress to stdout and writes the files of `options`. Returns
+// false if it stopped early on request (see base/stop_request.hpp): then its steps are safe, no
+// evaluation ran after them, and the summary has null for results. Collective. Throws ConfigError,
+// on all ranks alike, for what the user can fix.
 bool train(const mpi::Communicator& world, const config::Run& run, const RunOptions& options);
 
-// One set of settings to compare, which says its mode and codec.
+// One set of settings to compare. The label names what differs.
 struct Column {
     std::string label;  // "su+o+c:csd.state=compact"
     config::Run run;
@@ -41,15 +40,14 @@ struct Column {
 
 struct CompareOptions {
     std::vector<Column> columns;
-    std::vector<int> devices;  // per rank, one run each; empty: as the runs say
-    int steps = 5;             // of each run; the first is not timed
+    std::vector<int> devices;  // per rank, one run each; empty: as configured
+    int steps = 5;             // per run; the first is not timed
     std::string json;          // file for the array of summaries; empty: none
 };
 
-// Runs the same first steps with each column and prints seconds per phase and bytes per link; with
-// shaped links also what the rates let expect. State goes to folders of its own below csd.path;
-// at the end the files that were made there are removed, and nothing else. Collective, throws as
-// train().
+// Runs the same first steps with each column. Prints seconds per phase, bytes per link and, with
+// shaped links, the expected times. State lies in separate folders below csd.path. At the end only
+// the files made there are removed. Collective; throws like train().
 void compare(const mpi::Communicator& world, const CompareOptions& options);
 
 }  // namespace nearstep::train

@@ -1,4 +1,4 @@
-// What a run moved over the links that devices and nodes share, beside what the paper's methods do.
+// What a run moved over links that devices and nodes share, beside the paper's methods.
 #pragma once
 
 #include "plan/paper.hpp"
@@ -11,14 +11,14 @@
 
 namespace nearstep::train {
 
-// Measured, of all steps of the run: host links both ways, and network.
+// Measured over all steps of the run: host links in both directions, and network.
 plan::SharedBytes shared_bytes(const RunRecord& record);
 
-// The table: ZeRO-Infinity, SmartUpdate and SmartComp by their formulas, then each record. The
-// records have as many nodes.
+// The table: ZeRO-Infinity, SmartUpdate and SmartComp by their formulas, then each record. All
+// records have the same number of nodes.
 std::string shared_links_table(const std::vector<RunRecord>& records);
 
-// The same of one record: {measured, zero_infinity, smart_update, smart_comp_2_percent}, each with
+// The same for one record: {measured, zero_infinity, smart_update, smart_comp_2_percent}, each with
 // host_link, network and total.
 nlohmann::json shared_links_json(const RunRecord& record);
 

@@ -1,4 +1,4 @@
-// A training step: forward, backward, and the update, which goes on under the next forward.
+// A training step: forward, backward, and the update, which overlaps the next forward.
 #include "base/error.hpp"
 #include "base/stop_request.hpp"
 #include "base/stopwatch.hpp"
@@ -19,7 +19,7 @@ trace::Subject of_block(int block) {
     return {.kind = "block", .number = static_cast<std::size_t>(block)};
 }
 
-// What blocks [first, last) read.
+// The elements that blocks [first, last) read.
 std::vector<shard::ElementRange> reads_of(const model::Network& network, int first, int last) {
     std::vector<shard::ElementRange> ranges;
     for (int block = first; block < last; ++block) {
@@ -47,7 +47,7 @@ std::vector<model::MicroBatch> Trainer::draw_batches() {
     return batches;
 }
 
-// Blocks `next` to `end` follow in the pass.
+// `next` to `end` are the remaining blocks of the pass.
 void Trainer::await_parameters(int block, int next, int end) {
     engine_->await_parameters(static_cast<std::size_t>(block),
                               reads_of(*network_, block, block + 1),
@@ -59,7 +59,7 @@ double Trainer::forward_pass() {
     int fetched = 0;
     for (int block = 0; block < blocks; ++block) {
         await_parameters(block, block + 1, blocks);
-        // What is final starts its way to a GPU ahead of its visit.
+        // Blocks with final parameters start their copy to a GPU before their visit.
         const auto final_end =
             static_cast<int>(engine_->final_end(static_cast<std::size_t>(block)));
         for (; fetched < final_end; ++fetched) {
@@ -80,7 +80,7 @@ void Trainer::backward_pass() {
         const auto at = static_cast<std::size_t>(block);
         if (block < blocks - 1) {
             await_parameters(block, 0, block);
-        } else {  // its backward was part of its forward
+        } else {  // its backward ran with its forward
             engine_->await_parameters(at, {}, {});
         }
         {
@@ -92,7 +92,7 @@ void Trainer::backward_pass() {
     engine_->end_pass();
 }
 
-// What of the step is known before its update ends: from this rank's to what holds for all.
+// What is known of the step before its update ends. Combines the ranks' values.
 void Trainer::add_up_losses(StepReport& report) const {
     const std::array mine{report.loss, report.seconds.forward, report.seconds.backward,
                           is_stop_requested() ? 1.0 : 0.0};

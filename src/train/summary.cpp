@@ -32,7 +32,7 @@ trace::TrafficSnapshot total_traffic(const std::vector<StepReport>& steps) {
 
 namespace {
 
-// printf into a string; `format` comes from this file alone.
+// printf to a string. Only this file passes `format`.
 template <typename... Values>
 std::string formatted(const char* format, Values... values) {
     const int length = std::snprintf(nullptr, 0, format, values...);
@@ -73,7 +73,7 @@ codec::DeltaTally total_deltas(const std::vector<StepReport>& steps) {
     return total;
 }
 
-// Of one form of delta: its share of the tiles, its bytes per parameter and step.
+// One form of delta: its share of tiles, and its bytes per parameter and step.
 struct FormShare {
     const char* form;
     double tiles;
@@ -94,7 +94,7 @@ std::vector<FormShare> form_shares(const codec::DeltaTally& tally, std::size_t p
     return shares;
 }
 
-// Adds "deltas" where there were some.
+// Adds "deltas" if there are any.
 void add_deltas(nlohmann::json& json, const codec::DeltaTally& tally, std::size_t parameters,
                 std::size_t steps) {
     for (const FormShare& share : form_shares(tally, parameters, steps)) {
@@ -219,7 +219,7 @@ std::optional<double> utilisation(const RunRecord& record) {
                : std::nullopt;
 }
 
-// Operations on any device; of GPUs what they took and how much of them was used.
+// Operations on any device; on GPUs also memory, traffic and utilisation.
 void add_compute(nlohmann::json& json, const RunRecord& record) {
     json["model_operations_per_token"] =
         model::operations_per_token(record.run.model, record.parameters);
@@ -253,7 +253,7 @@ void add_heldout_loss(nlohmann::json& json, const RunRecord& record) {
     json["heldout_bits_per_byte"] = heldout(loss.bits_per_byte());
 }
 
-// Where things lie and how they travel.
+// Placement and transports.
 void add_layout(nlohmann::json& json, const RunRecord& record) {
     json["shared_links"] = shared_links_json(record);
     json["placement"] = {{"parameters", record.run.placement.parameters},

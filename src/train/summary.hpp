@@ -1,4 +1,4 @@
-// What a run reports: the table of bytes on each link and the machine-readable summary.
+// A run's reports: the table of bytes on each link, and the machine-readable summary.
 #pragma once
 
 #include "config/run.hpp"
@@ -24,57 +24,59 @@ double bytes_per_parameter(const trace::TrafficSnapshot& traffic, trace::Counter
 
 trace::TrafficSnapshot total_traffic(const std::vector<StepReport>& steps);
 
-// Everything that was seen of a run; steps of this process only.
-// Until the first step: to find out what to go on from, and to read or write the state.
+// Before the first step: time to find what to resume from, and to read or write the state.
 struct StartSeconds {
     double search = 0;
     double begin = 0;
 };
 
+// All measurements of a run, for the steps of this process only.
 struct RunRecord {
     config::Run run;
     int ranks = 0;
     engine::EngineFacts facts = {};  // rank 0's
-    std::size_t vector_bytes = 0;    // memory of a rank's parameter vector between steps
+    std::size_t vector_bytes = 0;    // a rank's parameter vector, between steps
     std::size_t parameters = 0;
     std::vector<StepReport> steps = {};
     StartSeconds start = {};
-    double seconds = 0;         // of all steps together, commits included
+    double seconds = 0;         // of all steps, commits included
     double commit_seconds = 0;  // of all commits
     std::optional<HeldOutLoss> heldout_loss = {};
     Endurance endurance = {};
     std::optional<std::uint64_t> masters_digest = {};
-    std::string checkpoint = {};  // path of the last index; empty if none was written
-    // Of each rank, to other nodes, in all steps; empty: not asked.
+    std::string checkpoint = {};  // path of the last index; empty: none was written
+    // Bytes that each rank sent to other nodes in all steps; empty: not measured.
     std::vector<std::uint64_t> network_sent_bytes = {};
     std::optional<LaneShares> lanes = {};       // of a run with a timeline
-    std::optional<GpuReport> gpu = {};          // none: the model computed on the CPU
-    std::optional<PhaseSeconds> expected = {};  // modelled, see prediction.hpp; of the links alone
-    plan::Calibration calibration = {};         // measured rates that `expected` is from
+    std::optional<GpuReport> gpu = {};          // none: the model ran on the CPU
+    std::optional<PhaseSeconds> expected = {};  // modelled from the links alone, see prediction.hpp
+    plan::Calibration calibration = {};         // measured rates behind `expected`
 };
 
-// The keys of --json: commit, config, site, ranks, nodes, devices, parameters, steps, first_step,
-// start_s {search, begin}, seconds, tokens_per_s, train_loss (of the last step), heldout_loss (nats
-// per token), heldout_nats_per_byte, heldout_bits_per_byte, losses, skipped_steps, clip_guesses and
-// clip_misses (of them: updates that were done again, see engine::Guess), masters_xxh3,
-// checkpoint, mode, endurance {written_bytes, written_bytes_per_step (per device), rated_tbw,
-// days_to_rated_tbw}, network_sent_bytes (of each rank, all steps), compress {codec, where (of rank
-// 0: gpu or host), rounding, error_feedback, warmup_steps, kept_share_of_elements,
-// payload_bytes_per_parameter, volume_share_of_dense}, transport (of dense gradients inside nodes:
-// nccl, mpi or null), payload_transport (between nodes, likewise) and
-// parameter_transport (within nodes, to GPUs: nccl, host or null), and per step phases_s
-// {forward, backward, update, hidden, commit} (means) and modelled_s {gradients, update,
-// calibration: lines on what of it was measured} where the site gives rates, bytes_per_parameter
-// {host_link, device_internal, network, node} and shared_links {measured, zero_infinity,
-// smart_update, smart_comp_2_percent} (see shared_links.hpp), placement {parameters, gradients,
-// optimizer, copies, dense_sums, vector_bytes} and formula_bytes_per_parameter (see
-// link_formulas.hpp); of a run with --trace lanes {compute, copy, exchange, device read, engine,
-// device write, together}: seconds of work per second and rank; model_operations_per_token (see
-// model/gpu_peak.hpp), and on GPUs gpu {name, ranks_per_gpu, peak_tflops, most_bytes and
-// most_tensor_bytes (of the GPU's memory, by the rank that took most), step_bytes {parameters,
-// inputs} (over rank 0's link), plan {...} (of rank 0's memory)} and, with a peak, which
-// plan.gpu_tflops sets or a table gives, model_flop_utilisation; with gather.codec = "delta" also
-// deltas {dense, bitmap, units, codes, list}, each with tile_share and bytes_per_parameter.
+// The keys of --json:
+// - commit, config, site, ranks, nodes, devices, parameters, steps, first_step, start_s {search,
+// begin}, seconds, tokens_per_s, train_loss (last step), heldout_loss (nats per token),
+// heldout_nats_per_byte, heldout_bits_per_byte, losses, skipped_steps, clip_guesses, clip_misses
+// (wrong guesses, see engine::Guess), masters_xxh3, checkpoint, mode;
+// - endurance {written_bytes, written_bytes_per_step (per device), rated_tbw, days_to_rated_tbw},
+// network_sent_bytes (per rank, all steps);
+// - compress {codec, where (rank 0: gpu or host), rounding, error_feedback, warmup_steps,
+// kept_share_of_elements, payload_bytes_per_parameter, volume_share_of_dense};
+// - transport (of dense gradients inside nodes) and payload_transport (between nodes): nccl, mpi or
+// null; parameter_transport (inside nodes, to GPUs): nccl, host or null;
+// - per step: phases_s {forward, backward, update, hidden, commit} (means), modelled_s {gradients,
+// update, calibration (lines)} if the site gives rates, bytes_per_parameter {host_link,
+// device_internal, network, node}, shared_links (see shared_links.hpp);
+// - placement {parameters, gradients, optimizer, copies, dense_sums, vector_bytes},
+// formula_bytes_per_parameter (see link_formulas.hpp);
+// - with --trace: lanes {compute, copy, exchange, device read, engine, device write, together}, in
+// seconds of work per second and rank;
+// - model_operations_per_token (see model/gpu_peak.hpp); on GPUs gpu {name, ranks_per_gpu,
+// peak_tflops, most_bytes, most_tensor_bytes (rank that used most), step_bytes {parameters,
+// inputs} (rank 0's link), plan {...} (rank 0)}; with a peak (plan.gpu_tflops or a table)
+// model_flop_utilisation;
+// - with gather.codec = "delta": deltas {dense, bitmap, units, codes, list}, each with tile_share
+// and bytes_per_parameter.
 nlohmann::json to_json(const RunRecord& record);
 
 // "gradients: topk, keeps 1 % of the elements in a volume of 0.04004 bytes per parameter, ...".
@@ -83,33 +85,33 @@ std::string describe_gradients(const config::Run& run, double payload_bytes_per_
 // One step as a line of --metrics.
 nlohmann::json to_json(const StepReport& report, std::size_t parameters);
 
-// "state 0+0, gradients 2.00, parameters 2.00": bytes per parameter of one step on the host link.
+// "state 0+0, gradients 2.00, parameters 2.00": bytes per parameter and step on the host link.
 std::string describe_host_link(const trace::TrafficSnapshot& traffic, std::size_t parameters,
                                std::size_t steps);
 
-// The table of bytes per step on the host link in units of M = 2 bytes per parameter, beside the
-// paper's Table I, the bytes per parameter on the other links, and those on the shared links beside
-// the paper's methods: one line per record each.
+// One line per record: bytes per step on the host link in units of M = 2 bytes per parameter,
+// beside the paper's Table I; bytes per parameter on other links; shared links beside the paper's
+// methods.
 std::string traffic_table(const std::vector<RunRecord>& records);
 
-// How many updates began on a guess, as a sentence; empty if none did.
+// A sentence on how many updates began on a guess; empty if none did.
 std::string describe_guesses(const RunRecord& record);
 
 // "parameters by deltas: 0.301 bytes each; dense 0 % of the tiles with 0 bytes per parameter, ...":
 // of all steps; empty if the run has no deltas.
 std::string describe_deltas(const RunRecord& record);
 
-// "GPU NVIDIA H200: ...": memory taken, bytes moved, utilisation; empty on the CPU.
+// "GPU NVIDIA H200: ...": memory used, bytes moved, utilisation; empty on the CPU.
 std::string describe_gpu(const RunRecord& record);
 
-// Means of a step beside what the links let expect; empty without an expectation.
+// A step's means beside the expected times; empty if nothing is expected.
 std::string describe_expected(const RunRecord& record);
 
-// Throws ConfigError unless write_whole_file can write there; before a run, so that none ends
-// without its result.
+// Throws ConfigError unless write_whole_file can write to `path`. Called before a run, so that its
+// result is not lost.
 void check_writable(const std::string& path);
 
-// Writes `text` to `path`, complete or not at all. Throws ConfigError.
+// Writes `text` to `path` atomically. Throws ConfigError.
 void write_whole_file(const std::string& path, const std::string& text);
 
 }  // namespace nearstep::train

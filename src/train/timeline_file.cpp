@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kTag = 1;
 
-// Of each rank in turn, on rank 0; empty elsewhere.
+// The events of all ranks in rank order, on rank 0; empty elsewhere.
 std::string gather_events(const mpi::Communicator& world, const trace::Timeline& timeline) {
     std::string mine = timeline.events(world.rank());
     const std::vector<double> sizes =

@@ -1,4 +1,4 @@
-// The timelines of all ranks in one file.
+// Writes the timelines of all ranks to one file.
 #pragma once
 
 #include "mpi/communicator.hpp"
@@ -10,17 +10,17 @@
 
 namespace nearstep::train {
 
-// Before the first step, so that the ranks' times fit together, to within a barrier. Collective.
+// Aligns the ranks' times to within a barrier. Call before the first step. Collective.
 void begin_timeline(const mpi::Communicator& world, std::optional<trace::Timeline>& timeline);
 
-// How busy each lane was in `seconds` of steps: seconds of work, of all devices, per second and
-// rank. Their sum is how many lanes were at work at once. Collective.
+// How busy each lane was during `seconds` of steps: seconds of work, of all devices, per second and
+// rank. The sum is how many lanes worked at once. Collective.
 using LaneShares = std::array<double, trace::kLanes>;
 LaneShares lane_shares(const mpi::Communicator& world, const trace::Timeline& timeline,
                        double seconds);
 
-// Rank 0 writes the spans of all ranks to `path`, as Chrome's trace format has them. Returns a line
-// that says so, and `shares`. Collective.
+// Rank 0 writes all ranks' spans to `path` in Chrome's trace format. Returns a line that says so,
+// with `shares`. Collective.
 std::string write_timeline(const mpi::Communicator& world, const trace::Timeline& timeline,
                            const LaneShares& shares, const std::string& path);
 

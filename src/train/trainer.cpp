@@ -45,7 +45,7 @@ Trainer::Trainer(const mpi::Communicator& world, const config::Run& run,
       geometry_(model::describe(run.model)),
       corpus_(load_corpus(world, run)),
       timeline_(timeline) {
-    // Ranks of what only counts as several nodes share the machine's GPUs.
+    // Ranks of emulated nodes share the machine's GPUs, so this uses real nodes.
     const mpi::Topology machines = mpi::discover_nodes(world);
     world.together([&] {
         compute_device_ =
@@ -89,7 +89,7 @@ void Trainer::plan_gpu(int machine_ranks) {
                          engine_->facts().gradient_bytes, engine_->joint_copy().ranks);
         }
     });
-    // Who brings blocks together has as many slots, so that all fetch in one order.
+    // Ranks that copy blocks together need equal slots, so that all fetch in the same order.
     if (engine_->facts().parameter_transport == "nccl") {
         const std::array mine{gpu_ ? static_cast<double>(gpu_->plan().budget_bytes) : kNone};
         const std::vector<double> of_ranks = world_.all_gather(mine);
@@ -117,7 +117,7 @@ engine::Engine::Fill Trainer::start_values() {
 
 void Trainer::start() { engine_->start(start_values()); }
 
-// What a run began from may be gone when it goes on.
+// The original start values may be gone when a run resumes.
 engine::Begun Trainer::begin(const engine::Start& start) {
     return engine_->begin(start, engine::begins_anew(start) ? start_values() : nullptr);
 }

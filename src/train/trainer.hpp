@@ -1,4 +1,4 @@
-// One training run on all ranks: text, network and engine, and the step that takes them together.
+// One training run on all ranks: text, network and engine, and the step that combines them.
 #pragma once
 
 #include "config/run.hpp"
@@ -20,30 +20,30 @@
 namespace nearstep::train {
 
 struct PhaseSeconds {
-    double forward = 0;   // without waiting for parameters of the update before
-    double backward = 0;  // and gradients out
-    double update = 0;    // and parameters in: from the first to the last
-    double hidden = 0;    // of the update and its flush, under backward and the next forward
+    double forward = 0;   // without waiting for the previous update
+    double backward = 0;  // includes sending gradients
+    double update = 0;    // includes bringing the parameters in
+    double hidden = 0;    // part of the update and its flush under backward and the next forward
 };
 
-// The same on all ranks; seconds are the slowest rank's, or of what is hidden the least; traffic is
-// the sum over ranks.
+// The same on all ranks. Seconds are the slowest rank's (for `hidden` the least); traffic is the
+// sum over ranks.
 struct StepReport {
-    std::int64_t step = 0;  // steps done, this one included
+    std::int64_t step = 0;  // steps done, with this one
     double loss = 0;        // mean over the global batch, nats per token
     double gradient_norm = 0;
     double learning_rate = 0;
     double loss_scale = 1;
     bool is_skipped = false;  // the gradient was not finite: nothing was updated
     engine::Guess guess = engine::Guess::none;
-    bool is_stop_requested = false;  // of any rank, see base/stop_request.hpp
+    bool is_stop_requested = false;  // on any rank, see base/stop_request.hpp
     PhaseSeconds seconds;
     trace::TrafficSnapshot traffic;
     codec::DeltaTally deltas;  // zeros without gather.codec = "delta"
 };
 
-// Of the evaluated rows of the held-out text, the same on all ranks. Per byte of the text that the
-// rows' targets stand for, so that runs with different tokenizers compare.
+// Over the evaluated rows of the held-out text, the same on all ranks. Per byte of the text behind
+// the rows' targets, to compare runs with different tokenizers.
 struct HeldOutLoss {
     double nats_per_token = 0;
     double nats_per_byte = 0;
@@ -51,53 +51,52 @@ struct HeldOutLoss {
     double bits_per_byte() const { return nats_per_byte / std::numbers::ln2; }
 };
 
-// All calls are collective. Throws ConfigError on all ranks alike if data, sizes or folders do not
-// do. A step's update goes on when step() returns, except in the modes that reproduce others'
-// (engine::overlaps_steps): the next step's forward takes each block as soon as its parameters are
-// final. finish() waits for it; but for step(), all calls want that first.
+// All calls are collective. Throws ConfigError on all ranks alike if data, sizes or folders are
+// unusable. A step's update still runs when step() returns, except in the modes without overlap
+// (engine::overlaps_steps): the next forward uses each block once its parameters are final.
+// finish() waits for the update; all calls except step() need it first.
 class Trainer {
 public:
-    // Loads the text, makes engine and network. start() or begin() must follow. `tokenizer` is the
-    // run's and outlives the trainer. `fault_plan`: as FaultPoints takes it. `timeline`: of the
-    // steps, outlives the trainer; null: none. `set`: of the state files' names.
+    // Loads the text and makes engine and network. start() or begin() must follow. `tokenizer`
+    // outlives the trainer. `fault_plan`: see FaultPoints. `timeline` outlives the trainer; null:
+    // no tracing. `set`: of the state files' names.
     Trainer(const mpi::Communicator& world, const config::Run& run,
             const data::Tokenizer& tokenizer, const std::string& fault_plan = "",
             trace::Timeline* timeline = nullptr, int set = 0);
 
-    // As the engine's, with the model's start values.
+    // Like the engine's, with the model's start values.
     void start();
     engine::Begun begin(const engine::Start& start);
 
-    // Takes a step as far as its update, which begins. The report lacks what its update will add:
-    // seconds, traffic, deltas. The step before, if it is still under way, ends behind forward:
-    // then `ended`, on all ranks, is called with its whole report, and it is committed.
+    // Runs a step up to its update, which begins. The report lacks the update's seconds, traffic
+    // and deltas. A previous step still under way ends after forward: then `ended` is called on all
+    // ranks with its complete report, and the step is committed.
     using StepEnded = std::function<void(const StepReport&)>;
     StepReport step(const StepEnded& ended = {});
 
-    // Ends the step under way, which there must be, and returns its whole report. To be called
-    // before the trainer goes.
+    // Ends the step under way, which must exist, and returns its complete report. Call it before
+    // the trainer is destroyed.
     StepReport finish();
 
-    // What the state, its commits, checkpoints and digests are asked of.
+    // For the state and its commits, checkpoints and digests.
     engine::Engine& engine() { return *engine_; }
     const engine::Engine& engine() const { return *engine_; }
 
     std::int64_t steps_done() const { return engine_->steps_done(); }
     std::size_t parameters() const { return geometry_.elems; }
-    // What this rank's model computes with and where.
+    // Where and with what this rank's model computes.
     std::string describe_model() const;
-    // Of this rank's GPU; null: the model computes on the CPU, or the program has no CUDA.
+    // This rank's; null: the model runs on the CPU, or the program has no CUDA.
     const GpuShare* gpu() const { return gpu_ ? &*gpu_ : nullptr; }
-    // Of rank 0's on rank 0, after `steps` steps of this process.
+    // Rank 0's, on rank 0, after `steps` steps of this process.
     std::optional<GpuReport> report_gpu(std::size_t steps) const {
         return report_gpus(world_, gpu_, step_traffic_, steps);
     }
 
-    // nullopt if any rank was asked to stop before it was done.
+    // nullopt if any rank was asked to stop before the end.
     std::optional<HeldOutLoss> evaluate();
 
-    // Text of `tokens` tokens that continues `prompt`; every rank could, rank 0 does, others return
-    // an empty one.
+    // Text of `tokens` tokens that continues `prompt`, on rank 0; empty on other ranks.
     std::string sample(const std::string& prompt, int tokens);
 
 private:
@@ -120,7 +119,7 @@ private:
     std::unique_ptr<engine::Engine> engine_;
     std::optional<GpuShare> gpu_;
     std::unique_ptr<model::Network> network_;  // reads the engine's parameters
-    model::NetworkTraffic step_traffic_;       // of all steps
+    model::NetworkTraffic step_traffic_;       // over all steps
     StepReport report_;                        // of the step under way
     // This rank's rows of the global batch, and the tokens drawn for them.
     std::int64_t first_row_ = 0;
@@ -129,8 +128,8 @@ private:
     std::vector<std::int32_t> targets_;
 };
 
-// The settings that fix the parameter vector and, unless tokens are bytes, the tokenizer, as one
-// line: a checkpoint fits a run if they are equal.
+// One line with the settings that determine the parameter vector and, unless tokens are bytes, the
+// tokenizer. A checkpoint fits a run if the lines are equal.
 std::string model_line(const config::ModelSettings& settings, const data::Tokenizer& tokenizer);
 
 }  // namespace nearstep::train

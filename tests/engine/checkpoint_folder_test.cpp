@@ -18,7 +18,7 @@ config::EngineSettings run_with(const std::string& durability) {
     return run;
 }
 
-// Eighty gigabytes at a quarter of one a second.
+// 80 GB at 0.25 GB/s.
 constexpr CheckpointTime kLong{.seconds = 320, .bytes = 8e10, .probed_bytes = 1.6e7};
 
 TEST(Notice, IsComparedWithTheTimeOfACheckpoint) {

@@ -5,12 +5,12 @@
 namespace nearstep::engine {
 namespace {
 
-// Of as many steps, of which every `period`-th is clipped; 0: none.
 struct Tally {
     int guesses = 0;
     int misses = 0;
 };
 
+// Over `steps` steps, of which every `period`-th is clipped; 0: none.
 Tally tally_of(int steps, int period) {
     ClipGuess guess;
     Tally tally;

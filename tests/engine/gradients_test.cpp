@@ -1,4 +1,4 @@
-// Gradients that come in any order, or in parts, end with the masters of those that come in order.
+// Gradients that come in any order or in parts give the same masters as gradients in order.
 #include "base/random.hpp"
 #include "engine/engine.hpp"
 #include "support/places.hpp"
@@ -20,7 +20,7 @@ namespace {
 
 constexpr int kSteps = 3;
 
-// How the blocks' gradients come.
+// The order in which the blocks' gradients come.
 enum class Way { last_first, shuffled, in_parts };
 
 Layout five_blocks() {
@@ -40,7 +40,7 @@ float value_of(std::uint64_t stream, std::uint64_t number) {
     return static_cast<float>(random_bits(17, stream, number) >> 40U) / 16777216.0F - 0.5F;
 }
 
-// Of a micro-batch.
+// The gradient of one micro-batch.
 std::vector<float> part_of_gradient(shard::ElementRange block, std::uint64_t stream, int part) {
     std::vector<float> gradient(block.size());
     for (std::size_t i = 0; i < gradient.size(); ++i) {
@@ -138,7 +138,7 @@ std::uint64_t masters_after(const mpi::Communicator& world, const config::Engine
     return engine->masters_digest();
 }
 
-// Of each block, the parameters after a step, which is over.
+// Per block, the parameters after a step that has ended.
 std::vector<std::vector<std::byte>> parameters_after_step(Engine& engine, const Layout& layout,
                                                           std::uint64_t rank,
                                                           const std::vector<std::size_t>& skipped) {
@@ -175,11 +175,11 @@ TEST(SkippedTensorsTest, StayAsTheyAreInTheStepThatSkipsThem) {
     }
 }
 
-// Which steps a run clips, or skips, since a gradient is not finite.
+// Steps that a run clips, or skips because a gradient is not finite.
 struct ClipCase {
     const char* name;
-    std::string clipped;  // of each step: 'c' clipped, '.' not, 'x' not finite
-    int wrong = 0;        // guesses
+    std::string clipped;  // per step: 'c' clipped, '.' not clipped, 'x' not finite
+    int wrong = 0;        // wrong guesses
     int right = 0;
     std::vector<std::string> ways = {"replicated"};
 };
@@ -197,7 +197,7 @@ void put_scaled(Engine& engine, const Layout& layout, std::uint64_t stream, char
     for (std::size_t block = layout.blocks.size(); block-- > 0;) {
         const std::vector<float> part = part_of_gradient(layout.blocks[block], stream, 0);
         const std::span<float> space = engine.gradient_space(block);
-        // Norms of a rank are about 15 and 0.015.
+        // A rank's norm is about 15 or 0.015.
         const float factor = (kind == 'c' ? 0.1F : 1e-4F) * static_cast<float>(engine.loss_scale());
         std::ranges::transform(part, space.begin(), [&](float g) { return factor * g; });
         if (kind == 'x' && block == 0) {

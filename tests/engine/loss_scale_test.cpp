@@ -19,7 +19,7 @@ TEST(LossScale, HalvesAfterABadStepAndDoublesAfterEnoughGoodOnes) {
     for (int i = 0; i < 20; ++i) {
         scale.after_step(false);
     }
-    EXPECT_EQ(scale.value(), 1);  // and not below
+    EXPECT_EQ(scale.value(), 1);  // never below 1
 }
 
 TEST(LossScale, StaysOneForBf16) {

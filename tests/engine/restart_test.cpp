@@ -1,4 +1,4 @@
-// Every combination of small alphabets of what ranks may find, against what must hold in all.
+// Checks decide() on every combination of a few findings against rules that always hold.
 #include "engine/restart.hpp"
 
 #include "base/error.hpp"
@@ -18,7 +18,7 @@ namespace {
 using store::Lineage;
 using testing::HasSubstr;
 
-// The run itself, one that has nothing to do with it, and one that branched off it at step 4.
+// The run itself, an unrelated run, and a run that branched off it at step 4.
 const Lineage kLine{.run = "line"};
 const Lineage kOther{.run = "other"};
 const Lineage kBranch{.run = "branch", .parents = {{.run = "line", .step = 4}}};
@@ -107,7 +107,7 @@ std::vector<FoundCheckpoint> checkpoints_of(Kept kept) {
             one.step = kNewest + 5;
             one.line = kOther;
             break;
-        case Kept::given_up:  // behind the place where it branched off
+        case Kept::given_up:  // after the branch point
             one.step = 6;
             one.line = {.run = "branch of branch", .parents = {{.run = "line", .step = 1}}};
             break;
@@ -214,9 +214,9 @@ std::int64_t step_of(const Case& one, const Decision& decision) {
     return decision.commits.empty() ? -1 : decision.commits.front().step;
 }
 
-// What was durable, of the line that the folders hold: by rule, apart from decide(). A step counts
-// if a rank lists it, but the last one of ranks that are one step apart, which had not all come to
-// it, or if a checkpoint has it.
+// The newest durable step of the folders' line, by rule and without decide(). A step counts if a
+// checkpoint has it or a rank lists it. If ranks are one step apart, the last step does not count,
+// because not all ranks reached it.
 std::int64_t newest_durable(const Case& one) {
     std::int64_t state = -1;
     if (all_are(one, {Trace::whole, Trace::older_by_one}) && has(one, Trace::older_by_one)) {
@@ -231,7 +231,7 @@ std::int64_t newest_durable(const Case& one) {
         state = kNewest;
     }
     if (has(one, Trace::branched)) {
-        state = 6;  // all else of the line was given up at step 4
+        state = 6;  // later steps of the line were given up at step 4
     }
     const bool is_on_line =
         one.kept == Kept::older ||
@@ -249,7 +249,7 @@ TEST(DecideTest, IsNeverOlderThanTheNewestDurableStepOfTheLine) {
             return;
         }
         if (all_are(one, {Trace::nothing})) {
-            return;  // whatever checkpoint there is, is the newest
+            return;  // any checkpoint is the newest
         }
         if (all_are(one, {Trace::other_line, Trace::nothing})) {
             EXPECT_EQ(decision.line.run, "other") << name_of(one);
@@ -399,7 +399,7 @@ TEST(DecideTest, LeavesAStepToALostNodeOnlyWhereNobodyIsThereToAsk) {
     }
 }
 
-// Rank 0 has published the manifest of the new state, rank 1 has not.
+// Rank 0 has published the new state's manifest, rank 1 has not.
 TEST(DecideTest, TakesAStateThatReplacesAnotherOnlyWhenAllRanksHaveIt) {
     Found found = found_of({.traces = {Trace::whole, Trace::whole}, .flag = Flag::resume});
     for (int rank = 0; rank < 2; ++rank) {
@@ -457,7 +457,7 @@ TEST(DecideTest, TakesAManifestWithoutStepsForNoStep) {
     EXPECT_EQ(decide(found).action, Action::start_anew);
     found.may_start_anew = false;
     EXPECT_THAT(decide(found).refusal, HasSubstr("There is no checkpoint"));
-    // What another run left is not this one's.
+    // Another run's checkpoints do not count.
     found.may_start_anew = true;
     found.checkpoints = checkpoints_of(Kept::other_line);
     EXPECT_EQ(decide(found).action, Action::refuse);

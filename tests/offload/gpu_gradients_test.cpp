@@ -1,5 +1,4 @@
-// Payloads of blocks that were cut and encoded on the GPU against those of the host; skipped where
-// there is no GPU.
+// Compares payloads that the GPU cut and encoded with those of the host. Skipped without a GPU.
 #include "offload/gpu_gradients.hpp"
 
 #include "base/random.hpp"
@@ -19,7 +18,7 @@ constexpr Dtype kDtype = Dtype::bf16;
 
 std::uint64_t key_of(int step) { return 70 + static_cast<std::uint64_t>(step); }
 
-// The gradient of an element in a step.
+// The gradient of element `i` in a step.
 float value_of(int step, std::size_t i) {
     return static_cast<float>(random_normal(static_cast<std::uint64_t>(step), 3, i));
 }
@@ -38,7 +37,7 @@ protected:
         seen_.resize(shard::tiles_of(elems_));
     }
 
-    // Where backward writes on the GPU, in the order of its default stream.
+    // Writes like backward: on the GPU, in the order of its default stream.
     void write(GpuGradients& gradients, std::size_t block, int step) {
         const std::span<float> space = gradients.space(block);
         std::vector<float> values(blocks_[block].size());
@@ -75,10 +74,10 @@ protected:
 
     std::vector<ElementRange> blocks_;
     std::size_t elems_ = 0;
-    std::vector<int> seen_;  // of each tile
+    std::vector<int> seen_;  // per tile
 };
 
-// A dense step and one of codes; payloads are asked for while the next block is encoded, as in
+// A dense step and one with codes. Payloads are read while the next block is encoded, as in
 // training.
 TEST_P(Blocks, GiveThePayloadsOfTheHost) {
     const auto dense = codec::make_codec({.name = "dense", .dtype = kDtype});

@@ -1,5 +1,5 @@
-// Payloads of gradients that several ranks' GPUs added up, and brought to who takes them, against
-// those of the host; skipped where there are fewer GPUs than ranks.
+// Compares payloads of gradients that GPUs summed and exchanged with those of the host. Skipped
+// with fewer GPUs than ranks.
 #include "base/random.hpp"
 #include "codec/kernels.hpp"
 #include "mpi/nccl/group.hpp"
@@ -17,7 +17,7 @@ namespace {
 using shard::kTileElems;
 
 constexpr std::chrono::seconds kLimit{30};
-// Within a tile, across tiles, and with none of its own.
+// Blocks inside one tile, across tiles, and without a tile of their own.
 const std::vector<std::size_t> kBlocks = {70000, 10, 20, 900000, 1, 65535, 131072, 3};
 
 float value_of(int rank, int step, std::size_t i) {
@@ -25,15 +25,15 @@ float value_of(int rank, int step, std::size_t i) {
         random_normal(static_cast<std::uint64_t>(rank), static_cast<std::uint64_t>(step), i));
 }
 
-// Members take unequal shares, and not in turns.
+// Gives members unequal, irregular shares.
 int member_of(std::size_t tile, int members) { return static_cast<int>(tile * tile % 7) % members; }
 
-// Who takes a tile's payloads, of all ranks; the last of several takes none.
+// The rank that takes a tile's payloads. With several ranks the last takes none.
 int taker_of(std::size_t tile, int ranks) {
     return static_cast<int>(tile * 5 % 11) % std::max(ranks - 1, 1);
 }
 
-// Ranks that add up their gradients, and all that exchange their payloads.
+// The ranks of one group, which sum their gradients.
 struct Ranks {
     int first = 0;
     int count = 1;
@@ -71,7 +71,7 @@ protected:
         return out;
     }
 
-    // Of groups of so many ranks.
+    // For groups of `in_group` ranks.
     PayloadGroup payload_group(int in_group) {
         const PayloadWays ways{
             .ranks = world_.size(),
@@ -87,7 +87,7 @@ protected:
         return out;
     }
 
-    // Where backward writes on the GPU, in the order of its default stream.
+    // Writes like backward: on the GPU, in the order of its default stream.
     void write(GpuGradients& gradients, std::size_t block, int step) const {
         const std::span<float> space = gradients.space(block);
         std::vector<float> values(blocks_[block].size());
@@ -102,7 +102,7 @@ protected:
         return static_cast<std::uint64_t>(10 * step + group);
     }
 
-    // As GradientScatter makes it.
+    // The payload that GradientScatter makes.
     std::vector<std::byte> host_payload(const codec::Codec& codec, Dtype dtype, int step,
                                         std::size_t tile, const Ranks& ranks) const {
         const codec::Kernels& kernels = codec::best_kernels();
@@ -125,7 +125,7 @@ protected:
         return payload;
     }
 
-    // How many there were.
+    // Returns the number of payloads.
     std::size_t expect_payloads(GpuGradients& gradients, std::size_t block,
                                 const codec::Codec& codec, Dtype dtype, int step) const {
         std::size_t seen = 0;
@@ -146,7 +146,7 @@ protected:
         return seen;
     }
 
-    // The same of those that this rank takes.
+    // The same for payloads that this rank takes.
     std::size_t expect_arrived(GpuGradients& gradients, std::size_t block,
                                const codec::Codec& codec, Dtype dtype, int step,
                                int in_group) const {
@@ -171,8 +171,8 @@ protected:
         return seen;
     }
 
-    // Steps of several codecs with payloads that are asked for while the next block is added up, as
-    // in training.
+    // Runs steps with several codecs. Payloads are read while the next block is summed, as in
+    // training.
     void bring_payloads(int in_group, nccl::Group* group) {
         const auto dense = codec::make_codec({.name = "dense"});
         const auto topk = codec::make_codec({.name = "topk", .keep = 0.01});
@@ -211,7 +211,7 @@ protected:
     std::optional<nccl::Group> ranks_;
 };
 
-// Payloads are asked for while the next block is added up, as in training.
+// Payloads are read while the next block is summed, as in training.
 TEST_F(GroupSum, HasThePayloadsOfTheHostsSums) {
     for (const Dtype dtype : {Dtype::bf16, Dtype::fp16, Dtype::fp32}) {
         const auto dense = codec::make_codec({.name = "dense", .dtype = dtype});

@@ -15,8 +15,8 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-// Ranks 0 and 1 are a group, 2 and 3 another. Even ranks take the tiles, in turns by pairs; of the
-// other group rank 1 or 3 makes them.
+// Ranks 0 and 1 form a group, 2 and 3 another. Ranks 0 and 2 take tiles, two at a time in turn.
+// Rank 1 or 3 makes the other group's payload.
 PayloadWays pairs() {
     const auto taker = [](std::size_t tile) { return tile / 2 % 2 == 0 ? 0 : 2; };
     return {.ranks = 4,
@@ -29,7 +29,7 @@ PayloadWays pairs() {
 }
 
 TEST(PayloadRoutes, SendByTakerThenByTile) {
-    // Of tiles 3 to 8 rank 0 takes 4, 5, 8 and keeps its group's; rank 1 makes 3, 6, 7 for rank 2.
+    // Of tiles 3 to 8, rank 0 takes 4, 5, 8 and keeps its own payloads; rank 1 makes 3, 6, 7 for 2.
     const PayloadRoutes taker({3, 9}, 0, 0, pairs());
     EXPECT_THAT(taker.order(), ElementsAre(0, 1, 2));
     EXPECT_EQ(taker.kept(), 3U);
@@ -66,13 +66,13 @@ TEST(PayloadRoutes, MayBeOfNoTile) {
     EXPECT_EQ(routes.came() + routes.kept(), 0U);
 }
 
-// What one rank sends another is what that one takes of it, payload by payload, and every payload
-// of a tile comes to its taker once: for drawn makers and takers.
+// With random makers and takers: what one rank sends is what the other expects, in the same order,
+// and every payload reaches its taker once.
 TEST(PayloadRoutes, AreTheSameSeenFromBothSides) {
     constexpr shard::TileRange kTiles{5, 60};
     for (std::uint64_t seed = 0; seed < 20; ++seed) {
         constexpr int kGroups = 3;
-        constexpr int kRanks = 7;  // groups of 3, 3, 1
+        constexpr int kRanks = 7;  // groups of 3, 3 and 1
         const auto draw = [&](std::uint64_t what, std::size_t tile, int below) {
             return static_cast<int>(random_uniform(seed, what, tile) * below);
         };
@@ -88,7 +88,7 @@ TEST(PayloadRoutes, AreTheSameSeenFromBothSides) {
         for (int rank = 0; rank < kRanks; ++rank) {
             ranks.emplace_back(kTiles, rank, rank / 3, ways);
         }
-        // The (tile, group) that each rank finds at each place of what it takes.
+        // The (tile, group) at each index of what a rank takes.
         std::vector<std::map<std::size_t, std::pair<std::size_t, int>>> found(kRanks);
         for (std::size_t tile = kTiles.begin; tile < kTiles.end; ++tile) {
             const int taker = ways.taker(tile);

@@ -25,15 +25,15 @@ constexpr std::size_t kTiles = 8;
 const std::vector<ElementRange> kPipelineBlocks = {
     {0, 2 * kTileElems + 10}, {2 * kTileElems + 10, 5 * kTileElems}, {5 * kTileElems, kParameters}};
 
-// How far a step comes before its pipeline goes.
+// How far a step gets before its pipeline is destroyed.
 enum class Moment {
-    before,       // the step
-    begun,        // the update, before any gradient
-    in_backward,  // the gradient of the last block was put
-    put,          // those of all blocks were
-    summed,       // and their norm
+    before,       // before the step
+    begun,        // update begun, before any gradient
+    in_backward,  // last block's gradient put
+    put,          // all blocks' gradients put
+    summed,       // norm computed
     accepted,
-    advanced,  // to the first tile
+    advanced,  // to the end of the first tile
     finished
 };
 
@@ -47,7 +47,7 @@ public:
           owners_(make_owners(world.size())),
           codec_(codec::make_codec({.name = "dense"})) {}
 
-    // `nodes`: each rank's own, or all ranks' one.
+    // `nodes`: one per rank, or one for all ranks.
     std::unique_ptr<StepPipeline> make_pipeline(csd::HandlerKind handler,
                                                 const mpi::Topology& nodes) {
         std::vector<std::unique_ptr<csd::Device>> devices;
@@ -63,7 +63,7 @@ public:
         return std::make_unique<StepPipeline>(world_, settings, std::move(devices), traffic_);
     }
 
-    // The state of generation 0.
+    // Writes the state of generation 0.
     void write_start_values(StepPipeline& pipeline) {
         pipeline.reserve();
         pipeline.visit_subgroups(
@@ -106,7 +106,7 @@ public:
         }
     }
 
-    // The file's, when no pipeline has it.
+    // Reads the file while no pipeline uses it.
     void expect_whole_state(std::int64_t generation) {
         const auto device = make_device(1);
         for (std::size_t s = 0; s < device->subgroups().size(); ++s) {
@@ -162,7 +162,7 @@ private:
 struct Way {
     Moment last;
     csd::HandlerKind handler;
-    bool has_nodes;  // each rank is a node by itself
+    bool has_nodes;  // each rank is its own node
 };
 
 class PipelineThatGoes : public testing::TestWithParam<Way> {};

@@ -13,7 +13,7 @@
 namespace nearstep::train {
 namespace {
 
-// Files in a folder that all ranks see, made by rank 0 and removed at the end.
+// Files in a folder shared by all ranks. Rank 0 makes them and removes them at the end.
 class Corpus : public testing::Test {
 protected:
     Corpus() {

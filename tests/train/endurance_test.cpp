@@ -12,7 +12,7 @@ using testing::HasSubstr;
 using testing::Not;
 
 TEST(Endurance, IsOfTheDeviceThatIsWrittenMost) {
-    // 10 and 20 bytes a step, 5 steps in 50 s: 2 bytes a second wear the second one.
+    // 10 and 20 bytes per step, 5 steps in 50 s: the second device is worn at 2 bytes/s.
     const Endurance endurance = measure_endurance({100, 200}, {150, 300}, 5, 50, 86400 * 2e-12);
     EXPECT_THAT(endurance.written_bytes, ElementsAre(150, 300));
     EXPECT_THAT(endurance.written_bytes_per_step, ElementsAre(10, 20));

@@ -1,4 +1,4 @@
-// Training with the state on devices equals training in memory with PyTorch's own AdamW.
+// Training with state on devices equals in-memory training with PyTorch's AdamW.
 #include "data/text.hpp"
 #include "support/places.hpp"
 #include "train/corpus.hpp"
@@ -51,8 +51,8 @@ std::string make_folder(const mpi::Communicator& world) {
     return folder;
 }
 
-// The losses of the same run with everything in memory: the network's gradient, and PyTorch's AdamW
-// and clipping on one flat parameter.
+// Losses of the same run in memory: the network's gradient, with PyTorch's AdamW and clipping on
+// one flat parameter.
 std::vector<double> losses_in_memory(const config::Run& run, const data::Corpus& corpus) {
     const model::Geometry geometry = model::describe(run.model);
     std::vector<float> vector(geometry.elems);
