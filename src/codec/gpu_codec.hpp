@@ -57,7 +57,7 @@ public:
 
     std::size_t payload_bytes() const { return payload_bytes_; }
 
-    // Reads the gradient in one pass.
+    // Reads the gradient once; topk may read it again.
     void encode(const GpuEncoding& encoding, const memory::Stream& stream) const;
 
     // Decodes `tiles` payloads and adds them to `tiles` x kTileElems fp32 values.
