@@ -46,7 +46,7 @@ struct PartitionSettings {
     std::size_t parameters = 0;
     std::vector<double> speeds;       // one per device, > 0, any unit
     std::size_t subgroup_tiles = 16;  // largest subgroup, > 0
-    // Stripes are narrowed, to one tile per device at least, until there are about this many.
+    // Stripes are narrowed until there are about this many, but not below one tile per device.
     std::size_t least_stripes = 4;
 };
 
