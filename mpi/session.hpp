@@ -5,8 +5,8 @@
 
 namespace nearstep::mpi {
 
-// The first object in main. Starts MPI for one calling thread and installs a terminate handler, so
-// that main needs no catch and no destructor waits for ranks that are elsewhere:
+// The first object in main. Starts MPI for calls from one thread and installs a terminate handler,
+// so that main needs no catch and no destructor waits for ranks that are elsewhere:
 //   ConfigError, thrown by all ranks alike: rank 0 prints its sentence; all ranks exit with code 2.
 //   Any other exception, on any rank or thread: prints rank and reason; the job exits with code 1.
 class Session {

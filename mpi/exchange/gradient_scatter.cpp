@@ -191,8 +191,7 @@ void GradientScatter::reduce_in_group(shard::TileRange tiles, std::span<const fl
     }
 
     const std::size_t payload_bytes = encoding_.codec->payload_bytes();
-    std::vector<std::span<std::byte>> encoded(
-        mine.size());  // per tile of `mine`: its first payload
+    std::vector<std::span<std::byte>> encoded(mine.size());  // per tile: its first payload
     std::span<std::byte> rest = payloads_out_;
     for (const Parcel& parcel : parcels_of(tiles)) {
         const auto place = static_cast<std::size_t>(

@@ -34,10 +34,9 @@ namespace nearstep::exchange {
 // The pointers must outlive the scatter.
 struct ScatterSettings {
     const shard::Ownership* owners = nullptr;
-    const codec::Codec* codec = nullptr;  // used until begin_step() names another
-    std::size_t most_payload_bytes =
-        0;                      // largest payload of the codecs that begin_step() will name
-    bool has_residual = false;  // some steps use error feedback
+    const codec::Codec* codec = nullptr;     // used until begin_step() names another
+    std::size_t most_payload_bytes = 0;      // of all codecs for begin_step()
+    bool has_residual = false;               // some steps use error feedback
     Dtype gradient_dtype = Dtype::bf16;      // of the dense gradients sent inside a group
     mpi::Topology groups;                    // ranks whose gradients are added before encoding
     mpi::Topology nodes;                     // decides which link a byte is counted on

@@ -30,7 +30,7 @@ public:
 
     // `here`: the payloads of `tiles` that this rank received for its node. Returns the payloads of
     // all tiles that this rank owns, in any order: per tile `sources` payloads of `payload_bytes`.
-    // Valid until the next call and only while `here` is.
+    // Valid until the next call, while the payloads of `here` are.
     std::vector<TilePayloads> pass_on(shard::TileRange tiles, std::vector<TilePayloads> here,
                                       std::size_t sources, std::size_t payload_bytes);
 

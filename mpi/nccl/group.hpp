@@ -3,7 +3,7 @@
 // Operations are collective over the group, in the same order on all its ranks, and called from one
 // thread. They return once NCCL has queued them; the GPU runs them in stream order. A watchdog
 // limits their time (see watchdog.hpp). A call that NCCL rejects or does not accept in time aborts
-// as well and throws NcclError.
+// everything and throws NcclError.
 //
 // A rank may be in up to four groups, each used in one stream, if all ranks call the operations of
 // all groups in the same order. Then there is no deadlock: consider the unfinished operation that

@@ -242,7 +242,7 @@ void queue(State& state, Watchdog& watchdog, const char* what, const memory::Str
     if (!is_accepted(code)) {
         watchdog.give_up(state.failure(what, code));
     }
-    // The operation may not be in the stream before this.
+    // Without this the operation may not be in the stream yet.
     state.settle(watchdog, what);
     const std::lock_guard lock(state.mutex);
     operation.ended.record(stream);

@@ -31,9 +31,8 @@ arith::Rounding parse_rounding(const std::string& name);
 
 struct CodecSettings {
     std::string name = "dense";
-    double keep = 0.01;  // topk: share of a tile's elements to keep, in (0, 1]
-    Dtype dtype =
-        Dtype::bf16;  // dense: format of the values; topk stores bf16 (fp16 if this is fp16)
+    double keep = 0.01;         // topk: share of a tile's elements to keep, in (0, 1]
+    Dtype dtype = Dtype::bf16;  // dense: value format; topk: bf16 unless this is fp16
     arith::Rounding rounding = arith::Rounding::nearest;  // of block codes
     const Kernels* kernels = nullptr;                     // null: the fastest on this CPU
 };

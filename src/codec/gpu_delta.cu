@@ -198,8 +198,7 @@ __device__ inline bool apply_codes(std::uint32_t changed, std::uint32_t escaped,
         if (bits == 0) {
             continue;
         }
-        const std::uint32_t at =
-            s.changed[w] + count_below(word, bit);  // position of the first code
+        const std::uint32_t at = s.changed[w] + count_below(word, bit);  // of the first code
         const auto codes = static_cast<unsigned>(__popc(bits));
         change(spread(bits_at(plus, at, codes), bits), spread(bits_at(minus, at, codes), bits),
                values + s.escaped[at / 64] + count_below(plus[at / 64] & minus[at / 64], at % 64),

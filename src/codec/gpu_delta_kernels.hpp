@@ -24,7 +24,7 @@ struct DeltaMessage {
     const std::byte* bytes;
     std::uint32_t tiles;
     std::uint16_t* parameters;
-    std::uint32_t* verdict;  // the largest count of tiles from a wrong one to the end
+    std::uint32_t* verdict;  // number of tiles from the first wrong one to the end
 };
 
 struct DeltaMessages {

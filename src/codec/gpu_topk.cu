@@ -1,9 +1,9 @@
 // Top-k encoding on a GPU: a thread block per tile.
 //
-// As on the CPU, a sample gives a lower bound for the kept elements. One pass over the tile marks
-// the elements above it and lists them in order in shared memory; the exact threshold and the kept
-// elements come from this list. If the list is too small, as with many equal values, the tile is
-// read once per digit of the threshold instead, usually from the GPU's cache.
+// As on the CPU, a sample gives a lower bound for the kept elements. A pass over the tile marks the
+// elements from that bound on. They are listed in order in shared memory, from which the exact
+// threshold and the kept elements are taken. If the list is too small, as with many equal values,
+// the tile is read once per digit of the threshold instead, usually from the GPU's cache.
 #include "codec/gpu_kernels.hpp"
 #include "codec/gpu_tile.cuh"
 #include "memory/cuda_call.hpp"

@@ -30,6 +30,7 @@ public:
 // fetches in the same order.
 class BlockFeed {
 public:
+    // `copies` outlives the feed.
     BlockFeed(BlockCopies& copies, int blocks, int slots);
 
     // Discards what the slots hold; no block is final any more.

@@ -102,8 +102,7 @@ protected:
     shard::Partition partition_;
     mpi::Topology nodes_;
     trace::Traffic traffic_;
-    std::map<std::size_t, std::vector<std::uint64_t>>
-        messages_;  // outlives gather_, which sends them
+    std::map<std::size_t, std::vector<std::uint64_t>> messages_;  // outlives gather_
     DeltaGather gather_;
     std::uint64_t message_bytes_ = 0;  // of this rank's subgroups
 };
