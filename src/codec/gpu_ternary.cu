@@ -244,8 +244,7 @@ __global__ void __launch_bounds__(kThreads) encode(BlockEncoding e) {
     const unsigned place = blockIdx.x / kParts;
     const unsigned part = blockIdx.x % kParts;
     const unsigned tile = e.source.tile_at(place);
-    const unsigned number =
-        (part * kThreads + threadIdx.x) / kPairLanes;  // of the group in the tile
+    const unsigned number = (part * kThreads + threadIdx.x) / kPairLanes;  // group in the tile
     const unsigned lane = threadIdx.x % kPairLanes;
     const unsigned group = number % kTernaryGroups;
     const bool has_last = group + 1 < kTernaryGroups;
