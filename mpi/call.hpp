@@ -1,4 +1,4 @@
-// The check around every call of MPI. Only sources in mpi/ include this header.
+// The check around every MPI call. Only sources in mpi/ include this header.
 #pragma once
 
 #include "base/error.hpp"

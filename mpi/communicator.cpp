@@ -19,7 +19,7 @@ int count_of(std::size_t bytes) {
     return static_cast<int>(bytes);
 }
 
-// Displacements and counts of blocks as MPI wants them.
+// Counts and displacements of blocks for MPI.
 struct Counts {
     explicit Counts(const Blocks& blocks) {
         std::size_t at = 0;
@@ -39,7 +39,7 @@ Request::Request() = default;
 Request::Request(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Request::Request(Request&&) noexcept = default;
 
-// An error that leaves this function ends the program, with its reason.
+// An error that leaves this function ends the program with its reason.
 Request& Request::operator=(Request&& other) noexcept {  // NOLINT(bugprone-exception-escape)
     if (this != &other) {
         wait();
@@ -128,7 +128,7 @@ void Communicator::barrier() const {
     pending(request, limit_).wait();
 }
 
-// Not in place: with SimGrid as the MPI what comes out is then no value of any rank.
+// Not MPI_IN_PLACE: with SimGrid as the MPI library, the result is then no rank's value.
 int Communicator::smallest(int value) const {
     int least = value;
     MPI_Request request = MPI_REQUEST_NULL;
@@ -140,7 +140,7 @@ int Communicator::smallest(int value) const {
 bool Communicator::agree(bool ok) const { return smallest(ok ? 1 : 0) != 0; }
 
 void Communicator::together(const std::function<void()>& work) const {
-    // The first letter says which kind the sentence behind it is of.
+    // The first letter tells the kind of error; the sentence follows it.
     constexpr char kConfig = 'c';
     constexpr char kIo = 'i';
     std::string problem;

@@ -1,8 +1,8 @@
 // A group of ranks and its operations on host memory.
 //
-// All operations are collective over the group unless they say otherwise, must be called by the one
-// thread that calls MPI, and wait by polling, so that no wait outlasts the time limit: then, and
-// when MPI fails, they throw MpiError.
+// Unless stated otherwise, operations are collective over the group. Only the thread that calls MPI
+// may call them. They throw MpiError if MPI fails. Waits poll and throw MpiError after the time
+// limit; world(), split() and first_ranks_of_nodes() block without one.
 #pragma once
 
 #include <chrono>
@@ -17,7 +17,7 @@
 
 namespace nearstep::mpi {
 
-// A pending transfer; move-only. Its memory must live until it is complete; the destructor waits.
+// A pending transfer; move-only. Its memory must live until it completes; the destructor waits.
 class Request {
 public:
     struct State;
@@ -31,7 +31,7 @@ public:
     Request& operator=(const Request&) = delete;
     ~Request();  // NOLINT(bugprone-exception-escape): as above
 
-    // True once complete; makes progress.
+    // Returns true once complete. Lets MPI make progress.
     bool test();
     void wait();
 
@@ -39,7 +39,7 @@ private:
     std::unique_ptr<State> state_;
 };
 
-// One block of bytes per rank of the group, in rank order and without gaps.
+// One block of bytes per rank of the group, contiguous in rank order.
 struct Blocks {
     std::vector<std::size_t> bytes;  // per rank
 
@@ -48,7 +48,7 @@ struct Blocks {
 
 class Communicator {
 public:
-    // A duplicate of all ranks' communicator, with the time limit of every wait.
+    // Duplicates MPI_COMM_WORLD; `limit` is the time limit of every wait.
     static Communicator world(std::chrono::seconds limit);
 
     Communicator(Communicator&&) noexcept;
@@ -60,39 +60,38 @@ public:
     int rank() const { return rank_; }
     int size() const { return size_; }
 
-    // Ranks with the same colour, in the order of their ranks here.
+    // The group of ranks with the same colour, in their rank order here.
     Communicator split(int colour) const;
 
-    // For each rank the lowest rank that shares its memory, that is, its node's first rank.
+    // For each rank, the lowest rank on the same node (ranks that share memory).
     std::vector<int> first_ranks_of_nodes() const;
 
     void barrier() const;
 
-    // True on every rank only if `ok` is true on every rank. Call it before acting on a local
-    // failure, so that no rank waits in a collective the others have left.
+    // Returns true on every rank only if `ok` is true on every rank. Call it before acting on a
+    // local failure, so that no rank waits in a collective that the others have left.
     bool agree(bool ok) const;
 
-    // Runs `work` on every rank; if it throws a ConfigError or IoError on some, throws the lowest
-    // such rank's on all: the same kind with the same sentence. For what one rank may find and
-    // others cannot.
+    // Runs `work` on every rank. If it throws a ConfigError or IoError anywhere, all ranks throw
+    // the error of the lowest such rank. Use it for errors that only some ranks may see.
     void together(const std::function<void()>& work) const;
 
-    // The same on all ranks: the root's.
+    // Returns the root's `value` on all ranks.
     std::string broadcast(const std::string& value, int root) const;
 
-    // Element-wise sums, the same on all ranks. Where at most one rank gives a non-zero element
-    // the sum is exact, whatever the order.
+    // Element-wise sums, the same on all ranks. If at most one rank gives a non-zero element, the
+    // sum is exact.
     void sum(std::span<double> values) const;
     void sum(std::span<std::uint64_t> values) const;
 
-    // `mine` of every rank, in rank order; the same length on all.
+    // Returns every rank's `mine` in rank order; all must have the same length.
     std::vector<double> all_gather(std::span<const double> mine) const;
 
-    // send: a block for each rank; receive: a block from each. Sizes are known on both sides.
+    // `send`: a block for each rank; `receive`: a block from each. Both sides know the sizes.
     void all_to_all(std::span<const std::byte> send, const Blocks& send_blocks,
                     std::span<std::byte> receive, const Blocks& receive_blocks) const;
 
-    // Starts to copy the root's `bytes` to all; the same order of calls on all ranks.
+    // Starts copying the root's `bytes` to all ranks. All ranks start broadcasts in the same order.
     Request start_broadcast(std::span<std::byte> bytes, int root) const;
 
     // Point to point, matched by tag; not collective.

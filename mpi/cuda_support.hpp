@@ -5,7 +5,7 @@ namespace nearstep::mpi {
 
 enum class CudaSupport { no, yes, unknown };
 
-// Of the library that runs; unknown if it does not tell.
+// For the MPI library in use; unknown if it does not tell.
 CudaSupport cuda_support();
 
 }  // namespace nearstep::mpi

@@ -1,6 +1,6 @@
 #include "mpi/cuda_support.hpp"
 
-// mpi.h, which mpi-ext.h needs to stand before it.
+// Includes mpi.h, which must precede mpi-ext.h.
 #include "mpi/call.hpp"
 
 #include <mpi-ext.h>

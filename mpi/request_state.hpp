@@ -1,4 +1,4 @@
-// What a pending transfer is to MPI. Only sources in mpi/ include this header.
+// The MPI side of a pending transfer. Only sources in mpi/ include this header.
 #pragma once
 
 #include "mpi/call.hpp"

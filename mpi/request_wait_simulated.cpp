@@ -2,8 +2,8 @@
 
 namespace nearstep::mpi {
 
-// In a simulation time passes only while a rank waits inside MPI, and a deadlock is reported by the
-// simulator: polling would cost simulated time, and the limit is of the system's clock.
+// Simulated time passes only while a rank waits inside MPI, so polling would cost simulated time.
+// The time limit uses the system's clock, so it does not apply; the simulator reports deadlocks.
 void Request::wait() {
     if (state_) {
         check(MPI_Wait(&state_->request, MPI_STATUS_IGNORE));

@@ -27,7 +27,7 @@ int world_rank() {
     return rank;
 }
 
-// True once all ranks came here; false if some did not within the time.
+// True if all ranks call this within the limit.
 bool all_ranks_arrive(std::chrono::seconds limit) {
     MPI_Request request = MPI_REQUEST_NULL;
     if (MPI_Ibarrier(MPI_COMM_WORLD, &request) != MPI_SUCCESS) {

@@ -11,7 +11,7 @@ namespace nearstep::exchange {
 
 namespace {
 
-// True once all are complete; makes progress.
+// Lets the requests make progress; true once all are complete.
 bool test_all(std::vector<mpi::Request>& requests) {
     std::erase_if(requests, [](mpi::Request& request) { return request.test(); });
     return requests.empty();
@@ -88,8 +88,8 @@ void DeltaGather::apply(const codec::DeltaReader& reader, std::size_t subgroup) 
     }
 }
 
-// In forward order, each into the slot that is free the longest. Never waits: a rank that waits for
-// another to take a message before it has sent its own could wait for ever.
+// Posts receives in forward order, each into the slot that was used the longest time ago. Never
+// waits: waiting for others before sending this rank's messages could deadlock.
 void DeltaGather::post_receives() {
     while (next_foreign_ < foreign_.size() && arrivals_.size() < slots_.size()) {
         Slot& slot = slots_[next_foreign_ % slots_.size()];
@@ -104,8 +104,7 @@ void DeltaGather::post_receives() {
     }
 }
 
-// Sends to the nodes one after another, as the network lets the message through; false: not yet
-// all.
+// Sends to the nodes in turn as the network allows; false until all are done.
 bool DeltaGather::leave_node(std::span<const std::byte> message, int tag) {
     for (; next_node_ < settings_.nodes.groups(); ++next_node_) {
         if (next_node_ == node_) {
@@ -121,7 +120,7 @@ bool DeltaGather::leave_node(std::span<const std::byte> message, int tag) {
     return true;
 }
 
-// Sends the next of this rank's subgroups if its message is there and the network takes it.
+// Sends this rank's next subgroup if its message is ready and the network allows.
 bool DeltaGather::send_next() {
     const std::size_t subgroup = own_[next_own_];
     const std::span<const std::byte> room = find_message_(subgroup);
@@ -141,10 +140,10 @@ bool DeltaGather::send_next() {
     return true;
 }
 
-// Takes the first arrival in forward order, if it is there or may be waited for.
+// Takes the next arrival in forward order if it is complete or waiting is allowed.
 bool DeltaGather::take_arrival(bool may_wait) {
     if (arrivals_.empty()) {
-        // The slots are still being sent on, or there is nothing to come.
+        // The slots are still being relayed, or nothing more will arrive.
         if (may_wait && next_foreign_ < foreign_.size()) {
             wait_all(slots_[next_foreign_ % slots_.size()].onward);
         }
@@ -175,8 +174,8 @@ void DeltaGather::begin(std::span<std::byte> vector, FindMessage find_message) {
     next_foreign_ = 0;
 }
 
-// Sends a message and takes one, if they are there; false if neither was. Waits for one to take
-// where there is none left to send.
+// Sends one message and takes one, if ready; false if neither was. Waits for an arrival only when
+// there is nothing left to send.
 bool DeltaGather::move_on(bool may_wait) {
     post_receives();
     const bool is_sending = next_own_ < own_.size();
@@ -217,7 +216,7 @@ void DeltaGather::finish() {
     for (Slot& slot : slots_) {
         wait_all(slot.onward);
     }
-    // Not sooner, so that the other ranks, who wait for this one's messages, find theirs.
+    // Throw only now: other ranks have received this rank's messages.
     if (fault_) {
         throw Error(*fault_);
     }

@@ -1,10 +1,10 @@
-// The parameter gather by deltas: what changed, from each subgroup's owner to the vectors of all
-// ranks.
+// The parameter gather by deltas: sends the changes from each subgroup's owner to all ranks'
+// vectors.
 //
-// As in the dense gather a subgroup travels once to each other node and from the rank that relays
-// it to the node's others. A message's size is known to its owner alone: the others post a receive
-// for the largest that it can be. Of a vector that the ranks of a node share, the owner or the rank
-// that relays applies the message, once. It is resumable as the dense one is.
+// As in the dense gather, a subgroup travels once to each other node, where one rank relays it to
+// the others. Only the owner knows a message's size, so the others post receives for the largest
+// one. If the ranks of a node share a vector, the owner or the relay applies the message, once. The
+// gather is resumable like the dense one.
 #pragma once
 
 #include "codec/delta.hpp"
@@ -24,34 +24,35 @@
 
 namespace nearstep::exchange {
 
-// The message of this rank's subgroup (a position in Partition::subgroups()) and the slack behind
-// it; empty until it is there. It stays as it is until gather() returns.
+// The message of this rank's subgroup (a position in Partition::subgroups()) with slack behind it;
+// empty until it is ready. It must not change until gather() returns.
 using FindMessage = std::function<std::span<const std::byte>(std::size_t subgroup)>;
 
-// One per rank; collective as ParameterGather is.
+// One per rank; collective like ParameterGather.
 class DeltaGather {
 public:
-    // Of 16-bit parameters.
+    // Parameters must be 16-bit.
     DeltaGather(const mpi::Communicator& world, GatherSettings settings, trace::Traffic& traffic);
 
-    // Begins to turn `vector`, the padded parameter vector of this rank and the same on all ranks,
-    // from the old parameters into the new ones; returns at once. It stays until finish().
+    // Starts updating `vector`, this rank's padded parameter vector, from old to new parameters.
+    // Returns at once. The old parameters must be equal on all ranks; `vector` must live until
+    // finish().
     void begin(std::span<std::byte> vector, FindMessage find_message);
 
-    // Moves on what can be without waiting.
+    // Makes progress without waiting.
     void poll();
 
-    // Blocks until all parameters before tile `end` are new; in a shared vector those that this
+    // Blocks until all parameters before tile `end` are new; in a shared vector, those that this
     // rank writes.
     void advance(std::size_t end);
 
-    // True once finish() has no parameters left to wait for, as far as the last call saw.
+    // True if finish() has no parameters left to wait for, as of the last call.
     bool is_over() const {
         return next_own_ == own_.size() && next_foreign_ == foreign_.size() && arrivals_.empty();
     }
 
-    // Blocks until all are, and this rank's messages are with all others. Throws Error if the old
-    // ones were not those that an owner's message is against; then the vector is neither.
+    // Blocks until all parameters are new and this rank's messages are sent. Throws Error if a
+    // message is damaged or the old parameters differ from its owner's; then the vector is invalid.
     void finish();
 
     void gather(std::span<std::byte> vector, FindMessage find_message) {
@@ -59,11 +60,11 @@ public:
         finish();
     }
 
-    // Of all messages of this rank's subgroups so far.
+    // Tally of all messages of this rank's subgroups so far.
     const codec::DeltaTally& tally() const { return tally_; }
 
 private:
-    // Where a message arrives, and stays until it has been sent on.
+    // Holds an arriving message until it has been relayed.
     struct Slot {
         std::span<std::byte> room;
         std::vector<mpi::Request> onward;
@@ -91,21 +92,21 @@ private:
     trace::Traffic& traffic_;
     int rank_;
     int node_;
-    // Positions of subgroups in forward order, and how many of them were begun.
+    // Positions of subgroups in forward order, and how many have begun.
     std::vector<std::size_t> own_;
     std::vector<std::size_t> foreign_;
     std::size_t next_own_ = 0;
     std::size_t next_foreign_ = 0;
-    memory::Buffer memory_;  // of the slots
+    memory::Buffer memory_;  // memory of the slots
     std::vector<Slot> slots_;
     std::deque<Arrival> arrivals_;
     std::span<std::byte> vector_;
     FindMessage find_message_;
-    int next_node_ = 0;                       // that the next of this rank's messages goes to
-    std::optional<link::Crossing> crossing_;  // to that node
+    int next_node_ = 0;                       // the next node to send this rank's message to
+    std::optional<link::Crossing> crossing_;  // the transfer to that node
     std::vector<mpi::Request> sends_;
     codec::DeltaTally tally_;
-    std::optional<std::string> fault_;  // the first one found
+    std::optional<std::string> fault_;  // the first fault
 };
 
 }  // namespace nearstep::exchange

@@ -15,7 +15,7 @@ using shard::kTileElems;
 
 namespace {
 
-// What a Communicator takes at once.
+// The largest message that a Communicator takes.
 constexpr std::size_t kMostMessageBytes = INT_MAX;
 
 }  // namespace
@@ -119,7 +119,8 @@ bool GradientScatter::stays_where_sliced() const {
     return sources() == 1 && settings_.nodes.groups() == 1 && settings_.owners->copies() == 1;
 }
 
-// Of the tiles that this rank slices, by receiver: as send_payloads wants their payloads.
+// The parcels of the tiles that this rank slices, ordered by receiver as send_payloads() needs
+// them.
 std::vector<GradientScatter::Parcel> GradientScatter::parcels_of(shard::TileRange tiles) const {
     std::vector<Parcel> parcels;
     for (std::size_t tile = tiles.begin; tile < tiles.end; ++tile) {
@@ -150,7 +151,7 @@ void GradientScatter::count(trace::Counter node, trace::Counter network, int to,
     }
 }
 
-// What the group's ranks send each other of the tiles' gradients.
+// Counts the dense gradients that the group's ranks send each other.
 void GradientScatter::count_dense(shard::TileRange tiles) {
     const std::size_t dense_bytes = kTileElems * size_bytes(settings_.gradient_dtype);
     for (std::size_t tile = tiles.begin; tile < tiles.end; ++tile) {
@@ -159,8 +160,7 @@ void GradientScatter::count_dense(shard::TileRange tiles) {
     }
 }
 
-// Leaves in payloads_out_ the payloads of the tiles that this rank slices, as parcels_of() has
-// them.
+// Writes to payloads_out_ the payloads of the tiles that this rank slices, in parcels_of() order.
 void GradientScatter::reduce_in_group(shard::TileRange tiles, std::span<const float> gradient) {
     const std::vector<int>& ranks = settings_.groups.ranks_of[static_cast<std::size_t>(group_)];
     const std::size_t dense_bytes = kTileElems * size_bytes(settings_.gradient_dtype);
@@ -191,7 +191,7 @@ void GradientScatter::reduce_in_group(shard::TileRange tiles, std::span<const fl
     }
 
     const std::size_t payload_bytes = encoding_.codec->payload_bytes();
-    std::vector<std::span<std::byte>> encoded(mine.size());  // the first payload of each of mine
+    std::vector<std::span<std::byte>> encoded(mine.size());  // per tile: its first payload
     std::span<std::byte> rest = payloads_out_;
     for (const Parcel& parcel : parcels_of(tiles)) {
         const auto place = static_cast<std::size_t>(
@@ -208,7 +208,8 @@ void GradientScatter::reduce_in_group(shard::TileRange tiles, std::span<const fl
     }
 }
 
-// Leaves in sum_ the group's gradient of the tile at `place` of `places` in each rank's part.
+// Writes to sum_ the group's gradient of one tile: number `place` of the `places` tiles that each
+// rank sent.
 void GradientScatter::add_up(std::span<const std::byte> dense, std::size_t place,
                              std::size_t places) {
     const Dtype dtype = settings_.gradient_dtype;
@@ -221,7 +222,7 @@ void GradientScatter::add_up(std::span<const std::byte> dense, std::size_t place
     }
 }
 
-// Encodes sum_, to which the residual is added where it is fed back.
+// Encodes sum_, plus the residual with error feedback.
 void GradientScatter::encode(std::size_t tile, std::span<std::byte> payload) {
     if (encoding_.feeds_back) {
         kernels_.add(residual_->of(tile).data(), sum_.data(), kTileElems);
@@ -235,8 +236,8 @@ void GradientScatter::encode(std::size_t tile, std::span<std::byte> payload) {
     }
 }
 
-// Leaves in payloads_in_ the payloads of the tiles that this rank takes for its node: by sending
-// rank, then by tile.
+// Receives into payloads_in_ the payloads of the tiles that this rank takes for its node, ordered
+// by sender, then by tile.
 void GradientScatter::send_payloads(shard::TileRange tiles) {
     const auto ranks = static_cast<std::size_t>(world_.size());
     const std::size_t payload_bytes = encoding_.codec->payload_bytes();
@@ -254,7 +255,7 @@ void GradientScatter::send_payloads(shard::TileRange tiles) {
         count(trace::Counter::node_gradients, trace::Counter::network_gradients,
               static_cast<int>(to), out.bytes[to]);
     }
-    // They are sent when the network has let them through.
+    // Wait until the shaped network has let them through.
     const std::size_t leaving_bytes = std::exchange(leaving_bytes_, 0);
     if (settings_.links != nullptr) {
         const link::Clock& clock = settings_.links->clock();
@@ -262,16 +263,16 @@ void GradientScatter::send_payloads(shard::TileRange tiles) {
     }
     if (has_payload_exchange()) {
         world_.all_to_all(payloads_out_, out, payloads_in_, in);
-    } else {  // one group in one node: the slicer takes its own
+    } else {  // one group in one node: the slicer keeps its own
         std::copy_n(payloads_out_.begin(), in.total(), payloads_in_.begin());
     }
 }
 
-// What send_payloads left, tile by tile.
+// The payloads that send_payloads() received, tile by tile.
 std::vector<TilePayloads> GradientScatter::arrived(shard::TileRange tiles) const {
     const std::size_t payload_bytes = encoding_.codec->payload_bytes();
     std::vector<TilePayloads> here;
-    // Where the next payload of each sender lies.
+    // Offset of each sender's next payload.
     std::vector<std::size_t> next(static_cast<std::size_t>(world_.size()), 0);
     std::vector<std::size_t> of_sender(next.size(), 0);
     for (std::size_t tile = tiles.begin; tile < tiles.end; ++tile) {
@@ -313,7 +314,7 @@ std::uint64_t GradientScatter::source_key() const {
 void GradientScatter::scatter_payloads(shard::TileRange tiles, const FindPayload& find,
                                        const TileSink& sink) {
     count_dense(tiles);
-    if (stays_where_sliced()) {  // and nothing is copied
+    if (stays_where_sliced()) {  // nothing to copy
         return hand_over_found(
             tiles, [&](std::size_t tile, int) { return find(tile); }, sink);
     }

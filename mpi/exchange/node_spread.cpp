@@ -9,7 +9,7 @@ namespace nearstep::exchange {
 
 namespace {
 
-// Whether ranks of one node are in different copies.
+// True if ranks of one node belong to different copies.
 bool have_copies_met(const shard::Ownership& owners, const mpi::Topology& nodes) {
     return std::any_of(nodes.ranks_of.begin(), nodes.ranks_of.end(),
                        [&](const std::vector<int>& ranks) {

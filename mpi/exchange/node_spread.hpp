@@ -1,4 +1,4 @@
-// Passes gradient payloads on to all of a node's owners, where it has several copies of the state.
+// Passes gradient payloads on to all of a node's owners if it has several copies of the state.
 #pragma once
 
 #include "mpi/communicator.hpp"
@@ -22,23 +22,23 @@ struct TilePayloads {
 // One per rank; collective.
 class NodeSpread {
 public:
-    // `rounds` and `most_bytes` as GradientScatter has them: most bytes of a tile's payloads
-    // together. The buffers are allocated here. `owners` outlives this.
+    // `rounds`: as in GradientScatter. `most_bytes`: largest sum of a tile's payloads. Buffers are
+    // allocated here. `owners` outlives this.
     NodeSpread(const mpi::Communicator& world, const shard::Ownership& owners,
                const mpi::Topology& nodes, std::span<const shard::TileRange> rounds,
                std::size_t most_bytes, trace::Traffic& traffic);
 
-    // `here`: those of `tiles` that came to this rank for its node. Returns, in any order, those of
-    // all tiles that this rank owns, each with `sources` payloads of `payload_bytes`; valid until
-    // the next call and as long as `here` is.
+    // `here`: the payloads of `tiles` that this rank received for its node. Returns the payloads of
+    // all tiles that this rank owns, in any order: per tile `sources` payloads of `payload_bytes`.
+    // Valid until the next call, while the payloads of `here` are.
     std::vector<TilePayloads> pass_on(shard::TileRange tiles, std::vector<TilePayloads> here,
                                       std::size_t sources, std::size_t payload_bytes);
 
-    // The most that one call sends or receives, on this rank.
+    // Most bytes that one call sends or receives on this rank.
     std::size_t message_bytes() const { return std::max(out_.size(), in_.size()); }
 
 private:
-    // Of `tiles`, those that `from` passes on to `to`, ranks of the node.
+    // The tiles that rank `from` passes on to rank `to` of this node.
     std::vector<std::size_t> passed(shard::TileRange tiles, int from, int to) const;
 
     const shard::Ownership& owners_;

@@ -20,7 +20,7 @@ Handed OwnerSum::take(std::size_t tile, std::span<const std::span<const std::byt
     if (handed_ == nullptr) {
         return {.payloads = payloads, .sum = sum_};
     }
-    // As the slicer of the first group would.
+    // Use the same key as the slicer of the first group.
     handed_->encode(sum_, payload_, arith::tile_key(random_bits(random_key_, 0, 0), tile));
     only_ = payload_;
     codec::decode_sum(*handed_, {&only_, 1}, 0, sum_);

@@ -1,4 +1,4 @@
-// What an owner hands to its device: the payloads of a tile as they came, or one of their sum.
+// What an owner hands to its device: a tile's payloads as received, or one payload of their sum.
 #pragma once
 
 #include "codec/codec.hpp"
@@ -10,20 +10,21 @@
 
 namespace nearstep::exchange {
 
-// Of one tile; valid until the next one is taken.
+// Valid until the next take().
 struct Handed {
     std::span<const std::span<const std::byte>> payloads;
     std::span<const float> sum;  // what the payloads decode to
 };
 
-// Densification, if the sum is encoded as dense: fewer bytes where many payloads meet, for one more
-// rounding. docs/gradient-payload.md defines the result. Not collective.
+// Decodes and sums a tile's payloads; can encode the sum again. With a dense codec (densification)
+// many payloads become fewer bytes, at the cost of one more rounding. docs/gradient-payload.md
+// defines the result. Not collective.
 class OwnerSum {
 public:
     OwnerSum();
 
-    // Payloads are of `came`; `handed` encodes their sum, null: they are handed on as they came.
-    // `random_key`: of the step. The codecs outlive the step.
+    // `came`: the codec of the received payloads. `handed`: encodes their sum; null: payloads are
+    // handed on as received. `random_key`: the step's key. The codecs outlive the step.
     void begin_step(const codec::Codec& came, const codec::Codec* handed, std::uint64_t random_key);
 
     Handed take(std::size_t tile, std::span<const std::span<const std::byte>> payloads);
@@ -34,7 +35,7 @@ private:
     std::uint64_t random_key_ = 0;
     std::vector<float> sum_;
     std::vector<std::byte> payload_;
-    std::span<const std::byte> only_;  // payload_ as a list of one
+    std::span<const std::byte> only_;  // view of payload_
 };
 
 }  // namespace nearstep::exchange

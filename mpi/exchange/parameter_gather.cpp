@@ -17,7 +17,7 @@ ParameterGather::ParameterGather(const mpi::Communicator& world, GatherSettings 
       rank_(world.rank()),
       node_(settings_.nodes.group_of[static_cast<std::size_t>(rank_)]),
       node_ranks_(world.split(node_)),
-      // With one node nothing travels between nodes and a subgroup goes on at once.
+      // With one node nothing travels between nodes, and a subgroup moves on at once.
       ahead_(settings_.nodes.groups() > 1 ? settings_.in_flight : 1) {
     expects(settings_.in_flight > 0, "a subgroup can be under way");
     for (std::size_t s = 0; s < settings_.partition->subgroups().size(); ++s) {
@@ -34,7 +34,7 @@ std::span<std::byte> ParameterGather::place(shard::TileRange tiles) const {
     return vector_.subspan(tiles.begin * tile_bytes, tiles.size() * tile_bytes);
 }
 
-// Sends to the nodes one after another, as the network lets the bytes through; false: not yet all.
+// Sends to the nodes in turn as the network allows; false until all are done.
 bool ParameterGather::leave_node(std::span<const std::byte> bytes, int owner, int tag) {
     for (; next_node_ < settings_.nodes.groups(); ++next_node_) {
         if (next_node_ == node_) {
@@ -50,7 +50,7 @@ bool ParameterGather::leave_node(std::span<const std::byte> bytes, int owner, in
     return true;
 }
 
-// Begins the next piece; false if its device or the network holds it up.
+// Begins the next piece; false if its device or the network is not ready.
 bool ParameterGather::take_off() {
     departing_.piece = pieces_[next_];
     const std::size_t subgroup = departing_.piece.subgroup;
@@ -69,7 +69,7 @@ bool ParameterGather::take_off() {
     return true;
 }
 
-// Begins what may be; false if the next one is held up.
+// Begins as many pieces as possible; false if the next one is not ready.
 bool ParameterGather::take_off_ready() {
     while (next_ < pieces_.size() && between_.size() < ahead_) {
         if (!take_off()) {
@@ -94,7 +94,7 @@ void ParameterGather::spread_in_node(Flight& flight) {
     }
 }
 
-// The oldest piece between the nodes, which is here, goes on inside this one.
+// Moves the oldest piece, which has arrived at this node, on to the node's ranks.
 void ParameterGather::enter_node() {
     spread_in_node(between_.front());
     inside_.push_back(std::move(between_.front()));
@@ -158,7 +158,7 @@ void ParameterGather::advance_to_piece(std::size_t piece) {
     while (entered_ < piece) {
         const bool may_wait = take_off_ready();
         if (!may_wait && (between_.empty() || !between_.front().from_owner.test())) {
-            // Another rank may wait for what this one's device or network holds up.
+            // Keep other transfers moving while this rank's device or network is not ready.
             make_progress();
             std::this_thread::sleep_for(kPollInterval);
             continue;

@@ -1,9 +1,9 @@
-// The parameter gather: new parameters of each subgroup from its owner to the vectors of all ranks.
+// The parameter gather: sends new parameters from each subgroup's owner to all ranks' vectors.
 //
-// A subgroup travels once to each other node, to the rank there that relays it, and then inside the
-// nodes, in place in the parameter vectors; where the ranks of a node share one, it is there then.
-// Subgroups go in forward order, a few of them at once. It is resumable: between the calls the
-// thread that calls MPI does other work, and what was begun travels on.
+// A subgroup travels once to each other node, to one rank that relays it to the rest of the node.
+// Transfers are in place in the parameter vectors; a vector shared by a node's ranks needs no
+// relaying. Subgroups go in forward order, a few at once. The gather is resumable: the MPI thread
+// can do other work between calls while transfers continue.
 #pragma once
 
 #include "base/dtype.hpp"
@@ -28,37 +28,37 @@ struct GatherSettings {
     const shard::DeviceMap* devices = nullptr;    // outlives the gather
     Dtype parameter_dtype = Dtype::bf16;
     mpi::Topology nodes;
-    bool are_vectors_shared = false;         // by the ranks of a node
-    const link::NodeLinks* links = nullptr;  // holds the network to its rate; null: not shaped
-    std::size_t in_flight = 8;               // subgroups under way at once, at least 1
+    bool are_vectors_shared = false;         // one vector per node, shared by its ranks
+    const link::NodeLinks* links = nullptr;  // limits the network rate; null: no limit
+    std::size_t in_flight = 8;               // subgroups in transfer at once, at least 1
 };
 
 // True once the parameters of this rank's subgroup (a position in Partition::subgroups()) are in
 // the vector.
 using IsReady = std::function<bool(std::size_t subgroup)>;
 
-// One per rank; collective, but for poll(): begin(); then advance() with the same tiles on all
-// ranks, any number of times; then finish().
+// One per rank; collective except poll(). Call begin(); then advance() any number of times, with
+// the same tiles on all ranks; then finish().
 class ParameterGather {
 public:
     ParameterGather(const mpi::Communicator& world, GatherSettings settings,
                     trace::Traffic& traffic);
 
-    // Begins to bring all owners' parameters to `vector`, the padded parameter vector of this rank,
-    // which stays until finish(); returns at once.
+    // Starts gathering all owners' parameters into `vector`, this rank's padded parameter vector.
+    // Returns at once; `vector` must live until finish().
     void begin(std::span<std::byte> vector, IsReady is_ready);
 
-    // Moves on what can be without waiting.
+    // Makes progress without waiting.
     void poll();
 
-    // Blocks until all parameters before tile `end` are in the vector; in a shared one those that
-    // this rank writes.
+    // Blocks until all parameters before tile `end` are in the vector; in a shared vector, those
+    // that this rank writes.
     void advance(std::size_t end);
 
-    // True once finish() has nothing left to wait for, as far as the last call saw.
+    // True if finish() has nothing left to wait for, as of the last call.
     bool is_over() const { return entered_ == pieces_.size() && inside_.empty(); }
 
-    // Blocks until all are there, and this rank's are with all others.
+    // Blocks until all parameters are in the vector and this rank's are sent.
     void finish();
 
     void gather(std::span<std::byte> vector, IsReady is_ready) {
@@ -66,7 +66,7 @@ public:
         finish();
     }
 
-    // The same of these tiles alone, ascending.
+    // Same as gather(), for these tiles only; ascending.
     void bring(std::span<std::byte> vector, std::span<const shard::TileRange> tiles,
                IsReady is_ready);
 
@@ -78,7 +78,7 @@ private:
     };
     struct Flight {
         Piece piece;
-        mpi::Request from_owner;              // on the rank that relays
+        mpi::Request from_owner;              // on the relay
         std::vector<mpi::Request> to_relays;  // on the owner
         mpi::Request in_node;
     };
@@ -103,20 +103,20 @@ private:
     int node_;
     mpi::Communicator node_ranks_;
     std::vector<Piece> subgroups_;  // whole
-    std::vector<Piece> brought_;    // what bring() was asked for
-    std::size_t ahead_;             // pieces between nodes at once
+    std::vector<Piece> brought_;    // the pieces of bring()
+    std::size_t ahead_;             // most pieces between nodes at once
     std::span<std::byte> vector_;
     std::span<const Piece> pieces_;
     IsReady is_ready_;
-    // Pieces under way, in the same order on all ranks: the next to begin, those between nodes,
-    // then those inside them.
+    // Pieces in transfer, in the same order on all ranks: the next to begin, those between nodes,
+    // those inside nodes.
     std::size_t next_ = 0;
-    Flight departing_;                        // the next one, while it waits for the network
-    int next_node_ = 0;                       // that it goes to
-    std::optional<link::Crossing> crossing_;  // to that node
+    Flight departing_;                        // the next piece, while it waits for the network
+    int next_node_ = 0;                       // the node to send it to next
+    std::optional<link::Crossing> crossing_;  // the transfer to that node
     std::deque<Flight> between_;
     std::deque<Flight> inside_;
-    std::size_t entered_ = 0;  // pieces that came to inside_
+    std::size_t entered_ = 0;  // pieces that have entered inside_
 };
 
 }  // namespace nearstep::exchange

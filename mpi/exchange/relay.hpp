@@ -1,5 +1,5 @@
-// What the scatter and both gathers share: which rank stands for a node, how a subgroup's messages
-// are told apart, and the way out of a node.
+// Shared by the scatter and both gathers: the rank that stands for a node, message tags, and the
+// shaped network.
 #pragma once
 
 #include "link/node_links.hpp"
@@ -12,24 +12,24 @@
 
 namespace nearstep::exchange {
 
-// Short against the update of a subgroup, long against a look at the pending transfers.
+// Short compared with the update of a subgroup, long compared with polling the pending transfers.
 constexpr std::chrono::microseconds kPollInterval{20};
 
-// The rank of `node` that stands for `owner`: the owner itself in its own node; elsewhere owners
-// take turns over the node's ranks.
+// The rank that relays `owner`'s subgroups in `node`: `owner` itself in its own node; elsewhere
+// owners take turns over the node's ranks.
 int relay_of(const mpi::Topology& nodes, int node, int owner);
 
-// The rank of `node` that takes a tile's payloads for all owners of the tile there, who take turns
-// by tile; none if the node has no owner of it.
+// The rank of `node` that receives a tile's payloads for all owners there; the owners take turns by
+// tile. None if the node has no owner of the tile.
 std::optional<int> entry_of(const shard::Ownership& owners, const mpi::Topology& nodes, int node,
                             std::size_t tile);
 
-// Of the messages with a subgroup (a position in Partition::subgroups()).
+// MPI tag of messages with this subgroup (a position in Partition::subgroups()).
 int tag_of(std::size_t subgroup);
 
-// True once the network has let `bytes` through, which then may be sent; at once where it is not
-// shaped (null). `crossing`: what keeps its way from call to call, empty before the first one and
-// after the last.
+// True once the shaped network has let `bytes` through, so that they may be sent; at once if
+// `links` is null. `crossing` keeps the progress between calls: empty before the first and after
+// the last.
 bool has_crossed(const link::NodeLinks* links, std::size_t bytes,
                  std::optional<link::Crossing>& crossing);
 

@@ -1,4 +1,5 @@
-// What encoding lost of the gradients that this rank slices, to be added to the next step's.
+// The error-feedback residual of this rank's tiles: what encoding lost, added to the next
+// gradients.
 #pragma once
 
 #include "memory/buffer.hpp"
@@ -11,8 +12,8 @@
 
 namespace nearstep::exchange {
 
-// Two fp32 values per element: what counts, and what a step leaves, which counts once the step is
-// accepted. Allocated at start, zero.
+// Two fp32 values per element: the current residual, and what a step leaves, which becomes current
+// once the step is accepted. Allocated at start, zero.
 class Residual {
 public:
     // `tiles`: ascending.
@@ -20,14 +21,14 @@ public:
 
     const std::vector<std::size_t>& tiles() const { return tiles_; }
 
-    // kTileElems values; the tile is one of tiles().
+    // kTileElems values; `tile` must be in tiles().
     std::span<float> of(std::size_t tile) { return part(current_, tile); }
     std::span<float> next(std::size_t tile) { return part(next_, tile); }
 
-    // What next() holds counts; all of it was written.
+    // Makes next() the current residual; every value of next() must have been written.
     void accept() { std::swap(current_, next_); }
 
-    // Multiplies what counts: the gradients' scale has changed.
+    // Multiplies the current residual when the gradients' scale changes.
     void scale(float factor);
 
 private:

@@ -1,16 +1,16 @@
-// A group of ranks that own a GPU each, and their operations on the GPUs' memory.
+// Ranks that own one GPU each, and their collective operations on GPU memory.
 //
-// Operations are collective over the group, in the same order on all its ranks, and are called from
-// one thread. They return when NCCL has queued them: the GPU does them in the stream's order. While
-// they run, a watchdog holds them to the time limit (see watchdog.hpp); a call that NCCL refuses,
-// or does not take in time, aborts and throws NcclError, too.
+// Operations are collective over the group, in the same order on all its ranks, and called from one
+// thread. They return once NCCL has queued them; the GPU runs them in stream order. A watchdog
+// limits their time (see watchdog.hpp). A call that NCCL rejects or does not accept in time aborts
+// everything and throws NcclError.
 //
 // A rank may be in up to four groups, each used in one stream, if all ranks call the operations of
-// all their groups in one order: then none can wait for ever. For of the operations that are not
-// over take the one that was called first. All that stands before it in its stream was called
-// earlier, and is over on all ranks but for kernels that wait for nobody. Those that were called
-// later and already wait for other GPUs are one of each other group, and a group's kernels take a
-// quarter of a GPU at most: so it begins on all its ranks, and ends.
+// all groups in the same order. Then there is no deadlock: consider the unfinished operation that
+// was called first. Everything before it in its stream has finished on all ranks, except kernels
+// that wait for no other GPU. Of the operations called later, at most one per other group can
+// already wait for other GPUs, and a group's kernels use at most a quarter of a GPU. So the
+// operation starts on all its ranks and ends.
 #pragma once
 
 #include "base/dtype.hpp"
@@ -28,48 +28,48 @@
 
 namespace nearstep::nccl {
 
-// "2.28.9", of the library that runs; empty if the program was built without.
+// The version of NCCL in use, such as "2.28.9"; empty if the program was built without it.
 std::string library_version();
 
-// Why these ranks cannot be a Group, as the end of a sentence: the same on all. None: they can.
-// `gpu`: the one this rank has, if it has any. Collective.
+// Why these ranks cannot form a Group, as the end of a sentence, the same on all; none if they can.
+// `gpu`: this rank's GPU, if it has one. Collective.
 std::optional<std::string> find_obstacle(const mpi::Communicator& ranks, std::optional<int> gpu);
 
-// Dies before the mpi::Session, and while no operation is under way; the watchdog outlives it.
+// Destroy it before the mpi::Session, with no operation running; the watchdog outlives it.
 class Group {
 public:
-    // NCCL's start, which takes seconds where there are many ranks. `gpu`: this rank's, no other's.
-    // Throws NcclError, at the latest after `limit`.
+    // Initialises NCCL, which takes seconds with many ranks. `gpu`: used by no other rank. Throws
+    // NcclError, at the latest after `limit`.
     Group(const mpi::Communicator& ranks, int gpu, Watchdog& watchdog, std::chrono::seconds limit);
     Group(const Group&) = delete;
     Group& operator=(const Group&) = delete;
-    // Waits for the other ranks, at most as long as the limit.
+    // Waits for the other ranks, up to the time limit.
     ~Group();
 
     int rank() const { return rank_; }
     int size() const { return size_; }
     int gpu() const { return gpu_; }
 
-    // mine = the sum over all ranks of part rank() of their `parts`, of fp32 or bf16, which has
-    // size() of them. Two ranks' sums are rounded once; more ranks' in an order that NCCL chooses
-    // from the machine and the size, bf16 at each addition.
+    // mine = the sum over all ranks of part rank() of their `parts`, which hold size() parts of
+    // fp32 or bf16. With two ranks each sum is rounded once. With more, NCCL chooses the order of
+    // additions from the machine and the size, and rounds bf16 at each addition.
     void reduce_scatter(std::span<const std::byte> parts, std::span<std::byte> mine, Dtype dtype,
                         const memory::Stream& stream);
 
-    // all = everyone's `mine`, in rank order; as many bytes of each.
+    // all = every rank's `mine`, in rank order; all have the same size.
     void all_gather(std::span<const std::byte> mine, std::span<std::byte> all,
                     const memory::Stream& stream);
 
-    // bytes = the root's.
+    // Copies the root's `bytes` to all ranks.
     void broadcast(std::span<std::byte> bytes, int root, const memory::Stream& stream);
 
-    // Sends to[r] to rank r and receives from[r] from it, all at once. Both sides know the sizes;
-    // 0 bytes are no message. This rank's own are empty: what it keeps is there.
+    // Sends to[r] to rank r and receives from[r] from it, all at once. Both sides know the sizes; 0
+    // bytes send no message. This rank's own entries must be empty.
     void exchange(std::span<const std::span<const std::byte>> to,
                   std::span<const std::span<std::byte>> from, const memory::Stream& stream);
 
-    // Waits on the host until the stream has come to the event, behind which operations are done.
-    // Throws NcclError if they were aborted, and what they brought must not be used.
+    // Blocks the host until the stream reaches the event, recorded after the operations. Throws
+    // NcclError if they were aborted; their results must not be used then.
     void wait_for(const memory::Event& event);
 
 private:
@@ -80,7 +80,7 @@ private:
     int gpu_;
     Watchdog& watchdog_;
     int watch_ = -1;
-    std::shared_ptr<State> state_;  // a thread that aborts may keep it
+    std::shared_ptr<State> state_;  // shared with the watchdog's threads
 };
 
 }  // namespace nearstep::nccl

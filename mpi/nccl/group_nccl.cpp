@@ -14,17 +14,17 @@ namespace nearstep::nccl {
 
 namespace {
 
-// More than are ever under way: of gradients a step has a few, and waits for them block by block,
-// of parameters one for each block.
+// More operations than are ever pending: a step waits for its few gradient operations block by
+// block and has one parameter operation per block.
 constexpr std::size_t kOperations = 128;
 
-// Of one GPU, and room for one more.
+// Groups per GPU, with one to spare.
 constexpr int kMostGroups = 4;
 
-// Between looks of whoever waits; operations are queued within microseconds.
+// Interval between checks while waiting; operations are queued within microseconds.
 constexpr std::chrono::microseconds kPoll{50};
 
-// Of NCCL, which is told not to block.
+// Longest NCCL call in nonblocking mode.
 constexpr std::chrono::milliseconds kLongestCall{500};
 
 constexpr const char* kClosed = "An exchange between GPUs was given up.";
@@ -65,9 +65,9 @@ std::optional<std::string> find_obstacle(const mpi::Communicator& ranks, std::op
     return std::nullopt;
 }
 
-// What the thread that calls operations, the watchdog and an aborting thread share.
+// Shared by the thread that calls operations, the watchdog and an aborting thread.
 struct Group::State {
-    // Between two events in a stream. Slots are used in turn.
+    // An operation between two events in a stream. Slots are used in turn.
     struct Operation {
         const char* what = nullptr;  // null: the slot is free
         memory::Event begun;
@@ -91,7 +91,7 @@ struct Group::State {
                     " s: look for the rank that stopped, or raise exchange.timeout_s.");
     }
 
-    // The state of the communicator, while `mutex` is held.
+    // The state of the communicator. Hold `mutex`.
     ncclResult_t ask() const {
         ncclResult_t now = ncclSuccess;
         const ncclResult_t code = ncclCommGetAsyncError(comm, &now);
@@ -105,10 +105,10 @@ struct Group::State {
 
     int gpu;
     std::chrono::seconds limit;
-    std::mutex mutex;  // of everything below that is not atomic
+    std::mutex mutex;  // guards the non-atomic members below
     ncclComm_t comm = nullptr;
-    std::atomic<bool> is_closed = false;  // before anything is aborted: nothing is called any more
-    // While the calling thread is in NCCL, and holds the mutex: what for and since when.
+    std::atomic<bool> is_closed = false;  // set before aborting: no more calls
+    // While a thread is in an NCCL call and holds the mutex: the operation and when it started.
     std::atomic<const char*> calling = nullptr;
     std::atomic<Clock::rep> called_at = 0;
     std::array<Operation, kOperations> operations;
@@ -125,7 +125,7 @@ std::optional<std::string> Group::State::look(Clock::time_point now) {
     if (is_closed || comm == nullptr) {
         return std::nullopt;
     }
-    // Of this thread: else asking for events could start another GPU.
+    // Sets the GPU of this thread: otherwise querying events could initialise another GPU.
     memory::use_gpu(gpu);
     if (const ncclResult_t code = ask(); !is_accepted(code)) {
         return failure("the background", code);
@@ -147,8 +147,8 @@ std::optional<std::string> Group::State::look(Clock::time_point now) {
     return std::nullopt;
 }
 
-// The calling thread may be stuck in NCCL with the mutex. This is what frees it, so it is waited
-// for only as long as a call takes that is not stuck.
+// The calling thread may be stuck in NCCL and hold the mutex. Only the abort frees it, so wait for
+// the mutex no longer than a normal call takes.
 void Group::State::abort() {
     if (is_closed.exchange(true)) {
         return;
@@ -163,7 +163,7 @@ void Group::State::abort() {
     }
 }
 
-// Until NCCL has done what was asked of it on the host; the GPU may be at work on it.
+// Waits until NCCL has queued the operation on the host; the GPU may still run it.
 void Group::State::settle(Watchdog& watchdog, const char* what) {
     const Clock::time_point deadline = Clock::now() + limit;
     for (;;) {
@@ -211,7 +211,7 @@ Group::State::Operation& Group::State::free_operation(Watchdog& watchdog) {
 
 namespace {
 
-// Tells the watchdog what the calling thread is in NCCL for.
+// Tells the watchdog which operation the calling thread is in NCCL for.
 class Call {
 public:
     template <typename State>
@@ -227,7 +227,7 @@ private:
     std::atomic<const char*>& calling_;
 };
 
-// Queues what `call` asks NCCL for, between two events that the watchdog looks at.
+// Queues the NCCL operation of `call` between two events that the watchdog checks.
 template <typename State, typename Function>
 void queue(State& state, Watchdog& watchdog, const char* what, const memory::Stream& stream,
            const Function& call) {
@@ -242,7 +242,7 @@ void queue(State& state, Watchdog& watchdog, const char* what, const memory::Str
     if (!is_accepted(code)) {
         watchdog.give_up(state.failure(what, code));
     }
-    // Before that the stream may not have it yet.
+    // Without this the operation may not be in the stream yet.
     state.settle(watchdog, what);
     const std::lock_guard lock(state.mutex);
     operation.ended.record(stream);
@@ -337,7 +337,7 @@ void Group::exchange(std::span<const std::span<const std::byte>> to,
     expects(to[me].empty() && from[me].empty(), "a rank sends nothing to itself");
     queue(*state_, watchdog_, "a send and receive", stream, [&](ncclComm_t comm, CUstream_st* on) {
         ncclResult_t code = ncclGroupStart();
-        // All in one group: apart they could wait for each other. Each rank begins with another.
+        // All in one NCCL group: separate calls could deadlock. Each rank starts with another peer.
         for (std::size_t step = 1; step < ranks; ++step) {
             const std::size_t next = (me + step) % ranks;
             const std::size_t previous = (me + ranks - step) % ranks;
@@ -355,7 +355,7 @@ void Group::exchange(std::span<const std::span<const std::byte>> to,
     });
 }
 
-// What was under way when it was aborted ends, too, with anything in the memory.
+// Aborted operations end, too, but leave undefined data.
 void Group::wait_for(const memory::Event& event) {
     event.wait();
     if (state_->is_closed) {

@@ -1,4 +1,4 @@
-// What mpi/nccl/group.hpp is in a program that was built without NCCL.
+// mpi/nccl/group.hpp for a build without NCCL.
 #include "mpi/nccl/group.hpp"
 
 namespace nearstep::nccl {

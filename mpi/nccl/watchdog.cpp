@@ -58,7 +58,7 @@ void Watchdog::run(const std::stop_token& stop) {
     }
 }
 
-// Each in a thread of its own that nobody waits for longer than the limit: one that hangs keeps
+// Runs each abort in its own thread and waits no longer than the limit: one that hangs blocks
 // neither the others nor the end of the program. Returns the first problem.
 std::string Watchdog::abort_all(const std::string& problem) {
     struct Open {

@@ -1,4 +1,4 @@
-// Ends the program when GPUs wait for each other for too long, or NCCL says that something failed.
+// Ends the program if GPUs wait for each other too long or NCCL reports a failure.
 #pragma once
 
 #include "base/error.hpp"
@@ -17,47 +17,46 @@ namespace nearstep::nccl {
 
 using Clock = std::chrono::steady_clock;
 
-// GPUs could not exchange, or waited for each other for too long.
 class NcclError : public Error {
 public:
     using Error::Error;
 };
 
-// What two events in a stream, before and behind an operation, say of it.
+// The progress of an operation, from two events in its stream before and after it.
 enum class Progress { queued, running, over };
 
-// How long an operation of a GPU is under way: what stands before it in its stream does not count.
+// Measures how long a GPU operation runs; time queued behind other work in its stream does not
+// count.
 class RunTime {
 public:
-    // One look. True if it has been running for longer than `limit`, from the look that first saw
-    // it run.
+    // Call at each check. True if the operation has run for longer than `limit` since the first
+    // check that saw it running.
     bool is_overdue(Progress progress, Clock::time_point now, Clock::duration limit);
 
 private:
     std::optional<Clock::time_point> since_;
 };
 
-// Both must not throw but what is to end the program, and stay callable until forget() returned.
+// An exception from `look` or `abort` ends the program. `look` is not called after forget()
+// returns; an `abort` that has begun may still run then.
 struct Watched {
-    // What is wrong at `now`, as a sentence; none: nothing. Called from the watchdog's thread, soon
-    // again and again.
+    // Returns the error sentence at `now`, or none. The watchdog's thread calls it once per period.
     std::function<std::optional<std::string>(Clock::time_point now)> look;
-    // Gives up all that is under way, so that nobody is left waiting. Called once, from a thread of
-    // its own, because it may hang.
+    // Aborts all pending operations, so that no one keeps waiting. Called once, in a thread of its
+    // own because it may hang.
     std::function<void()> abort;
 };
 
 struct WatchdogSettings {
-    std::chrono::milliseconds period{20};         // between looks
-    std::chrono::milliseconds abort_limit{5000};  // for all that is watched together
-    // Called in the watchdog's thread with what was wrong, after everything was aborted. Empty: it
-    // throws NcclError there, which mpi::Session's terminate handler makes the end of all ranks.
+    std::chrono::milliseconds period{20};         // between checks
+    std::chrono::milliseconds abort_limit{5000};  // for all aborts together
+    // Called in the watchdog's thread with the problem, after everything was aborted. If empty, the
+    // thread throws NcclError, and mpi::Session's terminate handler ends all ranks.
     std::function<void(const std::string& problem)> end = {};
 };
 
-// One per process: what is wrong with one communicator aborts all, since a GPU that waits in one
-// can hold up the others. A thread of its own looks, so that a main thread that waits for a GPU
-// does not hide what the GPU waits for.
+// One per process. A problem in one communicator aborts all, since a GPU that waits in one can
+// block the others. It has its own thread, so it works while the main thread waits for a GPU.
 class Watchdog {
 public:
     explicit Watchdog(WatchdogSettings settings = {});
@@ -65,13 +64,13 @@ public:
     Watchdog& operator=(const Watchdog&) = delete;
     ~Watchdog() = default;
 
-    // Returns what to forget() it by. Any thread may call both.
+    // Returns the number for forget(). Any thread may call both.
     int watch(Watched watched);
-    // On return it is not looked at any more.
+    // After return, `look` is no longer called.
     void forget(int watch);
 
-    // Of whoever finds that something is wrong: aborts all that is watched and throws NcclError.
-    // Who comes second throws the first one's problem, which is likely the cause of its own.
+    // Call on an error: aborts everything that is watched and throws NcclError. Later callers throw
+    // the first caller's problem, the likely cause of their own.
     [[noreturn]] void give_up(const std::string& problem);
 
 private:
@@ -81,11 +80,11 @@ private:
 
     WatchdogSettings settings_;
     std::mutex mutex_;
-    std::optional<std::string> problem_;  // the first
+    std::optional<std::string> problem_;  // the first problem
     std::condition_variable_any tick_;
     std::map<int, Watched> watched_;
     int next_ = 0;
-    std::jthread thread_;  // the last: it uses the others
+    std::jthread thread_;  // declared last: it uses the members above
 };
 
 }  // namespace nearstep::nccl

@@ -1,4 +1,4 @@
-// Codes of a few bits with a 16-bit scale per 64 elements: q8, q4, ternary and sign.
+// Block codes: a few bits per element and one 16-bit scale per 64 elements (q8, q4, ternary, sign).
 #pragma once
 
 #include "codec/codec.hpp"

@@ -1,4 +1,4 @@
-// The codes of blocks, for kernels_body.hpp alone, which says how such code is compiled.
+// The block codes of kernels_body.hpp, which explains how they are compiled.
 #pragma once
 
 #include "codec/block_scales_body.hpp"
@@ -14,7 +14,7 @@ using arith::kTernaryGroups;
 using arith::Rounding;
 using arith::TileKey;
 
-// One bit per element, the lowest first.
+// Packs bit(0) to bit(63) into a word, bit(0) lowest.
 template <typename Bit>
 inline std::uint64_t gather_bits(const Bit& bit) {
     std::uint32_t low = 0;
@@ -28,7 +28,7 @@ inline std::uint64_t gather_bits(const Bit& bit) {
     return low | (static_cast<std::uint64_t>(high) << 32U);
 }
 
-// The dithers of a block: zeros, or from its random bits.
+// The dither of one element: 0, or derived from its random bits.
 template <Rounding kRounding>
 inline float dither_at(TileKey key, std::uint32_t index) {
     return kRounding == Rounding::stochastic ? arith::dither_of(arith::rounding_bits(key, index))
@@ -85,7 +85,7 @@ inline void encode_sign(const float* __restrict values, std::uint16_t scale, Til
 
 // --- Ternary codes of a piece --------------------------------------------------------------------
 
-// Of all blocks of a piece and the one behind, whose elements are 0.
+// Digits of all blocks of a piece and of one padding block, whose elements are 0.
 struct Digits {
     alignas(64) std::uint8_t of[kTernaryGroups * kTernaryBlocks * kScaleElems];  // NOLINT
 };
@@ -100,7 +100,7 @@ inline void ternary_digits_nearest(const float* __restrict values, std::uint16_t
     }
     means_above(values, thresholds, means);
     for (std::size_t b = 0; b < kPieceBlocks; ++b) {
-        // A mean that is not finite is kept, so that the scale becomes NaN.
+        // Keep a mean that is not finite, so that the scale becomes NaN.
         means[b] = arith::magnitude_bits(thresholds[b]) >= 0x7F800000U ? thresholds[b] : means[b];
     }
     for (std::size_t b = 0; b < kPieceBlocks; ++b) {
@@ -141,7 +141,7 @@ inline void pack_ternary(Digits& digits, std::uint8_t* __restrict codes) {
     for (std::size_t g = 0; g < kTernaryGroups; ++g) {
         const std::uint8_t* __restrict d = digits.of + g * kTernaryBlocks * kScaleElems;
         for (std::size_t i = 0; i < kScaleElems; ++i) {
-            // Horner's rule, in 8 bits: at most 242.
+            // Horner's rule in 8 bits: the result is at most 242.
             auto byte =
                 static_cast<std::uint8_t>(d[i + 4 * kScaleElems] * 3 + d[i + 3 * kScaleElems]);
             byte = static_cast<std::uint8_t>(byte * 3 + d[i + 2 * kScaleElems]);

@@ -1,4 +1,4 @@
-// The scales of a piece's blocks, for kernels_body.hpp alone, which says how such code is compiled.
+// The block scales of kernels_body.hpp, which explains how they are compiled.
 #pragma once
 
 #include "arith/gradient_lane.hpp"
@@ -23,8 +23,8 @@ inline std::uint32_t largest_of(const float* values) {
     return largest;
 }
 
-// Sums over the blocks of a piece: element i plus i + n/2 of n until one is left. Eight lanes of
-// each block come first; then all blocks are summed side by side, which keeps vectors full.
+// Sums each block of a piece by halving: element i plus element i + n/2, until one is left. Each
+// block is first reduced to eight lanes; then all blocks are summed together to keep vectors full.
 struct Lanes {
     static constexpr std::size_t kEach = 8;
     alignas(64) float of[kPieceBlocks * kEach];  // NOLINT(modernize-avoid-c-arrays): as C++14
@@ -65,7 +65,7 @@ inline void mean_magnitudes(const float* values, float* __restrict means) {
     }
 }
 
-// Of the magnitudes above the blocks' thresholds; 0 where there is none.
+// Per block, the mean of the magnitudes above its threshold; 0 if there is none.
 inline void means_above(const float* values, const float* __restrict thresholds,
                         float* __restrict means) {
     Lanes lanes;

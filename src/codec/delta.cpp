@@ -41,13 +41,12 @@ void join(const Bitmap& one, const Bitmap& other, Bitmap& out, Join join_words) 
     }
 }
 
-// Appends a bitmap; returns the place behind it.
+// Appends a bitmap; returns the address behind it.
 std::byte* append(const Bitmap& bits, std::byte* out) {
     std::memcpy(out, bits.data(), kBitmapBytes);
     return out + kBitmapBytes;
 }
 
-// Writes the payload of a tile.
 void write_payload(const DeltaKernels& kernels, DeltaForm form, const DeltaCensus& census,
                    const Bitmap& plus, const Bitmap& minus, const std::uint16_t* fresh,
                    std::byte* out) {
@@ -210,7 +209,7 @@ void DeltaReader::add_to(DeltaTally& tally) const {
     }
 }
 
-// False, with the target as it was, if the kernels would read other than what is there.
+// Returns false, and leaves the target unchanged, if the bitmaps do not match the entry's counts.
 bool DeltaReader::apply_tile(const DeltaEntry& entry, const std::byte* payload,
                              std::uint16_t* target) const {
     const auto [changed, escaped] = entry.census();
@@ -265,7 +264,7 @@ bool DeltaReader::apply_codes(const DeltaEntry& entry, const std::byte* payload,
     return true;
 }
 
-// True if the entry can be one and its payload, which begins at `at`, is in the message.
+// True if the entry is valid and its payload, which starts at `at`, lies within the message.
 bool DeltaReader::is_within(const DeltaEntry& entry, std::size_t at) const {
     return entry.is_possible() && payload_bytes(entry.form(), entry.census()) <= bytes_ - at;
 }

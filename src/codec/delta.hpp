@@ -1,7 +1,7 @@
-// The exact delta of new 16-bit parameters against the old ones that the receiver holds.
+// The exact delta between new 16-bit parameters and the old ones that the receiver holds.
 //
-// A message carries consecutive tiles, each in its smallest form; docs/parameter-payload.md has the
-// format. What is decoded has the bits of what was encoded, whatever they are.
+// A message holds consecutive tiles, each in its smallest form. The format is in
+// docs/parameter-payload.md. Decoding restores every bit, whatever the values are.
 #pragma once
 
 #include "codec/delta_format.hpp"
@@ -22,7 +22,7 @@ const char* name_of(DeltaForm form);
 // The form with the fewest bytes.
 DeltaForm smallest_form(const DeltaCensus& census);
 
-// Tiles and bytes by form; bytes are those of payloads and their entries in the table.
+// Tiles and bytes per form. Bytes include payloads and their table entries.
 struct DeltaTally {
     std::array<std::uint64_t, kDeltaForms> tiles{};
     std::array<std::uint64_t, kDeltaForms> bytes{};
@@ -31,37 +31,37 @@ struct DeltaTally {
     DeltaTally operator-(const DeltaTally& earlier) const;
 };
 
-// Bytes that no message of so many tiles exceeds.
+// Upper bound on the size of a message of this many tiles.
 std::size_t most_message_bytes(std::size_t tiles);
 
-// Bytes of memory that hold any message of so many tiles, and the slack behind it.
+// Memory needed for any message of this many tiles, including the slack behind it.
 std::size_t message_room_bytes(std::size_t tiles);
 
 // Writes one message, tile by tile.
 class DeltaWriter {
 public:
-    // `room`: message_room_bytes() of memory, aligned to 8 bytes, that outlives the writer.
+    // `room`: message_room_bytes() bytes, aligned to 8; outlives the writer.
     DeltaWriter(std::span<std::byte> room, shard::TileRange tiles,
                 const DeltaKernels& kernels = best_delta_kernels());
 
-    // The next tile: kTileElems old and new parameters.
+    // Appends the next tile: kTileElems old and new parameters.
     void add(const std::uint16_t* old, const std::uint16_t* fresh);
 
-    // After the last tile. Returns the message's bytes.
+    // Call after the last tile. Returns the size of the message in bytes.
     std::size_t finish();
 
 private:
     std::span<std::byte> room_;
     shard::TileRange tiles_;
     const DeltaKernels* kernels_;
-    std::size_t next_ = 0;  // tile, from the first
-    std::size_t end_;       // of what is written
+    std::size_t next_ = 0;  // tile, relative to the first
+    std::size_t end_;       // end of the bytes written so far
 };
 
 // Reads one message.
 class DeltaReader {
 public:
-    // `room`: memory that begins with a message, with slack behind it, aligned to 8 bytes. Throws
+    // `room`: memory that starts with a message, aligned to 8 bytes, with slack behind it. Throws
     // Error if it is not a message of these tiles.
     DeltaReader(std::span<const std::byte> room, shard::TileRange tiles,
                 const DeltaKernels& kernels = best_delta_kernels());
@@ -70,18 +70,18 @@ public:
 
     shard::TileRange tiles() const { return tiles_; }
 
-    // What is wrong with the table, as a sentence, if it cannot be one. Payloads of a table that is
-    // right are within the message.
+    // A sentence that says what is wrong with the table; none if the table is valid. With a valid
+    // table all payloads lie within the message.
     std::optional<std::string> fault_of_table() const;
 
-    // What is wrong if that of the message's tile `tile`, counted from its first, is.
+    // The error sentence for a bad tile; `tile` counts from the message's first tile.
     std::string fault_of_tile(std::size_t tile) const;
 
     void add_to(DeltaTally& tally) const;
 
-    // `parameters`: those of the tiles, on entry the old ones, on return the new. Returns what is
-    // wrong, as a sentence, if the message is damaged or the old ones were not those of the sender;
-    // then they are neither.
+    // Updates `parameters`, the tiles' parameters, from old to new. Returns an error sentence if
+    // the message is damaged or the old parameters differ from the sender's; then `parameters`
+    // holds neither.
     std::optional<std::string> apply_to(std::span<std::byte> parameters) const;
 
 private:

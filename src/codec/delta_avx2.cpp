@@ -1,5 +1,5 @@
-// Eight or sixteen parameters at a time. Nothing here may be a function that the linker shares with
-// other sources: it would carry instructions that another CPU lacks.
+// Handles eight or sixteen parameters at a time. Nothing here may be a function that the linker
+// shares with other sources: it could contain instructions that another CPU lacks.
 #include "codec/delta_kernel_table.hpp"
 #include "codec/delta_words_body.hpp"
 
@@ -13,8 +13,8 @@ namespace {
 
 using Half = std::uint16_t;
 
-// For each byte of bits, how to shuffle eight 16-bit lanes: to the front those whose bit is set
-// (pick), or from the front to those (place). A lane that gets nothing becomes 0.
+// For each byte of bits, the shuffle of eight 16-bit elements. `pick` moves the elements whose bit
+// is set to the front, `place` moves elements from the front to the set bits. All others become 0.
 struct Shuffles {
     using Table = std::array<std::array<std::uint8_t, 16>, 256>;
     alignas(16) Table pick;
@@ -55,7 +55,7 @@ __m128i shuffle8(__m128i values, const Shuffles::Table& table, unsigned bits) {
     return _mm_shuffle_epi8(values, _mm_load_si128(reinterpret_cast<const __m128i*>(shuffle)));
 }
 
-// One bit per 16-bit lane of two vectors, whose lanes are all ones or all zeros.
+// One bit per 16-bit element of two vectors; elements are all ones or all zeros.
 Word bits_of(__m256i first, __m256i second) {
     const __m256i bytes = _mm256_permute4x64_epi64(_mm256_packs_epi16(first, second), 0xD8);
     return static_cast<std::uint32_t>(_mm256_movemask_epi8(bytes));
@@ -88,7 +88,7 @@ DeltaCensus compare(const Half* old, const Half* fresh, Word* plus, Word* minus)
     return {changed, escaped};
 }
 
-// Writes those of eight lanes whose bit is set; the others' room holds zeros.
+// Writes the elements whose bit is set, then zeros up to eight elements.
 Half* put8(__m128i values, unsigned bits, Half* out) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(out), shuffle8(values, kShuffles.pick, bits));
     return out + __builtin_popcount(bits);
@@ -114,7 +114,7 @@ void pick_indices(const Word* bits, Half* out) {
     }
 }
 
-// Sixteen lanes of ones and zeros from sixteen bits.
+// Expands sixteen bits to sixteen elements of all ones or all zeros.
 __m256i lanes_of(unsigned bits) {
     const __m256i select =
         _mm256_setr_epi16(0x1, 0x2, 0x4, 0x8, 0x10, 0x20, 0x40, 0x80, 0x100, 0x200, 0x400, 0x800,
@@ -123,7 +123,7 @@ __m256i lanes_of(unsigned bits) {
     return _mm256_cmpeq_epi16(_mm256_and_si256(spread, select), select);
 }
 
-// The next values, each in the lane of its bit.
+// Takes the next values and places each at its set bit.
 __m256i place16(unsigned bits, const Half*& values) {
     const unsigned low = bits & 0xFFU;
     const unsigned high = bits >> 8U;
@@ -140,7 +140,7 @@ void apply(const Word* plus, const Word* minus, const Half* values, Half* target
         Word down = minus[word];
         for (Half* at = target + word * 64; (up | down) != 0; up >>= 16U, down >>= 16U, at += 16) {
             const auto escapes = static_cast<unsigned>(up & down & 0xFFFFU);
-            // In escapes up and down cancel out.
+            // For escapes, the steps up and down cancel out.
             __m256i moved = _mm256_sub_epi16(load(at), lanes_of(static_cast<unsigned>(up)));
             moved = _mm256_add_epi16(moved, lanes_of(static_cast<unsigned>(down)));
             if (escapes != 0) {

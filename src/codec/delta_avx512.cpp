@@ -1,5 +1,5 @@
-// Sixteen to 64 parameters at a time. Nothing here may be a function that the linker shares with
-// other sources: it would carry instructions that another CPU lacks.
+// Handles sixteen to 64 parameters at a time. Nothing here may be a function that the linker shares
+// with other sources: it could contain instructions that another CPU lacks.
 #include "codec/delta_kernel_table.hpp"
 #include "codec/delta_words_body.hpp"
 
@@ -17,8 +17,8 @@ __m256i load16(const Half* from) {
     return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
 }
 
-// With masks of all lanes, because g++ 12 takes the undefined operands of the plain forms, which
-// its own header gives them, for mistakes (its bug 105593).
+// Uses full masks because g++ 12 warns about the undefined operands that its own header gives the
+// plain forms (g++ bug 105593).
 __m512i widened(__m256i values) { return _mm512_maskz_cvtepu16_epi32(0xFFFF, values); }
 
 __m256i narrowed(__m512i values) { return _mm512_maskz_cvtepi32_epi16(0xFFFF, values); }
@@ -45,8 +45,8 @@ DeltaCensus compare(const Half* old, const Half* fresh, Word* plus, Word* minus)
     return {changed, escaped};
 }
 
-// Writes those of sixteen lanes whose bit is set; the others' room holds zeros. Through 32-bit
-// lanes, because AVX-512 without VBMI2 compresses no others.
+// Writes the elements whose bit is set, then zeros up to sixteen elements. Uses 32-bit elements
+// because AVX-512 without VBMI2 compresses no smaller ones.
 Half* put16(__m256i values, unsigned bits, Half* out) {
     const __m512i picked =
         _mm512_maskz_compress_epi32(static_cast<__mmask16>(bits), widened(values));
@@ -75,7 +75,7 @@ void pick_indices(const Word* bits, Half* out) {
     }
 }
 
-// The next values, each in the lane of its bit.
+// Takes the next values and places each at its set bit.
 __m256i place16(unsigned bits, const Half*& values) {
     const __m512i placed =
         _mm512_maskz_expand_epi32(static_cast<__mmask16>(bits), widened(load16(values)));
@@ -83,13 +83,12 @@ __m256i place16(unsigned bits, const Half*& values) {
     return narrowed(placed);
 }
 
-// 32 parameters, by their bits.
 void apply32(std::uint32_t up, std::uint32_t down, const Half*& values, Half* at) {
     const __m512i one = _mm512_set1_epi16(1);
     const std::uint32_t escapes = up & down;
     __m512i moved = load(at);
     moved = _mm512_mask_add_epi16(moved, up, moved, one);
-    // In escapes up and down cancel out.
+    // For escapes, the steps up and down cancel out.
     moved = _mm512_mask_sub_epi16(moved, down, moved, one);
     if (escapes != 0) {
         const __m256i first = place16(escapes & 0xFFFFU, values);

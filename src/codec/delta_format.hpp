@@ -1,5 +1,5 @@
-// The parts of a delta message, which the CPU and kernels read. docs/parameter-payload.md has them
-// in prose.
+// The parts of a delta message, as read by the CPU and by GPU kernels. docs/parameter-payload.md
+// describes them.
 #pragma once
 
 #include "base/lane.hpp"
@@ -14,7 +14,7 @@ namespace nearstep::codec {
 enum class DeltaForm : std::uint8_t { dense, bitmap, units, codes, list };
 constexpr std::size_t kDeltaForms = 5;
 
-// Of a message and of each payload in it.
+// Alignment in bytes of a message and of each payload in it.
 constexpr std::size_t kDeltaAlignment = 8;
 
 constexpr std::size_t kDeltaTileBytes = shard::kTileElems * sizeof(std::uint16_t);
@@ -28,7 +28,7 @@ struct DeltaHeader {
 };
 static_assert(sizeof(DeltaHeader) == 24);
 
-// Of a tile, in the table.
+// A tile's entry in the table.
 struct DeltaEntry {
     std::uint32_t form_and_changed;  // changed x 256 + form
     std::uint32_t escaped;
@@ -45,15 +45,13 @@ struct DeltaEntry {
 };
 static_assert(sizeof(DeltaEntry) == 16);
 
-// Where the table ends.
+// Offset in bytes of the end of the table.
 NEARSTEP_LANE constexpr std::size_t delta_table_end(std::size_t tiles) {
     return sizeof(DeltaHeader) + tiles * sizeof(DeltaEntry);
 }
 
-// Words of a bitmap with that many bits.
 NEARSTEP_LANE constexpr std::size_t bitmap_words(std::size_t bits) { return (bits + 63) / 64; }
 
-// Bytes of a tile's payload.
 NEARSTEP_LANE constexpr std::size_t payload_bytes(DeltaForm form, const DeltaCensus& census) {
     switch (form) {
         case DeltaForm::dense:

@@ -1,5 +1,5 @@
-// The kernels as constants: data, not functions, so that naming one runs no code of its instruction
-// set.
+// The kernels as constants. They are data, not functions: naming one runs no code of its
+// instruction set.
 #pragma once
 
 #include "codec/delta_kernels.hpp"

@@ -5,7 +5,7 @@ namespace nearstep::codec {
 
 namespace {
 
-// CPUs with vectors of 256 bits have these; a virtual machine may hide them.
+// CPUs with 256-bit vectors have BMI2 and POPCNT; a virtual machine may hide them.
 bool has_bit_instructions() {
     return __builtin_cpu_supports("bmi2") != 0 && __builtin_cpu_supports("popcnt") != 0;
 }

@@ -1,4 +1,4 @@
-// One parameter at a time: the oracle of the other kernels.
+// Handles one parameter at a time: the reference for the other kernels.
 #include "codec/delta_kernel_table.hpp"
 
 namespace nearstep::codec {

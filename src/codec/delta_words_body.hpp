@@ -1,5 +1,5 @@
-// Loops of the delta codec over words of bits, for CPUs with BMI2 and POPCNT. Included by the
-// sources of several instruction sets, each of which has its own copy.
+// The delta codec's loops over bitmap words, for CPUs with BMI2 and POPCNT. Each instruction set's
+// source includes its own copy.
 #pragma once
 
 #include "codec/delta_kernels.hpp"
@@ -12,7 +12,7 @@ namespace {
 
 using Word = std::uint64_t;
 
-// `rest`: bits that do not fill a word yet, `count` of them.
+// `rest` holds `count` bits that do not fill a word yet.
 inline void pack(const Word* mask, const Word* bits, Word* out) {
     Word rest = 0;
     unsigned count = 0;
@@ -37,7 +37,7 @@ inline void unpack(const Word* mask, const Word* packed, Word* bits) {
     std::size_t at = 0;
     for (std::size_t word = 0; word < kBitmapWords; ++word) {
         const unsigned shift = at % 64;
-        // The second word may lie in the slack; then none of its bits is used.
+        // The second word may lie in the slack; then none of its bits are used.
         const Word high = shift == 0 ? 0 : packed[at / 64 + 1] << (64 - shift);
         bits[word] = _pdep_u64((packed[at / 64] >> shift) | high, mask[word]);
         at += static_cast<std::size_t>(__builtin_popcountll(mask[word]));

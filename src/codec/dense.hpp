@@ -1,4 +1,4 @@
-// Every value of the tile, in the parameters' format.
+// The dense codec: every value of the tile in a given format.
 #pragma once
 
 #include "codec/codec.hpp"

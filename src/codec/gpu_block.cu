@@ -1,6 +1,6 @@
-// Block codes on a GPU, ternary ones decoded only: a thread block for each piece. To encode, eight
-// neighbours among the threads share a block of 64 elements, eight elements for each; to decode, a
-// thread has four elements at a time, so that a warp writes whole lines.
+// Block codes on a GPU: encodes all but ternary, decodes all. A thread block handles one piece. To
+// encode, eight neighbouring threads share a block of 64 elements, eight each. To decode, a thread
+// takes four elements at a time, so that a warp writes whole cache lines.
 #include "codec/gpu_block.cuh"
 #include "codec/gpu_block_codes.cuh"
 #include "codec/gpu_kernels.hpp"
@@ -22,9 +22,9 @@ static_assert(kBlockThreads == 8, "sums over a block take three exchanges");
 
 // --- Scales --------------------------------------------------------------------------------------
 
-// Element i plus i + n/2 of n until one is left, as the format wants it; in all of the block's
-// threads. In each exchange a thread gives away one half of its terms and keeps the other. Terms
-// are summed in pairs only, so it does not matter which comes first.
+// Sums a block by halving, as the format requires: element i plus i + n/2, until one is left. All
+// its threads get the sum. In each exchange a thread gives away one half of its terms and keeps the
+// other. Terms are added in pairs, so the order within a pair does not matter.
 __device__ inline float sum_of_block(const float (&terms)[kOctet]) {
     const bool is_high = (threadIdx.x & 4U) != 0;
     const bool is_second = (threadIdx.x & 2U) != 0;
@@ -46,7 +46,7 @@ __device__ inline float sum_of_block(const float (&terms)[kOctet]) {
     const float kept = is_odd ? quarter[1] : quarter[0];
     const float given = is_odd ? quarter[0] : quarter[1];
     float sum = kept + __shfl_xor_sync(kEveryLane, given, 1);
-    // Here thread t has the sum of the elements t modulo 8.
+    // Now thread t holds the sum of the elements equal to t modulo 8.
 #pragma unroll
     for (unsigned step = kBlockThreads / 2; step > 0; step /= 2) {
         sum += __shfl_xor_sync(kEveryLane, sum, step);
@@ -74,7 +74,7 @@ __device__ inline std::uint16_t scale_of(const float (&values)[kOctet]) {
 
 // --- Codes ---------------------------------------------------------------------------------------
 
-// q8, q4: the code; sign: 1 for negative.
+// q8, q4: the codes; sign: 1 for negative.
 template <BlockFormat kFormat, Rounding kRounding>
 __device__ inline void code_octet(const float (&values)[kOctet], std::uint16_t scale,
                                   arith::TileKey key, std::uint32_t index,
@@ -116,13 +116,13 @@ __device__ inline std::uint32_t bytes_of(const std::int32_t* codes) {
     return word;
 }
 
-// The four lowest halves of bytes, each as a byte.
+// Expands the four lowest nibbles to bytes.
 __device__ inline std::uint32_t spread(std::uint32_t nibbles) {
     const std::uint32_t pairs = (nibbles | (nibbles << 8U)) & 0x00FF00FFU;
     return (pairs | (pairs << 4U)) & 0x0F0F0F0FU;
 }
 
-// `codes_of_piece`: those of the payload. `octet`: of the piece.
+// `codes_of_piece`: the piece's codes in the payload. `octet`: position in the piece.
 template <BlockFormat kFormat>
 __device__ inline void store_codes(const std::int32_t (&codes)[kOctet], unsigned octet,
                                    std::byte* codes_of_piece) {
@@ -135,7 +135,7 @@ __device__ inline void store_codes(const std::int32_t (&codes)[kOctet], unsigned
         for (unsigned i = 0; i < kOctet; ++i) {
             nibbles |= (static_cast<std::uint32_t>(codes[i]) & 0xFU) << (4 * i);
         }
-        // A byte has an element of the block's first half and one of its second.
+        // A byte holds an element of the block's first half and one of its second half.
         const std::uint32_t others = __shfl_xor_sync(kEveryLane, nibbles, kBlockThreads / 2);
         const unsigned thread = octet % kBlockThreads;
         const bool is_second = thread >= kBlockThreads / 2;
@@ -217,7 +217,7 @@ __global__ void __launch_bounds__(kThreads)
                              payload + kTilePieces * arith::piece_code_bytes(kFormat)) +
                          piece * kPieceBlocks;
     auto* quads = reinterpret_cast<float4*>(sums + blockIdx.x * arith::kPieceElems) + threadIdx.x;
-    // All is asked for before the first is stored.
+    // Issue all loads before the first store.
     std::uint32_t codes[kEachQuad];
     std::uint16_t scale[kEachQuad];
     float4 sum[kEachQuad];

@@ -1,4 +1,4 @@
-// What the kernels that encode block codes share. For .cu sources alone.
+// Shared parts of the kernels that encode block codes. Only .cu sources include this.
 #pragma once
 
 #include "codec/gpu_kernels.hpp"
@@ -6,10 +6,10 @@
 
 namespace nearstep::codec {
 
-// Threads, neighbours, that share a block of 64 elements, eight each.
+// Neighbouring threads that share a block of 64 elements, eight elements each.
 constexpr unsigned kBlockThreads = arith::kScaleElems / kOctet;
 
-// Bits of the largest magnitude of the block; in all of its threads.
+// Bits of the block's largest magnitude; returned in all its threads.
 __device__ inline std::uint32_t largest_of_block(const float (&values)[kOctet]) {
     std::uint32_t largest = 0;
 #pragma unroll

@@ -1,4 +1,4 @@
-// How kernels read block codes, four at a time. For .cu sources alone.
+// How kernels read block codes, four at a time. Only .cu sources include this.
 #pragma once
 
 #include "codec/gpu_tile.cuh"
@@ -7,14 +7,14 @@ namespace nearstep::codec {
 
 constexpr unsigned kBlockQuads = arith::kScaleElems / kQuad;
 
-// That a code of so many bits could be.
+// The least value that the code's bits can represent.
 template <arith::BlockFormat kFormat>
 constexpr std::int32_t kLeastCode = kFormat == arith::BlockFormat::q8   ? -128
                                     : kFormat == arith::BlockFormat::q4 ? -8
                                                                         : -1;
 
-// Of four consecutive elements, a byte for each code: what it is above the least. Of ternary codes
-// the byte that has the code; of sign codes four bits.
+// Loads the codes of four consecutive elements, one per byte, each minus the least code. Ternary:
+// the bytes that contain the codes. Sign: four bits.
 template <arith::BlockFormat kFormat>
 __device__ inline std::uint32_t load_codes(const std::uint32_t* words, unsigned quad) {
     const unsigned block = quad / kBlockQuads;
@@ -33,8 +33,8 @@ __device__ inline std::uint32_t load_codes(const std::uint32_t* words, unsigned 
     return words[block / arith::kTernaryBlocks * kBlockQuads + at];
 }
 
-// Of ternary bytes, the digits of the block that is `place`-th among those that share them. Two
-// bytes are divided at once, as halves of a word: no product passes 65,535.
+// Extracts from ternary bytes the digits of block `place` of those that share the bytes. Divides
+// two bytes at once, as halves of a word: no product exceeds 65,535.
 __device__ inline std::uint32_t digits_of(std::uint32_t bytes, unsigned place) {
     constexpr std::uint32_t kBoth = 0x00010001U;
     const std::uint32_t factor = place == 0   ? 1U
@@ -60,7 +60,7 @@ __device__ inline float decode_at(std::uint32_t codes, unsigned i, std::uint16_t
     if (kFormat == arith::BlockFormat::sign) {
         return arith::decode_sign((codes >> i) & 1U, scale);
     }
-    // 2^23 and the byte, less 2^23 and what it is above.
+    // Builds the float 2^23 + byte, then subtracts 2^23 and the offset of the code.
     constexpr float kOffset = 8388608.0F - static_cast<float>(kLeastCode<kFormat>);
     const float code = float_of(__byte_perm(codes, 0x4B000000U, 0x7440U | i)) - kOffset;
     return code * from_bf16(scale);

@@ -1,5 +1,5 @@
-// The gradient codecs on a GPU: tiles in its memory to the payloads of codec.hpp, bit for bit, and
-// back. docs/gradient-payload.md has the formats.
+// The gradient codecs on a GPU. They convert tiles in GPU memory to and from the payloads of
+// codec.hpp, bit for bit. The formats are in docs/gradient-payload.md.
 #pragma once
 
 #include "codec/codec.hpp"
@@ -10,62 +10,61 @@
 
 namespace nearstep::codec {
 
-// Of each tile's sum of squares, which is that of these in their order.
+// Partial sums per tile. A tile's sum of squares is their sum, in order.
 constexpr std::size_t kSquareParts = 16;
 
-// All addresses are of the GPU's memory, aligned to 16 bytes where not said otherwise, and do not
-// overlap.
+// All addresses are in GPU memory, aligned to 16 bytes unless stated otherwise, and do not overlap.
 struct GpuEncoding {
     std::size_t tiles = 0;
 
-    // tiles x kTileElems values, padding zero, of fp32 or bf16. Values of fp32 are first rounded to
-    // `rounding`, as they are on their way through a group of ranks.
+    // tiles x kTileElems values in fp32 or bf16, zero in the padding. fp32 values are first rounded
+    // to `rounding`, as they are when a group of ranks exchanges them.
     const void* gradient = nullptr;
     Dtype gradient_dtype = Dtype::fp32;
     Dtype rounding = Dtype::fp32;
 
-    // What the last encoding lost, added first, and what this one loses, tile by tile as the
-    // gradient; null without error feedback.
+    // The residuals, laid out as the gradient: `residual`, lost by the last encoding, is added
+    // first; `next_residual` receives what this one loses. Null without error feedback.
     const float* residual = nullptr;
     float* next_residual = nullptr;
 
-    // Payload i is of tile order[i] of these; null: of tile i.
+    // Payload i encodes tile order[i]; null: tile i.
     const std::uint32_t* order = nullptr;
 
-    // tiles x payload_bytes().
+    // tiles x payload_bytes() bytes.
     std::byte* payloads = nullptr;
 
-    // Of what is encoded, residual included, by tile: kSquareParts sums in double, in an order of
-    // the GPU's that is always the same. Not finite if any value is not. Null: not wanted.
+    // Per tile, kSquareParts sums of squares of the encoded values, residual included, in double
+    // and in a fixed order. Not finite if any value is not finite. Null: not computed.
     double* squares = nullptr;
 
-    // For stochastic rounding: the key of tile i is arith::tile_key(random_key, first_tile +
-    // places[i]); null: + i.
+    // For stochastic rounding. Tile i's key is arith::tile_key(random_key, first_tile + places[i]);
+    // if `places` is null, i replaces places[i].
     std::uint64_t random_key = 0;
     std::uint64_t first_tile = 0;
     const std::uint32_t* places = nullptr;
 };
 
-enum class Onto;  // of gpu_kernels.hpp
+enum class Onto;  // in gpu_kernels.hpp
 
-// Stateless after construction; any thread that uses the GPU may call. Calls return at once: the
-// work is done in the stream's order. NaNs of payloads that come out of a sum may have other bits
-// than the CPU's.
+// Stateless after construction; any thread that uses the GPU may call. Calls return at once; the
+// work runs in stream order. A NaN produced by a sum may have other bits in the payload than on the
+// CPU.
 class GpuCodec {
 public:
-    // As make_codec().
+    // Takes the same settings as make_codec().
     explicit GpuCodec(const CodecSettings& settings);
 
     std::size_t payload_bytes() const { return payload_bytes_; }
 
-    // One pass over the gradient.
+    // Reads the gradient once; topk may read it again.
     void encode(const GpuEncoding& encoding, const memory::Stream& stream) const;
 
-    // Adds `tiles` payloads to as many tiles of fp32 values.
+    // Decodes `tiles` payloads and adds them to `tiles` x kTileElems fp32 values.
     void decode_add(const std::byte* payloads, std::size_t tiles, float* sums,
                     const memory::Stream& stream) const;
 
-    // As decode_add() to zeros, whatever was there: half of its traffic.
+    // Same as decode_add() onto zeros, but overwrites `values`: half the memory traffic.
     void decode(const std::byte* payloads, std::size_t tiles, float* values,
                 const memory::Stream& stream) const;
 

@@ -1,8 +1,8 @@
-// Delta messages on a GPU: a thread block for each tile, eight parameters of a thread at a time.
+// Delta messages on a GPU: a thread block per tile, eight parameters per thread at a time.
 //
-// Where the value or the code of a parameter lies follows from how many before it have one: counts
-// before each word of a bitmap, and the bits below in its own word. At the end the tile is digested
-// as it lies in memory.
+// The position of a parameter's value or code is the number of earlier parameters that have one:
+// the count before its bitmap word plus the bits below it in the word. At the end, the kernel
+// computes the digest of the updated tile.
 #include "arith/xxh3_keys.hpp"
 #include "codec/delta_format.hpp"
 #include "codec/gpu_delta_kernels.hpp"
@@ -28,18 +28,18 @@ static_assert(kWords % kThreads == 0, "each thread counts as many words");
 static_assert(arith::kXxhBlockStripes + kSums <= 24, "a block's words have keys");
 
 struct Workspace {
-    // Before each word of the changed ones; of codes and units before each of their words: escapes.
-    // None passes 65,472.
+    // `changed`: changes before each bitmap word. `escaped`: escapes before each word of codes or
+    // units. Counts are at most 65,472.
     std::uint16_t changed[kWords];
     std::uint16_t escaped[kWords];
     std::uint64_t digests[kDigestBlocks][kSums];
     DeltaDigestKeys keys;
     std::uint32_t of_warps[kThreads / kWarp];
-    std::uint32_t offset;  // of the payload, in units of 8 bytes
+    std::uint32_t offset;  // offset of the payload, in units of 8 bytes
 };
 
-// Counts of words before each of them into `before`; returns the count of all. `bits(w)`: word w.
-// All threads call.
+// Writes to before[w] the number of set bits in the words before w; returns the total. `bits(w)`
+// returns word w. All threads call.
 template <typename Bits>
 __device__ inline std::uint32_t count_before(const Bits& bits, std::uint16_t* before,
                                              Workspace& s) {
@@ -51,7 +51,7 @@ __device__ inline std::uint32_t count_before(const Bits& bits, std::uint16_t* be
         counts[w] = static_cast<std::uint32_t>(__popcll(bits(first + w)));
         own += counts[w];
     }
-    std::uint32_t up_to = own;  // in the warp, this thread included
+    std::uint32_t up_to = own;  // sum over the warp up to and including this thread
 #pragma unroll
     for (unsigned step = 1; step < kWarp; step *= 2) {
         const std::uint32_t more = __shfl_up_sync(kEveryLane, up_to, step);
@@ -78,12 +78,12 @@ __device__ inline std::uint32_t count_before(const Bits& bits, std::uint16_t* be
     return total;
 }
 
-// The bits of `word` below bit `bit`, counted.
+// Counts the set bits of `word` below bit `bit`.
 __device__ inline std::uint32_t count_below(std::uint64_t word, unsigned bit) {
     return static_cast<std::uint32_t>(__popcll(word & ((std::uint64_t{1} << bit) - 1)));
 }
 
-// The eight bits of `words` from bit `at` on; those behind the `needed` first are anything.
+// Eight bits of `words` from bit `at` on; only the first `needed` are valid.
 __device__ inline std::uint32_t bits_at(const std::uint64_t* words, std::uint32_t at,
                                         unsigned needed) {
     const unsigned bit = at % 64;
@@ -94,7 +94,7 @@ __device__ inline std::uint32_t bits_at(const std::uint64_t* words, std::uint32_
     return static_cast<std::uint32_t>(bits) & 0xFFU;
 }
 
-// The lowest bits of `bits`, one after the other, to where `mask` is set.
+// Moves the lowest bits of `bits`, in order, to the set bits of `mask`.
 __device__ inline std::uint32_t spread(std::uint32_t bits, std::uint32_t mask) {
     std::uint32_t out = 0;
 #pragma unroll
@@ -106,7 +106,8 @@ __device__ inline std::uint32_t spread(std::uint32_t bits, std::uint32_t mask) {
     return out;
 }
 
-// Eight parameters that grow, shrink or, where both bits are set, take the next of `values`.
+// Changes eight parameters: each grows by 1, shrinks by 1 or, if both bits are set, takes the next
+// of `values`.
 __device__ inline void change(std::uint32_t plus, std::uint32_t minus, const std::uint16_t* values,
                               uint4* target) {
     if ((plus | minus) == 0) {
@@ -128,7 +129,7 @@ __device__ inline void change(std::uint32_t plus, std::uint32_t minus, const std
     *target = make_uint4(words[0], words[1], words[2], words[3]);
 }
 
-// Each returns false, in all threads, if it would read other than what is there.
+// These return false in all threads if the bitmaps do not match the entry's counts.
 __device__ inline bool apply_bitmap(std::uint32_t changed, const std::byte* payload, uint4* target,
                                     Workspace& s) {
     const auto* mask = reinterpret_cast<const std::uint64_t*>(payload);
@@ -180,7 +181,7 @@ __device__ inline bool apply_codes(std::uint32_t changed, std::uint32_t escaped,
         if (w >= packed_words) {
             return 0;
         }
-        // What is behind the last code says nothing.
+        // Ignore the bits behind the last code.
         const bool is_cut = w + 1 == packed_words && changed % 64 != 0;
         const std::uint64_t codes =
             is_cut ? (std::uint64_t{1} << (changed % 64)) - 1 : ~std::uint64_t{0};
@@ -221,8 +222,8 @@ __device__ inline void apply_dense(const std::byte* payload, std::uint16_t* targ
     }
 }
 
-// The XXH3 digest of a tile, in thread 0. Between the ends of its blocks nothing but additions goes
-// from word to word, so eight threads digest a block by itself and then, block by block, all.
+// Computes the XXH3 digest of a tile; thread 0 returns it. Within a digest block, words only add
+// up, so eight threads sum each block alone. The blocks are then combined in order.
 __device__ inline std::uint64_t digest_of(const std::uint16_t* tile, Workspace& s) {
     constexpr std::uint64_t kPrime0 = arith::kXxhPrime64[0];
     constexpr std::uint32_t kShortPrime0 = arith::kXxhPrime32[0];
@@ -272,7 +273,7 @@ __device__ inline std::uint64_t digest_of(const std::uint16_t* tile, Workspace& 
     return hash ^ (hash >> 32U);
 }
 
-// Of the message's tile `tile`: where the payloads of those before it end.
+// The payload of tile `tile`: it starts where the earlier payloads end.
 __device__ inline const std::byte* payload_of(const DeltaMessage& message, const DeltaEntry* table,
                                               unsigned tile, Workspace& s) {
     if (threadIdx.x == 0) {

@@ -1,4 +1,4 @@
-// Delta messages applied to parameters in a GPU's memory, with the bits that DeltaReader gives.
+// Applies delta messages to parameters in GPU memory, with the same bits as DeltaReader.
 #pragma once
 
 #include "codec/delta.hpp"
@@ -12,35 +12,35 @@
 
 namespace nearstep::codec {
 
-// Of one start_deltas().
+// Most messages in one start_deltas() call.
 constexpr std::size_t kMostDeltas = 64;
 
-// All addresses but the reader's are of the GPU's memory, aligned to 16 bytes where not said
-// otherwise, and do not overlap.
+// All addresses but `reader` are in GPU memory, aligned to 16 bytes unless stated otherwise, and do
+// not overlap.
 struct GpuDelta {
-    // Of the message on the host, which it need not outlive.
+    // Reads the message's copy on the host. Need not outlive the call.
     const DeltaReader* reader = nullptr;
 
-    // The reader's bytes() of it; nothing is read behind them.
+    // The message: reader->bytes() bytes; nothing behind them is read.
     const std::byte* message = nullptr;
 
-    // Those of the reader's tiles: the old ones, and then the new.
+    // The parameters of the reader's tiles: old on entry, new afterwards.
     std::uint16_t* parameters = nullptr;
 
-    // What came of it, for fault_of(); zero before. Aligned to 4 bytes.
+    // The result, for fault_of(). Must be zero at the start. Aligned to 4 bytes.
     std::uint32_t* verdict = nullptr;
 };
 
-// Applies messages, each to its own tiles, all at once. Returns at once: the work is done in the
-// stream's order. Any thread that uses the GPU may call.
+// Applies messages in parallel, each to its own tiles. Returns at once; the work runs in stream
+// order. Any thread that uses the GPU may call.
 //
-// Returns what is wrong, as DeltaReader::apply_to(), if the table of a message cannot be one; then
-// nothing is applied. What else is wrong, with the payloads or the old parameters, is in the
-// verdicts, and the parameters of these messages are neither.
+// If the table of a message is invalid, returns the error sentence of DeltaReader::apply_to() and
+// applies nothing. Errors in payloads or old parameters are reported in the verdicts; the
+// parameters of such a message are then neither the old nor the new ones.
 [[nodiscard]] std::optional<std::string> start_deltas(std::span<const GpuDelta> deltas,
                                                       const memory::Stream& stream);
 
-// What is wrong, given the verdict once the work is done.
+// The error sentence for a verdict; none if it is 0. Call it when the work is done.
 std::optional<std::string> fault_of(const DeltaReader& reader, std::uint32_t verdict);
 
 }  // namespace nearstep::codec

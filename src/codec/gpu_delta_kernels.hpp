@@ -1,4 +1,4 @@
-// The launch behind start_deltas().
+// The kernel launch behind start_deltas().
 #pragma once
 
 #include "codec/gpu_delta.hpp"
@@ -8,13 +8,13 @@
 
 namespace nearstep::codec {
 
-// Of XXH3: as many sums go through a tile.
+// Accumulators of XXH3.
 constexpr std::size_t kDigestSums = 8;
 
-// The algorithm's constants, as arith/xxh3_keys.hpp has them.
+// The constants of XXH3, from arith/xxh3_keys.hpp.
 struct DeltaDigestKeys {
     // NOLINTBEGIN(modernize-avoid-c-arrays): device code cannot index std::array
-    std::uint64_t of_words[24];  // of sum i in word w of a block: number w + i
+    std::uint64_t of_words[24];  // sum i in word w of a block uses entry w + i
     std::uint64_t of_last_word[kDigestSums];
     std::uint64_t of_merge[kDigestSums];
     // NOLINTEND(modernize-avoid-c-arrays)
@@ -24,7 +24,7 @@ struct DeltaMessage {
     const std::byte* bytes;
     std::uint32_t tiles;
     std::uint16_t* parameters;
-    std::uint32_t* verdict;  // raised to the number of tiles from a wrong one on
+    std::uint32_t* verdict;  // number of tiles from the first wrong one to the end
 };
 
 struct DeltaMessages {
@@ -32,7 +32,7 @@ struct DeltaMessages {
     std::uint32_t count;
 };
 
-// `most_tiles`: of a message. Their tables are right.
+// `most_tiles`: the most tiles in a message. The messages' tables must be valid.
 void apply_deltas(const DeltaMessages& messages, unsigned most_tiles, const DeltaDigestKeys& keys,
                   CUstream_st* stream);
 

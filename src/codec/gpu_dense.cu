@@ -1,4 +1,4 @@
-// Dense payloads on a GPU: a thread block for each piece.
+// Dense payloads on a GPU: a thread block per piece.
 #include "codec/gpu_kernels.hpp"
 #include "codec/gpu_tile.cuh"
 #include "memory/cuda_call.hpp"
@@ -82,12 +82,12 @@ __device__ inline float4 load_quad(const std::byte* payloads, std::size_t quad) 
                        widened(halves.y & 0xFFFFU), widened(halves.y >> 16U));
 }
 
-// Four elements of a thread at a time, so that a warp writes whole lines.
+// Each thread takes four elements at a time, so that a warp writes whole cache lines.
 template <Dtype kDtype, Onto kOnto>
 __global__ void __launch_bounds__(kThreads) decode(const std::byte* payloads, float* sums) {
     const std::size_t first = blockIdx.x * (arith::kPieceElems / kQuad) + threadIdx.x;
     auto* quads = reinterpret_cast<float4*>(sums) + first;
-    // All is asked for before the first is stored.
+    // Issue all loads before the first store.
     float4 values[kEachQuad];
     float4 sum[kEachQuad];
 #pragma unroll

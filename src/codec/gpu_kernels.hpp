@@ -1,4 +1,4 @@
-// The launches behind GpuCodec, one source each.
+// The kernel launches behind GpuCodec, one source each.
 #pragma once
 
 #include "codec/gpu_codec.hpp"
@@ -8,19 +8,18 @@
 
 namespace nearstep::codec {
 
-// True if the address is a multiple of `bytes`.
 inline bool is_aligned(const void* address, std::size_t bytes) {
     return reinterpret_cast<std::uintptr_t>(address) % bytes == 0;
 }
 
-// What decoded values are added to: 0, or the sums that are there.
+// Whether decoded values are added to 0 or to the existing sums.
 enum class Onto { nothing, sums };
 
 void encode_dense(const GpuEncoding& encoding, Dtype dtype, CUstream_st* stream);
 void decode_dense(const std::byte* payloads, std::size_t tiles, Dtype dtype, Onto onto, float* sums,
                   CUstream_st* stream);
 
-// Keeps payload_bytes / 4 of each tile.
+// Keeps payload_bytes / 4 elements of each tile.
 void encode_topk(const GpuEncoding& encoding, std::size_t payload_bytes, Dtype dtype,
                  CUstream_st* stream);
 void decode_topk(const std::byte* payloads, std::size_t tiles, std::size_t payload_bytes,

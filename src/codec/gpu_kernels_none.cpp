@@ -1,5 +1,5 @@
-// What codec/gpu_kernels.hpp is in a program that was built without CUDA: no memory of a GPU can be
-// had there, so none of this is ever called.
+// codec/gpu_kernels.hpp for a build without CUDA. GPU memory cannot be allocated there, so these
+// are never called.
 #include "base/error.hpp"
 #include "codec/gpu_delta_kernels.hpp"
 #include "codec/gpu_kernels.hpp"

@@ -1,4 +1,4 @@
-// A thread for each eight elements, which adds them up over all addends.
+// Each thread sums eight elements over all addends.
 #include "codec/gpu_sum.hpp"
 #include "codec/gpu_tile.cuh"
 #include "memory/cuda_call.hpp"

@@ -1,7 +1,7 @@
-// Ternary encoding on a GPU: eight neighbours among the threads for each five blocks whose codes
-// share bytes, so that no thread needs another's codes.
+// Ternary encoding on a GPU: eight neighbouring threads handle the five blocks whose codes share
+// bytes, so that no thread needs another's codes.
 //
-// Of each of the blocks a thread has the elements that gpu_pairs.cuh says.
+// gpu_pairs.cuh says which elements of each block a thread holds.
 #include "codec/gpu_block.cuh"
 #include "codec/gpu_pairs.cuh"
 #include "memory/cuda_call.hpp"
@@ -19,17 +19,17 @@ using arith::Rounding;
 
 constexpr unsigned kThreads = 128;
 constexpr unsigned kTileGroups = kTilePieces * kTernaryGroups;
-constexpr unsigned kParts = kTileGroups * kPairLanes / kThreads;  // thread blocks of a tile
+constexpr unsigned kParts = kTileGroups * kPairLanes / kThreads;  // thread blocks per tile
 static_assert(kParts * kThreads == kTileGroups * kPairLanes,
               "a tile's groups fill its thread blocks");
 static_assert(kParts <= kSquareParts, "a thread block has a sum of squares");
 static_assert(kPairLanes == kBlockThreads, "a thread has eight elements of a block");
 
-// By block, then by element in ascending order.
+// Indexed by block, then by element in ascending order.
 using Values = float[kTernaryBlocks][kOctet];
 
-// The thread's elements from element `at` on. Where the group has no last block, that is zeros. All
-// are asked for before the first is used.
+// Loads the thread's elements from element `at` on; zeros for the last block if the group has none.
+// Issues all loads before the first use.
 __device__ inline void load_group(const TileSource& source, std::size_t at, bool has_last,
                                   Values& values) {
     if (source.is_bf16) {
@@ -85,7 +85,7 @@ __device__ inline void load_group(const TileSource& source, std::size_t at, bool
     }
 }
 
-// of[k] where this thread is the k-th of its eight.
+// Returns of[k], where this thread is number k of its eight.
 template <typename T>
 __device__ inline T own_of(const T (&of)[kTernaryBlocks]) {
     const unsigned lane = threadIdx.x % kPairLanes;
@@ -97,24 +97,24 @@ __device__ inline T own_of(const T (&of)[kTernaryBlocks]) {
     return own;
 }
 
-// Codes of a thread's eight elements of each block, four in a word: the sum of code x 256^i, modulo
-// 2^32, so that what is linear can be done with four at once.
+// Codes of a thread's eight elements per block, four in a word: the sum of code x 256^i modulo
+// 2^32, so that linear operations work on four codes at once.
 using Codes = std::uint32_t[kTernaryBlocks][2];
 
-// The bytes of the four values that have their signs.
+// The sign bytes of four values.
 __device__ inline std::uint32_t upper_bytes(const float* values) {
     const std::uint32_t low = __byte_perm(bits_of(values[0]), bits_of(values[1]), 0x0073);
     const std::uint32_t high = __byte_perm(bits_of(values[2]), bits_of(values[3]), 0x0073);
     return __byte_perm(low, high, 0x5410);
 }
 
-// Rounding to nearest. Returns the scale of the block that is the thread's by its place, of which
-// the last three threads have none; codes of blocks that have none are not 0 yet.
+// Rounds to nearest. Thread k of the eight returns the scale of block k; the last three have no
+// block. Codes of blocks whose scale allows none are cleared later.
 __device__ inline std::uint16_t encode_nearest(const Values& values, Codes& codes) {
     constexpr unsigned kCountBits = 6;
     float thresholds[kTernaryBlocks];
     float kept[kTernaryBlocks];
-    std::uint32_t counts = 0;  // by block, of the elements above the threshold
+    std::uint32_t counts = 0;  // elements above the threshold, a field per block
 #pragma unroll
     for (unsigned k = 0; k < kTernaryBlocks; ++k) {
         const float sum = sum_of_block([&](unsigned i) { return arith::magnitude(values[k][i]); });
@@ -138,21 +138,21 @@ __device__ inline std::uint16_t encode_nearest(const Values& values, Codes& code
             codes[k][w] = above[w] - 2 * (above[w] & (upper_bytes(values[k] + 4 * w) >> 7U));
         }
     }
-    // Of four threads a count is at most 32; the last step may pass what a field holds.
+    // The sum over four threads is at most 32; the last step could overflow a field.
     counts += __shfl_xor_sync(kEveryLane, counts, 4);
     counts += __shfl_xor_sync(kEveryLane, counts, 2);
     const std::uint32_t others = __shfl_xor_sync(kEveryLane, counts, 1);
     const unsigned field = kCountBits * (threadIdx.x % kPairLanes);
     constexpr std::uint32_t kField = (1U << kCountBits) - 1;
     const std::uint32_t count = ((counts >> field) & kField) + ((others >> field) & kField);
-    // A mean that is not finite is kept, so that the scale becomes NaN.
+    // Keep a mean that is not finite, so that the scale becomes NaN.
     const float threshold = own_of(thresholds);
     const bool is_finite = arith::magnitude_bits(threshold) < 0x7F800000U;
     const float mean = own_of(kept) / static_cast<float>(max(count, 1U));
     return arith::scale_of_mean(is_finite ? mean : threshold);
 }
 
-// As above. `index`: of the thread's first element, in its tile.
+// Rounds stochastically; returns as above. `index`: the thread's first element in its tile.
 __device__ inline std::uint16_t encode_stochastic(const Values& values, arith::TileKey key,
                                                   std::uint32_t index, Codes& codes) {
     std::uint16_t scales[kTernaryBlocks];
@@ -177,7 +177,7 @@ __device__ inline std::uint16_t encode_stochastic(const Values& values, arith::T
     return own_of(scales);
 }
 
-// Of blocks without codes; `scale`: of the thread's own block.
+// Clears the codes of blocks that have none. `scale`: of this thread's block.
 __device__ inline void clear_codes(std::uint16_t scale, Codes& codes) {
     const std::uint32_t have = __ballot_sync(kEveryLane, arith::has_block_codes(scale)) >>
                                (threadIdx.x % kWarp / kPairLanes * kPairLanes);
@@ -189,18 +189,18 @@ __device__ inline void clear_codes(std::uint16_t scale, Codes& codes) {
     }
 }
 
-// Horner's rule on four bytes at once: none passes 242.
+// Horner's rule on four bytes at once; none exceeds 242.
 __device__ inline std::uint32_t pack(const Codes& codes, unsigned w) {
     std::uint32_t word = 0;
 #pragma unroll
     for (unsigned k = kTernaryBlocks; k-- > 0;) {
         word = word * 3 + codes[k][w];
     }
-    return word + 0x79797979U;  // the digit 1 in all places, where the code is 0
+    return word + 0x79797979U;  // adds the digit 1 in all places: code 0 is digit 1
 }
 
-// `bytes`: the group's. A thread has the bytes of elements 2t and 2t + 1 of each 16; of two
-// neighbours the even one writes all four of the first and third 16, the odd one of the others.
+// `bytes`: the group's codes. A thread has the bytes of elements 2t and 2t + 1 of each 16. Of two
+// neighbours, the even one writes all four in the first and third 16, the odd one in the others.
 __device__ inline void store(const Codes& codes, std::byte* bytes) {
     const unsigned lane = threadIdx.x % kPairLanes;
     const std::uint32_t low = pack(codes, 0);
@@ -214,7 +214,7 @@ __device__ inline void store(const Codes& codes, std::byte* bytes) {
     words[8] = __byte_perm(kept, got, is_odd ? 0x3276 : 0x7632);
 }
 
-// What is lost, from element `at` on.
+// Stores the encoding errors, from element `at` on.
 __device__ inline void store_lost(const Values& values, const Codes& codes, std::uint16_t scale,
                                   bool has_last, float* next) {
 #pragma unroll
@@ -244,7 +244,7 @@ __global__ void __launch_bounds__(kThreads) encode(BlockEncoding e) {
     const unsigned place = blockIdx.x / kParts;
     const unsigned part = blockIdx.x % kParts;
     const unsigned tile = e.source.tile_at(place);
-    const unsigned number = (part * kThreads + threadIdx.x) / kPairLanes;  // of the tile's groups
+    const unsigned number = (part * kThreads + threadIdx.x) / kPairLanes;  // group in the tile
     const unsigned lane = threadIdx.x % kPairLanes;
     const unsigned group = number % kTernaryGroups;
     const bool has_last = group + 1 < kTernaryGroups;

@@ -1,4 +1,4 @@
-// How the kernels read tiles and add up their squares. For .cu sources alone.
+// How the kernels read tiles and sum their squares. Only .cu sources include this.
 #pragma once
 
 #include "arith/gradient_lane.hpp"
@@ -9,7 +9,7 @@
 
 namespace nearstep::codec {
 
-// Consecutive elements that a thread reads at once; a piece has kPieceOctets of them.
+// Consecutive elements that a thread reads at once; a piece has kPieceOctets octets.
 constexpr unsigned kOctet = 8;
 constexpr unsigned kQuad = 4;
 constexpr unsigned kWarp = 32;
@@ -18,7 +18,7 @@ constexpr unsigned kPieceOctets = arith::kPieceElems / kOctet;
 constexpr unsigned kTilePieces = shard::kTileElems / arith::kPieceElems;
 static_assert(kTilePieces == kSquareParts, "a piece of a tile has a sum of squares");
 
-// What of GpuEncoding a kernel reads.
+// The input fields of GpuEncoding.
 struct TileSource {
     const void* values;
     const float* residual;
@@ -43,7 +43,7 @@ __device__ inline float rounded(float value, Dtype dtype) {
     return dtype == Dtype::fp16 ? from_fp16(to_fp16(value)) : value;
 }
 
-// One value as it is encoded.
+// The value to encode: the rounded gradient plus the residual.
 __device__ inline float load_value(const TileSource& source, std::size_t at) {
     float value = 0;
     if (source.is_bf16) {
@@ -67,8 +67,8 @@ __device__ inline void store_floats(const float (&values)[kOctet], float* to) {
     out[1] = make_float4(values[4], values[5], values[6], values[7]);
 }
 
-// kCount octets as they are encoded, octet o from element `at` + o x `stride` on. All are asked for
-// before the first is used. Elements are multiples of 8.
+// Loads kCount octets of values to encode; octet o starts at element `at` + o x `stride`. Issues
+// all loads before the first use. `at` and `stride` are multiples of 8.
 template <unsigned kCount>
 __device__ inline void load_octets(const TileSource& source, std::size_t at, std::size_t stride,
                                    float (&values)[kCount][kOctet]) {
@@ -122,13 +122,13 @@ __device__ inline double squares_of(const float (&values)[kOctet]) {
 #pragma unroll
     for (const float value : values) {
         const double wide = value;
-        sum = __fma_rn(wide, wide, sum);  // the square is exact either way
+        sum = __fma_rn(wide, wide, sum);  // the square is exact with or without fma
     }
     return sum;
 }
 
-// The sum over the block's threads, in an order that is always the same; right in thread 0 alone.
-// All threads call; `sums`: shared, one for each warp.
+// Sums over the block's threads in a fixed order; only thread 0 gets the result. All threads call.
+// `sums`: shared memory, one entry per warp.
 template <unsigned kThreads>
 __device__ inline double sum_over_block(double value, double* sums) {
 #pragma unroll
@@ -148,7 +148,7 @@ __device__ inline double sum_over_block(double value, double* sums) {
     return total;
 }
 
-// The value that a thread keeps of what decoding gives of an element, which decode_add() adds to 0.
+// The encoding error of a value. Decoding adds to 0, as decode_add() does, so -0 becomes 0.
 __device__ inline float lost_of(float value, float decoded) { return value - (0.0F + decoded); }
 
 }  // namespace nearstep::codec

@@ -1,9 +1,9 @@
-// The largest magnitudes of a tile on a GPU: a thread block for each tile.
+// Top-k encoding on a GPU: a thread block per tile.
 //
-// As on the CPU a sample says which elements to look at: those above a bound are marked in one pass
-// over the tile and listed in order in shared memory, where the exact threshold is found and those
-// that are kept are written out. A tile of which the list cannot hold them, as one with many equal
-// values, is read once for each digit of the threshold instead, as a rule from the GPU's cache.
+// As on the CPU, a sample gives a lower bound for the kept elements. A pass over the tile marks the
+// elements from that bound on. They are listed in order in shared memory, from which the exact
+// threshold and the kept elements are taken. If the list is too small, as with many equal values,
+// the tile is read once per digit of the threshold instead, usually from the GPU's cache.
 #include "codec/gpu_kernels.hpp"
 #include "codec/gpu_tile.cuh"
 #include "memory/cuda_call.hpp"
@@ -13,19 +13,19 @@ namespace nearstep::codec {
 namespace {
 
 constexpr unsigned kThreads = 256;
-constexpr unsigned kBlocksAtOnce = 4;  // on a multiprocessor, for what they keep in shared memory
+constexpr unsigned kBlocksAtOnce = 4;  // per multiprocessor, limited by shared memory
 constexpr unsigned kWarps = kThreads / kWarp;
 constexpr unsigned kTileElems = shard::kTileElems;
 constexpr unsigned kWords = kTileElems / 32;
 constexpr unsigned kListed = 4096;
 
-// Keys are the bits of magnitudes, whose order is that of the magnitudes.
+// Keys are the bits of magnitudes: they have the same order.
 constexpr unsigned kBuckets = 2048;
 constexpr unsigned kDigits = 3;
 __device__ constexpr unsigned kShifts[kDigits] = {20, 10, 0};
 __device__ constexpr unsigned kMasks[kDigits] = {2047, 1023, 1023};
 
-// One element of each 64, at places that no pattern of the gradient's follows.
+// Samples one of each 64 elements, at irregular positions that no gradient pattern matches.
 constexpr unsigned kSampleEvery = 64;
 constexpr unsigned kSamples = kTileElems / kSampleEvery;
 
@@ -53,10 +53,10 @@ struct Workspace {
     std::uint32_t of_warp[kWarps];
     std::uint32_t total;
     std::uint32_t bucket;
-    std::uint32_t above;  // those in higher buckets
+    std::uint32_t above;  // elements in higher buckets
 };
 
-// The sum of the threads before this one; `total`: of all. All threads call.
+// Sums `value` over the threads before this one; `total`: over all. All threads call.
 __device__ inline std::uint32_t sum_before(std::uint32_t value, Workspace& w,
                                            std::uint32_t& total) {
     const unsigned lane = threadIdx.x % kWarp;
@@ -67,7 +67,7 @@ __device__ inline std::uint32_t sum_before(std::uint32_t value, Workspace& w,
         const std::uint32_t lower = __shfl_up_sync(kEveryLane, sum, step);
         sum += lane >= step ? lower : 0;
     }
-    __syncthreads();  // whoever reads what the last call left has done so
+    __syncthreads();  // all threads have read the last call's results
     if (lane == kWarp - 1) {
         w.of_warp[warp] = sum;
     }
@@ -83,8 +83,8 @@ __device__ inline std::uint32_t sum_before(std::uint32_t value, Workspace& w,
     return before + sum - value;
 }
 
-// The highest bucket that with those above it has `wanted` elements, or bucket 0; in w.bucket and
-// w.above. The histogram is whole before; all threads call.
+// Finds the highest bucket such that it and those above have `wanted` elements, or bucket 0. Sets
+// w.bucket and w.above. The histogram must be complete; all threads call.
 __device__ inline void find_bucket(std::uint32_t wanted, Workspace& w) {
     constexpr unsigned kEach = kBuckets / kThreads;
     const unsigned first = kBuckets - 1 - threadIdx.x * kEach;
@@ -123,7 +123,7 @@ __device__ inline unsigned sample_at(unsigned i) {
 }
 
 // Marks the elements whose key is at least `least`; returns this thread's sum of squares. A thread
-// asks for kAtOnce octets at a time.
+// loads kAtOnce octets at a time.
 template <unsigned kAtOnce>
 __device__ inline double mark(const TopkEncoding& e, std::size_t first, std::uint32_t least,
                               Workspace& w) {
@@ -152,7 +152,7 @@ __device__ inline double mark(const TopkEncoding& e, std::size_t first, std::uin
     return sum;
 }
 
-// Writes an element that is kept, and what it loses.
+// Writes a kept element and its encoding error.
 __device__ inline void keep(const TopkEncoding& e, std::uint16_t* payload, std::size_t first,
                             unsigned place, unsigned index, float value) {
     const std::uint16_t half = e.is_fp16 ? to_fp16(value) : to_bf16(value);
@@ -163,13 +163,13 @@ __device__ inline void keep(const TopkEncoding& e, std::uint16_t* payload, std::
     }
 }
 
-// The key above which all elements are kept, and how many of those equal to it.
+// Elements above `key` are all kept; of those equal to it, `ties`.
 struct Threshold {
     std::uint32_t key;
     std::uint32_t ties;
 };
 
-// By radix selection; `visit`: calls what it is given with the key of each element of this thread.
+// Selects by radix. `visit` calls its argument with the key of each element of this thread.
 template <typename Visit>
 __device__ inline Threshold select(unsigned kept, Workspace& w, const Visit& visit) {
     Threshold threshold{0, kept};
@@ -191,7 +191,7 @@ __device__ inline Threshold select(unsigned kept, Workspace& w, const Visit& vis
     return threshold;
 }
 
-// Marked elements in order, at most kListed of them.
+// Lists the marked elements in order; there must be at most kListed.
 __device__ inline void list_marked(const TopkEncoding& e, std::size_t first, Workspace& w) {
     constexpr unsigned kEach = kWords / kThreads;
     std::uint32_t words[kEach];
@@ -212,7 +212,7 @@ __device__ inline void list_marked(const TopkEncoding& e, std::size_t first, Wor
         }
     }
     __syncthreads();
-    // In a second pass, so that neighbours among the threads ask for values at once.
+    // In a second pass, so that neighbouring threads load values together.
     for (unsigned i = threadIdx.x; i < total; i += kThreads) {
         w.list.bits[i] = bits_of(load_value(e.source, first + w.list.index[i]));
     }
@@ -226,8 +226,8 @@ __device__ inline void keep_of_list(const TopkEncoding& e, std::uint16_t* payloa
             count(w.list.bits[i] & 0x7FFFFFFFU);
         }
     });
-    // Elements before this thread's: those above the threshold, in the upper half those equal to
-    // it.
+    // Counts before this thread: elements above the threshold in the lower half, elements equal to
+    // it in the upper half.
     const unsigned each = (listed + kThreads - 1) / kThreads;
     const unsigned begin = min(threadIdx.x * each, listed);
     const unsigned end = min(begin + each, listed);
@@ -249,7 +249,7 @@ __device__ inline void keep_of_list(const TopkEncoding& e, std::uint16_t* payloa
     }
 }
 
-// Without the list.
+// Same as keep_of_list(), but reads the tile.
 __device__ inline void keep_of_tile(const TopkEncoding& e, std::uint16_t* payload,
                                     std::size_t first, Workspace& w) {
     const Threshold threshold = select(e.kept, w, [&](const auto& count) {
@@ -312,7 +312,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce) encode(TopkEncoding e
         find_bucket(wanted, w);
         const std::uint32_t bucket = w.bucket;
         const std::uint32_t least = bucket << kShifts[0];
-        // Octets of bf16 alone take half the registers until they are used.
+        // bf16 octets without residual need half the registers until use.
         const bool is_small = e.source.is_bf16 && !e.source.residual;
         const double sum = is_small ? mark<4>(e, first, least, w) : mark<2>(e, first, least, w);
         std::uint32_t count = 0;

@@ -1,8 +1,8 @@
-// The body of every variant; each variant's source compiles it for its own instruction set.
+// The body of every variant. Each variant's source compiles it for its own instruction set.
 //
-// Everything here has internal linkage, and `flatten` inlines all that is called: a function that
-// the linker could share with other sources would carry instructions that another CPU lacks. Loops
-// are of one kind each and stay in a piece, which fits the first cache: compilers vectorise them.
+// Everything here has internal linkage, and `flatten` inlines all callees: a function that the
+// linker shares with other sources could contain instructions that another CPU lacks. Each loop
+// handles one kind and stays within a piece, which fits the L1 cache, so compilers vectorise it.
 #pragma once
 
 #include "codec/block_codes_body.hpp"

@@ -1,4 +1,4 @@
-// The variants as constants: data, not functions, so that naming one runs no code of its
+// The variants as constants. They are data, not functions: naming one runs no code of its
 // instruction set.
 #pragma once
 

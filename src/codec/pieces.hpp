@@ -1,4 +1,4 @@
-// What every gradient codec expects of its callers.
+// What every gradient codec expects from its callers.
 #pragma once
 
 #include "base/error.hpp"

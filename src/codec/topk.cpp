@@ -14,7 +14,7 @@ namespace {
 
 using shard::kTileElems;
 
-// Keys are the bits of magnitudes, whose order is that of the magnitudes.
+// Keys are the bits of magnitudes: they have the same order.
 struct Digit {
     unsigned shift;
     unsigned bits;
@@ -28,10 +28,10 @@ using Marks = std::array<std::uint64_t, kTileElems / 64>;
 struct Candidates {
     static constexpr std::size_t kAtOnce = 4;
     std::size_t count = 0;
-    std::array<std::uint16_t, kTileElems + kAtOnce> at;  // behind the count anything
+    std::array<std::uint16_t, kTileElems + kAtOnce> at;  // undefined behind `count`
 };
 
-// Most words have few marks: four are always written, so that branches are foreseeable.
+// Most words have few marks. Always writing four keeps branches predictable.
 void list_marked(const Marks& marks, Candidates& candidates) {
     std::uint16_t* to = candidates.at.data();
     for (std::size_t word = 0; word < marks.size(); ++word) {
@@ -54,15 +54,16 @@ void list_marked(const Marks& marks, Candidates& candidates) {
 
 std::uint32_t key_of(float value) { return arith::magnitude_bits(value); }
 
-// One element of each 64, at places that no pattern of the gradient's follows. A larger sample
-// would list fewer candidates, and fetch every cache line of the tile before the marking does.
+// Samples one of each 64 elements, at irregular positions that no gradient pattern matches. A
+// larger sample would give fewer candidates but load every cache line of the tile before the
+// marking does.
 constexpr std::size_t kSampleEvery = 64;
 constexpr std::size_t kSamples = kTileElems / kSampleEvery;
 
 std::size_t sample_at(std::size_t i) { return i * kSampleEvery + ((i * 23) ^ (i >> 6U)) % 64; }
 
-// Lists a superset of the `kept` largest, by a key that enough of a sample are above: few more than
-// needed, as a rule.
+// Lists a superset of the `kept` largest elements, usually not much larger: all elements that reach
+// a bound which enough samples reach.
 void list_candidates(const Kernels& kernels, std::span<const float> tile, std::size_t kept,
                      Candidates& candidates) {
     Marks marks;
@@ -83,19 +84,19 @@ void list_candidates(const Kernels& kernels, std::span<const float> tile, std::s
         const std::size_t found = std::transform_reduce(
             marks.begin(), marks.end(), std::size_t{0}, std::plus<>(),
             [](std::uint64_t bits) { return static_cast<std::size_t>(std::popcount(bits)); });
-        if (found >= kept) {  // at the latest in bucket 0, which all elements reach
+        if (found >= kept) {  // always true for bucket 0, which all elements reach
             return list_marked(marks, candidates);
         }
     }
 }
 
-// The key above which all elements are kept, and how many of those equal to it.
+// Elements above `key` are all kept; of those equal to it, `ties`.
 struct Threshold {
     std::uint32_t key = 0;
     std::size_t ties = 0;
 };
 
-// The `kept`-th largest key of the candidates, by radix selection.
+// Finds the `kept`-th largest key of the candidates by radix selection.
 Threshold select(std::span<const float> tile, const Candidates& candidates, std::size_t kept) {
     std::array<std::uint32_t, kBuckets> histogram{};
     Threshold threshold{0, kept};
@@ -157,7 +158,7 @@ void TopkCodec::encode(std::span<const float> tile, std::span<std::byte> payload
     auto* indices = reinterpret_cast<std::uint16_t*>(payload.data());
     std::uint16_t* values = indices + kept_;
     std::size_t ties = threshold.ties;
-    // Every candidate is written, and stays if it is taken: there is nothing to foresee.
+    // Always write the candidate and advance only if it is taken: this avoids a branch.
     for (std::size_t i = 0, taken = 0; taken < kept_; ++i) {
         const std::uint16_t index = candidates.at[i];
         const float value = tile[index];
@@ -178,8 +179,7 @@ void TopkCodec::decode_add(std::span<const std::byte> payload, std::size_t first
     const std::uint16_t* begin = std::lower_bound(indices, values, first);
     const std::uint16_t* end = std::lower_bound(begin, values, first + sum.size());
     for (const std::uint16_t* index = begin; index != end; ++index) {
-        const std::size_t at =
-            *index - first;  // wraps around to a large number in front of `first`
+        const std::size_t at = *index - first;  // wraps around to a large number before `first`
         if (at >= sum.size()) {
             refuse_order();
         }

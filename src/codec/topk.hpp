@@ -1,17 +1,16 @@
-// The largest magnitudes of a tile: the paper's SmartComp with a fixed quota per tile.
+// Keeps the largest magnitudes of a tile: the paper's SmartComp with a fixed quota per tile.
 #pragma once
 
 #include "codec/codec.hpp"
 
 namespace nearstep::codec {
 
-// Keeps q = round-up(keep x 65,536) elements: exactly the q largest magnitudes, ties to the lower
-// index, NaN above infinity. Payload: q ascending 16-bit indices, then q 16-bit values,
-// little-endian: 4 bytes for each element kept. The paper counts volume: keeping 1 % of the
-// elements is its "2 %".
+// Keeps exactly the q = ceil(keep x 65,536) largest magnitudes; ties go to the lower index, NaN
+// ranks above infinity. Payload: q ascending 16-bit indices, then q 16-bit values, little-endian: 4
+// bytes per kept element. The paper counts volume: keeping 1 % of the elements is its "2 %".
 class TopkCodec : public Codec {
 public:
-    // Values are fp16 for Dtype::fp16 and bf16 otherwise.
+    // Values are fp16 if `dtype` is fp16, else bf16.
     TopkCodec(double keep, Dtype dtype, const Kernels& kernels);
 
     std::string name() const override { return "topk"; }
@@ -23,7 +22,7 @@ public:
     void decode_add(std::span<const std::byte> payload, std::size_t first,
                     std::span<float> sum) const override;
 
-    // q, elements kept of each tile.
+    // q, the elements kept per tile.
     std::size_t kept() const { return kept_; }
 
 private:

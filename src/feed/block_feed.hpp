@@ -1,4 +1,4 @@
-// Brings blocks into slots ahead of the visits that read them.
+// Copies blocks into slots ahead of the visits that read them.
 #pragma once
 
 #include "feed/fetch_order.hpp"
@@ -8,40 +8,40 @@
 
 namespace nearstep::feed {
 
-// The copies that a feed asks for. What reads the slots is work that is handed in and done later,
-// in order: "the readers".
+// The copies that a feed requests. "Readers" are work that reads the slots; it is queued and runs
+// later, in order.
 class BlockCopies {
 public:
     virtual ~BlockCopies() = default;
 
-    // Starts the block's way into the slot: behind the copies that were started before, and behind
-    // the readers that were handed in before the slot's last release().
+    // Starts copying the block into the slot: after the copies started before, and after the
+    // readers queued before the slot's last release().
     virtual void start(int block, int slot) = 0;
-    // Readers that are handed in from now on run behind the slot's last copy.
+    // Readers queued from now on run after the slot's last copy.
     virtual void wait_for(int slot) = 0;
-    // All readers of what the slot holds have been handed in.
+    // All readers of the slot's content have been queued.
     virtual void release(int slot) = 0;
 };
 
-// Use from one thread: begin, then enter and leave of each visit. A fetch starts as soon as its
-// slot's readers have been handed in and its block is final where it comes from. It waits for
-// earlier visits alone, and no visit for a fetch of a later one: nothing can wait in a circle.
-// Which fetches start in which call follows from the calls alone: ranks that make the same ones
-// start the same ones in the same order.
+// Use from one thread: begin(), then enter() and leave() for each visit. A fetch starts once all
+// readers of its slot are queued and its block is final at the source. Fetches wait only for
+// earlier visits, and visits never wait for fetches of later ones: there is no deadlock. Which call
+// starts which fetches depends only on the calls: ranks that make the same calls start the same
+// fetches in the same order.
 class BlockFeed {
 public:
     // `copies` outlives the feed.
     BlockFeed(BlockCopies& copies, int blocks, int slots);
 
-    // What the slots hold is of no use any more, and no block is final.
+    // Discards what the slots hold; no block is final any more.
     void begin(std::vector<Visit> visits);
 
-    // The block is final until the visits are over. Of one for which this is not said, fetches
-    // start when the visit that they are for is entered.
+    // Marks the block as final until the visits end. Fetches of other blocks start only when their
+    // visit is entered.
     void allow(int block);
     void allow_all();
 
-    // The next visit: what it reads is in slot_of() for readers that are handed in until leave().
+    // Enters the next visit. Until leave(), queued readers find its blocks in slot_of().
     void enter();
     void leave();
     int slot_of(int block) const { return slot_of_.at(static_cast<std::size_t>(block)); }
@@ -55,8 +55,8 @@ private:
     int slots_;
     std::vector<Visit> visits_;
     std::vector<Fetch> fetches_;
-    std::vector<bool> is_final_;  // of each block
-    std::vector<int> slot_of_;    // of each block, where its last fetch went
+    std::vector<bool> is_final_;  // per block
+    std::vector<int> slot_of_;    // per block: the slot of its last fetch
     std::size_t next_fetch_ = 0;
     int entered_ = 0;  // visits
     int left_ = 0;

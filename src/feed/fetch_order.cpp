@@ -36,7 +36,7 @@ public:
         for (int visit = 0; visit < static_cast<int>(visits_.size()); ++visit) {
             const Visit& wanted = visits_[static_cast<std::size_t>(visit)];
             expects(wanted.size() <= slots_.size(), "a visit reads no more blocks than fit");
-            for (const int block : wanted) {  // those that are here stay
+            for (const int block : wanted) {  // blocks already in slots stay
                 if (place_of(block) != kNobody) {
                     slot(place_of(block)).last_read = visit;
                 }
@@ -100,8 +100,8 @@ private:
     }
 
     const std::vector<Visit>& visits_;
-    std::vector<std::vector<int>> visits_of_;  // of each block
-    std::vector<int> place_of_;                // slot of each block
+    std::vector<std::vector<int>> visits_of_;  // per block
+    std::vector<int> place_of_;                // per block: its slot
     std::vector<Slot> slots_;
     std::vector<Fetch> fetches_;
 };

@@ -1,4 +1,4 @@
-// The clock that links are held to: one for all processes of a machine.
+// The clock that links use: the same for all processes of a machine.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@ namespace nearstep::link {
 // Nanoseconds of the machine's monotonic clock.
 using Time = std::int64_t;
 
-// The system's; tests derive one that they set.
+// The system's clock; tests derive one that they set.
 class Clock {
 public:
     Clock() = default;

@@ -27,7 +27,7 @@ Crossing::Crossing(const Path& path, Time ready, std::size_t bytes)
     take_chunk();
 }
 
-// The chunk enters all links at once and is over when the slowest has moved it.
+// The chunk enters all links at once and ends when the slowest has moved it.
 void Crossing::take_chunk() {
     const std::size_t bytes = std::min(left_, kChunkBytes);
     const Time ready = due_;

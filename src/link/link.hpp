@@ -1,4 +1,4 @@
-// A link that is held to a rate: whoever moves bytes over it learns when it will have moved them.
+// A link with a limited rate: it tells when a transfer over it ends.
 #pragma once
 
 #include "link/clock.hpp"
@@ -12,16 +12,16 @@ namespace nearstep::link {
 static_assert(std::atomic<Time>::is_always_lock_free,
               "a link's time is shared by processes, of which one may be killed at any moment");
 
-// One direction. The link is busy with one chunk of bytes after another, and all that it remembers
-// is when it is free again. Any thread, of any process that shares that time, may take it.
+// One direction. A link moves one chunk of bytes after another and stores only the time when it is
+// free again. Any thread of any process that shares that time may take it.
 class Link {
 public:
     // `free_at` outlives the link and is 0 before its first use.
     Link(double bytes_per_s, std::atomic<Time>& free_at);
 
-    // Takes the link for bytes that are there to be moved from `ready` on; returns when the last
-    // one is over. Behind everyone who took it before. `ready` may be past: a link does not idle
-    // because a thread woke up late.
+    // Reserves the link for bytes that can move from `ready` on, after all earlier reservations.
+    // Returns when the last byte has crossed. `ready` may be in the past, so that a thread that
+    // woke up late does not leave the link idle.
     Time take(Time ready, std::size_t bytes);
 
 private:
@@ -29,22 +29,22 @@ private:
     std::atomic<Time>* free_at_;
 };
 
-// The links that a transfer crosses, all at once; empty: no link holds it up. None is null.
+// The links that a transfer crosses, all at once. Empty: no link limits it. No entry is null.
 using Path = std::vector<Link*>;
 
-// What a transfer takes of its links at a time, so that transfers that meet on one share it fairly.
+// Bytes that a transfer reserves at a time, so that concurrent transfers share a link fairly.
 constexpr std::size_t kChunkBytes = std::size_t{256} * 1024;
 
-// A transfer on its way over a path, one chunk after another.
+// A transfer over a path, one chunk after another.
 class Crossing {
 public:
     // The path outlives the crossing.
     Crossing(const Path& path, Time ready, std::size_t bytes);
 
-    // True once all bytes are over. Asks the links for the next chunk when one is over.
+    // True once all bytes have crossed. Starts the next chunk when the current one has crossed.
     bool is_over(Time now);
 
-    // When the chunk under way is over, or the last one was.
+    // When the current chunk ends, or when the last one ended.
     Time due() const { return due_; }
 
 private:
@@ -55,7 +55,7 @@ private:
     std::size_t left_;
 };
 
-// Small transfers over one path, one behind another, that nobody waits for singly. One thread.
+// Small transfers over one path, one after another, with one common wait. Use from one thread.
 class Stream {
 public:
     // Path and clock outlive the stream.
@@ -64,7 +64,7 @@ public:
     // Returns at once.
     void add(std::size_t bytes);
 
-    // Blocks until all bytes are over.
+    // Blocks until all bytes have crossed.
     void wait() const { clock_.sleep_until(over_); }
 
 private:
@@ -73,7 +73,7 @@ private:
     Time over_ = 0;
 };
 
-// Blocks until bytes that were there from `ready` on have crossed; returns when they had.
+// Blocks until bytes that were ready at `ready` have crossed. Returns the time when they had.
 Time cross(const Path& path, Time ready, std::size_t bytes, const Clock& clock);
 
 }  // namespace nearstep::link

@@ -6,7 +6,7 @@ namespace nearstep::link {
 
 namespace {
 
-// Places in the shared times.
+// Indices into the shared times.
 constexpr std::size_t kToHost = 0;
 constexpr std::size_t kToStorage = 1;
 constexpr std::size_t kHostTotal = 2;

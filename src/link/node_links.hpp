@@ -1,4 +1,4 @@
-// The links of a node: what all its ranks and devices share, and what each drive has for itself.
+// The links of a node: those shared by all its ranks and devices, and those of each drive.
 #pragma once
 
 #include "link/clock.hpp"
@@ -11,12 +11,12 @@
 
 namespace nearstep::link {
 
-// Bytes per second; 0: not shaped.
+// Bytes per second; 0: no limit.
 struct Rates {
-    double device_read = 0;  // of a device's drive, on the link inside the device
+    double device_read = 0;  // of a device's drive, on the device-internal link
     double device_write = 0;
-    double host = 0;        // of the host link, either direction by itself
-    double host_total = 0;  // of the host link, both directions together
+    double host = 0;        // host link, each direction
+    double host_total = 0;  // host link, both directions together
     double network = 0;     // out of the node
 
     bool are_shaped() const {
@@ -24,20 +24,20 @@ struct Rates {
     }
 };
 
-// What the transfers of one drive cross.
+// The paths of one drive's transfers.
 struct DrivePaths {
     Path read;
     Path write;
 };
 
-// near_engine: the drive of a CSD, whose engine reads and writes it without the host.
-// behind_host_link: a plain drive.
+// near_engine: a CSD's drive, which its engine accesses without the host. behind_host_link: a plain
+// drive.
 enum class DrivePlace { near_engine, behind_host_link };
 
-// Of one process. The paths are valid as long as this is.
+// One per process. The paths are valid as long as this object.
 class NodeLinks {
 public:
-    // `times`: those that all processes of the node have. The clock outlives this.
+    // `times` is shared by all processes of the node. The clock outlives this.
     NodeLinks(const Rates& rates, SharedTimes times, const Clock& clock);
 
     const Clock& clock() const { return clock_; }
@@ -46,11 +46,11 @@ public:
     const Path& to_storage() const { return to_storage_; }
     const Path& network() const { return network_; }  // from this node to the others
 
-    // A further drive of this process. Not while another thread calls this.
+    // Adds a drive of this process. No other thread may call this object meanwhile.
     DrivePaths add_drive(DrivePlace place);
 
 private:
-    // Nothing if the rate is 0.
+    // Does nothing if the rate is 0.
     void add(double rate, std::atomic<Time>& free_at, Path& path);
 
     Rates rates_;

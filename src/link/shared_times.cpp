@@ -53,7 +53,7 @@ void SharedTimes::remove(const std::string& name) { ::shm_unlink(name.c_str()); 
 
 std::atomic<Time>& SharedTimes::operator[](std::size_t index) const {
     expects(index < kBytes / sizeof(std::atomic<Time>), "the shared memory has that many times");
-    // The system's zeros are atomics that hold 0.
+    // The zeroed memory holds atomics of value 0.
     return static_cast<std::atomic<Time>*>(memory_.get())[index];
 }
 

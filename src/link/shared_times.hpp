@@ -1,4 +1,4 @@
-// Times of links in memory that the processes of a node share.
+// Link times in memory that the processes of a node share.
 #pragma once
 
 #include "base/handle.hpp"
@@ -10,18 +10,17 @@
 
 namespace nearstep::link {
 
-// Named from create() to remove(); the memory itself goes with the last process that has it, also
-// with one that is killed. Nothing in it can be held: a killed process leaves the others going.
+// The memory has a name from create() to remove(). It is freed when its last process ends or is
+// killed. It holds no locks, so a killed process does not block the others.
 class SharedTimes {
 public:
-    // A name that no other run has.
     static std::string unused_name();
 
-    // Throw ConfigError if the system has no shared memory for us. The times of a new one are 0.
+    // Throw ConfigError if the system refuses the shared memory. New times are 0.
     static SharedTimes create(const std::string& name);
     static SharedTimes open(const std::string& name);
 
-    // Takes the name away, when all have opened it. Nothing if there is none.
+    // Removes the name; call it once all have opened it. Does nothing if there is none.
     static void remove(const std::string& name);
 
     std::atomic<Time>& operator[](std::size_t index) const;

@@ -26,7 +26,7 @@ Buffer::Buffer(std::size_t bytes) : bytes_(bytes) {
     if (bytes == 0) {
         return;
     }
-    // One huge page more than needed, so that an aligned start can be cut out of the mapping.
+    // Reserve one extra huge page, so that the start can be aligned.
     mapped_bytes_ = round_up(bytes, kHugePage);
     const std::size_t reserved = mapped_bytes_ + kHugePage;
     void* base =

@@ -1,4 +1,4 @@
-// The check around every call of CUDA. Only sources in .cu include this header.
+// The check around every CUDA call. Only .cu sources include this header.
 #pragma once
 
 #include "base/error.hpp"
@@ -10,7 +10,7 @@ namespace nearstep::memory {
 // Throws CudaError with CUDA's own text unless `code` is success.
 void check(cudaError_t code, const Where& where = Where());
 
-// After a kernel's launch: throws if it could not be launched.
+// Call after a kernel launch: throws if it failed.
 inline void check_launch(const Where& where = Where()) { check(cudaGetLastError(), where); }
 
 }  // namespace nearstep::memory

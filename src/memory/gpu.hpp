@@ -1,7 +1,7 @@
-// Memory of a GPU, pinned memory of the host beside it, and the order of work on both.
+// GPU memory, pinned host memory, and the order of work on both.
 //
-// A GPU is the calling thread's: use_gpu() once in each thread that makes or uses these. Where the
-// program was built without CUDA, gpus() is 0 and everything else throws. All throw CudaError.
+// The GPU is chosen per thread: call use_gpu() once in each thread that makes or uses these. In a
+// build without CUDA, gpus() is 0 and everything that needs a GPU throws. Errors are CudaError.
 #pragma once
 
 #include "base/dtype.hpp"
@@ -14,20 +14,20 @@
 #include <string>
 #include <utility>
 
-// CUDA's own names for what its handles point to, so that its headers are not needed here.
+// CUDA's own types, declared here to avoid including its headers.
 struct CUstream_st;
 struct CUevent_st;
 
 namespace nearstep::memory {
 
-// Those that this process sees.
+// GPUs that this process sees.
 int gpus();
 
 void use_gpu(int gpu);
 
 std::string name_of_gpu(int gpu);
 
-// Of those, as many thread blocks run at once at least, if each fits on one.
+// At least this many thread blocks run at once, if each fits on one multiprocessor.
 int multiprocessors_of_gpu(int gpu);
 
 struct GpuRoom {
@@ -35,14 +35,14 @@ struct GpuRoom {
     std::size_t total_bytes = 0;
 };
 
-// Of the calling thread's GPU.
+// Memory of the calling thread's GPU.
 GpuRoom room_of_gpu();
 
-// Where it is in its node: the same of all processes, whatever number they know it by, and below
-// 2^53.
+// The GPU's PCI address in its node: the same in all processes, whatever number they give the GPU;
+// below 2^53.
 std::uint64_t address_of_gpu(int gpu);
 
-// How two of this process's reach each other's memory: not at all, or as here.
+// How two GPUs of this process reach each other's memory; none: they cannot.
 enum class PeerLink { none, pcie, nvlink };
 PeerLink link_between(int gpu, int other);
 
@@ -70,15 +70,15 @@ struct EventTraits {
     static void close(Type event) noexcept;
 };
 
-// Memory of the GPU, aligned to 256 bytes; what it holds at first is anything. Allocated at start.
+// GPU memory, aligned to 256 bytes, not initialised. Allocated at start.
 class GpuBuffer {
 public:
     GpuBuffer() = default;
-    // Names the size if the memory cannot be had. `bytes` may be 0.
+    // Throws CudaError naming the size if the GPU has too little memory. `bytes` may be 0.
     explicit GpuBuffer(std::size_t bytes);
 
     std::size_t size() const { return bytes_; }
-    // The address is the GPU's: the host does not read or write there.
+    // An address in GPU memory: the host must not read or write there.
     std::span<std::byte> span() { return {static_cast<std::byte*>(memory_.get()), bytes_}; }
     std::span<const std::byte> span() const {
         return {static_cast<const std::byte*>(memory_.get()), bytes_};
@@ -93,7 +93,7 @@ private:
     std::size_t bytes_ = 0;
 };
 
-// Memory of the host that the GPU reads and writes at the link's speed; zero at first.
+// Host memory that the GPU accesses at the link's full speed; zero at first.
 class PinnedBuffer {
 public:
     PinnedBuffer() = default;
@@ -115,8 +115,8 @@ private:
     std::size_t bytes_ = 0;
 };
 
-// Host memory that someone else owns, pinned while this is there. Where it cannot be pinned, copies
-// are slower and right.
+// Pins host memory owned by someone else during this object's life. If pinning fails, copies are
+// slower but correct.
 class PinnedRange {
 public:
     PinnedRange() = default;
@@ -142,10 +142,10 @@ public:
     Event();
 
     void record(const Stream& stream);
-    // Of what was recorded last; true before the first record().
+    // Refers to the last record(); true before the first one.
     bool is_over() const;
     void wait() const;
-    // Seconds from `earlier` to this one; both are over.
+    // Seconds from `earlier` to this event; both must be over.
     double seconds_since(const Event& earlier) const;
 
     CUevent_st* handle() const { return event_.get(); }
@@ -156,17 +156,17 @@ private:
 
 enum class StreamPriority { usual, high };
 
-// Work that runs in order. It does not wait for the default stream, nor the other way round.
+// Work that runs in order. It does not wait for the default stream, nor the default stream for it.
 class Stream {
 public:
     explicit Stream(StreamPriority priority = StreamPriority::usual);
-    // A stream that someone else owns and keeps; null: the default stream, which PyTorch uses. It
-    // waits for no other Stream, nor the other way round.
+    // A stream that someone else owns and keeps; null: the default stream, which PyTorch uses. The
+    // default stream and other Streams do not wait for each other.
     static Stream borrowed(CUstream_st* handle) { return Stream(Handle<StreamTraits>(), handle); }
     static Stream of_default() { return borrowed(nullptr); }
 
     void wait() const;
-    // What comes next waits, on the GPU, for the event.
+    // Later work in this stream waits, on the GPU, for the event.
     void wait_for(const Event& event) const { wait_for(event.handle()); }
     void wait_for(CUevent_st* event) const;
 
@@ -180,14 +180,14 @@ private:
     CUstream_st* handle_ = nullptr;
 };
 
-// Copies in the stream's order; both sizes are equal, and both sides stay until then.
+// Copy in stream order. Both sizes are equal; both sides must live until the copy is done.
 void copy_to_gpu(std::span<std::byte> gpu, std::span<const std::byte> host, const Stream& stream);
 void copy_to_host(std::span<std::byte> host, std::span<const std::byte> gpu, const Stream& stream);
 void copy_on_gpu(std::span<std::byte> to, std::span<const std::byte> from, const Stream& stream);
 void fill_with_zeros(std::span<std::byte> gpu, const Stream& stream);
 
-// to = factor * from in the stream's order, both on the GPU; `from` has as many elements of
-// `dtype`, at an address that is a multiple of their size.
+// to = factor * from in stream order, both on the GPU. `from` holds to.size() elements of `dtype`,
+// aligned to their size.
 void convert_on_gpu(std::span<float> to, const void* from, Dtype dtype, float factor,
                     const Stream& stream);
 

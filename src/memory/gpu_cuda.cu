@@ -15,7 +15,7 @@ void check(cudaError_t code, const Where& where) {
 
 int gpus() {
     int count = 0;
-    // No driver and no GPU are no errors here.
+    // A missing driver or GPU is not an error here.
     if (cudaGetDeviceCount(&count) != cudaSuccess) {
         static_cast<void>(cudaGetLastError());
         return 0;
@@ -57,7 +57,7 @@ PeerLink link_between(int gpu, int other) {
     if (can_reach == 0) {
         return PeerLink::none;
     }
-    // Of the links between GPUs only NVLink has atomic operations of its own.
+    // Among links between GPUs, only NVLink has native atomics.
     int has_atomics = 0;
     check(cudaDeviceGetP2PAttribute(&has_atomics, cudaDevP2PAttrNativeAtomicSupported, gpu, other));
     return has_atomics != 0 ? PeerLink::nvlink : PeerLink::pcie;

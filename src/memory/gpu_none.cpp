@@ -1,4 +1,4 @@
-// What memory/gpu.hpp is in a program that was built without CUDA.
+// memory/gpu.hpp for a build without CUDA.
 #include "memory/gpu.hpp"
 
 namespace nearstep::memory {
@@ -29,7 +29,7 @@ PeerLink link_between(int /*gpu*/, int /*other*/) { refuse(); }
 
 void wait_for_gpu() { refuse(); }
 
-// Nothing was ever opened.
+// Handles are always empty.
 void GpuMemoryTraits::close(Type /*memory*/) noexcept {}
 void PinnedMemoryTraits::close(Type /*memory*/) noexcept {}
 void StreamTraits::close(Type /*stream*/) noexcept {}

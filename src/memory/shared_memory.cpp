@@ -23,7 +23,7 @@ namespace {
                            R"(): free some, or set placement.parameters = "replicated".)"));
 }
 
-// What the kernel thinks can be had without swapping; 0 if it does not say.
+// Memory that the kernel can give without swapping; 0 if unknown.
 std::size_t available_bytes() {
     std::ifstream table("/proc/meminfo");
     for (std::string line; std::getline(table, line);) {
@@ -38,7 +38,7 @@ std::size_t available_bytes() {
 }  // namespace
 
 SharedMemory SharedMemory::create(std::size_t bytes) {
-    // Before any of it is taken: what fills the memory of a machine has other processes killed.
+    // Check before reserving: a machine that runs out of memory kills other processes.
     if (const std::size_t available = available_bytes(); available != 0 && bytes > available) {
         refuse(bytes, ENOMEM);
     }
@@ -46,7 +46,7 @@ SharedMemory SharedMemory::create(std::size_t bytes) {
     if (!memory.file_) {
         refuse(bytes, errno);
     }
-    // Reserved here, so that too little memory is an error now and not a signal later.
+    // Reserve now, so that too little memory is an error here and not a signal later.
     if (const int error = ::posix_fallocate(memory.file_.get(), 0, static_cast<off_t>(bytes));
         error != 0) {
         refuse(bytes, error);

@@ -9,21 +9,22 @@
 
 namespace nearstep::memory {
 
-// Without a name in a file system: it goes with the last process that has it, also with one that is
-// killed, and no limit of /dev/shm applies to it.
+// Memory without a name in a file system. It is freed when its last process ends or is killed, and
+// no limit of /dev/shm applies to it.
 class SharedMemory {
 public:
-    // Zeros, all of them reserved. Throws ConfigError naming the size if they cannot be had.
+    // Zeros, all reserved at once. Throws ConfigError naming the size if there is too little
+    // memory.
     static SharedMemory create(std::size_t bytes);
 
-    // Opens what path() of another process of this user leads to, which must still have it. Throws
-    // ConfigError.
+    // Opens the memory at another process's path(). That process must have the same user and still
+    // hold the memory. Throws ConfigError.
     static SharedMemory open(const std::string& path, std::size_t bytes);
 
-    // Where other processes of the node find it.
+    // Path by which other processes of the node open it.
     std::string path() const;
 
-    // The memory itself, which outlives this. Writes are seen by the others once both have met.
+    // Maps the memory; the Buffer may outlive this. Others see writes after a synchronisation.
     Buffer map() const;
 
 private:

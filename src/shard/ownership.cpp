@@ -45,7 +45,7 @@ bool Ownership::owns(int rank, std::size_t tile) const {
 
 std::vector<int> Ownership::owners_among(std::span<const int> ranks, std::size_t tile) const {
     std::vector<int> owners;
-    int number = -1;  // of the copy that `owner` is of: mostly that of all ranks
+    int number = -1;  // the copy of `owner`; usually the same for all ranks
     int owner = -1;
     for (const int rank : ranks) {
         if (copy_of(rank) != number) {

@@ -1,8 +1,8 @@
-// Who owns what where the optimizer state has copies: pure arithmetic, the same on every rank.
+// Who owns what if the optimizer state has copies: pure arithmetic, the same on every rank.
 //
-// Some ranks hold a copy on their devices together: all ranks the only one, the ranks of each node
-// one, or each rank one. Every copy is partitioned over its own devices, which may be other than
-// those of the next, so a tile has an owner in each.
+// The ranks that hold one copy on their devices are all ranks, the ranks of a node, or a single
+// rank. Every copy is partitioned over its own devices, which may differ from those of other
+// copies, so a tile has one owner in each copy.
 #pragma once
 
 #include "shard/partition.hpp"
@@ -15,7 +15,7 @@ namespace nearstep::shard {
 
 struct Copy {
     std::vector<int> ranks;  // ascending, not empty
-    DeviceMap devices;       // of `ranks`, numbered by their positions there
+    DeviceMap devices;       // of `ranks`, numbered by position there
     Partition partition;     // over the devices
 
     // The rank whose device holds the tile.
@@ -24,7 +24,7 @@ struct Copy {
 
 class Ownership {
 public:
-    // Each rank from 0 on is in one copy; all copies are of the same parameters.
+    // Every rank from 0 on is in exactly one copy; all copies are of the same parameters.
     explicit Ownership(std::vector<Copy> copies);
 
     int copies() const { return static_cast<int>(copies_.size()); }
@@ -37,7 +37,7 @@ public:
 
     bool owns(int rank, std::size_t tile) const;
 
-    // Those of `ranks` that own the tile, in their order.
+    // Those of `ranks` that own the tile, in the order of `ranks`.
     std::vector<int> owners_among(std::span<const int> ranks, std::size_t tile) const;
 
 private:

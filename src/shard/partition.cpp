@@ -9,8 +9,8 @@ namespace nearstep::shard {
 
 namespace {
 
-// Tiles of a stripe: as many as give the fastest device `subgroup_tiles`, or fewer, but about one
-// per device, where the vector is too short for `least_stripes` such stripes.
+// Tiles of a stripe: enough to give the fastest device `subgroup_tiles`. If the vector is too short
+// for `least_stripes` of these, fewer, but not below about one per device.
 std::size_t stripe_width(const PartitionSettings& settings, double speed_sum) {
     const double fastest = *std::max_element(settings.speeds.begin(), settings.speeds.end());
     const auto devices = settings.speeds.size();
@@ -22,8 +22,8 @@ std::size_t stripe_width(const PartitionSettings& settings, double speed_sum) {
     return std::max<std::size_t>(std::min(widest, std::max(narrow, devices)), 1);
 }
 
-// How many tiles each device gets of the next `width`: its share, with what rounding left over or
-// took away in earlier stripes carried along in `owed`.
+// How many of the next `width` tiles each device gets: its share, plus the rounding error that
+// earlier stripes left in `owed`.
 std::vector<std::size_t> deal(std::size_t width, const std::vector<double>& shares,
                               std::vector<double>& owed, std::size_t largest) {
     const std::size_t devices = shares.size();

@@ -1,9 +1,9 @@
 // Who owns which tiles: pure arithmetic, the same on every rank.
 //
-// The parameter vector is cut into tiles of 65,536; the last one is padded. Tiles are dealt in
-// stripes: a stripe is a run of consecutive tiles of which every device gets one run in proportion
-// to its speed, so that every block lies on all devices and all of them work on block 0 first.
-// A device's run of one stripe is a subgroup: what it reads, updates and writes as one.
+// The parameter vector is cut into tiles of 65,536; the last one is padded. A stripe is a range of
+// consecutive tiles, of which every device gets one run, proportional to its speed. So every block
+// lies on all devices, and all of them work on block 0 first. A device's run in one stripe is a
+// subgroup: it is read, updated and written as one.
 #pragma once
 
 #include "shard/tile.hpp"
@@ -14,7 +14,7 @@
 
 namespace nearstep::shard {
 
-// Tiles that hold `parameters` parameters, the last one padded.
+// Number of tiles that hold `parameters` parameters, the last one padded.
 constexpr std::size_t tiles_of(std::size_t parameters) {
     return (parameters + kTileElems - 1) / kTileElems;
 }
@@ -37,8 +37,8 @@ struct TileRange {
 };
 
 struct Subgroup {
-    int device = 0;         // over all ranks: the devices of rank 0 first
-    std::size_t index = 0;  // among the subgroups of its device, in forward order
+    int device = 0;         // numbered over all ranks, those of rank 0 first
+    std::size_t index = 0;  // among its device's subgroups, in forward order
     TileRange tiles;
 };
 
@@ -46,7 +46,7 @@ struct PartitionSettings {
     std::size_t parameters = 0;
     std::vector<double> speeds;       // one per device, > 0, any unit
     std::size_t subgroup_tiles = 16;  // largest subgroup, > 0
-    // Stripes are narrowed, down to one tile per device, until there are about this many.
+    // Stripes are narrowed until there are about this many, but not below one tile per device.
     std::size_t least_stripes = 4;
 };
 
@@ -62,7 +62,7 @@ public:
     // All subgroups in forward order: ascending, without gaps, from tile 0 to tiles().
     const std::vector<Subgroup>& subgroups() const { return subgroups_; }
 
-    // Of one device, in forward order: positions in subgroups().
+    // One device's subgroups in forward order, as positions in subgroups().
     const std::vector<std::size_t>& subgroups_of(int device) const;
 
     // Position in subgroups() of the subgroup that holds `tile`; `tile` < tiles().
@@ -73,7 +73,7 @@ public:
     // Most tiles in one subgroup of the device; 0 if it owns none.
     std::size_t largest_subgroup_tiles(int device) const;
 
-    // Parameters of a tile that are not padding.
+    // Parameters of a tile, without padding.
     std::size_t elems_in_tile(std::size_t tile) const;
 
 private:
@@ -85,7 +85,7 @@ private:
 // Which rank owns which devices: rank r owns [first(r), first(r) + count(r)).
 class DeviceMap {
 public:
-    // Throws ConfigError if there is no rank, a count is negative or there is no device at all.
+    // Throws ConfigError if there is no rank or no device, or if a count is negative.
     explicit DeviceMap(const std::vector<int>& devices_per_rank);
 
     int ranks() const { return static_cast<int>(first_.size()) - 1; }

@@ -1,5 +1,5 @@
-// The size of a tile, by itself: a simulation has a header of this name with a smaller one before
-// this in its search path, so that its messages are scaled down and all other code is the same.
+// The size of a tile, in a header of its own: a simulation puts a header with the same name and a
+// smaller size first in its search path, to scale its messages down. All other code is the same.
 #pragma once
 
 #include <cstddef>

@@ -12,7 +12,7 @@ double microseconds(Timeline::Clock::duration time) {
     return std::chrono::duration<double, std::micro>(time).count();
 }
 
-// A row of the display: the rank's own lanes first, then those of each device.
+// The display row: the rank's own lanes first, then those of each device.
 std::size_t row_of(Lane lane, const Subject& subject) {
     return static_cast<std::size_t>(lane) +
            kLanes * static_cast<std::size_t>(std::max(subject.device + 1, 0));
@@ -41,7 +41,7 @@ const char* name_of(Lane lane) {
 
 Timeline::Timeline(std::size_t most_spans)
     : most_spans_(most_spans),
-      // Not a vector: its pages are not to be touched before they are needed.
+      // Not a vector, which would touch all pages at once.
       // NOLINTNEXTLINE(modernize-avoid-c-arrays)
       recorded_(std::make_unique_for_overwrite<Recorded[]>(most_spans)),
       origin_(Clock::now()) {}

@@ -1,4 +1,4 @@
-// When each part of a step was at work, as a timeline that browsers show (Chrome's trace format).
+// Records when each part of a step was busy, for browsers' viewers of Chrome's trace format.
 #pragma once
 
 #include <array>
@@ -11,31 +11,32 @@
 
 namespace nearstep::trace {
 
-// What works side by side in a step. The last three are each device's own, and so is what it
-// copies to the host.
+// What works in parallel in a step. Device reads, the engine, device writes and a device's copies
+// to the host have a row per device.
 enum class Lane : std::uint8_t { compute, copy, exchange, device_read, engine, device_write };
 constexpr std::size_t kLanes = 6;
 
 // "compute", "copy", "exchange", "device read", "engine" or "device write".
 const char* name_of(Lane lane);
 
-// What a span is of: "block 3".
+// What a span works on: "block 3".
 struct Subject {
-    const char* kind = nullptr;  // static text; null: nothing to name
+    const char* kind = nullptr;  // static text; null: nothing
     std::size_t number = 0;
-    int device = -1;  // of the rank; -1: no device
+    int device = -1;  // of this rank; -1: no device
 };
 
-// One per rank. Any thread may add; spans of one lane and device do not overlap or lie one in the
-// other. The others are called when nothing is under way.
+// One per rank. Any thread may call add(); call the other functions only while nothing is running.
+// Spans of one lane and device are disjoint or nested.
 class Timeline {
 public:
     using Clock = std::chrono::steady_clock;
 
-    // Has room for `most_spans` and leaves out, but counts, what comes after them.
+    // Keeps up to `most_spans` spans; later ones are only counted.
     explicit Timeline(std::size_t most_spans = std::size_t{1} << 20U);
 
-    // Spans added from now on belong to this step, those of devices to the one whose update began.
+    // New spans belong to this step; new spans of devices belong to the step of the last
+    // begin_update().
     void begin_step(std::int64_t step) { step_.store(step, std::memory_order_relaxed); }
     void begin_update(std::int64_t step) { update_.store(step, std::memory_order_relaxed); }
 
@@ -43,16 +44,16 @@ public:
     void add(Lane lane, const char* name, const Subject& subject, Clock::time_point begin,
              Clock::time_point end);
 
-    // Times count from here; all ranks at once, so that theirs fit together.
+    // Sets time 0. All ranks call it at the same moment, so that their times match.
     void set_origin() { origin_ = Clock::now(); }
 
     std::size_t spans() const;
     std::size_t left_out() const;
 
-    // Seconds that the lane was at work, summed over its devices.
+    // Seconds per lane that its spans last, summed over its devices.
     std::array<double, kLanes> busy_seconds() const;
 
-    // The elements of the format's array of events, commas between, with the rank as the process.
+    // The event array's elements in Chrome's format, separated by commas; `rank` is the process.
     std::string events(int rank) const;
 
 private:
@@ -73,7 +74,7 @@ private:
     Clock::time_point origin_;
 };
 
-// From construction to destruction; nothing without a timeline.
+// Adds a span from its construction to its destruction; does nothing without a timeline.
 class Span {
 public:
     Span(Timeline* timeline, Lane lane, const char* name, const Subject& subject = {})

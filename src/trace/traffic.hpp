@@ -1,4 +1,4 @@
-// Byte counters, one per link and kind: every byte is counted where it moves.
+// Byte counters, one per link and kind. Every byte is counted where it moves.
 #pragma once
 
 #include <array>
@@ -8,9 +8,8 @@
 
 namespace nearstep::trace {
 
-// "read" and "write" are seen from the host on the host link (read: storage to host) and from the
-// device on the device-internal link. node_* are bytes between ranks of one node, network_* between
-// nodes, both counted at the sender.
+// On the host link, "read" means storage to host; on the device-internal link it means drive to
+// engine. node_* count bytes between ranks of one node, network_* between nodes; the sender counts.
 enum class Counter : std::size_t {
     host_state_read,
     host_state_write,
@@ -23,7 +22,7 @@ enum class Counter : std::size_t {
     network_parameters,
     node_gradients,
     node_parameters,
-    checkpoint,  // state over the host link to initialise, export or restore; not part of a step
+    checkpoint,  // state over the host link to initialise, export or restore; not in steps
 };
 
 constexpr std::size_t kCounters = static_cast<std::size_t>(Counter::checkpoint) + 1;

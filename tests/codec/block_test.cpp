@@ -147,7 +147,7 @@ TEST(Sign, KeepsSignsAndTheMeanMagnitude) {
     }
 }
 
-// Of all |x| <= the largest, the mean over many keys of what is decoded is x.
+// For every |x| up to the largest, the mean of the decoded values over many keys is x.
 class Stochastic : public testing::TestWithParam<BlockFormat> {};
 
 TEST_P(Stochastic, RoundsWithoutBias) {
@@ -166,8 +166,8 @@ TEST_P(Stochastic, RoundsWithoutBias) {
             means[i] += static_cast<double>(payload.values[i]) / kDraws;
         }
     }
-    // A draw deviates by at most a step, the distance of two codes, and by half of one at the most
-    // in the mean square; so the mean of an element has the deviation of 1 / 2 sqrt(200) steps.
+    // A draw deviates by at most one step (the distance of two codes), and by at most half a step
+    // in root mean square. So the mean of an element deviates by about 1 / (2 sqrt(200)) steps.
     const double step = GetParam() == BlockFormat::sign ? 2 * scale : scale;
     const double deviation = step / 2 / std::sqrt(kDraws);
     double bias = 0;

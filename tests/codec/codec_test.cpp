@@ -104,7 +104,7 @@ INSTANTIATE_TEST_SUITE_P(
         TopkCase{"Ties", 0.01, [](std::size_t i) { return static_cast<float>(i % 7) - 3.0F; }},
         TopkCase{"NearTies", 0.01,
                  [](std::size_t i) { return 1.0F + 0x1p-23F * static_cast<float>(i % 50); }},
-        // The sample sees none or all of the large values.
+        // The sample contains none or all of the large values.
         TopkCase{"LargeAtTheEnd", 0.01, [](std::size_t i) { return i < 60000 ? 0.0F : noise(i); }},
         TopkCase{"LargeAmongZeros", 0.01,
                  [](std::size_t i) { return i % 64 == 1 ? noise(i) : 0.0F; }},

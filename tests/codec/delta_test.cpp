@@ -33,7 +33,7 @@ DeltaTally tally_of(Message& message, std::size_t tiles, std::size_t first = 5) 
     return tally;
 }
 
-// What the documented formulas give for a tile.
+// The size that the documented formulas give for a tile.
 std::size_t smallest_bytes(const Tile& old, const Tile& fresh) {
     std::size_t differing = 0;
     std::size_t escaped = 0;
@@ -49,7 +49,7 @@ std::size_t smallest_bytes(const Tile& old, const Tile& fresh) {
 
 class Delta : public testing::TestWithParam<DeltaKernels> {
 protected:
-    // One tile there and back; returns the form it took.
+    // Encodes and decodes one tile; returns its form.
     static DeltaForm round_trip(const Tile& old, const Tile& fresh) {
         Message message = encode(GetParam(), {old}, {fresh});
         const Message reference = encode(scalar(), {old}, {fresh});
@@ -163,7 +163,7 @@ TEST_P(Delta, RefusesACopyThatIsNotTheSenders) {
     for (const double share : {0.001, 0.04, 0.3}) {
         Message message = encode(GetParam(), {old, old}, {old, changed(old, share, share, 2)});
         std::vector<std::uint16_t> vector = joined({old, old});
-        vector[17] ^= 1U;  // in the tile that did not change at all
+        vector[17] ^= 1U;  // in the tile without changes
         const DeltaReader reader(message.room(), {5, 7}, GetParam());
         const auto fault = reader.apply_to(std::as_writable_bytes(std::span(vector)));
         ASSERT_TRUE(fault) << "a wrong copy was taken for a right one";
@@ -185,7 +185,7 @@ TEST_P(Delta, RefusesADamagedMessageAndReadsNothingBeyondIt) {
             try {
                 const DeltaReader reader(bad.room(), {5, 6}, GetParam());
                 if (!reader.apply_to(std::as_writable_bytes(std::span(copy)))) {
-                    // Zeros between payloads, or of an entry, say nothing.
+                    // Zeros between payloads and unused bits of an entry have no effect.
                     EXPECT_EQ(copy, changed(old, share / 2, share / 2, 2)) << "bit " << bit;
                 }
             } catch (const Error&) {

@@ -1,4 +1,4 @@
-// Tiles of 16-bit parameters before and after a step, and messages of them.
+// 16-bit parameter tiles before and after a step, and their messages.
 #pragma once
 
 #include "base/random.hpp"
@@ -26,7 +26,7 @@ inline Tile random_words(std::uint64_t seed) {
     return tile;
 }
 
-// `old` with about the given shares of elements moved by one unit and changed to anything.
+// `old` with about the given shares of elements changed by one unit and changed at random.
 inline Tile changed(const Tile& old, double units, double jumps, std::uint64_t seed) {
     Tile fresh = old;
     for (std::size_t i = 0; i < fresh.size(); ++i) {
@@ -46,8 +46,8 @@ struct Change {
     Tile fresh;
 };
 
-// Zeros, the smallest and largest subnormals and normals, infinities and NaN, quiet and not, of
-// bf16 and fp16, with both signs, and what is beside them: every pair.
+// All pairs of special bf16 and fp16 values and their neighbours: zeros, smallest and largest
+// subnormals and normals, infinities, quiet and signalling NaNs, with both signs.
 inline Change special_values() {
     std::vector<std::uint16_t> special;
     for (const unsigned value :

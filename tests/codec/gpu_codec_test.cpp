@@ -1,4 +1,4 @@
-// The codecs' kernels against the CPU's scalar ones, bit for bit; skipped where there is no GPU.
+// Compares the GPU codecs with the CPU's scalar ones, bit for bit; skipped without a GPU.
 #include "codec/gpu_codec.hpp"
 
 #include "codec/sample_tiles.hpp"
@@ -42,7 +42,7 @@ std::vector<float> joined_values(const std::vector<std::vector<float>>& tiles) {
     return values;
 }
 
-// The nasty ones, and some that a sample of the elements says nothing of.
+// The nasty tiles, and some that a sample of the elements misrepresents.
 std::vector<float> gradient() {
     std::vector<std::vector<float>> tiles = nasty_tiles();
     tiles.push_back(tile_of([](std::size_t i) { return i < 60000 ? 0.0F : noise(i); }));
@@ -117,8 +117,8 @@ protected:
         return sums;
     }
 
-    // Encodes on the GPU, poisoned before, and compares payloads, squares and what is lost with
-    // those of `values`, of which `gradient` and `residual` are the summands.
+    // Encodes on the GPU, into poisoned memory, and compares payloads, squares and encoding errors
+    // with those of `values`, the sum of `gradient` and `residual`.
     void expect_same(GpuEncoding encoding, const std::vector<float>& values,
                      const std::vector<float>& residual, const std::vector<std::uint32_t>& order) {
         const std::size_t tiles = values.size() / kTileElems;
@@ -160,7 +160,7 @@ protected:
         }
     }
 
-    // A NaN that comes out of a sum has other bits on the GPU; what it decodes to is a NaN on both.
+    // A NaN produced by a sum has other bits on the GPU; both decode to NaN.
     void expect_same_payload(std::span<const std::byte> wanted, std::span<const std::byte> found,
                              bool is_exact, std::size_t tile) const {
         if (std::equal(wanted.begin(), wanted.end(), found.begin())) {

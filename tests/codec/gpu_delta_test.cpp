@@ -1,4 +1,4 @@
-// Delta messages applied on a GPU against DeltaReader; skipped where there is no GPU.
+// Compares delta messages applied on a GPU with DeltaReader; skipped without a GPU.
 #include "codec/gpu_delta.hpp"
 
 #include "base/digest.hpp"
@@ -32,7 +32,7 @@ void append(std::vector<std::byte>& to, const void* from, std::size_t bytes) {
     to.insert(to.end(), begin, begin + bytes);
 }
 
-// The payload of a tile in a form that need not be the smallest.
+// A tile's payload in a form that need not be the smallest.
 std::vector<std::byte> payload_in(DeltaForm form, const Tile& old, const Tile& fresh,
                                   DeltaCensus& census) {
     const DeltaKernels& kernels = delta_kernels().front();
@@ -80,7 +80,7 @@ std::vector<std::byte> payload_in(DeltaForm form, const Tile& old, const Tile& f
     return payload;
 }
 
-// A message whose tiles have the forms that are named.
+// A message whose tiles have the given forms.
 Message message_in(const std::vector<DeltaForm>& forms, const std::vector<Change>& changes,
                    std::size_t first) {
     std::vector<std::byte> table;
@@ -128,7 +128,7 @@ std::vector<Tile> freshes_of(const std::vector<Change>& changes) {
     return tiles;
 }
 
-// Of every density, and some that a scan of counts could get wrong.
+// Changes of every density, and some that a wrong prefix count would break.
 std::vector<Change> changes() {
     const Tile old = random_words(3);
     const Tile flat(kTileElems, 100);
@@ -182,7 +182,7 @@ protected:
         std::vector<std::uint16_t> parameters;
     };
 
-    // What comes of the message, or of `copies` of it at once.
+    // Applies the message, or `copies` of it at once, and returns the result.
     Result apply(Message& message, TileRange tiles, const std::vector<std::uint16_t>& old,
                  std::size_t copies = 1) const {
         const DeltaReader reader(message.room(), tiles);
@@ -272,7 +272,7 @@ TEST_F(GpuDeltas, RefuseACopyThatIsNotTheSenders) {
         const Tile fresh = changed(old, share, share, 2);
         Message message = encode(best_delta_kernels(), {old, old, old}, {fresh, old, fresh});
         std::vector<std::uint16_t> vector = joined({old, old, old});
-        vector[kTileElems + 17] ^= 1U;  // in the tile that did not change at all
+        vector[kTileElems + 17] ^= 1U;  // in the tile without changes
         std::vector<std::uint16_t> copy = vector;
         const auto wanted =
             DeltaReader(message.room(), {5, 8}).apply_to(std::as_writable_bytes(std::span(copy)));

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kElems = 8 * 12345;
 
-// Among them what rounds, what cancels, zeros of both signs and infinities.
+// Includes values that round or cancel, zeros of both signs and infinities.
 std::vector<std::byte> addend(std::size_t number, Dtype dtype) {
     std::vector<float> wide(kElems);
     for (std::size_t i = 0; i < kElems; ++i) {

@@ -1,4 +1,4 @@
-// Tiles that codecs have trouble with.
+// Tiles that are difficult for codecs.
 #pragma once
 
 #include "base/dtype.hpp"
@@ -30,7 +30,8 @@ inline std::vector<float> random_tile(std::uint64_t seed) {
     return tile_of([seed](std::size_t i) { return static_cast<float>(random_normal(seed, 0, i)); });
 }
 
-// Random, constant, zero, subnormal, tie-ridden and huge tiles, and some with NaN and infinity.
+// Random, constant, zero, subnormal and huge tiles, tiles with many ties, and some with NaN and
+// infinity.
 inline std::vector<std::vector<float>> nasty_tiles() {
     const auto special = [](std::size_t i) {
         constexpr std::array<float, 4> kSpecial = {std::numeric_limits<float>::quiet_NaN(),
@@ -50,7 +51,7 @@ inline std::vector<std::vector<float>> nasty_tiles() {
             tile_of(special)};
 }
 
-// NaNs are equal, whatever their bits.
+// Compares bits; all NaNs count as equal.
 inline bool same_bits(std::span<const float> one, std::span<const float> other) {
     return std::equal(one.begin(), one.end(), other.begin(), other.end(), [](float a, float b) {
         return (std::isnan(a) && std::isnan(b)) || bits_of(a) == bits_of(b);

@@ -19,7 +19,7 @@ using Vector = std::vector<std::uint16_t>;
 
 constexpr std::size_t kDeltaParameters = 37 * kTileElems - 100;
 
-// Ranks of two devices each, the last of one, with owners' messages as devices make them.
+// Ranks with two devices each, the last with one; messages are made as devices make them.
 class DeltaGathers : public testing::TestWithParam<int> {  // ranks per node; 0: all
 protected:
     DeltaGathers()
@@ -51,7 +51,7 @@ protected:
         return map_.rank_of(partition_.subgroups()[subgroup].device) == world_.rank();
     }
 
-    // The parameters of one step: of `before`, each tile with its own share of changes, up to all.
+    // The parameters after one step: each tile of `before` has its own share of changes, up to all.
     Vector step(const Vector& before, std::uint64_t seed) const {
         Vector after = before;
         for (std::size_t i = 0; i < after.size(); ++i) {
@@ -65,7 +65,7 @@ protected:
         return after;
     }
 
-    // Gathers `after` into `copy`; each message is found at the third look.
+    // Gathers `after` into `copy`; each message is ready at the third poll.
     void gather(Vector& copy, const Vector& before, const Vector& after) {
         gather_with(gather_, copy, before, after);
     }
@@ -74,7 +74,7 @@ protected:
         gather.gather(std::as_writable_bytes(std::span(copy)), messages_of(before, after));
     }
 
-    // The vectors outlive it.
+    // The vectors must outlive the result.
     FindMessage messages_of(const Vector& before, const Vector& after) {
         return [this, &before, &after,
                 looks = 0](std::size_t subgroup) mutable -> std::span<const std::byte> {
@@ -102,7 +102,7 @@ protected:
     shard::Partition partition_;
     mpi::Topology nodes_;
     trace::Traffic traffic_;
-    std::map<std::size_t, std::vector<std::uint64_t>> messages_;  // outlives what sends them
+    std::map<std::size_t, std::vector<std::uint64_t>> messages_;  // outlives gather_
     DeltaGather gather_;
     std::uint64_t message_bytes_ = 0;  // of this rank's subgroups
 };
@@ -121,7 +121,7 @@ TEST_P(DeltaGathers, GiveEveryRankTheOwnersParametersStepByStep) {
     }
 }
 
-// Ranks come to a part at different times and by different ways.
+// Ranks reach a part at different times and in different ways.
 TEST_P(DeltaGathers, BringWhatIsAskedForPartByPart) {
     Vector before(elems(), 7);
     Vector copy = before;
@@ -168,7 +168,7 @@ TEST_P(DeltaGathers, SendEachMessageOnceToEachNodeAndCountItsBytes) {
     EXPECT_LE(sum(tally.bytes), bytes[0]);
 }
 
-// Each rank has memory of its own here, so that it shows what each would write to a shared vector.
+// Here each rank has its own vector, to show what each would write to a shared one.
 TEST_P(DeltaGathers, WriteASharedVectorOncePerNode) {
     DeltaGather shared(world_,
                        {.partition = &partition_,
@@ -198,7 +198,7 @@ TEST_P(DeltaGathers, FindACopyThatIsNotTheOwners) {
     const Vector before(elems(), 7);
     const Vector after = step(before, 3);
     Vector copy = before;
-    // One that the message does not bring: of tile 0 few parameters change.
+    // Choose a parameter that the message does not change: in tile 0 few change.
     auto at = static_cast<std::size_t>(world_.rank()) * 1000;
     while (before[at] != after[at]) {
         ++at;

@@ -21,7 +21,7 @@ using trace::Counter;
 
 constexpr std::size_t kTiles = 11;
 
-// The gradient that rank `rank` has for element `i` of the vector.
+// The gradient of rank `rank` for element `i` of the vector.
 float gradient_of(int rank, std::size_t i) {
     return static_cast<float>(random_normal(static_cast<std::uint64_t>(rank) + 1, 0, i));
 }
@@ -37,14 +37,13 @@ std::vector<float> rounded_tile(int rank, std::size_t tile, Dtype dtype) {
     return values;
 }
 
-// What encodes a step in these tests.
 struct Encoding {
     const codec::Codec& codec;
     std::uint64_t random_key = 0;
 };
 
-// The payload of group number `group` by the definition in the header, in one process. `residual`:
-// what the last step left of the tile; it gets what this one leaves.
+// The payload of group `group` by the definition in the header, in one process. `residual`: the
+// tile's residual from the last step; receives this step's.
 std::vector<std::byte> reference_payload(const std::vector<int>& ranks, int group, std::size_t tile,
                                          const Encoding& encoding, Dtype dtype,
                                          std::vector<float>* residual = nullptr) {
@@ -81,7 +80,7 @@ struct Case {
 
 const std::vector<shard::TileRange> kRounds = {{4, kTiles}, {3, 4}, {0, 3}};
 
-// Ranks of two devices and of one, and groups of so many ranks.
+// Ranks with one or two devices, in groups of the given number of ranks.
 struct Layout {
     Layout(int ranks, int ranks_per_group) : owners({copy_of(ranks)}) {
         std::vector<int> group;
@@ -122,7 +121,7 @@ std::vector<float> gradient_of_round(int rank, shard::TileRange round) {
     return gradient;
 }
 
-// Nothing of 2 GiB is allocated for it.
+// No memory of 2 GiB is allocated.
 TEST(ScatterOfLargeRounds, IsRefusedWhereAMessageWouldBeTooLarge) {
     const auto world = mpi::Communicator::world(std::chrono::seconds(60));
     if (world.size() == 1) {
@@ -201,8 +200,8 @@ TEST_P(Scatter, GivesOwnersThePayloadsOfTheDefinition) {
     }
     EXPECT_EQ(seen.size(), owned);
 
-    // Every tile leaves each rank but its slicer once densely, and each group but its owner's once
-    // encoded.
+    // Each tile is sent once dense by every rank but its slicer, and once encoded by every group
+    // but its owner's.
     auto sent = traffic.snapshot();
     world.sum(std::span(sent.bytes));
     std::size_t dense = 0;
@@ -214,7 +213,7 @@ TEST_P(Scatter, GivesOwnersThePayloadsOfTheDefinition) {
               kTiles * (static_cast<std::size_t>(groups.groups()) - 1) * codec->payload_bytes());
 }
 
-// What even ranks encode themselves, by the definition, beside what odd ones leave to it.
+// Even ranks encode by the definition themselves; odd ranks leave it to the scatter.
 TEST(ScatterOfPayloads, AreThoseThatARankMadeItself) {
     const auto world = mpi::Communicator::world(std::chrono::seconds(60));
     const auto codec = codec::make_codec({.name = "q4", .rounding = arith::Rounding::stochastic});
@@ -262,7 +261,7 @@ TEST(ScatterOfPayloads, AreThoseThatARankMadeItself) {
     EXPECT_EQ(seen, owned);
 }
 
-// What came by other means is handed over and counted as what is sent here.
+// Payloads that arrived by other means are handed over, and counted as if sent here.
 TEST(ScatterOfArrived, IsHandedOverAndCountedAsWhatIsSent) {
     const auto world = mpi::Communicator::world(std::chrono::seconds(60));
     const auto codec = codec::make_codec({.name = "q4", .rounding = arith::Rounding::stochastic});
@@ -336,7 +335,7 @@ INSTANTIATE_TEST_SUITE_P(Codecs, Scatter, testing::ValuesIn(all_cases()), [](con
            (one.param.rounding == arith::Rounding::stochastic ? "_stochastic" : "");
 });
 
-// A dense step of warm-up, then feedback with a skipped step in between, against the definition.
+// A dense warm-up step, then error feedback with one skipped step, compared with the definition.
 class Feedback : public testing::TestWithParam<std::string> {};
 
 TEST_P(Feedback, AddsWhatTheLastAcceptedStepLost) {
@@ -355,7 +354,7 @@ TEST_P(Feedback, AddsWhatTheLastAcceptedStepLost) {
                              .nodes = groups},
                             kRounds, traffic);
     using Residuals = std::map<std::pair<std::size_t, std::size_t>, std::vector<float>>;
-    Residuals kept;  // of the tiles that this rank owns, by group
+    Residuals kept;  // residuals of the tiles that this rank owns, by group
     struct Step {
         bool is_warmup;
         bool is_accepted;

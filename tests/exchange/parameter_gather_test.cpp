@@ -19,7 +19,7 @@ const IsReady kReady = [](std::size_t) { return true; };
 
 constexpr std::size_t kParameters = 37 * kTileElems - 100;
 
-// Ranks of two devices each, the last of one.
+// Ranks with two devices each, the last with one.
 class Gather : public testing::TestWithParam<int> {  // ranks per node; 0: all
 protected:
     Gather()
@@ -92,7 +92,7 @@ TEST_P(Gather, BringsSomeTilesWithoutTheOthers) {
               9 * kTileElems * 2 * (static_cast<std::size_t>(nodes_.groups()) - 1));
 }
 
-// Each rank has memory of its own here, so that it shows what each would write to a shared vector.
+// Here each rank has its own vector, to show what each would write to a shared one.
 TEST_P(Gather, WritesASharedVectorOncePerNode) {
     GatherSettings shared = settings();
     shared.are_vectors_shared = true;
@@ -132,7 +132,7 @@ TEST_P(Gather, BringsEveryOwnersParametersToAllRanks) {
               vector_bytes * (static_cast<std::size_t>(world_.size()) - count));
 }
 
-// Ranks come to a part at different times and by different ways.
+// Ranks reach a part at different times and in different ways.
 TEST_P(Gather, BringsWhatIsAskedForPartByPart) {
     ParameterGather gather(world_, settings(), traffic_);
     std::vector<std::uint16_t> vector(partition_.tiles() * kTileElems, 0);

@@ -1,5 +1,6 @@
-// What devices are handed equals the definition of docs/gradient-payload.md, computed in one
-// process: every codec, scatter, number of hosts, spread of the state, and sum by the owner.
+// The input of devices equals the definition in docs/gradient-payload.md, computed in one process,
+// for every codec, scatter, number of hosts, number of state copies, and with or without sums by
+// the owner.
 #include "base/random.hpp"
 #include "mpi/exchange/gradient_scatter.hpp"
 #include "mpi/exchange/owner_sum.hpp"
@@ -33,7 +34,7 @@ float reference_gradient(int rank, std::size_t element) {
     return fraction * fraction * fraction;
 }
 
-// As MPI would find the ranks on hosts that are filled one after another.
+// The topology that MPI would find with hosts filled one after another.
 mpi::Topology on_hosts(int ranks, int hosts) {
     std::vector<int> host;
     for (int rank = 0; rank < ranks; ++rank) {
@@ -42,7 +43,7 @@ mpi::Topology on_hosts(int ranks, int hosts) {
     return mpi::group_by(host);
 }
 
-// Over the ranks of each list a copy of the state; some ranks have two devices.
+// One copy of the state per list of ranks; some ranks have two devices.
 shard::Ownership copies_of(const std::vector<std::vector<int>>& lists) {
     std::vector<shard::Copy> copies;
     for (const std::vector<int>& ranks : lists) {
@@ -62,10 +63,10 @@ shard::Ownership copies_of(const std::vector<std::vector<int>>& lists) {
     return shard::Ownership(std::move(copies));
 }
 
-// Element by element, with nothing of the exchange.
+// Computes element by element, without code from the exchange.
 class Reference {
 public:
-    // Sums are made once for all codecs.
+    // Sums are computed once for all codecs.
     Reference(const mpi::Topology& groups, std::size_t tile) : tile_(tile) {
         for (const std::vector<int>& ranks : groups.ranks_of) {
             std::vector<float>& sum = sums_.emplace_back(kTileElems, 0.0F);
@@ -89,7 +90,7 @@ public:
         return out;
     }
 
-    // Of what the payloads decode to, added in group order.
+    // Sum of the decoded payloads in group order.
     Payloads sum(const codec::Codec& sent, const codec::Codec& handed) const {
         std::vector<float> total(kTileElems, 0.0F);
         for (const std::vector<std::byte>& payload : payloads(sent)) {
@@ -159,7 +160,8 @@ protected:
                                                : mpi::each_rank_alone(world_.size()).ranks_of;
     }
 
-    // Scatters once and compares what is handed with the reference's; null: as it came.
+    // Scatters once and compares what is handed over with the reference. `handed` null: payloads as
+    // received.
     void check(GradientScatter& scatter, const codec::Codec& sent, const codec::Codec* handed) {
         scatter.begin_step({.codec = &sent, .random_key = kRandomKey});
         OwnerSum sum;
@@ -244,7 +246,7 @@ TEST_P(ScatterReference, EqualsWhatDevicesAreHandedWithEveryCodecRawDenseAndSumm
     }
 }
 
-// As where GPUs add up and encode: the same is handed over, and the same bytes are counted.
+// As if GPUs had summed and encoded: the same payloads are handed over and the same bytes counted.
 TEST_P(ScatterReference, IsTheSameWithPayloadsThatWereMadeElsewhere) {
     const auto codec = codec::make_codec({.name = "q4", .rounding = arith::Rounding::stochastic});
     const auto settings = [&] {

@@ -1,5 +1,4 @@
-// What ranks send to other nodes takes as long as their nodes' networks allow, and arrives the
-// same.
+// Messages to other nodes take as long as the shaped networks require, and arrive unchanged.
 #include "link/node_links.hpp"
 #include "mpi/exchange/gradient_scatter.hpp"
 #include "mpi/exchange/parameter_gather.hpp"
@@ -20,7 +19,7 @@ using trace::Counter;
 constexpr double kRate = 50e6;  // bytes per second out of a node
 constexpr std::size_t kShapedTiles = 24;
 
-// Each rank is a node with a network of its own.
+// Each rank is a node with its own network.
 class ShapedNetwork : public testing::Test {
 protected:
     ShapedNetwork()

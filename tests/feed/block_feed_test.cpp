@@ -13,8 +13,8 @@
 namespace nearstep::feed {
 namespace {
 
-// A GPU: copies and readers are handed in, each kind is done in its order, and which goes on when
-// is drawn. Work takes time: what is copied to or read meanwhile is seen at its begin and end.
+// A fake GPU. Copies and readers are queued and run in order per kind; random draws decide which
+// kind proceeds. Work takes time: checks at its begin and end detect conflicting accesses.
 class DrawnGpu : public BlockCopies {
 public:
     DrawnGpu(int slots, std::uint64_t seed)
@@ -38,7 +38,7 @@ public:
 
     std::size_t copies_started() const { return copies_.size(); }
 
-    // Does some of what can be done now, or all.
+    // Does some of the work that is possible now, or all.
     void work(bool is_to_the_end) {
         while (is_to_the_end || draw() < 0.7) {
             const bool can_copy = copied_ < copies_.size() && copies_[copied_].behind <= read_;
@@ -62,7 +62,7 @@ private:
     struct Work {
         std::vector<int> slots;
         std::vector<int> blocks;
-        std::size_t behind = 0;  // so many of the other kind
+        std::size_t behind = 0;  // items of the other kind that come first
         bool is_begun = false;
     };
 
@@ -88,7 +88,7 @@ private:
         }
     }
 
-    std::vector<int> held_;  // block of each slot; -1: half of one
+    std::vector<int> held_;  // block of each slot; -1: incomplete
     std::vector<std::size_t> copies_of_slot_;
     std::vector<std::size_t> readers_of_slot_;
     std::vector<Work> copies_;
@@ -109,7 +109,7 @@ std::vector<Visit> tied_step(int blocks) {
     return visits_of_step(reads);
 }
 
-// Blocks become final when they are allowed at some time, or when they are visited.
+// Blocks become final when they are allowed at some time or when they are visited.
 void run(int blocks, int slots, std::uint64_t seed) {
     DrawnGpu gpu(slots, seed);
     BlockFeed feed(gpu, blocks, slots);

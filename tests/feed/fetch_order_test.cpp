@@ -12,7 +12,7 @@
 namespace nearstep::feed {
 namespace {
 
-// A GPT of so many blocks: the last borrows of the first.
+// A GPT of `blocks` blocks whose last block also reads the first.
 std::vector<Visit> tied(int blocks) {
     std::vector<Visit> reads;
     for (int block = 0; block < blocks; ++block) {
@@ -29,7 +29,7 @@ std::size_t times(const std::vector<Fetch>& fetches, int block) {
         std::ranges::count(fetches, block, [](const Fetch& fetch) { return fetch.block; }));
 }
 
-// Every visit finds what it reads, and nothing is overwritten before its last reader.
+// Every visit finds its blocks, and no slot is overwritten before its last reader.
 void check(const std::vector<Visit>& visits, const std::vector<Fetch>& fetches, int slots) {
     std::map<int, int> held;       // slot, block
     std::map<int, int> last_read;  // slot, visit
@@ -60,7 +60,7 @@ void check(const std::vector<Visit>& visits, const std::vector<Fetch>& fetches, 
     EXPECT_EQ(next, fetches.size());
 }
 
-// The fewest fetches that there can be: room is made by what is needed again last.
+// The minimum number of fetches: each replaces the block that is needed again last.
 std::size_t fewest(const std::vector<Visit>& visits, std::size_t slots) {
     std::set<int> held;
     std::size_t fetches = 0;
@@ -119,7 +119,7 @@ TEST(FetchOrder, LeavesAVisitBetweenAFetchAndTheReadersOfItsSlot) {
     for (const int slots : {2, 3, 5, 9}) {
         for (const Fetch& fetch : order_fetches(visits, kBlocks, slots)) {
             const bool is_at_the_end = fetch.before == kBlocks - 1 || fetch.before == kBlocks;
-            if (!is_at_the_end && fetch.after >= 0) {  // where two blocks are read at once
+            if (!is_at_the_end && fetch.after >= 0) {  // two blocks are read at once there
                 EXPECT_LT(fetch.after, fetch.before - 1) << slots << ' ' << fetch.block;
             }
         }
@@ -162,7 +162,7 @@ TEST(FetchOrder, NeedsFewFetchesMoreThanTheFewest) {
     for (int blocks = 4; blocks < 40; blocks += 5) {
         const std::vector<Visit> visits = visits_of_step(tied(blocks));
         for (int slots = 3; slots < blocks; ++slots) {
-            // One slot is on its way while the others are read.
+            // One slot is being filled while the others are read.
             EXPECT_LE(order_fetches(visits, blocks, slots).size(),
                       fewest(visits, static_cast<std::size_t>(slots) - 1))
                 << blocks << " blocks, " << slots << " slots";

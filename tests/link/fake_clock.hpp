@@ -1,4 +1,4 @@
-// A clock that stands still but for sleepers, who move it on.
+// A clock that only sleepers move on.
 #pragma once
 
 #include "link/clock.hpp"

@@ -56,7 +56,7 @@ TEST(ALink, DoesNotSaveUpTheTimeInWhichNobodyWantedIt) {
 TEST(ALink, DoesNotIdleBecauseAThreadAskedLate) {
     TestLink one(kGigabyte);
     one.link.take(0, 100);
-    // Ready at 100, asked for at whatever time: the bytes follow those before.
+    // Ready at 100, whenever it is requested: the bytes follow the earlier ones.
     EXPECT_EQ(one.link.take(100, 100), 200);
 }
 
@@ -116,7 +116,7 @@ TEST(ACrossing, SharesALinkFairlyWithALongerOne) {
         is_over = shorter.is_over(now);
         static_cast<void>(longer.is_over(now));
     }
-    // Chunks in turn: the shorter one is over after about four of them, not after 102.
+    // Chunks alternate: the shorter transfer ends after about four chunks, not after 102.
     EXPECT_LE(now - start, static_cast<Time>(5 * kChunkBytes));
 }
 
@@ -171,7 +171,7 @@ protected:
     ANode() : name_(SharedTimes::unused_name()) {}
     ~ANode() override { SharedTimes::remove(name_); }
 
-    // Seconds that bytes take over a path by themselves.
+    // Seconds that bytes take over a path without other traffic.
     double seconds(const Path& path, double bytes) const {
         const Time start = clock_.now();
         return static_cast<double>(cross(path, start, static_cast<std::size_t>(bytes), clock_) -

@@ -20,7 +20,7 @@ namespace {
 
 mpi::Communicator world() { return mpi::Communicator::world(std::chrono::seconds(60)); }
 
-// The same on all ranks; its name is gone.
+// Shared times, the same on all ranks, with the name already removed.
 SharedTimes share(const mpi::Communicator& ranks) {
     const std::string name =
         ranks.broadcast(ranks.rank() == 0 ? SharedTimes::unused_name() : "", 0);
@@ -98,7 +98,7 @@ TEST(SharedTimes, LeaveNoNameBehind) {
     for (const auto& file : std::filesystem::directory_iterator("/dev/shm", unused)) {
         EXPECT_NE(file.path().filename().string().rfind(mine, 0), 0U) << file.path();
     }
-    times[0] = 1;  // and is still there
+    times[0] = 1;  // the memory is still mapped
     EXPECT_EQ(times[0].load(), 1);
     ranks.barrier();
 }

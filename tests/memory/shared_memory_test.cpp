@@ -51,7 +51,7 @@ TEST(SharedMemory, IsSharedWithAnotherProcess) {
     EXPECT_EQ(mine.span()[5], std::byte{9});
 }
 
-// The limit holds whatever the code does: a test must never take the machine's memory.
+// Set a limit first, so that no error in the code can take the machine's memory.
 TEST(SharedMemory, RefusesWhatTheSystemDoesNotGive) {
     rlimit before{};
     ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);

@@ -51,7 +51,8 @@ TEST(Communicator, GathersInRankOrder) {
 
 TEST(Communicator, ExchangesBlocksOfDifferentSizes) {
     const Communicator world = make_world();
-    // Rank r sends r + s + 1 bytes of value 16 r + s to rank s; nothing to rank 0 of more than one.
+    // Rank r sends r + s + 1 bytes of value 16 r + s to rank s; with several ranks, rank 0 gets
+    // none.
     const auto size_between = [&](int from, int to) {
         return to == 0 && world.size() > 1 ? std::size_t{0}
                                            : static_cast<std::size_t>(from + to + 1);
@@ -101,7 +102,7 @@ TEST(Communicator, TellsAllRanksOfTheLowestRanksProblem) {
     } catch (const ConfigError& error) {
         EXPECT_EQ(std::string(error.what()), text("rank ", culprit, " has no disk"));
     }
-    world.together([] {});  // and goes on
+    world.together([] {});  // later calls still work
 }
 
 TEST(Communicator, KeepsTheKindOfTheProblemOnAllRanks) {

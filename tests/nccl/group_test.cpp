@@ -1,5 +1,4 @@
-// Collectives between GPUs against the same on the host; skipped where there are fewer GPUs than
-// ranks.
+// Compares collectives between GPUs with the same on the host; skipped with fewer GPUs than ranks.
 #include "mpi/nccl/group.hpp"
 
 #include "base/dtype.hpp"
@@ -19,7 +18,7 @@ namespace {
 
 constexpr std::chrono::seconds kLimit{30};
 
-// Element i of what a rank brings: of mixed magnitudes, so that sums round.
+// Element i of a rank's input: magnitudes vary, so that sums round.
 float value_of(int rank, std::size_t i) {
     return static_cast<float>(random_normal(static_cast<std::uint64_t>(rank), 5, i)) *
            (i % 7 == 0 ? 1e-3F : 1.0F);
@@ -131,11 +130,11 @@ protected:
                 magnitude[i] += std::abs(all[me * count + i]);
             }
         }
-        // Each of ranks - 1 additions rounds what is at most the sum of the magnitudes, by at most
-        // half of the last of 24 or 8 bits.
+        // Each of the ranks - 1 additions rounds by at most half a unit in the last of 24 or 8 bits
+        // of the sum of magnitudes.
         const double step = dtype == Dtype::fp32 ? 0x1p-24 : 0x1p-8;
         for (std::size_t i = 0; i < count; ++i) {
-            if (ranks <= 2) {  // one addition of two: exact but for one rounding, in any order
+            if (ranks <= 2) {  // one addition: rounded once, in any order
                 const auto sum = static_cast<float>(wanted[i]);
                 float rounded = sum;
                 if (dtype == Dtype::bf16) {
@@ -148,7 +147,7 @@ protected:
                     << "element " << i;
             }
         }
-        // The same bits once more.
+        // Repeating gives the same bits.
         group_->reduce_scatter(parts.span(), mine.span(), dtype, *stream_);
         EXPECT_EQ(widened(on_host(mine), dtype), found);
     }
@@ -203,7 +202,7 @@ TEST_F(Gpus, ExchangeMessagesOfDifferentSizes) {
         to.emplace_back(std::as_const(out.back()).span());
         from.emplace_back(in.back().span());
     }
-    for (int times = 0; times < 40; ++times) {  // more than are under way at once
+    for (int times = 0; times < 40; ++times) {  // more than can be pending at once
         group_->exchange(to, from, *stream_);
     }
     for (int other = 0; other < world_.size(); ++other) {

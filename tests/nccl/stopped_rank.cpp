@@ -1,7 +1,7 @@
-// Exchanges between GPUs until a rank stops; stopped_rank_test.py looks at how all ranks end.
+// Exchanges between GPUs until a rank stops; stopped_rank_test.py checks how all ranks end.
 //   nccl.stopped_rank PHASE HOW LIMIT_S
-// PHASE: "init", "reduce_scatter", "exchange", "all_gather", "second_group" or "none"; HOW: "kill"
-// (the last rank is gone) or "stall" (it takes part in nothing any more); LIMIT_S: of every wait.
+// PHASE: "init", "reduce_scatter", "exchange", "all_gather", "second_group" or "none". HOW: "kill"
+// (ends the last rank) or "stall" (it takes part in nothing more). LIMIT_S: limit of every wait.
 // Exit code 77: fewer GPUs than ranks.
 #include "base/error.hpp"
 #include "mpi/nccl/group.hpp"
@@ -27,7 +27,7 @@ struct Plan {
     std::string phase;
     std::string how;
 
-    // The last rank goes no further than this.
+    // The last rank stops here.
     void pass(const std::string& here, bool is_last) const {
         if (here != phase || !is_last) {
             return;
@@ -41,7 +41,7 @@ struct Plan {
     }
 };
 
-// `second`: of the same ranks, in a stream of its own.
+// `second`: a group of the same ranks, in its own stream.
 void run(nccl::Group& group, nccl::Group& second, const Plan& plan) {
     constexpr std::size_t kPart = 1 << 20;
     const auto ranks = static_cast<std::size_t>(group.size());
@@ -63,7 +63,7 @@ void run(nccl::Group& group, nccl::Group& second, const Plan& plan) {
     memory::Event done;
     for (int round = 0; round < 3; ++round) {
         const auto pass = [&](const char* phase) {
-            if (round == 1) {  // when NCCL's links are there
+            if (round == 1) {  // once NCCL has connected
                 plan.pass(phase, is_last);
             }
         };
@@ -75,7 +75,7 @@ void run(nccl::Group& group, nccl::Group& second, const Plan& plan) {
         group.exchange(to, from, stream);
         done.record(stream);
         group.wait_for(done);
-        // Both groups' are under way at once.
+        // Operations of both groups are pending at once.
         pass("second_group");
         second.exchange(to, from, apart);
         pass("all_gather");
@@ -96,7 +96,7 @@ int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape)
     }
     const Plan plan{argv[1], argv[2]};
     const std::chrono::seconds limit(std::stoi(argv[3]));
-    // MPI waits longer: it is NCCL's limit that is looked at.
+    // MPI's limit is longer, so that NCCL's limit is tested.
     const auto world = nearstep::mpi::Communicator::world(limit * 10);
     if (nccl::library_version().empty() || memory::gpus() < world.size()) {
         if (world.rank() == 0) {
@@ -110,7 +110,7 @@ int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape)
     std::fflush(stdout);
     world.barrier();
     nccl::Watchdog watchdog;
-    // The others get NCCL's id and wait for this one.
+    // The others get NCCL's id and wait for this rank.
     if (plan.phase == "init" && world.rank() + 1 == world.size()) {
         static_cast<void>(world.broadcast("", 0));
         plan.pass("init", true);

@@ -1,4 +1,4 @@
-"""A rank stops while GPUs exchange: every rank ends, not with 0, and says why. Skipped where there are fewer GPUs than ranks."""
+"""If a rank stops while GPUs exchange, every rank ends with a non-zero code and says why. Skipped with fewer GPUs than ranks."""
 import os
 import pathlib
 import re
@@ -24,7 +24,7 @@ def is_alive(process):
 
 class StoppedRank(unittest.TestCase):
     def run_ranks(self, ranks, phase, how):
-        """What mpirun returned and printed. Far above the limit, so that only a hang comes to its end."""
+        """Returns mpirun's result. The timeout is far above the limit, so that only a hang reaches it."""
         done = subprocess.run([str(ROOT / "launch/ranks"), str(ranks), PROGRAM, phase, how, str(LIMIT_S)], text=True,
                               errors="replace", capture_output=True, stdin=subprocess.DEVNULL, timeout=150,
                               env=dict(os.environ, NEARSTEP_TIMEOUT="120"))

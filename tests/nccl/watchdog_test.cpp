@@ -33,7 +33,7 @@ TEST(RunTime, BeginsAnewWithTheNextOperation) {
     EXPECT_TRUE(time.is_overdue(Progress::running, start + seconds(7), seconds(1)));
 }
 
-// A watchdog that tells a test instead of ending the program. What is aborted may outlive a test.
+// A watchdog that reports to the test instead of ending the program. Aborts may outlive a test.
 class Dog : public testing::Test {
 protected:
     using Flag = std::shared_ptr<std::atomic<int>>;
@@ -47,7 +47,7 @@ protected:
 
     static Flag flag() { return std::make_shared<std::atomic<int>>(0); }
 
-    // Something that goes wrong once `is_wrong` is not 0 any more.
+    // A watched thing that fails once `is_wrong` is not 0.
     static Watched thing(const Flag& is_wrong, const Flag& aborts, const char* problem = "broken") {
         return {.look = [=](Clock::time_point) -> std::optional<std::string> {
                     return *is_wrong != 0 ? std::optional<std::string>(problem) : std::nullopt;

@@ -22,7 +22,7 @@ Copy copy_of(const std::vector<int>& ranks, const std::vector<int>& devices) {
                  .subgroup_tiles = 2})};
 }
 
-// Two nodes of two and three ranks whose devices differ, by how the state is spread.
+// Two nodes of two and three ranks with different devices, by the number of state copies.
 Ownership global() { return Ownership({copy_of({0, 1, 2, 3, 4}, {1, 2, 1, 0, 3})}); }
 Ownership per_node() { return Ownership({copy_of({0, 1}, {1, 2}), copy_of({2, 3, 4}, {1, 0, 3})}); }
 Ownership per_rank() {
