@@ -30,7 +30,7 @@ using xrt_core::query::request;
 constexpr std::uint16_t kBus = 0xE0;
 constexpr std::uint16_t kFunction = 1;
 
-// Reads the index where XRT 2.13's base class of devices stores it, see fpga/README.md.
+// Reads the index where XRT 2.13 stores it in its base class of devices: after the vtable pointer.
 unsigned index_of(const device* card) {
     unsigned index = 0;
     std::memcpy(&index, reinterpret_cast<const char*>(card) + sizeof(void*), sizeof index);
