@@ -12,7 +12,7 @@ namespace nearstep::emulator {
 
 namespace {
 
-constexpr int kPoison = 0xA5;  // of a float: -2.9e-16, of a pointer: no address
+constexpr int kPoison = 0xA5;  // as a float -2.9e-16, as a pointer not an address
 
 constexpr std::size_t kPageBytes = 4096;
 

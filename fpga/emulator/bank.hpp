@@ -1,4 +1,4 @@
-// The memory of an emulated card: one bank of DDR, and the buffers in it.
+// The memory of an emulated card: one bank of DDR and its buffers.
 #pragma once
 
 #include <cstddef>
@@ -10,18 +10,18 @@
 
 namespace nearstep::emulator {
 
-// Throws std::system_error with this errno value, as the driver would answer.
+// Throws std::system_error with this errno value, like the driver.
 [[noreturn]] void refuse(int reason, const char* what);
 
-// The bytes that buffers of the card and of the host take: whole pages.
+// `bytes` rounded up to the page size, as buffers of card and host are.
 std::size_t whole_pages(std::size_t bytes);
 
-// A memory file of the bank's size, of which only touched pages take memory. Buffers are whole
-// pages, placed first fit as the card's driver does, and poisoned: the driver does not clear them.
-// Any thread may call. Never destroyed.
+// Backed by a memory file of the bank's size; only touched pages use memory. Buffers are whole
+// pages, placed first fit like the card's driver does. They are poisoned, because the driver does
+// not clear them. Any thread may call. Never destroyed.
 class Bank {
 public:
-    // Throws std::system_error if the memory cannot be had.
+    // Throws std::system_error if the memory cannot be allocated.
     Bank(std::string tag, std::uint64_t base, std::uint64_t bytes);
     Bank(const Bank&) = delete;
     Bank& operator=(const Bank&) = delete;
@@ -31,11 +31,11 @@ public:
     std::uint64_t base() const { return base_; }
     std::uint64_t bytes() const { return bytes_; }
 
-    // The device address of a new buffer; nullopt if there is no room.
+    // Returns the device address of a new buffer; nullopt if there is no room.
     std::optional<std::uint64_t> allocate(std::uint64_t bytes);
     void release(std::uint64_t address);
 
-    // Null unless all of it lies in one buffer.
+    // Null unless the whole range lies in one buffer.
     std::byte* find(std::uint64_t address, std::uint64_t bytes);
 
 private:
@@ -44,7 +44,7 @@ private:
     std::uint64_t bytes_;
     std::byte* memory_ = nullptr;
     std::mutex mutex_;
-    std::map<std::uint64_t, std::uint64_t> buffers_;  // bytes by offset
+    std::map<std::uint64_t, std::uint64_t> buffers_;  // size by offset
 };
 
 }  // namespace nearstep::emulator

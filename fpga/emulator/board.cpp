@@ -37,7 +37,7 @@ const T* find_section(const axlf& file, axlf_section_kind kind, axlf_section_kin
     return found != nullptr ? found : find_section<T>(file, instead);
 }
 
-// An allocation of the whole board's life: see the head of board.hpp.
+// Makes an object that is never destroyed, see board.hpp.
 template <typename T, typename... Arguments>
 T* make_for_ever(Arguments&&... arguments) {
     return std::make_unique<T>(std::forward<Arguments>(arguments)...).release();
@@ -113,7 +113,7 @@ void Board::make_units(const axlf& file) {
             has_interrupts |= (layout->m_ip_data[i].properties & kInterruptBits) != 0;
         }
     }
-    // The order in which XRT counts units.
+    // XRT counts units in this order.
     std::stable_sort(order.begin(), order.end(), [&](std::int32_t one, std::int32_t other) {
         const ip_data& a = layout->m_ip_data[one];
         const ip_data& b = layout->m_ip_data[other];

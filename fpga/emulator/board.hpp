@@ -1,4 +1,4 @@
-// One emulated card: what all who open it share. It is made from the .xclbin that is loaded.
+// One emulated card, shared by everyone who opens it. The loaded .xclbin defines its parts.
 #pragma once
 
 #include "fpga/emulator/bank.hpp"
@@ -19,17 +19,17 @@ namespace nearstep::emulator {
 
 using Uuid = std::array<unsigned char, 16>;
 
-// What crossed which path, since the program began.
+// Traffic on each path since the program started.
 struct Counters {
     std::atomic<std::uint64_t> to_device_bytes{0};    // by synchronising buffers
     std::atomic<std::uint64_t> from_device_bytes{0};  // by synchronising buffers
-    std::atomic<std::uint64_t> p2p_bytes{0};          // of peer-to-peer buffers, allocated
+    std::atomic<std::uint64_t> p2p_bytes{0};          // size of the allocated peer-to-peer buffers
     std::atomic<std::uint64_t> runs{0};
     std::atomic<std::uint64_t> allocations{0};
 };
 
-// Errors are std::system_error with the errno that the driver of a card gives. Any thread may call.
-// Never destroyed.
+// Errors are std::system_error with the errno of a card's driver. Any thread may call. Never
+// destroyed.
 class Board {
 public:
     Board(unsigned index, Faults& faults) : index_(index), faults_(&faults) {}
@@ -38,18 +38,18 @@ public:
     Counters& counters() { return counters_; }
     Faults& faults() { return *faults_; }
 
-    // Banks and compute units as the file says. The same file again changes nothing.
+    // Makes the banks and compute units of the file. Loading the same file again changes nothing.
     void load(const axlf& file);
-    // EBUSY if another file is loaded, EINVAL if there is no such unit.
+    // Fails with EBUSY if another file is loaded, EINVAL if there is no such unit.
     void check_context(const Uuid& uuid, unsigned unit);
 
-    // Null: there is none.
+    // Null if there is none.
     Bank* bank(unsigned index);
     ComputeUnit* unit(unsigned index);
-    // The least loaded of those in the mask; null if it names none.
+    // The least loaded unit in the mask; null if the mask is empty.
     ComputeUnit* choose_unit(const std::vector<std::uint32_t>& mask);
     bool abort(const void* owner, unsigned command);
-    // Ends runs that were lost.
+    // Ends lost runs.
     void reset();
 
 private:
@@ -62,13 +62,13 @@ private:
     Counters counters_;
     std::mutex mutex_;
     Uuid uuid_{};
-    // Those of files that were replaced stay: buffers in them may live on.
+    // Parts of replaced files are kept, because their buffers may still be in use.
     std::vector<Bank*> banks_;
     std::vector<ComputeUnit*> units_;
 };
 
-// The card with this index; null if there are not so many. Their number is NEARSTEP_EMULATED_CARDS,
-// 1 if it is not set.
+// The card with this index; null if the index is too large. The variable NEARSTEP_EMULATED_CARDS
+// sets the number of cards, 1 by default.
 Board* find_board(unsigned index);
 unsigned board_count();
 Faults& faults();

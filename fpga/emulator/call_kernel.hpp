@@ -1,5 +1,5 @@
-// Calls a kernel's C++ function with what lies in a compute unit's registers. The table of its
-// arguments says where each is.
+// Calls a kernel's C++ function with arguments from a compute unit's registers. The kernel's
+// argument table gives their offsets.
 #pragma once
 
 #include "fpga/emulator/kernel_model.hpp"
@@ -14,8 +14,8 @@
 
 namespace nearstep::emulator {
 
-// Reads the argument at its registers. `is_valid` becomes false if it is not there, or points to
-// no memory that the unit reaches.
+// Reads one argument from its registers. Sets `is_valid` to false if it lies outside the registers
+// or points to memory that the unit cannot reach.
 template <typename T>
 T read_argument(const KernelCall& call, std::size_t offset, bool& is_valid) {
     using Stored = std::conditional_t<std::is_pointer_v<T>, std::uint64_t, T>;
@@ -27,7 +27,8 @@ T read_argument(const KernelCall& call, std::size_t offset, bool& is_valid) {
     std::memcpy(&stored, reinterpret_cast<const std::byte*>(call.registers) + offset,
                 sizeof stored);
     if constexpr (std::is_pointer_v<T>) {
-        // Where the kernel ends within the buffer is not in the registers: one beat is checked.
+        // The registers do not say how much of the buffer the kernel uses, so only one beat is
+        // checked.
         void* memory = call.translate(call.context, stored, fpga::kWordBytes);
         is_valid = is_valid && memory != nullptr && stored % fpga::kWordBytes == 0;
         return static_cast<T>(memory);
@@ -49,7 +50,7 @@ int call_kernel(void (*kernel)(Parameters...), const fpga::KernelDescription& de
     return 0;
 }
 
-// 0: it ran. `description`: the kernel's table.
+// Returns 0 if the kernel ran, 1 if an argument was invalid. `description` is the kernel's table.
 template <typename... Parameters>
 int call_kernel(void (*kernel)(Parameters...), const fpga::KernelDescription& description,
                 const KernelCall& call) {

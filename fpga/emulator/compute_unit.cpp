@@ -9,7 +9,7 @@ namespace nearstep::emulator {
 namespace {
 
 constexpr std::size_t kRegisterBytes = 65536;
-constexpr std::size_t kControlWords = 4;  // ap_ctrl and interrupts, in front of the arguments
+constexpr std::size_t kControlWords = 4;  // ap_ctrl and interrupts, before the arguments
 constexpr std::uint32_t kBusy = 1;
 constexpr std::uint32_t kDoneAndIdle = 6;
 

@@ -1,4 +1,4 @@
-// A compute unit of an emulated card: a thread that runs kernel models, one command after another.
+// A compute unit of an emulated card: a thread that runs kernel models, one command at a time.
 #pragma once
 
 #include "fpga/emulator/kernel_model.hpp"
@@ -16,17 +16,17 @@
 
 namespace nearstep::emulator {
 
-// How a command ended, in the numbers of the packet's state field (ert.h).
+// How a command ended, with the numbers of the packet's state field (ert.h).
 enum class Outcome : std::uint32_t { completed = 4, error = 5, aborted = 6 };
 
 struct Command {
-    unsigned id = 0;  // what abort() calls it by
+    unsigned id = 0;  // identifies the command for abort()
     const void* owner = nullptr;
     std::vector<std::uint32_t> registers;
     std::function<void(Outcome)> finish;  // called once, on the unit's thread or in abort()
 };
 
-// What happens to a run beside the model.
+// Faults that happen to a run.
 struct RunPlan {
     bool is_lost = false;
     bool has_error = false;
@@ -39,7 +39,7 @@ public:
     using Translate = std::function<void*(std::uint64_t address, std::uint64_t bytes)>;
     using Planner = std::function<RunPlan()>;
 
-    // `name`: "kernel:instance".
+    // `name` is "kernel:instance".
     ComputeUnit(std::string name, KernelModel model, Translate translate, Planner plan);
     ComputeUnit(const ComputeUnit&) = delete;
     ComputeUnit& operator=(const ComputeUnit&) = delete;
@@ -48,9 +48,9 @@ public:
     const std::string& name() const { return name_; }
     void submit(Command command);
     std::size_t pending();
-    // Ends the command, waiting, running or lost; false if there is none of this name.
+    // Ends the command, whether queued, running or lost. False if there is no such command.
     bool abort(const void* owner, unsigned id);
-    // Ends a run that was lost, as a reset of the card does.
+    // Ends a lost run, like a reset of the card.
     void reset();
     std::uint32_t read_register(std::uint32_t offset);
     void write_register(std::uint32_t offset, std::uint32_t value);
@@ -58,7 +58,7 @@ public:
 private:
     void run();
     Outcome carry_out(const RunPlan& plan);
-    // Returns false once the command is aborted.
+    // Waits as `plan` says. Returns false if the command is aborted.
     bool stay(const RunPlan& plan);
 
     std::string name_;
@@ -67,7 +67,7 @@ private:
     Planner plan_;
     std::mutex mutex_;
     std::condition_variable changed_;
-    std::deque<Command> queue_;  // its front is running while is_running_
+    std::deque<Command> queue_;  // the front runs while is_running_
     bool is_running_ = false;
     bool is_lost_ = false;  // the run will never be reported
     bool is_aborted_ = false;

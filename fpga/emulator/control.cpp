@@ -1,4 +1,4 @@
-// What tests and the launcher ask of the emulator itself.
+// Functions that tests and the launcher call on the emulator itself.
 #include "fpga/emulator/board.hpp"
 
 #include <unistd.h>
@@ -14,7 +14,7 @@ using nearstep::emulator::Board;
 using nearstep::emulator::board_count;
 using nearstep::emulator::find_board;
 
-// NEARSTEP_CARD_REPORT names a folder: cards-PID.txt in it gets a line for each card at the end.
+// If NEARSTEP_CARD_REPORT names a folder, writes cards-PID.txt there at exit, one line per card.
 void report() {
     const char* folder = std::getenv("NEARSTEP_CARD_REPORT");
     if (folder == nullptr) {
@@ -36,8 +36,8 @@ __attribute__((constructor)) void report_at_exit() { std::atexit(report); }
 
 extern "C" {
 
-// As the variable NEARSTEP_CARD_FAULTS, from now on; ends runs that were lost before. 0 if the list
-// can be read.
+// Replaces the faults of NEARSTEP_CARD_FAULTS from now on and ends lost runs. Returns 0 if the list
+// could be parsed.
 __attribute__((visibility("default"))) int nearstep_card_faults(const char* list) {
     try {
         nearstep::emulator::faults().plan(list);
@@ -50,7 +50,8 @@ __attribute__((visibility("default"))) int nearstep_card_faults(const char* list
     }
 }
 
-// Bytes synchronised to (0) and from (1) a card, of its peer-to-peer buffers (2); runs (3).
+// Counter number `which` of a card: bytes synchronised to it (0) and from it (1), bytes of its
+// peer-to-peer buffers (2), runs (3).
 __attribute__((visibility("default"))) std::uint64_t nearstep_card_counter(unsigned card,
                                                                            int which) {
     Board* board = find_board(card);

@@ -1,5 +1,5 @@
-// The C driver API of XRT (xrt.h) on emulated boards. Debian's own objects (see CMakeLists.txt)
-// call it, and XRT's library calls them.
+// The C driver API of XRT (xrt.h) for emulated boards. Debian's own objects (see CMakeLists.txt)
+// and XRT's library call it.
 #include "fpga/emulator/board.hpp"
 #include "fpga/emulator/open.hpp"
 #include "fpga/emulator/xrt_glue.hpp"
@@ -27,7 +27,7 @@ using nearstep::emulator::find_board;
 using nearstep::emulator::Open;
 using nearstep::emulator::Uuid;
 
-// XRT keeps a weak pointer to its object of an opening; this one keeps it alive.
+// XRT keeps only a weak pointer to its object of an open card; this pointer keeps it alive.
 struct OpenCard {
     explicit OpenCard(Board& board) : open(board) {}
 
@@ -51,7 +51,7 @@ int negative_errno() {
     }
 }
 
-// No exception may leave a C function.
+// Turns exceptions into errno values, because they must not leave a C function.
 template <typename Action>
 int code_of(const Action& action) {
     try {
@@ -79,7 +79,7 @@ xclDeviceHandle xclOpen(unsigned int index, const char*, xclVerbosityLevel) {
     if (board == nullptr) {
         return nullptr;
     }
-    // For ever: XRT tells openings apart by their address.
+    // Never freed: XRT identifies open cards by their address.
     auto* card = std::make_unique<OpenCard>(*board).release();
     card->core = xrt_core::get_userpf_device(card, index);
     return card;
@@ -192,7 +192,7 @@ size_t xclWrite(xclDeviceHandle, xclAddressSpace, uint64_t, const void*, size_t)
 
 }  // extern "C"
 
-// What ordinary programs never call, with C++ names as Debian's objects want them.
+// Ordinary programs never call these. Debian's objects expect C++ names.
 int xclCmaEnable(void*, bool, uint64_t) { return -ENXIO; }
 int xclCloseExportHandle(int) { return 0; }
 int xclInternalResetDevice(void*, xclResetKind) { return 0; }

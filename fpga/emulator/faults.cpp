@@ -25,7 +25,7 @@ constexpr std::array<NamedKind, 6> kKinds{{
     {"lost_sync", FaultKind::lost_sync},
 }};
 
-// The numbers of "1:20:500".
+// The numbers in a text such as "1:20:500".
 std::vector<std::uint64_t> numbers_of(const std::string& words) {
     std::vector<std::uint64_t> numbers;
     std::istringstream in(words);

@@ -1,4 +1,4 @@
-// Faults and readings of emulated cards on demand.
+// Faults and sensor values of emulated cards, on demand.
 #pragma once
 
 #include <cstddef>
@@ -10,25 +10,26 @@
 
 namespace nearstep::emulator {
 
-// What a fault happens to is counted from 1, by card and kind.
+// Each card counts its events of each kind from 1.
 enum class FaultKind {
-    lost_completion,  // a run is carried out and never reported
+    lost_completion,  // a run executes but is never reported
     run_error,        // a run ends in error and changes nothing
     late_completion,  // a run is reported `value` milliseconds late
     no_memory,        // an allocation fails
     no_p2p,           // an allocation of a peer-to-peer buffer fails
-    lost_sync,        // a synchronisation moves nothing, as if the host had forgotten it
+    lost_sync,        // a synchronisation moves nothing, as if the host forgot it
 };
 
-// "lost_completion=CARD:NTH", several separated by commas; "late_completion=CARD:NTH:MS";
-// "temperature=CARD:CELSIUS" sets a reading. NTH 0: every one. Any thread may call.
+// The list is "lost_completion=CARD:NTH", or several separated by commas.
+// "late_completion=CARD:NTH:MS" has a delay. "temperature=CARD:CELSIUS" sets a sensor value. NTH 0
+// means every event. Any thread may call.
 class Faults {
 public:
-    // Throws std::invalid_argument naming the part that it cannot read.
+    // Throws std::invalid_argument naming the part that cannot be parsed.
     void plan(const std::string& list);
 
-    // One more of its kind happens on the card: 0 if it goes well, else the fault's value (1 if
-    // it has none).
+    // Counts one event on the card. Returns 0 if it succeeds, else the fault's value (1 if it has
+    // none).
     std::uint64_t next(FaultKind kind, unsigned card);
 
     std::uint64_t temperature(unsigned card);

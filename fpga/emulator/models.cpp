@@ -1,5 +1,4 @@
-// The plug-in of the emulated card: nearstep's kernels, compiled from the sources that the FPGA
-// gets.
+// The plug-in of the emulated card: nearstep's kernels, compiled from the FPGA's sources.
 #include "fpga/emulator/call_kernel.hpp"
 #include "fpga/kernel/arguments.hpp"
 #include "fpga/kernel/updater.hpp"

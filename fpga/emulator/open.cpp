@@ -35,11 +35,11 @@ struct Open::Buffer {
 
     std::size_t bytes = 0;
     unsigned flags = 0;
-    Bank* bank = nullptr;       // null: no memory of the card
-    std::uint64_t address = 0;  // of the card
+    Bank* bank = nullptr;       // null: no card memory
+    std::uint64_t address = 0;  // device address
     std::byte* device = nullptr;
-    std::byte* host = nullptr;  // null: the host has no way to it
-    void* owned = nullptr;      // host memory that the driver provided
+    std::byte* host = nullptr;  // null: the host has no access
+    void* owned = nullptr;      // host memory provided by the driver
 };
 
 void Open::place(Buffer& buffer, void* user) {
@@ -139,7 +139,7 @@ void Open::synchronise(unsigned buffer, xclBOSyncDirection direction, std::size_
         refuse(EINVAL, "behind the end of the buffer");
     }
     if (found->host == found->device) {
-        return;  // peer to peer: there is one memory only
+        return;  // peer to peer has only one memory
     }
     if (board_->faults().next(FaultKind::lost_sync, board_->index()) != 0) {
         return;
@@ -192,7 +192,7 @@ void Open::start_run(unsigned id, const Shared& packet) {
     run.id = id;
     run.owner = this;
     run.registers.assign(words + masks, words + command->count);
-    // Holds the packet: the host may let go of a command in flight.
+    // Keeps the packet alive, because the host may free a command in flight.
     run.finish = [this, packet](Outcome outcome) { complete(packet, outcome); };
     unit->submit(std::move(run));
 }
@@ -216,7 +216,7 @@ void Open::execute(unsigned buffer) {
     } else if (header->opcode == ERT_ABORT) {
         abort_run(packet);
     } else {
-        // Copies by command among them: a SmartSSD's shell has no unit for them.
+        // This includes copies by command: a SmartSSD's shell has no unit for them.
         refuse(EINVAL, "a command that the card does not know");
     }
 }

@@ -1,4 +1,4 @@
-// One opening of an emulated card: its buffers and its completions, as of a file descriptor.
+// One open handle of an emulated card: its buffers and completions, like a file descriptor.
 #pragma once
 
 #include "fpga/emulator/board.hpp"
@@ -24,10 +24,11 @@ public:
 
     Board& board() { return *board_; }
 
-    // `user`: the host's part of a normal buffer; null: the driver provides it where there is one.
+    // `user` is the host's part of a normal buffer. If null, the driver provides it, if the buffer
+    // has one.
     unsigned allocate(void* user, std::size_t bytes, unsigned flags);
     void release(unsigned buffer);
-    // Null if the host has no way to it.
+    // Null if the host cannot access the buffer.
     void* map(unsigned buffer);
     void describe(unsigned buffer, xclBOProperties& properties);
     void synchronise(unsigned buffer, xclBOSyncDirection direction, std::size_t bytes,
@@ -35,9 +36,9 @@ public:
     void copy(unsigned to, unsigned from, std::size_t bytes, std::size_t to_offset,
               std::size_t from_offset);
 
-    // Takes the command in the buffer and returns at once.
+    // Starts the command in the buffer and returns at once.
     void execute(unsigned buffer);
-    // One completion: true. `milliseconds` without one: false. Negative: no limit.
+    // True after taking one completion, false after `milliseconds` without one. Negative: no limit.
     bool wait_for_completion(int milliseconds);
 
 private:
@@ -48,7 +49,8 @@ private:
     void place(Buffer& buffer, void* user);
     void start_run(unsigned id, const Shared& packet);
     void abort_run(const Shared& packet);
-    // In this order: whoever takes a completion must see the state.
+    // The state is set before the completion, because whoever takes a completion must see the
+    // state.
     void complete(const Shared& packet, Outcome outcome);
 
     Board* board_;

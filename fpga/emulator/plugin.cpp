@@ -9,7 +9,7 @@ namespace nearstep::emulator {
 
 namespace {
 
-// The folder of the library that this code is in.
+// The folder of the library that contains this code.
 std::string own_folder() {
     Dl_info info{};
     static const char marker = 0;

@@ -1,4 +1,4 @@
-// Where kernel models come from.
+// Loads kernel models.
 #pragma once
 
 #include "fpga/emulator/kernel_model.hpp"
@@ -7,8 +7,9 @@
 
 namespace nearstep::emulator {
 
-// From the library that NEARSTEP_KERNEL_MODELS names, else from libnearstep_kernel_models.so beside
-// the driver. Null, with a line on stderr, if there is none: runs of the kernel end in error.
+// Looks in the library named by NEARSTEP_KERNEL_MODELS, else in libnearstep_kernel_models.so beside
+// the driver. If there is no model, prints a line to stderr and returns null; the kernel's runs
+// then end in error.
 KernelModel find_model(const std::string& kernel);
 
 }  // namespace nearstep::emulator

@@ -1,5 +1,5 @@
-// What XRT asks of an emulated card beside the C driver API: its index by name, how many there are,
-// and its properties. The link replaces functions of Debian's objects by these.
+// What XRT asks an emulated card besides the C driver API: its index by name, the number of cards,
+// and its properties. The link step replaces functions of Debian's objects by these.
 #include "fpga/emulator/board.hpp"
 #include "fpga/emulator/xrt_glue.hpp"
 
@@ -26,12 +26,11 @@ using xrt_core::query::key_type;
 using xrt_core::query::no_such_key;
 using xrt_core::query::request;
 
-// Bus, device and function of card i: 0000:e0:0i.1. Bus e0 is one that no real card of a small
-// machine is likely to be on.
+// Card i has the address 0000:e0:0i.1. Small machines rarely have a real card on bus e0.
 constexpr std::uint16_t kBus = 0xE0;
 constexpr std::uint16_t kFunction = 1;
 
-// Where XRT 2.13's base class of devices has the index; fpga/README.md has the source.
+// Reads the index where XRT 2.13 stores it in its base class of devices: after the vtable pointer.
 unsigned index_of(const device* card) {
     unsigned index = 0;
     std::memcpy(&index, reinterpret_cast<const char*>(card) + sizeof(void*), sizeof index);
@@ -49,7 +48,7 @@ private:
 
 using Answers = std::map<key_type, std::unique_ptr<request>>;
 
-// The types are those that XRT casts to, exactly.
+// XRT casts to exactly these types.
 Answers make_answers() {
     Answers answers;
     const auto add = [&](key_type key, std::function<boost::any(unsigned)> answer) {
@@ -80,7 +79,7 @@ Answers make_answers() {
     return answers;
 }
 
-// Size of a symbol that is in memory; 0 if it is not known.
+// Size of a loaded symbol; 0 if unknown.
 std::size_t symbol_bytes(const char* name) {
     const void* address = ::dlsym(RTLD_DEFAULT, name);
     Dl_info info{};
@@ -92,8 +91,8 @@ std::size_t symbol_bytes(const char* name) {
     return is_found ? symbol->st_size : 0;
 }
 
-// A library of another release would call functions at other places of its tables: better an end
-// with a sentence.
+// A library of another release has different virtual function tables, so the process ends with a
+// message rather than call wrong functions.
 __attribute__((constructor)) void check_library() {
     constexpr std::size_t kDeviceTableBytes = 584;
     constexpr std::size_t kSystemTableBytes = 112;
@@ -112,7 +111,8 @@ __attribute__((constructor)) void check_library() {
 
 }  // namespace
 
-// Called by XRT's C++ under these names, with C++ types: extern "C" would promise less.
+// XRT's C++ code calls these by their assembler names and with C++ types, so extern "C" is not
+// used.
 __attribute__((visibility("default"))) unsigned emu_get_device_id(
     const void*, const std::string&) asm("emu_get_device_id");
 __attribute__((visibility("default"))) std::pair<unsigned, unsigned> emu_get_total_devices(
@@ -121,7 +121,7 @@ __attribute__((visibility("default"))) const request& emu_lookup(const void*,
                                                                  key_type) asm("emu_lookup");
 __attribute__((visibility("default"))) void emu_unsupported() asm("emu_unsupported");
 
-// "2", or "0000:e0:02.1". Throws what XRT turns into its own message.
+// Accepts "2" or "0000:e0:02.1". Otherwise throws an exception that XRT turns into its own message.
 unsigned emu_get_device_id(const void*, const std::string& name) {
     unsigned domain = 0;
     unsigned bus = 0;

@@ -1,5 +1,5 @@
-// nearstep_write_xclbin FILE UNITS: the .xclbin of an emulated card with all of nearstep's kernels,
-// UNITS compute units of the updater.
+// nearstep_write_xclbin FILE UNITS: writes the .xclbin of an emulated card with all of nearstep's
+// kernels and UNITS compute units of the updater.
 #include "fpga/emulator/xclbin_writer.hpp"
 
 #include <cstdlib>

@@ -107,7 +107,7 @@ Bytes make_memory_section(const CardDescription& card) {
     return section;
 }
 
-// Calls `action(kernel, unit)` for every compute unit, `unit` counted from 1 in its kernel.
+// Calls `action(kernel, unit)` for each compute unit; `unit` counts from 1 within its kernel.
 template <typename Action>
 void for_each_unit(const CardDescription& card, const Action& action) {
     for (const KernelOnCard& on_card : card.kernels) {
@@ -164,7 +164,7 @@ Bytes make_connection_section(const CardDescription& card) {
     return section;
 }
 
-// FNV-1a: any digest that depends on every byte will do.
+// FNV-1a; any digest that depends on every byte would do.
 std::uint64_t digest_of(const Bytes& bytes, std::uint64_t seed) {
     std::uint64_t digest = 0xCBF29CE484222325U ^ seed;
     for (const std::byte byte : bytes) {

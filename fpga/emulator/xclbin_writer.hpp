@@ -1,4 +1,4 @@
-// Writes .xclbin files for emulated cards, from the tables that describe the kernels.
+// Writes .xclbin files for emulated cards from the tables that describe the kernels.
 #pragma once
 
 #include "fpga/kernel/arguments.hpp"
@@ -10,17 +10,17 @@
 
 namespace nearstep::emulator {
 
-// A kernel of a card and how many compute units it has.
+// A kernel of a card and the number of its compute units.
 struct KernelOnCard {
     fpga::KernelDescription kernel;
     int units = 1;
 };
 
-// One memory; the arguments of kernels name it.
+// One memory bank; kernel arguments refer to it by name.
 struct BankOnCard {
     std::string name = fpga::kBank;
-    std::uint64_t base = 0x4000000000;  // arbitrary: that of the real shell is not known
-    std::uint64_t bytes = 4ULL << 30U;  // of a SmartSSD
+    std::uint64_t base = 0x4000000000;  // arbitrary: the real shell's address is unknown
+    std::uint64_t bytes = 4ULL << 30U;  // as on a SmartSSD
 };
 
 struct CardDescription {
@@ -28,10 +28,10 @@ struct CardDescription {
     std::vector<BankOnCard> banks = {BankOnCard()};
 };
 
-// The description of kernels that XRT reads: names, arguments and their registers.
+// The XML description of kernels that XRT reads: names, arguments and their registers.
 std::string make_metadata(const CardDescription& card);
 
-// The whole file. The same description gives the same bytes; its UUID is a digest of its content.
+// The complete file. Equal descriptions give equal bytes; the UUID is a digest of the content.
 std::vector<std::byte> make_xclbin(const CardDescription& card);
 
 }  // namespace nearstep::emulator

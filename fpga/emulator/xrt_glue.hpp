@@ -1,5 +1,5 @@
-// The few declarations of XRT 2.13's inside that its public headers do not have. They are checked
-// when the driver is built and loaded; README.md of fpga says how.
+// Internal declarations of XRT 2.13 that its public headers lack. They are checked when the driver
+// is built and loaded, see fpga/README.md.
 #pragma once
 
 #include <version.h>

@@ -1,7 +1,7 @@
-// A card with an FPGA and memory of its own, such as a SmartSSD: buffers and runs of kernels.
+// A card with an FPGA and its own memory, such as a SmartSSD: buffers and kernel runs.
 //
-// Everything of XRT is behind this header: card_xrt.cpp and run_xrt.cpp where the machine has XRT,
-// else card_absent.cpp, which refuses to open a card.
+// Only code behind this header uses XRT: card_xrt.cpp and run_xrt.cpp. Without XRT, card_absent.cpp
+// replaces them and refuses to open a card.
 #pragma once
 
 #include "fpga/kernel/arguments.hpp"
@@ -16,14 +16,14 @@
 
 namespace nearstep::fpga {
 
-// Of one buffer; XRT's driver takes no larger ones.
+// Limit of one buffer, set by XRT's driver.
 constexpr std::size_t kMostBufferBytes = 0xFFFFF000;
 
-// normal: memory of the host and of the card, synchronised by DMA when asked. peer_to_peer: memory
-// of the card that drives read and write directly; the host must not touch it, which is very slow.
+// normal: host memory and card memory, synchronised by DMA on request. peer_to_peer: card memory
+// that drives read and write directly. The host must not access it, because that is very slow.
 enum class BufferKind { normal, peer_to_peer };
 
-// Shared handle; the memory goes with the last one, when nothing uses it any more.
+// Shared handle. The memory is freed with the last handle, once no run uses it.
 class Buffer {
 public:
     struct Memory;
@@ -33,11 +33,11 @@ public:
         : memory_(std::move(memory)), host_(host) {}
 
     std::size_t size() const { return host_.size(); }
-    // What the host sees: its own copy, or the window on the card.
+    // The host's view: its own copy, or the mapped window of the card.
     std::span<std::byte> host() const { return host_; }
 
-    // Copy the host's part to the card and back; return when it is done. Offsets and sizes are
-    // multiples of kWordBytes. Throw XrtError. Nothing happens to a peer-to-peer buffer.
+    // Copy the host's part to the card, or back, and return when done. Offsets and sizes are
+    // multiples of kWordBytes. Throw XrtError. No effect on a peer-to-peer buffer.
     void to_card(std::size_t offset, std::size_t bytes) const;
     void from_card(std::size_t offset, std::size_t bytes) const;
 
@@ -48,8 +48,8 @@ private:
     std::span<std::byte> host_;
 };
 
-// One run of a kernel: its arguments by the names of its table, then start and wait. Kept by the
-// caller and used again; never dropped in flight unless a wait has failed.
+// One run of a kernel: set its arguments by name, then start and wait. The caller keeps and reuses
+// it, and must not destroy it in flight unless a wait has failed.
 class Run {
 public:
     struct State;
@@ -61,17 +61,17 @@ public:
     Run& operator=(const Run&) = delete;
     ~Run();
 
-    // The type is that of the table's kind; a buffer lies in the bank of the argument. Throw
-    // ContractError, and XrtError for a buffer in another bank.
+    // The type must match the kernel's table, and a buffer must lie in the argument's bank. Throw
+    // ContractError, or XrtError for a buffer in another bank.
     void set(const char* argument, const Buffer& buffer);
     void set(const char* argument, std::uint64_t value);
     void set(const char* argument, std::uint32_t value);
     void set(const char* argument, float value);
 
-    // Returns at once; the unit that is free first runs it.
+    // Returns at once. The first free compute unit executes the run.
     void start();
-    // Blocks until the run is over. Throws XrtError that names the card, the kernel and `purpose`
-    // if it failed or took longer than the card's limit; then the card is not to be used further.
+    // Blocks until the run ends. Throws XrtError naming the card, the kernel and `purpose` if the
+    // run failed or exceeded the card's time limit. After that the card must not be used.
     void wait(const std::string& purpose);
 
 private:
@@ -87,13 +87,13 @@ struct CardSettings {
 // Throws ConfigError if this program was built without XRT.
 void require_cards();
 
-// All cards of a process are opened, and a first run of each of their kernels is made, by one
-// thread; from then on any thread may call.
+// One thread must open all cards of a process and make a first run of each of their kernels.
+// Afterwards any thread may call.
 class Card {
 public:
     struct State;
 
-    // Throws ConfigError if there is no such card or file, or this build has no XRT.
+    // Throws ConfigError if the card or the file does not exist, or this build lacks XRT.
     explicit Card(const CardSettings& settings);
     Card(Card&&) noexcept;
     Card& operator=(Card&&) noexcept;
@@ -104,15 +104,15 @@ public:
     // "0000:e0:00.1 (xilinx_u2_gen3x4_xdma_gc_2)": for messages.
     const std::string& name() const;
 
-    // True if drives reach buffers of the card directly.
+    // True if drives can access buffers of the card directly.
     bool has_peer_to_peer() const;
 
-    // In the bank of the kernel's argument; throws XrtError with `purpose` if there is no room, or
-    // no buffer of this kind, ContractError above kMostBufferBytes.
+    // Allocates in the bank of the kernel's argument. Throws XrtError with `purpose` if there is no
+    // room or no buffer of this kind, ContractError above kMostBufferBytes.
     Buffer allocate(BufferKind kind, std::size_t bytes, const KernelDescription& kernel,
                     const char* argument, const std::string& purpose);
 
-    // Compute units of the kernel.
+    // Number of the kernel's compute units.
     int units(const KernelDescription& kernel) const;
     Run make_run(const KernelDescription& kernel);
 

@@ -1,4 +1,4 @@
-// In place of card_xrt.cpp where XRT was not found: nothing but the refusal is ever called.
+// Replaces card_xrt.cpp in builds without XRT. Every call refuses.
 #include "base/error.hpp"
 #include "fpga/host/card.hpp"
 

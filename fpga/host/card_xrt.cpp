@@ -38,7 +38,7 @@ xrt::device open_device(const std::string& card) {
     }
 }
 
-// What keeps the kernel of the file from being run as its table says; empty: nothing.
+// How the kernel in the file differs from its table, as a phrase; empty if it does not.
 std::string difference_of(const xrt::xclbin& file, const KernelDescription& kernel) {
     std::vector<xrt::xclbin::arg> found;
     bool is_there = false;
@@ -167,7 +167,7 @@ Buffer Card::allocate(BufferKind kind, std::size_t bytes, const KernelDescriptio
     memory->card = state_->name;
     try {
         const int bank = code.group_id(static_cast<int>(index));
-        // Whole pages: XRT asks aligned_alloc for the host's part, which wants them.
+        // Whole pages: XRT allocates the host's part with aligned_alloc, which requires them.
         memory->bo = xrt::bo(state_->device, round_up(bytes, kPageBytes), flags,
                              static_cast<xrt::memory_group>(bank));
         auto* host = static_cast<std::byte*>(memory->bo.map());

@@ -1,4 +1,4 @@
-// The cards of this machine and what state they are in.
+// The cards of this machine and their state.
 #pragma once
 
 #include <optional>
@@ -7,29 +7,29 @@
 
 namespace nearstep::fpga {
 
-// What XRT says of a card; empty or absent: it does not say.
+// What XRT reports about a card; empty or absent if unknown.
 struct CardFacts {
     std::string address;
     std::string shell;
     std::optional<bool> has_peer_to_peer{};
     std::optional<double> ddr_gib{};
     std::optional<double> celsius{};  // of the FPGA
-    std::string drive;                // "nvme0" behind the same PCIe switch
-    std::string obstacle;             // why the card cannot be opened
+    std::string drive;                // such as "nvme0", behind the same PCIe switch
+    std::string obstacle;             // why the card cannot be opened; empty: it can
 };
 
 struct Inventory {
-    bool is_built = false;  // with XRT
+    bool is_built = false;  // built with XRT
     std::string version;    // of XRT
     std::vector<CardFacts> cards;
-    std::string obstacle;  // why none could be looked for; empty: one could
+    std::string obstacle;  // why the search failed; empty: it did not
 };
 
-// Never throws for what the machine lacks. Opens every card.
+// Opens every card. Does not throw if the machine lacks something.
 Inventory find_cards();
 
-// A card above this is called hot. A choice: FPGAs of the kind in a SmartSSD (Kintex UltraScale+,
-// extended grade) are specified up to 100 degrees, and a SmartSSD has no fan of its own.
+// A card above this is reported as hot. The value is a choice: FPGAs like a SmartSSD's (Kintex
+// UltraScale+, extended grade) are specified up to 100 degrees, and a SmartSSD has no fan.
 constexpr double kHotCelsius = 85;
 
 }  // namespace nearstep::fpga

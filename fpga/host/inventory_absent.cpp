@@ -1,4 +1,4 @@
-// In place of inventory_xrt.cpp where XRT was not found: what the kernel shows is all.
+// Replaces inventory_xrt.cpp in builds without XRT. Lists only what Linux shows.
 #include "fpga/host/inventory.hpp"
 #include "fpga/host/pairing.hpp"
 

@@ -19,7 +19,7 @@ using Json = nlohmann::json;
 
 constexpr double kBytesPerGib = 1024.0 * 1024.0 * 1024.0;
 
-// XRT writes numbers as texts.
+// XRT reports numbers as strings.
 std::optional<double> number_of(const Json& text) {
     if (!text.is_string()) {
         return std::nullopt;
@@ -53,7 +53,7 @@ void read_temperature(const std::string& answer, CardFacts& facts) {
     }
 }
 
-// Cards differ in what they answer: what is missing stays empty.
+// Not every card answers every query; facts without an answer stay empty.
 template <typename Action>
 void try_to(const Action& action) {
     try {

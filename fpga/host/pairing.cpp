@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of the function that programs use, of a SmartSSD (XRT's driver has the list).
+// PCI ids of a SmartSSD's user function, from the list in XRT's driver.
 constexpr std::string_view kVendor = "0x10ee";
 constexpr std::string_view kUserFunction = "0x6988";
 
@@ -32,8 +32,8 @@ fs::path resolved(const fs::path& link) {
     return none ? fs::path() : target;
 }
 
-// The PCIe switch above a device: device and downstream port are below it. Empty if the device
-// hangs on the root complex.
+// The PCIe switch above a device: the device sits below one of its downstream ports. Empty if the
+// device is connected directly to the root complex.
 fs::path switch_of(const fs::path& device) {
     const fs::path port = device.parent_path();
     const fs::path upstream = port.parent_path();
@@ -56,7 +56,7 @@ fs::path drive_path(const std::string& controller, const std::string& sys) {
     return resolved(fs::path(sys) / "class/nvme" / controller / "device");
 }
 
-// Name of the block device that holds the folder; empty if it lies on none.
+// The name of the block device that holds the folder; empty if there is none.
 std::string block_of(const std::string& folder, const std::string& sys) {
     fs::path there = fs::absolute(folder);
     while (!fs::exists(there) && there.has_relative_path()) {

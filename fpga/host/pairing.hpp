@@ -1,4 +1,4 @@
-// Which card and which drive are one device: they share the PCIe switch inside it.
+// Finds the card and the drive of one device: they share its internal PCIe switch.
 #pragma once
 
 #include <string>
@@ -6,22 +6,22 @@
 
 namespace nearstep::fpga {
 
-// A card as the kernel shows it, whether or not XRT is there.
+// A card as Linux lists it, with or without XRT.
 struct PciCard {
     std::string address;  // "0000:04:00.1"
-    std::string drive;    // "nvme0" behind the same switch; empty: none
+    std::string drive;    // such as "nvme0", behind the same switch; empty: none
 };
 
 struct Pairing {
-    std::string card;      // PCI address; empty: there is none
-    std::string obstacle;  // why, as a phrase
+    std::string card;      // PCI address; empty: no card found
+    std::string obstacle;  // the reason, as a phrase
 };
 
-// `sys`: where sysfs is mounted; tests have trees of their own.
+// `sys` is where sysfs is mounted; tests use their own trees.
 std::vector<PciCard> find_pci_cards(const std::string& sys = "/sys");
 
-// The card behind the switch of the drive that holds the folder, or the nearest one of its parents
-// that is there.
+// The card that shares a PCIe switch with the folder's drive. If the folder does not exist, its
+// closest existing parent counts.
 Pairing find_card_beside(const std::string& folder, const std::string& sys = "/sys");
 
 }  // namespace nearstep::fpga

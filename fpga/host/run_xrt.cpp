@@ -9,8 +9,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// XRT 2.13 may lose a wake-up of a thread that waits on several cards, so it looks by itself at
-// times.
+// XRT 2.13 may lose a wake-up if several cards are waited for, so wait() polls at this interval.
 constexpr milliseconds kSlice{100};
 
 const char* name_of(ert_cmd_state state) {
@@ -28,7 +27,7 @@ const char* name_of(ert_cmd_state state) {
     }
 }
 
-// The position of the argument, whose kind must be one of two.
+// The index of the argument, whose kind must be one of the two.
 int index_in(const KernelDescription& kernel, const char* argument, ArgumentKind kind,
              ArgumentKind other) {
     const std::size_t index = index_of(kernel, argument);
@@ -50,8 +49,8 @@ Run& Run::operator=(Run&& other) noexcept {
 }
 
 Run::~Run() {
-    // A command that may still be carried out keeps its buffers: the card would write into those
-    // of somebody else.
+    // A run that may still execute keeps its buffers. Otherwise the card could write into memory
+    // that was given to someone else.
     if (state_ && state_->is_in_flight) {
         static_cast<void>(state_.release());
     }
@@ -62,8 +61,8 @@ void Run::set(const char* argument, const Buffer& buffer) {
         index_in(state_->kernel, argument, ArgumentKind::memory_in, ArgumentKind::memory_out);
     const std::shared_ptr<Buffer::Memory>& memory = buffer.memory();
     call_xrt(state_->card, text("setting ", argument, " of ", state_->kernel.name), [&] {
-        // XRT would copy a buffer of another bank to the right one, and the kernel would work on
-        // the copy.
+        // XRT would copy a buffer of another bank to the right one, and the kernel would use the
+        // copy.
         const auto wanted = state_->code.group_id(index);
         const auto found = memory->bo.get_memory_group();
         if (static_cast<int>(found) != wanted) {
@@ -105,7 +104,8 @@ void Run::wait(const std::string& purpose) {
     while (status == ERT_CMD_STATE_TIMEOUT && steady_clock::now() < deadline) {
         state_->health->check();
         status = call_xrt(state_->card, "waiting for " + what, [&] {
-            // A time-out of the wait and one of the card have the same number; the packet tells.
+            // A time-out of the wait and one of the card have the same code; the run's state tells
+            // them apart.
             const auto waited = state_->run.wait(kSlice);
             return waited == ERT_CMD_STATE_TIMEOUT && state_->run.state() == ERT_CMD_STATE_COMPLETED
                        ? ERT_CMD_STATE_COMPLETED

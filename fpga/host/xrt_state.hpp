@@ -1,4 +1,4 @@
-// What card_xrt.cpp and run_xrt.cpp share.
+// State shared by card_xrt.cpp and run_xrt.cpp.
 #pragma once
 
 #include "base/error.hpp"
@@ -22,8 +22,8 @@ struct Buffer::Memory {
     std::string card;
 };
 
-// Shared by the runs of a card. A run that was not seen to end may hold up all that come behind it,
-// so the card is given up then: every later wait ends at once with the same reason.
+// Shared by the runs of a card. A run that did not end may block all later ones, so the card is
+// given up: every later wait fails at once with the same reason.
 class CardHealth {
 public:
     void give_up(const std::string& reason) {
@@ -32,7 +32,7 @@ public:
             reason_ = reason;
         }
     }
-    // Throws XrtError with the first reason, if there is one.
+    // Throws XrtError with the first reason if the card was given up.
     void check() const {
         const std::lock_guard lock(mutex_);
         if (!reason_.empty()) {
@@ -52,12 +52,12 @@ struct Run::State {
     std::chrono::milliseconds longest;
     xrt::kernel code;
     xrt::run run;
-    // Of the arguments: they live as long as a run that may use them.
+    // Memory of the arguments; it lives as long as a run that may use it.
     std::vector<std::shared_ptr<Buffer::Memory>> memory;
     bool is_in_flight = false;
 };
 
-// A call of XRT: its exceptions become an XrtError of `what`, a phrase, on the card.
+// Calls XRT and turns its exceptions into an XrtError naming the card and `what`, a phrase.
 template <typename Call>
 auto call_xrt(const std::string& card, const std::string& what, const Call& call) {
     try {

@@ -1,5 +1,5 @@
-// The kernels' arguments as the host, the emulated card, the .xclbin and the linker see them: one
-// table per kernel, from which all of these are derived. C++14, no exceptions, no containers.
+// The kernels' arguments: one table per kernel. The host, the emulated card, the .xclbin and the
+// linker configuration are derived from it. C++14, no exceptions, no containers.
 #pragma once
 
 #include "fpga/kernel/updater.hpp"
@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-// One inside the other, because C++14 cannot write them as one.
+// C++14 has no nested namespace definitions.
 namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
 namespace fpga {
 
@@ -17,11 +17,11 @@ enum class ArgumentKind : std::uint8_t { memory_in, memory_out, u64, u32, f32 };
 struct Argument {
     const char* name;
     ArgumentKind kind;
-    const char* bundle;  // the AXI port: of memory; "control" for scalars
+    const char* bundle;  // the AXI port of memory; "control" for scalars
     const char* bank;    // the memory that the port is linked to; "" for scalars
 };
 
-// The only memory of a SmartSSD's device.
+// The only memory bank of a SmartSSD.
 constexpr const char* kBank = "bank0";
 constexpr const char* kControlBundle = "control";
 
@@ -35,7 +35,7 @@ constexpr Argument scalar(const char* name, ArgumentKind kind) {
     return {name, kind, kControlBundle, ""};
 }
 
-// A bundle has one process that reads and one that writes at most: the two channels of its port.
+// A bundle has at most one reading and one writing process: the two channels of its port.
 // NOLINTNEXTLINE(modernize-avoid-c-arrays)
 constexpr Argument kUpdaterArguments[] = {
     reads("master_in", "gmem_master"),
@@ -85,7 +85,7 @@ constexpr Argument kDigestArguments[] = {
     scalar("bytes", ArgumentKind::u64),
 };
 
-// A kernel with its table.
+// A kernel and its arguments.
 struct KernelDescription {
     const char* name;
     const Argument* arguments;
@@ -102,17 +102,17 @@ constexpr bool is_memory(ArgumentKind kind) {
     return kind == ArgumentKind::memory_in || kind == ArgumentKind::memory_out;
 }
 
-// Of the value in its registers.
+// Size of the value in the control registers.
 constexpr std::size_t size_bytes(ArgumentKind kind) {
     return is_memory(kind) || kind == ArgumentKind::u64 ? 8 : 4;
 }
 
-// As Vitis HLS (UG1399, "S_AXILITE offset") lays out a control port: values from 0x10 on, each
-// followed by a reserved word.
+// Control port layout of Vitis HLS (UG1399, "S_AXILITE offset"): values from 0x10 on, each followed
+// by a reserved word.
 constexpr std::size_t kFirstRegister = 0x10;
 constexpr std::size_t kReservedBytes = 4;
 
-// Byte offset of argument `index`; of the count: the end of the registers.
+// Byte offset of argument `index`. For `index` = count: the end of the registers.
 constexpr std::size_t register_offset(const KernelDescription& kernel, std::size_t index) {
     std::size_t offset = kFirstRegister;
     for (std::size_t i = 0; i < index; ++i) {

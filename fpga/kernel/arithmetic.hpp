@@ -1,4 +1,4 @@
-// The arithmetic of src/arith by the names that the kernels use.
+// The arithmetic of src/arith under the names that the kernels use.
 // C++14, no exceptions, no containers.
 #pragma once
 
@@ -7,13 +7,13 @@
 #include "arith/update_lane.hpp"
 #include "arith/xxh3_keys.hpp"
 
-// One inside the other, because C++14 cannot write them as one.
+// C++14 has no nested namespace definitions.
 namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
 namespace fpga {
 
 using namespace arith;
 
-// These have further overloads here, which would hide them.
+// Overloads in this namespace would hide these.
 using arith::has_codes;
 using arith::uses_moment1;
 using arith::uses_moment2;

@@ -1,4 +1,4 @@
-// What becomes of new parameters: their digest, and against the old ones the bitmaps of a delta
+// Computes digests of new parameters and, for deltas, bitmaps against the old ones
 // (docs/parameter-payload.md).
 // C++14, no exceptions, no containers.
 #pragma once
@@ -9,11 +9,11 @@
 
 #include <cstdint>
 
-// One inside the other, because C++14 cannot write them as one.
+// C++14 has no nested namespace definitions.
 namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
 namespace fpga {
 
-// `fresh` leaves as it is, or to be compared.
+// Passes `fresh` on to `plain`, or to `compared` if deltas are sent.
 inline void digest_parameters(const Job& job, TileSpan span, Stream<Word>& fresh,
                               Stream<Word>& plain, Stream<Word>& compared,
                               Stream<std::uint64_t>& reported, Stream<std::uint64_t>& sent) {
@@ -42,14 +42,14 @@ inline void digest_parameters(const Job& job, TileSpan span, Stream<Word>& fresh
     }
 }
 
-// Parameters of a tile that changed, and those of them that changed by more than one unit.
+// Parameters of a tile that changed, and how many of them changed by more than one unit.
 struct Census {
     std::uint32_t changed;
     std::uint32_t escaped;
 };
 
-// Of 32 parameters: bit i is set in `plus` if parameter i grew by 1, in `minus` if it shrank by 1,
-// in both if it changed otherwise.
+// Changes of 32 parameters. Bit i is set in `plus` if parameter i grew by 1, in `minus` if it
+// shrank by 1, in both if it changed otherwise.
 struct Changes {
     std::uint32_t plus;
     std::uint32_t minus;
@@ -76,7 +76,7 @@ inline std::uint32_t count_bits(std::uint64_t bits) {
 using FreshStream = Stream<Word, kFreshDepth>;
 using BitmapStream = Stream<std::uint64_t, kBitmapDepth>;
 
-// The new parameters go on behind their bitmaps. The census follows when the tile is through.
+// Passes new parameters on after their bitmaps. The census follows at the end of the tile.
 inline void compare_parameters(const Job& job, TileSpan span, Stream<Word>& old,
                                Stream<Word>& compared, FreshStream& fresh, BitmapStream& plus,
                                BitmapStream& minus, Stream<Census>& censuses) {

@@ -1,4 +1,4 @@
-// Payloads to fp32 values, a word of 16 in a cycle: fused, nothing is written to memory in between.
+// Decodes payloads to fp32, one word of 16 values per cycle, without intermediate memory.
 //
 // C++14, no exceptions, no containers.
 #pragma once
@@ -9,18 +9,18 @@
 
 #include <cstdint>
 
-// One inside the other, because C++14 cannot write them as one.
+// C++14 has no nested namespace definitions.
 namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
 namespace fpga {
 
-// Words of 16 values in a tile.
+// Words of 16 values per tile.
 constexpr std::uint32_t kTileGroups = kTileElems / kDecodeLanes;
 
 // --- Dense and block codes -----------------------------------------------------------------------
 
 constexpr std::uint32_t kBlockGroups = kScaleElems / kDecodeLanes;
 constexpr std::uint32_t kPieceGroups = kPieceElems / kDecodeLanes;
-constexpr std::uint32_t kTailGroups = kWordHalves * kBlockGroups;  // that a word of scales serves
+constexpr std::uint32_t kTailGroups = kWordHalves * kBlockGroups;  // served by one word of scales
 
 inline float decode_dense(GradientCodec codec, const Word& word, std::uint32_t part,
                           std::uint32_t lane) {
@@ -30,18 +30,18 @@ inline float decode_dense(GradientCodec codec, const Word& word, std::uint32_t p
                                                 : from_fp16(half);
 }
 
-// One of the five digits of a byte.
+// One of a byte's five ternary digits.
 inline std::uint32_t digit_of(std::uint32_t byte, std::uint32_t place) {
     const std::uint32_t above = place == 0   ? byte
                                 : place == 1 ? third_of(byte)
                                 : place == 2 ? ninth_of(byte)
                                 : place == 3 ? part_27_of(byte)
                                              : part_81_of(byte);
-    // The highest has no digit above it: part_81_of a byte below 243 is below 3.
+    // The highest digit needs no reduction: part_81_of a byte below 243 is below 3.
     return place == 4 ? above : above - 3 * third_of(above);
 }
 
-// Element `at` of a block, which is number `slot` of those that share the word.
+// Element `at` of a block, which is block number `slot` of its word.
 inline float decode_block(GradientCodec codec, const Word& word, std::uint32_t slot,
                           std::uint32_t at, std::uint16_t scale) {
     constexpr std::uint32_t kHalf = kScaleElems / 2;
@@ -62,7 +62,7 @@ inline float decode_block(GradientCodec codec, const Word& word, std::uint32_t s
     }
 }
 
-// Blocks whose codes share a word.
+// Blocks whose codes share one word.
 inline std::uint32_t blocks_in_word(GradientCodec codec) {
     return codec == GradientCodec::q8        ? 1
            : codec == GradientCodec::q4      ? 2
@@ -92,14 +92,14 @@ inline void decode_block_payload(GradientCodec codec, Stream<Word>& heads, Strea
     const std::uint32_t blocks = blocks_in_word(codec);
     Word codes = zero_word();
     Word scales = zero_word();
-    std::uint32_t slot = 0;  // of the block, among those of the word
+    std::uint32_t slot = 0;  // of the block within its word
     for (std::uint32_t group = 0; group < kTileGroups; ++group) {
 #pragma HLS pipeline II = 1
         const std::uint32_t quarter = group % kBlockGroups;
         if (group % kTailGroups == 0) {
             scales = tails.read();
         }
-        // The last word of a piece of ternary codes has a block fewer.
+        // The last word of a piece of ternary codes holds one block fewer.
         if (quarter == 0) {
             slot = slot + 1 == blocks || group % kPieceGroups == 0 ? 0 : slot + 1;
             if (slot == 0) {
@@ -120,13 +120,13 @@ inline void decode_block_payload(GradientCodec codec, Stream<Word>& heads, Strea
 
 // --- Top-k ---------------------------------------------------------------------------------------
 
-// An element that was kept.
+// A kept element.
 struct Entry {
     std::uint16_t index;
     std::uint16_t value;
 };
 
-// Pairs indices with values, one pair in a cycle.
+// Pairs indices with values, one pair per cycle.
 inline void pair_entries(const Job& job, TileSpan span, Stream<Word>& heads, Stream<Word>& tails,
                          Stream<Entry>& entries) {
     Word indices = zero_word();
@@ -149,12 +149,12 @@ inline void pair_entries(const Job& job, TileSpan span, Stream<Word>& heads, Str
     }
 }
 
-// Merges ascending entries into the zeros between them: a cycle takes an entry or gives a word.
-// Entries that do not ascend are dropped, so that the streams end together whatever comes.
+// Fills the gaps between ascending entries with zeros. Each cycle takes an entry or writes a word.
+// Entries out of order are dropped, so that the streams end together for any input.
 inline void merge_entries(GradientCodec codec, std::uint32_t kept, Stream<Entry>& entries,
                           Stream<Word>& out) {
     Entry next = entries.read();
-    std::uint32_t left = kept;  // with the next
+    std::uint32_t left = kept;  // including `next`
     std::uint32_t group = 0;
     Word values = zero_word();
     while (group < kTileGroups || left > 0) {
@@ -179,7 +179,7 @@ inline void merge_entries(GradientCodec codec, std::uint32_t kept, Stream<Entry>
 
 // --- All payloads --------------------------------------------------------------------------------
 
-// Tile by tile and source by source. `entries` are top-k's, `codes` and `scales` the others'.
+// By tile, then by source. topk uses `entries`; other codecs use `codes` and `scales`.
 inline void decode_payloads(const Job& job, TileSpan span, Stream<Word>& codes,
                             Stream<Word>& scales, Stream<Entry>& entries, Stream<Word>& out) {
     for (std::uint32_t payload = 0; payload < (span.end - span.begin) * job.sources; ++payload) {

@@ -1,4 +1,4 @@
-// The payload of a tile in a message: its smallest form, in little-endian words of 64 bits
+// Encodes a tile's payload of a message in its smallest form, as little-endian 64-bit words
 // (docs/parameter-payload.md).
 // C++14, no exceptions, no containers.
 #pragma once
@@ -9,11 +9,11 @@
 
 #include <cstdint>
 
-// One inside the other, because C++14 cannot write them as one.
+// C++14 has no nested namespace definitions.
 namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
 namespace fpga {
 
-// Forms in the order in which equal ones are decided.
+// Of forms with equal size, the first wins.
 enum class TileForm : std::uint32_t { dense, bitmap, units, codes, list };
 
 struct TileDelta {
@@ -38,10 +38,10 @@ inline TileDelta smallest_delta(const Census& census) {
     return {static_cast<TileForm>(best), census, bytes[best]};
 }
 
-// Closes up 16-bit values to words of 64 bits.
+// Packs 16-bit values into 64-bit words without gaps.
 class QuadPacker {
 public:
-    // The lowest `count` halves of `halves`; those above are zero.
+    // Appends the lowest `count` halves of `halves`; higher ones must be zero.
     void put(std::uint64_t halves, std::uint32_t count, Stream<std::uint64_t>& out) {
         pending_ |= halves << (16 * waiting_);
         const std::uint32_t total = waiting_ + count;
@@ -52,7 +52,7 @@ public:
         waiting_ = total % 4;
     }
 
-    // Fills the word begun with zeros.
+    // Pads an incomplete word with zeros.
     void flush(Stream<std::uint64_t>& out) {
         if (waiting_ != 0) {
             out.write(pending_);
@@ -61,10 +61,10 @@ public:
 
 private:
     std::uint64_t pending_ = 0;
-    std::uint32_t waiting_ = 0;  // halves in it
+    std::uint32_t waiting_ = 0;  // halves in `pending_`
 };
 
-// Bitmaps of a tile.
+// The bitmaps of a tile.
 struct Bitmaps {
     std::uint64_t plus[kBitmapQuads];   // NOLINT(modernize-avoid-c-arrays)
     std::uint64_t minus[kBitmapQuads];  // NOLINT(modernize-avoid-c-arrays)
@@ -73,7 +73,7 @@ struct Bitmaps {
     std::uint64_t escaped(std::uint32_t i) const { return plus[i] & minus[i]; }
 };
 
-// The halves whose bits are set among four, closed up.
+// Those of four halves whose bits are set, without gaps.
 struct Picked {
     std::uint64_t halves;
     std::uint32_t count;
@@ -91,7 +91,7 @@ inline Picked pick(std::uint64_t halves, std::uint32_t bits) {
     return picked;
 }
 
-// Of the lowest bit that is set, among bits in fours.
+// Index of the lowest nibble (four bits) with a bit set.
 inline std::uint32_t first_nibble(std::uint32_t bits) {
     std::uint32_t first = 0;
     for (std::uint32_t i = 8; i > 0; --i) {
@@ -109,8 +109,7 @@ inline std::uint32_t picked_bits(const Bitmaps& bitmaps, PickedBits wanted, std:
     return static_cast<std::uint32_t>(quad >> (32 * (word % 2)));
 }
 
-// New parameters whose bits are set: a cycle takes up to four of them. Every word of the tile is
-// read.
+// Writes the new parameters whose bits are set, up to four per cycle. Reads every word of the tile.
 inline void pick_values(const Bitmaps& bitmaps, PickedBits wanted, FreshStream& fresh,
                         QuadPacker& packer, Stream<std::uint64_t>& out) {
     std::uint32_t next = 0;
@@ -130,11 +129,11 @@ inline void pick_values(const Bitmaps& bitmaps, PickedBits wanted, FreshStream& 
     }
 }
 
-// Indices of those that changed.
+// Writes the indices of the parameters that changed.
 inline void pick_indices(const Bitmaps& bitmaps, QuadPacker& packer, Stream<std::uint64_t>& out) {
     std::uint32_t next = 0;
     std::uint32_t bits = 0;
-    std::uint32_t first = 0;  // index of bit 0
+    std::uint32_t first = 0;  // parameter index of bit 0
     while (next < kTileWordsOfHalves || bits != 0) {
 #pragma HLS pipeline II = 1
         if (bits == 0) {
@@ -151,14 +150,14 @@ inline void pick_indices(const Bitmaps& bitmaps, QuadPacker& packer, Stream<std:
     }
 }
 
-// The bits of `bits` where `mask` is set, closed up to the lowest. Warren, "Hacker's Delight",
-// section 7-4: a network of six steps.
+// Moves the bits of `bits` selected by `mask` to the low end, without gaps. Warren, "Hacker's
+// Delight", section 7-4: a network of six steps.
 inline std::uint64_t compress(std::uint64_t bits, std::uint64_t mask) {
     bits &= mask;
-    std::uint64_t zeros = ~mask << 1U;  // to the right of which there are ...
+    std::uint64_t zeros = ~mask << 1U;  // zeros of the mask, each moved up one place
     for (std::uint32_t step = 0; step < 6; ++step) {
 #pragma HLS unroll
-        std::uint64_t parity = zeros;  // ... an odd number of times 2^step
+        std::uint64_t parity = zeros;  // set if an odd number of `zeros` is at or below
         for (std::uint32_t shift = 1; shift < 64; shift *= 2) {
 #pragma HLS unroll
             parity ^= parity << shift;
@@ -172,7 +171,7 @@ inline std::uint64_t compress(std::uint64_t bits, std::uint64_t mask) {
     return bits;
 }
 
-// One of the bitmaps of units, of the parameters that changed.
+// Writes the plus or minus bits of the parameters that changed, for TileForm::codes.
 inline void pack_bits(const Bitmaps& bitmaps, bool is_plus, Stream<std::uint64_t>& out) {
     std::uint64_t pending = 0;
     std::uint32_t waiting = 0;
@@ -204,7 +203,7 @@ inline void send_dense(FreshStream& fresh, Stream<std::uint64_t>& out) {
     }
 }
 
-// What stands in front of the values.
+// Writes the bitmaps that precede the values.
 inline void send_bitmaps(TileForm form, const Bitmaps& bitmaps, Stream<std::uint64_t>& out) {
     for (std::uint32_t i = 0; i < kBitmapQuads; ++i) {
 #pragma HLS pipeline II = 1

@@ -1,5 +1,5 @@
-// Moments from the lanes to words of their format. Codes need their block's largest magnitude
-// first, so a block waits in one half of a ping-pong buffer while the one before it is encoded.
+// Packs moments from the lanes into words of their format. Codes need the block's largest
+// magnitude, so a block waits in one half of a ping-pong buffer while the previous one is encoded.
 // C++14, no exceptions, no containers.
 #pragma once
 
@@ -10,11 +10,11 @@
 
 #include <cstdint>
 
-// One inside the other, because C++14 cannot write them as one.
+// C++14 has no nested namespace definitions.
 namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
 namespace fpga {
 
-// What a moment's codes are made with.
+// How each moment is encoded.
 struct FirstMoment {
     static float scale_of(std::uint32_t largest) { return scale_of_moment1(largest); }
     static float codes() { return kMoment1Codes; }
@@ -41,8 +41,8 @@ inline std::uint32_t largest_of(const Group<kLanes>& group) {
     return largest;
 }
 
-// One cycle stores a group of a block and encodes the same group of the block before it. The
-// last block of a tile is followed by a block of cycles that only encode.
+// Each cycle stores a group of one block and encodes the same group of the previous block. After
+// the last block of a tile, one more block of cycles only encodes.
 template <int kLanes, typename Moment>
 inline void encode_tile(Stream<Group<kLanes>>& moments, Stream<Word>& codes,
                         Stream<float, kScaleDepth>& scales) {
@@ -80,7 +80,7 @@ inline void encode_tile(Stream<Group<kLanes>>& moments, Stream<Word>& codes,
     }
 }
 
-// Formats without codes.
+// For formats without codes.
 template <int kLanes>
 inline void pack_tile(std::uint32_t bits, Stream<Group<kLanes>>& moments, Stream<Word>& words) {
     Word word = zero_word();

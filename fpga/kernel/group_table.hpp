@@ -1,5 +1,5 @@
-// The table of a launch's parameter groups, as the host writes it and the updater reads it: a word
-// of scalars for each group, then runs of 32 bits. C++14, no exceptions, no containers.
+// The table of a launch's parameter groups, written by the host and read by the updater: one word
+// of scalars per group, then runs of 32 bits. C++14, no exceptions, no containers.
 #pragma once
 
 #include "fpga/kernel/arithmetic.hpp"
@@ -7,13 +7,13 @@
 
 #include <cstdint>
 
-// One inside the other, because C++14 cannot write them as one.
+// C++14 has no nested namespace definitions.
 namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
 namespace fpga {
 
 constexpr std::uint32_t kMostParameterGroups = 16;
 
-// Runs end at multiples of so many elements of their tile: those that are decoded in a cycle.
+// Runs end at multiples of this many elements of their tile, the number decoded per cycle.
 constexpr std::uint32_t kRunElems = 16;
 
 // --- Scalars -------------------------------------------------------------------------------------
@@ -48,14 +48,14 @@ inline UpdateScalars scalars_of_group(const Word& word, float gradient_scale) {
 
 // --- Runs ----------------------------------------------------------------------------------------
 
-// `end`: in units of kRunElems of its tile. The last run of a tile ends with it.
+// `end` counts units of kRunElems within the tile. The last run of a tile ends with it.
 constexpr std::uint32_t group_run(std::uint32_t end, std::uint32_t group) {
     return (end << 4U) | group;
 }
 constexpr std::uint32_t end_of_run(std::uint32_t run) { return run >> 4U; }
 constexpr std::uint32_t group_of_run(std::uint32_t run) { return run & 15U; }
 
-// Word of the table with run number `run`, and its place there.
+// The table word that holds run number `run`, and the run's place in it.
 constexpr std::uint32_t word_of_run(std::uint32_t run) {
     return kMostParameterGroups + run / kWordUnits;
 }

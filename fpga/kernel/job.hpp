@@ -1,4 +1,4 @@
-// One launch of the updater: its scalars, and where the arrays of its tiles lie.
+// One launch of the updater: its scalars, and the places of its tiles' arrays.
 // C++14, no exceptions, no containers.
 #pragma once
 
@@ -11,20 +11,20 @@
 
 #include <cstdint>
 
-// One inside the other, because C++14 cannot write them as one.
+// C++14 has no nested namespace definitions.
 namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
 namespace fpga {
 
-// Of a launch whose tiles are of several groups, or of a skipped one.
+// Groups of a launch with several parameter groups, or with a skipped one.
 struct ParameterGroups {
-    std::uint32_t runs = 0;                       // 0: there is one group, the job's own scalars
+    std::uint32_t runs = 0;                       // 0: one group, with the job's own scalars
     UpdateScalars scalars[kMostParameterGroups];  // NOLINT(modernize-avoid-c-arrays)
     bool is_skipped[kMostParameterGroups];        // NOLINT(modernize-avoid-c-arrays)
-    bool uses_moment1 = false;                    // any of them
+    bool uses_moment1 = false;                    // by any group that is not skipped
     bool uses_moment2 = false;
 };
 
-// Offsets and strides in words.
+// Offsets and strides are in words.
 struct Job {
     ParameterGroups groups;
     UpdateScalars scalars;
@@ -41,8 +41,8 @@ struct Job {
     std::uint32_t kept;
 };
 
-// Consecutive tiles of the subgroup, half open. A region of processes handles all tiles at once in
-// hardware, and one after another under g++, whose streams then hold no more than a tile.
+// A half-open range of the subgroup's tiles. Hardware handles all tiles in one region of processes.
+// Under g++ the region runs once per tile, so streams hold at most one tile.
 struct TileSpan {
     std::uint32_t begin;
     std::uint32_t end;
@@ -69,9 +69,9 @@ inline bool uses_moment2(const Job& job) {
     return job.groups.runs > 0 ? job.groups.uses_moment2 : uses_moment2(job.scalars.optimizer);
 }
 
-// Words of a tile's elements of so many bits.
+// Words of a tile's elements, each of `bits` bits.
 inline std::uint32_t tile_words(std::uint32_t bits) { return kTileElems / 8 * bits / kWordBytes; }
-// Of the scales of one moment.
+// Blocks of a tile, and words for the scales of one moment.
 constexpr std::uint32_t kTileBlocks = kTileElems / kBlockElems;
 constexpr std::uint32_t kTileScaleWords = kTileBlocks / kWordUnits;
 static_assert(kTileBlocks % kWordUnits == 0, "the scales of a tile are whole words");
@@ -107,8 +107,8 @@ inline BlockFormat block_format(GradientCodec codec) {
                                              : BlockFormat::sign;
 }
 
-// Words of a payload's head: its values, codes or indices; of topk the last word has values as
-// well.
+// Words of a payload's head: its values, codes or indices. The last word of a topk head also holds
+// values.
 inline std::uint32_t head_words(const Job& job) {
     if (is_dense(job.codec)) {
         return tile_words(job.codec == GradientCodec::dense_fp32 ? 32 : 16);
@@ -125,7 +125,8 @@ static_assert(piece_code_bytes(BlockFormat::q8) % kWordBytes == 0 &&
                   piece_code_bytes(BlockFormat::sign) % kWordBytes == 0,
               "the codes of a piece are whole words, so pieces and scales begin at words");
 
-// Of its tail: scales or values. Where the tail of topk begins is in general within a word.
+// First word of a payload's tail, which holds scales or values. A topk tail usually begins within a
+// word.
 inline std::uint32_t tail_begin(const Job& job) {
     return is_topk(job.codec) ? job.kept / kWordHalves : head_words(job);
 }

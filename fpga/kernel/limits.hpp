@@ -1,4 +1,4 @@
-// What the kernels may take of a SmartSSD, and how they use it.
+// The resources of a SmartSSD that the kernels may use, and how they use them.
 // C++14, no exceptions, no containers.
 #pragma once
 
@@ -9,13 +9,13 @@
 
 #include <cstdint>
 
-// One inside the other, because C++14 cannot write them as one.
+// C++14 has no nested namespace definitions.
 namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
 namespace fpga {
 
 constexpr std::uint32_t kTileElems = 65536;
-constexpr std::uint32_t kUpdateLanes = 4;   // parameters that are updated in a cycle
-constexpr std::uint32_t kDecodeLanes = 16;  // gradients that are decoded and summed in a cycle
+constexpr std::uint32_t kUpdateLanes = 4;   // parameters updated per cycle
+constexpr std::uint32_t kDecodeLanes = 16;  // gradients decoded and summed per cycle
 constexpr std::uint32_t kClockMhz = 250;
 
 static_assert(kDecodeLanes == kWordUnits, "the sum of payloads travels as words of fp32");
@@ -28,13 +28,13 @@ static_assert(kTileElems % kPieceElems == 0, "a tile is whole pieces");
 // --- Bursts --------------------------------------------------------------------------------------
 
 constexpr std::uint32_t kBurstWords = 64;
-constexpr std::uint32_t kBurstsUnderway = 8;  // of one channel
+constexpr std::uint32_t kBurstsUnderway = 8;  // per channel
 static_assert(kBurstWords <= 256, "AXI4 bursts have 256 beats at most");
 static_assert(kBurstWords * kWordBytes <= 4096, "AXI4 bursts do not cross 4 KiB");
 static_assert(4096 % (kBurstWords * kWordBytes) == 0,
               "bursts that start at pages end at pages, where arrays of whole tiles begin and end");
 
-// Whether a tile's elements of so many bits are whole bursts.
+// True if a tile's elements, each of `bits` bits, fill whole bursts.
 constexpr bool are_whole_bursts(std::uint32_t bits) {
     return kTileElems / 8 * bits % (kBurstWords * kWordBytes) == 0;
 }
@@ -65,20 +65,20 @@ constexpr std::uint32_t uram_of(std::uint32_t bits, std::uint32_t depth) {
 constexpr std::uint32_t kWordBits = 512;
 constexpr std::uint32_t kTileWordsOfHalves = kTileElems / kWordHalves;
 
-// Sums of the payloads of a tile; used where there is more than one.
+// Sums of a tile's payloads; used if there is more than one payload.
 constexpr std::uint32_t kSumWords = kTileElems / kDecodeLanes;
 constexpr int kSumDepth = static_cast<int>(kSumWords);
-// New parameters wait for the form of their delta: those of two tiles, so that one is taken while
-// the next is written.
+// New parameters wait until their delta's form is chosen. The FIFO holds two tiles, so that one is
+// filled while the other is encoded.
 constexpr int kFreshDepth = 2 * static_cast<int>(kTileWordsOfHalves);
-// So do the bitmaps, of 64-bit words.
+// The bitmaps wait too, in 64-bit words.
 constexpr std::uint32_t kBitmapQuads = kTileElems / 64;
 constexpr int kBitmapDepth = 2 * static_cast<int>(kBitmapQuads);
-// Moments of a block wait for its scale: the ping-pong of two blocks.
+// Moments wait for their block's scale in a ping-pong buffer of two blocks.
 constexpr std::uint32_t kPingPong = 2;
-// Scales of a tile wait until they are whole bursts.
+// Scales of a tile wait until they fill whole bursts.
 constexpr int kScaleDepth = 2 * static_cast<int>(kTileElems / kBlockElems);
-// The header and the table of a message wait for its end.
+// A message's header and table wait until the message is complete.
 constexpr std::uint32_t kMessageHeaderBytes = 24;
 constexpr std::uint32_t kMessageEntryBytes = 16;
 static_assert((kMessageHeaderBytes / 8) % 2 == 1 && kMessageEntryBytes == 16,
@@ -94,16 +94,16 @@ static_assert(
     "the sums and the waiting parameters leave three quarters of the URAM to the platform "
     "and to wider lanes");
 
-// Of both kernels; a test counts them in the sources.
+// Ports of both kernels. A test counts these resources in the sources.
 constexpr std::uint32_t kPorts = 11;
 static_assert(kPorts <= 15, "a bank of memory takes 15 ports of kernels (UG1393)");
 constexpr std::uint32_t kWordStreams = 17;    // shallow FIFOs of words
-constexpr std::uint32_t kGroupStreams = 2;    // of groups
-constexpr std::uint32_t kNarrowStreams = 14;  // of scales, pairs, sums and the like
-constexpr std::uint32_t kNarrowBits = 160;    // of the widest of these
+constexpr std::uint32_t kGroupStreams = 2;    // groups of lanes
+constexpr std::uint32_t kNarrowStreams = 14;  // scales, pairs, sums and others
+constexpr std::uint32_t kNarrowBits = 160;    // width of the widest of them
 constexpr auto kShallowDepth = static_cast<std::uint32_t>(kShallow);
 constexpr std::uint32_t kBramUsed =
-    // Each port has a buffer for the bursts underway in either direction.
+    // Each port buffers its outstanding bursts in both directions.
     2 * kPorts * bram_of(kWordBits, kBurstWords* kBurstsUnderway) +
     kWordStreams * bram_of(kWordBits, kShallowDepth) +
     kGroupStreams * bram_of(32 * kUpdateLanes, kShallowDepth) +
@@ -119,11 +119,11 @@ static_assert(2 * kBramUsed <= kBram36,
 
 constexpr std::uint64_t kDramBytes = 4ULL << 30U;
 constexpr std::uint64_t kMostElems = static_cast<std::uint64_t>(kTileElems) * kMostSubgroupTiles;
-// Of the largest subgroup: an extent with its header, a payload, parameters and the report, all in
-// their widest formats. More than one payload takes smaller subgroups or a narrower codec.
+// For the largest subgroup: an extent with its header, a payload, parameters and the report, each
+// in its widest format. Several payloads need smaller subgroups or a narrower codec.
 constexpr std::uint64_t kMostSlotBytes =
     4096 + (12 + 4 + 4) * kMostElems + kWordBytes + kWordBytes * std::uint64_t{kMostSubgroupTiles};
-constexpr std::uint64_t kSlots = 3;  // read, update and write of different subgroups at once
+constexpr std::uint64_t kSlots = 3;  // one each for reading, updating and writing
 static_assert(kSlots * kMostSlotBytes <= kDramBytes,
               "three slots of the largest subgroup fit into the 4 GB of a SmartSSD");
 static_assert(12 * kMostElems + 4096 < kDramBytes,

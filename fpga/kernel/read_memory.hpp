@@ -1,4 +1,4 @@
-// The processes that read the device's memory, each from a port of its own, in bursts.
+// The processes that read the device's memory in bursts, each from its own port.
 // C++14, no exceptions, no containers.
 #pragma once
 
@@ -7,11 +7,11 @@
 
 #include <cstdint>
 
-// One inside the other, because C++14 cannot write them as one.
+// C++14 has no nested namespace definitions.
 namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
 namespace fpga {
 
-// What lies in `words` consecutive words.
+// Reads `words` consecutive words.
 inline void read_words(const Word* memory, std::uint64_t first, std::uint32_t words,
                        Stream<Word>& out) {
     for (std::uint32_t i = 0; i < words; ++i) {
@@ -20,7 +20,7 @@ inline void read_words(const Word* memory, std::uint64_t first, std::uint32_t wo
     }
 }
 
-// An array of the state: `tile_words` words of each tile from word `first` on.
+// Reads an array of the state: `tile_words` words per tile from word `first` on.
 inline void read_array(const Word* memory, std::uint64_t first, std::uint32_t tile_words,
                        TileSpan span, Stream<Word>& out) {
     read_words(memory, first + static_cast<std::uint64_t>(span.begin) * tile_words,
@@ -31,7 +31,7 @@ inline void read_master(const Job& job, TileSpan span, const Word* memory, Strea
     read_array(memory, job.state, tile_words(master_bits(job)), span, out);
 }
 
-// A moment that the optimizer does not use is neither read nor written.
+// Moments that no group uses are neither read nor written.
 inline void read_moment1(const Job& job, TileSpan span, const Word* memory, Stream<Word>& out) {
     if (uses_moment1(job)) {
         read_array(memory, moment1_at(job), tile_words(moment_bits(job)), span, out);
@@ -43,7 +43,7 @@ inline void read_moment2(const Job& job, TileSpan span, const Word* memory, Stre
     }
 }
 
-// The scalars of the table's groups. False if one names an optimizer that there is not.
+// Loads the scalars of the table's groups. False if an optimizer number is invalid.
 inline bool load_groups(const Word* table, std::uint32_t runs, Job& job) {
     job.groups.runs = runs;
     bool is_known = true;
@@ -64,13 +64,13 @@ inline bool load_groups(const Word* table, std::uint32_t runs, Job& job) {
     return is_known;
 }
 
-// Where the reading of the runs stands.
+// Position of the next run in the table.
 struct RunCursor {
     std::uint32_t next;
     Word word;
 };
 
-// The runs of the tiles; none where there is one group.
+// Reads the tiles' runs; does nothing if there is only one group.
 inline void read_groups(const Job& job, TileSpan span, const Word* table,
                         Stream<std::uint32_t>& runs, RunCursor& cursor) {
     for (std::uint32_t tile = span.begin; tile < span.end; ++tile) {
@@ -88,13 +88,13 @@ inline void read_groups(const Job& job, TileSpan span, const Word* table,
     }
 }
 
-// Of a block.
+// Scales of one block.
 struct Scales {
     float moment1;
     float moment2;
 };
 
-// 0 for a moment that is not used.
+// Scales are 0 for an unused moment.
 inline void read_scales(const Job& job, TileSpan span, const Word* memory, Stream<Scales>& out) {
     if (!has_codes(job)) {
         return;
@@ -120,8 +120,8 @@ inline void read_scales(const Job& job, TileSpan span, const Word* memory, Strea
     }
 }
 
-// Heads and tails of all payloads, tile by tile and source by source: top-k's indices and values on
-// streams of their own, since another process takes them.
+// Reads heads and tails of all payloads, by tile, then by source. The indices and values of topk
+// have their own streams, because another process takes them.
 inline void read_heads(const Job& job, TileSpan span, const Word* memory, Stream<Word>& indices,
                        Stream<Word>& codes) {
     for (std::uint32_t tile = span.begin; tile < span.end; ++tile) {

@@ -1,4 +1,4 @@
-// What the updater says of a subgroup: one word of totals, then one word for each tile. C++14, no
+// The updater's report on a subgroup: one word of totals, then one word per tile. C++14, no
 // exceptions, no containers.
 #pragma once
 
@@ -6,35 +6,35 @@
 
 #include <cstdint>
 
-// One inside the other, because C++14 cannot write them as one.
+// C++14 has no nested namespace definitions.
 namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
 namespace fpga {
 
-// bad_argument: nothing but the report was written.
+// bad_argument: only the report was written.
 enum class UpdaterStatus : std::uint32_t { done = 1, bad_argument = 2 };
 
-// Bits of doubles stand in a uint64_t, so that the struct is plain bits in hardware.
+// A double is stored as the bits of a uint64_t, so that the struct is plain data in hardware.
 struct UpdaterTotals {
     std::uint32_t status;  // UpdaterStatus
     std::uint32_t tiles;
     std::uint64_t parameter_bytes;   // of the new parameters, or of the message
-    std::uint64_t gradient_squares;  // a double: the sum of the tiles' in their order
+    std::uint64_t gradient_squares;  // a double: the tiles' values summed in order
     std::uint64_t gradients_not_finite;
     std::uint64_t masters_not_finite;
     std::uint64_t unused[3];  // NOLINT(modernize-avoid-c-arrays)
 };
 static_assert(sizeof(UpdaterTotals) == kWordBytes, "totals are one word");
 
-// Padding counts like parameters.
+// Padding counts as parameters.
 struct UpdaterTile {
     std::uint64_t parameter_digest;  // XXH3 (64 bits, seed 0) of the tile's new parameters
-    std::uint64_t gradient_squares;  // a double: of the summed gradient, before it is scaled
+    std::uint64_t gradient_squares;  // a double: of the summed gradient, before scaling
     std::uint32_t gradients_not_finite;
     std::uint32_t masters_not_finite;
     std::uint32_t form;  // of deltas, as in docs/parameter-payload.md; 0 for parameters
     std::uint32_t changed;
     std::uint32_t escaped;
-    std::uint32_t payload_bytes;  // what left for this tile, without its entry in a message's table
+    std::uint32_t payload_bytes;  // sent for this tile, without its table entry in a message
     std::uint64_t unused[3];      // NOLINT(modernize-avoid-c-arrays)
 };
 static_assert(sizeof(UpdaterTile) == kWordBytes, "a tile's report is one word");

@@ -1,8 +1,8 @@
-// What processes of a kernel hand each other: in hardware a FIFO, for g++ a queue without a limit.
+// Connects processes of a kernel: a FIFO in hardware, an unlimited queue under g++.
 // C++14, no exceptions, no containers in hardware.
 //
-// g++ runs the processes of a region one after another, so a stream then holds all that a process
-// wrote. Which process waits for which, and how deep a FIFO must be, is for the cycle model.
+// g++ runs the processes of a region one after another, so a stream holds everything a process
+// wrote. The cycle model determines which process waits and how deep FIFOs must be.
 #pragma once
 
 #ifdef __SYNTHESIS__
@@ -12,11 +12,11 @@
 #include <vector>
 #endif
 
-// One inside the other, because C++14 cannot write them as one.
+// C++14 has no nested namespace definitions.
 namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
 namespace fpga {
 
-// A FIFO between neighbours that move in step: it hides the start of a burst.
+// Depth of a FIFO between processes that run at the same rate. It hides the start of a burst.
 constexpr int kShallow = 64;
 
 #ifdef __SYNTHESIS__
@@ -26,14 +26,14 @@ using Stream = hls::stream<T, kDepth>;
 
 #else
 
-// One process writes, one reads. `kDepth` is the hardware's.
+// One process writes, one reads. `kDepth` only matters in hardware.
 template <typename T, int kDepth = kShallow>
 class Stream {
 public:
     Stream() = default;
     Stream(const Stream&) = delete;
     Stream& operator=(const Stream&) = delete;
-    // What is left would fill the FIFO, and the hardware would stop: it must not happen.
+    // Unread items mean that the hardware FIFO could fill up and stop the kernel.
     ~Stream() {
         if (!items_.empty()) {
             __builtin_trap();
@@ -42,7 +42,7 @@ public:
 
     void write(const T& item) { items_.push_back(item); }
 
-    // Of what was written: in hardware a process that reads more would wait for ever.
+    // Traps if the stream is empty; in hardware the process would wait forever.
     T read() {
         if (next_ >= items_.size()) {
             __builtin_trap();

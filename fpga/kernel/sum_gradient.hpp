@@ -1,4 +1,4 @@
-// The gradient of a tile: the sum of its payloads in their order, and what is measured of it.
+// The gradient of a tile: the sum of its payloads in order, and measurements of it.
 // C++14, no exceptions, no containers.
 #pragma once
 
@@ -8,20 +8,20 @@
 
 #include <cstdint>
 
-// One inside the other, because C++14 cannot write them as one.
+// C++14 has no nested namespace definitions.
 namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
 namespace fpga {
 
-// Sums of a tile may wait for the lanes while the payloads of the next tile are summed.
+// Holds the sums of a tile, so that the next tile's payloads are summed while the lanes catch up.
 using SumStream = Stream<Word, kSumDepth>;
 
-// ((0 + d0) + d1) + ..., in fp32. One payload streams through; of several, the sums of a tile wait
-// on chip for the next payload.
+// ((0 + d0) + d1) + ..., in fp32. A single payload streams through. With several, the partial sums
+// of a tile stay on chip.
 inline void sum_payloads(const Job& job, TileSpan span, Stream<Word>& decoded, SumStream& sums) {
     static_assert(kSumWords == kTileGroups, "the sums of a tile wait");
     Word waiting[kSumWords];  // NOLINT(modernize-avoid-c-arrays)
 #pragma HLS bind_storage variable = waiting type = ram_2p impl = uram
-// A word is written one tile's payload before it is read.
+// A word is read only one tile's payload after it was written.
 #pragma HLS dependence variable = waiting inter false
     for (std::uint32_t tile = span.begin; tile < span.end; ++tile) {
         for (std::uint32_t source = 0; source < job.sources; ++source) {
@@ -43,8 +43,8 @@ inline void sum_payloads(const Job& job, TileSpan span, Stream<Word>& decoded, S
     }
 }
 
-// Squares are summed in double: the squares of elements i, i + 64, i + 128 and so on, then these
-// sums in ascending order. So many sums give each addition the cycles that it takes.
+// Squares are summed in double: first the squares of elements i, i + 64, i + 128 and so on, then
+// these sums in ascending order. With this many sums each addition has enough cycles to finish.
 constexpr std::uint32_t kSquareSums = 64;
 constexpr std::uint32_t kDoubleAddCycles = 12;
 static_assert(kSquareSums / kUpdateLanes >= kDoubleAddCycles,
@@ -52,7 +52,7 @@ static_assert(kSquareSums / kUpdateLanes >= kDoubleAddCycles,
 
 inline bool is_finite(std::uint32_t bits) { return (bits & 0x7F800000U) != 0x7F800000U; }
 
-// Measures a tile, as many elements in a cycle as the lanes update. Leaves kSquareSums sums.
+// Measures a tile at the rate of the lanes. Writes kSquareSums sums.
 template <int kLanes>
 inline std::uint32_t measure_tile(Stream<Word>& gradients, Stream<double>& squares) {
     // NOLINTNEXTLINE(modernize-avoid-c-arrays)
@@ -90,7 +90,7 @@ inline void measure_gradient(TileSpan span, Stream<Word>& gradients, Stream<doub
     }
 }
 
-// A process of its own: the next tile is not kept waiting while the sums are added one by one.
+// A separate process, so that the next tile does not wait while the sums are added one by one.
 inline void add_squares(TileSpan span, Stream<double>& squares, Stream<double>& sums) {
     for (std::uint32_t tile = span.begin; tile < span.end; ++tile) {
         double sum = 0;

@@ -1,4 +1,4 @@
-// The lanes: stored state and gradients in, stored state and parameters out.
+// The lanes: they take stored state and gradients, and return new state and parameters.
 // C++14, no exceptions, no containers.
 #pragma once
 
@@ -11,7 +11,7 @@
 #include <cmath>
 #include <cstdint>
 
-// One inside the other, because C++14 cannot write them as one.
+// C++14 has no nested namespace definitions.
 namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
 namespace fpga {
 
@@ -51,7 +51,7 @@ inline Wide widen(StateFormat format, const Stored& stored, const Scales& scales
     }
 }
 
-// Of moments that will be codes: the fp32 values, the second as its root.
+// Moments stored as codes stay fp32 here, the second as its square root.
 inline Stored narrow(StateFormat format, const Wide& wide, std::uint32_t random) {
     const std::uint32_t high = random >> 16U;
     switch (format) {
@@ -68,7 +68,7 @@ inline Stored narrow(StateFormat format, const Wide& wide, std::uint32_t random)
     }
 }
 
-// A stored master in the parameters' format. bf16 from bf16 keeps its bits, NaN included.
+// A stored master in the parameters' format. bf16 to bf16 keeps all bits, even of NaN.
 inline std::uint32_t parameter_of(StateFormat format, Dtype dtype, std::uint32_t master) {
     if (format == StateFormat::compact && dtype == Dtype::bf16) {
         return master;
@@ -79,8 +79,8 @@ inline std::uint32_t parameter_of(StateFormat format, Dtype dtype, std::uint32_t
                                   : to_fp16(wide);
 }
 
-// Takes words apart into groups: the group `index` of an array with `bits` bits per element, whose
-// words come from `in`.
+// Splits words from `in` into groups: returns group `index` of an array with `bits` bits per
+// element.
 template <int kLanes, typename In>
 inline Group<kLanes> take(Word& word, std::uint32_t index, std::uint32_t bits, In& in) {
     const std::uint32_t part = index % (8 * kWordBytes / bits / kLanes);
@@ -90,7 +90,7 @@ inline Group<kLanes> take(Word& word, std::uint32_t index, std::uint32_t bits, I
     return slice<kLanes>(word, part, bits);
 }
 
-// Puts groups together to words, which leave when they are full: to `out`.
+// Packs groups into words; each full word goes to `out`.
 template <int kLanes>
 inline void put(Word& word, std::uint32_t index, std::uint32_t bits, const Group<kLanes>& group,
                 Stream<Word>& out) {
@@ -105,7 +105,7 @@ inline void put(Word& word, std::uint32_t index, std::uint32_t bits, const Group
     }
 }
 
-// The bits of one cycle.
+// Data of one cycle.
 template <int kLanes>
 struct Cycle {
     Group<kLanes> master;
@@ -115,14 +115,15 @@ struct Cycle {
     Group<kLanes> old;
 };
 
-// What the elements of a cycle are updated with: those of one run.
+// The scalars for the elements of a cycle, all in one run.
 struct RunScalars {
     UpdateScalars scalars;
     bool is_skipped;
-    std::uint32_t end;  // of the run: an element of its tile
+    std::uint32_t end;  // end of the run, as an element of its tile
 };
 
-// What the update leaves alone keeps its bits. Codes are of a block and are made again anyway.
+// Restores the bits of values that the update must not change. Codes are excluded: their whole
+// block is encoded again.
 inline void keep_unused(const Job& job, const RunScalars& run, const Stored& stored,
                         Stored& fresh) {
     if (run.is_skipped) {
@@ -136,8 +137,8 @@ inline void keep_unused(const Job& job, const RunScalars& run, const Stored& sto
     }
 }
 
-// `cycle`: on entry the stored state of elements from `first` of their tile on; on return the new
-// state and the parameters.
+// `cycle` holds the stored state of the elements from `first` of their tile on. On return it holds
+// the new state and the parameters.
 template <int kLanes>
 inline void update_cycle(const Job& job, const RunScalars& run, const Group<kLanes>& gradient,
                          const Scales& scales, TileKey key, std::uint32_t first,
@@ -162,7 +163,7 @@ inline void update_cycle(const Job& job, const RunScalars& run, const Group<kLan
     }
 }
 
-// The tile's words in progress: read in part, or written in part.
+// Words that are partly read or partly written.
 struct OpenWords {
     Word master;
     Word moment1;
@@ -174,10 +175,10 @@ struct OpenWords {
     Scales scales;
 };
 
-// The process of the lanes. A moment that is not used has no words, and only formats with codes
-// have scales. Moments leave as groups, since those that will be codes wait for their block's
-// scale. `runs`: see read_groups(). `fresh` and `old`: the new parameters, and with deltas the old
-// ones. The gradient goes on to be measured.
+// The process of the lanes. Unused moments have no words, and only formats with codes have scales.
+// Moments leave as groups, because codes wait for their block's scale. For `runs` see
+// read_groups(). `fresh` receives the new parameters and `old` the old ones, for deltas. The
+// gradient is passed on to `measured`.
 template <int kLanes>
 inline void update_tiles(const Job& job, TileSpan span, Stream<Word>& master, Stream<Word>& moment1,
                          Stream<Word>& moment2, Stream<Scales>& scales, Stream<std::uint32_t>& runs,
@@ -198,7 +199,7 @@ inline void update_tiles(const Job& job, TileSpan span, Stream<Word>& master, St
         if (has_codes(job) && index % (kBlockElems / kLanes) == 0) {
             open.scales = scales.read();
         }
-        // The runs of a tile end with it, so each tile begins one.
+        // The runs of a tile end with it, so each tile starts a new run.
         if (job.groups.runs > 0 && (index == 0 || index * kLanes == run.end)) {
             const std::uint32_t next = runs.read();
             run.end = end_of_run(next) * kRunElems;

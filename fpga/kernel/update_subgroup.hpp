@@ -16,14 +16,13 @@
 
 #include <cstdint>
 
-// One inside the other, because C++14 cannot write them as one.
+// C++14 has no nested namespace definitions.
 namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
 namespace fpga {
 
-// read -> decode, sum -> lanes -> encode -> write, all at once: every process of this region works
-// on another part of the tiles, and no value returns to memory before it is complete. `open`,
-// `front`, `sums` and `cursor` go on from span to span; each belongs to one process.
-// A region of processes is one function.
+// read -> decode, sum -> lanes -> encode -> write. All processes run at once on different parts of
+// the tiles, and values reach memory only when complete. `open`, `front`, `sums` and `cursor`
+// persist between spans; each belongs to one process. A region of processes must be one function.
 template <int kLanes>
 // NOLINTNEXTLINE(readability-function-size)
 inline void update_span(const Job& job, TileSpan span, const Word* master_in, Word* master_out,
@@ -106,7 +105,7 @@ inline void update_span(const Job& job, TileSpan span, const Word* master_in, Wo
                  digests_reported, deltas_reported, report, sums);
 }
 
-// True if the job names what there is.
+// True if all values of the job are valid.
 inline bool is_possible(const Job& job) {
     const bool has_deltas = job.delivery == ParameterDelivery::deltas;
     const std::uint32_t words = tail_begin(job) + tail_words(job);

@@ -4,7 +4,7 @@
 
 using nearstep::fpga::Word;
 
-// Its parameters are registers, and its interface is as long as they are many.
+// Each parameter is a register, so the interface is long.
 // NOLINTNEXTLINE(readability-function-size)
 extern "C" void nearstep_updater(
     const Word* master_in, Word* master_out, const Word* moment1_in, Word* moment1_out,
@@ -18,7 +18,7 @@ extern "C" void nearstep_updater(
     float beta2, float one_minus_beta2, float epsilon, float decay_factor, float gradient_decay,
     float step_size, float root_scale, std::uint32_t group_runs) {
 // clang-format off
-// As arguments.hpp has the ports and limits.hpp the bursts; a test compares them.
+// Ports as in arguments.hpp and bursts as in limits.hpp; a test compares them.
 #pragma HLS interface m_axi port = master_in bundle = gmem_master offset = slave max_read_burst_length = 64 num_read_outstanding = 8
 #pragma HLS interface m_axi port = master_out bundle = gmem_master offset = slave max_write_burst_length = 64 num_write_outstanding = 8
 #pragma HLS interface m_axi port = moment1_in bundle = gmem_moment1 offset = slave max_read_burst_length = 64 num_read_outstanding = 8
@@ -94,7 +94,7 @@ extern "C" void nearstep_updater(
     job.state = state_offset / kWordBytes;
     job.payloads = payload_offset / kWordBytes;
     job.first_tile = first_tile;
-    // Numbers that no enumerator has must not become one by losing their upper bits.
+    // An invalid number must not become a valid enumerator by losing its upper bits.
     const bool is_known = are_groups_known &&
                           state_format <= static_cast<std::uint32_t>(StateFormat::compact) &&
                           optimizer <= static_cast<std::uint32_t>(Optimizer::lion) &&

@@ -1,8 +1,8 @@
-// The kernels of a device: an update of one subgroup, and the digest of its stored state.
+// The kernels of a device: the update of one subgroup, and the digest of its stored state.
 //
-// Pointers are to the device's memory and aligned to 64 bytes; offsets and strides are multiples of
-// 64 bytes, and the updater refuses others. arguments.hpp describes the same arguments as the host
-// and the linker see them. C++14, no exceptions, no containers.
+// Pointers refer to the device's memory, aligned to 64 bytes. Offsets and strides are multiples of
+// 64 bytes; the updater refuses others. arguments.hpp has the same arguments as tables. C++14, no
+// exceptions, no containers.
 #pragma once
 
 #include "fpga/kernel/arithmetic.hpp"
@@ -11,17 +11,17 @@
 
 #include <cstdint>
 
-// One inside the other, because C++14 cannot write them as one.
+// C++14 has no nested namespace definitions.
 namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
 namespace fpga {
 
-// How the new parameters leave (docs/parameter-payload.md for deltas).
+// How new parameters leave (docs/parameter-payload.md for deltas).
 enum class ParameterDelivery : std::uint32_t { parameters, deltas };
 
-// Tiles of a subgroup at most: the front of a message, which holds the table of its tiles, is kept
-// on chip until the message is complete.
+// Most tiles of a subgroup. A message's header and table of tiles stay on chip until the message is
+// complete.
 constexpr std::uint32_t kMostSubgroupTiles = 1024;
-// Payloads of a tile at most.
+// Most payloads of a tile.
 constexpr std::uint32_t kMostSources = 65536;
 
 }  // namespace fpga
@@ -31,19 +31,18 @@ extern "C" {
 
 // Updates the state of `tiles` consecutive tiles in place.
 //
-// master_in to scales_out: all name the same memory, the subgroup's extent (docs/state-file.md),
-//   whose arrays begin `state_offset` bytes behind it: 4096, the header's bytes. There is one
-//   argument for each process that reads or writes.
+// master_in to scales_out: all name the same memory. The subgroup's arrays (docs/state-file.md)
+//   begin at byte state_offset. Each process that reads or writes has its own argument.
 // payload_heads, payload_tails: the same memory. The payload of the subgroup's tile t from source s
-//   begins at payload_offset + (t * sources + s) * payload_stride; `kept` is q of topk, else 0.
-// groups: with group_runs above 0 the table of the tiles' parameter groups (group_table.hpp), of
-//   which runs are for all tiles; with 0 it is not read, and the scalars are those below.
-// parameters: the new parameters, or room for a message: at most codec::message_room_bytes(tiles).
-// report: 1 + tiles words, UpdaterTotals and then UpdaterTile.
+//   begins at payload_offset + (t * sources + s) * payload_stride. `kept` is q of topk, else 0.
+// groups: the table of the tiles' parameter groups (group_table.hpp) with group_runs runs in all.
+//   If group_runs is 0, it is not read and the scalars below apply.
+// parameters: the new parameters, or a message of at most codec::message_room_bytes(tiles).
+// report: 1 + tiles words: UpdaterTotals, then one UpdaterTile per tile.
 // state_format, optimizer, codec, delivery, parameter_dtype: StateFormat, Optimizer, GradientCodec,
-//   ParameterDelivery and Dtype as numbers. Deltas are of 16-bit parameters.
+//   ParameterDelivery and Dtype as numbers. Deltas require 16-bit parameters.
 // first_tile: number of the first tile in the parameter vector.
-// gradient_scale to random_key: UpdateScalars.
+// gradient_scale to root_scale, random_key: UpdateScalars.
 void nearstep_updater(const nearstep::fpga::Word* master_in, nearstep::fpga::Word* master_out,
                       const nearstep::fpga::Word* moment1_in, nearstep::fpga::Word* moment1_out,
                       const nearstep::fpga::Word* moment2_in, nearstep::fpga::Word* moment2_out,
@@ -60,9 +59,9 @@ void nearstep_updater(const nearstep::fpga::Word* master_in, nearstep::fpga::Wor
                       float epsilon, float decay_factor, float gradient_decay, float step_size,
                       float root_scale, std::uint32_t group_runs);
 
-// The XXH3 digest (64 bits, seed 0) of `bytes` bytes from `offset` on: what the header of an extent
-// says of its payload. `bytes` is a positive multiple of 4096. `digest` receives one word, of which
-// the digest is the first 8 bytes and the others are zero.
+// The XXH3 digest (64 bits, seed 0) of `bytes` bytes from `offset` on, as in the header of an
+// extent. `bytes` is a positive multiple of 4096. `digest` receives one word: the digest in its
+// first 8 bytes, then zeros.
 void nearstep_digest(const nearstep::fpga::Word* memory, nearstep::fpga::Word* digest,
                      std::uint64_t offset, std::uint64_t bytes);
 }

@@ -13,7 +13,7 @@ constexpr std::uint32_t kWordUnits = kWordBytes / 4;   // of 32 bits
 constexpr std::uint32_t kWordHalves = kWordBytes / 2;  // of 16 bits
 constexpr std::uint32_t kWordQuads = kWordBytes / 8;   // of 64 bits
 
-// May alias what the host has there, as a bus does. Memory of kernels is aligned to kWordBytes.
+// May alias the host's data. Kernel memory is aligned to kWordBytes.
 struct [[gnu::may_alias]] Word {
     std::uint32_t of[kWordUnits];  // NOLINT(modernize-avoid-c-arrays)
 };

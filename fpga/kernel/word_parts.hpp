@@ -1,4 +1,4 @@
-// The parts of a word: bytes, halves and quads, and the elements of one cycle of the lanes.
+// Parts of a word: bytes, halves and quads, and groups of elements that the lanes take per cycle.
 // C++14, no exceptions, no containers.
 #pragma once
 
@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-// One inside the other, because C++14 cannot write them as one.
+// C++14 has no nested namespace definitions.
 namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
 namespace fpga {
 
@@ -35,13 +35,13 @@ inline Word zero_word() {
     return word;
 }
 
-// Neighbouring elements, one for each lane: bits of fp32 or of a narrower format.
+// Neighbouring elements, one per lane: bits of fp32 or of a narrower format.
 template <int kLanes>
 struct Group {
     std::uint32_t of[kLanes];  // NOLINT(modernize-avoid-c-arrays)
 };
 
-// The elements of `bits` bits (8, 16 or 32) that are group `part` of a word.
+// Extracts group `part` of a word whose elements have `bits` bits (8, 16 or 32).
 template <int kLanes>
 inline Group<kLanes> slice(const Word& word, std::uint32_t part, std::uint32_t bits) {
     Group<kLanes> group;
@@ -55,7 +55,7 @@ inline Group<kLanes> slice(const Word& word, std::uint32_t part, std::uint32_t b
     return group;
 }
 
-// Undoes slice() of all groups of a word that was zero.
+// Inverse of slice(). The word must start as zero.
 template <int kLanes>
 inline void insert(const Group<kLanes>& group, std::uint32_t part, std::uint32_t bits, Word& word) {
     for (int lane = 0; lane < kLanes; ++lane) {

@@ -1,4 +1,4 @@
-// The processes that write the state to the device's memory, each to a port of its own, in bursts.
+// The processes that write the state to the device's memory in bursts, each to its own port.
 // C++14, no exceptions, no containers.
 #pragma once
 
@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-// One inside the other, because C++14 cannot write them as one.
+// C++14 has no nested namespace definitions.
 namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
 namespace fpga {
 
@@ -25,7 +25,7 @@ inline void write_array(Stream<Word>& in, std::uint64_t first, std::uint32_t til
                 (span.end - span.begin) * tile_words, memory);
 }
 
-// The masters, of which those that are not finite are counted: one count for each tile.
+// Writes the masters and counts those that are not finite, one count per tile.
 inline void write_master(const Job& job, TileSpan span, Stream<Word>& in, Word* memory,
                          Stream<std::uint32_t>& not_finite) {
     const std::uint32_t words = tile_words(master_bits(job));
@@ -37,7 +37,7 @@ inline void write_master(const Job& job, TileSpan span, Stream<Word>& in, Word* 
             const Word word = in.read();
             for (const std::uint32_t bits : word.of) {
 #pragma HLS unroll
-                count += is_finite(bits) ? 0U : 1U;  // of two, the upper
+                count += is_finite(bits) ? 0U : 1U;  // the upper one of two bf16 masters
                 count += is_narrow && !is_finite(bits << 16U) ? 1U : 0U;
             }
             memory[job.state + static_cast<std::uint64_t>(tile) * words + i] = word;
@@ -57,7 +57,7 @@ inline void write_moment2(const Job& job, TileSpan span, Stream<Word>& in, Word*
     }
 }
 
-// The scales of a tile.
+// Writes the scales of a tile.
 inline void write_tile_scales(Stream<float, kScaleDepth>& scales, std::uint64_t first,
                               Word* memory) {
     Word word = zero_word();

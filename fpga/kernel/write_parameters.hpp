@@ -1,4 +1,4 @@
-// What leaves the device: new parameters as they are, or a message of deltas, and the report.
+// Writes what leaves the device: new parameters or a message of deltas, and the report.
 // C++14, no exceptions, no containers.
 #pragma once
 
@@ -13,24 +13,24 @@
 #include <cstdint>
 #include <cstring>
 
-// One inside the other, because C++14 cannot write them as one.
+// C++14 has no nested namespace definitions.
 namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
 namespace fpga {
 
 // --- The message ---------------------------------------------------------------------------------
 //
-// Payloads follow each other behind the table, which is complete only after the last of them. So
-// the words of header and table wait on chip; the last of them holds the first payload's begin.
+// Payloads follow the table, which is complete only after the last of them. So the words of header
+// and table wait on chip. The last of these words also holds the start of the first payload.
 
-// Words of 64 bits before the first payload.
+// 64-bit words before the first payload.
 inline std::uint32_t front_quads(const Job& job) {
     return (kMessageHeaderBytes + kMessageEntryBytes * job.tiles) / 8;
 }
 
-// The word of 512 bits that payloads have begun, from tile to tile.
+// The incomplete 512-bit word of payloads; it persists between tiles.
 struct OpenWord {
     Word word;
-    std::uint32_t quads;  // taken, from the lowest
+    std::uint32_t quads;  // in use, from the lowest
 };
 
 inline OpenWord begin_payloads(const Job& job) {
@@ -66,7 +66,7 @@ inline void pack_message(const Job& job, TileSpan span, Stream<std::uint64_t>& q
     }
 }
 
-// Header and table, and where the next word of payloads goes.
+// Header and table, and the place of the next word of payloads.
 struct MessageFront {
     Word words[kFrontWords];  // NOLINT(modernize-avoid-c-arrays)
     std::uint32_t next;
@@ -84,7 +84,7 @@ inline void begin_front(const Job& job, MessageFront& front) {
     front.next = front_quads(job) / kWordQuads;
 }
 
-// A word of payloads: to memory, unless it is the one that the table's end shares.
+// Writes a word of payloads to memory, except the one shared with the end of the table.
 inline void place_word(const Job& job, const Word& word, MessageFront& front, Word* memory) {
     const std::uint32_t shared = front_quads(job) / kWordQuads;
     const std::uint32_t begin = front_quads(job) % kWordQuads;
@@ -122,7 +122,7 @@ inline void write_message(const Job& job, TileSpan span, Stream<Word>& words,
     }
 }
 
-// After the last tile; returns the message's bytes.
+// Called after the last tile. Returns the bytes of the message.
 inline std::uint64_t finish_message(const Job& job, const OpenWord& open, MessageFront& front,
                                     Word* memory) {
     constexpr std::uint32_t kMagic = 0x6D64736EU;  // "nsdm"
@@ -167,7 +167,7 @@ inline std::uint64_t bits_of_double(double value) {
     return bits;
 }
 
-// What is known of each tile when it is through; `deltas` is empty without deltas.
+// Writes each tile's results. `deltas` is empty if no deltas are sent.
 inline void write_report(const Job& job, TileSpan span, Stream<double>& squares,
                          Stream<std::uint32_t>& gradients_not_finite,
                          Stream<std::uint32_t>& masters_not_finite, Stream<std::uint64_t>& digests,

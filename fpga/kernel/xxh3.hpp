@@ -1,5 +1,5 @@
-// XXH3 (64 bits, seed 0), a word of 64 bytes in a cycle, of inputs that are whole pages: the digest
-// of the state files and of delivered parameters. By the specification in xxHash's documentation.
+// XXH3 (64 bits, seed 0) at one 64-byte word per cycle, for inputs of whole pages. It digests state
+// files and delivered parameters. Follows the specification in xxHash's documentation.
 // C++14, no exceptions, no containers.
 #pragma once
 
@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-// One inside the other, because C++14 cannot write them as one.
+// C++14 has no nested namespace definitions.
 namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
 namespace fpga {
 
@@ -31,18 +31,18 @@ inline std::uint64_t folded_product(std::uint64_t one, std::uint64_t other) {
     return upper ^ lower;
 }
 
-// Words come in blocks: a loop over the words of a block takes one in a cycle, since nothing but
-// additions goes from word to word; what ends a block takes more.
+// Words come in blocks. A loop over a block takes one word per cycle, since only additions depend
+// on the previous word. The end of a block takes more cycles.
 class Xxh3 {
 public:
-    // `words`: of the whole input, a positive multiple of kXxhBlockStripes.
+    // `words` is the length of the input, a positive multiple of kXxhBlockStripes.
     explicit Xxh3(std::uint64_t words)
         : words_(words), sums_{kXxhPrime32[2], kXxhPrime64[0], kXxhPrime64[1], kXxhPrime64[2],
                                kXxhPrime64[3], kXxhPrime32[1], kXxhPrime64[4], kXxhPrime32[0]} {}
 
     std::uint64_t blocks() const { return words_ / kXxhBlockStripes; }
 
-    // Word number `place` of block number `block`.
+    // Adds word number `place` of block number `block`.
     void add(const Word& word, std::uint64_t block, std::uint32_t place) {
         const bool is_last = block + 1 == blocks() && place + 1 == kXxhBlockStripes;
         const std::uint32_t key = is_last ? kXxhLastKey : 8 * place;
@@ -56,7 +56,7 @@ public:
         }
     }
 
-    // After each block.
+    // Call after each block.
     void end(std::uint64_t block) {
         for (std::uint32_t i = 0; i < kSums && block + 1 != blocks(); ++i) {
 #pragma HLS unroll
@@ -66,7 +66,7 @@ public:
         }
     }
 
-    // After the last block.
+    // Call after the last block.
     std::uint64_t digest() const {
         std::uint64_t hash = words_ * kWordBytes * kXxhPrime64[0];
         for (std::uint32_t i = 0; i < kSums; i += 2) {

@@ -21,7 +21,7 @@ Fifo* Network::add_fifo(std::uint64_t depth) {
     return &fifos_.back();
 }
 
-// True if it moved on.
+// True if the process made progress.
 bool Network::tick(Process& process) {
     if (process.waits > 0) {
         --process.waits;
@@ -58,7 +58,7 @@ bool Network::tick(Process& process) {
     return true;
 }
 
-// A burst starts when all of it can be moved: read, there is room for it; written, it is there.
+// A burst starts only if all its words can move: a read needs room, a write needs the data.
 bool Network::can_burst(const Channel& channel) const {
     const std::uint64_t words = std::min(memory_.burst_words, channel.words - channel.moved);
     if (words == 0 || channel.fifo == nullptr) {
@@ -138,13 +138,13 @@ std::uint64_t Network::run() {
     };
     while (!is_done()) {
         bool has_moved = tick_memory();
-        // Consumers first: what is written in a cycle is read in the next.
+        // Consumers run first, so that a token written in one cycle is read in the next.
         for (std::size_t i = processes_.size(); i > 0; --i) {
             has_moved = tick(processes_[i - 1]) || has_moved;
         }
         ++cycles;
         idle = has_moved ? 0 : idle + 1;
-        if (idle > 8) {  // memory may need a few cycles for a word
+        if (idle > 8) {  // memory may need a few cycles per word
             throw Error(describe_deadlock());
         }
     }

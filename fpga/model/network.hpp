@@ -1,4 +1,5 @@
-// Processes and bounded FIFOs, cycle by cycle: who waits for whom. No data moves, only tokens.
+// Simulates processes and bounded FIFOs cycle by cycle, to see which process waits for which. Only
+// tokens move, no data.
 #pragma once
 
 #include <cstddef>
@@ -16,26 +17,26 @@ struct Fifo {
     std::uint64_t passed = 0;  // tokens read so far
 };
 
-// A FIFO at a process: touched in those steps for which `is_touched` is true.
+// A FIFO connected to a process. The process uses it in those steps for which `is_touched` is true.
 struct Tap {
     Fifo* fifo = nullptr;
     std::function<bool(std::uint64_t)> is_touched;
 };
 
-// In every step once, in every period-th from the first on, in every period-th from the last of
-// the first period on.
+// True in every step; in every period-th step starting with the first; in the last step of every
+// period.
 bool always(std::uint64_t step);
 std::function<bool(std::uint64_t)> first_of(std::uint64_t period);
 std::function<bool(std::uint64_t)> last_of(std::uint64_t period);
 
-// What a process did in its cycles: worked, waited for a token, waited for room.
+// Cycles of a process: working, waiting for a token, waiting for room.
 struct Activity {
     std::uint64_t busy = 0;
     std::uint64_t starved = 0;
     std::uint64_t blocked = 0;
 };
 
-// A loop of `steps` steps, each a cycle and `extra` cycles more.
+// A loop of `steps` steps. Each takes one cycle plus `extra` cycles.
 struct Process {
     std::string name;
     std::uint64_t steps = 0;
@@ -43,24 +44,24 @@ struct Process {
     std::vector<Tap> writes = {};
     std::function<std::uint64_t(std::uint64_t)> extra = {};
     std::uint64_t step = 0;
-    std::uint64_t waits = 0;  // cycles that the last step still takes
+    std::uint64_t waits = 0;  // cycles left of the last step
     Activity activity = {};
 
     bool is_done() const { return step == steps && waits == 0; }
 };
 
-// A channel of a port: words between memory and a FIFO, in bursts.
+// A channel of a port: moves words between memory and a FIFO, in bursts.
 struct Channel {
     std::string name;
     bool is_read = true;
-    Fifo* fifo = nullptr;  // null: moves whatever the kernel does
+    Fifo* fifo = nullptr;  // null: independent of the kernel
     std::uint64_t words = 0;
     std::uint64_t moved = 0;
 };
 
-// One memory that all channels share, a burst of one after a burst of another.
+// One memory that all channels share; it serves one burst at a time.
 struct Memory {
-    double words_per_cycle = 0;  // 0: every channel has one of its own
+    double words_per_cycle = 0;  // 0: unlimited, each channel has its own memory
     std::uint64_t burst_words = 0;
 };
 
@@ -72,7 +73,8 @@ public:
     void add(Process process) { processes_.push_back(std::move(process)); }
     void add(Channel channel) { channels_.push_back(std::move(channel)); }
 
-    // Cycles until all is done. Throws Error if nothing can move any more: a deadlock.
+    // Returns the cycles until everything is done. Throws Error on a deadlock, when nothing can
+    // move.
     std::uint64_t run();
 
     const std::deque<Process>& processes() const { return processes_; }
@@ -89,9 +91,9 @@ private:
     std::deque<Fifo> fifos_;
     std::deque<Process> processes_;
     std::deque<Channel> channels_;
-    std::size_t turn_ = 0;          // of the channels
-    std::uint64_t burst_left_ = 0;  // words of the burst underway
-    double credit_ = 0;             // words that memory may move by now
+    std::size_t turn_ = 0;          // next channel to serve
+    std::uint64_t burst_left_ = 0;  // words left of the current burst
+    double credit_ = 0;             // words that memory may move now
 };
 
 }  // namespace nearstep::fpga

@@ -1,4 +1,4 @@
-// Prints what the cycle model says of every codec and state format.
+// Prints the cycle model's results for every codec and state format.
 #include "fpga/model/updater_model.hpp"
 
 #include <array>

@@ -13,7 +13,8 @@ namespace {
 
 constexpr std::uint64_t kSeed = 1;
 
-// Bit i is set with probability `share`; those of a smaller share are among those of a larger one.
+// Bit i is set with probability `share`. Bits for a smaller share are a subset of those for a
+// larger one.
 std::vector<bool> random_marks(double share) {
     std::vector<bool> marks(kTileElems);
     for (std::size_t i = 0; i < marks.size(); ++i) {
@@ -22,7 +23,7 @@ std::vector<bool> random_marks(double share) {
     return marks;
 }
 
-// Adds the steps of the loops of encode_delta.hpp.
+// Adds the steps of the loops in encode_delta.hpp.
 class DeltaSteps {
 public:
     void add(std::initializer_list<DeltaStep> what) {
@@ -40,7 +41,7 @@ public:
         }
     }
 
-    // A pass of pick_indices() or, with parameters, pick_values().
+    // One run of pick_indices() or, with parameters, pick_values().
     void add_pick(const std::vector<bool>& marks, bool has_parameters) {
         for (std::size_t word = 0; word < kTileWordsOfHalves; ++word) {
             std::bitset<4> step;
@@ -62,7 +63,7 @@ public:
         }
     }
 
-    // A pass of pack_bits().
+    // One run of pack_bits().
     void add_packed(const std::vector<bool>& marks) {
         std::uint64_t waiting = 0;
         for (std::size_t i = 0; i < kBitmapQuads; ++i) {
@@ -96,13 +97,13 @@ private:
     }
 
     DeltaTrace trace_;
-    std::uint32_t halves_ = 0;  // that wait in the packer
+    std::uint32_t halves_ = 0;  // waiting in the packer
 };
 
 }  // namespace
 
 std::vector<bool> merge_trace(std::uint32_t kept) {
-    // The places of the `kept` smallest of random numbers: as many, and as far apart.
+    // The positions of the `kept` smallest random numbers give random distances.
     std::vector<std::uint32_t> indices(kTileElems);
     for (std::uint32_t i = 0; i < kTileElems; ++i) {
         indices[i] = i;

@@ -1,4 +1,4 @@
-// What loops do whose steps follow the data, on random data.
+// Steps of loops that depend on the data, for random data.
 #pragma once
 
 #include <bitset>
@@ -7,7 +7,7 @@
 
 namespace nearstep::fpga {
 
-// Steps of merge_entries() over one payload of `kept` entries at random places: true gives a word,
+// Steps of merge_entries() over one payload of `kept` entries at random places: true writes a word,
 // false takes an entry.
 std::vector<bool> merge_trace(std::uint32_t kept);
 
@@ -20,17 +20,17 @@ struct DeltaTrace {
     std::uint32_t form = 0;  // TileForm
 };
 
-// Of a tile's bitmaps, in words of 64 bits.
+// Bitmaps of a tile, in 64-bit words.
 struct DeltaMarks {
     std::vector<std::uint64_t> plus;
     std::vector<std::uint64_t> minus;
 };
 
-// A tile in which these shares of the parameters changed, and by more than one unit. The others
-// grew.
+// Bitmaps of a tile. `changed` and `escaped` are the shares of parameters that changed, and that
+// changed by more than one unit. All other changes are increases.
 DeltaMarks delta_marks(double changed, double escaped);
 
-// Of the tile of delta_marks().
+// Steps for the tile of delta_marks().
 DeltaTrace delta_trace(double changed, double escaped);
 
 }  // namespace nearstep::fpga

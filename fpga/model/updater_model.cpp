@@ -17,7 +17,7 @@ namespace nearstep::fpga {
 
 namespace {
 
-// Cycles that a loop's pipeline takes to empty, or a chain of multiplications: estimates.
+// Cycles to drain a loop's pipeline or a chain of multiplications. These are estimates.
 constexpr std::uint64_t kXxhEndCycles = 18;     // between two blocks
 constexpr std::uint64_t kXxhDigestCycles = 40;  // after the last
 
@@ -38,13 +38,13 @@ Job job_of(const UpdaterSettings& settings) {
 
 bool has_deltas(const Job& job) { return job.delivery == ParameterDelivery::deltas; }
 
-// Words of the state of a tile, as flash has it.
+// Words of a tile's stored state.
 std::uint64_t state_words(const Job& job) {
     return tile_words(master_bits(job)) + 2ULL * tile_words(moment_bits(job)) +
            (has_codes(job) ? 2ULL * kTileScaleWords : 0);
 }
 
-// Makes the network for a number of tiles: the processes of update_subgroup.hpp in their order.
+// Builds the network for a number of tiles: the processes of update_subgroup.hpp in their order.
 class UpdaterNetwork {
 public:
     UpdaterNetwork(const UpdaterSettings& settings, Memory memory, std::uint64_t tiles)
@@ -62,7 +62,7 @@ public:
 private:
     std::uint64_t lanes() const { return settings_.lanes; }
     std::uint64_t tile_cycles() const { return kTileElems / lanes(); }
-    // Cycles in which the lanes use up a word.
+    // Cycles in which the lanes consume a word.
     std::uint64_t cycles_per_word(std::uint64_t bits) const { return kWordBits / bits / lanes(); }
     Fifo* fifo(const std::string& name, std::uint64_t depth = kShallowDepth) {
         auto& found = fifos_[name];
@@ -79,7 +79,7 @@ private:
                       .writes = std::move(writes),
                       .extra = std::move(extra)});
     }
-    // A process that passes on word by word.
+    // A process that forwards words unchanged.
     void add_mover(const std::string& name, std::uint64_t words_per_tile, Fifo* from, Fifo* to) {
         if (words_per_tile > 0) {
             add(name, words_per_tile, {{from, always}}, {{to, always}});
@@ -103,7 +103,7 @@ private:
     std::map<std::string, Fifo*> fifos_;
 };
 
-// Each channel with the FIFO that its port has for the bursts underway, and readers behind it.
+// Adds each channel with its port's FIFO for outstanding bursts, and the processes that read it.
 void UpdaterNetwork::add_channels() {
     for (Channel channel : channels_of(settings_)) {
         channel.fifo = fifo(channel.name, std::uint64_t{kBurstWords} * kBurstsUnderway);
@@ -117,7 +117,7 @@ void UpdaterNetwork::add_channels() {
     add_mover("read_moment2", uses_moment2(job_) ? moment_words : 0, fifo("moment2_in"),
               fifo("moments2"));
     if (has_codes(job_)) {
-        // The words of a tile's scales, then a block's scales in a cycle.
+        // Reads the words of a tile's scales, then passes on one block's scales per cycle.
         const std::uint64_t words = kTileScaleWords * ((uses_moment1(job_) ? 1ULL : 0ULL) +
                                                        (uses_moment2(job_) ? 1ULL : 0ULL));
         const std::uint64_t steps = words + kTileBlocks;
@@ -299,7 +299,7 @@ void UpdaterNetwork::add_deltas() {
         {{fifo("quads"), does(DeltaStep::writes_quad)}});
     add("pack_message", trace->quads, {{fifo("quads"), always}},
         {{fifo("message"), last_of(kWordQuads)}});
-    // Of the last word, which stays open, memory gets the rest when the message ends.
+    // The last, incomplete word is written when the message ends.
     const std::uint64_t words = trace->quads * tiles_ / kWordQuads;
     network_.add({.name = "write_parameters",
                   .steps = words,
@@ -307,8 +307,8 @@ void UpdaterNetwork::add_deltas() {
                   .writes = {{fifo("parameters"), always}}});
 }
 
-// Everything else in the DRAM: state from flash and to it, the digests of both, payloads in and
-// parameters out.
+// All other DRAM traffic: state from and to flash, the digests of both, payloads in and parameters
+// out.
 std::uint64_t other_words(const UpdaterSettings& settings) {
     const Job job = job_of(settings);
     std::uint64_t words = 4 * state_words(job);
@@ -374,8 +374,8 @@ std::vector<Channel> channels_of(const UpdaterSettings& settings) {
 }
 
 UpdaterRun run_updater(const UpdaterSettings& settings, const CardRates& card, Traffic traffic) {
-    // The difference of two runs leaves out how the pipeline fills and drains. A process that is a
-    // little slower than the lanes holds them up only when the FIFO between them is full.
+    // The difference of two runs excludes filling and draining of the pipeline. A process slightly
+    // slower than the lanes delays them only once the FIFO between them is full.
     constexpr std::uint64_t kFew = 6;
     constexpr std::uint64_t kMany = 10;
     std::uint64_t few = 0;

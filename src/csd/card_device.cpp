@@ -90,14 +90,14 @@ private:
     void start_write(CardSlot& slot, std::size_t subgroup, std::int64_t generation);
 
     CardDeviceSettings settings_;
-    std::size_t slot_words_;  // that a slot has for the table of groups
+    std::size_t slot_words_;  // words of each slot's group table
     trace::Traffic* traffic_;
     fpga::Card card_;
     StateVolume state_;
     bool is_peer_to_peer_;
     CardPayloads payloads_;
     std::vector<std::unique_ptr<CardSlot>> slots_;
-    // Each stage waits for the card on a thread of its own; last, so that they end first.
+    // Each stage waits for the card on its own thread. Declared last, so that the lanes end first.
     store::Lane read_lane_;
     store::Lane engine_lane_;
     store::Lane delivery_lane_;
@@ -123,11 +123,11 @@ CardDevice::CardDevice(const CardDeviceSettings& settings, trace::Traffic& traff
                    {"instead", "state passes through host memory"},
                    {"reason", "the file system of " + settings.file + " has no direct I/O"}});
     }
-    // The first runs of a card are made by the thread that opens all cards.
+    // The thread that opens all cards also makes each card's first runs.
     const CardSlot first(card_, slot_sizes(), is_peer_to_peer_);
 }
 
-// Of the largest table that a subgroup's update takes.
+// Words of the largest table that an update of a subgroup needs.
 std::size_t CardDevice::group_words(const GroupMap& groups) const {
     std::size_t words = 0;
     for (const shard::Subgroup& subgroup : settings_.subgroups) {
@@ -191,7 +191,7 @@ Ticket CardDevice::read(int slot, std::size_t subgroup, std::int64_t generation)
     CardSlot& s = allocated(slot);
     const std::int64_t offset = layout().extent_offset(subgroup, generation);
     const std::size_t bytes = layout().payload_bytes(subgroup);
-    // Memory of the host and of the card are never in one request.
+    // One request never mixes memory of the host and of the card.
     s.reading = state_.volume().read(s.header.span(), offset);
     s.reading.add(state_.volume().read(s.state.host().first(bytes),
                                        offset + static_cast<std::int64_t>(store::kHeaderBytes)));
@@ -210,7 +210,7 @@ void CardDevice::finish_read(CardSlot& slot, std::size_t subgroup, std::int64_t 
         traffic_->add(Counter::host_state_read, bytes);
         traffic_->add(Counter::host_state_write, bytes);
     }
-    // The cheap checks first, as for other devices: what is not ours is not digested.
+    // Cheap checks first: the payload of another owner is not digested.
     const store::SubgroupHeader header = state_.header_of(subgroup, generation);
     auto fault = store::find_page_fault(header, slot.header.span(), bytes, std::nullopt);
     if (!fault && settings_.digest == store::PayloadDigest::present) {
@@ -242,7 +242,7 @@ void CardDevice::update(int slot, std::size_t subgroup, const StepScalars& scala
             s.finish_update("to update " + describe(subgroup));
             updated->set_value();
         } catch (...) {
-            // For both who wait: the delivery and the write.
+            // Both the delivery and the write get it.
             updated->set_exception(std::current_exception());
         }
     });
@@ -266,7 +266,7 @@ Ticket CardDevice::deliver(int slot, std::size_t subgroup, std::span<std::byte> 
     });
 }
 
-// Sealing has a lane of its own, so that one extent is digested while another is written.
+// Sealing has its own lane, so that one extent is digested while another is written.
 Ticket CardDevice::write(int slot, std::size_t subgroup, std::int64_t generation) {
     CardSlot& s = allocated(slot);
     s.sealing = seal_lane_.submit([this, &s, subgroup, generation] {
@@ -323,7 +323,7 @@ std::unique_ptr<Device> make_card_device(const CardDeviceSettings& settings,
     try {
         return std::make_unique<CardDevice>(settings, traffic);
     } catch (const XrtError& failure) {
-        // Nothing has begun: what is wrong is the machine or the settings.
+        // No work has started, so the cause is the machine or the settings.
         throw ConfigError(failure.what());
     }
 }

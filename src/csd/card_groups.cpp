@@ -20,7 +20,7 @@ std::span<const GroupRun> runs_of(const GroupMap& groups, TileRange tiles) {
     return groups.runs_in(tiles.begin * kTileElems, tiles.end * kTileElems);
 }
 
-// A run of the table that ends within a tile or with it.
+// A run that ends in this tile or at its end.
 std::uint32_t run_in_tile(const GroupRun& run, std::size_t tile) {
     const std::size_t end = std::min(run.end - tile * kTileElems, kTileElems);
     return fpga::group_run(static_cast<std::uint32_t>(end / fpga::kRunElems),
@@ -41,7 +41,7 @@ std::size_t words_of_runs(std::size_t runs) {
     return (runs + fpga::kWordUnits - 1) / fpga::kWordUnits;
 }
 
-// Groups without an element here count as skipped, so that their moments are not read for nothing.
+// Groups without an element here count as skipped, so that their moments are not read.
 void fill_scalars(const GroupMap& groups, const StepScalars& scalars, TileRange tiles,
                   std::span<fpga::Word> words) {
     std::array<bool, kMostGroups> is_idle{};
@@ -66,7 +66,7 @@ std::optional<std::size_t> find_uneven_end(const GroupMap& groups, TileRange til
 }
 
 std::size_t group_table_words(const GroupMap& groups, TileRange tiles) {
-    // Every tile has a run, and every end within the tiles adds one.
+    // Every tile has at least one run, and each end inside the tiles may add another.
     return kMostGroups + words_of_runs(tiles.size() + runs_of(groups, tiles).size() - 1);
 }
 

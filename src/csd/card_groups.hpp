@@ -1,4 +1,4 @@
-// Parameter groups as a card's updater takes them (fpga/kernel/group_table.hpp).
+// Parameter groups in the form a card's updater takes (fpga/kernel/group_table.hpp).
 #pragma once
 
 #include "csd/group_map.hpp"
@@ -13,15 +13,15 @@
 
 namespace nearstep::csd {
 
-// The element of the tiles where a run ends that the updater cannot end there; nullopt: none.
+// The first element in the tiles where a run ends and the updater cannot end it; nullopt if none.
 std::optional<std::size_t> find_uneven_end(const GroupMap& groups, shard::TileRange tiles);
 
-// Words of the table of these tiles at most; find_uneven_end() has nothing to say of them.
+// Most words in the table of these tiles. Requires that find_uneven_end() returns nullopt for them.
 std::size_t group_table_words(const GroupMap& groups, shard::TileRange tiles);
 
-// What one launch is given.
+// Group arguments of one launch.
 struct GroupTable {
-    UpdateScalars scalars;          // where there are no runs: of the only group
+    UpdateScalars scalars;          // of the only group, if there are no runs
     std::vector<fpga::Word> words;  // empty without runs
     std::uint32_t runs = 0;
 };

@@ -10,7 +10,7 @@ namespace nearstep::csd {
 
 namespace {
 
-// A buffer holds whole subgroups up to this size, or one that is larger.
+// A buffer holds several subgroups up to this size, or a single larger one.
 constexpr std::size_t kUsualBufferBytes = 256 * MiB;
 
 }  // namespace

@@ -14,18 +14,18 @@
 
 namespace nearstep::csd {
 
-// Where a subgroup's payloads lie.
+// The place of a subgroup's payloads.
 struct PayloadPlace {
     const fpga::Buffer* buffer = nullptr;
     std::uint64_t offset = 0;
-    std::uint32_t stride = 0;  // from payload to payload
+    std::uint32_t stride = 0;  // bytes from one payload to the next
 };
 
-// Payloads go to the card subgroup by subgroup, while more arrive. One thread calls.
+// Sends payloads to the card one subgroup at a time while more arrive. Used by one thread.
 class CardPayloads {
 public:
-    // `most_payload_bytes`: of the codecs that use() may name. Throws XrtError if the card has too
-    // little memory. The layout and the card outlive this.
+    // `most_payload_bytes` is the largest among the codecs that use() may name. Throws XrtError if
+    // the card has too little memory. The layout and the card outlive this.
     CardPayloads(fpga::Card& card, const StateLayout& layout, std::size_t subgroups,
                  std::size_t most_payload_bytes, std::size_t sources);
 
@@ -33,11 +33,11 @@ public:
     void use(const codec::Codec& codec) { codec_ = &codec; }
     const codec::Codec& codec() const { return *codec_; }
 
-    // The payloads of one tile of the device, one per source in rank order; returns the bytes that
-    // go to the card.
+    // Takes the payloads of one tile of the device, one per source in rank order. Returns the bytes
+    // that go to the card.
     std::size_t put(std::size_t subgroup, std::size_t tile, Payloads payloads);
 
-    // Returns when all payloads are on the card; rethrows what kept one from it.
+    // Returns when all payloads are on the card; rethrows the first error of a transfer.
     void finish();
 
     PayloadPlace place_of(std::size_t subgroup) const;
@@ -47,7 +47,7 @@ private:
         std::size_t buffer = 0;
         std::size_t offset = 0;
         std::size_t tiles_put = 0;  // of this step
-        // Of the subgroup: those put and not yet sent lie among them.
+        // Range within the subgroup that covers all tiles put but not yet sent.
         shard::TileRange unsent = {};
     };
 
@@ -60,7 +60,7 @@ private:
     std::size_t sources_;
     std::size_t stride_;
     std::vector<fpga::Buffer> buffers_;
-    std::vector<Place> places_;  // of the subgroups
+    std::vector<Place> places_;  // one per subgroup
     store::Ticket sending_;
     store::Lane lane_;
 };

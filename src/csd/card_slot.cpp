@@ -26,7 +26,7 @@ fpga::UpdaterTotals totals_of(const fpga::Buffer& report) {
     return totals;
 }
 
-// A device without tiles has slots as well.
+// A device without tiles has slots too.
 std::size_t at_least_a_page(std::size_t bytes) { return std::max(bytes, store::kHeaderBytes); }
 
 }  // namespace
@@ -84,7 +84,7 @@ void CardSlot::start_update(const CardUpdate& update, const GroupTable& table) {
     updater.set("groups", groups);
     updater.set("parameters", parameters);
     updater.set("report", report);
-    updater.set("state_offset", std::uint64_t{0});  // the header is elsewhere
+    updater.set("state_offset", std::uint64_t{0});  // the header is in host memory
     updater.set("payload_offset", update.payloads.offset);
     updater.set("first_tile", std::uint64_t{update.first_tile});
     updater.set("random_key", scalars.random_key);

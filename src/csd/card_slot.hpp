@@ -1,4 +1,4 @@
-// A slot in a card's memory: a subgroup's state, what becomes of it, and the runs that work on it.
+// A slot in a card's memory: a subgroup's state, its update's results, and the kernel runs on it.
 #pragma once
 
 #include "base/dtype.hpp"
@@ -18,7 +18,7 @@
 
 namespace nearstep::csd {
 
-// Of the largest subgroup.
+// Sizes for the largest subgroup.
 struct SlotSizes {
     std::size_t payload_bytes = 0;
     std::size_t parameter_bytes = 0;  // or of a message
@@ -26,7 +26,7 @@ struct SlotSizes {
     std::size_t group_words = 0;  // of the largest table
 };
 
-// Which tiles an update is of, and how they are coded.
+// Tiles of an update and their encoding.
 struct CardUpdate {
     std::size_t tiles = 0;
     std::size_t first_tile = 0;  // in the parameter vector
@@ -38,13 +38,13 @@ struct CardUpdate {
     PayloadPlace payloads;
 };
 
-// A digest of memory of the card, made on the card: no core of the host reads it.
+// Computes a digest of card memory on the card, so no host core reads the data.
 class CardDigest {
 public:
     explicit CardDigest(fpga::Card& card);
 
-    // XXH3 of the first `bytes` of the buffer. Throws XrtError with `purpose`. One thread at a
-    // time.
+    // XXH3 of the first `bytes` of the buffer. Throws XrtError that mentions `purpose`. One thread
+    // at a time.
     std::uint64_t digest(const fpga::Buffer& buffer, std::size_t bytes, const std::string& purpose);
 
 private:
@@ -57,13 +57,13 @@ struct CardSlot {
     CardSlot(fpga::Card& card, const SlotSizes& sizes, bool is_peer_to_peer);
     CardSlot(const CardSlot&) = delete;
     CardSlot& operator=(const CardSlot&) = delete;
-    // Waits for what is under way.
+    // Waits for pending operations.
     ~CardSlot() = default;
 
-    // The updater on the state; start returns at once. Throw XrtError.
+    // Runs the updater on the state; start_update() returns at once. Both throw XrtError.
     void start_update(const CardUpdate& update, const GroupTable& groups);
     void finish_update(const std::string& purpose);
-    // After finish_update: bytes of the new parameters, or of the message.
+    // Bytes of the new parameters or of the message. Call after finish_update().
     std::size_t parameter_bytes() const;
 
     memory::Buffer header;  // of the subgroup, in host memory
@@ -78,7 +78,7 @@ struct CardSlot {
     std::shared_future<void> updated;
     store::Ticket reading;
     store::Ticket updating;
-    store::Ticket writing;  // made by what `sealing` stands for, which therefore ends first
+    store::Ticket writing;  // set by the operation of `sealing`, which therefore ends first
     store::Ticket sealing;
 };
 

@@ -82,23 +82,23 @@ public:
     }
 
 private:
-    // Spans into one buffer, each with room for the largest subgroup.
+    // Spans of one buffer, each large enough for the largest subgroup.
     struct Slot {
         memory::Buffer memory;
         std::span<std::byte> extent;     // header and arrays; empty if storage is mapped
         std::span<std::byte> gradients;  // on_host only
-        std::span<float> piece;          // the sum of the payloads of a piece of a tile
+        std::span<float> piece;          // sum of the payloads of a piece of a tile
         std::vector<std::span<const std::byte>> payloads;
-        std::span<std::byte> parameters;  // new ones; with deltas a tile's old and new ones
-        // Extents of the subgroup in the slot, before and after its update: the slot's own, or
-        // the two places in mapped storage.
+        std::span<std::byte> parameters;  // new ones; with deltas the old and new ones of a tile
+        // The subgroup's extents before and after its update: both in the slot's memory, or the two
+        // places in mapped storage.
         std::span<std::byte> old;
         std::span<std::byte> updated;
         std::span<std::byte> message;  // with deltas
         std::size_t message_bytes = 0;
         Ticket reading;
         Ticket sealing;
-        Ticket writing;  // from when sealing is complete
+        Ticket writing;  // set once sealing is complete
     };
 
     Slot& allocated(int slot);
@@ -127,7 +127,8 @@ private:
     std::optional<GradientStaging> staging_;  // on_host only
     Team team_;
     std::optional<link::Stream> gradients_;  // near_storage and shaped only
-    // Checksums are made and verified here, beside the engine; last, so that they end first.
+    // Checksums are computed here, in parallel with the engine. Declared last, so that the lanes
+    // end first.
     store::Lane read_lane_;
     store::Lane seal_lane_;
     store::Lane write_lane_;
@@ -253,8 +254,7 @@ StatePointers EmulatedDevice::tile_of(std::span<std::byte> extent, std::size_t s
                          layout().tiles_in(subgroup), tile);
 }
 
-// That of a piece of a tile, as the engine reads it. A single payload of bf16 is not decoded: the
-// engine widens as it goes.
+// The gradient of a piece of a tile. A single bf16 payload is not decoded: the engine widens it.
 const void* EmulatedDevice::gradient(Slot& slot, std::size_t local_tile, std::size_t tile,
                                      std::size_t first) {
     if (is_on_host()) {
@@ -267,7 +267,7 @@ const void* EmulatedDevice::gradient(Slot& slot, std::size_t local_tile, std::si
     return slot.piece.data();
 }
 
-// Each piece is copied (mapped storage), decoded and updated while it is in the first caches.
+// Each piece is copied (mapped storage), decoded and updated while it is in the first-level caches.
 void EmulatedDevice::update_tile(Slot& slot, std::size_t subgroup, std::size_t tile,
                                  const StepScalars& scalars, UpdateRun run) {
     const std::size_t local = layout().first_tile(subgroup) + tile;
@@ -299,7 +299,7 @@ void EmulatedDevice::update(int slot, std::size_t subgroup, const StepScalars& s
         writer.emplace(s.message, settings_.subgroups[subgroup].tiles);
     }
     if (is_mapped()) {
-        // It ends with what pads the arrays to whole pages.
+        // Also copies the zeros that pad the arrays to whole pages.
         std::ranges::copy(s.old.last(store::kPageBytes), s.updated.last(store::kPageBytes).begin());
     }
     const auto begin = std::chrono::steady_clock::now();
@@ -320,8 +320,8 @@ void EmulatedDevice::update(int slot, std::size_t subgroup, const StepScalars& s
         });
     } else {
         for (std::size_t tile = 0; tile < tiles; ++tile) {
-            // Old parameters come from old masters, as they did when they were new; a tile's stay
-            // in the cache.
+            // Old parameters are rounded from old masters, as when they were new. The values of one
+            // tile stay in the cache.
             UpdateRun run = run_of(tile);
             auto* old = reinterpret_cast<std::uint16_t*>(s.parameters.data());
             run.parameters = old;
@@ -362,7 +362,7 @@ Ticket EmulatedDevice::deliver(int slot, std::size_t subgroup, std::span<std::by
     return {};
 }
 
-// New parameters: counted, and held to the link's rate.
+// Counts new parameters and limits them to the link's rate.
 void EmulatedDevice::cross_host_link(std::size_t bytes) {
     traffic_->add(Counter::host_parameters, bytes);
     if (settings_.links != nullptr) {
@@ -371,7 +371,7 @@ void EmulatedDevice::cross_host_link(std::size_t bytes) {
     }
 }
 
-// Sealing has a lane of its own, so that one extent is sealed while another is written.
+// Sealing has its own lane, so that one extent is sealed while another is written.
 Ticket EmulatedDevice::write(int slot, std::size_t subgroup, std::int64_t generation) {
     Slot& s = allocated(slot);
     s.sealing = seal_lane_.submit([this, &s, subgroup, generation] {

@@ -1,4 +1,4 @@
-// A CSD emulated on plain storage: files for its flash, host memory and a host core for the rest.
+// A CSD emulated on plain storage: files as its flash, host memory and a host core for the rest.
 #pragma once
 
 #include "base/dtype.hpp"
@@ -19,40 +19,40 @@
 namespace nearstep::csd {
 
 // near_storage: state moves on the device-internal link, payloads lie in the device's memory, new
-//   parameters cross the host link.
-// on_host: the state is striped over the files of all plain devices and crosses the host link, and
-//   so do gradients, as fp32, to storage and back (ZeRO-Infinity on RAID0: mode `base`).
-// Counted are the bytes of state as it is stored; headers of subgroups are not. What is counted in
-// a step is held to the rates of `links`, headers included; state outside of a step is not.
+// parameters cross the host link.
+// on_host: state is striped over the files of all plain devices and crosses the host link, as do
+// fp32 gradients, to storage and back (ZeRO-Infinity on RAID0: mode `base`).
+// Traffic counters count state in its stored format, without subgroup headers. Transfers of a step,
+// headers included, are limited to the rates of `links`; other transfers of state are not.
 enum class UpdatePlace { near_storage, on_host };
 
 struct EmulatedDeviceSettings {
     std::string name;
-    std::vector<std::string> files;  // opened or made; more than one only with on_host
+    std::vector<std::string> files;  // opened, or made if missing; several only with on_host
     std::vector<shard::Subgroup> subgroups;
     std::size_t parameters = 0;  // of the whole vector; elements beyond it are padding
     GroupMap groups = {};        // of the whole vector
     Dtype parameter_dtype = Dtype::bf16;
     StateFormat state = StateFormat::fp32;
     const codec::Codec* codec = nullptr;  // outlives the device
-    std::size_t most_payload_bytes = 0;   // of the codecs that use_codec() will name
+    std::size_t most_payload_bytes = 0;   // largest among the codecs that use_codec() will name
     int sources = 1;                      // payloads per tile
     int slots = 3;
     UpdatePlace place = UpdatePlace::near_storage;
-    int threads = 1;  // that update a subgroup on_host; near storage it is one
+    int threads = 1;  // per subgroup update with on_host; near_storage uses one
     Delivery delivery = Delivery::parameters;  // deltas: near_storage and 16-bit parameters only
     store::IoKind io = store::IoKind::automatic;
     store::PayloadDigest digest = store::PayloadDigest::present;  // absent: for measurements
-    store::Storage* storage = nullptr;  // under the files, outlives the device; null: the system
-    // What the bytes of a step cross, outlives the device; null: links are not shaped.
+    store::Storage* storage = nullptr;  // used for the files, outlives the device; null: the system
+    // The links that a step's bytes cross; they outlive the device. null: links are not shaped.
     link::NodeLinks* links = nullptr;
-    double updates_per_s = 0;  // parameters; the engine is no faster; 0: as fast as it can be
+    double updates_per_s = 0;  // limit of the engine in parameters; 0: no limit
 };
 
-// Bytes of storage that the device will reserve, over all its files.
+// Bytes that the device reserves, over all its files.
 std::size_t storage_bytes(const EmulatedDeviceSettings& settings);
 
-// Opens and locks the files and leaves their content. Throws ConfigError if a folder cannot be made
+// Opens and locks the files and keeps their content. Throws ConfigError if a folder cannot be made
 // or written or has too little space (before any other file is touched), IoError later. `traffic`
 // outlives the device.
 std::unique_ptr<Device> make_emulated_device(const EmulatedDeviceSettings& settings,

@@ -1,7 +1,7 @@
-// The body of every engine; each engine's source compiles it for its own instruction set.
+// The body of every engine. Each engine's source compiles it for its own instruction set.
 //
-// Everything here has internal linkage, and `flatten` inlines all that is called: a function that
-// the linker could share with other sources would carry instructions that another CPU lacks.
+// Everything here has internal linkage, and `flatten` inlines every call. Otherwise the linker
+// could share a function with other sources, and its instructions may be missing on another CPU.
 #pragma once
 
 #include "csd/engine.hpp"
@@ -19,16 +19,17 @@ using arith::Optimizer;
 using arith::TileKey;
 using arith::UpdateScalars;
 
-// What waits in the first cache until a block's scales are known or its parameters are delivered.
+// Values kept in the first-level cache until a block's scales are known or its parameters
+// delivered.
 struct Block {
     alignas(64) std::array<float, kBlockElems> master;
     alignas(64) std::array<float, kBlockElems> moment1;
     alignas(64) std::array<float, kBlockElems> root2;
 };
 
-// Asks for the lines of `count` elements, a fixed number of elements behind `from`: hardware stops
-// fetching ahead at every page, and an update reads four or five arrays at once. They may lie
-// behind the end of the array, where nothing is touched but the cache.
+// Prefetches `count` elements at a fixed distance after `from`: hardware prefetch stops at every
+// page, and an update reads four or five arrays at once. Addresses past the end of an array are
+// harmless; a prefetch only affects the cache.
 template <typename T>
 inline void fetch_ahead(const T* from, std::size_t count) {
     constexpr std::size_t kAheadElems = 1024;  // measured: 256, 512, 1536 and 2048 are slower
@@ -53,11 +54,11 @@ inline void narrow_to_bf16(const float* __restrict from, std::uint16_t* __restri
     }
 }
 
-// The types of a format's arrays.
+// Element types of a format's arrays.
 template <StateFormat kFormat>
 struct Stored {
     static constexpr bool kHasCodes = kFormat == StateFormat::q8 || kFormat == StateFormat::compact;
-    // Of a moment that has no codes.
+    // Type of a moment stored without codes.
     using Plain = std::conditional_t<kFormat == StateFormat::bf16, std::uint16_t, float>;
     using Master = std::conditional_t<kFormat == StateFormat::compact, std::uint16_t, float>;
     using Moment1 = std::conditional_t<kHasCodes, std::int8_t, Plain>;
@@ -72,19 +73,19 @@ inline void narrow(float value, std::uint32_t random, std::uint16_t& to) {
     to = arith::round_to_bf16(value, random);
 }
 
-// A sum that begins with 0, as codec::decode_sum defines it: -0 becomes 0.
+// A sum that starts from 0, as codec::decode_sum defines it: -0 becomes 0.
 inline float widen_gradient(float sum) { return sum; }
 inline float widen_gradient(std::uint16_t half) { return 0.0F + from_bf16(half); }
 
-// Scales in front of a block's update.
+// A block's scales before its update.
 struct Scales {
     float moment1;
     float moment2;
 };
 
-// Widens, updates and narrows again, all in one loop, so that the divider works beside what the
-// rest takes. Moments that will be codes again go to `wide`, the second as its root, until the
-// scale of the block is known.
+// Widens, updates and narrows in one loop, so that the divider overlaps the other work. Moments
+// stored as codes go to `wide` until the block's scale is known; of the second moment, its square
+// root.
 template <Optimizer kOptimizer, StateFormat kFormat, typename Gradient>
 inline void update_block(const UpdateScalars& scalars, const Gradient* __restrict gradient,
                          typename Stored<kFormat>::Master* __restrict master,
@@ -155,7 +156,7 @@ inline float encode_block2(const float* __restrict roots, std::uint8_t* __restri
     return scale;
 }
 
-// New masters in the parameters' format: those that were stored.
+// Writes the stored new masters in the parameters' format.
 template <StateFormat kFormat>
 inline void deliver_block(const UpdateRun& run, Block& wide, std::size_t at, std::size_t count) {
     const auto* master =
@@ -176,7 +177,7 @@ inline void deliver_block(const UpdateRun& run, Block& wide, std::size_t at, std
     }
 }
 
-// The block of `count` elements from `at` on.
+// Updates the block of `count` elements from `at` on.
 template <Optimizer kOptimizer, StateFormat kFormat, typename Gradient>
 inline void run_block(const UpdateScalars& scalars, const UpdateRun& run, Block& wide,
                       std::size_t at, std::size_t count) {
@@ -212,7 +213,7 @@ inline void run_blocks_of(const UpdateScalars& scalars, const UpdateRun& run) {
     Block wide;
     std::size_t at = 0;
     for (; at + kBlockElems <= run.count; at += kBlockElems) {
-        // The count is a constant here: whole vectors and no remainder.
+        // A constant count lets the compiler use whole vectors without a remainder.
         run_block<kOptimizer, kFormat, Gradient>(scalars, run, wide, at, kBlockElems);
     }
     if (at < run.count) {
@@ -241,13 +242,13 @@ inline void update_fp32(const UpdateScalars& scalars, const std::uint16_t* __res
     }
 }
 
-// fp32 state with bf16 gradients and parameters: nothing to widen but the gradient, so one loop
-// does all, and memory is never idle between stages.
+// fp32 state with bf16 gradients and parameters: only the gradient is widened, so a single loop
+// keeps memory busy throughout.
 template <Optimizer kOptimizer>
 inline void stream_fp32(const UpdateScalars& scalars, const std::uint16_t* gradient, float* master,
                         float* moment1, float* moment2, std::uint16_t* parameters,
                         std::size_t count) {
-    constexpr std::size_t kElems = 32;  // a cache line of the narrowest
+    constexpr std::size_t kElems = 32;  // one cache line of the narrowest type
     std::size_t at = 0;
     for (; at + kElems <= count; at += kElems) {
         fetch_ahead(gradient + at, kElems);
@@ -283,10 +284,10 @@ inline void run_format(const UpdateScalars& scalars, const UpdateRun& run) {
     }
 }
 
-// Not inlined into what updates groups, which calls it for each run of blocks.
+// Not inlined into the update of groups, which calls it for each run of blocks.
 [[gnu::flatten, gnu::noinline]] inline void update_run(const UpdateScalars& scalars,
                                                        const UpdateRun& run) {
-    // A copy, so that the compiler knows that no store changes it.
+    // A copy tells the compiler that no store changes it.
     const UpdateScalars fixed = scalars;
     switch (fixed.optimizer) {
         case Optimizer::adamw:
@@ -315,7 +316,7 @@ inline void round_blocks(const UpdateRun& run) {
     if (run.format == StateFormat::compact) {
         round_blocks<StateFormat::compact>(run);
     } else {
-        round_blocks<StateFormat::fp32>(run);  // the others' masters are the same
+        round_blocks<StateFormat::fp32>(run);  // q8 and bf16 store the same fp32 masters
     }
 }
 

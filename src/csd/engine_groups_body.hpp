@@ -1,6 +1,6 @@
-// The part of every engine's body for runs whose elements are of several parameter groups. Whole
-// blocks of one group go through the body for one group, so that only blocks that groups share take
-// a way of their own. Internal linkage and `flatten` as in engine_body.hpp.
+// The part of every engine for runs with several parameter groups. Whole blocks of one group use
+// the body for one group; only blocks that groups share take a separate path. For internal linkage
+// and `flatten` see engine_body.hpp.
 #pragma once
 
 #include "csd/engine_body.hpp"
@@ -12,7 +12,7 @@
 namespace nearstep::csd {
 namespace {
 
-// `count` elements of the run from `at` on, which is a multiple of kBlockElems.
+// The part of the run from `at`, a multiple of kBlockElems, with `count` elements.
 template <StateFormat kFormat, typename Gradient>
 inline UpdateRun part_of(const UpdateRun& run, std::size_t at, std::size_t count) {
     using Types = Stored<kFormat>;
@@ -32,8 +32,8 @@ inline UpdateRun part_of(const UpdateRun& run, std::size_t at, std::size_t count
     return part;
 }
 
-// Elements [begin, end) of the block, all of one group. Moments with codes go to `wide`, changed or
-// not, as does the second one's root.
+// Updates elements [begin, end) of the block, all of one group. Moments stored as codes always go
+// to `wide`, the second as its square root.
 template <StateFormat kFormat, typename Gradient>
 inline void update_elements(const UpdateScalars& scalars, bool is_skipped, const UpdateRun& block,
                             Block& wide, std::size_t begin, std::size_t end) {
@@ -74,10 +74,10 @@ inline void update_elements(const UpdateScalars& scalars, bool is_skipped, const
     }
 }
 
-// A block that groups share, from place `element` of the parameter vector on. Its elements share
-// scales: where one group's moments get new codes, the others' are decoded and encoded again, those
-// of skipped groups and those that a group's optimizer does not use among them. That may move them
-// by half a step of the new scale.
+// Updates a block that groups share; its first element has index `element` in the parameter vector.
+// The block has one scale per moment. If one group changes a moment, the codes of all are decoded
+// and encoded again, even for skipped groups and for optimizers that do not use the moment. This
+// may move a value by half a step of the new scale.
 template <StateFormat kFormat, typename Gradient>
 inline void run_shared_block(const StepScalars& scalars, const GroupRun* group, std::size_t element,
                              const UpdateRun& block, Block& wide) {

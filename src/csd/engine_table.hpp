@@ -1,5 +1,4 @@
-// The engines as constants: data, not functions, so that naming one runs no code of its instruction
-// set.
+// The engines as constants rather than functions, so that naming one runs none of its instructions.
 #pragma once
 
 #include "csd/engine.hpp"

@@ -33,7 +33,7 @@ void GradientStaging::put(std::size_t tile, std::span<const float> values) {
     has_arrived_.notify_all();
 }
 
-// The run of the region, or one that is made so; null while tiles arrive in all others.
+// The run of the region, or one reassigned to it. Null while tiles arrive in all other runs.
 GradientStaging::Run* GradientStaging::find_run(std::size_t region) {
     for (Run& run : runs_) {
         if (!run.is_empty() && run.region == region) {
@@ -56,7 +56,7 @@ GradientStaging::Run* GradientStaging::find_run(std::size_t region) {
     return nullptr;
 }
 
-// Begins to write the tiles that are here, those next to each other as one.
+// Starts to write the tiles that have arrived, adjacent ones together.
 void GradientStaging::write(Run& run) {
     for (std::size_t first = 0; first < kTilesOfRun;) {
         std::size_t end = first;

@@ -1,4 +1,4 @@
-// Turns tiles of gradients into large writes to storage that proceed while more tiles arrive.
+// Combines gradient tiles into large writes to storage while more tiles arrive.
 #pragma once
 
 #include "csd/state_layout.hpp"
@@ -16,25 +16,25 @@
 
 namespace nearstep::csd {
 
-// Tiles that lie next to each other in storage are written as one, in whatever order they come.
-// The volume outlives this.
+// Tiles that are adjacent in storage are written together, in any order of arrival. The volume
+// outlives this.
 class GradientStaging {
 public:
-    // `begin`: where tile 0 lies in the volume.
+    // `begin` is the offset of tile 0 in the volume.
     GradientStaging(store::Volume& volume, std::int64_t begin);
 
-    // `values`: kTileElems of them, free on return. Any thread; each tile once before finish().
-    // Rethrows the error of an earlier write.
+    // `values` has kTileElems elements and may be reused on return. Any thread may call; each tile
+    // comes once before finish(). Rethrows the error of an earlier write.
     void put(std::size_t tile, std::span<const float> values);
 
-    // Blocks until every tile is in storage; no other call is under way.
+    // Returns when every tile is in storage. Not during another call.
     void finish();
 
 private:
     static constexpr std::size_t kRuns = 16;
     static constexpr std::size_t kTilesOfRun = 8;
 
-    // Tiles region x kTilesOfRun and on, of which some are here.
+    // Tiles from region x kTilesOfRun on; some of them have arrived.
     struct Run {
         std::span<std::byte> memory;
         std::size_t region = 0;
@@ -53,7 +53,7 @@ private:
     memory::Buffer memory_;
     std::mutex mutex_;
     std::condition_variable has_arrived_;
-    // Of those that are empty or must make room, the next one is that used the longest time ago.
+    // The search for a free run starts at next_, so that the least recently used one is taken.
     std::array<Run, kRuns> runs_;
     std::size_t next_ = 0;
 };

@@ -10,30 +10,30 @@ namespace nearstep::csd {
 
 constexpr std::size_t kMostGroups = 16;
 
-// The elements from the end of the run before, or from 0, up to `end`.
+// A run of elements: from the end of the previous run, or from 0, up to `end`.
 struct GroupRun {
     std::size_t end = 0;
     std::size_t group = 0;  // below kMostGroups
 };
 
-// The same on all ranks, for all of a run.
+// Maps elements to groups. The same on all ranks.
 class GroupMap {
 public:
-    // Every element is of group 0.
+    // All elements belong to group 0.
     GroupMap();
 
-    // `runs` ascend. Neighbours of one group become one run, and the padding behind the last run
-    // belongs to its group. Throws ContractError for a group that there may not be.
+    // `runs` ascend. Adjacent runs of one group are merged. Padding after the last run belongs to
+    // its group. Throws ContractError if a group is too large.
     explicit GroupMap(std::span<const GroupRun> runs);
 
-    // One more than the highest group.
+    // The highest group plus one.
     std::size_t groups() const { return groups_; }
 
-    // Ascending without gaps; the last one has no end.
+    // Ascending without gaps. The last run has no end.
     std::span<const GroupRun> runs() const { return runs_; }
 
-    // Those with elements of [begin, end), which is not empty. The first may begin before it and
-    // the last may end behind it.
+    // The runs that intersect [begin, end), which is not empty. The first may begin earlier and the
+    // last may end later.
     std::span<const GroupRun> runs_in(std::size_t begin, std::size_t end) const;
 
 private:

@@ -1,5 +1,4 @@
-// What both transfer handlers share: the thread that runs an update, and those who wait for its
-// parts.
+// Shared by both transfer handlers: the thread that runs an update, and waiting for its parts.
 #pragma once
 
 #include "csd/transfer_handler.hpp"
@@ -17,14 +16,14 @@
 
 namespace nearstep::csd {
 
-// What start() was given.
+// The arguments of begin().
 struct UpdateOrder {
     StepScalars scalars;
     std::int64_t from = 0;
     std::span<std::byte> landing;
 };
 
-// A subclass implements run() and calls stop() in its destructor, before its members go.
+// A subclass implements run() and calls stop() in its destructor, before its members are destroyed.
 class HandlerShell : public TransferHandler {
 public:
     explicit HandlerShell(Device& device) : device_(device) {}
@@ -41,18 +40,18 @@ public:
     void finish() override;
 
 protected:
-    // Takes the subgroups that take() gives through one update, on the handler's thread. Calls
-    // note_delivered() once for each. May throw: the error reaches whoever waits.
+    // Updates every subgroup that take() returns, on the handler's thread, and calls
+    // note_delivered() once for each. If it throws, the callers that wait get the error.
     virtual void run(const UpdateOrder& order) = 0;
 
     enum class Patience { waits, looks };
-    // The next subgroup to begin; none: there is none left, or with `looks` none yet.
+    // The next subgroup to begin. nullopt: none is left or, with `looks`, none is released yet.
     std::optional<std::size_t> take(Patience patience);
 
-    // The parameters of the subgroup have landed.
+    // Records that the subgroup's parameters have landed.
     void note_delivered(std::size_t subgroup);
 
-    // Waits for the update under way, if there is one, without what is not yet released; drops its
+    // Waits for the current update, if any, but drops subgroups not yet released. Ignores its
     // error.
     void stop();
 
@@ -64,8 +63,8 @@ private:
     Device& device_;
     std::mutex mutex_;
     std::condition_variable changed_;
-    std::vector<bool> is_delivered_;  // each subgroup of this update
-    // Subgroups [low_, high_) are not begun; those from released_ on may be.
+    std::vector<bool> is_delivered_;  // of this update, by subgroup
+    // Subgroups [low_, high_) have not begun. Those from released_ on may begin.
     std::size_t low_ = 0;
     std::size_t high_ = 0;
     std::size_t released_ = 0;

@@ -4,8 +4,8 @@ namespace nearstep::csd {
 
 namespace {
 
-// The paper's SU: every subgroup gets its memory, is read, updated, delivered and written, and
-// gives the memory back, before the next one begins.
+// The paper's SU: each subgroup gets memory, is read, updated, delivered and written, and frees the
+// memory before the next one begins.
 class NaiveHandler : public HandlerShell {
 public:
     using HandlerShell::HandlerShell;

@@ -1,4 +1,4 @@
-// The optimizers by their names.
+// Optimizers by name.
 #pragma once
 
 #include "arith/update_lane.hpp"

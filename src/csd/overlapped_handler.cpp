@@ -10,7 +10,7 @@ namespace nearstep::csd {
 namespace {
 
 // The paper's SU+O: the i-th subgroup to begin uses slot i modulo the number of slots. While it is
-// updated, later ones are read and the one before is written.
+// updated, later ones are read and the previous one is written.
 class OverlappedHandler : public HandlerShell {
 public:
     explicit OverlappedHandler(Device& device);
@@ -19,10 +19,10 @@ public:
     ~OverlappedHandler() override;
 
 private:
-    // A slot's reading, or its writing and delivery, whichever was last.
+    // The last operation of each slot: its read, or its write and delivery.
     using Ring = std::vector<Ticket>;
 
-    // A subgroup that is being read, or was.
+    // A subgroup whose read has started.
     struct Begun {
         std::size_t subgroup = 0;
         int slot = 0;
@@ -49,8 +49,8 @@ OverlappedHandler::~OverlappedHandler() {
     }
 }
 
-// Starts reads, and waits where there would be nothing to update; the slot left over is that of
-// the last write. `count`: begun so far.
+// Starts reads, and waits only if no subgroup is ready to update. One slot stays free for the last
+// write. `count` is the number of subgroups begun so far.
 void OverlappedHandler::read_ahead(const UpdateOrder& order, std::deque<Begun>& begun,
                                    std::size_t& count, Ring& ring) {
     while (begun.size() < slot_count() - 1) {
@@ -79,7 +79,7 @@ void OverlappedHandler::run(const UpdateOrder& order) {
         Ticket& ticket = ring[static_cast<std::size_t>(slot)];
         ticket.wait();
         device().update(slot, subgroup, order.scalars);
-        // New parameters leave while the next subgroup is updated, and this one is written.
+        // New parameters leave while this subgroup is written and the next one is updated.
         Ticket delivery = device().deliver(slot, subgroup, order.landing,
                                            [this, of = subgroup] { note_delivered(of); });
         ticket = device().write(slot, subgroup, order.from + 1);

@@ -11,29 +11,29 @@ namespace nearstep::csd {
 
 using Payloads = std::span<const std::span<const std::byte>>;
 
-// `sources` payloads for each tile of the device. Different tiles may be used from different
-// threads.
+// Holds `sources` payloads for each tile of the device. Different threads may use different tiles.
 class PayloadMemory {
 public:
-    // The codec outlives this. `most_payload_bytes`: of the codecs that use() may name.
+    // The codec outlives this. `most_payload_bytes` is the largest among the codecs that use() may
+    // name.
     PayloadMemory(const codec::Codec& codec, std::size_t most_payload_bytes, std::size_t tiles,
                   std::size_t sources);
 
-    // The payloads put from now on are of this codec, which outlives this.
+    // Sets the codec of all payloads put from now on; it outlives this.
     void use(const codec::Codec& codec);
 
-    // Copies the payloads of one tile, one per source in rank order; returns their bytes.
+    // Copies the payloads of one tile, one per source in rank order. Returns their total bytes.
     std::size_t put(std::size_t tile, Payloads payloads);
 
-    // True if a tile's gradient is one payload that holds its values in this format.
+    // True if a tile's gradient is one payload that stores its values in this format.
     bool is_single(Dtype dtype) const { return sources_ == 1 && codec_->plain_dtype() == dtype; }
 
     std::span<const std::byte> of(std::size_t tile, std::size_t source) const {
         return memory_.span().subspan(offset_of(tile, source), codec_->payload_bytes());
     }
 
-    // The gradient of a tile from element `first` on: `sum` gets the sum of its payloads, in whole
-    // pieces. `list` has `sources` entries to work with.
+    // Writes the sum of a tile's payloads from element `first` on to `sum`, in whole pieces. `list`
+    // is scratch space with `sources` entries.
     void sum(std::size_t tile, std::size_t first, std::span<std::span<const std::byte>> list,
              std::span<float> sum) const;
 
@@ -44,7 +44,7 @@ private:
 
     const codec::Codec* codec_;
     std::size_t sources_;
-    std::size_t stride_;  // from payload to payload
+    std::size_t stride_;  // bytes from one payload to the next
     memory::Buffer memory_;
 };
 

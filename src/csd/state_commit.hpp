@@ -1,4 +1,4 @@
-// Makes a step of one rank's devices durable: their state first, then the manifest that names it.
+// Makes a step of one rank's devices durable: first their state, then the manifest that names it.
 #pragma once
 
 #include "csd/device.hpp"
@@ -12,30 +12,31 @@
 
 namespace nearstep::csd {
 
-// A step is committed in two halves: every rank prepares; when all have, every rank publishes. A
-// crash between or within them leaves some manifests at the step and some at the one before, both
-// of which all ranks hold: a step overwrites the older of two places, and no rank begins to write
-// the next step before all have published this one. The caller sees to both orders.
+// A step is committed in two halves: every rank prepares; when all have, every rank publishes.
+// After a crash some manifests may list the step and others the previous one. All ranks still hold
+// both, because a step overwrites the older of two places and no rank writes the next step before
+// all have published this one. The caller ensures both orders.
 class StateCommit {
 public:
-    // `storage`: as for a store::File.
+    // `storage` as for store::File.
     explicit StateCommit(std::string manifest_path, store::Storage* storage = nullptr)
         : file_(std::move(manifest_path), storage) {}
 
-    // What the rank's manifest says; nullopt if there is none. Throws as store::ManifestFile.
+    // The rank's manifest; nullopt if there is none. Throws as store::ManifestFile.
     std::optional<store::Manifest> read() const { return file_.read(); }
 
-    // Whose steps the following commits are. `manifest` lists the one that the run goes on from, or
+    // Sets the manifest that later commits extend. It lists the step the run continues from, or
     // none.
     void begin(store::Manifest manifest) { manifest_ = std::move(manifest); }
 
-    // The manifest says whose the state files are, and lists no step: nothing in them counts.
+    // Writes the manifest with the owner of the state files and no step, so that their state is
+    // invalid.
     void claim();
 
-    // Returns when the state that was written to the devices outlives a power cut.
+    // Returns when all state written to the devices survives a power cut.
     void prepare(std::span<const std::unique_ptr<Device>> devices);
 
-    // From prepare() to publish().
+    // True between prepare() and publish().
     bool is_prepared() const { return is_prepared_; }
 
     // Lists the step in the manifest. Only after prepare() has returned on all ranks.

@@ -23,7 +23,7 @@ static_assert(kTileElems % kPageBytes == 0, "arrays of whole tiles are whole pag
 struct ElementBytes {
     std::size_t master;
     std::size_t moment;
-    std::size_t scales_of_block;  // both
+    std::size_t scales_of_block;  // of both moments
 };
 
 ElementBytes element_bytes(StateFormat format) {

@@ -1,4 +1,4 @@
-// The arrays of a subgroup's stored state in each format. See docs/state-file.md.
+// The arrays of a subgroup's stored state in each format, see docs/state-file.md.
 #pragma once
 
 #include "csd/device.hpp"
@@ -15,23 +15,21 @@ const char* name_of(StateFormat format);
 // Throws ConfigError naming the four.
 StateFormat parse_state_format(const std::string& name);
 
-// Bytes of the state of whole tiles, a multiple of 4096: 12, 8, 6.03 and 4.03 per parameter, and
-// less than a page more.
+// Bytes of the state of whole tiles, rounded up to 4096: 12, 8, 6.03 and 4.03 per parameter.
 std::size_t state_bytes(StateFormat format, std::size_t tiles);
 
-// Where the state of a tile lies in a payload of `tiles` tiles; `payload` is aligned to 4 bytes.
+// The state of one tile in a payload of `tiles` tiles. `payload` is aligned to 4 bytes.
 StatePointers state_of_tile(StateFormat format, std::span<std::byte> payload, std::size_t tiles,
                             std::size_t tile);
 
-// Where the state from element `first` of a tile on lies; `first` is a multiple of kBlockElems.
+// The state from element `first` of a tile on; `first` is a multiple of kBlockElems.
 StatePointers state_from(StateFormat format, const StatePointers& tile, std::size_t first);
 
-// Copies the state of `count` elements, whole blocks.
+// Copies the state of `count` elements, a multiple of kBlockElems.
 void copy_state(StateFormat format, const StatePointers& from, std::size_t count,
                 const StatePointers& to);
 
-// Stores fp32 state, rounded to nearest. What widen() gave is stored as it was: narrowing is exact
-// then.
+// Stores fp32 state, rounded to nearest. Values from widen() are stored unchanged.
 void narrow(StateFormat format, const StateArrays& from, std::span<std::byte> payload);
 
 void widen(StateFormat format, std::span<std::byte> payload, const StateArrays& to);

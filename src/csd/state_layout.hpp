@@ -1,4 +1,4 @@
-// Where the state of each subgroup lies in the storage of its device. See docs/state-file.md.
+// Places of each subgroup's state in the storage of its device, see docs/state-file.md.
 #pragma once
 
 #include "csd/state_format.hpp"
@@ -16,7 +16,7 @@ constexpr std::size_t kTileBytes = shard::kTileElems * sizeof(float);  // of fp3
 // Offsets and sizes in bytes; all are multiples of 4096.
 class StateLayout {
 public:
-    // The subgroups of one device in forward order. `has_gradients`: with a region for fp32
+    // The subgroups of one device in forward order. `has_gradients` adds a region for fp32
     // gradients.
     StateLayout(const std::vector<shard::Subgroup>& subgroups, StateFormat format,
                 bool has_gradients);
@@ -38,21 +38,21 @@ public:
         return first_tile_[subgroup + 1] - first_tile_[subgroup];
     }
     std::size_t most_tiles() const { return most_tiles_; }
-    // Of the subgroup with the most tiles; a header alone if there is none.
+    // Bytes of the largest extent; only a header if there are no subgroups.
     std::size_t most_extent_bytes() const;
-    // Position, among the tiles of this device, of the subgroup's first tile.
+    // Position of the subgroup's first tile among the tiles of this device.
     std::size_t first_tile(std::size_t subgroup) const { return first_tile_[subgroup]; }
 
-    // The subgroup with this tile of the device.
+    // The subgroup that contains this tile of the device.
     std::size_t subgroup_of(std::size_t local_tile) const;
 
-    // Digest of a device's name, of which tiles it owns and of the format, for the headers.
+    // Digest of the device's name, its tiles and the format, for the headers.
     static std::uint64_t digest(const std::string& device,
                                 const std::vector<shard::Subgroup>& subgroups, StateFormat format);
 
 private:
     StateFormat format_;
-    // One more entry than subgroups: bytes of one place of those before.
+    // Bytes of one place of all earlier subgroups; one more entry than subgroups.
     std::vector<std::size_t> bytes_before_ = {0};
     std::vector<std::size_t> first_tile_ = {0};  // one more entry than subgroups
     std::size_t most_tiles_ = 0;

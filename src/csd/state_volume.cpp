@@ -67,7 +67,7 @@ void StateVolume::refuse(const std::string& fault, std::size_t subgroup,
         fault, ". Start again with --resume; if it happens again, replace the drive."));
 }
 
-// Memory for the extent of one call.
+// Reserves memory for the extent of one call.
 class StateVolume::Transit {
 public:
     explicit Transit(StateVolume& volume) : volume_(volume) {

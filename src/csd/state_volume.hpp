@@ -1,5 +1,4 @@
-// The state of one device in storage: where each subgroup lies, whose it is and whether it is
-// whole.
+// The stored state of one device: where each subgroup lies, and checks of its owner and integrity.
 #pragma once
 
 #include "csd/device.hpp"
@@ -26,16 +25,16 @@ struct StateVolumeSettings {
     StateFormat state = StateFormat::fp32;
     bool has_gradients = false;  // a region for fp32 gradients
     store::PayloadDigest digest = store::PayloadDigest::present;
-    store::VolumeSettings volume;  // its bytes are filled in
+    store::VolumeSettings volume;  // without `bytes`, which the constructor fills in
 };
 
-// The files are the same whatever kind of device it is (docs/state-file.md). Any thread may call.
+// Every kind of device has the same files (docs/state-file.md). Any thread may call.
 class StateVolume {
 public:
     // Opens and locks the files; throws as store::Volume. `traffic` outlives this.
     StateVolume(const StateVolumeSettings& settings, trace::Traffic& traffic);
 
-    // Bytes of storage, over all files.
+    // Bytes of storage over all files.
     static std::size_t storage_bytes(const StateVolumeSettings& settings);
 
     const StateLayout& layout() const { return layout_; }
@@ -44,31 +43,31 @@ public:
     store::Volume& volume() { return volume_; }
     const store::Volume& volume() const { return volume_; }
 
-    // Position of a tile of the parameter vector among those of the device.
+    // Position of a tile of the parameter vector among the tiles of the device.
     std::size_t local_tile(std::size_t tile) const;
 
-    // The state in an extent, behind its header.
+    // The payload of an extent, after its header.
     std::span<std::byte> payload_of(std::span<std::byte> extent, std::size_t subgroup) const {
         return extent.subspan(store::kHeaderBytes, layout_.payload_bytes(subgroup));
     }
     store::SubgroupHeader header_of(std::size_t subgroup, std::int64_t generation) const {
         return {.layout = layout_digest_, .subgroup = subgroup, .generation = generation};
     }
-    // Header and payload in storage themselves, where volume().is_mapped().
+    // Header and payload within the mapped file. Requires volume().is_mapped().
     std::span<std::byte> map(std::size_t subgroup, std::int64_t generation) {
         return volume_.map(layout_.extent_offset(subgroup, generation),
                            layout_.extent_bytes(subgroup));
     }
     void seal(std::span<std::byte> extent, std::size_t subgroup, std::int64_t generation) const;
-    // Throws DamageError if the extent that was read is not the one asked for, or damaged.
+    // Throws DamageError if an extent that was read is damaged or not the expected one.
     void verify(std::span<const std::byte> extent, std::size_t subgroup,
                 std::int64_t generation) const;
-    // Throws DamageError for an extent with this fault, a phrase as of store::find_fault.
+    // Throws DamageError for an extent. `fault` is a phrase as from store::find_fault.
     [[noreturn]] void refuse(const std::string& fault, std::size_t subgroup,
                              std::int64_t generation) const;
 
-    // As in csd::Device. Three calls go on at once, others wait; their memory, an extent each,
-    // stays.
+    // As in csd::Device. Up to three calls run at once and others wait. Each keeps the memory of
+    // one extent.
     void read_state(std::size_t subgroup, std::int64_t generation, const StateArrays& state);
     void write_state(std::size_t subgroup, std::int64_t generation, const StateArrays& state);
 
@@ -82,7 +81,8 @@ private:
     store::Volume volume_;
     std::counting_semaphore<> calls_{3};
     std::mutex lock_;
-    std::vector<memory::Buffer> transit_;  // for extents outside of steps, while no call has them
+    std::vector<memory::Buffer>
+        transit_;  // extents for read_state() and write_state(), while unused
 };
 
 }  // namespace nearstep::csd

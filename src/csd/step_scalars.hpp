@@ -1,4 +1,4 @@
-// What a step gives to the devices: the scalars of each parameter group.
+// The scalars of each parameter group for one step.
 #pragma once
 
 #include "arith/update_lane.hpp"
@@ -13,16 +13,16 @@ using arith::UpdateScalars;
 
 struct StepScalars {
     StepScalars() = default;
-    // The same for all groups.
+    // The same scalars for all groups.
     // NOLINTNEXTLINE(google-explicit-constructor): a step of one group is its scalars.
     StepScalars(const UpdateScalars& scalars) : random_key(scalars.random_key) {
         of_group.fill(scalars);
     }
 
-    // By group; their own random_key is not used.
+    // By group. The random_key of each entry is not used.
     std::array<UpdateScalars, kMostGroups> of_group;
-    // No rank has a gradient for these groups: masters and moments stay, and the parameters are
-    // what the masters give.
+    // Groups without a gradient on any rank. Their masters and moments stay; parameters are rounded
+    // from the masters again.
     std::array<bool, kMostGroups> is_skipped = {};
     std::uint64_t random_key = 0;  // of the step, for stochastic rounding
 };

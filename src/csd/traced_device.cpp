@@ -102,11 +102,11 @@ private:
     std::unique_ptr<Device> device_;
     int number_;
     Timeline* timeline_;
-    // Of each slot, the last read or write, and the last delivery: a slot's caller waits for them
-    // before it asks for the next.
+    // The last read or write, and the last delivery, of each slot. The caller waits for them before
+    // it starts the slot's next stage.
     std::vector<Ticket> moving_;
     std::vector<Ticket> landing_;
-    // Each is of one lane alone.
+    // Each is used by one lane only.
     Timeline::Clock::time_point last_read_;
     Timeline::Clock::time_point last_copy_;
     Timeline::Clock::time_point last_write_;

@@ -1,4 +1,4 @@
-// A device whose stages a timeline shows.
+// A device that records its stages in a timeline.
 #pragma once
 
 #include "csd/device.hpp"
@@ -8,8 +8,8 @@
 
 namespace nearstep::csd {
 
-// `number`: of the device among its rank's. `timeline` outlives it. A span of a read or a write
-// begins when it was asked for and the one before it was over.
+// `number` is the device's index within its rank. `timeline` outlives it. The span of a transfer
+// begins at its request, or at the end of the previous one if that is later.
 std::unique_ptr<Device> make_traced_device(std::unique_ptr<Device> device, int number,
                                            trace::Timeline& timeline);
 

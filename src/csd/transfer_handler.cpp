@@ -24,7 +24,7 @@ void HandlerShell::begin(const StepScalars& scalars, std::int64_t from,
         try {
             run(order);
         } catch (...) {
-            // Kept for every caller that asks, not only for the first.
+            // Kept for all callers that wait, not just the first.
             const std::lock_guard lock(mutex_);
             error_ = std::current_exception();
             changed_.notify_all();

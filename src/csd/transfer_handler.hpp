@@ -1,4 +1,4 @@
-// The transfer handler: moves the subgroups of one device through read, update, deliver and write.
+// Moves the subgroups of one device through read, update, deliver and write.
 #pragma once
 
 #include "csd/device.hpp"
@@ -10,48 +10,48 @@
 
 namespace nearstep::csd {
 
-// naive: allocate, read, update, write, free, one subgroup after another (the paper's SU).
-// overlapped: a ring of slots allocated once; while a subgroup is updated the next is read and
-// the last is written, and parameters leave before the state is written (the paper's SU+O).
+// naive: allocate, read, update, write and free, one subgroup after another (the paper's SU).
+// overlapped: a ring of slots allocated once. While a subgroup is updated, the next is read and the
+// previous one written. Parameters are delivered before state is written (the paper's SU+O).
 enum class HandlerKind { naive, overlapped };
 
-// Owns a thread; begin .. finish frame one update. Called from one thread, but for finish(), which
-// may come from another once the others need no more calls.
+// Owns a thread. begin() and finish() enclose one update. One thread calls, except finish():
+// another thread may call that once no other calls follow.
 class TransferHandler {
 public:
-    // The device outlives the handler. overlapped wants a device of at least 3 slots.
+    // The device outlives the handler. overlapped requires a device with at least 3 slots.
     static std::unique_ptr<TransferHandler> make(HandlerKind kind, Device& device);
 
     virtual ~TransferHandler() = default;
 
-    // Begins to take the subgroups from generation `from` to `from` + 1, each once it is released;
-    // returns at once. `landing`: in host memory, written subgroup by subgroup as Device::deliver
+    // Starts the update of all subgroups from generation `from` to `from` + 1, each once it is
+    // released. Returns at once. `landing` is host memory, filled by subgroup as Device::deliver
     // says.
     virtual void begin(const StepScalars& scalars, std::int64_t from,
                        std::span<std::byte> landing) = 0;
 
-    // The gradients of the subgroups from `first` on are there, and `first` is no higher than the
-    // last time. Until all are, the last one released goes first, as gradients come last first;
-    // then those that are left go in forward order.
+    // The gradients of subgroups from `first` on are ready. `first` never increases during an
+    // update. Until all are released, the highest one goes next, because the backward pass yields
+    // the last gradients first. The rest then goes in forward order.
     virtual void release(std::size_t first) = 0;
 
-    // No other subgroup is begun; finish() waits for those that were.
+    // Begins no more subgroups; finish() waits for those that began.
     virtual void cancel() = 0;
 
-    // All in forward order.
+    // Releases all subgroups, in forward order.
     void start(const StepScalars& scalars, std::int64_t from, std::span<std::byte> landing) {
         begin(scalars, from, landing);
         release(0);
     }
 
-    // True once the new parameters of this subgroup have landed. Rethrows an error of the update.
+    // True once the subgroup's new parameters have landed. Rethrows an error of the update.
     virtual bool has_parameters(std::size_t subgroup) = 0;
 
-    // Blocks until has_parameters.
+    // Blocks until has_parameters() is true.
     virtual void wait_parameters(std::size_t subgroup) = 0;
 
-    // Blocks until all state is written, for which all subgroups must have been released or the
-    // rest cancelled; rethrows an error of the update.
+    // Blocks until all state is written; rethrows an error of the update. Every subgroup must be
+    // released, or the rest cancelled, before.
     virtual void finish() = 0;
 };
 

@@ -1,12 +1,12 @@
-// What tells damaged data from an operation that failed.
+// Separates damaged data from an operation that failed.
 #pragma once
 
 #include "base/error.hpp"
 
 namespace nearstep::store {
 
-// What was read is not what was written, or not whole: reading it again does not help, where an
-// IoError of another kind may be a drive that comes back.
+// The data read is incomplete or differs from what was written, so reading it again does not help.
+// Any other IoError may come from a drive that recovers.
 class DamageError : public IoError {
 public:
     using IoError::IoError;

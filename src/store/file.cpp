@@ -22,7 +22,7 @@ namespace {
 
 bool is_page_multiple(std::uintptr_t value) { return value % kPageBytes == 0; }
 
-// Drops the first `bytes` of what is left.
+// Drops the first `bytes` of the rest.
 void skip(Request& request, std::size_t bytes) {
     request.offset += static_cast<std::int64_t>(bytes);
     while (!request.is_complete() && bytes >= request.pieces[request.first].iov_len) {
@@ -107,8 +107,7 @@ void File::reserve(std::size_t bytes) {
 }
 
 void File::allocate(std::size_t bytes, std::size_t free_bytes) {
-    // Where the filesystem cannot reserve, the C library writes single bytes, which direct I/O
-    // refuses.
+    // Without filesystem support the C library writes single bytes, which direct I/O refuses.
     const bool was_direct = is_direct_;
     bypass_page_cache(false);
     int reason = EINTR;
@@ -129,7 +128,7 @@ void File::read_at(std::span<std::byte> to, std::int64_t offset) {
 }
 
 void File::write_at(std::span<const std::byte> from, std::int64_t offset) {
-    // iovec has no const; writing leaves the memory as it is.
+    // iovec has no const; writing does not change the memory.
     transfer({Direction::write, {{const_cast<std::byte*>(from.data()), from.size()}}, offset});
 }
 
@@ -188,7 +187,7 @@ void File::settle(Request& request, bool was_direct, std::int64_t result) {
     } else if (result == -EAGAIN) {
         std::this_thread::yield();
     } else if (result == -EINVAL && was_direct) {
-        // Some filesystems accept the flag and refuse the transfer, or the rest of a short one.
+        // Some filesystems accept O_DIRECT and refuse the transfer, or the rest of a short one.
         if (is_direct_) {
             log_event("buffered_io", {{"file", path_}, {"reason", std::strerror(EINVAL)}});
             bypass_page_cache(false);

@@ -1,5 +1,5 @@
-// A file of device state: direct I/O of whole pages, space reserved in advance, one process at a
-// time.
+// A file of device state: direct I/O of whole pages, space reserved in advance, used by one process
+// at a time.
 #pragma once
 
 #include "base/descriptor.hpp"
@@ -21,64 +21,64 @@ namespace nearstep::store {
 
 // Offsets, sizes and addresses of all transfers are multiples of this.
 constexpr std::size_t kPageBytes = 4096;
-// Pieces of one system call: IOV_MAX on Linux.
+// Most pieces of one system call: IOV_MAX on Linux.
 constexpr std::size_t kMostPieces = 1024;
 
 enum class Direction { read, write };
 
-// A transfer, or what is left of one: pieces of memory that follow one another in the file.
+// A transfer, or the rest of one: pieces of memory that are contiguous in the file.
 struct Request {
     Direction direction = Direction::read;
     std::vector<iovec> pieces;
     std::int64_t offset = 0;
-    std::size_t first = 0;  // of the pieces that are left
+    std::size_t first = 0;  // first of the pieces that are left
 
     bool is_complete() const { return first == pieces.size(); }
 };
 
-// Replaces what the kernel returned for a call (bytes moved or a negative errno) before it is
-// looked at; called on the thread that made the transfer. Tests put faults here; it may be empty.
+// Replaces the kernel's result of a call (bytes moved or a negative errno) before it is used. Runs
+// on the thread that made the transfer. May be empty; tests inject faults here.
 using ResultFilter = std::function<std::int64_t(const Request& request, std::int64_t result)>;
 
-// Any thread may read and write, different places at once. The page cache is bypassed (O_DIRECT)
-// where the filesystem can; where it refuses, this is logged once and I/O is buffered.
+// Any thread may read and write; calls may overlap if their ranges do not. I/O bypasses the page
+// cache (O_DIRECT). If the filesystem refuses that, it is logged once and I/O is buffered.
 class File {
 public:
     // Opens the file, or makes it empty, and locks it until it is closed. Throws ConfigError if it
-    // cannot be opened or another process, or another File, holds it.
-    // `storage`: what carries the calls out, which outlives the file; null: the system itself.
+    // cannot be opened, or if another process or another File holds it.
+    // `storage` carries out the calls and outlives the file; null: the system itself.
     explicit File(std::string path, Storage* storage = nullptr);
 
-    // Replaces the content by `bytes` zeros whose space is reserved, so that no write later can run
-    // out of it; the file and its name then outlive a power cut. Throws ConfigError naming the
+    // Replaces the content by `bytes` zeros and reserves their space, so that no later write runs
+    // out of space. The file and its name then survive a power cut. Throws ConfigError naming the
     // bytes needed and free.
     void reserve(std::size_t bytes);
 
-    // Transfer all of it, or throw IoError naming file, offset, reason and what to do.
+    // Transfer all bytes, or throw IoError naming file, offset, reason and what to do.
     void read_at(std::span<std::byte> to, std::int64_t offset);
     void write_at(std::span<const std::byte> from, std::int64_t offset);
 
     // The same for any request.
     void transfer(Request request, const ResultFilter& filter = {});
 
-    // The parts of transfer() for those who call the kernel themselves, with descriptor():
-    // prepare() checks the request's alignment and drops empty pieces;
-    // settle() takes into account what one call for the request's pieces from `first` on returned,
-    // bytes moved or a negative errno. The call is repeated until the request is complete.
-    // `was_direct`: is_direct() before that call. Throws IoError if it makes no sense to go on.
+    // The parts of transfer(), for callers that use descriptor() themselves. prepare() checks the
+    // request's alignment and drops empty pieces.
+    // settle() applies the result of one call (bytes moved or a negative errno) for the request's
+    // pieces from `first` on. The caller repeats the call until the request is complete.
+    // `was_direct` is is_direct() before that call. Throws IoError if a retry cannot help.
     static void prepare(Request& request);
     void settle(Request& request, bool was_direct, std::int64_t result);
 
-    // The first `bytes` themselves, of a file that lies in memory. Throws DamageError if it has
-    // fewer.
+    // Maps the first `bytes` of a file that lies in memory. Throws DamageError if the file is
+    // shorter.
     memory::Buffer map(std::size_t bytes);
 
-    // Returns when all that was written would survive a power cut.
+    // Returns when all written data would survive a power cut.
     void sync();
 
     const std::string& path() const { return path_; }
     bool is_direct() const { return is_direct_; }
-    // Of which direct I/O is a copy as well.
+    // True on tmpfs and ramfs, where direct I/O copies as well.
     bool lies_in_memory() const { return lies_in_memory_; }
     int descriptor() const { return descriptor_.get(); }
 

@@ -40,7 +40,7 @@ struct Filesystem {
                            "): choose a folder that you may write to, or change its permissions."));
 }
 
-// The folder itself, or the closest one above it that is there.
+// The folder, or its closest existing parent.
 std::string nearest_present(const std::string& folder) {
     std::filesystem::path path = std::filesystem::absolute(folder);
     std::error_code failure;
@@ -57,7 +57,7 @@ void make_writable_folder(const std::string& folder) {
     if (failure) {
         refuse(folder, "made", failure.message());
     }
-    // The names of new folders outlive a power cut, too.
+    // The names of new folders must survive a power cut too.
     for (auto made = std::filesystem::absolute(folder); made != present && made.has_relative_path();
          made = made.parent_path()) {
         if (Storage().flush_folder(made.parent_path().string()) != 0) {
@@ -87,7 +87,7 @@ std::string filesystem_of(const std::string& folder) {
          {0x2FC12FC1, "zfs"},
          {0x6969, "nfs"},
          {0x0BD00BD0, "lustre"},
-         {0x47504653, "gpfs"}}};  // as in linux/magic.h and the filesystems' own headers
+         {0x47504653, "gpfs"}}};  // from linux/magic.h and the filesystems' headers
     struct statfs facts {};
     if (::statfs(folder.c_str(), &facts) != 0) {
         return "unknown";
@@ -114,7 +114,7 @@ void check_folders(const std::vector<PlannedFile>& files) {
             filesystem = {folder, 0, free_bytes_of(present)};
         }
         filesystem.needed_bytes += file.bytes;
-        // A file that is replaced gives its space back first.
+        // Replacing a file frees its space first.
         if (::stat(file.path.c_str(), &facts) == 0) {
             filesystem.free_bytes += static_cast<std::size_t>(facts.st_blocks) * 512;
         }

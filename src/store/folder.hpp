@@ -1,4 +1,4 @@
-// The checks that a user's storage folders pass before any file in them is touched.
+// Checks of a user's storage folders, made before any file in them is changed.
 #pragma once
 
 #include <sys/types.h>
@@ -9,43 +9,43 @@
 
 namespace nearstep::store {
 
-// The mode of new files of state.
+// Mode of new state files.
 constexpr mode_t kOwnerAndGroup = 0660;
 
-// A file that is going to be made, or replaced, with `bytes` bytes.
+// A file that will be made, or replaced, with `bytes` bytes.
 struct PlannedFile {
     std::string path;
     std::size_t bytes = 0;
 };
 
-// Checks that the filesystems of the files' folders have space for all of the files together, then
-// makes the folders and checks that they can be written. Throws ConfigError naming the folder, the
-// reason or the bytes needed and free, and what to do.
+// Checks that each filesystem has space for all of its files together, then makes the folders and
+// checks that they are writable. Throws ConfigError naming the folder, the reason or the bytes
+// needed and free, and what to do.
 void check_folders(const std::vector<PlannedFile>& files);
 
-// Throws ConfigError if another process holds one of the files. Changes and makes nothing.
+// Throws ConfigError if another process holds one of the files. Changes nothing.
 void check_unused(const std::vector<std::string>& files);
 
 // What a folder for state files offers.
 struct FolderFacts {
-    bool is_there = false;  // if not, the facts are those of the closest folder above it that is
+    bool is_there = false;  // if not, the facts are those of the closest existing parent
     std::string filesystem{};
     std::size_t free_bytes = 0;
-    bool is_direct = false;  // direct I/O of a page works, and is no copy
-    std::string obstacle{};  // why no file can be written or I/O is not direct; empty: nothing
+    bool is_direct = false;  // direct I/O of a page works and does not copy
+    std::string obstacle{};  // why files cannot be written or I/O is not direct; empty: none
 };
 
-// Writes one page to a file that has no name any more: nothing stays behind.
+// Tests with an unlinked file, so nothing stays behind.
 FolderFacts examine_folder(const std::string& folder);
 
-// True if the file is the page cache's alone (tmpfs, ramfs): such a filesystem takes direct I/O
-// since Linux 6.6, but copies all the same, on the thread that asks.
+// True if the file lives in the page cache alone (tmpfs, ramfs). Since Linux 6.6 such a filesystem
+// accepts direct I/O but still copies, on the calling thread.
 bool lies_in_memory(int file);
 
-// The folder a path lies in, "." if it names none.
+// The folder that contains a path; "." if the path names none.
 std::string folder_of(const std::string& path);
 
-// The sentence for a filesystem that is too small; `folder` as in csd.path.
+// The message for a filesystem that is too small; `folder` is as written in csd.path.
 std::string describe_full_folder(const std::string& folder, std::size_t needed_bytes,
                                  std::size_t free_bytes);
 

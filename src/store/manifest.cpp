@@ -31,7 +31,7 @@ std::string digest_of(std::string_view content) {
     return to_hex(xxh3(std::as_bytes(std::span(content))));
 }
 
-// The shortest text that reads back as the same number.
+// The shortest text that parses to the same number.
 std::string exact(double value) {
     std::array<char, 32> out{};
     const auto [end, error] = std::to_chars(out.data(), out.data() + out.size(), value);
@@ -39,7 +39,7 @@ std::string exact(double value) {
     return {out.data(), end};
 }
 
-// Takes a manifest's text apart from the front; is_good() is false once something was not there.
+// Parses a manifest's text from the front. is_good() is false once something expected is missing.
 class Scanner {
 public:
     explicit Scanner(std::string_view content) : rest_(content) {}
@@ -76,13 +76,13 @@ private:
     bool is_good_ = true;
 };
 
-// Not of one that a checksum vouches for and no run has written.
+// Rejects a commit that has a valid checksum but values no run writes.
 bool is_possible(const Commit& commit) {
     return commit.step >= 0 && commit.generation >= 0 && commit.good_steps >= 0 &&
            std::isfinite(commit.loss_scale) && std::isfinite(commit.norm);
 }
 
-// Lines that each begin with `key`, for as long as they come.
+// Consecutive lines that begin with `key`.
 std::vector<std::string> lines_after(Scanner& scanner, std::string_view key) {
     std::vector<std::string> lines;
     while (scanner.is_good() && scanner.is_at(key)) {
@@ -91,7 +91,7 @@ std::vector<std::string> lines_after(Scanner& scanner, std::string_view key) {
     return lines;
 }
 
-// Empty if the line is not there.
+// Empty if the line is missing.
 std::string line_after_if_any(Scanner& scanner, std::string_view key) {
     return scanner.is_at(key) ? scanner.line_after(key) : std::string();
 }
@@ -124,7 +124,7 @@ std::optional<std::vector<int>> parse_ranks(std::string_view list) {
     return ranks;
 }
 
-// All of an open file; nullopt, with errno set, if it cannot be read.
+// The content of an open file; nullopt, with errno set, if it cannot be read.
 std::optional<std::string> read_all(int file) {
     std::string content;
     std::array<char, 4096> part{};
@@ -281,7 +281,7 @@ void ManifestFile::replace(const Manifest& manifest) {
             fail("make", partial, errno);
         }
         for (std::size_t done = 0; done < content.size();) {
-            // iovec has no const; writing leaves the memory as it is.
+            // iovec has no const; writing does not change the memory.
             const iovec piece{const_cast<char*>(content.data()) + done, content.size() - done};
             const ssize_t count = storage_->write(file.get(), &piece, 1, static_cast<off_t>(done));
             if (count < 0 && errno != EINTR) {

@@ -1,5 +1,5 @@
-// The file that says which steps of a run a rank's state files hold, replaced atomically.
-// The format is described in docs/state-file.md.
+// The file that says which steps a rank's state files hold. It is replaced atomically.
+// Its format is described in docs/state-file.md.
 #pragma once
 
 #include "store/lineage.hpp"
@@ -14,51 +14,52 @@
 
 namespace nearstep::store {
 
-// A step of which every rank had its state in storage, flushed, when the commit was listed.
+// A step whose state was flushed on every rank before the commit was listed.
 struct Commit {
     std::int64_t step = 0;        // steps done; also the data position
-    std::int64_t generation = 0;  // updates done: step less the skipped ones
+    std::int64_t generation = 0;  // updates done: `step` minus the skipped ones
     double loss_scale = 1;
     std::int64_t good_steps = 0;  // since the loss scale last changed
-    double norm = 0;              // of the gradient, that the next step is clipped by; 0: its own
+    double norm = 0;              // of the gradient, for clipping the next step; 0: its own norm
 
     friend bool operator==(const Commit&, const Commit&) = default;
 };
 
-// Older manifests lack what may be empty.
+// Members that may be empty are missing from older manifests.
 struct Manifest {
-    Lineage line = {};        // whose steps these are
+    Lineage line = {};        // the run these steps belong to
     std::string model = {};   // the settings that fix the parameter vector, one line
-    std::string layout = {};  // what fixes where each tile lies and in what format, one line
+    std::string layout = {};  // what determines each tile's place and format, one line
     std::uint64_t seed = 0;
     std::string data = {};   // digest of the text, 16 hexadecimal digits; may be empty
     std::string dtype = {};  // of the parameters that the model computes with; may be empty
     std::int64_t steps = 0;  // of the whole run
-    // Drawn when the state files were filled, the same for all ranks: only together are they whole.
+    // Drawn when the state files were filled, the same on all ranks. Files belong together only if
+    // it matches.
     std::string state = {};
-    // The state that stays in other files until this one is durable on all ranks; empty: none.
+    // The state in other files that is kept until this one is durable on all ranks; empty: none.
     std::string replaces = {};
     std::vector<std::string> files = {};  // names of the rank's state files, in device order
-    std::vector<int> copy = {};           // ranks that hold all state together; empty: all ranks
-    // Of each rank in turn "HOST PATH": where its manifest lies. For messages.
+    std::vector<int> copy = {};           // ranks that together hold all state; empty: all ranks
+    // "HOST PATH" of each rank's manifest, in rank order. For messages.
     std::vector<std::string> places = {};
-    // Newest first: at most two, of neighbouring generations, which lie in different places.
+    // Newest first: at most two, of adjacent generations, which lie in different places.
     std::vector<Commit> commits = {};
 
     friend bool operator==(const Manifest&, const Manifest&) = default;
 };
 
-// The content of a manifest's file, and back; nullopt if `content` is not all of one of this
-// version.
+// Converts a manifest to the text of its file, and back; nullopt unless `content` is a complete
+// manifest of this version.
 std::string print_manifest(const Manifest& manifest);
 std::optional<Manifest> parse_manifest(std::string_view content);
 
-// Lists `commit` first. What it replaces: the same generation (a skipped step), and generations
-// whose place the next step may overwrite.
+// Lists `commit` first. Removes commits of the same generation (a skipped step) and those whose
+// place the next step may overwrite.
 void add_commit(Manifest& manifest, const Commit& commit);
 
-// What all ranks hold, newest first, given each rank's list: per generation that is in all of them,
-// the earliest of its steps.
+// The commits that all ranks hold, newest first, given each rank's list. A generation counts if
+// every list has it; its commit is the one with the earliest step.
 std::vector<Commit> common_commits(std::span<const std::vector<Commit>> of_ranks);
 
 class ManifestFile {
@@ -68,15 +69,15 @@ public:
 
     const std::string& path() const { return path_; }
 
-    // nullopt if there is none. Throws DamageError if there is one that is damaged or of another
-    // format, IoError if it cannot be read.
+    // nullopt if there is no file. Throws DamageError if it is damaged or of another format,
+    // IoError if it cannot be read.
     std::optional<Manifest> read() const;
 
-    // On return the file holds `manifest` and outlives a power cut; a crash before leaves what it
-    // held. Throws IoError.
+    // On return the file holds `manifest` and survives a power cut. A crash before that leaves the
+    // old content. Throws IoError.
     void replace(const Manifest& manifest);
 
-    // On return there is none, even after a power cut. Throws IoError.
+    // On return the file is gone, even after a power cut. Throws IoError.
     void remove();
 
 private:

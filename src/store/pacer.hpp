@@ -1,4 +1,4 @@
-// Holds the transfers of a volume's files to the rates of the links that they cross.
+// Limits the transfers of a volume's files to the rates of their links.
 #pragma once
 
 #include "link/link.hpp"
@@ -13,8 +13,8 @@
 
 namespace nearstep::store {
 
-// The transfers of a file cross one after another in each direction, reads beside writes. Any
-// thread may call.
+// Transfers of one file in one direction follow one another; reads run beside writes. Any thread
+// may call.
 class Pacer {
 public:
     // One entry per file. The links and the clock outlive this.
@@ -22,13 +22,14 @@ public:
 
     link::Time now() const { return clock_.now(); }
 
-    // Complete when bytes that are there to be moved from `ready` on have crossed.
+    // The ticket completes when `bytes`, ready to move at time `ready`, have crossed the file's
+    // links.
     Ticket cross(std::size_t file, Direction direction, std::size_t bytes, link::Time ready);
 
 private:
     struct Way {
         link::Path path;
-        link::Time over = 0;  // of the last transfer; used by the lane alone
+        link::Time over = 0;  // end of the last transfer; used by the lane alone
         Lane lane;
     };
 

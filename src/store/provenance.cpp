@@ -11,7 +11,7 @@ namespace nearstep::store {
 
 namespace {
 
-// Bytes at the start of the file, at most a header's; none if it is not there or cannot be read.
+// The file's first bytes, at most a header; empty if it is missing or cannot be read.
 std::string start_of(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
     std::string bytes(kHeaderBytes, '\0');
@@ -20,14 +20,14 @@ std::string start_of(const std::string& path) {
     return bytes;
 }
 
-// Empty, or reserved and not written yet.
+// Empty, or reserved but not yet written.
 bool holds_nothing(const std::string& start) {
     return std::ranges::all_of(start, [](char byte) { return byte == '\0'; });
 }
 
 bool is_state(const std::string& start) { return start.starts_with(kHeaderMagic); }
 
-// Whole, or damaged: cut short in its first line, or with other lines that are a manifest's.
+// Accepts a damaged manifest too: cut short in its first line, or with a manifest's other lines.
 bool is_manifest(const std::string& start) {
     constexpr std::string_view kFirst = "nearstep manifest ";
     return start.starts_with(kFirst) || (!start.empty() && kFirst.starts_with(start)) ||

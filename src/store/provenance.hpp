@@ -1,4 +1,4 @@
-// Whether a file was made by nearstep, told by what it holds and not by its name.
+// Tells from a file's content, not its name, whether nearstep made it.
 #pragma once
 
 #include <string>
@@ -12,12 +12,12 @@ struct RankFiles {
     std::string manifest;
 };
 
-// Those of the rank's files that hold something that nearstep has not written. A state file may be
-// a stripe of state without a header of its own: it counts as ours beside a file or manifest of
-// the rank that does have one.
+// The rank's files whose content nearstep did not write. A state file may be a stripe without a
+// header of its own. Such a file counts as ours if another file of the rank, or its manifest, is
+// recognised.
 std::vector<std::string> foreign_files(const RankFiles& files);
 
-// Throws ConfigError if there are such files: before the rank's files are emptied.
+// Throws ConfigError if there are such files. Call it before the rank's files are emptied.
 void refuse_foreign_files(const RankFiles& files);
 
 }  // namespace nearstep::store

@@ -58,7 +58,7 @@ ssize_t FaultyStorage::write(int file, const iovec* pieces, int count, off_t off
         if (count > 1) {
             Storage::write(file, pieces, count / 2, offset);
         } else {
-            // Half of it, in whole pages, as direct I/O wants.
+            // Half the piece, in whole pages for direct I/O.
             const iovec half{pieces->iov_base, pieces->iov_len / 2 / 4096 * 4096};
             Storage::write(file, &half, 1, offset);
         }

@@ -1,4 +1,4 @@
-// What state files and manifests ask of the operating system. Tests put faults between.
+// The system calls that state files and manifests make. Tests inject faults here.
 #pragma once
 
 #include "base/fault_point.hpp"
@@ -11,7 +11,7 @@
 
 namespace nearstep::store {
 
-// The system calls themselves; their results and errno. Any thread may call.
+// Plain system calls, with their results and errno. Any thread may call.
 class Storage {
 public:
     Storage() = default;
@@ -21,15 +21,15 @@ public:
 
     virtual ssize_t read(int file, const iovec* pieces, int count, off_t offset);
     virtual ssize_t write(int file, const iovec* pieces, int count, off_t offset);
-    // What was written to the file so far, and its size, outlive a power cut.
+    // On success the file's data and size survive a power cut.
     virtual int flush(int file);
     virtual int rename(const std::string& from, const std::string& to);
-    // The names in the folder outlive a power cut.
+    // On success the names in the folder survive a power cut.
     virtual int flush_folder(const std::string& folder);
 };
 
-// Ends the process, or fails with EIO or ENOSPC, where the fault points say so: the phases
-// mid_read, mid_write, before_flush, after_flush, before_rename and after_rename.
+// Ends the process, or fails with EIO or ENOSPC, at the given fault points. Phases: mid_read,
+// mid_write, before_flush, after_flush, before_rename and after_rename.
 class FaultyStorage : public Storage {
 public:
     // The points outlive the storage.
@@ -41,7 +41,7 @@ public:
     int rename(const std::string& from, const std::string& to) override;
 
 private:
-    // True if the operation is to fail, with errno set. `before_end` is done before a kill.
+    // True if the operation must fail; errno is then set. `before_end` runs before a kill.
     bool fails(FaultPhase phase, const std::function<void()>& before_end = nullptr);
 
     FaultPoints* points_;

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::uint64_t kFormatVersion = 1;
 
-// Byte offsets of the fields, each of 8 bytes.
+// Byte offsets of the fields; each field has 8 bytes.
 constexpr std::size_t kVersionAt = 8;
 constexpr std::size_t kLayoutAt = 16;
 constexpr std::size_t kSubgroupAt = 24;
@@ -62,7 +62,7 @@ namespace {
 
 using Page = std::array<std::byte, kHeaderBytes>;
 
-// Zeros where the file has no page there.
+// Zeros if the file has no such page.
 Page read_page(const std::string& path, std::size_t offset) {
     Page page{};
     std::ifstream file(path, std::ios::binary);
@@ -143,7 +143,7 @@ std::optional<std::string> find_fault(const SubgroupHeader& expected,
                                       std::span<const std::byte> extent, PayloadDigest digest) {
     expects(extent.size() >= kHeaderBytes, "an extent has room for its header");
     const auto payload = extent.subspan(kHeaderBytes);
-    // The cheap checks first: a payload of another size or owner is not read.
+    // Cheap checks first: a payload with a wrong size or owner is not digested.
     auto fault = find_page_fault(expected, extent, payload.size(), std::nullopt);
     if (!fault && digest == PayloadDigest::present) {
         fault = find_page_fault(expected, extent, payload.size(), xxh3(payload));

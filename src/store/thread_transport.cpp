@@ -34,7 +34,7 @@ private:
     };
 
     ResultFilter filter_;
-    std::vector<std::unique_ptr<Member>> members_;  // last: lanes end before what they use
+    std::vector<std::unique_ptr<Member>> members_;  // last, so that lanes end before what they use
 };
 
 }  // namespace

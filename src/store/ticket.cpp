@@ -36,7 +36,7 @@ void Ticket::add(Ticket other) {
 }
 
 void Ticket::wait() {
-    // All operations must be over before an error unwinds the owner of their memory.
+    // All operations must end before an error unwinds the owner of their memory.
     wait_for_all(pending_);
     std::vector<std::future<void>> done = std::move(pending_);
     pending_.clear();

@@ -1,4 +1,4 @@
-// Lanes and tickets: work handed to a thread, and the pending operation that stands for it.
+// Lanes and tickets: a thread that runs submitted work, and a handle to a pending operation.
 #pragma once
 
 #include <condition_variable>
@@ -11,7 +11,7 @@
 
 namespace nearstep::store {
 
-// One pending operation; move-only. The destructor waits, and drops an error that nobody asked for.
+// A pending operation; move-only. The destructor waits and ignores an error that nobody asked for.
 class Ticket {
 public:
     Ticket() = default;
@@ -22,7 +22,7 @@ public:
     Ticket& operator=(const Ticket&) = delete;
     ~Ticket();
 
-    // From now on this ticket stands for its own operation and the other one.
+    // From now on this ticket covers both operations.
     void add(Ticket other);
 
     // Blocks until the operation is complete; rethrows its first error. A second call, or one on an
@@ -33,8 +33,8 @@ private:
     std::vector<std::future<void>> pending_;
 };
 
-// A thread that runs what it is given, in order. Any thread may submit; the destructor finishes the
-// queue.
+// A thread that runs submitted work in order. Any thread may submit. The destructor waits until the
+// queue is empty.
 class Lane {
 public:
     Lane();

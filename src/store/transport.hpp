@@ -1,4 +1,4 @@
-// How transfers reach the kernel: through an io_uring, or through threads that call it.
+// How transfers reach the kernel: through io_uring, or through threads with system calls.
 #pragma once
 
 #include "store/file.hpp"
@@ -11,21 +11,21 @@
 
 namespace nearstep::store {
 
-// automatic: an io_uring where the kernel lets us have one, else threads.
+// automatic: io_uring if the kernel allows it, else threads.
 enum class IoKind { automatic, io_uring, threads };
 
-// "auto", "io_uring", "threads": the words of csd.io.
+// "auto", "io_uring", "threads": the values of csd.io.
 const char* name_of(IoKind kind);
 // Throws ConfigError naming the three.
 IoKind parse_io_kind(const std::string& name);
 
-// Moves requests of a fixed list of files, which outlive it. Any thread may submit; the memory of a
-// request stays valid until its ticket was waited for, which rethrows IoError. Requests of a file
-// may overtake each other. The destructor finishes what was submitted.
+// Moves requests of a fixed list of files, which outlive it. Any thread may submit. The memory of a
+// request stays valid until its ticket was waited for; wait() rethrows IoError. Requests of one
+// file may overtake each other. The destructor finishes submitted requests.
 class Transport {
 public:
-    // Throws ConfigError if io_uring is asked for and the kernel refuses; automatic logs the
-    // kernel's reason, once in a process, and takes threads.
+    // Throws ConfigError if io_uring is asked for and the kernel refuses. automatic then uses
+    // threads and logs the reason once per process.
     static std::unique_ptr<Transport> make(IoKind kind, const std::vector<File*>& files,
                                            const ResultFilter& filter);
 
@@ -34,15 +34,15 @@ public:
     // Never automatic.
     virtual IoKind kind() const = 0;
 
-    // `file`: its position in the list.
+    // `file` is the position in the list.
     virtual Ticket submit(std::size_t file, Request request) = 0;
 };
 
-// A ring and a thread that alone uses it. Throws ConfigError naming the kernel's reason.
+// One io_uring, used only by its own thread. Throws ConfigError naming the kernel's reason.
 std::unique_ptr<Transport> make_uring_transport(const std::vector<File*>& files,
                                                 const ResultFilter& filter);
 
-// Two threads for each file, one that reads and one that writes.
+// Two threads per file: one reads, one writes.
 std::unique_ptr<Transport> make_thread_transport(const std::vector<File*>& files,
                                                  const ResultFilter& filter);
 

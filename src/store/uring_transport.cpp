@@ -22,15 +22,15 @@ namespace nearstep::store {
 
 namespace {
 
-// Measured best on direct I/O from huge pages: chunks of 1.5 to 3 MB, 8 to 16 of them in flight.
-// Reads and writes have a half each, so that neither direction of a disk idles behind the other.
+// Measured best for direct I/O from huge pages: 8 to 16 chunks of 1.5 to 3 MB in flight. Reads and
+// writes get half of them each, so that no direction of a disk waits for the other.
 constexpr std::size_t kChunkBytes = 2 * MiB;
 constexpr std::size_t kDepthOfDirection = 8;
 constexpr std::size_t kDirections = 2;
 constexpr std::size_t kDepth = kDirections * kDepthOfDirection;
-constexpr std::uint64_t kWakeUp = kDepth;  // user data of the read that new work completes
+constexpr std::uint64_t kWakeUp = kDepth;  // user data of the event read that new work completes
 
-// A request on its way: the ring's thread cuts chunks off its front.
+// A request in progress: the ring's thread cuts chunks off its front.
 struct Operation {
     std::size_t file = 0;
     Request rest;
@@ -45,7 +45,7 @@ struct Chunk {
     bool was_direct = false;
 };
 
-// Moves the first kChunkBytes of `rest`, or all of it if that is less, into a request of its own.
+// Moves the first kChunkBytes of `rest`, or all of it if it is smaller, into a request of its own.
 Request cut_chunk(Request& rest) {
     Request chunk{.direction = rest.direction, .pieces = {}, .offset = rest.offset};
     std::size_t room = kChunkBytes;
@@ -73,10 +73,10 @@ public:
     Ticket submit(std::size_t file, Request request) override;
 
 private:
-    // Of one direction.
+    // Work of one direction.
     struct Queue {
-        std::list<Operation> operations;      // chunks are left to start
-        std::vector<std::size_t> free_slots;  // of chunks_
+        std::list<Operation> operations;      // with chunks left to start
+        std::vector<std::size_t> free_slots;  // indices into chunks_
     };
 
     Queue& queue_of(const Operation& operation) {
@@ -84,7 +84,7 @@ private:
     }
     void wake_up();
 
-    // From here on: the ring's thread only.
+    // Everything below is used by the ring's thread only.
     void run(std::promise<void>& opened);
     void open_ring();
     bool take_new_work();
@@ -100,9 +100,9 @@ private:
     io_uring ring_{};
     Descriptor event_;
     std::uint64_t event_count_ = 0;  // read from event_
-    bool is_waiting_ = false;        // the ring holds a read of event_
+    bool is_waiting_ = false;        // the ring holds a pending read of event_
     std::array<Queue, kDirections> queues_;
-    std::list<Operation> started_;  // all chunks are in flight
+    std::list<Operation> started_;  // with all chunks in flight
     std::array<Chunk, kDepth> chunks_;
 
     std::mutex mutex_;
@@ -137,9 +137,9 @@ UringTransport::UringTransport(std::vector<File*> files, ResultFilter filter)
     }
 }
 
-// The thread that opens the ring is the only one that may use it. Files are not registered: the
-// kernel would let go of them, and of their locks, only some time after a killed process is gone,
-// and at 2 MiB a request registration saves nothing that can be seen.
+// Only the thread that opens the ring may use it. Files are not registered: the kernel would keep
+// them open, and locked, for some time after a killed process has ended. At 2 MiB per request
+// registration saves nothing measurable.
 void UringTransport::open_ring() {
     const auto entries = static_cast<unsigned>(2 * kDepth);
     int result = io_uring_queue_init(entries, &ring_,
@@ -184,7 +184,7 @@ Ticket UringTransport::submit(std::size_t file, Request request) {
     return ticket;
 }
 
-// An exception after `opened` ends the process: requests in flight cannot be taken back.
+// An exception after `opened` ends the process, because requests in flight cannot be cancelled.
 void UringTransport::run(std::promise<void>& opened) {
     try {
         open_ring();
@@ -208,7 +208,7 @@ void UringTransport::run(std::promise<void>& opened) {
     io_uring_queue_exit(&ring_);
 }
 
-// False if there is nothing left to do and never will be.
+// False if no work is left and none can come.
 bool UringTransport::take_new_work() {
     const std::lock_guard lock(mutex_);
     while (!new_work_.empty()) {
@@ -246,7 +246,7 @@ void UringTransport::wait_for_wake_up() {
     }
 }
 
-// The ring has twice as many entries as there are slots: one is always free.
+// The ring has twice as many entries as slots, so one is always free.
 void UringTransport::start(std::size_t slot) {
     Chunk& chunk = chunks_.at(slot);
     const File& file = *files_[chunk.operation->file];
@@ -261,8 +261,8 @@ void UringTransport::start(std::size_t slot) {
         io_uring_prep_writev(entry, file.descriptor(), pieces, count, offset);
     }
     if ((!chunk.was_direct || file.lies_in_memory()) && files_.size() > 1) {
-        // Else the kernel would copy from and to its page cache here, one request after another,
-        // as it may for the file of one device: others have rings of their own.
+        // Otherwise the kernel may copy through its page cache on this thread, one request after
+        // another. A device with one file may do so: it has a ring of its own.
         io_uring_sqe_set_flags(entry, IOSQE_ASYNC);
     }
     io_uring_sqe_set_data64(entry, slot);
@@ -289,7 +289,7 @@ void UringTransport::settle(std::size_t slot, std::int64_t result) {
         files_[operation.file]->settle(chunk.request, chunk.was_direct,
                                        filter_ ? filter_(chunk.request, result) : result);
     } catch (...) {
-        // The first error is the operation's; what it has not started is dropped.
+        // Keeps the first error and drops the chunks not yet started.
         operation.error = operation.error ? operation.error : std::current_exception();
         chunk.request.first = chunk.request.pieces.size();
     }

@@ -32,7 +32,7 @@ Volume::Volume(const VolumeSettings& settings)
         files_.push_back(std::make_unique<File>(path, settings.storage));
         files.push_back(files_.back().get());
     }
-    // A ring would pass by a storage of the caller's.
+    // io_uring would bypass the caller's storage.
     const IoKind io = settings.storage != nullptr ? IoKind::threads : settings.io;
     transport_ = Transport::make(io, files, settings.filter);
     if (!settings.paths.empty()) {
@@ -106,7 +106,7 @@ Ticket Volume::read(std::span<std::byte> to, std::int64_t offset, Speed speed) {
 }
 
 Ticket Volume::write(std::span<const std::byte> from, std::int64_t offset, Speed speed) {
-    // Requests are of the type that reads use; writing leaves the memory as it is.
+    // Requests have the type that reads use; writing does not change the memory.
     return submit(Direction::write, {const_cast<std::byte*>(from.data()), from.size()}, offset,
                   speed);
 }

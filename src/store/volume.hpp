@@ -20,65 +20,64 @@
 namespace nearstep::store {
 
 struct VolumeSettings {
-    std::vector<std::string> files;  // one at least
+    std::vector<std::string> files;  // at least one
     std::size_t bytes = 0;
-    std::size_t chunk_bytes =
-        128 * KiB;  // of the space that lie in one file before the next one follows
+    std::size_t chunk_bytes = 128 * KiB;  // size of a stripe chunk
     IoKind io = IoKind::automatic;
     ResultFilter filter = {};
-    Storage* storage = nullptr;  // under the files, see File; then threads move the data
-    // What each file's transfers cross, and the clock, which outlive the volume; empty: the links
-    // are not shaped.
+    Storage* storage = nullptr;  // used by the files, see File; then threads move the data
+    // The links of each file and the clock, which outlive the volume; empty: links are not shaped.
     std::vector<link::DrivePaths> paths = {};
     const link::Clock* clock = nullptr;
 };
 
-// shaped: a transfer is complete no earlier than its links allow, if they are shaped. full: outside
-// of a step.
+// shaped: a transfer completes no earlier than its links allow. full: not limited, for transfers
+// outside a step.
 enum class Speed { shaped, full };
 
-// Reads and writes of all files proceed at once. Any thread may submit; the memory of a transfer
+// Transfers of different files proceed at once. Any thread may submit. The memory of a transfer
 // stays valid until its ticket was waited for. Alignment: kPageBytes.
 class Volume {
 public:
     // Opens and locks the files; their content stays. Throws as File and Transport::make do.
     explicit Volume(const VolumeSettings& settings);
 
-    // Replaces what the files hold by zeros whose space is reserved. Throws as File does.
+    // Replaces the files' content by zeros and reserves their space. Throws as File does.
     void reserve();
 
-    // Bytes that each file takes.
+    // Bytes of each file.
     static std::size_t file_bytes(const VolumeSettings& settings);
 
     Ticket read(std::span<std::byte> to, std::int64_t offset, Speed speed = Speed::shaped);
     Ticket write(std::span<const std::byte> from, std::int64_t offset, Speed speed = Speed::shaped);
 
-    // Whether map() may be called: the only file lies in memory (tmpfs), `io` is automatic, and
-    // nothing shapes or replaces transfers.
+    // True if map() may be called: the only file lies in memory (tmpfs), `io` is automatic, and
+    // transfers are neither shaped nor filtered.
     bool is_mapped() const { return is_mapped_; }
-    // Bytes of the file itself, once it was reserved; they stay where they are. Changing them
-    // writes them; note_written() counts that. Throws DamageError if the file is too short.
+    // Bytes of the mapped file, valid once it was reserved; their address is fixed. Changing them
+    // changes the file; call note_written() to count that. Throws DamageError if the file is too
+    // short.
     std::span<std::byte> map(std::int64_t offset, std::size_t bytes);
     void note_written(std::size_t bytes) { written_.front().fetch_add(bytes); }
 
-    // Bytes written to each file since it was opened, without those that reserve() wrote.
+    // Bytes written to each file since it was opened, except by reserve().
     std::vector<std::uint64_t> written_bytes() const;
 
-    // What was written and waited for outlives a power cut once the ticket is complete.
+    // Data written and waited for survives a power cut once the ticket is complete.
     Ticket sync();
 
-    // Where a byte of the space lies, for messages: `offset 8192 of "FILE"`.
+    // The place of a byte, for messages: `offset 8192 of "FILE"`.
     std::string describe_place(std::int64_t offset) const;
 
-    // How transfers reach the kernel; never automatic.
+    // The transport in use; never automatic.
     IoKind io() const { return transport_->kind(); }
-    // False as soon as one of the files needs the page cache or lies in it.
+    // False if one of the files needs the page cache or lies in it.
     bool is_direct() const;
 
 private:
     Ticket submit(Direction direction, std::span<std::byte> memory, std::int64_t offset,
                   Speed speed);
-    // What a transfer has in each file.
+    // The part of a transfer in each file.
     std::vector<Request> parts_of(Direction direction, std::span<std::byte> memory,
                                   std::int64_t offset) const;
 
@@ -87,7 +86,7 @@ private:
     std::size_t chunk_bytes_;
     std::vector<std::unique_ptr<File>> files_;
     std::vector<std::atomic<std::uint64_t>> written_;  // per file
-    std::unique_ptr<Transport> transport_;             // behind its files: it ends before them
+    std::unique_ptr<Transport> transport_;             // declared after files_: ends first
     std::unique_ptr<Pacer> pacer_;                     // null: not shaped
     bool is_mapped_ = false;
     std::once_flag is_first_map_;

@@ -1,4 +1,4 @@
-// A small emulated device with random state and gradients, for the tests of devices and handlers.
+// A small emulated device with random state and gradients, for tests of devices and handlers.
 #pragma once
 
 #include "base/random.hpp"
@@ -13,14 +13,15 @@
 
 namespace nearstep::csd {
 
-// Three subgroups of 2, 3 and 1 tiles with a gap that other devices own; the last tile is padded.
+// Three subgroups of 2, 3 and 1 tiles. Other devices own the tiles between them; the last tile is
+// padded.
 inline std::vector<shard::Subgroup> small_subgroups() {
     return {{0, 0, {0, 2}}, {0, 1, {3, 6}}, {0, 2, {8, 9}}};
 }
 
 constexpr std::size_t kVectorTiles = 9;
 constexpr std::size_t kParameters = 8 * shard::kTileElems + 1234;
-constexpr std::size_t kOwnElems = 6 * shard::kTileElems;  // of the device, with padding
+constexpr std::size_t kOwnElems = 6 * shard::kTileElems;  // of the device, including padding
 
 struct State {
     explicit State(std::size_t tiles)
@@ -46,10 +47,10 @@ struct SmallDeviceSettings {
     Delivery delivery = Delivery::parameters;
     link::NodeLinks* links = nullptr;
     GroupMap groups = {};
-    std::string parent = testing::TempDir();  // of its folder
+    std::string parent = testing::TempDir();  // of the device's folder
 };
 
-// The device with its files in a scratch folder, and what belongs around it.
+// The device, its files in a scratch folder, and its environment.
 struct SmallDevice {
     explicit SmallDevice(const SmallDeviceSettings& wanted)
         : folder(wanted.parent), codec(codec::make_codec({.name = wanted.codec, .keep = 0.05})) {
@@ -75,7 +76,7 @@ struct SmallDevice {
         vector.resize(kVectorTiles * shard::kTileElems * size_bytes(wanted.dtype));
     }
 
-    // Random masters, zero moments, zero padding: generation 0.
+    // Stores generation 0: random masters, zero moments, zero padding.
     void initialise() {
         for (std::size_t s = 0; s < settings.subgroups.size(); ++s) {
             const shard::TileRange tiles = settings.subgroups[s].tiles;
@@ -90,7 +91,7 @@ struct SmallDevice {
         }
     }
 
-    // Puts random gradients for all tiles; the same for every device at the same step.
+    // Puts random gradients for all tiles. Every device gets the same ones at the same step.
     void put_gradients(std::int64_t step) {
         for (const shard::Subgroup& subgroup : settings.subgroups) {
             for (std::size_t tile = subgroup.tiles.begin; tile < subgroup.tiles.end; ++tile) {
@@ -145,8 +146,8 @@ inline UpdateScalars test_scalars() {
     return scalars;
 }
 
-// One update of all subgroups in slot 0, from `generation` to the next one. What is delivered lands
-// in the vector, or in `rooms` if there are some.
+// Updates all subgroups in slot 0, from `generation` to the next one. Deliveries land in the
+// vector, or in `rooms` if that is not empty.
 inline void update_all(SmallDevice& small, std::int64_t generation,
                        const StepScalars& scalars = test_scalars(),
                        std::span<std::byte> rooms = {}) {

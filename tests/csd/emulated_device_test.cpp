@@ -48,7 +48,7 @@ TEST(EmulatedDeviceTest, ComputesAdamwOfTheSumOfThePayloads) {
     }
 }
 
-// Two groups that meet within words, blocks and tiles, and at a tile's end.
+// Two groups with boundaries within words, blocks and tiles, and at a tile's end.
 GroupMap two_groups() {
     constexpr std::size_t kTile = shard::kTileElems;
     return GroupMap(std::vector<GroupRun>{
@@ -63,7 +63,7 @@ StepScalars scalars_of_two_groups() {
     return scalars;
 }
 
-// Each element has the bits that a device gives whose only group has its group's scalars.
+// Each element has the same bits as on a device whose only group has its group's scalars.
 TEST(EmulatedDeviceTest, UpdatesEachElementByItsGroup) {
     for (const UpdatePlace place : {UpdatePlace::near_storage, UpdatePlace::on_host}) {
         for (const int sources : {1, 2}) {
@@ -159,7 +159,7 @@ TEST_P(DeviceOf, DeliversDeltasThatGiveTheParametersOfEachStep) {
     for (const Dtype dtype : {Dtype::bf16, Dtype::fp16}) {
         SmallDevice dense({.dtype = dtype, .state = GetParam()});
         SmallDevice delta({.dtype = dtype, .state = GetParam(), .delivery = Delivery::deltas});
-        const std::size_t room_bytes = codec::message_room_bytes(3);  // of the largest subgroup
+        const std::size_t room_bytes = codec::message_room_bytes(3);  // for the largest subgroup
         std::vector<std::uint64_t> memory(3 * room_bytes / sizeof(std::uint64_t));
         const std::span<std::byte> rooms = std::as_writable_bytes(std::span(memory));
         for (SmallDevice* small : {&dense, &delta}) {
@@ -171,7 +171,7 @@ TEST_P(DeviceOf, DeliversDeltasThatGiveTheParametersOfEachStep) {
             dense.put_gradients(step);
             delta.put_gradients(step);
             delta.vector = dense.vector;
-            if (step == 0) {  // what the ranks hold at the start
+            if (step == 0) {  // the ranks' parameters at the start
                 const std::vector<State> states = delta.states(0);
                 for (std::size_t s = 0; s < states.size(); ++s) {
                     const std::size_t begin = delta.settings.subgroups[s].tiles.begin;
@@ -307,7 +307,7 @@ TEST_P(DeviceOf, GivesTheSameBitsNearStorageAndOnTheHost) {
     EXPECT_TRUE(near.vector == host.vector);
 }
 
-// The state of /dev/shm is updated in place, or through the slots' memory, as on a disk.
+// State in /dev/shm is updated in place, or through the slots' memory as on a disk.
 TEST_P(DeviceOf, GivesTheSameBitsInMappedMemory) {
     const std::string memory = "/dev/shm/";
     for (const Delivery delivery : {Delivery::parameters, Delivery::deltas}) {
@@ -334,7 +334,7 @@ TEST_P(DeviceOf, GivesTheSameBitsInMappedMemory) {
         EXPECT_TRUE(mapped.states(2) == copied.states(2));
         EXPECT_TRUE(rooms[0] == rooms[1]);
         EXPECT_EQ(mapped.device->written_bytes(), copied.device->written_bytes());
-        // What pads the state to whole pages is in the checksums, too.
+        // The checksums also cover the padding to whole pages.
         EXPECT_TRUE(bytes_of(mapped.settings.files[0]) == bytes_of(copied.settings.files[0]));
     }
 }
@@ -346,8 +346,8 @@ INSTANTIATE_TEST_SUITE_P(Formats, DeviceOf,
                              return std::string(name_of(format.param));
                          });
 
-// How transfers reach the kernel, the gradient codec, and the state's format. Near storage a device
-// decodes and updates piece by piece, on the host a tile at once.
+// Transport, gradient codec and state format. Near storage a device decodes and updates piece by
+// piece, on the host a whole tile at once.
 class PlacesWith
     : public testing::TestWithParam<std::tuple<store::IoKind, const char*, StateFormat>> {};
 

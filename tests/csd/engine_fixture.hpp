@@ -1,4 +1,4 @@
-// A tile of state and gradients for the tests of engines.
+// A tile of state and gradients for tests of engines.
 #pragma once
 
 #include "base/random.hpp"
@@ -49,7 +49,7 @@ inline Arrays random_arrays(std::uint64_t seed) {
     return arrays;
 }
 
-// One tile as it is stored, its gradient and its new parameters.
+// One stored tile, its gradient and its new parameters.
 class Tile {
 public:
     static constexpr std::size_t kNumber = 5;  // in the parameter vector
@@ -75,7 +75,7 @@ public:
                     run_of(scalars.random_key, begin, count));
     }
 
-    // What the engine makes of the masters as they are.
+    // The parameters that the engine rounds from the current masters.
     std::vector<std::byte> rounded(const Engine& engine, std::size_t count) {
         std::vector<std::byte> parameters(parameters_.size(), std::byte{0xEE});
         UpdateRun run = run_of(0, 0, count);

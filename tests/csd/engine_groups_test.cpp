@@ -1,4 +1,4 @@
-// Parameter groups in the engines: each element by its own group's published update.
+// Parameter groups in the engines: each element is compared with its group's published update.
 #include "csd/engine_fixture.hpp"
 #include "csd/published_update.hpp"
 
@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t kGroups = 6;
 constexpr std::size_t kTileBegin = Tile::kNumber * kTileElems;
 
-// Of each optimizer one, and adamw twice, with settings that differ in everything.
+// One group per optimizer, two for adamw. All settings differ between groups.
 Hyper hyper_of(std::size_t group) {
     const auto n = static_cast<double>(group);
     return {.optimizer = kOptimizers.at(group % kOptimizers.size()),
@@ -35,7 +35,8 @@ StepScalars scalars_of(int step) {
     return scalars;
 }
 
-// Runs of 1 to 60 and of 1 to 3,000 elements in turn, over the tile and beyond both of its ends.
+// Runs alternate between 1 to 60 and 1 to 3,000 elements. They cover the tile and extend beyond
+// both ends.
 GroupMap random_map(std::uint64_t seed) {
     std::vector<GroupRun> runs;
     for (std::size_t end = kTileBegin - 100; end < kTileBegin + kTileElems + 100;) {
@@ -55,7 +56,7 @@ std::vector<std::size_t> groups_of(const GroupMap& map) {
     return groups;
 }
 
-// Whether the block of the element has one group alone.
+// True if all elements of the block belong to one group.
 bool is_whole_block(const std::vector<std::size_t>& groups, std::size_t element) {
     const auto begin = groups.begin() + static_cast<std::ptrdiff_t>(element / arith::kBlockElems *
                                                                     arith::kBlockElems);
@@ -92,7 +93,7 @@ TEST_P(GroupsOf, GiveTheBitsOfTheScalarEngine) {
     }
 }
 
-// Where a block is cut changes nothing: groups of equal scalars are one.
+// Boundaries between groups with equal scalars change nothing.
 TEST_P(GroupsOf, OfEqualScalarsGiveTheBitsOfOne) {
     for (const Optimizer optimizer : kOptimizers) {
         for (const Dtype gradient : {Dtype::fp32, Dtype::bf16}) {
@@ -149,7 +150,7 @@ TEST_P(GroupsOf, LeaveASkippedGroupAsItIs) {
     EXPECT_GT(moved, kTileElems / 50);
 }
 
-// What a moment may be away from what was computed, for how it is stored in its block.
+// Allowed error of a moment in its stored format.
 struct Tolerance {
     double moment1 = 0;
     double root2 = 0;
@@ -169,14 +170,14 @@ Tolerance tolerance_of(StateFormat format, const Arrays& stored, std::size_t ele
         largest.moment1 = std::max(largest.moment1, std::abs(double{stored.moment1[i]}));
         largest.root2 = std::max(largest.root2, std::sqrt(double{stored.moment2[i]}));
     }
-    // Half a step, and for small second moments, which never become zero, a whole one.
+    // Half a step, or a whole one for small second moments, which never become zero.
     return {.moment1 = largest.moment1 / 127 * 0.51, .root2 = largest.root2 / 255 * 1.01};
 }
 
 TEST_P(GroupsOf, ComputeEachElementByItsOwnPaperInDoublePrecision) {
     Arrays arrays = random_arrays(5);
     for (float& master : arrays.master) {
-        // Far from zero, so that the last place is that of the master, not of what is subtracted.
+        // Far from zero, so that the master determines the last place, not the subtracted term.
         master = std::copysign(0.1F + std::abs(master), master);
     }
     Tile tile(format(), arrays, Dtype::fp32, Dtype::fp32);

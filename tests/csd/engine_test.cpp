@@ -22,8 +22,8 @@ namespace {
 using arith::kEdges;
 using arith::kEdgeTiles;
 using arith::sane_scalars;
-// Every combination of values at the edges of fp32: a block for each gradient and moments, so that
-// a NaN does not spoil the moments of others, and every master in it.
+// Every combination of values at the edges of fp32. Each gradient with its moments has its own
+// block with every master, so that a NaN does not spoil other moments.
 Arrays edge_arrays(std::size_t tile) {
     Arrays arrays;
     for (std::size_t i = 0; i < kTileElems; ++i) {
@@ -61,7 +61,7 @@ TEST_P(EngineOf, GivesTheBitsOfTheScalarEngine) {
                 expected.update(scalar(), of_step, 0, kTileElems);
                 seen.update(engine(), of_step, 0, kTileElems);
             }
-            // A bf16 master mostly stays where it is for a few steps.
+            // A bf16 master often keeps its value for a few steps.
             EXPECT_GT(differences(before, seen.widened().master), kTileElems / 100);
             EXPECT_TRUE(has_same_bytes(expected, seen))
                 << name_of(gradient) << " " << name_of(parameters);
@@ -74,7 +74,7 @@ TEST_P(EngineOf, LeavesNeighboursOfAnyRunAlone) {
     Tile seen = expected;
     for (std::size_t count = 0; count < 80; ++count) {
         const std::size_t begin = count * 3 * arith::kBlockElems;
-        const std::size_t run = count < 40 ? count : count * 7;  // within and beyond a block
+        const std::size_t run = count < 40 ? count : count * 7;  // shorter and longer than a block
         for (std::size_t at = 0; at < run; at += arith::kBlockElems) {
             expected.update(scalar(), scalars(), begin + at,
                             std::min(run - at, arith::kBlockElems));
@@ -108,7 +108,7 @@ TEST_P(EngineOf, RoundsMastersToTheParametersThatTheUpdateGave) {
             tile.update(engine(), scalars(), 0, kTileElems);
             EXPECT_EQ(tile.rounded(engine(), kTileElems), tile.parameters());
             EXPECT_NE(before, tile.parameters());
-            // And no further than it is told.
+            // It also stops at the given count.
             const std::size_t bytes = 1000 * size_bytes(parameters);
             const std::vector<std::byte> part = tile.rounded(engine(), 1000);
             EXPECT_TRUE(std::equal(part.begin(), part.begin() + static_cast<std::ptrdiff_t>(bytes),
@@ -143,7 +143,7 @@ class OptimizerOf : public testing::TestWithParam<Optimizer> {};
 TEST_P(OptimizerOf, StaysWithinAFewUlpOfItsPaperInDoublePrecision) {
     Arrays arrays = random_arrays(3);
     for (std::size_t i = 0; i < kTileElems; ++i) {
-        // Far from zero, so that the last place is that of the master, not of what is subtracted.
+        // Far from zero, so that the master determines the last place, not the subtracted term.
         arrays.master[i] = std::copysign(0.1F + std::abs(arrays.master[i]), arrays.master[i]);
         arrays.moment1[i] = 0;
         arrays.moment2[i] = 0;
@@ -161,7 +161,7 @@ TEST_P(OptimizerOf, StaysWithinAFewUlpOfItsPaperInDoublePrecision) {
             const Reference old = {before.master[i], before.moment1[i], before.moment2[i], 0, 0};
             const Reference next =
                 published({.optimizer = GetParam()}, old, before.gradient[i], step);
-            // Where its terms cancel, the last place is that of the larger one.
+            // If terms cancel, the last place is that of the larger term.
             const double gradient = 2 * ulp(next.largest_gradient);
             ASSERT_NEAR(arrays.moment1[i], next.moment1, 3 * ulp(next.largest1) + gradient)
                 << "step " << step << " element " << i;

@@ -42,7 +42,7 @@ protected:
         return *volume_;
     }
 
-    // Puts the tiles, in this order with one thread.
+    // Puts the tiles; with one thread in this order.
     void put(GradientStaging& staging, const std::vector<std::size_t>& tiles, int threads) {
         Team team(threads);
         std::vector<std::vector<float>> scratch(static_cast<std::size_t>(threads));
@@ -109,7 +109,7 @@ TEST_F(GradientStagingTest, StoresTilesWithHolesBetweenThem) {
     expect_stored(tiles);
 }
 
-// Rounds come last first; what two of them have of a write waits for the other.
+// Rounds come in reverse order. A write that spans two rounds waits for the second.
 TEST_F(GradientStagingTest, WritesNeighboursAsOne) {
     GradientStaging staging(volume(), kBegin);
     const int before = writes_;
@@ -119,7 +119,7 @@ TEST_F(GradientStagingTest, WritesNeighboursAsOne) {
         put(staging, round, 1);
     }
     staging.finish();
-    // Ten of 8 tiles; on each of three files, in pieces of at most 2 MiB.
+    // Ten regions of 8 tiles, each written to three files in pieces of at most 2 MiB.
     EXPECT_LE(writes_ - before, 10 * 3);
 }
 

@@ -1,4 +1,4 @@
-// Power is cut at random moments of a run: every rank is left with the last step or the one before.
+// Cuts power at random moments of a run. Every rank must keep the last step or the one before.
 #include "store/power_loss.hpp"
 
 #include "base/digest.hpp"
@@ -22,7 +22,7 @@ using shard::kTileElems;
 
 struct JobSettings {
     int ranks = 1;
-    int devices = 2;  // of each rank, with two subgroups of one tile
+    int devices = 2;  // per rank, with two subgroups of one tile
     HandlerKind handler = HandlerKind::naive;
     std::string folder = {};
     store::Storage* storage = nullptr;
@@ -36,8 +36,8 @@ struct Rank {
     StateCommit log;
 };
 
-// All ranks of a job in one process, stepped one after another. Its state is a function of the
-// generation: gradients are, and the update is always the same.
+// All ranks of a job in one process, stepped one after another. The state depends only on the
+// generation, because gradients do and the update is always the same.
 class Job {
 public:
     explicit Job(const JobSettings& settings)
@@ -74,7 +74,7 @@ public:
         commit(0);
     }
 
-    // What all ranks hold, newest first.
+    // The commits that all ranks hold, newest first.
     std::vector<store::Commit> offered() {
         std::vector<std::vector<store::Commit>> lists;
         for (const auto& rank : ranks_) {
@@ -92,7 +92,7 @@ public:
         commit(0);
     }
 
-    // Every fifth step is skipped. `order` permutes the ranks.
+    // Skips every fifth step. `order` permutes the ranks.
     void step(std::uint64_t order) {
         const bool is_skipped = at_.step % 5 == 4;
         for (const std::size_t rank : permuted(order)) {
@@ -105,7 +105,7 @@ public:
         commit(order / 7);
     }
 
-    // Digest of all state; throws IoError if some of it is not whole.
+    // Digest of all state; throws IoError if some of it is damaged.
     std::uint64_t digest(std::int64_t generation) {
         std::vector<float> state(3 * kTileElems);
         const std::span<float> all = state;
@@ -182,12 +182,12 @@ private:
     store::Commit at_;
 };
 
-// What is simulated needs no drive, and memory is faster.
+// The simulation needs no drive, and memory is faster.
 std::string memory_folder() {
     return std::filesystem::is_directory("/dev/shm") ? "/dev/shm/" : testing::TempDir();
 }
 
-// The digests of a job that nothing disturbs.
+// The digests of a job without power cuts.
 class UndisturbedJob {
 public:
     explicit UndisturbedJob(JobSettings settings) {
@@ -213,7 +213,7 @@ private:
     std::vector<std::uint64_t> digests_;
 };
 
-// Runs and cuts, again and again, on the same files.
+// Repeats runs and power cuts on the same files.
 class Trial {
 public:
     Trial(const JobSettings& settings, std::size_t sector_bytes)
@@ -225,8 +225,8 @@ public:
     store::PowerLossStorage& storage() { return storage_; }
     std::int64_t steps_made() const { return steps_made_; }
 
-    // One schedule: goes on, or starts anew, until the power is cut. Returns what is wrong then, or
-    // with what it found before; nullopt if nothing is.
+    // One schedule: continues, or starts anew, until the power is cut. Returns what is wrong with
+    // the result or with the state found at the start; nullopt if nothing is.
     std::optional<std::string> run_until_cut(std::uint64_t seed, bool is_anew) {
         try {
             run(seed, is_anew);
@@ -245,13 +245,13 @@ public:
     }
 
 private:
-    // Ends with the error that the cut is.
+    // Ends with the error that the power cut causes.
     void run(std::uint64_t seed, bool is_anew) {
         Job job(settings_);
         const std::vector<store::Commit> offered =
             is_anew ? std::vector<store::Commit>() : job.offered();
-        // A step has, for each rank, two writes of each device and its flush, and four operations
-        // on the manifest. The cut comes within the first four.
+        // Per step and rank: two writes and a flush per device, and four operations on the
+        // manifest. The cut comes within the first four steps.
         const std::int64_t of_step = settings_.ranks * (3 * settings_.devices + 4);
         storage_.cut_after(static_cast<std::int64_t>(random_bits(seed, 1, 0) %
                                                      static_cast<std::uint64_t>(4 * of_step)));
@@ -278,7 +278,7 @@ private:
                                   : std::optional(text("step ", committed_, " is gone"));
         }
         const store::Commit& newest = offered.front();
-        // A new start that was cut before all ranks gave the old steps up has left them whole.
+        // If a new start was cut before all ranks gave up the old steps, those are intact.
         const bool is_as_before = committed_ < 0 && replaced_ == newest;
         if (!is_as_before && (newest.step < committed_ || newest.step > committed_ + 1)) {
             return text("step ", newest.step, " is offered after step ", committed_);
@@ -296,7 +296,7 @@ private:
     JobSettings settings_;
     store::PowerLossStorage storage_;
     UndisturbedJob reference_;
-    std::int64_t committed_ = -1;            // the last step that all ranks had committed
+    std::int64_t committed_ = -1;            // the last step that all ranks committed
     std::optional<store::Commit> replaced_;  // the newest step that a new start gives up
     std::int64_t steps_made_ = 0;
 };
@@ -308,7 +308,7 @@ struct PowerLossCase {
     std::size_t sector_bytes;
 };
 
-// Of each of the four cases; all with NEARSTEP_LONG, as tests/run --long sets it.
+// Per case, of four cases. tests/run --long sets NEARSTEP_LONG for the full number.
 const int kSchedules = std::getenv("NEARSTEP_LONG") != nullptr ? 300 : 75;
 constexpr int kSchedulesOfARun = 25;  // before one starts anew
 
@@ -323,7 +323,7 @@ TEST_P(PowerLoss, LeavesTheLastStepOrTheOneBeforeOnAllRanks) {
             trial.run_until_cut(static_cast<std::uint64_t>(i), i % kSchedulesOfARun == 0);
         ASSERT_EQ(fault, std::nullopt) << "schedule " << i << ": " << *fault;
     }
-    // The schedules were not empty ones.
+    // The schedules did real work.
     EXPECT_GT(trial.steps_made(), kSchedules / 2);
     EXPECT_GT(trial.storage().sectors_lost(), static_cast<std::size_t>(kSchedules));
 }
@@ -354,7 +354,7 @@ TEST(CommitTest, WantsTheStateFlushedBeforeItIsNamed) {
     EXPECT_EQ(log.read()->commits.size(), 1U);
 }
 
-// `action` fails an operation of each phase, for the reason that the message gives.
+// `action` makes one operation fail in each phase. The message must give `reason`.
 void expect_survival(const std::string& action, const std::string& reason) {
     const ScratchFolder folder;
     for (const std::string phase : {"mid_write", "before_flush", "mid_read", "before_rename"}) {

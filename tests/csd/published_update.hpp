@@ -1,4 +1,4 @@
-// The optimizers in double precision, as their papers write them: the oracle of the engines.
+// The published optimizers in double precision: the reference for the engines.
 #pragma once
 
 #include "csd/optimizer.hpp"
@@ -11,19 +11,19 @@ namespace nearstep::csd {
 
 using arith::UpdateScalars;
 
-// One unit in the last place of values about as large as `value`.
+// One unit in the last place for values of this magnitude.
 inline double ulp(double value) {
     const auto magnitude = static_cast<float>(std::abs(value));
     return static_cast<double>(std::nextafter(magnitude, std::numeric_limits<float>::infinity())) -
            static_cast<double>(magnitude);
 }
 
-// State of one parameter in double precision, and the largest term that each sum had.
+// State of one parameter in double precision, and the largest term of each sum.
 struct Reference {
     double master = 0;
     double moment1 = 0;
     double moment2 = 0;
-    // The largest terms that were added for the first moment and for the gradient with its decay.
+    // Largest terms of the first moment and of the gradient with its decay.
     double largest1 = 0;
     double largest_gradient = 0;
 };
@@ -38,7 +38,7 @@ struct Hyper {
     double beta2 = 0.95;
 };
 
-// The published update number `step`, as its paper writes it.
+// The published update for step number `step`.
 inline Reference published(const Hyper& hyper, const Reference& old, double gradient, int step) {
     const Optimizer optimizer = hyper.optimizer;
     Reference next = old;

@@ -1,4 +1,4 @@
-// A device on shaped links takes the time of the bytes that it counts on each, and gives the same
+// A device on shaped links takes the time of the bytes it counts on each link, and gives the same
 // bits.
 #include "csd/device_fixture.hpp"
 #include "csd/transfer_handler.hpp"
@@ -15,7 +15,7 @@ namespace {
 
 using trace::Counter;
 
-// A byte takes a nanosecond inside the device, and two on the host link.
+// A byte takes one nanosecond inside the device and two on the host link.
 struct ShapedLinks {
     ~ShapedLinks() { link::SharedTimes::remove(name); }
 
@@ -64,7 +64,7 @@ TEST(AShapedDevice, WithTheNaiveHandlerAddsUpReadsParametersAndWrites) {
                            ns(step, Counter::host_parameters, 2) +
                            ns(step, Counter::internal_write, 1);
     EXPECT_GE(step.update_ns, sum);
-    EXPECT_LE(step.update_ns, sum + sum / 50);  // headers of 4 KiB are moved and not counted
+    EXPECT_LE(step.update_ns, sum + sum / 50);  // headers of 4 KiB are moved but not counted
 }
 
 TEST(AShapedDevice, WithTheOverlappedHandlerTakesItsLongestPartOrMore) {
@@ -73,7 +73,7 @@ TEST(AShapedDevice, WithTheOverlappedHandlerTakesItsLongestPartOrMore) {
     const link::Time write = ns(step, Counter::internal_write, 1);
     const link::Time parameters = ns(step, Counter::host_parameters, 2);
     EXPECT_GE(step.update_ns, std::max({read, write, parameters}));
-    // How much is hidden depends on when the threads look at a clock that only sleepers move on.
+    // The overlap depends on when threads read the clock, which only sleepers advance.
     EXPECT_LE(step.update_ns, (read + write + parameters) * 51 / 50);
 }
 
@@ -129,7 +129,7 @@ TEST(ADevice, WritesFewerBytesInNarrowerFormats) {
     const double fp32 = static_cast<double>(written[0]);
     const std::vector<double> shares = {1, 8.0 / 12, 6.03 / 12, 4.03 / 12};
     for (std::size_t i = 0; i < shares.size(); ++i) {
-        // A header of 4 KiB and less than a page more for each of three subgroups.
+        // Each of three subgroups may add a 4 KiB header and less than a page.
         EXPECT_NEAR(static_cast<double>(written[i]), fp32 * shares[i], 4096 * 2 * 3 + fp32 * 0.001);
     }
     EXPECT_NEAR(fp32, 12.0 * kOwnElems, 4096 * 3);

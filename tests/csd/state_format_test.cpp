@@ -42,7 +42,7 @@ float random_float(std::uint64_t stream, std::uint64_t index) {
     return float_of(static_cast<std::uint32_t>(random_bits(11, stream, index)));
 }
 
-// Finite values of every magnitude, subnormals among them; second moments are not negative.
+// Finite values of every magnitude, including subnormals. Second moments are not negative.
 Values state_of_any_magnitude() {
     Values state;
     for (std::size_t i = 0; i < kElems; ++i) {
@@ -50,7 +50,7 @@ Values state_of_any_magnitude() {
             const float value = random_float(stream, i);
             return std::isfinite(value) ? value : 1e-42F;
         };
-        // The values of a block lie within six powers of two, those of blocks anywhere.
+        // Values within a block lie within six powers of two; blocks differ freely.
         const int exponent = static_cast<int>(random_bits(12, 0, i / kBlockElems) % 270) - 145;
         const auto near = [i, exponent](std::uint64_t stream) {
             return static_cast<float>(
@@ -118,7 +118,7 @@ TEST(EightBitMoments, SurviveWideningWithEveryCodeAndScale) {
         for (std::size_t tile = 0; tile < kTiles; ++tile) {
             const StatePointers state = state_of_tile(format, first.bytes(), kTiles, tile);
             for (std::size_t i = 0; i < kTileElems; ++i) {
-                // All codes in each block; the largest is always there, as it is after an update.
+                // Every block has all codes. The largest is always present, as after an update.
                 static_cast<std::int8_t*>(state.moment1)[i] =
                     static_cast<std::int8_t>(static_cast<int>(i % 255) - 127);
                 static_cast<std::uint8_t*>(state.moment2)[i] =
@@ -151,7 +151,7 @@ TEST(EightBitMoments, AreWithinHalfAStepAndNeverLoseASecondMoment) {
     narrow(StateFormat::q8, state.arrays(), payload.bytes());
     Values seen;
     widen(StateFormat::q8, payload.bytes(), seen.arrays());
-    constexpr double kRounding = 1 + 1e-4;  // of the code, in fp32
+    constexpr double kRounding = 1 + 1e-4;  // rounding of the code in fp32
     for (std::size_t i = 0; i < kElems; ++i) {
         const StatePointers tile =
             state_of_tile(StateFormat::q8, payload.bytes(), kTiles, i / kTileElems);
@@ -159,7 +159,7 @@ TEST(EightBitMoments, AreWithinHalfAStepAndNeverLoseASecondMoment) {
         ASSERT_LE(std::abs(static_cast<double>(seen.moment1[i]) - state.moment1[i]),
                   std::max(tile.scale1[block], arith::kMoment1Floor) / 254.0 * kRounding)
             << i;
-        // Half a step, or a whole one where a small root was kept from zero.
+        // Half a step, or a whole one if a small root was kept above zero.
         const double root = std::sqrt(static_cast<double>(state.moment2[i]));
         const double stored = std::sqrt(static_cast<double>(seen.moment2[i]));
         const double step = tile.scale2[block] / 255.0;

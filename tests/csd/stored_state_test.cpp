@@ -1,4 +1,4 @@
-// What a device stores: read back, whole, damaged, and the files that it lies in.
+// Stored state: reading it back, damage, and its files.
 #include "base/error.hpp"
 #include "csd/device_fixture.hpp"
 #include "csd/emulated_device.hpp"
@@ -16,8 +16,8 @@ namespace {
 using testing::HasSubstr;
 
 std::int64_t file_offset(std::size_t subgroup, std::int64_t generation, std::size_t in_payload) {
-    // docs/state-file.md: extents of a 4096-byte header and 12 bytes per parameter, two per
-    // subgroup.
+    // docs/state-file.md: two extents per subgroup, each with a 4096-byte header and 12 bytes per
+    // parameter.
     constexpr std::size_t kTileState = std::size_t{12} * 65536;
     std::size_t offset = 0;
     const std::vector<shard::Subgroup> subgroups = small_subgroups();
@@ -48,8 +48,8 @@ TEST(StoredStateTest, ReadsBackTheStateThatWasWritten) {
     EXPECT_TRUE(seen == state);
 }
 
-// More threads than calls that go on at once, each with a subgroup of its own but for the last two,
-// which read what nobody writes.
+// More threads than concurrent calls. Each has its own subgroup, except the last two, which read
+// one that nobody writes.
 TEST(StoredStateTest, SeveralThreadsWriteAndReadAtOnce) {
     SmallDevice small({});
     constexpr std::array<std::size_t, 5> kSubgroups = {0, 1, 2, 2, 2};

@@ -29,7 +29,7 @@ struct ReadOrWrite {
     double end = 0;
 };
 
-// Those of a name, in the order in which they ended.
+// The spans with this name, in the order of their ends.
 std::vector<ReadOrWrite> spans_of(const std::string& events, const std::string& name) {
     const std::regex pattern(R"x("name":")x" + name + R"x(".*"ts":([-0-9.]+),"dur":([0-9.]+))x");
     std::vector<ReadOrWrite> spans;
@@ -56,7 +56,8 @@ TEST(TracedDevice, GivesTheSameBitsAndASpanForEachStageOfEachSubgroup) {
             const std::vector<ReadOrWrite> spans = spans_of(events, name);
             ASSERT_EQ(spans.size(), kSteps * traced.settings.subgroups.size()) << name;
             for (std::size_t i = 1; i < spans.size(); ++i) {
-                EXPECT_GE(spans[i].begin, spans[i - 1].end - 0.002) << name;  // as it is printed
+                EXPECT_GE(spans[i].begin, spans[i - 1].end - 0.002)
+                    << name;  // rounded when printed
             }
         }
     }

@@ -58,7 +58,7 @@ TEST(TransferHandlerTest, WantsThreeSlotsToOverlap) {
     EXPECT_THROW(TransferHandler::make(HandlerKind::overlapped, *small.device), ContractError);
 }
 
-// Whose parameters land by themselves, but for those of one subgroup, which never do.
+// A device whose parameters land at once, except those of one subgroup, which never do.
 class UndeliveredDevice : public Device {
 public:
     UndeliveredDevice(std::vector<shard::Subgroup> subgroups, std::size_t undelivered)
@@ -88,7 +88,7 @@ public:
             landed();
         });
     }
-    // Not before all deliveries are over.
+    // The last subgroup's write ends only after all deliveries.
     Ticket write(int, std::size_t subgroup, std::int64_t) override {
         return subgroup + 1 < subgroups_.size() ? Ticket() : lane_.submit([this] {
             all_delivered.set_value();
@@ -114,7 +114,7 @@ TEST(TransferHandlerTest, NeverShowsParametersThatDidNotLand) {
     std::vector<std::byte> vector;
     handler->start(test_scalars(), 0, vector);
     device.all_delivered.get_future().wait();
-    // Its error may be known by now or not; that it landed is never said.
+    // The error may already be known, but the subgroup is never reported as landed.
     try {
         EXPECT_FALSE(handler->has_parameters(1));
     } catch (const XrtError&) {
@@ -137,7 +137,7 @@ TEST(TransferHandlerTest, UpdatesWhatIsReleasedWhileGradientsArrive) {
         plain->start(test_scalars(), step, whole.vector);
         plain->finish();
 
-        // Each subgroup is updated before the gradients of the one before it are there.
+        // Each subgroup is updated before the gradients of the previous one arrive.
         handler->begin(test_scalars(), step, small.vector);
         for (std::size_t left = small.settings.subgroups.size(); left-- > 0;) {
             EXPECT_FALSE(handler->has_parameters(left));
@@ -170,7 +170,7 @@ TEST(TransferHandlerTest, LeavesTheOldStateWholeWhenItIsCancelled) {
         EXPECT_FALSE(handler->has_parameters(0));
         EXPECT_TRUE(small.states(0) == before);
         EXPECT_THROW(small.states(1), IoError);
-        // The same generation again.
+        // Repeats the same generation.
         handler->start(test_scalars(), 0, small.vector);
         handler->finish();
         EXPECT_NO_THROW(small.states(1));
@@ -215,7 +215,7 @@ TEST_P(HandlerOf, SurfacesADamagedByteInEveryCallAndKeepsTheOldState) {
     EXPECT_THROW(handler->has_parameters(2), IoError);
     EXPECT_THROW(handler->finish(), IoError);
     EXPECT_THROW(handler->finish(), IoError);
-    // Repaired, the same update goes through: nothing of generation 0 was overwritten.
+    // After the repair the same update succeeds, because generation 0 was not overwritten.
     flip_bit(small.settings.files[0], damaged);
     EXPECT_TRUE(small.states(0) == before);
     handler->start(test_scalars(), 0, small.vector);

@@ -26,7 +26,7 @@ std::string text_of(const std::string& file) {
     return text.str();
 }
 
-// Names of the parameters of a function whose declaration begins in `text` after `name`.
+// Parameter names of the function declared in `text` as `name`.
 std::vector<std::string> parameters_of(const std::string& text, const std::string& name) {
     const std::size_t begin = text.find("void " + name + "(");
     EXPECT_NE(begin, std::string::npos) << name;
@@ -53,7 +53,7 @@ TEST(Arguments, HaveTheNamesOfTheParameters) {
     }
 }
 
-// Every pragma of an interface in a kernel's source: port, and what it says.
+// Each interface pragma in a kernel's source: its port and its settings.
 std::map<std::string, std::string> interfaces_of(const std::string& source,
                                                  const std::string& kind) {
     std::map<std::string, std::string> found;
@@ -102,7 +102,7 @@ TEST(Arguments, ShareAPortOnlyAsItsTwoChannels) {
     EXPECT_EQ(ports.size(), kPorts);
 }
 
-// Every kernel once, and every port of memory at its bank.
+// Every kernel is linked once, with every memory port at its bank.
 TEST(Arguments, AreLinkedAsTheTablesSay) {
     std::string wanted = text("kernel_frequency=", kClockMhz, "\n\n[connectivity]\n");
     for (const KernelDescription& kernel : kKernels) {
@@ -119,7 +119,7 @@ TEST(Arguments, AreLinkedAsTheTablesSay) {
     EXPECT_EQ(std::regex_replace(text_of("link.cfg"), std::regex(comments), ""), wanted);
 }
 
-// How often a stream of these is declared between the updater's processes.
+// Number of such streams declared between the updater's processes.
 std::size_t streams_of(const std::string& items) {
     const std::string text = text_of("update_subgroup.hpp");
     const std::regex declaration("\\n    " + items + " \\w+;");
@@ -140,7 +140,8 @@ TEST(Limits, CountTheStreamsThatThereAre) {
               kWordStreams + kGroupStreams + kNarrowStreams + 1 + 1 + 2 + 2);
 }
 
-// By hand, after UG1399: values from 0x10 on, 64-bit ones take 12 bytes and 32-bit ones 8.
+// Expected values by hand after UG1399: values from 0x10 on, 12 bytes per 64-bit value and 8 per
+// 32-bit value.
 TEST(Arguments, LieAtTheOffsetsOfTheControlPort) {
     const KernelDescription& updater = kKernels[0];
     const auto offset_of = [&](const char* name) {

@@ -1,4 +1,4 @@
-// A card as a device: the same pipeline, bits and files as the emulated device's, and its failures.
+// A card as a device: same pipeline, bits and files as the emulated device, and its failures.
 #include "base/error.hpp"
 #include "codec/delta.hpp"
 #include "csd/state_layout.hpp"
@@ -89,7 +89,7 @@ TEST(CardDeviceTest, GivesTheBitsOfTheEmulatedDeviceInEveryFormatAndCodec) {
     }
 }
 
-// The device has tiles 0 and 1, 3 to 5, and 8.
+// The device has tiles 0, 1, 3, 4, 5 and 8.
 GroupMap groups_until(std::size_t first, std::size_t second) {
     return GroupMap(std::vector<GroupRun>{{first, 0}, {second, 1}, {9 * shard::kTileElems, 0}});
 }
@@ -99,7 +99,7 @@ TEST(CardDeviceTest, UpdatesEachElementByItsGroup) {
     for (const StateFormat state : {StateFormat::fp32, StateFormat::q8}) {
         SmallDeviceSettings settings{.state = state};
         const Outcome of_one_group = train_emulated(settings);
-        // Within a tile's words, between blocks, at the ends of tiles, and outside of the device.
+        // Boundaries within a tile, between blocks, at the ends of tiles, and outside the device.
         for (const GroupMap& groups :
              {groups_until(16, 4 * kTile + 4096), groups_until(kTile - 48, 5 * kTile),
               groups_until(2 * kTile + 17, 6 * kTile)}) {
@@ -162,11 +162,11 @@ TEST(CardDeviceTest, SendsStateToTheCardWithoutSynchronisingIt) {
     take_step(small, *handler, 0);
     const trace::TrafficSnapshot moved = small.traffic.snapshot();
     EXPECT_EQ(card_counter(0, 0) - to_card, moved[Counter::host_gradients_write]);
-    // Beside parameters: a report and two digests of each subgroup.
+    // Besides parameters: a report and two digests per subgroup.
     EXPECT_EQ(card_counter(0, 1) - from_card, moved[Counter::host_parameters] + 3 * 3 * 64);
 }
 
-// As where an update begins in backward: last tiles first, and waited for now and then.
+// As if the update began during backward: last tiles first, with waits in between.
 TEST(CardDeviceTest, SendsEachPayloadOnceHoweverOftenItIsWaitedFor) {
     const Outcome expected = train_emulated({});
     SmallCard small({});
@@ -209,7 +209,7 @@ TEST(CardDeviceTest, PassesStateThroughTheHostWhereThereIsNoPeerToPeer) {
     EXPECT_TRUE(train(HandlerKind::overlapped, small) == expected);
     const trace::TrafficSnapshot moved = small.traffic.snapshot();
     EXPECT_EQ(moved[Counter::internal_read], 0U);
-    // Read and written, each up one link and down the other.
+    // Reads and writes both cross the link twice, once in each direction.
     EXPECT_EQ(moved[Counter::host_state_read], 2 * kSteps * kOwnElems * 12);
     EXPECT_EQ(moved[Counter::host_state_write], 2 * kSteps * kOwnElems * 12);
     plan_faults("");
@@ -219,7 +219,7 @@ class CardHandlerOf : public testing::TestWithParam<HandlerKind> {
 protected:
     void TearDown() override { plan_faults(""); }
 
-    // What a step says whose runs go wrong.
+    // The message of a step whose runs fail.
     std::string failure_of(SmallCard& small, const std::string& faults) {
         small.initialise();
         const auto handler = TransferHandler::make(GetParam(), *small.device);
@@ -232,7 +232,7 @@ protected:
 
 TEST_P(CardHandlerOf, NamesACompletionThatIsLost) {
     SmallCard small({}, "0", std::chrono::milliseconds(700));
-    // Of the digests and updates of three subgroups, the fifth run.
+    // The fifth run among the digests and updates of three subgroups.
     EXPECT_THAT(failure_of(small, "lost_completion=0:5"),
                 AllOf(HasSubstr("0000:e0:00.1"), HasSubstr("time-out"), HasSubstr("subgroup"),
                       HasSubstr("0.7 s")));
@@ -250,7 +250,7 @@ TEST_P(CardHandlerOf, NamesARunThatFails) {
     EXPECT_THAT(failure_of(small, "run_error=0:4"),
                 AllOf(HasSubstr("0000:e0:00.1"), HasSubstr("state \"error\"")));
     plan_faults("");
-    // Nothing of generation 0 was overwritten, and the card works.
+    // Generation 0 was not overwritten, and the card still works.
     EXPECT_NO_THROW(small.states(0));
     take_step(small, *TransferHandler::make(GetParam(), *small.device), 0);
     EXPECT_NO_THROW(small.states(1));
@@ -333,13 +333,13 @@ TEST(CardDevicesTest, SayWhatIsMissing) {
     EXPECT_THAT(refusal("0", "/nowhere.xclbin"), HasSubstr("csd.xclbin"));
     EXPECT_THAT(refusal("0", std::string(test::kSourceFolder) + "/README.md"),
                 HasSubstr("cannot be read"));
-    plan_faults("no_memory=0:4");  // once the slots are made
+    plan_faults("no_memory=0:4");  // after the slots are made
     EXPECT_THAT(refusal("0", emulated_xclbin()), HasSubstr("csd.slots"));
     plan_faults("");
     small.settings.subgroups = {{0, 0, {0, fpga::kMostSubgroupTiles + 1}}};
     EXPECT_THAT(refusal("0", emulated_xclbin()), HasSubstr("csd.subgroup_tiles"));
     small.settings.subgroups = small_subgroups();
-    plan_faults("no_memory=0:2");  // behind the test of peer-to-peer access
+    plan_faults("no_memory=0:2");  // after the test of peer-to-peer access
     EXPECT_THAT(refusal("0", emulated_xclbin()), HasSubstr("gradients"));
     plan_faults("");
 }

@@ -1,4 +1,4 @@
-// A small card device for the tests, as tests/csd has a small emulated one.
+// A small card device for tests, like the small emulated device of tests/csd.
 #pragma once
 
 #include "csd/card_device.hpp"
@@ -19,7 +19,7 @@ inline std::string emulated_xclbin() {
     return std::string(test::kBuildFolder) + "/emulated-card/nearstep.xclbin";
 }
 
-// Plans faults (fpga/emulator/faults.hpp) once a card was opened; none with "".
+// Plans faults (fpga/emulator/faults.hpp) after a card was opened; "" removes all.
 inline void plan_faults(const std::string& list) {
     const auto plan =
         reinterpret_cast<int (*)(const char*)>(::dlsym(RTLD_DEFAULT, "nearstep_card_faults"));
@@ -27,15 +27,15 @@ inline void plan_faults(const std::string& list) {
     ASSERT_EQ(plan(list.c_str()), 0);
 }
 
-// Bytes synchronised to (0) and from (1) an emulated card, of its peer-to-peer buffers (2), runs
-// (3).
+// Counter of an emulated card: bytes synchronised to it (0) and from it (1), bytes of its
+// peer-to-peer buffers (2), runs (3).
 inline std::uint64_t card_counter(unsigned card, int which) {
     const auto counter = reinterpret_cast<std::uint64_t (*)(unsigned, int)>(
         ::dlsym(RTLD_DEFAULT, "nearstep_card_counter"));
     return counter == nullptr ? 0 : counter(card, which);
 }
 
-// The settings of a small emulated device, on a card.
+// The settings of a small emulated device, for a card.
 inline CardDeviceSettings on_card(const EmulatedDeviceSettings& settings, const std::string& card) {
     CardDeviceSettings made;
     made.name = settings.name;
@@ -55,8 +55,8 @@ inline CardDeviceSettings on_card(const EmulatedDeviceSettings& settings, const 
     return made;
 }
 
-// The small device, whose files a card takes over. Scratch folders are below the build tree: its
-// file system takes direct I/O.
+// The small device, with its files used by a card. Scratch folders are in the build tree, whose
+// filesystem supports direct I/O.
 class SmallCard : public SmallDevice {
 public:
     explicit SmallCard(const SmallDeviceSettings& wanted, const std::string& card = "0",

@@ -1,4 +1,4 @@
-// A card as the host sees it: what it refuses, and what it says.
+// A card as the host sees it: its refusals and messages.
 #include "fpga/host/card.hpp"
 
 #include "base/digest.hpp"

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Checks that fpga/Makefile calls Vitis's compiler for every kernel with what it takes.
+"""Checks that fpga/Makefile calls Vitis's compiler for every kernel with the right arguments.
 
     tests/fpga/check_makefile.py CXX
 
-A stand-in for v++ compiles each kernel as Vitis HLS would, with the include folders that the Makefile
-gives, and writes down how it was called.
+A stand-in for v++ compiles each kernel as Vitis HLS would, with the Makefile's include folders, and
+records its command line.
 """
 
 import pathlib
@@ -38,7 +38,7 @@ echo "made" > "$out"
 
 
 def kernels_of_table():
-    """Names of the kernels in arguments.hpp, and their sources."""
+    """The kernels' names in arguments.hpp, and their sources."""
     table = (ROOT / "fpga/kernel/arguments.hpp").read_text()
     names = re.findall(r'{"(nearstep_\w+)", k\w+Arguments', table)
     return {name: ROOT / f"fpga/kernel/{name.removeprefix('nearstep_')}.cpp" for name in names}

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that fpga/README.md has what the cycle model prints and what the kernels' limits count.
+"""Checks that fpga/README.md has the cycle model's output and the memory counted in limits.hpp.
 
     tests/fpga/check_readme.py CYCLE_MODEL
 """

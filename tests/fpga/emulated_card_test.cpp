@@ -1,5 +1,5 @@
-// The emulated card below Debian's XRT library: ordinary XRT programs run on it, and their mistakes
-// show.
+// The emulated card under Debian's XRT library: ordinary XRT programs run on it, and their mistakes
+// are detected.
 #include "fpga/emulator/xclbin_writer.hpp"
 #include "fpga/test_kernel.hpp"
 #include "store/scratch_folder.hpp"
@@ -40,7 +40,7 @@ CardDescription two_banks() {
     return card;
 }
 
-// Plans faults in the driver, which is loaded once a card was opened.
+// Plans faults in the driver, which is loaded when a card is first opened.
 void plan_faults(const std::string& list) {
     const auto plan =
         reinterpret_cast<int (*)(const char*)>(::dlsym(RTLD_DEFAULT, "nearstep_card_faults"));
@@ -115,7 +115,7 @@ TEST_F(EmulatedCard, FailsARunThatReachesIntoABankItIsNotConnectedTo) {
     xrt::bo other = buffer(4);
     const xrt::bo elsewhere(device, kBytes, 1);
     EXPECT_EQ(kernel.group_id(2), 0);
-    // XRT moves a buffer that is given as such to the right bank, so its address is given.
+    // Passes the address: XRT would move a buffer argument to the right bank.
     xrt::run run(kernel);
     run.set_arg(0, one);
     run.set_arg(1, other);
@@ -204,7 +204,7 @@ TEST(EmulatedCards, FourRunFromFourThreads) {
     std::ofstream(path, std::ios::binary)
         .write(reinterpret_cast<const char*>(bytes.data()),
                static_cast<std::streamsize>(bytes.size()));
-    // XRT wants all of this from one thread.
+    // XRT requires that one thread does all of this.
     std::vector<xrt::device> devices;
     std::vector<xrt::kernel> kernels;
     for (unsigned card = 0; card < kCards; ++card) {

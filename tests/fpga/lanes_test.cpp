@@ -1,4 +1,4 @@
-// Any number of lanes gives the same bits: lanes are how many, not what.
+// Any number of lanes gives the same bits.
 #include "fpga/kernel/limits.hpp"
 #include "fpga/kernel/update_subgroup.hpp"
 #include "fpga/samples.hpp"
@@ -11,7 +11,7 @@
 namespace nearstep::fpga {
 namespace {
 
-// A job on memory that begins with the state.
+// A job whose memory begins with the state.
 Job job_of(StateFormat format, std::uint32_t tiles, Dtype dtype, ParameterDelivery delivery) {
     Job job;
     job.scalars = sane_scalars(Optimizer::adamw);
@@ -74,7 +74,7 @@ INSTANTIATE_TEST_SUITE_P(Formats, LanesFor,
                          testing::Values(StateFormat::fp32, StateFormat::bf16, StateFormat::q8,
                                          StateFormat::compact));
 
-// A list that does not ascend is no payload; the streams end together all the same.
+// An index list out of order is invalid, but the streams still end together.
 TEST(Merge, EndsWhateverTheIndices) {
     Stream<Entry> entries;
     Stream<Word> out;

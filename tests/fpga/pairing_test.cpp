@@ -1,4 +1,4 @@
-// Cards and drives that share a PCIe switch, in trees like the kernel's.
+// Cards and drives that share a PCIe switch, in directory trees like sysfs.
 #include "fpga/host/pairing.hpp"
 
 #include "store/scratch_folder.hpp"
@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 
-// A sysfs with a root port, behind it a switch for each SmartSSD, and a drive that is none.
+// A sysfs with a root port, a switch per SmartSSD behind it, and a plain drive.
 class SysfsTest : public testing::Test {
 protected:
     void make_function(const std::string& path, const std::string& vendor,
@@ -33,7 +33,7 @@ protected:
         fs::create_directory_symlink(place, sys() / "bus/pci/devices" / place.filename());
     }
 
-    // A SmartSSD behind an upstream port: its drive nvme<index> and its card.
+    // A SmartSSD behind an upstream port: drive nvme<index> and its card.
     void make_smart_ssd(const std::string& upstream, int index) {
         const std::string bus = std::to_string(index);
         make_function(upstream, "0x144d", "0xa826");
@@ -56,7 +56,7 @@ protected:
                                      sys() / "class/nvme" / name / "device");
     }
 
-    // Says that the scratch folder lies on this drive.
+    // Registers this drive as the one that holds the scratch folder.
     void mount(int index) {
         struct stat facts {};
         ASSERT_EQ(::stat(folder_.path().c_str(), &facts), 0);

@@ -1,4 +1,4 @@
-// The kernel against the CPU's engines: copies of one subgroup, updated by each, bit for bit.
+// Compares the kernel with the CPU's engines: each updates a copy of one subgroup, bit for bit.
 #pragma once
 
 #include "csd/engine.hpp"
@@ -12,19 +12,19 @@
 
 namespace nearstep::fpga {
 
-// The slowest and the fastest of this CPU.
+// The slowest and the fastest engine of this CPU.
 inline std::vector<csd::Engine> compared_engines() {
     return {csd::engines().front(), csd::best_engine()};
 }
 
-// State, parameters up to their end, and the pages around them.
+// Compares the state and the parameters. Words after the parameters must be untouched.
 inline void expect_same(Subgroup& kernel, Subgroup& engine, std::size_t parameter_bytes) {
     EXPECT_TRUE(std::ranges::equal(kernel.extent(), engine.extent()));
     EXPECT_TRUE(std::ranges::equal(kernel.parameters().first(parameter_bytes),
                                    engine.parameters().first(parameter_bytes)));
     EXPECT_EQ(kernel.totals().status, static_cast<std::uint32_t>(UpdaterStatus::done));
     EXPECT_EQ(kernel.totals().parameter_bytes, parameter_bytes);
-    // Whole words are written, and nothing behind them.
+    // Only whole words are written, and nothing after them.
     const std::size_t end = (parameter_bytes + kWordBytes - 1) / kWordBytes * kWordBytes;
     EXPECT_TRUE(
         std::ranges::all_of(kernel.parameters().subspan(std::min(end, kernel.parameters().size())),

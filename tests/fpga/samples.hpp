@@ -1,4 +1,4 @@
-// Values for the updater's tests: ordinary ones, and those at the edges of fp32.
+// Values for the updater's tests: ordinary ones and those at the edges of fp32.
 #pragma once
 
 #include "base/random.hpp"
@@ -34,8 +34,8 @@ inline Samples random_samples(std::uint64_t seed, std::size_t elems) {
     return samples;
 }
 
-// Every combination: a block for each gradient and moments, so that a NaN does not spoil the
-// moments of others, and every master in it.
+// Every combination. Each gradient with its moments has its own block with every master, so that a
+// NaN does not spoil other moments.
 inline Samples edge_samples() {
     Samples samples(kEdgeTiles * shard::kTileElems);
     for (std::size_t i = 0; i < samples.master.size(); ++i) {

@@ -1,4 +1,4 @@
-// A subgroup in memory as the updater sees it in a device's, and what a CPU engine makes of it.
+// A subgroup in device memory as the updater sees it, and its update by a CPU engine.
 #pragma once
 
 #include "codec/codec.hpp"
@@ -56,7 +56,7 @@ inline GradientCodec gradient_codec(const codec::CodecSettings& settings) {
 // The extent, payloads, parameters and report of one subgroup. Copies are independent.
 class Subgroup {
 public:
-    static constexpr std::size_t kGap = 192;  // payloads of other subgroups in front
+    static constexpr std::size_t kGap = 192;  // payloads of other subgroups before it
 
     explicit Subgroup(const SubgroupSettings& settings)
         : settings_(settings),
@@ -82,7 +82,7 @@ public:
     const SubgroupSettings& settings() const { return settings_; }
     std::size_t elems() const { return settings_.tiles * kTile; }
 
-    // Arrays of elems() values.
+    // Arrays have elems() values.
     void set_state(const StateArrays& state) { csd::narrow(settings_.format, state, payload()); }
     void set_gradient(std::size_t source, std::span<const float> values) {
         for (std::size_t tile = 0; tile < settings_.tiles; ++tile) {
@@ -111,7 +111,7 @@ public:
         return arrays;
     }
 
-    // The sum of a tile's payloads, as the host decodes them.
+    // The sum of a tile's payloads, decoded by the host.
     std::vector<float> gradient_of(std::size_t tile) {
         std::vector<std::span<const std::byte>> list;
         for (std::size_t source = 0; source < settings_.sources; ++source) {
@@ -122,7 +122,7 @@ public:
         return sum;
     }
 
-    // The arguments of a launch that a caller can get wrong.
+    // Launch arguments that a caller can get wrong.
     struct Launch {
         std::uint64_t state_offset = store::kHeaderBytes;
         std::uint64_t payload_offset = kGap;
@@ -134,7 +134,7 @@ public:
         ParameterDelivery delivery = ParameterDelivery::parameters;
         Dtype parameter_dtype = Dtype::bf16;
     };
-    // By the settings.
+    // The correct arguments for the settings.
     Launch launch() const {
         return {.tiles = static_cast<std::uint32_t>(settings_.tiles),
                 .codec = gradient_codec(settings_.codec),
@@ -166,7 +166,7 @@ public:
             s.gradient_decay, s.step_size, s.root_scale, table.runs);
     }
 
-    // As csd::EmulatedDevice does it. Returns the bytes of the new parameters.
+    // Works like csd::EmulatedDevice. Returns the bytes of the new parameters.
     std::size_t run_engine(const csd::Engine& engine, const csd::StepScalars& scalars,
                            const csd::GroupMap& groups = {}) {
         clear_outputs();

@@ -1,5 +1,5 @@
-// The kernels in the form that goes to hardware, where one region of processes handles all tiles of
-// a launch: the same bits. Its objects are compiled with __SYNTHESIS__ defined.
+// The kernels in hardware form, where one region of processes handles all tiles of a launch, give
+// the same bits. Their objects are compiled with __SYNTHESIS__ defined.
 #include "base/digest.hpp"
 #include "fpga/same_bits.hpp"
 #include "fpga/samples.hpp"

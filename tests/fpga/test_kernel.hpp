@@ -1,4 +1,4 @@
-// A kernel for tests of the emulated card: the sum of two vectors of whole words.
+// A kernel for tests of the emulated card: adds two vectors of whole words.
 #pragma once
 
 #include "fpga/kernel/arguments.hpp"
@@ -7,7 +7,7 @@
 
 namespace nearstep::emulator {
 
-// sum[i] = one[i] + other[i] for `words` words of 16 integers; negative counts make it fail.
+// sum[i] = one[i] + other[i] for `words` words of 16 integers.
 void add_words(const fpga::Word* one, const fpga::Word* other, fpga::Word* sum,
                std::uint32_t words);
 

@@ -1,4 +1,4 @@
-// Parameter groups in the updater: the bits of the CPU's engines.
+// Parameter groups in the updater give the bits of the CPU's engines.
 #include "csd/optimizer.hpp"
 #include "fpga/same_bits.hpp"
 #include "fpga/samples.hpp"
@@ -29,7 +29,7 @@ csd::StepScalars scalars_of_groups() {
     return scalars;
 }
 
-// Runs of 16 to 320 and of 16 to 32,000 elements in turn, around tiles 5 and 6.
+// Runs alternate between 16 to 320 and 16 to 32,000 elements, around tiles 5 and 6.
 csd::GroupMap random_map(std::uint64_t seed) {
     std::vector<csd::GroupRun> runs;
     for (std::size_t end = 4 * kTile; end < 8 * kTile;) {
@@ -65,7 +65,7 @@ TEST_P(UpdaterGroupsOf, MayBeSkipped) {
     expect_bits_of_engines(subgroup(ParameterDelivery::parameters), scalars, 2, random_map(2));
 }
 
-// Where no group of the tiles uses a moment, it is neither read nor written.
+// A moment that no group of the tiles uses is neither read nor written.
 TEST_P(UpdaterGroupsOf, LeaveAMomentAloneThatNoneUses) {
     csd::StepScalars scalars(sane_scalars(Optimizer::sgd));
     scalars.of_group[1] = sane_scalars(Optimizer::lion);
@@ -82,7 +82,7 @@ INSTANTIATE_TEST_SUITE_P(Formats, UpdaterGroupsOf,
                              return std::string(csd::name_of(format.param));
                          });
 
-// All are skipped: only masters are read and written.
+// If all are skipped, only masters are read and written.
 TEST(UpdaterGroups, AllSkippedLeaveTheStateAsItIs) {
     Subgroup subgroup({.format = StateFormat::compact, .codec = {.name = "dense"}});
     Samples samples = random_samples(4, subgroup.elems());

@@ -31,7 +31,7 @@ TEST(Network, ASlowReaderBlocksItsWriter) {
     network.add(source_of(fifo, 10));
     network.add(Process{
         .name = "sink", .steps = 10, .reads = {{fifo, always}}, .extra = [](auto) { return 2; }});
-    // Three cycles for each item, and one until the first is there.
+    // Three cycles per item, plus one until the first arrives.
     EXPECT_EQ(network.run(), 31U);
     EXPECT_EQ(network.processes()[0].activity.busy, 10U);
     EXPECT_EQ(network.processes()[1].activity.starved, 1U);
@@ -107,7 +107,7 @@ TEST(Trace, SendsTheBytesOfTheSmallestForm) {
     EXPECT_EQ(forms.size(), 5U);
 }
 
-// What the kernel writes for the tile of a trace, in words of 64 bits.
+// Compares with the 64-bit words that the kernel writes for a trace's tile.
 TEST(Trace, CountsTheWordsThatTheKernelWrites) {
     for (const double changed : {0.0, 0.002, 0.05, 0.3, 0.6, 1.0}) {
         const double escaped = changed == 0.05 || changed == 0.6 ? changed / 50 : changed;
@@ -166,7 +166,7 @@ TEST(UpdaterModel, MovesTheBytesOfItsFormats) {
     EXPECT_NEAR(bytes_of({.codec = GradientCodec::topk_bf16}), 24 + 0.04 + 2, 0.01);
 }
 
-// Several payloads of top-k may take longer to merge: a cycle for each entry and each word.
+// Several top-k payloads may take longer to merge: one cycle per entry and per word.
 double ideal_cycles(const UpdaterSettings& settings) {
     const bool is_topk =
         settings.codec == GradientCodec::topk_bf16 || settings.codec == GradientCodec::topk_fp16;
@@ -183,7 +183,7 @@ TEST(UpdaterModel, KeepsTheLanesBusyWhereMemoryHasNoLimit) {
                                                .sources = sources};
                 const double ideal = ideal_cycles(settings);
                 const UpdaterRun run = run_updater(settings, {}, Traffic::none);
-                // Codes of moments take a block's cycles more in a tile.
+                // Encoding moments adds one block of cycles per tile.
                 EXPECT_GE(run.cycles_per_tile, ideal) << codec << " " << sources;
                 EXPECT_LE(run.cycles_per_tile, 1.03 * ideal) << codec << " " << sources;
             }
@@ -191,7 +191,7 @@ TEST(UpdaterModel, KeepsTheLanesBusyWhereMemoryHasNoLimit) {
     }
 }
 
-// 4 parameters in a cycle, and in each tile 64 cycles in which the sums of squares leave.
+// 4 parameters per cycle, plus 64 cycles per tile to output the sums of squares.
 TEST(UpdaterModel, TakesTheCyclesOfTheLanesAndOfTheSumsOfSquares) {
     for (const auto delivery : {ParameterDelivery::parameters, ParameterDelivery::deltas}) {
         const UpdaterRun run =
@@ -217,7 +217,7 @@ TEST(UpdaterModel, IsBoundByMemoryWhereThatIsSlow) {
     EXPECT_NEAR(run.cycles_per_tile, ideal, 0.01 * ideal);
 }
 
-// The FIFO of new parameters is there because nothing of a tile leaves before all of it is
+// The FIFO of new parameters is needed because a tile's delta leaves only after all of the tile is
 // compared.
 TEST(UpdaterModel, NeedsRoomForATileOfParametersThatWaitForTheirForm) {
     UpdaterSettings settings{.delivery = ParameterDelivery::deltas};
@@ -236,7 +236,7 @@ TEST(UpdaterModel, NeedsRoomForATileOfSumsOfSeveralPayloads) {
     EXPECT_GT(run.cycles_per_tile, 1.5 * kTileElems / kUpdateLanes);
 }
 
-// Bytes of state per parameter and what each resource makes of them, by hand.
+// Bytes of state per parameter and the rate of each resource, computed by hand.
 TEST(UpdaterModel, DividesEachResourceByItsBytes) {
     struct ByHand {
         StateFormat format;
@@ -250,10 +250,10 @@ TEST(UpdaterModel, DividesEachResourceByItsBytes) {
         const CardEstimate seen = estimate({.format = one.format}, card);
         // The slower of reading and writing.
         EXPECT_NEAR(seen.ssd, 1.8e9 / one.state, 1);
-        // 16 words of 64 bytes in 16 + 18 cycles, of what is read and of what is written.
+        // 16 words of 64 bytes in 16 + 18 cycles, for both the state read and the state written.
         EXPECT_NEAR(seen.digest, 250e6 * 16 * 64 / 34 / (2 * one.state), 1);
-        // State crosses six times: from flash, digest, in, out, digest, to flash; gradient and
-        // parameters twice each.
+        // State crosses memory six times: from flash, digest, in, out, digest, to flash. Gradient
+        // and parameters cross twice each.
         const double by_memory = 0.75 * 19.2e9 / (6 * one.state + 2 * (2 + 2));
         EXPECT_NEAR(seen.dram, by_memory, 0.01 * by_memory);
         EXPECT_EQ(seen.bound, seen.dram < seen.ssd ? Bound::dram : Bound::ssd);

@@ -1,4 +1,4 @@
-// Settings and bytes that no one chose: any combination of them, any stored bits, every tie.
+// Random settings and bytes: any combination of settings, any stored bits, every tie.
 #include "base/random.hpp"
 #include "csd/optimizer.hpp"
 #include "csd/state_format.hpp"
@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::array kBlockCodecs = {"q8", "q4", "ternary", "sign"};
 
-// Independent choices for one seed, one after another.
+// Independent random choices for one seed, in sequence.
 class Choices {
 public:
     explicit Choices(std::uint64_t seed) : seed_(seed) {}
@@ -47,7 +47,7 @@ codec::CodecSettings random_codec(Choices& choices) {
         case 0:
             return {.name = "dense", .dtype = choices.one_of(kDtypes)};
         case 1: {
-            // As often few as many.
+            // Small counts are as likely as large ones.
             const double kept = std::floor(std::exp2(choices.between(0, 16)));
             return {.name = "topk",
                     .keep = kept / kTile,
@@ -114,7 +114,7 @@ void fill_random(std::span<std::byte> bytes, std::uint64_t seed, std::uint32_t l
     }
 }
 
-// Infinities and NaN among them; NaNs are equal whatever their payload.
+// Includes infinities and NaN. All NaNs count as equal.
 TEST(UpdaterAnyBits, TakesAnyStateAndAnyCodes) {
     std::uint64_t seed = 1;
     for (const StateFormat format : kStateFormats) {
@@ -123,7 +123,7 @@ TEST(UpdaterAnyBits, TakesAnyStateAndAnyCodes) {
             Subgroup start({.format = format, .codec = {.name = name}, .tiles = 2, .sources = 2});
             fill_random(start.payload(), ++seed);
             for (std::size_t payload = 0; payload < 4; ++payload) {
-                // Five ternary digits are below 243.
+                // A byte of five ternary digits is below 243.
                 fill_random(start.payload_of(payload / 2, payload % 2), ++seed,
                             name == "ternary" ? 243 : 256);
             }
@@ -149,7 +149,7 @@ TEST(UpdaterAnyBits, TakesAnyStateAndAnyCodes) {
 
 // --- Ties ----------------------------------------------------------------------------------------
 
-// An fp32 value half way between two neighbours of the 16-bit format.
+// An fp32 value halfway between two neighbours in the 16-bit format.
 float tie_of(Dtype dtype, std::uint64_t seed, std::size_t i) {
     const auto random = static_cast<std::uint32_t>(random_bits(seed, 0, i));
     const std::uint32_t sign = random & 0x80000000U;
@@ -183,12 +183,12 @@ TEST(UpdaterTies, OfParametersGoToTheEvenNeighbour) {
     }
 }
 
-// A block's largest code stands for itself, and all others lie half way between two codes.
+// A block's largest value is exact; all others lie halfway between two codes.
 TEST(UpdaterTies, OfCodesGoToTheEvenCode) {
-    UpdateScalars first;  // of sgd, from a moment of 0: the gradient
+    UpdateScalars first;  // for sgd from moment 0 the moment is the gradient
     first.optimizer = Optimizer::sgd;
     first.step_size = 1e-3F;
-    UpdateScalars second = first;  // of adagrad: its square
+    UpdateScalars second = first;  // for adagrad it is the gradient's square
     second.optimizer = Optimizer::adagrad;
     for (const StateFormat format : {StateFormat::q8, StateFormat::compact}) {
         for (const UpdateScalars& scalars : {first, second}) {

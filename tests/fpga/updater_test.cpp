@@ -68,7 +68,7 @@ TEST_P(UpdaterOf, AgreesOnDenormalsInfinitiesAndNan) {
                         .parameter_dtype = dtype});
         start.set_state(samples.state());
         start.set_gradient(0, samples.gradient);
-        // How parameters are converted does not depend on the scalars.
+        // The conversion of parameters does not depend on the scalars.
         const UpdateScalars one = dtype == Dtype::fp32 ? no_epsilon : scalars();
         Subgroup expected = start;
         Subgroup seen = start;
@@ -96,7 +96,7 @@ TEST_P(UpdaterOf, KeepsPaddingZero) {
     EXPECT_EQ(subgroup.totals().status, static_cast<std::uint32_t>(UpdaterStatus::done));
 }
 
-// Bytes that no engine wrote: codes without a scale, scales that are no number.
+// Bytes that no engine wrote: codes without a scale, and scales that are NaN.
 TEST_P(UpdaterOf, LeavesAMomentThatTheOptimizerDoesNotUse) {
     Subgroup subgroup({.format = format(), .tiles = 3});
     fill(subgroup, 2);
@@ -146,7 +146,7 @@ std::vector<Coding> codings() {
     for (const Dtype dtype : {Dtype::fp32, Dtype::bf16, Dtype::fp16}) {
         all.push_back({{.name = "dense", .dtype = dtype}, "dense_" + std::string(name_of(dtype))});
     }
-    // 1, 2, 32, 33, 656, 8193 and all elements: values begin at words, in them, and in the last.
+    // 1, 2, 32, 33, 656, 8193 and all elements: values begin at a word, within one, or in the last.
     Dtype dtype = Dtype::bf16;
     for (const double keep : {1.0, 2.0, 32.0, 33.0, 656.0, 8193.0, 65536.0}) {
         all.push_back({{.name = "topk", .keep = keep / 65536, .dtype = dtype},
@@ -179,7 +179,7 @@ TEST_P(UpdaterFed, AgreesOnPayloadsOfEdges) {
     std::ranges::fill(samples.moment2, 0.25F);
     start.set_state(samples.state());
     for (std::size_t source = 0; source < 2; ++source) {
-        // Sums of infinities of both signs, of zeros of both signs, and of denormals.
+        // Sums of infinities of both signs, zeros of both signs, and denormals.
         for (std::size_t i = 0; i < samples.gradient.size(); ++i) {
             samples.gradient[i] = kEdges.at((i / 64 / (source == 0 ? 1 : 14)) % 14);
         }
@@ -193,11 +193,11 @@ TEST_P(UpdaterFed, AgreesOnPayloadsOfEdges) {
     EXPECT_EQ(differences(expected.widened()[1], seen.widened()[1]), 0U);
 }
 
-// The last tile of a vector: few parameters and then padding, which stays zero.
+// The last tile of a vector has few parameters, then padding, which stays zero.
 TEST_P(UpdaterFed, LeavesPaddingOfTheLastTile) {
     Subgroup start({.codec = GetParam().codec, .tiles = 2, .sources = 2});
     Samples samples = random_samples(9, start.elems());
-    const std::size_t used = kTile + 12345 / 64 * 64;  // whole blocks, also of `sign`
+    const std::size_t used = kTile + 12345 / 64 * 64;  // whole blocks, including those of `sign`
     for (auto* array : {&samples.gradient, &samples.master, &samples.moment1, &samples.moment2}) {
         std::fill(array->begin() + static_cast<std::ptrdiff_t>(used), array->end(), 0.0F);
     }
@@ -218,7 +218,7 @@ INSTANTIATE_TEST_SUITE_P(Codecs, UpdaterFed, testing::ValuesIn(codings()),
 
 // --- Deltas --------------------------------------------------------------------------------------
 
-// Each tile moves by its own share and size, so that every form is the smallest somewhere.
+// Each tile has its own share and size of changes, so that each form is the smallest for some tile.
 Samples moving_samples(std::size_t tiles) {
     Samples samples = random_samples(4, tiles * kTile);
     for (std::size_t i = 0; i < samples.master.size(); ++i) {
@@ -226,7 +226,7 @@ Samples moving_samples(std::size_t tiles) {
         const double share = std::array{0.0, 0.002, 0.06, 0.3, 0.45, 1.0, 0.9, 1.0}.at(tile % 8);
         const double size = std::array{0.0, 9.0, 1.0, 1.0, 9.0, 1.0, 60.0, 400.0}.at(tile % 8);
         const bool is_moved = random_uniform(5, 1, i) < share;
-        // One unit of bf16 is 2^-8 of the magnitude's power of two.
+        // One unit of bf16 is 2^-7 of the magnitude's power of two.
         const double unit = std::exp2(std::floor(std::log2(std::abs(samples.master[i]))) - 7);
         const double direction = random_uniform(5, 2, i) < 0.5 ? -1 : 1;
         samples.master[i] = from_bf16(to_bf16(samples.master[i]));
@@ -262,7 +262,7 @@ TEST_P(DeltasOf, AreTheMessageOfTheHost) {
     }
 }
 
-// Stored masters of any bits, NaN payloads included: the old parameters are those that were sent.
+// Stored masters have any bits, including NaN payloads. The old parameters equal those sent.
 TEST_P(DeltasOf, CompareWithWhatWasSentWhateverItsBits) {
     Subgroup start({.format = GetParam(),
                     .codec = {.name = "dense"},
@@ -360,7 +360,7 @@ TEST(UpdaterReport, CountsWhatIsNotFinite) {
         EXPECT_EQ(subgroup.tile_report(0).gradients_not_finite, 2U);
         EXPECT_EQ(subgroup.tile_report(1).gradients_not_finite, 1U);
         EXPECT_EQ(subgroup.totals().gradients_not_finite, 3U);
-        // Codes of a block with an infinity in it come next time.
+        // An infinity in a block's codes reaches its masters in the next step.
         EXPECT_EQ(subgroup.tile_report(0).masters_not_finite, 2U) << csd::name_of(format);
         EXPECT_EQ(subgroup.tile_report(1).masters_not_finite, 2U) << csd::name_of(format);
     }
@@ -385,14 +385,14 @@ TEST(UpdaterReport, RefusesWhatIsNotThere) {
     refuses(sane, [](auto& launch) { launch.sources = 0; });
     refuses(sane, [](auto& launch) { launch.sources = kMostSources + 1; });
     refuses(sane, [](auto& launch) { launch.codec = GradientCodec{kGradientCodecs}; });
-    // Top-k of no elements, and of more than a tile has.
+    // Top-k with no elements, and with more than a tile has.
     refuses(sane, [](auto& launch) { launch.codec = GradientCodec::topk_bf16; });
     refuses(sane, [](auto& launch) {
         launch.codec = GradientCodec::topk_bf16;
         launch.kept = kTile + 1;
         launch.payload_stride = 1U << 20U;
     });
-    // Within a word, and payloads that overlap.
+    // Offsets within a word, and overlapping payloads.
     refuses(sane, [](auto& launch) { launch.state_offset += 4; });
     refuses(sane, [](auto& launch) { launch.payload_offset += 32; });
     refuses(sane, [](auto& launch) { launch.payload_stride += 8; });

@@ -1,4 +1,4 @@
-// A calibration, then a plan by its rates.
+// A calibration, then a plan made with its rates.
 #include "base/error.hpp"
 #include "fuzz.hpp"
 #include "plan/calibration.hpp"

@@ -1,5 +1,5 @@
-// The index of a checkpoint and its rank files. Their HDF5 is whole or refused by its checksums;
-// what it says is anything.
+// A checkpoint's index and rank files. Checksums reject damaged HDF5, but the content may be
+// anything.
 #include "base/error.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "checkpoint/export.hpp"
@@ -47,7 +47,7 @@ const std::vector<std::string> kInRankFile = {"tiles",          "tile_xxh3",    
                                               "moment1",        "moment2",      "residual",
                                               "residual_tiles", "residual_xxh3"};
 
-// A checkpoint of two ranks, the second with a residual, as bytes.
+// A checkpoint of two ranks, as bytes; the second rank has a residual.
 struct Sample {
     std::vector<std::pair<std::string, std::string>> files = {};  // names and bytes, the index last
 };
@@ -99,7 +99,7 @@ const Sample& sample() {
     return made;
 }
 
-// So that the changed rank file is not refused for its size.
+// Keeps the changed rank file from being refused for its size.
 void record_size(const std::string& index, std::uint64_t bytes) {
     {
         const h5::File file(H5Fopen(index.c_str(), H5F_ACC_RDWR, H5P_DEFAULT));
@@ -118,7 +118,7 @@ void use(const std::string& index) {
     const std::size_t tiles =
         std::min(shard::tiles_of(reader->description().parameters), kTiles + 1);
     for (std::size_t tile = 0; tile < tiles; ++tile) {
-        // All arrays of one tile are enough, and quicker.
+        // All arrays of one tile are enough, and faster.
         const bool is_whole = tile == kChangedRank;
         const std::span<float> none;
         reader->read({.begin = tile, .end = tile + 1}, {.master = part(0),
@@ -139,7 +139,7 @@ void use(const std::string& index) {
     }
 }
 
-// As `nearstep inspect` looks into an export.
+// Reads an export as `nearstep inspect` does.
 void read_export(Input& input) {
     static const std::string whole = [] {
         const std::string path = scratch_folder() + "/whole.h5";
@@ -235,5 +235,5 @@ void read(Bytes bytes) {
 
 }  // namespace nearstep::fuzz
 
-// What the library keeps when it fails is its own.
+// Ignores memory that HDF5 keeps after a failure.
 extern "C" const char* __lsan_default_suppressions() { return "leak:^H5\n"; }

@@ -1,4 +1,4 @@
-// Config, site and overrides; then what ranks, hosts and a batch system make of them.
+// Config, site and overrides, then ranks, hosts and batch system variables derived from them.
 #include "base/error.hpp"
 #include "config/hosts.hpp"
 #include "config/load.hpp"

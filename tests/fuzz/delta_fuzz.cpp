@@ -14,7 +14,7 @@ using shard::kTileElems;
 constexpr std::size_t kMostTiles = codec::kDeltaForms + 1;
 constexpr std::size_t kTileCounts = 3;
 
-// Tile t of new parameters changes so that all forms occur.
+// Tiles of new parameters change so that all forms occur.
 std::uint16_t fresh_of(std::uint16_t old, std::size_t tile, std::size_t i) {
     constexpr std::size_t kEvery[kMostTiles] = {1, 2, 2, 9, 700, kTileElems};
     if (i % kEvery[tile] != 0) {
@@ -32,7 +32,7 @@ std::vector<std::uint16_t> old_parameters(std::size_t tiles) {
     return old;
 }
 
-// A message and the slack behind it.
+// A message and the unused room after it.
 std::vector<std::byte> make_message(std::size_t first, std::size_t tiles) {
     std::vector<std::byte> room(codec::message_room_bytes(tiles));
     codec::DeltaWriter writer(room, {.begin = 10, .end = 10 + tiles});
@@ -66,7 +66,7 @@ std::vector<std::string> seeds() {
     for (std::uint8_t first = 0; first < kMostTiles; ++first) {
         for (std::uint8_t tiles = 0; tiles < kTileCounts; ++tiles) {
             all.push_back(Output().number(first).number(tiles));
-            // Of the first tile's entry: changed, then escaped.
+            // The first tile's counts of changed and escaped parameters.
             all.push_back(Output()
                               .number(first)
                               .number(tiles)

@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kSeedsOption = "--seeds=";
 
-// A control character in a message breaks its one line, or does worse to a terminal.
+// A control character would break a message's single line, or confuse a terminal.
 bool is_sentence(std::string_view text) {
     const bool is_line = std::none_of(text.begin(), text.end(), [](char letter) {
         return static_cast<unsigned char>(letter) < ' ' || letter == 0x7F;
@@ -90,7 +90,7 @@ void write_file(const std::string& path, std::string_view content) {
 
 }  // namespace nearstep::fuzz
 
-// `--seeds=FOLDER` writes the target's seeds there and ends; libFuzzer passes over such options.
+// `--seeds=FOLDER` writes the target's seeds there and exits; libFuzzer ignores such options.
 extern "C" int LLVMFuzzerInitialize(int* count, char*** words) {
     using nearstep::fuzz::kSeedsOption;
     for (int i = 1; i < *count; ++i) {

@@ -1,4 +1,4 @@
-// What every fuzz target gives and takes: seeds, one input at a time, and a verdict.
+// The interface of every fuzz target: seeds, one input at a time, and a verdict.
 #pragma once
 
 #include <cstddef>
@@ -14,17 +14,17 @@ namespace nearstep::fuzz {
 
 using Bytes = std::span<const std::uint8_t>;
 
-// Each target defines these two.
+// Each target defines these two functions.
 //
-// Inputs that the reader takes: the fuzzer begins with them.
+// Valid inputs, from which the fuzzer starts.
 std::vector<std::string> seeds();
-// Hands one input to the reader. It may return or throw an Error that is no ContractError.
+// Hands one input to the reader. It may return, or throw an Error other than ContractError.
 void read(Bytes input);
 
-// Ends the program with a sentence unless it holds: what the reader gave is wrong.
+// Ends the program with a message unless `holds`: the reader gave a wrong result.
 void require(bool holds, std::string_view what);
 
-// Takes an input apart from the front; what is no longer there reads as zeros.
+// Reads an input from the front; missing bytes read as zeros.
 class Input {
 public:
     explicit Input(Bytes bytes) : rest_(bytes) {}
@@ -39,11 +39,11 @@ public:
         }
         return value;
     }
-    // Below `count`.
+    // A number below `count`.
     std::size_t choice(std::size_t count) { return number<std::uint8_t>() % count; }
     bool flag() { return (number<std::uint8_t>() & 1U) != 0; }
     Bytes take(std::size_t most);
-    // Up to a zero byte, which is dropped.
+    // Reads up to a zero byte, which is dropped.
     std::string part();
     Bytes rest() { return take(rest_.size()); }
     bool is_at_end() const { return rest_.empty(); }
@@ -52,7 +52,7 @@ private:
     Bytes rest_;
 };
 
-// Writes an input as Input reads it.
+// Writes an input in the form that Input reads.
 class Output {
 public:
     template <typename Number>
@@ -74,10 +74,10 @@ private:
     std::string bytes_;
 };
 
-// Writes over `bytes` what the rest of the input says: places, lengths and bytes, in turn.
+// Overwrites parts of `bytes` as the rest of the input says: places, lengths and bytes in turn.
 void edit(Input& input, std::span<std::byte> bytes);
 
-// A folder of this process in memory, or in TMPDIR, which goes with it.
+// A folder of this process in memory, or in TMPDIR. It is removed at exit.
 const std::string& scratch_folder();
 
 void write_file(const std::string& path, std::string_view content);

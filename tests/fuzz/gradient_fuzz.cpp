@@ -1,4 +1,4 @@
-// The payload of a gradient's tile in every codec, decoded by each of this CPU's kernels.
+// The payload of a gradient tile in every codec, decoded by each of this CPU's kernels.
 #include "base/error.hpp"
 #include "codec/codec.hpp"
 #include "fuzz.hpp"
@@ -28,7 +28,7 @@ std::vector<std::byte> valid_payload(const Codec& codec) {
     return payload;
 }
 
-// Every codec in every form, each with each of the CPU's kernels.
+// Every codec in every form, with each of the CPU's kernels.
 struct Form {
     std::vector<std::unique_ptr<Codec>> codecs = {};
     std::vector<std::byte> payload = {};

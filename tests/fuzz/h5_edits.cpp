@@ -10,7 +10,7 @@ namespace nearstep::fuzz {
 
 namespace {
 
-// At most so many bytes are written; the rest of a dataset is never allocated.
+// Limit of bytes written; the rest of a dataset is never allocated.
 constexpr std::size_t kMostWritten = 4096;
 
 h5::Datatype string_type(std::size_t bytes) {
@@ -19,7 +19,7 @@ h5::Datatype string_type(std::size_t bytes) {
     return type;
 }
 
-// Numbers, strings of both kinds, a compound and fewer bits.
+// Numbers, both kinds of strings, a compound, and shorter integers.
 h5::Datatype type_of(std::size_t choice) {
     const std::array numbers = {H5T_STD_U64LE, H5T_STD_I64LE, H5T_IEEE_F32LE, H5T_IEEE_F64BE,
                                 H5T_STD_I8LE};
@@ -50,7 +50,7 @@ h5::Space space_of(Input& input) {
                          : H5Screate_simple(static_cast<int>(dimensions), extent.data(), nullptr));
 }
 
-// Numbers that stand at limits, and any others.
+// Numbers at limits, and any others.
 std::vector<std::uint64_t> values_of(Input& input) {
     std::vector<std::uint64_t> values(input.choice(40));
     for (std::uint64_t& value : values) {
@@ -109,7 +109,7 @@ void replace_attribute(Input& input, hid_t file, const std::string& name) {
     }
     const h5::Datatype type = type_of(input.choice(8));
     const h5::Space space = space_of(input);
-    if (!is_small(space, type)) {  // the library would allocate it here
+    if (!is_small(space, type)) {  // the library would allocate it now
         return;
     }
     const h5::Attribute attribute(
@@ -141,7 +141,7 @@ void replace_dataset(Input& input, hid_t file, const std::string& name) {
     }
 }
 
-// New values of the same type and extent.
+// Writes new values with the same type and extent.
 void overwrite(Input& input, hid_t file, const std::string& name) {
     const h5::Dataset dataset(H5Dopen2(file, name.c_str(), H5P_DEFAULT));
     if (dataset) {

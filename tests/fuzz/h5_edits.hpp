@@ -1,5 +1,4 @@
-// Changes to the objects of an HDF5 file, as an input says. What the library itself refuses is
-// left.
+// Changes objects of an HDF5 file as an input says. Changes that the library refuses are skipped.
 #pragma once
 
 #include "fuzz.hpp"
@@ -9,7 +8,7 @@
 
 namespace nearstep::fuzz {
 
-// Of each in turn: which of `names` (attributes begin with '@'), and what to do with it.
+// Each edit chooses one of `names` (attributes begin with '@') and what to do with it.
 void edit_h5(Input& input, const std::string& path, const std::vector<std::string>& names);
 
 }  // namespace nearstep::fuzz

@@ -1,4 +1,4 @@
-// A rank's manifest, with its checksum as it came or mended.
+// A rank's manifest, with its checksum unchanged or corrected.
 #include "base/digest.hpp"
 #include "base/error.hpp"
 #include "fuzz.hpp"

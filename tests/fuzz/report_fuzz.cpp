@@ -1,4 +1,4 @@
-// The JSON files that `nearstep report` gathers into a page, traces of a step among them.
+// The JSON files that `nearstep report` combines into a page, including traces of a step.
 #include "base/error.hpp"
 #include "fuzz.hpp"
 #include "report/page.hpp"

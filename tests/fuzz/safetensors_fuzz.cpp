@@ -1,4 +1,4 @@
-// Any bytes as a file of safetensors: what is taken can be read from end to end.
+// Any bytes as a safetensors file: an accepted file can be read to its end.
 #include "base/error.hpp"
 #include "checkpoint/safetensors.hpp"
 #include "fuzz.hpp"

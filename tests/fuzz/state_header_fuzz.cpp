@@ -1,4 +1,4 @@
-// The header in front of a subgroup's state, with its checksum as it came or mended, and the state.
+// A subgroup's state and its header, whose checksum is unchanged or corrected.
 #include "base/digest.hpp"
 #include "base/error.hpp"
 #include "csd/state_format.hpp"
@@ -18,7 +18,7 @@ constexpr std::size_t kDigestAt = kHeaderBytes - 8;
 constexpr std::array kFormats = {csd::StateFormat::fp32, csd::StateFormat::bf16,
                                  csd::StateFormat::q8, csd::StateFormat::compact};
 
-// Any payload that a checksum vouches for can be widened.
+// Any payload with a valid checksum can be widened.
 void widen(csd::StateFormat format, std::span<std::byte> payload) {
     std::vector<float> state(3 * shard::kTileElems);
     const std::span<float> all(state);

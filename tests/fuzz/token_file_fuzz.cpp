@@ -1,4 +1,5 @@
-// Any bytes as a token file: what is taken has tokens below its vocabulary, or says so.
+// Any bytes as a token file: an accepted file has only tokens below its vocabulary, or reading it
+// fails with a message.
 #include "base/error.hpp"
 #include "data/small_token_file.hpp"
 #include "data/text.hpp"

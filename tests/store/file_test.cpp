@@ -57,7 +57,7 @@ TEST(FileTest, PutsPiecesOneAfterAnother) {
     memory::Buffer read(6 * kPageBytes);
     fill(written.span(), 2);
     file.reserve(6 * kPageBytes);
-    // The second half of the memory first.
+    // Writes the second half of the memory first.
     file.transfer({Direction::write,
                    {{written.span().data() + 3 * kPageBytes, 3 * kPageBytes},
                     {written.span().data(), 3 * kPageBytes}},

@@ -78,7 +78,7 @@ TEST(ManifestTest, FindsEveryFlippedBitAndEveryTruncation) {
     }
 }
 
-// The checksum is right, so that only the numbers tell.
+// The checksum is right, so only the numbers reveal the fault.
 TEST(ManifestTest, RefusesCommitsThatNoRunMakes) {
     const ScratchFolder folder;
     ManifestFile file(folder.file("rank-0.manifest"));

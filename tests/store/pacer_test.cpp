@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::size_t kBytes = 64 * kPageBytes;
 
-// A volume of some files, each of which is read at 4 GB/s and written at 1 GB/s.
+// A volume whose files are each read at 4 GB/s and written at 1 GB/s.
 struct ShapedVolume {
     explicit ShapedVolume(int count) : name(link::SharedTimes::unused_name()) {
         VolumeSettings settings;
@@ -34,7 +34,7 @@ struct ShapedVolume {
     }
     ~ShapedVolume() { link::SharedTimes::remove(name); }
 
-    // Nanoseconds that have passed since the last call.
+    // Nanoseconds since the last call.
     link::Time lap() { return clock.now() - std::exchange(last, clock.now()); }
 
     ScratchFolder folder;

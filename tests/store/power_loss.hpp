@@ -1,4 +1,4 @@
-// A storage that loses power at a planned moment, and with it what was not flushed.
+// A storage that loses power at a planned moment, and loses data that was not flushed.
 #pragma once
 
 #include "base/random.hpp"
@@ -18,21 +18,21 @@
 
 namespace nearstep::store {
 
-// Files under it are real ones. Writes and renames go through at once; what a power cut could still
-// undo is remembered: of each sector, what it held since the last flush of its file, and of each
-// rename, what the name held until the flush of its folder. settle() then decides at random, sector
-// by sector, what the drive has kept. Sizes of state files are reserved and flushed before; any
-// thread may call.
+// Works on real files. Writes and renames take effect at once. The storage remembers what a power
+// cut can still undo: the contents of each sector since its file's last flush, and the old target
+// of each rename until its folder is flushed. settle() then decides at random, by sector, what the
+// drive kept. State files are reserved and flushed before, so their sizes are fixed. Any thread may
+// call.
 class PowerLossStorage : public Storage {
 public:
     explicit PowerLossStorage(std::size_t sector_bytes) : sector_bytes_(sector_bytes) {}
 
-    // Every write, flush and rename from the `operations`-th on fails, with power gone.
+    // Every write, flush and rename from number `operations` on fails because the power is gone.
     void cut_after(std::int64_t operations) {
         const std::lock_guard lock(mutex_);
         left_ = operations;
     }
-    // A drive that says it has flushed and has not.
+    // Flushes report success but do nothing.
     void lie_about_flushes() { is_lying_ = true; }
     bool has_power() const { return left_ > 0; }
     std::int64_t operations_left() const { return left_; }
@@ -43,7 +43,7 @@ public:
     int rename(const std::string& from, const std::string& to) override;
     int flush_folder(const std::string& folder) override;
 
-    // After the cut, with the files closed: decides what is left, and power is back.
+    // Call after the cut, with the files closed: decides what the drive kept and restores power.
     void settle(std::uint64_t seed);
 
 private:
@@ -92,7 +92,7 @@ inline void PowerLossStorage::remember(const std::string& path, std::int64_t beg
     std::ifstream file(path, std::ios::binary);
     file.seekg(first * sector);
     file.read(reinterpret_cast<char*>(before.data()), static_cast<std::streamsize>(before.size()));
-    // What lies behind the end of the file is as good as zero.
+    // Data beyond the end of the file counts as zero.
     for (std::int64_t number = first; number < past; ++number) {
         const auto from = before.begin() + (number - first) * sector;
         unflushed_[path][number].emplace_back(from, from + sector);
@@ -111,7 +111,7 @@ inline ssize_t PowerLossStorage::write(int file, const iovec* pieces, int count,
     }
     remember(path_of(file), offset, offset + static_cast<std::int64_t>(bytes));
     const ssize_t done = Storage::write(file, pieces, count, offset);
-    // The write during which the power goes is on its way to the drive, but nobody learns of it.
+    // The write in progress at the cut may reach the drive, but the caller sees a failure.
     return use_power() && left_ > 0 ? done : (errno = EIO, -1);
 }
 
@@ -157,7 +157,7 @@ inline void PowerLossStorage::settle(std::uint64_t seed) {
     seed_ = seed;
     drawn_ = 0;
     for (const auto& [path, sectors] : unflushed_) {
-        // A file loses all, most, some or nothing, so that both extremes are met often.
+        // A file loses all, most, some or no sectors, so that both extremes are common.
         const std::uint64_t keep_of_8 = std::array<std::uint64_t, 4>{0, 1, 4, 8}.at(draw() % 4);
         std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
         for (const auto& [number, versions] : sectors) {
@@ -170,7 +170,7 @@ inline void PowerLossStorage::settle(std::uint64_t seed) {
             }
         }
     }
-    // From the last rename back to a random one: names change in order.
+    // Undoes a random number of renames from the last one back, because names change in order.
     for (std::size_t undo = renamed_.empty() ? 0 : draw() % (renamed_.size() + 1); undo > 0;
          --undo) {
         const Renamed& last = renamed_.back();

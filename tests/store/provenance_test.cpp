@@ -34,10 +34,10 @@ void put(const std::string& path, const std::string& bytes) {
 TEST_F(Provenance, ToldByWhatAFileHolds) {
     const RankFiles files{.states = {path("rank-0.device-0.state"), path("rank-0.device-1.state")},
                           .manifest = path("rank-0.manifest")};
-    EXPECT_TRUE(foreign_files(files).empty());  // none is there
+    EXPECT_TRUE(foreign_files(files).empty());  // no file exists
     put(files.states[0], "");
     put(files.states[1], std::string(8192, '\0'));
-    EXPECT_TRUE(foreign_files(files).empty());  // made, and not written yet
+    EXPECT_TRUE(foreign_files(files).empty());  // made, but not written yet
     put(files.states[0], "my own notes");
     EXPECT_EQ(foreign_files(files), std::vector{files.states[0]});
     EXPECT_THROW(refuse_foreign_files(files), ConfigError);

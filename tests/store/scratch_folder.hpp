@@ -1,4 +1,4 @@
-// A folder for the files of one test; it goes away with the object.
+// A folder for the files of one test, removed with the object.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -36,13 +36,13 @@ private:
     std::string path_;
 };
 
-// What a file holds.
+// The content of a file.
 inline std::string bytes_of(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Inverts one bit of a file.
+// Inverts the lowest bit of a byte of a file.
 inline void flip_bit(const std::string& path, std::int64_t offset) {
     std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
     file.seekg(offset);
@@ -54,8 +54,7 @@ inline void flip_bit(const std::string& path, std::int64_t offset) {
     }
 }
 
-// The message of the exception of type `E` that `action` throws; a failure of the test if it does
-// not.
+// The message of the exception of type `E` that `action` throws; a test failure if it throws none.
 template <typename E, typename Action>
 std::string message_of(const Action& action) {
     try {

@@ -23,7 +23,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// From now on the kernel refuses io_uring to this process, as it does in many containers.
+// Makes the kernel refuse io_uring to this process, as many containers do.
 bool forbid_io_uring() {
     std::array<sock_filter, 4> program = {{
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
@@ -36,7 +36,7 @@ bool forbid_io_uring() {
            ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
 }
 
-// Exit code 0 if two volumes work over threads.
+// Exits with 0 if two volumes work with threads.
 [[noreturn]] void use_volumes_without_io_uring() {
     if (!forbid_io_uring()) {
         std::exit(3);

@@ -35,7 +35,7 @@ void fill_at_random(std::span<std::byte> memory, std::uint64_t seed) {
     }
 }
 
-// Files, and how transfers reach the kernel.
+// Number of files, and transport.
 class VolumeOf : public testing::TestWithParam<std::tuple<int, IoKind>> {
 protected:
     static int files() { return std::get<0>(GetParam()); }
@@ -93,7 +93,7 @@ TEST_P(VolumeOf, RefusesATransferBeyondItsEnd) {
 TEST_P(VolumeOf, KeepsManyLargeTransfersApart) {
     const ScratchFolder folder;
     constexpr std::size_t kTransfers = 12;
-    constexpr std::size_t kEach = 5 * MiB + 3 * kPageBytes;  // some chunks and a rest
+    constexpr std::size_t kEach = 5 * MiB + 3 * kPageBytes;  // some chunks and a remainder
     Volume volume({.files = files_in(folder, files()), .bytes = kTransfers * kEach, .io = io()});
     volume.reserve();
     EXPECT_EQ(volume.io(), io());
@@ -138,7 +138,7 @@ TEST_P(VolumeOf, FinishesWhatWasSubmittedBeforeItEnds) {
 TEST_P(VolumeOf, GoesOnAfterShortTransfersAndInterruptions) {
     const ScratchFolder folder;
     std::atomic<int> faults{0};
-    // Calls are cut to one page, or fail as if nothing had moved, four times out of five.
+    // Four of five calls are cut to one page, or fail without moving data.
     const auto disturb = [&](const Request&, std::int64_t result) -> std::int64_t {
         const int turn = faults++ % 5;
         if (turn == 0 || turn == 1) {
@@ -158,7 +158,7 @@ TEST_P(VolumeOf, GoesOnAfterShortTransfersAndInterruptions) {
     EXPECT_TRUE(std::ranges::equal(written.span(), seen.span()));
 }
 
-// The reason that the message must give, and the advice.
+// An error, and the reason and advice that the message must give.
 struct Fault {
     int reason;
     const char* text;
@@ -177,7 +177,7 @@ TEST_P(VolumeOf, NamesFileOffsetAndReasonOfAFaultAndGoesOnWithOtherTransfers) {
         };
         Volume volume({.files = paths, .bytes = 40 * MiB, .io = io(), .filter = fail});
         volume.reserve();
-        memory::Buffer memory(40 * MiB);  // more chunks than are in flight at once
+        memory::Buffer memory(40 * MiB);  // more chunks than can be in flight at once
         Ticket writing = volume.write(memory.span(), 0);
         memory::Buffer page(kPageBytes);
         Ticket reading = volume.read(page.span(), 0);

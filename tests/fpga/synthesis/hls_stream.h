@@ -1,6 +1,6 @@
-// Stands in for the header of the same name of Vitis HLS, so that g++ compiles the kernels with
-// __SYNTHESIS__ defined: the form that goes to hardware. As there, a process that reads more than
-// is written, or leaves something behind, does not end: here it traps.
+// Replaces Vitis HLS's header of the same name, so that g++ can compile the kernels in hardware
+// form, with __SYNTHESIS__ defined. In hardware a process hangs if it reads too much or leaves
+// items unread; here it traps.
 #pragma once
 
 #include <deque>

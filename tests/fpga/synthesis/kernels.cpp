@@ -1,3 +1,3 @@
-// The kernels' sources as Vitis HLS sees them.
+// The kernels' sources as Vitis HLS compiles them.
 #include "fpga/kernel/digest.cpp"
 #include "fpga/kernel/updater.cpp"
