@@ -6,7 +6,7 @@
 
 namespace nearstep {
 
-// 64 random bits: SplitMix64's finaliser applied twice to the three values (Steele et al. 2014).
+// 64 random bits: SplitMix64's step (Steele et al. 2014), applied once per argument.
 std::uint64_t random_bits(std::uint64_t seed, std::uint64_t stream, std::uint64_t index);
 
 // Uniform in [0, 1), 53 bits.

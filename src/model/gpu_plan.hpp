@@ -45,7 +45,8 @@ struct GpuPlan {
 GpuPlan plan_gpu(const config::ModelSettings& settings, const GpuWork& work,
                  std::size_t budget_bytes);
 
-// "GPU memory planned: 3.1 of 16 GB: parameters 1.29 GB (3 slots, streamed), ...".
+// "GPU memory planned: 3.1 GB of 16 GB; parameters 1.3 GB (3 slots that 34 blocks stream through),
+// ...".
 std::string describe(const GpuPlan& plan);
 
 }  // namespace nearstep::model

@@ -31,8 +31,8 @@ struct MicroBatch {
 // Where a gradient is written; `gpu` is the network's GPU.
 enum class GradientPlace { host, gpu };
 
-// Bytes copied so far between host memory and the network's device, counted even if that is the
-// CPU.
+// Bytes copied so far between host memory and the network's device. On the CPU, copies to slots
+// and to host buffers are counted the same way.
 struct NetworkTraffic {
     std::size_t parameter_bytes = 0;  // copied from host memory, not from other GPUs
     std::size_t input_bytes = 0;      // block inputs, out and back in
