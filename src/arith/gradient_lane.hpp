@@ -1,5 +1,5 @@
-// How gradients are coded in blocks: the single definition that every CPU variant computes, and
-// that kernels can. C++14, no exceptions, no containers. docs/gradient-payload.md has it in prose.
+// The single definition of gradient codes in blocks, for CPU variants and GPU kernels. C++14, no
+// exceptions, no containers. docs/gradient-payload.md describes the format.
 #pragma once
 
 #include "arith/state_lane.hpp"
@@ -9,12 +9,12 @@
 #include <cstddef>
 #include <cstdint>
 
-// One inside the other, because C++14 cannot write them as one.
+// C++14 has no nested namespace definitions.
 namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
 namespace arith {
 
-// How a gradient payload is coded (docs/gradient-payload.md): dense and topk by the format of their
-// values.
+// How a gradient payload is coded (docs/gradient-payload.md). The suffix of dense and topk is the
+// format of their values.
 enum class GradientCodec : std::uint32_t {
     dense_fp32,
     dense_bf16,
@@ -28,22 +28,22 @@ enum class GradientCodec : std::uint32_t {
 };
 constexpr std::uint32_t kGradientCodecs = 9;
 
-// q8: codes -127 .. 127; q4: -7 .. 7; ternary: -1, 0, 1; sign: -1, 1.
+// Codes: q8 -127 .. 127, q4 -7 .. 7, ternary -1, 0, 1, sign -1, 1.
 enum class BlockFormat : std::uint8_t { q8, q4, ternary, sign };
 
 enum class Rounding : std::uint8_t { nearest, stochastic };
 
 // Elements that share a scale.
 constexpr std::size_t kScaleElems = 64;
-// Elements of a piece, which can be decoded by itself.
+// Elements of a piece; each piece can be decoded alone.
 constexpr std::size_t kPieceElems = 4096;
 constexpr std::size_t kPieceBlocks = kPieceElems / kScaleElems;
 
-// Ternary codes: five blocks side by side share bytes; a piece has 13 such groups.
+// Ternary codes: a group of five blocks shares bytes; a piece has 13 groups.
 constexpr std::size_t kTernaryBlocks = 5;
 constexpr std::size_t kTernaryGroups = (kPieceBlocks + kTernaryBlocks - 1) / kTernaryBlocks;
 
-// Bytes of the codes of a piece.
+// Bytes of a piece's codes.
 NEARSTEP_LANE constexpr std::size_t piece_code_bytes(BlockFormat format) {
     return format == BlockFormat::q8        ? kPieceElems
            : format == BlockFormat::q4      ? kPieceElems / 2
@@ -51,19 +51,19 @@ NEARSTEP_LANE constexpr std::size_t piece_code_bytes(BlockFormat format) {
                                             : kPieceElems / 8;
 }
 
-// L: the largest code. Of sign and ternary in stochastic rounding, where the scale is the largest
-// magnitude.
+// L, the largest code. For sign and ternary it applies to stochastic rounding only, where the scale
+// is the largest magnitude.
 NEARSTEP_LANE constexpr std::int32_t largest_code(BlockFormat format) {
     return format == BlockFormat::q8 ? 127 : format == BlockFormat::q4 ? 7 : 1;
 }
 
 constexpr float kScaleFloor = 7.8886090522101181e-31F;  // 2^-100: no product is subnormal
 constexpr std::uint16_t kNanScale = 0x7FC0U;
-constexpr float kTernaryThreshold = 0.7F;  // Li, Zhang and Liu (2016), of the mean magnitude
+constexpr float kTernaryThreshold = 0.7F;  // times the mean magnitude: Li, Zhang and Liu (2016)
 
 NEARSTEP_LANE inline float magnitude(float value) { return float_of(magnitude_bits(value)); }
 
-// bf16, rounded up: of a block whose largest magnitude has the bits `largest`.
+// The scale of a block, bf16, rounded up. `largest`: the bits of the block's largest magnitude.
 NEARSTEP_LANE inline std::uint16_t scale_of_largest(std::uint32_t largest, float one_over_limit) {
     const float unit = float_of(largest) * one_over_limit;
     const float floored = unit > kScaleFloor ? unit : kScaleFloor;
@@ -72,17 +72,18 @@ NEARSTEP_LANE inline std::uint16_t scale_of_largest(std::uint32_t largest, float
     return static_cast<std::uint16_t>(largest >= 0x7F800000U ? kNanScale : finite);
 }
 
-// bf16, to nearest even: of a block with this mean, below the floor 0, NaN if it is not finite.
+// The scale of a block with this mean, bf16, rounded to nearest even: 0 if the mean is below the
+// floor, NaN if it is not finite.
 NEARSTEP_LANE inline std::uint16_t scale_of_mean(float mean) {
     const std::uint32_t bits = bits_of(mean);
     const std::uint32_t finite = mean < kScaleFloor ? 0U : to_bf16(mean);
     return static_cast<std::uint16_t>((bits & 0x7FFFFFFFU) >= 0x7F800000U ? kNanScale : finite);
 }
 
-// True if the codes say something; of other blocks (scale 0 or NaN) they are 0.
+// False if the scale is 0 or NaN; then all codes of the block are 0.
 NEARSTEP_LANE inline bool has_block_codes(std::uint16_t scale) { return from_bf16(scale) > 0; }
 
-// 1 / scale; 0 where there are no codes.
+// 1 / scale; 0 if the block has no codes.
 NEARSTEP_LANE inline float per_scale(std::uint16_t scale) {
     return has_block_codes(scale) ? 1.0F / from_bf16(scale) : 0.0F;
 }
@@ -93,7 +94,8 @@ NEARSTEP_LANE inline float dither_of(std::uint32_t bits) {
            (1.0F / 131072.0F);
 }
 
-// `dither`: 0 to round to nearest even. With a dither the sum may pass the limit, so it is cut off.
+// Rounds to nearest even if `dither` is 0. The dither can push the sum past the limit, so the code
+// is clamped.
 NEARSTEP_LANE inline std::int32_t code_of(float value, float one_over_scale, float dither,
                                           std::int32_t limit) {
     const float wanted = value * one_over_scale + dither;
@@ -102,19 +104,19 @@ NEARSTEP_LANE inline std::int32_t code_of(float value, float one_over_scale, flo
     return below > -limit ? below : -limit;
 }
 
-// -1, 0 or 1 as 0, 1, 2. `threshold`: of the magnitude.
+// Maps -1, 0, 1 to 0, 1, 2. `threshold` applies to the magnitude.
 NEARSTEP_LANE inline std::uint32_t ternary_digit(float value, float threshold) {
     return 1U + (value > threshold ? 1U : 0U) - (value < -threshold ? 1U : 0U);
 }
 
-// 1 for negative. `half_per_scale`: 0.5 / scale, with the dither; without, the sign itself counts.
+// 1 for negative. `half_per_scale`: 0.5 / scale.
 NEARSTEP_LANE inline std::uint32_t sign_bit(float value) { return bits_of(value) >> 31U; }
 NEARSTEP_LANE inline std::uint32_t dithered_sign_bit(float value, float half_per_scale,
                                                      float dither) {
     return dither > value * half_per_scale ? 1U : 0U;
 }
 
-// Digits of a ternary byte, the lowest first: v mod 3, v / 3 mod 3 and so on, for v < 243.
+// v divided by 3, 9, 27 and 81, to find the digits of a ternary byte; for v < 243.
 NEARSTEP_LANE inline std::uint32_t third_of(std::uint32_t v) { return (v * 171U) >> 9U; }  // v / 3
 NEARSTEP_LANE inline std::uint32_t ninth_of(std::uint32_t v) { return (v * 57U) >> 9U; }   // v / 9
 NEARSTEP_LANE inline std::uint32_t part_27_of(std::uint32_t v) {

@@ -1,5 +1,5 @@
-// How masters and moments are narrowed in storage: the single definition that every engine
-// computes. C++14, no exceptions, no containers. docs/state-file.md has the formats in prose.
+// How masters and moments are narrowed in storage: the single definition for all engines. C++14, no
+// exceptions, no containers. docs/state-file.md describes the formats.
 #pragma once
 
 #include "base/dtype.hpp"
@@ -9,21 +9,22 @@
 #include <cstddef>
 #include <cstdint>
 
-// One inside the other, because C++14 cannot write them as one.
+// C++14 has no nested namespace definitions.
 namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
 namespace arith {
 
-// fp32: master, moments fp32. bf16: master fp32, moments bf16, stochastically rounded. q8: master
-// fp32, moments in 8 bits with an fp32 scale per block. compact: master bf16, stochastically
-// rounded, moments as in q8.
+// fp32: master and moments fp32.
+// bf16: master fp32, moments bf16 with stochastic rounding.
+// q8: master fp32, moments in 8 bits with an fp32 scale per block.
+// compact: master bf16 with stochastic rounding, moments as in q8.
 enum class StateFormat : std::uint8_t { fp32, bf16, q8, compact };
 
-// Elements that share a scale; blocks start at multiples of it in their tile.
+// Elements that share a scale. Blocks start at multiples of it in their tile.
 constexpr std::size_t kBlockElems = 256;
 
 // --- Stochastic rounding -------------------------------------------------------------------------
 
-// Of one tile in one step.
+// The random key of one tile in one step.
 struct TileKey {
     std::uint32_t first;
     std::uint32_t second;
@@ -39,8 +40,8 @@ NEARSTEP_LANE inline TileKey tile_key(std::uint64_t random_key, std::uint64_t ti
     return {static_cast<std::uint32_t>(bits), static_cast<std::uint32_t>(bits >> 32U)};
 }
 
-// 32 bits of an element, by its index in its tile: a pure function of seed, step and parameter.
-// Either half of them is used by itself. Multipliers: Wellons, "lowbias32".
+// 32 random bits for the element with this index in its tile: a pure function of seed, step and
+// parameter. Callers use the two halves separately. Multipliers: Wellons, "lowbias32".
 NEARSTEP_LANE inline std::uint32_t rounding_bits(TileKey key, std::uint32_t index) {
     std::uint32_t bits = index + key.first;
     bits = (bits ^ (bits >> 16U)) * 0x7FEB352DU;
@@ -48,8 +49,8 @@ NEARSTEP_LANE inline std::uint32_t rounding_bits(TileKey key, std::uint32_t inde
     return bits ^ (bits >> 16U);
 }
 
-// To one of the two bf16 neighbours, the nearer one the likelier, so that the mean is `value`.
-// Values of bf16, infinities and zeros stay as they are; NaN stays NaN. `random` < 65536.
+// Stochastic rounding to one of the two bf16 neighbours, so that the expected result is `value`.
+// Values exact in bf16, infinities and zeros do not change; NaN stays NaN. `random` < 65536.
 NEARSTEP_LANE inline std::uint16_t round_to_bf16(float value, std::uint32_t random) {
     const std::uint32_t bits = bits_of(value);
     const bool is_nan = (bits & 0x7FFFFFFFU) > 0x7F800000U;
@@ -58,11 +59,11 @@ NEARSTEP_LANE inline std::uint16_t round_to_bf16(float value, std::uint32_t rand
 
 // --- 8-bit moments -------------------------------------------------------------------------------
 //
-// Of a block, moment1 is stored as code * scale / 127 with codes -127 .. 127, moment2 as the square
-// of code * scale / 255 with codes 0 .. 255, both rounded to nearest; a moment2 above zero never
-// gets code 0. The scale is the block's largest |moment1| or root of moment2, but at least the
-// floor, below which products would be subnormal. It follows that narrowing what was widened gives
-// the same scale and codes. A block with an infinity or NaN in it becomes NaN as a whole.
+// In a block, moment1 is stored as code * scale / 127 with codes -127 .. 127, and moment2 as the
+// square of code * scale / 255 with codes 0 .. 255. Both round to nearest, but a moment2 above zero
+// never gets code 0. The scale is the block's largest |moment1| or root of moment2, but at least a
+// floor, which keeps products from being subnormal. So narrowing widened values again gives the
+// same scale and codes. A block that contains an infinity or NaN becomes NaN as a whole.
 
 constexpr float kMoment1Floor = 7.8886090522101181e-31F;  // 2^-100
 constexpr float kRoot2Floor = 2.7755575615628914e-17F;    // 2^-55: (floor / 255)^2 is normal
@@ -73,10 +74,10 @@ NEARSTEP_LANE inline std::uint32_t magnitude_bits(float value) {
     return bits_of(value) & 0x7FFFFFFFU;
 }
 
-// True if the codes say something; of other blocks (zero or NaN) they are 0.
+// False if the scale is 0 or NaN; then all codes of the block are 0.
 NEARSTEP_LANE inline bool has_codes(float scale) { return scale > 0; }
 
-// 1.5 * 2^23: adding it rounds to an integer, which is then in the sum's low bits.
+// 1.5 * 2^23. Adding it rounds to an integer and leaves that in the low bits of the sum.
 constexpr float kRounder = 12582912.0F;
 
 // `per_unit`: codes / scale.
@@ -89,7 +90,7 @@ NEARSTEP_LANE inline std::uint8_t encode_root2(float root2, float per_unit) {
     return static_cast<std::uint8_t>(code == 0 && root2 > 0 ? 1U : code);
 }
 
-// `largest`: the largest magnitude_bits of the block, which order as the magnitudes do.
+// `largest`: the largest magnitude_bits of the block; they have the same order as the magnitudes.
 NEARSTEP_LANE inline float scale_of_block(std::uint32_t largest, float floor) {
     if (largest >= 0x7F800000U) {
         return float_of(0x7FC00000U);
@@ -97,7 +98,7 @@ NEARSTEP_LANE inline float scale_of_block(std::uint32_t largest, float floor) {
     return float_of(largest) > floor ? float_of(largest) : floor;
 }
 NEARSTEP_LANE inline float scale_of_moment1(std::uint32_t largest) {
-    // Below half a step of the floor all codes would be 0, which the scale 0 says as well.
+    // Below half a step of the floor all codes would be 0, so the scale is 0.
     if (encode_moment1(float_of(largest), kMoment1Codes / kMoment1Floor) == 0 &&
         float_of(largest) < kMoment1Floor) {
         return 0;

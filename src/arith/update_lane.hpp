@@ -1,20 +1,20 @@
-// The arithmetic of one optimizer lane: the single definition that every engine computes.
+// The optimizer's arithmetic for one parameter: the single definition for all engines.
 //
-// C++14, no exceptions, no containers, so that the FPGA kernels use it as it stands. The order of
-// the operations is part of the definition and nothing may be contracted (-ffp-contract=off): all
-// engines give the same bits.
+// C++14, no exceptions, no containers, so that the FPGA kernels can use it unchanged. The order of
+// operations is part of the definition, and operations must not be fused (-ffp-contract=off), so
+// that all engines give the same bits.
 #pragma once
 
 #include <cmath>
 #include <cstdint>
 
-// One inside the other, because C++14 cannot write them as one.
+// C++14 has no nested namespace definitions.
 namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
 namespace arith {
 
 // adamw: Loshchilov and Hutter, "Decoupled weight decay regularization" (2019).
 // adam: Kingma and Ba, "Adam" (2015); weight decay is added to the gradient (L2).
-// sgd: with momentum beta1, undamped: moment1 = beta1 * moment1 + gradient; L2.
+// sgd: momentum beta1 without dampening: moment1 = beta1 * moment1 + gradient; L2.
 // adagrad: Duchi, Hazan and Singer, "Adaptive subgradient methods" (2011); moment2 is the sum of
 //   squares; L2.
 // lion: Chen et al., "Symbolic discovery of optimization algorithms" (2023); decoupled decay.
@@ -26,7 +26,7 @@ constexpr bool uses_moment2(Optimizer optimizer) {
     return optimizer != Optimizer::sgd && optimizer != Optimizer::lion;
 }
 
-// What a step gives to every lane; computed once on the host in double and rounded to fp32.
+// A step's constants for all parameters. The host computes them in double and rounds to fp32.
 struct UpdateScalars {
     float gradient_scale = 1;  // 1 / loss scale, times the clipping factor
     float beta1 = 0.9F;
@@ -34,12 +34,12 @@ struct UpdateScalars {
     float beta2 = 0.95F;
     float one_minus_beta2 = 0.05F;
     float epsilon = 1e-8F;
-    float decay_factor = 1;    // 1 - learning rate * weight decay, where that is decoupled
-    float gradient_decay = 0;  // weight decay, where it is added to the gradient
-    float step_size = 0;       // learning rate; of adamw and adam divided by 1 - beta1^t
-    float root_scale = 1;      // of adamw and adam 1 / sqrt(1 - beta2^t)
+    float decay_factor = 1;    // 1 - learning rate * weight decay, if decay is decoupled
+    float gradient_decay = 0;  // weight decay, if it is added to the gradient
+    float step_size = 0;       // learning rate; adamw and adam divide it by 1 - beta1^t
+    float root_scale = 1;      // adamw and adam: 1 / sqrt(1 - beta2^t)
     Optimizer optimizer = Optimizer::adamw;
-    std::uint64_t random_key = 0;  // of the step, for stochastic rounding
+    std::uint64_t random_key = 0;  // the step's, for stochastic rounding
 };
 
 inline void adamw_lane(const UpdateScalars& scalars, float gradient, float& master, float& moment1,
@@ -81,7 +81,7 @@ inline void lion_lane(const UpdateScalars& scalars, float gradient, float& maste
     master = master * scalars.decay_factor - scalars.step_size * sign;
 }
 
-// One parameter. Where `optimizer` is a constant, this is its lane alone.
+// Updates one parameter. If `optimizer` is a constant, the switch compiles away.
 inline void update_lane(Optimizer optimizer, const UpdateScalars& scalars, float gradient,
                         float& master, float& moment1, float& moment2) {
     switch (optimizer) {

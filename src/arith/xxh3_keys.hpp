@@ -1,10 +1,10 @@
-// The constants of XXH3 (64 bits, seed 0), by the specification in xxHash's documentation.
+// The constants of XXH3 (64 bits, seed 0), from the specification in xxHash's documentation.
 // C++14, no exceptions, no containers.
 #pragma once
 
 #include <cstdint>
 
-// One inside the other, because C++14 cannot write them as one.
+// C++14 has no nested namespace definitions.
 namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
 namespace arith {
 
@@ -26,16 +26,16 @@ constexpr std::uint64_t kXxhSecret[kXxhSecretBytes / 8] = {
     0xc3ebd33483acc5eaU, 0xeb6313faffa081c5U, 0x49daf0b751dd0d17U, 0x9e68d429265516d3U,
     0xfca1477d58be162bU, 0xce31d07ad1b8f88fU, 0x280416958f3acb45U, 0x7e404bbbcafbd7afU};
 
-// Eight bytes of the secret from any byte on.
+// Eight bytes of the secret, starting at any byte.
 inline std::uint64_t xxh_secret(std::uint32_t byte) {
     const std::uint32_t shift = 8 * (byte % 8);
     const std::uint64_t low = kXxhSecret[byte / 8] >> shift;
     return shift == 0 ? low : low | (kXxhSecret[byte / 8 + 1] << (64 - shift));
 }
 
-// The algorithm takes so many bytes at a time, each with a key 8 bytes further on in the secret.
+// The algorithm reads a stripe at a time. Each stripe's key starts 8 bytes later in the secret.
 constexpr std::uint32_t kXxhStripeBytes = 64;
-// Stripes of a block.
+// Stripes in a block.
 constexpr std::uint32_t kXxhBlockStripes = (kXxhSecretBytes - kXxhStripeBytes) / 8;
 constexpr std::uint32_t kXxhLastKey = kXxhSecretBytes - kXxhStripeBytes - 7;  // of the last stripe
 constexpr std::uint32_t kXxhMergeKey = 11;

@@ -5,7 +5,7 @@
 
 namespace nearstep {
 
-// Numbers of the CPUs that this process may run on, ascending; of the calling thread's affinity.
+// Numbers of the CPUs in the calling thread's affinity mask, ascending.
 std::vector<int> usable_cpus();
 
 }  // namespace nearstep

@@ -33,7 +33,7 @@ std::uint64_t Xxh3Stream::digest() const {
 }
 
 std::string xxhash_version() {
-    const unsigned number = XXH_versionNumber();  // 801 stands for 0.8.1
+    const unsigned number = XXH_versionNumber();  // 801 means 0.8.1
     return std::to_string(number / 10000) + "." + std::to_string(number / 100 % 100) + "." +
            std::to_string(number % 100);
 }

@@ -1,4 +1,4 @@
-// XXH3 digests (xxHash's library).
+// XXH3 digests, from the xxHash library.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace nearstep {
 // XXH3, 64 bits, seed 0.
 std::uint64_t xxh3(std::span<const std::byte> bytes);
 
-// The same digest of bytes that come in pieces: digest() equals xxh3() of all that was added.
+// The same digest for bytes that come in pieces: digest() equals xxh3() of all added bytes.
 class Xxh3Stream {
 public:
     Xxh3Stream();
@@ -26,7 +26,7 @@ private:
     std::unique_ptr<void, Free> state_;  // an XXH3_state_t
 };
 
-// Of xxHash's library: "0.8.1".
+// Version of the xxHash library: "0.8.1".
 std::string xxhash_version();
 
 // 16 hexadecimal digits.

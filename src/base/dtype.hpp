@@ -1,7 +1,7 @@
 // Number formats of parameters and gradients, and the conversions between them.
 //
-// The conversions are written in C++14 without exceptions, because the FPGA kernels use them too.
-// All round to nearest even; every engine must give these bits.
+// The conversions are C++14 without exceptions, because the FPGA kernels use them too. They round
+// to nearest even. Every engine must produce the same bits.
 #pragma once
 
 #include "base/lane.hpp"
@@ -36,7 +36,8 @@ NEARSTEP_LANE inline float from_bf16(std::uint16_t half) {
     return float_of(static_cast<std::uint32_t>(half) << 16U);
 }
 
-// NaN stays NaN (quiet, sign and upper payload kept); above the largest bf16 it becomes infinity.
+// NaN stays NaN (quiet, with its sign and upper payload). A value that rounds above the largest
+// bf16 becomes infinity.
 NEARSTEP_LANE inline std::uint16_t to_bf16(float value) {
     const std::uint32_t bits = bits_of(value);
     const std::uint32_t rounded = bits + 0x7FFFU + ((bits >> 16U) & 1U);
@@ -44,7 +45,7 @@ NEARSTEP_LANE inline std::uint16_t to_bf16(float value) {
     return static_cast<std::uint16_t>((is_nan ? (bits | 0x00400000U) : rounded) >> 16U);
 }
 
-// All cases are computed and one is selected, so that compilers vectorise it.
+// Computes all cases and selects one, so that the compiler can vectorise it.
 NEARSTEP_LANE inline float from_fp16(std::uint16_t half) {
     const std::uint32_t sign = static_cast<std::uint32_t>(half & 0x8000U) << 16U;
     const std::uint32_t magnitude = half & 0x7FFFU;
@@ -64,15 +65,14 @@ NEARSTEP_LANE inline std::uint16_t to_fp16(float value) {
     const std::uint32_t nan = 0x7E00U | ((magnitude >> 13U) & 0x3FFU);
     const std::uint32_t normal =
         (magnitude - 0x38000000U + 0xFFFU + ((magnitude >> 13U) & 1U)) >> 13U;
-    // Adding 0.5 puts the subnormal's last place at that of the sum, so the addition rounds it.
+    // The sum with 0.5 has the subnormal's last place as its own, so the addition rounds correctly.
     const std::uint32_t subnormal = bits_of(float_of(magnitude) + 0.5F) - 0x3F000000U;
     const std::uint32_t finite = magnitude >= 0x38800000U ? normal : subnormal;
     const std::uint32_t number = magnitude >= 0x477FF000U ? 0x7C00U : finite;
     return static_cast<std::uint16_t>(sign | (magnitude > 0x7F800000U ? nan : number));
 }
 
-// Converts `count` elements between fp32 and `dtype`, whose elements lie unaligned-safe at
-// `to`/`from`.
+// Convert `count` elements between fp32 and `dtype`. The `dtype` side may be unaligned.
 void convert_from_fp32(const float* from, Dtype dtype, void* to, std::size_t count);
 void convert_to_fp32(Dtype dtype, const void* from, float* to, std::size_t count);
 

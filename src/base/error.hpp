@@ -1,4 +1,4 @@
-// The exceptions of nearstep and the checks that throw them.
+// Nearstep's exceptions and the checks that throw them.
 #pragma once
 
 #include <sstream>
@@ -8,20 +8,21 @@
 
 namespace nearstep {
 
-// Everything that nearstep throws. what() is a sentence with the values in it and what to do.
+// Base of everything that nearstep throws. what() is a sentence that states the values and what to
+// do.
 class Error : public std::runtime_error {
 public:
     using std::runtime_error::runtime_error;
 };
 
-// A mistake of the user's: a config, a file, a size, a launch. The program ends with exit code 2
-// and this one sentence. Must be thrown on all ranks alike once MPI is up (see mpi::Communicator).
+// A user's mistake in a config, a file, a size or a launch. The program prints this sentence and
+// exits with code 2. Once MPI runs, all ranks must throw it together (see mpi::Communicator).
 class ConfigError : public Error {
 public:
     using Error::Error;
 };
 
-// A file operation failed; the message names file, offset and reason.
+// A file operation failed. The message names the file, the offset and the reason.
 class IoError : public Error {
 public:
     using Error::Error;
@@ -42,7 +43,7 @@ public:
     using Error::Error;
 };
 
-// A card or its driver failed, or took longer than it may; the message names the card.
+// A card or its driver failed or timed out. The message names the card.
 class XrtError : public Error {
 public:
     using Error::Error;
@@ -54,7 +55,7 @@ public:
     using Error::Error;
 };
 
-// Its arguments as one text, each written as by operator<<.
+// Concatenates its arguments, each formatted with operator<<.
 template <typename... Parts>
 std::string text(const Parts&... parts) {
     std::ostringstream out;
@@ -62,13 +63,13 @@ std::string text(const Parts&... parts) {
     return out.str();
 }
 
-// The caller's place in the source. std::source_location is not used: clang-tidy 14 cannot see it.
+// The caller's source location. std::source_location is not used: clang-tidy 14 does not know it.
 struct Where {
     const char* file = __builtin_FILE();
     int line = __builtin_LINE();
 };
 
-// Throws ContractError naming the place unless `holds`; `contract` says what should have been true.
+// Throws ContractError with the source location unless `holds`. `contract` says what must be true.
 void expects(bool holds, std::string_view contract, const Where& where = Where());
 
 }  // namespace nearstep

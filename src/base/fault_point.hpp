@@ -1,4 +1,4 @@
-// Named moments of a run at which a test ends the process or lets an operation fail.
+// Named moments of a run at which a test kills the process or makes an operation fail.
 #pragma once
 
 #include <atomic>
@@ -8,47 +8,46 @@
 namespace nearstep {
 
 enum class FaultPhase {
-    gradient,         // a block's gradient is computed; fail: it is not finite
-    after_scatter,    // a block's gradient is with its owners
-    after_gradients,  // all of them are, and the norm is known
-    after_undo,       // an update that began with the wrong factor is given up
+    gradient,         // a block's gradient is computed; any action but stop makes it infinite
+    after_scatter,    // a block's gradient has reached its owners
+    after_gradients,  // all gradients have reached their owners, and the norm is known
+    after_undo,       // an update that began with the wrong clipping factor was cancelled
     mid_read,         // a read from storage
-    mid_write,        // a write to storage, half of it done
+    mid_write,        // a write to storage is half done
     before_flush,     // of a file
     after_flush,
     before_rename,  // of a manifest
     after_rename,
-    before_commit,  // the step is computed, its state written and not flushed
+    before_commit,  // the step's state is written but not flushed
     after_commit,
-    mid_checkpoint,           // a subgroup is copied to a rank file
+    mid_checkpoint,           // a subgroup is about to be written to a rank file
     before_checkpoint_index,  // all rank files are written
     after_checkpoint_index
 };
 
-// kill ends the process as if by kill -9; stop holds all of its threads until it gets SIGCONT. fail
-// and full are for storage operations, which then return EIO and ENOSPC; fail is for gradients,
-// too.
+// kill ends the process like kill -9. stop suspends it until SIGCONT. fail and full make a storage
+// operation fail with EIO and ENOSPC.
 enum class FaultAction { none, kill, stop, fail, full };
 
-// Any thread may call; one plan per process.
+// Any thread may call it. A process has one plan.
 class FaultPoints {
 public:
-    // Without a plan nothing ever happens.
+    // No plan: nothing happens.
     FaultPoints() = default;
 
-    // `plan`: "rank=1 phase=mid_write count=7 action=kill": what is to happen on that rank when it
-    // comes to the phase for the 7th time. Count is 1 and action kill unless given. Empty: no plan.
-    // Throws ConfigError.
+    // `plan` "rank=1 phase=mid_write count=7 action=kill" kills rank 1 when it reaches the phase
+    // for the 7th time. The defaults are rank 0, phase after_scatter, count 1 and action kill. An
+    // empty plan does nothing. Throws ConfigError.
     FaultPoints(std::string_view plan, int rank);
 
-    // True if something is going to happen on this rank.
+    // True if the plan has an action for this rank.
     bool is_armed() const { return action_ != FaultAction::none; }
 
-    // Counts an arrival at the phase; what is to happen there now. A stop happens within the call,
-    // which then returns none.
+    // Counts an arrival at the phase and returns the action that is due. A stop happens inside the
+    // call, which then returns none.
     FaultAction arrive(FaultPhase phase);
 
-    // As arrive(), where nothing can fail: ends the process if it is its time.
+    // arrive() for a place where nothing can fail: it only kills or stops the process.
     void pass(FaultPhase phase);
 
 private:
@@ -61,7 +60,7 @@ private:
     std::atomic<std::int64_t> arrivals_{0};
 };
 
-// As kill -9 does: no handler, no destructor, no flush of buffers.
+// Like kill -9: runs no handlers and no destructors, and flushes no buffers.
 [[noreturn]] void end_process_at_once();
 
 }  // namespace nearstep

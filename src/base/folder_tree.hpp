@@ -1,8 +1,7 @@
-// Folders with all that is below them.
+// Recursive operations on folders.
 //
-// In place of std::filesystem's recursive functions: PyTorch's library exports its own copy of
-// those, and a program compiled with a newer C++ library than that crashes in them (g++ 13,
-// PyTorch 2.11).
+// They replace std::filesystem's recursive functions. PyTorch's library exports its own copy of
+// those, and a program built with a newer C++ library crashes in them (g++ 13, PyTorch 2.11).
 #pragma once
 
 #include <filesystem>
@@ -10,13 +9,13 @@
 
 namespace nearstep {
 
-// Visits what is below `folder`, a folder after what it holds; links are not followed. Folders are
-// entered if `enters` says so. Throws std::filesystem::filesystem_error.
+// Visits everything below `folder`, each folder after its contents. Enters a folder if `enters`
+// returns true. Does not follow links. Throws std::filesystem::filesystem_error.
 void walk_tree(const std::filesystem::path& folder,
                const std::function<bool(const std::filesystem::path&)>& enters,
                const std::function<void(const std::filesystem::directory_entry&)>& visit);
 
-// Removes `path`, whatever it is; nothing if there is none. Throws as above.
+// Removes a file, link or folder; does nothing if `path` does not exist. Throws filesystem_error.
 void remove_tree(const std::filesystem::path& path);
 
 }  // namespace nearstep

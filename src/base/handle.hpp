@@ -5,7 +5,7 @@
 
 namespace nearstep {
 
-// Traits give: using Type; static Type empty(); static void close(Type) noexcept.
+// Traits define Type, static Type empty() and static void close(Type) noexcept.
 template <typename Traits>
 class Handle {
 public:

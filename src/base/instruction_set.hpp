@@ -1,4 +1,4 @@
-// Which vector instructions this CPU has: the choice among sources compiled for several of them.
+// Which vector instructions this CPU has, to choose among functions compiled for several sets.
 #pragma once
 
 #include <vector>
@@ -11,10 +11,10 @@ enum class InstructionSet { scalar, avx2, avx512 };
 // "scalar", "avx2", "avx512".
 const char* name_of(InstructionSet set);
 
-// Those that this CPU can run, the slowest first; scalar is always one.
+// The sets that this CPU can run, slowest first; scalar is always among them.
 std::vector<InstructionSet> instruction_sets();
 
-// Of one thing compiled for each set, the variants for `sets`, in that order.
+// Chooses the variants for `sets`, in the order of `sets`.
 template <typename Variant>
 std::vector<Variant> variants_for(const std::vector<InstructionSet>& sets, const Variant& scalar,
                                   const Variant& avx2, const Variant& avx512) {

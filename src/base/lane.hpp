@@ -1,5 +1,5 @@
-// Where the inline arithmetic that all engines share may run: on the host, and in kernels of a GPU
-// where the CUDA compiler reads it. C++14.
+// Marks inline arithmetic that all engines share. The CUDA compiler builds it for the host and the
+// GPU. C++14.
 #pragma once
 
 #if defined(__CUDACC__)

@@ -1,4 +1,4 @@
-// Log lines: one event each, key=value, to stderr.
+// Log lines on stderr: one event each, with key=value fields.
 #pragma once
 
 #include <string>
@@ -10,7 +10,8 @@ namespace nearstep {
 
 using LogField = std::pair<std::string_view, std::string>;
 
-// Writes "nearstep event=EVENT key=value ..." as one line; values with spaces are quoted.
+// Writes the line "nearstep event=EVENT key=value ...". Quotes a value that is empty or contains a
+// space, a quote or "=".
 void log_event(std::string_view event, const std::vector<LogField>& fields = {});
 
 }  // namespace nearstep

@@ -1,4 +1,4 @@
-// A file that is mapped to be read: it takes no memory but the page cache's.
+// A file that is mapped for reading. It uses only page cache memory.
 #pragma once
 
 #include <cstddef>
@@ -11,14 +11,14 @@ namespace nearstep {
 // Copies share the mapping.
 class MappedFile {
 public:
-    // Throws ConfigError, "`what` `path` cannot be opened (reason): `advice`", if it cannot be
-    // opened or mapped. A file that is cut short while it is mapped ends the program (SIGBUS).
+    // Throws ConfigError "`what` `path` cannot be opened (reason): `advice`" if opening or mapping
+    // fails. Truncating the file while it is mapped kills the program (SIGBUS).
     MappedFile(const std::string& path, const std::string& what, const std::string& advice);
 
     std::span<const std::byte> bytes() const {
         return {static_cast<const std::byte*>(mapping_.get()), size_};
     }
-    // Keeps the bytes mapped.
+    // A copy of this pointer keeps the bytes mapped.
     const std::shared_ptr<const void>& mapping() const { return mapping_; }
 
 private:

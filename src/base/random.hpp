@@ -1,13 +1,12 @@
-// Counter-based random numbers: pure functions of (seed, stream, index), so that every layout,
-// every rank count and every restart draws the same numbers.
+// Counter-based random numbers: pure functions of (seed, stream, index). Every layout, rank count
+// and restart draws the same numbers.
 #pragma once
 
 #include <cstdint>
 
 namespace nearstep {
 
-// 64 well-mixed bits of the three values (SplitMix64's finaliser applied twice; Steele et al.
-// 2014).
+// 64 random bits: SplitMix64's step (Steele et al. 2014), applied once per argument.
 std::uint64_t random_bits(std::uint64_t seed, std::uint64_t stream, std::uint64_t index);
 
 // Uniform in [0, 1), 53 bits.

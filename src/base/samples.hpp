@@ -1,4 +1,4 @@
-// What was measured, round by round, and its median.
+// Statistics of repeated measurements.
 #pragma once
 
 #include <chrono>
@@ -7,19 +7,18 @@
 namespace nearstep {
 
 struct Spread {
-    double median = 0;  // of an even number: the mean of the two in the middle
+    double median = 0;  // for an even count: the mean of the two middle values
     double least = 0;
     double most = 0;
 };
 
-// Of at least one value.
+// Requires at least one value.
 Spread spread_of(std::vector<double> values);
 
-// values[i] / others[i]: rounds are compared with themselves, because other users of a machine come
-// and go.
+// values[i] / others[i]. Compares within each round, because the load of a shared machine varies.
 std::vector<double> ratios_of(const std::vector<double>& values, const std::vector<double>& others);
 
-// That `work` takes, on the clock of the wall.
+// Wall-clock seconds that `work` takes.
 template <typename Work>
 double seconds_of(const Work& work) {
     const auto start = std::chrono::steady_clock::now();

@@ -1,4 +1,4 @@
-// Seconds of a step's parts.
+// Measures the seconds that parts of a step take.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// Threads that share out a loop.
+// A pool of threads that share the iterations of a loop.
 #pragma once
 
 #include <condition_variable>
@@ -12,14 +12,14 @@
 
 namespace nearstep {
 
-// How many threads a rank's loops use: what OMP_NUM_THREADS says, else one for each CPU of the
-// process; never more than 16, with which copies are as fast as memory.
+// Threads for a rank's loops: OMP_NUM_THREADS if set, else one per usable CPU. At most 16, because
+// 16 threads saturate memory bandwidth.
 int team_threads();
 
-// One thread makes it and calls share(). The others sleep between the calls.
+// One thread creates it and calls share(). The other threads sleep between calls.
 class Team {
 public:
-    // `threads`: with the caller's, at least 1.
+    // `threads`, at least 1, includes the caller's.
     explicit Team(int threads);
     Team(const Team&) = delete;
     Team& operator=(const Team&) = delete;
@@ -29,12 +29,11 @@ public:
 
     int threads() const { return static_cast<int>(others_.size()) + 1; }
 
-    // `member`, from 0 to threads(), tells threads apart: the calls with one come one after the
-    // other.
+    // `member` is the thread's number in [0, threads()). Calls with the same number never overlap.
     using Work = std::function<void(std::size_t i, int member)>;
 
-    // work(i) for each i < count, once, in any order. Returns when all of it is done; rethrows the
-    // first error, after which what is left may not be done. Not from within itself.
+    // Calls work once for each i < count, in any order, and returns when all calls are done. After
+    // an error it starts no more calls and rethrows the first one. Must not be called by `work`.
     void share(std::size_t count, const Work& work);
 
 private:
@@ -44,15 +43,15 @@ private:
     std::mutex mutex_;
     std::condition_variable changed_;
     std::condition_variable done_;
-    // Of the loop under way; the lock holds all of it.
+    // The current loop; mutex_ guards these members.
     const Work* work_ = nullptr;
     std::size_t next_ = 0;
     std::size_t count_ = 0;
     std::uint64_t loops_ = 0;
-    int busy_ = 0;  // others that have not come to the end of the loop
+    int busy_ = 0;  // other threads that have not finished the loop
     std::exception_ptr error_;
     bool is_closing_ = false;
-    std::vector<std::thread> others_;  // last: they use the rest
+    std::vector<std::thread> others_;  // declared last: the threads use the other members
 };
 
 }  // namespace nearstep

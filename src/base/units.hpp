@@ -1,4 +1,4 @@
-// Sizes and how they are printed.
+// Byte units and how sizes are printed.
 #pragma once
 
 #include <cstddef>
@@ -6,19 +6,19 @@
 
 namespace nearstep {
 
-// The units are spelt as everywhere.
+// Binary units keep their standard spelling.
 // NOLINTBEGIN(readability-identifier-naming)
 constexpr std::size_t KiB = std::size_t{1} << 10;
 constexpr std::size_t MiB = std::size_t{1} << 20;
 constexpr std::size_t GiB = std::size_t{1} << 30;
 // NOLINTEND(readability-identifier-naming)
 
-// The smallest multiple of `unit` that is not below `size`; `unit` > 0.
+// The smallest multiple of `unit` that is at least `size`; `unit` > 0.
 constexpr std::size_t round_up(std::size_t size, std::size_t unit) {
     return (size + unit - 1) / unit * unit;
 }
 
-// "1.6 GB": decimal units, three significant digits at most.
+// "1.6 GB": decimal units, at most three significant digits.
 std::string human_bytes(double bytes);
 
 }  // namespace nearstep

@@ -1,12 +1,12 @@
-// Which nearstep this is.
+// The version of this build.
 #pragma once
 
 namespace nearstep {
 
-// The project's version, as "0.1.0".
+// The project's version: "0.1.0".
 const char* version();
 
-// The commit the program was built from, with "+" if the tree had changes; "unknown" outside git.
+// The commit of the build, with "+" if there were uncommitted changes; "unknown" outside git.
 const char* commit();
 
 }  // namespace nearstep

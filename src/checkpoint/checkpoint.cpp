@@ -22,17 +22,17 @@ namespace fs = std::filesystem;
 using shard::kTileElems;
 using shard::TileRange;
 
-// Rank files a reader keeps open; one process may hold few descriptors.
+// A reader keeps at most this many rank files open, because descriptors are limited.
 constexpr std::size_t kOpenFiles = 64;
 
-// Consecutive tiles in one rank's file, from row `row` on.
+// Consecutive tiles in one rank's file, starting at row `row`.
 struct Extent {
     TileRange tiles;
     std::size_t rank = 0;
     std::size_t row = 0;
 };
 
-// All extents in the order of their tiles.
+// All extents, sorted by tile.
 std::vector<Extent> extents_of(const std::vector<std::vector<TileRange>>& ranges) {
     std::vector<Extent> extents;
     for (std::size_t rank = 0; rank < ranges.size(); ++rank) {
@@ -58,7 +58,7 @@ void remove_file(const std::string& path) {
     }
 }
 
-// Removes those of `files` that nearstep has made, and says so; true if there was one.
+// Removes the `files` that nearstep wrote and logs them. Returns true if it removed any.
 bool remove_ours(const std::string& folder, const std::vector<FileName>& files) {
     std::string removed;
     for (const FileName& file : files) {
@@ -76,7 +76,7 @@ bool remove_ours(const std::string& folder, const std::vector<FileName>& files) 
     return !removed.empty();
 }
 
-// Indexes go before the rank files they name, so that no index ever names files already gone.
+// Removes indexes before the rank files that they name, so that no index names missing files.
 void remove_older(const std::string& folder, const Index& index) {
     const std::int64_t step = index.description.step;
     const std::set<std::string> kept(index.files.begin(), index.files.end());
@@ -96,9 +96,9 @@ void remove_older(const std::string& folder, const Index& index) {
     remove_ours(folder, others);
 }
 
-// Every file that the index names, as this rank sees it.
+// Throws IoError unless this rank can read every file that the index names.
 void expect_rank_files(const std::string& folder, const Index& index) {
-    list_folder(folder);  // a network file system then knows of the files that other hosts made
+    list_folder(folder);  // lets a network file system find the files of other hosts
     for (std::size_t rank = 0; rank < index.files.size(); ++rank) {
         try {
             const RankFile file(text(folder, "/", index.files[rank]), index.records[rank],
@@ -181,7 +181,7 @@ private:
     std::string folder_;
     Index index_;
     std::vector<Extent> extents_;
-    std::map<std::size_t, std::vector<int>> residual_ranks_;  // of each tile that has some
+    std::map<std::size_t, std::vector<int>> residual_ranks_;  // by tile
     std::vector<std::unique_ptr<RankFile>> files_;            // null: not open
     std::size_t open_ = 0;
 };

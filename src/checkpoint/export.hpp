@@ -1,5 +1,5 @@
-// Exports: one self-contained HDF5 file with a dataset per parameter, or a folder of safetensors;
-// and a look into a checkpoint or an HDF5 export.
+// Exports a checkpoint as one HDF5 file with a dataset per parameter, or as a folder of
+// safetensors; inspects a checkpoint or an HDF5 export.
 #pragma once
 
 #include "base/dtype.hpp"
@@ -12,24 +12,24 @@
 
 namespace nearstep::checkpoint {
 
-// Streams the masters of the checkpoint at `index_path` into `out_path`, a dataset per parameter
-// under its model name, in fp32 or fp16, with attributes config, model, step, commit, site. Memory:
-// a few tiles. Written under a temporary name and renamed; an existing `out_path` is replaced only
-// then. Throws ConfigError for a bad checkpoint, a bad path, or dtype bf16 (HDF5 has no such type).
+// Streams the masters of the checkpoint at `index_path` into `out_path`: a dataset per parameter
+// under its model name, in fp32 or fp16, with attributes config, model, step, commit, site. Uses
+// the memory of a few tiles. Writes under a temporary name and renames, which replaces an existing
+// `out_path`. Throws ConfigError for a bad checkpoint, a bad path, or bf16, which HDF5 lacks.
 void export_checkpoint(const std::string& index_path, const std::string& out_path, Dtype dtype);
 
-// The content of config.json for a checkpoint; empty: there is none.
+// Returns the content of config.json for a checkpoint; empty: do not write one.
 using ModelConfig = std::function<std::string(const Description&)>;
 
-// Streams the masters into model.safetensors, or into shards of at most about `shard_bytes` with
-// their index, under the tensors' names, with `config` beside them, as Hugging Face's
-// from_pretrained() reads them. Memory: a tile. `folder` is new or empty; its files are written
-// beside it and appear together. Throws ConfigError for a bad checkpoint or a bad place.
+// Streams the masters into model.safetensors, or into shards of about `shard_bytes` with an index,
+// and writes config.json, so that Hugging Face's from_pretrained() can load the folder. Uses the
+// memory of a tile. `folder` must be new or empty. Writes to a temporary folder and renames it.
+// Throws ConfigError for a bad checkpoint or a bad folder.
 void export_safetensors(const std::string& index_path, const std::string& folder, Dtype dtype,
                         std::size_t shard_bytes, const ModelConfig& config);
 
-// Prints what a checkpoint (index) or an export holds and verifies all checksums. Throws
-// ConfigError if the file is neither or damaged.
+// Prints the contents of a checkpoint (index) or an HDF5 export and verifies all checksums but
+// those of residuals. Throws ConfigError if the file is neither, or is damaged.
 void inspect(const std::string& path, std::ostream& out);
 
 }  // namespace nearstep::checkpoint

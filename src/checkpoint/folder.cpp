@@ -35,7 +35,7 @@ void sync(const std::string& path, int flags) {
     }
 }
 
-// Throws what fits the reason: what the user may mend by permissions or another name, or a failure.
+// Throws ConfigError if other permissions or another name can help, else IoError.
 [[noreturn]] void refuse(const char* verb, const std::string& folder, const std::error_code& why,
                          const char* advice) {
     const std::string message =
@@ -51,7 +51,7 @@ void sync(const std::string& path, int flags) {
     throw IoError(message);
 }
 
-// At most the first 64 KiB, where a rank file has its attributes.
+// The first 64 KiB of a file, where a rank file has its attributes.
 std::string start_of(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
     std::string bytes(64 * KiB, '\0');
@@ -60,7 +60,7 @@ std::string start_of(const std::string& path) {
     return bytes;
 }
 
-// Reads `label` and the number after it off the front of `rest`.
+// Takes `label` and the number after it from the front of `rest`.
 template <typename Number>
 bool take_number(std::string_view& rest, std::string_view label, Number& number) {
     if (!rest.starts_with(label)) {
@@ -126,7 +126,7 @@ bool is_made_here(const std::string& folder, const FileName& file) {
     if (file.kind == FileKind::index) {
         return has_format(path, kIndexFormat);
     }
-    // The library may write the start of a file last.
+    // HDF5 may write the start of a file last.
     const std::string_view head = std::string_view(start).substr(0, kSealBytes);
     if (std::ranges::all_of(head, [](char byte) { return byte == '\0'; })) {
         return true;

@@ -1,4 +1,4 @@
-// The files of a checkpoint folder: their names, and writes that a crash cannot halve.
+// The files of a checkpoint folder: their names, and atomic writes.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ std::string index_name(std::int64_t step);
 // "step-00000020.attempt-0.rank-00003.h5"
 std::string rank_file_name(std::int64_t step, int attempt, int rank);
 
-// Ends the name of a file that is being written.
+// Suffix of the name of a file that is being written.
 constexpr const char* kPartial = ".partial";
 
 enum class FileKind { index, rank_file, partial };
@@ -27,30 +27,29 @@ struct FileName {
     std::string name;
 };
 
-// What a file name says; nullopt if no checkpoint has such a file. Partial files are those of
-// indexes.
+// Parses a file name; nullopt if it is not a checkpoint file's. Only indexes have partial files.
 std::optional<FileName> parse_name(const std::string& name);
 
-// The checkpoint files in `folder`, in no order; none if there is no such folder. Throws
-// ConfigError if it may not be listed, IoError if that fails.
+// The checkpoint files in `folder`, unordered; empty if the folder does not exist. Throws
+// ConfigError if listing is not permitted, IoError if it fails otherwise.
 std::vector<FileName> list_folder(const std::string& folder);
 
-// Whether the file holds what its name says, or the beginning of it that a crash left.
+// True if nearstep wrote the file: it has the format of its name, perhaps cut short by a crash.
 bool is_made_here(const std::string& folder, const FileName& file);
 
-// On return `folder` is there, even after a power cut. Throws ConfigError if it may not be made,
-// IoError if that fails.
+// Creates `folder` durably: it survives a power cut. Throws ConfigError if that is not permitted,
+// IoError if it fails otherwise.
 void make_folder(const std::string& folder);
 
-// Throw IoError.
+// Both throw IoError.
 void sync_file(const std::string& path);
 void sync_folder(const std::string& folder);
 
-// The folder a path lies in, "." if it names none.
+// A path's parent folder, "." if it names none.
 std::string folder_of(const std::string& path);
 
-// A file that is written as `path` + kPartial and appears as `path` when it is complete. Whatever
-// stood under the partial name is removed at the start, and unless commit() was called at the end.
+// A file that is written as `path` + kPartial and renamed to `path` when it is complete. The
+// constructor removes an old partial file; the destructor removes one that was not committed.
 class PartialFile {
 public:
     explicit PartialFile(std::string path);
@@ -60,7 +59,7 @@ public:
 
     const std::string& partial_path() const { return partial_path_; }
 
-    // Syncs the file, renames it and syncs its folder. Call it once the file is closed.
+    // Syncs the file, renames it and syncs its folder. Call it after closing the file.
     void commit();
 
 private:

@@ -8,10 +8,10 @@ namespace nearstep::h5 {
 
 namespace {
 
-// Before the library's first call, so it stands in every function that opens a file. The library
-// prints each failure to stderr unless told not to, which a thread-safe build keeps per thread. Its
-// clean-up at exit crashes on a file whose closing failed, as on a full disk; handles close all
-// else.
+// Must run before the first call of the library, so every function that opens a file calls it. It
+// turns off the printing of errors to stderr, which a thread-safe build sets per thread. It also
+// turns off the clean-up at exit, which crashes on a file that failed to close, as on a full disk;
+// handles close everything else.
 void enter_library() {
     H5dont_atexit();
     H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
@@ -26,7 +26,7 @@ herr_t keep_first(unsigned depth, const H5E_error2_t* error, void* out) {
 
 Properties access_properties() {
     Properties access = make_properties(H5P_FILE_ACCESS);
-    // From 1.8 on, object headers carry checksums.
+    // Since version 1.8 object headers have checksums.
     check(H5Pset_libver_bounds(access.get(), H5F_LIBVER_V18, H5F_LIBVER_LATEST),
           "set a file's version");
     check(H5Pset_file_locking(access.get(), false, true), "turn file locking off");
@@ -40,7 +40,7 @@ Datatype make_string_type() {
     return type;
 }
 
-// Reading strings as numbers or strings of another kind would hand out foreign pointers.
+// Reading other types as variable-length strings would return invalid pointers.
 void expect_strings(hid_t type, const std::string& name) {
     if (H5Tis_variable_str(type) <= 0) {
         throw Hdf5Error(
@@ -48,7 +48,7 @@ void expect_strings(hid_t type, const std::string& name) {
     }
 }
 
-// Takes over what the library allocated.
+// Copies a string that the library allocated, and frees it.
 std::string take(char* value) {
     std::string taken = value == nullptr ? "" : value;
     H5free_memory(value);

@@ -1,4 +1,4 @@
-// Owners, checks and small reads and writes on HDF5's C API.
+// Handles, error checks and small reads and writes for HDF5's C API.
 #pragma once
 
 #include "base/handle.hpp"
@@ -21,8 +21,8 @@ struct Traits {
     static void close(Type id) noexcept { kClose(id); }
 };
 
-// Objects of a file are closed before the file, or it stays open. A property list with a virtual
-// layout that is left open crashes the library's exit.
+// Close all objects of a file before the file, or it stays open. A property list with a virtual
+// layout that stays open crashes the library at exit.
 using File = Handle<Traits<&H5Fclose>>;
 using Group = Handle<Traits<&H5Gclose>>;
 using Dataset = Handle<Traits<&H5Dclose>>;
@@ -34,7 +34,7 @@ using Datatype = Handle<Traits<&H5Tclose>>;
 // Throws Hdf5Error: "HDF5 cannot <attempt>: <innermost reason on the library's error stack>."
 [[noreturn]] void fail(const std::string& attempt);
 
-// Passes a result on; negative ones fail().
+// Returns `result`; calls fail() if it is negative.
 template <typename Result>
 Result check(Result result, const std::string& attempt) {
     if (result < 0) {
@@ -43,21 +43,21 @@ Result check(Result result, const std::string& attempt) {
     return result;
 }
 
-// A new file, with `user_bytes` (0, or a power of two from 512) at its start left to the caller.
-// The file must not exist. No file locks are taken: some parallel file systems have none.
+// Creates a file, which must not exist. The first `user_bytes` (0, or a power of two from 512) are
+// left to the caller. Takes no file lock: some parallel file systems have none.
 File create_file(const std::string& path, std::size_t user_bytes);
 
-// An existing file, to be read.
+// Opens an existing file for reading.
 File open_file(const std::string& path);
 
-// Closes the file after all was handed to the operating system.
+// Flushes the file to the operating system and closes it.
 void close_file(File file, const std::string& path);
 
 Properties make_properties(hid_t kind);
 Space make_space(std::span<const hsize_t> extent);
 Group make_group(hid_t at, const std::string& name);
 
-// A contiguous dataset whose place in the file is fixed at once and not filled.
+// Makes a contiguous dataset whose space is allocated at once and not filled.
 Dataset make_dataset(hid_t at, const std::string& name, hid_t type,
                      std::span<const hsize_t> extent);
 Dataset open_dataset(hid_t at, const std::string& name);
@@ -71,7 +71,7 @@ struct Part {
 void write_part(const Dataset& dataset, const Part& part, hid_t memory_type, const void* data);
 void read_part(const Dataset& dataset, const Part& part, hid_t memory_type, void* data);
 
-// 16-bit IEEE floating point, as h5py makes it for numpy.float16.
+// 16-bit IEEE floating point, as h5py defines numpy.float16.
 Datatype make_fp16();
 
 template <typename Number>
@@ -90,8 +90,8 @@ void write_values(hid_t at, const std::string& name, hid_t type, std::span<const
                   const void* values);
 void read_values(const Dataset& dataset, hid_t type, void* values);
 std::size_t elems_of(const Dataset& dataset);
-// The same for a table that is about to be read whole, each entry of `least_bytes` or more. Throws
-// Hdf5Error if they are not there: an extent alone may be of any size.
+// elems_of() for a table that will be read whole, with at least `least_bytes` per entry. Throws
+// Hdf5Error if the file stores fewer bytes: in a damaged file the extent can be of any size.
 std::size_t stored_elems_of(const Dataset& dataset, std::size_t least_bytes);
 
 template <typename Number>
@@ -108,7 +108,7 @@ std::vector<Number> read_numbers(hid_t at, const std::string& name) {
     return values;
 }
 
-// One-dimensional datasets of UTF-8 strings of variable length.
+// One-dimensional datasets of variable-length UTF-8 strings.
 void write_strings(hid_t at, const std::string& name, const std::vector<std::string>& values);
 std::vector<std::string> read_strings(hid_t at, const std::string& name);
 

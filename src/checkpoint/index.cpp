@@ -18,14 +18,14 @@ namespace {
 using shard::kTileElems;
 using shard::TileRange;
 
-// Virtual datasets: rows of the rank files in the order of the tiles.
+// Writes virtual datasets that map the rows of the rank files in tile order.
 void write_views(const h5::File& file, const Index& index) {
     const h5::Group state = h5::make_group(file.get(), "state");
     const std::size_t tiles = shard::tiles_of(index.description.parameters);
     const h5::Space whole = h5::make_space(std::vector<hsize_t>{tiles, kTileElems});
     for (const std::string name : {"master", "moment1", "moment2"}) {
         const h5::Properties creation = h5::make_properties(H5P_DATASET_CREATE);
-        // What is missing reads as NaN, not as a number.
+        // Missing rows read as NaN.
         const float nan = std::numeric_limits<float>::quiet_NaN();
         h5::check(H5Pset_fill_value(creation.get(), H5T_NATIVE_FLOAT, &nan), "set a fill value");
         for (std::size_t rank = 0; rank < index.files.size(); ++rank) {
@@ -64,7 +64,7 @@ void write_text_if_any(const h5::File& file, const char* name, const std::string
     }
 }
 
-// Empty if an older index does not have it.
+// Empty for an older index, which lacks it.
 std::string read_text_if_any(const h5::File& file, const char* name) {
     return h5::has_attribute(file.get(), name) ? h5::read_text(file.get(), name) : "";
 }
@@ -100,7 +100,7 @@ void write_description(const h5::File& file, const Description& about) {
         dimensions.push_back(static_cast<std::int64_t>(tensor.shape.size()));
         width = std::max(width, tensor.shape.size());
     }
-    std::vector<std::int64_t> shapes(names.size() * width);  // a row per tensor, filled up with 0
+    std::vector<std::int64_t> shapes(names.size() * width);  // a row per tensor, padded with 0
     for (std::size_t i = 0; i < names.size(); ++i) {
         const std::vector<std::int64_t>& shape = about.tensors[i].shape;
         std::copy(shape.begin(), shape.end(), shapes.data() + i * width);

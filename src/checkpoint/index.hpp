@@ -1,4 +1,4 @@
-// The index of a checkpoint: what it says about itself, its rank files, and the state seen as one.
+// The index of a checkpoint: its metadata, its rank files, and virtual datasets of the whole state.
 #pragma once
 
 #include "checkpoint/checkpoint.hpp"
@@ -11,21 +11,21 @@ namespace nearstep::checkpoint {
 
 struct Index {
     Description description;
-    // One of each per rank.
+    // One entry per rank.
     std::vector<std::string> files;  // names in the index's folder
     std::vector<std::vector<shard::TileRange>> ranges;
     std::vector<RankFileRecord> records;
 };
 
-// Why no checkpoint can be so, as a sentence: tiles that no rank or two ranks hold, more tiles than
-// a rank's file has room for, names that lead out of the folder, tensors outside of the parameter
-// vector. nullopt if it can.
+// A sentence that says why the index is invalid; nullopt if it is valid. Faults are: no parameters,
+// a tile that no rank or two ranks hold, more tiles than fit into a rank's file, a file name that
+// is not a rank file's, a tensor outside the parameter vector.
 std::optional<std::string> find_fault(const Index& index);
 
-// Writes a new file, sealed but not synced.
+// Writes a new file, with a seal but without a sync.
 void write_index(const std::string& path, const Index& index);
 
-// Throws ConfigError if the file is missing, is no index, has another version or is damaged.
+// Throws ConfigError if the file is missing, damaged, not an index, or of another version.
 Index read_index(const std::string& path);
 
 }  // namespace nearstep::checkpoint

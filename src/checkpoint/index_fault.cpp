@@ -26,7 +26,7 @@ bool is_rank_file(const std::string& name) {
     return parsed && parsed->kind == FileKind::rank_file;
 }
 
-// Rows of the rank's file; nullopt if its ranges do not ascend, or it has no room for them.
+// Number of rows in the rank's file; nullopt if its ranges do not ascend or do not fit into it.
 std::optional<std::size_t> rows_of(const std::vector<TileRange>& ranges, std::uint64_t file_bytes) {
     const std::size_t most = file_bytes / kStateBytes;
     std::size_t rows = 0;

@@ -94,7 +94,7 @@ std::uint64_t digest_of(const h5::Dataset& dataset, std::span<const std::int64_t
     return digest.digest();
 }
 
-// Names of the links of the file's root, in the order of their creation.
+// Names of the links in the file's root, in creation order.
 std::vector<std::string> names_in(const h5::File& file) {
     H5G_info_t root{};
     h5::check(H5Gget_info(file.get(), &root), "list a file");

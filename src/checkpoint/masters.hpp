@@ -1,4 +1,4 @@
-// The masters of a checkpoint, for exports.
+// Reads the masters of a checkpoint for exports.
 #pragma once
 
 #include "checkpoint/checkpoint.hpp"
@@ -10,19 +10,19 @@
 
 namespace nearstep::checkpoint {
 
-// By their places in the parameter vector.
+// Sorts tensors by offset.
 inline std::vector<TensorPlace> in_order(std::vector<TensorPlace> tensors) {
     std::ranges::stable_sort(tensors, {}, &TensorPlace::offset);
     return tensors;
 }
 
-// Has one tile in memory at a time.
+// Keeps one tile in memory at a time.
 class Masters {
 public:
     explicit Masters(Reader& reader) : reader_(&reader), values_(shard::kTileElems) {}
 
-    // Elements from `begin` to `end` or to the end of their tile, whichever comes first. Valid
-    // until the next call.
+    // Elements from `begin` to `end` or to the end of the tile, whichever comes first. Valid until
+    // the next call.
     std::span<const float> at(std::size_t begin, std::size_t end) {
         const std::size_t tile = begin / shard::kTileElems;
         if (!is_filled_ || tile != tile_) {

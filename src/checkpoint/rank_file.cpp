@@ -26,7 +26,7 @@ h5::Part rows_of(std::size_t row, std::size_t rows) {
 
 std::uint64_t digest_of(std::span<const float> values) { return xxh3(std::as_bytes(values)); }
 
-// Tile numbers in the order of the rows.
+// Tile numbers in row order.
 std::vector<std::uint64_t> tiles_in(const std::vector<TileRange>& ranges) {
     std::vector<std::uint64_t> tiles;
     for (const TileRange& range : ranges) {
@@ -41,7 +41,7 @@ constexpr const char* kResidual = "residual";
 constexpr const char* kResidualTiles = "residual_tiles";
 constexpr const char* kResidualXxh3 = "residual_xxh3";
 
-// Of a file's checksums of tiles, then of residuals.
+// Digest of a file's tile checksums, then of its residual checksums.
 std::uint64_t digest_of_checksums(std::vector<std::uint64_t> of_tiles,
                                   const std::vector<std::uint64_t>& of_residuals) {
     of_tiles.insert(of_tiles.end(), of_residuals.begin(), of_residuals.end());
@@ -85,7 +85,7 @@ public:
             const std::vector<hsize_t> rows = {residual_tiles_.size(), kTileElems};
             residual_ = h5::make_dataset(file_.get(), kResidual, H5T_IEEE_F32LE, rows);
         }
-        // So that what a crash leaves of the file says what it is.
+        // After a crash, the file's attributes tell that it is a rank file.
         h5::check(H5Fflush(file_.get(), H5F_SCOPE_LOCAL), text("write ", path_));
     }
 

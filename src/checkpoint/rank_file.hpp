@@ -1,4 +1,4 @@
-// The file of one rank as it is read: rows of tiles, each verified.
+// Reads the file of one rank: rows of tiles, each with checksums.
 #pragma once
 
 #include "checkpoint/checkpoint.hpp"
@@ -16,30 +16,29 @@ namespace nearstep::checkpoint {
 constexpr const char* kRankFileFormat = "nearstep rank file";
 constexpr std::int64_t kRankFileVersion = 1;
 
-// The arrays of state, in the order of a tile's checksums.
+// Number of state arrays; a tile has one checksum for each.
 constexpr std::size_t kArrays = 3;
 
-// Throws ConfigError: `path` is damaged for `reason`.
+// Throws ConfigError which says that `path` is damaged, with `reason`.
 [[noreturn]] void report_damage(const std::string& path, const std::string& reason);
 
-// Runs `read`; a failure of HDF5 in it becomes the ConfigError of report_damage(), or an IoError
-// where the disk failed.
+// Runs `read`. An HDF5 failure in it becomes report_damage()'s ConfigError, or an IoError if the
+// disk failed.
 void report_damage_in(const std::string& path, const std::function<void()>& read);
 
 class RankFile {
 public:
-    // Throws ConfigError if the file is missing, or is not the one of `record` with the tiles of
-    // `ranges`.
+    // Throws ConfigError if the file is missing, or does not match `record` and `ranges`.
     RankFile(std::string path, const RankFileRecord& record,
              const std::vector<shard::TileRange>& ranges);
 
-    // Reads tiles that follow each other from row `row` on; `tiles` names them in messages. Throws
-    // ConfigError if a tile's checksum does not match.
+    // Reads consecutive rows, starting at `row`; `tiles` are their tile numbers, for messages.
+    // Throws ConfigError if a checksum does not match.
     void read(std::size_t row, shard::TileRange tiles, const StateSpans& state);
 
-    // Of error feedback, ascending; empty without it.
+    // The tiles with an error-feedback residual, ascending; empty without error feedback.
     const std::vector<std::uint64_t>& residual_tiles() const { return residual_tiles_; }
-    // Throws ConfigError if the checksum does not match. The tile has a residual.
+    // The tile must have a residual. Throws ConfigError if its checksum does not match.
     void read_residual(std::size_t tile, std::span<float> residual);
 
 private:

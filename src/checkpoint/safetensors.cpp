@@ -19,7 +19,7 @@ namespace {
 using Json = nlohmann::json;
 namespace fs = std::filesystem;
 
-// Which Hugging Face's own reader refuses, too.
+// The limit of Hugging Face's own reader.
 constexpr std::uint64_t kMostHeaderBytes = 100'000'000;
 
 constexpr const char* kAdvice = "download or write it again.";
@@ -29,7 +29,7 @@ constexpr const char* kAdvice = "download or write it again.";
         text("The safetensors file ", path, " cannot be used, since ", why, ": ", kAdvice));
 }
 
-// A name from a file, on one line.
+// Quotes and escapes a name from a file, so that it fits on one line.
 std::string quoted(const std::string& name) {
     return Json(name).dump(-1, ' ', true, Json::error_handler_t::replace);
 }
@@ -50,7 +50,7 @@ std::optional<Dtype> dtype_of(const std::string& name) {
     return found == known.end() ? std::nullopt : std::optional(found->second);
 }
 
-// nullopt: a size is negative, or there are more elements than memory has bytes.
+// Product of the sizes; nullopt if a size is negative or the product exceeds 2^63 - 1.
 std::optional<std::size_t> elems_in(const std::vector<std::int64_t>& shape) {
     constexpr auto kMost = static_cast<std::size_t>(std::numeric_limits<std::int64_t>::max());
     std::size_t elems = 1;
@@ -63,7 +63,7 @@ std::optional<std::size_t> elems_in(const std::vector<std::int64_t>& shape) {
     return elems;
 }
 
-// A tensor of the header; `data`: the bytes behind it.
+// Parses a tensor's header entry. `data`: the bytes after the header.
 StoredTensor tensor_of(const std::string& path, const std::string& name, const Json& entry,
                        std::span<const std::byte> data) {
     StoredTensor tensor;
@@ -180,7 +180,7 @@ const StoredTensor* Safetensors::find(const std::string& name) const {
     return found == tensors_.end() ? nullptr : &found->second;
 }
 
-// Headers may have any length: the bytes are aligned for nothing.
+// A header can have any length, so the tensors can be unaligned.
 void Safetensors::read(const StoredTensor& tensor, std::size_t first, std::span<float> values) {
     const std::size_t each = size_bytes(tensor.dtype.value());
     const std::span<const std::byte> from =

@@ -18,23 +18,23 @@ namespace nearstep::checkpoint {
 
 struct StoredTensor {
     std::vector<std::int64_t> shape;  // row-major
-    std::optional<Dtype> dtype;       // none: another one, which cannot be read
+    std::optional<Dtype> dtype;       // none: a format that we cannot read
     std::span<const std::byte> bytes;
 };
 
-// The tensors of a file, or of a folder's model.safetensors or of its shards, which
-// model.safetensors.index.json names. The files are mapped: what is not read takes no memory.
+// The tensors of a file, or of a folder's model.safetensors or of the shards that its
+// model.safetensors.index.json names. The files are mapped, so unread tensors take no memory.
 class Safetensors {
 public:
-    // Throws ConfigError, with the file's name, if a file is missing, truncated or damaged: a
-    // header that is no JSON, tensors that overlap, end past the file or have another size than
-    // their shape, a tensor of the index that its shard has not.
+    // Throws ConfigError with the file's name if a file is missing, truncated or damaged: its
+    // header is not JSON, tensors overlap, end past the file or do not match their shape, or a
+    // shard lacks a tensor of the index.
     explicit Safetensors(const std::string& path);
 
-    // Null: there is none of this name.
+    // Null if no tensor has this name.
     const StoredTensor* find(const std::string& name) const;
 
-    // Elements of the tensor from `first` on, widened to fp32. It has a dtype.
+    // Reads elements from `first` on, widened to fp32. The tensor must have a dtype.
     static void read(const StoredTensor& tensor, std::size_t first, std::span<float> values);
 
 private:

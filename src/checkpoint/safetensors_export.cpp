@@ -28,7 +28,7 @@ std::size_t bytes_of(const TensorPlace& tensor, Dtype dtype) {
     return elems_of(tensor.shape) * size_bytes(dtype);
 }
 
-// Tensors that follow one another, one at least.
+// Groups consecutive tensors into shards of at least one tensor.
 std::vector<std::vector<TensorPlace>> shards_of(const std::vector<TensorPlace>& tensors,
                                                 Dtype dtype, std::size_t shard_bytes) {
     std::vector<std::vector<TensorPlace>> shards(1);
@@ -85,10 +85,10 @@ void write_file(const std::string& path, const std::string& words) {
     file.close();
 }
 
-// The length of the header, and the header, padded so that the tensors are aligned.
+// The header with its length in front, padded so that the tensors are aligned.
 std::string header_of(const std::vector<TensorPlace>& tensors, Dtype dtype) {
     OrderedJson json;
-    json["__metadata__"] = {{"format", "pt"}};  // which transformers asks for
+    json["__metadata__"] = {{"format", "pt"}};  // transformers requires it
     std::size_t at = 0;
     for (const TensorPlace& tensor : tensors) {
         const std::size_t end = at + bytes_of(tensor, dtype);

@@ -18,7 +18,7 @@ namespace {
 
 std::string start_of(const Format& format) { return text(format.name, ", version "); }
 
-// The bytes of a stream from where it stands, `most` of them or up to its end.
+// Reads at most `most` bytes from the stream.
 std::string take(std::istream& file, std::size_t most) {
     std::string bytes(most, '\0');
     file.read(bytes.data(), static_cast<std::streamsize>(most));
@@ -26,7 +26,7 @@ std::string take(std::istream& file, std::size_t most) {
     return bytes;
 }
 
-// The seal of a file that goes on at the stream's place.
+// The seal of a file; the stream stands at the first byte after the seal.
 std::string seal_of(std::istream& file, const Format& format) {
     Xxh3Stream digest;
     for (std::string bytes = take(file, MiB); !bytes.empty(); bytes = take(file, MiB)) {

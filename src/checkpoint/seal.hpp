@@ -1,7 +1,7 @@
-// The line at the start of an index or an export: what the file is, and a digest of all the rest.
+// The line at the start of an index or an export: the file's format, and a digest of all the rest.
 //
-// It is verified before HDF5 sees the file, because the library can crash on a damaged one. It
-// fills HDF5's user block, which other readers of the format skip.
+// We verify it before HDF5 opens the file, because the library can crash on a damaged file. It
+// fills HDF5's user block, which other HDF5 readers skip.
 #pragma once
 
 #include <cstddef>
@@ -19,13 +19,13 @@ struct Format {
 constexpr Format kIndexFormat = {.name = "nearstep checkpoint", .version = 1};
 constexpr Format kExportFormat = {.name = "nearstep export", .version = 1};
 
-// Writes the seal into the kSealBytes that a closed file has left at its start.
+// Writes the seal into the first kSealBytes of a closed file, which were left free for it.
 void seal_file(const std::string& path, const Format& format);
 
-// True if the file starts as one of this format does, whatever its version.
+// True if the file starts with this format's name, in any version.
 bool has_format(const std::string& path, const Format& format);
 
-// Throws ConfigError if the file, which has the format, has another version or is damaged.
+// Throws ConfigError if the file has another version or is damaged. It must have the format.
 void verify_seal(const std::string& path, const Format& format);
 
 }  // namespace nearstep::checkpoint

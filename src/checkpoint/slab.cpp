@@ -28,8 +28,8 @@ std::optional<std::size_t> elems_within(std::span<const std::int64_t> shape, std
 Slab first_slab(std::span<const std::int64_t> shape, std::size_t begin, std::size_t end) {
     expects(begin < end && end <= elems_of(shape), "the elements lie in the array");
     Slab slab{.part = {}, .elems = 1};
-    // Outer dimensions take one index each, until a whole number of inner boxes starts at `begin`
-    // and fits; that dimension takes several, and the inner ones are whole.
+    // The outer dimensions take one index each. The first dimension with a whole box at `begin`
+    // takes several indices, and the dimensions inside it are whole.
     bool is_inner = false;
     std::size_t stride = elems_of(shape);
     for (const std::int64_t dimension : shape) {

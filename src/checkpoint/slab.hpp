@@ -1,4 +1,4 @@
-// Consecutive elements of a row-major array as boxes, which is how HDF5 reads and writes them.
+// Splits consecutive elements of a row-major array into boxes, which HDF5 reads and writes.
 #pragma once
 
 #include "checkpoint/h5.hpp"
@@ -14,7 +14,7 @@ namespace nearstep::checkpoint {
 // Product of the dimensions; 1 for a scalar.
 std::size_t elems_of(std::span<const std::int64_t> shape);
 
-// The same for a shape that was read; nullopt if a dimension is below 1, or with more than `most`.
+// elems_of() for an unchecked shape; nullopt if a dimension is below 1 or the product above `most`.
 std::optional<std::size_t> elems_within(std::span<const std::int64_t> shape, std::size_t most);
 
 // A box whose elements are consecutive.
@@ -26,8 +26,8 @@ struct Slab {
 // The largest slab that starts at element `begin` and ends at or before `end`; begin < end.
 Slab first_slab(std::span<const std::int64_t> shape, std::size_t begin, std::size_t end);
 
-// Write and read the elements [begin, begin + count) of a dataset of `shape`; an element has
-// `elem_bytes` in memory. At most 2 x dimensions - 1 calls of the library.
+// Write and read elements [begin, begin + count) of a dataset of `shape`, with `elem_bytes` per
+// element in memory. They make at most 2 x dimensions - 1 calls of the library.
 void write_flat(const h5::Dataset& dataset, std::span<const std::int64_t> shape, std::size_t begin,
                 std::size_t count, hid_t memory_type, std::size_t elem_bytes,
                 const std::byte* data);

@@ -63,7 +63,7 @@ void TokenFile::read_header(std::size_t bytes) {
     if (width_ != 2 && width_ != 4) {
         refuse(text("a token has ", width_, " bytes, not 2 or 4"));
     }
-    // Each count is held against the file's length before it is multiplied.
+    // Each count is checked against the file's length before it is multiplied.
     const auto count_at = [&](std::size_t offset, std::size_t each, const char* what) {
         const std::uint64_t count = number_at(offset);
         if (count > bytes / each) {

@@ -1,4 +1,4 @@
-// Files of tokens that nearstep-tokenize writes (docs/token-file.md).
+// Token files, which nearstep-tokenize writes (docs/token-file.md).
 #pragma once
 
 #include "config/run.hpp"
@@ -14,27 +14,27 @@
 
 namespace nearstep::data {
 
-// The file is mapped: what is not read takes no memory. Copies share it.
+// The file is mapped, so unread tokens take no memory. Copies share the mapping.
 class TokenFile {
 public:
-    // Whether the file begins as a token file does; false if it cannot be read.
+    // True if the file begins like a token file; false if it cannot be read.
     static bool is_one(const std::string& path);
 
-    // Throws ConfigError if the file cannot be opened, or is not as long as it says, or says
-    // what cannot be.
+    // Throws ConfigError if the file cannot be opened, has the wrong length or has an invalid
+    // header.
     explicit TokenFile(const std::string& path);
 
     const std::string& path() const { return path_; }
     std::size_t size() const { return tokens_; }
     std::size_t vocabulary() const { return vocabulary_; }
     std::uint64_t tokenizer_digest() const { return tokenizer_digest_; }
-    // Of all tokens; files with the same tokens have the same.
+    // Digest of all tokens; files with the same tokens have the same digest.
     std::uint64_t tokens_digest() const { return tokens_digest_; }
     Tokens tokens() const;
-    // Where each document ends, in tokens; the last one's is size().
+    // Position after a document's last token. The last document's is size().
     std::uint64_t document_end(std::size_t document) const;
     std::size_t documents() const { return documents_; }
-    // Where the text of each token of the vocabulary ends in texts(), whose bytes they are.
+    // Offset in texts() after the text of a vocabulary token.
     std::uint64_t text_end(std::size_t token) const;
     std::string_view texts() const;
 

@@ -1,4 +1,4 @@
-// Tokenizers: what turns the numbers that a model reads into text.
+// Tokenizers convert between text and the token numbers that a model reads.
 #pragma once
 
 #include "config/run.hpp"
@@ -15,33 +15,33 @@ namespace nearstep::data {
 
 constexpr std::size_t kBytes = 256;  // kinds of bytes
 
-// Immutable; any thread calls.
+// Immutable; any thread may call it.
 class Tokenizer {
 public:
     virtual ~Tokenizer() = default;
 
-    // Tokens are below it.
+    // All tokens are below it.
     virtual std::size_t vocabulary() const = 0;
 
-    // "bytes", or "file 1234567890abcdef" with the digest of a token file's tokenizer: texts have
-    // the same tokens if the names are equal.
+    // "bytes", or "file 1234567890abcdef" with the digest of a token file's tokenizer. Tokenizers
+    // with equal names give equal tokens.
     virtual std::string name() const = 0;
 
-    // The text that a token stands for; empty for what is no token.
+    // The token's text; empty for a number that is not a token.
     virtual std::string_view bytes_of(std::int32_t token) const = 0;
 
-    // Tokens whose text this is, each the longest that fits: a tokenizer of its own may choose
-    // others. Throws ConfigError where none fits.
+    // Encodes text greedily with the longest token that fits. The original tokenizer may choose
+    // other tokens. Throws ConfigError if no token fits.
     virtual std::vector<std::int32_t> encode(std::string_view text) const = 0;
 };
 
-// Of data.train: bytes, or what a token file says. Throws ConfigError.
+// The tokenizer of data.train: bytes, or a token file's. Throws ConfigError.
 std::unique_ptr<Tokenizer> make_tokenizer(const config::DataSettings& settings);
 
-// Throws ConfigError unless a model with `model_vocabulary` kinds of tokens can read the tokens.
+// Throws ConfigError if the tokenizer's vocabulary is larger than `model_vocabulary`.
 void check_vocabulary(const Tokenizer& tokenizer, int model_vocabulary);
 
-// The text of the tokens, with '?' for each that is none of the tokenizer's.
+// The text of the tokens, with '?' for each number that is not a token.
 std::string decode(const Tokenizer& tokenizer, std::span<const std::int32_t> tokens);
 
 }  // namespace nearstep::data

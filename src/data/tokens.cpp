@@ -12,7 +12,7 @@ namespace nearstep::data {
 
 namespace {
 
-// Unaligned and little-endian, as the machines that nearstep runs on are.
+// Reads unaligned little-endian numbers; assumes a little-endian machine.
 template <typename Number>
 void widen(const std::byte* from, std::span<std::int32_t> to) {
     for (std::int32_t& token : to) {

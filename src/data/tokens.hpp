@@ -1,4 +1,4 @@
-// The tokens of a text: bytes in memory, or a file that is mapped.
+// The tokens of a text: bytes in memory, or a mapped file.
 #pragma once
 
 #include <cstddef>
@@ -10,14 +10,14 @@
 
 namespace nearstep::data {
 
-// Copies are cheap and share the memory. Immutable; any thread calls.
+// Copies are cheap and share the memory. Immutable; any thread may call it.
 class Tokens {
 public:
     Tokens() = default;
     // Each byte is a token.
     explicit Tokens(std::vector<std::uint8_t> bytes);
     // `count` little-endian numbers of `width` bytes (1, 2 or 4), all below `vocabulary` unless the
-    // file is wrong. `first` is valid as long as `owner` is kept; `name` is for messages.
+    // file is wrong. `owner` keeps `first` valid; `name` is for messages.
     Tokens(std::shared_ptr<const void> owner, const std::byte* first, std::size_t width,
            std::size_t count, std::size_t vocabulary, std::string name);
 
@@ -25,10 +25,10 @@ public:
     bool are_bytes() const { return width_ == 1; }
     Tokens part(std::size_t begin, std::size_t end) const;
 
-    // The tokens from `begin` on. Throws ConfigError for one that the vocabulary does not have.
+    // Copies the tokens from `begin` on. Throws ConfigError for a token outside the vocabulary.
     void copy(std::size_t begin, std::span<std::int32_t> to) const;
 
-    // XXH3 of the tokens as 16-bit numbers, or of 32 bits if they are stored so. Reads all.
+    // XXH3 of the tokens as 16-bit numbers, or as 32-bit numbers if stored so. Reads all tokens.
     std::uint64_t digest() const;
 
 private:

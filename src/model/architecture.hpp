@@ -1,6 +1,5 @@
-// The architectures there are: for each its parameters and its block functions. A new one (BERT,
-// BLOOM, ViT) is a further row of the table in architecture.cpp; runner and trainer stay as they
-// are.
+// The known architectures, each with its parameters and its block functions. A new one (BERT,
+// BLOOM, ViT) is one more row in the table of architecture.cpp; runner and trainer do not change.
 #pragma once
 
 #include "config/run.hpp"
@@ -18,21 +17,21 @@ namespace nearstep::model {
 struct Architecture {
     std::string_view name;
     Geometry (*describe)(const config::ModelSettings& settings);
-    // One function per block of the geometry. The last one's output is the logits.
+    // Makes one function per block of the geometry. The last one's output is the logits.
     std::vector<BlockFunction> (*make_functions)(const config::ModelSettings& settings);
 };
 
-// Throws ConfigError naming the architectures there are.
+// Throws ConfigError with the known names if `name` is unknown.
 const Architecture& find_architecture(const std::string& name);
 
-// The block that the parameter of this index belongs to.
+// The block that owns the parameter with this index.
 int block_of(const Geometry& geometry, std::size_t parameter);
 
-// The blocks whose parameters each block reads: its own first, then those that it borrows of.
+// The blocks whose parameters each block reads: itself first, then the blocks it borrows from.
 std::vector<feed::Visit> blocks_read(const Geometry& geometry,
                                      const std::vector<BlockFunction>& functions);
 
-// For the describe functions: opens a block at the end of the geometry, and adds a parameter to it.
+// For describe functions: append a block to the geometry, and a parameter to the last block.
 void append_block(Geometry& geometry, std::string name);
 void append_parameter(Geometry& geometry, std::string name, std::vector<std::int64_t> shape,
                       Start start);

@@ -39,12 +39,12 @@ class StreamedCopies final : public feed::BlockCopies {
 public:
     explicit StreamedCopies(CopySettings settings)
         : settings_(std::move(settings)),
-          // Others wait in theirs for this rank's parts.
+          // Other ranks wait for this rank's parts.
           copies_(settings_.joint.ranks > 1 ? memory::StreamPriority::high
                                             : memory::StreamPriority::usual),
           arrived_(settings_.slots.size()),
           released_(settings_.slots.size()) {
-        for (memory::Event& event : released_) {  // behind what their memory was used for before
+        for (memory::Event& event : released_) {  // copies wait for earlier users of the memory
             event.record(readers_);
         }
     }
@@ -97,7 +97,7 @@ private:
     CopySettings settings_;
     memory::Stream copies_;
     memory::Stream readers_ = memory::Stream::of_default();
-    std::vector<memory::Event> arrived_;  // of each slot
+    std::vector<memory::Event> arrived_;  // one per slot
     std::vector<memory::Event> released_;
 };
 

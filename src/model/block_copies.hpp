@@ -1,4 +1,4 @@
-// Copies of blocks from host memory to where a network computes.
+// Copies blocks from host memory to the device on which a network computes.
 #pragma once
 
 #include "feed/block_feed.hpp"
@@ -15,21 +15,21 @@
 namespace nearstep::model {
 
 struct CopySettings {
-    // Of a block, in host memory; stays until the copy is over.
+    // The block's bytes in host memory, valid until the copy is done.
     std::function<std::span<const std::byte>(int block)> source;
-    // Each for the largest block that comes there: slot_bytes() of it.
+    // Each slot has slot_bytes() of the largest block that it will hold.
     std::vector<std::span<std::byte>> slots;
-    ComputeDevice device = {};  // that the slots are on
-    // Called with a stream before a copy to the GPU is handed to it, to have it wait for more.
+    ComputeDevice device = {};  // holds the slots
+    // Called before a copy is enqueued on the stream `copies`, so that it can add waits.
     std::function<void(int block, const memory::Stream& copies)> before = {};
-    std::size_t* copied_bytes = nullptr;  // counts; may be null
-    // To a GPU on a stream of its own: who copies a part of each block, while `is_joint` says so.
+    std::size_t* copied_bytes = nullptr;  // counter; may be null
+    // The ranks that each copy a part of every block to the GPUs while `is_joint` is true.
     feed::JointCopy joint = {};
     const bool* is_joint = nullptr;  // null: never
 };
 
-// Readers are in the order of the default stream of the slots' device. To a GPU blocks come on a
-// stream of their own, if the program was built with CUDA; else in the readers' order.
+// Readers run on the default stream of the slots' device. Copies to a GPU run on their own stream
+// if the program was built with CUDA, otherwise in the readers' order.
 std::unique_ptr<feed::BlockCopies> make_block_copies(CopySettings settings);
 
 }  // namespace nearstep::model

@@ -14,7 +14,7 @@ namespace nearstep::model {
 
 namespace {
 
-// One block's inputs come back while another's are read.
+// The next block's inputs are fetched while the current block's are read.
 constexpr int kSlots = 2;
 
 }  // namespace
@@ -134,7 +134,7 @@ at::Tensor BlockInputs::take(int block, std::size_t micro_batch) {
 
 void BlockInputs::end_forward(int block) {
     if (moves(block)) {
-        // The memory is given to work that is handed in next: behind the copies, so.
+        // Later work may reuse the inputs' memory, so it must wait for the copies.
         if (has_streams_ && !of(block).inputs.empty()) {
             memory::Stream::of_default().wait_for(*of(block).is_out);
         }

@@ -1,5 +1,5 @@
-// The inputs of blocks, of all micro-batches of a step, from the forward that makes them to the
-// backward that computes the block again: where the network computes, or in host memory meanwhile.
+// Keeps the blocks' inputs for all micro-batches of a step, from the forward that makes them to the
+// backward that recomputes the block: on the network's device or in host memory.
 #pragma once
 
 #include "base/dtype.hpp"
@@ -23,14 +23,16 @@ namespace nearstep::model {
 
 enum class InputPlace { with_network, on_host };
 
-// Use from one thread, for work in the order of the device's default stream. A step is: begin; put
-// of the first block's; then for each block but the last, ascending: get, put of the next one's,
-// end_forward; take of the last one's; then for the others, descending: begin_backward, take,
-// end_backward. The first block's tokens, and the last one's inputs, which are used at once, always
-// stay. Memory of the host is made in the first step, and again in one that needs more.
+// Use from one thread, for work on the device's default stream. A step calls, in this order:
+//   begin(), put() for block 0;
+//   for each block but the last, ascending: get(), put() for the next block, end_forward();
+//   take() for the last block;
+//   for the others, descending: begin_backward(), take(), end_backward().
+// The inputs of the first block (tokens) and of the last one (used at once) never leave the device.
+// Host memory is allocated in the first step, and again when a step needs more.
 class BlockInputs {
 public:
-    // `format`: of the inputs of all blocks but the first.
+    // `format`: the inputs' format for all blocks but the first.
     BlockInputs(int blocks, Dtype format, const ComputeDevice& device, InputPlace place);
     BlockInputs(const BlockInputs&) = delete;
     BlockInputs& operator=(const BlockInputs&) = delete;
@@ -38,34 +40,34 @@ public:
     BlockInputs& operator=(BlockInputs&&) = delete;
     ~BlockInputs();
 
-    // Drops all of the step before. `bytes`: of each micro-batch's input of any block but the
-    // first.
+    // Drops the previous step's inputs. `bytes`: size of each micro-batch's input for one block,
+    // the same for all blocks but the first.
     void begin(std::span<const std::size_t> bytes);
 
     void put(int block, std::size_t micro_batch, const at::Tensor& input);
     at::Tensor get(int block, std::size_t micro_batch) const;
-    // As get(), and it is not asked for again.
+    // Like get(), and forgets the input.
     at::Tensor take(int block, std::size_t micro_batch);
 
-    // All work that reads the block's inputs has been handed in.
+    // Call when all forward work that reads the block's inputs has been enqueued.
     void end_forward(int block);
     void begin_backward(int block);
     void end_backward(int block);
 
-    // What went to the host and what came back so far, together.
+    // Total bytes moved to the host and back so far.
     std::size_t moved_bytes() const { return moved_bytes_; }
 
 private:
     struct OfBlock {
-        std::vector<at::Tensor> inputs;  // of each micro-batch; undefined: on the host
+        std::vector<at::Tensor> inputs;  // one per micro-batch; undefined: on the host
         memory::PinnedBuffer pinned;
         memory::Buffer unpinned;
         std::optional<memory::Event> is_out;
     };
-    // Of the inputs of a micro-batch.
+    // Where a micro-batch's input lies; the same for every block.
     struct MicroBatchInput {
         std::size_t bytes = 0;
-        std::size_t offset = 0;  // in its block's host memory, and in a slot
+        std::size_t offset = 0;  // in the block's host memory and in a slot
         std::vector<std::int64_t> shape = {};
     };
 
@@ -83,8 +85,8 @@ private:
     bool has_streams_;
     std::vector<OfBlock> blocks_;
     std::vector<MicroBatchInput> micro_batches_;
-    std::size_t bytes_ = 0;       // of a block's inputs in this step
-    std::size_t room_bytes_ = 0;  // of a block's host memory and of a slot
+    std::size_t bytes_ = 0;       // size of a block's inputs in this step
+    std::size_t room_bytes_ = 0;  // size of a block's host memory and of a slot
     std::size_t moved_bytes_ = 0;
     std::vector<at::Tensor> slots_;
     std::unique_ptr<feed::BlockCopies> copies_;

@@ -30,10 +30,10 @@ ComputeDevice choose_device(const std::string& wanted, int local_rank) {
 void repeat_bit_for_bit(const ComputeDevice& device) {
     make_first_calls();
     if (device.is_gpu()) {
-        // Only as an error, not as a warning, does this reach attention: its backward in flash and
-        // memory-efficient form then adds up in a fixed order, and cuDNN's, which does not, is not
-        // chosen. For cuBLAS torch wants to be told that every stream has a workspace of its own,
-        // and looks for it when it first multiplies. Filling fresh memory costs a pass.
+        // Attention obeys this only as an error, not as a warning. Then the backward of flash and
+        // memory-efficient attention sums in a fixed order, and cuDNN's, which does not, is not
+        // used. Torch reads the cuBLAS variable at its first product; it gives every stream its
+        // own workspace. Filling fresh memory is off because it costs a pass.
         ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
         at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
         at::globalContext().setDeterministicFillUninitializedMemory(false);

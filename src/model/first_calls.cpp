@@ -11,11 +11,11 @@ namespace nearstep::model {
 
 namespace {
 
-// One row of so few elements is not divided among threads: of vector functions each thread gets
-// 2,048 or more, of normalisation and attention a row.
+// One row of this size runs on one thread. Vector functions give each thread at least 2,048
+// elements; normalisation and attention give each thread whole rows.
 constexpr std::int64_t kElems = 64;
 
-// All that torch takes from MKL (ATen/cpu/vml.h): of fp32 and fp64.
+// All functions that torch takes from MKL (ATen/cpu/vml.h), for fp32 and fp64.
 void call_vector_functions(at::ScalarType type) {
     const at::Tensor values = at::full({kElems}, 0.5, type);
     for (auto* function :
@@ -25,8 +25,8 @@ void call_vector_functions(at::ScalarType type) {
     }
 }
 
-// What networks are made of, and its backward: our GPT (gpt.cpp, loss.cpp, sampling) and such as
-// Python users bring.
+// The layers of our GPT (gpt.cpp, loss.cpp, sampling) and of common Python models, with their
+// backward.
 void call_layers(at::ScalarType type) {
     const c10::AutoGradMode with_grad(true);
     const at::Tensor input = at::full({1, kElems}, 0.5, type).requires_grad_(true);

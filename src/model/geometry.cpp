@@ -11,7 +11,7 @@ namespace nearstep::model {
 
 namespace {
 
-// Keeps the start values apart from everything else that is drawn from the run's seed.
+// The random stream of initial values, separate from other uses of the run's seed.
 constexpr std::uint64_t kStartStream = 0x7374617274;
 
 struct Size {

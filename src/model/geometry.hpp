@@ -1,4 +1,4 @@
-// Which parameters a model has and where they lie in the parameter vector. Needs no torch.
+// A model's parameters and their places in the parameter vector. Needs no torch.
 #pragma once
 
 #include "config/run.hpp"
@@ -11,14 +11,14 @@
 
 namespace nearstep::model {
 
-// How a parameter starts: normal with a deviation, or a constant.
+// A parameter's initial values: normal with a standard deviation, or a constant.
 struct Start {
     double deviation = 0;
     double value = 0;
 };
 
 struct Parameter {
-    std::string name;  // as in GPT-2's published checkpoints, "h.0.attn.c_attn.weight"
+    std::string name;  // as in GPT-2's published checkpoints: "h.0.attn.c_attn.weight"
     std::vector<std::int64_t> shape;  // row-major
     std::size_t offset = 0;           // first element in the parameter vector
     std::size_t elems = 0;
@@ -49,8 +49,8 @@ struct Geometry {
 // Throws ConfigError for an unknown architecture or impossible sizes.
 Geometry describe(const config::ModelSettings& settings);
 
-// Start values of the elements [begin, begin + values.size()) of the parameter vector; elements
-// from geometry.elems on (padding) are 0. A function of seed and index alone, whatever the layout.
+// Writes the initial values of elements [begin, begin + values.size()) of the parameter vector;
+// elements from geometry.elems on (padding) are 0. They depend on seed and index alone.
 void fill_start_values(const Geometry& geometry, std::uint64_t seed, std::size_t begin,
                        std::span<float> values);
 

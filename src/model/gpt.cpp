@@ -8,7 +8,7 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-// Torch sums and takes variances in fp32 inside, whatever the format of x.
+// Torch computes mean and variance in fp32, whatever the format of x.
 at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
     constexpr double kEpsilon = 1e-5;
     return at::layer_norm(x, {x.size(-1)}, weight, bias, kEpsilon);

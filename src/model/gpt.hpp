@@ -1,5 +1,5 @@
-// GPT-2 (Radford et al. 2019): pre-norm decoder, learned positions, output layer tied to the
-// tokens' embedding. Weights lie input x output, as in the published checkpoints.
+// GPT-2 (Radford et al. 2019): pre-norm decoder, learned positions, output layer tied to the token
+// embedding. Weights are input x output, as in the published checkpoints.
 #pragma once
 
 #include "config/run.hpp"
@@ -10,8 +10,8 @@
 
 namespace nearstep::model {
 
-// Blocks "embedding", "h.0", "h.1", ..., "head". Throws ConfigError unless the heads divide the
-// width.
+// The blocks are "embedding", "h.0", "h.1", ..., "head". Throws ConfigError unless model.heads
+// divides model.width.
 Geometry describe_gpt(const config::ModelSettings& settings);
 
 std::vector<BlockFunction> make_gpt_functions(const config::ModelSettings& settings);

@@ -39,8 +39,8 @@ Geometry describe_gpt(const config::ModelSettings& settings) {
                                settings.heads,
                                ": choose a width that is a multiple of the heads."));
     }
-    // Deviations of GPT-2: 0.02, positions 0.01, and what adds to the residual stream is scaled
-    // down by the square root of the number of such additions.
+    // GPT-2's standard deviations: 0.02, positions 0.01. Weights that add to the residual stream
+    // are divided by the square root of the number of additions.
     const Start weight{.deviation = 0.02, .value = 0};
     const Start residual{.deviation = 0.02 / std::sqrt(2.0 * settings.layers), .value = 0};
     const std::int64_t width = settings.width;

@@ -13,7 +13,7 @@ namespace nearstep::model {
 
 void limit_gpu_memory(const ComputeDevice& device, std::size_t bytes) {
     expects(device.is_gpu() && memory::gpus() > 0, "the memory is a GPU's");
-    at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);  // which makes the allocator
+    at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);  // creates the allocator
     const auto total = static_cast<double>(memory::room_of_gpu().total_bytes);
     c10::cuda::CUDACachingAllocator::setMemoryFraction(
         std::min(1.0, static_cast<double>(bytes) / total), torch_device(device).index());

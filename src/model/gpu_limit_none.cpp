@@ -1,4 +1,4 @@
-// Torch without CUDA takes no GPU's memory.
+// Torch without CUDA uses no GPU memory.
 #include "model/gpu_memory.hpp"
 
 namespace nearstep::model {

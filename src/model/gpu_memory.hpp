@@ -1,4 +1,4 @@
-// What torch takes of a GPU's memory.
+// Torch's use of GPU memory.
 #pragma once
 
 #include "model/compute_device.hpp"
@@ -7,19 +7,19 @@
 
 namespace nearstep::model {
 
-// Gives back what torch holds unused of the GPU's memory, and counts anew.
+// Frees torch's unused GPU memory and resets the peak counters.
 void begin_gpu_memory_use(const ComputeDevice& device);
 
 struct GpuMemoryUse {
-    std::size_t most_allocated_bytes = 0;  // by tensors at once
-    std::size_t most_reserved_bytes = 0;   // of the GPU, for them
+    std::size_t most_allocated_bytes = 0;  // peak of the tensors' memory
+    std::size_t most_reserved_bytes = 0;   // peak of the memory that torch holds for them
 };
 
-// Since begin_gpu_memory_use(). `device` is a GPU that torch was used on.
+// Peaks since begin_gpu_memory_use(). `device` is a GPU that torch has used.
 GpuMemoryUse gpu_memory_use(const ComputeDevice& device);
 
-// From now on torch throws instead of taking more. Where torch was built without CUDA nothing
-// happens.
+// From now on torch throws instead of taking more than `bytes`. Does nothing if torch was built
+// without CUDA.
 void limit_gpu_memory(const ComputeDevice& device, std::size_t bytes);
 
 }  // namespace nearstep::model

@@ -7,11 +7,11 @@ namespace nearstep::model {
 namespace {
 
 struct Peak {
-    const char* name;  // a part of it; the first row that fits counts
+    const char* name;  // part of the GPU's name; the first row that matches counts
     double tera;
 };
 
-// NVIDIA's data sheets of each product; half of the figures that they give with sparsity.
+// From NVIDIA's data sheets; half of the figures that include sparsity.
 constexpr std::array<Peak, 13> kPeaks{{{"B200", 2250},
                                        {"H200 NVL", 835.5},
                                        {"H200", 989.5},
@@ -26,7 +26,7 @@ constexpr std::array<Peak, 13> kPeaks{{{"B200", 2250},
                                        {"A10", 125},
                                        {"L4", 121}}};
 
-// As words: an A10 is no A100 and no A10G.
+// Matches whole words: "A10" does not match "A100" or "A10G".
 bool has_words(const std::string& name, const std::string& words) {
     const std::size_t at = (" " + name + " ").find(" " + words);
     if (at == std::string::npos) {

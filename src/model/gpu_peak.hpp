@@ -1,4 +1,4 @@
-// How much of a GPU's arithmetic a model uses.
+// A model's floating-point operations and the peak rates of GPUs.
 #pragma once
 
 #include "base/dtype.hpp"
@@ -10,13 +10,13 @@
 
 namespace nearstep::model {
 
-// Floating-point operations of a token's forward and backward without recomputing:
+// Floating-point operations of one token's forward and backward without recomputation:
 // 6 N + 12 L W T, with N parameters, L layers of width W and T tokens of context (Chowdhery et al.
-// 2022, PaLM, appendix B; the second term, attention's, counts what the causal mask hides, too).
+// 2022, PaLM, appendix B). The second term, for attention, includes what the causal mask hides.
 double operations_per_token(const config::ModelSettings& settings, std::size_t parameters);
 
-// Dense 16-bit matrix products with fp32 sums, per second, by the name that CUDA gives: the makers'
-// data sheets, without sparsity. None: not known, or products of another format.
+// Peak operations per second of dense 16-bit matrix products with fp32 sums, from data sheets.
+// `gpu` is the name that CUDA reports. nullopt for an unknown GPU or another format.
 std::optional<double> peak_operations(const std::string& gpu, Dtype compute);
 
 }  // namespace nearstep::model

@@ -18,10 +18,10 @@ namespace nearstep::model {
 namespace {
 
 constexpr int kFewestSlots = 2;
-// One block on its way, one read, and the first, which the last borrows of.
+// One slot being filled, one being read, and one for the first block, which the last borrows from.
 constexpr int kStreamingSlots = 3;
 
-// What torch's allocator rounds up to and cannot use, and matrix products' own workspace.
+// Adds the allocator's rounding and fragmentation and the workspace of matrix products.
 std::size_t with_margin(std::size_t bytes) { return bytes + bytes / 8 + 128 * MiB; }
 
 class Sizes {
@@ -57,10 +57,10 @@ public:
     std::size_t all_parameters() const { return geometry_.elems * parameter_size_; }
     std::size_t largest_gradient() const { return slot() / parameter_size_ * sizeof(float); }
 
-    // The inputs of one block, of all micro-batches.
+    // Bytes of one block's inputs for all micro-batches.
     std::size_t inputs() const { return tokens_ * width_ * compute_size_; }
 
-    // Parameters that a step brings over the link.
+    // Bytes of parameters that a step brings over the link.
     std::size_t fetched(int slots) const {
         std::size_t bytes = 0;
         for (const feed::Fetch& fetch :
@@ -70,8 +70,8 @@ public:
         return bytes;
     }
 
-    // Most that computing a block takes, and the gradients of borrowed parameters, which wait from
-    // their borrower to their owner.
+    // The most that computing a block takes, plus the gradients of borrowed parameters, which are
+    // kept until the owner's backward.
     std::size_t workspace() const {
         std::size_t most = 0;
         std::size_t waiting = 0;
@@ -91,7 +91,7 @@ public:
     }
 
 private:
-    // What one micro-batch's forward and backward of a block hold at once.
+    // Bytes that one micro-batch's forward and backward of a block hold at once.
     std::size_t activations(int number) const {
         if (number == 0) {  // embeddings in fp32, their sum and its gradient
             return 4 * micro_tokens_ * width_ * sizeof(float);
@@ -102,10 +102,10 @@ private:
             return logits * compute_size_ + 2 * group * sizeof(float) +
                    4 * micro_tokens_ * width_ * compute_size_;
         }
-        // Kept for the backward, in widths of a token: two norms, queries, keys and values, the
-        // mixed values twice, the middle, the hidden ones before and behind gelu, the output: 17;
-        // gradients under way: at most 11. Attention's deterministic backward sums queries'
-        // gradients in as many parts as it takes to occupy the multiprocessors, 132 of Hopper.
+        // Kept for the backward, in units of width per token: two norms, queries, keys and values,
+        // the mixed values twice, the middle, the hidden layer before and after gelu, the output:
+        // 17 in all. Live gradients: at most 11. Attention's deterministic backward splits the sum
+        // of the queries' gradients into enough parts to fill Hopper's 132 multiprocessors.
         const std::size_t tasks = std::max<std::size_t>(micro_rows_ * heads_, 1);
         const std::size_t parts = (132 + tasks - 1) / tasks;
         return micro_tokens_ * width_ * (28 * compute_size_ + parts * sizeof(float));
@@ -125,13 +125,13 @@ private:
     std::size_t tokens_;
 };
 
-// Without parameters.
+// A plan without parameters.
 GpuPlan plan_of(const Sizes& sizes, const GpuWork& work, std::size_t budget, bool is_on_host) {
     GpuPlan plan{.residence = {.slots = 0, .are_inputs_on_host = is_on_host},
                  .blocks = sizes.blocks(),
                  .budget_bytes = budget};
-    // Of the first block tokens wait, of the others inputs; beside them the gradients with respect
-    // to one block's output and input.
+    // The inputs of all blocks but the first and the last wait. 3 more inputs' worth covers the
+    // last block's input and the gradients of one block's output and input.
     const auto waiting = static_cast<std::size_t>(std::max(sizes.blocks() - 2, 0));
     plan.input_bytes = (is_on_host ? 4 : waiting + 3) * sizes.inputs();
     plan.gradient_bytes = work.gradient_bytes > 0 ? work.gradient_bytes : sizes.largest_gradient();
@@ -143,7 +143,7 @@ GpuPlan plan_of(const Sizes& sizes, const GpuWork& work, std::size_t budget, boo
     return plan;
 }
 
-// With as many parameters as fit; none if two slots do not.
+// Adds as many slots of parameters as fit; nullopt if two slots do not fit.
 std::optional<GpuPlan> filled(GpuPlan plan, const Sizes& sizes, const GpuWork& work) {
     const std::size_t fixed = plan.total_bytes();
     const std::size_t left = plan.budget_bytes > fixed ? plan.budget_bytes - fixed : 0;
@@ -187,7 +187,7 @@ GpuPlan plan_gpu(const config::ModelSettings& settings, const GpuWork& work,
                  std::size_t budget_bytes) {
     const Sizes sizes(settings, work);
     std::optional<GpuPlan> best;
-    std::optional<GpuPlan> smallest;  // without parameters
+    std::optional<GpuPlan> smallest;  // excludes parameters
     for (const bool is_on_host : {false, true}) {
         if (settings.activations == (is_on_host ? "gpu" : "host")) {
             continue;

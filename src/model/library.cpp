@@ -9,7 +9,7 @@ namespace nearstep::model {
 
 namespace {
 
-// The value of "NAME=value," among the build settings; empty if it is not there.
+// The value of "NAME=value," in the build settings; empty if missing.
 std::string setting_of(const std::string& config, const std::string& name) {
     const std::string start = " " + name + "=";
     const std::size_t at = config.find(start);

@@ -6,11 +6,11 @@
 namespace nearstep::model {
 
 struct Library {
-    std::string version{};         // of the headers it was built with: "2.13.0"
-    std::string cpu_capability{};  // the instructions it chose here: "AVX512"
-    std::string cuda{};            // the CUDA it was built for; empty: for the CPU alone
+    std::string version{};         // of the headers that we were built with: "2.13.0"
+    std::string cpu_capability{};  // the vector instructions that it uses here: "AVX512"
+    std::string cuda{};            // the CUDA version that it was built for; empty: CPU only
     bool has_nccl = false;
-    int gpus = 0;  // that it finds here
+    int gpus = 0;  // number that it finds here
     int threads = 0;
 };
 

@@ -32,7 +32,7 @@ namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-// Keeps sampling apart from everything else that is drawn from the run's seed.
+// The random stream of sampling, separate from other uses of the run's seed.
 constexpr std::uint64_t kSampleStream = 0x73616d706c65;
 
 std::int64_t elems_of(const Parameter& parameter) {
@@ -52,7 +52,7 @@ public:
           compute_(scalar_type(compute_format(settings, device))) {
         repeat_bit_for_bit(device);
         if (device.is_gpu()) {
-            // Of this thread, for PyTorch and for those who make memory beside it.
+            // Sets this thread's GPU for PyTorch and for our own allocations.
             c10::impl::VirtualGuardImpl(at::kCUDA).setDevice(device_);
             if (memory::gpus() > 0) {
                 memory::use_gpu(*device.gpu);
@@ -108,8 +108,8 @@ public:
 
     void fetch(int block) override { store_->allow(block); }
 
-    // The last block computes its gradient here: its logits are at hand, and keeping or recomputing
-    // them would cost more.
+    // The last block computes its gradient here, because its logits exist now; keeping or
+    // recomputing them would cost more.
     void forward(int block) override {
         expects(block == next_forward_ && block <= last_block(),
                 "forward takes the blocks ascending");
@@ -197,8 +197,8 @@ public:
     }
 
 private:
-    // What a micro-batch keeps in a step beside its inputs: the gradient of the loss with respect
-    // to the output of the next block to be visited by backward.
+    // What a micro-batch keeps during a step besides its inputs. `upstream` is the gradient of the
+    // loss with respect to the output of the block that backward visits next.
     struct Micro {
         at::Tensor targets;
         at::Tensor upstream = {};
@@ -220,7 +220,7 @@ private:
                          at::TensorOptions(at::kFloat).device(device_));
     }
 
-    // Forward of all blocks, so many times, outside of a step.
+    // Prepares `count` forward passes of all blocks outside a step.
     void begin_passes(int count) {
         std::vector<feed::Visit> visits;
         for (int pass = 0; pass < count; ++pass) {
@@ -245,7 +245,7 @@ private:
         return store_->elems(block).narrow(0, offset, elems_of(parameter)).view(parameter.shape);
     }
 
-    // Indices of the block's own parameters, then of those it borrows.
+    // Indices of the block's own parameters, then of the borrowed ones.
     std::vector<std::size_t> parameter_indices(int block) const {
         const Block& range = geometry_.blocks[index_of(block)];
         std::vector<std::size_t> indices;
@@ -257,8 +257,7 @@ private:
         return indices;
     }
 
-    // Where and in the format that the block computes in: converted here, once per visit, or
-    // views.
+    // The block's parameters on its device, as views or, once per visit, converted to its format.
     Tensors parameters_of(int block) const {
         const bool is_fp32 = functions_[index_of(block)].format == BlockFormat::fp32;
         Tensors parameters;
@@ -272,9 +271,9 @@ private:
         return functions_[index_of(block)].run(parameters, input).to(compute_);
     }
 
-    // Where the block's parameter gradients are summed: views of `gradient`, its elements where it
-    // computes, starting from what borrowers left for it, and the sums of borrowed parameters,
-    // which wait for their owner.
+    // The tensors in which the block's parameter gradients are summed. For its own parameters they
+    // are views of `gradient`, initialised with what borrowers left. For borrowed parameters they
+    // are kept until the owner's backward.
     Tensors gradient_sums(int block, const at::Tensor& gradient) {
         const Block& range = geometry_.blocks[index_of(block)];
         Tensors sums;
@@ -299,7 +298,7 @@ private:
         return sums;
     }
 
-    // Recomputes the block for each micro-batch and adds up its gradient.
+    // Recomputes the block for each micro-batch and adds its gradients to `sums`.
     void add_gradients(int block, const Tensors& sums) {
         const bool has_loss = block == last_block();
         const c10::AutoGradMode with_grad(true);
@@ -330,7 +329,7 @@ private:
         }
     }
 
-    // Shares of the next token after `tokens`, of which the model sees the last `context`.
+    // Probabilities of the token after `tokens`. The model sees only the last `context` tokens.
     at::Tensor next_shares(std::span<const std::int32_t> tokens, double temperature) {
         const c10::NoGradGuard no_grad;
         const std::size_t columns =
@@ -345,7 +344,7 @@ private:
         return at::softmax(state.view({-1}).to(at::kDouble) / temperature, 0).cpu();
     }
 
-    // The first token whose cumulated share exceeds `place`, in [0, 1).
+    // The first token whose cumulative probability exceeds `place`, in [0, 1).
     static std::int32_t draw(const at::Tensor& shares, double place) {
         const auto* share = shares.const_data_ptr<double>();
         double sum = 0;
@@ -370,7 +369,7 @@ private:
 
     std::vector<Micro> micros_;
     at::Tensor last_gradient_;
-    std::map<std::size_t, at::Tensor> borrowed_gradients_;  // by index of the parameter
+    std::map<std::size_t, at::Tensor> borrowed_gradients_;  // by parameter index
     double token_weight_ = 0;
     double loss_scale_ = 1;
     double loss_sum_ = 0;

@@ -36,7 +36,7 @@ ParameterStore::ParameterStore(const Geometry& geometry, std::span<const std::by
 
 ParameterStore::~ParameterStore() = default;
 
-// With one for each block every slot has the size of its block; see order_fetches().
+// If every block has its own slot, each slot has its block's size; see order_fetches().
 void ParameterStore::make_slots(const ComputeDevice& device, int slots, int ranks) {
     std::vector<std::int64_t> sizes;
     sizes.reserve(geometry_.blocks.size());

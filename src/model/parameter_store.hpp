@@ -1,5 +1,5 @@
-// A network's parameters where it computes: in place on the CPU, or in slots that they are brought
-// to, each block ahead of its visits.
+// Provides a network's parameters on its device: in place on the CPU, or in slots to which each
+// block is copied before its visits.
 #pragma once
 
 #include "base/dtype.hpp"
@@ -20,16 +20,16 @@ class Tensor;
 
 namespace nearstep::model {
 
-// Whether a rank that others bring blocks with does so in the visits to come, or copies whole ones:
-// the others' visits are not these.
+// Whether the joint ranks copy the blocks of the next visits together, or this rank copies whole
+// blocks because the others do not make the same visits.
 enum class Bringing { together, alone };
 
-// As BlockFeed: begin, then enter and leave of each visit, for work in the order of the device's
-// default stream. Slots are allocated here, once. Not to be moved.
+// Use it like BlockFeed: begin, then enter and leave for each visit, for work on the device's
+// default stream. The constructor allocates the slots. Cannot be moved.
 class ParameterStore {
 public:
-    // `parameters`: the vector of all blocks in `dtype`; outlives this, and so does `geometry`.
-    // `slots`: as in Residence. `joint`: who brings blocks with this rank; on the CPU nobody.
+    // `parameters`: the vector of all blocks in `dtype`. It and `geometry` outlive this object.
+    // `slots`: as in Residence. `joint`: the ranks that copy blocks together; unused on the CPU.
     ParameterStore(const Geometry& geometry, std::span<const std::byte> parameters, Dtype dtype,
                    const ComputeDevice& device, int slots, const feed::JointCopy& joint = {});
     ParameterStore(const ParameterStore&) = delete;
@@ -40,19 +40,19 @@ public:
 
     bool is_in_place() const { return !feed_.has_value(); }
 
-    // Together: all who bring blocks together call the same of everything below in the same order.
+    // With Bringing::together, all joint ranks make the same calls below in the same order.
     void begin(std::vector<feed::Visit> visits, Bringing bringing);
-    // The block is final in the vector until the visits are over.
+    // Call when the block is final in the vector until the visits are over.
     void allow(int block);
     void allow_all();
     void enter();
     void leave();
 
-    // The block's elements, flat, in a visit that reads it. They are only read, though torch asks
-    // for void*.
+    // The block's elements, flat, during a visit that reads it. Do not write to them, although the
+    // tensor is mutable.
     at::Tensor elems(int block) const;
 
-    // What was brought to slots from host memory so far.
+    // Bytes copied from host memory to slots so far.
     std::size_t brought_bytes() const { return brought_bytes_; }
 
 private:
@@ -63,9 +63,9 @@ private:
     std::span<const std::byte> parameters_;
     Dtype dtype_;
     std::size_t brought_bytes_ = 0;
-    bool has_company_ = false;       // in bringing blocks
-    bool is_together_ = false;       // now
-    std::vector<at::Tensor> slots_;  // bytes
+    bool has_company_ = false;       // there are other joint ranks
+    bool is_together_ = false;       // they copy the current visits' blocks with this rank
+    std::vector<at::Tensor> slots_;  // tensors of bytes
     std::unique_ptr<feed::BlockCopies> copies_;
     std::optional<feed::BlockFeed> feed_;  // none: in place
 };

@@ -1,14 +1,13 @@
-// Where a network keeps what it computes with.
+// Where a network keeps its parameters and block inputs.
 #pragma once
 
 namespace nearstep::model {
 
 struct Residence {
-    // That blocks stream through, from the parameter vector. 0: on a GPU all blocks stay for the
-    // step; on the CPU they are read where they lie.
+    // Number of slots through which blocks stream from the parameter vector. 0: on a GPU all blocks
+    // stay for the step; on the CPU they are read in place.
     int slots = 0;
-    // Inputs of blocks that wait for their backward: in host memory, which a GPU reaches at the
-    // link's speed, instead of beside the blocks.
+    // True: block inputs wait for their backward in host memory, not on the network's device.
     bool are_inputs_on_host = false;
 };
 

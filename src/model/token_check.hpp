@@ -1,4 +1,4 @@
-// Checks of tokens before they index anything.
+// Checks tokens before they are used as indices.
 #pragma once
 
 #include "config/run.hpp"
@@ -12,7 +12,7 @@ namespace nearstep::model {
 // Throws Error unless all are in [0, model.vocabulary).
 void check_tokens(std::span<const std::int32_t> tokens, const config::ModelSettings& settings);
 
-// Tokens and targets of a micro-batch, and that its sizes agree and fit the model's context.
+// Checks a micro-batch's tokens and targets, and that its sizes agree and fit model.context.
 void check_batch(const MicroBatch& batch, const config::ModelSettings& settings);
 
 }  // namespace nearstep::model

@@ -1,4 +1,4 @@
-// Torch's words for ours. Its headers are included by sources alone.
+// Converts our types to torch's. Only source files include torch's headers.
 #pragma once
 
 #include "base/dtype.hpp"

@@ -8,7 +8,7 @@
 namespace nearstep::arith {
 namespace {
 
-// The mean of `rounded(index)` over many indices is `value` within five standard errors.
+// Expects the mean of `rounded(index)` over many indices within five standard errors of `value`.
 template <typename Rounded>
 void expect_unbiased(float value, float lower, float upper, const Rounded& rounded) {
     constexpr std::uint32_t kDraws = 1U << 20U;
@@ -59,7 +59,7 @@ TEST(StochasticRounding, LeavesValuesOfBf16AndSpecialOnesAlone) {
 }
 
 TEST(StochasticRounding, DrawsTheSameNumbersForEver) {
-    // From another implementation of the definition: a checkpoint is resumed with these.
+    // Values from another implementation. They must never change: resumed runs depend on them.
     const TileKey key = tile_key(0x0123456789ABCDEFU, 42);
     EXPECT_EQ(key.first, 0x5EAE9AD0U);
     EXPECT_EQ(key.second, 0xC4915E2DU);

@@ -13,8 +13,8 @@ namespace {
 
 TEST(Bf16, RoundsToNearestEven) {
     EXPECT_EQ(to_bf16(1.0F), 0x3F80);
-    EXPECT_EQ(to_bf16(float_of(0x3F808000U)), 0x3F80);  // a tie goes to the even neighbour below
-    EXPECT_EQ(to_bf16(float_of(0x3F818000U)), 0x3F82);  // and above
+    EXPECT_EQ(to_bf16(float_of(0x3F808000U)), 0x3F80);  // a tie: the even neighbour is below
+    EXPECT_EQ(to_bf16(float_of(0x3F818000U)), 0x3F82);  // a tie: the even neighbour is above
     EXPECT_EQ(to_bf16(float_of(0x3F808001U)), 0x3F81);
     EXPECT_EQ(to_bf16(std::numeric_limits<float>::max()), 0x7F80);
 }
@@ -45,7 +45,7 @@ TEST(Fp16, EveryValueSurvivesTheRoundTrip) {
     }
 }
 
-// The nearest fp16 value by search, ties to the even one.
+// Finds the nearest fp16 value by search; ties go to even.
 std::uint16_t nearest_fp16(float value) {
     std::uint16_t best = 0;
     double best_distance = INFINITY;

@@ -7,7 +7,7 @@
 namespace nearstep {
 namespace {
 
-// In a process of its own for each signal: a request is never taken back.
+// Runs in its own process for each signal, because a request cannot be reset.
 int code_after(int signal) {
     note_stop_requests();
     const bool was_requested = is_stop_requested();

@@ -26,7 +26,7 @@ TEST_P(TeamOf, DoesEachPieceOnceInManyLoops) {
     }
 }
 
-// Sums that are not atomic would be torn if two threads had one number.
+// The sums are not atomic, so they would be wrong if two threads had the same number.
 TEST_P(TeamOf, TellsItsMembersApart) {
     Team team(GetParam());
     std::vector<std::size_t> sums(static_cast<std::size_t>(GetParam()) * 64);

@@ -141,7 +141,7 @@ TEST_F(Checkpoint, IsNotPublishedUnlessEveryFileIsSeenAsItWasWritten) {
         return complaint<IoError>(
             [&] { publish(folder(), sample_description(20), 0, sample_ranges(), records); });
     };
-    fs::remove(file);  // as where the folder is another one on that rank's host
+    fs::remove(file);  // as if the folder were local to that rank's host
     EXPECT_THAT(refusal(), AllOf(HasSubstr("not published"), HasSubstr(file)));
     put_bytes(file, good.substr(0, good.size() - 1000));
     EXPECT_THAT(refusal(), HasSubstr(file));

@@ -98,7 +98,7 @@ TEST_F(DamagedCheckpoint, NoticesAFlippedByteAnywhereInTheIndex) {
     expect_values(*Reader::open(index), {0, kTiles}, 1);
 }
 
-// Its checksum is right, so that only what it says tells.
+// The index has a correct checksum, so only its contents can show the fault.
 TEST_F(DamagedCheckpoint, NamesAnIndexThatNoRunHasWritten) {
     const std::string path = write_checkpoint(folder(), 20, 1);
     const Index good = read_index(path);

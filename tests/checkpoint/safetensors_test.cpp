@@ -49,7 +49,7 @@ private:
 TEST_F(SafetensorsTest, ReadsPartsOfTensorsAtAnyAlignment) {
     std::vector<float> values(10000);
     std::iota(values.begin(), values.end(), 0.5F);
-    // An odd length of the header, and bf16 behind it: 0x3F80 is 1, 0xC000 is -2.
+    // The header has an odd length, and bf16 values follow: 0x3F80 is 1, 0xC000 is -2.
     std::string header = R"({"__metadata__":{"format":"pt"},)"
                          R"("h":{"dtype":"BF16","shape":[2],"data_offsets":[0,4]},)"
                          R"("a":{"dtype":"F32","shape":[100,100],"data_offsets":[4,40004]}})";

@@ -1,5 +1,4 @@
-// A small checkpoint written by four ranks, one of them without tiles, for the tests of this
-// folder.
+// Writes a small checkpoint of four ranks, one of them without tiles, for the tests in this folder.
 #pragma once
 
 #include "base/error.hpp"
@@ -24,10 +23,10 @@ constexpr std::size_t kParameters = (kTiles - 1) * shard::kTileElems + 17;
 // Rank 1 owns one tile, and rank 3 none.
 std::vector<std::vector<shard::TileRange>> sample_ranges();
 
-// Array 0, 1 or 2 of all tiles; one value is a NaN with a payload, which must come back as it is.
+// Array 0, 1 or 2 of all tiles. One value is a NaN whose payload must survive.
 std::vector<float> sample_values(std::uint64_t seed, std::uint64_t array);
 
-// Tensors that straddle tile borders, and a scalar; some elements belong to none.
+// Tensors that cross tile borders, and a scalar. Some elements belong to no tensor.
 std::vector<TensorPlace> sample_tensors();
 
 Description sample_description(std::int64_t step);
@@ -46,7 +45,7 @@ protected:
     const std::string& root() const { return root_; }
     const std::string& folder() const { return folder_; }
 
-    // Names of what the checkpoint folder holds.
+    // Names of the files in the checkpoint folder.
     std::vector<std::string> files() const;
 
 private:
@@ -58,8 +57,7 @@ void put_bytes(const std::string& path, const std::string& bytes);
 
 void flip_byte(const std::string& path, std::size_t at);
 
-// The message of the error of this kind that `action` throws; a failure of the test if it throws
-// none.
+// The message of the error of type Kind that `action` throws. The test fails if it throws none.
 template <typename Kind = ConfigError, typename Action>
 std::string complaint(Action action) {
     try {
@@ -79,16 +77,16 @@ struct State {
 
 State read_tiles(Reader& reader, shard::TileRange tiles);
 
-// Bit for bit, NaN included.
+// True if all bits are equal, including NaN payloads.
 bool same_bits(std::span<const float> a, std::span<const float> b);
 
-// Expects the values of `seed` in these tiles.
+// Expects these tiles to have the values of `seed`.
 void expect_values(Reader& reader, shard::TileRange tiles, std::uint64_t seed);
 
-// Runs the project's interpreter with these words of a shell command; returns the exit status.
+// Runs the project's Python with `words`, shell arguments; returns the exit status.
 int run_python(const std::string& words);
 
-// True if the interpreter can read HDF5.
+// True if the project's Python has h5py.
 bool has_h5py();
 
 }  // namespace nearstep::checkpoint

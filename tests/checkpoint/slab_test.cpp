@@ -7,7 +7,7 @@
 namespace nearstep::checkpoint {
 namespace {
 
-// Flat numbers of the elements of a box, in the order of a row-major array.
+// Flat indices of a box's elements, in row-major order.
 std::vector<std::size_t> elements_of(const h5::Part& part, const std::vector<std::int64_t>& shape) {
     std::vector<std::size_t> elements = {0};
     for (std::size_t d = 0; d < shape.size(); ++d) {

@@ -145,7 +145,7 @@ TEST_F(TokenFiles, AreRefusedIfTheyAreBent) {
     EXPECT_THAT(message_of<ConfigError>([&] { file.tokens().copy(5, row); }), HasSubstr("token 4"));
 }
 
-// Wherever it is in a text that is looked at in several pieces.
+// The token may be anywhere in a text that is checked in several pieces.
 TEST_F(TokenFiles, WithATokenBeyondTheVocabularyAreRefusedAtTheStart) {
     SmallTokenFile of;
     of.tokens.assign(3000, 1);

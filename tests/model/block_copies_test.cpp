@@ -1,4 +1,4 @@
-// Blocks that come to a GPU in parts against the same in host memory; skipped where there is none.
+// Compares blocks that are copied to a GPU in parts with those in host memory; skipped without one.
 #include "model/block_copies.hpp"
 
 #include "base/random.hpp"
@@ -21,7 +21,7 @@ std::vector<std::byte> block_of(std::size_t number) {
     return bytes;
 }
 
-// One of several ranks, the others of which are played by the test.
+// The code under test is one of several ranks; the test plays the others.
 class JointCopies : public testing::TestWithParam<int> {
 protected:
     void SetUp() override {
@@ -44,7 +44,7 @@ TEST_P(JointCopies, BringAPartAndTakeTheRest) {
             rooms.push_back(slots.back().span());
         }
         std::size_t copied_bytes = 0;
-        std::size_t next = 0;  // block to be gathered
+        std::size_t next = 0;  // next block to gather
         bool is_joint = false;
         const auto copies = make_block_copies(
             {.source = [&](int block) -> std::span<const std::byte> {

@@ -1,4 +1,4 @@
-// The network on a GPU against the same network on the CPU; skipped where there is no GPU.
+// Compares the network on a GPU with the same network on the CPU; skipped without a GPU.
 #include "base/random.hpp"
 #include "memory/gpu.hpp"
 #include "model/geometry.hpp"
@@ -45,7 +45,7 @@ protected:
         convert_from_fp32(values.data(), dtype, parameters_.data(), values.size());
     }
 
-    // Two micro-batches of a row each, with a loss scale.
+    // Runs a step of two micro-batches of one row each, with a loss scale.
     GpuStep run(const ComputeDevice& device, GradientPlace place = GradientPlace::host,
                 const Residence& residence = {}) const {
         const auto network = Network::make(settings_, parameters_, device, residence);
@@ -148,8 +148,7 @@ TEST_F(GpuNetwork, HasTheSameBitsWhereverBlocksAndTheirInputsAre) {
     }
 }
 
-// Blocks whose copies take longer than their computation, from pinned memory, over many steps of
-// one network.
+// Blocks in pinned memory whose copies take longer than their computation, over many steps.
 TEST_F(GpuNetwork, StreamsManyStepsBehindASlowLink) {
     if (memory::gpus() == 0) {
         GTEST_SKIP() << "this program was built without CUDA";
@@ -168,7 +167,7 @@ TEST_F(GpuNetwork, StreamsManyStepsBehindASlowLink) {
     }
 }
 
-// Sizes for which attention's backward takes the form that splits its sums.
+// With these sizes attention's backward splits its sums.
 TEST_F(GpuNetwork, RepeatsAttentionBitForBit) {
     settings_.layers = 2;
     settings_.heads = 4;

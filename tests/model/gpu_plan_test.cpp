@@ -60,7 +60,7 @@ TEST(GpuPlan, StreamsAModelThatDoesNotFit) {
 }
 
 TEST(GpuPlan, TakesWhatMovesTheFewestBytes) {
-    // Many tokens and few parameters: inputs stay, parameters come. And the other way round.
+    // A smaller budget never moves fewer bytes. model.activations overrides where inputs wait.
     config::ModelSettings settings = gpt_7b();
     std::size_t before = 0;
     for (std::size_t budget = 100; budget >= 6; --budget) {
@@ -101,7 +101,7 @@ TEST(GpuPlan, SaysWhatToSetWhereTwoSlotsDoNotFit) {
     }
     EXPECT_THAT(sentence, testing::HasSubstr("set model.gpu_memory_gb to "));
     EXPECT_THAT(sentence, testing::HasSubstr("train.micro_batch"));
-    // What it says is enough, and hardly more than that.
+    // The suggested size is enough, and hardly more than needed.
     const std::size_t at = sentence.find("gpu_memory_gb to ") + 17;
     const double enough = std::stod(sentence.substr(at));
     EXPECT_NO_THROW(plan_gpu(settings, kWork, static_cast<std::size_t>(enough * 1e9)));

@@ -10,7 +10,7 @@
 namespace nearstep::model {
 namespace {
 
-// Adam's update, plainly.
+// A simple Adam.
 struct Adam {
     Floats moment;
     Floats variance;
@@ -58,8 +58,8 @@ TEST(Network, LearnsASentenceAndThenContinuesIt) {
     EXPECT_NEAR(losses.front(), std::log(128.0), 0.1);
     EXPECT_LT(losses.back(), 0.4) << "only the first letters of a row leave a doubt";
 
-    // Which of two spellings follows a doubtful letter is chance; that each letter has its
-    // neighbour in the sentence is not.
+    // After an ambiguous letter the continuation is random, but nearly all pairs of letters must
+    // occur in the sentence.
     const Tokens prompt(sentence.begin(), sentence.begin() + 12);
     const Tokens drawn = network->sample(prompt, 30, 0.1, 3);
     ASSERT_EQ(drawn.size(), 30U);
@@ -75,7 +75,7 @@ TEST(Network, LearnsASentenceAndThenContinuesIt) {
 
 TEST(Sampling, IsReproducibleBySeedAndFollowsTheShares) {
     const config::ModelSettings settings = tiny();
-    // All weights 0: every token is as likely as any other.
+    // With all weights 0 every token is equally likely.
     const std::vector<std::byte> bytes(describe(settings).elems * 4);
     const auto network = Network::make(settings, bytes);
     const Tokens prompt{1, 2, 3};

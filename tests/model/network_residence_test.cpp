@@ -9,7 +9,7 @@
 namespace nearstep::model {
 namespace {
 
-// Of a network that brings its blocks to slots, as on a GPU.
+// Tests of a network that copies its blocks to slots, as on a GPU.
 class NetworkWith : public testing::TestWithParam<Residence> {
 protected:
     void SetUp() override {
@@ -86,7 +86,7 @@ TEST_P(NetworkWith, BringsEachBlockAtMostTwiceAStep) {
     run_step(*network_, rows_);
     EXPECT_EQ(network_->traffic().parameter_bytes, fetched);
     const std::size_t inputs = (3 * 8 + 2 * 5 + 8) * 16 * sizeof(float);
-    const std::size_t held = blocks - 2;  // neither the tokens nor the last block's
+    const std::size_t held = blocks - 2;  // all but the tokens and the last block's inputs
     EXPECT_LE(network_->traffic().input_bytes, 2 * held * (inputs + 3 * 512));
     EXPECT_EQ(network_->traffic().input_bytes > 0, GetParam().are_inputs_on_host);
 }

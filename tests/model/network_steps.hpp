@@ -1,4 +1,4 @@
-// Steps of tiny networks, for their tests.
+// Runs training steps of tiny networks for tests.
 #pragma once
 
 #include "base/random.hpp"
@@ -27,7 +27,7 @@ inline config::ModelSettings tiny(Dtype dtype = Dtype::fp32, const std::string& 
             .compute = compute};
 }
 
-// Start values moved by 0.1, so that no bias is 0 and no norm's weight is 1.
+// Initial values plus normal noise, so that no bias is 0 and no norm weight is 1.
 inline Floats values_for(const config::ModelSettings& settings) {
     const Geometry geometry = describe(settings);
     Floats values(geometry.elems);
@@ -70,7 +70,7 @@ struct Step {
     Floats gradient;
 };
 
-// One step through all blocks; weights are those of the mean over all tokens.
+// Runs one step through all blocks; the loss is the mean over all tokens.
 inline Step run_step(Network& network, const std::vector<Rows>& rows, double loss_scale = 1) {
     std::vector<MicroBatch> batches;
     std::size_t tokens = 0;

@@ -30,7 +30,7 @@ double distance(const Floats& a, const Floats& b) {
     return norm_of(difference);
 }
 
-// GPT-2 as one graph over one leaf, from elementary operations only.
+// GPT-2 as one autograd graph over one leaf tensor, built from elementary operations.
 class Reference {
 public:
     Reference(const config::ModelSettings& settings, Floats& values)
@@ -212,7 +212,7 @@ TEST_P(NetworkIn, EvaluatesToTheLoss) {
 }
 
 TEST_P(NetworkIn, IsCloseToFp32) {
-    // The same parameter values, so that only the products' format differs.
+    // Both use the same parameter values, so only the format of the products differs.
     const std::vector<std::byte> bytes = encode(values_, settings_.dtype);
     Floats rounded(values_.size());
     convert_to_fp32(settings_.dtype, bytes.data(), rounded.data(), rounded.size());
@@ -260,10 +260,10 @@ TEST(Network, AsksTorchForTheSameBitsOnAGpu) {
     const Step before = run_step(settings, values, rows);
     repeat_bit_for_bit({.gpu = 0});
     EXPECT_TRUE(at::globalContext().deterministicAlgorithms());
-    // A warning alone would leave attention's backward as it is.
+    // With warnings only, attention's backward would not be deterministic.
     EXPECT_FALSE(at::globalContext().deterministicAlgorithmsWarnOnly());
     EXPECT_NE(std::getenv("CUBLAS_WORKSPACE_CONFIG"), nullptr);
-    // Of what the model is made of, nothing is refused, and on the CPU nothing changes.
+    // The model's operations are all allowed, and on the CPU the results do not change.
     const Step step = run_step(settings, values, rows);
     EXPECT_EQ(step.loss, before.loss);
     EXPECT_EQ(step.gradient, before.gradient);
