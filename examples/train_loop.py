@@ -28,7 +28,7 @@ torch.manual_seed(0)
 model = GPT2LMHeadModel(GPT2Config(n_layer=2, n_head=2, n_embd=64, vocab_size=64, n_positions=LENGTH, bos_token_id=0, eos_token_id=0))
 if torch.cuda.is_available():
     model.cuda(int(os.environ.get("LOCAL_RANK", 0)))
-model.eval()  # without dropout, so that a step depends on its data alone
+model.eval()  # no dropout, so that a step depends only on its data
 opt = nearstep.AdamW(nearstep.groups(model, weight_decay=0.1), lr=1e-2, path=os.path.join(sys.argv[1], "state"), clip_norm=1.0)
 start = opt.resume()
 scheduler = get_cosine_schedule_with_warmup(opt, 5, STEPS)
@@ -44,6 +44,7 @@ for step in range(start, STEPS):
     if rank == 0:
         print(f"step {step + 1} loss {loss.item():.4f}", flush=True)
     if step + 1 == STEPS // 2:
-        # A checkpoint stays until the next one; opt.resume(checkpoint=...) goes back to it, and opt.extra is what was saved.
+        # A checkpoint is kept until the next one. opt.resume(checkpoint=...) returns to it and sets opt.extra to
+        # what was saved.
         opt.save(extra={"files_read": [f"part-{step // 10}"], "rows_read": (step + 1) * ROWS})
 print(f"rank {rank} masters {opt.masters_digest():016x}")

@@ -16,7 +16,7 @@ import tomllib
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ORIGINS = ("modelled", "simulated")
 LINES = {"measured": "-", "modelled": "--", "simulated": ":", "published": "-."}
-# Everything of ours at once: narrow state, 4-bit gradients, the exact delta of new parameters, overlapped transfers.
+# All of our methods at once: narrow state, 4-bit gradients, exact deltas of new parameters, overlapped transfers.
 OURS = "su+o+c:csd.state=compact:compress.codec=q4:gather.codec=delta"
 
 
@@ -257,7 +257,7 @@ def rows_of(summaries):
     return rows
 
 
-# Columns of a table of such rows.
+# Columns for these rows.
 STEP_COLUMNS = [("column", "column", ""), ("devices", "devices", ""), ("forward_s", "forward s", ".3f"),
                 ("backward_s", "backward s", ".3f"), ("update_s", "update s", ".3f"), ("modelled_update_s", "expected", ".3f"),
                 ("step_s", "step s", ".3f"), ("modelled_step_s", "expected", ".3f"),
