@@ -1,9 +1,9 @@
-"""Trains a small GPT-2 on made-up text with nearstep.AdamW: one rank, or several, or after a crash.
+"""Trains a small GPT-2 on made-up text with nearstep.AdamW, on one rank or several, and resumes after a crash.
 
     python examples/train_loop.py FOLDER                  one rank
-    mpirun -np 2 python examples/train_loop.py FOLDER     two, whose gradients the engine adds up
+    mpirun -np 2 python examples/train_loop.py FOLDER     two ranks, whose gradients the engine sums
 
-Kill it at any instant and start it again with the same command: it goes on from the newest durable step.
+Kill it at any time and start it again with the same command: it continues from the newest durable step.
 """
 import os
 import sys
@@ -18,7 +18,7 @@ rank, ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1
 
 
 def batch(step):
-    """This rank's rows of the step's batch: what the data's position is made of is the step alone."""
+    """This rank's rows of the step's batch. They depend only on the step, so resuming needs no other position."""
     generator = torch.Generator().manual_seed(step)
     rows = torch.randint(64, (ROWS, 1), generator=generator) + torch.arange(LENGTH)
     return (rows % 64)[rank::ranks]
