@@ -1,11 +1,11 @@
-# Finds XRT. Sets xrt_library to the target to link (empty without XRT), and has_emulated_cards if XRT is the
-# release of Debian 12, which emulated cards need.
+# XRT, if the machine has it: xrt_library is the target to link, or empty. An emulated card also
+# wants the release that Debian 12 has: has_emulated_cards.
 set(xrt_library "")
 set(has_emulated_cards FALSE)
 
 option(NEARSTEP_XRT "Use XRT where it is found" ON)
 find_path(XRT_INCLUDE_DIR xrt/xrt_device.h PATH_SUFFIXES xrt HINTS $ENV{XILINX_XRT}/include)
-# Never link libxrt_core: its built-in driver would be the only one.
+# Never libxrt_core: the driver that it holds would be the only one.
 find_library(XRT_COREUTIL_LIBRARY NAMES xrt_coreutil libxrt_coreutil.so.2 HINTS $ENV{XILINX_XRT}/lib)
 find_path(UUID_INCLUDE_DIR uuid/uuid.h)
 find_path(BOOST_INCLUDE_DIR boost/any.hpp)

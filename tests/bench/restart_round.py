@@ -139,7 +139,7 @@ class Running:
         self.files = [open(folder / f"{name}.{stream}", "w+", errors="replace") for stream in ("out", "err")]
         self.process = subprocess.Popen(command, cwd=folder, env=program.environment(LIFE_SECONDS, fault),
                                         stdin=subprocess.DEVNULL, stdout=self.files[0], stderr=self.files[1],
-                                        start_new_session=True, restore_signals=False)  # too large a file: error, no signal
+                                        start_new_session=True, restore_signals=False)  # too large a file is an error
         self.under_way.add(self.process.pid)
 
     def kill(self, how, draw):

@@ -10,14 +10,14 @@ endif()
 add_library(nearstep_test_models SHARED ${CMAKE_CURRENT_SOURCE_DIR}/test_kernel_model.cpp)
 target_include_directories(nearstep_test_models PRIVATE ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/tests)
 
-# nearstep_card_test(fpga/x_test CARDS 4 LINKS ...): a test on this many emulated cards. Their kernels are
-# nearstep's, or those of the library MODELS.
+# nearstep_card_test(fpga/x_test CARDS 4 LINKS ...): with this many emulated cards, whose kernels are
+# nearstep's, or with MODELS those of a library.
 function(nearstep_card_test path)
     cmake_parse_arguments(arg "" "CARDS;MODELS;TIMEOUT" "LINKS;SOURCES;NEEDS" ${ARGN})
     if(NOT arg_TIMEOUT)
         set(arg_TIMEOUT 300)
     endif()
-    # Scratch folders must be on a file system with direct I/O, which tmpfs may lack.
+    # Scratch folders on a file system that takes direct I/O, which a tmpfs may not.
     set(environment TEST_TMPDIR=${CMAKE_BINARY_DIR}/ XILINX_XRT=${CMAKE_BINARY_DIR}/emulated-card
         XRT_INI_PATH=${CMAKE_BINARY_DIR}/emulated-card/xrt.ini NEARSTEP_EMULATED_CARDS=${arg_CARDS})
     if(arg_MODELS)
