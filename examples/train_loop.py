@@ -1,9 +1,9 @@
-"""Trains a small GPT-2 on made-up text with nearstep.AdamW: one rank, or several, or after a crash.
+"""Trains a small GPT-2 on made-up text with nearstep.AdamW, on one rank or several, and resumes after a crash.
 
     python examples/train_loop.py FOLDER                  one rank
-    mpirun -np 2 python examples/train_loop.py FOLDER     two, whose gradients the engine adds up
+    mpirun -np 2 python examples/train_loop.py FOLDER     two ranks, whose gradients the engine sums
 
-Kill it at any instant and start it again with the same command: it goes on from the newest durable step.
+Kill it at any time and start it again with the same command: it continues from the newest durable step.
 """
 import os
 import sys
@@ -18,7 +18,7 @@ rank, ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1
 
 
 def batch(step):
-    """This rank's rows of the step's batch: what the data's position is made of is the step alone."""
+    """This rank's rows of the step's batch. They depend only on the step, so resuming needs no other position."""
     generator = torch.Generator().manual_seed(step)
     rows = torch.randint(64, (ROWS, 1), generator=generator) + torch.arange(LENGTH)
     return (rows % 64)[rank::ranks]
@@ -28,7 +28,7 @@ torch.manual_seed(0)
 model = GPT2LMHeadModel(GPT2Config(n_layer=2, n_head=2, n_embd=64, vocab_size=64, n_positions=LENGTH, bos_token_id=0, eos_token_id=0))
 if torch.cuda.is_available():
     model.cuda(int(os.environ.get("LOCAL_RANK", 0)))
-model.eval()  # without dropout, so that a step depends on its data alone
+model.eval()  # no dropout, so that a step depends only on its data
 opt = nearstep.AdamW(nearstep.groups(model, weight_decay=0.1), lr=1e-2, path=os.path.join(sys.argv[1], "state"), clip_norm=1.0)
 start = opt.resume()
 scheduler = get_cosine_schedule_with_warmup(opt, 5, STEPS)
@@ -44,6 +44,7 @@ for step in range(start, STEPS):
     if rank == 0:
         print(f"step {step + 1} loss {loss.item():.4f}", flush=True)
     if step + 1 == STEPS // 2:
-        # A checkpoint stays until the next one; opt.resume(checkpoint=...) goes back to it, and opt.extra is what was saved.
+        # A checkpoint is kept until the next one. opt.resume(checkpoint=...) returns to it and sets opt.extra to
+        # what was saved.
         opt.save(extra={"files_read": [f"part-{step // 10}"], "rows_read": (step + 1) * ROWS})
 print(f"rank {rank} masters {opt.masters_digest():016x}")

@@ -12,7 +12,7 @@ STEPS = int(os.environ.get("STEPS", 20))
 
 
 class Rows(torch.utils.data.Dataset):
-    """Made-up text; yours goes here."""
+    """Made-up text; replace it by yours."""
 
     def __len__(self):
         return 512
@@ -23,7 +23,7 @@ class Rows(torch.utils.data.Dataset):
 
 
 class Saves(TrainerCallback):
-    """Before the Trainer saves, nearstep saves the state that the Trainer's checkpoint points to."""
+    """Saves nearstep's state before the Trainer saves, because the Trainer's checkpoint points to it."""
 
     def __init__(self, optimizer):
         self.optimizer = optimizer

@@ -1,5 +1,5 @@
-# cmake --install: the engine as one shared library with its headers, for find_package(nearstep) and the target
-# nearstep::engine. It links no PyTorch; the program is not installed.
+# cmake --install: the engine as one shared library with headers, for find_package(nearstep) and the target
+# nearstep::engine. The library does not link PyTorch; the program is not installed.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 add_library(nearstep_library SHARED $<TARGET_OBJECTS:nearstep_engine> $<TARGET_OBJECTS:nearstep_config> $<TARGET_OBJECTS:nearstep_mpi>)
@@ -8,7 +8,7 @@ target_include_directories(nearstep_library INTERFACE $<INSTALL_INTERFACE:${CMAK
 target_compile_features(nearstep_library INTERFACE cxx_std_20)
 set_target_properties(nearstep_library PROPERTIES OUTPUT_NAME nearstep EXPORT_NAME engine LINKER_LANGUAGE CXX
     VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR} INSTALL_RPATH_USE_LINK_PATH ON)
-# CMake leaves folders inside the source tree out of that path; NCCL may lie there, beside PyTorch.
+# CMake omits folders inside the source tree from that path, but NCCL may be there, next to PyTorch.
 if(NEARSTEP_NCCL_LIBRARY)
     cmake_path(GET NEARSTEP_NCCL_LIBRARY PARENT_PATH nccl_folder)
     set_property(TARGET nearstep_library PROPERTY INSTALL_RPATH ${nccl_folder})
@@ -19,7 +19,7 @@ install(TARGETS nearstep_library EXPORT nearstep LIBRARY DESTINATION ${CMAKE_INS
 install(EXPORT nearstep NAMESPACE nearstep:: FILE nearstepConfig.cmake DESTINATION ${package})
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/nearstepConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/nearstepConfigVersion.cmake DESTINATION ${package})
-# What engine.hpp and mpi/session.hpp include; files keep their folders, as in the source tree.
+# The headers that engine.hpp and mpi/session.hpp include, in the folders of the source tree.
 set(headers ${CMAKE_INSTALL_INCLUDEDIR}/nearstep)
 foreach(folder arith base codec config csd engine feed memory shard store trace)
     install(DIRECTORY src/${folder} DESTINATION ${headers} FILES_MATCHING PATTERN "*.hpp")

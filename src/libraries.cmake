@@ -1,9 +1,9 @@
-# What the program and its tests take beside MPI, Threads and XXH3, which a simulation takes, too.
+# Libraries of the program and its tests, besides MPI, Threads and XXH3, which simulations need, too.
 
 if(NEARSTEP_PACKAGE)
-    set(NEARSTEP_PYTHON ${Python_EXECUTABLE})  # pip's
+    set(NEARSTEP_PYTHON ${Python_EXECUTABLE})  # pip's interpreter
 elseif(NOT NEARSTEP_FUZZ)
-    # The interpreter whose PyTorch is used: launch/setup's, else the one on the path.
+    # The Python interpreter whose PyTorch is used: launch/setup's, else the first on the path.
     find_program(NEARSTEP_PYTHON NAMES python python3 HINTS "${CMAKE_SOURCE_DIR}/.venv/bin" NO_CMAKE_FIND_ROOT_PATH)
     execute_process(
         COMMAND ${NEARSTEP_PYTHON} -c "import torch; print(torch.utils.cmake_prefix_path, int(torch._C._GLIBCXX_USE_CXX11_ABI), sep=';')"
@@ -21,15 +21,15 @@ elseif(NOT NEARSTEP_FUZZ)
 endif()
 find_package(nlohmann_json REQUIRED)
 if(NEARSTEP_FUZZ)
-    # Its headers hold all of it, so that it is instrumented, too. Without its assertions, which Debian's
-    # library has not either: each stands in front of a branch that refuses.
+    # A header-only library, so that it is instrumented as well. Its assertions are off, as in Debian's library:
+    # each only precedes a branch that refuses the input.
     add_library(PkgConfig::TOMLPLUSPLUS INTERFACE IMPORTED)
     target_compile_options(PkgConfig::TOMLPLUSPLUS INTERFACE "-DTOML_ASSERT(expr)=static_assert(true)")
 else()
     pkg_check_modules(TOMLPLUSPLUS REQUIRED IMPORTED_TARGET tomlplusplus)
 endif()
 pkg_check_modules(LIBURING REQUIRED IMPORTED_TARGET liburing)
-# The serial flavour: rank files need no parallel HDF5. Debian names it hdf5-serial.
+# The serial flavour: rank files need no parallel HDF5. Debian calls it hdf5-serial.
 pkg_check_modules(HDF5_SERIAL IMPORTED_TARGET hdf5-serial)
 if(TARGET PkgConfig::HDF5_SERIAL)
     add_library(nearstep_hdf5 INTERFACE)

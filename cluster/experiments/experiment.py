@@ -1,8 +1,8 @@
-"""What the experiments share: runs of nearstep, rows, a table, a picture, and one JSON file each.
+"""Common parts of the experiments: runs of nearstep, rows, a table, a picture, and one JSON file each.
 
-A row is a dictionary of plain values. Its origin says where its values come from: measured, modelled (nearstep plan's
-formulas), simulated (SimGrid) or published (by others); a key that begins with modelled_ or simulated_ has that origin
-in any row. Standard library, and Matplotlib for the picture.
+A row is a dictionary of plain values. Its origin says where the values come from: measured, modelled (nearstep plan's
+formulas), simulated (SimGrid) or published (by others). A key that begins with modelled_ or simulated_ has that origin
+in any row. Needs the standard library, and Matplotlib for the picture.
 """
 import argparse
 import json
@@ -16,12 +16,12 @@ import tomllib
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ORIGINS = ("modelled", "simulated")
 LINES = {"measured": "-", "modelled": "--", "simulated": ":", "published": "-."}
-# Everything of ours at once: narrow state, 4-bit gradients, the exact delta of new parameters, overlapped transfers.
+# All of our methods at once: narrow state, 4-bit gradients, exact deltas of new parameters, overlapped transfers.
 OURS = "su+o+c:csd.state=compact:compress.codec=q4:gather.codec=delta"
 
 
 def use_environment():
-    """Starts again with launch/setup's interpreter where this one has no Matplotlib."""
+    """Restarts with launch/setup's interpreter if this one has no Matplotlib."""
     python = ROOT / ".venv/bin/python"
     try:
         import matplotlib  # noqa: F401
@@ -36,7 +36,7 @@ def refuse(sentence):
 
 
 def arguments_of(text):
-    """A parser with what every experiment takes; `text` is the experiment's own docstring."""
+    """A parser for the options of every experiment; `text` is the experiment's docstring."""
     use_environment()
     parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     name = pathlib.Path(sys.argv[0]).name
@@ -52,7 +52,7 @@ def arguments_of(text):
 
 
 def numbers(text):
-    """A list of positive whole numbers, commas between."""
+    """Parses positive whole numbers, separated by commas."""
     try:
         values = [int(word) for word in text.split(",")]
     except ValueError:
@@ -63,7 +63,7 @@ def numbers(text):
 
 
 def site_of(folder):
-    """What the site file says, as a dictionary."""
+    """The site file as a dictionary."""
     try:
         return tomllib.loads((ROOT / folder / "site.toml").read_text())
     except (OSError, tomllib.TOMLDecodeError) as error:
@@ -71,7 +71,7 @@ def site_of(folder):
 
 
 class Experiment:
-    """One experiment on its way to a JSON file."""
+    """One experiment, which ends in a JSON file."""
 
     def __init__(self, options, title, least_room_gb=3):
         self.options = options
@@ -104,7 +104,7 @@ class Experiment:
         return path
 
     def call(self, *command):
-        """The standard output of a command that must succeed."""
+        """Runs a command that must succeed; returns its standard output."""
         words = [str(word) for word in command]
         print("+", " ".join(words), file=sys.stderr, flush=True)
         environment = dict(os.environ, NEARSTEP_TIMEOUT=str(self.options.timeout), NEARSTEP_PROGRAM=str(self.options.program))
@@ -118,7 +118,7 @@ class Experiment:
         return [f"--set={key}={value}" for key, value in keys.items()]
 
     def compare(self, config, site, modes, devices, steps, ranks=1, keys=None):
-        """The summaries of nearstep compare."""
+        """Runs nearstep compare; returns its summaries."""
         out = self.folder / "compare.json"
         keys = {"data.train": json.dumps(str(self.text)), "csd.path": json.dumps(str(self.state)), **(keys or {})}
         try:
@@ -131,7 +131,7 @@ class Experiment:
         return self.note(json.loads(out.read_text()), config, site)
 
     def plan(self, config, site, nodes, csds=None, keys=None, words=()):
-        """The rows of nearstep plan, which are modelled."""
+        """Runs nearstep plan; returns its rows, which are modelled."""
         out = self.folder / "plan.json"
         self.call(self.options.program, "plan", config, "--site", site, "--nodes", ",".join(map(str, nodes)),
                   *(["--csds", ",".join(map(str, csds))] if csds else []), "--json", out, *words,
@@ -165,7 +165,7 @@ def origin_of(key, row):
 
 
 def table(rows, columns):
-    """Modelled numbers stand in (), simulated ones in []."""
+    """Formats the table, with modelled numbers in () and simulated ones in []."""
     brackets = {"measured": ("", ""), "modelled": ("(", ")"), "simulated": ("[", "]"), "published": ("<", ">")}
 
     def cell(row, key, form):
@@ -184,7 +184,7 @@ def table(rows, columns):
 
 
 def draw(result, path):
-    """A panel for each plot {title, x, y: keys, series: key, x_name, y_name, log: bool}."""
+    """Draws a panel for each plot {title, x, y: keys, series: key, x_name, y_name, log: bool}."""
     try:
         import matplotlib
     except ImportError:
@@ -227,7 +227,7 @@ def draw_panel(panel, plot, rows):
 
 
 def short(column):
-    """"su+o+c:csd.state=compact" as "su+o+c compact"; all of ours as "ours"."""
+    """"su+o+c:csd.state=compact" as "su+o+c compact"; all of our methods as "ours"."""
     if column == OURS:
         return "ours"
     mode, *settings = column.split(":")
@@ -235,7 +235,7 @@ def short(column):
 
 
 def rows_of(summaries):
-    """A measured row for each summary of compare, with what the rates let expect beside it."""
+    """A measured row for each summary of compare, with the expected times at the links' rates."""
     rows = []
     for summary in summaries:
         measured, expected = summary["phases_s"], summary.get("predicted_s", {})
@@ -257,7 +257,7 @@ def rows_of(summaries):
     return rows
 
 
-# Columns of a table of such rows.
+# Columns for these rows.
 STEP_COLUMNS = [("column", "column", ""), ("devices", "devices", ""), ("forward_s", "forward s", ".3f"),
                 ("backward_s", "backward s", ".3f"), ("update_s", "update s", ".3f"), ("modelled_update_s", "expected", ".3f"),
                 ("step_s", "step s", ".3f"), ("modelled_step_s", "expected", ".3f"),

@@ -1,10 +1,10 @@
-// The exchange of one step, at ranks that nobody owns: the project's own gradient scatter and
-// parameter gather, run by SimGrid's SMPI. cluster/simulate starts it; docs/simulation.md explains.
+// The exchange of one step at large rank counts: runs the project's gradient scatter and parameter
+// gather on SimGrid's SMPI. cluster/simulate starts it; docs/simulation.md explains it.
 //   nearstep_simulation check|time CODEC SCATTER STRIPES IN_FLIGHT UPDATE_SECONDS own|shared
-// check: with data, of which every element is compared. time: simulated seconds, data are not
-// looked at. Each rank has one device with a tile in each of STRIPES stripes; UPDATE_SECONDS is
-// what a device's update takes; with `shared` (not in a check) the ranks of a node have one vector
-// of parameters together. The last line is a JSON object; without it the run failed.
+// check: compares every element of the data. time: measures simulated seconds and ignores the data.
+// Each rank has one device with a tile in each of STRIPES stripes; UPDATE_SECONDS is the update
+// time of a device. With `shared` (not for check) the ranks of a node share one parameter vector.
+// The last line is a JSON object; if it is missing, the run failed.
 #include "base/dtype.hpp"
 #include "base/error.hpp"
 #include "codec/codec.hpp"
@@ -45,11 +45,11 @@ struct Settings {
 
 struct Seconds {
     double scatter = 0;
-    double update = 0;  // with the gather
+    double update = 0;  // includes the gather
 };
 
-// Small whole numbers: sums of them are exact in every format on the way. Other ranks, elements and
-// tiles have others.
+// Small whole numbers, whose sums are exact in every format used. They differ by rank, element and
+// tile.
 int gradient_of(int rank, std::size_t element) {
     return static_cast<int>(
                (static_cast<std::size_t>(rank) * 5 + element * 3 + element / kTileElems * 7) % 11) -
@@ -60,7 +60,7 @@ std::uint16_t parameter_of(std::size_t element) {
     return static_cast<std::uint16_t>(element * 2654435761U >> 7U);
 }
 
-// Simulated seconds until the slowest rank is here.
+// Simulated seconds from `start` until the slowest rank arrives.
 double slowest_since(double start) {
     double mine = MPI_Wtime() - start;
     double slowest = 0;
@@ -98,7 +98,7 @@ public:
     std::uint64_t checked() const { return checked_; }
 
 private:
-    // One copy of the state over all ranks' devices.
+    // One copy of the state, spread over all ranks' devices.
     static shard::Ownership ownership(int ranks, const Settings& settings) {
         std::vector<int> all(static_cast<std::size_t>(ranks));
         std::iota(all.begin(), all.end(), 0);
@@ -112,7 +112,7 @@ private:
                                   .partition = shard::Partition(partition)}});
     }
 
-    // Stripe by stripe, the last one first, as backward does.
+    // Scatters stripe by stripe, the last one first, as backward does.
     void scatter(Seconds& seconds) {
         const auto ranks = static_cast<std::size_t>(world_.size());
         std::vector<shard::TileRange> rounds;
@@ -148,7 +148,8 @@ private:
         }
         std::vector<float> sum(kTileElems);
         codec::decode_sum(*codec_, payloads, 0, sum);
-        // Block codes round each payload by half a step of its largest value; lists drop values.
+        // Block codes round each payload by up to half a step of its largest value; lists drop
+        // values.
         const double largest = 5.0 * world_.size() / static_cast<double>(payloads.size());
         const double slack =
             settings_.codec == "q4"   ? 0.08 * largest * static_cast<double>(payloads.size())
@@ -167,7 +168,7 @@ private:
         checked_ += kTileElems;
     }
 
-    // A rank's device has updated the tile of stripe s after s + 1 equal parts of the update.
+    // A rank's device finishes the tile of stripe s after s + 1 equal parts of the update.
     void gather(Seconds& seconds) {
         exchange::ParameterGather gather(world_,
                                          {.partition = &partition_,
@@ -200,8 +201,8 @@ private:
         }
     }
 
-    // A look that is too early takes up to a hundredth of an update: the gather looks every 20
-    // simulated us, and a thousand ranks' looks would take most of a simulation.
+    // Sleeps up to a hundredth of an update. The gather polls every 20 simulated us, and a thousand
+    // ranks' polls would dominate the simulation.
     bool is_past(double end) const {
         const double left = end - MPI_Wtime();
         if (left > 0) {

@@ -1,8 +1,8 @@
-// Large allocations of a timed simulation share one small piece of memory.
+// Makes large allocations of a timed simulation share one small piece of memory.
 //
-// A thousand ranks in one process have buffers of some MiB each. Where only times are wanted, what
-// they hold does not matter: with NEARSTEP_FOLDED naming a file, every allocation of 1 MiB or more
-// shows that file's first pages, over and over. Without it this is the usual allocator.
+// A thousand ranks in one process have buffers of some MiB each, whose contents do not affect
+// times. If NEARSTEP_FOLDED names a file, every allocation of 1 MiB or more maps that file's first
+// pages again and again. Otherwise this is the usual allocator.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -46,7 +46,8 @@ void* operator new(std::size_t bytes) {
     return memory;
 }
 
-// Folded memory begins a page, which malloc's never does; it stays until the process ends.
+// Folded memory starts at a page boundary, which malloc's never does. It stays until the process
+// ends.
 void operator delete(void* memory) noexcept {
     if (reinterpret_cast<std::uintptr_t>(memory) % kPageBytes != 0) {
         std::free(memory);

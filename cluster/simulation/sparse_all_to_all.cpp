@@ -1,9 +1,9 @@
-// The all-to-all of a simulation posts no empty messages.
+// Replaces MPI_Ialltoallv in simulations by one that posts no empty messages.
 //
-// SMPI's MPI_Ialltoallv sends every rank a message, of 0 bytes too, and for each one that ends
-// looks at all others: at a thousand ranks most of the simulator's time. Open MPI leaves empty ones
-// out, as this does in its place. It returns when everything is there, for the caller waits at
-// once. The linker puts it where the library's is called (--wrap).
+// SMPI's MPI_Ialltoallv sends a message to every rank, even of 0 bytes, and scans all others when
+// one ends. At a thousand ranks this takes most of the simulator's time. Open MPI skips empty
+// messages, as this one does. It returns when all data has arrived, because the caller waits at
+// once anyway. The linker substitutes it (--wrap).
 #include <mpi.h>
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 
 namespace {
 
-constexpr int kTag = 32000;  // the exchange's own tags are those of subgroups, and lie below
+constexpr int kTag = 32000;  // above the tags of the exchange, which are those of subgroups
 
 }  // namespace
 

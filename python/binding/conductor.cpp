@@ -66,7 +66,7 @@ Conductor::Conductor(Plan plan)
 
 Conductor::~Conductor() { close(); }
 
-// --- Work for the thread that calls MPI ---
+// --- Work on the MPI thread ---
 
 void Conductor::post(std::function<void()> work) {
     {
@@ -116,7 +116,7 @@ void Conductor::wait(const Poll& poll, const std::function<bool()>& is_over) {
     }
 }
 
-// `work` refers to what its caller has: this does not return before it is done.
+// `work` refers to the caller's variables, so this returns only when it is done.
 void Conductor::do_and_wait(std::function<void()> work) {
     post(std::move(work));
     wait([] {}, [this, mine = posted_] { return done_ >= mine; });
@@ -165,7 +165,7 @@ void Conductor::open(const Beginning& beginning, std::vector<std::string>& lines
     const mpi::Communicator& world = *world_;
     rank_ = world.rank();
     ranks_ = world.size();
-    // How long a run is to be is its program's to know: as far as its state says, it never ends.
+    // The program decides how long a run is. For the state, it never ends.
     const engine::Identity identity{.model = model_,
                                     .seed = run_.train.seed,
                                     .steps = std::numeric_limits<std::int64_t>::max(),
@@ -231,7 +231,7 @@ void Conductor::share_start_values(std::span<const Piece> values) {
     }
 }
 
-// Elements from `first` on; those behind the last tensor are padding.
+// Fills in the elements from `first` on. Elements after the last tensor are padding.
 void Conductor::fill(std::span<const Piece> values, std::size_t first,
                      std::span<float> masters) const {
     std::ranges::fill(masters, 0.0F);
@@ -307,7 +307,7 @@ void Conductor::write_gradients(std::size_t block, std::span<const Piece> pieces
 
 void Conductor::end_step() {
     {
-        // Before the work is posted, which may be over before post() returns.
+        // Set before posting, because the work may be finished when post() returns.
         const std::lock_guard lock(mutex_);
         waited_s_ = 0;
         ++norms_asked_;
@@ -342,7 +342,7 @@ void Conductor::end_step() {
     });
 }
 
-// Brings the parameters of the step under way, which modules then need not ask for.
+// Fetches the parameters of the current step, so that modules need not ask for them.
 void Conductor::pass_blocks() {
     engine_->begin_forward();
     for (std::size_t block = 0; block < layout_.blocks.size(); ++block) {

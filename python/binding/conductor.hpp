@@ -1,6 +1,6 @@
-// One optimizer's engine, driven from the threads of PyTorch: calls hand work to the thread that
-// calls MPI and come back at once, so that no rank waits for another one in its own code. A call
-// that waits does so for what this rank has been brought.
+// Drives one optimizer's engine from PyTorch's threads. Calls post work to the MPI thread and
+// return at once, so no rank waits for another in its own code. Calls that wait do so for data of
+// this rank.
 #pragma once
 
 #include "config/run.hpp"
@@ -21,52 +21,52 @@
 
 namespace nearstep::python {
 
-// Memory of a tensor, its elements without gaps; none: a null address.
+// The contiguous memory of a tensor. A null address means none.
 struct Piece {
     void* address = nullptr;
     Dtype dtype = Dtype::fp32;
 };
 
 struct Plan {
-    std::vector<std::string> settings;  // "key=value", as nearstep train's --set
+    std::vector<std::string> settings;  // "key=value", as for nearstep train's --set
     std::vector<engine::Tensor> tensors;
-    std::vector<std::size_t> tensors_of_blocks;  // how many, in their order
+    std::vector<std::size_t> tensors_of_blocks;  // tensors per block, in their order
     Dtype dtype = Dtype::fp32;
     std::string model;  // see engine::Identity
     std::optional<int> gpu;
-    CUstream_st* gradient_stream = nullptr;  // see engine::EngineOptions; stays as long as the GPU
+    CUstream_st* gradient_stream = nullptr;  // see engine::EngineOptions; never destroyed
 };
 
 struct Beginning {
-    bool is_resuming = false;   // from what is there, if anything is
-    bool is_fresh = false;      // whatever is there
+    bool is_resuming = false;   // from an existing state, if there is one
+    bool is_fresh = false;      // even if a state exists
     std::string checkpoint;     // to resume from
     std::vector<Piece> values;  // start values of each tensor, in host memory
 };
 
-// What the start showed of the drives.
+// What the start measured about the drives.
 struct StartFacts {
-    double state_bytes = 0;  // of all ranks; a step reads and writes as much
-    double seconds = 0;      // that writing it, for a start anew, or reading it took
-    double rated_tbw = 0;    // TB, of a device's drive; 0: not known
+    double state_bytes = 0;  // of all ranks; a step reads and writes this much each
+    double seconds = 0;      // time to write it for a new run, else to read it
+    double rated_tbw = 0;    // TB, of a device's drive; 0: unknown
 };
 
-// What the last step that is over took; `seconds` of its phases by name.
+// Facts about the last finished step.
 struct StepStats {
     std::int64_t step = 0;
     engine::GradientFacts gradients;
     engine::UpdateReport update;
-    double gradients_s = 0;  // from the first gradient till all ranks' are added up
-    double waited_s = 0;     // by this rank's program for parameters
+    double gradients_s = 0;  // from the first gradient until all ranks' are summed
+    double waited_s = 0;     // by this rank for parameters, since end_step()
     double commit_s = 0;
     double loss_scale = 1;     // of the next step
-    std::int64_t guesses = 0;  // so far, see engine::Guess
-    std::int64_t misses = 0;   // the wrong ones
+    std::int64_t guesses = 0;  // total so far, see engine::Guess
+    std::int64_t misses = 0;   // total of wrong guesses
 };
 
 class Conductor {
 public:
-    // Runs while something waits, several times a second; throws to stop waiting.
+    // Called several times a second while waiting. Throws to stop the wait.
     using Poll = std::function<void()>;
 
     // Throws ConfigError.
@@ -75,26 +75,27 @@ public:
     Conductor& operator=(const Conductor&) = delete;
     ~Conductor();
 
-    // Opens the state and brings it to where it begins; all ranks take the first one's start
-    // values. Returns what to tell the user. Waits for all ranks.
+    // Opens the state and initialises or resumes it. All ranks use rank 0's start values. Returns
+    // messages for the user. Waits for all ranks.
     std::vector<std::string> begin(const Beginning& beginning);
 
-    // A step begins: `absent` are the tensors that this rank has no gradient for.
+    // Begins a step. `absent` are the tensors without a gradient on this rank.
     void begin_step(const engine::Step& step, const std::vector<std::size_t>& absent);
-    // The block's gradients, a piece per tensor, which are multiplied by `factor`. They stay until
-    // is_done() of what this returns. If facts().encodes_on_gpu they are on the GPU and there when
-    // `made` (a cudaEvent_t) is over; Plan::gradient_stream reads them, maybe later than is_done().
+    // Takes the block's gradients, one piece per tensor, and multiplies them by `factor`. Keep them
+    // until is_done() is true for the returned number. If facts().encodes_on_gpu they are on the
+    // GPU, computed when `made` (a cudaEvent_t) is over, and Plan::gradient_stream may read them
+    // even later: see Tensor.record_stream of PyTorch.
     std::uint64_t put(std::size_t block, std::vector<Piece> pieces, float factor, CUevent_st* made);
-    // All blocks were put. The update goes on by itself.
+    // Call after put() for all blocks. The update continues in the background.
     void end_step();
 
-    // The block's parameters in vector() are those of the last step.
+    // Waits until the block's parameters in vector() are those of the last step.
     void await_block(std::size_t block, const Poll& poll);
-    // All steps are over and durable.
+    // Waits until all steps are finished and durable.
     void finish(const Poll& poll);
     bool is_done(std::uint64_t work) const;
 
-    // Collective, as engine::Engine's; wait for all ranks.
+    // Collective, like engine::Engine's; they wait for all ranks.
     std::string save(const std::string& folder);
     std::uint64_t masters_digest();
 
@@ -105,13 +106,13 @@ public:
     int rank() const { return rank_; }
     int ranks() const { return ranks_; }
     std::string line() const { return line_; }
-    // Steps that end_step() was called for, and those before.
+    // Calls of end_step(), plus the steps before this process.
     std::int64_t steps() const { return steps_; }
-    // Of the next step; waits for the norm of the one before.
+    // The next step's loss scale. Waits for the norm of the previous step.
     double loss_scale(const Poll& poll);
     StepStats stats() const;
 
-    // Gives up what is not finished; what is durable stays. The destructor calls it.
+    // Drops unfinished work; durable state stays. Called by the destructor.
     void close();
 
 private:
@@ -127,12 +128,12 @@ private:
 
     config::Run run_;
     engine::Layout layout_;
-    std::vector<std::size_t> first_tensors_;  // of blocks, and the end
+    std::vector<std::size_t> first_tensors_;  // first tensor of each block, and the end
     std::string model_;
     std::optional<int> gpu_;
     memory::Stream gradient_stream_;
 
-    // Of the thread that calls MPI.
+    // Used only by the MPI thread.
     std::optional<mpi::Communicator> world_;
     std::unique_ptr<engine::Engine> engine_;
     double begun_at_ = 0;
@@ -151,7 +152,7 @@ private:
     std::condition_variable changed_;
     std::uint64_t posted_ = 0;
     std::uint64_t done_ = 0;
-    std::size_t blocks_here_ = 0;  // whose parameters are final
+    std::size_t blocks_here_ = 0;  // blocks whose parameters are final
     std::uint64_t norms_asked_ = 0;
     std::uint64_t norms_known_ = 0;
     std::int64_t steps_ = 0;

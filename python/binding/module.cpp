@@ -1,4 +1,4 @@
-// The extension module nearstep._engine: sees addresses and formats of tensors, never PyTorch.
+// The extension module nearstep._engine. It gets tensors' addresses and formats, not PyTorch.
 #include "base/error.hpp"
 #include "base/version.hpp"
 #include "checkpoint/export.hpp"
@@ -57,7 +57,7 @@ std::vector<Piece> pieces_of(const Pieces& addresses) {
     return pieces;
 }
 
-// Lets Ctrl-C end a wait.
+// Lets Ctrl-C interrupt a wait.
 void check_signals() {
     const nb::gil_scoped_acquire with_python;
     if (PyErr_CheckSignals() != 0) {
@@ -97,7 +97,7 @@ nb::dict dict_of(const engine::EngineFacts& facts) {
     return out;
 }
 
-// The engine's sentences name options and keys of the program; here they are arguments and calls.
+// Replaces the program's options and keys in the engine's messages by arguments and calls.
 std::string in_python(std::string sentence) {
     for (const auto& [option, call] :
          {std::pair{"--fresh", "fresh=True"}, std::pair{"--resume", "opt.resume()"},
@@ -112,7 +112,7 @@ std::string in_python(std::string sentence) {
     return sentence;
 }
 
-// The Python type of what the engine throws.
+// Translates the engine's exceptions to Python types.
 void translate(const std::exception_ptr& pointer, void* /*unused*/) {
     try {
         std::rethrow_exception(pointer);
@@ -228,7 +228,7 @@ NB_MODULE(_engine, m) {
              })
         .def("vector",
              [](const Conductor& self) {
-                 // PyTorch has no tensors that are read only.
+                 // PyTorch has no read-only tensors.
                  auto* bytes = const_cast<std::byte*>(self.vector().data());  // NOLINT
                  return Bytes(bytes, {self.vector().size()}, nb::find(self));
              })

@@ -10,9 +10,9 @@ namespace nearstep::python {
 
 namespace {
 
-// How long a rank that ends waits for the others, which may be evaluating, or writing files.
+// How long a finished rank waits for the others, which may be evaluating or writing files.
 constexpr std::chrono::hours kEndLimit{24};
-// How long a rank that failed waits for its last call of MPI to come back.
+// How long a failed rank waits for its last MPI call to return.
 constexpr std::chrono::seconds kFailureLimit{2};
 
 }  // namespace

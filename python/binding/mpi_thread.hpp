@@ -1,5 +1,5 @@
-// The thread of this process that calls MPI, and no other does: it starts MPI with its first work
-// and ends it with end().
+// The only thread of this process that calls MPI. It starts MPI with its first work, and end() ends
+// it.
 #pragma once
 
 #include <condition_variable>
@@ -18,12 +18,12 @@ public:
     MpiThread& operator=(const MpiThread&) = delete;
     ~MpiThread() = delete;  // ends with the process
 
-    // Hands work in, which is done in the order of the calls and does not throw. Starts the thread.
+    // Adds work, which runs in the order of the calls and must not throw. Starts the thread.
     void post(std::function<void()> work);
 
-    // Ends MPI together with the other ranks. If they do not come within the time, or `has_failed`,
-    // ends the processes of all ranks. Nothing may be posted behind it. Any thread; the rest of
-    // what was posted is done first, unless this rank has failed.
+    // Ends MPI together with the other ranks. Ends the processes of all ranks if `has_failed`, or
+    // if the others do not come in time. Call it from any thread, and post nothing afterwards.
+    // Posted work is finished first, unless this rank has failed.
     void end(bool has_failed);
 
 private:

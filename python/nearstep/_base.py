@@ -1,4 +1,4 @@
-"""The engine as PyTorch's optimizers."""
+"""The base class of the optimizers: the engine as a PyTorch optimizer."""
 
 from __future__ import annotations
 
@@ -20,30 +20,31 @@ _DTYPES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 
 class Optimizer(torch.optim.Optimizer):
-    """A ``torch.optim.Optimizer`` whose state lies in storage and is updated near it.
+    """A ``torch.optim.Optimizer`` whose state is in storage and is updated near it.
 
-    ``params``: a module; or ``groups(module)``; or, as for PyTorch's own, tensors or parameter groups. With a module the
-    update goes on under the next forward, of which each layer waits for its own parameters; with tensors ``step()`` waits.
+    ``params``: a module, or ``groups(module)``, or tensors or parameter groups as for PyTorch's optimizers. With a
+    module the update overlaps the next forward, and each layer waits only for its own parameters; with tensors
+    ``step()`` waits.
 
     Keyword arguments of every class:
-        path: folder or folders, one per drive, for the state. Default ``runs/state``.
-        state: format of the stored state: "fp32", "bf16", "q8", "compact": see docs/pytorch.md.
-        codec: of gradients: "dense", "q4", "ternary", "sign", "topk".
-        clip_norm: largest norm of the gradient of all ranks; None: no clipping. ``clipping="delayed"`` clips by the norm of
-            the step before.
-        accumulation: how many times backward runs for a step. None: as often as in the steps before, so that the first
-            step's gradients leave in ``step()``.
-        devices: emulated devices of this rank, or a list with a number per rank. Default: one per path.
-        durability: "step": every step outlives a crash; "checkpoint" or "none": see docs/restart.md.
-        fresh: start anew although ``path`` holds a run.
+        path: folder or folders for the state, one per drive. Default ``runs/state``.
+        state: format of the stored state: "fp32", "bf16", "q8" or "compact"; see docs/pytorch.md.
+        codec: format of gradients: "dense", "q8", "q4", "ternary", "sign" or "topk".
+        clip_norm: largest norm of the gradient over all ranks; None: no clipping. ``clipping="delayed"`` clips by the
+            norm of the previous step.
+        accumulation: backward passes per step. None: as many as in earlier steps; then the first step's gradients are
+            sent in ``step()``.
+        devices: number of emulated devices of this rank, or a list with one number per rank. Default: one per path.
+        durability: "step": every step survives a crash; "checkpoint" or "none": see docs/restart.md.
+        fresh: start anew even if ``path`` holds a run.
         config: any other key of nearstep's configuration, as ``{"csd": {"slots": 6}, "gather.codec": "delta"}``.
 
-    Raises ValueError for settings, models and states that do not go together, OSError for files, RuntimeError for calls
-    in the wrong order.
+    Raises ValueError for settings, models and states that do not fit together, OSError for files, RuntimeError for
+    calls in the wrong order.
     """
 
-    _name = ""  # the engine's
-    _moments = ""  # what the state holds beside the masters: only an optimizer with the same can go on from it
+    _name = ""  # the engine's name of the optimizer
+    _moments = ""  # moments in the state beside the masters; a run can only resume with the same ones
 
     def __init__(self, params, defaults: dict, *, path=None, state=None, codec=None, clip_norm=None, clipping="exact",
                  accumulation=None, devices=None, durability=None, seed=None, fresh=False, config=None):
@@ -57,7 +58,7 @@ class Optimizer(torch.optim.Optimizer):
         self._module = module
         self._clip_norm = float(clip_norm or 0)
         self._is_fresh = bool(fresh)
-        self._expected = int(accumulation) if accumulation else 0  # backward passes of a step; 0: not known yet
+        self._expected = int(accumulation) if accumulation else 0  # backward passes per step; 0: not known yet
         self._waits_for_step = False  # parameters without a gradient were seen
         self._conductor = None
         self._handles: list = []
@@ -100,7 +101,7 @@ class Optimizer(torch.optim.Optimizer):
         rest = [i for i in range(len(self._params)) if i not in listed]
         if rest:
             self._blocks.append(Block(rest, sum(self._params[i].numel() for i in rest)))
-        # From here on parameters are in the order of the blocks, which is that of the vector.
+        # From here on parameters are in the order of the blocks, as in the vector.
         order = [i for block in self._blocks for i in block.tensors]
         place = {old: new for new, old in enumerate(order)}
         self._params, self._group_of, self._names = ([of[i] for i in order] for of in (self._params, self._group_of, self._names))
@@ -140,7 +141,7 @@ class Optimizer(torch.optim.Optimizer):
             optimizer = me()
             if optimizer is None:
                 return
-            if torch.is_grad_enabled():  # training starts with all ranks; an evaluation may come before, on one of them
+            if torch.is_grad_enabled():  # all ranks train; a single rank may evaluate first
                 optimizer._begin()
             if optimizer._conductor is not None:
                 for block in blocks:
@@ -149,13 +150,13 @@ class Optimizer(torch.optim.Optimizer):
         return bring
 
     def _begin_counting(self) -> None:
-        """Of a step that begins."""
+        """Resets the counts at the start of a step."""
         count = len(self._params)
         self._gradients = [None] * count
         self._passes = [0] * count
         self._missing = [len(block.tensors) for block in self._blocks]
         self._is_put = [False] * len(self._blocks)
-        self._told = None  # what the engine was told of the step; None: nothing
+        self._told = None  # the step's description sent to the engine; None: not sent
         _ranks.leave_step(self)
         self._is_scaled = False
 
@@ -163,12 +164,12 @@ class Optimizer(torch.optim.Optimizer):
 
     @property
     def has_begun(self) -> bool:
-        """The state is open."""
+        """Whether the state is open."""
         return self._conductor is not None
 
     @property
     def steps(self) -> int:
-        """Steps done, those before this process included."""
+        """Steps done, including those before this process."""
         self._begin()
         return self._conductor.steps
 
@@ -183,9 +184,9 @@ class Optimizer(torch.optim.Optimizer):
         return self._conductor.ranks
 
     def resume(self, checkpoint: str | None = None) -> int:
-        """Goes on from the newest durable step in ``path``, or from the newest checkpoint, or starts anew if there is
-        nothing; with ``checkpoint``, a path that ``save()`` returned, from that one. Returns the number of steps done.
-        Collective. Comes before the first step."""
+        """Resumes from the newest durable step in ``path``, else from the newest checkpoint, else starts anew. With
+        ``checkpoint``, a path that ``save()`` returned, resumes from that one. Returns the number of steps done. Call
+        it before the first step. Collective."""
         if self._conductor is not None:
             raise RuntimeError("resume() comes before the first forward: the optimizer has begun already.")
         self._begin(is_resuming=True, checkpoint=checkpoint or "")
@@ -231,7 +232,7 @@ class Optimizer(torch.optim.Optimizer):
         self._is_brought = [True] * len(self._blocks)
         with torch.no_grad():
             for p, value in zip(self._params, self._values):
-                if not torch.equal(p.cpu(), value.to(p.dtype)):  # a graph that has its bits may be in use
+                if not torch.equal(p.cpu(), value.to(p.dtype)):  # equal values stay: a live graph may hold the tensor
                     p.copy_(value)
         self._saved = (-1, "")
         self.extra = _extra.read(os.path.dirname(checkpoint) or conductor.checkpoint_folder, conductor.steps)
@@ -258,7 +259,7 @@ class Optimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def _take(self, i: int) -> None:
-        """A gradient is ready, on a thread of autograd."""
+        """Takes a gradient that is ready. Runs on a thread of autograd."""
         p = self._params[i]
         gradient, p.grad = p.grad, None
         if self._is_put[self._block_of[i]]:
@@ -277,7 +278,7 @@ class Optimizer(torch.optim.Optimizer):
                 self._put(block)
 
     def _add(self, i: int, gradient) -> None:
-        """Sums are in fp32, whatever the parameters are."""
+        """Adds a gradient in fp32, whatever the parameters' format is."""
         have = self._gradients[i]
         if have is None:
             self._gradients[i] = gradient
@@ -287,7 +288,7 @@ class Optimizer(torch.optim.Optimizer):
             self._gradients[i] = have.float().add_(gradient)
 
     def _step_to_take(self):
-        """What the engine is told of a step."""
+        """The step's description for the engine."""
         return (self._name, [self._hyper(group) for group in self.param_groups], self._clip_norm)
 
     def _tell(self, absent: list) -> None:
@@ -319,7 +320,7 @@ class Optimizer(torch.optim.Optimizer):
             made = torch.cuda.Event()
             made.record(torch.cuda.current_stream(self._device))
             for gradient in gradients:
-                if gradient is not None:  # its memory is not used anew before the engine has read it
+                if gradient is not None:  # not reused before the engine has read it
                     gradient.record_stream(self._encodes)
         pieces = [(0, "fp32") if g is None else (g.data_ptr(), _DTYPES[g.dtype]) for g in gradients]
         work = self._conductor.put(block, pieces, self._factor, made.cuda_event if made else 0)
@@ -330,13 +331,13 @@ class Optimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure=None) -> None:
-        """Takes the step. The update goes on after this returns; who reads parameters without a forward of the module
-        calls ``synchronize()`` first. Collective: all ranks call it equally often."""
+        """Takes the step. The update continues after this returns. Call ``synchronize()`` before reading parameters
+        other than by a forward of the module. Collective: all ranks must call it equally often."""
         if closure is not None:
             raise RuntimeError("nearstep takes no closure, since gradients leave while backward runs: call backward() first, then step().")
         self._begin()
         self.synchronize()
-        for i, p in enumerate(self._params):  # set by hand
+        for i, p in enumerate(self._params):  # gradients set by the user
             if p.grad is not None and not self._is_put[self._block_of[i]]:
                 self._add(i, p.grad)
                 p.grad = None
@@ -370,7 +371,7 @@ class Optimizer(torch.optim.Optimizer):
             self.synchronize()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drops gradients that have not left. Raises RuntimeError if some have, which cannot be taken back."""
+        """Drops gradients that were not sent. Raises RuntimeError if some were, because these cannot be taken back."""
         if self._told is not None:
             raise RuntimeError("Gradients of this step have left already: call step() after backward(), then zero_grad().")
         self._begin_counting()
@@ -379,7 +380,7 @@ class Optimizer(torch.optim.Optimizer):
                 p.grad = None
 
     def scale(self, loss):
-        """The loss times the engine's loss scale, which float16 parameters need; others have a scale of 1."""
+        """The loss times the engine's loss scale. float16 parameters need it; for others the scale is 1."""
         self._begin()
         self._is_scaled = True
         return loss * self._conductor.loss_scale()
@@ -388,7 +389,7 @@ class Optimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def _bring(self, block: int) -> None:
-        """The block's parameters are those of the last step, for work that is handed to the device from here on."""
+        """Updates the block's parameters to the last step, for work that the device receives from now on."""
         if self._is_brought[block]:
             return
         self._conductor.await_block(block)
@@ -405,16 +406,17 @@ class Optimizer(torch.optim.Optimizer):
         self._is_brought[block] = True
 
     def synchronize(self) -> None:
-        """The module's parameters are those of the last step. Not collective."""
+        """Waits until the module's parameters are those of the last step. Not collective."""
         if self._conductor is not None:
             for block in range(len(self._blocks)):
                 self._bring(block)
 
-    # --- What is durable, and what is told ---
+    # --- Checkpoints and reports ---
 
     def save(self, folder: str | None = None, extra=None) -> str:
-        """Writes a checkpoint, which stays until the next one in the folder, and returns its path. ``extra``: anything that JSON takes,
-        such as the position in the data; it is in ``opt.extra`` after a start from this checkpoint. Collective."""
+        """Writes a checkpoint, which is kept until the next one in the folder, and returns its path. ``extra``: any
+        JSON value, such as the position in the data; ``opt.extra`` holds it after a start from this checkpoint.
+        Collective."""
         self._begin()
         folder = folder or self._conductor.checkpoint_folder
         if extra is not None and self._conductor.rank == 0:
@@ -424,10 +426,11 @@ class Optimizer(torch.optim.Optimizer):
         return path
 
     def export(self, folder: str, dtype: str = "fp32") -> None:
-        """Writes the module's parameters, the fp32 masters rounded to ``dtype`` (``"fp32"``, ``"bf16"``, ``"fp16"``), as safetensors
-        into a new folder, under the module's names and with its ``config.json``: ``from_pretrained(folder)`` loads it. Goes by a
-        checkpoint of this step, which ``save()`` writes if there is none. Collective; the files are there when rank 0 returns.
-        Raises ValueError for a folder that is not new, and for a module with tensors that the optimizer does not hold."""
+        """Writes the module's parameters, the fp32 masters rounded to ``dtype`` (``"fp32"``, ``"bf16"``, ``"fp16"``),
+        as safetensors into a new folder, with the module's names and its ``config.json``; ``from_pretrained(folder)``
+        loads it. Uses a checkpoint of this step, which ``save()`` writes if there is none. The files are complete when
+        rank 0 returns. Collective. Raises ValueError if the folder exists, or if the module has tensors that the
+        optimizer does not hold."""
         self._begin()
         _export.refuse_what_is_not_held(self._module, self._params)
         step, path = self._saved
@@ -437,31 +440,32 @@ class Optimizer(torch.optim.Optimizer):
             _export.write(path, folder, dtype, self._module)
 
     def finish(self) -> None:
-        """All steps so far are over, and durable as ``durability`` says. Not collective."""
+        """Waits until all steps so far are finished, and durable as ``durability`` says. Not collective."""
         if self._conductor is not None:
             self._conductor.finish()
 
     def stats(self) -> dict:
-        """Of the last step that is over: ``step``, ``norm`` of the gradient, ``is_skipped``, ``loss_scale`` of the next one,
-        ``guesses`` so far that a step is not clipped, with which its update began in backward, and the ``misses`` among them,
-        seconds of its phases (``gradients_s`` from the first gradient to the norm, ``update_s``, ``commit_s``), ``waited_s``
-        that this rank's program has waited for its parameters so far, and ``bytes`` per link, of all ranks."""
+        """Facts about the last finished step: ``step``, ``norm`` of the gradient, ``is_skipped``, ``loss_scale`` of the
+        next step, seconds of its phases (``gradients_s`` from the first gradient to the norm, ``update_s``,
+        ``commit_s``), ``waited_s`` that this rank has waited for parameters since ``step()``, and ``bytes`` per link
+        over all ranks. Totals so far: ``guesses`` that a step needs no clipping, with which its update began in
+        backward, and ``misses``, the wrong ones."""
         self._begin()
         return self._conductor.stats()
 
     def progress(self) -> str:
-        """The last step that is over, for a progress line: ``bar.set_postfix_str(opt.progress())`` with tqdm."""
+        """The last finished step, for a progress line: ``bar.set_postfix_str(opt.progress())`` with tqdm."""
         stats = self.stats()
         skipped = ", skipped" if stats["is_skipped"] else ""
         return f"norm {stats['norm']:.3g}{skipped}, update {stats['update_s']:.2g} s, waited {stats['waited_s']:.2g} s"
 
     def masters_digest(self) -> int:
-        """XXH3 of the fp32 parameters of all ranks: equal if and only if two runs are. Collective."""
+        """XXH3 of the fp32 parameters of all ranks, to compare two runs bit by bit. Collective."""
         self._begin()
         return self._conductor.masters_digest()
 
     def close(self) -> None:
-        """Ends the last step, closes the state and leaves the module as a plain one. Collective."""
+        """Finishes the last step, closes the state and leaves a plain module. Collective."""
         for handle in self._handles:
             handle.remove()
         self._handles = []
@@ -477,7 +481,7 @@ class Optimizer(torch.optim.Optimizer):
             self._conductor.close()
 
     def state_dict(self) -> dict:
-        """The parameter groups, and where the state is, which is not copied: ``save()`` makes what can be gone back to."""
+        """The parameter groups, and where the state is. The state is not copied; ``save()`` writes a checkpoint."""
         out = super().state_dict()
         out["nearstep"] = {} if self._conductor is None else self._place()
         return out
@@ -489,14 +493,14 @@ class Optimizer(torch.optim.Optimizer):
         return {"path": self._conductor.paths, "run": self._conductor.line, "step": step, "checkpoint": checkpoint}
 
     def load_state_dict(self, state_dict: dict) -> None:
-        """Goes back to the step that the dictionary names: to its checkpoint, or to the state in ``path`` if that is at this
-        step. Collective."""
+        """Returns to the step that the dictionary names: to its checkpoint, or to the state in ``path`` if that is at
+        this step. Collective."""
         place = state_dict.get("nearstep")
         if place is None:
             raise ValueError("This is the state of another optimizer: nearstep's says where its state is. Start from the module's weights.")
         super().load_state_dict({key: value for key, value in state_dict.items() if key != "nearstep"})
         if not place:
-            return  # of an optimizer that had not begun
+            return  # the saved optimizer had not begun
         if self._conductor is not None and (self._conductor.line, self._conductor.steps) == (place["run"], place["step"]):
             return
         if self._conductor is not None:

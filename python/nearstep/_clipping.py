@@ -1,10 +1,10 @@
-"""PyTorch's own clipping, which would clip nothing, refuses parameters of nearstep."""
+"""Makes PyTorch's own clipping refuse nearstep's parameters, whose gradients it would not see."""
 
 import functools
 
 import torch
 
-owners: dict = {}  # optimizer and place of each parameter, by its id
+owners: dict = {}  # optimizer and index of each parameter, by its id
 
 
 def _owner_of(p):
@@ -15,7 +15,7 @@ def _owner_of(p):
 
 
 def refuse_foreign_clipping() -> None:
-    """Gradients are gone when PyTorch's function would look at them: it says so instead of clipping nothing."""
+    """Makes clip_grad_norm_ raise an error, because the gradients are gone when it would look at them."""
     original = torch.nn.utils.clip_grad_norm_
     if hasattr(original, "_nearstep"):
         return
@@ -24,7 +24,7 @@ def refuse_foreign_clipping() -> None:
     def clip_grad_norm_(parameters, max_norm, *arguments, **settings):
         parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
         owner = next(filter(None, map(_owner_of, parameters)), None)
-        if owner is not None and max_norm == float("inf"):  # transformers.Trainer asks for the norm so, to log it
+        if owner is not None and max_norm == float("inf"):  # how transformers.Trainer asks for the norm
             return torch.tensor(owner.stats()["norm"] if owner.has_begun else 0.0)
         if owner is not None:
             raise RuntimeError(

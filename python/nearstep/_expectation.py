@@ -1,11 +1,11 @@
-"""What the start lets expect of the updates to come."""
+"""Estimates the time and wear of updates from the times measured at the start."""
 
 _DAY_S = 86400
 
 
 def sentence(facts: dict) -> str:
-    """``facts`` of the engine: bytes of the state, the seconds that reading or writing it took at the start, the devices, and
-    TB that a device's drive is rated for, or 0."""
+    """``facts`` of the engine: bytes of the state, seconds that reading or writing it took at the start, the devices,
+    and the rated TB of a device's drive, or 0."""
     state_bytes, start_s = facts["state_bytes"], facts["start_s"]
     update_s = 2 * start_s  # reads all state and writes it
     line = f"its {state_bytes / 1e9:.2f} GB took {start_s:.2g} s: an update that reads and writes them at this rate takes {update_s:.2g} s"

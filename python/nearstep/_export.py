@@ -1,4 +1,4 @@
-"""Trained weights as Hugging Face's from_pretrained() reads them."""
+"""Writes trained weights for Hugging Face's from_pretrained()."""
 from __future__ import annotations
 
 import copy
@@ -8,7 +8,7 @@ from . import _engine
 
 
 def refuse_what_is_not_held(module, held) -> None:
-    """Raises ValueError if the module's state_dict has tensors that are not among ``held``, the optimizer's."""
+    """Raises ValueError if the module's state_dict has tensors that are not in ``held``, the optimizer's parameters."""
     if module is None:
         raise ValueError("The optimizer does not know the module: make it from the module, or from nearstep.groups(module), to export it.")
     known = {id(p) for p in held}
@@ -28,5 +28,5 @@ def config_of(module) -> str:
 
 
 def write(checkpoint: str, folder: str | os.PathLike, dtype: str, module) -> None:
-    """Files of 5 GB at most; one tile of the checkpoint is in memory at a time."""
+    """Writes files of at most 5 GB. One tile of the checkpoint is in memory at a time."""
     _engine.export_safetensors(checkpoint, os.fspath(folder), dtype, 5_000_000_000, config_of(module))

@@ -1,4 +1,4 @@
-"""What a program keeps beside a checkpoint: a file of JSON with the step in its name."""
+"""A program's own data for a checkpoint: a JSON file with the step in its name."""
 
 import json
 import os
@@ -9,7 +9,7 @@ def _path(folder: str, step: int) -> str:
 
 
 def write(folder: str, step: int, extra) -> None:
-    """The file is whole or not there, also after a crash."""
+    """Writes the file. After a crash it is complete or missing."""
     os.makedirs(folder, exist_ok=True)
     path = _path(folder, step)
     with open(path + ".partial", "w") as file:
@@ -20,7 +20,7 @@ def write(folder: str, step: int, extra) -> None:
 
 
 def read(folder: str, step: int):
-    """What was written for this step; None if nothing was."""
+    """The data written for this step; None if there is none."""
     path = _path(folder, step)
     if not os.path.exists(path):
         return None

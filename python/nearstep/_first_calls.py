@@ -1,7 +1,7 @@
-"""PyTorch's vector functions, called once on one thread before several call them.
+"""Calls PyTorch's vector functions once on one thread, before several threads call them.
 
-PyTorch's CPU build takes exp, erf, tanh and others from Intel's MKL, whose first call sets itself up: if several threads
-come first at once, one of them may compute with another, less accurate kernel, and the run's bits differ.
+PyTorch's CPU build takes exp, erf, tanh and others from Intel's MKL, which initializes itself at the first call. If
+several threads make that call at once, one of them may use another, less accurate kernel, and the run's bits differ.
 """
 
 import torch
@@ -11,7 +11,7 @@ _FUNCTIONS = "acos asin atan cos erf erfc erfinv exp log log10 log2 sin sqrt tan
 
 def make_first_calls() -> None:
     for dtype in (torch.float32, torch.float64):
-        values = torch.full((64,), 0.5, dtype=dtype)  # so few that no second thread is used
+        values = torch.full((64,), 0.5, dtype=dtype)  # few enough for a single thread
         for name in _FUNCTIONS:
             getattr(torch, name)(values)
     for dtype in (torch.float32, torch.float64, torch.bfloat16):

@@ -6,12 +6,12 @@ import dataclasses
 
 import torch
 
-# Blocks are at least a tile of the engine, so that each has something to send.
+# A block has at least one tile of the engine, so that each has something to send.
 _LEAST_ELEMENTS = 65536
 
 
 class Groups(list):
-    """Parameter groups that know the module that they are of."""
+    """Parameter groups that know their module."""
 
     def __init__(self, groups, module):
         super().__init__(groups)
@@ -19,8 +19,8 @@ class Groups(list):
 
 
 def groups(module: torch.nn.Module, weight_decay: float = 0.01, **settings) -> Groups:
-    """The module's parameters as two groups: matrices, with ``weight_decay``, and all that has fewer than two dimensions
-    (biases, scales of norms), without, as GPTs and BERTs are trained. ``settings`` are for both. Frozen parameters
+    """The module's parameters as two groups, as usual for GPTs and BERTs: matrices, with ``weight_decay``, and tensors
+    with fewer than two dimensions (biases, scales of norms), without. ``settings`` apply to both. Frozen parameters
     (``requires_grad=False``) are left out."""
     trained = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
     matrices = [p for _, p in trained if p.dim() >= 2]
@@ -31,7 +31,7 @@ def groups(module: torch.nn.Module, weight_decay: float = 0.01, **settings) -> G
 
 @dataclasses.dataclass
 class Block:
-    """Neighbours in the parameter vector that come and go together."""
+    """Neighbouring tensors of the parameter vector, sent and received together."""
 
     tensors: list  # indices of parameters
     elements: int
@@ -48,8 +48,8 @@ def _is_list(module) -> bool:
 
 
 def blocks_of(module: torch.nn.Module, index: dict) -> tuple[list[Block], list]:
-    """The module cut into its layers, in the order in which they were made; and pairs of a module and the parameters that
-    its forward reads itself. ``index``: number of each parameter that is trained, by its id."""
+    """Cuts the module into its layers, in the order of their creation. Returns the blocks, and pairs of a module and
+    the parameters that its own forward reads. ``index``: the number of each trained parameter, by its id."""
     blocks: list[Block] = []
     reads = []
     seen: set[int] = set()
@@ -61,7 +61,7 @@ def blocks_of(module: torch.nn.Module, index: dict) -> tuple[list[Block], list]:
         mine = {index[id(p)]: p.numel() for p in owner.parameters() if index.get(id(p)) in of_owner and id(p) not in seen}
         seen.update(id(p) for p in owner.parameters() if index.get(id(p)) in mine)
         if not mine:
-            return  # tied to one before
+            return  # all tied to earlier parameters
         elements = sum(mine.values())
         if blocks and min(blocks[-1].elements, elements) < _LEAST_ELEMENTS:
             blocks[-1].tensors += mine

@@ -7,13 +7,13 @@ import weakref
 
 from . import _engine
 
-# What the launchers of Open MPI, PMIx and Slurm say of a process: its rank, how many there are, its place on the node.
+# Environment variables of Open MPI, PMIx and Slurm: rank, number of ranks, local rank on the node.
 _LAUNCHERS = (
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
     ("PMIX_RANK", "SLURM_NTASKS", "SLURM_LOCALID"),
 )
 _optimizers = weakref.WeakSet()
-_in_step = set()  # kept, since sys.exit() drops what functions hold before this process ends
+_in_step = set()  # kept alive: sys.exit() drops local variables before the process ends
 _has_failed = False
 
 
@@ -30,7 +30,7 @@ def _set_environment() -> None:
 
 
 def check_launcher() -> None:
-    """Raises RuntimeError if someone other than MPI started several processes: each would think that it is alone."""
+    """Raises RuntimeError if several processes were started without MPI: each would take itself for the only one."""
     told = int(os.environ.get("WORLD_SIZE", 1))
     if told > 1 and not any(all(name in os.environ for name in names) for names in _LAUNCHERS):
         raise RuntimeError(

@@ -1,4 +1,4 @@
-"""Arguments of the optimizers as settings of the engine."""
+"""Converts the optimizers' arguments to settings of the engine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _flat(config: dict, prefix: str = "") -> dict:
 
 
 def settings_of(path, state, codec, clipping, devices, durability, seed, config) -> list[str]:
-    """The optimizer's arguments as nearstep train's ``--set`` takes them, "key=value"."""
+    """The optimizer's arguments as "key=value", as for nearstep train's ``--set``."""
     paths = [path] if isinstance(path, (str, os.PathLike)) else path
     known = {
         "csd.path": None if paths is None else [os.fspath(one) for one in paths],

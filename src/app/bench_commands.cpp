@@ -258,7 +258,7 @@ void add_bench_exchange(CLI::App& bench, Action& action) {
     });
 }
 
-// A line for each row.
+// One line per row.
 std::string lines_of(const nlohmann::json& rows) {
     std::string lines;
     for (const nlohmann::json& row : rows) {

@@ -29,7 +29,7 @@ void add_run_arguments(CLI::App& command, RunArguments& arguments, ConfigFile co
         ->required(config == ConfigFile::required);
     command.add_option("--site", arguments.site,
                        "site.toml, or the folder that holds it: where to run");
-    // One at a time, so that a value may begin with a bracket or a dash.
+    // One value per --set, so that a value may begin with a bracket or a dash.
     command
         .add_option("--set", arguments.overrides,
                     "KEY=VALUE: overrides a key of the config; may be repeated")
@@ -41,7 +41,7 @@ void add_run_arguments(CLI::App& command, RunArguments& arguments, ConfigFile co
 
 namespace {
 
-// Rank 0 reads the files, all ranks get the same text.
+// Rank 0 reads the files and all ranks get the same text.
 config::Sources read_sources(const mpi::Communicator& world, const RunArguments& arguments) {
     config::Sources sources;
     world.together([&] {
@@ -57,7 +57,7 @@ config::Sources read_sources(const mpi::Communicator& world, const RunArguments&
     return sources;
 }
 
-// `label`: a mode, then settings of this column alone, with colons between.
+// `label`: a mode, then settings for this column only, separated by colons.
 train::Column parse_column(config::Sources sources, const std::string& label,
                            const std::string& codec) {
     std::istringstream parts(label);
@@ -67,7 +67,7 @@ train::Column parse_column(config::Sources sources, const std::string& label,
     sources.overrides.push_back(std::string("mode=") + config::name_of(mode));
     const std::string used = mode == config::Mode::su_o_c ? codec : "dense";
     sources.overrides.push_back("compress.codec=" + used);
-    // What the config says about its codec would be refused with one that it does not fit.
+    // Resets the config's codec settings that this codec would refuse.
     if (used == "dense") {
         sources.overrides.insert(sources.overrides.end(),
                                  {"compress.error_feedback=false", "compress.warmup_steps=0"});
@@ -120,7 +120,7 @@ void add_train(CLI::App& program, Action& action, int& exit_code) {
         "--trace", options.trace,
         "write a timeline of the steps to this file, for a browser's chrome://tracing "
         "or ui.perfetto.dev");
-    // For tests, see base/fault_point.hpp; an option without a group is not in the help.
+    // For tests, see base/fault_point.hpp. An option without a group is not shown in the help.
     command.add_option("--fault", options.fault_plan)->envname("NEARSTEP_FAULT")->group("");
     command
         .add_option("--granted-devices", options.granted_devices,
@@ -234,7 +234,7 @@ void add_doctor(CLI::App& program, Action& action) {
     });
 }
 
-// Of our own models; a program that trains another one has its config.json.
+// The config.json of our own models; a program that trains another model has its own.
 std::string config_json(const checkpoint::Description& about, Dtype dtype) {
     const config::Run run = config::parse(
         {.config_path = "the checkpoint", .config_text = about.config, .needs_data = false});
@@ -335,7 +335,7 @@ void add_commands(CLI::App& program, Action& action, int& exit_code) {
     add_report(program, action);
 }
 
-// CLI11's message as one sentence, with where to look.
+// CLI11's message as one sentence, and where to look.
 std::string sentence_of(const CLI::ParseError& error) {
     std::string message = error.what();
     std::ranges::replace(message, '\n', ' ');

@@ -34,7 +34,7 @@ std::string joined(const std::vector<std::string>& words) {
     return out;
 }
 
-// Lines of words that a shell reads with `read`.
+// Prints lines of words for the shell's `read`.
 void print_hosts(const LaunchArguments& arguments, const config::Run& run) {
     const int ranks = ranks_of(arguments, run);
     config::validate_for_ranks(run, ranks);

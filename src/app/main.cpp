@@ -5,7 +5,7 @@
 
 #include <chrono>
 
-// Nothing is caught: the terminate handler of mpi::Session says what happened and ends all ranks.
+// Nothing is caught: the terminate handler of mpi::Session reports the error and ends all ranks.
 int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape)
     const nearstep::mpi::Session session(argc, argv);
     const auto world = nearstep::mpi::Communicator::world(std::chrono::seconds(120));

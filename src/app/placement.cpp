@@ -13,7 +13,7 @@ namespace nearstep::app {
 
 namespace {
 
-// The keys that are "auto" become the words of the choice.
+// Replaces the keys that are "auto" by the plan's choice.
 config::Run with_choice(config::Sources sources, const std::vector<std::string>& automatic,
                         const std::vector<std::string>& settings) {
     for (const std::string& key : automatic) {
@@ -26,7 +26,7 @@ config::Run with_choice(config::Sources sources, const std::vector<std::string>&
     return config::parse(sources);
 }
 
-// Keeps those that `word` names, unless it is one that was "auto".
+// Keeps the meshes that `word` names; all of them if it was "auto".
 void keep_meshes(std::vector<plan::Mesh>& meshes, const config::PlacementSettings& placement,
                  const std::string& key, const std::string& word, const plan::Problem& problem) {
     if (std::count(placement.automatic.begin(), placement.automatic.end(), key) > 0) {
@@ -37,7 +37,7 @@ void keep_meshes(std::vector<plan::Mesh>& meshes, const config::PlacementSetting
     meshes = {asked};
 }
 
-// Placements alone: all else is as the run says.
+// The space of placements; everything else is fixed by the run.
 plan::Space space_of_run(const config::Run& run, const plan::Problem& problem) {
     plan::Space space = plan::trainable_space_of(problem, {plan::parse_codec(run.compress.codec)});
     const bool has_deltas = run.gather.codec == "delta";
@@ -55,7 +55,7 @@ plan::Space space_of_run(const config::Run& run, const plan::Problem& problem) {
     return space;
 }
 
-// What the file of plan.calibration has, read by rank 0; nothing where none is named.
+// The calibration in the file plan.calibration, read by rank 0; empty if no file is named.
 plan::Calibration read_calibration(const mpi::Communicator& world, const config::Run& run) {
     const std::string& path = run.plan.calibration;
     if (path.empty()) {

@@ -1,4 +1,4 @@
-// The planner at the start of a run.
+// Runs the planner at the start of a run.
 #pragma once
 
 #include "config/load.hpp"
@@ -12,19 +12,19 @@ namespace nearstep::app {
 
 plan::ModelSize size_of(const config::ModelSettings& settings);
 
-// Leaves of each mesh the one that the settings name, where they name one and not "auto".
+// Removes from the space all meshes but those that the settings name. "auto" removes none.
 void keep_asked_placements(const config::PlacementSettings& placement, const plan::Problem& problem,
                            plan::Space& space);
 
 struct PlannedRun {
     config::Run run;
-    std::string line;  // what the planner chose, for the head of the run; empty: it was not asked
-    plan::Calibration calibration;  // of plan.calibration
+    std::string line;  // the planner's choice, for the head of the run; empty: it was not asked
+    plan::Calibration calibration;  // from plan.calibration
 };
 
-// The run of the sources. Where a placement is "auto" and the site says what a plan needs, it is
-// the planner's choice for these ranks among those that training supports; without that, the
-// default. The same on all ranks. Collective; throws ConfigError.
+// The run of the sources. Where a placement is "auto", the planner chooses among those that
+// training supports on these ranks, if the site has what a plan needs; else the default applies.
+// The result is the same on all ranks. Collective; throws ConfigError.
 PlannedRun place_by_plan(const mpi::Communicator& world, const config::Sources& sources);
 
 }  // namespace nearstep::app

@@ -66,7 +66,7 @@ plan::Calibration calibration_of(const PlanArguments& arguments, const config::R
     return calibration;
 }
 
-// A line for each that some of the plans take.
+// One line per rate that some of the plans use.
 std::string describe(const plan::Calibration& calibration, const PlanArguments& arguments,
                      const config::Run& run) {
     std::vector<std::string> lines;

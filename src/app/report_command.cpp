@@ -22,7 +22,7 @@ struct ReportArguments {
     std::string out;
 };
 
-// All JSON files below the folder, by name; those that cannot be read as JSON are `ignored`.
+// All JSON files below the folder, by name. Files that are not valid JSON go to `ignored`.
 std::vector<report::File> read_files(const fs::path& folder, std::vector<std::string>& ignored) {
     std::vector<fs::path> paths;
     for (const auto& entry :

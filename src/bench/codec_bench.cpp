@@ -26,7 +26,7 @@ namespace {
 using codec::Codec;
 using shard::kTileElems;
 
-// Tiles of different content; the gradient repeats them.
+// Tiles with different content, which the gradient repeats.
 constexpr std::size_t kKindsOfTiles = 16;
 
 class CodecWork {
@@ -78,7 +78,7 @@ private:
     memory::Buffer payloads_;
 };
 
-// After a round, against the scalar variant, from the gradients.
+// Call after a round. Compares payloads and sums with those of the scalar variant.
 void verify(CodecWork& workload, const Codec& codec, const Codec& scalar) {
     std::vector<std::byte> payload(scalar.payload_bytes());
     std::vector<float> sum(kTileElems);
@@ -104,7 +104,7 @@ nlohmann::json measure(CodecWork& workload, const Codec& codec, const Codec& sca
         const double copying = seconds_of([&] { workload.copy(); });
         const double encoding = seconds_of([&] { workload.encode(codec); });
         const double decoding = seconds_of([&] { workload.decode(codec); });
-        if (round == 0) {  // warms up
+        if (round == 0) {  // warm-up
             verify(workload, codec, scalar);
             continue;
         }

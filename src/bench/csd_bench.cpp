@@ -30,16 +30,16 @@ constexpr const char* kFormula =
     "parameter * Mparam/s / 1e3; ratio = median over rounds of the row's Mparam/s over its "
     "ceiling's in the same round";
 
-// Read and written.
+// Bytes read and written per parameter.
 double step_bytes(const CsdRowSettings& row) {
     return 2.0 * static_cast<double>(csd::state_bytes(row.state, 64)) / (64 * shard::kTileElems);
 }
 
-// A row with what it showed in each round.
+// A row and its results in each round.
 struct Measured {
     std::unique_ptr<CsdRow> row;
     std::vector<double> mparam_s = {};
-    std::vector<double> cores = {};  // busy, of this process
+    std::vector<double> cores = {};  // busy cores of this process
     std::size_t verified = 0;        // subgroups
 };
 
@@ -130,7 +130,7 @@ void print_row(const nlohmann::json& line) {
                 line["what"].get<std::string>().c_str());
 }
 
-// The JSON file is opened first, so that no measurement ends without its result.
+// Opens the JSON file before measuring, so that no measurement is lost.
 std::ofstream open_json(const std::string& path) {
     std::ofstream file;
     if (!path.empty()) {
@@ -161,7 +161,7 @@ void report(std::vector<Measured>& all, const CsdBenchSettings& bench, std::size
     }
 }
 
-// Somebody else says whose turn it is, so that other programs have their turns between.
+// Lets another program choose the turns, so that other programs can run between them.
 void serve(std::vector<Measured>& all, const CsdBenchSettings& bench, std::size_t parameters) {
     nlohmann::json names = nlohmann::json::array();
     for (const Measured& measured : all) {
@@ -205,7 +205,7 @@ void bench_csd(const CsdBenchSettings& bench) {
     std::vector<Measured> all;
     for (const CsdRowSettings& row : rows) {
         all.push_back({std::make_unique<CsdRow>(row, scene)});
-        all.back().row->run(2);  // writes both places once: later writes find their space laid out
+        all.back().row->run(2);  // allocates the space of both generations
     }
     if (bench.is_on_demand) {
         return serve(all, bench, scene.parameters);

@@ -1,5 +1,4 @@
-// The benchmark of computational storage devices: steps of a device against the raw rate of its
-// disk.
+// Benchmark of computational storage devices: steps of a device against the raw rate of its disk.
 #pragma once
 
 #include "store/transport.hpp"
@@ -11,24 +10,24 @@
 namespace nearstep::bench {
 
 struct CsdBenchSettings {
-    std::string folder = "runs/bench";    // on the disk to measure; its files go away again
+    std::string folder = "runs/bench";  // on the disk to measure; its files are removed afterwards
     std::size_t parameters = 50'000'000;  // rounded up to whole tiles
-    int devices = 2;                      // of the row with several devices on this disk
+    int devices = 2;                      // in the row with several devices on this disk
     int slots = 6;
     std::size_t subgroup_tiles = 16;
     int rounds = 7;
-    int steps = 2;                         // of each row in each round
-    std::vector<std::string> states = {};  // state formats to compare; empty: parts of a device
-    bool is_on_demand = false;             // take turns that stdin names
+    int steps = 2;                         // per row and round
+    std::vector<std::string> states = {};  // formats to compare; empty: parts of a device
+    bool is_on_demand = false;             // run the rows that stdin names
     store::IoKind io = store::IoKind::automatic;
     std::string site = "localhost";
     std::string json;  // file for a JSON line per row; empty: none
 };
 
-// Runs all rows once per round, in an order that rotates; compares each with its ceiling of the
-// same round; prints a table to stdout. On demand: prints a JSON line that names the rows, then for
-// each line of stdin runs the row that it names, verifies it and prints a JSON line. Throws
-// ConfigError if the folder does not do, Error if a row's state is wrong.
+// Runs all rows once per round in rotating order, compares each with its ceiling in the same round,
+// and prints a table to stdout. With is_on_demand: prints a JSON line that names the rows; then,
+// for each line of stdin, runs and verifies the named row and prints a JSON line. Throws
+// ConfigError if the folder is unusable, Error if a row's state is wrong.
 void bench_csd(const CsdBenchSettings& settings);
 
 }  // namespace nearstep::bench

@@ -1,4 +1,4 @@
-// Which rows the benchmark of devices has.
+// The rows of the device benchmark.
 #pragma once
 
 #include "bench/csd_bench.hpp"
@@ -8,9 +8,9 @@
 
 namespace nearstep::bench {
 
-// Without settings.states: rows of fp32 state that differ in one part of a device each. With them:
-// of each format the moves alone, the step and the durable step, beside those of the first format.
-// Throws ConfigError for a format that is not known or named twice.
+// Without settings.states: rows with fp32 state that each differ in one part of a device. With
+// them: for each format the moves alone, the step and the durable step, compared with those of the
+// first format. Throws ConfigError for unknown or repeated formats.
 std::vector<CsdRowSettings> plan_csd_rows(const CsdBenchSettings& bench);
 
 }  // namespace nearstep::bench

@@ -23,7 +23,7 @@ namespace {
 using shard::kTileElems;
 
 constexpr std::uint64_t kSeed = 20;
-constexpr std::size_t kGradients = 7;  // different tiles of gradients, in turn
+constexpr std::size_t kGradients = 7;  // distinct tiles of gradients, used in turn
 
 shard::Partition partition_of(const CsdRowSettings& settings, const CsdScene& scene) {
     return shard::Partition(
@@ -40,7 +40,7 @@ std::vector<shard::Subgroup> subgroups_of(const shard::Partition& partition, int
     return subgroups;
 }
 
-// A step's scalars do not matter to its speed; these move every master.
+// The scalars do not affect a step's speed. These change every master.
 csd::UpdateScalars scalars() {
     csd::UpdateScalars values;
     values.step_size = 1e-3F;
@@ -83,7 +83,7 @@ std::vector<std::byte> payload_of(std::size_t tile, const codec::Codec& codec) {
     return payload;
 }
 
-// Puts the gradient of every tile; it stays for all steps.
+// Puts a gradient for every tile, used by all steps.
 void put_gradients(csd::Device& device, const codec::Codec& codec) {
     std::vector<std::vector<std::byte>> payloads;
     for (std::size_t tile = 0; tile < kGradients; ++tile) {
@@ -99,7 +99,7 @@ void put_gradients(csd::Device& device, const codec::Codec& codec) {
     device.finish_gradients();
 }
 
-// Applies `steps` updates to stored state with the engine that is the oracle of the others.
+// Applies `steps` updates to stored state with the scalar engine, the reference for the others.
 void update_in_memory(csd::StateFormat format, State& state, shard::TileRange tiles,
                       std::int64_t steps, const codec::Codec& codec) {
     const csd::Engine& scalar = csd::engines().front();

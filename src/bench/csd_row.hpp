@@ -1,4 +1,4 @@
-// One row of the benchmark of devices: devices on one disk that take steps and prove their state.
+// One row of the device benchmark: devices on one disk that take steps and verify their state.
 #pragma once
 
 #include "base/dtype.hpp"
@@ -21,16 +21,16 @@
 
 namespace nearstep::bench {
 
-// What a row measures; the names of other rows say what its rate is held against.
+// What a row measures, and the names of the rows it is compared with.
 struct CsdRowSettings {
     std::string name = {};
-    std::string what = {};     // for people
-    std::string ceiling = {};  // row; empty: it is a ceiling itself
-    std::string beside = {};   // row that differs in one thing; may be empty
+    std::string what = {};     // description for people
+    std::string ceiling = {};  // row; empty: this row is a ceiling itself
+    std::string beside = {};   // row that differs in one setting; may be empty
     int devices = 1;
     int slots = 3;
     csd::StateFormat state = csd::StateFormat::fp32;
-    bool is_raw = false;  // moves only
+    bool is_raw = false;  // only moves data
     bool is_durable = false;
     store::PayloadDigest digest = store::PayloadDigest::present;
     store::IoKind io = store::IoKind::automatic;
@@ -42,28 +42,28 @@ struct CsdScene {
     std::size_t parameters = 0;  // whole tiles
     std::size_t subgroup_tiles = 16;
     const codec::Codec* codec = nullptr;
-    memory::Buffer vector = {};  // 16-bit parameters, of whoever stepped last
+    memory::Buffer vector = {};  // 16-bit parameters of the last row that stepped
 };
 
-// The same start state, gradient and scalars for every row. Owns its state files, which it removes.
+// All rows have the same start state, gradient and scalars. Removes its state files at the end.
 class CsdRow {
 public:
-    // Throws as csd::make_emulated_device. `scene` outlives the row.
+    // Throws like csd::make_emulated_device. `scene` must outlive the row.
     CsdRow(CsdRowSettings settings, CsdScene& scene);
     CsdRow(const CsdRow&) = delete;
     CsdRow& operator=(const CsdRow&) = delete;
     ~CsdRow();
 
-    // Bytes of storage that the row takes.
+    // Bytes of storage that the row needs.
     static std::size_t storage_bytes(const CsdRowSettings& settings, const CsdScene& scene);
 
-    // Takes all parameters through `steps` steps; a durable row flushes each. Seconds.
+    // Runs `steps` steps of all parameters, each flushed in a durable row. Returns seconds.
     double run(int steps);
 
-    // Compares the first, middle and last subgroup of every device with the scalar engine applied
-    // in memory as many times as the row stepped (a raw row: with the start state), bit for bit,
-    // and the scene's vector with their masters. Right after run(). Returns the subgroups compared;
-    // throws Error naming the first that differs.
+    // Call right after run(). Compares the first, middle and last subgroup of every device, bit for
+    // bit, with as many steps of the scalar engine in memory (for a raw row, with the start state),
+    // and the scene's vector with their masters. Returns the number of compared subgroups; throws
+    // Error that names the first mismatch.
     std::size_t verify();
 
     const CsdRowSettings& settings() const { return settings_; }
@@ -79,7 +79,7 @@ private:
     CsdScene& scene_;
     trace::Traffic traffic_;
     std::vector<std::unique_ptr<csd::Device>> devices_;
-    std::vector<std::unique_ptr<csd::TransferHandler>> handlers_;  // end before their devices
+    std::vector<std::unique_ptr<csd::TransferHandler>> handlers_;  // destroyed before their devices
     std::int64_t generation_ = 0;
 };
 

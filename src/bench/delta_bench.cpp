@@ -79,7 +79,7 @@ public:
         return all;
     }
 
-    // After decode(): the copy is the new parameters, the first message the scalar kernels'.
+    // After decode(): checks the copy, and the first message against the scalar kernels'.
     bool verify() {
         std::vector<std::uint64_t> memory(room_bytes_ / sizeof(std::uint64_t));
         const DeltaKernels& scalar = codec::delta_kernels().front();
@@ -124,7 +124,7 @@ nlohmann::json measure(DeltaWork& workload, const DeltaKernels& kernels, int rou
         workload.copy_old();
         const double decoding = seconds_of([&] { workload.decode(kernels); });
         const double digesting = seconds_of([&] { digests ^= workload.digest(); });
-        if (round == 0) {  // warms up
+        if (round == 0) {  // warm-up
             if (!workload.verify()) {
                 throw Error(text("The kernels ", kernels.name, " do not give the bits of the ",
                                  "scalar ones: do not train on this CPU, and report it."));

@@ -29,7 +29,7 @@ using shard::kTileElems;
 
 constexpr std::chrono::seconds kLimit{60};
 
-// This rank's GPU; all ranks have one of their own.
+// This rank's GPU. Throws if some rank has none of its own.
 int own_gpu(const mpi::Communicator& world) {
     const int local_rank = mpi::discover_nodes(world).rank_in_group(world.rank());
     const std::optional<int> gpu =
@@ -111,7 +111,7 @@ private:
         return value;
     }
 
-    // Work that begins in one stream and ends in another.
+    // Measures work that begins in one stream and ends in another.
     void measure(const std::string& operation, std::size_t bytes, const memory::Stream& begins,
                  const memory::Stream& ends, const std::function<void()>& work) {
         constexpr int kWarmUp = 3;
@@ -144,7 +144,7 @@ private:
                          {"verified", true}});
     }
 
-    // The last row is right on all ranks.
+    // Requires that the last row's result is right on all ranks.
     void verify(const std::string& operation, bool is_right) {
         if (!world_.agree(is_right)) {
             throw Error(text("The result of ", operation, " is wrong: do not trust NCCL here."));

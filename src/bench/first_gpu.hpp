@@ -1,9 +1,9 @@
-// The GPU that benches measure.
+// Selects the GPU that the benchmarks measure.
 #pragma once
 
 namespace nearstep::bench {
 
-// Makes GPU 0 this thread's. Throws ConfigError if there is none.
+// Selects GPU 0 for this thread. Throws ConfigError if there is none.
 void use_first_gpu();
 
 }  // namespace nearstep::bench

@@ -29,9 +29,9 @@ using memory::GpuBuffer;
 using shard::kTileElems;
 
 constexpr std::size_t kInputs = 2;
-// Tiles of different content, where no file gives it.
+// Tiles with different content, if no file provides it.
 constexpr std::size_t kKinds = 16;
-// Tiles that are compared with the CPU's.
+// Tiles that are compared with the CPU's result.
 constexpr std::size_t kVerified = 17;
 
 std::vector<std::uint16_t> read_values(const std::string& path) {
@@ -65,7 +65,7 @@ std::vector<std::uint16_t> make_values(const GpuCodecBenchOptions& options, std:
     return values;
 }
 
-// The GPU's memory of a run, for any of the codecs.
+// GPU memory of a run, enough for every codec.
 struct GpuCodecWork {
     GpuCodecWork(const GpuCodecBenchOptions& options, std::size_t tile_count,
                  std::size_t most_payload)
@@ -110,7 +110,7 @@ struct GpuCodecWork {
     GpuBuffer sums;
 };
 
-// Of what the first round left: sums of what was decoded twice.
+// Call after the first round, when the sums hold the decoded values twice.
 void verify(GpuCodecWork& work, const codec::CodecSettings& settings) {
     const auto scalar = codec::make_codec(settings);
     const std::size_t bytes = scalar->payload_bytes();
@@ -163,7 +163,7 @@ Times measure(GpuCodecWork& work, const GpuCodec& codec, const codec::CodecSetti
                          work.stream);
         marks[4].record(work.stream);
         work.stream.wait();
-        if (round == 0) {  // warms up
+        if (round == 0) {  // warm-up
             verify(work, settings);
             continue;
         }
@@ -187,7 +187,7 @@ nlohmann::json gpu_codec_row(const Times& times, const GpuCodecBenchOptions& opt
     const double fed_back = options.has_error_feedback ? 2 * sizeof(float) : 0;
     const double encode_rate = (sizeof(std::uint16_t) + payload + fed_back) / encode_s;
     const double decode_rate = (payload + sizeof(float)) / decode_s;
-    const double added = is_sparse ? payload / 4 : 1;  // of the sums
+    const double added = is_sparse ? payload / 4 : 1;  // share of the sums that change
     const double decode_add_rate = (payload + added * 2 * sizeof(float)) / decode_add_s;
     return {{"parameters", parameters},
             {"rounds", options.rounds},

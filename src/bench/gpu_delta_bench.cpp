@@ -42,7 +42,7 @@ public:
           copy_(old_there_.size()),
           verdicts_(messages * sizeof(std::uint32_t)) {}
 
-    // Encodes on the CPU; both kinds of parameters are then on the GPU.
+    // Encodes on the CPU and uploads old and new parameters.
     void fill(const Shares& shares) {
         fill_parameters(shares, old_, fresh_);
         readers_.clear();
@@ -88,7 +88,7 @@ public:
         }
     }
 
-    // After apply().
+    // Call after apply().
     void verify() {
         std::vector<std::uint32_t> verdicts(messages_);
         std::vector<std::uint16_t> found(fresh_.size());
@@ -153,7 +153,7 @@ nlohmann::json measure(GpuDeltaWork& work, int rounds) {
         work.apply();
         marks[4].record(work.stream());
         work.stream().wait();
-        if (round == 0) {  // warms up
+        if (round == 0) {  // warm-up
             work.verify();
             continue;
         }

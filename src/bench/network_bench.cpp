@@ -26,19 +26,19 @@ namespace nearstep::bench {
 namespace {
 
 constexpr std::uint64_t kSeed = 31;
-// Small messages are repeated, so that a time is long beside a barrier's end.
+// Small messages are repeated, so that their time is long compared with a barrier's.
 constexpr std::size_t kRepeatedBytes = 256 * KiB;
 constexpr std::size_t kMostRepeats = 64;
-constexpr std::size_t kMostBytesOfRank = GiB;  // that it sends at once
+constexpr std::size_t kMostBytesOfRank = GiB;  // most that a rank sends at once
 
-// Nodes that exchange with each other alone; 1: the ranks of each node do.
+// Nodes that exchange with each other; with nodes = 1, the ranks of each node do.
 struct Group {
     int nodes = 1;
 
     std::string name() const { return nodes == 1 ? std::string("inside") : text(nodes, " nodes"); }
 };
 
-// What all ranks know of each other.
+// What all ranks know of each other's places.
 struct Places {
     Places(const mpi::Communicator& world, int most)
         : nodes(mpi::discover_nodes(world, most)),
@@ -53,7 +53,7 @@ struct Places {
     mpi::Topology nodes;
     int node;
     int place;
-    int ranks_per_node;  // that take part
+    int ranks_per_node;  // only those that take part
 };
 
 std::vector<Group> groups_of(const Places& places) {
@@ -70,7 +70,7 @@ std::vector<Group> groups_of(const Places& places) {
     return groups;
 }
 
-// The same for the ranks that exchange with each other; nothing for one that looks on.
+// Equal for ranks that exchange with each other; empty for a rank that only watches.
 std::optional<int> colour_of(const Places& places, Group group) {
     if (places.place >= places.ranks_per_node) {
         return std::nullopt;
@@ -112,7 +112,7 @@ private:
     void measure(Group group) {
         const std::optional<int> colour = colour_of(places_, group);
         is_taking_part_ = colour.has_value();
-        // Those that look on are alone.
+        // Ranks that only watch are in a communicator of their own.
         const mpi::Communicator members =
             world_.split(colour.value_or(world_.size() + world_.rank()));
         const auto messages = static_cast<std::size_t>(group.nodes == 1 ? places_.ranks_per_node - 1
@@ -173,7 +173,7 @@ private:
                 {"ranks_per_node", places_.ranks_per_node}};
     }
 
-    // Of one exchange, after the bytes of one were found to be right.
+    // Times one exchange, after one exchange was verified.
     Spread time(const mpi::Communicator& members, std::size_t bytes, std::size_t repeats) {
         const auto me = static_cast<std::size_t>(members.rank());
         mpi::Blocks blocks{
@@ -183,7 +183,7 @@ private:
         memory::Buffer receive(blocks.total());
         const double rank = world_.rank();
         const std::vector<double> ranks = members.all_gather({&rank, 1});
-        // Calls `visit` with each other member's rank and the part of `buffer` for it.
+        // Calls `visit` for each other member with its rank and its part of `buffer`.
         const auto for_others = [&](memory::Buffer& buffer, const auto& visit) {
             std::size_t at = 0;
             for (std::size_t i = 0; i < ranks.size(); ++i) {
@@ -212,7 +212,7 @@ private:
             repeats, [&] { members.all_to_all(send.span(), blocks, receive.span(), blocks); });
     }
 
-    // Of the slowest rank that takes part.
+    // Times of the slowest rank that takes part.
     Spread time_rounds(std::size_t repeats, const std::function<void()>& exchange) {
         std::vector<double> seconds;
         for (int round = 0; round < options_.rounds; ++round) {

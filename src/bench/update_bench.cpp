@@ -49,13 +49,13 @@ arith::UpdateScalars scalars_of(Optimizer optimizer) {
     return scalars;
 }
 
-// Seconds of each round, from the first thread's start to the last one's end.
+// Seconds of each round, from thread 0's start to the last thread's end.
 struct Rounds {
     std::vector<double> update;
     std::vector<double> in_place;
 };
 
-// All threads run `work(part, parts)` at once; seconds from the first start to the last end.
+// Runs `work` on all threads at once. Seconds from this thread's start to the last thread's end.
 template <typename Work>
 double timed(std::barrier<>& barrier, std::vector<Clock::time_point>& ends, std::size_t part,
              const Work& work) {
@@ -99,7 +99,7 @@ Rounds measure(UpdateWorkload& workload, memory::Buffer& other, const Engine& en
     for (std::size_t part = 0; part < cpus.size(); ++part) {
         threads.emplace_back(body, part);
     }
-    threads.clear();  // joins
+    threads.clear();  // joins the threads
     return result;
 }
 

@@ -15,8 +15,8 @@ namespace nearstep::bench {
 constexpr std::size_t kSubgroupTiles = 16;
 constexpr std::size_t kSubgroupElems = kSubgroupTiles * shard::kTileElems;
 
-// `subgroups` subgroups of 16 tiles, stored as a device stores them, with bf16 gradients and
-// parameters. Different subgroups may be updated from different threads.
+// `subgroups` subgroups of 16 tiles, stored as on a device, with bf16 gradients and parameters.
+// Threads may update different subgroups at the same time.
 class UpdateWorkload {
 public:
     UpdateWorkload(csd::StateFormat format, csd::Optimizer optimizer, std::size_t subgroups);
@@ -24,12 +24,12 @@ public:
     void update(const csd::Engine& engine, const arith::UpdateScalars& scalars,
                 std::size_t subgroup);
 
-    // Updates the subgroup once; true if that is what the scalar engine makes of it.
+    // Updates the subgroup once; true if the result equals the scalar engine's.
     bool verify(const csd::Engine& engine, const arith::UpdateScalars& scalars,
                 std::size_t subgroup);
 
-    // Moved by an update of one subgroup: state both ways, without a moment that the optimizer does
-    // not use, gradients in, parameters out.
+    // Bytes moved by the update of one subgroup: state both ways without moments that the optimizer
+    // does not use, gradients in, parameters out.
     std::size_t touched_bytes() const;
 
     double huge_page_share() const;

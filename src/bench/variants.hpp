@@ -1,4 +1,4 @@
-// Which of the variants compiled for several instruction sets a benchmark measures.
+// Chooses among variants compiled for several instruction sets.
 #pragma once
 
 #include "base/error.hpp"
@@ -9,8 +9,8 @@
 
 namespace nearstep::bench {
 
-// Those with the names that `option` gave; with none, the last of `all`, which is the fastest.
-// Throws ConfigError.
+// The variants named by `option`; if none is named, the last of `all`, which is the fastest. Throws
+// ConfigError.
 template <typename Variant>
 std::vector<Variant> variants_named(const std::string& option,
                                     const std::vector<std::string>& names,

@@ -1,4 +1,4 @@
-// The keys of cards.
+// The keys of accelerator cards.
 #pragma once
 
 #include "config/key.hpp"
@@ -7,7 +7,7 @@
 
 namespace nearstep::config {
 
-// Of [csd]; devices that are no cards leave them alone.
+// Keys of [csd] that only cards use.
 std::vector<Key> card_keys(CsdSettings& csd);
 
 }  // namespace nearstep::config

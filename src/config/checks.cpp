@@ -14,8 +14,7 @@ namespace nearstep::config {
 
 namespace {
 
-// The values with what they are called and where they come from: "train.steps = 40
-// (configs/tiny.toml, line 9)".
+// Formats a value with its name and origin: "train.steps = 40 (configs/tiny.toml, line 9)".
 class Given {
 public:
     explicit Given(const Origins& origins) : origins_(origins) {}
@@ -156,7 +155,7 @@ void check_links(const Run& run, const Given& given) {
                    " scales rates of which none is set: set link.device_read_gb_s, "
                    "link.device_write_gb_s, link.host_gb_s or link.network_gb_s, or link.scale = "
                    "1."));
-    constexpr double kLeast = 1e-6;  // GB/s: slower than any drive, and within what times can hold
+    constexpr double kLeast = 1e-6;  // GB/s: slower than any drive, yet times stay finite
     for (const auto& [key, rate] : std::initializer_list<std::pair<const char*, double>>{
              {"link.device_read_gb_s", run.link.device_read_gb_s},
              {"link.device_write_gb_s", run.link.device_write_gb_s},
@@ -247,7 +246,7 @@ void validate_for_ranks(const Run& run, int ranks) {
     refuse_if(ranks > run.train.global_batch,
               text("train.global_batch = ", run.train.global_batch, " leaves some of ", ranks,
                    " ranks without a sequence: raise it to ", ranks, " or start fewer ranks."));
-    static_cast<void>(device_speeds(run, ranks));  // checks csd.per_rank, too
+    static_cast<void>(device_speeds(run, ranks));  // also checks csd.per_rank
     const int devices = devices_of(devices_per_rank(run, ranks));
     for (const int device : run.csd.host_engine) {
         refuse_if(device >= devices,

@@ -8,13 +8,13 @@
 
 namespace nearstep::config {
 
-// Where each key was set, for messages; keys with their default are not in it.
+// Where each key was set, for messages. Keys left at their default are not in it.
 using Origins = std::map<std::string, std::string>;
 
-// Throws ConfigError for values that are allowed each but not together.
+// Throws ConfigError for values that are allowed alone but not together.
 void check_combinations(const Run& run, const Origins& origins);
 
-// Throws ConfigError if there is nothing to train on or to evaluate with.
+// Throws ConfigError if there is no data to train or evaluate on.
 void check_data(const Run& run, const Origins& origins);
 
 }  // namespace nearstep::config

@@ -13,7 +13,7 @@ namespace nearstep::config {
 
 namespace {
 
-// "0-1,3" as {0, 1, 3}.
+// Parses "0-1,3" into {0, 1, 3}.
 std::vector<int> numbers_in(const std::string& list) {
     std::vector<int> numbers;
     const char* at = list.data();

@@ -8,7 +8,7 @@
 
 namespace nearstep::config {
 
-// Consecutive ranks of one host.
+// Consecutive ranks on one host.
 struct HostPart {
     std::string name;  // empty: this machine
     int first_rank = 0;
@@ -16,7 +16,7 @@ struct HostPart {
     int devices = 0;  // of all of its ranks
 };
 
-// As many ranks as the site's hosts take.
+// The number of ranks that the site's hosts take.
 int ranks_of_site(const Run& run);
 
 // Fills the hosts one after another, in the order of hosts.names. Throws ConfigError if there are

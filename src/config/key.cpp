@@ -51,7 +51,7 @@ Dtype parse_dtype(const std::string& word) {
     return Dtype::fp16;
 }
 
-// The scalar as a T, checked; nothing if its type does not fit.
+// The scalar as a T, checked. Empty if its type does not fit.
 template <typename T>
 std::optional<T> converted(const Key& key, const Scalar& scalar, const std::string& origin) {
     if constexpr (std::is_same_v<T, bool>) {
@@ -85,7 +85,7 @@ std::optional<T> converted(const Key& key, const Scalar& scalar, const std::stri
         } else if constexpr (std::is_same_v<T, Dtype>) {
             return parse_dtype(*word);
         } else {
-            // An empty text may stand for nothing, but not as one of several.
+            // A single text may be empty, a text in a list may not.
             const bool may_be_empty =
                 key.may_be_empty && std::holds_alternative<std::string*>(key.target);
             if (word->empty() && !may_be_empty) {

@@ -49,7 +49,7 @@ std::vector<Key> model_keys(ModelSettings& model) {
     };
 }
 
-// Where and in which formats the model computes.
+// Where the model computes, and in which formats.
 std::vector<Key> compute_keys(ModelSettings& model) {
     return {
         {.name = "model.dtype",
@@ -259,7 +259,7 @@ std::vector<Key> csd_keys(CsdSettings& csd) {
     };
 }
 
-// What a device's parts can do and bear.
+// Speed and endurance of a device's parts.
 std::vector<Key> part_keys(CsdSettings& csd) {
     return {
         {.name = "csd.update_mparam_s",
@@ -315,7 +315,7 @@ std::vector<Key> codec_keys(CompressSettings& compress, GatherSettings& gather) 
     };
 }
 
-// "auto" becomes one of the other words in parse().
+// parse() replaces "auto" by one of the other words.
 std::vector<Key> placement_keys(PlacementSettings& placement) {
     const auto key = [](const char* name, std::string* target, const char* meaning) {
         return Key{.name = name,

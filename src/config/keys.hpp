@@ -1,4 +1,4 @@
-// The table of all keys: what a config, a site and --set may say, and where it goes.
+// The table of all keys that a config, a site or --set may set.
 #pragma once
 
 #include "config/key.hpp"
@@ -8,7 +8,7 @@
 
 namespace nearstep::config {
 
-// The keys in the order of print(), with targets in `run`, which must outlive them.
+// The keys in the order of print(). Their targets are in `run`, which must outlive them.
 std::vector<Key> keys_of(Run& run);
 
 }  // namespace nearstep::config

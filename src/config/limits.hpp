@@ -1,4 +1,4 @@
-// Which numbers a key takes.
+// Which numbers a key accepts.
 #pragma once
 
 #include <limits>
@@ -11,7 +11,7 @@ struct Limits {
     bool excludes_lowest = false;
     bool excludes_highest = false;
 
-    // Never true for NaN.
+    // False for NaN.
     constexpr bool hold(double number) const {
         return (excludes_lowest ? number > lowest : number >= lowest) &&
                (excludes_highest ? number < highest : number <= highest);
@@ -29,7 +29,7 @@ constexpr Limits above_zero_to_one() {
     return {.lowest = 0, .highest = 1, .excludes_lowest = true};
 }
 
-// Above these a size is surely a slip of the keyboard, and sizes computed from it could overflow.
+// Larger sizes are surely typing errors, and sizes computed from them could overflow.
 constexpr double kMostLayers = 10000;
 constexpr double kMostWidth = 1 << 18;
 constexpr double kMostContext = 1 << 20;

@@ -48,8 +48,8 @@ std::string section_of(const std::string& key) {
 
 std::string leaf_of(const std::string& key) { return key.substr(key.rfind('.') + 1); }
 
-// Single-letter insertions, removals and replacements that turn `from` into `to` (Levenshtein).
-// What is longer than any key is cut off, or to compare it would take seconds.
+// Levenshtein distance: insertions, removals and replacements of letters that turn `from` into
+// `to`. Texts longer than any key are cut off, because comparing them would take seconds.
 std::size_t edits_between(std::string_view from, std::string_view to) {
     constexpr std::size_t kMostLetters = 256;
     from = from.substr(0, kMostLetters);
@@ -66,8 +66,7 @@ std::size_t edits_between(std::string_view from, std::string_view to) {
     return row.back();
 }
 
-// The known key that `key` is most likely meant to be: alike as a whole, or the same in another
-// section.
+// The known key that most resembles `key`, as a whole or by its name in another section.
 const Key& nearest(const std::vector<Key>& keys, const std::string& key) {
     const auto distance = [&](const Key& known) {
         const std::size_t as_leaf = edits_between(leaf_of(key), leaf_of(known.name)) + 1;
@@ -148,7 +147,7 @@ bool wants_text(const std::string& name) {
     return key != nullptr && type_of(*key).rfind("a text", 0) == 0;
 }
 
-// Those that are "auto", as "parameters".
+// The names of the placements set to "auto", such as "parameters".
 std::vector<std::string> automatic_keys(const PlacementSettings& placement) {
     std::vector<std::string> keys;
     for (const auto& [name, word] : {std::pair("parameters", &placement.parameters),
@@ -210,7 +209,7 @@ Run parse(const Sources& sources) {
 }
 
 std::int64_t steps_of(const std::string& path, const std::string& text) {
-    // Other keys may be those of another version.
+    // Ignores other keys, which may belong to another version.
     const std::vector<Entry> entries = read_toml(path, text);
     const auto found = std::ranges::find(entries, "train.steps", &Entry::key);
     if (found == entries.end() || found->value.items.empty()) {

@@ -1,4 +1,4 @@
-// Over which ranks the copies of parameters, gradients and optimizer state are spread.
+// How widely parameters, gradients and optimizer state are sharded.
 #pragma once
 
 #include "config/engine_settings.hpp"
@@ -7,7 +7,7 @@
 
 namespace nearstep::config {
 
-// One copy for each rank, for each node, or one in all; from narrow to wide.
+// One copy per rank, per node, or in all, from narrow to wide.
 enum class Spread { replicated, node, global };
 
 const char* name_of(Spread spread);
@@ -18,9 +18,9 @@ struct Placement {
     Spread optimizer = Spread::global;
 };
 
-// What the settings ask for. "auto" is: parameters replicated; state global; gradients replicated
-// with a flat scatter, else over the node, or as wide as parameters and no wider than state have
-// them.
+// The placement that the settings ask for. "auto" means: parameters replicated, state global.
+// Gradients are replicated with a flat scatter, else sharded over the node; but at least as wide as
+// parameters and at most as wide as state.
 Placement placement_of(const EngineSettings& settings);
 
 }  // namespace nearstep::config

@@ -1,4 +1,4 @@
-// The settings of one run, validated. One struct per section of the TOML file.
+// The validated settings of one run. One struct per section of the TOML file.
 #pragma once
 
 #include "base/dtype.hpp"
@@ -18,13 +18,13 @@ struct ModelSettings {
     int width = 256;
     int context = 256;
     int vocabulary = 256;
-    std::string from = {};  // safetensors with the start values; empty: they are drawn
+    std::string from = {};  // safetensors with start values; empty: random start values
     Dtype dtype =
         Dtype::bf16;  // of the parameters that the model computes with, and of dense gradients
     std::string device = "auto";       // "auto", "cpu" or "cuda": where the model computes
     std::string compute = "auto";      // "auto", "bf16" or "fp32": the format of matrix products
-    double gpu_memory_gb = 0;          // that a rank may take of its GPU; 0: what is free
-    std::string activations = "auto";  // "auto", "gpu" or "host": inputs of blocks till backward
+    double gpu_memory_gb = 0;          // most that a rank takes of its GPU; 0: all that is free
+    std::string activations = "auto";  // "auto", "gpu" or "host": block inputs until backward
 };
 
 struct DataSettings {
@@ -41,35 +41,35 @@ struct TrainSettings {
     int micro_batch = 4;    // sequences that one rank computes at once
     std::string optimizer = "adamw";
     double learning_rate = 1e-3;
-    double final_rate_share = 0.1;  // of learning_rate, at the end of the cosine
+    double final_rate_share = 0.1;  // of learning_rate, at the end of the cosine schedule
     std::int64_t warmup_steps = 10;
     double beta1 = 0.9;
     double beta2 = 0.95;
     double epsilon = 1e-8;
     double weight_decay = 0.1;
-    std::string decay = "all";               // or "matrices": tensors of two and more dimensions
+    std::string decay = "all";               // or "matrices": tensors of two or more dimensions
     double clip_norm = 1.0;                  // 0: no clipping
-    std::string clipping = "exact";          // or "delayed": by the norm of the step before
-    double loss_scale = 65536;               // fp16 only: the first one; others use 1
+    std::string clipping = "exact";          // or "delayed": by the norm of the previous step
+    double loss_scale = 65536;               // fp16: the initial scale; other formats use 1
     std::int64_t scale_growth_steps = 1000;  // fp16: good steps before the scale doubles
-    std::int64_t evaluate_every = 0;         // steps; 0: at the end only
-    int evaluate_batches = 8;  // micro-batches of held-out text over all ranks, at least one each
+    std::int64_t evaluate_every = 0;         // steps; 0: only at the end
+    int evaluate_batches = 8;  // held-out micro-batches over all ranks, at least one per rank
 };
 
 // Where the ranks run; read by the launchers.
 struct HostsSettings {
-    std::vector<std::string> names;  // empty: this machine alone
-    int ranks = 0;                   // most on each host; 0: one, and on this machine any number
-    int devices = 0;                 // computational storage devices of each host; 0: not said
-    int cores_per_rank = 0;          // 0: not bound, the cores are shared out
+    std::vector<std::string> names;  // empty: only this machine
+    int ranks = 0;                   // most per host; 0: one, or any number on this machine
+    int devices = 0;                 // computational storage devices per host; 0: unknown
+    int cores_per_rank = 0;          // 0: not bound, ranks share the cores
     std::string interface;           // empty: the system's choice
     std::string remote = "ssh";      // program that runs a command line on a host
-    std::string head;                // host that starts the ranks; empty: where the launcher is
+    std::string head;                // host that starts the ranks; empty: where the launcher runs
     std::vector<std::string> mpirun_options;
     std::vector<std::string> sbatch_options;
 };
 
-// What `nearstep plan` must know of a site beside its links; 0: not known, or no limit.
+// What `nearstep plan` must know of a site besides its links; 0 means unknown or no limit.
 struct PlanSettings {
     int gpus_per_node = 1;
     int csds_per_node = 1;
@@ -91,7 +91,7 @@ struct PlanSettings {
     double gpu_price = 0;
     double csd_price = 0;
     double ssd_price = 0;
-    std::string calibration;  // empty: none
+    std::string calibration;  // file with measured rates; empty: none
 };
 
 struct Run : EngineSettings {
@@ -100,7 +100,7 @@ struct Run : EngineSettings {
     TrainSettings train;
     PlanSettings plan;
     HostsSettings hosts;
-    std::string name;  // of the config: its file name without .toml
+    std::string name;  // file name of the config without .toml
 };
 
 }  // namespace nearstep::config

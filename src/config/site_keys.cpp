@@ -2,7 +2,7 @@
 
 namespace nearstep::config {
 
-// A rate delays the real transfers, so that they are no faster.
+// With link.shape, real transfers are delayed to these rates.
 std::vector<Key> link_keys(LinkSettings& link) {
     const auto rate = [](const char* name, double* target, const char* meaning) {
         return Key{.name = name,
@@ -41,7 +41,7 @@ std::vector<Key> link_keys(LinkSettings& link) {
     };
 }
 
-// Of `nearstep plan` alone, which takes the rates of [link], too.
+// Keys that only `nearstep plan` uses, beside the rates of [link].
 std::vector<Key> plan_node_keys(PlanSettings& plan) {
     return {
         {.name = "plan.gpus_per_node",

@@ -1,4 +1,4 @@
-// The keys that describe a site: its links, its hosts, and what a plan must know of it.
+// Keys that describe a site: its links, its hosts, and what a plan needs.
 #pragma once
 
 #include "config/key.hpp"
@@ -8,7 +8,7 @@
 
 namespace nearstep::config {
 
-// Their targets are in the settings, which outlive the keys.
+// The keys point into the settings, which must outlive them.
 std::vector<Key> link_keys(LinkSettings& link);
 std::vector<Key> hosts_keys(HostsSettings& hosts);
 std::vector<Key> plan_node_keys(PlanSettings& plan);

@@ -24,7 +24,7 @@ std::string trimmed(std::string_view text) {
     return std::string(text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1));
 }
 
-// A part of a key: quoted unless TOML allows it bare, so that "a.b" is not taken for b in section
+// One part of a key, quoted unless TOML allows it bare, so that "a.b" is not read as b in section
 // a.
 std::string key_part(std::string_view part) {
     constexpr std::string_view kBare =
@@ -33,7 +33,7 @@ std::string key_part(std::string_view part) {
     return is_bare ? std::string(part) : written(part);
 }
 
-// Where the string or comment that begins at `at` ends; `at` if none does.
+// The end of the string or comment that begins at `at`; `at` if none begins there.
 std::size_t end_of_text(std::string_view toml, std::size_t at) {
     if (toml[at] == '#') {
         return std::min(toml.find('\n', at), toml.size());
@@ -58,9 +58,9 @@ std::size_t end_of_text(std::string_view toml, std::size_t at) {
     return toml.size();
 }
 
-// The library calls itself once per part of a key, so that "a.a.a..." could end the program.
+// The library recurses once per part of a key, so "a.a.a..." could overflow the stack.
 bool has_too_many_parts(std::string_view toml) {
-    constexpr std::size_t kMostDots = 4096;  // outside of strings and comments
+    constexpr std::size_t kMostDots = 4096;  // outside strings and comments
     std::size_t dots = 0;
     for (std::size_t at = 0; at < toml.size();) {
         const std::size_t end = end_of_text(toml, at);
@@ -86,7 +86,7 @@ std::optional<Scalar> scalar_of(const toml::node& node) {
     return std::nullopt;
 }
 
-// Nothing for dates, tables in lists and lists in lists.
+// Empty for dates, tables in lists and lists in lists.
 std::optional<Value> value_of(const toml::node& node) {
     Value value;
     if (const toml::array* list = node.as_array()) {
@@ -130,7 +130,7 @@ void flatten(const toml::table& table, const std::string& section, const std::st
     }
 }
 
-// The value of a TOML text "value = ..." if it is one.
+// The value in "value = WORD"; empty if that is not TOML.
 std::optional<Value> parsed_value(const std::string& word) {
     if (has_too_many_parts(word)) {
         return std::nullopt;

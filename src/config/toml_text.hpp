@@ -1,4 +1,4 @@
-// Reads TOML into a flat list of keys and values. Only toml_text.cpp includes the TOML library.
+// Reads TOML into a flat list of keys and values. The TOML library is used only in toml_text.cpp.
 #pragma once
 
 #include "config/value.hpp"
@@ -8,22 +8,22 @@
 
 namespace nearstep::config {
 
-// One key of a TOML text, or the head of one of its sections.
+// One key of a TOML text, or the header of a section.
 struct Entry {
     std::string
-        key;  // with its section: "train.steps"; parts that are not bare keys keep their quotes
+        key;  // includes its section: "train.steps"; parts that are not bare keys stay quoted
     Value value{};
-    bool is_section = false;  // then there is no value
+    bool is_section = false;  // then it has no value
     std::string origin;       // for messages: "configs/tiny.toml, line 3"
 };
 
-// All entries of a TOML text, sorted by key. Throws ConfigError for what is not TOML, and for
-// values that no key takes (dates, lists in lists).
+// All entries of a TOML text, sorted by key. Throws ConfigError for invalid TOML, and for values
+// that no key takes (dates, lists in lists).
 std::vector<Entry> read_toml(const std::string& path, const std::string& toml);
 
-// The entry that "key=value" stands for. The value is TOML or else a bare word or a list of bare
-// words, taken as text; for a key that `wants_text` numbers are bare words too. Throws ConfigError
-// without a key or '='.
+// Parses "key=value". The value is TOML, else a bare word or a list of bare words, taken as text.
+// For a key that `wants_text`, numbers are bare words too. Throws ConfigError if the key or '=' is
+// missing.
 Entry read_override(const std::string& assignment, bool (*wants_text)(const std::string& key));
 
 }  // namespace nearstep::config

@@ -1,4 +1,4 @@
-// The value of one key as a TOML text gives it, without the library that reads TOML.
+// The value of one key in a TOML text, independent of the TOML library.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@ struct Value {
     bool is_list = false;
 };
 
-// The text with control characters escaped as in TOML, so that it stays on one line.
+// Escapes control characters as in TOML, so that the text stays on one line.
 std::string on_one_line(std::string_view text);
 
-// As TOML on one line; a real number has the fewest digits that give the same bits again.
+// TOML on one line. Real numbers get the fewest digits that give the same bits again.
 std::string written(double number);
 std::string written(std::string_view text);
 std::string written(const Scalar& scalar);

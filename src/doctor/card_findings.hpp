@@ -1,4 +1,4 @@
-// What the doctor says of cards.
+// The doctor's findings about accelerator cards.
 #pragma once
 
 #include "config/run.hpp"
@@ -7,7 +7,7 @@
 
 namespace nearstep::doctor {
 
-// Adds "xrt", a "card_N" for each card and, where cards are asked for and not named, a
+// Adds "xrt", a "card_N" for each card and, if cards are requested but not named, a
 // "card_of_folder_N" for each folder of csd.path.
 void add_card_findings(const config::Run& run, nlohmann::ordered_json& findings);
 

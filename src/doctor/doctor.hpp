@@ -10,11 +10,11 @@
 
 namespace nearstep::doctor {
 
-// A report with the findings of every node, each by the node's first rank with these settings; the
-// same on all ranks. Collective. Leaves nothing behind.
+// A report with the findings of every node, collected by its first rank. The same on all ranks.
+// Collective. Leaves no files behind.
 nlohmann::ordered_json examine(const mpi::Communicator& world, const config::Run& run);
 
-// The report's summaries, a line for each.
+// Prints the report's summaries, one per line.
 void print(const nlohmann::ordered_json& report, std::ostream& out);
 
 }  // namespace nearstep::doctor

@@ -57,7 +57,7 @@ Json find_memory(const System& system) {
             {"available_bytes", system.available_bytes}};
 }
 
-// Asks for what a slot asks for, and looks at what the kernel gave.
+// Requests memory as a slot does, and checks what the kernel gave.
 Json find_huge_pages(const System& system) {
     const memory::Buffer buffer(32 * MiB);
     const std::size_t backed = buffer.huge_page_bytes();
@@ -176,7 +176,7 @@ Json find_libraries() {
             {"tomlplusplus", toml}};
 }
 
-// Of each two of the GPUs that the program sees the slowest way.
+// The slowest link between any two GPUs that the program sees.
 memory::PeerLink slowest_link(int gpus) {
     memory::PeerLink slowest = memory::PeerLink::nvlink;
     for (int gpu = 1; gpu < gpus; ++gpu) {

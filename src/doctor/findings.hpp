@@ -8,9 +8,9 @@
 
 namespace nearstep::doctor {
 
-// An object with a member per topic: its facts, and "summary", which says in words what was found
-// and what a run with these settings does with it. Makes a buffer of some MiB, an io_uring and a
-// page in each folder of csd.path to see what works, and leaves none of them.
+// An object with a member per topic: its facts, and a "summary" in words of what was found and how
+// a run with these settings uses it. To see what works, it allocates some MiB, opens an io_uring
+// and writes a page in each folder of csd.path, and leaves none of them behind.
 nlohmann::ordered_json find_all(const config::Run& run, const System& system);
 
 }  // namespace nearstep::doctor

@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Files of /proc and /sys have no size: they are read to their end. Empty if there is none.
+// Reads files of /proc and /sys, which have no size, to their end. Empty if there is none.
 std::string read_whole(const fs::path& path) {
     std::ifstream file(path);
     return {std::istreambuf_iterator<char>(file), {}};
@@ -35,7 +35,7 @@ std::string trimmed(const std::string& text) {
                : text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
 }
 
-// What stands behind "name :" in the first line of that name.
+// The text after "name :" in the first line with that name.
 std::string value_of(const std::string& table, const std::string& name) {
     std::istringstream lines(table);
     for (std::string line; std::getline(lines, line);) {
@@ -47,7 +47,7 @@ std::string value_of(const std::string& table, const std::string& name) {
     return "";
 }
 
-// "MemTotal: 24684084 kB"
+// Parses lines such as "MemTotal: 24684084 kB".
 std::size_t bytes_of(const std::string& meminfo, const std::string& name) {
     std::istringstream value(value_of(meminfo, name));
     std::size_t kib = 0;

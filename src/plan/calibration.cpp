@@ -19,7 +19,7 @@ using nlohmann::json;
 
 constexpr int kMostNodes = 1 << 20;
 
-// The number under the key, if there is one from `least` on.
+// The number under the key, if present and at least `least`.
 std::optional<double> number_at(const json& row, const char* key, double least) {
     const auto found = row.find(key);
     return found != row.end() && found->is_number() && found->get<double>() >= least
@@ -27,7 +27,7 @@ std::optional<double> number_at(const json& row, const char* key, double least) 
                : std::nullopt;
 }
 
-// A rate, which is above zero.
+// A number above zero.
 std::optional<double> rate_at(const json& row, const char* key) {
     const std::optional<double> rate = number_at(row, key, 0);
     return rate && *rate > 0 ? rate : std::nullopt;
@@ -38,7 +38,7 @@ std::string word_at(const json& row, const char* key) {
     return found != row.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-// In the place of one that `is_same` as it, else behind all.
+// Replaces the item that `is_same`, or appends.
 template <typename T, typename IsSame>
 void put(std::vector<T>& all, T one, IsSame is_same) {
     const auto found = std::find_if(all.begin(), all.end(), is_same);
@@ -49,7 +49,7 @@ void put(std::vector<T>& all, T one, IsSame is_same) {
     }
 }
 
-// False if the row is none of bench csd.
+// False if the row is not from bench csd.
 bool add_device(const json& row, Calibration& calibration) {
     const auto spread = row.find("mparam_s");
     const auto rate =
@@ -66,8 +66,7 @@ bool add_device(const json& row, Calibration& calibration) {
     return true;
 }
 
-// Of the rows of sizes, which the fit is of, nothing is taken. False if the row is none of bench
-// network.
+// Rows that were fitted by size are ignored. False if the row is not from bench network.
 bool add_network(const json& row, Calibration& calibration) {
     const auto nodes = number_at(row, "nodes", 1);
     const auto rate = rate_at(row, "gb_s");
@@ -90,7 +89,7 @@ bool add_network(const json& row, Calibration& calibration) {
     return true;
 }
 
-// Rates of 0 are no limit.
+// The lower rate; a rate of 0 means no limit.
 double slower(double one, double other) {
     return one > 0 && other > 0 ? std::min(one, other) : std::max(one, other);
 }
@@ -98,7 +97,7 @@ double slower(double one, double other) {
 }  // namespace
 
 const DeviceRate* Calibration::device(const config::CsdSettings& csd) const {
-    // Without --state the bench compares parts of a device, and its plain step is called so.
+    // The second name is that of the bench's plain step without --state.
     const bool is_durable = csd.durability == "step";
     for (const std::string& name : {text(is_durable ? "durable." : "step.", csd.state),
                                     std::string(is_durable ? "durable" : "checksums")}) {
@@ -176,7 +175,7 @@ void expect_device(const Calibration& calibration, const std::string& path,
 config::Run calibrated(config::Run run, const Calibration& calibration, int nodes) {
     config::LinkSettings& link = run.link;
     const bool is_shaped = link.are_shaped();
-    // In the unit of the keys of [link].
+    // The rate in the unit of the keys of [link].
     const auto rate = [&](double of_site, double bytes_per_s) {
         const double measured = bytes_per_s / kGiga / link.scale;
         return is_shaped ? slower(of_site, measured) : measured;

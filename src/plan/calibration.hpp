@@ -1,5 +1,5 @@
-// A site's devices and network as `nearstep bench csd` and `nearstep bench network` measured them,
-// in place of what its file says.
+// Measured rates of a site's devices and network, from `nearstep bench csd` and `nearstep bench
+// network`. They replace the rates of the site file.
 #pragma once
 
 #include "config/run.hpp"
@@ -9,56 +9,55 @@
 
 namespace nearstep::plan {
 
-// Of one device.
+// Measured rate of one device.
 struct DeviceRate {
     std::string row = {};         // its name in the result file
     std::string state = {};       // format, as csd.state names it
     double parameters_per_s = 0;  // reads, update and writes at once; the median
 };
 
-// Of a group of nodes that exchange with each other; of 1 node: of its ranks, from each.
+// Measured rate of nodes that exchange with each other; with nodes = 1, of each rank in a node.
 struct NetworkRate {
     std::string row = {};
     int nodes = 2;
     double bytes_per_s = 0;  // from a node to the others
-    double latency_us = 0;   // of a message
+    double latency_us = 0;   // per message
 };
 
-// What a result file has; nothing of it: the site's rates hold.
+// What a result file contains. The site's rates hold for whatever is missing.
 struct Calibration {
     std::vector<DeviceRate> devices = {};
     std::vector<NetworkRate> networks = {};  // by nodes, ascending
 
-    // That of a step with the settings' state, with flushes if their durability is "step"; null:
-    // not measured.
+    // The rate of a step with the settings' state format, with flushes if csd.durability is "step";
+    // null if not measured.
     const DeviceRate* device(const config::CsdSettings& csd) const;
-    // That of the largest group with no more than `nodes` nodes, else of the smallest; null: none
-    // was measured between nodes, or a node is alone.
+    // The rate of the largest group with at most `nodes` nodes, else of the smallest group. Null if
+    // nothing was measured between nodes, or if `nodes` is 1.
     const NetworkRate* between(int nodes) const;
-    // Null: not measured.
+    // The rate inside a node; null if not measured.
     const NetworkRate* inside() const;
 };
 
-// `lines`: of the files that `--json` of the two wrote, one or both, in any order; of two rows with
-// the same name the later counts. `path`: for messages. Throws ConfigError if a line is of neither,
-// or if there is nothing to take.
+// Parses the lines that `--json` of the two benches wrote, one bench or both, in any order. Of two
+// rows with the same name the later one counts. `path` is for messages. Throws ConfigError if a
+// line is from neither bench, or if no rate is found.
 Calibration read_calibration(const std::string& lines, const std::string& path);
 
 // All text of the file. Throws ConfigError if it cannot be read.
 std::string read_calibration_lines(const std::string& path);
 
-// Throws ConfigError if there are rates of devices and none of a step as the settings have it.
+// Throws ConfigError if devices were measured, but no step with the settings' state format.
 void expect_device(const Calibration& calibration, const std::string& path,
                    const config::CsdSettings& csd);
 
-// The run with what was measured in place of the rates of [link] and [plan], to plan with; where
-// transfers are held to these (link.shape), the slower of both counts. A device that updates so
-// many parameters: its links read and write the state at that rate, and its engine and memory,
-// which were measured with them, are no limit of their own. The rate inside a node holds for GPUs
-// that exchange by way of the host (plan.gpu_to_gpu_gb_s = 0).
+// Replaces the rates of [link] and [plan] by the measured ones. If link.shape limits transfers, the
+// slower of both rates counts. The measured update rate includes a device's engine and memory: its
+// links get that rate, and engine and memory are no limit of their own. The rate inside a node is
+// for GPUs that exchange through the host (plan.gpu_to_gpu_gb_s = 0).
 config::Run calibrated(config::Run run, const Calibration& calibration, int nodes);
 
-// What calibrated() takes, a line each: "devices as measured: row durable.fp32, 15 Mparam/s each".
+// What calibrated() uses, one line each: "devices as measured: row durable.fp32, 15 Mparam/s each".
 std::vector<std::string> describe(const Calibration& calibration, const config::Run& run,
                                   int nodes);
 

@@ -1,8 +1,8 @@
-// One point of the space that a plan is searched in, and the space.
+// A plan's choice, and the space that the search covers.
 //
-// AMSP's space (arXiv 2403, section 4): parameters P, gradients G and optimizer state OS each have
-// a mesh of GPUs in a node and of nodes, over which one copy is sharded; there are as many copies
-// as such meshes fit. It is extended by what computational storage devices add.
+// The space is AMSP's (arXiv 2403, section 4): parameters P, gradients G and optimizer state OS
+// each have a mesh of GPUs in a node and of nodes. One copy is sharded over a mesh, and there are
+// as many copies as such meshes fit. Choices for computational storage devices are added.
 #pragma once
 
 #include "plan/problem.hpp"
@@ -14,8 +14,8 @@
 
 namespace nearstep::plan {
 
-// One copy is sharded over `gpus` GPUs in each of `nodes` nodes. A node is filled first: with more
-// than one node, all its GPUs have a part.
+// One copy is sharded over `gpus` GPUs in each of `nodes` nodes. A mesh of several nodes uses all
+// GPUs of each.
 struct Mesh {
     int gpus = 1;
     int nodes = 1;
@@ -24,19 +24,19 @@ struct Mesh {
     friend bool operator==(const Mesh&, const Mesh&) = default;
 };
 
-// Whether a copy over `inner` is a part of a copy over `outer`.
+// Whether the mesh `inner` is a part of the mesh `outer`.
 bool is_within(const Mesh& inner, const Mesh& outer);
 
 enum class Codec { dense, q8, q4, ternary, sign, topk };
 enum class Gather { dense, delta };
 // Where the parameters are between their uses.
 enum class Home { gpu, host };
-// What the micro-batches of a step do: all pass a block before any passes the next one, or one
-// after another passes all blocks.
+// The order of a step's micro-batches: either all of them pass one block before the next, or each
+// passes all blocks before the next micro-batch starts.
 enum class Order { by_block, by_micro_batch };
 enum class Scatter { hierarchical, flat };
-// What an owner hands to its devices: the payloads as they came, one list that merges those of
-// topk, or their sum in the format of dense gradients.
+// What an owner hands to its devices: the payloads as received, one list merged from top-k
+// payloads, or the dense sum.
 enum class Owner { raw, merged, dense };
 // Where gradients wait for the update: in device memory, in host memory, or on the drives.
 enum class Landing { device, host, flash };
@@ -47,7 +47,7 @@ struct Choice {
     Mesh parameters;
     Home home = Home::gpu;
     Order order = Order::by_block;
-    Mesh gradients;  // over which dense gradients are summed before they are encoded
+    Mesh gradients;  // dense gradients are summed over it before encoding
     Scatter scatter = Scatter::hierarchical;
     Mesh optimizer;
     Owner owner = Owner::raw;
@@ -58,7 +58,7 @@ struct Choice {
     friend bool operator==(const Choice&, const Choice&) = default;
 };
 
-// The values of each field, those to prefer among equals first.
+// The values of each field. Among equal plans, earlier values are preferred.
 struct Space {
     std::vector<Codec> codecs;
     std::vector<Gather> gathers;
@@ -74,23 +74,23 @@ struct Space {
     std::vector<int> slots;
 };
 
-// Payloads that reach the owner of a tile.
+// Number of payloads that reach the owner of a tile.
 int lists_of(const Problem& problem, const Choice& choice);
 
-// Whether the fields fit each other, as far as the space alone can tell: OS is sharded at least as
-// finely as G and G as P; flat scatters encode on every GPU, so G is not sharded; only lists merge,
-// and one dense payload is its sum.
+// Whether the fields fit each other, without looking at memory sizes. OS must be sharded at least
+// as finely as G, and G as P. Flat scatter encodes on every GPU, so it allows no sharded G. Only
+// lists can be merged, and a single dense payload needs no sum.
 bool is_allowed(const Problem& problem, const Choice& choice);
 
-// All meshes of the problem, the smallest first.
+// All meshes of the problem, smallest first.
 std::vector<Mesh> meshes_of(const Problem& problem);
 
 Space space_of(const Problem& problem, const std::vector<Codec>& codecs);
 
-// What `nearstep train` can be set to, a part of space_of().
+// The part of space_of() that `nearstep train` supports.
 Space trainable_space_of(const Problem& problem, const std::vector<Codec>& codecs);
 
-// "dense", "q8", ... Throws ConfigError naming all.
+// Parses "dense", "q8", ... Throws ConfigError that lists all names.
 Codec parse_codec(const std::string& name);
 std::string_view name_of(Codec codec);
 std::string_view name_of(Gather gather);
@@ -99,7 +99,7 @@ std::string_view name_of(Order order);
 std::string_view name_of(Scatter scatter);
 std::string_view name_of(Owner owner);
 std::string_view name_of(Landing landing);
-// "replicated", "node", "global" or, between these, "4 GPUs" and "8x16".
+// "replicated", "node", "global" or, for sizes between, "4 GPUs" and "8x16".
 std::string name_of(const Mesh& mesh, const Problem& problem);
 
 }  // namespace nearstep::plan

@@ -7,7 +7,7 @@ namespace nearstep::plan {
 
 namespace {
 
-// Collects the best plans with other values of one field after another.
+// Collects the best plans with other values, field by field.
 class Others {
 public:
     Others(const Plan& plan, const Problem& problem, const Space& space)
@@ -25,7 +25,7 @@ public:
         }
     }
 
-    // One search for all other values; `write` names the one that it found.
+    // One search over all other values; `write` formats the value found.
     template <typename T, typename Write>
     void best(std::string_view field, std::vector<T> Space::*values, T Choice::*chosen,
               Write write) {
@@ -43,7 +43,7 @@ public:
     std::vector<Alternative> take() { return std::move(found_); }
 
 private:
-    // False, and not worth a line, where no choice with these values is allowed.
+    // Returns false and adds no line if no choice with these values is allowed.
     bool add(std::string_view field, const Space& space, const std::string& value) {
         const Found found = search(problem_, space);
         if (!found.plan && !found.misfit) {
@@ -107,7 +107,7 @@ std::vector<Alternative> alternatives_to(const Plan& plan, const Problem& proble
 }
 
 std::string_view longest_excess(const Terms& plan, const Terms& other) {
-    std::string_view name = "T_overlap";  // the one that is better the longer it is
+    std::string_view name = "T_overlap";  // the only term that is better when longer
     double most = plan.overlap - other.overlap;
     for (const TermName& term : term_names()) {
         const double excess = other.*term.value - plan.*term.value;

@@ -13,7 +13,7 @@ namespace {
 
 double largest(std::initializer_list<double> values) { return std::max(values); }
 
-// Bytes that a node sends while it gathers or reduces a vector once over the nodes of a mesh.
+// Bytes that a node sends when it gathers or reduces a vector once over the nodes of a mesh.
 double network_bytes(const Numbers& n, const Mesh& mesh) {
     return n.element * n.parameters * (1 - 1.0 / mesh.nodes);
 }
@@ -28,7 +28,7 @@ double load_seconds(const Problem& problem, const Choice& choice, const Numbers&
                     seconds(network_bytes(n, mesh), site.network)});
 }
 
-// What does not depend on where the optimizer state is.
+// The terms that do not depend on where the optimizer state is.
 void set_gpu_terms(const Problem& problem, const Choice& choice, const Numbers& n, Terms& t) {
     const Site& site = problem.site;
     t.fwd_gpu = rows_of_rank(problem) * problem.work.operations_per_sequence / site.gpu_operations;
@@ -42,15 +42,15 @@ void set_gpu_terms(const Problem& problem, const Choice& choice, const Numbers& 
     const double in_node = n.rounds * (1 - 1 / slices) + (is_flat ? 0 : 1 / slices - 1 / n.gpus);
     t.reduce = largest({seconds(n.element * n.parameters * in_node, site.gpu_to_gpu),
                         seconds(n.rounds * network_bytes(n, choice.gradients), site.network)});
-    // Top-k looks at every element three times: for the threshold, for ties, and to emit.
+    // Top-k reads every element three times: for the threshold, for ties, and to emit.
     const double looks = choice.codec == Codec::topk ? 3 : 1;
     t.encode = seconds((4 * looks + n.payload) * n.parameters * part, site.gpu_memory_rate);
     t.out = n.payload * n.parameters * part / site.gpu_link;
     t.norm = 2 * site.latency_s * std::ceil(std::log2(problem.ranks()));
 }
 
-// What a node sends of payloads: each of its lists to every node that holds a copy of the state,
-// itself left out.
+// Payload bytes that a node sends: each of its lists to every other node that holds a copy of the
+// state.
 double scatter_bytes(const Choice& choice, const Numbers& n) {
     const double sent = choice.scatter == Scatter::flat ? n.gpus : 1.0 / choice.gradients.nodes;
     const double away = 1 - choice.gradients.nodes / n.nodes;
@@ -64,7 +64,7 @@ double scatter_seconds(const Problem& problem, const Choice& choice, const Numbe
            problem.site.latency_s * peers * problem.work.model.blocks;
 }
 
-// Of all rounds but the last, which alone encodes, and of the last.
+// All rounds but the last, plus the last, which alone encodes.
 double backward_seconds(const Problem& problem, const Choice& choice, const Numbers& n,
                         const Terms& t) {
     const double network = seconds(
@@ -76,7 +76,7 @@ double backward_seconds(const Problem& problem, const Choice& choice, const Numb
     return (n.rounds - 1) * round + last;
 }
 
-// Of a node's devices together, each way.
+// Rate of all devices of a node together, each way.
 double devices_link(const Site& site) {
     return site.device_link > 0 ? std::min(site.csds * site.device_link, site.host_link)
                                 : site.host_link;
@@ -107,7 +107,7 @@ double gather_bytes(const Choice& choice, const Numbers& n) {
            (1.0 / choice.parameters.nodes - 1.0 / choice.optimizer.nodes);
 }
 
-// The new parameters' way to the GPUs, in `messages` messages to each node.
+// Sets the time of new parameters to the GPUs, in `messages` messages to each node.
 void set_delivery_terms(const Problem& problem, const Choice& choice, const Numbers& n,
                         double messages, Terms& t) {
     const Site& site = problem.site;
@@ -137,7 +137,7 @@ void set_update_terms(const Problem& problem, const Choice& choice, const Number
     t.csd = share * device.per_parameter(is_serial, choice.slots);
     const double subgroups = std::ceil(n.tiles / n.subgroup_tiles);
     set_delivery_terms(problem, choice, n, subgroups, t);
-    // A pipeline of K subgroups takes its slowest stage, and 1/K of all others.
+    // A pipeline of K subgroups takes the time of its slowest stage, and 1/K of all others.
     const double slowest = largest({t.csd, t.up, t.push, t.gather, t.load});
     const double all = (is_serial ? t.csd : share * (device.read + device.engine + device.write)) +
                        t.up + t.push + t.gather + t.load;
@@ -147,9 +147,9 @@ void set_update_terms(const Problem& problem, const Choice& choice, const Number
                     n.copies / n.nodes,
                 site.host_link_total);
     t.opt = std::max(slowest, both_ways) + t.fill;
-    // The next forward starts with the first subgroups and cannot end before the last ones came.
+    // The next forward starts with the first subgroups and cannot end before the last ones arrive.
     const double blocks = problem.work.model.blocks;
-    const double forward = t.fwd / n.rounds;  // its first round alone runs beside the update
+    const double forward = t.fwd / n.rounds;  // only its first round overlaps the update
     const double first = std::min(t.opt, t.fill + slowest / std::min(subgroups, blocks));
     const double network = t.gather + seconds(network_bytes(n, choice.parameters), site.network);
     const double both = largest({t.opt + forward / blocks, first + forward, network});
@@ -219,13 +219,13 @@ double least_seconds(const Problem& problem, const Choice& choice, Known known) 
     t.tail = (t.encode + t.out + t.scat) / blocks;
     set_delivery_terms(problem, choice, n, 1, t);
     if (known == Known::before_optimizer) {
-        t.gather = 0;  // copies of the state spare a part of it
+        t.gather = 0;  // copies of the state save a part of it
     }
     const DeviceTime device = device_time(problem, 0, 0, n.new_bytes);
     const double update = largest(
         {n.share() * largest({device.read, device.engine, device.write}), t.up, t.gather, t.load});
     const double forward = t.fwd / n.rounds;
-    // As in set_update_terms, with nothing to fill and as many subgroups as there may be.
+    // As in set_update_terms, with no fill time and as many subgroups as possible.
     const double both = std::max(update + forward / blocks, forward + update / blocks);
     return t.fwd - forward + backward_seconds(problem, choice, n, t) + t.tail + t.norm + both;
 }

@@ -26,7 +26,7 @@ double gpu_bytes(const Problem& problem, const Choice& choice) {
     const bool is_whole = choice.home == Home::gpu && choice.parameters.size() == 1;
     double bytes =
         micro_rows * work.working_bytes + (is_by_block ? rows : micro_rows) * work.checkpoint_bytes;
-    // Sharded or streamed parameters arrive two blocks ahead; two blocks of fp32 gradients leave.
+    // Buffers for two blocks of sharded or streamed parameters and two of fp32 gradients.
     bytes += (is_whole ? 0 : 2 * work.element_bytes * block) + 2 * 4 * block;
     if (choice.home == Home::gpu) {
         bytes += work.element_bytes * parameters / choice.parameters.size();
@@ -46,7 +46,7 @@ Demand demand_of(const Problem& problem, const Choice& choice, const Numbers& n)
     const double staged = choice.slots * n.subgroup_tiles * static_cast<double>(shard::kTileElems);
     Demand demand;
     demand.gpu = gpu_bytes(problem, choice);
-    // Payloads of two blocks on their way, and the staging of new parameters.
+    // Payloads of two blocks in flight, and staging for new parameters.
     const double received = n.lists * n.payload * 2 * block * n.net_copies / n.nodes;
     const double sent = n.payload * 2 * block * (is_flat ? n.gpus : 1);
     demand.host = received + sent + site.csds * staged * n.new_bytes;

@@ -1,4 +1,4 @@
-// What a choice needs of each memory. docs/planner.md has the formulas.
+// How much of each memory a choice needs. The formulas are in docs/planner.md.
 #pragma once
 
 #include "plan/numbers.hpp"
@@ -8,7 +8,7 @@
 
 namespace nearstep::plan {
 
-// Bytes that one of each kind must hold.
+// Bytes needed in one GPU, one host, one device and one drive.
 struct Demand {
     double gpu = 0;
     double host = 0;
@@ -24,14 +24,14 @@ struct Fit {
     double ratio() const { return needed / available; }
 };
 
-// The four memories with their sizes.
+// Needed and available bytes of the four memories.
 std::array<Fit, 4> fits_of(const Demand& demand, const Site& site);
 
 Demand demand_of(const Problem& problem, const Choice& choice, const Numbers& numbers);
 
 bool does_fit(const Demand& demand, const Site& site);
 
-// What the fields of the choice up to `scatter` need of a GPU's memory; the rest needs none.
+// GPU memory that a choice needs. Only the fields up to `scatter` matter.
 double gpu_bytes(const Problem& problem, const Choice& choice);
 
 }  // namespace nearstep::plan

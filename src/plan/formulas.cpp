@@ -10,7 +10,7 @@ namespace nearstep::plan {
 namespace {
 
 constexpr auto kTile = static_cast<double>(shard::kTileElems);
-constexpr double kEntryBytes = 4;  // of a list: a 16-bit index and a 16-bit value
+constexpr double kEntryBytes = 4;  // of a list entry: a 16-bit index and a 16-bit value
 
 }  // namespace
 
@@ -23,7 +23,7 @@ double payload_bytes(Codec codec, double keep, double element_bytes) {
             return 1 + kScaleBytes;
         case Codec::q4:
             return 0.5 + kScaleBytes;
-        case Codec::ternary:  // five codes to a byte, in pieces of 4,096: 832 bytes
+        case Codec::ternary:  // five codes per byte; a piece of 4,096 codes takes 832 bytes
             return 832.0 / 4096 + kScaleBytes;
         case Codec::sign:
             return 0.125 + kScaleBytes;
@@ -59,7 +59,7 @@ DeviceTime device_time(const Problem& problem, double flash_bytes, double memory
     DeviceTime time;
     time.read = (state + flash_bytes) / site.device_read;
     time.write = state / site.device_write;
-    // Everything passes the device's memory twice: into it and out of it.
+    // All data passes the device's memory twice: in and out.
     const double memory =
         seconds(2 * (2 * state + memory_bytes + new_bytes), site.device_memory_rate);
     time.engine = std::max(seconds(1, site.device_updates), memory);

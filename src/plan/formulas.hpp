@@ -1,44 +1,44 @@
-// The planner's formulas that stand alone. Symbols as in docs/planner.md.
+// Formulas of the planner that stand alone. The symbols are those of docs/planner.md.
 #pragma once
 
 #include "plan/choice.hpp"
 
 namespace nearstep::plan {
 
-// Seconds that `bytes` take; 0 where the site has no such link, whose rate is 0.
+// Seconds to move `bytes`; 0 if the rate is 0, which means no such link.
 inline double seconds(double bytes, double rate) { return rate > 0 ? bytes / rate : 0; }
 
-// Payload bytes per parameter of a gradient codec, as docs/gradient-payload.md has them; `keep` is
-// the share of elements that topk keeps, `element_bytes` those of a dense gradient.
+// Payload bytes per parameter of a gradient codec (docs/gradient-payload.md). `keep` is the share
+// of elements that topk keeps; `element_bytes` is the size of a dense gradient element.
 double payload_bytes(Codec codec, double keep, double element_bytes);
 
-// Share of the elements that at least one of `lists` independent lists holds: 1 - (1 - keep)^n.
+// Expected share of elements in the union of `lists` independent lists: 1 - (1 - keep)^lists.
 double union_share(double keep, double lists);
 
-// Bytes per parameter that an owner hands to its devices when `lists` payloads reach it. Lists pay
-// as long as these are below dense gradients: the densification rule.
+// Bytes per parameter that an owner hands to its devices when it receives `lists` payloads. The
+// densification rule: lists are worthwhile while this is below the size of dense gradients.
 double handed_bytes(Owner owner, Codec codec, double lists, double keep, double element_bytes);
 
-// What a parameter's update takes of one device, in seconds.
+// Seconds that one device takes per parameter.
 struct DeviceTime {
     double read = 0;
     double engine = 0;
     double write = 0;
     double deliver = 0;  // new parameters to the host, all devices of the node at once
 
-    // Of one subgroup after another. A slot is held from read to delivery, so that too few of them
-    // leave links idle; serial devices overlap nothing.
+    // Seconds per parameter over many subgroups. A slot is held from read to delivery, so too few
+    // slots leave links idle. Serial devices overlap nothing.
     double per_parameter(bool is_serial, int slots) const;
 };
 
-// `flash_bytes`: of gradients that are read from the drive; `memory_bytes`: of those that reach the
-// device's memory; `new_bytes`: of new parameters that leave it.
+// Bytes are per parameter. `flash_bytes`: gradients read from the drive; `memory_bytes`: gradients
+// that reach the device's memory; `new_bytes`: new parameters that leave it.
 DeviceTime device_time(const Problem& problem, double flash_bytes, double memory_bytes,
                        double new_bytes);
 
-// Nodes from which on the gather of new parameters takes longer than their update:
-// N* = 1 + B_nic / (w C r), with w bytes per parameter, C devices per node and r parameters per
-// second and device.
+// Number of nodes above which gathering new parameters takes longer than updating them: N* = 1 +
+// B_nic / (w C r), with w bytes per parameter, C devices per node and r parameters per second and
+// device.
 double crossover_nodes(double network, double gather_bytes, int csds, double parameters_per_s);
 
 }  // namespace nearstep::plan

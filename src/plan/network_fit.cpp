@@ -9,7 +9,7 @@ namespace nearstep::plan {
 
 NetworkFit fit_network(std::span<const TimedBytes> samples) {
     expects(!samples.empty(), "there is something to fit");
-    // 1 = latency / seconds + (bytes / seconds) / rate for each sample, by the normal equations.
+    // Normal equations of 1 = latency / seconds + (bytes / seconds) / rate over the samples.
     double one_one = 0;
     double one_bytes = 0;
     double bytes_bytes = 0;
@@ -31,7 +31,7 @@ NetworkFit fit_network(std::span<const TimedBytes> samples) {
     double latency = 0;
     double per_byte = largest->seconds / largest->bytes;
     const double determinant = one_one * bytes_bytes - one_bytes * one_bytes;
-    if (determinant > 1e-9 * one_one * bytes_bytes) {  // else all samples have as many bytes
+    if (determinant > 1e-9 * one_one * bytes_bytes) {  // else all samples have the same size
         const double with_latency = (one_one * bytes - one_bytes * one) / determinant;
         const double intercept = (bytes_bytes * one - one_bytes * bytes) / determinant;
         if (with_latency > 0 && intercept > 0) {

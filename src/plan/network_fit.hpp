@@ -1,4 +1,4 @@
-// Latency and rate of a network, from how long messages of several sizes took.
+// Fits a network's latency and rate to the times of messages of several sizes.
 #pragma once
 
 #include <span>
@@ -14,12 +14,12 @@ struct TimedBytes {
 struct NetworkFit {
     double latency_s = 0;
     double bytes_per_s = 0;
-    double largest_miss = 0;  // |fitted / measured - 1| of the sample that it meets worst
+    double largest_miss = 0;  // |fitted / measured - 1| of the worst sample
 };
 
-// The line with the least squares of relative misses, so that small messages decide on the latency
-// and large ones on the rate. Where that is no latency above zero, there is none, and the rate is
-// the largest message's. Of at least one sample, each with bytes and seconds above zero.
+// Least squares of relative errors, so small messages determine the latency and large ones the
+// rate. If the fit gives no latency above zero, the latency is 0 and the rate is that of the
+// largest message. Needs at least one sample; bytes and seconds must be above zero.
 NetworkFit fit_network(std::span<const TimedBytes> samples);
 
 }  // namespace nearstep::plan

@@ -9,7 +9,7 @@ namespace nearstep::plan {
 
 namespace {
 
-// The value in units of 1; refused where it is 0.
+// The value times its unit. Throws ConfigError if it is not above zero.
 double needed(const std::string& key, double value, double unit) {
     if (value <= 0) {
         throw ConfigError(text(key, " = 0 leaves nothing to plan with: set ", key,
@@ -46,11 +46,11 @@ Workload workload_of(const config::Run& run, const ModelSize& model, double sequ
     work.model = model;
     work.element_bytes = shape.dtype == Dtype::fp32 ? 4 : 2;
     work.state_bytes = state_bytes_of(run.csd.state);
-    // A product for each parameter and token, and the two of attention with the whole context.
+    // One multiply-add per parameter and token, and two for attention over the whole context.
     work.operations_per_sequence =
         context * (2 * static_cast<double>(model.parameters) + 4 * layers * context * width);
     work.checkpoint_bytes = context * width * work.element_bytes * (layers + 1);
-    // Korthikanti et al. 2022, equation 1, of one layer, without dropout's masks; and the logits.
+    // Korthikanti et al. 2022, equation 1, for one layer without dropout's masks, plus the logits.
     work.working_bytes = context * (32 * width + 4 * shape.heads * context) +
                          context * shape.vocabulary * (4 + work.element_bytes);
     work.tokens_per_sequence = context;

@@ -23,7 +23,7 @@ std::string seconds_text(double value) {
 Replication replication_of(const Problem& problem, const Choice& choice, const Terms& terms) {
     const Numbers numbers(problem, choice);
     const Site& site = problem.site;
-    const double parameters = numbers.parameters * numbers.copies / problem.nodes;  // of a node
+    const double parameters = numbers.parameters * numbers.copies / problem.nodes;  // of one node
     const StepBytes bytes = {.parameters = parameters,
                              .state = parameters * problem.work.state_bytes,
                              .new_parameters = parameters * numbers.new_bytes};

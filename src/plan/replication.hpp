@@ -1,5 +1,5 @@
-// The formula that the planner grew from: the update of n devices of one node, as a replication of
-// Smart-Infinity found it.
+// The formula that the planner grew from: the update time of n devices in one node, as a
+// replication of Smart-Infinity found it.
 #pragma once
 
 #include "plan/cost.hpp"
@@ -12,10 +12,10 @@ namespace nearstep::plan {
 // T_opt,n.
 struct Replication {
     int n = 1;              // devices of a node
-    double opt = 0;         // T_opt: a node's share of the update on one device
+    double opt = 0;         // update of a node's share on one device
     double param_swap = 0;  // T_param_swap: new parameters from one device to the host, at B_SSD
     double b_pcie = 0;      // of the host link
-    double b_ssd = 0;       // at which a drive is read
+    double b_ssd = 0;       // rate of the host link
     double opt_n = 0;
     double fwd = 0;
     double bwd = 0;

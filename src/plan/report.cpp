@@ -53,7 +53,7 @@ std::string misfit_text(const Found& found) {
                 ", of which there are ", human_bytes(found.misfit->available));
 }
 
-// Field and value of everything that was chosen.
+// Name and value of every field of the choice.
 std::vector<std::pair<std::string, std::string>> fields_of(const Choice& choice,
                                                            const Problem& problem) {
     return {{"codec", std::string(name_of(choice.codec))},
@@ -111,7 +111,7 @@ void write_terms(const Terms& terms, std::ostream& out) {
     }
 }
 
-// Those that lose a line each, the others one line together.
+// Alternatives that lose get a line each, the others share one line.
 void write_alternatives(const Row& row, std::ostream& out) {
     const Terms& best = row.found.plan->cost.terms;
     std::string equals;
@@ -258,7 +258,7 @@ std::vector<std::string> placement_settings_of(const Choice& choice, const Probl
     const auto word = [&](const Mesh& mesh) {
         return mesh.nodes > 1 ? "global" : mesh.gpus == problem.site.gpus ? "node" : "replicated";
     };
-    // Where words mean the same, those that training prefers.
+    // Of words with the same meaning, those that training prefers.
     const char* parameters = choice.parameters.size() == 1 ? "replicated" : word(choice.parameters);
     return {
         text("placement.parameters=", parameters),

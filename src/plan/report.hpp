@@ -1,4 +1,4 @@
-// A plan as a text for people and as JSON; each says that it is modelled.
+// Writes a plan as text and as JSON. Both say that it is modelled.
 #pragma once
 
 #include "plan/search.hpp"
@@ -10,29 +10,29 @@
 
 namespace nearstep::plan {
 
-// What was found for one number of nodes and of devices.
+// The result for one number of nodes and devices.
 struct Row {
     Problem problem;
     Found found;
     std::vector<Alternative> alternatives = {};
     std::vector<Worth> worths = {};
-    std::string refusal = {};  // why there was nothing to search
-    double search_s = 0;       // measured
+    std::string refusal = {};  // why there was nothing to search; empty otherwise
+    double search_s = 0;       // measured search time
 };
 
-// Searches for the plan and for each alternative to it.
+// Searches for the plan and its alternatives.
 Row plan_for(const Problem& problem, const Space& space);
 
-// A line per row, then for each row the terms, the memories, what binds, and why others lose.
+// A line per row, then each row's terms, memories, bottleneck, and why its alternatives lose.
 std::string describe(const std::vector<Row>& rows);
 
-// An array with an object per row.
+// An array with one object per row.
 nlohmann::json to_json(const std::vector<Row>& rows);
 
-// What --set takes for where parameters and state are: "placement.parameters=replicated", ...
+// Arguments of --set for where parameters and state are: "placement.parameters=replicated", ...
 std::vector<std::string> placement_settings_of(const Choice& choice, const Problem& problem);
 
-// What --set takes for the choice; fields that no key sets are left out.
+// Arguments of --set for the choice. Fields without a key are left out.
 std::vector<std::string> settings_of(const Choice& choice);
 
 }  // namespace nearstep::plan

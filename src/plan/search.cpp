@@ -11,12 +11,12 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-// The fields up to `scatter`, which decide what a GPU must hold and bound the step from below.
+// The fields up to `scatter`: they decide the GPU memory and a lower bound on the step.
 std::vector<Choice> front_choices(const Problem& problem, const Space& space) {
     std::vector<Choice> choices;
     Choice choice;
     const auto with_meshes = [&] {
-        // The finest mesh allows all that any allows; the rest decides on the others.
+        // The finest mesh allows every choice that any mesh allows; coarser meshes are tried later.
         choice.optimizer = {.gpus = problem.site.gpus, .nodes = problem.nodes};
         for (const Mesh& gradients : space.gradients) {
             choice.gradients = gradients;
@@ -47,7 +47,7 @@ std::vector<Choice> front_choices(const Problem& problem, const Space& space) {
     return choices;
 }
 
-// Owners that hand on fewest bytes first: the densification rule.
+// Owners that hand on the fewest bytes come first: the densification rule.
 std::vector<Owner> owners_in_order(const Problem& problem, const Space& space,
                                    const Choice& choice) {
     const auto bytes = [&](Owner owner) {
@@ -86,7 +86,7 @@ public:
 
     Found run() {
         note_fronts();
-        if (!fronts_.empty()) {  // GPUs are not what is too small
+        if (!fronts_.empty()) {  // GPU memory is large enough
             found_.misfit.reset();
         }
         find_shortest();
@@ -112,7 +112,7 @@ private:
         }
     }
 
-    // The fastest fronts first, so that the others are soon out of the race.
+    // Visits the fastest fronts first, so that the others are pruned early.
     void find_shortest() {
         std::vector<Front> fronts = fronts_;
         std::stable_sort(fronts.begin(), fronts.end(), [](const Front& one, const Front& other) {
@@ -156,8 +156,8 @@ private:
         }
     }
 
-    // Calls visit() with every allowed choice that begins with `front`, and its cost, until it
-    // returns false. With pruning only those whose fields up to `optimizer` are wanted.
+    // Calls visit() with every allowed choice that begins with `front`, and its cost, until visit()
+    // returns false. With pruning, only choices whose fields up to `optimizer` satisfy `wants`.
     template <typename Wants, typename Visit>
     void walk(const Choice& front, Wants wants, Visit visit) {
         Choice choice = front;
@@ -183,8 +183,8 @@ private:
         }
     }
 
-    // The sizes of subgroups and numbers of slots. Pruning leaves out sizes that the partition
-    // narrows to an earlier one, and slots that devices cannot use: they only take memory.
+    // The subgroup sizes and slot counts. Pruning skips sizes that the partition narrows to an
+    // earlier one, and slots that devices cannot use, since these only take memory.
     template <typename Visit>
     bool walk_stagings(Choice choice, Visit visit) {
         std::vector<double>& seen = seen_tiles_;

@@ -1,4 +1,4 @@
-// Finds the plan: the choice of a space that fits all memories and has the shortest step.
+// Finds the plan: the choice in a space that fits all memories and has the shortest step.
 #pragma once
 
 #include "plan/cost.hpp"
@@ -11,8 +11,8 @@
 
 namespace nearstep::plan {
 
-// Of plans whose steps are longer than the shortest one by no more than this share, the first in
-// the order of the space is taken: the model is no more exact, and simple and lossless comes first.
+// Plans within this share of the shortest step count as equal, since the model is no more exact.
+// The first of them in the order of the space is taken: simple and lossless choices come first.
 constexpr double kMargin = 0.01;
 
 struct Plan {
@@ -23,40 +23,40 @@ struct Plan {
 struct Found {
     std::optional<Plan> plan;
     double shortest_s = 0;      // step of the fastest choice; 0 without a plan
-    std::optional<Fit> misfit;  // without a plan: of the choice that is nearest to fitting
+    std::optional<Fit> misfit;  // without a plan: what the choice nearest to fitting exceeds
     std::size_t costed = 0;     // choices whose cost was computed
 };
 
-// Exhaustive: what it leaves out it proved to be slower or not to fit.
+// Exhaustive: a choice is skipped only if it is proved slower or too large.
 Found search(const Problem& problem, const Space& space);
 
-// Computes the cost of every allowed choice: what search() must agree with.
+// Computes the cost of every allowed choice. search() must give the same result.
 Found search_plainly(const Problem& problem, const Space& space);
 
-// Why another value of one field loses.
+// The best plan with another value of one field.
 struct Alternative {
     std::string_view field;
     std::string value;
     Found found;  // the best plan with this value
 };
 
-// For every field the best plans with other values than the plan's: each other codec, gather, home,
-// order, scatter, owner and landing; of meshes, subgroups and slots the best other one.
+// For every field, the best plans with other values. Codec, gather, home, order, scatter, owner and
+// landing get one entry per value; meshes, subgroups and slots get the best one only.
 std::vector<Alternative> alternatives_to(const Plan& plan, const Problem& problem,
                                          const Space& space);
 
-// The term by which `other` loses most against `plan`; empty if in none.
+// The term in which `other` is worse than `plan` by most; empty if none is worse.
 std::string_view longest_excess(const Terms& plan, const Terms& other);
 
-// What a resource is worth: the share by which the step of the same choice shortens if it is twice
-// as fast.
+// What a resource is worth: the share by which the same choice's step shortens if the resource is
+// twice as fast.
 struct Worth {
     std::string_view
         resource;  // "GPU", "GPU links", "device", "host link", "network", "host memory"
     double gain = 0;
 };
 
-// The largest first: the first one binds.
+// Largest gain first: the first is the bottleneck.
 std::vector<Worth> worths_of(const Problem& problem, const Choice& choice);
 
 }  // namespace nearstep::plan

@@ -23,7 +23,7 @@ double update_seconds(const StepBytes& bytes, const LinkRates& rates, Handler ha
     const double host = rates.host > 0 && rates.host_total > 0
                             ? std::min(rates.host, rates.host_total)
                             : std::max(rates.host, rates.host_total);
-    if (rates.device_read <= 0) {  // B_SSD is no limit: that of the host link is left
+    if (rates.device_read <= 0) {  // B_SSD is no limit; only the host link is
         return std::max(update, seconds(bytes.new_parameters, host));
     }
     const double most = host > 0 ? host / rates.device_read : std::numeric_limits<double>::max();

@@ -13,7 +13,7 @@ namespace nearstep::report {
 
 namespace {
 
-// By what the planner calls a resource.
+// What to do if this resource is the bottleneck, by the planner's name for it.
 std::string remedy(const std::string& resource) {
     using Remedy = std::pair<std::string_view, std::string_view>;
     constexpr std::array<Remedy, 6> kRemedies = {
@@ -58,10 +58,10 @@ std::pair<std::string, double> longest_phase(const nlohmann::json& row) {
     return longest;
 }
 
-// Rows of one column with ascending numbers of devices.
+// Rows of one column, keyed by the number of devices.
 using Sweep = std::map<double, const nlohmann::json*>;
 
-// What rows of one sweep have in common, in words; empty for rows of no sweep.
+// What the rows of one sweep have in common, in words; empty if the row belongs to no sweep.
 std::string label_of(const nlohmann::json& row) {
     const std::string column = word_of(row, "column");
     const std::string traffic = word_of(row, "gpu_traffic");
@@ -71,7 +71,7 @@ std::string label_of(const nlohmann::json& row) {
     return traffic.empty() ? column : text(column, ", GPU traffic ", traffic, ",");
 }
 
-// Of rows that know what a step costs.
+// For rows that know what a step costs.
 std::string finding_of_cost(const std::string& column, const Sweep& sweep) {
     const auto cheapest =
         std::min_element(sweep.begin(), sweep.end(), [](const auto& a, const auto& b) {
@@ -113,7 +113,7 @@ std::string finding_of_sweep(const std::string& column, const Sweep& sweep) {
 
 std::vector<std::string> findings_of_plans(const nlohmann::json& rows) {
     std::vector<std::string> findings;
-    std::map<std::string, std::string> last;  // what binds the row before, of each series
+    std::map<std::string, std::string> last;  // previous bottleneck of each series
     for (const nlohmann::json& row : rows) {
         const std::string binds = word_of(row, "binds");
         const std::string series = word_of(row, "series");

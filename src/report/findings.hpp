@@ -1,4 +1,4 @@
-// What bounds a step, and what to add next, from the numbers of a study.
+// Finds what bounds a step, and what to add next, in the numbers of a study.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -8,12 +8,13 @@
 
 namespace nearstep::report {
 
-// `rows`: of `nearstep plan --json`, or of an experiment that plans; of a `series` those alone from
-// which on something else binds. Modelled, and each sentence says so.
+// `rows`: from `nearstep plan --json`, or an experiment that plans. Within a series, only rows
+// where the bottleneck changes give a sentence. Each sentence says that it is modelled.
 std::vector<std::string> findings_of_plans(const nlohmann::json& rows);
 
-// `rows`: measured ones in the form of cluster/experiments, with column (or series), devices,
-// forward_s, backward_s, update_s and step_s. Of equal columns and devices the last row counts.
+// `rows`: measured, in the form of cluster/experiments, with column (or series), devices,
+// forward_s, backward_s, update_s and step_s. Of rows with equal column and devices the last
+// counts.
 std::vector<std::string> findings_of_steps(const nlohmann::json& rows);
 
 }  // namespace nearstep::report

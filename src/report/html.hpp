@@ -1,4 +1,4 @@
-// The pieces of a page that no study owns.
+// HTML helpers that every study uses.
 #pragma once
 
 #include <string>
@@ -6,11 +6,11 @@
 
 namespace nearstep::report {
 
-// With the five characters that HTML reserves replaced.
+// Replaces the five characters that HTML reserves.
 std::string escaped(std::string_view text);
 
-// printf of one number; `format` is as in Python's format(): "", ".3f", ".4g" or ".2e". Others are
-// taken as ".4g".
+// Formats one number. `format` is as in Python's format(): "", ".3f", ".4g" or ".2e"; others count
+// as ".4g".
 std::string formatted(double value, std::string_view format);
 
 }  // namespace nearstep::report

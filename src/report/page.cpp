@@ -42,7 +42,7 @@ json list_in(const json& object, const char* key) {
     return found != object.end() && found->is_array() ? *found : json::array();
 }
 
-// Of the value of `key` in the row.
+// The origin of the value of `key` in the row.
 Origin origin_of(const std::string& key, const json& row) {
     for (const Origin origin : {Origin::modelled, Origin::simulated}) {
         if (key.rfind(std::string(name_of(origin)) + "_", 0) == 0) {
@@ -58,7 +58,7 @@ void write_cell(const json& row, const json& column, std::ostream& out) {
     if (found == row.end() || found->is_null()) {
         out << "<td>-</td>";
     } else if (found->is_number()) {
-        // Counts and settings have no format: they are nobody's result.
+        // Integers without a format are counts or settings, not results, so they have no origin.
         const std::string format = text_of(column, "format");
         const bool is_count = format.empty() && found->is_number_integer();
         out << "<td class='" << (is_count ? "" : name_of(origin_of(key, row))) << "'>"
@@ -88,7 +88,7 @@ void write_table(const json& study, std::ostream& out) {
     out << "</table>\n";
 }
 
-// The line of `key` for the rows of one series.
+// The line of `key` over the rows of one series.
 Line line_of(const std::string& series, const std::string& key, const json& plot,
              const json& rows) {
     Line line{.name = series};

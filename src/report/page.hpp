@@ -8,7 +8,7 @@
 
 namespace nearstep::report {
 
-// `folder`: what the page is of. Measured, modelled, simulated and published numbers look
+// `folder` is the page's subject. Measured, modelled, simulated and published numbers look
 // different.
 std::string make_page(const std::string& folder, const std::vector<Study>& studies,
                       const std::vector<std::string>& ignored);

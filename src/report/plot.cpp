@@ -22,10 +22,10 @@ constexpr double kLeft = 60;
 constexpr double kTop = 28;
 constexpr double kBottom = 42;
 
-// More than an axis has, unless its values are so near each other that a tick adds nothing to one.
+// A limit for values so close to each other that adding a step does not change them.
 constexpr int kMostTicks = 12;
 
-// One axis: from values to places, and its ticks.
+// One axis: maps values to positions, and has ticks.
 class Axis {
 public:
     Axis(double least, double most, bool is_log, double from, double to)

@@ -7,12 +7,12 @@
 
 namespace nearstep::report {
 
-// Where a number comes from. Each looks different wherever it stands.
+// Where a number comes from. Each origin has its own look everywhere.
 enum class Origin { measured, modelled, simulated, published };
 
 // "measured", ... as rows and style sheets name them.
 std::string_view name_of(Origin origin);
-// Unknown names are measured ones: a row without an origin is of a run.
+// Unknown names count as measured: a row without an origin comes from a run.
 Origin parse_origin(std::string_view name);
 
 struct Point {
@@ -30,11 +30,11 @@ struct Plot {
     std::string title = {};
     std::string x_name = {};
     std::string y_name = {};
-    bool is_log = false;  // both axes; points at 0 or below are left out
+    bool is_log = false;  // both axes; points at or below 0 are left out
     std::vector<Line> lines = {};
 };
 
-// Lines of the same name have the same colour; empty without a point.
+// Lines with the same name get the same colour. Empty if there are no points.
 std::string to_svg(const Plot& plot);
 
 }  // namespace nearstep::report

@@ -13,7 +13,7 @@ namespace {
 
 using nlohmann::json;
 
-// A value is copied and printed by as many calls as it is deep.
+// Copying and printing a value recurses once per level.
 constexpr int kMostDepth = 64;
 
 struct Column {
@@ -30,7 +30,7 @@ json columns_json(std::initializer_list<Column> columns) {
     return out;
 }
 
-// The value at a path of keys; null where there is none.
+// The value at a path of keys; null if there is none.
 json at(const json& object, std::initializer_list<const char*> path) {
     const json* here = &object;
     for (const char* key : path) {

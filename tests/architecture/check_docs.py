@@ -1,5 +1,5 @@
-"""Checks that every file that docs/architecture.md names in its tables is there, that 20 questions are answered, and that what the
-documents link to is there: files, and headings in them.
+"""Checks that every file named in the tables of docs/architecture.md exists, that 20 questions are answered, and that
+the targets of links in documents exist: files, and headings in them.
 
     check_docs.py ROOT
 """
@@ -18,7 +18,7 @@ if len(rows) < 20:
 
 
 def anchors(path):
-    """Of a document's headings, as GitHub makes them."""
+    """Anchors of a document's headings, as GitHub makes them."""
     headings = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

@@ -109,7 +109,7 @@ def find_violations(root, modules):
 
 
 def find_kernel_violations(root, compiler):
-    """What the compiler says of headers for kernels that are not C++14, and how many there are."""
+    """The compiler's messages on kernel headers that are not C++14, and the number of headers."""
     violations = []
     headers = [path for folder in KERNEL_FOLDERS for path in sorted((root / folder).rglob("*.hpp"))]
     for path in headers:
@@ -123,7 +123,7 @@ def find_kernel_violations(root, compiler):
     return violations, len(headers)
 
 
-# Each plants one file in a clean tree, and names what the report must say.
+# Each case plants one file in a clean tree and gives the expected report.
 PLANTED = [
     ("src/base/a.cpp", '#include "config/run.hpp"', "src/base/a.cpp:1 includes config/run.hpp: base is on level 0"),
     ("src/config/a.cpp", '#include "shard/partition.hpp"', "may not include shard on level 2"),

@@ -15,7 +15,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// Seven tiles in subgroups of two at most.
+// Seven tiles in subgroups of at most two.
 struct SmallScene {
     SmallScene() : codec(codec::make_codec({})) {
         scene.folder = folder.path();

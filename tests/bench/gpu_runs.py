@@ -1,8 +1,9 @@
-"""What the measurements on GPUs share: options, runs of the program, JSON lines and a table in Markdown.
+"""Common parts of the measurements on GPUs: options, runs of the program, JSON lines and a Markdown table.
 
-Every run is printed as a line of JSON as soon as it is over, with what it was given and what it measured, so that a
-measurement cut short still says something; the table, without each run's first step, which allocates, follows at the end. Without --data the text is made up, which is fine
-for speed. State is removed after each run. --smoke runs the same on a tiny model, in seconds, also without a GPU.
+Every finished run is printed as a JSON line with its settings and results, so that an interrupted measurement is still
+useful. The table follows at the end and leaves out each run's first step, which allocates. Without --data the text is
+made up, which is good enough for speed. State is removed after each run. --smoke runs the same on a tiny model, in
+seconds, also without a GPU.
 """
 import argparse
 import collections
@@ -61,11 +62,11 @@ def quoted(value):
 
 
 class Failed(Exception):
-    """A run that ended with an error; says what it said last."""
+    """A run that ended with an error; contains its last message."""
 
 
 class Runs:
-    """Runs the program with a config; state, text and summaries lie below `folder` and are removed."""
+    """Runs the program with a config. State, text and summaries are below `folder` and are removed."""
 
     def __init__(self, arguments, config, folder):
         self.arguments = arguments
@@ -93,7 +94,7 @@ class Runs:
         return [str(text)]
 
     def given(self, ranks, settings):
-        """What a run's line says of how it was made."""
+        """The settings of a run, for its line."""
         return {"ranks": ranks, "settings": settings, "set": self.arguments.set, "data": self.arguments.data}
 
     def earlier(self, label, ranks, settings):
@@ -105,7 +106,7 @@ class Runs:
         return next((line for line in lines if "error" not in line and line.items() >= given.items()), None)
 
     def train(self, label, ranks, settings, trace=False, gpus=None):
-        """The line of one run, already printed. `gpus`: their numbers, if it may not see all."""
+        """Runs and prints a training; returns its line. `gpus`: the GPUs it may see, if not all."""
         folder = self.folder / label.replace(" ", "-")
         folder.mkdir()
         state = folder / "state"
@@ -147,18 +148,18 @@ class Runs:
 
 
 def complaint(done):
-    """The sentence of a program that failed, without what mpirun says around it."""
+    """The program's error message, without mpirun's text around it."""
     lines = [line for line in (done.stderr + done.stdout).splitlines() if line.strip("- ")]
     return next((line for line in lines if line.startswith("nearstep")), lines[0] if lines else "it said nothing")
 
 
 def steady(line, metrics):
-    """Of the steps but the first, which allocates: mean phases, and what they let tokens per second and utilisation be."""
+    """Mean phases without the first step, which allocates, and the tokens per second and utilisation that follow."""
     steps = [json.loads(text)["phases_s"] for text in metrics.read_text().splitlines() if "phases_s" in text]
     steps = steps[1:] or steps
     phases = {phase: statistics.mean(step[phase] for step in steps) for phase in steps[0]}
     tokens = line["tokens_per_s"] * line["seconds"] / len(line["losses"])
-    # What is hidden of the update lies under forward and backward.
+    # The hidden part of the update overlaps forward and backward.
     rate = tokens / (phases["forward"] + phases["backward"] + phases["update"] - phases["hidden"])
     found = {"phases_s": phases, "tokens_per_s": rate}
     if line.get("model_flop_utilisation"):
@@ -167,7 +168,7 @@ def steady(line, metrics):
 
 
 def overlap(timeline, seconds, ranks):
-    """From a trace: seconds of work of each lane per second and rank, and of all together; 1 is no overlap."""
+    """From a trace: seconds of work of each lane per second and rank, and of all lanes together; 1 means no overlap."""
     busy = collections.Counter()
     for event in json.loads(timeline.read_text())["traceEvents"]:
         if event["ph"] == "X":
@@ -192,7 +193,7 @@ def table(head, rows):
 
 
 def get(line, *keys):
-    """line[a][b]..., or None where there is none."""
+    """line[a][b]..., or None if missing."""
     for key in keys:
         if not isinstance(line, dict) or key not in line:
             return None

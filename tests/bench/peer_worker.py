@@ -1,10 +1,10 @@
-"""DeepSpeed's NVMe optimizer swap, one step at a time: tests/bench/peer starts it in the peer's environment.
+"""DeepSpeed's NVMe optimizer swap, one step at a time; tests/bench/peer starts it in the peer's environment.
 
-Prints a JSON line that names its rows; then takes for each line of stdin that names one a turn of it, compares values
-with AdamW in double precision, and prints a JSON line. Rows, all with fp32 state and gradients in fp32:
-default  the buffers that DeepSpeed allocates for I/O (page aligned, locked), gradients in memory
-best     the same on huge pages, which DeepSpeed does not ask for, gradients in memory
-real     as best, with the gradients written in the backward pass and read in the step, as ZeRO-Infinity does
+Prints a JSON line that names its rows. For each row name on stdin it runs a turn, compares values with AdamW in double
+precision, and prints a JSON line. All rows have fp32 state and fp32 gradients:
+  default  the buffers that DeepSpeed allocates for I/O (page aligned, locked), gradients in memory
+  best     the same on huge pages, which DeepSpeed does not request, gradients in memory
+  real     like best, with gradients written in backward and read in the step, as in ZeRO-Infinity
 """
 import argparse
 import ctypes
@@ -19,7 +19,7 @@ import time
 import types
 
 for name in ("intel_extension_for_pytorch", "oneccl_bindings_for_pytorch"):
-    # DeepSpeed's CPU accelerator imports them and uses neither here.
+    # DeepSpeed's CPU accelerator imports them but does not use them here.
     sys.modules[name] = types.ModuleType(name)
 os.environ["DS_ACCELERATOR"] = "cpu"
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -29,7 +29,7 @@ import torch  # noqa: E402
 
 HUGE_PAGE = 2 << 20
 LEARNING_RATE, BETAS, EPSILON, DECAY = 1e-3, (0.9, 0.95), 1e-8, 0.1
-CHECKED = 101  # elements of each sub-group
+CHECKED = 101  # elements per sub-group
 
 arguments = argparse.ArgumentParser()
 arguments.add_argument("--folder", required=True)
@@ -41,7 +41,7 @@ arguments.add_argument("--aio", type=json.loads, required=True)
 arguments = arguments.parse_args()
 
 PLACE = pathlib.Path(importlib.util.find_spec("deepspeed").origin).parent
-# The packages without what they import at their start, of which much is older than today's torch and nothing is used.
+# The packages without their own imports, many of which are too old for this torch and not needed.
 for name in ("deepspeed", "deepspeed.ops", "deepspeed.ops.adam", "deepspeed.runtime"):
     bare = types.ModuleType(name)
     bare.__path__ = [str(pathlib.Path(PLACE, *name.split(".")[1:]))]
@@ -58,29 +58,30 @@ from deepspeed.runtime.swap_tensor import pipelined_optimizer_swapper as swappin
 
 
 class OptimizedAdamBuilder(CPUAdamBuilder):
-    """Where there is no GPU, DeepSpeed forgets the compiler's -O3."""
+    """Adds the -O3 that DeepSpeed omits if there is no GPU."""
 
     def cxx_args(self):
         return ["-O3", *super().cxx_args()]
 
 
 def simd_width(builder):
-    """DeepSpeed's own answer comes from a program that a busy machine makes it give up on: it would go without vectors."""
+    """DeepSpeed finds the width by a program that it gives up on when the machine is busy; it would then use no
+    vectors."""
     flags = pathlib.Path("/proc/cpuinfo").read_text().split()
     return "-D__AVX512__" if "avx512f" in flags else "-D__AVX256__" if "avx2" in flags else "-D__SCALAR__"
 
 
 OpBuilder.simd_width = simd_width
-# Those of the GPU accelerator, which build for a machine without one as well: the CPU accelerator has no I/O, and an Adam
-# without vector instructions.
+# The GPU accelerator's builders, which also work without a GPU. The CPU accelerator has no I/O, and its Adam has no
+# vector instructions.
 swapping.AsyncIOBuilder = AsyncIOBuilder
 cpu_adam.CPUAdamBuilder = OptimizedAdamBuilder
 logger.setLevel("ERROR")
-comm.get_rank = lambda group=None: 0  # the swapper asks for nothing else of a group
+comm.get_rank = lambda group=None: 0  # the swapper calls nothing else of a group
 
 
 class Buffers:
-    """Stands for the accelerator's pinned memory, which a machine without a GPU has not."""
+    """Replaces the accelerator's pinned memory, which needs a GPU."""
 
     def __init__(self):
         self.is_huge = False
@@ -91,7 +92,7 @@ class Buffers:
         pinned = allocate(tensor.numel(), tensor.dtype, self.kept, self.is_huge)
         pinned.copy_(tensor)
         size = pinned.numel() * pinned.element_size()
-        ctypes.CDLL(None).mlock(ctypes.c_void_p(pinned.data_ptr()), ctypes.c_size_t(size))  # a user may lack the right
+        ctypes.CDLL(None).mlock(ctypes.c_void_p(pinned.data_ptr()), ctypes.c_size_t(size))  # needs a permission
         self.ranges.append((pinned.data_ptr(), pinned.data_ptr() + size))
         return pinned
 
@@ -100,7 +101,7 @@ class Buffers:
 
 
 def allocate(count, dtype, kept, is_huge=True):
-    """A tensor of zeros, 2 MiB aligned; is_huge: on huge pages where the kernel grants them."""
+    """A tensor of zeros, aligned to 2 MiB; is_huge: on huge pages if the kernel grants them."""
     size = count * torch.empty((), dtype=dtype).element_size()
     memory = mmap.mmap(-1, size + 2 * HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if is_huge:
@@ -111,14 +112,14 @@ def allocate(count, dtype, kept, is_huge=True):
 
 
 def start_values(count):
-    """Of masters and gradients; the same in every sub-group."""
+    """Masters and gradients; the same in every sub-group."""
     random = numpy.random.default_rng(1)
     values = [torch.from_numpy(random.standard_normal(count, dtype=numpy.float32)) for _ in range(2)]
     return values[0] * 0.02, values[1] * 1e-2
 
 
 class Row:
-    """A swapper with files of its own, stepped as DeepSpeedZeroOptimizer_Stage3.step() does it."""
+    """A swapper with its own files, stepped as in DeepSpeedZeroOptimizer_Stage3.step()."""
 
     def __init__(self, name, buffers):
         self.name = name
@@ -140,7 +141,7 @@ class Row:
         self.gradient = allocate(count, torch.float32, buffers.kept)
         self.gradient.copy_(gradient)
         self.gradients = [self.gradient]
-        if name != "real":  # a buffer of its own for each, as they would be; the real row has them in storage
+        if name != "real":  # one buffer each, as in training; the real row has them in storage
             for _ in range(groups - 1):
                 self.gradients.append(allocate(count, torch.float32, buffers.kept))
                 self.gradients[-1].copy_(gradient)
@@ -149,7 +150,7 @@ class Row:
         self.allocate_moments()
 
     def allocate_moments(self):
-        """What initialize_optimizer_states() does: a step without decay and with gradients of zero."""
+        """Does what initialize_optimizer_states() does: a step without decay, with zero gradients."""
         self.optimizer.param_groups[0].update(weight_decay=0.0)
         zeros = torch.zeros_like(self.gradient)
         for master in self.masters:
@@ -168,7 +169,7 @@ class Row:
         self.optimizer.param_groups[0]["params"] = []
 
     def backward(self):
-        """Writes the gradients, as the backward pass hands them over."""
+        """Writes the gradients as the backward pass does."""
         for master in self.masters:
             self.swapper.swap_out_gradients(master, [0], [self.gradient])
         self.swapper.flush_gradients()
@@ -205,7 +206,7 @@ class Row:
         return len(self.masters) * arguments.sub_group
 
     def verify(self):
-        """Compares elements of the stored state with AdamW in double precision; the count of them."""
+        """Compares elements of the stored state with AdamW in double precision; returns their number."""
         indices = numpy.linspace(0, arguments.sub_group - 1, CHECKED, dtype=int)
         expected = adamw(self.start.numpy()[indices].astype(float), self.gradient.numpy()[indices].astype(float), self.steps)
         for i, master in enumerate(self.masters):
@@ -232,7 +233,7 @@ def adamw(master, gradient, steps):
 
 
 def io_bytes():
-    """Read and written by this process, as the kernel counts them at the block layer."""
+    """Bytes read and written by this process, as the kernel counts them at the block layer."""
     lines = pathlib.Path("/proc/self/io").read_text().splitlines()
     counts = {key: int(value) for key, value in (line.split(": ") for line in lines)}
     return counts["read_bytes"], counts["write_bytes"]
@@ -245,7 +246,7 @@ def main():
     get_accelerator().is_pinned = buffers.has
     rows = {name: Row(name, buffers) for name in arguments.rows.split(",")}
     for row in rows.values():
-        row.turn()  # the first use of files and buffers
+        row.turn()  # first use of files and buffers
     print(json.dumps({"rows": list(rows), "parameters": rows[next(iter(rows))].parameters(), "version": importlib.metadata.version("deepspeed"),
                       "torch": torch.__version__, "threads": torch.get_num_threads()}), flush=True)
     for line in sys.stdin:

@@ -1,9 +1,9 @@
-"""Runs that show what a setting does to learning: from scratch and fine-tuned, over several seeds.
+"""Runs that show how a setting affects learning, from scratch and fine-tuned, over several seeds.
 
-From scratch: a byte-level GPT of 10.8 million parameters (bf16), AdamW, peak 1e-3, on --train, judged on --valid.
-Fine-tuned: every setting goes on from the first setting's checkpoint of its seed, on --tune at a constant 2e-5, judged on
-its held-out 10 %. A run has one rank of one thread, and the GPU if there is one; --at-once runs go side by side.
-Each finished seed is printed and written, so that a run cut short still says something.
+From scratch: a byte-level GPT with 10.8 million parameters (bf16), AdamW, peak 1e-3, trained on --train, judged on
+--valid. Fine-tuned: every setting continues from the first setting's checkpoint of the same seed, on --tune at a
+constant 2e-5, judged on its held-out 10 %. A run has one rank with one thread, and the GPU if there is one; --at-once
+runs go in parallel. Each finished seed is printed and written, so that an interrupted measurement is still useful.
 """
 import argparse
 import concurrent.futures
@@ -37,7 +37,7 @@ def parse(description):
 
 
 def run(arguments, folder, name, settings, *flags):
-    """The summary of one run; its state goes to `folder`/`name`."""
+    """Runs the program; returns the summary. The state goes to `folder`/`name`."""
     summary = folder / f"{name}.json"
     settings = {**MODEL, **settings, "csd.path": f'"{folder / name}"'}
     command = [str(ROOT / "launch/ranks"), "1", arguments.program, "train", str(ROOT / "configs/quickstart.toml"),
@@ -53,12 +53,12 @@ def quoted(text):
 
 
 def spread(losses):
-    """Mean and, in brackets, largest minus smallest."""
+    """Mean, and in brackets largest minus smallest."""
     return f"{statistics.mean(losses):.4f} ({max(losses) - min(losses):.4f})"
 
 
 def measure(arguments, settings_of, columns):
-    """`settings_of`: by label, the first is the one that fine-tuning starts from. `columns(summary)`: further cells."""
+    """`settings_of`: settings by label; fine-tuning starts from the first. `columns(summary)`: further cells."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="quality-", dir=arguments.folder))
     labels = list(settings_of)
     rows = {label: {"label": label, "scratch": [], "tuned": []} for label in labels}

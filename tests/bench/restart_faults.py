@@ -1,4 +1,5 @@
-"""The faults of tests/bench/restart_campaign: each is a function of a Round, from the first life to what a user then types."""
+"""The faults of tests/bench/restart_campaign. Each is a function of a Round, from the first life to the user's last
+command."""
 import dataclasses
 import random
 import restart_round
@@ -21,7 +22,7 @@ def planned_fault(this, phases, action, most=None, ranks=None):
 
 
 def kill_at_random(this, flags=(), steps=None, how=None, is_named=False, layout=None, **settings):
-    """A life that is killed, whole or one rank, soon after it has computed so many steps, or any time after its start."""
+    """A life that is killed, all ranks or one, soon after it computed `steps` steps, or any time after its start."""
     how = how or this.draw.choice(["one", "all"])
     this.faults[f"kill -9 of {'a rank' if how == 'one' else 'all'}"] += 1
     running = this.begin_life(flags, layout, **settings)
@@ -46,7 +47,7 @@ def kill_at_phase(this, flags=(), phases=PHASES, layout=None, **settings):
 
 
 def stop_by_notice(this, flags=()):
-    """A life whose ranks are told to stop, as a batch system does: it ends with code 75 after the step that it is in."""
+    """A life whose ranks get a notice to stop, as from a batch system: it ends with code 75 after the current step."""
     this.faults["a notice to stop"] += 1
     running = this.begin_life(flags)
     metrics = this.folder / f"life-{running.number}.jsonl"
@@ -75,7 +76,7 @@ def interrupted(this, **settings):
 
 
 def finish(this, flags=None, may_refuse=False, **options):
-    """Goes on to the last step without a fault, and ends with the bits of the undisturbed run."""
+    """Resumes to the last step without a fault, and expects the bits of the undisturbed run."""
     life = this.life(flags or this.draw.choice(RESUMES))
     has_gone_on = this.judge(life, may_refuse=may_refuse, **options)
     if has_gone_on:
@@ -85,12 +86,12 @@ def finish(this, flags=None, may_refuse=False, **options):
 
 
 def use_another_line(this, at):
-    """The user goes back: what counts from here on is what he named."""
+    """The user goes back: from here on the line that he named counts."""
     this.durable = this.reached = at
 
 
 def go_on_after_refusal(this, life, index):
-    """By a way that the refusal names: a whole checkpoint, if one is left, or anew."""
+    """Continues in a way that the refusal names: from a whole checkpoint if one is left, or anew."""
     if index and this.draw.random() < 0.7:
         way, start = ["--from", index.relative_to(this.folder)], this.checkpoint_step()
     else:
@@ -105,7 +106,7 @@ def go_on_after_refusal(this, life, index):
 
 
 def resume_damaged(this, least, what, has_whole_checkpoint=True):
-    """The newest step is gone, or it may be: an equally new one is taken, or the run refuses and says how to go on."""
+    """The newest step may be gone: the run resumes from an equally new one, or refuses and says how to continue."""
     life = this.life(this.draw.choice(RESUMES))
     if this.judge(life, least, may_refuse=True, where=f" after {what}"):
         this.check_masters(life)
@@ -115,7 +116,7 @@ def resume_damaged(this, least, what, has_whole_checkpoint=True):
         go_on_after_refusal(this, life, this.newest_checkpoint() if has_whole_checkpoint else None)
 
 
-# The faults.
+# --- Faults ---
 
 def killed(this):
     if this.draw.random() < 0.3:
@@ -132,7 +133,7 @@ def killed(this):
 
 
 def requeued(this):
-    """The same command each time, killed at any instant, its start included."""
+    """The same command each time, killed at any instant, also during its start."""
     for _ in range(3):
         life = this.draw.choice([kill_at_random, kill_at_phase, stop_by_notice])(this, ["--resume-if-any"])
         if not this.judge(life, may_refuse=this.durable == 0):
@@ -143,7 +144,7 @@ def requeued(this):
 
 
 def move_away(this, device):
-    """A drive that is not mounted: its mount point may be there."""
+    """Simulates a drive that is not mounted; its mount point may exist."""
     device.rename(device.with_suffix(".away"))
     if this.draw.random() < 0.5:
         device.mkdir()
@@ -157,7 +158,7 @@ def move_back(this, device):
 
 
 def lose_device(this, is_moved):
-    # Something of the run must be left, or nobody could know of it.
+    # Something of the run must be left, or nobody could know that it existed.
     if this.layout.ranks == this.layout.per_rank == 1:
         this.layout = Layout(1, 2, this.layout.tiles)
     interrupted(this)
@@ -188,7 +189,7 @@ def emptied(this):
 
 
 def harm(this, path, how, begin=0, end=None):
-    """Cuts the file short, or flips a bit of it, at a random place of [begin, end)."""
+    """Cuts the file, or flips a bit of it, at a random offset in [begin, end)."""
     at = this.draw.randrange(begin, end or path.stat().st_size)
     if how == "torn":
         with open(path, "rb+") as file:
@@ -227,7 +228,7 @@ def harmed_state(this):
     harm(this, path, "flipped", begin, begin + (4096 if part == "header" else extent - 4096))
     this.faults[f"flipped state {part}"] += 1
     if place % 2 != this.durable % 2:
-        finish(this)  # the generation before is damaged, and not needed
+        finish(this)  # the previous generation is damaged, but not needed
     else:
         resume_damaged(this, this.durable - 1, f"a state {part} was flipped")
 
@@ -250,10 +251,10 @@ def harmed_checkpoint(this):
 
 
 def io_fails(this):
-    """EIO or ENOSPC on a read, write, flush or rename, of a first life and then of a resume."""
+    """EIO or ENOSPC on a read, write, flush or rename, in a first life and then in a resume."""
     for life_flags in ([], *this.draw.choices(RESUMES, k=this.draw.randrange(1, 3))):
         if life_flags and this.draw.random() < 0.5:
-            fault = planned_fault(this, ["mid_read"], "fail", most=4)  # of the state that it goes on from
+            fault = planned_fault(this, ["mid_read"], "fail", most=4)  # of the state that it resumes from
         else:
             phase = this.draw.choice(STORAGE_PHASES)
             fault = planned_fault(this, [phase], "fail" if phase == "mid_read" else this.draw.choice(["fail", "full"]))
@@ -271,13 +272,13 @@ def io_fails(this):
 
 
 def checkpoint_fails(this):
-    """The file of a checkpoint cannot be written; the state's, which are smaller, can. The one before must outlive it."""
+    """A checkpoint file cannot be written, but the smaller state files can. The previous checkpoint must survive."""
     most_bytes = 4_000_000
     this.layout, this.line = Layout(ranks=1, per_rank=3), dataclasses.replace(this.line, ranks=1)
     this.settings.update({"csd.durability": this.draw.choice(["checkpoint", "step"]), "checkpoint.every": 4})
     this.note_durable(this.life(train__stop_at=this.draw.randrange(2, 8)))
     life = this.life(this.draw.choice(RESUMES), most_file_bytes=most_bytes)
-    # Some file systems let files grow above RLIMIT_FSIZE.
+    # Some file systems let files grow beyond RLIMIT_FSIZE.
     is_limited = not any(path.stat().st_size > most_bytes for path in this.checkpoints.glob(f"step-{STEPS:08}*"))
     if is_limited:
         this.faults["a checkpoint that cannot be written"] += 1
@@ -291,7 +292,7 @@ def checkpoint_fails(this):
 
 
 def elastic(this, other, what):
-    """On to another layout from the newest step, perhaps killed under way, perhaps back again."""
+    """Resumes from the newest step with another layout, perhaps killed on the way, perhaps back again."""
     interrupted(this)
     this.faults[what] += 1
     old, step = this.layout, this.durable
@@ -314,7 +315,7 @@ def elastic(this, other, what):
         if this.draw.random() < 0.3:
             this.layout = old
     else:
-        # Perhaps no step of the new layout is durable, and perhaps one is.
+        # A step of the new layout may be durable or not.
         this.reached = max([this.reached, *life.losses])
         this.durable = max(this.durable, this.checkpoint_step())
         this.layout = this.draw.choice([old, other])
@@ -343,7 +344,7 @@ def other_subgroups(this):
 
 
 def other_folders(this):
-    """csd.path in another order, with a folder more, or with one less: what is not reached is not passed over."""
+    """csd.path in another order, or with a folder more or less: state that is not reachable must not be ignored."""
     interrupted(this)
     this.faults["another csd.path"] += 1
     before, paths = this.settings["csd.path"], this.draw.choice(['["p1","p0"]', '["p0","p1","p2"]', '["p2","p1"]', '["p0"]'])
@@ -359,9 +360,9 @@ def other_folders(this):
 
 
 def rolled_back(this):
-    """An older checkpoint begins a new line, and the next resume goes on along that."""
+    """An older checkpoint begins a new line, and the next resume follows that line."""
     if this.draw.random() < 0.5:
-        # The run's own, while its state is newer.
+        # The run's own checkpoint, while its state is newer.
         this.settings["checkpoint.every"] = 5
         this.note_durable(kill_at_random(this, steps=this.draw.randrange(8, 18)))
         at, index = this.checkpoint_step(), this.newest_checkpoint().relative_to(this.folder)
@@ -388,11 +389,11 @@ def rolled_back(this):
 
 
 def second_run_now(this):
-    """Beside a run that holds the folder, and is held at a step of its own: refused, and nothing is changed."""
+    """A second run beside one that holds the folder and is stopped at a step: it is refused and changes nothing."""
     phase = this.draw.choice(["before_commit", "after_commit"])
     running = this.begin_life(fault=f"rank={this.draw.randrange(this.layout.ranks)} phase={phase} count={this.draw.randrange(1, STEPS)}"
                                     " action=stop")
-    running.fault = ""  # it goes on, so nothing excuses it
+    running.fault = ""  # it continues, so nothing excuses it
     while not running.is_over() and not running.is_held():
         time.sleep(0.004)
     if running.is_over():
@@ -400,7 +401,7 @@ def second_run_now(this):
         this.fail("bad refusals", f"the first run ended with code {life.code} before it was held: {life.reason}")
         return
     running.send_ranks(signal.SIGSTOP)
-    time.sleep(0.1)  # a disk still writes what it was given
+    time.sleep(0.1)  # the disk may still be writing
     this.faults["a second run beside the first"] += 1
     for flags in this.draw.sample(([], ["--fresh"], *RESUMES), 2):
         layout = dataclasses.replace(this.layout, ranks=this.draw.choice([1, 2, this.layout.ranks]))
@@ -418,7 +419,7 @@ def second_run_now(this):
 
 
 def second_run_later(this):
-    """A run of another seed in the folder of a finished one, without durable steps, and resumed."""
+    """A run with another seed in the folder of a finished run, without durable steps, and then resumed."""
     life = this.life()
     if life.code != 0:
         this.fail("bad refusals", f"an undisturbed run ended with code {life.code}: {life.reason}")
@@ -437,7 +438,7 @@ FAULTS = [killed, requeued, moved_away, emptied, harmed_manifest, harmed_state, 
 
 
 def fault_of(seed, number):
-    """All faults in turn, in an order that the seed draws, killed and failing disks twice."""
+    """All faults in turn, in an order drawn from the seed; kills and failing disks come twice."""
     order = [*FAULTS, killed, io_fails]
     random.Random(f"order {seed} {number // len(order)}").shuffle(order)
     return order[number % len(order)]

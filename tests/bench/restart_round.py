@@ -1,7 +1,7 @@
-"""One round of tests/bench/restart_campaign: lives of a run in a folder of its own, and what must hold of each.
+"""One round of tests/bench/restart_campaign: lives of a run in its own folder, and what each must fulfil.
 
-A *life* is one start of the program. The round knows which step is durable from what lies on disk (manifests and indexes
-of checkpoints, read here without nearstep) and from the lines of --metrics, and so what the next life may do.
+A *life* is one start of the program. The round finds the durable step in the files on disk (manifests and indexes of
+checkpoints, read here without nearstep) and in the lines of --metrics. From it follows what the next life may do.
 """
 import collections
 import dataclasses
@@ -23,7 +23,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "scenarios"
 import program  # noqa: E402
 
 STEPS = 24
-LIFE_SECONDS = 240  # of a life that hangs; it takes 1 or 2 on an idle machine
+LIFE_SECONDS = 240  # limit for a life that hangs; it takes 1 or 2 on an idle machine
 # 337,920 parameters, 6 tiles: enough for 4 ranks, and a step takes some milliseconds.
 CONFIG = f"""mode = "su+o"
 [model]
@@ -42,8 +42,9 @@ evaluate_batches = 1
 [data]
 train = "../text.txt"
 """
-# Other ranks add a gradient up in another order, and in bf16 round other parts of it. Steps 8 and 15 have large gradients,
-# which magnify that: undisturbed runs on 1 to 4 ranks differ by up to 3e-7 in fp32 and 1.05e-2 in bf16.
+# Other numbers of ranks add gradients in another order, and in bf16 round other parts of them. Steps 8 and 15 have
+# large gradients, which magnify this: undisturbed runs on 1 to 4 ranks differ by up to 3e-7 in fp32 and 1.05e-2 in
+# bf16.
 TOLERANCE = {"fp32": 1e-4, "bf16": 2e-2}
 
 
@@ -59,7 +60,7 @@ class Layout:
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """A line of history, by what its bits depend on. After a roll-back: to which step of Line(ranks, dtype)."""
+    """A line of history, by what its bits depend on. After a roll-back: up to which step it is Line(ranks, dtype)."""
     ranks: int
     dtype: str
     seed: int = 1
@@ -78,17 +79,17 @@ class Life:
     err: str
     losses: dict  # by step
     summary: dict
-    has_changed: bool  # a byte below the round's folders of state and checkpoints
+    has_changed: bool  # whether a byte in the round's folders of state and checkpoints changed
     fault: str
 
     @property
     def reason(self):
-        """What nearstep, not mpirun, says of its end."""
+        """Why it ended, in nearstep's words, not mpirun's."""
         return " ".join(line for line in self.err.splitlines() if line.startswith("nearstep: ")) or self.err.strip()[-500:]
 
     @property
     def start(self):
-        """The step that it went on from; None: it did not come so far."""
+        """The step that it resumed from; None if it did not get that far."""
         if self.losses:
             return min(self.losses) - 1
         said = re.findall(r"resumed from .* at step (\d+)", self.out)
@@ -96,7 +97,7 @@ class Life:
 
 
 def sessions_processes(session):
-    """Ids of its ranks with what they do, as a letter of proc(5), and ids of all of its processes."""
+    """The ids of the session's ranks with their states, as a letter of proc(5), and the ids of all its processes."""
     ranks, all_of_it = {}, []
     for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -120,9 +121,9 @@ def send(processes, what):
 
 
 class Running:
-    """A start of the program under way, in a session of its own."""
+    """A running program in its own session."""
 
-    under_way = set()  # sessions, which outlive a campaign that is ended unless it ends them
+    under_way = set()  # sessions, which would outlive an ended campaign
 
     @classmethod
     def end_all(cls):
@@ -138,7 +139,7 @@ class Running:
         self.files = [open(folder / f"{name}.{stream}", "w+", errors="replace") for stream in ("out", "err")]
         self.process = subprocess.Popen(command, cwd=folder, env=program.environment(LIFE_SECONDS, fault),
                                         stdin=subprocess.DEVNULL, stdout=self.files[0], stderr=self.files[1],
-                                        start_new_session=True, restore_signals=False)  # a larger file is an error, no signal
+                                        start_new_session=True, restore_signals=False)  # too large a file is an error
         self.under_way.add(self.process.pid)
 
     def kill(self, how, draw):
@@ -159,7 +160,7 @@ class Running:
         return self.process.poll() is not None
 
     def finish(self):
-        """Exit code and what it said; a life that hangs is ended and has none of nearstep's codes."""
+        """Exit code and output. A life that hangs is ended; its code is none of nearstep's."""
         try:
             self.process.wait(LIFE_SECONDS + 15)
         except subprocess.TimeoutExpired:
@@ -181,7 +182,7 @@ class Running:
 
 
 def lines_of(metrics):
-    """The loss of each step; a killed run may leave half a line."""
+    """The loss of each step. A killed run may leave half a line."""
     losses = {}
     if metrics.exists():
         for line in metrics.read_text().splitlines():
@@ -195,7 +196,7 @@ def lines_of(metrics):
 
 
 def digest_of(folders):
-    """Of the names and bytes below the folders."""
+    """A digest of the names and bytes of all files in the folders."""
     digest = hashlib.blake2b()
     for folder in folders:
         for path in [folder, *sorted(folder.rglob("*"))]:
@@ -206,7 +207,7 @@ def digest_of(folders):
 
 
 def arguments_of(layout, line, settings, flags):
-    """Of a life whose working folder is one in that of the campaign, which has the config and the text."""
+    """The arguments of a life. Its working folder is in the campaign's, which has the config and the text."""
     keys = {**layout.settings(), **line.settings(), **settings}
     return ["train", "../small.toml", *(f"--set={key}={value}" for key, value in keys.items()), *map(str, flags)]
 
@@ -223,7 +224,7 @@ class References:
         self.known = {}
 
     def of(self, line, stop_at=STEPS):
-        """Losses by step and the masters after stop_at."""
+        """Losses by step, and the masters after stop_at."""
         key = (line, stop_at)
         with self.lock:
             one = self.locks[key]
@@ -241,7 +242,7 @@ class References:
         return lines_of(place / "metrics.jsonl"), json.loads((place / "summary.json").read_text())["masters_xxh3"]
 
     def start(self, line, stop_at, flags):
-        """The folder of a finished run."""
+        """Makes a run; returns its folder."""
         place = pathlib.Path(tempfile.mkdtemp(prefix="reference-", dir=self.folder))
         settings = {"csd.path": '"p"', "train.stop_at": stop_at}
         arguments = arguments_of(Layout(line.ranks), line, settings, [*flags, "--json", "summary.json", "--metrics", "metrics.jsonl"])
@@ -268,21 +269,21 @@ class Round:
         self.checkpoints = self.draw.choice([folder / "checkpoints", folder / "p0/checkpoints"])
         self.settings = {"csd.path": '["p0","p1"]', "checkpoint.path": f'"{self.checkpoints.relative_to(folder)}"',
                          "checkpoint.every": self.draw.choice([0, 3, 5])}
-        self.durable = 0   # the newest step of the line that may not be lost
-        self.reached = 0   # the newest one that was computed
+        self.durable = 0   # the newest step of the line that must not be lost
+        self.reached = 0   # the newest step that was computed
         for device in self.folders:
             device.mkdir()
 
     def fail(self, kind, sentence):
         self.failures.append((kind, f"{sentence} (life {len(self.commands)})"))
 
-    # What lies on disk.
+    # --- What is on disk ---
 
     def commits(self, layout=None):
-        """Of each rank the steps by generation that its manifest lists; None: it has no whole one."""
+        """For each rank the steps by generation in its manifest; None if it has no whole manifest."""
         found = []
         for rank in range((layout or self.layout).ranks):
-            # Another layout may have left an older one under another name, or in another folder.
+            # Another layout may have left an older manifest under another name, or in another folder.
             paths = [path for folder in self.folders for path in folder.glob(f"rank-{rank}.*manifest")]
             newest = max(paths, key=lambda path: path.stat().st_mtime_ns, default=None)
             found.append({int(generation): int(step) for step, generation in
@@ -291,7 +292,7 @@ class Round:
         return found
 
     def newest_in_state(self):
-        """The newest step that all manifests list; -1: there is none."""
+        """The newest step that all manifests list; -1 if there is none."""
         commits = self.commits()
         if any(one is None for one in commits):
             return -1
@@ -299,7 +300,7 @@ class Round:
         return min(one[max(common)] for one in commits) if common else -1
 
     def newest_checkpoint(self):
-        """Its index; None: there is none."""
+        """The index of the newest checkpoint; None if there is none."""
         return max(self.checkpoints.glob("step-????????.h5"), default=None)
 
     def checkpoint_step(self):
@@ -309,7 +310,7 @@ class Round:
     def has_trace(self):
         return any(path.is_file() for folder in (*self.folders, self.checkpoints) for path in folder.rglob("*"))
 
-    # What a user types.
+    # --- What a user types ---
 
     def command(self, flags, layout, settings):
         number = len(self.commands) + 1
@@ -317,7 +318,7 @@ class Round:
         return arguments_of(layout or self.layout, self.line, {**self.settings, **settings}, [*flags, *files])
 
     def begin_life(self, flags=(), layout=None, fault="", most_file_bytes=None, **settings):
-        """Starts it and returns at once."""
+        """Starts a life and returns at once."""
         settings = {key.replace("__", "."): value for key, value in settings.items()}
         arguments = self.command(flags, layout, settings)
         ranks = (layout or self.layout).ranks
@@ -330,7 +331,7 @@ class Round:
         return running
 
     def end_life(self, running, is_named=False):
-        """is_named: the user named what it goes on from, so that the line may begin earlier."""
+        """is_named: the user named the step to resume from, so the line may begin earlier."""
         code, out, err = running.finish()
         summary = self.folder / f"life-{running.number}.json"
         life = Life(code, out, err, lines_of(self.folder / f"life-{running.number}.jsonl"),
@@ -345,11 +346,11 @@ class Round:
         return self.end_life(self.begin_life(*arguments, **options), is_named)
 
     def note_durable(self, life):
-        """What the life, which went on along the line, has made durable."""
+        """Records the steps that the life, which continued the line, made durable."""
         self.reached = max([self.reached, *life.losses])
         if self.settings.get("csd.durability", "step") == "step":
-            # A step's line is written before its commit, and after that of the step before; a life that ends by itself
-            # commits its last one.
+            # A step's line is written after the previous step's commit and before its own. A life that ends by
+            # itself commits its last step.
             promised = max([0, *life.losses]) - (0 if life.code in (0, 75) else 1)
             if life.losses and self.newest_in_state() < promised:
                 self.fail("steps lost", f"the metrics come to step {max(life.losses)}, it ended with code {life.code}, and the "
@@ -358,7 +359,7 @@ class Round:
         self.durable = max(self.durable, self.checkpoint_step())
 
     def note_durable_of_branch(self, life):
-        """The same of the first life of a new line, beside what older lines left: what its own lines promise."""
+        """The same for the first life of a new line, next to files of older lines: only its own lines count."""
         self.reached = max([self.reached, *life.losses])
         promised = max([0, *life.losses]) - 1
         if self.settings.get("csd.durability", "step") == "checkpoint":
@@ -367,7 +368,7 @@ class Round:
         self.durable = max(self.durable, promised)
 
     def check_line(self, life, is_named):
-        """Every step has the loss of the undisturbed run's, and steps follow each other."""
+        """Every step has the loss of the undisturbed run, and the steps are consecutive."""
         losses, _ = self.references.of(self.line)
         steps = sorted(life.losses)
         if steps and steps != list(range(steps[0], steps[-1] + 1)):
@@ -387,7 +388,7 @@ class Round:
             self.fail("wrong lines", f"the masters of step {step} are {life.summary.get('masters_xxh3')} instead of {expected}")
 
     def judge(self, life, least=None, may_refuse=False, may_start_anew=False, where=""):
-        """What a life may do that resumes; True: it went on, or was ended by its planned fault."""
+        """Whether a resuming life behaved as allowed. True: it continued, or was ended by its planned fault."""
         least = self.durable if least is None else least
         if life.code in ("hangs", 124):
             self.fail("hangs", f"it did not end within {LIFE_SECONDS} s{where}")
@@ -397,7 +398,7 @@ class Round:
                 self.fail("bad refusals", f"a refusal changed the folder{where}: {life.reason}")
             if not re.match(r"nearstep: \S.*\.$", life.reason):
                 self.fail("bad refusals", f"a refusal says no sentence{where}: {life.reason}")
-            # It ends before its planned fault where a life before left nothing to resume from.
+            # It ends before its planned fault if an earlier life left nothing to resume from.
             has_nothing = may_refuse and life.reason.startswith("nearstep: There is no checkpoint in ")
             if life.fault and "action=f" in life.fault and not has_nothing:
                 self.fail("bad refusals", f"an I/O error ended with code 2{where}: {life.reason}")

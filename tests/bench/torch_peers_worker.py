@@ -39,7 +39,7 @@ def make_model():
 
 
 def batches():
-    """The same text of made-up tokens in all rows."""
+    """The same made-up tokens for all rows."""
     generator = torch.Generator().manual_seed(2)
     shape = (arguments.micro_batch, arguments.shape["context"])
     while True:
@@ -47,7 +47,7 @@ def batches():
 
 
 class Memory:
-    """PyTorch's own fused AdamW, with parameters and moments on the device, in bf16 like the model: the fastest there is."""
+    """PyTorch's own fused AdamW, with parameters and moments on the device in the model's bf16: the fastest choice."""
 
     def __init__(self, model):
         self.model = model
@@ -85,7 +85,7 @@ class Near(Memory):
 
 
 class DeepSpeed:
-    """ZeRO stage 3 with the optimizer offloaded, as its documentation sets it up."""
+    """ZeRO stage 3 with the optimizer offloaded, set up as in its documentation."""
 
     def __init__(self, model):
         for name, value in (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0"), ("MASTER_ADDR", "localhost"), ("MASTER_PORT", "29511")):
@@ -132,10 +132,10 @@ def main():
             trainer.backward(loss)
             total = total + loss.detach()
         trainer.step()
-        losses.append(total.item() / arguments.accumulation)  # waits for the device, as a program that prints its loss
+        losses.append(total.item() / arguments.accumulation)  # waits for the device, as printing the loss would
         seconds.append(time.perf_counter() - begin)
     told = trainer.told()
-    # The first steps compile and allocate; an update that goes on under the next step is in that one's time.
+    # The first steps compile and allocate. An update that continues into the next step counts in that step's time.
     steady = seconds[2:] or seconds
     tokens = arguments.micro_batch * arguments.accumulation * arguments.shape["context"]
     line = {"row": arguments.row, "tokens_per_s": tokens / statistics.mean(steady), "seconds": seconds, "losses": losses, **told,

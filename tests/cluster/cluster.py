@@ -18,7 +18,7 @@ SKIPPED = 77
 
 
 def environment():
-    """Hosts of their own, apart from those that a user has up."""
+    """Uses separate hosts from those that a user has started."""
     return dict(os.environ, NEARSTEP_PROGRAM=str(program.PROGRAM), NEARSTEP_VHOSTS=str(scratch()), OMP_NUM_THREADS="1",
                 NEARSTEP_VHOSTS_PREFIX=PREFIX, NEARSTEP_VHOSTS_NET="10.78.0", NEARSTEP_TIMEOUT="120")
 
@@ -31,13 +31,13 @@ def scratch():
 
 
 def call(*command, timeout=170):
-    """The finished process; its output is text."""
+    """Runs a command; returns the finished process, with output as text."""
     return subprocess.run([str(word) for word in command], cwd=program.ROOT, env=environment(), text=True,
                           capture_output=True, timeout=timeout, stdin=subprocess.DEVNULL)
 
 
 def must(*command, timeout=170):
-    """The standard output of a command that must succeed."""
+    """Runs a command that must succeed; returns its standard output."""
     done = call(*command, timeout=timeout)
     if done.returncode != 0:
         raise AssertionError(f"{command} ended with code {done.returncode}:\n{done.stdout}\n{done.stderr}")
@@ -49,7 +49,7 @@ def vhosts(*arguments):
 
 
 def skip_unless(*probes):
-    """Ends the test program aloud where the machine lacks something."""
+    """Ends the test program with a message if the machine lacks something."""
     for probe in probes:
         done = call(probe, "probe")
         if done.returncode == SKIPPED:
@@ -60,7 +60,7 @@ def skip_unless(*probes):
 
 
 class Cluster(program.Scenario):
-    """Four virtual hosts, as the site cluster/virtual-hosts has them but with names of their own."""
+    """Four virtual hosts like those of the site cluster/virtual-hosts, with their own names."""
 
     @classmethod
     def setUpClass(cls):
@@ -74,7 +74,7 @@ class Cluster(program.Scenario):
         text = (SITE / "site.toml").read_text().replace('"nsh', f'"{PREFIX}')
         (self.site / "site.toml").write_text(text.replace("runs/virtual-hosts", str(self.folder)))
         for host in HOSTS:
-            # The folder itself stays: hosts have it mounted.
+            # The folder itself stays, because hosts have mounted it.
             for entry in (scratch() / "disks" / host).iterdir():
                 shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
 
@@ -83,11 +83,11 @@ class Cluster(program.Scenario):
         return [f"--set={key.replace('__', '.')}={value}" for key, value in keys.items()]
 
     def mpirun(self, *options, ranks=8, **keys):
-        """The finished launch/mpirun."""
+        """Runs launch/mpirun; returns the finished process."""
         return call("launch/mpirun", "configs/tiny.toml", self.site, "-n", ranks, *options, *self.settings(**keys))
 
     def train(self, *options, ranks=8, **keys):
-        """The summary of a run that must succeed."""
+        """Runs a training that must succeed; returns its summary."""
         summary = self.folder / "summary.json"
         done = self.mpirun("--fresh", "--json", summary, *options, ranks=ranks, **keys)
         self.assertEqual(done.returncode, 0, f"{done.stdout}\n{done.stderr}")

@@ -17,7 +17,7 @@ class Launch(cluster.Cluster):
         self.assertIn(sentence, done.stderr)
 
     def remote_that(self, action):
-        """A stand-in for the site's remote program that does `action` with what nst3 answers."""
+        """A replacement for the site's remote program that pipes nst3's answers through `action`."""
         remote = self.folder / "remote"
         remote.write_text(f"#!/bin/bash\nif [[ $1 == nst3 ]]; then {cluster.SITE}/rsh \"$@\" | {action}\n"
                           f"else exec {cluster.SITE}/rsh \"$@\"; fi\n")
@@ -69,7 +69,7 @@ class Launch(cluster.Cluster):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn("resumed from the state files", done.stdout)
         resumed = cluster.json.loads((self.folder / "resumed.json").read_text())
-        self.assertGreaterEqual(resumed["first_step"], 8)  # the line of a step comes before its commit
+        self.assertGreaterEqual(resumed["first_step"], 8)  # a step's line is written before its commit
         self.assertEqual(resumed["masters_xxh3"], whole["masters_xxh3"])
 
     def test_a_notice_here_reaches_the_ranks_of_all_hosts(self):
@@ -120,7 +120,7 @@ class Launch(cluster.Cluster):
         for row in rows:
             if row.get("message_bytes") == 1 << 20 and row["nodes"] > 1:
                 self.assertEqual(row["sent_bytes"], (row["nodes"] - 1) * 2 * row["message_bytes"])
-                # What the bucket of the cable lets through at once is small beside this.
+                # The burst that the cable's token bucket lets through is small in comparison.
                 self.assertLess(row["gb_s"], 1.2 * 0.05)
         done = cluster.call(cluster.program.PROGRAM, "plan", "configs/gpt-7b.toml", "--site", "cluster/csd-pod",
                             "--nodes", "4", "--calibrate", rates)
@@ -138,7 +138,7 @@ class Launch(cluster.Cluster):
             cluster.vhosts("link", "nst3", "up")
 
     def test_a_full_disk_is_refused(self):
-        # A small file system on the host's second device, in the place where its disk is bound from.
+        # A small file system on the host's second device, mounted at the folder that its disk is bound from.
         folder = DISKS / "nst1/csd1"
         folder.mkdir()
         subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], check=True)
@@ -170,7 +170,7 @@ class Launch(cluster.Cluster):
 
 
 def wait_for_steps(metrics, steps, seconds=60):
-    """Until the metrics file has that many lines."""
+    """Waits until the metrics file has that many lines."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if metrics.exists() and len(metrics.read_text().splitlines()) >= steps:
@@ -180,7 +180,7 @@ def wait_for_steps(metrics, steps, seconds=60):
 
 
 def kill_a_rank_on(host):
-    """kill -9 of one process of nearstep that runs on the host."""
+    """Sends kill -9 to one process of nearstep on the host."""
     for pid in cluster.must("ip", "netns", "pids", host).split():
         try:
             name = pathlib.Path(f"/proc/{pid}/comm").read_text().strip()

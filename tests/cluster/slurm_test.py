@@ -1,4 +1,4 @@
-"""launch/slurm: a job gets its devices, and goes on by itself after failures, as if nothing had been."""
+"""launch/slurm: a job gets its devices, and resumes after failures with the results of an undisturbed run."""
 import contextlib
 import json
 import os
@@ -23,7 +23,8 @@ class Slurm(cluster.Cluster):
         cluster.must(cluster.SITE / "slurm", "up")
 
     def submit(self, name, *sbatch_options, ranks=4, begins=("--fresh",), **keys):
-        """The number of the job; its files are NAME.out, NAME.json, NAME.jsonl. begins: where its first start does."""
+        """Submits a job and returns its number. Its files are NAME.out, NAME.json and NAME.jsonl. begins: options of
+        its first start."""
         keys = {"checkpoint__path": f'"{self.folder / name}"', **keys}
         files = ["--json", self.folder / f"{name}.json", "--metrics", self.folder / f"{name}.jsonl"]
         out = cluster.must("launch/slurm", "configs/tiny.toml", self.site, "-n", ranks, *self.settings(**keys),
@@ -51,7 +52,7 @@ class Slurm(cluster.Cluster):
         self.fail(f"job {job} is {self.state(job)}:\n{self.output(name)}")
 
     def lose_host(self, host):
-        """Ends all that runs on it, without a last word, and reports it rather than wait for the time-out."""
+        """Kills everything on the host and reports it as lost, rather than wait for the time-out."""
         for pid in cluster.must("ip", "netns", "pids", host).split():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGKILL)
@@ -63,7 +64,7 @@ class Slurm(cluster.Cluster):
         return self.train(ranks=4, **STEPS)
 
     def assert_went_on(self, name, whole, after):
-        """The job started again behind step `after` and ended as the undisturbed run did."""
+        """Checks that the job restarted after step `after` and ended like the undisturbed run."""
         summary = json.loads((self.folder / f"{name}.json").read_text())
         self.assertGreaterEqual(summary["first_step"], after, self.output(name))
         self.assertEqual(summary["steps"], 60)
@@ -98,11 +99,11 @@ class Slurm(cluster.Cluster):
         done = cluster.call(*arguments, *self.settings(csd__per_rank=3))
         self.assertEqual(done.returncode, 2)
         self.assertIn("has 4 devices (hosts.devices) and its 2 ranks ask for 6", done.stderr)
-        # With a site file that does not say, Slurm knows.
+        # If the site file does not say, Slurm knows.
         done = cluster.call(*arguments, *self.settings(csd__per_rank=3, hosts__devices=0))
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("Requested node configuration is not available", done.stderr)
-        # A job that was given fewer than its ranks want.
+        # A job with fewer devices than its ranks need.
         name = "short"
         job = self.submit(name, "--gres=csd:1", csd__per_rank=1)
         self.wait_for(job, name, states=("FAILED",))
@@ -137,7 +138,7 @@ class Slurm(cluster.Cluster):
         self.wait_for(job, "lost")
         self.assertIn(f"start 0 of job {job} on nst[1-2]", self.output("lost"))
         self.assertIn(f"start 1 of job {job} on nst[1,3]", self.output("lost"))
-        # The state of two ranks was on the lost node's disk: the newest checkpoint is the way back.
+        # The state of two ranks was on the lost node's disk, so the run resumes from the newest checkpoint.
         self.assertRegex(self.output("lost"), r"resumed from \S+/step-000000[2-5]0.h5")
         self.assert_went_on("lost", whole, after=21)
 
@@ -145,14 +146,14 @@ class Slurm(cluster.Cluster):
         whole = self.whole()
         job = self.submit("late", **STEPS)
         launch_test.wait_for_steps(self.folder / "late.jsonl", 10)
-        # What Slurm does by --signal=USR1@120, without waiting for it.
+        # The signal that Slurm sends for --signal=USR1@120, without waiting for it.
         on_head("scancel", "--signal=USR1", job)
         self.wait_for(job, "late")
         self.assertIn("stopped on request after step", self.output("late"))
         self.assertIn("this start ended with code 75: back to the queue", self.output("late"))
         self.assert_went_on("late", whole, after=11)
         self.assertRegex(self.output("late"), r"a notice of 120 s leaves time for the step under way")
-        self.assertEqual(self.output("late").count("slurm_job: start "), 2)  # and no rank was killed on its way out
+        self.assertEqual(self.output("late").count("slurm_job: start "), 2)  # and no rank was killed while ending
         self.assertNotIn("failures", on_head("scontrol", "show", "job", job))
 
     def test_a_longer_notice_reaches_the_ranks(self):
@@ -161,7 +162,8 @@ class Slurm(cluster.Cluster):
         self.assertIn("NEARSTEP_NOTICE=600", done.stdout)
 
     def stubbed(self, program, lines):
-        """An option of sbatch by which the job finds this in place of a program; `real` in it is the program itself."""
+        """An sbatch option that makes the job find this stub instead of a program; `real` in it is the program
+        itself."""
         stub = self.folder / "bin" / program
         stub.parent.mkdir(exist_ok=True)
         stub.write_text(f"#!/bin/bash\nreal={cluster.shutil.which(program)}\n{lines}\nexec $real \"$@\"\n")

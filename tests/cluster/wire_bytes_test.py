@@ -1,12 +1,12 @@
-"""What the program counts as network bytes is what the hosts' links carry.
+"""The network bytes that the program counts are those that the hosts' links carry.
 
-Each case is run with few and with more steps; the difference is that of the steps alone, without
-start-up, evaluation and checkpoint. A link's counter also has the headers of its packets, which are
-known, and the control messages of a step (norm, losses, commit), which are not counted:
+Each case runs with few and with more steps. The difference is the traffic of the steps alone, without start-up,
+evaluation and checkpoint. A link's counter also includes packet headers, whose size is known, and the control messages
+of a step (norm, losses, commit), which are not counted:
     wire = counted + 66 x packets + control
-66 bytes: Ethernet 14, IPv4 20, TCP 32 with time stamps; acknowledgements are packets of headers alone.
-Links between namespaces hand over packets of up to 64 KiB, so headers are a small share here; with
-1500-byte packets they are 66 / 1448 = 4.6 %.
+66 bytes: Ethernet 14, IPv4 20, TCP 32 with time stamps. Acknowledgements are packets of headers only. Links between
+namespaces carry packets of up to 64 KiB, so headers are a small share here; with 1500-byte packets they are 66 / 1448 =
+4.6 %.
 """
 import cluster
 
@@ -49,8 +49,8 @@ class WireBytes(cluster.Cluster):
         return sum(link["counted"] for link in links.values()) / (MORE - FEW)
 
     def test_hierarchical_dense(self):
-        # 8 tiles of 65,536 values: one dense payload per node and tile and the new parameters to each
-        # other node, 2 bytes a value.
+        # 8 tiles of 65,536 values, 2 bytes each: one dense payload per node and tile, and the new parameters to
+        # each other node.
         self.assertEqual(self.check(), 8 * 65536 * (2 * 3 + 2 * 3))
 
     def test_flat_dense(self):
@@ -67,14 +67,14 @@ class WireBytes(cluster.Cluster):
         self.assertAlmostEqual(counted / (8 * 65536), 0.4 * 6 + 2 * 3, delta=0.01)
 
     def test_state_in_every_node(self):
-        # A dense payload of each of 4 nodes to the 3 others, and no parameters: they stay in their node.
+        # A dense payload from each of 4 nodes to the 3 others. Parameters stay in their node.
         self.assertEqual(self.check(placement__optimizer="node"), 8 * 65536 * 2 * 4 * 3)
 
     def test_parameters_shared_by_a_node(self):
         self.assertEqual(self.check(placement__parameters="node"), 8 * 65536 * (2 * 3 + 2 * 3))
 
     def test_everything_over_all_nodes(self):
-        # Dense gradients to the owners, parameters for forward and for backward.
+        # Dense gradients to the owners, and parameters for forward and for backward.
         self.assertEqual(self.check(placement__parameters="global"), 8 * 65536 * (2 * 3 + 2 * 2 * 3))
 
     def test_a_limited_link_is_slower_and_gives_the_same_bits(self):

@@ -1,4 +1,4 @@
-// What a config may not say, and that the refusal helps.
+// Invalid configs, and that their refusals are helpful.
 #include "base/error.hpp"
 #include "config/load.hpp"
 #include "support/places.hpp"
@@ -16,7 +16,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// Texts that are wrong, and what the message must name. Without a config, data.train is set.
+// Invalid texts, and what the message must contain. Without a config, data.train is set.
 struct Refused {
     std::string config;
     std::string site;
@@ -80,7 +80,7 @@ TEST_P(Refusal, IsOneSentenceThatNamesKeyAndPlace) {
     }
 }
 
-// To read so many parts one inside another would end the program.
+// Reading so many nested parts would overflow the stack.
 TEST(DeepKeys, AreRefusedInOneSentence) {
     std::string key = "a";
     for (int part = 1; part < 200'000; ++part) {
@@ -296,7 +296,7 @@ INSTANTIATE_TEST_SUITE_P(
                 .overrides = {"train.steps=3\nmode=su"},
                 .fragments = {"train.steps wants an integer"}}));
 
-// The refusals that need the number of ranks.
+// Refusals that depend on the number of ranks.
 struct RefusedForRanks {
     std::vector<std::string> overrides;
     int ranks;

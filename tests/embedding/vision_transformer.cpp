@@ -1,5 +1,6 @@
-// A vision transformer of PyTorch on generated images, on 2 ranks with state on 3 devices, beside the same one with
-// torch::optim::AdamW in memory: vision_transformer FOLDER [STEP]; rank 1 kills itself in the middle of that step.
+// Trains a vision transformer of PyTorch on generated images, on 2 ranks with state on 3 devices,
+// and compares it with torch::optim::AdamW in memory: vision_transformer FOLDER [STEP]; rank 1
+// kills itself in that step.
 #include "engine/engine.hpp"
 #include "mpi/session.hpp"
 
@@ -19,14 +20,14 @@ struct VisionTransformer : torch::nn::Module {
     torch::nn::TransformerEncoder body = register_module("body", torch::nn::TransformerEncoder(layer, 2));
     torch::nn::Linear head = register_module("head", torch::nn::Linear(kWidth, kClasses));
 
-    // Of some of a batch's images; those of all add up to the batch's mean.
+    // The loss of a part of a batch's images. The parts' losses add up to the batch's mean.
     torch::Tensor loss(const torch::Tensor& images, const torch::Tensor& classes) {
         const auto seen = body((patches(images) + places).transpose(0, 1)).mean(0);
         return torch::log_softmax(head(seen), 1).gather(1, classes.unsqueeze(1)).sum() / -kBatch;
     }
 };
 
-// As patches; in those of class c, every fourth value of a patch from c on is brighter.
+// Images as patches. In class c, every fourth value of a patch, starting at c, is brighter.
 std::pair<torch::Tensor, torch::Tensor> images_of(int step) {
     torch::manual_seed(static_cast<std::uint64_t>(1000 + step));
     const auto noise = torch::randn({kBatch, kPatches, kPatch});

@@ -37,7 +37,7 @@ const std::string kDevices = row("raw.fp32", "fp32", 110) + row("step.fp32", "fp
 const std::string kNetwork =
     fit(8, 6, 30) + size_of(8, 1) + fit(2, 10, 20) + fit(4, 8, 0) + fit(1, 40, 2);
 
-// With a network of 12.5 GB/s and 5 us, and SmartSSDs.
+// A site with a network of 12.5 GB/s and 5 us, and SmartSSDs.
 config::Run run_on_site() {
     config::Run run;
     run.csd = {.state = "fp32", .durability = "step", .update_mparam_s = 1};
@@ -159,7 +159,7 @@ TEST(ACalibratedNetwork, NeedsNoRateInTheSite) {
 TEST(CalibratedRates, AreTheSlowerOnesWhereTransfersAreHeldToTheSites) {
     config::Run run = run_on_site();
     run.link.shape = true;
-    run.link.scale = 0.5;  // a network of 6.25 GB/s, drives of 1.5 and 0.9, an engine of 0.5
+    run.link.scale = 0.5;  // network 6.25 GB/s, drives 1.5 and 0.9, engine 0.5
     const std::string lines = row("durable.fp32", "fp32", 100);  // 1.2 GB/s each way
     Site site = calibrated_site(run, lines + fit(2, 10, 20), 2);
     EXPECT_DOUBLE_EQ(site.network, 6.25e9);

@@ -1,4 +1,4 @@
-// The terms of a step and the needs of memory, against tables computed by hand.
+// Compares step terms and memory needs with tables computed by hand.
 #include "plan/cost.hpp"
 
 #include "plan/sample.hpp"
@@ -20,7 +20,7 @@ Choice usual(const Problem& problem) {
     return choice;
 }
 
-// Relative, since whole tiles are dealt to devices: 0.7 % at 128 nodes.
+// Relative, because devices get whole tiles: an error of 0.7 % at 128 nodes.
 void expect_close(double value, double expected, double relative = 0.012) {
     EXPECT_NEAR(value, expected, relative * expected + 1e-12);
 }
@@ -52,7 +52,7 @@ TEST(Terms, AreThoseOfTheTableComputedByHand) {
         expect_close(cost_of(problem, choice).terms.scat, row.scatter_q4);
         choice.codec = Codec::topk;
         expect_close(cost_of(problem, choice).terms.scat, row.scatter_topk);
-        // Serial, with gradients that landed on flash as 16 bits.
+        // A serial handler, with 16-bit gradients that landed on flash.
         problem.work.is_serial = true;
         choice.landing = Landing::flash;
         choice.owner = Owner::dense;
@@ -61,14 +61,14 @@ TEST(Terms, AreThoseOfTheTableComputedByHand) {
 }
 
 TEST(Terms, OfTheUpdateAndTheGatherMeetAtTheCrossover) {
-    for (const int nodes : {9, 10}) {  // 9.33: N* of w = 2 and r = 150
+    for (const int nodes : {9, 10}) {  // N* = 9.33 for w = 2 and r = 150
         const Problem problem = seven_billion(nodes);
         const Terms terms = cost_of(problem, usual(problem)).terms;
         EXPECT_EQ(terms.gather > terms.csd, nodes == 10);
     }
 }
 
-// On one node the slowest stage is the replication's formula, which `compare` prints.
+// On one node the slowest stage follows the replication's formula, which `compare` prints.
 TEST(Terms, OfOneNodeAreTheFormulaThatCompareUses) {
     for (const int devices : {1, 2, 4, 6, 10, 24}) {
         for (const Handler handler : {Handler::serial, Handler::overlapped}) {
@@ -88,8 +88,8 @@ TEST(Terms, OfOneNodeAreTheFormulaThatCompareUses) {
     }
 }
 
-// Table I at e = 4: SmartUpdate 2M + 2M, which is 4 + 4 bytes per parameter; SmartComp has 8-byte
-// entries in the paper and 4-byte ones here.
+// Table I at e = 4: SmartUpdate moves 2M + 2M, which is 4 + 4 bytes per parameter. List entries of
+// SmartComp have 8 bytes in the paper and 4 bytes here.
 TEST(Volumes, OfTheHostLinkAreThoseOfTableI) {
     Problem problem = seven_billion(1);
     problem.work.element_bytes = 4;
@@ -114,7 +114,7 @@ TEST(Volumes, OfGradientsThatLandOnFlashAreWrittenAndReadBack) {
     EXPECT_DOUBLE_EQ(volumes.device_write, 14);
 }
 
-// 7e9 parameters at 64 nodes, bytes that leave a node.
+// Bytes that leave a node for 7e9 parameters at 64 nodes.
 TEST(Volumes, OfHierarchicalScattersAreAnEighthOfFlatOnes) {
     const Problem problem = seven_billion(64);
     Choice choice = usual(problem);
@@ -129,8 +129,8 @@ TEST(Volumes, OfHierarchicalScattersAreAnEighthOfFlatOnes) {
     EXPECT_DOUBLE_EQ(cost_of(problem, choice).volumes.network_gradients, 8 * hierarchical);
 }
 
-// AMSP's own trade-off flips: z copies of the state take z times the update and save only
-// 2P(z - 1)/N of the gather.
+// AMSP's trade-off is reversed: z copies of the state multiply the update by z and save only 2P(z -
+// 1)/N of the gather.
 TEST(Copies, OfTheStateMultiplyTheUpdateAndSaveLittleOfTheGather) {
     const Problem problem = seven_billion(64);
     Choice choice = usual(problem);
@@ -145,8 +145,8 @@ TEST(Copies, OfTheStateMultiplyTheUpdateAndSaveLittleOfTheGather) {
     }
 }
 
-// AMSP's meshes of 7, 13 and 30 billion parameters on 128 x 8 GPUs: 2P/s_p + 2P/s_g in a GPU. What
-// it adds for the state, 12P/s_os, is on the devices here.
+// AMSP's meshes for 7, 13 and 30 billion parameters on 128 x 8 GPUs: 2P/s_p + 2P/s_g in a GPU.
+// AMSP's state, 12P/s_os, is on the devices here.
 TEST(GpuBytes, HoldParametersAndGradientsAsInAmsp) {
     struct Mesher {
         double billions;
@@ -168,7 +168,7 @@ TEST(GpuBytes, HoldParametersAndGradientsAsInAmsp) {
     }
 }
 
-// Two staged subgroups of dense 16-bit gradients: at most 112e6 parameters each in 3.6 GB.
+// Two staged subgroups with dense 16-bit gradients: at most 112e6 parameters each in 3.6 GB.
 TEST(DeviceBytes, HoldTwoSubgroupsOf112MillionParameters) {
     Problem problem = seven_billion(1);
     Choice choice = usual(problem);

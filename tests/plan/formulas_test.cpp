@@ -1,5 +1,5 @@
-// The stand-alone formulas against numbers computed by hand, and against the modules whose formats
-// they speak of.
+// Compares the stand-alone formulas with numbers computed by hand, and with the modules whose
+// formats they describe.
 #include "plan/formulas.hpp"
 
 #include "codec/codec.hpp"
@@ -15,7 +15,7 @@
 namespace nearstep::plan {
 namespace {
 
-// Whole nodes that the crossover rounds to.
+// The crossover, rounded to whole nodes.
 int crossover(double gather_bytes, double parameters_per_s) {
     return static_cast<int>(std::lround(crossover_nodes(25e9, gather_bytes, 10, parameters_per_s)));
 }
@@ -56,7 +56,7 @@ TEST(DeviceTime, OfEightBitMomentsIsTwiceThatOfFp32) {
     EXPECT_NEAR(1 / time.per_parameter(false, 3), 300e6, 2e6);
 }
 
-// The table of the updater: bytes per parameter through the device's memory.
+// The updater's table: bytes per parameter through the device's memory.
 TEST(DeviceTime, CountsEveryByteOfDeviceMemoryTwice) {
     Problem problem = seven_billion(1);
     problem.site.device_memory_rate = 1;
@@ -77,7 +77,7 @@ TEST(UnionShare, OfTwoPercentListsGrowsAsComputedByHand) {
     EXPECT_NEAR(union_share(0.02, 64), 0.73, 0.005);
 }
 
-// Most lists for which handing them on costs less than dense 16-bit gradients.
+// The largest number of lists that costs less than dense 16-bit gradients.
 int most_lists_that_pay(Owner owner, double keep) {
     int lists = 1;
     while (handed_bytes(owner, Codec::topk, lists + 1, keep, 2) <= 2.005) {

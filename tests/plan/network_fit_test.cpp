@@ -7,7 +7,7 @@
 namespace nearstep::plan {
 namespace {
 
-// 50 us and 2 GB/s.
+// A network with 50 us and 2 GB/s.
 double seconds_of(double bytes) { return 50e-6 + bytes / 2e9; }
 
 std::vector<TimedBytes> samples_of(const std::vector<double>& sizes) {
@@ -27,7 +27,7 @@ TEST(NetworkFit, RecoversLatencyAndRate) {
 
 TEST(NetworkFit, WeighsSmallMessagesAsMuchAsLargeOnes) {
     std::vector<TimedBytes> samples = samples_of({4e3, 64e3, 1e6, 16e6});
-    samples.back().seconds *= 1.1;  // by 0.8 ms, sixteen times the latency
+    samples.back().seconds *= 1.1;  // 0.8 ms more, sixteen times the latency
     const NetworkFit fit = fit_network(samples);
     EXPECT_NEAR(fit.latency_s, 50e-6, 5e-6);
     EXPECT_NEAR(fit.bytes_per_s, 1.9e9, 0.1e9);
@@ -36,7 +36,7 @@ TEST(NetworkFit, WeighsSmallMessagesAsMuchAsLargeOnes) {
 }
 
 TEST(NetworkFit, HasNoLatencyBelowZero) {
-    // What a token bucket lets through at once makes small messages cheaper than in proportion.
+    // The burst of a token bucket makes small messages cheaper than in proportion.
     const std::vector<TimedBytes> samples = {{1e5, 1e-5}, {1e6, 1e-3}, {2e6, 2e-3}};
     const NetworkFit fit = fit_network(samples);
     EXPECT_EQ(fit.latency_s, 0);

@@ -1,4 +1,4 @@
-// From settings to a problem: units, and what a site must say.
+// Settings become a problem: units, and required keys of a site.
 #include "plan/problem.hpp"
 
 #include "base/error.hpp"

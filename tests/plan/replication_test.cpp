@@ -8,7 +8,7 @@
 namespace nearstep::plan {
 namespace {
 
-// On every GPU, state over all: 7e9 parameters of 12 bytes on 10 SmartSSDs of each node.
+// Parameters on every GPU, state over all: 7e9 parameters of 12 bytes on 10 SmartSSDs per node.
 Choice plain(const Problem& problem) {
     Choice choice;
     choice.gradients = {.gpus = problem.site.gpus, .nodes = 1};

@@ -1,4 +1,4 @@
-// The problem of the planner's hand-computed numbers: 7e9 parameters, 10 SmartSSDs to a node, 25
+// The problem behind the planner's hand-computed numbers: 7e9 parameters, 10 SmartSSDs per node, 25
 // GB/s between nodes, no latency.
 #pragma once
 

@@ -1,4 +1,4 @@
-// The search against the cost of every single choice.
+// Compares the search with the cost of every choice.
 #include "plan/search.hpp"
 
 #include "plan/sample.hpp"
@@ -19,7 +19,7 @@ bool holds(const std::vector<Mesh>& meshes, const Mesh& mesh) {
     return std::find(meshes.begin(), meshes.end(), mesh) != meshes.end();
 }
 
-// Small problems that differ in what is scarce.
+// Small problems, each with another scarce resource.
 std::vector<std::pair<std::string, Problem>> small_problems() {
     std::vector<std::pair<std::string, Problem>> problems;
     for (const int nodes : {1, 2, 6}) {
@@ -76,7 +76,7 @@ TEST(Search, FindsWhatTheCostOfEveryChoiceSays) {
     EXPECT_GT(left_out, 0U);
 }
 
-// The bounds of `choice`, whose optimizer's mesh is not the finest one, against its cost.
+// Checks the bounds of `choice` against its cost. Its optimizer mesh is not the finest.
 void expect_bounded(const Problem& problem, const Choice& choice) {
     const double step = cost_of(problem, choice).terms.step * (1 + 1e-12);
     EXPECT_LE(least_seconds(problem, choice, Known::with_optimizer), step);
@@ -109,7 +109,7 @@ TEST(Search, HasBoundsThatNoChoiceIsBelow) {
     }
 }
 
-// AMSP at 128 x 8 GPUs: ZeRO-1, ZeRO-3, MiCS and its own meshes are points of the space.
+// AMSP at 128 x 8 GPUs: the space contains ZeRO-1, ZeRO-3, MiCS and AMSP's own meshes.
 TEST(Space, HoldsThePlacementsThatAmspNames) {
     const Problem problem = seven_billion(128);
     const std::vector<Mesh> meshes = meshes_of(problem);
@@ -147,7 +147,7 @@ TEST(Space, ShardsStateAtLeastAsFinelyAsGradientsAndTheseAsParameters) {
     EXPECT_FALSE(is_allowed(problem, choice)) << "every GPU encodes the whole gradient";
 }
 
-// The contrary of what AMSP finds for state in GPUs.
+// AMSP finds the opposite for state in GPUs.
 TEST(Plan, AlwaysSpreadsTheStateOverAllDevices) {
     for (const int nodes : {1, 4, 16}) {
         const Problem problem = seven_billion(nodes);

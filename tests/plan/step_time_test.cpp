@@ -26,7 +26,7 @@ TEST(TheUpdateOfOneDevice, ReadsItsFirstSubgroupBeforeItWrites) {
     EXPECT_NEAR(fill_seconds(kNear, kSmartSsd, 1, 1), 16, 1e-9);
     EXPECT_NEAR(fill_seconds(kNear, kSmartSsd, 10, 8), 0.2, 1e-9);
     LinkRates rates = kSmartSsd;
-    rates.updates = 1e8;  // the engine's 40 s hide all but the first read and the last write
+    rates.updates = 1e8;  // the engine's 40 s hide all but the first read and last write
     EXPECT_NEAR(fill_seconds(kNear, rates, 1, 10), 1.6 + 2.6667, 1e-4);
     EXPECT_EQ(fill_seconds(kNear, {}, 3, 4), 0);
 }
@@ -40,7 +40,7 @@ TEST(TheUpdateOfOneDevice, HasTheEngineAmongItsParts) {
 
 TEST(TheUpdateOfManyDevices, DividesUntilTheNewParametersFillTheHostLink) {
     EXPECT_NEAR(update_seconds(kNear, kSmartSsd, Handler::overlapped, 10), 2.6667, 1e-4);
-    // 8 GB of new parameters take 2.667 s from one device and no less than 0.667 s from four on.
+    // 8 GB of new parameters take 2.667 s from one device, and 0.667 s from four or more.
     EXPECT_NEAR(update_seconds(kNear, kSmartSsd, Handler::overlapped, 40), 0.6667, 1e-4);
     EXPECT_NEAR(update_seconds(kNear, kSmartSsd, Handler::overlapped, 400), 0.6667, 1e-4);
 }
@@ -73,8 +73,8 @@ TEST(TheUpdateOfBase, IsDividedUntilTheHostLinkIsFull) {
     EXPECT_NEAR(base_update_seconds(kBase, kSmartSsd, 10), 64 / 12.0, 1e-9);
 }
 
-// 6.4 GB/s in both directions together is what its Figures 3b and 9 show from 4 drives on; it says
-// 17.75 s for 10 of them.
+// Figures 3b and 9 show 6.4 GB/s in both directions together from 4 drives on. For 10 drives the
+// paper gives 17.75 s.
 TEST(TheUpdateOfBase, IsThePapersWithTheRateItsBaselineReached) {
     LinkRates rates = kSmartSsd;
     rates.host_total = 6.4e9;
@@ -90,7 +90,7 @@ TEST(TheGradients, CrossTheHostLinkAndInBaseReachTheDrives) {
 
 TEST(TrafficOfGpus, SharesTheDirectionOfTheGradients) {
     StepBytes bytes = kNear;
-    bytes.of_gpus = 8e9;  // one copy of the parameters, as much gradient back
+    bytes.of_gpus = 8e9;  // one copy of the parameters, and as many gradients back
     EXPECT_NEAR(gpu_forward_seconds(bytes, kSmartSsd), 8 / 12.0, 1e-9);
     EXPECT_NEAR(gpu_backward_seconds(bytes, kSmartSsd), (8 + 8) / 12.0, 1e-9);
     LinkRates rates = kSmartSsd;

@@ -1,5 +1,5 @@
-"""What a user may do wrong ends in one sentence, as the right exception, and the state stays; and checkpoints, to which a run goes
-back. One process, one rank."""
+"""A user's mistake ends in one sentence, as the right exception, and leaves the state unchanged. Also tests going back
+to checkpoints. One process, one rank."""
 import contextlib
 import io
 import json
@@ -48,7 +48,7 @@ class Package(launcher.FolderTest):
         return losses
 
     def trained(self, steps=3):
-        """The digest of a run that is left in the folder."""
+        """Leaves a run in the folder; returns its digest."""
         model, opt = self.make()
         self.train(model, opt, 0, steps)
         digest = opt.masters_digest()
@@ -62,7 +62,7 @@ class Package(launcher.FolderTest):
         opt.close()
 
     def refuses(self, kind, words, work):
-        """The message, which is of the kind and has the words."""
+        """Checks the exception's kind and words; returns its message."""
         with self.assertRaises(kind) as caught:
             work()
         message = str(caught.exception)
@@ -281,7 +281,7 @@ class Checkpoints(Package):
         self.assertLess(len(json.dumps(pointer)), 4000)
         self.assertEqual(pointer["nearstep"]["step"], 3)
         weights = {name: value.clone() for name, value in model.state_dict().items()}
-        opt.load_state_dict(opt.state_dict())  # where it is: nothing to do
+        opt.load_state_dict(opt.state_dict())  # already there: nothing to do
         losses = self.train(model, opt, 3, 6)
         last = opt.masters_digest()
         opt.close()

@@ -1,4 +1,5 @@
-"""Runs that end in the middle, in whatever way: all ranks end in time, and the same command goes on to the bits of a run that did not."""
+"""Interrupted runs of every kind: all ranks end in time, and the same command resumes to the bits of an undisturbed
+run."""
 import json
 import os
 import signal
@@ -13,7 +14,7 @@ END_LIMIT_S = 30
 @unittest.skipIf(launcher.missing(*launcher.NEEDED), launcher.missing(*launcher.NEEDED))
 class Durable(launcher.FolderTest):
     def losses(self, folder, rank=0):
-        """Of each step, those of steps that were repeated being equal."""
+        """The loss of each step. Repeated steps must have equal losses."""
         out = {}
         for line in (folder / f"losses-{rank}.txt").read_text().splitlines():
             words = line.split()
@@ -51,7 +52,7 @@ class Durable(launcher.FolderTest):
             with self.subTest(run=name):
                 self.assertEqual(self.losses(self.folder / name), self.losses(whole))
                 self.assertEqual((self.folder / name / "digest").read_text(), (whole / "digest").read_text())
-        # On from the step that is there, on another number of ranks.
+        # Resumes on another number of ranks.
         self.train(whole, 2, 15)
         self.train(whole, 1, 18)
         self.assertEqual(self.starts(whole), [(1, 0), (2, 12), (1, 15)])
@@ -73,12 +74,12 @@ class Durable(launcher.FolderTest):
         limit = time.monotonic() + 90
         while not (parts / "sleeps").exists() and time.monotonic() < limit:
             time.sleep(0.05)
-        time.sleep(0.5)  # rank 1 waits for rank 0 by now
+        time.sleep(0.5)  # now rank 1 waits for rank 0
         worker.signal(signal.SIGINT)
         self.assertNotEqual(worker.wait(END_LIMIT_S), 0)
         self.train(parts, 2, 12)
         starts = [start for _, start in self.starts(parts)]
-        for start, at in zip(starts, (0, 3, 5, 7, 9)):  # the last step may be under way, and the commit of the one before
+        for start, at in zip(starts, (0, 3, 5, 7, 9)):  # the last step may be unfinished, the previous one uncommitted
             self.assertTrue(max(0, at - 2) <= start <= at, f"{starts}: a step that was done is lost")
         for rank in range(2):
             self.assertEqual(self.losses(parts, rank), self.losses(whole, rank))

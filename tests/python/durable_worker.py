@@ -1,10 +1,10 @@
 """Trains a small network, from where its state is, to a number of steps.
 
-    durable_worker.py FOLDER STEPS [--end=WHAT@RANK@STEP]     one run, on the ranks of mpirun
+    durable_worker.py FOLDER STEPS [--end=WHAT@RANK@STEP]     one run, on mpirun's ranks
     durable_worker.py --campaign FOLDER KILLS                 on one rank, killed at random instants
 
-FOLDER/losses-RANK.txt gets a line per step: its number and the loss, in hexadecimal. FOLDER/digest gets the masters' digest.
-WHAT: exception, exit (between backward() and step()), kill, sleep.
+FOLDER/losses-RANK.txt gets a line per step: its number and the loss, in hexadecimal. FOLDER/digest gets the masters'
+digest. WHAT: exception, exit (between backward() and step()), kill, sleep.
 """
 import json
 import os
@@ -54,7 +54,8 @@ def train(folder, steps, end=("", 0, 0)):
 
 
 def in_child(work, kill_after_s=None):
-    """Runs it in a process of its own, which has all modules already; kills it some time after its first line of losses."""
+    """Runs `work` in a forked process, which already has all modules; kills it some time after its first line of
+    losses."""
     child = os.fork()
     if child == 0:
         work()
@@ -66,7 +67,7 @@ def in_child(work, kill_after_s=None):
 
 
 def campaign(folder, kills):
-    """What the runs that were killed had to begin with comes out in FOLDER/campaign.json."""
+    """Kills and resumes runs; writes the number of kills and the runs' folders to FOLDER/campaign.json."""
     whole = folder / "whole"
     whole.mkdir()
     began = time.monotonic()

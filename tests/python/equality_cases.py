@@ -1,4 +1,4 @@
-"""Which cases of equality_worker.py run on how many ranks, and what they need beside PyTorch."""
+"""The cases of equality_worker.py by number of ranks, and the packages they need besides PyTorch."""
 
 ON_RANKS = {
     1: ["gpt2_groups_cosine_clipping", "gpt2_accumulation_learned", "gpt2_accumulation_given", "adam", "sgd", "adagrad", "lion",

@@ -1,9 +1,9 @@
-"""Cases that train one network by nearstep and a copy in memory by torch.optim, on every rank.
+"""Cases that train one network with nearstep and a copy in memory with torch.optim, on every rank.
 
     equality_worker.py FOLDER CASE...
 
-The copy sees all ranks' shares of a batch, this rank's network its own. Each rank writes FOLDER/results-RANK.jsonl. On several ranks
-a case that fails ends the run, since the ranks would no longer be in step.
+The copy gets all ranks' shares of a batch, this rank's network only its own. Each rank writes
+FOLDER/results-RANK.jsonl. On several ranks a failed case ends the run, because the ranks would no longer be in step.
 """
 import copy
 import faulthandler
@@ -35,7 +35,7 @@ def state(name="state"):
     return {"path": FOLDER / name, "fresh": True}
 
 
-# Softmax takes no notice of a bias of the keys: its gradient is rounding, which Adam enlarges to whole steps.
+# A bias of the keys has no effect on softmax. Its gradient is rounding error, which Adam enlarges to whole steps.
 BIASES_OF_KEYS = ("key.bias", "k_proj.bias", "c_attn.bias", "query_key_value.bias")
 
 
@@ -50,8 +50,8 @@ def expect_close(ours, theirs, tolerance):
 
 def train_both(ours, theirs, opt, reference, loss_of, steps=STEPS, accumulation=1, schedulers=(), clip_norm=None, tolerance=1e-5,
                weights=1e-4):
-    """Losses of every step within the tolerance, and the weights at the end. loss_of(module, step, share): of that share of RANKS *
-    accumulation."""
+    """Compares the losses of every step, and the weights at the end, within the tolerances. loss_of(module, step,
+    share): the loss of that share of RANKS * accumulation."""
     first = last = 0.0
     for step in range(steps):
         shares = [loss_of(theirs, step, share) for share in range(RANKS * accumulation)]
@@ -79,8 +79,8 @@ def train_both(ours, theirs, opt, reference, loss_of, steps=STEPS, accumulation=
 
 
 def batches(name, shares):
-    """The loss of a share of a step's batch, of which there are four in all, or one per share. The same four batches come again and
-    again, so that the loss falls."""
+    """The loss of a share of a step's batch. A batch has four rows in all, or one per share. The same four batches
+    repeat, so that the loss falls."""
     each = max(1, 4 // shares)
 
     def loss_of(module, step, share):
@@ -105,7 +105,7 @@ def network(name, change=lambda module: None):
 # --- Architectures ---
 
 def gpt2_groups_cosine_clipping():
-    """Its head is tied to its embedding."""
+    """The head is tied to the embedding."""
     from transformers import get_cosine_schedule_with_warmup
     ours, theirs = network("gpt2")
     expect(ours.lm_head.weight is ours.transformer.wte.weight, "the head is tied")
@@ -235,13 +235,13 @@ def adagrad():
 
 
 def lion():
-    """Where a sum is all but 0 its sign may differ: by two steps of 1e-4."""
+    """The sign of a sum near 0 may differ: a difference of two steps of 1e-4."""
     settings = {"lr": 1e-4, "betas": (0.9, 0.99), "weight_decay": 0.01}
     _layers(lambda m: nearstep.Lion(m, **settings, **state()), lambda p: LionInMemory(p, **settings), weights=2.1e-4)
 
 
 def tensors_as_parameters():
-    """step() waits where there is no module whose forward could."""
+    """step() waits, because there is no module whose forward could wait."""
     settings = {"lr": 1e-3}
     _layers(lambda m: nearstep.AdamW(list(m.parameters()), **settings, **state()), lambda p: torch.optim.AdamW(p, **settings))
     _layers(lambda m: nearstep.AdamW([{"params": m.layers[0].parameters(), "lr": 2e-3}, {"params": m.layers[1].parameters()}], **settings,
@@ -250,7 +250,7 @@ def tensors_as_parameters():
 
 
 def compact_state():
-    """Moments in bf16: close, not equal."""
+    """Moments in bf16: close, but not equal."""
     _layers(lambda m: nearstep.AdamW(m, lr=1e-3, state="compact", **state()), lambda p: torch.optim.AdamW(p, lr=1e-3), tolerance=2e-2,
             weights=1e-2)
 
@@ -258,7 +258,7 @@ def compact_state():
 # --- Parameters without gradients ---
 
 class Sometimes(networks.Layers):
-    """The last layer is used if is_used(step, share)."""
+    """The last layer is used only if is_used(step, share)."""
 
     def __init__(self, is_used):
         super().__init__(3)
@@ -291,10 +291,10 @@ def never_used():
 
 
 def used_in_some_steps():
-    """SGD, for which the number of a step does not matter; PyTorch counts the steps of each parameter."""
+    """SGD does not depend on the step's number, while PyTorch counts the steps of each parameter."""
     settings = {"lr": 0.2, "momentum": 0.9, "weight_decay": 0.01}
     _sometimes(lambda step, share: step % 3 == 2, lambda m: nearstep.SGD(m, **settings, **state()), lambda p: torch.optim.SGD(p, **settings))
-    # Used at first: zero counts as the gradient of the first step without one, which says so.
+    # Used at first: in the first step without a gradient zero counts, with a message.
     ours = Sometimes(lambda step, share: step < 3)
     opt = nearstep.SGD(ours, lr=0.2, weight_decay=0.01, **state("late"))
     rows = []
@@ -320,7 +320,7 @@ def used_on_one_rank():
 # --- Formats ---
 
 def bf16():
-    """Close to fp32, and its weights are the masters rounded."""
+    """Close to fp32; the weights are the rounded masters."""
     ours, theirs = networks.Layers(2), networks.Layers(2)
     ours.bfloat16()
     opt = nearstep.AdamW(ours, lr=1e-3, **state())
@@ -376,7 +376,7 @@ def fp16():
         expect("opt.scale(loss).backward()" in str(error), str(error))
     else:
         expect(False, "float16 without a loss scale is refused")
-    # The order is put right, and training goes on.
+    # The right order works afterwards, and training continues.
     opt.zero_grad()
     opt.scale(loss_of(ours, 0)).backward()
     opt.step()
@@ -384,7 +384,7 @@ def fp16():
 
 
 def mixed_formats():
-    """The first layer in bf16, the others in fp32: the masters are fp32 and each parameter keeps its format."""
+    """The first layer in bf16, the others in fp32. Masters are fp32, and each parameter keeps its format."""
     ours = networks.Layers(3)
     ours.layers[0].bfloat16()
     opt = nearstep.AdamW(ours, lr=1e-3, **state())
@@ -405,7 +405,7 @@ def mixed_formats():
 # --- Bits ---
 
 def same_bits_twice():
-    """Also by drives, codec and clipping that are not the default."""
+    """Also with other devices, codecs and clipping than the default."""
     for settings in ({}, {"codec": "q4", "state": "compact", "clip_norm": 0.5, "devices": 2}):
         digests = []
         for turn in range(2):
@@ -422,7 +422,7 @@ def same_bits_twice():
 
 
 def _fed(order, steps=6, **settings):
-    """The digest and the masters after steps with recorded gradients, handed over in this order."""
+    """The digest and the masters after steps with recorded gradients, given in this order."""
     ours = networks.Layers(3)
     opt = nearstep.AdamW(nearstep.groups(ours, weight_decay=0.1), lr=1e-3, **settings, **state("fed"))
     parameters = list(ours.parameters())
@@ -431,7 +431,7 @@ def _fed(order, steps=6, **settings):
         for i in order(len(parameters), step):
             if order is by_hand:
                 parameters[i].grad = gradients[i]
-            else:  # as backward hands them over
+            else:  # as backward does
                 (parameters[i] * gradients[i]).sum().backward()
         opt.step()
         opt.zero_grad()
@@ -455,7 +455,7 @@ def backwards(count, step):
 
 
 def shuffled(count, step):
-    """Another order on each rank."""
+    """A different order on each rank."""
     return torch.randperm(count, generator=torch.Generator().manual_seed(20 * step + RANK)).tolist()
 
 
@@ -467,7 +467,7 @@ def order_of_gradients():
 
 
 def recorded_gradients():
-    """Against AdamW in double precision, with the mean of the ranks' gradients."""
+    """Compares with AdamW in double precision, using the mean of the ranks' gradients."""
     _, masters = _fed(by_hand)
     parameters = [p.detach().double() for p in networks.Layers(3).parameters()]
     first = [torch.zeros_like(p) for p in parameters]
@@ -488,7 +488,7 @@ def recorded_gradients():
 # --- Ranks ---
 
 def evaluation_on_rank_0():
-    """While rank 0 evaluates, after each second step, the others go on; none waits for one that does not come."""
+    """Rank 0 evaluates after every second step while the others continue; nobody waits for a missing rank."""
     ours = networks.Layers(3)
     opt = nearstep.AdamW(ours, lr=1e-3, **state())
     for step in range(6):
@@ -508,7 +508,7 @@ def evaluation_on_rank_0():
 
 
 def start_values_of_rank_0():
-    """Whatever the others begin with."""
+    """Whatever start values the others have."""
     ours = networks.Layers(2)
     wanted = [p.detach().clone() for p in ours.parameters()]
     if RANK:
@@ -522,7 +522,7 @@ def start_values_of_rank_0():
 
 
 def main():
-    faulthandler.dump_traceback_later(int(os.environ.get("NEARSTEP_HANGS_AFTER", 180)), exit=True)  # says where it hangs
+    faulthandler.dump_traceback_later(int(os.environ.get("NEARSTEP_HANGS_AFTER", 180)), exit=True)  # says where
     with open(FOLDER / f"results-{RANK}.jsonl", "w") as results:
         for name in sys.argv[2:]:
             failure = ""

@@ -1,4 +1,4 @@
-"""The programs in examples/: they learn, and go on to the same bits after a stop."""
+"""The programs in examples/ learn, and resume to the same bits after a stop."""
 import pathlib
 import re
 import shutil

@@ -1,4 +1,4 @@
-"""Starts the workers of these tests on some ranks. Standard library only."""
+"""Starts the test workers on several ranks. Standard library only."""
 import importlib.util
 import os
 import pathlib
@@ -15,7 +15,7 @@ NEEDED = ("torch", "nearstep")
 
 
 def missing(*names):
-    """A sentence on packages that are not there; empty if all are."""
+    """A sentence about missing packages; empty if there are none."""
     absent = [name for name in names if importlib.util.find_spec(name) is None]
     return f"{', '.join(absent)} not installed in the environment of {sys.executable}" if absent else ""
 
@@ -35,7 +35,7 @@ def command(ranks, script, *arguments):
 
 
 class Process:
-    """A worker on some ranks, in a process group of its own as a terminal would give it."""
+    """A worker on several ranks, in its own process group, as a terminal would start it."""
 
     def __init__(self, ranks, script, *arguments, **variables):
         self.output = tempfile.TemporaryFile("w+")
@@ -46,7 +46,7 @@ class Process:
         os.killpg(self.process.pid, number)
 
     def wait(self, limit_s=WORKERS_LIMIT_S):
-        """Its exit code; raises subprocess.TimeoutExpired, with the processes ended."""
+        """The exit code. On a time-out, ends the processes and raises subprocess.TimeoutExpired."""
         try:
             return self.process.wait(limit_s)
         except subprocess.TimeoutExpired:
@@ -70,7 +70,7 @@ class FolderTest(unittest.TestCase):
 
 
 def scratch():
-    """Below the build tree if there is one: its disk takes direct I/O, which a tmpfs may not."""
+    """A folder below the build tree if there is one: its disk has direct I/O, which tmpfs may lack."""
     folder = pathlib.Path(os.environ.get("NEARSTEP_SCRATCH", HERE.parents[1] / "build/python-tests"))
     folder.mkdir(parents=True, exist_ok=True)
     return folder

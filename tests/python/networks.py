@@ -6,7 +6,7 @@ LENGTH = 12
 
 
 def make(name):
-    """A network of two layers, 64 wide, without dropout; always with the same start values."""
+    """A network with two layers of width 64 and no dropout, always with the same start values."""
     import transformers as t
     torch.manual_seed(5)
     if name == "gpt2":
@@ -40,7 +40,7 @@ def inputs(name, count, generator):
 
 
 class Layers(torch.nn.Module):
-    """A network of PyTorch alone, whose layers are blocks of their own; always with the same start values."""
+    """A plain PyTorch network whose layers are separate blocks, always with the same start values."""
 
     def __init__(self, count=3, width=256):
         super().__init__()
@@ -54,7 +54,7 @@ class Layers(torch.nn.Module):
         return x
 
     def loss(self, step, share=0, shares=1, count=8):
-        """Of this share of the step's batch."""
+        """The loss of this share of the step's batch."""
         generator = torch.Generator().manual_seed(1000 + step)
         x, y = torch.randn(2, count, self.width, generator=generator).chunk(shares, 1)[share]
         return torch.nn.functional.mse_loss(self(x), y)

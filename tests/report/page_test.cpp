@@ -96,7 +96,7 @@ TEST(Studies, AreOfRunsComparisonsAndPlans) {
     EXPECT_THAT(ignored, ElementsAre("d.json", "e.json"));
 }
 
-// Files are other people's: every place may hold something else.
+// Users may edit the files, so any value may have another type.
 TEST(Page, BearsValuesOfOtherTypes) {
     const json whole = experiment();
     for (const auto& [key, value] : whole.items()) {
@@ -112,7 +112,7 @@ TEST(Page, BearsValuesOfOtherTypes) {
     }
 }
 
-// Text so deep that copying its value would end the program.
+// Text nested so deep that copying its value would overflow the stack.
 TEST(Page, LeavesOutWhatIsNestedTooDeep) {
     const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
     std::istringstream text(R"({"kind": "nearstep experiment", "title": )" + deep + "}");

@@ -1,4 +1,4 @@
-"""Whatever is wrong with the input: one sentence, exit code 2, no hang, nothing overwritten."""
+"""Every invalid input gives one sentence and exit code 2, without a hang, and overwrites nothing."""
 import fcntl
 import glob
 import hashlib
@@ -7,7 +7,7 @@ import unittest
 
 import program
 
-# name: (settings beside a good config, words that the sentence must have)
+# name: (settings added to a good config, words that the sentence must contain)
 SETTINGS = {
     "unknown key": (["train.stepz=3"], ["train.stepz", "train.steps"]),
     "unknown section": (["trane.steps=3"], ["trane.steps"]),
@@ -104,7 +104,7 @@ COMMANDS = {
 
 
 def digests(folder):
-    """Of every file below the folder."""
+    """The digest of every file below the folder."""
     return {str(p): hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
@@ -170,7 +170,7 @@ class BadInput(program.Scenario):
         rank_file = sorted(folder.glob("*.rank-*"))[0]
         good = {path: path.read_bytes() for path in (index, rank_file)}
         flipped = bytearray(good[rank_file])
-        flipped[len(flipped) // 4] ^= 1  # among the masters, which an export reads too
+        flipped[len(flipped) // 4] ^= 1  # among the masters, which an export reads, too
         damages = {
             "a truncated rank file": (rank_file, good[rank_file][:-1000], rank_file.name),
             "an empty rank file": (rank_file, b"", rank_file.name),
@@ -191,7 +191,7 @@ class BadInput(program.Scenario):
                 self.assertEqual(digests(folder), before)
                 self.assertFalse((self.folder / "out.h5").exists())
                 path.write_bytes(good[path])
-        self.train(train__stop_at=3, flags=["--resume"])  # mended, it does
+        self.train(train__stop_at=3, flags=["--resume"])  # works again once repaired
 
     def test_the_checkpoint_of_another_model(self):
         self.train(train__stop_at=3)

@@ -1,4 +1,4 @@
-"""Training on emulated cards, through XRT: the bits of emulated devices, and failures that are named on every rank."""
+"""Training on emulated cards through XRT: the bits of emulated devices, and errors that name the card on every rank."""
 import os
 import re
 import subprocess
@@ -57,7 +57,7 @@ class Cards(program.Scenario):
     def test_a_run_moves_from_cards_to_the_host_and_back(self):
         whole = self.train(**self.emulated(train__steps=6))
         self.train(**self.on_cards(train__steps=6, train__stop_at=2))
-        # A card is too hot: its device goes to the host's engine. Then all do.
+        # One card is too hot, so its device uses the host's engine. Then all devices are emulated.
         self.train(flags=["--resume"], **self.on_cards(train__steps=6, train__stop_at=3, csd__host_engine=[3]))
         self.train(flags=["--resume"], **self.on_cards(train__steps=6, train__stop_at=4, csd__device='"emulated"'))
         moved = self.train(flags=["--resume"], **self.on_cards(train__steps=6))
@@ -73,7 +73,7 @@ class Cards(program.Scenario):
         moved = 0
         for report in reports.iterdir():
             moved += sum(int(number) for number in re.findall(r"(?:to|from)_device_bytes=(\d+)", report.read_text()))
-        # What the cards saw, against what the run says: gradients and parameters, and a little for reports.
+        # Compares the cards' counts with the run's: gradients and parameters, plus a little for reports.
         link = summary["bytes_per_parameter"]["host_link"]
         self.assertEqual((link["state_read"], link["state_write"]), (0, 0))
         wanted = (link["gradients"] + link["parameters"]) * summary["parameters"] * 4
@@ -81,7 +81,7 @@ class Cards(program.Scenario):
         self.assertLessEqual(moved, wanted * 1.01)
 
     def test_a_lost_completion_ends_all_ranks_with_a_sentence(self):
-        # Card 2 belongs to rank 1; its rank 0 has other cards.
+        # Card 2 belongs to rank 1. Rank 0 has other cards.
         self.with_faults("lost_completion=2:6")
         begin = time.monotonic()
         done = self.run_cards(train__steps=4, csd__run_timeout_s=2)

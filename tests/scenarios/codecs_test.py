@@ -1,4 +1,4 @@
-"""Every gradient codec trains on any ranks, moves its own bytes, and goes on where it stopped."""
+"""Every gradient codec trains on any number of ranks, moves the expected bytes, and resumes where it stopped."""
 import json
 
 import program

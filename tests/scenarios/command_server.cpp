@@ -1,9 +1,9 @@
-// Does commands of nearstep one after another, in one process per rank, as the scenarios ask for
-// them: most of what a short run costs is the start of its process.
+// Runs nearstep commands one after another, in one process per rank, for the scenarios: the start
+// of a process costs more than a short run.
 //   command_server FOLDER
 // Each rank reads lines from the pipe FOLDER/commands-RANK, {"arguments": [...], "fault": PLAN,
 // "stdout": FILE, "stderr": FILE}, and writes a line with the exit code to FOLDER/codes-RANK. It
-// ends when the pipe does.
+// ends when the pipe is closed.
 #include "app/commands.hpp"
 #include "base/descriptor.hpp"
 #include "base/error.hpp"
@@ -26,8 +26,8 @@
 namespace nearstep {
 namespace {
 
-// As main() of the program and mpi::Session would, for a mistake that all ranks see alike; what
-// else is wrong ends the process.
+// Handles a mistake that all ranks see like main() of the program and mpi::Session. Any other error
+// ends the process.
 int exit_code_of(const mpi::Communicator& world, const std::vector<std::string>& arguments) {
     std::vector<const char*> words = {"nearstep"};
     for (const std::string& argument : arguments) {
@@ -43,7 +43,7 @@ int exit_code_of(const mpi::Communicator& world, const std::vector<std::string>&
     }
 }
 
-// `descriptor` is that of the file from now on.
+// Makes `descriptor` refer to the file.
 void redirect(int descriptor, const std::string& file) {
     const Descriptor output(::open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
     if (output.get() < 0 || ::dup2(output.get(), descriptor) < 0) {

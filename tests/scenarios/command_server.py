@@ -1,4 +1,5 @@
-"""Processes that do one command after another (command_server.cpp): the start of a rank costs more than a short run."""
+"""Processes that run commands one after another (command_server.cpp): the start of a rank costs more than a short
+run."""
 import json
 import os
 import pathlib
@@ -10,7 +11,7 @@ import time
 
 
 class CommandServer:
-    """Some ranks that wait for commands. It ends with the process that made it, or by close()."""
+    """Ranks that wait for commands. They end with the process that made them, or by close()."""
 
     def __init__(self, launcher, program, ranks, environment, cwd):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="nearstep-commands-"))
@@ -20,13 +21,13 @@ class CommandServer:
         self.output = open(self.folder / "launcher.txt", "w+")
         self.process = subprocess.Popen([launcher, str(ranks), program, str(self.folder)], cwd=cwd, env=environment, stdin=subprocess.DEVNULL,
                                         stdout=self.output, stderr=subprocess.STDOUT)
-        # Opened for reading and writing, so that nobody waits here if a rank does not come.
+        # Opened for reading and writing, so that opening does not block if a rank is missing.
         self.commands = [os.open(self.folder / f"commands-{rank}", os.O_RDWR | os.O_CLOEXEC) for rank in range(ranks)]
         self.codes = [os.open(self.folder / f"codes-{rank}", os.O_RDWR | os.O_CLOEXEC) for rank in range(ranks)]
         self.count = 0
 
     def run(self, arguments, fault, timeout):
-        """The finished command; its code is that of the processes if they ended, and None if they took longer."""
+        """The finished command. The code is that of the processes if they ended, or None after a time-out."""
         self.count += 1
         files = {name: self.folder / f"{name}-{self.count}.txt" for name in ("stdout", "stderr")}
         line = json.dumps({"arguments": [str(one) for one in arguments], "fault": fault, **{name: str(file) for name, file in files.items()}})
@@ -50,7 +51,7 @@ class CommandServer:
         return None
 
     def close(self):
-        """Ends the ranks: they wait for a command, whose pipe has no writer any more, or are killed."""
+        """Ends the ranks: closing their pipe ends the wait for a command; else they are killed."""
         for pipe in self.commands + self.codes:
             os.close(pipe)
         try:
@@ -63,14 +64,14 @@ class CommandServer:
 
 
 class CommandServers:
-    """Servers that are kept, by their number of ranks and their environment."""
+    """Servers kept for reuse, by number of ranks and environment."""
 
     def __init__(self, launcher, program, cwd):
         self.launcher, self.program, self.cwd = launcher, program, cwd
         self.idle = {}
 
     def run(self, ranks, arguments, environment, fault, timeout):
-        """As subprocess.run. What ends otherwise than a command does, by success or a mistake of the user, is not used again."""
+        """Like subprocess.run. A server is not reused unless its command ended with success or a user's mistake."""
         key = (ranks, tuple(sorted(environment.items())))
         waiting = self.idle.setdefault(key, [])
         server = waiting.pop() if waiting else CommandServer(self.launcher, self.program, ranks, environment, self.cwd)

@@ -1,10 +1,10 @@
-"""A run that is killed, again and again and anywhere, ends as if nothing had happened.
+"""A run that is killed again and again, anywhere, ends like an undisturbed run.
 
-NEARSTEP_CRASH_KILLS sets how many kills test_one_rank and test_three_ranks together make: 30 without it, 60 in `tests/run --long`. With
-a seed, NEARSTEP_CRASH_SEED, the random ones repeat. The long run, from this folder,
+NEARSTEP_CRASH_KILLS sets the kills of test_one_rank and test_three_ranks together: by default 30, in `tests/run --long`
+60. NEARSTEP_CRASH_SEED repeats the random ones. The long run, from this folder,
     NEARSTEP_CRASH_KILLS=200 python3 -m unittest -v crash_test.Crash.test_one_rank crash_test.Crash.test_three_ranks
-passed in 449 s on two shared cores: 133 kills of one rank within 227 steps and 67 of three ranks within 136
-steps (seed 519437467), with the metrics and the masters of the undisturbed runs, bit by bit.
+passed in 449 s on two shared cores: 133 kills of one rank within 227 steps and 67 of three ranks within 136 steps (seed
+519437467), with the metrics and the masters of the undisturbed runs, bit by bit.
 """
 import json
 import os
@@ -18,8 +18,7 @@ import program
 KILLS = int(os.environ.get("NEARSTEP_CRASH_KILLS", 60 if "NEARSTEP_LONG" in os.environ else 30))
 SEED = int(os.environ.get("NEARSTEP_CRASH_SEED", random.randrange(1 << 30)))
 
-# Each phase, and how often a rank comes to it in a step with one device of two subgroups; those of a
-# checkpoint, in one of the checkpoints.
+# The phases, and how often a rank reaches each in a step with one device of two subgroups, or in a checkpoint.
 IN_A_STEP = {"after_scatter": 3, "after_gradients": 1, "mid_read": 2, "mid_write": 3, "before_commit": 1,
              "before_flush": 2, "after_flush": 2, "before_rename": 1, "after_rename": 1, "after_commit": 1}
 IN_A_CHECKPOINT = {"mid_checkpoint": 2, "before_checkpoint_index": 1, "after_checkpoint_index": 1}
@@ -35,7 +34,7 @@ WIDTHS = {1: 80, 3: 136}
 
 
 def lines_of(metrics):
-    """The results in a metrics file: what does not depend on the clock."""
+    """The results in a metrics file that do not depend on the clock."""
     kept = ("step", "loss", "heldout_loss", "gradient_norm", "learning_rate", "loss_scale", "skipped")
     return [{key: line[key] for key in kept if key in line}
             for line in map(json.loads, metrics.read_text().splitlines())]
@@ -54,7 +53,7 @@ class Crash(program.Scenario):
         return summary["masters_xxh3"], lines_of(self.folder / f"{state}.jsonl")
 
     def start(self, ranks, arguments, fault):
-        """A run without mpirun for one rank, with it for more; it may be killed."""
+        """Starts a run, by mpirun if it has several ranks. It may be killed."""
         return program.run(0 if ranks == 1 else ranks, *arguments, fault=fault, timeout=100)
 
     def assert_killed(self, done):
@@ -62,17 +61,17 @@ class Crash(program.Scenario):
         self.assertIn(done.returncode, (-9, 137), f"{done.args}\n{done.stdout}\n{done.stderr}")
 
     def kill_again_and_again(self, ranks, kills, dtype="bf16", **keys):
-        """Compares an undisturbed run with one that is killed so often, on its way to the same last step."""
+        """Compares an undisturbed run with one that is killed `kills` times on its way to the same last step."""
         print(f"{ranks} ranks, {kills} kills, seed {SEED}", flush=True)
         draw = random.Random(SEED + ranks)
-        # Phases in turn, so that each comes, then at random; each life lasts a few steps.
+        # First each phase in turn, so that all occur, then random phases. Each life lasts a few steps.
         phases = list(PHASES)
         draw.shuffle(phases)
         reached, resumes = 0, []
         for kill in range(kills):
             phase = phases[kill] if kill < len(phases) else draw.choice(phases)
             steps = draw.randrange(3) if phase in IN_A_STEP else 0
-            # A start commits once, too: counts below a step's are reached there.
+            # A start also commits once, so counts below a step's are reached there.
             count = draw.randrange(PHASES[phase] * (steps + 1)) + 1
             fault = f"rank={draw.randrange(ranks)} phase={phase} count={count}"
             arguments = self.arguments_of(ranks, "killed", dtype, **keys) + resumes
@@ -101,7 +100,7 @@ class Crash(program.Scenario):
         self.kill_again_and_again(3, KILLS - KILLS * 2 // 3)
 
     def test_skipped_steps_of_fp16(self):
-        # The first scales are too large, so that steps are skipped; each is a commit of its own.
+        # The first scales are too large, so steps are skipped. Each skipped step is also a commit.
         self.kill_again_and_again(1, 5, dtype="fp16", train__loss_scale=2.0**32)
         self.assertTrue(any(line.get("skipped") for line in lines_of(self.folder / "killed.jsonl")))
 
@@ -109,7 +108,7 @@ class Crash(program.Scenario):
         return self.arguments(state=state, flags=flags, train__steps=8, **keys)
 
     def finish(self, **options):
-        """Resumes the run to its end; what it said and its summary."""
+        """Resumes the run to its end; returns its output and summary."""
         summary = self.folder / "summary.json"
         done = program.run(2, *self.small_run(flags=["--resume", "--json", summary], **options))
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -131,7 +130,7 @@ class Crash(program.Scenario):
         self.assertEqual(summary["masters_xxh3"], masters)
 
     def flip(self, place):
-        """A bit in that place of every subgroup of rank 1, which has 4 subgroups of one tile."""
+        """Flips a bit at that place in every subgroup of rank 1, which has 4 subgroups of one tile."""
         extent = 4096 + 12 * 65536
         with open(self.folder / "state/rank-1.device-0.state", "rb+") as state:
             for subgroup in range(4):
@@ -192,13 +191,13 @@ class Crash(program.Scenario):
         self.assertEqual(summary["first_step"], 6)
 
     def test_a_second_job_is_refused_and_changes_nothing(self):
-        # It evaluates for hours at its end, or until it is ended.
+        # The run evaluates for hours at its end, until it is stopped.
         arguments = self.arguments(train__steps=8, train__evaluate_batches=100000)
         first = subprocess.Popen([str(program.PROGRAM), *map(str, arguments)], cwd=program.ROOT,
                                  env=program.environment(), stdout=subprocess.DEVNULL,
                                  stderr=subprocess.DEVNULL)
         try:
-            # Its checkpoint comes before its evaluation.
+            # The checkpoint comes before the evaluation.
             while not (self.folder / "state/checkpoints/step-00000008.h5").exists():
                 self.assertIsNone(first.poll())
                 time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""Weight decay of matrices alone: two parameter groups, on any ranks and devices."""
+"""Weight decay of matrices only: two parameter groups, on any ranks and devices."""
 import program
 
 MATRICES = {"train__decay": "matrices", "train__weight_decay": 0.5, "train__steps": 8, "csd__subgroup_tiles": 1}

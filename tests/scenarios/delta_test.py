@@ -1,9 +1,9 @@
-"""The gather by deltas gives the same bits as the dense one, with fewer bytes."""
+"""Gathering deltas gives the same bits as dense gathers, with fewer bytes."""
 import json
 
 import program
 
-# Of a message's header and table.
+# Includes a message's header and table.
 MOST = 1.01
 
 
@@ -65,7 +65,7 @@ class Delta(program.Scenario):
                 self.assertEqual(again["masters_xxh3"], whole["masters_xxh3"])
 
     def test_fine_tuning_moves_a_fraction_of_the_bytes(self):
-        """Goes on from a trained model, on another text, at small constant rates."""
+        """Continues from a trained model on another text, at small constant rates."""
         trained = self.train(state="trained", train__steps=60, csd__subgroup_tiles=4)
         other = self.other_text()
         for rate, most in program.sweep(((2e-5, 0.40), (5e-6, 0.25)), 0):
@@ -85,7 +85,7 @@ class Delta(program.Scenario):
                 self.assert_same_bits(tuned, self.train(**keys))
 
     def test_fine_tuning_with_q4_takes_one_byte_per_parameter_on_the_shared_links(self):
-        """Beside the paper's 32, 8 and 4.08: gradients and new parameters together, on one node."""
+        """Gradients and new parameters together, on one node. The paper's methods take 32, 8 and 4.08."""
         trained = self.train(state="trained", train__steps=60, csd__subgroup_tiles=4)
         other = self.other_text()
         tuned = self.train(state="tuned", data__train=f'"{other}"', train__steps=80, train__learning_rate=2e-5,
@@ -96,7 +96,7 @@ class Delta(program.Scenario):
         self.assertLessEqual(links["measured"]["total"], 1.0)
         host_link = tuned["bytes_per_parameter"]["host_link"]
         self.assertAlmostEqual(links["measured"]["total"], host_link["gradients"] + host_link["parameters"], delta=1e-9)
-        self.assertGreaterEqual(host_link["gradients"], 0.53)  # q4, exactly: nothing was skipped
+        self.assertGreaterEqual(host_link["gradients"], 0.53)  # q4 exactly: nothing was skipped
         self.assertEqual([links[method]["total"] for method in ("zero_infinity", "smart_update", "smart_comp_2_percent")],
                          [32, 8, 4.08])
         self.assertLess(tuned["losses"][-1], tuned["losses"][0])
@@ -125,7 +125,7 @@ class BenchDelta(program.Scenario):
         rows = json.loads(rows.read_text())
         self.assertTrue(all(row["verified"] and row["copy_gb_per_s"] > 0 for row in rows))
         self.assertLess(rows[0]["bytes_per_parameter"], 0.001)  # nothing changed
-        self.assertLessEqual(rows[-1]["bytes_per_parameter"], 2 * MOST)  # everything did
+        self.assertLessEqual(rows[-1]["bytes_per_parameter"], 2 * MOST)  # everything changed
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""nearstep doctor: what it says agrees with what can be seen otherwise, and it leaves nothing behind."""
+"""nearstep doctor agrees with what can be observed otherwise, and leaves no files behind."""
 import json
 import os
 import shutil

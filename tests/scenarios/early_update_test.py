@@ -1,19 +1,19 @@
-"""Updates that begin in backward: without clipping, or clipped by the norm of the step before. The same bits as
-mode su, which never begins early, and a gradient that is found not to be finite when devices have begun leaves
-no trace."""
+"""Updates that begin in backward: without clipping, or clipped by the previous step's norm. They give the same bits as
+mode su, which never begins early. A gradient that turns out not to be finite after devices have begun leaves no
+trace."""
 import json
 
 import program
 
 STEPS = 6
-# Where new parameters go: to vectors, as deltas, to a vector that a node shares, to owners alone.
+# Where new parameters go: to vectors, as deltas, to a vector shared by a node, or only to owners.
 WAYS = {"dense": {}, "delta": {"gather__codec": "delta"}, "node": {"placement__parameters": "node"},
         "global": {"placement__parameters": "global", "placement__gradients": "global"}}
 
 
 class EarlyUpdate(program.Scenario):
     def run_of(self, state, fault="", ranks=2, flags=(), **keys):
-        """The summary of a run with small subgroups."""
+        """Makes a run with small subgroups; returns its summary."""
         summary = self.folder / f"{state}.json"
         keys = {"train__steps": STEPS, "csd__subgroup_tiles": 1, "train__clip_norm": 0, **keys}
         done = program.run_in_turn(ranks, *self.arguments(state=state, flags=["--json", summary, *flags], **keys), fault=fault)
@@ -29,7 +29,7 @@ class EarlyUpdate(program.Scenario):
                 self.assertEqual(early["bytes_per_parameter"], late["bytes_per_parameter"])
 
     def test_a_gradient_that_is_not_finite_is_undone(self):
-        # Of block 0, the last that rank 1 comes to, in step 3; the model has 2 layers, and so 4 blocks.
+        # The gradient of block 0, the last that rank 1 reaches, in step 3. The model has 2 layers, and so 4 blocks.
         fault = "rank=1 phase=gradient count=12 action=fail"
         cases = [(name, way, clipping) for name, way in WAYS.items()
                  for clipping in ({}, {"train__clip_norm": 1, "train__clipping": "delayed"})]
@@ -49,7 +49,7 @@ class EarlyUpdate(program.Scenario):
         self.assertEqual(rest["masters_xxh3"], whole["masters_xxh3"])
 
     def test_delayed_clipping_resumes_from_state_and_checkpoint(self):
-        # A norm that clips every step, so that the one before matters.
+        # This norm clips every step, so the previous norm matters.
         keys = {"train__clip_norm": 0.1, "train__clipping": "delayed", "mode": "su+o"}
         whole = self.run_of("whole", **keys)
         exact = self.run_of("exact", **{**keys, "train__clipping": "exact"})
@@ -73,14 +73,14 @@ class EarlyUpdate(program.Scenario):
                 self.assertEqual(self.run_of(phase, flags=["--resume"], **keys)["masters_xxh3"], whole["masters_xxh3"])
 
     def test_a_run_killed_in_the_undo_of_a_wrong_guess_goes_on_with_its_bits(self):
-        # A high rate brings a step of a high norm, which clips, behind two that do not.
+        # A high learning rate leads to a step with a large norm, which clips, after two that do not.
         clipping = {"train__learning_rate": 0.1, "train__clip_norm": 4}
         late = self.run_of("late", mode="su", **clipping)
         early = self.run_of("early", mode="su+o", **clipping)
         self.assert_same_bits(early, late)
         self.assertEqual((late["clip_guesses"], late["clip_misses"]), (0, 0))
         self.assertGreater(early["clip_misses"], 0)
-        # When the wrong update is given up; and when the right one is written.
+        # Killed when the wrong update is undone, and when the right one is written.
         for rank, phase, count in ((1, "after_undo", 1), (0, "before_commit", 4)):
             with self.subTest(phase):
                 keys = {"train__steps": STEPS, "csd__subgroup_tiles": 1, "mode": "su+o", **clipping}
@@ -91,7 +91,7 @@ class EarlyUpdate(program.Scenario):
                 self.assertEqual(rest["losses"], late["losses"][-len(rest["losses"]):])
 
     def test_updates_begin_before_backward_ends(self):
-        # Gradients cross a slow link: what is final is updated while the next ones cross.
+        # Gradients cross a slow link: finished ones are updated while the next ones cross.
         for keys in ({}, {"train__clip_norm": 1, "train__clipping": "delayed"}):
             with self.subTest(**keys):
                 trace = self.folder / "trace.json"

@@ -1,4 +1,4 @@
-"""A program of someone else's, built from an installed nearstep alone: tests/embedding."""
+"""A third-party program, built only from an installed nearstep: tests/embedding."""
 import re
 import shutil
 import subprocess
@@ -12,7 +12,7 @@ BUILD = program.PROGRAM.parent
 class Embedding(program.Scenario):
     @classmethod
     def setUpClass(cls):
-        """Installs, and builds the program beside its own build of the last time."""
+        """Installs nearstep and builds the program, reusing its previous build folder."""
         work = BUILD / "embedding"
         shutil.rmtree(work / "installed", ignore_errors=True)
         torch = subprocess.run([sys.executable, "-c", "import torch; print(torch.utils.cmake_prefix_path)"],
@@ -49,7 +49,7 @@ class Embedding(program.Scenario):
     def test_what_is_installed_needs_no_pytorch(self):
         library = next((BUILD / "embedding/installed/lib").glob("libnearstep.so*"))
         lines = subprocess.run(["ldd", library], capture_output=True, text=True, check=True).stdout.splitlines()
-        needed = [line.split()[0] for line in lines]  # without addresses, in which any letters may stand
+        needed = [line.split()[0] for line in lines]  # without addresses, which may contain any letters
         self.assertTrue(any("libmpi" in name for name in needed), needed)
         self.assertEqual([name for name in needed if "torch" in name or "c10" in name], [])
 

@@ -1,11 +1,12 @@
-"""The experiments of cluster/experiments with --quick: a table, a picture and a JSON file each, and the report of all."""
+"""Runs each of cluster/experiments with --quick: it gives a table, a picture and a JSON file; then the report of
+all."""
 import json
 import subprocess
 
 import program
 
 EXPERIMENTS = program.ROOT / "cluster/experiments"
-# Far more than a machine's noise: that a formula and the run that it speaks of are of one kind, not how good it is.
+# Far more than a machine's noise. It shows that a formula describes the run, not how exact it is.
 SLACK = 2.0
 
 
@@ -37,7 +38,7 @@ class Experiments(program.Scenario):
         self.assertIn("ours over base at 2 devices:", text)
         rows = {(row["column"], row["devices"]): row for row in result["rows"]}
         self.assertEqual({column for column, _ in rows}, {"base", "su", "su+o", "su+o+c", "ours"})
-        # T_opt,n of the replication's formula beside the update that was measured.
+        # Compares T_opt,n of the replication's formula with the measured update.
         for row in rows.values():
             self.assertGreater(row["modelled_update_s"], 0)
             self.assertLess(row["modelled_update_s"], row["update_s"] * 1.02, f"faster than its links: {row}")
@@ -72,7 +73,7 @@ class Experiments(program.Scenario):
         host = 12e9 * 0.025
         for (traffic, column, ranks), row in rows.items():
             if traffic == "split":
-                # Parameters and a pass of backward cross the shared host link, whatever else does.
+                # Parameters and one backward pass always cross the shared host link.
                 self.assertGreaterEqual(row["forward_s"], 0.99 * 2 * row["parameters"] / host, (traffic, column, ranks))
                 self.assertGreaterEqual(row["backward_s"], 0.99 * 2 * row["parameters"] / host, (traffic, column, ranks))
 
@@ -93,7 +94,7 @@ class Experiments(program.Scenario):
         rows = {(row["nodes"], row["csds"]): row for row in result["rows"]}
         self.assertEqual(rows[1, 2]["network_bytes"], 0)
         self.assertGreater(rows[2, 2]["network_bytes"], 0)
-        # 8 tiles, each a subgroup: a device reads its first one, then writes all of its own at 3/5 of the rate.
+        # 8 tiles, each a subgroup: a device reads its first tile, then writes all of its tiles at 3/5 of the rate.
         one, two = rows[2, 1]["modelled_update_s"], rows[2, 2]["modelled_update_s"]
         self.assertAlmostEqual(one / (1 + 4 * 5 / 3), two / (1 + 2 * 5 / 3), delta=1e-3 * one)
 

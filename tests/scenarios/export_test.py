@@ -1,4 +1,4 @@
-"""The snippet of docs/training.md loads an export into PyTorch, and the model it holds gives the loss that was reported."""
+"""The snippet in docs/training.md loads an export into PyTorch, and the loaded model gives the reported loss."""
 import re
 import subprocess
 import sys
@@ -14,7 +14,7 @@ except ImportError:
 
 
 def gpt_loss(state, tokens, targets, heads):
-    """Mean cross entropy of GPT-2 as its paper's code computes it; tokens and targets: [rows, columns]."""
+    """Mean cross entropy of GPT-2, computed as in its paper's code; tokens and targets: [rows, columns]."""
     functional = torch.nn.functional
     columns = tokens.shape[1]
     x = state["wte.weight"][tokens] + state["wpe.weight"][:columns]

@@ -1,8 +1,9 @@
-"""Every state format and optimizer trains, with the same bits on every layout, and resumes as if uninterrupted."""
+"""Every state format and optimizer trains, with the same bits on every layout, and resumes like an uninterrupted
+run."""
 import program
 
 FORMATS = ("fp32", "bf16", "q8", "compact")
-# Of the loss after 40 steps beside that of fp32 state, in nats; formats and modes differ by rounding alone.
+# In nats, of the loss after 40 steps against fp32 state. Formats and modes differ only by rounding.
 TOLERANCE = 0.03
 
 
@@ -44,7 +45,7 @@ class Formats(program.Scenario):
     def test_a_format_moves_its_own_bytes(self):
         for state, size in (("fp32", 12), ("bf16", 8), ("q8", 6.03125), ("compact", 4.03125)):
             with self.subTest(state=state):
-                # Four tiles in a subgroup: pages are filled.
+                # Four tiles per subgroup fill whole pages.
                 summary = self.train(csd__state=state, csd__subgroup_tiles=4, ranks=1, train__steps=2)
                 padding = -(-summary["parameters"] // 65536) * 65536 / summary["parameters"]
                 internal = summary["bytes_per_parameter"]["device_internal"]
@@ -79,7 +80,7 @@ class BenchUpdate(program.Scenario):
             self.assertAlmostEqual(row["update_gb_per_s"],
                                    row["parameters_per_s"] * row["bytes_per_parameter"] / 1e9, places=6)
             self.assertGreater(row["in_place_gb_per_s"], 0)
-        # State both ways, 2 bytes of gradient in and 2 of parameters out; lion has one moment.
+        # State both ways, 2 bytes of gradient in and 2 of parameters out. lion has one moment.
         self.assertEqual([r["bytes_per_parameter"] for r in rows],
                          [28, 20, 20, 16, 16.0625, 14.03125, 12.0625, 10.03125])
 

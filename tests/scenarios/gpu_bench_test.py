@@ -1,4 +1,4 @@
-"""The measurements that are meant for GPUs run through, on a tiny model and wherever this is, and refuse what is wrong."""
+"""The measurements for GPUs run through on a tiny model, with or without a GPU, and refuse wrong input."""
 import json
 import subprocess
 import sys
@@ -12,7 +12,7 @@ class GpuBench(program.Scenario):
         return subprocess.run(command, cwd=program.ROOT, env=program.environment(), text=True, capture_output=True, timeout=200)
 
     def rows(self, name, *options):
-        """The lines of JSON of a measurement that must succeed, which also prints a table."""
+        """The JSON lines of a measurement that must succeed and print a table."""
         file = self.folder / "lines.jsonl"
         done = self.bench(name, "--smoke", "--data", self.text, "--json", file, *options)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)

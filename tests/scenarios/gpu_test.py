@@ -1,4 +1,4 @@
-"""Gradients that are encoded on a GPU train as those that the host encodes; skipped where there is no GPU."""
+"""Gradients encoded on a GPU train like those encoded by the host. Skipped without a GPU."""
 import json
 import unittest
 
@@ -65,7 +65,7 @@ class Gpu(program.Scenario):
         self.assertEqual((there["parameter_transport"], here["parameter_transport"]), ("nccl", "host"))
 
     def assert_same_bits_of_payloads_between_gpus(self, ranks, **keys):
-        """Of nodes of one rank each."""
+        """Every node has one rank."""
         self.need_nccl_and_gpus(ranks)
         keys = dict(ranks=ranks, train__steps=6, model__device='"cuda"', mode="su+o+c", exchange__ranks_per_node=1, **keys)
         there = self.train(state="gpu", exchange__transport="auto", **keys)

@@ -1,4 +1,4 @@
-"""Shaped links delay the real transfers to their rates, for all ranks of a node together, and change nothing else."""
+"""Shaped links limit real transfers to their rates, for all ranks of a node together, and change nothing else."""
 import json
 import pathlib
 import subprocess
@@ -49,7 +49,7 @@ class Links(program.Scenario):
             with self.subTest(column=run["column"], devices=run["devices"]):
                 update, devices = run["phases_s"]["update"], run["devices"]
                 self.assertEqual(run["links"]["scale"], SCALE)
-                # Both ranks share the host link: bytes are those of both.
+                # Both ranks share the host link, so bytes are those of both.
                 seconds_of = lambda bytes_per_parameter, rate: bytes_per_parameter * run["parameters"] / rate
                 host, internal = (run["bytes_per_parameter"][link] for link in ("host_link", "device_internal"))
                 to_host = host["state_read"] + host["gradients_read"] + host["parameters"]
@@ -59,7 +59,7 @@ class Links(program.Scenario):
                 writes = seconds_of(internal["write"], DEVICE_WRITE * devices)
                 self.assertGreaterEqual(update, 0.99 * (reads + writes if run["mode"] == "su" else max(reads, writes)))
                 self.assertGreaterEqual(run["phases_s"]["backward"], 0.99 * seconds_of(host["gradients_write"], HOST))
-        # Measured times of a loaded machine may swap places: cluster/experiments compares those.
+        # On a loaded machine measured times may be out of order; cluster/experiments compares those.
         of = {(run["column"], run["devices"]): run["predicted_s"]["update"] for run in runs}
         for devices in (2, 4):
             self.assertGreater(of["su", devices], of["su+o", devices])
@@ -90,9 +90,9 @@ class Links(program.Scenario):
             per_step = run["endurance"]["written_bytes_per_step"]
             self.assertEqual(len(per_step), run["devices"])
             internal = run["bytes_per_parameter"]["device_internal"]["write"] * run["parameters"]
-            # What is counted on the link, and a header of 4 KiB for each subgroup.
+            # The bytes counted on the link, plus a header of 4 KiB per subgroup.
             self.assertAlmostEqual(sum(per_step), internal, delta=8 * 4096)
-            # Start values, four steps.
+            # The start values and four steps.
             self.assertAlmostEqual(sum(run["endurance"]["written_bytes"]), 5 * sum(per_step), delta=1)
             days = 1e12 / max(per_step) * run["seconds"] / 4 / 86400
             self.assertAlmostEqual(run["endurance"]["days_to_rated_tbw"], days, delta=days * 1e-6)

@@ -1,4 +1,4 @@
-"""All modes give the same bits, and move the bytes that the design says."""
+"""All modes give the same bits, and move the bytes that the design states."""
 import program
 
 
@@ -19,7 +19,7 @@ class Modes(program.Scenario):
 
     def bytes_of(self, **keys):
         summary = self.train(train__steps=4, csd__per_rank=2, **keys)
-        # Tiles are whole on the links: the last one is padded.
+        # Links carry whole tiles: the last one is padded.
         tiles = -(-summary["parameters"] // 65536)
         return summary["bytes_per_parameter"], tiles * 65536 / summary["parameters"]
 
@@ -53,7 +53,7 @@ class Modes(program.Scenario):
             with self.subTest(scatter=scatter):
                 links, padding = self.bytes_of(mode="su+o+c", compress__codec="topk", compress__keep=0.01,
                                                exchange__scatter=scatter)
-                # 656 of 65,536 elements are kept, each of 4 bytes.
+                # 656 of 65,536 elements are kept, with 4 bytes each.
                 self.assert_bytes(links["host_link"]["gradients"], lists * 4 * 656 / 65536, padding)
                 self.assertEqual(links["host_link"]["state_read"], 0)
                 self.assert_bytes(links["host_link"]["parameters"], 2, padding)

@@ -1,12 +1,12 @@
-"""Every placement trains the same model, and moves on every link what the planner's formulas say.
+"""Every placement trains the same model, and moves on every link what the planner's formulas predict.
 
-Two ranks count as a node, so that four ranks of this machine are two nodes.
+Two ranks count as a node, so four ranks of this machine are two nodes.
 """
 
 import program
 
 WORDS = ("replicated", "node", "global")
-# Parameters, gradients, optimizer state: each at least as widely spread as the one before.
+# Parameters, gradients, optimizer state: each is spread at least as widely as the one before.
 ALLOWED = [(p, g, o) for p in WORDS for g in WORDS for o in WORDS
            if WORDS.index(p) <= WORDS.index(g) <= WORDS.index(o)]
 NODES, RANKS_PER_NODE = 2, 2
@@ -22,14 +22,14 @@ class Placements(program.Scenario):
                           **{"train__steps": 6, **keys_of(placement), **keys})
 
     def assert_formulas(self, summary):
-        """Measured within 3 % of the planner's formulas, on every link."""
+        """Checks that every link's bytes are within 3 % of the planner's formulas."""
         for link, formulas in summary["formula_bytes_per_parameter"].items():
             for kind, formula in formulas.items():
                 measured = summary["bytes_per_parameter"][link][kind]
                 self.assertLessEqual(abs(measured - formula), 0.03 * formula + 1e-9, f"{link} {kind}: {measured}, {formula}")
 
     def assert_volumes(self, summary, placement, size):
-        """The formulas for 2 nodes of 2 ranks, by hand; `size`: bytes of a parameter and of a dense gradient."""
+        """Checks the formulas for 2 nodes of 2 ranks by hand; `size`: bytes of a parameter and of a dense gradient."""
         parameters, gradients, optimizer = placement
         passes = 2 if parameters == "global" else 1
         copies = {"replicated": 4, "node": 2, "global": 1}[optimizer]
@@ -37,11 +37,11 @@ class Placements(program.Scenario):
             ("host_link", "gradients"): copies * size * (1 if gradients == "global" else NODES),
             ("host_link", "parameters"): copies * size,
             ("device_internal", "read"): copies * 12,
-            # A payload of each node, or a dense sum, to the other: its owner there, or owners in both.
+            # Each node sends a payload, or a dense sum, to the other node's owner, or to owners in both.
             ("network", "gradients"): size * (1 if gradients == "global" or optimizer == "global" else 2),
-            # With parameters over all ranks they pass for forward and backward, else once.
+            # Parameters spread over all ranks are sent for forward and for backward, else once.
             ("network", "parameters"): passes * size if optimizer == "global" else 0,
-            # In the nodes: to the ranks with copies of their own of what came to the node.
+            # Inside the nodes: to the ranks that keep their own copies of the received parameters.
             ("node", "parameters"): 0 if parameters == "node" or optimizer == "replicated" else passes * size * NODES,
         }
         for (link, kind), value in wanted.items():
@@ -53,7 +53,7 @@ class Placements(program.Scenario):
         usual = self.train(ranks=4, exchange__ranks_per_node=2, train__steps=6, **keys)
         self.assertEqual(usual["placement"]["gradients"], "node")
         self.assertEqual(len(ALLOWED), 10)
-        # Every word in every place that it may have.
+        # Every word in every place where it is allowed.
         for placement in program.sweep(ALLOWED, *(ALLOWED.index(one) for one in (
                 ("replicated",) * 3, ("replicated", "node", "global"), ("node",) * 3, ("node", "global", "global"), ("global",) * 3))):
             with self.subTest(placement):
@@ -75,7 +75,7 @@ class Placements(program.Scenario):
                 self.assert_same_bits(summary, usual)
                 self.assertAlmostEqual(summary["bytes_per_parameter"]["network"]["gradients"],
                                        summary["formula_bytes_per_parameter"]["network"]["gradients"], delta=0.01)
-        # Encoded once, after the sum over all: other bits, the same learning.
+        # Encoded once, after the sum over all ranks: other bits, but the same learning.
         summary = self.train_placed(("node", "global", "global"), **keys)
         self.assert_close(summary["losses"], usual["losses"], 2e-2)
         self.assertAlmostEqual(summary["bytes_per_parameter"]["host_link"]["gradients"], 0.53, delta=0.01)
@@ -113,7 +113,7 @@ class Placements(program.Scenario):
                 again = self.train_placed(placement, flags=["--resume"], **keys)
                 self.assertEqual(again["losses"], usual["losses"][3:])
                 self.assertEqual(again["masters_xxh3"], usual["masters_xxh3"])
-                # 8 tiles: of which a rank writes so many in a step.
+                # A rank writes this many of the 8 tiles in a step.
                 writes = {"global": 2, "node": 4, "replicated": 8}[placement[2]]
                 for fault in (f"rank=2 phase=mid_write count={4 * writes + 1}", "rank=1 phase=before_commit count=5"):
                     arguments = self.arguments(flags=["--fresh"], state="-".join(placement), exchange__ranks_per_node=2,
@@ -145,7 +145,8 @@ class Placements(program.Scenario):
         self.assertEqual(len(exports), 1)
 
     def test_dense_sums_of_owners_follow_the_rule(self):
-        """2 payloads of q4 are less than a dense sum, 2 dense ones are more; flat, 4 of q4 are more, too."""
+        """2 payloads of q4 are smaller than a dense sum; 2 dense ones are larger, and so are 4 of q4 with flat
+        scatter."""
         q4 = {"mode": "su+o+c", "compress__codec": "q4"}
         flat = {"exchange__scatter": "flat"}
         for number, (keys, densify, handed) in enumerate((

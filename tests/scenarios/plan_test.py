@@ -1,4 +1,4 @@
-"""nearstep plan on the modelled site: what it prints is labelled, and its numbers agree with each other."""
+"""nearstep plan on the modelled site: its output is labelled, and its numbers are consistent."""
 import json
 import unittest
 
@@ -88,7 +88,7 @@ class Plan(program.Scenario):
             self.assertIn(sentence, done.stderr)
 
     def bench_network(self, ranks, *options):
-        """(file, rows) of what must succeed."""
+        """(file, rows) of a benchmark that must succeed."""
         out = self.folder / "network.json"
         done = program.run(ranks, "bench", "network", "--rounds", 2, "--most-bytes", 1 << 16, *options, "--json", out)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
@@ -110,7 +110,7 @@ class Plan(program.Scenario):
         self.assertIn("inside a node as measured: row inside, fit, ", text)
         bytes_sent = {"delta": 0.35, "dense": 2}[rows[1]["choice"]["gather"]] * rows[1]["parameters"] * 15 / 16
         self.assertGreaterEqual(rows[1]["terms_s"]["T_gather"], 0.999 * bytes_sent / min(fits[2]["gb_s"] * 1e9, 25e9))
-        # With a file of both kinds of rows, both hold.
+        # A file with both kinds of rows calibrates both.
         line = {"bench": "csd", "row": "durable.fp32", "state": "fp32", "mparam_s": {"median": 15.0}}
         rates.write_text(rates.read_text() + json.dumps(line) + "\n")
         text, _ = self.plan("--nodes", "16", "--calibrate", rates)
@@ -134,7 +134,7 @@ class Plan(program.Scenario):
         self.assertIn(f"modelled with network as measured: row 2 nodes, fit, {fit['gb_s']:.4g}"[:-1], done.stdout)
         summary = json.loads((self.folder / "run.json").read_text())
         self.assertEqual(len(summary["modelled_s"]["calibration"]), 1)
-        # A node sends half of the new parameters, 2 bytes each, in as many messages as a device has subgroups.
+        # A node sends half of the new parameters, 2 bytes each, in one message per subgroup of a device.
         tiles = -(-summary["parameters"] // 65536)
         expected = tiles * 65536 / (fit["gb_s"] * 1e9) + tiles / 2 * fit["latency_us"] * 1e-6
         self.assertAlmostEqual(summary["modelled_s"]["update"], expected, delta=1e-3 * expected)

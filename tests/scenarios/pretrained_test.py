@@ -1,4 +1,4 @@
-"""Weights go to Hugging Face's transformers and come from there: safetensors out and in, on any number of ranks."""
+"""Exchanges weights with Hugging Face's transformers: safetensors out and in, on any number of ranks."""
 import importlib.util
 import json
 import shutil
@@ -7,7 +7,7 @@ import unittest
 import program
 
 NEEDED = [name for name in ("torch", "transformers", "safetensors") if importlib.util.find_spec(name) is None]
-# So small a rate changes no bit of a master: after a step they are those that were read.
+# The rate is so small that it changes no bit of a master: after a step they equal what was read.
 STILL = {"train__learning_rate": 1e-30, "train__weight_decay": 0, "train__warmup_steps": 0, "train__steps": 1}
 
 
@@ -28,7 +28,7 @@ class Pretrained(program.Scenario):
         return out
 
     def load(self, folder):
-        """The model, of which nothing is missing and nothing left."""
+        """Loads the model and checks that no tensor is missing or left over."""
         import transformers
 
         model, about = transformers.AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
@@ -105,7 +105,7 @@ class Pretrained(program.Scenario):
         ours = self.load(self.export(summary, "ours")).state_dict()
         for name, value in model.state_dict().items():
             self.assertLess((value.float() - ours[name]).abs().max(), 1e-29, name)  # zeros move
-        # A larger model; one of another width; none at all.
+        # A larger model, one of another width, and none at all.
         self.refused(folder, "has no tensor h.2.ln_1.weight", "model.layers", **{**sizes, "model__layers": 3})
         self.refused(folder, "wte.weight", "256 x 64", "256 x 128", "config.json", **{**sizes, "model__width": 128})
         self.refused(self.folder / "nothing", "nothing cannot be opened", **sizes)

@@ -20,7 +20,7 @@ SHARED_DATA = pathlib.Path(os.environ.get("NEARSTEP_SHARED_DATA", ROOT / "../sha
 
 
 def environment(timeout=170, fault="", threads=1):
-    """Of a run; fault: what is to happen to it, see src/base/fault_point.hpp."""
+    """The environment of a run; fault: a planned fault, see src/base/fault_point.hpp."""
     return dict(os.environ, OMP_NUM_THREADS=str(threads), NEARSTEP_TIMEOUT=str(timeout), NEARSTEP_FAULT=fault,
                 OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
 
@@ -35,20 +35,20 @@ def run(ranks, *arguments, timeout=170, **options):
 
 
 def run_in_turn(ranks, *arguments, timeout=170, fault="", threads=1):
-    """As run(), in processes that did other commands before: for what needs no start of its own."""
+    """Like run(), but in processes that ran other commands before; for commands that need no fresh start."""
     if not SERVERS.program or not ranks:
         return run(ranks, *arguments, timeout=timeout, fault=fault, threads=threads)
     return SERVERS.run(ranks, arguments, environment(timeout=86400, threads=threads), fault, timeout)
 
 
 def run_all(runs, **options):
-    """The finished processes of all (ranks, arguments), several at once: a start mostly waits for mpirun."""
+    """The finished processes of all (ranks, arguments), run in parallel, because a start mostly waits for mpirun."""
     with concurrent.futures.ThreadPoolExecutor(2 * os.cpu_count()) as pool:
         return list(pool.map(lambda one: run(one[0], *one[1], **options), runs))
 
 
 def sweep(cases, *few):
-    """All cases in `tests/run --long`, else those with these numbers."""
+    """All cases in `tests/run --long`, else only those with these numbers."""
     cases = list(cases)
     if "NEARSTEP_LONG" in os.environ:
         return cases
@@ -57,7 +57,7 @@ def sweep(cases, *few):
 
 
 def write_text(path):
-    """A text to train on; its path."""
+    """Writes a text to train on; returns its path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     words = "the owner of each tile adds what the ranks send and writes it near its storage ".split()
     lines = (" ".join(words[(i * 7 + j * j) % len(words)] for j in range(12)) for i in range(3000))
@@ -71,8 +71,8 @@ def evaluation_starts(length, rows, context):
 
 
 class Scenario(unittest.TestCase):
-    """A folder of its own for each test, a text to train on, and train() with its summary. Runs follow one another in the same
-    processes, unless starts_anew says that each has processes of its own."""
+    """Gives each test its own folder and a text to train on, and train() with its summary. Runs reuse the same
+    processes, unless starts_anew gives each run its own."""
 
     starts_anew = False
 
@@ -82,13 +82,13 @@ class Scenario(unittest.TestCase):
         self.text = write_text(self.folder / "text.txt")
 
     def arguments(self, config="configs/tiny.toml", state="state", flags=(), **keys):
-        """Of train; keys: `train__steps=3` stands for --set train.steps=3."""
+        """The arguments of train; keys: `train__steps=3` stands for --set train.steps=3."""
         keys = {"data__train": f'"{self.text}"', "csd__path": f'"{self.folder / state}"', **keys}
         settings = [f"--set={key.replace('__', '.')}={value}" for key, value in keys.items()]
         return ["train", config, *settings, *flags]
 
     def train(self, ranks=2, timeout=170, threads=1, **options):
-        """The summary of a run that must succeed."""
+        """Makes a run that must succeed; returns its summary."""
         summary = self.folder / "summary.json"
         arguments = self.arguments(**options) + ["--json", summary]
         done = (run if self.starts_anew else run_in_turn)(ranks, *arguments, timeout=timeout, threads=threads)
@@ -107,7 +107,7 @@ class Scenario(unittest.TestCase):
 
 
 def scratch():
-    """A folder below the build tree: its disk takes direct I/O, which a tmpfs may not."""
+    """A folder below the build tree, whose disk has direct I/O, which tmpfs may lack."""
     folder = PROGRAM.parent / "scenarios"
     folder.mkdir(parents=True, exist_ok=True)
     return folder

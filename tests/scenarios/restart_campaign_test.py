@@ -1,4 +1,4 @@
-"""Some rounds of tests/bench/restart_campaign: every fault comes once at least."""
+"""Some rounds of tests/bench/restart_campaign, with every fault at least once."""
 import subprocess
 import unittest
 

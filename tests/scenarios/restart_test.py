@@ -1,4 +1,4 @@
-"""A restart gives up nothing unasked: it goes on from the newest step of one line of history, or changes nothing."""
+"""A restart drops nothing unless asked: it resumes from the newest step of one line of history, or changes nothing."""
 import json
 import pathlib
 import re
@@ -10,7 +10,7 @@ STEPS = 12
 
 
 def content(folder):
-    """What lies in a folder, by path."""
+    """The contents of all files in a folder, by path."""
     return {path: path.read_bytes() for path in sorted(pathlib.Path(folder).rglob("*")) if path.is_file()}
 
 
@@ -32,7 +32,7 @@ class Restart(program.Scenario):
         return done
 
     def refused(self, *flags, words=(), **options):
-        """Exit code 2, a sentence with these words, and no byte changed."""
+        """Expects exit code 2, a sentence with these words, and no changed byte."""
         before = content(self.folder)
         before.pop(self.folder / "summary.json", None)
         done = self.start(*flags, **options)
@@ -72,7 +72,7 @@ class Restart(program.Scenario):
         self.finish(train__steps=6, train__seed=5)
         keys = {"csd__durability": '"checkpoint"', "checkpoint__every": 3, "train__steps": 8}
         self.finish(train__stop_at=2, **keys)
-        # What the first run left at its end, at step 6, is not this one's.
+        # The first run's final state, at step 6, does not belong to this run.
         resumed = self.finish("--resume", **keys)
         self.assertEqual(resumed.summary["first_step"], 3)
         alone = self.finish(csd__path=self.two_drives("alone"), **keys)
@@ -124,7 +124,7 @@ class Restart(program.Scenario):
                 resumed = self.finish("--resume")
                 self.assertIn(resumed.summary["first_step"], (10, 4))
                 self.assertEqual(resumed.summary["masters_xxh3"], self.whole()["masters_xxh3"])
-                # Files of one set of names are left: the old ones, or those of the roll-back.
+                # Only one set of files is left: the old ones, or those of the roll-back.
                 left = [path.name for path in self.folder.glob("p?/rank-*")]
                 self.assertEqual(len(left), 4, left)
                 self.assertEqual(len([name for name in left if ".set-1." in name]),
@@ -148,7 +148,7 @@ class Restart(program.Scenario):
         whole_state = state.read_bytes()
         state.write_bytes(bytes(flipped))
         self.refused("--resume", words=["nothing whole", "rank-1.device-0.state", "--from", "--fresh"])
-        # A read that fails is no damage: it may be tried again.
+        # A failed read is not damage, and may be retried.
         state.write_bytes(whole_state)
         failed = self.start("--resume", fault="rank=1 phase=mid_read count=1 action=fail")
         self.assertEqual(failed.returncode, 1, failed.stderr)
@@ -165,7 +165,7 @@ class Restart(program.Scenario):
         self.assertEqual(resumed.summary["masters_xxh3"], self.whole()["masters_xxh3"])
 
     def save(self, *names):
-        """Sets folders aside; the result brings them back."""
+        """Saves copies of folders; returns a function that restores them."""
         for name in names:
             shutil.copytree(self.folder / name, self.folder / f"saved-{name}")
 
@@ -189,7 +189,7 @@ class Restart(program.Scenario):
                 moved = self.finish("--resume", train__stop_at=5, **layout)
                 self.assertIn("resumed from the state files of another layout at step 5", moved.stdout)
                 self.assertEqual(moved.summary["masters_xxh3"], stopped.summary["masters_xxh3"])
-                # Back again, from a layout whose files have the other names.
+                # Back again, from a layout whose files have other names.
                 shutil.rmtree(self.folder / "p0/checkpoints")
                 back = self.finish("--resume", train__stop_at=7)
                 self.assertEqual(back.summary["first_step"], 6)
@@ -197,7 +197,7 @@ class Restart(program.Scenario):
                 self.assertEqual(len(list(self.folder.glob("p?/*.state"))), 2)
 
     def test_moments_move_with_the_masters(self):
-        # In fp32 one rank has the bits of itself on any devices.
+        # In fp32 one rank gives the same bits on any devices.
         self.finish(ranks=1, train__stop_at=5, csd__per_rank=2)
         shutil.rmtree(self.folder / "p0/checkpoints")
         moved = self.finish("--resume", ranks=1, csd__per_rank=3, csd__subgroup_tiles=1)

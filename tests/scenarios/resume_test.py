@@ -1,4 +1,4 @@
-"""A run that stopped goes on as if it had not."""
+"""A run that stopped resumes as if it had not."""
 import json
 import pathlib
 
@@ -21,7 +21,7 @@ class Resume(program.Scenario):
                 self.assertEqual(second["heldout_loss"], whole["heldout_loss"])
 
     def test_another_layout_resumes_correctly(self):
-        # In bf16 other ranks round other parts of the gradient, which alone moves the loss by a few 1e-4.
+        # In bf16 other ranks round other parts of the gradient, which moves the loss by a few 1e-4.
         for dtype, tolerance in (("fp32", 1e-4), ("bf16", 1e-3)):
             with self.subTest(dtype=dtype):
                 keys = {"train__steps": 40, "model__dtype": dtype}

@@ -1,4 +1,4 @@
-"""Runs of several threads give the same bits when the machine has more work than cores."""
+"""Runs with several threads give the same bits on a machine with more work than cores."""
 import subprocess
 import sys
 import unittest
@@ -20,7 +20,7 @@ class SameBits(unittest.TestCase):
         self.assertIn("60 of 60 runs", done.stdout)
 
     def test_a_run_that_deviates_is_named(self):
-        # A program that trains as ours does, but the third run with another seed.
+        # A program that trains like ours, but uses another seed in the third run.
         with program.tempfile.TemporaryDirectory(dir=program.scratch()) as folder:
             path = program.pathlib.Path(folder) / "deviating"
             path.write_text(f'#!/bin/sh\ncase "$*" in */3/steps.jsonl*) set -- "$@" --set=train.seed=2;; esac\n'

@@ -1,4 +1,5 @@
-"""A notice to stop saves first and evaluates never; nothing that nearstep has not made is deleted; exit codes say whether to go on."""
+"""After a notice to stop, a run saves first and does not evaluate. Only nearstep's own files are deleted. Exit codes
+say whether to continue."""
 import json
 import os
 import pathlib
@@ -9,7 +10,7 @@ import unittest
 
 import program
 
-# Steps enough that no machine is done before the notice comes.
+# So many steps that no machine finishes before the notice.
 LONG = {"train__steps": 20000, "train__evaluate_batches": 2}
 
 
@@ -17,7 +18,7 @@ class Signals(program.Scenario):
     starts_anew = True
 
     def start(self, *words, **options):
-        """A run with its output in a file, and a metrics file that is waited for."""
+        """Starts a run with its output in a file, and waits for its metrics file."""
         self.said = self.folder / "said"
         with self.said.open("w") as out:
             running = subprocess.Popen([str(word) for word in words], cwd=program.ROOT, env={**program.environment(), **options},
@@ -63,7 +64,7 @@ class Signals(program.Scenario):
         self.assertEqual(rest["masters_xxh3"], whole["masters_xxh3"])
 
     def test_sigterm_of_timeout_saves_what_is_not_durable_yet(self):
-        # timeout signals its whole process group, so this is what a batch system's shell does, too.
+        # timeout signals its whole process group, as a batch system's shell does.
         for durability in ("checkpoint", "step"):
             with self.subTest(durability=durability):
                 program.shutil.rmtree(self.folder / "state", ignore_errors=True)
@@ -93,7 +94,7 @@ class Signals(program.Scenario):
                          self.train(state="whole", **flags)["masters_xxh3"])
 
     def test_sigint_ends_a_run_at_once(self):
-        # A shell that starts these tests in the background ignores SIGINT, and so do its children.
+        # A shell that starts these tests in the background ignores SIGINT, and children inherit that.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         running = self.start_long(keys={"train__steps": 3, "train__evaluate_batches": 10000000})
         self.wait_for(self.has_steps, running)
@@ -142,7 +143,7 @@ class Deletes(program.Scenario):
         for folder, command in ((state, ["train"]), (state / "compare", ["compare"])):
             for name in ("rank-1.device-0.state", "rank-0.manifest"):
                 if command == ["compare"] and name == "rank-0.manifest":
-                    continue  # it makes none
+                    continue  # compare makes none
                 with self.subTest(command=command, name=name):
                     folder.mkdir(parents=True, exist_ok=True)
                     (folder / name).write_text("my own notes")
@@ -166,7 +167,7 @@ class Launchers(program.Scenario):
         folder = self.folder / "checkpoints"
         folder.mkdir()
         wrapper = self.folder / "program"
-        # Rank 1 sees another folder under that name, as a host would that does not share it.
+        # Rank 1 sees another folder under that name, as a host would without a shared folder.
         wrapper.write_text(f'#!/bin/bash\n[[ $OMPI_COMM_WORLD_RANK == 1 ]] || exec {program.PROGRAM} "$@"\n'
                            f'exec unshare -m sh -c \'mount -t tmpfs tmpfs {folder} && exec {program.PROGRAM} "$@"\' sh "$@"\n')
         wrapper.chmod(0o755)
@@ -181,7 +182,7 @@ class Launchers(program.Scenario):
         self.assertEqual(list(self.folder.rglob("nearstep-shared-*")), [])
 
     def test_the_check_of_a_host_may_take_longer_than_a_minute(self):
-        # Minutes are 6 s here.
+        # A minute is 6 s here.
         stub = self.folder / "bin/timeout"
         stub.parent.mkdir()
         stub.write_text('#!/bin/bash\n[[ $1 == -k ]] && shift 2\nexec /usr/bin/timeout "$(($1 / 10))" "${@:2}"\n')

@@ -1,4 +1,4 @@
-"""Every site of cluster/: its keys are known, and the launchers make the command lines that it asks for."""
+"""Every site of cluster/ has only known keys, and the launchers build the command lines that it asks for."""
 import os
 import re
 import shlex
@@ -9,13 +9,13 @@ import unittest
 import program
 
 SITES = sorted(path.parent for path in program.ROOT.glob("cluster/*/site.toml"))
-# As many sequences as any site has ranks.
+# At least as many sequences as any site has ranks.
 SETTINGS = ("--set", "train.global_batch=64")
 
 
 class Sites(program.Scenario):
     def words(self, launcher, site, *options):
-        """The command line of a dry run, after the words that say where it is run."""
+        """The command line of a dry run, without the words that say where it runs."""
         done = subprocess.run([program.ROOT / "launch" / launcher, "configs/tiny.toml", site, *SETTINGS, "--set",
                                f"data.train={self.text}", "--dry-run", *options], cwd=program.ROOT, text=True,
                               capture_output=True, timeout=60, env=dict(program.environment(), NEARSTEP_PROGRAM=str(program.PROGRAM)))

@@ -1,4 +1,4 @@
-"""Token files: nearstep-tokenize writes what Hugging Face's tokenizers say, and runs on any ranks train on it."""
+"""Token files: nearstep-tokenize agrees with Hugging Face's tokenizers, and runs on any ranks train on its files."""
 import json
 import os
 import pathlib
@@ -27,7 +27,7 @@ def visible_characters():
 
 
 def read(path):
-    """Tokens, ends of documents and texts of a token file, as docs/token-file.md has them."""
+    """Tokens, document ends and texts of a token file, read as docs/token-file.md describes."""
     raw = path.read_bytes()
     assert raw[:16] == b"nearstep tokens\n"
     version, width, count, documents, vocabulary, text_bytes = struct.unpack("<6Q", raw[16:64])
@@ -80,7 +80,7 @@ class Tokenizers(program.Scenario):
         pairs = self.train(**self.keys(self.tokenize("tokens", self.pairs, self.text), train__steps=2))
         self.assertLess(pairs["heldout_nats_per_byte"], pairs["heldout_loss"])
         bytes_per_token = pairs["heldout_loss"] / pairs["heldout_nats_per_byte"]
-        # The text is one phrase over and over, so that the whole of it nearly tells what a part has.
+        # The text repeats one phrase, so the whole text has nearly the statistics of a part.
         text = self.text.read_text()
         merged = text.count("the") + text.count(" the") + text.count("th") + sum(map(text.count, ("an", "in", "er", "of")))
         self.assertAlmostEqual(bytes_per_token, len(text) / (len(text) - merged), delta=0.05)

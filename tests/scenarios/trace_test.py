@@ -45,7 +45,7 @@ class Trace(program.Scenario):
                 self.assertLessEqual(end, begin + 0.002)
 
     def spans(self, **options):
-        """Those of rank 0 in a run of one rank whose drive takes 0.2 s to write a tile's state."""
+        """The spans of rank 0 in a run of one rank, whose drive takes 0.2 s to write a tile's state."""
         file = self.folder / "trace.json"
         self.train(ranks=1, train__steps=3, csd__subgroup_tiles=1, link__device_write_gb_s=0.004,
                    flags=["--trace", str(file)], **options)
@@ -53,7 +53,7 @@ class Trace(program.Scenario):
 
     @staticmethod
     def of(spans, name, step, block=None):
-        """(first begin, last end) of the spans of that name, step and block."""
+        """(first begin, last end) of the spans with that name, step and block."""
         found = [(s["ts"], s["ts"] + s["dur"]) for s in spans if s["name"] == name and s["args"]["step"] == step
                  and block in (None, s["args"].get("block"))]
         return min(begin for begin, _ in found), max(end for _, end in found)
@@ -69,7 +69,7 @@ class Trace(program.Scenario):
                     _, written = self.of(spans, "write", step - 1)
                     self.assertGreaterEqual(begin, first_updated - 0.002)
                     (self.assertGreater if mode == "su" else self.assertLess)(begin, written)
-                    # The gradients of a step wait for the writes of the one before in any case.
+                    # A step's gradients always wait for the previous step's writes.
                     self.assertGreater(self.of(spans, "backward", step)[0], written)
 
     def test_a_file_that_cannot_be_written_ends_the_run_before_it_begins(self):

@@ -1,4 +1,4 @@
-// Counts where two arrays differ.
+// Counts the differences between two arrays.
 #pragma once
 
 #include "base/dtype.hpp"
@@ -9,7 +9,7 @@
 
 namespace nearstep {
 
-// Elements whose bits differ; NaNs are equal whatever their payload.
+// Number of elements with different bits. NaNs are equal whatever their payload.
 inline std::size_t differences(const std::vector<float>& left, const std::vector<float>& right) {
     std::size_t count = 0;
     for (std::size_t i = 0; i < left.size(); ++i) {

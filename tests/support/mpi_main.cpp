@@ -1,4 +1,4 @@
-// main() of tests that run on several ranks: every rank returns the worst verdict of all.
+// main() of tests on several ranks. Every rank returns the worst result of all ranks.
 #include "mpi/communicator.hpp"
 #include "mpi/session.hpp"
 #include "support/test_source.hpp"
@@ -12,7 +12,7 @@
 
 namespace {
 
-// Prints failures of ranks other than 0, whose full report is printed as usual.
+// Prints failures on ranks other than 0. Rank 0 prints its full report as usual.
 class FailurePrinter : public testing::EmptyTestEventListener {
 public:
     explicit FailurePrinter(int rank) : rank_(rank) {}

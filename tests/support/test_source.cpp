@@ -13,7 +13,7 @@ namespace nearstep {
 
 namespace {
 
-// The text behind "--name=" if this is that argument.
+// The text after "--name=" if this is that argument.
 std::optional<std::string> value_of(std::string_view name, int argc, char** argv, int at) {
     if (argc <= at || !std::string_view(argv[at]).starts_with(name)) {
         return std::nullopt;

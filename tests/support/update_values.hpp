@@ -1,4 +1,4 @@
-// What the tests of engines and of kernels update with: values at the edges of fp32, and scalars.
+// Values at the edges of fp32, and scalars, for tests of engines and kernels.
 #pragma once
 
 #include "arith/state_lane.hpp"

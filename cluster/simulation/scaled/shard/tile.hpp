@@ -1,5 +1,6 @@
-// A tile of a simulation: as small as the codecs allow, so that the messages of a large model on a
-// thousand ranks fit one process. Bandwidths are divided by as much; see docs/simulation.md.
+// The tile of a simulation: as small as the codecs allow, so that the messages of a large model on
+// a thousand ranks fit one process. Bandwidths are divided by the same factor; see
+// docs/simulation.md.
 #pragma once
 
 #include <cstddef>
