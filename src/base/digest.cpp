@@ -1,6 +1,9 @@
 #include "base/digest.hpp"
 
 #include <xxhash.h>
+#if NEARSTEP_XXHASH_DISPATCH
+#include <xxh_x86dispatch.h>  // the same digests, by the widest vectors that the CPU has
+#endif
 
 #include <array>
 #include <cinttypes>
@@ -8,6 +11,17 @@
 #include <new>
 
 namespace nearstep {
+
+namespace {
+
+// The library chooses its vectors in the first call with many bytes, which must not be made by
+// several threads at once.
+[[maybe_unused]] const std::uint64_t first_call = [] {
+    constexpr std::array<char, 1024> bytes{};
+    return XXH3_64bits(bytes.data(), bytes.size());
+}();
+
+}  // namespace
 
 std::uint64_t xxh3(std::span<const std::byte> bytes) {
     return XXH3_64bits(bytes.data(), bytes.size());

@@ -87,7 +87,9 @@ private:
         memory::Buffer memory;
         std::span<std::byte> extent;     // header and arrays; empty if storage is mapped
         std::span<std::byte> gradients;  // on_host only
-        std::span<float> piece;          // sum of the payloads of a piece of a tile
+        // For each member of the team: the sum of the payloads of a piece of a tile, and their
+        // list.
+        std::span<float> pieces;
         std::vector<std::span<const std::byte>> payloads;
         std::span<std::byte> parameters;  // new ones; with deltas the old and new ones of a tile
         // The subgroup's extents before and after its update: both in the slot's memory, or the two
@@ -114,9 +116,10 @@ private:
     const StateLayout& layout() const { return state_.layout(); }
     void cross_host_link(std::size_t bytes);
     StatePointers tile_of(std::span<std::byte> extent, std::size_t subgroup, std::size_t tile);
-    const void* gradient(Slot& slot, std::size_t local_tile, std::size_t tile, std::size_t first);
-    void update_tile(Slot& slot, std::size_t subgroup, std::size_t tile, const StepScalars& scalars,
-                     UpdateRun run);
+    const void* gradient(Slot& slot, std::size_t member, std::size_t local_tile, std::size_t tile,
+                         std::size_t first);
+    void update_tile(Slot& slot, std::size_t member, std::size_t subgroup, std::size_t tile,
+                     const StepScalars& scalars, UpdateRun run);
 
     EmulatedDeviceSettings settings_;
     trace::Traffic* traffic_;
@@ -140,7 +143,7 @@ EmulatedDevice::EmulatedDevice(const EmulatedDeviceSettings& settings, trace::Tr
       engine_(&best_engine()),
       slots_(static_cast<std::size_t>(settings.slots)),
       state_(volume_of(settings), traffic),
-      team_(is_on_host() ? settings.threads : 1) {
+      team_(settings.threads) {
     if (is_on_host()) {
         staging_.emplace(state_.volume(), layout().gradient_offset(0));
     } else {
@@ -169,7 +172,7 @@ std::string EmulatedDevice::describe_io() const {
 
 EmulatedDevice::Slot& EmulatedDevice::allocated(int slot) {
     Slot& found = slots_.at(static_cast<std::size_t>(slot));
-    expects(!found.piece.empty(), "a slot is allocated before it is used");
+    expects(!found.pieces.empty(), "a slot is allocated before it is used");
     return found;
 }
 
@@ -203,22 +206,23 @@ void EmulatedDevice::finish_gradients() {
 
 void EmulatedDevice::allocate_slot(int slot) {
     Slot& made = slots_.at(static_cast<std::size_t>(slot));
-    expects(made.piece.empty(), "a slot is allocated once");
+    expects(made.pieces.empty(), "a slot is allocated once");
+    const auto members = static_cast<std::size_t>(team_.threads());
     const std::size_t tiles = layout().most_tiles();
     const std::size_t extent_bytes = is_mapped() ? 0 : layout().most_extent_bytes();
     const std::size_t gradient_bytes = is_on_host() ? tiles * kTileBytes : 0;
     const std::size_t parameter_bytes = (has_deltas() ? 2 : tiles) * tile_parameter_bytes();
     const std::size_t message_bytes = has_deltas() ? message_room_bytes() : 0;
-    made.memory = memory::Buffer(extent_bytes + gradient_bytes + kPieceBytes + parameter_bytes +
-                                 message_bytes);
+    made.memory = memory::Buffer(extent_bytes + gradient_bytes + members * kPieceBytes +
+                                 parameter_bytes + message_bytes);
     const std::span<std::byte> all = made.memory.span();
     made.extent = all.first(extent_bytes);
     made.gradients = all.subspan(extent_bytes, gradient_bytes);
-    made.piece = {reinterpret_cast<float*>(all.data() + extent_bytes + gradient_bytes),
-                  arith::kPieceElems};
+    made.pieces = {reinterpret_cast<float*>(all.data() + extent_bytes + gradient_bytes),
+                   members * arith::kPieceElems};
     made.message = all.last(message_bytes);
     made.parameters = all.last(message_bytes + parameter_bytes).first(parameter_bytes);
-    made.payloads.resize(static_cast<std::size_t>(settings_.sources));
+    made.payloads.resize(members * static_cast<std::size_t>(settings_.sources));
 }
 
 void EmulatedDevice::release_slot(int slot) { slots_.at(static_cast<std::size_t>(slot)) = Slot(); }
@@ -255,21 +259,25 @@ StatePointers EmulatedDevice::tile_of(std::span<std::byte> extent, std::size_t s
 }
 
 // The gradient of a piece of a tile. A single bf16 payload is not decoded: the engine widens it.
-const void* EmulatedDevice::gradient(Slot& slot, std::size_t local_tile, std::size_t tile,
-                                     std::size_t first) {
+const void* EmulatedDevice::gradient(Slot& slot, std::size_t member, std::size_t local_tile,
+                                     std::size_t tile, std::size_t first) {
     if (is_on_host()) {
         return slot.gradients.data() + tile * kTileBytes + first * sizeof(float);
     }
     if (payloads_->is_single(Dtype::bf16)) {
         return payloads_->of(local_tile, 0).data() + first * size_bytes(Dtype::bf16);
     }
-    payloads_->sum(local_tile, first, slot.payloads, slot.piece);
-    return slot.piece.data();
+    const auto sources = static_cast<std::size_t>(settings_.sources);
+    const std::span<float> piece =
+        slot.pieces.subspan(member * arith::kPieceElems, arith::kPieceElems);
+    payloads_->sum(local_tile, first, std::span(slot.payloads).subspan(member * sources, sources),
+                   piece);
+    return piece.data();
 }
 
 // Each piece is copied (mapped storage), decoded and updated while it is in the first-level caches.
-void EmulatedDevice::update_tile(Slot& slot, std::size_t subgroup, std::size_t tile,
-                                 const StepScalars& scalars, UpdateRun run) {
+void EmulatedDevice::update_tile(Slot& slot, std::size_t member, std::size_t subgroup,
+                                 std::size_t tile, const StepScalars& scalars, UpdateRun run) {
     const std::size_t local = layout().first_tile(subgroup) + tile;
     const std::size_t element =
         (settings_.subgroups[subgroup].tiles.begin + tile) * shard::kTileElems;
@@ -284,7 +292,7 @@ void EmulatedDevice::update_tile(Slot& slot, std::size_t subgroup, std::size_t t
             copy_state(settings_.state, state_from(settings_.state, old, first), run.count,
                        run.state);
         }
-        run.gradient = gradient(slot, local, tile, first);
+        run.gradient = gradient(slot, member, local, tile, first);
         run.parameters = parameters + first * size_bytes(settings_.parameter_dtype);
         run.first = static_cast<std::uint32_t>(first);
         csd::update(*engine_, scalars, settings_.groups, element + first, run);
@@ -313,10 +321,10 @@ void EmulatedDevice::update(int slot, std::size_t subgroup, const StepScalars& s
         return run;
     };
     if (!has_deltas()) {
-        team_.share(tiles, [&](std::size_t tile, int) {
+        team_.share(tiles, [&](std::size_t tile, int member) {
             UpdateRun run = run_of(tile);
             run.parameters = s.parameters.data() + tile * tile_parameter_bytes();
-            update_tile(s, subgroup, tile, scalars, run);
+            update_tile(s, static_cast<std::size_t>(member), subgroup, tile, scalars, run);
         });
     } else {
         for (std::size_t tile = 0; tile < tiles; ++tile) {
@@ -328,7 +336,7 @@ void EmulatedDevice::update(int slot, std::size_t subgroup, const StepScalars& s
             run.count = shard::kTileElems;
             engine_->round(run);
             run.parameters = old + shard::kTileElems;
-            update_tile(s, subgroup, tile, scalars, run);
+            update_tile(s, 0, subgroup, tile, scalars, run);
             writer->add(old, old + shard::kTileElems);
         }
     }

@@ -39,7 +39,7 @@ struct EmulatedDeviceSettings {
     int sources = 1;                      // payloads per tile
     int slots = 3;
     UpdatePlace place = UpdatePlace::near_storage;
-    int threads = 1;  // per subgroup update with on_host; near_storage uses one
+    int threads = 1;  // that share the update of a subgroup; deltas use one
     Delivery delivery = Delivery::parameters;  // deltas: near_storage and 16-bit parameters only
     store::IoKind io = store::IoKind::automatic;
     store::PayloadDigest digest = store::PayloadDigest::present;  // absent: for measurements

@@ -335,16 +335,17 @@ std::vector<std::unique_ptr<csd::Device>> make_devices(const config::EngineSetti
         shard::DeviceMap(config::devices_per_rank(settings, world.size())).first(rank);
     const std::vector<std::string> files = state_files(settings, rank, world.size(), around.set);
     std::vector<std::unique_ptr<csd::Device>> devices;
-    for (int local = 0; local < devices_in(copy, rank).count; ++local) {
+    const int count = devices_in(copy, rank).count;
+    for (int local = 0; local < count; ++local) {
         csd::EmulatedDeviceSettings device;
         device.name = name_of_device(rank, local);
         if (is_on_host(settings)) {
             device.place = csd::UpdatePlace::on_host;
-            device.threads = team_threads();
             device.files = files;
         } else {
             device.files = {files[static_cast<std::size_t>(local)]};
         }
+        device.threads = std::max(1, team_threads() / count);
         device.subgroups = subgroups_of(copy, rank, local);
         device.parameters = copy.partition.parameters();
         device.groups = around.groups;
