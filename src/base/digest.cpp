@@ -17,7 +17,7 @@ namespace {
 // The library chooses its vectors in the first call with many bytes, which must not be made by
 // several threads at once.
 [[maybe_unused]] const std::uint64_t first_call = [] {
-    constexpr std::array<char, 1024> bytes{};
+    const std::array<char, 1024> bytes{};
     return XXH3_64bits(bytes.data(), bytes.size());
 }();
 

@@ -162,7 +162,7 @@ public:
     explicit Stream(StreamPriority priority = StreamPriority::usual);
     // A stream that someone else owns and keeps; null: the default stream, which PyTorch uses. The
     // default stream and other Streams do not wait for each other.
-    static Stream borrowed(CUstream_st* handle) { return Stream(Handle<StreamTraits>(), handle); }
+    static Stream borrowed(CUstream_st* handle) { return {Handle<StreamTraits>(), handle}; }
     static Stream of_default() { return borrowed(nullptr); }
 
     void wait() const;
