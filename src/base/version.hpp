@@ -3,7 +3,7 @@
 
 namespace nearstep {
 
-// The project's version: "0.1.0".
+// The project's version: "0.2.0".
 const char* version();
 
 // The commit of the build, with "+" if there were uncommitted changes; "unknown" outside git.

@@ -2,7 +2,7 @@
 
 #include "base/error.hpp"
 #include "base/random.hpp"
-#include "base/samples.hpp"
+#include "base/statistics.hpp"
 #include "base/units.hpp"
 #include "base/version.hpp"
 #include "bench/variants.hpp"
@@ -115,7 +115,7 @@ nlohmann::json measure(CodecWork& workload, const Codec& codec, const Codec& sca
     const auto parameters = static_cast<double>(workload.tiles() * kTileElems);
     const double gigabytes = parameters * sizeof(float) / 1e9;
     const auto rate_of = [&](const std::vector<double>& seconds) {
-        return gigabytes / spread_of(seconds).median;
+        return gigabytes / summary_of(seconds).median;
     };
     return {{"parameters", parameters},
             {"rounds", rounds},
@@ -123,8 +123,8 @@ nlohmann::json measure(CodecWork& workload, const Codec& codec, const Codec& sca
             {"copy_gb_per_s", rate_of(copy_s)},
             {"encode_gb_per_s", rate_of(encode_s)},
             {"decode_gb_per_s", rate_of(decode_s)},
-            {"encode_share_of_copy", spread_of(ratios_of(copy_s, encode_s)).median},
-            {"decode_share_of_copy", spread_of(ratios_of(copy_s, decode_s)).median},
+            {"encode_share_of_copy", summary_of(ratios_of(copy_s, encode_s)).median},
+            {"decode_share_of_copy", summary_of(ratios_of(copy_s, decode_s)).median},
             {"verified", true}};
 }
 

@@ -1,7 +1,7 @@
 #include "bench/csd_bench.hpp"
 
 #include "base/error.hpp"
-#include "base/samples.hpp"
+#include "base/statistics.hpp"
 #include "base/units.hpp"
 #include "base/version.hpp"
 #include "bench/csd_plan.hpp"
@@ -69,7 +69,7 @@ const Measured& find(std::vector<Measured>& all, const std::string& name) {
 }
 
 nlohmann::json spread_json(const std::vector<double>& values) {
-    const Spread spread = spread_of(values);
+    const Summary spread = summary_of(values);
     return {{"median", spread.median}, {"least", spread.least}, {"most", spread.most}};
 }
 
@@ -93,13 +93,13 @@ nlohmann::json to_json(const Measured& measured, std::vector<Measured>& all,
                            {"rounds", bench.rounds},
                            {"steps_per_round", bench.steps},
                            {"mparam_s", spread_json(measured.mparam_s)},
-                           {"gb_s", spread_of(measured.mparam_s).median * step_bytes(row) / 1e3},
-                           {"cores", spread_of(measured.cores).median},
+                           {"gb_s", summary_of(measured.mparam_s).median * step_bytes(row) / 1e3},
+                           {"cores", summary_of(measured.cores).median},
                            {"verified_subgroups", measured.verified}};
     if (!row.ceiling.empty()) {
         const auto& ceiling = find(all, row.ceiling).mparam_s;
         line["ceiling"] = row.ceiling;
-        line["ceiling_mparam_s"] = spread_of(ceiling).median;
+        line["ceiling_mparam_s"] = summary_of(ceiling).median;
         line["ratio"] = spread_json(ratios_of(measured.mparam_s, ceiling));
     }
     if (!row.beside.empty()) {

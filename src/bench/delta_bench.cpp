@@ -2,7 +2,7 @@
 
 #include "base/digest.hpp"
 #include "base/error.hpp"
-#include "base/samples.hpp"
+#include "base/statistics.hpp"
 #include "base/units.hpp"
 #include "base/version.hpp"
 #include "bench/delta_workload.hpp"
@@ -138,7 +138,7 @@ nlohmann::json measure(DeltaWork& workload, const DeltaKernels& kernels, int rou
     }
     const double gigabytes = workload.parameters() * sizeof(std::uint16_t) / 1e9;
     const auto rate_of = [&](const std::vector<double>& seconds) {
-        return gigabytes / spread_of(seconds).median;
+        return gigabytes / summary_of(seconds).median;
     };
     return {{"parameters", workload.parameters()},
             {"rounds", rounds},
@@ -148,8 +148,8 @@ nlohmann::json measure(DeltaWork& workload, const DeltaKernels& kernels, int rou
             {"encode_gb_per_s", rate_of(encode_s)},
             {"decode_gb_per_s", rate_of(decode_s)},
             {"digest_gb_per_s", rate_of(digest_s)},
-            {"encode_share_of_copy", spread_of(ratios_of(copy_s, encode_s)).median},
-            {"decode_share_of_copy", spread_of(ratios_of(copy_s, decode_s)).median},
+            {"encode_share_of_copy", summary_of(ratios_of(copy_s, encode_s)).median},
+            {"decode_share_of_copy", summary_of(ratios_of(copy_s, decode_s)).median},
             {"digests", to_hex(digests)},
             {"verified", true}};
 }

@@ -1,7 +1,7 @@
 #include "bench/exchange_bench.hpp"
 
 #include "base/error.hpp"
-#include "base/samples.hpp"
+#include "base/statistics.hpp"
 #include "base/version.hpp"
 #include "memory/gpu.hpp"
 #include "mpi/nccl/group.hpp"
@@ -130,7 +130,7 @@ private:
                 times.push_back(*std::max_element(of_ranks.begin(), of_ranks.end()));
             }
         }
-        const double seconds = spread_of(times).median;
+        const double seconds = summary_of(times).median;
         const double least = static_cast<double>(bytes) * (world_.size() - 1) / world_.size();
         rows_.push_back({{"commit", commit()},
                          {"gpu", memory::name_of_gpu(gpu_)},

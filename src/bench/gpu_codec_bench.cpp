@@ -2,7 +2,7 @@
 
 #include "base/error.hpp"
 #include "base/random.hpp"
-#include "base/samples.hpp"
+#include "base/statistics.hpp"
 #include "base/units.hpp"
 #include "base/version.hpp"
 #include "bench/first_gpu.hpp"
@@ -178,10 +178,10 @@ Times measure(GpuCodecWork& work, const GpuCodec& codec, const codec::CodecSetti
 nlohmann::json gpu_codec_row(const Times& times, const GpuCodecBenchOptions& options,
                              std::size_t tiles, std::size_t payload_bytes, bool is_sparse) {
     const auto parameters = static_cast<double>(tiles * kTileElems);
-    const double copy_s = spread_of(times.copy).median;
-    const double encode_s = spread_of(times.encode).median;
-    const double decode_s = spread_of(times.decode).median;
-    const double decode_add_s = spread_of(times.decode_add).median;
+    const double copy_s = summary_of(times.copy).median;
+    const double encode_s = summary_of(times.encode).median;
+    const double decode_s = summary_of(times.decode).median;
+    const double decode_add_s = summary_of(times.decode_add).median;
     const double payload = static_cast<double>(payload_bytes) / kTileElems;
     const double copy_rate = 2 * sizeof(std::uint16_t) / copy_s;
     const double fed_back = options.has_error_feedback ? 2 * sizeof(float) : 0;

@@ -1,7 +1,7 @@
 #include "bench/gpu_delta_bench.hpp"
 
 #include "base/error.hpp"
-#include "base/samples.hpp"
+#include "base/statistics.hpp"
 #include "base/units.hpp"
 #include "base/version.hpp"
 #include "bench/delta_workload.hpp"
@@ -164,9 +164,9 @@ nlohmann::json measure(GpuDeltaWork& work, int rounds) {
     work.verify();
     const double plain = work.parameters() * sizeof(std::uint16_t);
     const auto message = static_cast<double>(work.message_bytes());
-    const double copy = spread_of(copy_s).median;
-    const double upload = spread_of(upload_s).median;
-    const double apply = spread_of(apply_s).median;
+    const double copy = summary_of(copy_s).median;
+    const double upload = summary_of(upload_s).median;
+    const double apply = summary_of(apply_s).median;
     return {{"parameters", work.parameters()},
             {"rounds", rounds},
             {"bytes_per_parameter", message / work.parameters()},

@@ -2,7 +2,7 @@
 
 #include "base/error.hpp"
 #include "base/random.hpp"
-#include "base/samples.hpp"
+#include "base/statistics.hpp"
 #include "base/units.hpp"
 #include "base/version.hpp"
 #include "memory/buffer.hpp"
@@ -124,7 +124,7 @@ private:
              bytes <= options_.most_bytes && messages * bytes <= kMostBytesOfRank; bytes *= 4) {
             const std::size_t repeats =
                 std::clamp<std::size_t>(kRepeatedBytes / bytes, 1, kMostRepeats);
-            const Spread seconds = time(members, bytes, repeats);
+            const Summary seconds = time(members, bytes, repeats);
             const auto sent = static_cast<double>(bytes * messages * senders);
             samples.push_back({sent, seconds.median});
             nlohmann::json row = row_of(group, text(group.name(), ", ", bytes, " B"));
@@ -174,7 +174,7 @@ private:
     }
 
     // Times one exchange, after one exchange was verified.
-    Spread time(const mpi::Communicator& members, std::size_t bytes, std::size_t repeats) {
+    Summary time(const mpi::Communicator& members, std::size_t bytes, std::size_t repeats) {
         const auto me = static_cast<std::size_t>(members.rank());
         mpi::Blocks blocks{
             std::vector<std::size_t>(static_cast<std::size_t>(members.size()), bytes)};
@@ -213,7 +213,7 @@ private:
     }
 
     // Times of the slowest rank that takes part.
-    Spread time_rounds(std::size_t repeats, const std::function<void()>& exchange) {
+    Summary time_rounds(std::size_t repeats, const std::function<void()>& exchange) {
         std::vector<double> seconds;
         for (int round = 0; round < options_.rounds; ++round) {
             world_.barrier();
@@ -226,10 +226,10 @@ private:
             const std::vector<double> of_ranks = world_.all_gather({&counted, 1});
             seconds.push_back(*std::max_element(of_ranks.begin(), of_ranks.end()));
         }
-        return spread_of(seconds);
+        return summary_of(seconds);
     }
 
-    void print_size(Group group, std::size_t bytes, const Spread& seconds, double gb_s) {
+    void print_size(Group group, std::size_t bytes, const Summary& seconds, double gb_s) {
         std::array<char, 160> line{};
         const std::string size = bytes % MiB == 0   ? text(bytes / MiB, " MiB")
                                  : bytes % KiB == 0 ? text(bytes / KiB, " KiB")

@@ -2,7 +2,7 @@
 
 #include "base/cpus.hpp"
 #include "base/error.hpp"
-#include "base/samples.hpp"
+#include "base/statistics.hpp"
 #include "base/units.hpp"
 #include "base/version.hpp"
 #include "bench/update_workload.hpp"
@@ -104,14 +104,14 @@ Rounds measure(UpdateWorkload& workload, memory::Buffer& other, const Engine& en
 }
 
 nlohmann::json row_of(const Rounds& rounds, double bytes, double parameters) {
-    const double update_s = spread_of(rounds.update).median;
+    const double update_s = summary_of(rounds.update).median;
     return {{"parameters", parameters},
             {"rounds", rounds.update.size()},
             {"bytes_per_parameter", bytes / parameters},
             {"parameters_per_s", parameters / update_s},
             {"update_gb_per_s", bytes / update_s / 1e9},
-            {"in_place_gb_per_s", bytes / spread_of(rounds.in_place).median / 1e9},
-            {"share_of_in_place", spread_of(ratios_of(rounds.in_place, rounds.update)).median}};
+            {"in_place_gb_per_s", bytes / summary_of(rounds.in_place).median / 1e9},
+            {"share_of_in_place", summary_of(ratios_of(rounds.in_place, rounds.update)).median}};
 }
 
 void print_update_row(std::ostream& out, const nlohmann::json& row) {

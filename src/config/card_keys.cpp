@@ -6,13 +6,13 @@ std::vector<Key> card_keys(CsdSettings& csd) {
     return {
         {.name = "csd.cards",
          .target = &csd.cards,
-         .meaning = "PCI address or index of the card beside each folder of csd.path; none: the "
-                    "card behind the PCIe switch of the folder's drive",
+         .meaning = "PCI address or index of the card for each folder of csd.path; empty: the card "
+                    "behind the same PCIe switch as the folder's drive",
          .may_be_empty = true,
          .is_for_sites = true},
         {.name = "csd.xclbin",
          .target = &csd.xclbin,
-         .meaning = "file with the kernels of cards",
+         .meaning = "file with the cards' kernels",
          .may_be_empty = true,
          .is_for_sites = true},
         {.name = "csd.run_timeout_s",
@@ -24,8 +24,8 @@ std::vector<Key> card_keys(CsdSettings& csd) {
         {.name = "csd.host_engine",
          .target = &csd.host_engine,
          .unit = "devices",
-         .meaning = "devices, counted over all ranks, whose state the host updates in place of "
-                    "their card, as when a card is too hot; the bits are the same",
+         .meaning = "devices, numbered over all ranks, whose state the host updates instead of "
+                    "their card, for example when a card is too hot; the bits are the same",
          .limits = between(0, kMostDevices),
          .may_be_empty = true,
          .is_for_sites = true},

@@ -14,7 +14,7 @@ std::vector<Key> model_keys(ModelSettings& model) {
     return {
         {.name = "model.architecture",
          .target = &model.architecture,
-         .meaning = "the network",
+         .meaning = "network",
          .words = {"gpt"}},
         {.name = "model.layers",
          .target = &model.layers,
@@ -24,7 +24,7 @@ std::vector<Key> model_keys(ModelSettings& model) {
         {.name = "model.heads",
          .target = &model.heads,
          .unit = "heads",
-         .meaning = "attention heads; they divide the width",
+         .meaning = "attention heads; must divide the width",
          .limits = between(1, kMostWidth)},
         {.name = "model.width",
          .target = &model.width,
@@ -39,12 +39,12 @@ std::vector<Key> model_keys(ModelSettings& model) {
         {.name = "model.vocabulary",
          .target = &model.vocabulary,
          .unit = "tokens",
-         .meaning = "kinds of tokens; no fewer than the tokens of data.train are of",
+         .meaning = "size of the vocabulary; at least that of data.train",
          .limits = between(256, kMostWords)},
         {.name = "model.from",
          .target = &model.from,
-         .meaning = "folder or file of safetensors with the start values, as Hugging Face "
-                    "publishes them; none: they are drawn",
+         .meaning = "folder or file of safetensors, as Hugging Face publishes them, with the start "
+                    "values; empty: random ones",
          .may_be_empty = true},
     };
 }
@@ -54,11 +54,11 @@ std::vector<Key> compute_keys(ModelSettings& model) {
     return {
         {.name = "model.dtype",
          .target = &model.dtype,
-         .meaning = "format of the parameters in memory and of dense gradients",
+         .meaning = "format of parameters in memory and of dense gradients",
          .words = {"fp32", "bf16", "fp16"}},
         {.name = "model.device",
          .target = &model.device,
-         .meaning = "where the model computes; auto: a GPU where PyTorch finds one",
+         .meaning = "where the model computes; auto: on a GPU if PyTorch finds one",
          .words = {"auto", "cpu", "cuda"},
          .is_for_sites = true},
         {.name = "model.compute",
@@ -68,14 +68,14 @@ std::vector<Key> compute_keys(ModelSettings& model) {
         {.name = "model.gpu_memory_gb",
          .target = &model.gpu_memory_gb,
          .unit = "GB",
-         .meaning = "most that a rank may take of its GPU: parameters that do not fit stream in "
-                    "block by block; 0: what is free there",
+         .meaning = "limit of a rank's GPU memory; parameters that do not fit are streamed block "
+                    "by block; 0: all free memory",
          .limits = not_negative(),
          .is_for_sites = true},
         {.name = "model.activations",
          .target = &model.activations,
-         .meaning = "where inputs of blocks wait for their backward; auto: on the GPU, or on the "
-                    "host if that moves fewer bytes than streaming parameters",
+         .meaning = "where block inputs are kept for backward; auto: on the GPU, or on the host if "
+                    "that moves fewer bytes than streaming parameters",
          .words = {"auto", "gpu", "host"},
          .is_for_sites = true},
     };
@@ -85,17 +85,17 @@ std::vector<Key> data_keys(DataSettings& data) {
     return {
         {.name = "data.train",
          .target = &data.train,
-         .meaning = "files or folders of text to train on, by bytes, or a token file of "
-                    "nearstep-tokenize; must be set",
+         .meaning = "files or folders of text, read as bytes, or one token file of "
+                    "nearstep-tokenize; required",
          .may_be_empty = true},
         {.name = "data.valid",
          .target = &data.valid,
-         .meaning = "held-out text, or a token file; none: the end of data.train",
+         .meaning = "held-out text or token file; empty: the end of data.train",
          .may_be_empty = true},
         {.name = "data.valid_share",
          .target = &data.valid_share,
          .unit = "share",
-         .meaning = "share of data.train that is held out without data.valid",
+         .meaning = "share of data.train that is held out if data.valid is empty",
          .limits = below_one()},
     };
 }
@@ -110,11 +110,12 @@ std::vector<Key> length_keys(TrainSettings& train) {
         {.name = "train.stop_at",
          .target = &train.stop_at,
          .unit = "steps",
-         .meaning = "stop after this step as if interrupted, schedule unchanged; 0: do not",
+         .meaning =
+             "stop after this step as if interrupted, without a change of the schedule; 0: never",
          .limits = between(0, kMostSteps)},
         {.name = "train.seed",
          .target = &train.seed,
-         .meaning = "of the start values and of the order of the data",
+         .meaning = "seed of start values, data order and stochastic rounding",
          .limits = not_negative()},
         {.name = "train.global_batch",
          .target = &train.global_batch,
@@ -129,12 +130,12 @@ std::vector<Key> length_keys(TrainSettings& train) {
         {.name = "train.evaluate_every",
          .target = &train.evaluate_every,
          .unit = "steps",
-         .meaning = "between evaluations; 0: at the end only",
+         .meaning = "steps between evaluations; 0: only at the end",
          .limits = between(0, kMostSteps)},
         {.name = "train.evaluate_batches",
          .target = &train.evaluate_batches,
          .unit = "batches",
-         .meaning = "micro-batches of held-out text in an evaluation, over all ranks",
+         .meaning = "micro-batches of held-out text per evaluation, over all ranks",
          .limits = between(1, kMostRows)},
     };
 }
@@ -143,43 +144,42 @@ std::vector<Key> optimizer_keys(TrainSettings& train) {
     return {
         {.name = "train.optimizer",
          .target = &train.optimizer,
-         .meaning = "the update of a parameter; sgd has momentum",
+         .meaning = "update rule; sgd has momentum",
          .words = {"adamw", "adam", "sgd", "adagrad", "lion"}},
         {.name = "train.learning_rate",
          .target = &train.learning_rate,
-         .meaning = "the highest, after the warm-up",
+         .meaning = "highest learning rate, after the warm-up",
          .limits = above_zero()},
         {.name = "train.final_rate_share",
          .target = &train.final_rate_share,
-         .meaning = "share of train.learning_rate at the end of the cosine",
+         .meaning = "learning rate at the end of the cosine, as a share of train.learning_rate",
          .limits = zero_to_one()},
         {.name = "train.warmup_steps",
          .target = &train.warmup_steps,
          .unit = "steps",
-         .meaning = "steps over which the learning rate rises",
+         .meaning = "steps in which the learning rate rises",
          .limits = between(0, kMostSteps)},
         {.name = "train.beta1",
          .target = &train.beta1,
-         .meaning = "decay of the first moment; of sgd the momentum; adagrad has none",
+         .meaning = "decay of the first moment; momentum of sgd; unused by adagrad",
          .limits = below_one()},
         {.name = "train.beta2",
          .target = &train.beta2,
          .meaning =
-             "decay of the second moment; of lion that of the only one; sgd, adagrad: unused",
+             "decay of the second moment, or of lion's only moment; unused by sgd and adagrad",
          .limits = below_one()},
         {.name = "train.epsilon",
          .target = &train.epsilon,
-         .meaning = "added to the root of the second moment of adamw, adam and adagrad",
+         .meaning = "added to the root of the second moment by adamw, adam and adagrad",
          .limits = above_zero()},
         {.name = "train.weight_decay",
          .target = &train.weight_decay,
-         .meaning =
-             "decoupled with adamw and lion; added to the gradient with adam, sgd and adagrad",
+         .meaning = "decoupled in adamw and lion; added to the gradient in adam, sgd and adagrad",
          .limits = not_negative()},
         {.name = "train.decay",
          .target = &train.decay,
-         .meaning = "all: every parameter; matrices: tensors of two and more dimensions, so that "
-                    "biases and norms do not decay",
+         .meaning = "parameters with weight decay; matrices: only tensors of two or more "
+                    "dimensions, not biases and norms",
          .words = {"all", "matrices"}},
     };
 }
@@ -188,22 +188,21 @@ std::vector<Key> gradient_scale_keys(TrainSettings& train) {
     return {
         {.name = "train.clip_norm",
          .target = &train.clip_norm,
-         .meaning = "largest norm of the gradient; 0: no clipping, and updates begin in backward",
+         .meaning = "largest norm of the gradient; 0: no clipping",
          .limits = not_negative()},
         {.name = "train.clipping",
          .target = &train.clipping,
-         .meaning = "exact: by the step's own norm, which is guessed in backward; delayed: by that "
-                    "of the step before, so that "
-                    "updates begin in backward",
+         .meaning = "exact: clip by the step's own norm, which backward guesses to begin updates "
+                    "early; delayed: clip by the norm of the previous step",
          .words = {"exact", "delayed"}},
         {.name = "train.loss_scale",
          .target = &train.loss_scale,
-         .meaning = "the first one, with model.dtype fp16 only",
+         .meaning = "first loss scale; only with model.dtype fp16",
          .limits = between(1, kMostScale)},
         {.name = "train.scale_growth_steps",
          .target = &train.scale_growth_steps,
          .unit = "steps",
-         .meaning = "good steps before the loss scale doubles, with fp16 only",
+         .meaning = "finite steps before the loss scale doubles; only with model.dtype fp16",
          .limits = between(1, kMostSteps)},
     };
 }
@@ -223,37 +222,40 @@ std::vector<Key> csd_keys(CsdSettings& csd) {
          .is_for_sites = true},
         {.name = "csd.path",
          .target = &csd.path,
-         .meaning = "folders of the state files; device i of a rank uses the i-th, in turn",
+         .meaning = "folders for state files; device i of a rank uses the i-th, starting over at "
+                    "the end of the list",
          .is_for_sites = true},
         {.name = "csd.speed",
          .target = &csd.speed,
          .unit = "relative",
-         .meaning = "speed of every device, or a list with one entry per device of all ranks",
+         .meaning =
+             "relative speed of every device, or a list with one entry per device of all ranks",
          .limits = above_zero(),
          .is_for_sites = true},
         {.name = "csd.subgroup_tiles",
          .target = &csd.subgroup_tiles,
          .unit = "tiles",
-         .meaning = "tiles of 65536 parameters that are read, updated and written as one",
+         .meaning = "tiles of 65536 parameters that are read, updated and written together",
          .limits = between(1, kMostTiles)},
         {.name = "csd.slots",
          .target = &csd.slots,
          .unit = "slots",
-         .meaning = "staging buffers of a device, one subgroup each",
+         .meaning = "staging buffers of a device; each holds one subgroup",
          .limits = between(3, kMostSlots),
          .is_for_sites = true},
         {.name = "csd.state",
          .target = &csd.state,
-         .meaning = "format of masters and moments in storage: 12, 8, 6.03 or 4.03 bytes each",
+         .meaning =
+             "format of masters and moments in storage: 12, 8, 6.03 or 4.03 bytes per parameter",
          .words = {"fp32", "bf16", "q8", "compact"}},
         {.name = "csd.durability",
          .target = &csd.durability,
-         .meaning = "what outlives a crash: every step, checkpoints, or nothing even at the end",
+         .meaning = "what survives a crash: every step, checkpoints only, or nothing",
          .words = {"step", "checkpoint", "none"}},
         {.name = "csd.io",
          .target = &csd.io,
-         .meaning = "how state moves; auto: in place where it lies in memory (/dev/shm), else by "
-                    "io_uring, or by threads where that is refused",
+         .meaning = "how state moves; auto: mapped if it lies in memory (/dev/shm), else by "
+                    "io_uring, or by threads if io_uring is refused",
          .words = {"auto", "io_uring", "threads"},
          .is_for_sites = true},
     };
@@ -266,13 +268,13 @@ std::vector<Key> part_keys(CsdSettings& csd) {
          .target = &csd.update_mparam_s,
          .unit = "Mparam/s",
          .meaning =
-             "highest rate of a device's engine, times link.scale, not in mode base; 0: none",
+             "highest update rate of a device, before link.scale; not in mode base; 0: no limit",
          .limits = not_negative(),
          .is_for_sites = true},
         {.name = "csd.rated_tbw",
          .target = &csd.rated_tbw,
          .unit = "TB",
-         .meaning = "what a device's drive is rated to be written in its life; 0: not known",
+         .meaning = "rated lifetime writes of a device's drive; 0: unknown",
          .limits = not_negative(),
          .is_for_sites = true},
     };
@@ -282,35 +284,34 @@ std::vector<Key> codec_keys(CompressSettings& compress, GatherSettings& gather) 
     return {
         {.name = "compress.codec",
          .target = &compress.codec,
-         .meaning =
-             "codec of the gradients; all but dense with mode su+o+c only; auto: q4 with that "
-             "mode, else dense",
+         .meaning = "codec of gradients; all except dense need mode su+o+c; auto: q4 in that mode, "
+                    "else dense",
          .words = {"auto", "dense", "topk", "q8", "q4", "ternary", "sign"}},
         {.name = "compress.keep",
          .target = &compress.keep,
          .unit = "share",
-         .meaning = "share of the gradient's elements that topk keeps",
+         .meaning = "share of a gradient's elements that topk keeps",
          .limits = above_zero_to_one()},
         {.name = "compress.error_feedback",
          .target = &compress.error_feedback,
-         .meaning = "add what encoding lost to the next gradient; not with csd.durability step"},
+         .meaning = "add the error of encoding to the next gradient; not with csd.durability step"},
         {.name = "compress.rounding",
          .target = &compress.rounding,
-         .meaning = "of the codes of q8, q4, ternary and sign; stochastic: unbiased",
+         .meaning = "rounding of the codes of q8, q4, ternary and sign; stochastic: unbiased",
          .words = {"nearest", "stochastic"}},
         {.name = "compress.where",
          .target = &compress.where,
-         .meaning = "where gradients are encoded; auto: on the GPU if they are there, what other "
-                    "ranks' are added first comes there by NCCL and nothing is fed back",
+         .meaning = "where gradients are encoded; auto: on the GPU if gradients are there, if "
+                    "other ranks' gradients arrive there by NCCL and if there is no error feedback",
          .words = {"auto", "host"}},
         {.name = "compress.warmup_steps",
          .target = &compress.warmup_steps,
          .unit = "steps",
-         .meaning = "first steps, whose gradients are dense",
+         .meaning = "first steps, with dense gradients",
          .limits = between(0, kMostSteps)},
         {.name = "gather.codec",
          .target = &gather.codec,
-         .meaning = "new parameters as they are, or what changed of them, with the same result",
+         .meaning = "send new parameters whole, or only their changes; the result is the same",
          .words = {"dense", "delta"}},
     };
 }
@@ -325,11 +326,13 @@ std::vector<Key> placement_keys(PlacementSettings& placement) {
     };
     return {
         key("placement.parameters", &placement.parameters,
-            "a copy of the 16-bit parameters in each rank, in each node, or one over all ranks"),
+            "one copy of the 16-bit parameters per rank, per node or over all ranks"),
         key("placement.gradients", &placement.gradients,
-            "dense gradients are added up to nothing, over the node, or over all, then encoded"),
+            "dense gradients are summed before encoding: not at all, over each node or over all "
+            "ranks"),
         key("placement.optimizer", &placement.optimizer,
-            "a copy of the optimizer state on the devices of each rank, of each node, or of all"),
+            "one copy of the optimizer state on the devices of each rank, of each node or of all "
+            "ranks"),
     };
 }
 
@@ -337,32 +340,33 @@ std::vector<Key> operation_keys(Run& run) {
     return {
         {.name = "checkpoint.path",
          .target = &run.checkpoint.path,
-         .meaning = "folder of the checkpoints; empty: checkpoints in the first csd.path",
+         .meaning = "folder for checkpoints; empty: folder checkpoints in the first csd.path",
          .may_be_empty = true,
          .is_for_sites = true},
         {.name = "checkpoint.every",
          .target = &run.checkpoint.every,
          .unit = "steps",
-         .meaning = "between checkpoints; 0: at the end, and where train.stop_at stops",
+         .meaning = "steps between checkpoints; 0: only at the end and where train.stop_at stops",
          .limits = between(0, kMostSteps)},
         {.name = "exchange.scatter",
          .target = &run.exchange.scatter,
-         .meaning = "gradients: first over the node and then between nodes, or at once",
+         .meaning = "hierarchical: sum gradients over each node first, then between nodes; flat: "
+                    "all at once",
          .words = {"hierarchical", "flat"}},
         {.name = "exchange.densify",
          .target = &run.exchange.densify,
-         .meaning = "owners hand their devices one dense sum instead of the payloads; auto: where "
-                    "that is less",
+         .meaning = "owners send their devices one dense sum instead of all payloads; auto: if "
+                    "that is fewer bytes",
          .words = {"auto", "always", "never"}},
         {.name = "exchange.transport",
          .target = &run.exchange.transport,
-         .meaning = "gradients and parameters: between GPUs by NCCL, or through host memory by "
-                    "MPI; auto: nccl where every rank has a GPU of its own",
+         .meaning = "gradients and parameters between GPUs by NCCL, or through host memory by MPI; "
+                    "auto: nccl if every rank has its own GPU",
          .words = {"auto", "mpi", "nccl"}},
         {.name = "exchange.ranks_per_node",
          .target = &run.exchange.ranks_per_node,
-         .meaning = "consecutive ranks that count as a node, to try placements on one machine; 0: "
-                    "those that share memory",
+         .meaning = "consecutive ranks that count as one node, to try placements on one machine; "
+                    "0: ranks that share memory",
          .limits = between(0, kMostRanks)},
         {.name = "exchange.timeout_s",
          .target = &run.exchange.timeout_s,
@@ -371,7 +375,7 @@ std::vector<Key> operation_keys(Run& run) {
          .limits = between(1, kMostSeconds)},
         {.name = "site.name",
          .target = &run.site,
-         .meaning = "where the run takes place; a site file sets it",
+         .meaning = "name of the machine or cluster; a site file sets it",
          .is_for_sites = true},
     };
 }
@@ -382,11 +386,11 @@ std::vector<Key> keys_of(Run& run) {
     std::vector<Key> keys = {
         {.name = "name",
          .target = &run.name,
-         .meaning = "of the run; without it the config's file name",
+         .meaning = "name of the run; default: the config's file name",
          .may_be_empty = true},
         {.name = "mode",
          .target = &run.mode,
-         .meaning = "where the update happens and what crosses the host link",
+         .meaning = "where the update runs and what crosses the host link",
          .words = {"base", "su", "su+o", "su+o+c"}},
     };
     for (std::vector<Key> section :

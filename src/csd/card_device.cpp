@@ -98,11 +98,11 @@ private:
     CardPayloads payloads_;
     std::vector<std::unique_ptr<CardSlot>> slots_;
     // Each stage waits for the card on its own thread. Declared last, so that the lanes end first.
-    store::Lane read_lane_;
-    store::Lane engine_lane_;
-    store::Lane delivery_lane_;
-    store::Lane seal_lane_;
-    store::Lane write_lane_;
+    store::Worker read_lane_;
+    store::Worker engine_lane_;
+    store::Worker delivery_lane_;
+    store::Worker seal_lane_;
+    store::Worker write_lane_;
 };
 
 CardDevice::CardDevice(const CardDeviceSettings& settings, trace::Traffic& traffic)

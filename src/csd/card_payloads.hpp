@@ -62,7 +62,7 @@ private:
     std::vector<fpga::Buffer> buffers_;
     std::vector<Place> places_;  // one per subgroup
     store::Ticket sending_;
-    store::Lane lane_;
+    store::Worker lane_;
 };
 
 }  // namespace nearstep::csd

@@ -1,7 +1,7 @@
 #include "csd/emulated_device.hpp"
 
 #include "base/error.hpp"
-#include "base/team.hpp"
+#include "base/thread_pool.hpp"
 #include "codec/delta.hpp"
 #include "csd/gradient_staging.hpp"
 #include "csd/payload_memory.hpp"
@@ -88,7 +88,7 @@ private:
         memory::Buffer memory;
         std::span<std::byte> extent;     // header and arrays; empty if storage is mapped
         std::span<std::byte> gradients;  // on_host only
-        // For each member of the team: the sum of the payloads of a piece of a tile, and their
+        // For each member of the pool: the sum of the payloads of a piece of a tile, and their
         // list.
         std::span<float> pieces;
         std::vector<std::span<const std::byte>> payloads;
@@ -131,13 +131,13 @@ private:
     // For each subgroup the last generation that write() sealed; -1: none.
     std::vector<std::atomic<std::int64_t>> sealed_;
     std::optional<GradientStaging> staging_;  // on_host only
-    Team team_;
-    std::optional<link::Stream> gradients_;  // near_storage and shaped only
+    ThreadPool pool_;
+    std::optional<link::TransferQueue> gradients_;  // near_storage and shaped only
     // Checksums are computed here, in parallel with the engine. Declared last, so that the lanes
     // end first.
-    store::Lane read_lane_;
-    store::Lane seal_lane_;
-    store::Lane write_lane_;
+    store::Worker read_lane_;
+    store::Worker seal_lane_;
+    store::Worker write_lane_;
 };
 
 EmulatedDevice::EmulatedDevice(const EmulatedDeviceSettings& settings, trace::Traffic& traffic)
@@ -147,7 +147,7 @@ EmulatedDevice::EmulatedDevice(const EmulatedDeviceSettings& settings, trace::Tr
       slots_(static_cast<std::size_t>(settings.slots)),
       state_(volume_of(settings), traffic),
       sealed_(settings.subgroups.size()),
-      team_(settings.threads) {
+      pool_(settings.threads) {
     std::ranges::fill(sealed_, -1);
     if (is_on_host()) {
         staging_.emplace(state_.volume(), layout().gradient_offset(0));
@@ -212,7 +212,7 @@ void EmulatedDevice::finish_gradients() {
 void EmulatedDevice::allocate_slot(int slot) {
     Slot& made = slots_.at(static_cast<std::size_t>(slot));
     expects(made.pieces.empty(), "a slot is allocated once");
-    const auto members = static_cast<std::size_t>(team_.threads());
+    const auto members = static_cast<std::size_t>(pool_.threads());
     const std::size_t tiles = layout().most_tiles();
     const std::size_t extent_bytes = is_mapped() ? 0 : layout().most_extent_bytes();
     const std::size_t gradient_bytes = is_on_host() ? tiles * kTileBytes : 0;
@@ -329,7 +329,7 @@ void EmulatedDevice::update(int slot, std::size_t subgroup, const StepScalars& s
         return run;
     };
     if (!has_deltas()) {
-        team_.share(tiles, [&](std::size_t tile, int member) {
+        pool_.share(tiles, [&](std::size_t tile, int member) {
             UpdateRun run = run_of(tile);
             run.parameters = s.parameters.data() + tile * tile_parameter_bytes();
             update_tile(s, static_cast<std::size_t>(member), subgroup, tile, scalars, run);

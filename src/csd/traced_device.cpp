@@ -110,9 +110,9 @@ private:
     Timeline::Clock::time_point last_read_;
     Timeline::Clock::time_point last_copy_;
     Timeline::Clock::time_point last_write_;
-    store::Lane reads_;  // last, so that they end first
-    store::Lane copies_;
-    store::Lane writes_;
+    store::Worker reads_;  // last, so that they end first
+    store::Worker copies_;
+    store::Worker writes_;
 };
 
 }  // namespace

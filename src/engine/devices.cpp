@@ -2,7 +2,7 @@
 
 #include "base/digest.hpp"
 #include "base/error.hpp"
-#include "base/team.hpp"
+#include "base/thread_pool.hpp"
 #include "config/hosts.hpp"
 #include "config/load.hpp"
 #include "config/placement.hpp"
@@ -120,13 +120,13 @@ struct Devices {
     int count = 0;
 };
 
-Devices devices_in(const shard::Copy& copy, int rank) {
+Devices devices_in(const shard::Replica& copy, int rank) {
     const auto found = std::lower_bound(copy.ranks.begin(), copy.ranks.end(), rank);
     const auto position = static_cast<int>(found - copy.ranks.begin());
     return {copy.devices.first(position), copy.devices.count(position)};
 }
 
-std::vector<shard::Subgroup> subgroups_of(const shard::Copy& copy, int rank, int local) {
+std::vector<shard::Subgroup> subgroups_of(const shard::Replica& copy, int rank, int local) {
     std::vector<shard::Subgroup> subgroups;
     for (const std::size_t subgroup :
          copy.partition.subgroups_of(devices_in(copy, rank).first + local)) {
@@ -150,7 +150,7 @@ std::vector<std::string> state_files(const config::EngineSettings& settings, int
 }
 
 std::vector<store::PlannedFile> planned_files(const config::EngineSettings& settings, int rank,
-                                              int ranks, const shard::Copy& copy) {
+                                              int ranks, const shard::Replica& copy) {
     const std::vector<std::string> files = state_files(settings, rank, ranks);
     std::vector<store::PlannedFile> planned;
     for (int local = 0; local < devices_in(copy, rank).count; ++local) {
@@ -170,7 +170,7 @@ std::vector<store::PlannedFile> planned_files(const config::EngineSettings& sett
 }
 
 std::vector<csd::StateVolumeSettings> state_volumes(const config::EngineSettings& settings,
-                                                    int rank, const shard::Copy& copy,
+                                                    int rank, const shard::Replica& copy,
                                                     const std::vector<std::string>& files) {
     std::vector<csd::StateVolumeSettings> volumes;
     for (int local = 0; local < devices_in(copy, rank).count; ++local) {
@@ -206,7 +206,7 @@ std::vector<int> place_devices(const mpi::Communicator& world,
 }
 
 std::string layout_line(const config::EngineSettings& settings, int ranks,
-                        const shard::Copy& copy) {
+                        const shard::Replica& copy) {
     const config::Spread spread = config::placement_of(settings).optimizer;
     return text("ranks=", ranks, " devices=", listed(config::devices_per_rank(settings, ranks)),
                 " speeds=", listed(config::device_speeds(settings, ranks)),
@@ -258,8 +258,8 @@ std::vector<int> ranks_of_copy(const config::EngineSettings& settings, int rank,
     return all;
 }
 
-shard::Copy make_copy(const config::EngineSettings& settings, std::size_t parameters,
-                      const std::vector<int>& copy_ranks, int ranks) {
+shard::Replica make_copy(const config::EngineSettings& settings, std::size_t parameters,
+                         const std::vector<int>& copy_ranks, int ranks) {
     const shard::DeviceMap all(config::devices_per_rank(settings, ranks));
     const std::vector<double> speeds_of_all = config::device_speeds(settings, ranks);
     std::size_t subgroup_tiles = settings.csd.subgroup_tiles;
@@ -298,7 +298,7 @@ shard::Copy make_copy(const config::EngineSettings& settings, std::size_t parame
 
 shard::Ownership make_ownership(const config::EngineSettings& settings, std::size_t parameters,
                                 const mpi::Topology& nodes) {
-    std::vector<shard::Copy> copies;
+    std::vector<shard::Replica> copies;
     const auto ranks = static_cast<int>(nodes.group_of.size());
     for (int rank = 0; rank < ranks; ++rank) {
         const std::vector<int> together =
@@ -329,7 +329,7 @@ std::vector<std::unique_ptr<csd::Device>> make_devices(const config::EngineSetti
                                                        const DeviceSurroundings& around,
                                                        trace::Traffic& traffic) {
     const int rank = world.rank();
-    const shard::Copy& copy = owners.of_rank(rank);
+    const shard::Replica& copy = owners.of_rank(rank);
     const RouteCodecs first = route.of_step(0);
     const int first_device =
         shard::DeviceMap(config::devices_per_rank(settings, world.size())).first(rank);
@@ -345,7 +345,7 @@ std::vector<std::unique_ptr<csd::Device>> make_devices(const config::EngineSetti
         } else {
             device.files = {files[static_cast<std::size_t>(local)]};
         }
-        device.threads = std::max(1, team_threads() / count);
+        device.threads = std::max(1, pool_threads() / count);
         device.subgroups = subgroups_of(copy, rank, local);
         device.parameters = copy.partition.parameters();
         device.groups = around.groups;

@@ -33,8 +33,8 @@ std::vector<int> ranks_of_copy(const config::EngineSettings& settings, int rank,
 // The copy held by `copy_ranks`, out of `ranks` in all. In mode base a rank updates on its host and
 // uses its plain devices as one striped store, so there is one owner per rank. Throws ConfigError
 // if these ranks have no device.
-shard::Copy make_copy(const config::EngineSettings& settings, std::size_t parameters,
-                      const std::vector<int>& copy_ranks, int ranks);
+shard::Replica make_copy(const config::EngineSettings& settings, std::size_t parameters,
+                         const std::vector<int>& copy_ranks, int ranks);
 
 shard::Ownership make_ownership(const config::EngineSettings& settings, std::size_t parameters,
                                 const mpi::Topology& nodes);
@@ -53,12 +53,12 @@ std::vector<std::string> state_files(const config::EngineSettings& settings, int
 
 // The same with the bytes that each file will take. `copy` is the rank's.
 std::vector<store::PlannedFile> planned_files(const config::EngineSettings& settings, int rank,
-                                              int ranks, const shard::Copy& copy);
+                                              int ranks, const shard::Replica& copy);
 
 // The state of each of the rank's devices in its copy, in device order. `files` are their files in
 // the same order; in mode base all files belong to one device.
 std::vector<csd::StateVolumeSettings> state_volumes(const config::EngineSettings& settings,
-                                                    int rank, const shard::Copy& copy,
+                                                    int rank, const shard::Replica& copy,
                                                     const std::vector<std::string>& files);
 
 // csd.places of this rank. Ranks of a node take consecutive devices of csd.path. `granted` is
@@ -68,7 +68,8 @@ std::vector<int> place_devices(const mpi::Communicator& world,
 
 // "ranks=2 devices=1,1 ...": everything that determines where each tile's state lies in the rank's
 // copy. State files fit a run if the lines are equal.
-std::string layout_line(const config::EngineSettings& settings, int ranks, const shard::Copy& copy);
+std::string layout_line(const config::EngineSettings& settings, int ranks,
+                        const shard::Replica& copy);
 
 // The file that says what the rank's state files hold. It lies beside the first of them.
 std::string manifest_path(const config::EngineSettings& settings, int rank, int set = 0);

@@ -93,9 +93,9 @@ struct EngineFacts {
     bool has_dense_sums = false;
     bool encodes_on_gpu = false;           // this rank
     std::size_t gradient_bytes = 0;        // memory for gradients on this rank's GPU
-    std::string transport = {};            // "nccl", "mpi" or empty: see GradientGpu
+    std::string transport = {};            // "nccl", "mpi" or empty: see GradientTransport
     std::string payload_transport = {};    // the same for payloads between groups
-    std::string parameter_transport = {};  // the same for parameters: see ParameterGpu
+    std::string parameter_transport = {};  // the same for parameters: see ParameterTransport
     std::string io = {};                   // how this rank's first device does I/O
     std::vector<std::string> lines = {};   // how gradients and parameters travel, as sentences
 };

@@ -32,8 +32,8 @@ public:
 
 private:
     std::vector<std::size_t> block_bytes_;  // of this rank
-    std::optional<link::Stream> in_;
-    std::optional<link::Stream> out_;
+    std::optional<link::TransferQueue> in_;
+    std::optional<link::TransferQueue> out_;
 };
 
 }  // namespace nearstep::engine

@@ -55,15 +55,15 @@ config::EngineSettings run_of(const config::EngineSettings& settings, const std:
 }
 
 // The old ranks that hold one copy of the state.
-shard::Copy copy_of(const config::EngineSettings& old, const store::Manifest& manifest,
-                    std::size_t parameters) {
+shard::Replica copy_of(const config::EngineSettings& old, const store::Manifest& manifest,
+                       std::size_t parameters) {
     const int ranks = ranks_of_layout(manifest.layout);
     std::vector<int> of_copy = manifest.copy;
     if (of_copy.empty()) {
         of_copy.resize(static_cast<std::size_t>(ranks));
         std::iota(of_copy.begin(), of_copy.end(), 0);
     }
-    shard::Copy copy = make_copy(old, parameters, of_copy, ranks);
+    shard::Replica copy = make_copy(old, parameters, of_copy, ranks);
     const std::string rebuilt = value_in(layout_line(old, ranks, copy), "tiles_xxh3");
     if (rebuilt != value_in(manifest.layout, "tiles_xxh3")) {
         throw ConfigError(
@@ -129,7 +129,7 @@ OtherLayout::OtherLayout(const mpi::Communicator& world, const config::EngineSet
     : world_(world) {
     const store::Manifest& first = *found.manifests[decision.manifests.front()].manifest;
     const config::EngineSettings old = run_of(settings, first.layout);
-    const shard::Copy copy = copy_of(old, first, parameters);
+    const shard::Replica copy = copy_of(old, first, parameters);
     std::vector<csd::StateVolumeSettings> mine;
     std::map<int, std::size_t> volumes_of;  // opened by each reader so far
     for (std::size_t turn = 0; turn < decision.manifests.size(); ++turn) {

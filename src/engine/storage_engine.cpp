@@ -72,10 +72,11 @@ void StorageEngine::make_groups() {
     if (options_.gpu && memory::gpus() > 0) {
         memory::use_gpu(*options_.gpu);
     }
-    gradient_gpu_.emplace(world_, settings_, route_.groups(),
-                          PayloadRoad{.copies = owners_.copies(), .is_shaped = links_ != nullptr},
-                          options_.gpu, nccl_watchdog_);
-    parameter_gpu_.emplace(world_, settings_, nodes_, owners_, options_.gpu, nccl_watchdog_);
+    gradient_transport_.emplace(
+        world_, settings_, route_.groups(),
+        PayloadConditions{.copies = owners_.copies(), .is_shaped = links_ != nullptr}, options_.gpu,
+        nccl_watchdog_);
+    parameter_transport_.emplace(world_, settings_, nodes_, owners_, options_.gpu, nccl_watchdog_);
 }
 
 void StorageEngine::make_pipeline() {
@@ -110,16 +111,16 @@ void StorageEngine::make_pipeline() {
                                   .groups = route_.groups(),
                                   .nodes = nodes_,
                                   .vector = kind,
-                                  .meets_in_node = parameter_gpu_->is_joint(),
+                                  .meets_in_node = parameter_transport_->is_joint(),
                                   .handler = handler_kind(settings_.mode),
                                   .delivery = delivery(settings_),
                                   .blocks = layout_.blocks,
                                   .links = links_.get(),
-                                  .team = &team_,
-                                  .gpu = gradient_gpu_->gpu(),
+                                  .pool = &pool_,
+                                  .gpu = gradient_transport_->gpu(),
                                   .gradient_stream = options_.gradient_stream,
-                                  .gpu_group = gradient_gpu_->group(),
-                                  .payload_ranks = gradient_gpu_->payload_ranks()},
+                                  .gpu_group = gradient_transport_->group(),
+                                  .payload_ranks = gradient_transport_->payload_ranks()},
         std::move(devices), traffic_);
     if (kind == offload::VectorKind::own_tiles) {
         window_.emplace(*pipeline_, owners_, world_.rank(), vector_, tile_bytes);
@@ -143,15 +144,16 @@ void StorageEngine::make_facts() {
         .handed_bytes_per_parameter = route_.handed_bytes_per_parameter(),
         .has_dense_sums = route_.is_dense_sum(),
         .encodes_on_gpu = pipeline_->has_gpu(),
-        .transport = gradient_gpu_->transport(),
-        .payload_transport = gradient_gpu_->payload_transport(),
-        .parameter_transport = parameter_gpu_->transport(),
+        .transport = gradient_transport_->transport(),
+        .payload_transport = gradient_transport_->payload_transport(),
+        .parameter_transport = parameter_transport_->transport(),
         .io = pipeline_->devices().empty() ? "" : pipeline_->devices().front()->describe_io()};
-    if (gradient_gpu_->gpu()) {
+    if (gradient_transport_->gpu()) {
         const offload::GpuGradients::Ranks ranks{
-            .in_group = gradient_gpu_->group() != nullptr ? gradient_gpu_->group()->size() : 1,
-            .in_all = gradient_gpu_->payload_ranks() != nullptr
-                          ? gradient_gpu_->payload_ranks()->size()
+            .in_group =
+                gradient_transport_->group() != nullptr ? gradient_transport_->group()->size() : 1,
+            .in_all = gradient_transport_->payload_ranks() != nullptr
+                          ? gradient_transport_->payload_ranks()->size()
                           : 0,
             .payloads = route_.groups().groups()};
         facts_.gradient_bytes = offload::GpuGradients::gpu_bytes(
@@ -159,7 +161,7 @@ void StorageEngine::make_facts() {
     }
     facts_.lines = {describe_links(settings_), route_.describe(settings_),
                     facts_.encodes_on_gpu ? "gradients of rank 0 are encoded on its GPU" : "",
-                    gradient_gpu_->describe(), parameter_gpu_->describe()};
+                    gradient_transport_->describe(), parameter_transport_->describe()};
     std::erase(facts_.lines, "");
 }
 

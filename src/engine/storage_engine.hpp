@@ -2,19 +2,19 @@
 #pragma once
 
 #include "base/fault_point.hpp"
-#include "base/team.hpp"
+#include "base/thread_pool.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "csd/state_commit.hpp"
 #include "engine/clip_guess.hpp"
 #include "engine/devices.hpp"
 #include "engine/engine.hpp"
 #include "engine/gpu_traffic.hpp"
-#include "engine/gradient_gpu.hpp"
 #include "engine/gradient_route.hpp"
+#include "engine/gradient_transport.hpp"
 #include "engine/held_gradients.hpp"
 #include "engine/loss_scale.hpp"
 #include "engine/other_layout.hpp"
-#include "engine/parameter_gpu.hpp"
+#include "engine/parameter_transport.hpp"
 #include "link/clock.hpp"
 #include "link/node_links.hpp"
 #include "memory/buffer.hpp"
@@ -50,7 +50,7 @@ public:
     void start(const Fill& fill) override { start_anew(fill, {}); }
     Begun begin(const Start& start, const Fill& fill) override;
     std::span<const std::byte> parameters() const override { return vector_.span(); }
-    feed::JointCopy joint_copy() override { return parameter_gpu_->joint(); }
+    feed::JointCopy joint_copy() override { return parameter_transport_->joint(); }
     void begin_forward() override;
     void await_parameters(std::size_t block, std::span<const shard::ElementRange> now,
                           std::span<const shard::ElementRange> later) override;
@@ -79,7 +79,7 @@ public:
     std::vector<std::uint64_t> network_sent_bytes() const override;
     std::size_t vector_bytes() const override;
 
-    // --- For begin(), in src/engine/begin.cpp ---
+    // --- For begin(), in src/engine/storage_engine_begin.cpp ---
 
     // Runs when all manifests name the new run and nothing is emptied yet; may be empty.
     using Claimed = std::function<void()>;
@@ -158,7 +158,7 @@ private:
     std::unique_ptr<link::NodeLinks> links_;  // null: no rate limits
     mpi::Topology nodes_;
     shard::Ownership owners_;
-    const shard::Copy& copy_;  // this rank's
+    const shard::Replica& copy_;  // this rank's
     GradientRoute route_;
     std::optional<GpuTraffic> gpu_traffic_;
     trace::Traffic traffic_;
@@ -166,10 +166,10 @@ private:
     memory::Buffer vector_;                        // the padded parameter vector
     memory::PinnedRange pinned_;                   // pins the vector for a GPU
     std::optional<nccl::Watchdog> nccl_watchdog_;  // for all exchanges between GPUs
-    std::optional<ParameterGpu> parameter_gpu_;
-    std::optional<GradientGpu> gradient_gpu_;
-    csd::StateCommit log_;       // used by the pipeline's updates
-    Team team_{team_threads()};  // used by the pipeline
+    std::optional<ParameterTransport> parameter_transport_;
+    std::optional<GradientTransport> gradient_transport_;
+    csd::StateCommit log_;             // used by the pipeline's updates
+    ThreadPool pool_{pool_threads()};  // used by the pipeline
     std::unique_ptr<offload::StepPipeline> pipeline_;
     std::optional<offload::ParameterWindow> window_;  // if parameters are spread over all ranks
     std::optional<HeldGradients> held_;

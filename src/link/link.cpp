@@ -44,7 +44,7 @@ bool Crossing::is_over(Time now) {
     return due_ <= now && left_ == 0;
 }
 
-void Stream::add(std::size_t bytes) {
+void TransferQueue::add(std::size_t bytes) {
     const Time ready = clock_.now();
     for (Link* link : path_) {
         over_ = std::max(over_, link->take(ready, bytes));

@@ -56,10 +56,10 @@ private:
 };
 
 // Small transfers over one path, one after another, with one common wait. Use from one thread.
-class Stream {
+class TransferQueue {
 public:
     // Path and clock outlive the stream.
-    Stream(const Path& path, const Clock& clock) : path_(path), clock_(clock) {}
+    TransferQueue(const Path& path, const Clock& clock) : path_(path), clock_(clock) {}
 
     // Returns at once.
     void add(std::size_t bytes);

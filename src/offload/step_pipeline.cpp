@@ -94,8 +94,8 @@ StepPipeline::StepPipeline(const mpi::Communicator& world, PipelineSettings sett
                .gather = gather_settings()},
               devices_, traffic),
       assembly_(settings_.gpu ? std::vector<ElementRange>() : settings_.blocks),
-      team_(*settings_.team),
-      owner_sums_(static_cast<std::size_t>(team_.threads())),
+      pool_(*settings_.pool),
+      owner_sums_(static_cast<std::size_t>(pool_.threads())),
       squares_of_tile_(settings_.owners->tiles()) {
     expects(static_cast<int>(devices_.size()) == copy_.devices.count(copy_ranks_.rank()),
             "the rank has the devices that the map gives it");
@@ -220,7 +220,7 @@ void StepPipeline::take_round() {
         last_device = device;
     }
     begins.push_back(taken_.size());
-    team_.share(begins.size() - 1, [&](std::size_t i, int member) {
+    pool_.share(begins.size() - 1, [&](std::size_t i, int member) {
         for (std::size_t at = begins[i]; at < begins[i + 1]; ++at) {
             take_tile(taken_[at], owner_sums_[static_cast<std::size_t>(member)]);
         }

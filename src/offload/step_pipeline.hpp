@@ -1,7 +1,7 @@
 // The optimizer step of all ranks: gradients to the devices, update near storage, parameters back.
 #pragma once
 
-#include "base/team.hpp"
+#include "base/thread_pool.hpp"
 #include "codec/codec.hpp"
 #include "csd/device.hpp"
 #include "csd/state_commit.hpp"
@@ -41,7 +41,7 @@ struct PipelineSettings {
     csd::Delivery delivery = csd::Delivery::parameters;  // of the devices
     std::vector<ElementRange> blocks;                    // in forward order
     const link::NodeLinks* links = nullptr;              // of the network; null: no rate limits
-    Team* team = nullptr;  // decodes gradients and hands them to devices
+    ThreadPool* pool = nullptr;  // decodes gradients and hands them to devices
     // The GPU where gradients are written, summed over the group and encoded; not with error
     // feedback. None: on the host.
     std::optional<int> gpu = std::nullopt;
@@ -150,7 +150,7 @@ private:
 
     const mpi::Communicator& world_;
     PipelineSettings settings_;
-    const shard::Copy& copy_;  // that this rank's devices hold a part of
+    const shard::Replica& copy_;  // that this rank's devices hold a part of
     mpi::Communicator copy_ranks_;
     std::vector<std::unique_ptr<csd::Device>> devices_;
     std::vector<shard::TileRange> rounds_;
@@ -160,8 +160,8 @@ private:
     std::optional<GpuGradients> gpu_gradients_;
     std::optional<std::size_t> encoding_block_;  // on the GPU
     std::size_t final_from_ = 0;                 // gradients of tiles from here on were put
-    Team& team_;
-    std::vector<exchange::OwnerSum> owner_sums_;  // one per thread of the team
+    ThreadPool& pool_;
+    std::vector<exchange::OwnerSum> owner_sums_;  // one per thread of the pool
     std::vector<exchange::TilePayloads> taken_;   // of the round, ascending
     std::vector<double> squares_of_tile_;         // of all tiles; 0 outside the first copy
     std::int64_t generation_ = 0;

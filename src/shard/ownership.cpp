@@ -6,20 +6,20 @@
 
 namespace nearstep::shard {
 
-int Copy::owner_of_tile(std::size_t tile) const {
+int Replica::owner_of_tile(std::size_t tile) const {
     const int position = owner_of(partition, devices, partition.subgroup_of_tile(tile));
     return ranks[static_cast<std::size_t>(position)];
 }
 
-Ownership::Ownership(std::vector<Copy> copies) : copies_(std::move(copies)) {
+Ownership::Ownership(std::vector<Replica> copies) : copies_(std::move(copies)) {
     expects(!copies_.empty(), "there is a copy");
     std::size_t ranks = 0;
-    for (const Copy& copy : copies_) {
+    for (const Replica& copy : copies_) {
         ranks += copy.ranks.size();
     }
     copy_of_.assign(ranks, -1);
     for (std::size_t number = 0; number < copies_.size(); ++number) {
-        const Copy& copy = copies_[number];
+        const Replica& copy = copies_[number];
         expects(copy.devices.ranks() == static_cast<int>(copy.ranks.size()) &&
                     copy.devices.devices() == copy.partition.devices(),
                 "a copy is over the devices of its ranks");
@@ -32,7 +32,7 @@ Ownership::Ownership(std::vector<Copy> copies) : copies_(std::move(copies)) {
     }
 }
 
-const Copy& Ownership::copy(int number) const {
+const Replica& Ownership::copy(int number) const {
     expects(number >= 0 && number < copies(), "the copy exists");
     return copies_[static_cast<std::size_t>(number)];
 }

@@ -13,7 +13,7 @@
 
 namespace nearstep::shard {
 
-struct Copy {
+struct Replica {
     std::vector<int> ranks;  // ascending, not empty
     DeviceMap devices;       // of `ranks`, numbered by position there
     Partition partition;     // over the devices
@@ -25,13 +25,13 @@ struct Copy {
 class Ownership {
 public:
     // Every rank from 0 on is in exactly one copy; all copies are of the same parameters.
-    explicit Ownership(std::vector<Copy> copies);
+    explicit Ownership(std::vector<Replica> copies);
 
     int copies() const { return static_cast<int>(copies_.size()); }
-    const Copy& copy(int number) const;
+    const Replica& copy(int number) const;
 
     int copy_of(int rank) const;
-    const Copy& of_rank(int rank) const { return copy(copy_of(rank)); }
+    const Replica& of_rank(int rank) const { return copy(copy_of(rank)); }
 
     std::size_t tiles() const { return copies_.front().partition.tiles(); }
 
@@ -41,7 +41,7 @@ public:
     std::vector<int> owners_among(std::span<const int> ranks, std::size_t tile) const;
 
 private:
-    std::vector<Copy> copies_;
+    std::vector<Replica> copies_;
     std::vector<int> copy_of_;  // per rank
 };
 

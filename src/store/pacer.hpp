@@ -30,7 +30,7 @@ private:
     struct Way {
         link::Path path;
         link::Time over = 0;  // end of the last transfer; used by the lane alone
-        Lane lane;
+        Worker lane;
     };
 
     const link::Clock& clock_;

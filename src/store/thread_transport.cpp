@@ -20,7 +20,7 @@ public:
 
     Ticket submit(std::size_t file, Request request) override {
         Member& member = *members_.at(file);
-        Lane& lane = request.direction == Direction::read ? member.reads : member.writes;
+        Worker& lane = request.direction == Direction::read ? member.reads : member.writes;
         return lane.submit([this, &member, request = std::move(request)] {
             member.file->transfer(request, filter_);
         });
@@ -29,8 +29,8 @@ public:
 private:
     struct Member {
         File* file = nullptr;
-        Lane reads;
-        Lane writes;
+        Worker reads;
+        Worker writes;
     };
 
     ResultFilter filter_;

@@ -45,9 +45,9 @@ void Ticket::wait() {
     }
 }
 
-Lane::Lane() : thread_([this] { run(); }) {}
+Worker::Worker() : thread_([this] { run(); }) {}
 
-Lane::~Lane() {
+Worker::~Worker() {
     {
         const std::lock_guard lock(mutex_);
         is_closing_ = true;
@@ -56,7 +56,7 @@ Lane::~Lane() {
     thread_.join();
 }
 
-Ticket Lane::submit(std::function<void()> work) {
+Ticket Worker::submit(std::function<void()> work) {
     std::packaged_task<void()> task(std::move(work));
     Ticket ticket(task.get_future());
     {
@@ -67,7 +67,7 @@ Ticket Lane::submit(std::function<void()> work) {
     return ticket;
 }
 
-void Lane::run() {
+void Worker::run() {
     while (true) {
         std::packaged_task<void()> task;
         {

@@ -35,12 +35,12 @@ private:
 
 // A thread that runs submitted work in order. Any thread may submit. The destructor waits until the
 // queue is empty.
-class Lane {
+class Worker {
 public:
-    Lane();
-    Lane(const Lane&) = delete;
-    Lane& operator=(const Lane&) = delete;
-    ~Lane();
+    Worker();
+    Worker(const Worker&) = delete;
+    Worker& operator=(const Worker&) = delete;
+    ~Worker();
 
     Ticket submit(std::function<void()> work);
 

@@ -91,7 +91,7 @@ private:
     bool is_mapped_ = false;
     std::once_flag is_first_map_;
     memory::Buffer mapping_;
-    Lane flushes_;
+    Worker flushes_;
 };
 
 }  // namespace nearstep::store

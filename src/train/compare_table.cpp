@@ -1,6 +1,6 @@
 #include "train/compare_table.hpp"
 
-#include "base/samples.hpp"
+#include "base/statistics.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -76,7 +76,7 @@ PhaseSeconds median_seconds(const std::vector<StepReport>& steps) {
         backward.push_back(steps[i].seconds.backward);
         update.push_back(steps[i].seconds.update);
     }
-    return {spread_of(forward).median, spread_of(backward).median, spread_of(update).median};
+    return {summary_of(forward).median, summary_of(backward).median, summary_of(update).median};
 }
 
 std::string phase_table(const std::vector<Compared>& all) {

@@ -110,7 +110,7 @@ HostFacts check_host(const config::Run& run, int ranks, const config::HostPart& 
         model::choose_device(run.model.device, rank - host.first_rank);
         placed.csd.places = config::places_of_devices(run, before, count, granted);
         before += count;
-        const shard::Copy copy = engine::make_copy(
+        const shard::Replica copy = engine::make_copy(
             run, parameters, engine::ranks_of_copy(run, rank, ranks_beside(rank, run, host), ranks),
             ranks);
         for (const store::PlannedFile& file : engine::planned_files(placed, rank, ranks, copy)) {

@@ -2,7 +2,7 @@
 
 #include "base/error.hpp"
 #include "base/random.hpp"
-#include "base/team.hpp"
+#include "base/thread_pool.hpp"
 #include "store/scratch_folder.hpp"
 
 #include <gtest/gtest.h>
@@ -44,9 +44,9 @@ protected:
 
     // Puts the tiles; with one thread in this order.
     void put(GradientStaging& staging, const std::vector<std::size_t>& tiles, int threads) {
-        Team team(threads);
+        ThreadPool pool(threads);
         std::vector<std::vector<float>> scratch(static_cast<std::size_t>(threads));
-        team.share(tiles.size(), [&](std::size_t i, int member) {
+        pool.share(tiles.size(), [&](std::size_t i, int member) {
             std::vector<float>& values = scratch[static_cast<std::size_t>(member)];
             values.resize(shard::kTileElems);
             for (std::size_t at = 0; at < values.size(); ++at) {

@@ -105,7 +105,7 @@ private:
     std::string name_ = "device under test";
     std::vector<shard::Subgroup> subgroups_;
     std::size_t undelivered_;
-    store::Lane lane_;
+    store::Worker lane_;
 };
 
 TEST(TransferHandlerTest, NeverShowsParametersThatDidNotLand) {

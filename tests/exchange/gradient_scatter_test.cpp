@@ -97,7 +97,7 @@ struct Layout {
         }
         return devices;
     }
-    static shard::Copy copy_of(int ranks) {
+    static shard::Replica copy_of(int ranks) {
         std::vector<int> all(static_cast<std::size_t>(ranks));
         std::iota(all.begin(), all.end(), 0);
         const shard::DeviceMap map(devices_of(ranks));
@@ -130,12 +130,12 @@ TEST(ScatterOfLargeRounds, IsRefusedWhereAMessageWouldBeTooLarge) {
     constexpr std::size_t kLargeTiles = std::size_t{1} << 14U;  // 2 GiB of bf16
     std::vector<int> all(static_cast<std::size_t>(world.size()));
     std::iota(all.begin(), all.end(), 0);
-    const shard::Copy copy{.ranks = all,
-                           .devices = shard::DeviceMap(std::vector<int>(all.size(), 1)),
-                           .partition = shard::Partition({.parameters = kLargeTiles * kTileElems,
-                                                          .speeds = std::vector(all.size(), 1.0),
-                                                          .subgroup_tiles = kLargeTiles,
-                                                          .least_stripes = 1})};
+    const shard::Replica copy{.ranks = all,
+                              .devices = shard::DeviceMap(std::vector<int>(all.size(), 1)),
+                              .partition = shard::Partition({.parameters = kLargeTiles * kTileElems,
+                                                             .speeds = std::vector(all.size(), 1.0),
+                                                             .subgroup_tiles = kLargeTiles,
+                                                             .least_stripes = 1})};
     const shard::Ownership owners({copy});
     const auto codec = codec::make_codec({.name = "dense"});
     const mpi::Topology groups = mpi::group_by(std::vector<int>(all.size(), 0));

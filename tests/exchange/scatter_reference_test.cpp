@@ -45,7 +45,7 @@ mpi::Topology on_hosts(int ranks, int hosts) {
 
 // One copy of the state per list of ranks; some ranks have two devices.
 shard::Ownership copies_of(const std::vector<std::vector<int>>& lists) {
-    std::vector<shard::Copy> copies;
+    std::vector<shard::Replica> copies;
     for (const std::vector<int>& ranks : lists) {
         std::vector<int> devices;
         for (const int rank : ranks) {

@@ -157,7 +157,7 @@ TEST(AStream, IsOverWhenTheLastOfItsTransfersIs) {
     const FakeClock clock;
     const Time start = clock.now();
     const Path path = {&one.link};
-    Stream stream(path, clock);
+    TransferQueue stream(path, clock);
     for (int i = 0; i < 100; ++i) {
         stream.add(1000);
     }

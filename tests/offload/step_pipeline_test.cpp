@@ -59,7 +59,7 @@ public:
         settings.nodes = nodes;
         settings.handler = handler;
         settings.blocks = kPipelineBlocks;
-        settings.team = &team_;
+        settings.pool = &pool_;
         return std::make_unique<StepPipeline>(world_, settings, std::move(devices), traffic_);
     }
 
@@ -121,15 +121,15 @@ public:
 private:
     static shard::Ownership make_owners(int ranks) {
         const auto devices = static_cast<std::size_t>(ranks);
-        shard::Copy copy{.ranks = {},
-                         .devices = shard::DeviceMap(std::vector<int>(devices, 1)),
-                         .partition = shard::Partition({.parameters = kParameters,
-                                                        .speeds = std::vector(devices, 1.0),
-                                                        .subgroup_tiles = 2})};
+        shard::Replica copy{.ranks = {},
+                            .devices = shard::DeviceMap(std::vector<int>(devices, 1)),
+                            .partition = shard::Partition({.parameters = kParameters,
+                                                           .speeds = std::vector(devices, 1.0),
+                                                           .subgroup_tiles = 2})};
         for (int rank = 0; rank < ranks; ++rank) {
             copy.ranks.push_back(rank);
         }
-        std::vector<shard::Copy> copies;
+        std::vector<shard::Replica> copies;
         copies.push_back(std::move(copy));
         return shard::Ownership(std::move(copies));
     }
@@ -153,7 +153,7 @@ private:
     shard::Ownership owners_;
     std::unique_ptr<codec::Codec> codec_;
     trace::Traffic traffic_;
-    Team team_{1};
+    ThreadPool pool_{1};
     std::vector<std::byte> vector_ =
         std::vector<std::byte>(kTiles * kTileElems * size_bytes(Dtype::bf16));
     std::atomic<int> followed_{0};

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kParameters = 13 * kTileElems - 7;
 
-Copy copy_of(const std::vector<int>& ranks, const std::vector<int>& devices) {
+Replica copy_of(const std::vector<int>& ranks, const std::vector<int>& devices) {
     const DeviceMap map(devices);
     return {.ranks = ranks,
             .devices = map,
@@ -33,7 +33,7 @@ TEST(Ownership, HasOneOwnerOfEveryTileInEachCopy) {
     for (const Ownership& owners : {global(), per_node(), per_rank()}) {
         for (std::size_t tile = 0; tile < owners.tiles(); ++tile) {
             for (int number = 0; number < owners.copies(); ++number) {
-                const Copy& copy = owners.copy(number);
+                const Replica& copy = owners.copy(number);
                 const int owner = copy.owner_of_tile(tile);
                 EXPECT_EQ(owners.owners_among(copy.ranks, tile), std::vector<int>{owner});
                 EXPECT_TRUE(owners.owns(owner, tile));

@@ -13,7 +13,7 @@ namespace {
 TEST(LaneTest, RunsInOrderAndFinishesItsQueueAtTheEnd) {
     std::vector<int> order;
     {
-        Lane lane;
+        Worker lane;
         std::vector<Ticket> tickets;
         tickets.reserve(100);
         for (int i = 0; i < 100; ++i) {
@@ -27,7 +27,7 @@ TEST(LaneTest, RunsInOrderAndFinishesItsQueueAtTheEnd) {
 }
 
 TEST(LaneTest, GoesOnAfterAnError) {
-    Lane lane;
+    Worker lane;
     Ticket bad = lane.submit([] { throw std::runtime_error("bad"); });
     bool is_run = false;
     lane.submit([&is_run] { is_run = true; }).wait();
@@ -38,14 +38,14 @@ TEST(LaneTest, GoesOnAfterAnError) {
 TEST(TicketTest, ReturnsAtOnceWhenEmptyOrWaitedFor) {
     Ticket empty;
     EXPECT_NO_THROW(empty.wait());
-    Lane lane;
+    Worker lane;
     Ticket bad = lane.submit([] { throw std::runtime_error("bad"); });
     EXPECT_THROW(bad.wait(), std::runtime_error);
     EXPECT_NO_THROW(bad.wait());
 }
 
 TEST(TicketTest, WaitsInItsDestructorAndWhenReplaced) {
-    Lane lane;
+    Worker lane;
     std::atomic<int> done{0};
     std::latch go(1);
     {
@@ -62,8 +62,8 @@ TEST(TicketTest, WaitsInItsDestructorAndWhenReplaced) {
 }
 
 TEST(TicketTest, StandsForSeveralOperationsAndEndsWithTheLastOne) {
-    Lane fast;
-    Lane slow;
+    Worker fast;
+    Worker slow;
     std::latch go(1);
     std::atomic<bool> is_done{false};
     Ticket both = fast.submit([&] {

@@ -1,4 +1,4 @@
-#include "base/samples.hpp"
+#include "base/statistics.hpp"
 
 #include "base/error.hpp"
 
@@ -7,7 +7,7 @@
 
 namespace nearstep {
 
-Spread spread_of(std::vector<double> values) {
+Summary summary_of(std::vector<double> values) {
     expects(!values.empty(), "there is a value to take the median of");
     std::sort(values.begin(), values.end());
     const std::size_t half = values.size() / 2;

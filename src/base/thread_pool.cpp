@@ -1,4 +1,4 @@
-#include "base/team.hpp"
+#include "base/thread_pool.hpp"
 
 #include "base/cpus.hpp"
 #include "base/error.hpp"
@@ -9,7 +9,7 @@
 
 namespace nearstep {
 
-int team_threads() {
+int pool_threads() {
     constexpr long kMost = 16;
     const char* given = std::getenv("OMP_NUM_THREADS");
     const long wanted = given != nullptr ? std::strtol(given, nullptr, 10) : 0;
@@ -17,14 +17,14 @@ int team_threads() {
     return static_cast<int>(std::clamp(wanted > 0 ? wanted : cpus, 1L, kMost));
 }
 
-Team::Team(int threads) {
-    expects(threads >= 1, "a team has a thread");
+ThreadPool::ThreadPool(int threads) {
+    expects(threads >= 1, "a pool has a thread");
     for (int member = 1; member < threads; ++member) {
         others_.emplace_back([this, member] { follow(member); });
     }
 }
 
-Team::~Team() {
+ThreadPool::~ThreadPool() {
     {
         const std::lock_guard lock(mutex_);
         is_closing_ = true;
@@ -35,7 +35,7 @@ Team::~Team() {
     }
 }
 
-void Team::share(std::size_t count, const Work& work) {
+void ThreadPool::share(std::size_t count, const Work& work) {
     if (count <= 1 || others_.empty()) {
         for (std::size_t i = 0; i < count; ++i) {
             work(i, 0);
@@ -61,7 +61,7 @@ void Team::share(std::size_t count, const Work& work) {
     }
 }
 
-void Team::follow(int member) {
+void ThreadPool::follow(int member) {
     std::uint64_t seen = 0;
     while (true) {
         {
@@ -80,7 +80,7 @@ void Team::follow(int member) {
     }
 }
 
-void Team::take_turns(int member) {
+void ThreadPool::take_turns(int member) {
     while (true) {
         std::size_t mine = 0;
         {

@@ -1,4 +1,4 @@
-#include "base/samples.hpp"
+#include "base/statistics.hpp"
 
 #include "base/error.hpp"
 
@@ -9,12 +9,12 @@ namespace nearstep {
 namespace {
 
 TEST(SamplesTest, TakesTheMiddleOfAnOddAndTheMeanOfAnEvenNumber) {
-    EXPECT_EQ(spread_of({3, 1, 2}).median, 2);
-    EXPECT_EQ(spread_of({4, 1, 2, 100}).median, 3);
-    EXPECT_EQ(spread_of({4, 1, 2, 100}).least, 1);
-    EXPECT_EQ(spread_of({4, 1, 2, 100}).most, 100);
-    EXPECT_EQ(spread_of({7}).median, 7);
-    EXPECT_THROW(spread_of({}), ContractError);
+    EXPECT_EQ(summary_of({3, 1, 2}).median, 2);
+    EXPECT_EQ(summary_of({4, 1, 2, 100}).median, 3);
+    EXPECT_EQ(summary_of({4, 1, 2, 100}).least, 1);
+    EXPECT_EQ(summary_of({4, 1, 2, 100}).most, 100);
+    EXPECT_EQ(summary_of({7}).median, 7);
+    EXPECT_THROW(summary_of({}), ContractError);
 }
 
 TEST(SamplesTest, ComparesEachRoundWithItself) {

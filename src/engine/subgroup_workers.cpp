@@ -1,4 +1,4 @@
-#include "engine/subgroup_team.hpp"
+#include "engine/subgroup_workers.hpp"
 
 #include <algorithm>
 #include <span>
@@ -24,7 +24,7 @@ struct Memory {
 
 }  // namespace
 
-SubgroupTeam::SubgroupTeam(offload::StepPipeline& pipeline, Team& team) : team_(team) {
+SubgroupWorkers::SubgroupWorkers(offload::StepPipeline& pipeline, ThreadPool& pool) : pool_(pool) {
     pipeline.visit_subgroups(
         [&](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
             owned_.push_back({&device, subgroup, tiles});
@@ -32,9 +32,9 @@ SubgroupTeam::SubgroupTeam(offload::StepPipeline& pipeline, Team& team) : team_(
         });
 }
 
-void SubgroupTeam::visit(const Stages& stages) {
-    std::vector<Memory> memory(static_cast<std::size_t>(team_.threads()));
-    team_.share(owned_.size(), [&](std::size_t i, int member) {
+void SubgroupWorkers::visit(const Stages& stages) {
+    std::vector<Memory> memory(static_cast<std::size_t>(pool_.threads()));
+    pool_.share(owned_.size(), [&](std::size_t i, int member) {
         const Owned& of = owned_[i];
         const csd::StateArrays state = memory[static_cast<std::size_t>(member)].arrays(
             of.tiles.size() * shard::kTileElems, most_elems_);

@@ -1,7 +1,7 @@
-// Work on a rank's subgroups by a team of threads, outside of steps.
+// Work on a rank's subgroups by a pool of threads, outside of steps.
 #pragma once
 
-#include "base/team.hpp"
+#include "base/thread_pool.hpp"
 #include "csd/device.hpp"
 #include "offload/step_pipeline.hpp"
 
@@ -12,10 +12,10 @@
 namespace nearstep::engine {
 
 // Handles several subgroups at once, for instance to read one while verifying another.
-class SubgroupTeam {
+class SubgroupWorkers {
 public:
     // Both outlive this.
-    SubgroupTeam(offload::StepPipeline& pipeline, Team& team);
+    SubgroupWorkers(offload::StepPipeline& pipeline, ThreadPool& pool);
 
     // Each stage may be empty. `state` has room for each element of the subgroup.
     struct Stages {
@@ -39,7 +39,7 @@ private:
         shard::TileRange tiles;
     };
 
-    Team& team_;
+    ThreadPool& pool_;
     std::vector<Owned> owned_;  // in tile order: neighbours are on different devices
     std::size_t most_elems_ = 0;
 };

@@ -16,14 +16,14 @@
 namespace nearstep::engine {
 
 // One per rank; outlives the network that uses it.
-class ParameterGpu {
+class ParameterTransport {
 public:
     // Collective. Starts NCCL between the GPUs of each node with several ranks, if all ranks can,
     // have all parameters in host memory, and exchange.transport allows it. `watchdog`: see
-    // GradientGpu.
-    ParameterGpu(const mpi::Communicator& world, const config::EngineSettings& settings,
-                 const mpi::Topology& nodes, const shard::Ownership& owners,
-                 std::optional<int> device, std::optional<nccl::Watchdog>& watchdog);
+    // GradientTransport.
+    ParameterTransport(const mpi::Communicator& world, const config::EngineSettings& settings,
+                       const mpi::Topology& nodes, const shard::Ownership& owners,
+                       std::optional<int> device, std::optional<nccl::Watchdog>& watchdog);
 
     // This rank's part in the joint copy; valid as long as this.
     feed::JointCopy joint();

@@ -1,4 +1,4 @@
-#include "engine/gradient_gpu.hpp"
+#include "engine/gradient_transport.hpp"
 
 #include "base/error.hpp"
 #include "engine/gpu_groups.hpp"
@@ -8,9 +8,11 @@
 
 namespace nearstep::engine {
 
-GradientGpu::GradientGpu(const mpi::Communicator& world, const config::EngineSettings& settings,
-                         const mpi::Topology& groups, const PayloadRoad& road,
-                         std::optional<int> device, std::optional<nccl::Watchdog>& watchdog) {
+GradientTransport::GradientTransport(const mpi::Communicator& world,
+                                     const config::EngineSettings& settings,
+                                     const mpi::Topology& groups, const PayloadConditions& road,
+                                     std::optional<int> device,
+                                     std::optional<nccl::Watchdog>& watchdog) {
     const bool is_wanted = settings.compress.where == "auto" && !settings.compress.error_feedback;
     if (is_wanted && memory::gpus() > 0) {
         gpu_ = device;
@@ -28,8 +30,10 @@ GradientGpu::GradientGpu(const mpi::Communicator& world, const config::EngineSet
 
 // Joins the ranks that sum gradients with this rank. Without NCCL, a group of several ranks sums
 // its gradients on the host.
-void GradientGpu::join_group(const mpi::Communicator& world, const config::EngineSettings& settings,
-                             const mpi::Topology& groups, std::optional<nccl::Watchdog>& watchdog) {
+void GradientTransport::join_group(const mpi::Communicator& world,
+                                   const config::EngineSettings& settings,
+                                   const mpi::Topology& groups,
+                                   std::optional<nccl::Watchdog>& watchdog) {
     if (is_each_alone(groups)) {
         return;
     }
@@ -58,9 +62,9 @@ void GradientGpu::join_group(const mpi::Communicator& world, const config::Engin
 }
 
 // Why payloads cannot travel between GPUs; empty: they can.
-std::string GradientGpu::find_payload_obstacle(const mpi::Communicator& world,
-                                               const config::EngineSettings& settings,
-                                               const PayloadRoad& road) const {
+std::string GradientTransport::find_payload_obstacle(const mpi::Communicator& world,
+                                                     const config::EngineSettings& settings,
+                                                     const PayloadConditions& road) const {
     if (settings.exchange.transport == "mpi") {
         return kTransportSaysSo;
     }
@@ -79,7 +83,7 @@ std::string GradientGpu::find_payload_obstacle(const mpi::Communicator& world,
     return nccl::find_obstacle(world, gpu_).value_or("");
 }
 
-std::string GradientGpu::describe() const {
+std::string GradientTransport::describe() const {
     std::string words;
     if (!transport_.empty()) {
         words = text("ranks of a node add up their gradients ",

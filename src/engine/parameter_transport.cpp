@@ -1,4 +1,4 @@
-#include "engine/parameter_gpu.hpp"
+#include "engine/parameter_transport.hpp"
 
 #include "base/error.hpp"
 #include "engine/gpu_groups.hpp"
@@ -21,9 +21,11 @@ bool has_copies_within(const mpi::Topology& nodes, const shard::Ownership& owner
 
 }  // namespace
 
-ParameterGpu::ParameterGpu(const mpi::Communicator& world, const config::EngineSettings& settings,
-                           const mpi::Topology& nodes, const shard::Ownership& owners,
-                           std::optional<int> device, std::optional<nccl::Watchdog>& watchdog) {
+ParameterTransport::ParameterTransport(const mpi::Communicator& world,
+                                       const config::EngineSettings& settings,
+                                       const mpi::Topology& nodes, const shard::Ownership& owners,
+                                       std::optional<int> device,
+                                       std::optional<nccl::Watchdog>& watchdog) {
     if (is_each_alone(nodes)) {
         return;
     }
@@ -42,10 +44,11 @@ ParameterGpu::ParameterGpu(const mpi::Communicator& world, const config::EngineS
     }
 }
 
-std::string ParameterGpu::find_obstacle(const mpi::Communicator& world,
-                                        const config::EngineSettings& settings,
-                                        const mpi::Topology& nodes, const shard::Ownership& owners,
-                                        std::optional<int> gpu) const {
+std::string ParameterTransport::find_obstacle(const mpi::Communicator& world,
+                                              const config::EngineSettings& settings,
+                                              const mpi::Topology& nodes,
+                                              const shard::Ownership& owners,
+                                              std::optional<int> gpu) const {
     if (settings.exchange.transport == "mpi") {
         return kTransportSaysSo;
     }
@@ -59,7 +62,7 @@ std::string ParameterGpu::find_obstacle(const mpi::Communicator& world,
     return obstacle_in_groups(world, nodes, gpu);
 }
 
-feed::JointCopy ParameterGpu::joint() {
+feed::JointCopy ParameterTransport::joint() {
     if (!group_) {
         return {};
     }
@@ -70,7 +73,7 @@ feed::JointCopy ParameterGpu::joint() {
                          const memory::Stream& stream) { group_->all_gather(mine, all, stream); }};
 }
 
-std::string ParameterGpu::describe() const {
+std::string ParameterTransport::describe() const {
     if (transport_.empty()) {
         return "";
     }

@@ -1,4 +1,4 @@
-#include "base/team.hpp"
+#include "base/thread_pool.hpp"
 
 #include <gtest/gtest.h>
 
@@ -15,12 +15,12 @@ namespace {
 class TeamOf : public ::testing::TestWithParam<int> {};
 
 TEST_P(TeamOf, DoesEachPieceOnceInManyLoops) {
-    Team team(GetParam());
-    EXPECT_EQ(team.threads(), GetParam());
+    ThreadPool pool(GetParam());
+    EXPECT_EQ(pool.threads(), GetParam());
     for (const std::size_t count : {0U, 1U, 2U, 7U, 1000U}) {
         for (int loop = 0; loop < 50; ++loop) {
             std::vector<std::atomic<int>> times(count);
-            team.share(count, [&](std::size_t i, int) { ++times[i]; });
+            pool.share(count, [&](std::size_t i, int) { ++times[i]; });
             EXPECT_TRUE(std::all_of(times.begin(), times.end(), [](int t) { return t == 1; }));
         }
     }
@@ -28,10 +28,10 @@ TEST_P(TeamOf, DoesEachPieceOnceInManyLoops) {
 
 // The sums are not atomic, so they would be wrong if two threads had the same number.
 TEST_P(TeamOf, TellsItsMembersApart) {
-    Team team(GetParam());
+    ThreadPool pool(GetParam());
     std::vector<std::size_t> sums(static_cast<std::size_t>(GetParam()) * 64);
     constexpr std::size_t kCount = 20000;
-    team.share(kCount, [&](std::size_t i, int member) {
+    pool.share(kCount, [&](std::size_t i, int member) {
         ASSERT_TRUE(member >= 0 && member < GetParam());
         sums[static_cast<std::size_t>(member) * 64] += i;
     });
@@ -43,8 +43,8 @@ TEST_P(TeamOf, TellsItsMembersApart) {
 }
 
 TEST_P(TeamOf, PassesOnAnErrorAndGoesOn) {
-    Team team(GetParam());
-    EXPECT_THROW(team.share(100,
+    ThreadPool pool(GetParam());
+    EXPECT_THROW(pool.share(100,
                             [](std::size_t i, int) {
                                 if (i == 40) {
                                     throw std::runtime_error("piece 40");
@@ -52,7 +52,7 @@ TEST_P(TeamOf, PassesOnAnErrorAndGoesOn) {
                             }),
                  std::runtime_error);
     std::atomic<int> done = 0;
-    team.share(100, [&](std::size_t, int) { ++done; });
+    pool.share(100, [&](std::size_t, int) { ++done; });
     EXPECT_EQ(done, 100);
 }
 
@@ -62,13 +62,13 @@ TEST(TeamThreads, AreThoseOfTheEnvironmentUpToAMost) {
     const char* before = std::getenv("OMP_NUM_THREADS");
     const std::string kept = before != nullptr ? before : "";
     ::setenv("OMP_NUM_THREADS", "3", 1);
-    EXPECT_EQ(team_threads(), 3);
+    EXPECT_EQ(pool_threads(), 3);
     ::setenv("OMP_NUM_THREADS", "1000", 1);
-    EXPECT_EQ(team_threads(), 16);
+    EXPECT_EQ(pool_threads(), 16);
     ::setenv("OMP_NUM_THREADS", "none", 1);
-    EXPECT_GE(team_threads(), 1);
+    EXPECT_GE(pool_threads(), 1);
     ::unsetenv("OMP_NUM_THREADS");
-    EXPECT_GE(team_threads(), 1);
+    EXPECT_GE(pool_threads(), 1);
     if (before != nullptr) {
         ::setenv("OMP_NUM_THREADS", kept.c_str(), 1);
     }

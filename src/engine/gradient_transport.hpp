@@ -14,22 +14,22 @@
 namespace nearstep::engine {
 
 // Conditions on the way of payloads to the tiles' owners. The same on all ranks.
-struct PayloadRoad {
+struct PayloadConditions {
     int copies = 1;          // of the optimizer state
     bool is_shaped = false;  // links limit the rate of transfers
 };
 
 // One per rank; outlives the pipeline that uses it.
-class GradientGpu {
+class GradientTransport {
 public:
     // Collective. `groups`: ranks whose gradients are summed before they are encoded. Starts NCCL
     // between the GPUs of each group with several ranks and, if there are several groups, between
     // all GPUs. It does so if all ranks can and exchange.transport allows it. Throws ConfigError on
     // all ranks if "nccl" is demanded and a group cannot. `watchdog` is the process's: started if
     // necessary, outlives this.
-    GradientGpu(const mpi::Communicator& world, const config::EngineSettings& settings,
-                const mpi::Topology& groups, const PayloadRoad& road, std::optional<int> device,
-                std::optional<nccl::Watchdog>& watchdog);
+    GradientTransport(const mpi::Communicator& world, const config::EngineSettings& settings,
+                      const mpi::Topology& groups, const PayloadConditions& road,
+                      std::optional<int> device, std::optional<nccl::Watchdog>& watchdog);
 
     // The GPU where this rank's gradients stay until they are encoded. None: they go to the host.
     std::optional<int> gpu() const { return gpu_; }
@@ -53,7 +53,7 @@ private:
                     const mpi::Topology& groups, std::optional<nccl::Watchdog>& watchdog);
     std::string find_payload_obstacle(const mpi::Communicator& world,
                                       const config::EngineSettings& settings,
-                                      const PayloadRoad& road) const;
+                                      const PayloadConditions& road) const;
 
     std::optional<int> gpu_;
     std::string transport_;

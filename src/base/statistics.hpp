@@ -6,14 +6,14 @@
 
 namespace nearstep {
 
-struct Spread {
+struct Summary {
     double median = 0;  // for an even count: the mean of the two middle values
     double least = 0;
     double most = 0;
 };
 
 // Requires at least one value.
-Spread spread_of(std::vector<double> values);
+Summary summary_of(std::vector<double> values);
 
 // values[i] / others[i]. Compares within each round, because the load of a shared machine varies.
 std::vector<double> ratios_of(const std::vector<double>& values, const std::vector<double>& others);

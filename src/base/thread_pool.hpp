@@ -14,18 +14,18 @@ namespace nearstep {
 
 // Threads for a rank's loops: OMP_NUM_THREADS if set, else one per usable CPU. At most 16, because
 // 16 threads saturate memory bandwidth.
-int team_threads();
+int pool_threads();
 
 // One thread creates it and calls share(). The other threads sleep between calls.
-class Team {
+class ThreadPool {
 public:
     // `threads`, at least 1, includes the caller's.
-    explicit Team(int threads);
-    Team(const Team&) = delete;
-    Team& operator=(const Team&) = delete;
-    Team(Team&&) = delete;
-    Team& operator=(Team&&) = delete;
-    ~Team();
+    explicit ThreadPool(int threads);
+    ThreadPool(const ThreadPool&) = delete;
+    ThreadPool& operator=(const ThreadPool&) = delete;
+    ThreadPool(ThreadPool&&) = delete;
+    ThreadPool& operator=(ThreadPool&&) = delete;
+    ~ThreadPool();
 
     int threads() const { return static_cast<int>(others_.size()) + 1; }
 

@@ -5,7 +5,7 @@
 #include "engine/devices.hpp"
 #include "engine/gathered_text.hpp"
 #include "engine/storage_engine.hpp"
-#include "engine/subgroup_team.hpp"
+#include "engine/subgroup_workers.hpp"
 #include "store/damage.hpp"
 
 #include <unistd.h>
@@ -120,7 +120,7 @@ void StorageEngine::start_anew(const Fill& fill, const Claimed& claimed) {
     line_ = {.run = draw_id()};
     empty_state_files("", claimed);
     world_.together([&] {
-        SubgroupTeam(*pipeline_, team_)
+        SubgroupWorkers(*pipeline_, pool_)
             .visit(
                 {.before =
                      [&](shard::TileRange tiles, const csd::StateArrays& state) {
@@ -284,7 +284,7 @@ std::optional<std::string> StorageEngine::restore_state(const Origin& origin,
     std::string damage;
     world_.together([&] {
         try {
-            SubgroupTeam(*pipeline_, team_)
+            SubgroupWorkers(*pipeline_, pool_)
                 .visit({.move =
                             [&](csd::Device& device, std::size_t subgroup,
                                 const csd::StateArrays& state) {
@@ -424,7 +424,7 @@ std::string StorageEngine::save(const std::string& folder) {
 std::uint64_t StorageEngine::masters_digest() {
     expects(!under_way_, "a step is finished before its masters are read");
     std::vector<std::uint64_t> of_tile(owners_.tiles(), 0);
-    SubgroupTeam(*pipeline_, team_)
+    SubgroupWorkers(*pipeline_, pool_)
         .visit(
             {.move =
                  [this](csd::Device& device, std::size_t subgroup, const csd::StateArrays& state) {
