@@ -103,7 +103,8 @@ std::string in_python(std::string sentence) {
          {std::pair{"--fresh", "fresh=True"}, std::pair{"--resume", "opt.resume()"},
           std::pair{"--from", "opt.resume(checkpoint=...)"}, std::pair{"csd.path", "path"},
           std::pair{"csd.per_rank", "devices"}, std::pair{"csd.state", "state"},
-          std::pair{"csd.durability", "durability"}, std::pair{"compress.codec", "codec"}}) {
+          std::pair{"csd.durability", "durability"}, std::pair{"compress.codec", "codec"},
+          std::pair{"train.clipping", "clipping"}, std::pair{"train.seed", "seed"}}) {
         const std::string name = option;
         for (auto at = sentence.find(name); at != std::string::npos; at = sentence.find(name, at)) {
             sentence.replace(at, name.size(), call);
