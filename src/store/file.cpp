@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <thread>
 #include <utility>
@@ -62,16 +63,21 @@ File::File(std::string path, Storage* storage)
 }
 
 void File::lock() {
-    if (::flock(descriptor_.get(), LOCK_EX | LOCK_NB) == 0) {
-        return;
+    // A process that was killed may still be ending when its run is started again.
+    constexpr std::chrono::seconds kPatience{5};
+    const auto until = std::chrono::steady_clock::now() + kPatience;
+    while (::flock(descriptor_.get(), LOCK_EX | LOCK_NB) != 0) {
+        if (errno != EWOULDBLOCK) {
+            log_event("state_file_not_locked", {{"file", path_}, {"reason", std::strerror(errno)}});
+            return;
+        }
+        if (std::chrono::steady_clock::now() > until) {
+            throw ConfigError(text("State file \"", path_,
+                                   "\" is in use by another nearstep process: end that one, or "
+                                   "give each run a csd.path of its own."));
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
-    if (errno == EWOULDBLOCK) {
-        throw ConfigError(text(
-            "State file \"", path_,
-            "\" is in use by another nearstep process: end that one, or give each run a csd.path "
-            "of its own."));
-    }
-    log_event("state_file_not_locked", {{"file", path_}, {"reason", std::strerror(errno)}});
 }
 
 void File::bypass_page_cache(bool yes) {

@@ -11,7 +11,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
+#include <optional>
+#include <thread>
 
 namespace nearstep::store {
 namespace {
@@ -162,6 +165,16 @@ TEST(FileTest, IsHeldByOneOwnerAtATime) {
         EXPECT_THAT(message, HasSubstr("in use by another nearstep process"));
     }
     EXPECT_NO_THROW(const File again(folder.file("state")));
+}
+
+TEST(FileTest, WaitsForAnOwnerThatIsEnding) {
+    const ScratchFolder folder;
+    std::optional<File> first(folder.file("state"));
+    std::jthread ending([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(200));
+        first.reset();
+    });
+    EXPECT_NO_THROW(const File second(folder.file("state")));
 }
 
 TEST(FileTest, NamesAFileThatCannotBeOpened) {
