@@ -156,6 +156,7 @@ class Optimizer(torch.optim.Optimizer):
         self._passes = [0] * count
         self._missing = [len(block.tensors) for block in self._blocks]
         self._is_put = [False] * len(self._blocks)
+        self._streams = [set() for _ in self._blocks]  # of the GPU, in which the block's gradients were computed
         self._told = None  # the step's description sent to the engine; None: not sent
         _ranks.leave_step(self)
         self._is_scaled = False
@@ -269,6 +270,8 @@ class Optimizer(torch.optim.Optimizer):
             )
         if gradient.is_sparse:
             raise ValueError(f"The gradient of {self._names[i]} is sparse: make it dense (sparse=False of Embedding).")
+        if gradient.is_cuda:
+            self._streams[self._block_of[i]].add(torch.cuda.current_stream(gradient.device))
         self._add(i, gradient)
         self._passes[i] += 1
         if self._expected and self._passes[i] == self._expected:
@@ -313,6 +316,8 @@ class Optimizer(torch.optim.Optimizer):
                     "move the model before the optimizer's first use."
                 )
             self._gradients[i] = None
+        for stream in self._streams[block]:
+            torch.cuda.current_stream(self._device).wait_stream(stream)
         place = self._device if self._encodes_on_gpu else "cpu"
         gradients = [None if g is None else g.to(place).contiguous() for g in gradients]
         made = None

@@ -100,7 +100,7 @@ def may_be_cut(tokenizer) -> bool:
     """Whether a text may be cut before a space that stands between two letters, without a change of its tokens. The tokenizer itself
     is asked: its words of "a b" must be those of "a" and those of " b"."""
     described = json.loads(tokenizer.to_str())
-    if not described.get("pre_tokenizer") or any(" " in token["content"] for token in described.get("added_tokens", [])):
+    if not described.get("pre_tokenizer") or any(" " in token["content"] or token.get("rstrip") for token in described.get("added_tokens", [])):
         return False
     parts = described["pre_tokenizer"].get("pretokenizers", [described["pre_tokenizer"]])
     if not {part.get("type") for part in parts} <= {"ByteLevel", "BertPreTokenizer", "Whitespace", "WhitespaceSplit", "Split"}:
@@ -302,7 +302,3 @@ def main(arguments=None) -> int:
         return 2 if isinstance(error, Mistake) else 1
     print(f"{given.out}: {count} tokens of {total} bytes")
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
