@@ -54,7 +54,6 @@ int main(int, char** argv) {
     VisionTransformer model = make_model(), in_memory = make_model();
     const std::vector<torch::Tensor> tensors = model.parameters();
     torch::optim::AdamW adamw(in_memory.parameters(), torch::optim::AdamWOptions(1e-3).weight_decay(0.1));
-
     const engine::Layout layout = layout_of(model);
     const engine::Identity identity{.model = "vision transformer", .steps = kSteps};
     config::EngineSettings settings;
@@ -65,10 +64,10 @@ int main(int, char** argv) {
     const auto engine = engine::Engine::make(world, settings, layout, identity, {.set = start.set});
     engine->begin(start, [&](std::size_t first, std::span<float> masters) {
         const auto values = torch::nn::utils::parameters_to_vector(tensors).detach();
-        std::copy_n(values.data_ptr<float>() + first, masters.size(), masters.begin());
+        std::fill(masters.begin(), masters.end(), 0.0F);  // the last tile may have padding
+        std::copy_n(values.data_ptr<float>() + first, std::min(masters.size(), layout.elems - first), masters.begin());
     });
     const auto values = torch::from_blob(const_cast<std::byte*>(engine->parameters().data()), {int64_t(layout.elems)});
-
     for (int step = 1, first = static_cast<int>(engine->steps_done()) + 1; step <= kSteps; ++step) {
         const auto [images, classes] = images_of(step);
         adamw.zero_grad();

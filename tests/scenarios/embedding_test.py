@@ -40,7 +40,9 @@ class Embedding(program.Scenario):
         for ours, in_memory in losses:
             self.assertLessEqual(abs(ours - in_memory), 1e-5)
         self.assertLess(losses[-1][0], losses[0][0] - 0.5)
-        self.assertNotEqual(self.train("parts", 23).returncode, 0)
+        killed = self.train("parts", 23)
+        self.assertNotEqual(killed.returncode, 0)
+        self.assertEqual(killed.stdout.count("in memory"), 22, killed.stdout + killed.stderr)
         rest, masters_of_parts = self.results(self.train("parts"))
         self.assertIn(len(rest), (28, 29))
         self.assertEqual(rest, losses[-len(rest):])

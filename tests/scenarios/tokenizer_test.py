@@ -157,7 +157,7 @@ class Tokenizers(program.Scenario):
         from tokenizers import models, normalizers, pre_tokenizers
 
         for pre_tokenizer, normalizer, expected in ((None, None, False), (pre_tokenizers.ByteLevel(add_prefix_space=False), None, True),
-                                                    (pre_tokenizers.ByteLevel(add_prefix_space=True), None, False),
+                                                    (pre_tokenizers.ByteLevel(add_prefix_space=True), None, True),
                                                     (pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False), None, False),
                                                     (pre_tokenizers.BertPreTokenizer(), None, True), (pre_tokenizers.Whitespace(), normalizers.Lowercase(), True),
                                                     (pre_tokenizers.Split(tokenizers.Regex(r"[.!?]\s"), "isolated"), None, False),
