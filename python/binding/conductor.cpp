@@ -231,10 +231,9 @@ void Conductor::share_start_values(std::span<const Piece> values) {
     }
 }
 
-// Fills in the elements from `first` on. Elements after the last tensor are padding.
+// The elements from `first` on; tensors lie side by side.
 void Conductor::fill(std::span<const Piece> values, std::size_t first,
                      std::span<float> masters) const {
-    std::ranges::fill(masters, 0.0F);
     for (std::size_t i = 0; i < values.size(); ++i) {
         const engine::Tensor& tensor = layout_.tensors[i];
         const std::size_t begin = std::max(first, tensor.offset);

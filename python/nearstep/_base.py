@@ -12,11 +12,8 @@ import weakref
 import torch
 
 from . import _clipping, _engine, _expectation, _export, _extra, _first_calls, _ranks
-from ._groups import Block, blocks_of
+from ._groups import DTYPES, NOTHING, lay_out
 from ._settings import settings_of
-
-_NOTHING = "There is no parameter to train: all are frozen (requires_grad=False)."
-_DTYPES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 
 
 class Optimizer(torch.optim.Optimizer):
@@ -52,7 +49,7 @@ class Optimizer(torch.optim.Optimizer):
         if isinstance(params, torch.nn.Module):
             params = [p for p in params.parameters() if p.requires_grad]
             if not params:
-                raise ValueError(_NOTHING)
+                raise ValueError(NOTHING)
         self._is_ready = False
         super().__init__(params, defaults)
         self._module = module
@@ -63,7 +60,9 @@ class Optimizer(torch.optim.Optimizer):
         self._conductor = None
         self._handles: list = []
         self._settings = settings_of(path, state, codec, clipping, devices, durability, seed, config or {})
-        self._list_parameters()
+        layout = lay_out(self.param_groups, module)
+        self._params, self._names, self._group_of, self._dtype = layout.params, layout.names, layout.group_of, layout.dtype
+        self._blocks, self._block_of, self._reads = layout.blocks, layout.block_of, layout.reads
         _clipping.refuse_foreign_clipping()
         self._register_hooks()
         self._begin_counting()
@@ -71,47 +70,7 @@ class Optimizer(torch.optim.Optimizer):
         self.extra = None
         _ranks.keep(self)
 
-    # --- Parameters and hooks ---
-
-    def _list_parameters(self) -> None:
-        in_groups = {}
-        for number, group in enumerate(self.param_groups):
-            for place, p in enumerate(group["params"]):
-                if p.requires_grad:
-                    in_groups[id(p)] = (p, number, f"{number}.{place}")
-        names = {}
-        if self._module is not None:
-            names = {id(p): name for name, p in self._module.named_parameters()}
-        order = [key for key in names if key in in_groups] + [key for key in in_groups if key not in names]
-        if not order:
-            raise ValueError(_NOTHING)
-        if len(self.param_groups) > 15:
-            raise ValueError(f"There are {len(self.param_groups)} parameter groups: nearstep takes 15 at most.")
-        self._params = [in_groups[key][0] for key in order]
-        self._group_of = [in_groups[key][1] for key in order]
-        self._names = [names.get(key, in_groups[key][2]) for key in order]
-        for name, p in zip(self._names, self._params):
-            if p.dtype not in _DTYPES:
-                raise ValueError(f"Parameter {name} is {p.dtype}: nearstep trains float32, bfloat16 and float16.")
-        dtypes = {p.dtype for p in self._params}
-        self._dtype = dtypes.pop() if len(dtypes) == 1 else torch.float32
-        index = {id(p): i for i, p in enumerate(self._params)}
-        self._blocks, self._reads = blocks_of(self._module, index) if self._module is not None else ([], [])
-        listed = {i for block in self._blocks for i in block.tensors}
-        rest = [i for i in range(len(self._params)) if i not in listed]
-        if rest:
-            self._blocks.append(Block(rest, sum(self._params[i].numel() for i in rest)))
-        # From here on parameters are in the order of the blocks, as in the vector.
-        order = [i for block in self._blocks for i in block.tensors]
-        place = {old: new for new, old in enumerate(order)}
-        self._params, self._group_of, self._names = ([of[i] for i in order] for of in (self._params, self._group_of, self._names))
-        for block in self._blocks:
-            block.tensors = [place[i] for i in block.tensors]
-        self._block_of = [0] * len(order)
-        for number, block in enumerate(self._blocks):
-            for i in block.tensors:
-                self._block_of[i] = number
-        self._reads = [(module, sorted({self._block_of[place[i]] for i in read})) for module, read in self._reads]
+    # --- Hooks ---
 
     def _register_hooks(self) -> None:
         me = weakref.ref(self)
@@ -208,13 +167,13 @@ class Optimizer(torch.optim.Optimizer):
             settings=self._settings,
             tensors=[(name, list(p.shape), group) for name, p, group in zip(self._names, self._params, self._group_of)],
             tensors_of_blocks=[len(block.tensors) for block in self._blocks],
-            dtype=_DTYPES[self._dtype],
+            dtype=DTYPES[self._dtype],
             model=self._describe_model(),
             gpu=self._device.index if self._device.type == "cuda" else None,
             gradient_stream=self._encodes.cuda_stream if self._device.type == "cuda" else 0,
         )
         values = [p.detach().to("cpu").contiguous() for p in self._params]
-        lines = conductor.begin(is_resuming, self._is_fresh, checkpoint, [(v.data_ptr(), _DTYPES[v.dtype]) for v in values])
+        lines = conductor.begin(is_resuming, self._is_fresh, checkpoint, [(v.data_ptr(), DTYPES[v.dtype]) for v in values])
         self._conductor = conductor
         vector = conductor.vector().view(self._dtype)
         self._values = []
@@ -327,7 +286,7 @@ class Optimizer(torch.optim.Optimizer):
             for gradient in gradients:
                 if gradient is not None:  # not reused before the engine has read it
                     gradient.record_stream(self._encodes)
-        pieces = [(0, "fp32") if g is None else (g.data_ptr(), _DTYPES[g.dtype]) for g in gradients]
+        pieces = [(0, "fp32") if g is None else (g.data_ptr(), DTYPES[g.dtype]) for g in gradients]
         work = self._conductor.put(block, pieces, self._factor, made.cuda_event if made else 0)
         self._is_put[block] = True
         while self._in_flight and self._conductor.is_done(self._in_flight[0][0]):

@@ -9,6 +9,9 @@ import torch
 # A block has at least one tile of the engine, so that each has something to send.
 _LEAST_ELEMENTS = 65536
 
+DTYPES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}  # names of the engine
+NOTHING = "There is no parameter to train: all are frozen (requires_grad=False)."
+
 
 class Groups(list):
     """Parameter groups that know their module."""
@@ -47,7 +50,7 @@ def _is_list(module) -> bool:
     return isinstance(module, torch.nn.Sequential) and sum(map(_is_composite, module.children())) > 1
 
 
-def blocks_of(module: torch.nn.Module, index: dict) -> tuple[list[Block], list]:
+def _blocks_of(module: torch.nn.Module, index: dict) -> tuple[list[Block], list]:
     """Cuts the module into its layers, in the order of their creation. Returns the blocks, and pairs of a module and
     the parameters that its own forward reads. ``index``: the number of each trained parameter, by its id."""
     blocks: list[Block] = []
@@ -79,3 +82,56 @@ def blocks_of(module: torch.nn.Module, index: dict) -> tuple[list[Block], list]:
 
     walk(module)
     return blocks, reads
+
+
+@dataclasses.dataclass
+class Layout:
+    """The trained parameters in the order of the parameter vector: that of the blocks."""
+
+    params: list
+    names: list  # the module's, else "group.place"
+    group_of: list  # numbers of the parameters' groups
+    dtype: torch.dtype  # of the vector
+    blocks: list[Block]
+    block_of: list  # numbers of the parameters' blocks
+    reads: list  # pairs of a module and the blocks that its own forward reads
+
+
+def lay_out(param_groups: list, module: torch.nn.Module | None) -> Layout:
+    """Raises ValueError if nothing is trained, for a dtype that nearstep does not train, and for more than 15 groups."""
+    in_groups = {}
+    for number, group in enumerate(param_groups):
+        for place, p in enumerate(group["params"]):
+            if p.requires_grad:
+                in_groups[id(p)] = (p, number, f"{number}.{place}")
+    names = {} if module is None else {id(p): name for name, p in module.named_parameters()}
+    found = [key for key in names if key in in_groups] + [key for key in in_groups if key not in names]
+    if not found:
+        raise ValueError(NOTHING)
+    if len(param_groups) > 15:
+        raise ValueError(f"There are {len(param_groups)} parameter groups: nearstep takes 15 at most.")
+    for key in found:
+        p, _, name = in_groups[key]
+        if p.dtype not in DTYPES:
+            raise ValueError(f"Parameter {names.get(key, name)} is {p.dtype}: nearstep trains float32, bfloat16 and float16.")
+    blocks, reads = ([], []) if module is None else _blocks_of(module, {key: i for i, key in enumerate(found)})
+    listed = {i for block in blocks for i in block.tensors}
+    rest = [i for i in range(len(found)) if i not in listed]
+    if rest:
+        blocks.append(Block(rest, sum(in_groups[found[i]][0].numel() for i in rest)))
+    order = [i for block in blocks for i in block.tensors]
+    block_of = [number for number, block in enumerate(blocks) for _ in block.tensors]
+    place = {old: new for new, old in enumerate(order)}
+    for block in blocks:
+        block.tensors = [place[i] for i in block.tensors]
+    keys = [found[i] for i in order]
+    dtypes = {in_groups[key][0].dtype for key in keys}
+    return Layout(
+        params=[in_groups[key][0] for key in keys],
+        names=[names.get(key, in_groups[key][2]) for key in keys],
+        group_of=[in_groups[key][1] for key in keys],
+        dtype=dtypes.pop() if len(dtypes) == 1 else torch.float32,
+        blocks=blocks,
+        block_of=block_of,
+        reads=[(owner, sorted({block_of[place[i]] for i in read})) for owner, read in reads],
+    )

@@ -16,7 +16,7 @@ namespace nearstep {
 // 16 threads saturate memory bandwidth.
 int pool_threads();
 
-// One thread creates it and calls share(). The other threads sleep between calls.
+// One thread at a time calls share(). The other threads sleep between calls.
 class ThreadPool {
 public:
     // `threads`, at least 1, includes the caller's.

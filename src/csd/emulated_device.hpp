@@ -1,4 +1,4 @@
-// A CSD emulated on plain storage: files as its flash, host memory and a host core for the rest.
+// A CSD emulated on plain storage: files as its flash, host memory and host cores for the rest.
 #pragma once
 
 #include "base/dtype.hpp"

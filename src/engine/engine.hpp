@@ -111,8 +111,7 @@ struct CheckpointTime {
 // ranks alike, for what the user can fix, and IoError for what may be temporary.
 class Engine {
 public:
-    // Writes start values for the elements from `first` on, and zeros for the padding of the last
-    // tile, behind Layout::elems. Called by several threads at once.
+    // Writes start values for the elements from `first` on. Called by several threads at once.
     using Fill = std::function<void(std::size_t first, std::span<float> masters)>;
 
     // Opens and locks the state files without changing them. start() or begin() must follow.

@@ -124,7 +124,11 @@ void StorageEngine::start_anew(const Fill& fill, const Claimed& claimed) {
             .visit(
                 {.before =
                      [&](shard::TileRange tiles, const csd::StateArrays& state) {
-                         fill(tiles.begin * kTileElems, state.master);
+                         const std::size_t first = tiles.begin * kTileElems;
+                         const std::size_t elems =
+                             std::min(state.master.size(), layout_.elems - first);
+                         fill(first, state.master.first(elems));
+                         std::ranges::fill(state.master.subspan(elems), 0.0F);  // padding
                          std::ranges::fill(state.moment1, 0.0F);
                          std::ranges::fill(state.moment2, 0.0F);
                      },

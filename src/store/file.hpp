@@ -45,8 +45,8 @@ using ResultFilter = std::function<std::int64_t(const Request& request, std::int
 class File {
 public:
     // Opens the file, or makes it empty, and locks it until it is closed. Waits up to 5 s for an
-    // owner that is ending. Throws ConfigError if it
-    // cannot be opened, or if another process or another File holds it.
+    // owner that is ending. Throws ConfigError if it cannot be opened, or if another process or
+    // another File holds it.
     // `storage` carries out the calls and outlives the file; null: the system itself.
     explicit File(std::string path, Storage* storage = nullptr);
 

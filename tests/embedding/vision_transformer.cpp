@@ -64,8 +64,7 @@ int main(int, char** argv) {
     const auto engine = engine::Engine::make(world, settings, layout, identity, {.set = start.set});
     engine->begin(start, [&](std::size_t first, std::span<float> masters) {
         const auto values = torch::nn::utils::parameters_to_vector(tensors).detach();
-        std::fill(masters.begin(), masters.end(), 0.0F);  // the last tile may have padding
-        std::copy_n(values.data_ptr<float>() + first, std::min(masters.size(), layout.elems - first), masters.begin());
+        std::copy_n(values.data_ptr<float>() + first, masters.size(), masters.begin());
     });
     const auto values = torch::from_blob(const_cast<std::byte*>(engine->parameters().data()), {int64_t(layout.elems)});
     for (int step = 1, first = static_cast<int>(engine->steps_done()) + 1; step <= kSteps; ++step) {
