@@ -74,9 +74,10 @@ std::vector<Key> compute_keys(ModelSettings& model) {
          .is_for_sites = true},
         {.name = "model.activations",
          .target = &model.activations,
-         .meaning = "where block inputs are kept for backward; auto: on the GPU, or on the host if "
-                    "that moves fewer bytes than streaming parameters",
-         .words = {"auto", "gpu", "host"},
+         .meaning = "what is kept for backward; all: what it needs of every layer; gpu, host: only "
+                    "block inputs, there, and backward computes forward again; auto: what it needs "
+                    "of as many layers as fit, else block inputs where fewer bytes move",
+         .words = {"auto", "all", "gpu", "host"},
          .is_for_sites = true},
     };
 }

@@ -24,7 +24,7 @@ struct ModelSettings {
     std::string device = "auto";       // "auto", "cpu" or "cuda": where the model computes
     std::string compute = "auto";      // "auto", "bf16" or "fp32": the format of matrix products
     double gpu_memory_gb = 0;          // most that a rank takes of its GPU; 0: all that is free
-    std::string activations = "auto";  // "auto", "gpu" or "host": block inputs until backward
+    std::string activations = "auto";  // "auto", "all", "gpu" or "host": what backward finds
 };
 
 struct DataSettings {

@@ -23,7 +23,8 @@ namespace {
                            R"(): free some, or set placement.parameters = "replicated".)"));
 }
 
-// Memory that the kernel can give without swapping; 0 if unknown.
+}  // namespace
+
 std::size_t available_bytes() {
     std::ifstream table("/proc/meminfo");
     for (std::string line; std::getline(table, line);) {
@@ -34,8 +35,6 @@ std::size_t available_bytes() {
     }
     return 0;
 }
-
-}  // namespace
 
 SharedMemory SharedMemory::create(std::size_t bytes) {
     // Check before reserving: a machine that runs out of memory kills other processes.

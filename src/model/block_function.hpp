@@ -28,6 +28,10 @@ struct BlockFunction {
     std::vector<std::size_t> borrowed;
 
     BlockFormat format = BlockFormat::compute;
+
+    // Elements in the compute format that autograd keeps per token for the block's backward,
+    // besides input and parameters. 0: the block is never kept, see Residence::kept_blocks.
+    std::size_t kept_elems = 0;
 };
 
 }  // namespace nearstep::model

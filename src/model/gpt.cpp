@@ -58,12 +58,16 @@ std::vector<BlockFunction> make_gpt_functions(const config::ModelSettings& setti
     std::vector<BlockFunction> functions;
     functions.push_back({.run = run_embedding, .borrowed = {}, .format = BlockFormat::fp32});
     const std::int64_t heads = settings.heads;
+    // In units of width: both norms, queries, keys and values, the mixed values, the middle, the
+    // hidden layer before and after gelu, the output.
+    const std::size_t kept = 16 * static_cast<std::size_t>(settings.width);
     for (int layer = 0; layer < settings.layers; ++layer) {
         functions.push_back({.run =
                                  [heads](const Tensors& parameters, const at::Tensor& input) {
                                      return run_layer(parameters, input, heads);
                                  },
-                             .borrowed = {}});
+                             .borrowed = {},
+                             .kept_elems = kept});
     }
     functions.push_back({.run = run_head, .borrowed = {0}});
     return functions;

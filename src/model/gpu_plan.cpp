@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -24,15 +25,18 @@ constexpr int kStreamingSlots = 3;
 // Adds the allocator's rounding and fragmentation and the workspace of matrix products.
 std::size_t with_margin(std::size_t bytes) { return bytes + bytes / 8 + 128 * MiB; }
 
+// Adds the allocator's rounding of many large tensors.
+std::size_t with_slack(std::size_t bytes) { return bytes + bytes / 32; }
+
 class Sizes {
 public:
-    Sizes(const config::ModelSettings& settings, const GpuWork& work)
+    Sizes(const config::ModelSettings& settings, const GpuWork& work, const ComputeDevice& device)
         : geometry_(describe(settings)),
           functions_(find_architecture(settings.architecture).make_functions(settings)),
           reads_(blocks_read(geometry_, functions_)),
           joint_ranks_(work.joint_ranks),
           parameter_size_(size_bytes(settings.dtype)),
-          compute_size_(size_bytes(compute_format(settings, {.gpu = 0}))),
+          compute_size_(size_bytes(compute_format(settings, device))),
           width_(static_cast<std::size_t>(settings.width)),
           heads_(static_cast<std::size_t>(settings.heads)),
           vocabulary_(static_cast<std::size_t>(settings.vocabulary)),
@@ -59,6 +63,17 @@ public:
 
     // Bytes of one block's inputs for all micro-batches.
     std::size_t inputs() const { return tokens_ * width_ * compute_size_; }
+
+    // Bytes that a block which is kept holds from its forward to its backward, besides its inputs.
+    std::size_t kept(int number) const {
+        const BlockFunction& function = functions_[static_cast<std::size_t>(number)];
+        const std::size_t bytes = tokens_ * function.kept_elems * compute_size_;
+        const std::size_t format =
+            function.format == BlockFormat::fp32 ? sizeof(float) : compute_size_;
+        const std::size_t converted =
+            format == parameter_size_ ? 0 : block(number) / parameter_size_ * format;
+        return bytes == 0 ? 0 : with_slack(bytes + converted);
+    }
 
     // Bytes of parameters that a step brings over the link.
     std::size_t fetched(int slots) const {
@@ -165,6 +180,27 @@ std::optional<GpuPlan> filled(GpuPlan plan, const Sizes& sizes, const GpuWork& w
     return plan;
 }
 
+// Keeps as many of the last blocks as fit in `room` bytes; returns the bytes that they hold.
+std::size_t keep_blocks(const Sizes& sizes, std::size_t room, Residence& residence) {
+    std::size_t bytes = 0;
+    for (int number = sizes.blocks() - 2; number >= 0; --number) {
+        const std::size_t kept = sizes.kept(number);
+        if (kept == 0 || bytes + kept > room) {
+            break;
+        }
+        bytes += kept;
+        ++residence.kept_blocks;
+    }
+    return bytes;
+}
+
+// Blocks that can be kept.
+int keepable(const Sizes& sizes) {
+    Residence all;
+    keep_blocks(sizes, std::numeric_limits<std::size_t>::max(), all);
+    return all.kept_blocks;
+}
+
 std::string gigabytes(std::size_t bytes) { return human_bytes(static_cast<double>(bytes)); }
 
 [[noreturn]] void refuse(const GpuPlan& plan, const Sizes& sizes, double wanted_gb) {
@@ -185,11 +221,13 @@ std::string gigabytes(std::size_t bytes) { return human_bytes(static_cast<double
 
 GpuPlan plan_gpu(const config::ModelSettings& settings, const GpuWork& work,
                  std::size_t budget_bytes) {
-    const Sizes sizes(settings, work);
+    const Sizes sizes(settings, work, {.gpu = 0});
+    const bool keeps_all = settings.activations == "all";
     std::optional<GpuPlan> best;
     std::optional<GpuPlan> smallest;  // excludes parameters
     for (const bool is_on_host : {false, true}) {
-        if (settings.activations == (is_on_host ? "gpu" : "host")) {
+        if (is_on_host ? settings.activations == "gpu" || keeps_all
+                       : settings.activations == "host") {
             continue;
         }
         const GpuPlan plan = plan_of(sizes, work, budget_bytes, is_on_host);
@@ -204,7 +242,29 @@ GpuPlan plan_gpu(const config::ModelSettings& settings, const GpuWork& work,
     if (!best) {
         refuse(*smallest, sizes, settings.gpu_memory_gb);
     }
+    const bool may_keep = keeps_all || settings.activations == "auto";
+    if (may_keep && best->residence.slots == 0 && !best->residence.are_inputs_on_host) {
+        best->kept_bytes = keep_blocks(sizes, budget_bytes - best->total_bytes(), best->residence);
+    }
+    if (keeps_all && best->residence.kept_blocks < keepable(sizes)) {
+        throw ConfigError(text("model.activations is \"all\", and what backward needs of only ",
+                               best->residence.kept_blocks, " of ", keepable(sizes),
+                               " layers fits in ", gigabytes(budget_bytes),
+                               " of GPU memory: set model.activations to \"auto\", or fewer rows "
+                               "in a step with train.global_batch."));
+    }
     return *best;
+}
+
+Residence plan_cpu(const config::ModelSettings& settings, const GpuWork& work,
+                   std::size_t budget_bytes) {
+    Residence residence;
+    if (settings.activations == "all" || settings.activations == "auto") {
+        const bool is_limited = settings.activations == "auto";
+        keep_blocks(Sizes(settings, work, {}),
+                    is_limited ? budget_bytes : std::numeric_limits<std::size_t>::max(), residence);
+    }
+    return residence;
 }
 
 std::string describe(const GpuPlan& plan) {
@@ -218,6 +278,10 @@ std::string describe(const GpuPlan& plan) {
                 plan.residence.are_inputs_on_host
                     ? text(" (", gigabytes(plan.host_bytes), " wait in host memory)")
                     : std::string(),
+                plan.residence.kept_blocks > 0
+                    ? text(", what backward needs of ", plan.residence.kept_blocks, " blocks ",
+                           gigabytes(plan.kept_bytes))
+                    : std::string(", no block kept, so backward computes forward again"),
                 ", gradients ", gigabytes(plan.gradient_bytes), ", workspace about ",
                 gigabytes(plan.workspace_bytes), "; ", gigabytes(plan.link_bytes),
                 " a step between host and GPU, but gradients");

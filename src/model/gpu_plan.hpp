@@ -27,6 +27,7 @@ struct GpuPlan {
     std::size_t budget_bytes = 0;
     std::size_t parameter_bytes = 0;  // resident parameters, or slots
     std::size_t input_bytes = 0;      // block inputs: all that wait, or those being moved
+    std::size_t kept_bytes = 0;       // what backward needs of Residence::kept_blocks
     std::size_t gradient_bytes = 0;
     std::size_t workspace_bytes = 0;  // a block's computation and gradients of borrowed parameters
     std::size_t host_bytes = 0;       // pinned host memory of waiting inputs
@@ -35,15 +36,21 @@ struct GpuPlan {
     std::size_t link_bytes = 0;
 
     std::size_t total_bytes() const {
-        return parameter_bytes + input_bytes + gradient_bytes + workspace_bytes;
+        return parameter_bytes + input_bytes + kept_bytes + gradient_bytes + workspace_bytes;
     }
 };
 
 // Returns the plan within `budget_bytes` that moves the fewest bytes. Parameters are all on the GPU
 // or in as many slots as fit; block inputs are on the GPU or the host, unless model.activations
-// says which. Throws ConfigError with what to set if two slots do not fit.
+// says which. What is left then keeps what the backward of as many blocks as fit needs. Throws
+// ConfigError with what to set if two slots do not fit, or "all" blocks cannot be kept.
 GpuPlan plan_gpu(const config::ModelSettings& settings, const GpuWork& work,
                  std::size_t budget_bytes);
+
+// The same for a network on the CPU, whose parameters and inputs stay where they are: how many
+// blocks are kept within `budget_bytes` of memory.
+Residence plan_cpu(const config::ModelSettings& settings, const GpuWork& work,
+                   std::size_t budget_bytes);
 
 // "GPU memory planned: 3.1 GB of 16 GB; parameters 1.3 GB (3 slots that 34 blocks stream through),
 // ...".

@@ -61,6 +61,11 @@ public:
         expects(functions_.size() == geometry_.blocks.size(), "every block has its function");
         expects(parameters.size() >= geometry_.elems * size_bytes(settings.dtype),
                 "the parameter vector holds all elements of the geometry");
+        expects(
+            residence.kept_blocks == 0 || (residence.slots == 0 && !residence.are_inputs_on_host),
+            "blocks are kept only beside resident parameters and inputs");
+        first_kept_ = last_block() - residence.kept_blocks;
+        kept_.resize(functions_.size());
         store_.emplace(geometry_, parameters, settings.dtype, device, residence.slots, joint);
         inputs_.emplace(
             last_block() + 1, compute_format(settings, device), device,
@@ -92,6 +97,7 @@ public:
         next_backward_ = -1;
         borrowed_gradients_.clear();
         micros_.clear();
+        kept_.assign(functions_.size(), {});
         std::vector<std::size_t> input_bytes;
         for (const MicroBatch& batch : batches) {
             check_batch(batch, settings_);
@@ -120,12 +126,7 @@ public:
             last_gradient_ = zeros_of(block);
             add_gradients(block, gradient_sums(block, last_gradient_));
         } else {
-            const c10::NoGradGuard no_grad;
-            const Tensors parameters = parameters_of(block);
-            for (std::size_t i = 0; i < micros_.size(); ++i) {
-                inputs_->put(block + 1, i,
-                             run(block, parameters, inputs_->get(block, i)).contiguous());
-            }
+            pass_on(block);
             inputs_->end_forward(block);
         }
         store_->leave();
@@ -202,6 +203,17 @@ private:
     struct Micro {
         at::Tensor targets;
         at::Tensor upstream = {};
+    };
+
+    // A block's forward of one micro-batch with its graph.
+    struct Pass {
+        at::Tensor input;
+        at::Tensor output;
+    };
+    // A block's forward of all micro-batches; without passes, backward computes it again.
+    struct Kept {
+        Tensors leaves;
+        std::vector<Pass> passes;
     };
 
     static std::size_t index_of(int block) { return static_cast<std::size_t>(block); }
@@ -298,29 +310,65 @@ private:
         return sums;
     }
 
-    // Recomputes the block for each micro-batch and adds its gradients to `sums`.
-    void add_gradients(int block, const Tensors& sums) {
-        const bool has_loss = block == last_block();
-        const c10::AutoGradMode with_grad(true);
+    // Computes the block's forward and passes its outputs to the next block.
+    void pass_on(int block) {
+        const bool is_kept = block >= first_kept_ && functions_[index_of(block)].kept_elems > 0;
+        const c10::AutoGradMode with_grad(is_kept);
+        Kept& kept = kept_[index_of(block)];
+        const Tensors parameters = is_kept ? leaves_of(block) : parameters_of(block);
+        for (std::size_t i = 0; i < micros_.size(); ++i) {
+            at::Tensor output;
+            if (is_kept) {
+                kept.leaves = parameters;
+                kept.passes.push_back(compute(block, parameters, inputs_->get(block, i)));
+                output = kept.passes.back().output.detach();
+            } else {
+                output = run(block, parameters, inputs_->get(block, i));
+            }
+            inputs_->put(block + 1, i, output.contiguous());
+        }
+    }
+
+    Tensors leaves_of(int block) const {
         Tensors leaves;
         for (const at::Tensor& parameter : parameters_of(block)) {
             leaves.push_back(parameter.detach().requires_grad_(true));
         }
+        return leaves;
+    }
+
+    Pass compute(int block, const Tensors& leaves, const at::Tensor& given) const {
+        at::Tensor input = given.detach();
+        if (input.is_floating_point()) {  // tokens have no gradient
+            input.requires_grad_(true);
+        }
+        return {.input = input, .output = run(block, leaves, input)};
+    }
+
+    // Adds the block's gradients of all micro-batches to `sums`.
+    void add_gradients(int block, const Tensors& sums) {
+        const bool has_loss = block == last_block();
+        const c10::AutoGradMode with_grad(true);
+        Kept kept = std::exchange(kept_[index_of(block)], {});
+        const bool is_kept = !kept.passes.empty();
+        const Tensors leaves = is_kept ? std::move(kept.leaves) : leaves_of(block);
         for (std::size_t i = 0; i < micros_.size(); ++i) {
             Micro& micro = micros_[i];
-            const at::Tensor input = inputs_->take(block, i).detach();
+            const at::Tensor given = inputs_->take(block, i);
+            const Pass pass =
+                is_kept ? std::exchange(kept.passes[i], {}) : compute(block, leaves, given);
             Tensors wanted = leaves;
-            if (input.is_floating_point()) {  // tokens have no gradient
-                wanted.push_back(input.requires_grad_(true));
+            if (pass.input.requires_grad()) {
+                wanted.push_back(pass.input);
             }
-            const at::Tensor output = run(block, leaves, input);
             if (has_loss) {
-                micro.upstream = output.detach();
+                micro.upstream = pass.output.detach();
                 const c10::NoGradGuard no_grad;
                 loss_sum_ +=
                     cross_entropy(micro.upstream, micro.targets, token_weight_ * loss_scale_);
             }
-            const Tensors gradients = torch::autograd::grad({output}, wanted, {micro.upstream});
+            const Tensors gradients =
+                torch::autograd::grad({pass.output}, wanted, {micro.upstream});
             const c10::NoGradGuard no_grad;
             for (std::size_t k = 0; k < sums.size(); ++k) {
                 sums[k].add_(gradients[k]);
@@ -368,6 +416,8 @@ private:
     std::optional<BlockInputs> inputs_;
 
     std::vector<Micro> micros_;
+    int first_kept_ = 0;
+    std::vector<Kept> kept_;  // of each block
     at::Tensor last_gradient_;
     std::map<std::size_t, at::Tensor> borrowed_gradients_;  // by parameter index
     double token_weight_ = 0;

@@ -1,7 +1,7 @@
-// A network that runs block by block. Forward keeps only block inputs; backward recomputes one
-// block at a time and hands its gradient over at once. All micro-batches of a step pass through a
-// block before the next block, so a block's gradient is final after one visit, and its parameters
-// are needed twice per step.
+// A network that runs block by block. Forward keeps what the backward of some blocks needs, and of
+// the others only their inputs: backward recomputes those one at a time. It hands each block's
+// gradient over at once. All micro-batches of a step pass through a block before the next block, so
+// a block's gradient is final after one visit, and its parameters are needed twice per step.
 #pragma once
 
 #include "config/run.hpp"

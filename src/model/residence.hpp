@@ -1,4 +1,4 @@
-// Where a network keeps its parameters and block inputs.
+// Where a network keeps its parameters, block inputs, and what backward needs.
 #pragma once
 
 namespace nearstep::model {
@@ -9,6 +9,9 @@ struct Residence {
     int slots = 0;
     // True: block inputs wait for their backward in host memory, not on the network's device.
     bool are_inputs_on_host = false;
+    // The last blocks before the head, as many as this, keep what their backward needs from their
+    // forward; the others compute forward again. Only with slots = 0 and inputs on the device.
+    int kept_blocks = 0;
 };
 
 }  // namespace nearstep::model

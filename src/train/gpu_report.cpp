@@ -49,6 +49,8 @@ nlohmann::json to_json(const GpuReport& report) {
           {"budget_bytes", plan.budget_bytes},
           {"blocks", plan.blocks},
           {"slots", plan.residence.slots},
+          {"kept_blocks", plan.residence.kept_blocks},
+          {"kept_bytes", plan.kept_bytes},
           {"inputs_on_host", plan.residence.are_inputs_on_host},
           {"parameter_bytes", plan.parameter_bytes},
           {"input_bytes", plan.input_bytes},

@@ -5,6 +5,7 @@
 #include "base/stop_request.hpp"
 #include "config/load.hpp"
 #include "memory/gpu.hpp"
+#include "memory/shared_memory.hpp"
 #include "mpi/topology.hpp"
 #include "train/corpus.hpp"
 #include "train/pretrained.hpp"
@@ -52,13 +53,14 @@ Trainer::Trainer(const mpi::Communicator& world, const config::Run& run,
             model::choose_device(run.model.device, machines.rank_in_group(world.rank()));
     });
     make_engine(fault_plan, timeline, set);
-    plan_gpu(static_cast<int>(machines.ranks_beside(world.rank()).size()));
-    network_ = model::Network::make(run.model, engine_->parameters(), compute_device_,
-                                    gpu_ ? gpu_->plan().residence : model::Residence{},
-                                    engine_->joint_copy());
+    const auto machine_ranks = static_cast<int>(machines.ranks_beside(world.rank()).size());
+    plan_gpu(machine_ranks);
     const std::int64_t batch = run.train.global_batch;
     first_row_ = batch * world.rank() / world.size();
     rows_ = static_cast<int>(batch * (world.rank() + 1) / world.size() - first_row_);
+    network_ = model::Network::make(run.model, engine_->parameters(), compute_device_,
+                                    gpu_ ? gpu_->plan().residence : plan_cpu(machine_ranks),
+                                    engine_->joint_copy());
     const auto tokens =
         static_cast<std::size_t>(rows_) * static_cast<std::size_t>(run.model.context);
     tokens_.resize(tokens);
@@ -100,6 +102,14 @@ void Trainer::plan_gpu(int machine_ranks) {
             }
         });
     }
+}
+
+// The ranks of a machine share a quarter of its free memory; the rest is for the state's cache and
+// for other programs.
+model::Residence Trainer::plan_cpu(int machine_ranks) const {
+    const std::size_t room =
+        memory::available_bytes() / 4 / static_cast<std::size_t>(machine_ranks);
+    return model::plan_cpu(run_.model, {.rows = rows_, .micro_rows = run_.train.micro_batch}, room);
 }
 
 engine::Engine::Fill Trainer::start_values() {

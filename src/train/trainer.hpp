@@ -102,6 +102,7 @@ public:
 private:
     void make_engine(const std::string& fault_plan, trace::Timeline* timeline, int set);
     void plan_gpu(int machine_ranks);
+    model::Residence plan_cpu(int machine_ranks) const;
     engine::Engine::Fill start_values();
     std::vector<model::MicroBatch> draw_batches();
     void await_parameters(int block, int next, int end);

@@ -178,7 +178,7 @@ INSTANTIATE_TEST_SUITE_P(
         in_config("[model]\ncompute = \"tf32\"\n",
                   {"model.compute", "\"auto\", \"bf16\" or \"fp32\""}),
         in_config("[model]\nactivations = \"disk\"\n",
-                  {"model.activations", "\"auto\", \"gpu\" or \"host\""}),
+                  {"model.activations", "\"auto\", \"all\", \"gpu\" or \"host\""}),
         in_config("[model]\ngpu_memory_gb = -1\n", {"model.gpu_memory_gb = -1", "at least 0"}),
         in_config("[csd]\ndevice = \"disk\"\n", {"csd.device = \"disk\"", "\"emulated\""}),
         in_config("[csd]\nrun_timeout_s = 0\n", {"csd.run_timeout_s = 0", "at least 1"}),

@@ -135,8 +135,8 @@ TEST_F(GpuNetwork, HasTheSameBitsWhereverBlocksAndTheirInputsAre) {
         const GpuStep resident = run({.gpu = 0});
         for (const Residence residence :
              {Residence{.slots = 2}, Residence{.slots = 3}, Residence{.slots = 5},
-              Residence{.are_inputs_on_host = true},
-              Residence{.slots = 2, .are_inputs_on_host = true}}) {
+              Residence{.are_inputs_on_host = true}, Residence{.kept_blocks = 1},
+              Residence{.kept_blocks = 6}, Residence{.slots = 2, .are_inputs_on_host = true}}) {
             for (int repeat = 0; repeat < 3; ++repeat) {
                 const GpuStep step = run({.gpu = 0}, GradientPlace::host, residence);
                 EXPECT_EQ(step.loss, resident.loss);

@@ -77,6 +77,33 @@ TEST(GpuPlan, TakesWhatMovesTheFewestBytes) {
     EXPECT_FALSE(plan_gpu(settings, kWork, 12 * kGiga).residence.are_inputs_on_host);
 }
 
+TEST(GpuPlan, KeepsWhatBackwardNeedsOfAsManyBlocksAsFit) {
+    config::ModelSettings settings = gpt_7b();
+    const std::size_t tokens = 8 * 2048;
+    int before = 0;
+    for (std::size_t budget = 20; budget <= 140; budget += 10) {
+        const GpuPlan plan = plan_gpu(settings, kWork, budget * kGiga);
+        EXPECT_LE(plan.total_bytes(), budget * kGiga);
+        EXPECT_GE(plan.residence.kept_blocks, before);
+        before = plan.residence.kept_blocks;
+        const auto blocks = static_cast<std::size_t>(before);
+        EXPECT_GE(plan.kept_bytes, blocks * tokens * 8 * 4096 * 2) << "at least half of 16 units";
+        if (plan.residence.slots > 0) {
+            EXPECT_EQ(before, 0) << "a slot is used again before backward";
+        }
+    }
+    EXPECT_EQ(before, 32) << "all layers, neither embedding nor head";
+    settings.activations = "gpu";
+    EXPECT_EQ(plan_gpu(settings, kWork, 140 * kGiga).residence.kept_blocks, 0);
+    settings.activations = "all";
+    EXPECT_EQ(plan_gpu(settings, kWork, 140 * kGiga).residence.kept_blocks, 32);
+    EXPECT_THROW(plan_gpu(settings, kWork, 20 * kGiga), ConfigError);
+    EXPECT_EQ(plan_cpu(settings, kWork, 0).kept_blocks, 32);
+    settings.activations = "auto";
+    EXPECT_EQ(plan_cpu(settings, kWork, 0).kept_blocks, 0);
+    EXPECT_EQ(plan_cpu(settings, kWork, 1000 * kGiga).kept_blocks, 32);
+}
+
 TEST(GpuPlan, StreamsThroughFewSlotsWhereThatIsAsked) {
     const GpuPlan plan =
         plan_gpu(gpt_7b(), {.rows = 8, .micro_rows = 1, .is_streamed = true}, 140 * kGiga);

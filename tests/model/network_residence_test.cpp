@@ -95,10 +95,12 @@ INSTANTIATE_TEST_SUITE_P(Residence, NetworkWith,
                          testing::Values(Residence{}, Residence{.slots = 2}, Residence{.slots = 3},
                                          Residence{.slots = 6}, Residence{.slots = 99},
                                          Residence{.are_inputs_on_host = true},
+                                         Residence{.kept_blocks = 2}, Residence{.kept_blocks = 5},
                                          Residence{.slots = 2, .are_inputs_on_host = true}),
                          [](const auto& residence) {
                              return text(residence.param.slots, "_slots_inputs_",
-                                         residence.param.are_inputs_on_host ? "on_host" : "here");
+                                         residence.param.are_inputs_on_host ? "on_host" : "here",
+                                         "_", residence.param.kept_blocks, "_kept");
                          });
 
 }  // namespace
