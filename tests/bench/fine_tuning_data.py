@@ -1,0 +1,85 @@
+"""The data of tests/bench/fine_tuning: texts as WordPiece tokens and images, encoded once and kept as NumPy files.
+
+    gutenberg.npz, shakespeare.npz    train, valid: tokens, one after another
+    sst2.npz, qnli.npz                for train and dev: ids [rows, length], lengths, seconds (where the second text begins), labels
+    digits.npz                        for train and dev: images [rows, 8, 8] from 0 to 16, labels
+"""
+import pathlib
+
+import numpy
+
+CLS, SEP, MASK, PAD = 101, 102, 103, 0  # of the vocabulary of bert-uncased
+FIRST_WORD, VOCABULARY = 999, 30522
+LENGTHS = {"sst2": 64, "qnli": 128}
+SMALL_TEXT, SMALL_ROWS = 60_000, 256  # with --smoke
+NEEDED = ("gutenberg/train.txt", "gutenberg/valid.txt", "shakespeare/input.txt", "tokenizers/bert-uncased/vocab.txt",
+          "glue/SST-2/train.tsv", "glue/SST-2/dev.tsv", "glue/QNLI/train.tsv", "glue/QNLI/dev.tsv")
+
+
+def missing(data):
+    """The needed files that `data` lacks."""
+    return [name for name in NEEDED if not (pathlib.Path(data) / name).is_file()]
+
+
+def encode_text(tokenizer, text):
+    paragraphs = [" ".join(paragraph.split()) for paragraph in text.split("\n\n")]
+    found = tokenizer.encode_batch([paragraph for paragraph in paragraphs if paragraph], add_special_tokens=False)
+    return numpy.concatenate([numpy.array(one.ids, numpy.uint16) for one in found])
+
+
+def encode_rows(tokenizer, path, length, most):
+    """Rows `label<TAB>text_a<TAB>text_b`; those that are too long lose the end of their longer text."""
+    lines = path.read_text(encoding="utf-8").rstrip("\n").split("\n")[:most]
+    rows = [(line.split("\t") + [""])[:3] for line in lines]
+    tokenizer.enable_truncation(length)
+    encoded = tokenizer.encode_batch([(a, b) if b else a for _, a, b in rows])
+    tokenizer.no_truncation()
+    ids = numpy.full((len(rows), length), PAD, numpy.uint16)
+    for row, one in zip(ids, encoded):
+        row[:len(one.ids)] = one.ids
+    return {"ids": ids, "lengths": numpy.array([len(one.ids) for one in encoded], numpy.uint8),
+            "seconds": numpy.array([(one.type_ids + [1]).index(1) for one in encoded], numpy.uint8),
+            "labels": numpy.array([int(label) for label, _, _ in rows], numpy.int8)}
+
+
+def encode_digits():
+    """The optical digits that scikit-learn contains: 1,437 for training, 360 held out."""
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    order = numpy.random.RandomState(0).permutation(len(digits.target))
+    parts = {"train": order[:1437], "dev": order[1437:]}
+    return {f"{part}_{name}": values[rows].astype(numpy.uint8) for part, rows in parts.items()
+            for name, values in (("images", digits.images), ("labels", digits.target))}
+
+
+def prepare(data, folder, is_small):
+    """Encodes what is in `data` and writes it into `folder`. `is_small`: only the beginning of each file."""
+    from nearstep_tokenize import open_tokenizer
+
+    data, folder = pathlib.Path(data), pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer, _ = open_tokenizer(data / "tokenizers/bert-uncased")
+
+    def text(name):
+        whole = (data / name).read_text(encoding="utf-8")
+        return encode_text(tokenizer, whole[:SMALL_TEXT] if is_small else whole)
+
+    numpy.savez_compressed(folder / "gutenberg.npz", train=text("gutenberg/train.txt"), valid=text("gutenberg/valid.txt"))
+    plays = text("shakespeare/input.txt")
+    split = len(plays) * 9 // 10
+    numpy.savez_compressed(folder / "shakespeare.npz", train=plays[:split], valid=plays[split:])
+    for name, source in (("sst2", "SST-2"), ("qnli", "QNLI")):
+        parts = {part: encode_rows(tokenizer, data / "glue" / source / f"{part}.tsv", LENGTHS[name], SMALL_ROWS if is_small else None)
+                 for part in ("train", "dev")}
+        numpy.savez_compressed(folder / f"{name}.npz", **{f"{part}_{key}": value for part, arrays in parts.items() for key, value in arrays.items()})
+    try:
+        numpy.savez_compressed(folder / "digits.npz", **encode_digits())
+    except ImportError:
+        return "scikit-learn is not installed, so the rows of digits are left out: pip install scikit-learn, then --prepare again."
+    return ""
+
+
+def load(folder, name):
+    with numpy.load(pathlib.Path(folder) / f"{name}.npz") as file:
+        return {key: file[key] for key in file.files}
