@@ -14,8 +14,8 @@ import struct
 import sys
 import tempfile
 
-MAGIC = b"nearstep tokens\n"
-HEADER_BYTES = 4096
+from ._read import HEADER_BYTES, MAGIC, read_tokens
+
 BATCH_BYTES = 32 << 20  # of text that is in memory at once
 PIECE_BYTES = 1 << 18  # of text that a thread takes
 

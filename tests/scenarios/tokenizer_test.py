@@ -86,6 +86,14 @@ class Tokenizers(program.Scenario):
         self.assertAlmostEqual(bytes_per_token, len(text) / (len(text) - merged), delta=0.05)
         self.assertAlmostEqual(pairs["heldout_bits_per_byte"], pairs["heldout_nats_per_byte"] / 0.6931471805599453)
 
+    def test_python_maps_the_tokens(self):
+        out = self.tokenize("tokens", self.pairs, self.text)
+        self.assertTrue(numpy.array_equal(nearstep_tokenize.read_tokens(out), read(out)[0]))
+        (self.folder / "cut").write_bytes(out.read_bytes()[:5000])
+        for path, said in ((self.text, "is no token file"), (self.folder / "cut", "is cut off")):
+            with self.assertRaisesRegex(ValueError, said):
+                nearstep_tokenize.read_tokens(path)
+
     def test_resuming_needs_the_same_tokenizer(self):
         tokens = self.tokenize("tokens", self.pairs, self.text)
         others = self.tokenize("others", self.write_tokenizer("other", ["t h", "th e", "\u0120 the", "i n", "a n", "e r", "o f"]), self.text)
