@@ -1,0 +1,71 @@
+"""docs/fine-tuning.md: its programs are saved under their names, and its commands run in order in one shell."""
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+
+import launcher
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+LIMIT_S = 300
+
+
+def script_of(page):
+    """The page as a script of Bash. A program is preceded by its name: "... `train.py` ...:"."""
+    lines = ["set -euo pipefail"]
+    for before, kind, block in re.findall(r"([^\n]*)\n```(\w+)\n(.*?)```", page, re.DOTALL):
+        if kind == "python":
+            name = re.findall(r"Save (?:it|this) as `(\w+\.py)`", before)[-1]
+            block = f"cat > {name} <<'END_OF_PROGRAM'\n{block}END_OF_PROGRAM"
+        lines.append(block)
+    return "\n".join(lines)
+
+
+class FineTuningPage(launcher.FolderTest):
+    def run_script(self, script):
+        """What the script prints. Every process that it leaves behind is killed."""
+        environment = launcher.environment(OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_btl_vader_single_copy_mechanism="none",
+                                           CUDA_VISIBLE_DEVICES="")
+        environment["PATH"] = f"{pathlib.Path(sys.executable).parent}:{environment['PATH']}"
+        with open(self.folder / "output.txt", "w+") as output:
+            process = subprocess.Popen(["bash", "-c", script], cwd=self.folder, env=environment, stdin=subprocess.DEVNULL, stdout=output,
+                                       stderr=subprocess.STDOUT, start_new_session=True)
+            try:
+                code = process.wait(LIMIT_S)
+            finally:
+                try:
+                    os.killpg(process.pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+                process.wait()
+            output.seek(0)
+            said = output.read()
+        self.assertEqual(code, 0, said[-4000:])
+        return said
+
+    def test_every_line_runs_and_what_it_promises_comes_true(self):
+        absent = launcher.missing(*launcher.NEEDED, "nearstep_tokenize", "numpy", "tokenizers", "transformers", "peft")
+        if absent:
+            self.skipTest(absent)
+        shutil.copytree(ROOT / "docs", self.folder / "docs", ignore=shutil.ignore_patterns("figures"))
+        said = self.run_script(script_of((ROOT / "docs/fine-tuning.md").read_text(encoding="utf-8")))
+        folder = self.folder / "runs/fine-tuning"
+        for how in ("full", "lora"):
+            with self.subTest(how=how):
+                before, after = (list(map(int, re.findall(rf"{how}: step (\d+) ", text))) for text in ((folder / f"{how}.log").read_text(), said))
+                self.assertLess(before[-1], 40, "the run ended before it was killed")
+                self.assertGreater(after[0], 5, "the killed run did not go on")
+                self.assertEqual(after, list(range(after[0], 41)))
+                self.assertLessEqual(after[0], before[-1] + 2, "a step was left out")
+        self.assertTrue((folder / "adapter/adapter_model.safetensors").exists())
+        losses = {name: float(loss) for name, loss in re.findall(r"^(\w+): (\S+) nats per token$", said, re.MULTILINE)}
+        self.assertLess(losses["tuned"], losses["base"] - 0.5)
+        self.assertLess(losses["merged"], losses["base"] - 0.1)
+        self.assertRegex(said, r"The state of the\S* \S")
+
+
+if __name__ == "__main__":
+    launcher.main()
