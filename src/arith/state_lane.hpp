@@ -40,12 +40,19 @@ NEARSTEP_LANE inline TileKey tile_key(std::uint64_t random_key, std::uint64_t ti
     return {static_cast<std::uint32_t>(bits), static_cast<std::uint32_t>(bits >> 32U)};
 }
 
-// 32 random bits for the element with this index in its tile: a pure function of seed, step and
-// parameter. Callers use the two halves separately. Multipliers: Wellons, "lowbias32".
-NEARSTEP_LANE inline std::uint32_t rounding_bits(TileKey key, std::uint32_t index) {
-    std::uint32_t bits = index + key.first;
+// rounding_bits() before its last operation, which changes only the lower half. Word is
+// std::uint32_t or a vector of them. Multipliers: Wellons, "lowbias32".
+template <typename Word>
+NEARSTEP_LANE inline Word unfolded_bits(TileKey key, Word index) {
+    Word bits = index + key.first;
     bits = (bits ^ (bits >> 16U)) * 0x7FEB352DU;
-    bits = ((bits ^ (bits >> 15U)) + key.second) * 0x846CA68BU;
+    return ((bits ^ (bits >> 15U)) + key.second) * 0x846CA68BU;
+}
+
+// 32 random bits for the element with this index in its tile: a pure function of seed, step and
+// parameter. Callers use the two halves separately.
+NEARSTEP_LANE inline std::uint32_t rounding_bits(TileKey key, std::uint32_t index) {
+    const std::uint32_t bits = unfolded_bits(key, index);
     return bits ^ (bits >> 16U);
 }
 

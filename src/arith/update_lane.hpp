@@ -26,6 +26,11 @@ constexpr bool uses_moment2(Optimizer optimizer) {
     return optimizer != Optimizer::sgd && optimizer != Optimizer::lion;
 }
 
+// Decay multiplies the master; otherwise it is added to the gradient.
+constexpr bool has_decoupled_decay(Optimizer optimizer) {
+    return optimizer == Optimizer::adamw || optimizer == Optimizer::lion;
+}
+
 // A step's constants for all parameters. The host computes them in double and rounds to fp32.
 struct UpdateScalars {
     float gradient_scale = 1;  // 1 / loss scale, times the clipping factor
@@ -42,60 +47,68 @@ struct UpdateScalars {
     std::uint64_t random_key = 0;  // the step's, for stochastic rounding
 };
 
-inline void adamw_lane(const UpdateScalars& scalars, float gradient, float& master, float& moment1,
-                       float& moment2) {
-    const float g = gradient * scalars.gradient_scale;
-    moment1 = scalars.beta1 * moment1 + scalars.one_minus_beta1 * g;
-    moment2 = scalars.beta2 * moment2 + scalars.one_minus_beta2 * (g * g);
-    const float root = std::sqrt(moment2) * scalars.root_scale + scalars.epsilon;
-    master = master * scalars.decay_factor - scalars.step_size * (moment1 / root);
-}
+// Below, Real is float or a vector of floats. Vectors specialise this for their square root.
+template <typename Real>
+struct Root {
+    static Real of(Real value) { return std::sqrt(value); }
+};
 
-inline void adam_lane(const UpdateScalars& scalars, float gradient, float& master, float& moment1,
-                      float& moment2) {
-    const float g = gradient * scalars.gradient_scale + scalars.gradient_decay * master;
-    moment1 = scalars.beta1 * moment1 + scalars.one_minus_beta1 * g;
-    moment2 = scalars.beta2 * moment2 + scalars.one_minus_beta2 * (g * g);
-    const float root = std::sqrt(moment2) * scalars.root_scale + scalars.epsilon;
-    master = master - scalars.step_size * (moment1 / root);
-}
-
-inline void sgd_lane(const UpdateScalars& scalars, float gradient, float& master, float& moment1) {
-    const float g = gradient * scalars.gradient_scale + scalars.gradient_decay * master;
-    moment1 = scalars.beta1 * moment1 + g;
-    master = master - scalars.step_size * moment1;
-}
-
-inline void adagrad_lane(const UpdateScalars& scalars, float gradient, float& master,
-                         float& moment2) {
-    const float g = gradient * scalars.gradient_scale + scalars.gradient_decay * master;
-    moment2 = moment2 + g * g;
-    master = master - scalars.step_size * (g / (std::sqrt(moment2) + scalars.epsilon));
-}
-
-inline void lion_lane(const UpdateScalars& scalars, float gradient, float& master, float& moment1) {
-    const float g = gradient * scalars.gradient_scale;
-    const float direction = scalars.beta1 * moment1 + scalars.one_minus_beta1 * g;
-    const float sign = (direction > 0 ? 1.0F : 0.0F) - (direction < 0 ? 1.0F : 0.0F);
-    moment1 = scalars.beta2 * moment1 + scalars.one_minus_beta2 * g;
-    master = master * scalars.decay_factor - scalars.step_size * sign;
-}
-
-// Updates one parameter. If `optimizer` is a constant, the switch compiles away.
-inline void update_lane(Optimizer optimizer, const UpdateScalars& scalars, float gradient,
-                        float& master, float& moment1, float& moment2) {
+// The first half of an update: new moments. Returns the direction of the master's step. If
+// `optimizer` is a constant, the switches compile away.
+template <typename Real>
+inline Real update_moments(Optimizer optimizer, const UpdateScalars& scalars, Real gradient,
+                           Real master, Real& moment1, Real& moment2) {
+    const Real scaled = gradient * scalars.gradient_scale;
+    const Real g =
+        has_decoupled_decay(optimizer) ? scaled : scaled + scalars.gradient_decay * master;
     switch (optimizer) {
         case Optimizer::adamw:
-            return adamw_lane(scalars, gradient, master, moment1, moment2);
         case Optimizer::adam:
-            return adam_lane(scalars, gradient, master, moment1, moment2);
+            moment1 = scalars.beta1 * moment1 + scalars.one_minus_beta1 * g;
+            moment2 = scalars.beta2 * moment2 + scalars.one_minus_beta2 * (g * g);
+            return moment1;
         case Optimizer::sgd:
-            return sgd_lane(scalars, gradient, master, moment1);
+            moment1 = scalars.beta1 * moment1 + g;
+            return moment1;
         case Optimizer::adagrad:
-            return adagrad_lane(scalars, gradient, master, moment2);
-        case Optimizer::lion:
-            return lion_lane(scalars, gradient, master, moment1);
+            moment2 = moment2 + g * g;
+            return g;
+        case Optimizer::lion: {
+            const Real direction = scalars.beta1 * moment1 + scalars.one_minus_beta1 * g;
+            moment1 = scalars.beta2 * moment1 + scalars.one_minus_beta2 * g;
+            return (direction > 0 ? 1.0F : 0.0F) - (direction < 0 ? 1.0F : 0.0F);
+        }
     }
+    return g;
+}
+
+// The second half: the new master. `root2`: the square root of the new moment2, if it is used.
+template <typename Real>
+inline void update_master(Optimizer optimizer, const UpdateScalars& scalars, Real direction,
+                          Real root2, Real& master) {
+    switch (optimizer) {
+        case Optimizer::adamw:
+        case Optimizer::adam:
+            direction = direction / (root2 * scalars.root_scale + scalars.epsilon);
+            break;
+        case Optimizer::adagrad:
+            direction = direction / (root2 + scalars.epsilon);
+            break;
+        case Optimizer::sgd:
+        case Optimizer::lion:
+            break;
+    }
+    const Real decayed = has_decoupled_decay(optimizer) ? master * scalars.decay_factor : master;
+    master = decayed - scalars.step_size * direction;
+}
+
+// Updates one parameter, or a vector of them.
+template <typename Real>
+inline void update_lane(Optimizer optimizer, const UpdateScalars& scalars, Real gradient,
+                        Real& master, Real& moment1, Real& moment2) {
+    const Real direction = update_moments(optimizer, scalars, gradient, master, moment1, moment2);
+    const Real root2 = uses_moment2(optimizer) ? Root<Real>::of(moment2) : direction;
+    update_master(optimizer, scalars, direction, root2, master);
 }
 
 }  // namespace arith

@@ -3,6 +3,7 @@
 
 namespace nearstep::csd {
 
-extern const Engine avx2_engine = {"avx2", update_run, update_groups_run, round_run, increment_run};
+extern const Engine avx2_engine = {"avx2", update_run<PlainBlocks>, update_groups_run<PlainBlocks>,
+                                   round_run, increment_run};
 
 }  // namespace nearstep::csd

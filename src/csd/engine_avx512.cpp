@@ -1,9 +1,10 @@
+#include "csd/engine_blocks_avx512.hpp"
 #include "csd/engine_groups_body.hpp"
 #include "csd/engine_table.hpp"
 
 namespace nearstep::csd {
 
-extern const Engine avx512_engine = {"avx512", update_run, update_groups_run, round_run,
-                                     increment_run};
+extern const Engine avx512_engine = {"avx512", update_run<WideBlocks>,
+                                     update_groups_run<WideBlocks>, round_run, increment_run};
 
 }  // namespace nearstep::csd

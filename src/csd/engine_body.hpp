@@ -208,25 +208,36 @@ inline void run_block(const UpdateScalars& scalars, const UpdateRun& run, Block&
     deliver_block<kFormat>(run, wide, at, count);
 }
 
-template <Optimizer kOptimizer, StateFormat kFormat, typename Gradient>
-inline void run_blocks_of(const UpdateScalars& scalars, const UpdateRun& run) {
-    Block wide;
-    std::size_t at = 0;
-    for (; at + kBlockElems <= run.count; at += kBlockElems) {
-        // A constant count lets the compiler use whole vectors without a remainder.
-        run_block<kOptimizer, kFormat, Gradient>(scalars, run, wide, at, kBlockElems);
+// Updates whole blocks in loops that the compiler vectorises. Other engines may replace it.
+struct PlainBlocks {
+    // Returns the number of updated elements.
+    template <Optimizer kOptimizer, StateFormat kFormat, typename Gradient>
+    static std::size_t update(const UpdateScalars& scalars, const UpdateRun& run) {
+        Block wide;
+        std::size_t at = 0;
+        for (; at + kBlockElems <= run.count; at += kBlockElems) {
+            // A constant count lets the compiler use whole vectors without a remainder.
+            run_block<kOptimizer, kFormat, Gradient>(scalars, run, wide, at, kBlockElems);
+        }
+        return at;
     }
+};
+
+template <typename Blocks, Optimizer kOptimizer, StateFormat kFormat, typename Gradient>
+inline void run_blocks_of(const UpdateScalars& scalars, const UpdateRun& run) {
+    const std::size_t at = Blocks::template update<kOptimizer, kFormat, Gradient>(scalars, run);
     if (at < run.count) {
+        Block wide;
         run_block<kOptimizer, kFormat, Gradient>(scalars, run, wide, at, run.count - at);
     }
 }
 
-template <Optimizer kOptimizer, StateFormat kFormat>
+template <typename Blocks, Optimizer kOptimizer, StateFormat kFormat>
 inline void run_blocks(const UpdateScalars& scalars, const UpdateRun& run) {
     if (run.gradient_dtype == Dtype::bf16) {
-        run_blocks_of<kOptimizer, kFormat, std::uint16_t>(scalars, run);
+        run_blocks_of<Blocks, kOptimizer, kFormat, std::uint16_t>(scalars, run);
     } else {
-        run_blocks_of<kOptimizer, kFormat, float>(scalars, run);
+        run_blocks_of<Blocks, kOptimizer, kFormat, float>(scalars, run);
     }
 }
 
@@ -263,7 +274,7 @@ inline void stream_fp32(const UpdateScalars& scalars, const std::uint16_t* gradi
                             parameters + at, count - at);
 }
 
-template <Optimizer kOptimizer>
+template <typename Blocks, Optimizer kOptimizer>
 inline void run_format(const UpdateScalars& scalars, const UpdateRun& run) {
     switch (run.format) {
         case StateFormat::fp32:
@@ -274,32 +285,33 @@ inline void run_format(const UpdateScalars& scalars, const UpdateRun& run) {
                     static_cast<float*>(run.state.moment2),
                     static_cast<std::uint16_t*>(run.parameters), run.count);
             }
-            return run_blocks<kOptimizer, StateFormat::fp32>(scalars, run);
+            return run_blocks<Blocks, kOptimizer, StateFormat::fp32>(scalars, run);
         case StateFormat::bf16:
-            return run_blocks<kOptimizer, StateFormat::bf16>(scalars, run);
+            return run_blocks<Blocks, kOptimizer, StateFormat::bf16>(scalars, run);
         case StateFormat::q8:
-            return run_blocks<kOptimizer, StateFormat::q8>(scalars, run);
+            return run_blocks<Blocks, kOptimizer, StateFormat::q8>(scalars, run);
         case StateFormat::compact:
-            return run_blocks<kOptimizer, StateFormat::compact>(scalars, run);
+            return run_blocks<Blocks, kOptimizer, StateFormat::compact>(scalars, run);
     }
 }
 
 // Not inlined into the update of groups, which calls it for each run of blocks.
+template <typename Blocks>
 [[gnu::flatten, gnu::noinline]] inline void update_run(const UpdateScalars& scalars,
                                                        const UpdateRun& run) {
     // A copy tells the compiler that no store changes it.
     const UpdateScalars fixed = scalars;
     switch (fixed.optimizer) {
         case Optimizer::adamw:
-            return run_format<Optimizer::adamw>(fixed, run);
+            return run_format<Blocks, Optimizer::adamw>(fixed, run);
         case Optimizer::adam:
-            return run_format<Optimizer::adam>(fixed, run);
+            return run_format<Blocks, Optimizer::adam>(fixed, run);
         case Optimizer::sgd:
-            return run_format<Optimizer::sgd>(fixed, run);
+            return run_format<Blocks, Optimizer::sgd>(fixed, run);
         case Optimizer::adagrad:
-            return run_format<Optimizer::adagrad>(fixed, run);
+            return run_format<Blocks, Optimizer::adagrad>(fixed, run);
         case Optimizer::lion:
-            return run_format<Optimizer::lion>(fixed, run);
+            return run_format<Blocks, Optimizer::lion>(fixed, run);
     }
 }
 

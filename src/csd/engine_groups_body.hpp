@@ -107,7 +107,7 @@ inline void run_shared_block(const StepScalars& scalars, const GroupRun* group, 
     deliver_block<kFormat>(block, wide, 0, block.count);
 }
 
-template <StateFormat kFormat, typename Gradient>
+template <typename Blocks, StateFormat kFormat, typename Gradient>
 inline void run_groups_of(const StepScalars& scalars, const GroupRun* group, std::size_t element,
                           const UpdateRun& run) {
     Block wide;
@@ -130,33 +130,34 @@ inline void run_groups_of(const StepScalars& scalars, const GroupRun* group, std
         if (scalars.is_skipped[group->group]) {
             round_run(part);
         } else {
-            update_run(scalars.of_group[group->group], part);
+            update_run<Blocks>(scalars.of_group[group->group], part);
         }
         at = end;
     }
 }
 
-template <StateFormat kFormat>
+template <typename Blocks, StateFormat kFormat>
 inline void run_groups(const StepScalars& scalars, const GroupRun* groups, std::size_t element,
                        const UpdateRun& run) {
     if (run.gradient_dtype == Dtype::bf16) {
-        run_groups_of<kFormat, std::uint16_t>(scalars, groups, element, run);
+        run_groups_of<Blocks, kFormat, std::uint16_t>(scalars, groups, element, run);
     } else {
-        run_groups_of<kFormat, float>(scalars, groups, element, run);
+        run_groups_of<Blocks, kFormat, float>(scalars, groups, element, run);
     }
 }
 
+template <typename Blocks>
 [[gnu::flatten]] inline void update_groups_run(const StepScalars& scalars, const GroupRun* groups,
                                                std::size_t element, const UpdateRun& run) {
     switch (run.format) {
         case StateFormat::fp32:
-            return run_groups<StateFormat::fp32>(scalars, groups, element, run);
+            return run_groups<Blocks, StateFormat::fp32>(scalars, groups, element, run);
         case StateFormat::bf16:
-            return run_groups<StateFormat::bf16>(scalars, groups, element, run);
+            return run_groups<Blocks, StateFormat::bf16>(scalars, groups, element, run);
         case StateFormat::q8:
-            return run_groups<StateFormat::q8>(scalars, groups, element, run);
+            return run_groups<Blocks, StateFormat::q8>(scalars, groups, element, run);
         case StateFormat::compact:
-            return run_groups<StateFormat::compact>(scalars, groups, element, run);
+            return run_groups<Blocks, StateFormat::compact>(scalars, groups, element, run);
     }
 }
 

@@ -39,7 +39,8 @@ TEST(EmulatedDeviceTest, ComputesAdamwOfTheSumOfThePayloads) {
             float master = before[s].master[i];
             float moment1 = 0;
             float moment2 = 0;
-            arith::adamw_lane(test_scalars(), gradient, master, moment1, moment2);
+            arith::update_lane(Optimizer::adamw, test_scalars(), gradient, master, moment1,
+                               moment2);
             ASSERT_EQ(bits_of(after[s].master[i]), bits_of(master))
                 << "subgroup " << s << " element " << i;
             ASSERT_EQ(bits_of(after[s].moment1[i]), bits_of(moment1));

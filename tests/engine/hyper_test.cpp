@@ -21,7 +21,7 @@ TEST(UpdateScalars, CorrectTheBiasOfTheFirstUpdate) {
     float master = 1;
     float moment1 = 0;
     float moment2 = 0;
-    arith::adamw_lane(scalars, 0.5F, master, moment1, moment2);
+    arith::update_lane(csd::Optimizer::adamw, scalars, 0.5F, master, moment1, moment2);
     // m / (1 - b1) = g and v / (1 - b2) = g^2, so the first step is the learning rate, after decay.
     EXPECT_NEAR(master, 1 * (1 - 0.01 * hyper.decay) - 0.01, 1e-6);
 }
