@@ -127,7 +127,7 @@ bool Conductor::is_done(std::uint64_t work) const {
     return done_ >= work;
 }
 
-void Conductor::close() {
+void Conductor::close(bool keeps_vector) {
     std::uint64_t mine = 0;
     {
         const std::lock_guard lock(mutex_);
@@ -136,7 +136,10 @@ void Conductor::close() {
         }
         mine = ++posted_;
     }
-    MpiThread::instance().post([this] {
+    MpiThread::instance().post([this, keeps_vector] {
+        if (keeps_vector && engine_) {
+            kept_ = engine_->release_parameters();
+        }
         engine_.reset();
         world_.reset();
         const std::lock_guard lock(mutex_);
@@ -153,13 +156,18 @@ void Conductor::close() {
 
 // --- Start ---
 
-std::vector<std::string> Conductor::begin(const Beginning& beginning) {
+bool Conductor::open(const Beginning& beginning) {
+    do_and_wait([&] { find_state(beginning); });
+    return engine::begins_anew(*decided_);
+}
+
+std::vector<std::string> Conductor::begin(std::span<const StartValues> values) {
     std::vector<std::string> lines;
-    do_and_wait([&] { open(beginning, lines); });
+    do_and_wait([&] { lines = fill_state(values); });
     return lines;
 }
 
-void Conductor::open(const Beginning& beginning, std::vector<std::string>& lines) {
+void Conductor::find_state(const Beginning& beginning) {
     mpi::start_for_library();
     world_.emplace(mpi::Communicator::world(std::chrono::seconds(run_.exchange.timeout_s)));
     const mpi::Communicator& world = *world_;
@@ -170,31 +178,33 @@ void Conductor::open(const Beginning& beginning, std::vector<std::string>& lines
                                     .seed = run_.train.seed,
                                     .steps = std::numeric_limits<std::int64_t>::max(),
                                     .config = config::print(run_)};
-    const engine::Start start =
-        engine::find_start(world, run_, layout_.elems, model_,
-                           {.is_resuming = beginning.is_resuming,
-                            .may_start_anew = beginning.checkpoint.empty(),
-                            .is_fresh = beginning.is_fresh,
-                            .resume_from = beginning.checkpoint,
-                            .steps_of = [](const std::string&, const std::string&) {
-                                return std::numeric_limits<std::int64_t>::max();
-                            }});
-    share_start_values(beginning.values);
+    decided_ = engine::find_start(world, run_, layout_.elems, model_,
+                                  {.is_resuming = beginning.is_resuming,
+                                   .may_start_anew = beginning.checkpoint.empty(),
+                                   .is_fresh = beginning.is_fresh,
+                                   .resume_from = beginning.checkpoint,
+                                   .steps_of = [](const std::string&, const std::string&) {
+                                       return std::numeric_limits<std::int64_t>::max();
+                                   }});
     engine_ = engine::Engine::make(world, run_, layout_, identity,
                                    {.gpu = gpu_,
                                     .gradient_stream = gradient_stream_.handle(),
-                                    .set = start.set,
+                                    .set = decided_->set,
                                     .clips_by_last_norm = run_.train.clipping == "delayed",
                                     .loss_scale = {.first = run_.train.loss_scale,
                                                    .growth_steps = run_.train.scale_growth_steps}});
-    const double began = now();
-    const engine::Begun begun =
-        engine_->begin(start, [&](std::size_t first, std::span<float> masters) {
-            fill(beginning.values, first, masters);
-        });
-    lines = begun.lines;
     vector_ = engine_->parameters();
     facts_ = engine_->facts();
+}
+
+std::vector<std::string> Conductor::fill_state(std::span<const StartValues> values) {
+    if (engine::begins_anew(*decided_)) {
+        share_start_values(values);
+    }
+    const double began = now();
+    engine::Begun begun = engine_->begin(
+        *decided_,
+        [&](std::size_t first, std::span<float> masters) { fill(values, first, masters); });
     start_ = {
         .state_bytes = static_cast<double>(facts_.copies) *
                        static_cast<double>(csd::state_bytes(csd::parse_state_format(run_.csd.state),
@@ -207,41 +217,58 @@ void Conductor::open(const Beginning& beginning, std::vector<std::string>& lines
     steps_ = engine_->steps_done();
     stats_.step = steps_;
     loss_scale_ = engine_->loss_scale();
+    return std::move(begun.lines);
 }
 
-void Conductor::share_start_values(std::span<const Piece> values) {
-    if (values.empty()) {
-        return;
-    }
-    const auto bytes_of = [&](std::size_t tensor) {
-        return std::span(static_cast<std::byte*>(values[tensor].address),
-                         elems_of(layout_.tensors[tensor]) * size_bytes(values[tensor].dtype));
-    };
+std::span<std::byte> Conductor::bytes_of(std::size_t tensor, const Piece& piece) const {
+    return {static_cast<std::byte*>(piece.address),
+            elems_of(layout_.tensors[tensor]) * size_bytes(piece.dtype)};
+}
+
+// Values in files are compared by shape and format: each rank reads only its own tiles.
+void Conductor::share_start_values(std::span<const StartValues> values) {
     std::vector<std::uint64_t> digests;
+    std::string files;
     for (std::size_t i = 0; i < values.size(); ++i) {
-        digests.push_back(xxh3(bytes_of(i)));
+        if (const checkpoint::StoredTensor* stored = values[i].stored) {
+            files += text(i, ' ', stored->bytes.size(), ' ', name_of(stored->dtype.value()), '\n');
+        } else {
+            digests.push_back(xxh3(bytes_of(i, values[i].piece)));
+        }
     }
-    const std::uint64_t mine = xxh3(std::as_bytes(std::span(digests)));
-    const bool is_same = to_hex(mine) == world_->broadcast(to_hex(mine), 0);
-    if (world_->agree(is_same)) {
+    if (!world_->agree(files == world_->broadcast(files, 0))) {
+        throw ConfigError(
+            "The ranks read different weights: give every rank the same safetensors folder.");
+    }
+    const std::string mine = to_hex(xxh3(std::as_bytes(std::span(digests))));
+    if (world_->agree(mine == world_->broadcast(mine, 0))) {
         return;
     }
     for (std::size_t i = 0; i < values.size(); ++i) {
-        world_->start_broadcast(bytes_of(i), 0).wait();
+        if (values[i].stored == nullptr) {
+            world_->start_broadcast(bytes_of(i, values[i].piece), 0).wait();
+        }
     }
 }
 
 // The elements from `first` on; tensors lie side by side.
-void Conductor::fill(std::span<const Piece> values, std::size_t first,
+void Conductor::fill(std::span<const StartValues> values, std::size_t first,
                      std::span<float> masters) const {
     for (std::size_t i = 0; i < values.size(); ++i) {
         const engine::Tensor& tensor = layout_.tensors[i];
         const std::size_t begin = std::max(first, tensor.offset);
         const std::size_t end = std::min(first + masters.size(), tensor.offset + elems_of(tensor));
-        if (begin < end) {
-            const auto* from = static_cast<const std::byte*>(values[i].address) +
-                               (begin - tensor.offset) * size_bytes(values[i].dtype);
-            convert_to_fp32(values[i].dtype, from, masters.data() + (begin - first), end - begin);
+        if (begin >= end) {
+            continue;
+        }
+        const std::span<float> to = masters.subspan(begin - first, end - begin);
+        if (values[i].stored != nullptr) {
+            checkpoint::Safetensors::read(*values[i].stored, begin - tensor.offset, to);
+        } else {
+            const Piece& piece = values[i].piece;
+            const auto* from = static_cast<const std::byte*>(piece.address) +
+                               (begin - tensor.offset) * size_bytes(piece.dtype);
+            convert_to_fp32(piece.dtype, from, to.data(), to.size());
         }
     }
 }
@@ -358,6 +385,11 @@ void Conductor::await_block(std::size_t block, const Poll& poll) {
     wait(poll, [&] { return blocks_here_ > block && norms_known_ == norms_asked_; });
     const std::lock_guard lock(mutex_);
     waited_s_ += now() - began;
+}
+
+bool Conductor::has_block(std::size_t block) const {
+    const std::lock_guard lock(mutex_);
+    return blocks_here_ > block && norms_known_ == norms_asked_;
 }
 
 void Conductor::finish(const Poll& poll) {

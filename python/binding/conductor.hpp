@@ -3,6 +3,7 @@
 // this rank.
 #pragma once
 
+#include "checkpoint/safetensors.hpp"
 #include "config/run.hpp"
 #include "engine/engine.hpp"
 #include "memory/gpu.hpp"
@@ -27,6 +28,12 @@ struct Piece {
     Dtype dtype = Dtype::fp32;
 };
 
+// Start values of a tensor: in host memory, or in a file of which a rank reads its own tiles.
+struct StartValues {
+    Piece piece;
+    const checkpoint::StoredTensor* stored = nullptr;  // null: `piece`
+};
+
 struct Plan {
     std::vector<std::string> settings;  // "key=value", as for nearstep train's --set
     std::vector<engine::Tensor> tensors;
@@ -38,10 +45,9 @@ struct Plan {
 };
 
 struct Beginning {
-    bool is_resuming = false;   // from an existing state, if there is one
-    bool is_fresh = false;      // even if a state exists
-    std::string checkpoint;     // to resume from
-    std::vector<Piece> values;  // start values of each tensor, in host memory
+    bool is_resuming = false;  // from an existing state, if there is one
+    bool is_fresh = false;     // even if a state exists
+    std::string checkpoint;    // to resume from
 };
 
 // What the start measured about the drives.
@@ -75,9 +81,13 @@ public:
     Conductor& operator=(const Conductor&) = delete;
     ~Conductor();
 
-    // Opens the state and initialises or resumes it. All ranks use rank 0's start values. Returns
-    // messages for the user. Waits for all ranks.
-    std::vector<std::string> begin(const Beginning& beginning);
+    // Decides what the run goes on from, and opens the state without changing it. Returns whether
+    // begin() needs start values. From here on vector() is there, and may hold them. Waits for all
+    // ranks.
+    bool open(const Beginning& beginning);
+    // Initialises or resumes the state. All ranks use rank 0's start values in host memory, and
+    // must have the same files. Returns messages for the user. Waits for all ranks.
+    std::vector<std::string> begin(std::span<const StartValues> values);
 
     // Begins a step. `absent` are the tensors without a gradient on this rank.
     void begin_step(const engine::Step& step, const std::vector<std::size_t>& absent);
@@ -91,6 +101,8 @@ public:
 
     // Waits until the block's parameters in vector() are those of the last step.
     void await_block(std::size_t block, const Poll& poll);
+    // Whether await_block() would return at once.
+    bool has_block(std::size_t block) const;
     // Waits until all steps are finished and durable.
     void finish(const Poll& poll);
     bool is_done(std::uint64_t work) const;
@@ -112,16 +124,20 @@ public:
     double loss_scale(const Poll& poll);
     StepStats stats() const;
 
-    // Drops unfinished work; durable state stays. Called by the destructor.
-    void close();
+    // Drops unfinished work; durable state stays. Called by the destructor. vector() stays valid
+    // if `keeps_vector`.
+    void close(bool keeps_vector = false);
 
 private:
     void post(std::function<void()> work);
     void wait(const Poll& poll, const std::function<bool()>& is_over);
     void do_and_wait(std::function<void()> work);
-    void open(const Beginning& beginning, std::vector<std::string>& lines);
-    void share_start_values(std::span<const Piece> values);
-    void fill(std::span<const Piece> values, std::size_t first, std::span<float> masters) const;
+    void find_state(const Beginning& beginning);
+    std::vector<std::string> fill_state(std::span<const StartValues> values);
+    void share_start_values(std::span<const StartValues> values);
+    std::span<std::byte> bytes_of(std::size_t tensor, const Piece& piece) const;
+    void fill(std::span<const StartValues> values, std::size_t first,
+              std::span<float> masters) const;
     void write_gradients(std::size_t block, std::span<const Piece> pieces, float factor,
                          CUevent_st* made);
     void pass_blocks();
@@ -135,12 +151,13 @@ private:
 
     // Used only by the MPI thread.
     std::optional<mpi::Communicator> world_;
+    std::optional<engine::Start> decided_;
     std::unique_ptr<engine::Engine> engine_;
     double begun_at_ = 0;
     std::int64_t guesses_ = 0;
     std::int64_t misses_ = 0;
 
-    // Set in begin().
+    // Set in open() and begin().
     std::span<const std::byte> vector_;
     engine::EngineFacts facts_;
     StartFacts start_;
@@ -161,6 +178,7 @@ private:
     StepStats stats_;
     std::exception_ptr failure_;
     bool is_closed_ = false;
+    memory::Buffer kept_;  // the vector, after close()
 };
 
 }  // namespace nearstep::python

@@ -2,6 +2,7 @@
 #include "base/error.hpp"
 #include "base/version.hpp"
 #include "checkpoint/export.hpp"
+#include "checkpoint/safetensors.hpp"
 #include "conductor.hpp"
 #include "config/load.hpp"
 #include "csd/optimizer.hpp"
@@ -18,6 +19,8 @@
 #include <algorithm>
 #include <array>
 #include <exception>
+#include <optional>
+#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -29,6 +32,7 @@ namespace nearstep::python {
 
 namespace {
 
+using checkpoint::Safetensors;
 using Pieces = std::vector<std::tuple<std::uintptr_t, std::string>>;
 using Tensors = std::vector<std::tuple<std::string, std::vector<std::int64_t>, std::size_t>>;
 // Learning rate, the two betas, epsilon, weight decay.
@@ -55,6 +59,28 @@ std::vector<Piece> pieces_of(const Pieces& addresses) {
         pieces.push_back({reinterpret_cast<void*>(address), dtype_of(dtype)});  // NOLINT
     }
     return pieces;
+}
+
+// A tensor of `weights` if its name is not empty, else the memory.
+std::vector<StartValues> start_values(const Pieces& addresses, const Safetensors* weights,
+                                      const std::vector<std::string>& names) {
+    std::vector<StartValues> values;
+    for (const Piece& piece : pieces_of(addresses)) {
+        const std::string& name = names.at(values.size());
+        values.push_back({piece, name.empty() ? nullptr : weights->find(name)});
+    }
+    return values;
+}
+
+// Shape, and name of the format; the name is empty if the format cannot be read. None: no such
+// tensor.
+std::optional<std::tuple<std::vector<std::int64_t>, std::string>> describe(
+    const Safetensors& weights, const std::string& name) {
+    const checkpoint::StoredTensor* stored = weights.find(name);
+    if (stored == nullptr) {
+        return std::nullopt;
+    }
+    return std::tuple(stored->shape, std::string(stored->dtype ? name_of(*stored->dtype) : ""));
 }
 
 // Lets Ctrl-C interrupt a wait.
@@ -92,6 +118,7 @@ nb::dict dict_of(const engine::EngineFacts& facts) {
     out["copies"] = facts.copies;
     out["gradient_bytes_per_parameter"] = facts.payload_bytes_per_parameter;
     out["encodes_on_gpu"] = facts.encodes_on_gpu;
+    out["gradient_bytes"] = facts.gradient_bytes;
     out["io"] = facts.io;
     out["lines"] = facts.lines;
     return out;
@@ -171,23 +198,42 @@ NB_MODULE(_engine, m) {
         "end", [](bool has_failed) { MpiThread::instance().end(has_failed); },
         nb::call_guard<nb::gil_scoped_release>(), nb::arg("has_failed"));
 
+    nb::class_<Safetensors>(m, "Weights")
+        .def(nb::init<const std::string&>(), nb::arg("path"))
+        .def("describe", &describe, nb::arg("name"))
+        .def(
+            "read",
+            [](const Safetensors& self, const std::string& name, std::size_t first,
+               std::uintptr_t fp32, std::size_t elems) {
+                Safetensors::read(*self.find(name), first,
+                                  {reinterpret_cast<float*>(fp32), elems});  // NOLINT
+            },
+            nb::call_guard<nb::gil_scoped_release>(), nb::arg("name"), nb::arg("first"),
+            nb::arg("fp32"), nb::arg("elems"));
+
     nb::class_<Conductor>(m, "Conductor")
         .def(nb::new_(&make_conductor), nb::arg("settings"), nb::arg("tensors"),
              nb::arg("tensors_of_blocks"), nb::arg("dtype"), nb::arg("model"),
              nb::arg("gpu").none(), nb::arg("gradient_stream"))
         .def(
+            "open",
+            [](Conductor& self, bool is_resuming, bool is_fresh, std::string checkpoint) {
+                return self.open({.is_resuming = is_resuming,
+                                  .is_fresh = is_fresh,
+                                  .checkpoint = std::move(checkpoint)});
+            },
+            nb::call_guard<nb::gil_scoped_release>(), nb::arg("is_resuming"), nb::arg("is_fresh"),
+            nb::arg("checkpoint"))
+        .def(
             "begin",
-            [](Conductor& self, bool is_resuming, bool is_fresh, std::string checkpoint,
-               const Pieces& values) {
+            [](Conductor& self, const Pieces& values, const Safetensors* weights,
+               const std::vector<std::string>& names) {
                 const nb::gil_scoped_release without_python;
-                std::vector<std::string> lines = self.begin({.is_resuming = is_resuming,
-                                                             .is_fresh = is_fresh,
-                                                             .checkpoint = std::move(checkpoint),
-                                                             .values = pieces_of(values)});
+                std::vector<std::string> lines = self.begin(start_values(values, weights, names));
                 std::ranges::transform(lines, lines.begin(), in_python);
                 return lines;
             },
-            nb::arg("is_resuming"), nb::arg("is_fresh"), nb::arg("checkpoint"), nb::arg("values"))
+            nb::arg("values"), nb::arg("weights").none(), nb::arg("names"))
         .def(
             "begin_step",
             [](Conductor& self, const std::string& optimizer, const Hypers& groups,
@@ -208,13 +254,15 @@ NB_MODULE(_engine, m) {
             "await_block",
             [](Conductor& self, std::size_t block) { self.await_block(block, check_signals); },
             nb::call_guard<nb::gil_scoped_release>(), nb::arg("block"))
+        .def("has_block", &Conductor::has_block, nb::arg("block"))
         .def(
             "finish", [](Conductor& self) { self.finish(check_signals); },
             nb::call_guard<nb::gil_scoped_release>())
         .def("is_done", &Conductor::is_done)
         .def("save", &Conductor::save, nb::call_guard<nb::gil_scoped_release>(), nb::arg("folder"))
         .def("masters_digest", &Conductor::masters_digest, nb::call_guard<nb::gil_scoped_release>())
-        .def("close", &Conductor::close, nb::call_guard<nb::gil_scoped_release>())
+        .def("close", &Conductor::close, nb::call_guard<nb::gil_scoped_release>(),
+             nb::arg("keeps_vector") = false)
         .def(
             "loss_scale", [](Conductor& self) { return self.loss_scale(check_signals); },
             nb::call_guard<nb::gil_scoped_release>())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import hashlib
 import os
 import sys
 import warnings
@@ -11,9 +10,12 @@ import weakref
 
 import torch
 
-from . import _clipping, _engine, _expectation, _export, _extra, _first_calls, _ranks
+from . import _clipping, _description, _engine, _export, _extra, _first_calls, _ranks, _start
+from ._empty import is_empty
 from ._groups import DTYPES, NOTHING, lay_out
+from ._parameters import Parameters
 from ._settings import settings_of
+from ._weights import Weights
 
 
 class Optimizer(torch.optim.Optimizer):
@@ -34,6 +36,7 @@ class Optimizer(torch.optim.Optimizer):
         devices: number of emulated devices of this rank, or a list with one number per rank. Default: one per path.
         durability: "step": every step survives a crash; "checkpoint" or "none": see docs/restart.md.
         fresh: start anew even if ``path`` holds a run.
+        weights: folder of safetensors with start values for a model that was made in ``nearstep.empty()``.
         config: any other key of nearstep's configuration, as ``{"csd": {"slots": 6}, "gather.codec": "delta"}``.
 
     Raises ValueError for settings, models and states that do not fit together, OSError for files, RuntimeError for
@@ -44,7 +47,7 @@ class Optimizer(torch.optim.Optimizer):
     _moments = ""  # moments in the state beside the masters; a run can only resume with the same ones
 
     def __init__(self, params, defaults: dict, *, path=None, state=None, codec=None, clip_norm=None, clipping="exact",
-                 accumulation=None, devices=None, durability=None, seed=None, fresh=False, config=None):
+                 accumulation=None, devices=None, durability=None, seed=None, fresh=False, weights=None, config=None):
         module = params if isinstance(params, torch.nn.Module) else getattr(params, "module", None)
         if isinstance(params, torch.nn.Module):
             params = [p for p in params.parameters() if p.requires_grad]
@@ -63,6 +66,9 @@ class Optimizer(torch.optim.Optimizer):
         layout = lay_out(self.param_groups, module)
         self._params, self._names, self._group_of, self._dtype = layout.params, layout.names, layout.group_of, layout.dtype
         self._blocks, self._block_of, self._reads = layout.blocks, layout.block_of, layout.reads
+        _start.refuse_empty_without_module(self._params, module)
+        self._weights = None if weights is None else Weights(weights, module)
+        self._seed = 1 if seed is None else int(seed)
         _clipping.refuse_foreign_clipping()
         self._register_hooks()
         self._begin_counting()
@@ -86,7 +92,8 @@ class Optimizer(torch.optim.Optimizer):
         for i, p in enumerate(self._params):
             _clipping.owners[id(p)] = (me, i)
             self._handles.append(p.register_post_accumulate_grad_hook(on_gradient(i)))
-        for module, blocks in self._reads:
+        first = [] if self._module is None else [(self._module, [])]  # begins before frozen layers compute
+        for module, blocks in first + self._reads:
             self._handles.append(module.register_forward_pre_hook(self._before_forward(me, blocks)))
         self._reads = []
         if self._module is not None:
@@ -102,6 +109,8 @@ class Optimizer(torch.optim.Optimizer):
                 return
             if torch.is_grad_enabled():  # all ranks train; a single rank may evaluate first
                 optimizer._begin()
+            elif optimizer._conductor is None and optimizer._module is not None and any(map(is_empty, optimizer._module.parameters())):
+                raise RuntimeError("The module is empty until training begins: call opt.resume() before the first evaluation.")
             if optimizer._conductor is not None:
                 for block in blocks:
                     optimizer._bring(block)
@@ -168,52 +177,27 @@ class Optimizer(torch.optim.Optimizer):
             tensors=[(name, list(p.shape), group) for name, p, group in zip(self._names, self._params, self._group_of)],
             tensors_of_blocks=[len(block.tensors) for block in self._blocks],
             dtype=DTYPES[self._dtype],
-            model=self._describe_model(),
+            model=_description.of_model(self._module, self._names, self._params, self._moments),
             gpu=self._device.index if self._device.type == "cuda" else None,
             gradient_stream=self._encodes.cuda_stream if self._device.type == "cuda" else 0,
         )
-        values = [p.detach().to("cpu").contiguous() for p in self._params]
-        lines = conductor.begin(is_resuming, self._is_fresh, checkpoint, [(v.data_ptr(), DTYPES[v.dtype]) for v in values])
-        self._conductor = conductor
+        needs_values = conductor.open(is_resuming, self._is_fresh, checkpoint)
         vector = conductor.vector().view(self._dtype)
-        self._values = []
-        at = 0
-        for p in self._params:
-            self._values.append(vector[at : at + p.numel()].view(p.shape))
-            at += p.numel()
-        facts = conductor.facts()
-        self._encodes_on_gpu = facts["encodes_on_gpu"]
+        self._parameters = Parameters(self._params, [block.tensors for block in self._blocks], vector, self._device)
+        try:
+            lines = _start.begin(conductor, self._parameters, self._params, self._module, self._weights, self._seed, needs_values)
+        except BaseException:
+            self._parameters = None
+            conductor.close()
+            raise
+        self._conductor = conductor
+        self._encodes_on_gpu = conductor.facts()["encodes_on_gpu"]
         self._factor = 1 / conductor.ranks
         self._in_flight = collections.deque()
-        if self._device.type == "cuda":
-            self._copies = torch.cuda.Stream(self._device)
-            self._used = torch.cuda.Event()
-            self._used.record(torch.cuda.current_stream(self._device))
-        self._is_brought = [True] * len(self._blocks)
-        with torch.no_grad():
-            for p, value in zip(self._params, self._values):
-                if not torch.equal(p.cpu(), value.to(p.dtype)):  # equal values stay: a live graph may hold the tensor
-                    p.copy_(value)
         self._saved = (-1, "")
         self.extra = _extra.read(os.path.dirname(checkpoint) or conductor.checkpoint_folder, conductor.steps)
         if conductor.rank == 0:
-            print(f"nearstep {_engine.version()}: {self._describe_run(facts)}", *lines, sep="\nnearstep: ", file=sys.stderr)
-
-    def _describe_model(self) -> str:
-        shapes = [(name, tuple(p.shape)) for name, p in zip(self._names, self._params)]
-        kind = type(self._module).__name__ if self._module is not None else "tensors"
-        elements = sum(p.numel() for p in self._params)
-        digest = hashlib.sha256(repr(shapes).encode()).hexdigest()[:12]
-        return f"torch {kind}, {len(shapes)} tensors, {elements} parameters, shapes {digest}, moments of {self._moments}"
-
-    def _describe_run(self, facts: dict) -> str:
-        elements = sum(p.numel() for p in self._params)
-        where = "on the GPU" if self._encodes_on_gpu else "on the host"
-        return (
-            f"{elements / 1e6:.2f} M parameters on {self._device}, {self._conductor.ranks} ranks, state on {facts['devices']} devices "
-            f"under {', '.join(self._conductor.paths)}, gradients of {facts['gradient_bytes_per_parameter']:.2f} B per "
-            f"parameter encoded {where}, step {self._conductor.steps}; {_expectation.sentence(facts)}"
-        )
+            print(f"nearstep {_engine.version()}: {_description.of_run(conductor, self._params, self._device)}", *lines, sep="\nnearstep: ", file=sys.stderr)
 
     # --- Gradients ---
 
@@ -328,9 +312,7 @@ class Optimizer(torch.optim.Optimizer):
         passes = max(max(self._passes), self._expected)
         self._expected = 0 if self._waits_for_step else passes
         self._begin_counting()
-        self._is_brought = [False] * len(self._blocks)
-        if self._device.type == "cuda":
-            self._used.record(torch.cuda.current_stream(self._device))
+        self._parameters.end_step()
         if self._module is None:
             self.synchronize()
 
@@ -351,23 +333,11 @@ class Optimizer(torch.optim.Optimizer):
 
     # --- Parameters ---
 
-    @torch.no_grad()
     def _bring(self, block: int) -> None:
-        """Updates the block's parameters to the last step, for work that the device receives from now on."""
-        if self._is_brought[block]:
-            return
-        self._conductor.await_block(block)
-        tensors = self._blocks[block].tensors
-        if self._device.type == "cuda":
-            self._copies.wait_event(self._used)
-            with torch.cuda.stream(self._copies):
-                for i in tensors:
-                    self._params[i].copy_(self._values[i], non_blocking=True)
-            torch.cuda.current_stream(self._device).wait_stream(self._copies)
-        else:
-            for i in tensors:
-                self._params[i].copy_(self._values[i])
-        self._is_brought[block] = True
+        """Updates the block's parameters to the last step."""
+        if self._parameters.needs(block):
+            self._conductor.await_block(block)
+            self._parameters.bring(block)
 
     def synchronize(self) -> None:
         """Waits until the module's parameters are those of the last step. Not collective."""
@@ -441,8 +411,8 @@ class Optimizer(torch.optim.Optimizer):
                 self.finish()
                 self.synchronize()
         finally:
-            self._values = []
-            self._conductor.close()
+            self._conductor.close(keeps_vector=self._parameters.are_values)
+            self._parameters.values = []
 
     def state_dict(self) -> dict:
         """The parameter groups, and where the state is. The state is not copied; ``save()`` writes a checkpoint."""

@@ -50,6 +50,11 @@ def _is_list(module) -> bool:
     return isinstance(module, torch.nn.Sequential) and sum(map(_is_composite, module.children())) > 1
 
 
+def has_list(module) -> bool:
+    """Whether it is or has a list of layers."""
+    return any(map(_is_list, module.modules()))
+
+
 def _blocks_of(module: torch.nn.Module, index: dict) -> tuple[list[Block], list]:
     """Cuts the module into its layers, in the order of their creation. Returns the blocks, and pairs of a module and
     the parameters that its own forward reads. ``index``: the number of each trained parameter, by its id."""
@@ -75,7 +80,7 @@ def _blocks_of(module: torch.nn.Module, index: dict) -> tuple[list[Block], list]
     def walk(owner) -> None:
         add(owner, owner.parameters(recurse=False))
         for child in owner.children():
-            if _is_list(child) or any(_is_list(inner) for inner in child.modules()):
+            if has_list(child):
                 walk(child)
             else:
                 add(child, child.parameters())

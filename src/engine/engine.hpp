@@ -21,6 +21,7 @@
 #include "engine/layout.hpp"
 #include "engine/start.hpp"
 #include "feed/block_parts.hpp"
+#include "memory/buffer.hpp"
 #include "mpi/communicator.hpp"
 #include "store/lineage.hpp"
 #include "trace/timeline.hpp"
@@ -136,6 +137,9 @@ public:
     // The parameter vector in layout.dtype, in host memory, in whole tiles. Blocks are final once
     // they were awaited. Not collective.
     virtual std::span<const std::byte> parameters() const = 0;
+    // Gives away the memory of parameters(), for a client that reads it after the engine's end.
+    // Only the destructor may follow. Not collective.
+    virtual memory::Buffer release_parameters() = 0;
     // The ranks that copy blocks to GPUs with this one. Not collective; valid as long as the
     // engine.
     virtual feed::JointCopy joint_copy() = 0;

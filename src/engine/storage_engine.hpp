@@ -50,6 +50,7 @@ public:
     void start(const Fill& fill) override { start_anew(fill, {}); }
     Begun begin(const Start& start, const Fill& fill) override;
     std::span<const std::byte> parameters() const override { return vector_.span(); }
+    memory::Buffer release_parameters() override { return std::move(vector_); }
     feed::JointCopy joint_copy() override { return parameter_transport_->joint(); }
     void begin_forward() override;
     void await_parameters(std::size_t block, std::span<const shard::ElementRange> now,

@@ -121,6 +121,30 @@ def gpt2_groups_cosine_clipping():
     opt.close()
 
 
+def gpt2_empty():
+    """Each rank reads its own tiles of the files."""
+    theirs = networks.make("gpt2")
+
+    def emptied(weights, name):
+        with nearstep.empty():
+            ours = type(theirs)(theirs.config)
+        return ours, nearstep.AdamW(ours, lr=1e-3, weights=weights, **state(name))
+
+    folder = FOLDER / f"weights-{RANK}"
+    theirs.save_pretrained(folder)
+    ours, opt = emptied(folder, "state")
+    train_both(ours, theirs, opt, torch.optim.AdamW(theirs.parameters(), lr=1e-3), batches("gpt2", RANKS))
+    opt.close()
+    networks.make("gpt2").to(torch.bfloat16 if RANK else torch.float32).save_pretrained(folder)
+    ours, opt = emptied(folder, "mixed")
+    try:
+        opt.resume()
+    except ValueError as error:
+        expect("The ranks read different weights" in str(error), str(error))
+    else:
+        expect(False, "files in two formats are refused")
+
+
 def _accumulation(name, count, **settings):
     ours, theirs = network(name)
     opt = nearstep.AdamW(ours, lr=1e-3, **settings, **state())

@@ -1,0 +1,30 @@
+"""What a run is, in one line."""
+
+from __future__ import annotations
+
+import hashlib
+
+from . import _expectation
+
+
+def _elements(params) -> int:
+    return sum(p.numel() for p in params)
+
+
+def of_model(module, names: list, params: list, moments: str) -> str:
+    """The engine refuses the state of a model with another description."""
+    shapes = [(name, tuple(p.shape)) for name, p in zip(names, params)]
+    kind = type(module).__name__ if module is not None else "tensors"
+    digest = hashlib.sha256(repr(shapes).encode()).hexdigest()[:12]
+    return f"torch {kind}, {len(shapes)} tensors, {_elements(params)} parameters, shapes {digest}, moments of {moments}"
+
+
+def of_run(conductor, params: list, device) -> str:
+    """For the user."""
+    facts = conductor.facts()
+    where = "on the GPU" if facts["encodes_on_gpu"] else "on the host"
+    return (
+        f"{_elements(params) / 1e6:.2f} M parameters on {device}, {conductor.ranks} ranks, state on {facts['devices']} devices "
+        f"under {', '.join(conductor.paths)}, gradients of {facts['gradient_bytes_per_parameter']:.2f} B per "
+        f"parameter encoded {where}, step {conductor.steps}; {_expectation.sentence(facts)}"
+    )

@@ -1,0 +1,73 @@
+"""Models whose parameters take no memory until the optimizer begins."""
+
+from __future__ import annotations
+
+import contextlib
+
+import torch
+
+
+@contextlib.contextmanager
+def empty(device: str | torch.device = "cpu"):
+    """Modules that are made within take no memory for their parameters. The optimizer makes the parameters on
+    ``device`` when it begins: from its state if it resumes, else from its ``weights``, else as the modules initialise
+    themselves. Buffers are computed as usual, and are on ``device`` at once. Parameters that are added outside, such as
+    LoRA's, have their own values. Choose device and format within: ``to()`` gives memory to what is empty.
+
+        with nearstep.empty("cuda"):
+            model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), dtype=torch.bfloat16)
+        opt = nearstep.AdamW(nearstep.groups(model), path="/nvme0/run", weights=folder)
+    """
+    device = torch.empty(0, device=device).device  # with its index
+    module = torch.nn.Module
+    register_parameter, register_buffer = module.register_parameter, module.register_buffer
+    made = {}  # by id; alive, so that no id comes twice
+
+    def without_memory(self, name, param):
+        register_parameter(self, name, param)
+        if param is not None and not param.is_meta:  # there, initialisation does nothing
+            _replace(param, param.detach().to("meta"))
+        if param is not None:
+            made[id(param)] = param
+
+    def on_device(self, name, tensor, *arguments, **settings):
+        register_buffer(self, name, tensor, *arguments, **settings)
+        if tensor is not None:
+            self._buffers[name] = tensor.to(device)
+
+    module.register_parameter, module.register_buffer = without_memory, on_device
+    try:
+        yield
+    finally:
+        module.register_parameter, module.register_buffer = register_parameter, register_buffer
+    for p in made.values():
+        if p.is_meta:
+            _replace(p, torch.full((), float("nan"), dtype=p.dtype, device=device).expand(p.shape))
+            p._nearstep_is_empty = True
+
+
+def _replace(p, data) -> None:
+    """Makes the parameter hold ``data``, wherever that is; it stays the same object."""
+    other = torch.nn.Parameter(data, requires_grad=p.requires_grad)
+    other.__dict__.update(p.__dict__)
+    torch.utils.swap_tensors(p, other)
+
+
+def is_empty(p) -> bool:
+    """Whether the parameter has a shape, but neither values nor memory."""
+    return getattr(p, "_nearstep_is_empty", False)
+
+
+def fill(p, data) -> tuple:
+    """Gives memory to an empty parameter. Returns what give_back() needs."""
+    placeholder = p.data
+    p.data = data
+    p._nearstep_is_empty = False
+    return p, placeholder
+
+
+def give_back(filled: list) -> None:
+    """Makes parameters empty again."""
+    for p, placeholder in filled:
+        p.data = placeholder
+        p._nearstep_is_empty = True

@@ -1,0 +1,60 @@
+"""Starts the engine: gives memory to empty parameters, and start values to the state."""
+
+from __future__ import annotations
+
+import torch
+
+from . import _initial
+from ._empty import fill, give_back, is_empty
+from ._groups import DTYPES
+from ._parameters import Parameters
+
+
+def refuse_empty_without_module(params: list, module) -> None:
+    if module is None and any(map(is_empty, params)):
+        raise ValueError("Parameters from nearstep.empty() get their values by their modules: make the optimizer from the module, or from nearstep.groups(module).")
+
+
+def begin(conductor, parameters: Parameters, params: list, module, weights, seed: int, needs_values: bool) -> list[str]:
+    """Fills or resumes the state, and then the module. ``weights``: see Weights; None: empty parameters are drawn.
+    Returns the engine's messages. If it fails, empty parameters are empty again."""
+    trained = set(map(id, params))
+    frozen = [] if module is None else [p for p in module.parameters() if is_empty(p) and id(p) not in trained]
+    filled = parameters.fill_empty()
+    try:
+        for p in frozen:
+            filled.append(fill(p, torch.empty(p.shape, dtype=p.dtype, device=p.device)))
+        drawn = [params[i] for i in parameters.were_empty] if needs_values else []
+        if weights is not None:
+            for p in frozen:
+                weights.read(weights.name_of(p), p.data)
+            weights.read_buffers(module)
+        elif drawn or frozen:
+            _initial.draw(module, drawn + frozen, seed, parameters.device)
+        lines = _fill_state(conductor, parameters, params, weights, needs_values)
+    except BaseException:
+        give_back(filled)
+        raise
+    parameters.take_start()
+    return lines
+
+
+@torch.no_grad()
+def _fill_state(conductor, parameters, params, weights, needs_values) -> list[str]:
+    if not needs_values:
+        return conductor.begin([], None, [])
+    were_empty = set(parameters.were_empty)
+    kept, pieces, names = [], [], []
+    for i, p in enumerate(params):
+        names.append("" if weights is None else weights.name_of(p))
+        if names[-1]:
+            pieces.append((0, DTYPES[parameters.values[i].dtype]))
+            continue
+        value = parameters.values[i]
+        if i not in were_empty:
+            value = p.detach().to("cpu").contiguous()
+            kept.append(value)
+        elif not parameters.is_value(i):
+            value.copy_(p)
+        pieces.append((value.data_ptr(), DTYPES[value.dtype]))
+    return conductor.begin(pieces, weights and weights.files, names)

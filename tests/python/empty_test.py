@@ -1,0 +1,220 @@
+"""Models made in nearstep.empty(): their weights, buffers and memory, and what is refused. One process, one rank."""
+import json
+import shutil
+import subprocess
+import sys
+import unittest
+
+import launcher
+from bad_input_test import Package
+
+ABSENT = launcher.missing(*launcher.NEEDED, "transformers", "peft")
+if not ABSENT:
+    import peft
+    import torch
+
+    import nearstep
+    import networks
+
+
+# Prints the most anonymous memory while a model of 30 million parameters in bf16 starts from a file, in MB.
+MEASURED = """
+import pathlib, sys, threading, time, torch, nearstep
+def own():
+    return sum(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith(("RssAnon", "RssShmem"))) / 1024
+def layers(count):
+    return torch.nn.Sequential(*(torch.nn.Linear(1000, 1000, bias=False) for _ in range(count))).to(torch.bfloat16)
+def begin(count):
+    with nearstep.empty():
+        model = layers(count)
+    opt = nearstep.AdamW(model, path=pathlib.Path(sys.argv[1]) / str(count), weights=sys.argv[2], state="compact", codec="q4",
+                         config={"csd.subgroup_tiles": 2})
+    opt.resume()
+    return opt
+begin(1).close()
+before, most, is_over = own(), 0, False
+def watch():
+    global most
+    while not is_over:
+        most = max(most, own())
+        time.sleep(0.002)
+thread = threading.Thread(target=watch)
+thread.start()
+opt = begin(30)
+is_over = True
+thread.join()
+print(most - before); opt.close()
+"""
+
+
+class Reset(torch.nn.Module if not ABSENT else object):
+    """A parameter that nothing initialises."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(8))
+
+
+@unittest.skipIf(ABSENT, ABSENT)
+class Empty(Package):
+    def saved(self, name, dtype=None, **settings):
+        """A model with start values, and the folder of safetensors that it was loaded from."""
+        dtype = dtype or torch.float32
+        folder = self.folder / f"weights-{name}"
+        networks.make(name).to(dtype).save_pretrained(folder, **settings)
+        return type(networks.make(name)).from_pretrained(folder, dtype=dtype), folder
+
+    def empty(self, model, dtype=None):
+        """The same model without memory."""
+        with nearstep.empty():
+            made = type(model)._from_config(model.config, dtype=dtype or torch.float32)
+        self.assertEqual({p.untyped_storage().nbytes() // p.element_size() for p in made.parameters()}, {1})
+        return made
+
+    def steps(self, name, model, opt, count=3, first=0):
+        losses = []
+        for step in range(first, first + count):
+            loss = model(**networks.inputs(name, 2, torch.Generator().manual_seed(step))).loss
+            loss.backward()
+            opt.step()
+            opt.zero_grad()
+            losses.append(loss.item())
+        return losses
+
+    def trained(self, name, model, path, **settings):
+        """Losses and digest of a run that ends, with its optimizer closed."""
+        _, opt = self.make(nearstep.groups(model), path=self.folder / path, config={}, **settings)
+        losses = self.steps(name, model, opt)
+        digest = opt.masters_digest()
+        opt.close()
+        return losses, digest
+
+    def test_weights_of_a_folder_train_to_the_same_bits(self):
+        """One file with a tied head, and shards with rotary buffers, in three formats."""
+        for name, dtype, settings in (("gpt2", torch.float32, {}), ("llama", torch.bfloat16, {"max_shard_size": "100KB"}),
+                                      ("bert", torch.float32, {})):
+            with self.subTest(name):
+                model, folder = self.saved(name, dtype, **settings)
+                self.assertEqual((folder / "model.safetensors.index.json").exists(), "max_shard_size" in settings)
+                made = self.empty(model, dtype)
+                for (key, buffer), (_, other) in zip(model.named_buffers(), made.named_buffers(), strict=True):
+                    self.assertTrue(torch.equal(buffer, other), key)
+                self.assertEqual(self.trained(name, made, f"empty-{name}", weights=folder), self.trained(name, model, f"full-{name}"))
+                for (key, value), (_, other) in zip(model.state_dict().items(), made.state_dict().items(), strict=True):
+                    self.assertTrue(torch.equal(value, other), key)
+        self.assertIs(made.get_output_embeddings().weight, made.get_input_embeddings().weight)
+
+    def test_f16_files_and_parameters_of_another_format(self):
+        model, folder = self.saved("llama", torch.float16)
+        made = self.empty(model)
+        _, opt = self.make(nearstep.groups(made), weights=folder)
+        self.assertEqual(opt.resume(), 0)
+        for (key, value), other in zip(made.named_parameters(), model.parameters(), strict=True):
+            self.assertEqual(value.dtype, torch.float32)
+            self.assertTrue(torch.equal(value, other.float()), key)
+
+    def test_parameters_are_the_engines_memory_and_resume_needs_no_weights(self):
+        model, folder = self.saved("gpt2", torch.bfloat16)
+        made = self.empty(model, torch.bfloat16)
+        _, opt = self.make(nearstep.groups(made), weights=folder)
+        losses = self.steps("gpt2", made, opt)
+        vector = opt._conductor.vector()
+        for key, p in made.named_parameters():
+            self.assertTrue(0 <= p.data_ptr() - vector.data_ptr() < vector.numel(), key)
+        digest = opt.masters_digest()
+        opt.close()
+        rest = self.steps_in_memory_of(made)
+        del vector, opt
+        shutil.rmtree(folder)
+        again = self.empty(model, torch.bfloat16)
+        _, opt = self.make(nearstep.groups(again))
+        self.assertEqual(opt.resume(), 3)
+        self.assertEqual(opt.masters_digest(), digest)
+        self.assertEqual(self.steps_in_memory_of(again), rest)
+        self.assertEqual(len(losses), 3)
+
+    def steps_in_memory_of(self, model):
+        with torch.no_grad():
+            return model(**networks.inputs("gpt2", 2, torch.Generator().manual_seed(9))).loss.item()
+
+    def test_without_weights_modules_draw_their_own_start_values(self):
+        model = networks.make("gpt2")
+        digests = []
+        for path, seed in (("one", 4), ("two", 4), ("three", 5)):
+            made = self.empty(model)
+            _, opt = self.make(nearstep.groups(made), path=self.folder / path, seed=seed)
+            opt.resume()
+            digests.append(opt.masters_digest())
+            for (key, p), (_, other) in zip(made.named_parameters(), model.named_parameters(), strict=True):
+                self.assertAlmostEqual(p.std().item() if p.numel() > 1 else 0, other.std().item(), delta=0.15 * other.std().item(), msg=key)
+                self.assertAlmostEqual(p.mean().item(), other.mean().item(), delta=0.004, msg=key)
+        self.assertEqual(digests[0], digests[1])
+        self.assertNotEqual(digests[0], digests[2])
+        with nearstep.empty():
+            plain = networks.Layers(2, 160)
+        _, opt = self.make(plain, path=self.folder / "plain")
+        losses = self.train(plain, opt, 0, 3)
+        self.assertTrue(all(0.5 < loss < 2 for loss in losses), losses)
+
+    def test_lora_on_a_frozen_base(self):
+        model, folder = self.saved("llama")
+        losses = []
+        for weights, base in ((None, model), (folder, self.empty(model))):
+            torch.manual_seed(3)
+            adapted = peft.get_peft_model(base, peft.LoraConfig(r=4, lora_alpha=8, lora_dropout=0.0, target_modules=["q_proj", "down_proj"]))
+            losses.append(self.trained("llama", adapted, f"lora-{weights is None}", weights=weights))
+        self.assertEqual(*losses)
+
+    def test_the_start_takes_the_vector_the_devices_gradients_and_little_else(self):
+        import safetensors.torch
+
+        weights = self.folder / "model.safetensors"
+        value = torch.randn(1000, 1000).bfloat16()
+        safetensors.torch.save_file({f"{i}.weight": value.clone() for i in range(30)}, weights)
+        done = subprocess.run([sys.executable, "-c", MEASURED, self.folder / "state", weights], text=True, capture_output=True, timeout=120,
+                              env=launcher.environment())
+        self.assertEqual(done.returncode, 0, done.stderr)
+        vector, gradients = 2 * 30e6 / 2**20, 0.5 * 30e6 / 2**20
+        self.assertGreater(float(done.stdout), vector)
+        self.assertLess(float(done.stdout), vector + gradients + 30, "a second copy takes 57 MB")
+
+    def test_weights_that_do_not_fit_are_refused(self):
+        model, folder = self.saved("llama", max_shard_size="100KB")
+        index = json.loads((folder / "model.safetensors.index.json").read_text())
+        shards = sorted(set(index["weight_map"].values()))
+        cases = [("is 96 x 64, the model's is 97 x 64", lambda copy: None, {"vocab_size": 97}),
+                 ("lack 9 of the model's parameters (model.layers.2.", lambda copy: None, {"num_hidden_layers": 3}),
+                 (shards[1], lambda copy: (copy / shards[1]).unlink(), {}),
+                 ("outside of the file", lambda copy: (copy / shards[0]).write_bytes((copy / shards[0]).read_bytes()[:-10]), {}),
+                 ("is no plain file name", lambda copy: (copy / "model.safetensors.index.json").write_text(
+                     json.dumps({"weight_map": {"lm_head.weight": "../x"}})), {}),
+                 ("model.safetensors", lambda copy: shutil.rmtree(copy), {})]
+        for words, harm, changes in cases:
+            with self.subTest(words):
+                copy = self.folder / "copy"
+                shutil.rmtree(copy, ignore_errors=True)
+                shutil.copytree(folder, copy)
+                harm(copy)
+                config = type(model.config)(**{**model.config.to_dict(), **changes})
+                with nearstep.empty():
+                    made = type(model)(config)
+                self.refuses((ValueError, OSError), words, lambda: nearstep.AdamW(nearstep.groups(made), path=self.path, weights=copy))
+        self.assertFalse(self.path.exists(), "refused before anything is written")
+
+    def test_models_that_cannot_be_filled_are_refused(self):
+        model, folder = self.saved("gpt2")
+        self.refuses(ValueError, "build the model in nearstep.empty()", lambda: self.make(nearstep.groups(model), weights=folder))
+        made = self.empty(model)
+        self.refuses(ValueError, "nearstep.groups(module)", lambda: nearstep.AdamW(made.parameters(), path=self.path))
+        self.refuses(ValueError, "nearstep.groups(module)", lambda: nearstep.AdamW(made.parameters(), path=self.path, weights=folder))
+        with nearstep.empty():
+            bare = Reset()
+        _, opt = self.make(bare)
+        self.refuses(ValueError, "Reset does not initialise", opt.resume)
+        self.assertEqual(bare.scale.untyped_storage().nbytes(), 4, "empty as before")
+        with torch.no_grad():
+            self.refuses(RuntimeError, "opt.resume() before the first evaluation", lambda: bare(None))
+
+
+if __name__ == "__main__":
+    launcher.main()
