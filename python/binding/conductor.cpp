@@ -227,6 +227,9 @@ std::span<std::byte> Conductor::bytes_of(std::size_t tensor, const Piece& piece)
 
 // Values in files are compared by shape and format: each rank reads only its own tiles.
 void Conductor::share_start_values(std::span<const StartValues> values) {
+    if (ranks_ == 1) {
+        return;
+    }
     std::vector<std::uint64_t> digests;
     std::string files;
     for (std::size_t i = 0; i < values.size(); ++i) {

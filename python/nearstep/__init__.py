@@ -15,8 +15,9 @@ from . import _ranks  # sets RANK, WORLD_SIZE and LOCAL_RANK
 from ._base import Optimizer
 from ._empty import empty
 from ._groups import groups
+from ._stream import Stream
 from ._optimizers import Adagrad, Adam, AdamW, Lion, SGD
 from ._engine import version as _version
 
 __version__ = _version()
-__all__ = ["Adagrad", "Adam", "AdamW", "Lion", "Optimizer", "SGD", "empty", "groups"]
+__all__ = ["Adagrad", "Adam", "AdamW", "Lion", "Optimizer", "SGD", "Stream", "empty", "groups"]

@@ -15,6 +15,7 @@ from ._empty import is_empty
 from ._groups import DTYPES, NOTHING, lay_out
 from ._parameters import Parameters
 from ._settings import settings_of
+from ._stream import Stream, Streaming
 from ._weights import Weights
 
 
@@ -37,6 +38,7 @@ class Optimizer(torch.optim.Optimizer):
         durability: "step": every step survives a crash; "checkpoint" or "none": see docs/restart.md.
         fresh: start anew even if ``path`` holds a run.
         weights: folder of safetensors with start values for a model that was made in ``nearstep.empty()``.
+        stream: see ``nearstep.Stream``: for models whose parameters do not fit the GPU.
         config: any other key of nearstep's configuration, as ``{"csd": {"slots": 6}, "gather.codec": "delta"}``.
 
     Raises ValueError for settings, models and states that do not fit together, OSError for files, RuntimeError for
@@ -47,7 +49,8 @@ class Optimizer(torch.optim.Optimizer):
     _moments = ""  # moments in the state beside the masters; a run can only resume with the same ones
 
     def __init__(self, params, defaults: dict, *, path=None, state=None, codec=None, clip_norm=None, clipping="exact",
-                 accumulation=None, devices=None, durability=None, seed=None, fresh=False, weights=None, config=None):
+                 accumulation=None, devices=None, durability=None, seed=None, fresh=False, weights=None, stream: Stream | None = None,
+                 config=None):
         module = params if isinstance(params, torch.nn.Module) else getattr(params, "module", None)
         if isinstance(params, torch.nn.Module):
             params = [p for p in params.parameters() if p.requires_grad]
@@ -58,6 +61,8 @@ class Optimizer(torch.optim.Optimizer):
         self._module = module
         self._clip_norm = float(clip_norm or 0)
         self._is_fresh = bool(fresh)
+        if stream is not None:  # gradients of all layers do not fit the GPU, so that they must leave in backward
+            accumulation = accumulation or 1
         self._expected = int(accumulation) if accumulation else 0  # backward passes per step; 0: not known yet
         self._waits_for_step = False  # parameters without a gradient were seen
         self._conductor = None
@@ -68,6 +73,7 @@ class Optimizer(torch.optim.Optimizer):
         self._blocks, self._block_of, self._reads = layout.blocks, layout.block_of, layout.reads
         _start.refuse_empty_without_module(self._params, module)
         self._weights = None if weights is None else Weights(weights, module)
+        self._streaming = stream and Streaming(stream, module, self._params, self._block_of, self._dtype)
         self._seed = 1 if seed is None else int(seed)
         _clipping.refuse_foreign_clipping()
         self._register_hooks()
@@ -183,9 +189,12 @@ class Optimizer(torch.optim.Optimizer):
         )
         needs_values = conductor.open(is_resuming, self._is_fresh, checkpoint)
         vector = conductor.vector().view(self._dtype)
-        self._parameters = Parameters(self._params, [block.tensors for block in self._blocks], vector, self._device)
+        streamed = self._streaming.numbers() if self._streaming else set()
+        self._parameters = Parameters(self._params, [block.tensors for block in self._blocks], vector, self._device, streamed)
         try:
-            lines = _start.begin(conductor, self._parameters, self._params, self._module, self._weights, self._seed, needs_values)
+            if self._streaming:
+                self._streaming.prepare(conductor, self._device)
+            lines = _start.begin(conductor, self._parameters, self._params, self._module, self._weights, self._seed, needs_values, self._streaming)
         except BaseException:
             self._parameters = None
             conductor.close()
@@ -198,6 +207,8 @@ class Optimizer(torch.optim.Optimizer):
         self.extra = _extra.read(os.path.dirname(checkpoint) or conductor.checkpoint_folder, conductor.steps)
         if conductor.rank == 0:
             print(f"nearstep {_engine.version()}: {_description.of_run(conductor, self._params, self._device)}", *lines, sep="\nnearstep: ", file=sys.stderr)
+        if self._streaming:
+            self._streaming.open(self._parameters.values)
 
     # --- Gradients ---
 
@@ -225,6 +236,8 @@ class Optimizer(torch.optim.Optimizer):
 
     def _add(self, i: int, gradient) -> None:
         """Adds a gradient in fp32, whatever the parameters' format is."""
+        if self._streaming and self._expected != 1:
+            gradient = gradient.cpu()  # waits for others; all together do not fit the GPU
         have = self._gradients[i]
         if have is None:
             self._gradients[i] = gradient
@@ -253,7 +266,7 @@ class Optimizer(torch.optim.Optimizer):
         tensors = self._blocks[block].tensors
         gradients = [self._gradients[i] for i in tensors]
         for i, gradient in zip(tensors, gradients):
-            if gradient is not None and gradient.device != self._device:
+            if gradient is not None and gradient.device != self._device and not (self._streaming and gradient.device.type == "cpu"):
                 raise RuntimeError(
                     f"Parameter {self._names[i]} moved from {self._device} to {gradient.device} after training began: "
                     "move the model before the optimizer's first use."
@@ -284,7 +297,7 @@ class Optimizer(torch.optim.Optimizer):
         if closure is not None:
             raise RuntimeError("nearstep takes no closure, since gradients leave while backward runs: call backward() first, then step().")
         self._begin()
-        self.synchronize()
+        self._bring_all()
         for i, p in enumerate(self._params):  # gradients set by the user
             if p.grad is not None and not self._is_put[self._block_of[i]]:
                 self._add(i, p.grad)
@@ -313,6 +326,8 @@ class Optimizer(torch.optim.Optimizer):
         self._expected = 0 if self._waits_for_step else passes
         self._begin_counting()
         self._parameters.end_step()
+        if self._streaming:
+            self._streaming.end_step()
         if self._module is None:
             self.synchronize()
 
@@ -340,10 +355,16 @@ class Optimizer(torch.optim.Optimizer):
             self._parameters.bring(block)
 
     def synchronize(self) -> None:
-        """Waits until the module's parameters are those of the last step. Not collective."""
+        """Waits until the module's parameters are those of the last step. Streamed ones are in host memory then, until
+        their layer computes. Not collective."""
         if self._conductor is not None:
-            for block in range(len(self._blocks)):
-                self._bring(block)
+            self._bring_all()
+            if self._streaming and self._streaming.is_open:
+                self._streaming.empty()
+
+    def _bring_all(self) -> None:
+        for block in range(len(self._blocks)):
+            self._bring(block)
 
     # --- Checkpoints and reports ---
 
@@ -411,6 +432,8 @@ class Optimizer(torch.optim.Optimizer):
                 self.finish()
                 self.synchronize()
         finally:
+            if self._streaming:
+                self._streaming.close()
             self._conductor.close(keeps_vector=self._parameters.are_values)
             self._parameters.values = []
 

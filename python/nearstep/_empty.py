@@ -54,8 +54,8 @@ def _replace(p, data) -> None:
 
 
 def is_empty(p) -> bool:
-    """Whether the parameter has a shape, but neither values nor memory."""
-    return getattr(p, "_nearstep_is_empty", False)
+    """Whether the parameter has a shape but no values. One that the program has given values since is not empty."""
+    return getattr(p, "_nearstep_is_empty", False) and (p.numel() == 0 or bool(p.detach()[(0,) * p.dim()].isnan()))
 
 
 def fill(p, data) -> tuple:

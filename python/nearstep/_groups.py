@@ -55,6 +55,15 @@ def has_list(module) -> bool:
     return any(map(_is_list, module.modules()))
 
 
+def layers_of(module):
+    """The entries of the outermost lists."""
+    for child in module.children():
+        if _is_list(module):
+            yield child
+        else:
+            yield from layers_of(child)
+
+
 def _blocks_of(module: torch.nn.Module, index: dict) -> tuple[list[Block], list]:
     """Cuts the module into its layers, in the order of their creation. Returns the blocks, and pairs of a module and
     the parameters that its own forward reads. ``index``: the number of each trained parameter, by its id."""

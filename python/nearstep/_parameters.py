@@ -9,13 +9,14 @@ from ._empty import fill, is_empty
 
 class Parameters:
     """Each parameter has a value in the engine's vector, which is in host memory. A parameter is a copy of it, or, if it
-    was empty and is on the CPU, the value itself."""
+    was empty and is on the CPU, the value itself. A streamed one is its value, too, unless its layer is in a slot."""
 
-    def __init__(self, params: list, blocks: list, vector, device: torch.device):
-        """``blocks``: lists of numbers of parameters."""
+    def __init__(self, params: list, blocks: list, vector, device: torch.device, streamed: set):
+        """``blocks``: lists of numbers of parameters; ``streamed``: numbers."""
+        self._streamed = streamed
+        self.device = device
         self._params = params
         self._blocks = blocks
-        self.device = device
         self.values = []
         at = 0
         for p in params:
@@ -35,7 +36,8 @@ class Parameters:
 
     def is_value(self, i: int) -> bool:
         """Whether the parameter is the engine's value itself."""
-        return self._was_empty[i] and self.device.type == "cpu" and self._params[i].dtype == self.values[i].dtype
+        is_seen = self._was_empty[i] and self.device.type == "cpu" and self._params[i].dtype == self.values[i].dtype
+        return is_seen or i in self._streamed
 
     def fill_empty(self) -> list:
         """Gives memory to empty parameters. Returns what give_back() needs."""
@@ -48,6 +50,7 @@ class Parameters:
         """Gives the parameters the values that training starts from."""
         for i, (p, value) in enumerate(zip(self._params, self.values)):
             if self.is_value(i):
+                p.data = value
                 continue
             # Equal values stay: a live graph may hold the tensor.
             if self._was_empty[i] or not torch.equal(p.cpu(), value.to(p.dtype)):
@@ -80,4 +83,4 @@ class Parameters:
     @property
     def are_values(self) -> bool:
         """Whether any parameter is in the engine's memory."""
-        return any(map(self.is_value, self.were_empty))
+        return any(map(self.is_value, range(len(self._params))))

@@ -15,15 +15,16 @@ def refuse_empty_without_module(params: list, module) -> None:
         raise ValueError("Parameters from nearstep.empty() get their values by their modules: make the optimizer from the module, or from nearstep.groups(module).")
 
 
-def begin(conductor, parameters: Parameters, params: list, module, weights, seed: int, needs_values: bool) -> list[str]:
+def begin(conductor, parameters: Parameters, params: list, module, weights, seed: int, needs_values: bool, streaming) -> list[str]:
     """Fills or resumes the state, and then the module. ``weights``: see Weights; None: empty parameters are drawn.
-    Returns the engine's messages. If it fails, empty parameters are empty again."""
+    ``streaming``: see Streaming; or None. Returns the engine's messages. If it fails, empty parameters are empty again."""
     trained = set(map(id, params))
     frozen = [] if module is None else [p for p in module.parameters() if is_empty(p) and id(p) not in trained]
     filled = parameters.fill_empty()
     try:
         for p in frozen:
-            filled.append(fill(p, torch.empty(p.shape, dtype=p.dtype, device=p.device)))
+            home = streaming and streaming.home(p)
+            filled.append(fill(p, torch.empty(p.shape, dtype=p.dtype, device=p.device) if home is None else home))
         drawn = [params[i] for i in parameters.were_empty] if needs_values else []
         if weights is not None:
             for p in frozen:

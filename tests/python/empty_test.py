@@ -207,6 +207,9 @@ class Empty(Package):
         made = self.empty(model)
         self.refuses(ValueError, "nearstep.groups(module)", lambda: nearstep.AdamW(made.parameters(), path=self.path))
         self.refuses(ValueError, "nearstep.groups(module)", lambda: nearstep.AdamW(made.parameters(), path=self.path, weights=folder))
+        for p in made.parameters():
+            p.data = torch.zeros(p.shape)
+        self.refuses(ValueError, "all parameters have values", lambda: self.make(nearstep.groups(made), weights=folder))
         with nearstep.empty():
             bare = Reset()
         _, opt = self.make(bare)

@@ -145,6 +145,18 @@ def gpt2_empty():
         expect(False, "files in two formats are refused")
 
 
+def llama_streamed():
+    """More layers than slots."""
+    shape = networks.make("llama").config.to_dict() | {"num_hidden_layers": 4}
+    torch.manual_seed(6)
+    theirs = type(networks.make("llama"))(type(networks.make("llama").config)(**shape))
+    ours = copy.deepcopy(theirs)
+    opt = nearstep.AdamW(nearstep.groups(ours, weight_decay=0.1), lr=1e-3, stream=nearstep.Stream(slots=2), **state())
+    reference = torch.optim.AdamW(groups_in_memory(theirs, 0.1), lr=1e-3)
+    train_both(ours, theirs, opt, reference, batches("llama", RANKS), steps=12)
+    opt.close()
+
+
 def _accumulation(name, count, **settings):
     ours, theirs = network(name)
     opt = nearstep.AdamW(ours, lr=1e-3, **settings, **state())

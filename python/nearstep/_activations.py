@@ -1,0 +1,96 @@
+"""What a layer's inputs do between forward and backward: they stay on the GPU, or wait in pinned host memory."""
+
+from __future__ import annotations
+
+import weakref
+
+import torch
+
+
+class _Waiting:
+    """A tensor of the GPU that waits in host memory."""
+
+    def __init__(self, tensor, streams):
+        self._streams = streams
+        self._device = tensor.device
+        self._on_gpu = None
+        self._host = torch.empty_like(tensor, device="cpu", pin_memory=True)
+        out, _ = streams
+        out.wait_stream(torch.cuda.current_stream(self._device))
+        with torch.cuda.stream(out):
+            self._host.copy_(tensor, non_blocking=True)
+        tensor.record_stream(out)
+        self._is_out = out.record_event()
+
+    def fetch(self) -> None:
+        """Begins to bring it back."""
+        if self._host is None and self._on_gpu is None:
+            raise RuntimeError("Backward runs twice through a streamed layer whose inputs waited in host memory: pass Stream(activations=\"gpu\").")
+        if self._on_gpu is None:
+            _, back = self._streams
+            back.wait_event(self._is_out)
+            with torch.cuda.stream(back):
+                self._on_gpu = self._host.to(self._device, non_blocking=True)
+            self._is_back = back.record_event()
+            self._host = None  # a program may keep the graph until its next backward
+
+    def take(self):
+        self.fetch()
+        now = torch.cuda.current_stream(self._device)
+        now.wait_event(self._is_back)
+        self._on_gpu.record_stream(now)
+        tensor, self._on_gpu = self._on_gpu, None
+        return tensor
+
+
+class Activations:
+    """Keeps the inputs of layers for backward. ``on_host``: those that need a gradient, which are the ones that differ from
+    layer to layer, wait in host memory; the last ones come back first, one layer ahead."""
+
+    def __init__(self, device: torch.device, on_host: bool):
+        self.on_host = on_host and device.type == "cuda"
+        self.most_bytes = 0  # that waited at once
+        self._bytes = 0
+        self._streams = (torch.cuda.Stream(device), torch.cuda.Stream(device)) if device.type == "cuda" else None
+        self._stack: list = []  # weak references to what waits, in the order of forward
+
+    def keep(self, tensors):
+        """Returns the tensors for autograd to save, and a function that makes all tensors of these again."""
+        out = {i: self._put(one) for i, one in enumerate(tensors) if one.requires_grad} if self.on_host else {}
+        count = len(tensors)
+
+        def again(saved):
+            rest = iter(saved)
+            return [self._take(out[i]) if i in out else next(rest) for i in range(count)]
+
+        return [one for i, one in enumerate(tensors) if i not in out], again
+
+    def _put(self, tensor) -> _Waiting:
+        waiting = _Waiting(tensor.detach(), self._streams)
+        size = tensor.numel() * tensor.element_size()
+        self._bytes += size
+        self.most_bytes = max(self.most_bytes, self._bytes)
+        waiting.forget = weakref.finalize(waiting, self._forget, size)
+        self._newest()
+        self._stack.append(weakref.ref(waiting))
+        return waiting
+
+    def _forget(self, size: int) -> None:
+        self._bytes -= size
+
+    def _take(self, waiting):
+        tensor = waiting.take()
+        waiting.forget()
+        following = self._newest()
+        if following is not None:
+            following.fetch()
+        return tensor
+
+    def _newest(self):
+        """The last one that waits still; None if there is none."""
+        while self._stack:
+            waiting = self._stack[-1]()
+            if waiting is not None and waiting.forget.alive:
+                return waiting
+            self._stack.pop()
+        return None

@@ -1,0 +1,166 @@
+"""A few places on the device through which layers' parameters pass."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+
+_ALIGNMENT = 512  # bytes, of each parameter in a slot
+
+
+@dataclasses.dataclass(eq=False)
+class Layer:
+    """A module whose parameters are in host memory, and in a slot while it computes."""
+
+    module: torch.nn.Module
+    params: list
+    blocks: list  # of the engine's vector that hold the trained ones
+    homes: list = dataclasses.field(default_factory=list)  # host tensors of the parameters
+    slot: _Slot | None = None
+    is_current: bool = False  # whether the slot has the newest values
+
+    @property
+    def is_trained(self) -> bool:
+        return bool(self.blocks)
+
+    @property
+    def slot_bytes(self) -> int:
+        return sum(_padded(p) for p in self.params)
+
+
+def _padded(p) -> int:
+    return -(-p.numel() * p.element_size() // _ALIGNMENT) * _ALIGNMENT
+
+
+class HostMemory:
+    """Frozen parameters in host memory, which a GPU can read while the host works on."""
+
+    def __init__(self, params: list):
+        self._params = {id(p): p for p in params}
+        self._homes: dict = {}
+        self._pinned = None
+
+    def reserve(self, device: torch.device) -> None:
+        memory = torch.empty(sum(map(_padded, self._params.values())), dtype=torch.uint8)
+        if device.type == "cuda" and memory.numel() and int(torch.cuda.cudart().cudaHostRegister(memory.data_ptr(), memory.numel(), 0)) == 0:
+            self._pinned = memory  # without pinning copies are slower but correct
+        for (key, p), home in zip(self._params.items(), _views(memory, self._params.values())):
+            self._homes[key] = home
+
+    def of(self, p):
+        """The parameter's memory; None for others."""
+        return self._homes.get(id(p))
+
+    @torch.no_grad()
+    def take(self) -> None:
+        """Moves the parameters there."""
+        for key, p in self._params.items():
+            if p.data_ptr() != self._homes[key].data_ptr():
+                self._homes[key].copy_(p)
+                p.data = self._homes[key]
+
+    def close(self) -> None:
+        if self._pinned is not None:
+            torch.cuda.synchronize()
+            torch.cuda.cudart().cudaHostUnregister(self._pinned.data_ptr())
+            self._pinned = None
+
+
+def _views(memory, params):
+    at = 0
+    for p in params:
+        yield memory[at : at + p.numel() * p.element_size()].view(p.dtype).view(p.shape)
+        at += _padded(p)
+
+
+class _Slot:
+    """``used`` is over when the last work that read the slot is; ``loaded`` when the copy into it is."""
+
+    def __init__(self, size: int, device: torch.device):
+        self.memory = torch.empty(size, dtype=torch.uint8, device=device)
+        self.layer: Layer | None = None
+        self.has_stream = device.type == "cuda"
+        if self.has_stream:
+            self.used, self.loaded = torch.cuda.Event(), torch.cuda.Event()
+            self.used.record(torch.cuda.current_stream(device))
+
+
+class Slots:
+    """Layers take turns in the slots: the one whose use is longest ago makes room. Without a GPU the slots are in host
+    memory, and the same happens."""
+
+    def __init__(self, layers: list[Layer], count: int, device: torch.device, conductor):
+        self._layers = layers
+        self._device = device
+        self._conductor = conductor
+        self._size = max(layer.slot_bytes for layer in layers)
+        self._slots: list[_Slot] = []  # longest unused first
+        self._in_use: Layer | None = None
+        self._copies = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self.grow(count)
+
+    def grow(self, count: int) -> None:
+        """Has at least so many slots."""
+        while len(self._slots) < count:
+            self._slots.insert(0, _Slot(self._size, self._device))
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    @torch.no_grad()
+    def enter(self, layer: Layer) -> None:
+        """Puts the layer's parameters into a slot, for work that the device receives from now on, until leave()."""
+        for block in layer.blocks:
+            self._conductor.await_block(block)
+        self._load(layer)
+        self._in_use = layer
+        self._slots.remove(layer.slot)
+        self._slots.append(layer.slot)
+        if layer.slot.has_stream:
+            torch.cuda.current_stream(self._device).wait_event(layer.slot.loaded)
+
+    def leave(self, layer: Layer) -> None:
+        """The layer's slot may be used anew when the device is done with the work so far."""
+        if layer.slot.has_stream:
+            layer.slot.used.record(torch.cuda.current_stream(self._device))
+        self._in_use = None
+
+    @torch.no_grad()
+    def prefetch(self, layer: Layer) -> None:
+        """Begins to load the layer, unless its parameters are not there yet."""
+        if all(map(self._conductor.has_block, layer.blocks)):
+            self._load(layer)
+
+    def _load(self, layer: Layer) -> None:
+        if layer.slot is not None and layer.is_current:
+            return
+        slot = layer.slot or next(one for one in self._slots if one.layer is None or one.layer is not self._in_use)
+        if slot.layer is not None and slot.layer is not layer:
+            self._evict(slot.layer)
+        slot.layer, layer.slot, layer.is_current = layer, slot, True
+        if slot.has_stream:
+            self._copies.wait_event(slot.used)
+        with torch.cuda.stream(self._copies):
+            for p, home, view in zip(layer.params, layer.homes, _views(slot.memory, layer.params)):
+                view.copy_(home, non_blocking=True)
+                p.data = view
+        if slot.has_stream:
+            slot.loaded.record(self._copies)
+
+    def _evict(self, layer: Layer) -> None:
+        for p, home in zip(layer.params, layer.homes):
+            p.data = home
+        layer.slot.layer, layer.slot = None, None
+
+    def end_step(self) -> None:
+        """Trained layers have new values from here on."""
+        for layer in self._layers:
+            if layer.is_trained:
+                layer.is_current = False
+
+    def empty(self) -> None:
+        """All parameters are in host memory afterwards."""
+        for layer in self._layers:
+            if layer.slot is not None:
+                self._evict(layer)

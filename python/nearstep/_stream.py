@@ -1,0 +1,216 @@
+"""Models whose parameters do not fit the GPU: layers compute one after another in a few slots."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+import warnings
+import weakref
+
+import torch
+
+from . import _recompute
+from ._activations import Activations
+from ._groups import layers_of
+from ._slots import HostMemory, Layer, Slots
+
+_FEWEST_SLOTS = 2  # one computes while the next is loaded
+
+
+class Stream:
+    """Says that layers, the entries of the module's outermost lists, share a few slots of GPU memory. Other parameters,
+    such as embeddings, and those that several layers share, stay on the GPU.
+
+    ``gpu_memory_gb``: the GPU memory that this process may take. The first step runs with two slots, and its activations
+    wait in host memory; what it leaves of the memory then holds activations and more slots. ``slots``: their number, in
+    place of this. ``activations``: where the inputs of layers wait for backward, "gpu" or "host"; default: "gpu" if the
+    memory suffices."""
+
+    def __init__(self, gpu_memory_gb: float | None = None, slots: int | None = None, activations: str | None = None):
+        if (gpu_memory_gb is None) == (slots is None):
+            raise ValueError("Stream takes one of gpu_memory_gb and slots.")
+        if slots is not None and slots < _FEWEST_SLOTS:
+            raise ValueError(f"slots={slots}: a stream needs at least {_FEWEST_SLOTS} slots.")
+        if gpu_memory_gb is not None and not gpu_memory_gb > 0:
+            raise ValueError(f"gpu_memory_gb={gpu_memory_gb} is no amount of memory: give the GB that this process may take.")
+        if activations not in (None, "gpu", "host"):
+            raise ValueError(f"activations={activations!r}: they wait on the \"gpu\" or on the \"host\".")
+        self.gpu_memory_gb, self.slots, self.activations = gpu_memory_gb, slots, activations
+
+
+def _layers_with_params(module) -> list:
+    """Pairs of a layer and its parameters that nothing else has."""
+    layers = list(layers_of(module))
+    inside = {id(inner) for layer in layers for inner in layer.modules()}
+    owners: dict = {}
+    for layer in layers:
+        for p in set(layer.parameters()):
+            owners.setdefault(id(p), []).append(layer)
+    outside = {id(p) for owner in module.modules() if id(owner) not in inside for p in owner.parameters(recurse=False)}
+    pairs = [(layer, [p for p in layer.parameters() if len(owners[id(p)]) == 1 and id(p) not in outside]) for layer in layers]
+    return [(layer, params) for layer, params in pairs if params]
+
+
+class Streaming:
+    """Streams a module's layers while an optimizer trains it."""
+
+    def __init__(self, settings: Stream, module: torch.nn.Module | None, params: list, block_of: list, dtype: torch.dtype):
+        """``params``: the trained ones; ``block_of``: their blocks in the engine's vector, whose format is ``dtype``."""
+        if module is None:
+            raise ValueError("stream= needs the module: make the optimizer from it, or from nearstep.groups(module).")
+        pairs = _layers_with_params(module)
+        if not pairs:
+            raise ValueError("stream= finds no layers: they are the entries of a ModuleList, a ModuleDict or a nested Sequential.")
+        number = {id(p): i for i, p in enumerate(params)}
+        others = {p.dtype for _, mine in pairs for p in mine if id(p) in number} - {dtype}
+        if others:
+            raise ValueError(f"stream= needs trained parameters of one format, and some are {others.pop()} beside {dtype}: convert the model to one.")
+        self._settings, self._module = settings, module
+        self._layers = [Layer(layer, mine, sorted({block_of[number[id(p)]] for p in mine if id(p) in number})) for layer, mine in pairs]
+        self._numbers = {id(p): number.get(id(p)) for _, mine in pairs for p in mine}
+        self._frozen = HostMemory([p for _, mine in pairs for p in mine if id(p) not in number])
+        self._slot_bytes = max(layer.slot_bytes for layer in self._layers)
+        self._slots: Slots | None = None
+        self._is_measuring = False
+        self._last = None
+        self._following: dict = {}  # what was computed after a layer's forward or backward
+        self._forwards = [_wrap(weakref.ref(self), layer, i) for i, layer in enumerate(self._layers)]
+
+    def numbers(self) -> set:
+        """Of the trained parameters that are streamed."""
+        return set(self._numbers.values()) - {None}
+
+    def prepare(self, conductor, device: torch.device) -> None:
+        """Raises ValueError if the memory does not suffice. Takes host memory for frozen parameters."""
+        self._conductor, self._device = conductor, device
+        kept = [p for p in self._module.parameters() if id(p) not in self._numbers] + list(self._module.buffers())
+        self._kept_bytes = sum(one.numel() * one.element_size() for one in kept)
+        self._engine_bytes = conductor.facts()["gradient_bytes"]
+        least = self._kept_bytes + self._engine_bytes + _FEWEST_SLOTS * self._slot_bytes
+        if self._settings.gpu_memory_gb is not None and least > self._limit:
+            raise ValueError(
+                f"gpu_memory_gb={self._settings.gpu_memory_gb:g} is too small: {self._kept_bytes / 1e9:.3g} GB of parameters stay on the device, "
+                f"two slots take {2 * self._slot_bytes / 1e9:.3g} GB and gradients {self._engine_bytes / 1e9:.3g} GB. Give more than "
+                f"{least / 1e9:.3g} GB; activations come on top."
+            )
+        self._frozen.reserve(device)
+
+    @property
+    def _limit(self) -> float:
+        return self._settings.gpu_memory_gb * 1e9
+
+    def home(self, p):
+        """Host memory for a frozen parameter; None if it is not streamed."""
+        return self._frozen.of(p)
+
+    def open(self, values: list) -> None:
+        """``values``: the trained parameters' host tensors. All streamed parameters are in host memory from here on."""
+        self._frozen.take()
+        for layer in self._layers:
+            layer.homes = [self._frozen.of(p) if self._numbers[id(p)] is None else values[self._numbers[id(p)]] for p in layer.params]
+        count, on_host = _FEWEST_SLOTS, self._settings.activations == "host"
+        if self._settings.slots is not None:
+            count = self._settings.slots
+        elif self._device.type == "cuda":
+            self._is_measuring = True
+            on_host = self._settings.activations != "gpu"
+            torch.cuda.reset_peak_memory_stats(self._device)
+        else:
+            count = int((self._limit - self._kept_bytes) // self._slot_bytes)
+        self._slots = Slots(self._layers, min(count, len(self._layers)), self._device, self._conductor)
+        self._activations = Activations(self._device, on_host)
+        if not self._is_measuring:
+            self._say()
+
+    def _say(self, more: str = "") -> None:
+        if self._conductor.rank == 0:
+            where = "in host memory" if self._activations.on_host or self._device.type == "cpu" else "on the GPU"
+            print(
+                f"nearstep: {len(self._layers)} layers of at most {self._slot_bytes / 1e9:.3g} GB pass through {len(self._slots)} slots, "
+                f"{self._kept_bytes / 1e9:.3g} GB of other parameters stay, activations between layers wait {where}{more}",
+                file=sys.stderr,
+            )
+
+    def _decide(self) -> None:
+        """Uses the memory that the first step left."""
+        self._is_measuring = False
+        taken = torch.cuda.max_memory_allocated(self._device) + self._engine_bytes
+        left = self._limit - taken
+        if self._settings.activations is None and left >= self._activations.most_bytes:
+            left -= self._activations.most_bytes
+            self._activations.on_host = False
+        count = _FEWEST_SLOTS + max(0, int(left // self._slot_bytes))
+        self._slots.grow(min(count, len(self._layers)))
+        self._say(f"; the first step took {taken / 1e9:.3g} GB of {self._settings.gpu_memory_gb:g}")
+        if left < 0:
+            warnings.warn(f"A step takes {taken / 1e9:.3g} GB, more than gpu_memory_gb={self._settings.gpu_memory_gb:g}: give fewer tokens at a time.")
+
+    def run(self, number: int, forward, arguments, settings):
+        """A call of a layer."""
+        if not torch.is_grad_enabled():
+            with self._at(number, False):
+                return forward(*arguments, **settings)
+        layer = self._layers[number]
+        return _recompute.run(forward, arguments, settings, at_layer=functools.partial(self._at, number), keep=self._activations.keep,
+                              is_trained=layer.is_trained, device=self._device)
+
+    @contextlib.contextmanager
+    def _at(self, number: int, is_backward: bool):
+        """Has the layer in a slot, and begins to load what was computed next before: at first, its neighbour."""
+        layer, now = self._layers[number], (number, is_backward)
+        self._following[self._last] = now
+        self._last = now
+        self._slots.enter(layer)
+        following, _ = self._following.get(now, (number + (-1 if is_backward else 1), is_backward))
+        if 0 <= following < len(self._layers) and following != number:
+            self._slots.prefetch(self._layers[following])
+        try:
+            yield
+        finally:
+            self._slots.leave(layer)
+
+    @property
+    def is_open(self) -> bool:
+        return self._slots is not None
+
+    def end_step(self) -> None:
+        self._slots.end_step()
+        if self._is_measuring:
+            self._decide()
+
+    def empty(self) -> None:
+        """All streamed parameters are in host memory afterwards, until a layer computes."""
+        self._slots.empty()
+
+    def close(self) -> None:
+        """Leaves a plain module, whose layers are in host memory."""
+        for layer, forward in zip(self._layers, self._forwards):
+            layer.module.__dict__.pop("forward")
+            if forward is not None:
+                layer.module.forward = forward
+        if self.is_open:
+            self.empty()
+            self._slots = None
+        self._frozen.close()
+
+
+def _wrap(me, layer: Layer, number: int):
+    """Makes the layer's forward pass through a slot. Returns the forward that the module had for itself, or None."""
+    module = layer.module
+    own, forward = module.__dict__.get("forward"), module.forward
+    compute = forward
+    if getattr(module, "_compiled_call_impl", None) is not None:  # what is compiled is the work in the slot
+        module._compiled_call_impl = None
+        compute = torch.compile(forward)
+
+    @torch.compiler.disable
+    @functools.wraps(forward)
+    def through_slot(*arguments, **settings):
+        streaming = me()
+        if streaming is None or not streaming.is_open:
+            return forward(*arguments, **settings)
+        return streaming.run(number, compute, arguments, settings)
+
+    module.forward = through_slot
+    return own
