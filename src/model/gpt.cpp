@@ -1,5 +1,7 @@
 #include "model/gpt.hpp"
 
+#include "model/lean_products.hpp"
+
 #include <ATen/ATen.h>
 
 namespace nearstep::model {
@@ -7,18 +9,6 @@ namespace nearstep::model {
 namespace {
 
 using Tensors = std::vector<at::Tensor>;
-
-// Torch computes mean and variance in fp32, whatever the format of x.
-at::Tensor layer_norm(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-    constexpr double kEpsilon = 1e-5;
-    return at::layer_norm(x, {x.size(-1)}, weight, bias, kEpsilon);
-}
-
-// x [rows, columns, in] times weight [in, out], plus bias [out].
-at::Tensor affine(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-    return at::addmm(bias, x.reshape({-1, x.size(-1)}), weight)
-        .view({x.size(0), x.size(1), weight.size(1)});
-}
 
 at::Tensor attention(const at::Tensor& queries_keys_values, std::int64_t heads) {
     const std::int64_t rows = queries_keys_values.size(0);
@@ -41,15 +31,15 @@ at::Tensor run_embedding(const Tensors& parameters, const at::Tensor& tokens) {
 }
 
 at::Tensor run_layer(const Tensors& p, const at::Tensor& input, std::int64_t heads) {
-    const at::Tensor mixed = attention(affine(layer_norm(input, p[0], p[1]), p[2], p[3]), heads);
+    const at::Tensor mixed = attention(norm_affine(input, {p[0], p[1]}, p[2], p[3]), heads);
     const at::Tensor middle = input + affine(mixed, p[4], p[5]);
-    const at::Tensor hidden = at::gelu(affine(layer_norm(middle, p[6], p[7]), p[8], p[9]), "tanh");
-    return middle + affine(hidden, p[10], p[11]);
+    const at::Tensor hidden = norm_affine(middle, {p[6], p[7]}, p[8], p[9]);
+    return middle + gelu_affine(hidden, p[10], p[11]);
 }
 
 // `parameters`: ln_f.weight, ln_f.bias and the borrowed wte.weight.
 at::Tensor run_head(const Tensors& parameters, const at::Tensor& input) {
-    return at::matmul(layer_norm(input, parameters[0], parameters[1]), parameters[2].t());
+    return at::matmul(layer_norm(input, {parameters[0], parameters[1]}), parameters[2].t());
 }
 
 }  // namespace
@@ -58,9 +48,9 @@ std::vector<BlockFunction> make_gpt_functions(const config::ModelSettings& setti
     std::vector<BlockFunction> functions;
     functions.push_back({.run = run_embedding, .borrowed = {}, .format = BlockFormat::fp32});
     const std::int64_t heads = settings.heads;
-    // In units of width: both norms, queries, keys and values, the mixed values, the middle, the
-    // hidden layer before and after gelu, the output.
-    const std::size_t kept = 16 * static_cast<std::size_t>(settings.width);
+    // Queries, keys and values, the mixed values, the middle, the hidden layer before gelu. The
+    // output is the next block's input.
+    const std::size_t kept = 9 * static_cast<std::size_t>(settings.width);
     for (int layer = 0; layer < settings.layers; ++layer) {
         functions.push_back({.run =
                                  [heads](const Tensors& parameters, const at::Tensor& input) {

@@ -7,24 +7,25 @@
 
 namespace nearstep::model {
 
-double cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
-                     std::optional<double> gradient_weight) {
+at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
+                         std::optional<double> gradient_weight) {
     const std::int64_t group_elems = std::int64_t{1} << (logits.is_cpu() ? 18 : 27);
     const std::int64_t vocabulary = logits.size(-1);
     const at::Tensor flat = logits.view({-1, vocabulary});
     const at::Tensor wanted = targets.view({-1, 1});
     const std::int64_t group = std::max<std::int64_t>(1, group_elems / vocabulary);
-    double sum = 0;
+    at::Tensor sum = at::zeros({}, logits.options().dtype(at::kDouble));
     for (std::int64_t first = 0; first < flat.size(0); first += group) {
         const std::int64_t tokens = std::min(group, flat.size(0) - first);
         const at::Tensor part = flat.narrow(0, first, tokens);
         const at::Tensor index = wanted.narrow(0, first, tokens);
         at::Tensor log_share = at::log_softmax(part.to(at::kFloat), 1);
-        sum -= log_share.gather(1, index).sum(at::kDouble).item<double>();
+        sum -= log_share.gather(1, index).sum(at::kDouble);
         if (gradient_weight) {
             at::Tensor share = log_share.exp_();
             share.scatter_add_(1, index, at::full({tokens, 1}, -1.0F, share.options()));
-            part.copy_(share.mul_(*gradient_weight));
+            at::Tensor gradient = part;
+            at::mul_out(gradient, share, at::scalar_tensor(*gradient_weight, at::kDouble));
         }
     }
     return sum;

@@ -9,11 +9,11 @@ class Tensor;
 
 namespace nearstep::model {
 
-// Sum of the cross entropies, in nats, of `logits` [..., vocabulary] with `targets` [...] int64.
-// With `gradient_weight`, overwrites the logits with the sum's gradient times that weight. Computes
-// in fp32 by groups of tokens, so it needs no fp32 copy of all logits; on the CPU a group fits in
-// cache. Call it with autograd off.
-double cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
-                     std::optional<double> gradient_weight);
+// Sum of the cross entropies, in nats and as one double on the device of the logits, of `logits`
+// [..., vocabulary] with `targets` [...] int64. With `gradient_weight`, overwrites the logits with
+// the sum's gradient times that weight. Computes in fp32 by groups of tokens, so it needs no fp32
+// copy of all logits; on the CPU a group fits in cache. Call it with autograd off.
+at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
+                         std::optional<double> gradient_weight);
 
 }  // namespace nearstep::model

@@ -92,7 +92,7 @@ public:
                double loss_scale) override {
         token_weight_ = token_weight;
         loss_scale_ = loss_scale;
-        loss_sum_ = 0;
+        loss_sum_ = at::zeros({}, at::TensorOptions(at::kDouble).device(device_));
         next_forward_ = 0;
         next_backward_ = -1;
         borrowed_gradients_.clear();
@@ -134,7 +134,7 @@ public:
 
     double loss() const override {
         expects(next_forward_ > last_block(), "the loss comes after forward of the last block");
-        return token_weight_ * loss_sum_;
+        return token_weight_ * loss_sum_.item<double>();
     }
 
     void backward(int block, std::span<float> gradient, GradientPlace place) override {
@@ -174,7 +174,8 @@ public:
         for (int block = 0; block <= last_block(); ++block) {
             state = visit(block, state);
         }
-        return cross_entropy(state, token_tensor(batch.targets, batch.rows, batch.columns), {});
+        return cross_entropy(state, token_tensor(batch.targets, batch.rows, batch.columns), {})
+            .item<double>();
     }
 
     std::vector<std::int32_t> sample(std::span<const std::int32_t> prompt, int count,
@@ -422,7 +423,7 @@ private:
     std::map<std::size_t, at::Tensor> borrowed_gradients_;  // by parameter index
     double token_weight_ = 0;
     double loss_scale_ = 1;
-    double loss_sum_ = 0;
+    at::Tensor loss_sum_;
     int next_forward_ = 0;
     int next_backward_ = -1;
 };

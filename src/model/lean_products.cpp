@@ -1,0 +1,100 @@
+#include "model/lean_products.hpp"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <tuple>
+
+namespace nearstep::model {
+
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::Function;
+using Tensors = torch::autograd::variable_list;
+
+constexpr double kEpsilon = 1e-5;
+constexpr const char* kGeluForm = "tanh";
+
+// All rows of x as a matrix.
+at::Tensor rows_of(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> normalise(const at::Tensor& x,
+                                                         const at::Tensor& weight,
+                                                         const at::Tensor& bias) {
+    return at::native_layer_norm(x, {x.size(-1)}, weight, bias, kEpsilon);
+}
+
+// The gradients of affine()'s weight and bias.
+struct AffineGradients {
+    at::Tensor weight;
+    at::Tensor bias;
+};
+
+// `rows`: the product's input. `upstream`: the gradient of its output's rows.
+AffineGradients affine_backward(const at::Tensor& rows, const at::Tensor& upstream) {
+    return {.weight = rows.t().mm(upstream), .bias = upstream.sum(0)};
+}
+
+struct NormAffine : Function<NormAffine> {
+    static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
+                              const at::Tensor& norm_weight, const at::Tensor& norm_bias,
+                              const at::Tensor& weight, const at::Tensor& bias) {
+        const auto [normed, mean, deviation] = normalise(x, norm_weight, norm_bias);
+        context->save_for_backward({x, norm_weight, norm_bias, weight, mean, deviation});
+        return affine(normed, weight, bias);
+    }
+
+    static Tensors backward(AutogradContext* context, const Tensors& gradients) {
+        const Tensors saved = context->get_saved_variables();
+        const at::Tensor& x = saved[0];
+        const at::Tensor upstream = rows_of(gradients[0]);
+        const auto product =
+            affine_backward(rows_of(std::get<0>(normalise(x, saved[1], saved[2]))), upstream);
+        const auto [of_x, of_norm_weight, of_norm_bias] = at::native_layer_norm_backward(
+            upstream.mm(saved[3].t()).view_as(x), x, {x.size(-1)}, saved[4], saved[5], saved[1],
+            saved[2], {true, true, true});
+        return {of_x, of_norm_weight, of_norm_bias, product.weight, product.bias};
+    }
+};
+
+struct GeluAffine : Function<GeluAffine> {
+    static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
+                              const at::Tensor& weight, const at::Tensor& bias) {
+        context->save_for_backward({x, weight});
+        return affine(at::gelu(x, kGeluForm), weight, bias);
+    }
+
+    static Tensors backward(AutogradContext* context, const Tensors& gradients) {
+        const Tensors saved = context->get_saved_variables();
+        const at::Tensor& x = saved[0];
+        const at::Tensor upstream = rows_of(gradients[0]);
+        const auto product = affine_backward(rows_of(at::gelu(x, kGeluForm)), upstream);
+        const at::Tensor of_x =
+            at::gelu_backward(upstream.mm(saved[1].t()).view_as(x), x, kGeluForm);
+        return {of_x, product.weight, product.bias};
+    }
+};
+
+}  // namespace
+
+at::Tensor affine(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+    std::vector<std::int64_t> shape = x.sizes().vec();
+    shape.back() = weight.size(1);
+    return at::addmm(bias, rows_of(x), weight).view(shape);
+}
+
+at::Tensor norm_affine(const at::Tensor& x, const Norm& norm, const at::Tensor& weight,
+                       const at::Tensor& bias) {
+    return NormAffine::apply(x, norm.weight, norm.bias, weight, bias);
+}
+
+at::Tensor gelu_affine(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+    return GeluAffine::apply(x, weight, bias);
+}
+
+at::Tensor layer_norm(const at::Tensor& x, const Norm& norm) {
+    return std::get<0>(normalise(x, norm.weight, norm.bias));
+}
+
+}  // namespace nearstep::model

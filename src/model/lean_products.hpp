@@ -1,0 +1,29 @@
+// Products whose backward computes cheap values again instead of keeping them since forward.
+#pragma once
+
+namespace at {
+class Tensor;
+}
+
+namespace nearstep::model {
+
+// x [..., in] times weight [in, out], plus bias [out].
+at::Tensor affine(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
+
+// A norm's weight and bias, both [in].
+struct Norm {
+    const at::Tensor& weight;
+    const at::Tensor& bias;
+};
+
+// affine() of the layer norm of x. Keeps x and each row's mean and deviation.
+at::Tensor norm_affine(const at::Tensor& x, const Norm& norm, const at::Tensor& weight,
+                       const at::Tensor& bias);
+
+// affine() of gelu(x) in its tanh form. Keeps x.
+at::Tensor gelu_affine(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
+
+// Torch computes mean and variance in fp32, whatever the format of x.
+at::Tensor layer_norm(const at::Tensor& x, const Norm& norm);
+
+}  // namespace nearstep::model
