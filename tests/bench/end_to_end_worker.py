@@ -1,7 +1,8 @@
-"""One row of tests/bench/torch_peers: trains a GPT-2 of transformers for some steps and prints a line of JSON."""
+"""One row of tests/bench/end_to_end: trains a GPT-2 of transformers for some steps and prints a line of JSON."""
 import argparse
 import json
 import os
+import pathlib
 import statistics
 import time
 
@@ -16,11 +17,15 @@ arguments.add_argument("--accumulation", type=int, required=True)
 arguments.add_argument("--steps", type=int, required=True)
 arguments.add_argument("--folder", required=True)
 arguments.add_argument("--devices", type=int, default=8)
+arguments.add_argument("--text", required=True, help="a file, whose bytes are the tokens")
+arguments.add_argument("--rate", type=float, required=True)
+arguments.add_argument("--clip-norm", type=float, required=True)
 arguments.add_argument("--options", type=json.loads, default={}, help="of nearstep.AdamW")
 arguments = arguments.parse_args()
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-RATE, BETAS, DECAY, CLIP = 1e-4, (0.9, 0.95), 0.1, 1.0
+RATE, BETAS, DECAY, CLIP = arguments.rate, (0.9, 0.95), 0.1, arguments.clip_norm
+HELD_OUT = 0.05  # of the text, at its end
 COMPILED = arguments.row != "memory-eager" and DEVICE.type == "cuda"
 
 
@@ -38,12 +43,16 @@ def make_model():
     return model.train()
 
 
-def batches():
-    """The same made-up tokens for all rows."""
-    generator = torch.Generator().manual_seed(2)
-    shape = (arguments.micro_batch, arguments.shape["context"])
+def batches(is_held_out=False):
+    """Rows from random places of the text, the same for all rows of the table."""
+    text = torch.frombuffer(bytearray(pathlib.Path(arguments.text).read_bytes()), dtype=torch.uint8)
+    border = int(len(text) * (1 - HELD_OUT))
+    text = text[border:] if is_held_out else text[:border]
+    generator = torch.Generator().manual_seed(3 if is_held_out else 2)
+    context = arguments.shape["context"]
     while True:
-        yield torch.randint(256, shape, generator=generator).to(DEVICE)
+        places = torch.randint(len(text) - context, (arguments.micro_batch, 1), generator=generator)
+        yield text[places + torch.arange(context)].long().to(DEVICE)
 
 
 class Memory:
@@ -71,9 +80,9 @@ class Near(Memory):
     def __init__(self, model):
         import nearstep
 
-        self.optimizer = nearstep.AdamW(model, lr=RATE, betas=BETAS, weight_decay=DECAY, clip_norm=CLIP, path=arguments.folder,
-                                        accumulation=arguments.accumulation, fresh=True, durability="none",
-                                        **{"devices": arguments.devices, **arguments.options})
+        options = {"clip_norm": CLIP, "devices": arguments.devices, **arguments.options}
+        self.optimizer = nearstep.AdamW(model, lr=RATE, betas=BETAS, weight_decay=DECAY, path=arguments.folder,
+                                        accumulation=arguments.accumulation, fresh=True, durability="none", **options)
 
     def step(self):
         self.optimizer.step()
@@ -135,10 +144,13 @@ def main():
         losses.append(total.item() / arguments.accumulation)  # waits for the device, as printing the loss would
         seconds.append(time.perf_counter() - begin)
     told = trainer.told()
+    source = batches(is_held_out=True)
+    with torch.no_grad():
+        held_out = [module(input_ids=tokens, labels=tokens).loss.item() for tokens in (next(source) for _ in range(2))]
     # The first steps compile and allocate. An update that continues into the next step counts in that step's time.
     steady = seconds[2:] or seconds
     tokens = arguments.micro_batch * arguments.accumulation * arguments.shape["context"]
-    line = {"row": arguments.row, "tokens_per_s": tokens / statistics.mean(steady), "seconds": seconds, "losses": losses, **told,
+    line = {"row": arguments.row, "tokens_per_s": tokens / statistics.mean(steady), "seconds": seconds, "losses": losses, "heldout_loss": statistics.mean(held_out), **told,
             "torch": torch.__version__, "device": torch.cuda.get_device_name() if DEVICE.type == "cuda" else "cpu"}
     if DEVICE.type == "cuda":
         line["gpu_gb"] = torch.cuda.max_memory_allocated() / 1e9
