@@ -3,11 +3,24 @@
 #include "base/cpus.hpp"
 #include "base/error.hpp"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <utility>
 
 namespace nearstep {
+
+namespace {
+
+// Lowers the priority of this thread alone, as Linux does for a thread's number.
+void give_way() {
+    constexpr int kNiceness = 5;
+    ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNiceness);
+}
+
+}  // namespace
 
 int pool_threads() {
     constexpr long kMost = 16;
@@ -17,10 +30,15 @@ int pool_threads() {
     return static_cast<int>(std::clamp(wanted > 0 ? wanted : cpus, 1L, kMost));
 }
 
-ThreadPool::ThreadPool(int threads) {
+ThreadPool::ThreadPool(int threads, Priority priority) {
     expects(threads >= 1, "a pool has a thread");
     for (int member = 1; member < threads; ++member) {
-        others_.emplace_back([this, member] { follow(member); });
+        others_.emplace_back([this, member, priority] {
+            if (priority == Priority::background) {
+                give_way();
+            }
+            follow(member);
+        });
     }
 }
 
@@ -48,7 +66,6 @@ void ThreadPool::share(std::size_t count, const Work& work) {
         work_ = &work;
         next_ = 0;
         count_ = count;
-        busy_ = static_cast<int>(others_.size());
         ++loops_;
     }
     changed_.notify_all();
@@ -71,6 +88,10 @@ void ThreadPool::follow(int member) {
                 return;
             }
             seen = loops_;
+            if (next_ == count_) {
+                continue;  // woke too late to help
+            }
+            ++busy_;
         }
         take_turns(member);
         const std::lock_guard lock(mutex_);

@@ -19,8 +19,11 @@ int pool_threads();
 // One thread at a time calls share(). The other threads sleep between calls.
 class ThreadPool {
 public:
+    // background: the other threads leave the CPU to threads that keep a GPU busy.
+    enum class Priority { normal, background };
+
     // `threads`, at least 1, includes the caller's.
-    explicit ThreadPool(int threads);
+    explicit ThreadPool(int threads, Priority priority = Priority::normal);
     ThreadPool(const ThreadPool&) = delete;
     ThreadPool& operator=(const ThreadPool&) = delete;
     ThreadPool(ThreadPool&&) = delete;
@@ -48,7 +51,7 @@ private:
     std::size_t next_ = 0;
     std::size_t count_ = 0;
     std::uint64_t loops_ = 0;
-    int busy_ = 0;  // other threads that have not finished the loop
+    int busy_ = 0;  // other threads that take turns
     std::exception_ptr error_;
     bool is_closing_ = false;
     std::vector<std::thread> others_;  // declared last: the threads use the other members

@@ -39,7 +39,7 @@ public:
     void put_gradient(std::size_t, std::span<const std::span<const std::byte>>,
                       std::span<const float>) override {}
     void finish_gradients() override {}
-    void update(int, std::size_t, const csd::StepScalars&) override {}
+    void update(int, std::size_t, const csd::StepScalars&, std::span<std::byte>) override {}
     Ticket deliver(int, std::size_t, std::span<std::byte>, const Landed& landed) override {
         landed();
         return {};

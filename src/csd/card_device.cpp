@@ -61,7 +61,8 @@ public:
     void allocate_slot(int slot) override;
     void release_slot(int slot) override;
     Ticket read(int slot, std::size_t subgroup, std::int64_t generation) override;
-    void update(int slot, std::size_t subgroup, const StepScalars& scalars) override;
+    void update(int slot, std::size_t subgroup, const StepScalars& scalars,
+                std::span<std::byte> landing) override;
     Ticket deliver(int slot, std::size_t subgroup, std::span<std::byte> landing,
                    const Landed& landed) override;
     Ticket write(int slot, std::size_t subgroup, std::int64_t generation) override;
@@ -223,7 +224,8 @@ void CardDevice::finish_read(CardSlot& slot, std::size_t subgroup, std::int64_t 
     }
 }
 
-void CardDevice::update(int slot, std::size_t subgroup, const StepScalars& scalars) {
+void CardDevice::update(int slot, std::size_t subgroup, const StepScalars& scalars,
+                        std::span<std::byte> /*landing*/) {
     CardSlot& s = allocated(slot);
     const shard::Subgroup& own = settings_.subgroups[subgroup];
     s.start_update({.tiles = own.tiles.size(),

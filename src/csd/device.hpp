@@ -80,11 +80,12 @@ public:
     // The stages of one subgroup's update, in this order. read(), deliver() and write() may return
     // before they are done. deliver() and write() may overlap; the slot is free when both are done.
     virtual Ticket read(int slot, std::size_t subgroup, std::int64_t generation) = 0;
-    // Runs the engine on a slot that was read, each element with its group's scalars. May return
-    // before the engine is done: deliver() and write() then wait, and their tickets throw its
-    // error.
-    virtual void update(int slot, std::size_t subgroup, const StepScalars& scalars) = 0;
-    // Copies the new parameters to host memory. Plain values go to their places in `landing`, the
+    // Runs the engine on a slot that was read, each element with its group's scalars. May write new
+    // parameters to their places in `landing`, the same as deliver()'s. May return before the
+    // engine is done: deliver() and write() then wait, and their tickets throw its error.
+    virtual void update(int slot, std::size_t subgroup, const StepScalars& scalars,
+                        std::span<std::byte> landing) = 0;
+    // Brings the new parameters to host memory. Plain values go to their places in `landing`, the
     // whole (padded) parameter vector. Deltas go as one message (codec/delta.hpp) to the subgroup's
     // place in `landing`, where each subgroup has room for the largest message. `landed` is called
     // when they have arrived, in the order of the calls, on any thread.

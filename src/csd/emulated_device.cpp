@@ -69,7 +69,8 @@ public:
     void allocate_slot(int slot) override;
     void release_slot(int slot) override;
     Ticket read(int slot, std::size_t subgroup, std::int64_t generation) override;
-    void update(int slot, std::size_t subgroup, const StepScalars& scalars) override;
+    void update(int slot, std::size_t subgroup, const StepScalars& scalars,
+                std::span<std::byte> landing) override;
     Ticket deliver(int slot, std::size_t subgroup, std::span<std::byte> landing,
                    const Landed& landed) override;
     Ticket write(int slot, std::size_t subgroup, std::int64_t generation) override;
@@ -92,7 +93,7 @@ private:
         // list.
         std::span<float> pieces;
         std::vector<std::span<const std::byte>> payloads;
-        std::span<std::byte> parameters;  // new ones; with deltas the old and new ones of a tile
+        std::span<std::byte> parameters;  // with deltas: the old and new ones of a tile
         // The subgroup's extents before and after its update: both in the slot's memory, or the two
         // places in mapped storage.
         std::span<std::byte> old;
@@ -115,6 +116,8 @@ private:
         return shard::kTileElems * size_bytes(settings_.parameter_dtype);
     }
     const StateLayout& layout() const { return state_.layout(); }
+    // The subgroup's parameters in the parameter vector.
+    std::span<std::byte> place_of(std::span<std::byte> landing, std::size_t subgroup) const;
     void cross_host_link(std::size_t bytes);
     StatePointers tile_of(std::span<std::byte> extent, std::size_t subgroup, std::size_t tile);
     const void* gradient(Slot& slot, std::size_t member, std::size_t local_tile, std::size_t tile,
@@ -133,10 +136,11 @@ private:
     std::optional<GradientStaging> staging_;  // on_host only
     ThreadPool pool_;
     std::optional<link::TransferQueue> gradients_;  // near_storage and shaped only
-    // Checksums are computed here, in parallel with the engine. Declared last, so that the lanes
-    // end first.
+    // Checksums are computed here, in parallel with the engine. Declared last, so that these
+    // threads end first.
     store::Worker read_lane_;
-    store::Worker seal_lane_;
+    // One per slot: a single thread digests more slowly than all threads update.
+    std::vector<std::unique_ptr<store::Worker>> sealers_;
     store::Worker write_lane_;
 };
 
@@ -147,8 +151,11 @@ EmulatedDevice::EmulatedDevice(const EmulatedDeviceSettings& settings, trace::Tr
       slots_(static_cast<std::size_t>(settings.slots)),
       state_(volume_of(settings), traffic),
       sealed_(settings.subgroups.size()),
-      pool_(settings.threads) {
+      pool_(settings.threads, ThreadPool::Priority::background) {
     std::ranges::fill(sealed_, -1);
+    for (int slot = 0; slot < settings.slots; ++slot) {
+        sealers_.push_back(std::make_unique<store::Worker>());
+    }
     if (is_on_host()) {
         staging_.emplace(state_.volume(), layout().gradient_offset(0));
     } else {
@@ -216,7 +223,7 @@ void EmulatedDevice::allocate_slot(int slot) {
     const std::size_t tiles = layout().most_tiles();
     const std::size_t extent_bytes = is_mapped() ? 0 : layout().most_extent_bytes();
     const std::size_t gradient_bytes = is_on_host() ? tiles * kTileBytes : 0;
-    const std::size_t parameter_bytes = (has_deltas() ? 2 : tiles) * tile_parameter_bytes();
+    const std::size_t parameter_bytes = has_deltas() ? 2 * tile_parameter_bytes() : 0;
     const std::size_t message_bytes = has_deltas() ? message_room_bytes() : 0;
     made.memory = memory::Buffer(extent_bytes + gradient_bytes + members * kPieceBytes +
                                  parameter_bytes + message_bytes);
@@ -307,7 +314,16 @@ void EmulatedDevice::update_tile(Slot& slot, std::size_t member, std::size_t sub
     }
 }
 
-void EmulatedDevice::update(int slot, std::size_t subgroup, const StepScalars& scalars) {
+std::span<std::byte> EmulatedDevice::place_of(std::span<std::byte> landing,
+                                              std::size_t subgroup) const {
+    const std::size_t begin = settings_.subgroups[subgroup].tiles.begin * tile_parameter_bytes();
+    const std::size_t bytes = layout().tiles_in(subgroup) * tile_parameter_bytes();
+    expects(begin + bytes <= landing.size(), "the parameter vector has room for the subgroup");
+    return landing.subspan(begin, bytes);
+}
+
+void EmulatedDevice::update(int slot, std::size_t subgroup, const StepScalars& scalars,
+                            std::span<std::byte> landing) {
     Slot& s = allocated(slot);
     const std::size_t tiles = layout().tiles_in(subgroup);
     std::optional<codec::DeltaWriter> writer;
@@ -329,9 +345,10 @@ void EmulatedDevice::update(int slot, std::size_t subgroup, const StepScalars& s
         return run;
     };
     if (!has_deltas()) {
+        std::byte* parameters = place_of(landing, subgroup).data();
         pool_.share(tiles, [&](std::size_t tile, int member) {
             UpdateRun run = run_of(tile);
-            run.parameters = s.parameters.data() + tile * tile_parameter_bytes();
+            run.parameters = parameters + tile * tile_parameter_bytes();
             update_tile(s, static_cast<std::size_t>(member), subgroup, tile, scalars, run);
         });
     } else {
@@ -364,15 +381,8 @@ Ticket EmulatedDevice::deliver(int slot, std::size_t subgroup, std::span<std::by
         const auto place = landing.subspan(subgroup * message_room_bytes(), s.message_bytes);
         std::ranges::copy(s.message.first(s.message_bytes), place.begin());
         cross_host_link(s.message_bytes);
-    } else {
-        const std::size_t begin =
-            settings_.subgroups[subgroup].tiles.begin * tile_parameter_bytes();
-        const std::size_t bytes = layout().tiles_in(subgroup) * tile_parameter_bytes();
-        expects(begin + bytes <= landing.size(), "the parameter vector has room for the subgroup");
-        std::ranges::copy(allocated(slot).parameters.first(bytes), landing.subspan(begin).begin());
-        if (!is_on_host()) {
-            cross_host_link(bytes);
-        }
+    } else if (!is_on_host()) {  // update() wrote them to their place
+        cross_host_link(place_of(landing, subgroup).size());
     }
     landed();
     return {};
@@ -387,10 +397,10 @@ void EmulatedDevice::cross_host_link(std::size_t bytes) {
     }
 }
 
-// Sealing has its own lane, so that one extent is sealed while another is written.
+// Extents are sealed while others are updated and written.
 Ticket EmulatedDevice::write(int slot, std::size_t subgroup, std::int64_t generation) {
     Slot& s = allocated(slot);
-    s.sealing = seal_lane_.submit([this, &s, subgroup, generation] {
+    s.sealing = sealers_[static_cast<std::size_t>(slot)]->submit([this, &s, subgroup, generation] {
         state_.seal(s.updated, subgroup, generation);
         sealed_[subgroup] = generation;
         if (is_mapped()) {

@@ -33,7 +33,7 @@ void NaiveHandler::run(const UpdateOrder& order) {
 
 void NaiveHandler::update_subgroup(const UpdateOrder& order, std::size_t subgroup) {
     device().read(0, subgroup, order.from).wait();
-    device().update(0, subgroup, order.scalars);
+    device().update(0, subgroup, order.scalars, order.landing);
     device()
         .deliver(0, subgroup, order.landing, [this, subgroup] { note_delivered(subgroup); })
         .wait();

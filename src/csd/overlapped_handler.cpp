@@ -49,16 +49,20 @@ OverlappedHandler::~OverlappedHandler() {
     }
 }
 
-// Starts reads, and waits only if no subgroup is ready to update. One slot stays free for the last
-// write. `count` is the number of subgroups begun so far.
+// Starts reads, and waits only if no subgroup is ready to update. One slot stays free for a write.
+// `count` is the number of subgroups begun so far.
 void OverlappedHandler::read_ahead(const UpdateOrder& order, std::deque<Begun>& begun,
                                    std::size_t& count, Ring& ring) {
     while (begun.size() < slot_count() - 1) {
+        const std::size_t slot = count % slot_count();
+        if (!begun.empty() && !ring[slot].is_complete()) {
+            return;
+        }
         const auto next = take(begun.empty() ? Patience::waits : Patience::looks);
         if (!next) {
             return;
         }
-        const std::size_t slot = count++ % slot_count();
+        ++count;
         ring[slot].wait();
         ring[slot] = device().read(static_cast<int>(slot), *next, order.from);
         begun.push_back({*next, static_cast<int>(slot)});
@@ -78,7 +82,7 @@ void OverlappedHandler::run(const UpdateOrder& order) {
         begun.pop_front();
         Ticket& ticket = ring[static_cast<std::size_t>(slot)];
         ticket.wait();
-        device().update(slot, subgroup, order.scalars);
+        device().update(slot, subgroup, order.scalars, order.landing);
         // New parameters leave while this subgroup is written and the next one is updated.
         Ticket delivery = device().deliver(slot, subgroup, order.landing,
                                            [this, of = subgroup] { note_delivered(of); });

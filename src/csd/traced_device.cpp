@@ -45,9 +45,10 @@ public:
             finish(moving, {Lane::device_read, "read", subgroup}, asked, last_read_);
         });
     }
-    void update(int slot, std::size_t subgroup, const StepScalars& scalars) override {
+    void update(int slot, std::size_t subgroup, const StepScalars& scalars,
+                std::span<std::byte> landing) override {
         const trace::Span span(timeline_, Lane::engine, "update", subject(subgroup));
-        device_->update(slot, subgroup, scalars);
+        device_->update(slot, subgroup, scalars, landing);
     }
     Ticket deliver(int slot, std::size_t subgroup, std::span<std::byte> landing,
                    const Landed& landed) override {

@@ -1,5 +1,7 @@
 #include "store/ticket.hpp"
 
+#include <algorithm>
+#include <chrono>
 #include <exception>
 #include <utility>
 
@@ -33,6 +35,12 @@ void Ticket::add(Ticket other) {
         pending_.push_back(std::move(operation));
     }
     other.pending_.clear();
+}
+
+bool Ticket::is_complete() const {
+    return std::ranges::all_of(pending_, [](const std::future<void>& operation) {
+        return operation.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+    });
 }
 
 void Ticket::wait() {

@@ -25,6 +25,9 @@ public:
     // From now on this ticket covers both operations.
     void add(Ticket other);
 
+    // Whether wait() would return at once.
+    bool is_complete() const;
+
     // Blocks until the operation is complete; rethrows its first error. A second call, or one on an
     // empty ticket, returns at once.
     void wait();

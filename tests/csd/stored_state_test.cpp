@@ -155,7 +155,7 @@ TEST(StoredStateTest, SaysHowItsStateMoves) {
     EXPECT_THAT(small.device->describe_io(), testing::StartsWith("threads, "));
     EXPECT_THAT(small.device->describe_io(), HasSubstr("0 B of buffers"));
     small.device->allocate_slot(0);
-    EXPECT_THAT(small.device->describe_io(), HasSubstr("2.8 MB of buffers of which"));
+    EXPECT_THAT(small.device->describe_io(), HasSubstr("2.4 MB of buffers of which"));
     EXPECT_THAT(SmallDevice({.io = store::IoKind::io_uring}).device->describe_io(),
                 testing::StartsWith("io_uring, "));
 }

@@ -79,7 +79,7 @@ public:
     void allocate_slot(int) override {}
     void release_slot(int) override {}
     Ticket read(int, std::size_t, std::int64_t) override { return {}; }
-    void update(int, std::size_t, const StepScalars&) override {}
+    void update(int, std::size_t, const StepScalars&, std::span<std::byte>) override {}
     Ticket deliver(int, std::size_t subgroup, std::span<std::byte>, const Landed& landed) override {
         return lane_.submit([this, subgroup, landed] {
             if (subgroup == undelivered_) {
