@@ -1,5 +1,8 @@
 """Training with nearstep equals training with torch.optim: runs equality_worker.py on 1, 2 and 4 ranks."""
 import json
+import os
+import shutil
+import subprocess
 
 import equality_cases
 import launcher
@@ -33,6 +36,25 @@ class Equality(launcher.FolderTest):
                     self.assertIn(name, found, f"it did not end; the worker's output:\n{worker.text()[-4000:]}")
                     self.assertEqual(found[name], "", found[name])
         self.assertEqual(code, 0, worker.text()[-4000:])
+
+    def test_recorded_gradients_give_the_masters_that_they_give_a_program_in_c_plus_plus(self):
+        if absent := launcher.missing(*launcher.NEEDED):
+            self.skipTest(absent)
+        recorded = self.folder / "gradients"
+        self.output_of([*launcher.command(1, "recorded_worker.py"), recorded, "-", "-", 0, 0])
+        for ranks, codec in ((1, "dense"), (1, "q4"), (2, "q8")):
+            with self.subTest(ranks=ranks, codec=codec):
+                common = (recorded, self.folder / "state", codec, 10)
+                python = self.output_of([*launcher.command(ranks, "recorded_worker.py", *common, ranks)])
+                native = self.output_of([*launcher.command(ranks, os.environ["NEARSTEP_RECORDED_GRADIENTS"], *common)])
+                self.assertRegex(native, r"^[0-9]+\n$")
+                self.assertEqual(python, native)
+
+    def output_of(self, command):
+        done = subprocess.run(list(map(str, command)), env=launcher.environment(), capture_output=True, text=True, timeout=launcher.WORKERS_LIMIT_S)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        shutil.rmtree(self.folder / "state", ignore_errors=True)
+        return done.stdout
 
     def test_on_1_rank(self):
         self.check(1)

@@ -27,7 +27,9 @@ def environment(**more):
 
 
 def command(ranks, script, *arguments):
-    words = [sys.executable, str(HERE / script), *map(str, arguments)]
+    """Of a worker in Python, or of a program."""
+    script = HERE / script
+    words = [*([sys.executable] if script.suffix == ".py" else []), str(script), *map(str, arguments)]
     if ranks > 1:
         words = ["mpirun", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1", "--mca",
                  "btl_vader_single_copy_mechanism", "none", "-np", str(ranks), *words]
