@@ -23,16 +23,22 @@ def empty(device: str | torch.device = "cpu"):
     register_parameter, register_buffer = module.register_parameter, module.register_buffer
     made = {}  # by id; alive, so that no id comes twice
 
+    def refuse_meta(tensor):
+        if tensor.is_meta and id(tensor) not in made:
+            raise RuntimeError("nearstep.empty() is for models that are built, not loaded: call from_config() in place of from_pretrained(), and name the folder by weights=FOLDER.")
+
     def without_memory(self, name, param):
         register_parameter(self, name, param)
-        if param is not None and not param.is_meta:  # there, initialisation does nothing
-            _replace(param, param.detach().to("meta"))
         if param is not None:
+            refuse_meta(param)
+            if not param.is_meta:  # there, initialisation does nothing
+                _replace(param, param.detach().to("meta"))
             made[id(param)] = param
 
     def on_device(self, name, tensor, *arguments, **settings):
         register_buffer(self, name, tensor, *arguments, **settings)
         if tensor is not None:
+            refuse_meta(tensor)
             self._buffers[name] = tensor.to(device)
 
     module.register_parameter, module.register_buffer = without_memory, on_device

@@ -37,6 +37,9 @@ def begin(conductor, parameters: Parameters, params: list, module, weights, seed
         give_back(filled)
         raise
     parameters.take_start()
+    if weights is None and drawn + frozen:
+        count = sum(p.numel() for p in drawn + frozen)
+        lines.append(f"without weights=FOLDER, {count / 1e6:.2f} M parameters got random values from their modules")
     return lines
 
 

@@ -135,7 +135,7 @@ class Streaming:
     def _decide(self) -> None:
         """Uses the memory that the first step left."""
         self._is_measuring = False
-        taken = torch.cuda.max_memory_allocated(self._device) + self._engine_bytes
+        taken = torch.cuda.max_memory_reserved(self._device) + self._engine_bytes  # with what is lost between tensors
         left = self._limit - taken
         if self._settings.activations is None and left >= self._activations.most_bytes:
             left -= self._activations.most_bytes

@@ -1,4 +1,6 @@
 """Models made in nearstep.empty(): their weights, buffers and memory, and what is refused. One process, one rank."""
+import contextlib
+import io
 import json
 import shutil
 import subprocess
@@ -143,7 +145,9 @@ class Empty(Package):
         for path, seed in (("one", 4), ("two", 4), ("three", 5)):
             made = self.empty(model)
             _, opt = self.make(nearstep.groups(made), path=self.folder / path, seed=seed)
-            opt.resume()
+            with contextlib.redirect_stderr(io.StringIO()) as shown:
+                opt.resume()
+            self.assertIn("0.11 M parameters got random values", shown.getvalue())
             digests.append(opt.masters_digest())
             for (key, p), (_, other) in zip(made.named_parameters(), model.named_parameters(), strict=True):
                 self.assertAlmostEqual(p.std().item() if p.numel() > 1 else 0, other.std().item(), delta=0.15 * other.std().item(), msg=key)
@@ -204,6 +208,8 @@ class Empty(Package):
     def test_models_that_cannot_be_filled_are_refused(self):
         model, folder = self.saved("gpt2")
         self.refuses(ValueError, "build the model in nearstep.empty()", lambda: self.make(nearstep.groups(model), weights=folder))
+        with nearstep.empty():
+            self.refuses(RuntimeError, "from_config() in place of from_pretrained()", lambda: type(model).from_pretrained(folder))
         made = self.empty(model)
         self.refuses(ValueError, "nearstep.groups(module)", lambda: nearstep.AdamW(made.parameters(), path=self.path))
         self.refuses(ValueError, "nearstep.groups(module)", lambda: nearstep.AdamW(made.parameters(), path=self.path, weights=folder))
