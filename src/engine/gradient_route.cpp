@@ -18,11 +18,11 @@ double per_parameter(std::size_t payload_bytes) {
 // Whether `lists` payloads of a tile are larger than their dense sum, by the planner's rule.
 bool does_dense_pay(const config::EngineSettings& settings, Dtype dtype, int lists) {
     const plan::Codec codec = plan::parse_codec(settings.compress.codec);
-    const auto bytes = [&](plan::Owner owner) {
-        return plan::handed_bytes(owner, codec, lists, settings.compress.keep,
+    const auto bytes = [&](plan::Handover handover) {
+        return plan::handed_bytes(handover, codec, lists, settings.compress.keep,
                                   static_cast<double>(size_bytes(dtype)));
     };
-    return bytes(plan::Owner::raw) > bytes(plan::Owner::dense);
+    return bytes(plan::Handover::raw) > bytes(plan::Handover::dense);
 }
 
 }  // namespace

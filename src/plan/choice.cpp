@@ -15,7 +15,7 @@ constexpr std::array<std::string_view, 2> kGathers = {"dense", "delta"};
 constexpr std::array<std::string_view, 2> kHomes = {"gpu", "host"};
 constexpr std::array<std::string_view, 2> kOrders = {"by block", "by micro-batch"};
 constexpr std::array<std::string_view, 2> kScatters = {"hierarchical", "flat"};
-constexpr std::array<std::string_view, 3> kOwners = {"raw", "merged", "dense"};
+constexpr std::array<std::string_view, 3> kHandovers = {"raw", "merged", "dense"};
 constexpr std::array<std::string_view, 3> kLandings = {"device", "host", "flash"};
 
 void put_first(std::vector<Mesh>& meshes, const Mesh& first) {
@@ -39,8 +39,8 @@ bool is_allowed(const Problem& problem, const Choice& choice) {
            is_within(choice.gradients, choice.optimizer) &&
            (choice.scatter == Scatter::hierarchical ||
             (choice.gradients.size() == 1 && problem.site.gpus > 1)) &&
-           (choice.owner != Owner::merged || choice.codec == Codec::topk) &&
-           (choice.owner != Owner::dense || choice.codec != Codec::dense ||
+           (choice.handover != Handover::merged || choice.codec == Codec::topk) &&
+           (choice.handover != Handover::dense || choice.codec != Codec::dense ||
             lists_of(problem, choice) > 1);
 }
 
@@ -77,9 +77,9 @@ Space space_of(const Problem& problem, const std::vector<Codec>& codecs) {
         space.scatters.push_back(Scatter::flat);
     }
     space.optimizers.assign(meshes.rbegin(), meshes.rend());
-    space.owners = {Owner::raw, Owner::dense};
+    space.handovers = {Handover::raw, Handover::dense};
     if (std::find(codecs.begin(), codecs.end(), Codec::topk) != codecs.end()) {
-        space.owners.push_back(Owner::merged);
+        space.handovers.push_back(Handover::merged);
     }
     space.landings = {Landing::device, Landing::host, Landing::flash};
     space.subgroups = {16, 32, 64, 128, 256, 8, 4, 2, 1};
@@ -100,7 +100,7 @@ Space trainable_space_of(const Problem& problem, const std::vector<Codec>& codec
     }
     space.homes = {Home::host};
     space.orders = {Order::by_block};
-    space.owners = {Owner::raw, Owner::dense};
+    space.handovers = {Handover::raw, Handover::dense};
     space.landings = {Landing::device};
     return space;
 }
@@ -121,7 +121,9 @@ std::string_view name_of(Order order) { return kOrders.at(static_cast<std::size_
 std::string_view name_of(Scatter scatter) {
     return kScatters.at(static_cast<std::size_t>(scatter));
 }
-std::string_view name_of(Owner owner) { return kOwners.at(static_cast<std::size_t>(owner)); }
+std::string_view name_of(Handover handover) {
+    return kHandovers.at(static_cast<std::size_t>(handover));
+}
 std::string_view name_of(Landing landing) {
     return kLandings.at(static_cast<std::size_t>(landing));
 }

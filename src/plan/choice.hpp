@@ -37,7 +37,7 @@ enum class Order { by_block, by_micro_batch };
 enum class Scatter { hierarchical, flat };
 // What an owner hands to its devices: the payloads as received, one list merged from top-k
 // payloads, or the dense sum.
-enum class Owner { raw, merged, dense };
+enum class Handover { raw, merged, dense };
 // Where gradients wait for the update: in device memory, in host memory, or on the drives.
 enum class Landing { device, host, flash };
 
@@ -50,7 +50,7 @@ struct Choice {
     Mesh gradients;  // dense gradients are summed over it before encoding
     Scatter scatter = Scatter::hierarchical;
     Mesh optimizer;
-    Owner owner = Owner::raw;
+    Handover handover = Handover::raw;
     Landing landing = Landing::device;
     std::size_t subgroup_tiles = 16;
     int slots = 3;
@@ -68,7 +68,7 @@ struct Space {
     std::vector<Mesh> gradients;
     std::vector<Scatter> scatters;
     std::vector<Mesh> optimizers;
-    std::vector<Owner> owners;
+    std::vector<Handover> handovers;
     std::vector<Landing> landings;
     std::vector<std::size_t> subgroups;
     std::vector<int> slots;
@@ -97,7 +97,7 @@ std::string_view name_of(Gather gather);
 std::string_view name_of(Home home);
 std::string_view name_of(Order order);
 std::string_view name_of(Scatter scatter);
-std::string_view name_of(Owner owner);
+std::string_view name_of(Handover handover);
 std::string_view name_of(Landing landing);
 // "replicated", "node", "global" or, for sizes between, "4 GPUs" and "8x16".
 std::string name_of(const Mesh& mesh, const Problem& problem);

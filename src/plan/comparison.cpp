@@ -99,7 +99,7 @@ std::vector<Alternative> alternatives_to(const Plan& plan, const Problem& proble
     others.best("gradients", &Space::gradients, &Choice::gradients, mesh);
     others.each("scatter", &Space::scatters, &Choice::scatter);
     others.best("optimizer", &Space::optimizers, &Choice::optimizer, mesh);
-    others.each("owner", &Space::owners, &Choice::owner);
+    others.each("owner", &Space::handovers, &Choice::handover);
     others.each("landing", &Space::landings, &Choice::landing);
     others.best("subgroup_tiles", &Space::subgroups, &Choice::subgroup_tiles, number);
     others.best("slots", &Space::slots, &Choice::slots, number);

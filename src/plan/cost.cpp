@@ -86,7 +86,7 @@ void set_scatter_terms(const Problem& problem, const Choice& choice, const Numbe
     const Site& site = problem.site;
     t.scat = scatter_seconds(problem, choice, n);
     const double owned = n.parameters * n.net_copies / n.nodes;
-    const double written = choice.owner == Owner::raw ? 0 : n.handed;
+    const double written = choice.handover == Handover::raw ? 0 : n.handed;
     t.sum = seconds(owned * 2 * (n.lists * n.payload + written), site.host_memory_rate);
     const double link = devices_link(site);
     const double handed = n.handed * n.parameters * n.copies / n.nodes;

@@ -35,13 +35,14 @@ double payload_bytes(Codec codec, double keep, double element_bytes) {
 
 double union_share(double keep, double lists) { return 1 - std::pow(1 - keep, lists); }
 
-double handed_bytes(Owner owner, Codec codec, double lists, double keep, double element_bytes) {
-    switch (owner) {
-        case Owner::raw:
+double handed_bytes(Handover handover, Codec codec, double lists, double keep,
+                    double element_bytes) {
+    switch (handover) {
+        case Handover::raw:
             return lists * payload_bytes(codec, keep, element_bytes);
-        case Owner::merged:
+        case Handover::merged:
             return union_share(keep, lists) * kEntryBytes;
-        case Owner::dense:
+        case Handover::dense:
             return element_bytes;
     }
     return element_bytes;

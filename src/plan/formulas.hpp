@@ -17,7 +17,8 @@ double union_share(double keep, double lists);
 
 // Bytes per parameter that an owner hands to its devices when it receives `lists` payloads. The
 // densification rule: lists are worthwhile while this is below the size of dense gradients.
-double handed_bytes(Owner owner, Codec codec, double lists, double keep, double element_bytes);
+double handed_bytes(Handover handover, Codec codec, double lists, double keep,
+                    double element_bytes);
 
 // Seconds that one device takes per parameter.
 struct DeviceTime {

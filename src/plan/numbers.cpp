@@ -25,7 +25,7 @@ Numbers::Numbers(const Problem& problem, const Choice& choice)
       copies(net_copies * gpus / choice.optimizer.gpus),
       lists(lists_of(problem, choice)),
       payload(payload_bytes(choice.codec, problem.work.keep, element)),
-      handed(handed_bytes(choice.owner, choice.codec, lists, problem.work.keep, element)),
+      handed(handed_bytes(choice.handover, choice.codec, lists, problem.work.keep, element)),
       new_bytes(choice.gather == Gather::delta ? std::min(problem.site.delta_bytes, element)
                                                : element),
       tiles(std::ceil(static_cast<double>(shard::tiles_of(problem.work.model.parameters)) * copies /

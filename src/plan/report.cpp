@@ -64,7 +64,7 @@ std::vector<std::pair<std::string, std::string>> fields_of(const Choice& choice,
             {"gradients", name_of(choice.gradients, problem)},
             {"scatter", std::string(name_of(choice.scatter))},
             {"optimizer", name_of(choice.optimizer, problem)},
-            {"owner", std::string(name_of(choice.owner))},
+            {"owner", std::string(name_of(choice.handover))},
             {"landing", std::string(name_of(choice.landing))},
             {"subgroup_tiles", std::to_string(choice.subgroup_tiles)},
             {"slots", std::to_string(choice.slots)}};

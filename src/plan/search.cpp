@@ -48,16 +48,16 @@ std::vector<Choice> front_choices(const Problem& problem, const Space& space) {
 }
 
 // Owners that hand on the fewest bytes come first: the densification rule.
-std::vector<Owner> owners_in_order(const Problem& problem, const Space& space,
-                                   const Choice& choice) {
-    const auto bytes = [&](Owner owner) {
-        return handed_bytes(owner, choice.codec, lists_of(problem, choice), problem.work.keep,
+std::vector<Handover> handovers_in_order(const Problem& problem, const Space& space,
+                                         const Choice& choice) {
+    const auto bytes = [&](Handover handover) {
+        return handed_bytes(handover, choice.codec, lists_of(problem, choice), problem.work.keep,
                             problem.work.element_bytes);
     };
-    std::vector<Owner> owners = space.owners;
-    std::stable_sort(owners.begin(), owners.end(),
-                     [&](Owner one, Owner other) { return bytes(one) < bytes(other); });
-    return owners;
+    std::vector<Handover> handovers = space.handovers;
+    std::stable_sort(handovers.begin(), handovers.end(),
+                     [&](Handover one, Handover other) { return bytes(one) < bytes(other); });
+    return handovers;
 }
 
 const Fit& worst(const std::array<Fit, 4>& fits) {
@@ -161,15 +161,15 @@ private:
     template <typename Wants, typename Visit>
     void walk(const Choice& front, Wants wants, Visit visit) {
         Choice choice = front;
-        const std::vector<Owner> owners = owners_in_order(problem_, space_, choice);
+        const std::vector<Handover> handovers = handovers_in_order(problem_, space_, choice);
         for (const Mesh& optimizer : space_.optimizers) {
             choice.optimizer = optimizer;
-            choice.owner = owners.front();
+            choice.handover = handovers.front();
             if (prunes_ && (!is_within(choice.gradients, optimizer) || !wants(choice))) {
                 continue;
             }
-            for (const Owner owner : owners) {
-                choice.owner = owner;
+            for (const Handover handover : handovers) {
+                choice.handover = handover;
                 if (!is_allowed(problem_, choice)) {
                     continue;
                 }

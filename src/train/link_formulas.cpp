@@ -40,7 +40,7 @@ plan::Choice choice_of(const RunRecord& record) {
         .scatter = record.run.exchange.scatter == "flat" ? plan::Scatter::flat
                                                          : plan::Scatter::hierarchical,
         .optimizer = mesh(placement.optimizer),
-        .owner = record.facts.has_dense_sums ? plan::Owner::dense : plan::Owner::raw};
+        .handover = record.facts.has_dense_sums ? plan::Handover::dense : plan::Handover::raw};
 }
 
 // A column of the table.

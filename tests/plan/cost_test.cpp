@@ -55,7 +55,7 @@ TEST(Terms, AreThoseOfTheTableComputedByHand) {
         // A serial handler, with 16-bit gradients that landed on flash.
         problem.work.is_serial = true;
         choice.landing = Landing::flash;
-        choice.owner = Owner::dense;
+        choice.handover = Handover::dense;
         expect_close(cost_of(problem, choice).terms.csd, row.csd88);
     }
 }

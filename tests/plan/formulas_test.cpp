@@ -78,22 +78,22 @@ TEST(UnionShare, OfTwoPercentListsGrowsAsComputedByHand) {
 }
 
 // The largest number of lists that costs less than dense 16-bit gradients.
-int most_lists_that_pay(Owner owner, double keep) {
+int most_lists_that_pay(Handover handover, double keep) {
     int lists = 1;
-    while (handed_bytes(owner, Codec::topk, lists + 1, keep, 2) <= 2.005) {
+    while (handed_bytes(handover, Codec::topk, lists + 1, keep, 2) <= 2.005) {
         ++lists;
     }
     return lists;
 }
 
 TEST(Densification, OfRawListsPaysUpTo25And50) {
-    EXPECT_NEAR(most_lists_that_pay(Owner::raw, 0.02), 25, 1);
-    EXPECT_NEAR(most_lists_that_pay(Owner::raw, 0.01), 50, 1);
+    EXPECT_NEAR(most_lists_that_pay(Handover::raw, 0.02), 25, 1);
+    EXPECT_NEAR(most_lists_that_pay(Handover::raw, 0.01), 50, 1);
 }
 
 TEST(Densification, OfMergedListsPaysUpTo34And69) {
-    EXPECT_NEAR(most_lists_that_pay(Owner::merged, 0.02), 34, 1);
-    EXPECT_NEAR(most_lists_that_pay(Owner::merged, 0.01), 69, 1);
+    EXPECT_NEAR(most_lists_that_pay(Handover::merged, 0.02), 34, 1);
+    EXPECT_NEAR(most_lists_that_pay(Handover::merged, 0.01), 69, 1);
 }
 
 TEST(PayloadBytes, AreThoseOfTheCodecs) {
