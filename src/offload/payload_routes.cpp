@@ -16,17 +16,18 @@ void add_up(std::vector<std::size_t>& counts) {
 
 }  // namespace
 
-PayloadRoutes::PayloadRoutes(shard::TileRange tiles, int rank, int group, const PayloadWays& ways)
+PayloadRoutes::PayloadRoutes(shard::TileRange tiles, int rank, int group,
+                             const MakersAndTakers& ranks_of)
     : rank_(rank),
-      groups_(index(ways.groups)),
-      for_(index(ways.ranks) + 1),
-      of_(index(ways.ranks) + 1) {
+      groups_(index(ranks_of.groups)),
+      for_(index(ranks_of.ranks) + 1),
+      of_(index(ranks_of.ranks) + 1) {
     std::vector<int> takers;  // of payloads that this rank makes, by tile
     std::vector<int> makers;  // of payloads that this rank takes, by tile and group
     for (std::size_t tile = tiles.begin; tile < tiles.end; ++tile) {
-        const int taker = ways.taker(tile);
-        expects(taker >= 0 && taker < ways.ranks, "a rank takes the tile's payloads");
-        if (ways.maker(group, tile) == rank) {
+        const int taker = ranks_of.taker(tile);
+        expects(taker >= 0 && taker < ranks_of.ranks, "a rank takes the tile's payloads");
+        if (ranks_of.maker(group, tile) == rank) {
             takers.push_back(taker);
             ++for_[index(taker) + 1];
         }
@@ -34,8 +35,8 @@ PayloadRoutes::PayloadRoutes(shard::TileRange tiles, int rank, int group, const 
             continue;
         }
         taken_.push_back(tile);
-        for (int from = 0; from < ways.groups; ++from) {
-            makers.push_back(ways.maker(from, tile));
+        for (int from = 0; from < ranks_of.groups; ++from) {
+            makers.push_back(ranks_of.maker(from, tile));
             of_[index(makers.back()) + 1] += makers.back() != rank ? 1U : 0U;
         }
     }

@@ -12,7 +12,7 @@ namespace nearstep::offload {
 
 // Which rank of each group makes the payload of a tile, and which rank takes the tile's payloads of
 // all groups. The same on all ranks.
-struct PayloadWays {
+struct MakersAndTakers {
     int ranks = 0;
     int groups = 0;
     std::function<int(int group, std::size_t tile)> maker;  // a rank of the group
@@ -24,7 +24,7 @@ struct PayloadWays {
 class PayloadRoutes {
 public:
     // `group` is the group of `rank`.
-    PayloadRoutes(shard::TileRange tiles, int rank, int group, const PayloadWays& ways);
+    PayloadRoutes(shard::TileRange tiles, int rank, int group, const MakersAndTakers& ranks_of);
 
     // The payloads that this rank makes, sorted by taker, then by tile. Each is a tile's number
     // among the tiles that this rank makes payloads of, from 0.

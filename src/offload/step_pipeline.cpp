@@ -137,7 +137,7 @@ std::optional<PayloadGroup> StepPipeline::payload_group() const {
     }
     expects(settings_.owners->copies() == 1 && settings_.links == nullptr,
             "payloads have one way each, and nothing holds them up");
-    const PayloadWays ways{
+    const MakersAndTakers ranks_of{
         .ranks = world_.size(),
         .groups = scatter_.sources(),
         .maker = [this](int group, std::size_t tile) { return scatter_.slicer(group, tile); },
@@ -146,7 +146,7 @@ std::optional<PayloadGroup> StepPipeline::payload_group() const {
     const int group = settings_.groups.group_of[static_cast<std::size_t>(world_.rank())];
     PayloadGroup out{.ranks = settings_.payload_ranks, .blocks = {}};
     for (const ElementRange block : settings_.blocks) {
-        out.blocks.emplace_back(complete_tiles(block), world_.rank(), group, ways);
+        out.blocks.emplace_back(complete_tiles(block), world_.rank(), group, ranks_of);
     }
     return out;
 }

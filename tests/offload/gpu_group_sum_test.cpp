@@ -73,7 +73,7 @@ protected:
 
     // For groups of `in_group` ranks.
     PayloadGroup payload_group(int in_group) {
-        const PayloadWays ways{
+        const MakersAndTakers ranks_of{
             .ranks = world_.size(),
             .groups = world_.size() / in_group,
             .maker = [=](int group,
@@ -82,7 +82,7 @@ protected:
         PayloadGroup out{.ranks = &*ranks_, .blocks = {}};
         for (const ElementRange block : blocks_) {
             out.blocks.emplace_back(complete_tiles(block), world_.rank(), world_.rank() / in_group,
-                                    ways);
+                                    ranks_of);
         }
         return out;
     }

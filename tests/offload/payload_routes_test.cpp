@@ -17,7 +17,7 @@ using testing::IsEmpty;
 
 // Ranks 0 and 1 form a group, 2 and 3 another. Ranks 0 and 2 take tiles, two at a time in turn.
 // Rank 1 or 3 makes the other group's payload.
-PayloadWays pairs() {
+MakersAndTakers pairs() {
     const auto taker = [](std::size_t tile) { return tile / 2 % 2 == 0 ? 0 : 2; };
     return {.ranks = 4,
             .groups = 2,
@@ -48,11 +48,12 @@ TEST(PayloadRoutes, SendByTakerThenByTile) {
 }
 
 TEST(PayloadRoutes, PutWhatIsForOneTakerSideBySide) {
-    const PayloadWays ways{.ranks = 3,
-                           .groups = 3,
-                           .maker = [](int group, std::size_t) { return group; },
-                           .taker = [](std::size_t tile) { return static_cast<int>(tile % 3); }};
-    const PayloadRoutes routes({10, 16}, 1, 1, ways);  // taken by 1, 2, 0, 1, 2, 0
+    const MakersAndTakers ranks_of{
+        .ranks = 3,
+        .groups = 3,
+        .maker = [](int group, std::size_t) { return group; },
+        .taker = [](std::size_t tile) { return static_cast<int>(tile % 3); }};
+    const PayloadRoutes routes({10, 16}, 1, 1, ranks_of);  // taken by 1, 2, 0, 1, 2, 0
     EXPECT_THAT(routes.order(), ElementsAre(2, 5, 0, 3, 1, 4));
     EXPECT_EQ(routes.first_for(1), 2U);
     EXPECT_EQ(routes.kept(), 2U);
@@ -76,22 +77,23 @@ TEST(PayloadRoutes, AreTheSameSeenFromBothSides) {
         const auto draw = [&](std::uint64_t what, std::size_t tile, int below) {
             return static_cast<int>(random_uniform(seed, what, tile) * below);
         };
-        const PayloadWays ways{.ranks = kRanks,
-                               .groups = kGroups,
-                               .maker =
-                                   [&](int group, std::size_t tile) {
-                                       return 3 * group + draw(static_cast<std::uint64_t>(group),
-                                                               tile, group < 2 ? 3 : 1);
-                                   },
-                               .taker = [&](std::size_t tile) { return draw(9, tile, kRanks); }};
+        const MakersAndTakers ranks_of{
+            .ranks = kRanks,
+            .groups = kGroups,
+            .maker =
+                [&](int group, std::size_t tile) {
+                    return 3 * group +
+                           draw(static_cast<std::uint64_t>(group), tile, group < 2 ? 3 : 1);
+                },
+            .taker = [&](std::size_t tile) { return draw(9, tile, kRanks); }};
         std::vector<PayloadRoutes> ranks;
         for (int rank = 0; rank < kRanks; ++rank) {
-            ranks.emplace_back(kTiles, rank, rank / 3, ways);
+            ranks.emplace_back(kTiles, rank, rank / 3, ranks_of);
         }
         // The (tile, group) at each index of what a rank takes.
         std::vector<std::map<std::size_t, std::pair<std::size_t, int>>> found(kRanks);
         for (std::size_t tile = kTiles.begin; tile < kTiles.end; ++tile) {
-            const int taker = ways.taker(tile);
+            const int taker = ranks_of.taker(tile);
             for (int group = 0; group < kGroups; ++group) {
                 const auto& routes = ranks[static_cast<std::size_t>(taker)];
                 const bool is_new =
@@ -105,7 +107,7 @@ TEST(PayloadRoutes, AreTheSameSeenFromBothSides) {
             const PayloadRoutes& maker = ranks[static_cast<std::size_t>(from)];
             std::vector<std::size_t> made;
             for (std::size_t tile = kTiles.begin; tile < kTiles.end; ++tile) {
-                if (ways.maker(from / 3, tile) == from) {
+                if (ranks_of.maker(from / 3, tile) == from) {
                     made.push_back(tile);
                 }
             }
@@ -125,9 +127,9 @@ TEST(PayloadRoutes, AreTheSameSeenFromBothSides) {
 }
 
 TEST(PayloadRoutes, LeadToARank) {
-    PayloadWays ways = pairs();
-    ways.taker = [](std::size_t) { return 4; };
-    EXPECT_THROW(PayloadRoutes({0, 1}, 0, 0, ways), ContractError);
+    MakersAndTakers ranks_of = pairs();
+    ranks_of.taker = [](std::size_t) { return 4; };
+    EXPECT_THROW(PayloadRoutes({0, 1}, 0, 0, ranks_of), ContractError);
 }
 
 }  // namespace
