@@ -98,12 +98,13 @@ private:
     bool is_peer_to_peer_;
     CardPayloads payloads_;
     std::vector<std::unique_ptr<CardSlot>> slots_;
-    // Each stage waits for the card on its own thread. Declared last, so that the lanes end first.
-    store::Worker read_lane_;
-    store::Worker engine_lane_;
-    store::Worker delivery_lane_;
-    store::Worker seal_lane_;
-    store::Worker write_lane_;
+    // Each stage waits for the card on its own thread. Declared last, so that the workers end
+    // first.
+    store::Worker read_worker_;
+    store::Worker engine_worker_;
+    store::Worker delivery_worker_;
+    store::Worker seal_worker_;
+    store::Worker write_worker_;
 };
 
 CardDevice::CardDevice(const CardDeviceSettings& settings, trace::Traffic& traffic)
@@ -196,7 +197,7 @@ Ticket CardDevice::read(int slot, std::size_t subgroup, std::int64_t generation)
     s.reading = state_.volume().read(s.header.span(), offset);
     s.reading.add(state_.volume().read(s.state.host().first(bytes),
                                        offset + static_cast<std::int64_t>(store::kHeaderBytes)));
-    return read_lane_.submit([this, &s, subgroup, generation] {
+    return read_worker_.submit([this, &s, subgroup, generation] {
         s.reading.wait();
         finish_read(s, subgroup, generation);
     });
@@ -239,7 +240,7 @@ void CardDevice::update(int slot, std::size_t subgroup, const StepScalars& scala
                    group_table(settings_.groups, scalars, own.tiles));
     const auto updated = std::make_shared<std::promise<void>>();
     s.updated = updated->get_future().share();
-    s.updating = engine_lane_.submit([this, &s, subgroup, updated] {
+    s.updating = engine_worker_.submit([this, &s, subgroup, updated] {
         try {
             s.finish_update("to update " + describe(subgroup));
             updated->set_value();
@@ -253,7 +254,7 @@ void CardDevice::update(int slot, std::size_t subgroup, const StepScalars& scala
 Ticket CardDevice::deliver(int slot, std::size_t subgroup, std::span<std::byte> landing,
                            const Landed& landed) {
     CardSlot& s = allocated(slot);
-    return delivery_lane_.submit([this, &s, subgroup, landing, landed] {
+    return delivery_worker_.submit([this, &s, subgroup, landing, landed] {
         s.updated.get();
         const std::size_t bytes = s.parameter_bytes();
         const std::size_t moved = round_up(bytes, fpga::kWordBytes);
@@ -268,14 +269,14 @@ Ticket CardDevice::deliver(int slot, std::size_t subgroup, std::span<std::byte> 
     });
 }
 
-// Sealing has its own lane, so that one extent is digested while another is written.
+// Sealing has its own worker, so that one extent is digested while another is written.
 Ticket CardDevice::write(int slot, std::size_t subgroup, std::int64_t generation) {
     CardSlot& s = allocated(slot);
-    s.sealing = seal_lane_.submit([this, &s, subgroup, generation] {
+    s.sealing = seal_worker_.submit([this, &s, subgroup, generation] {
         s.updated.get();
         start_write(s, subgroup, generation);
     });
-    return write_lane_.submit([this, &s, subgroup] {
+    return write_worker_.submit([this, &s, subgroup] {
         s.sealing.wait();
         s.writing.wait();
         const std::size_t bytes = layout().payload_bytes(subgroup);

@@ -73,7 +73,7 @@ std::size_t CardPayloads::put(std::size_t subgroup, std::size_t tile, Payloads p
 
 void CardPayloads::send(Place& place) {
     const shard::TileRange tiles = std::exchange(place.unsent, {});
-    sending_.add(lane_.submit(
+    sending_.add(worker_.submit(
         [&buffer = buffers_[place.buffer], offset = place.offset + tiles.begin * tile_bytes(),
          bytes = tiles.size() * tile_bytes()] { buffer.to_card(offset, bytes); }));
 }

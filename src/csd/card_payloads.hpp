@@ -62,7 +62,7 @@ private:
     std::vector<fpga::Buffer> buffers_;
     std::vector<Place> places_;  // one per subgroup
     store::Ticket sending_;
-    store::Worker lane_;
+    store::Worker worker_;
 };
 
 }  // namespace nearstep::csd

@@ -138,10 +138,10 @@ private:
     std::optional<link::TransferQueue> gradients_;  // near_storage and shaped only
     // Checksums are computed here, in parallel with the engine. Declared last, so that these
     // threads end first.
-    store::Worker read_lane_;
+    store::Worker read_worker_;
     // One per slot: a single thread digests more slowly than all threads update.
     std::vector<std::unique_ptr<store::Worker>> sealers_;
-    store::Worker write_lane_;
+    store::Worker write_worker_;
 };
 
 EmulatedDevice::EmulatedDevice(const EmulatedDeviceSettings& settings, trace::Traffic& traffic)
@@ -253,7 +253,7 @@ Ticket EmulatedDevice::read(int slot, std::size_t subgroup, std::int64_t generat
         s.reading.add(state_.volume().read(s.gradients.first(layout().gradient_bytes(subgroup)),
                                            layout().gradient_offset(subgroup)));
     }
-    return read_lane_.submit([this, &s, subgroup, generation] {
+    return read_worker_.submit([this, &s, subgroup, generation] {
         s.reading.wait();
         // Mapped state that this process has sealed never left its memory.
         if (!is_mapped() || sealed_[subgroup] != generation) {
@@ -410,7 +410,7 @@ Ticket EmulatedDevice::write(int slot, std::size_t subgroup, std::int64_t genera
                 state_.volume().write(s.updated, layout().extent_offset(subgroup, generation));
         }
     });
-    return write_lane_.submit([this, &s, subgroup] {
+    return write_worker_.submit([this, &s, subgroup] {
         s.sealing.wait();
         s.writing.wait();
         traffic_->add(is_on_host() ? Counter::host_state_write : Counter::internal_write,

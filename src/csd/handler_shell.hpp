@@ -70,7 +70,7 @@ private:
     std::size_t released_ = 0;
     std::exception_ptr error_;
     Ticket running_;
-    store::Worker lane_;
+    store::Worker worker_;
 };
 
 std::unique_ptr<TransferHandler> make_naive_handler(Device& device);

@@ -20,7 +20,7 @@ void HandlerShell::begin(const StepScalars& scalars, std::int64_t from,
         is_delivered_.assign(high_, false);
         error_ = nullptr;
     }
-    running_ = lane_.submit([this, order = UpdateOrder{scalars, from, landing}] {
+    running_ = worker_.submit([this, order = UpdateOrder{scalars, from, landing}] {
         try {
             run(order);
         } catch (...) {

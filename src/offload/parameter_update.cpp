@@ -88,7 +88,7 @@ void ParameterUpdate::begin(const csd::StepScalars& scalars, std::int64_t from,
     for (std::size_t device = 0; device < handlers_.size(); ++device) {
         handlers_[device]->begin(scalars, from, delta_gather_ ? messages_[device].span() : vector);
     }
-    ending_ = ending_lane_.submit([this, after = std::move(after)] {
+    ending_ = ending_worker_.submit([this, after = std::move(after)] {
         for (const auto& handler : handlers_) {
             handler->finish();
         }

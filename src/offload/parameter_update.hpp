@@ -142,7 +142,7 @@ private:
     Clock::time_point written_;                  // set by ending_, like ended_
     Clock::time_point ended_;
     store::Ticket ending_;
-    store::Worker ending_lane_;  // last member, so that it ends first
+    store::Worker ending_worker_;  // last member, so that it ends first
 };
 
 }  // namespace nearstep::offload

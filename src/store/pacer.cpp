@@ -20,7 +20,7 @@ Ticket Pacer::cross(std::size_t file, Direction direction, std::size_t bytes, li
     if (way.path.empty()) {
         return {};
     }
-    return way.lane.submit([this, &way, ready, bytes] {
+    return way.worker.submit([this, &way, ready, bytes] {
         way.over = link::cross(way.path, std::max(ready, way.over), bytes, clock_);
     });
 }

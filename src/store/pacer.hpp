@@ -29,8 +29,8 @@ public:
 private:
     struct Way {
         link::Path path;
-        link::Time over = 0;  // end of the last transfer; used by the lane alone
-        Worker lane;
+        link::Time over = 0;  // end of the last transfer; used by the worker alone
+        Worker worker;
     };
 
     const link::Clock& clock_;

@@ -20,8 +20,8 @@ public:
 
     Ticket submit(std::size_t file, Request request) override {
         Member& member = *members_.at(file);
-        Worker& lane = request.direction == Direction::read ? member.reads : member.writes;
-        return lane.submit([this, &member, request = std::move(request)] {
+        Worker& worker = request.direction == Direction::read ? member.reads : member.writes;
+        return worker.submit([this, &member, request = std::move(request)] {
             member.file->transfer(request, filter_);
         });
     }
@@ -34,7 +34,8 @@ private:
     };
 
     ResultFilter filter_;
-    std::vector<std::unique_ptr<Member>> members_;  // last, so that lanes end before what they use
+    std::vector<std::unique_ptr<Member>>
+        members_;  // last, so that workers end before what they use
 };
 
 }  // namespace
