@@ -178,14 +178,14 @@ void Conductor::find_state(const Beginning& beginning) {
                                     .seed = run_.train.seed,
                                     .steps = std::numeric_limits<std::int64_t>::max(),
                                     .config = config::print(run_)};
-    decided_ = engine::find_start(world, run_, layout_.elems, model_,
-                                  {.is_resuming = beginning.is_resuming,
-                                   .may_start_anew = beginning.checkpoint.empty(),
-                                   .is_fresh = beginning.is_fresh,
-                                   .resume_from = beginning.checkpoint,
-                                   .steps_of = [](const std::string&, const std::string&) {
-                                       return std::numeric_limits<std::int64_t>::max();
-                                   }});
+    decided_ = engine::find_starting_point(world, run_, layout_.elems, model_,
+                                           {.is_resuming = beginning.is_resuming,
+                                            .may_start_anew = beginning.checkpoint.empty(),
+                                            .is_fresh = beginning.is_fresh,
+                                            .resume_from = beginning.checkpoint,
+                                            .steps_of = [](const std::string&, const std::string&) {
+                                                return std::numeric_limits<std::int64_t>::max();
+                                            }});
     engine_ = engine::Engine::make(world, run_, layout_, identity,
                                    {.gpu = gpu_,
                                     .gradient_stream = gradient_stream_.handle(),
@@ -202,7 +202,7 @@ std::vector<std::string> Conductor::fill_state(std::span<const StartValues> valu
         share_start_values(values);
     }
     const double began = now();
-    engine::Begun begun = engine_->begin(
+    engine::BeginReport begun = engine_->begin(
         *decided_,
         [&](std::size_t first, std::span<float> masters) { fill(values, first, masters); });
     start_ = {

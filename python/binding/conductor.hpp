@@ -151,7 +151,7 @@ private:
 
     // Used only by the MPI thread.
     std::optional<mpi::Communicator> world_;
-    std::optional<engine::Start> decided_;
+    std::optional<engine::StartingPoint> decided_;
     std::unique_ptr<engine::Engine> engine_;
     double begun_at_ = 0;
     std::int64_t guesses_ = 0;

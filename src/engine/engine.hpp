@@ -19,7 +19,7 @@
 #include "codec/delta.hpp"
 #include "config/engine_settings.hpp"
 #include "engine/layout.hpp"
-#include "engine/start.hpp"
+#include "engine/starting_point.hpp"
 #include "feed/block_parts.hpp"
 #include "memory/buffer.hpp"
 #include "mpi/communicator.hpp"
@@ -132,7 +132,7 @@ public:
     // Empties the state files and writes start values as generation 0.
     virtual void start(const Fill& fill) = 0;
     // Does what was decided. If it throws, what was durable before still is.
-    virtual Begun begin(const Start& start, const Fill& fill) = 0;
+    virtual BeginReport begin(const StartingPoint& start, const Fill& fill) = 0;
 
     // The parameter vector in layout.dtype, in host memory, in whole tiles. Blocks are final once
     // they were awaited. Not collective.

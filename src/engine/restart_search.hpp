@@ -3,7 +3,7 @@
 
 #include "config/engine_settings.hpp"
 #include "engine/restart.hpp"
-#include "engine/start.hpp"
+#include "engine/starting_point.hpp"
 #include "mpi/communicator.hpp"
 
 #include <cstddef>

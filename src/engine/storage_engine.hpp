@@ -48,7 +48,7 @@ public:
                   const Layout& layout, Identity identity, const EngineOptions& options);
 
     void start(const Fill& fill) override { start_anew(fill, {}); }
-    Begun begin(const Start& start, const Fill& fill) override;
+    BeginReport begin(const StartingPoint& start, const Fill& fill) override;
     std::span<const std::byte> parameters() const override { return vector_.span(); }
     memory::Buffer release_parameters() override { return std::move(vector_); }
     feed::JointCopy joint_copy() override { return parameter_transport_->joint(); }

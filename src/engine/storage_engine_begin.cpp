@@ -25,7 +25,7 @@ namespace {
 class LeftBehind {
 public:
     LeftBehind(const mpi::Communicator& world, const config::EngineSettings& settings,
-               const Start& start)
+               const StartingPoint& start)
         : world_(world), found_(*start.found), set_(start.set) {
         for (int rank = 0; rank < world.size(); ++rank) {
             const Seat& seat = found_.ranks[static_cast<std::size_t>(rank)];
@@ -103,7 +103,7 @@ private:
 };
 
 // What the chosen manifests say; a manifest on the newest line wins.
-Origin origin_of(const Start& start) {
+Origin origin_of(const StartingPoint& start) {
     const Decision& decision = *start.decision;
     Origin origin{
         .line = decision.line, .begins_line = decision.begins_line, .replaces = decision.replaces};
@@ -119,14 +119,14 @@ Origin origin_of(const Start& start) {
     return origin;
 }
 
-[[noreturn]] void refuse_damage(const Start& start, const Begun& begun) {
+[[noreturn]] void refuse_damage(const StartingPoint& start, const BeginReport& begun) {
     throw ConfigError(text("There is nothing whole to resume from, so nothing was changed. ",
                            begun.lines.back(), " Found: ", describe(*start.found),
                            ". Go on from a checkpoint with --from, or start anew with --fresh."));
 }
 
 // Resumes the newest intact step. A checkpoint of the same step wins over an older step.
-void resume(StorageEngine& engine, const Start& start, Begun& begun) {
+void resume(StorageEngine& engine, const StartingPoint& start, BeginReport& begun) {
     const Decision& decision = *start.decision;
     const Origin origin = origin_of(start);
     for (const store::Commit& commit : decision.commits) {
@@ -150,7 +150,7 @@ void resume(StorageEngine& engine, const Start& start, Begun& begun) {
 }
 
 // If no other state is kept, the files are emptied, so the checkpoint is verified before that.
-void load(StorageEngine& engine, const Start& start, Begun& begun) {
+void load(StorageEngine& engine, const StartingPoint& start, BeginReport& begun) {
     const Decision& decision = *start.decision;
     try {
         if (decision.replaces.empty()) {
@@ -163,7 +163,7 @@ void load(StorageEngine& engine, const Start& start, Begun& begun) {
     }
 }
 
-void read_state(StorageEngine& engine, const Start& start, Begun& begun) {
+void read_state(StorageEngine& engine, const StartingPoint& start, BeginReport& begun) {
     for (const store::Commit& commit : start.decision->commits) {
         const std::optional<std::string> damage =
             engine.restore_from(*start.found, *start.decision, origin_of(start), commit);
@@ -199,12 +199,12 @@ std::string describe_overwritten(const mpi::Communicator& world,
 
 }  // namespace
 
-Begun StorageEngine::begin(const Start& start, const Fill& fill) {
+BeginReport StorageEngine::begin(const StartingPoint& start, const Fill& fill) {
     const Decision& decision = *start.decision;
     const LeftBehind left(world_, settings_, start);
     const std::string overwritten =
         start.found->is_fresh ? describe_overwritten(world_, settings_, decision.set) : "";
-    Begun begun{.lines = decision.notes, .checkpoint_step = decision.checkpoint_step};
+    BeginReport begun{.lines = decision.notes, .checkpoint_step = decision.checkpoint_step};
     switch (decision.action) {
         case Action::start_anew:
             start_anew(fill, [&] { left.remove(); });

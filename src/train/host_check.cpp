@@ -8,7 +8,7 @@
 #include "data/text.hpp"
 #include "data/tokenizer.hpp"
 #include "engine/devices.hpp"
-#include "engine/start.hpp"
+#include "engine/starting_point.hpp"
 #include "model/compute_device.hpp"
 #include "model/geometry.hpp"
 #include "store/folder.hpp"

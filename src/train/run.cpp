@@ -9,7 +9,7 @@
 #include "engine/checkpoint_folder.hpp"
 #include "engine/devices.hpp"
 #include "engine/site_links.hpp"
-#include "engine/start.hpp"
+#include "engine/starting_point.hpp"
 #include "mpi/session.hpp"
 #include "train/corpus.hpp"
 #include "train/prediction.hpp"
@@ -81,9 +81,10 @@ engine::Wish wish_of(const RunOptions& options) {
 }
 
 // Calls begin() and adds lines about the notice.
-engine::Begun begin_and_describe(Trainer& trainer, const config::Run& run,
-                                 const engine::Start& start, const RunOptions& options) {
-    engine::Begun begun = trainer.begin(start);
+engine::BeginReport begin_and_describe(Trainer& trainer, const config::Run& run,
+                                       const engine::StartingPoint& start,
+                                       const RunOptions& options) {
+    engine::BeginReport begun = trainer.begin(start);
     const engine::CheckpointTime time =
         run.csd.durability == "checkpoint"
             ? trainer.engine().expect_checkpoint(config::checkpoint_folder(run))
@@ -236,9 +237,9 @@ bool train(const mpi::Communicator& world, const config::Run& given, const RunOp
         tokenizer->encode(options.prompt);  // throws early if it cannot
     }
     Stopwatch watch;
-    const engine::Start start =
-        engine::find_start(world, run, model::describe(run.model).elems,
-                           model_line(run.model, *tokenizer), wish_of(options));
+    const engine::StartingPoint start =
+        engine::find_starting_point(world, run, model::describe(run.model).elems,
+                                    model_line(run.model, *tokenizer), wish_of(options));
     StartSeconds start_seconds{.search = watch.lap()};
     if (run.csd.durability != "none") {
         engine::check_shared_folder(world, config::checkpoint_folder(run));
@@ -253,7 +254,7 @@ bool train(const mpi::Communicator& world, const config::Run& given, const RunOp
     world.together(
         [&] { reporter.emplace(world.rank() == 0, run, trainer.parameters(), options.metrics); });
     watch.lap();
-    const engine::Begun begun = begin_and_describe(trainer, run, start, options);
+    const engine::BeginReport begun = begin_and_describe(trainer, run, start, options);
     start_seconds.begin = watch.lap();
     print_head(trainer, world, run, begun.lines);
 

@@ -128,7 +128,7 @@ engine::Engine::Fill Trainer::start_values() {
 void Trainer::start() { engine_->start(start_values()); }
 
 // The original start values may be gone when a run resumes.
-engine::Begun Trainer::begin(const engine::Start& start) {
+engine::BeginReport Trainer::begin(const engine::StartingPoint& start) {
     return engine_->begin(start, engine::begins_anew(start) ? start_values() : nullptr);
 }
 

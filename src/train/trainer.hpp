@@ -66,7 +66,7 @@ public:
 
     // Like the engine's, with the model's start values.
     void start();
-    engine::Begun begin(const engine::Start& start);
+    engine::BeginReport begin(const engine::StartingPoint& start);
 
     // Runs a step up to its update, which begins. The report lacks the update's seconds, traffic
     // and deltas. A previous step still under way ends after forward: then `ended` is called on all

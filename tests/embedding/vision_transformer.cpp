@@ -59,8 +59,8 @@ int main(int, char** argv) {
     config::EngineSettings settings;
     settings.compress.codec = "dense";
     settings.csd = {.per_rank = {2, 1}, .path = {argv[1]}, .subgroup_tiles = 1};
-    const engine::Start start = engine::find_start(world, settings, layout.elems, identity.model,
-                                                   {.is_resuming = true, .may_start_anew = true});
+    const engine::StartingPoint start = engine::find_starting_point(world, settings, layout.elems, identity.model,
+                                                                    {.is_resuming = true, .may_start_anew = true});
     const auto engine = engine::Engine::make(world, settings, layout, identity, {.set = start.set});
     engine->begin(start, [&](std::size_t first, std::span<float> masters) {
         const auto values = torch::nn::utils::parameters_to_vector(tensors).detach();

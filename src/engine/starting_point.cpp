@@ -1,4 +1,4 @@
-#include "engine/start.hpp"
+#include "engine/starting_point.hpp"
 
 #include "base/error.hpp"
 #include "engine/devices.hpp"
@@ -16,10 +16,13 @@ void refuse_unfinished(const config::EngineSettings& settings, bool looks_at_che
     }
 }
 
-bool begins_anew(const Start& start) { return start.decision->action == Action::start_anew; }
+bool begins_anew(const StartingPoint& start) {
+    return start.decision->action == Action::start_anew;
+}
 
-Start find_start(const mpi::Communicator& world, const config::EngineSettings& settings,
-                 std::size_t elems, const std::string& model, const Wish& wish) {
+StartingPoint find_starting_point(const mpi::Communicator& world,
+                                  const config::EngineSettings& settings, std::size_t elems,
+                                  const std::string& model, const Wish& wish) {
     const auto found = std::make_shared<const Found>(search(world, settings, elems, model, wish));
     const auto decision = std::make_shared<const Decision>(decide(*found));
     if (decision->action == Action::refuse) {

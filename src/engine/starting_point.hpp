@@ -29,7 +29,7 @@ struct Found;
 struct Decision;
 
 // The input of begin(); the same on all ranks.
-struct Start {
+struct StartingPoint {
     std::shared_ptr<const Found> found;
     std::shared_ptr<const Decision> decision;
     int set = 0;  // EngineOptions::set
@@ -43,13 +43,14 @@ void refuse_unfinished(const config::EngineSettings& settings, bool looks_at_che
 // Looks at what is there and changes nothing. Collective. Throws ConfigError, on all ranks alike,
 // if another process uses the state files, if foreign files are in the way, or if decide() refuses.
 // Throws IoError if a file cannot be read for now.
-Start find_start(const mpi::Communicator& world, const config::EngineSettings& settings,
-                 std::size_t elems, const std::string& model, const Wish& wish);
+StartingPoint find_starting_point(const mpi::Communicator& world,
+                                  const config::EngineSettings& settings, std::size_t elems,
+                                  const std::string& model, const Wish& wish);
 
 // Whether the run continues no existing state.
-bool begins_anew(const Start& start);
+bool begins_anew(const StartingPoint& start);
 
-struct Begun {
+struct BeginReport {
     std::vector<std::string> lines = {};  // to tell the user
     std::int64_t checkpoint_step = -1;    // of the newest checkpoint in the folder; -1: none
 };
