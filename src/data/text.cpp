@@ -121,7 +121,8 @@ Corpus map_corpus(const config::DataSettings& settings) {
     const std::size_t all = train.size();
     if (settings.valid.empty()) {
         const std::size_t kept = kept_of(all, settings.valid_share);
-        return {.train = train.tokens().part(0, kept),
+        return {.tokenizer = make_tokenizer(train),
+                .train = train.tokens().part(0, kept),
                 .valid = train.tokens().part(kept, all),
                 .train_digest = digest_of(train, 0, kept),
                 .valid_digest = digest_of(train, kept, all)};
@@ -133,7 +134,8 @@ Corpus map_corpus(const config::DataSettings& settings) {
                                "nearstep-tokenize."));
     }
     look_at_tokens(valid.tokens());
-    return {.train = train.tokens(),
+    return {.tokenizer = make_tokenizer(train),
+            .train = train.tokens(),
             .valid = valid.tokens(),
             .train_digest = digest_of(train, 0, all),
             .valid_digest = digest_of(valid, 0, valid.size())};
@@ -176,6 +178,7 @@ Corpus read_corpus(const config::DataSettings& settings) {
         return map_corpus(settings);
     }
     Corpus corpus;
+    corpus.tokenizer = make_tokenizer();
     corpus.train = Tokens(read_text(settings.train));
     if (settings.valid.empty()) {
         const Tokens all = corpus.train;

@@ -2,10 +2,12 @@
 #pragma once
 
 #include "config/run.hpp"
+#include "data/tokenizer.hpp"
 #include "data/tokens.hpp"
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,6 +21,7 @@ namespace nearstep::data {
 std::vector<std::uint8_t> read_text(const std::vector<std::string>& paths);
 
 struct Corpus {
+    std::shared_ptr<const Tokenizer> tokenizer;
     Tokens train;
     Tokens valid;
     // Equal digests mean equal tokens.

@@ -87,11 +87,10 @@ private:
 
 }  // namespace
 
-std::unique_ptr<Tokenizer> make_tokenizer(const config::DataSettings& settings) {
-    if (names_token_files(settings)) {
-        return std::make_unique<FileTokenizer>(open_token_file(settings.train, "data.train"));
-    }
-    return std::make_unique<ByteTokenizer>();
+std::shared_ptr<const Tokenizer> make_tokenizer() { return std::make_shared<ByteTokenizer>(); }
+
+std::shared_ptr<const Tokenizer> make_tokenizer(const TokenFile& file) {
+    return std::make_shared<FileTokenizer>(file);
 }
 
 void check_vocabulary(const Tokenizer& tokenizer, int model_vocabulary) {

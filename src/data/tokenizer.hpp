@@ -1,8 +1,6 @@
 // Tokenizers convert between text and the token numbers that a model reads.
 #pragma once
 
-#include "config/run.hpp"
-
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -35,8 +33,11 @@ public:
     virtual std::vector<std::int32_t> encode(std::string_view text) const = 0;
 };
 
-// The tokenizer of data.train: bytes, or a token file's. Throws ConfigError.
-std::unique_ptr<Tokenizer> make_tokenizer(const config::DataSettings& settings);
+class TokenFile;
+
+// The tokenizer of text, whose bytes are tokens, and that of a token file.
+std::shared_ptr<const Tokenizer> make_tokenizer();
+std::shared_ptr<const Tokenizer> make_tokenizer(const TokenFile& file);
 
 // Throws ConfigError if the tokenizer's vocabulary is larger than `model_vocabulary`.
 void check_vocabulary(const Tokenizer& tokenizer, int model_vocabulary);

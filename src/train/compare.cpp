@@ -62,8 +62,7 @@ RunRecord run_steps(const mpi::Communicator& world, const config::Run& run, Made
             made.insert(files.manifest);
         }
     });
-    const std::unique_ptr<data::Tokenizer> tokenizer = make_tokenizer(world, run);
-    Trainer trainer(world, run, *tokenizer);
+    Trainer trainer(world, run, load_corpus(world, run));
     trainer.start();
     RunRecord record{.run = run,
                      .ranks = world.size(),

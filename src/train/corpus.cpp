@@ -6,19 +6,12 @@
 
 namespace nearstep::train {
 
-std::unique_ptr<data::Tokenizer> make_tokenizer(const mpi::Communicator& world,
-                                                const config::Run& run) {
-    std::unique_ptr<data::Tokenizer> tokenizer;
-    world.together([&] {
-        tokenizer = data::make_tokenizer(run.data);
-        data::check_vocabulary(*tokenizer, run.model.vocabulary);
-    });
-    return tokenizer;
-}
-
 data::Corpus load_corpus(const mpi::Communicator& world, const config::Run& run) {
     data::Corpus corpus;
-    world.together([&] { corpus = data::read_corpus(run.data); });
+    world.together([&] {
+        corpus = data::read_corpus(run.data);
+        data::check_vocabulary(*corpus.tokenizer, run.model.vocabulary);
+    });
     const std::string mine = corpus.train_digest + corpus.valid_digest;
     const std::string first = world.broadcast(mine, 0);
     world.together([&] {

@@ -45,8 +45,8 @@ std::uint64_t digest_of_file(const std::string& path) {
 }
 
 std::uint64_t digest_of_data(const config::Run& run) {
-    data::check_vocabulary(*data::make_tokenizer(run.data), run.model.vocabulary);
     const data::Corpus corpus = data::read_corpus(run.data);
+    data::check_vocabulary(*corpus.tokenizer, run.model.vocabulary);
     data::check_lengths(corpus, run.data, run.model.context);
     const std::string digests = corpus.train_digest + corpus.valid_digest;
     return xxh3(std::as_bytes(std::span(digests)));

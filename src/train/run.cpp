@@ -232,14 +232,14 @@ void write_json(const mpi::Communicator& world, const RunOptions& options,
 bool train(const mpi::Communicator& world, const config::Run& given, const RunOptions& options) {
     note_stop_requests();
     const config::Run run = prepared(world, given, options);
-    const std::unique_ptr<data::Tokenizer> tokenizer = make_tokenizer(world, run);
+    const data::Corpus corpus = load_corpus(world, run);
     if (options.sample_tokens > 0) {
-        tokenizer->encode(options.prompt);  // throws early if it cannot
+        corpus.tokenizer->encode(options.prompt);  // throws early if it cannot
     }
     Stopwatch watch;
     const engine::StartingPoint start =
         engine::find_starting_point(world, run, model::describe(run.model).elems,
-                                    model_line(run.model, *tokenizer), wish_of(options));
+                                    model_line(run.model, *corpus.tokenizer), wish_of(options));
     StartSeconds start_seconds{.search = watch.lap()};
     if (run.csd.durability != "none") {
         engine::check_shared_folder(world, config::checkpoint_folder(run));
@@ -248,7 +248,7 @@ bool train(const mpi::Communicator& world, const config::Run& given, const RunOp
     if (!options.trace.empty()) {
         timeline.emplace();
     }
-    Trainer trainer(world, run, *tokenizer, options.fault_plan, timeline ? &*timeline : nullptr,
+    Trainer trainer(world, run, corpus, options.fault_plan, timeline ? &*timeline : nullptr,
                     start.set);
     std::optional<Reporter> reporter;
     world.together(

@@ -7,7 +7,6 @@
 #include "memory/gpu.hpp"
 #include "memory/shared_memory.hpp"
 #include "mpi/topology.hpp"
-#include "train/corpus.hpp"
 #include "train/pretrained.hpp"
 #include "train/schedule.hpp"
 
@@ -37,14 +36,12 @@ engine::Layout layout_of(const model::Geometry& geometry, const config::Run& run
 
 }  // namespace
 
-Trainer::Trainer(const mpi::Communicator& world, const config::Run& run,
-                 const data::Tokenizer& tokenizer, const std::string& fault_plan,
-                 trace::Timeline* timeline, int set)
+Trainer::Trainer(const mpi::Communicator& world, const config::Run& run, data::Corpus corpus,
+                 const std::string& fault_plan, trace::Timeline* timeline, int set)
     : world_(world),
       run_(run),
-      tokenizer_(tokenizer),
       geometry_(model::describe(run.model)),
-      corpus_(load_corpus(world, run)),
+      corpus_(std::move(corpus)),
       timeline_(timeline) {
     // Ranks of emulated nodes share the machine's GPUs, so this uses real nodes.
     const mpi::Topology machines = mpi::discover_nodes(world);
@@ -68,7 +65,7 @@ Trainer::Trainer(const mpi::Communicator& world, const config::Run& run,
 }
 
 void Trainer::make_engine(const std::string& fault_plan, trace::Timeline* timeline, int set) {
-    const engine::Identity identity{.model = model_line(run_.model, tokenizer_),
+    const engine::Identity identity{.model = model_line(run_.model, *corpus_.tokenizer),
                                     .seed = run_.train.seed,
                                     .data = corpus_.train_digest,
                                     .steps = run_.train.steps,
@@ -160,7 +157,7 @@ std::optional<HeldOutLoss> Trainer::evaluate() {
         nats += network_->evaluate(
             {count, context, std::span(tokens).first(elems), std::span(targets).first(elems)});
         for (const std::int32_t target : std::span(targets).first(elems)) {
-            bytes += tokenizer_.bytes_of(target).size();
+            bytes += corpus_.tokenizer->bytes_of(target).size();
         }
     }
     engine_->end_pass();
@@ -183,7 +180,8 @@ std::string Trainer::sample(const std::string& prompt, int tokens) {
         return "";
     }
     std::string sampled = data::decode(
-        tokenizer_, network_->sample(tokenizer_.encode(prompt), tokens, 0.8, run_.train.seed));
+        *corpus_.tokenizer,
+        network_->sample(corpus_.tokenizer->encode(prompt), tokens, 0.8, run_.train.seed));
     engine_->end_pass();
     return sampled;
 }

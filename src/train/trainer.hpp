@@ -3,7 +3,6 @@
 
 #include "config/run.hpp"
 #include "data/text.hpp"
-#include "data/tokenizer.hpp"
 #include "engine/engine.hpp"
 #include "model/network.hpp"
 #include "mpi/communicator.hpp"
@@ -57,12 +56,10 @@ struct HeldOutLoss {
 // finish() waits for the update; all calls except step() need it first.
 class Trainer {
 public:
-    // Loads the text and makes engine and network. start() or begin() must follow. `tokenizer`
-    // outlives the trainer. `fault_plan`: see FaultPoints. `timeline` outlives the trainer; null:
-    // no tracing. `set`: of the state files' names.
-    Trainer(const mpi::Communicator& world, const config::Run& run,
-            const data::Tokenizer& tokenizer, const std::string& fault_plan = "",
-            trace::Timeline* timeline = nullptr, int set = 0);
+    // Makes engine and network. start() or begin() must follow. `fault_plan`: see FaultPoints.
+    // `timeline` outlives the trainer; null: no tracing. `set`: of the state files' names.
+    Trainer(const mpi::Communicator& world, const config::Run& run, data::Corpus corpus,
+            const std::string& fault_plan = "", trace::Timeline* timeline = nullptr, int set = 0);
 
     // Like the engine's, with the model's start values.
     void start();
@@ -112,7 +109,6 @@ private:
 
     const mpi::Communicator& world_;
     config::Run run_;
-    const data::Tokenizer& tokenizer_;
     model::Geometry geometry_;
     data::Corpus corpus_;
     trace::Timeline* timeline_;

@@ -60,7 +60,7 @@ TEST_F(TokenFiles, AreKnownByTheirContent) {
 }
 
 TEST_F(TokenFiles, SayWhatTheirTokensStandFor) {
-    const auto tokenizer = make_tokenizer({.train = {write(SmallTokenFile())}, .valid = {}});
+    const auto tokenizer = make_tokenizer(TokenFile(write(SmallTokenFile())));
     EXPECT_EQ(tokenizer->vocabulary(), 4U);
     EXPECT_EQ(tokenizer->name(), "file 000000000000004d");
     EXPECT_EQ(tokenizer->bytes_of(3), "\xC3\xA4");

@@ -26,14 +26,13 @@ void read(Bytes bytes) {
     if (!data::TokenFile::is_one(path)) {
         return;
     }
-    const auto tokenizer = data::make_tokenizer(settings);
     const data::Corpus corpus = data::read_corpus(settings);
     std::vector<std::int32_t> tokens(corpus.train.size());
     corpus.train.copy(0, tokens);
     for (const std::int32_t token : tokens) {
-        require(token >= 0 && static_cast<std::size_t>(token) < tokenizer->vocabulary(),
+        require(token >= 0 && static_cast<std::size_t>(token) < corpus.tokenizer->vocabulary(),
                 "tokens are below the vocabulary");
-        require(tokenizer->bytes_of(token).size() <= bytes.size(), "texts are in the file");
+        require(corpus.tokenizer->bytes_of(token).size() <= bytes.size(), "texts are in the file");
     }
 }
 

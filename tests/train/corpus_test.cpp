@@ -68,8 +68,9 @@ TEST_F(Corpus, IsRefusedOnAllRanksIfOneCannotReadItsTokenFile) {
     run_.data.train = {folder_ + "/tokens"};
     run_.data.valid = run_.data.train;
     run_.model.context = 2;
-    EXPECT_EQ(make_tokenizer(world_, run_)->vocabulary(), 4U);
-    EXPECT_EQ(load_corpus(world_, run_).train.size(), 10U);
+    const data::Corpus corpus = load_corpus(world_, run_);
+    EXPECT_EQ(corpus.tokenizer->vocabulary(), 4U);
+    EXPECT_EQ(corpus.train.size(), 10U);
     if (world_.rank() == 0) {
         run_.data.train = {folder_ + "/nowhere"};
     }

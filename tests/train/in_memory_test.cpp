@@ -99,11 +99,11 @@ std::vector<double> losses_in_memory(const config::Run& run, const data::Corpus&
 TEST(Offloaded, TrainsAsPyTorchsAdamWDoesInMemory) {
     const auto world = mpi::Communicator::world(std::chrono::seconds(100));
     const config::Run run = tiny_run(make_folder(world));
-    const auto tokenizer = make_tokenizer(world, run);
-    const std::vector<double> wanted = losses_in_memory(run, load_corpus(world, run));
+    const data::Corpus corpus = load_corpus(world, run);
+    const std::vector<double> wanted = losses_in_memory(run, corpus);
     ASSERT_LT(wanted.back(), 0.7 * wanted.front()) << "the comparison needs a run that learns";
 
-    Trainer trainer(world, run, *tokenizer);
+    Trainer trainer(world, run, corpus);
     trainer.start();
     for (const double loss : wanted) {
         const StepReport report = trainer.step();
