@@ -14,13 +14,4 @@ void walk_tree(const fs::path& folder, const std::function<bool(const fs::path&)
     }
 }
 
-void remove_tree(const fs::path& path) {
-    if (fs::is_directory(fs::symlink_status(path))) {
-        walk_tree(
-            path, [](const fs::path&) { return true; },
-            [](const fs::directory_entry& entry) { fs::remove(entry.path()); });
-    }
-    fs::remove(path);
-}
-
 }  // namespace nearstep

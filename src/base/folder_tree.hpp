@@ -15,7 +15,4 @@ void walk_tree(const std::filesystem::path& folder,
                const std::function<bool(const std::filesystem::path&)>& enters,
                const std::function<void(const std::filesystem::directory_entry&)>& visit);
 
-// Removes a file, link or folder; does nothing if `path` does not exist. Throws filesystem_error.
-void remove_tree(const std::filesystem::path& path);
-
 }  // namespace nearstep

@@ -243,11 +243,6 @@ std::int64_t step_of_index(const std::string& path) {
     return name ? name->step : 0;
 }
 
-std::optional<std::string> find_newest(const std::string& folder) {
-    const std::vector<std::string> all = find_all(folder);
-    return all.empty() ? std::nullopt : std::optional(all.front());
-}
-
 std::unique_ptr<Reader> Reader::open(const std::string& index_path) {
     return std::make_unique<IndexReader>(index_path);
 }

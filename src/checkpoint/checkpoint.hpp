@@ -105,9 +105,6 @@ std::vector<std::string> find_all(const std::string& folder);
 // The step in an index's file name; 0 for any other name.
 std::int64_t step_of_index(const std::string& path);
 
-// Path of the newest index in `folder`; nullopt if there is none.
-std::optional<std::string> find_newest(const std::string& folder);
-
 // Reads a checkpoint, whatever layout wrote it. Throws ConfigError with the file's name if the
 // index or a rank file is missing, truncated, damaged or in another format.
 class Reader {

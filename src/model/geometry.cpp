@@ -43,7 +43,6 @@ Geometry describe(const config::ModelSettings& settings) {
 
 void fill_start_values(const Geometry& geometry, std::uint64_t seed, std::size_t begin,
                        std::span<float> values) {
-    std::fill(values.begin(), values.end(), 0.0F);
     const std::size_t end = begin + values.size();
     for (const Parameter& parameter : geometry.parameters) {
         const std::size_t first = std::max(begin, parameter.offset);

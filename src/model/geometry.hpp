@@ -49,8 +49,8 @@ struct Geometry {
 // Throws ConfigError for an unknown architecture or impossible sizes.
 Geometry describe(const config::ModelSettings& settings);
 
-// Writes the initial values of elements [begin, begin + values.size()) of the parameter vector;
-// elements from geometry.elems on (padding) are 0. They depend on seed and index alone.
+// Writes the initial values of elements [begin, begin + values.size()), all below geometry.elems.
+// They depend on seed and index alone.
 void fill_start_values(const Geometry& geometry, std::uint64_t seed, std::size_t begin,
                        std::span<float> values);
 

@@ -98,14 +98,6 @@ std::size_t Partition::subgroup_of_tile(std::size_t tile) const {
     return static_cast<std::size_t>(after - subgroups_.begin()) - 1;
 }
 
-std::size_t Partition::tiles_on(int device) const {
-    std::size_t count = 0;
-    for (const std::size_t s : subgroups_of(device)) {
-        count += subgroups_[s].tiles.size();
-    }
-    return count;
-}
-
 std::size_t Partition::largest_subgroup_tiles(int device) const {
     std::size_t largest = 0;
     for (const std::size_t s : subgroups_of(device)) {

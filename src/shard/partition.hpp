@@ -68,8 +68,6 @@ public:
     // Position in subgroups() of the subgroup that holds `tile`; `tile` < tiles().
     std::size_t subgroup_of_tile(std::size_t tile) const;
 
-    std::size_t tiles_on(int device) const;
-
     // Most tiles in one subgroup of the device; 0 if it owns none.
     std::size_t largest_subgroup_tiles(int device) const;
 

@@ -46,7 +46,6 @@ Pretrained::Pretrained(const std::string& path, const model::Geometry& geometry)
 }
 
 void Pretrained::fill(std::size_t begin, std::span<float> values) const {
-    std::ranges::fill(values, 0.0F);
     const std::size_t end = begin + values.size();
     for (const Part& part : parts_) {
         const std::size_t first = std::max(begin, part.offset);

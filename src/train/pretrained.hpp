@@ -19,7 +19,7 @@ public:
     // another shape, or is not fp32, fp16 or bf16.
     Pretrained(const std::string& path, const model::Geometry& geometry);
 
-    // Elements [begin, begin + values.size()) of the parameter vector; padding is 0.
+    // Elements [begin, begin + values.size()), all of them the geometry's.
     void fill(std::size_t begin, std::span<float> values) const;
 
 private:

@@ -393,17 +393,6 @@ std::string describe_expected(const RunRecord& record) {
     return out;
 }
 
-std::string describe_host_link(const trace::TrafficSnapshot& traffic, std::size_t parameters,
-                               std::size_t steps) {
-    const auto bytes = [&](Counter counter) {
-        return bytes_per_parameter(traffic, counter, parameters, steps);
-    };
-    return formatted("state %.3g+%.3g, gradients %.3g, parameters %.3g",
-                     bytes(Counter::host_state_read), bytes(Counter::host_state_write),
-                     bytes(Counter::host_gradients_read) + bytes(Counter::host_gradients_write),
-                     bytes(Counter::host_parameters));
-}
-
 std::string traffic_table(const std::vector<RunRecord>& records) {
     std::string out =
         "Bytes over the host link per step, in units of M = 2 bytes per parameter (the 16-bit "

@@ -85,10 +85,6 @@ std::string describe_gradients(const config::Run& run, double payload_bytes_per_
 // One step as a line of --metrics.
 nlohmann::json to_json(const StepReport& report, std::size_t parameters);
 
-// "state 0+0, gradients 2.00, parameters 2.00": bytes per parameter and step on the host link.
-std::string describe_host_link(const trace::TrafficSnapshot& traffic, std::size_t parameters,
-                               std::size_t steps);
-
 // One line per record: bytes per step on the host link in units of M = 2 bytes per parameter,
 // beside the paper's Table I; bytes per parameter on other links; shared links beside the paper's
 // methods.

@@ -25,13 +25,13 @@ protected:
         std::ofstream(outside_ / "kept") << "kept";
     }
     void TearDown() override {
-        remove_tree(top_);
-        remove_tree(outside_);
+        fs::remove_all(top_);
+        fs::remove_all(outside_);
     }
 
     static fs::path fresh(const std::string& name) {
         const fs::path path = fs::path(testing::TempDir()) / ("folder_tree_" + name);
-        remove_tree(path);
+        fs::remove_all(path);
         fs::create_directories(path);
         return path;
     }
@@ -60,13 +60,6 @@ TEST_F(FolderTree, EntersOnlyWhatItIsToldTo) {
         top_, [](const fs::path& folder) { return folder.filename() != "b"; },
         [&](const fs::directory_entry& entry) { files += entry.is_regular_file() ? 1 : 0; });
     EXPECT_EQ(files, 2);
-}
-
-TEST_F(FolderTree, RemovesAllButWhatALinkNames) {
-    remove_tree(top_);
-    EXPECT_FALSE(fs::exists(top_));
-    EXPECT_TRUE(fs::exists(outside_ / "kept"));
-    EXPECT_NO_THROW(remove_tree(top_));
 }
 
 }  // namespace

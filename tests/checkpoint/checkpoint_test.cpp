@@ -75,9 +75,9 @@ TEST_F(Checkpoint, CanBeMovedWithItsFolder) {
 }
 
 TEST_F(Checkpoint, FindsNoneInAMissingOrEmptyFolder) {
-    EXPECT_EQ(find_newest(folder()), std::nullopt);
+    EXPECT_THAT(find_all(folder()), testing::IsEmpty());
     fs::create_directories(folder());
-    EXPECT_EQ(find_newest(folder()), std::nullopt);
+    EXPECT_THAT(find_all(folder()), testing::IsEmpty());
 }
 
 TEST_F(Checkpoint, FindsTheNewestIndexAndNothingElse) {
@@ -87,11 +87,11 @@ TEST_F(Checkpoint, FindsTheNewestIndexAndNothingElse) {
           "step-00000014.h5.bak", "step-00000015", "step-.h5", "step-000000016.h5", "export.h5"}) {
         put_bytes(folder() + "/" + name, "no index");
     }
-    EXPECT_EQ(find_newest(folder()), folder() + "/step-00000009.h5");
+    EXPECT_EQ(find_all(folder()).at(0), folder() + "/step-00000009.h5");
     put_bytes(folder() + "/step-00000010.h5", "by its name an index");
-    EXPECT_EQ(find_newest(folder()), folder() + "/step-00000010.h5");
+    EXPECT_EQ(find_all(folder()).at(0), folder() + "/step-00000010.h5");
     put_bytes(folder() + "/step-123456789.h5", "by its name an index");
-    EXPECT_EQ(find_newest(folder()), folder() + "/step-123456789.h5");
+    EXPECT_EQ(find_all(folder()).at(0), folder() + "/step-123456789.h5");
 }
 
 TEST_F(Checkpoint, RemovesOlderOnesAndTheLeftoversOfCrashes) {
@@ -115,7 +115,7 @@ TEST_F(Checkpoint, RemovesOlderOnesAndTheLeftoversOfCrashes) {
                                      "step-00000020.attempt-1.rank-00002.h5",
                                      "step-00000020.attempt-1.rank-00003.h5", "notes.txt",
                                      "step-00000030.attempt-0.rank-00000.h5"));
-    expect_values(*Reader::open(*find_newest(folder())), {0, kTiles}, 2);
+    expect_values(*Reader::open(find_all(folder()).at(0)), {0, kTiles}, 2);
 }
 
 TEST_F(Checkpoint, LeavesWhatNearstepHasNotMadeWhateverItsName) {
@@ -147,7 +147,7 @@ TEST_F(Checkpoint, IsNotPublishedUnlessEveryFileIsSeenAsItWasWritten) {
     EXPECT_THAT(refusal(), HasSubstr(file));
     put_bytes(file, std::string(good.size(), 'x'));
     EXPECT_THAT(refusal(), HasSubstr(file));
-    EXPECT_EQ(find_newest(folder()), old);
+    EXPECT_EQ(find_all(folder()).at(0), old);
     expect_values(*Reader::open(old), {0, kTiles}, 1);
     put_bytes(file, good);
     EXPECT_NE(publish(folder(), sample_description(20), 0, sample_ranges(), records), old);
@@ -157,11 +157,11 @@ TEST_F(Checkpoint, IsNotPublishedUnlessEveryFileIsSeenAsItWasWritten) {
 TEST_F(Checkpoint, StaysCompleteUntilTheNextOneIsPublished) {
     const std::string old = write_checkpoint(folder(), 10, 1);
     const auto records = write_rank_files(folder(), 20, 0, 2);
-    ASSERT_EQ(find_newest(folder()), old);
+    ASSERT_EQ(find_all(folder()).at(0), old);
     expect_values(*Reader::open(old), {0, kTiles}, 1);
     const std::string index =
         publish(folder(), sample_description(20), 0, sample_ranges(), records);
-    EXPECT_EQ(find_newest(folder()), index);
+    EXPECT_EQ(find_all(folder()).at(0), index);
     EXPECT_FALSE(fs::exists(old));
     expect_values(*Reader::open(index), {0, kTiles}, 2);
 }
@@ -190,7 +190,7 @@ TEST_F(Checkpoint, NeedsAFolderThatCanBeWritten) {
                     RankFileWriter::make(root() + "/file/below", 1, 0, 0, {{0, 1}});
                 }),
                 HasSubstr(root() + "/file/below"));
-    EXPECT_THAT(complaint([&] { find_newest(root() + "/file"); }), HasSubstr(root() + "/file"));
+    EXPECT_THAT(complaint([&] { find_all(root() + "/file"); }), HasSubstr(root() + "/file"));
 }
 
 TEST_F(Checkpoint, TellsADiskThatFailsFromAFileThatIsDamaged) {
@@ -215,7 +215,7 @@ TEST_F(Checkpoint, HoldsEveryTileOnce) {
     EXPECT_THROW(publish_with({{{0, 3}}, {{4, 7}}}), ContractError);
     EXPECT_THROW(publish_with({{{0, 4}}, {{3, 7}}}), ContractError);
     EXPECT_THROW(publish_with({{{0, 3}}, {{3, 6}}}), ContractError);
-    EXPECT_EQ(find_newest(folder()), std::nullopt);
+    EXPECT_THAT(find_all(folder()), testing::IsEmpty());
 }
 
 TEST_F(Checkpoint, ChecksWhatIsWrittenToARankFile) {

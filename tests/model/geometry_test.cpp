@@ -106,8 +106,7 @@ TEST(Geometry, RefusesWhatCannotBeInOneSentence) {
 
 TEST(StartValues, AreTheSameHoweverTheVectorIsSplit) {
     const Geometry geometry = describe(tiny_settings());
-    constexpr std::size_t kPadding = 5;
-    std::vector<float> whole(geometry.elems + kPadding, 7.0F);
+    std::vector<float> whole(geometry.elems, 7.0F);
     fill_start_values(geometry, 3, 0, whole);
     for (const std::size_t piece :
          {std::size_t{1}, std::size_t{7}, std::size_t{97}, std::size_t{1024}}) {
@@ -118,7 +117,6 @@ TEST(StartValues, AreTheSameHoweverTheVectorIsSplit) {
         }
         EXPECT_EQ(pieced, whole) << "pieces of " << piece;
     }
-    EXPECT_THAT(std::span(whole).last(kPadding), testing::Each(0.0F));
 
     std::vector<float> other(whole.size());
     fill_start_values(geometry, 4, 0, other);
