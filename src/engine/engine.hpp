@@ -89,6 +89,7 @@ struct EngineFacts {
     bool has_equal_nodes = true;             // all nodes have equally many ranks
     int copies = 1;                          // of the optimizer state
     int devices = 0;                         // of all ranks; in mode base, the plain devices
+    std::size_t most_subgroups = 0;          // of one device
     double payload_bytes_per_parameter = 0;  // of one gradient payload
     double handed_bytes_per_parameter = 0;   // of all that a device receives
     bool has_dense_sums = false;

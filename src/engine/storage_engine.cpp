@@ -29,6 +29,22 @@ csd::GroupMap group_map(const Layout& layout, std::span<const std::size_t> skipp
     return csd::GroupMap(runs);
 }
 
+namespace {
+
+// Of one device, in any copy of the state.
+std::size_t most_subgroups(const shard::Ownership& owners) {
+    std::size_t most = 0;
+    for (int copy = 0; copy < owners.copies(); ++copy) {
+        const shard::Partition& partition = owners.copy(copy).partition;
+        for (int device = 0; device < partition.devices(); ++device) {
+            most = std::max(most, partition.subgroups_of(device).size());
+        }
+    }
+    return most;
+}
+
+}  // namespace
+
 std::unique_ptr<Engine> Engine::make(const mpi::Communicator& world,
                                      const config::EngineSettings& settings, const Layout& layout,
                                      const Identity& identity, const EngineOptions& options) {
@@ -140,6 +156,7 @@ void StorageEngine::make_facts() {
             [this](const auto& ranks) { return ranks.size() == nodes_.ranks_of.front().size(); }),
         .copies = owners_.copies(),
         .devices = std::accumulate(devices.begin(), devices.end(), 0),
+        .most_subgroups = most_subgroups(owners_),
         .payload_bytes_per_parameter = route_.payload_bytes_per_parameter(),
         .handed_bytes_per_parameter = route_.handed_bytes_per_parameter(),
         .has_dense_sums = route_.is_dense_sum(),

@@ -37,14 +37,6 @@ int devices_of_node(const RunRecord& record) {
     return std::max(record.facts.devices / record.facts.nodes, 1);
 }
 
-// On the device with the most, cut as shard::Partition does.
-double subgroups_of_device(const RunRecord& record) {
-    const auto all = static_cast<double>(shard::tiles_of(record.parameters)) * record.facts.copies;
-    const double tiles = std::ceil(all / std::max(record.facts.devices, 1));
-    const double widest = std::max(1.0, std::floor(tiles / 4));
-    return std::ceil(tiles / std::min(static_cast<double>(record.run.csd.subgroup_tiles), widest));
-}
-
 // Bytes of one node.
 plan::StepBytes step_bytes(const RunRecord& record) {
     const config::Run& run = record.run;
@@ -60,8 +52,8 @@ plan::StepBytes step_bytes(const RunRecord& record) {
     bytes.parameters = of_node(parameters);
     bytes.state = of_node(csd::state_bytes(csd::parse_state_format(run.csd.state), tiles));
     if (!is_base) {  // base has one store with few subgroups
-        bytes.state += devices_of_node(record) * subgroups_of_device(record) *
-                       static_cast<double>(store::kHeaderBytes);
+        bytes.state += devices_of_node(record) *
+                       static_cast<double>(record.facts.most_subgroups * store::kHeaderBytes);
     }
     bytes.gradients = is_base ? of_node(parameters * sizeof(float))
                               : record.facts.handed_bytes_per_parameter * of_node(parameters);
@@ -71,7 +63,8 @@ plan::StepBytes step_bytes(const RunRecord& record) {
                                               static_cast<double>(vector_bytes));
     bytes.gradient_messages =
         (record.facts.nodes - 1.0) * static_cast<double>(model::describe(run.model).blocks.size());
-    bytes.parameter_messages = (record.facts.nodes - 1.0) * subgroups_of_device(record);
+    bytes.parameter_messages =
+        (record.facts.nodes - 1.0) * static_cast<double>(record.facts.most_subgroups);
     if (const auto volumes = formula_volumes(record)) {
         const double of_each = static_cast<double>(record.parameters) / record.facts.nodes;
         bytes.leaving_gradients = volumes->network_gradients * of_each;
@@ -100,7 +93,8 @@ PhaseSeconds predict(const RunRecord& record, const PhaseSeconds& unshaped) {
     if (handler == plan::Handler::serial) {
         update += plan::delivery_seconds(bytes, rates);
     } else if (!is_base) {
-        update += plan::fill_seconds(bytes, rates, devices, subgroups_of_device(record));
+        update += plan::fill_seconds(bytes, rates, devices,
+                                     static_cast<double>(record.facts.most_subgroups));
     }
     return {.forward = std::max(unshaped.forward, plan::gpu_forward_seconds(bytes, rates)),
             .backward = std::max(
