@@ -108,6 +108,13 @@ struct CheckpointTime {
     double probed_bytes = 0;  // read and written to measure this
 };
 
+// What start() wrote or begin() read in state files: bytes of all ranks, and the seconds of the
+// slowest rank in which a transfer was under way. Zeros if the state came from elsewhere.
+struct StateTransfer {
+    double bytes = 0;
+    double seconds = 0;
+};
+
 // One per rank. Calls are collective and come from the thread that calls MPI, unless stated
 // otherwise. Waiting for a lost rank ends after exchange.timeout_s. Calls throw ConfigError, on all
 // ranks alike, for what the user can fix, and IoError for what may be temporary.
@@ -134,6 +141,7 @@ public:
     virtual void start(const Fill& fill) = 0;
     // Does what was decided. If it throws, what was durable before still is.
     virtual BeginReport begin(const StartingPoint& start, const Fill& fill) = 0;
+    virtual StateTransfer first_transfer() const = 0;
 
     // The parameter vector in layout.dtype, in host memory, in whole tiles. Blocks are final once
     // they were awaited. Not collective.

@@ -15,6 +15,7 @@
 #include "engine/loss_scale.hpp"
 #include "engine/other_layout.hpp"
 #include "engine/parameter_transport.hpp"
+#include "engine/subgroup_workers.hpp"
 #include "link/clock.hpp"
 #include "link/node_links.hpp"
 #include "memory/buffer.hpp"
@@ -49,6 +50,7 @@ public:
 
     void start(const Fill& fill) override { start_anew(fill, {}); }
     BeginReport begin(const StartingPoint& start, const Fill& fill) override;
+    StateTransfer first_transfer() const override;
     std::span<const std::byte> parameters() const override { return vector_.span(); }
     memory::Buffer release_parameters() override { return std::move(vector_); }
     feed::JointCopy joint_copy() override { return parameter_transport_->joint(); }
@@ -142,6 +144,7 @@ private:
     void list_what_was_filled();
     void fill_from(checkpoint::Reader& reader);
     std::optional<std::string> fill_from(OtherLayout& old, std::int64_t generation);
+    void move_state(const SubgroupWorkers::Stages& stages);
     void go_on_at(const store::Commit& position, const Origin& origin);
     checkpoint::Description describe() const;
     bool is_in_first_copy() const { return owners_.copy_of(world_.rank()) == 0; }
@@ -193,6 +196,7 @@ private:
     std::string state_;                // see store::Manifest::state
     std::string replaced_;             // see store::Manifest::replaces
     std::vector<std::string> places_;  // see store::Manifest::places
+    StateTransfer moved_;              // by this rank, see first_transfer()
     LossScale loss_scale_;
     // With clips_by_last_norm: norm of the last step that was not skipped, without loss scale; 0:
     // none.

@@ -5,12 +5,12 @@
 #include "engine/devices.hpp"
 #include "engine/gathered_text.hpp"
 #include "engine/storage_engine.hpp"
-#include "engine/subgroup_workers.hpp"
 #include "store/damage.hpp"
 
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <functional>
 #include <random>
@@ -116,30 +116,44 @@ void StorageEngine::load_masters_into_vector(shard::TileRange tiles,
                       vector_.span().data() + tiles.begin * tile_bytes, masters.size());
 }
 
+void StorageEngine::move_state(const SubgroupWorkers::Stages& stages) {
+    const trace::TrafficSnapshot before = traffic_.snapshot();
+    const double seconds = SubgroupWorkers(*pipeline_, pool_).visit(stages);
+    const trace::TrafficSnapshot moved = traffic_.snapshot() - before;
+    moved_ = {.bytes = static_cast<double>(moved[trace::Counter::checkpoint]), .seconds = seconds};
+}
+
+StateTransfer StorageEngine::first_transfer() const {
+    StateTransfer all;
+    const std::vector<double> of_ranks =
+        world_.all_gather(std::array{moved_.bytes, moved_.seconds});
+    for (std::size_t i = 0; i < of_ranks.size(); i += 2) {
+        all.bytes += of_ranks[i];
+        all.seconds = std::max(all.seconds, of_ranks[i + 1]);
+    }
+    return all;
+}
+
 void StorageEngine::start_anew(const Fill& fill, const Claimed& claimed) {
     line_ = {.run = draw_id()};
     empty_state_files("", claimed);
     world_.together([&] {
-        SubgroupWorkers(*pipeline_, pool_)
-            .visit(
-                {.before =
-                     [&](shard::TileRange tiles, const csd::StateArrays& state) {
-                         const std::size_t first = tiles.begin * kTileElems;
-                         const std::size_t elems =
-                             std::min(state.master.size(), layout_.elems - first);
-                         fill(first, state.master.first(elems));
-                         std::ranges::fill(state.master.subspan(elems), 0.0F);  // padding
-                         std::ranges::fill(state.moment1, 0.0F);
-                         std::ranges::fill(state.moment2, 0.0F);
-                     },
-                 .move =
-                     [](csd::Device& device, std::size_t subgroup, const csd::StateArrays& state) {
-                         device.write_state(subgroup, 0, state);
-                     },
-                 .after =
-                     [this](shard::TileRange tiles, const csd::StateArrays& state) {
-                         load_masters_into_vector(tiles, state.master);
-                     }});
+        move_state(
+            {.before =
+                 [&](shard::TileRange tiles, const csd::StateArrays& state) {
+                     const std::size_t first = tiles.begin * kTileElems;
+                     const std::size_t elems = std::min(state.master.size(), layout_.elems - first);
+                     fill(first, state.master.first(elems));
+                     std::ranges::fill(state.master.subspan(elems), 0.0F);  // padding
+                     std::ranges::fill(state.moment1, 0.0F);
+                     std::ranges::fill(state.moment2, 0.0F);
+                 },
+             .move = [](csd::Device& device, std::size_t subgroup,
+                        const csd::StateArrays& state) { device.write_state(subgroup, 0, state); },
+             .after =
+                 [this](shard::TileRange tiles, const csd::StateArrays& state) {
+                     load_masters_into_vector(tiles, state.master);
+                 }});
     });
     pipeline_->set_generation(0);
     pipeline_->gather(vector_.span());
@@ -288,16 +302,15 @@ std::optional<std::string> StorageEngine::restore_state(const Origin& origin,
     std::string damage;
     world_.together([&] {
         try {
-            SubgroupWorkers(*pipeline_, pool_)
-                .visit({.move =
-                            [&](csd::Device& device, std::size_t subgroup,
-                                const csd::StateArrays& state) {
-                                device.read_state(subgroup, commit.generation, state);
-                            },
-                        .after =
-                            [this](shard::TileRange tiles, const csd::StateArrays& state) {
-                                load_masters_into_vector(tiles, state.master);
-                            }});
+            move_state(
+                {.move =
+                     [&](csd::Device& device, std::size_t subgroup, const csd::StateArrays& state) {
+                         device.read_state(subgroup, commit.generation, state);
+                     },
+                 .after =
+                     [this](shard::TileRange tiles, const csd::StateArrays& state) {
+                         load_masters_into_vector(tiles, state.master);
+                     }});
         } catch (const store::DamageError& found) {
             damage = found.what();
         }

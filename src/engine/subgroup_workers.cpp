@@ -1,6 +1,9 @@
 #include "engine/subgroup_workers.hpp"
 
+#include "base/stopwatch.hpp"
+
 #include <algorithm>
+#include <mutex>
 #include <span>
 
 namespace nearstep::engine {
@@ -22,6 +25,30 @@ struct Memory {
     }
 };
 
+// Adds up the seconds in which at least one thread is between enter() and leave().
+class Occupancy {
+public:
+    void enter() {
+        const std::scoped_lock lock(lock_);
+        if (inside_++ == 0) {
+            watch_.lap();
+        }
+    }
+    void leave() {
+        const std::scoped_lock lock(lock_);
+        if (--inside_ == 0) {
+            seconds_ += watch_.lap();
+        }
+    }
+    double seconds() const { return seconds_; }
+
+private:
+    std::mutex lock_;
+    int inside_ = 0;
+    Stopwatch watch_;
+    double seconds_ = 0;
+};
+
 }  // namespace
 
 SubgroupWorkers::SubgroupWorkers(offload::StepPipeline& pipeline, ThreadPool& pool) : pool_(pool) {
@@ -32,7 +59,8 @@ SubgroupWorkers::SubgroupWorkers(offload::StepPipeline& pipeline, ThreadPool& po
         });
 }
 
-void SubgroupWorkers::visit(const Stages& stages) {
+double SubgroupWorkers::visit(const Stages& stages) {
+    Occupancy moves;
     std::vector<Memory> memory(static_cast<std::size_t>(pool_.threads()));
     pool_.share(owned_.size(), [&](std::size_t i, int member) {
         const Owned& of = owned_[i];
@@ -42,12 +70,15 @@ void SubgroupWorkers::visit(const Stages& stages) {
             stages.before(of.tiles, state);
         }
         if (stages.move) {
+            moves.enter();
             stages.move(*of.device, of.subgroup, state);
+            moves.leave();
         }
         if (stages.after) {
             stages.after(of.tiles, state);
         }
     });
+    return moves.seconds();
 }
 
 }  // namespace nearstep::engine

@@ -29,8 +29,8 @@ public:
     };
 
     // Allocates the state of one subgroup per thread for the duration of the call. Rethrows the
-    // first error.
-    void visit(const Stages& stages);
+    // first error. Returns the seconds in which at least one `move` ran.
+    double visit(const Stages& stages);
 
 private:
     struct Owned {

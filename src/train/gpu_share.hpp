@@ -39,6 +39,11 @@ public:
 
     const model::GpuPlan& plan() const { return plan_; }
 
+    // Peak operations per second of this rank's part of the GPU; empty: unknown.
+    std::optional<double> peak_operations() const {
+        return peak_operations_ ? std::optional(*peak_operations_ / ranks_per_gpu_) : std::nullopt;
+    }
+
     // The plan and what this rank used.
     GpuReport report(const model::NetworkTraffic& traffic, std::size_t steps) const;
 

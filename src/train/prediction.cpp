@@ -13,7 +13,6 @@
 #include "train/link_formulas.hpp"
 
 #include <algorithm>
-#include <cmath>
 
 namespace nearstep::train {
 
@@ -109,6 +108,28 @@ std::optional<PhaseSeconds> expect_of_links(const RunRecord& record) {
         plan::calibrated(record.run, record.calibration, record.facts.nodes).link;
     link.shape = true;
     return link.are_shaped() ? std::optional(predict(record, {})) : std::nullopt;
+}
+
+double expected_storage_bytes(const RunRecord& record) {
+    const plan::StepBytes bytes = step_bytes(record);
+    const double gradients = record.run.mode == config::Mode::base ? 2 * bytes.gradients : 0;
+    return record.facts.nodes * (2 * bytes.state + gradients);
+}
+
+std::optional<double> least_update_seconds(const RunRecord& record) {
+    const bool is_calibrated = record.calibration.device(record.run.csd) != nullptr;
+    const config::LinkSettings& site = record.run.link;
+    if (!is_calibrated &&
+        !(site.shape && (site.device_read_gb_s > 0 || site.device_write_gb_s > 0))) {
+        return std::nullopt;
+    }
+    const plan::LinkRates rates =
+        link_rates(plan::calibrated(record.run, record.calibration, record.facts.nodes));
+    const plan::StepBytes bytes = step_bytes(record);
+    const int devices = devices_of_node(record);
+    return record.run.mode == config::Mode::base
+               ? plan::base_update_seconds(bytes, rates, devices)
+               : plan::update_seconds(bytes, rates, plan::Handler::overlapped, devices);
 }
 
 }  // namespace nearstep::train

@@ -16,4 +16,9 @@ PhaseSeconds predict(const RunRecord& record, const PhaseSeconds& unshaped);
 // so `forward` is 0. Empty if the site gives no rate.
 std::optional<PhaseSeconds> expect_of_links(const RunRecord& record);
 
+// Bytes that all devices read and write for an update, and the least seconds that takes at the
+// rates of shaped links or of calibrated devices; empty without such rates. No network is included.
+double expected_storage_bytes(const RunRecord& record);
+std::optional<double> least_update_seconds(const RunRecord& record);
+
 }  // namespace nearstep::train

@@ -1,17 +1,28 @@
 #include "train/reporter.hpp"
 
 #include "base/error.hpp"
+#include "train/run_lines.hpp"
 #include "train/summary.hpp"
 
 #include <nlohmann/json.hpp>
 
-#include <cmath>
+#include <algorithm>
+#include <array>
 #include <cstdio>
 #include <utility>
 
 namespace nearstep::train {
 
 namespace {
+
+constexpr double kSecondsOfLines = 10;
+constexpr double kSecondsOfRewriting = 0.1;
+constexpr std::size_t kStepsOfRate = 32;
+
+// Of terminals: ECMA-48.
+constexpr const char* kErasesLine = "\r\x1b[K";
+constexpr const char* kBold = "\x1b[1m";
+constexpr const char* kPlain = "\x1b[0m";
 
 double seconds_between(std::chrono::steady_clock::time_point from,
                        std::chrono::steady_clock::time_point to) {
@@ -59,9 +70,21 @@ void Reporter::begin(std::int64_t done, std::int64_t last_step) {
         metrics_.open(metrics_path_, std::ios::app);
     }
     start_ = Clock::now();
+    ends_.assign(1, start_);
 }
 
-void Reporter::step(const StepReport& report, std::int64_t last_step) {
+bool Reporter::is_due(std::int64_t step, std::int64_t last_step) const {
+    if (steps_ == 1 || step == last_step) {
+        return true;
+    }
+    const Clock::time_point now = ends_.back();
+    const double since = seconds_between(last_line_, now);
+    return terminal_.columns > 0
+               ? since >= kSecondsOfRewriting
+               : since >= std::max(kSecondsOfLines, seconds_between(start_, now) / 10);
+}
+
+void Reporter::step(const StepReport& report, std::int64_t last_step, const SpeedOfLight& light) {
     if (!is_speaking_) {
         return;
     }
@@ -69,25 +92,28 @@ void Reporter::step(const StepReport& report, std::int64_t last_step) {
         metrics_ << to_json(report, parameters_).dump() << std::endl;
     }
     ++steps_;
-    if (report.is_skipped) {
-        std::printf("step %lld skipped: the gradient is not finite (loss scale %g)\n",
-                    static_cast<long long>(report.step), report.loss_scale);
+    ends_.push_back(Clock::now());
+    if (ends_.size() > kStepsOfRate + 1) {
+        ends_.pop_front();
     }
-    const auto now = Clock::now();
-    if (steps_ == 1 || report.step == last_step || seconds_between(last_line_, now) >= 2) {
-        last_line_ = now;
-        print_line(report, last_step);
+    if (report.is_skipped) {
+        say(text("step ", report.step, " skipped: the gradient is not finite (loss scale ",
+                 report.loss_scale, ")"));
+    }
+    if (is_due(report.step, last_step)) {
+        last_line_ = ends_.back();
+        show_progress(report, last_step, light);
     }
 }
 
 void Reporter::heldout(std::int64_t step, const HeldOutLoss& loss) {
-    if (is_speaking_) {
-        std::printf(
-            "step %lld  held-out loss %.4f nats per token, %.4f per byte (%.4f bits per byte)\n",
-            static_cast<long long>(step), loss.nats_per_token, loss.nats_per_byte,
-            loss.bits_per_byte());
-        std::fflush(stdout);
-    }
+    std::array<char, 160> line{};
+    std::snprintf(
+        line.data(), line.size(),
+        "step %lld  held-out loss %.4f nats per token, %.4f per byte (%.4f bits per byte)",
+        static_cast<long long>(step), loss.nats_per_token, loss.nats_per_byte,
+        loss.bits_per_byte());
+    say(line.data());
     if (metrics_.is_open()) {
         metrics_ << nlohmann::json{{"step", step},
                                    {"heldout_loss", loss.nats_per_token},
@@ -97,22 +123,47 @@ void Reporter::heldout(std::int64_t step, const HeldOutLoss& loss) {
     }
 }
 
-void Reporter::say(const std::string& line) const {
+void Reporter::say(const std::string& line) {
     if (is_speaking_) {
-        std::printf("%s\n", line.c_str());
+        std::printf("%s%s%s", is_line_open_ ? kErasesLine : "", line.c_str(),
+                    line.ends_with('\n') ? "" : "\n");
         std::fflush(stdout);
+        is_line_open_ = false;
     }
 }
 
-void Reporter::print_line(const StepReport& report, std::int64_t last_step) const {
-    const double rate = static_cast<double>(steps_) / seconds_between(start_, Clock::now());
-    const auto left =
-        static_cast<int>(std::lround(static_cast<double>(last_step - report.step) / rate));
-    std::printf(
-        "step %lld/%lld  loss %.4f  %.0f tokens/s  %d:%02d left  host link: %s B per parameter\n",
-        static_cast<long long>(report.step), static_cast<long long>(last_step), report.loss,
-        rate * run_.train.global_batch * run_.model.context, left / 60, left % 60,
-        describe_host_link(report.traffic, parameters_, 1).c_str());
+void Reporter::end_progress() {
+    if (is_line_open_) {
+        std::printf("\n");
+        std::fflush(stdout);
+        is_line_open_ = false;
+    }
+}
+
+void Reporter::show_progress(const StepReport& report, std::int64_t last_step,
+                             const SpeedOfLight& light) {
+    const double step_s = seconds_between(ends_.front(), ends_.back()) /
+                          static_cast<double>(std::max<std::size_t>(ends_.size() - 1, 1));
+    const std::string place = text("step ", report.step, "/", last_step);
+    std::array<char, 120> rest{};
+    std::snprintf(rest.data(), rest.size(), "  loss %.4f  %.0f tokens/s%s  %s left", report.loss,
+                  static_cast<double>(run_.train.global_batch) * run_.model.context / step_s,
+                  describe_share(light.least(), step_s).c_str(),
+                  describe_duration(static_cast<double>(last_step - report.step) * step_s).c_str());
+    if (terminal_.columns == 0) {
+        say(place + rest.data());
+        return;
+    }
+    // One column less: some terminals begin a new line behind the last one.
+    const std::string shown_place = cut(place, terminal_.columns - 1);
+    const std::string shown_rest =
+        cut(rest.data(), terminal_.columns - 1 - static_cast<int>(shown_place.size()));
+    std::printf("%s%s%s%s%s", kErasesLine, terminal_.has_colours ? kBold : "", shown_place.c_str(),
+                terminal_.has_colours ? kPlain : "", shown_rest.c_str());
+    is_line_open_ = true;
+    if (report.step == last_step) {
+        end_progress();
+    }
     std::fflush(stdout);
 }
 

@@ -2,11 +2,14 @@
 #pragma once
 
 #include "config/run.hpp"
+#include "train/speed_of_light.hpp"
+#include "train/terminal.hpp"
 #include "train/trainer.hpp"
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <fstream>
 #include <string>
 
@@ -14,6 +17,9 @@ namespace nearstep::train {
 
 // Prints only if it is the speaking rank. Metrics lines are with the operating system when a call
 // returns, so those of a committed step survive a crash of the process.
+//
+// On a terminal the progress is one line that rewrites itself. Elsewhere it is a line for the first
+// and the last step, and in between a line every 10 s, later every tenth of the time so far.
 class Reporter {
 public:
     // `metrics`: the file's path, opened without changes; empty: none. Throws ConfigError.
@@ -24,21 +30,28 @@ public:
     // new file.
     void begin(std::int64_t done, std::int64_t last_step);
 
-    void step(const StepReport& report, std::int64_t last_step);
+    void step(const StepReport& report, std::int64_t last_step, const SpeedOfLight& light);
     void heldout(std::int64_t step, const HeldOutLoss& loss);
-    void say(const std::string& line) const;
+    void say(const std::string& line);
+    // The progress line stays as it is.
+    void end_progress();
 
 private:
     using Clock = std::chrono::steady_clock;
 
-    void print_line(const StepReport& report, std::int64_t last_step) const;
+    // Whether step `step`, just ended, gets a line.
+    bool is_due(std::int64_t step, std::int64_t last_step) const;
+    void show_progress(const StepReport& report, std::int64_t last_step, const SpeedOfLight& light);
 
     bool is_speaking_;
     const config::Run& run_;
     std::size_t parameters_;
     std::string metrics_path_;
     std::ofstream metrics_;
+    Terminal terminal_ = Terminal::of_stdout();
+    bool is_line_open_ = false;  // of the progress, on a terminal
     std::int64_t steps_ = 0;
+    std::deque<Clock::time_point> ends_;  // of the last steps, the oldest first
     Clock::time_point start_ = Clock::now();
     Clock::time_point last_line_ = Clock::now();
 };

@@ -3,17 +3,17 @@
 #include "base/error.hpp"
 #include "base/stop_request.hpp"
 #include "base/stopwatch.hpp"
-#include "base/version.hpp"
 #include "config/load.hpp"
-#include "csd/engine.hpp"
 #include "engine/checkpoint_folder.hpp"
 #include "engine/devices.hpp"
 #include "engine/site_links.hpp"
 #include "engine/starting_point.hpp"
-#include "mpi/session.hpp"
+#include "model/compute_format.hpp"
+#include "model/product_rate.hpp"
 #include "train/corpus.hpp"
 #include "train/prediction.hpp"
 #include "train/reporter.hpp"
+#include "train/run_lines.hpp"
 #include "train/summary.hpp"
 #include "train/timeline_file.hpp"
 #include "train/trainer.hpp"
@@ -21,9 +21,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
-#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -38,37 +36,47 @@ double seconds_since(Clock::time_point start) {
     return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-void print_head(const Trainer& trainer, const mpi::Communicator& world, const config::Run& run,
-                const std::vector<std::string>& start) {
-    if (world.rank() != 0) {
-        return;
-    }
-    const auto parameters = static_cast<double>(trainer.parameters());
-    const bool is_on_cards = run.csd.device == "xrt" && run.mode != config::Mode::base;
-    std::printf("nearstep %s, commit %s; %s; %s; engine %s%s\n", version(), commit(),
-                trainer.describe_model().c_str(), mpi::library_version(),
-                is_on_cards ? "of the cards, on the host " : "", csd::best_engine().name);
-    std::printf("config %s on site %s: %s with %.2f M parameters, mode %s, %d ranks, %d devices\n",
-                run.name.c_str(), run.site.c_str(), run.model.architecture.c_str(),
-                parameters / 1e6, config::name_of(run.mode), world.size(),
-                trainer.engine().facts().devices);
-    const engine::EngineFacts& facts = trainer.engine().facts();
-    std::vector<std::string> lines;
-    if (!facts.io.empty()) {
-        lines.push_back(text("state of rank 0: ", facts.io, " per device"));
-    }
-    if (run.compress.codec != "dense") {
-        lines.push_back(describe_gradients(run, facts.payload_bytes_per_parameter));
-    }
-    lines.insert(lines.end(), facts.lines.begin(), facts.lines.end());
-    if (trainer.gpu() != nullptr) {
-        lines.push_back(model::describe(trainer.gpu()->plan()));
+// Ranks measure at the same time, so that those that share cores or a GPU get their part of it.
+double measure_operations(const mpi::Communicator& world, const Trainer& trainer,
+                          const config::Run& run) {
+    std::optional<double> mine =
+        trainer.gpu() != nullptr ? trainer.gpu()->peak_operations() : std::nullopt;
+    world.barrier();
+    world.together([&] {
+        if (!mine) {
+            mine = model::measure_product_rate(
+                trainer.compute_device(),
+                model::compute_format(run.model, trainer.compute_device()));
+        }
+    });
+    double all = *mine;
+    world.sum(std::span(&all, 1));
+    return all;
+}
+
+SpeedOfLight expect_speed(const mpi::Communicator& world, const Trainer& trainer,
+                          const RunRecord& record) {
+    const engine::StateTransfer first = trainer.engine().first_transfer();
+    return {record.run, record.parameters,
+            Ceilings{.operations = measure_operations(world, trainer, record.run),
+                     .state_bytes = first.seconds > 0 ? first.bytes / first.seconds : 0,
+                     .update_s = least_update_seconds(record)},
+            expected_storage_bytes(record)};
+}
+
+void say_head(Reporter& reporter, const Trainer& trainer, const RunRecord& record,
+              const std::vector<std::string>& start, const RunOptions& options, std::int64_t last) {
+    std::vector<std::string> lines = head_lines(trainer, record, last);
+    if (options.shows_traffic) {
+        const std::vector<std::string> paths = path_lines(trainer, record.run);
+        lines.insert(lines.end(), paths.begin(), paths.end());
+    } else if (record.run.link.are_shaped()) {
+        lines.push_back(engine::describe_links(record.run));
     }
     lines.insert(lines.end(), start.begin(), start.end());
     for (const std::string& line : lines) {
-        std::printf("%s\n", line.c_str());
+        reporter.say(line);
     }
-    std::fflush(stdout);
 }
 
 // What the user asked to begin with.
@@ -100,15 +108,15 @@ enum class Ending { finished, stopped };
 // A step's metrics and evaluations come before its commit. So a committed step has them, and a step
 // that a crash undid is repeated with them. After a request to stop, nothing is evaluated and no
 // checkpoint is due.
-RunRecord run_steps(Trainer& trainer, Reporter& reporter, const config::Run& run, std::int64_t last,
-                    Ending& ending) {
-    RunRecord record{
-        .run = run, .facts = trainer.engine().facts(), .parameters = trainer.parameters()};
+void run_steps(Trainer& trainer, Reporter& reporter, RunRecord& record, std::int64_t last,
+               Ending& ending) {
+    const config::Run& run = record.run;
     const std::vector<std::uint64_t> written = trainer.engine().written_bytes();
     const double committed = trainer.engine().commit_seconds();
     const auto ended = [&](const StepReport& report) {
         record.steps.push_back(report);
-        reporter.step(report, last);
+        record.light->note(report);
+        reporter.step(report, last, *record.light);
     };
     const auto is_due = [](std::int64_t every, std::int64_t done) {
         return every > 0 && done % every == 0;
@@ -147,18 +155,22 @@ RunRecord run_steps(Trainer& trainer, Reporter& reporter, const config::Run& run
     record.commit_seconds = trainer.engine().commit_seconds() - committed;
     record.endurance = measure_endurance(written, trainer.engine().written_bytes(),
                                          record.steps.size(), record.seconds, run.csd.rated_tbw);
-    return record;
+    reporter.end_progress();
 }
 
-// Adds placement and transports to the summary.
-void note_layout(const Trainer& trainer, const mpi::Communicator& world,
-                 const plan::Calibration& calibration, RunRecord& record) {
-    record.calibration = calibration;
-    record.ranks = world.size();
-    record.facts = trainer.engine().facts();
-    record.vector_bytes = trainer.engine().vector_bytes();
+// What is known before the first step.
+RunRecord begin_record(const mpi::Communicator& world, const Trainer& trainer,
+                       const config::Run& run, const plan::Calibration& calibration,
+                       const StartSeconds& start) {
+    RunRecord record{.run = run,
+                     .ranks = world.size(),
+                     .facts = trainer.engine().facts(),
+                     .parameters = trainer.parameters(),
+                     .start = start,
+                     .calibration = calibration};
     record.expected = expect_of_links(record);
-    record.gpu = trainer.report_gpu(record.steps.size());
+    record.light = expect_speed(world, trainer, record);
+    return record;
 }
 
 // Everything that is read and computed after the run's steps are safe.
@@ -177,17 +189,18 @@ void look_at_result(Trainer& trainer, Reporter& reporter, const RunOptions& opti
     }
 }
 
-void say_traffic(Reporter& reporter, const RunRecord& record) {
-    if (record.steps.empty()) {
-        return;
-    }
-    reporter.say(traffic_table({record}) + describe(record.endurance));
-    for (const std::string& line : {describe_guesses(record), describe_deltas(record),
-                                    describe_expected(record), describe_gpu(record)}) {
-        if (!line.empty()) {
-            reporter.say(line);
+void say_end(Reporter& reporter, const RunRecord& record, const RunOptions& options,
+             std::int64_t steps_done) {
+    if (options.shows_traffic && !record.steps.empty()) {
+        for (const std::string& lines :
+             {traffic_table({record}), describe_guesses(record), describe_deltas(record),
+              describe_expected(record), describe_gpu(record)}) {
+            if (!lines.empty()) {
+                reporter.say(lines);
+            }
         }
     }
+    reporter.say(closing_lines(record, steps_done));
 }
 
 // The user's settings, checked, with a position for each device.
@@ -207,14 +220,13 @@ config::Run prepared(const mpi::Communicator& world, const config::Run& given,
 }
 
 // Writes a checkpoint unless the state is already safe.
-void save_at_end(Trainer& trainer, Reporter& reporter, const config::Run& run,
-                 std::int64_t last_checkpoint, Ending ending, RunRecord& record) {
+void save_at_end(Trainer& trainer, std::int64_t last_checkpoint, Ending ending, RunRecord& record) {
+    const config::Run& run = record.run;
     // A durable step needs no checkpoint to survive a stop.
     const bool is_safe = trainer.steps_done() == last_checkpoint ||
                          (ending == Ending::stopped && run.csd.durability == "step");
     if (run.csd.durability != "none" && !is_safe) {
         record.checkpoint = trainer.engine().save(config::checkpoint_folder(run));
-        reporter.say("checkpoint " + record.checkpoint);
     }
 }
 
@@ -256,26 +268,26 @@ bool train(const mpi::Communicator& world, const config::Run& given, const RunOp
     watch.lap();
     const engine::BeginReport begun = begin_and_describe(trainer, run, start, options);
     start_seconds.begin = watch.lap();
-    print_head(trainer, world, run, begun.lines);
-
+    RunRecord record = begin_record(world, trainer, run, options.calibration, start_seconds);
     const std::int64_t last =
         run.train.stop_at > 0 ? std::min(run.train.stop_at, run.train.steps) : run.train.steps;
+    say_head(*reporter, trainer, record, begun.lines, options, last);
     reporter->begin(trainer.steps_done(), last);
     begin_timeline(world, timeline);
     Ending ending = world.agree(!is_stop_requested()) ? Ending::finished : Ending::stopped;
-    RunRecord record = run_steps(trainer, *reporter, run, last, ending);
-    record.start = start_seconds;
-    save_at_end(trainer, *reporter, run, begun.checkpoint_step, ending, record);
+    run_steps(trainer, *reporter, record, last, ending);
+    save_at_end(trainer, begun.checkpoint_step, ending, record);
     if (timeline) {
         record.lanes = lane_shares(world, *timeline, record.seconds);
         reporter->say(write_timeline(world, *timeline, *record.lanes, options.trace));
     }
-    note_layout(trainer, world, options.calibration, record);
+    record.vector_bytes = trainer.engine().vector_bytes();
+    record.gpu = trainer.report_gpu(record.steps.size());
     record.network_sent_bytes = trainer.engine().network_sent_bytes();
     if (ending == Ending::finished) {
         look_at_result(trainer, *reporter, options, record, ending);
     }
-    say_traffic(*reporter, record);
+    say_end(*reporter, record, options, trainer.steps_done());
     write_json(world, options, record);
     if (ending == Ending::stopped) {
         reporter->say(text("stopped on request after step ", trainer.steps_done(), " of ", last,

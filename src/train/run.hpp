@@ -21,6 +21,7 @@ struct RunOptions {
     std::string json;             // file for the summary; empty: none
     std::string metrics;          // file for a JSON line per step; empty: none
     std::string trace;            // file for a timeline of the steps; empty: none
+    bool shows_traffic = false;   // print paths at the start and tables at the end
     int sample_tokens = 0;        // tokens to sample at the end
     std::string prompt = "\n";
     plan::Calibration calibration;  // for the expected times

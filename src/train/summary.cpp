@@ -203,13 +203,13 @@ std::string describe_gradients(const config::Run& run, double payload_bytes_per_
     return line;
 }
 
-namespace {
-
 double tokens_per_second(const RunRecord& record) {
     const double tokens = static_cast<double>(record.run.train.global_batch) *
                           record.run.model.context * static_cast<double>(record.steps.size());
     return record.seconds > 0 ? tokens / record.seconds : 0;
 }
+
+namespace {
 
 std::optional<double> utilisation(const RunRecord& record) {
     return record.gpu
@@ -228,6 +228,25 @@ void add_compute(nlohmann::json& json, const RunRecord& record) {
     }
     if (const std::optional<double> share = utilisation(record)) {
         json["model_flop_utilisation"] = *share;
+    }
+}
+
+void add_speed_of_light(nlohmann::json& json, const RunRecord& record) {
+    if (!record.light) {
+        return;
+    }
+    const SpeedOfLight& light = *record.light;
+    const SpeedOfLight::Least least = light.least();
+    json["speed_of_light"] = {{"share", nullptr},
+                              {"bound", nullptr},
+                              {"compute_s", light.compute_seconds()},
+                              {"storage_s", light.storage_seconds()},
+                              {"operations_per_s", light.ceilings().operations},
+                              {"state_bytes_per_s", light.ceilings().state_bytes}};
+    if (least.bound != SpeedOfLight::Bound::none && record.seconds > 0) {
+        json["speed_of_light"]["bound"] = name_of(least.bound);
+        json["speed_of_light"]["share"] =
+            least.seconds * static_cast<double>(record.steps.size()) / record.seconds;
     }
 }
 
@@ -326,6 +345,7 @@ nlohmann::json to_json(const RunRecord& record) {
     add_layout(json, record);
     json["formula_bytes_per_parameter"] = formula_json(record);
     add_compute(json, record);
+    add_speed_of_light(json, record);
     add_deltas(json, total_deltas(record.steps), record.parameters, record.steps.size());
     add_seconds(json, record);
     json["train_loss"] = losses.empty() ? nlohmann::json() : nlohmann::json(losses.back());

@@ -6,6 +6,7 @@
 #include "trace/traffic.hpp"
 #include "train/endurance.hpp"
 #include "train/gpu_share.hpp"
+#include "train/speed_of_light.hpp"
 #include "train/timeline_file.hpp"
 #include "train/trainer.hpp"
 
@@ -51,6 +52,7 @@ struct RunRecord {
     std::optional<GpuReport> gpu = {};          // none: the model ran on the CPU
     std::optional<PhaseSeconds> expected = {};  // modelled from the links alone, see prediction.hpp
     plan::Calibration calibration = {};         // measured rates behind `expected`
+    std::optional<SpeedOfLight> light = {};     // of train(); compare() has none
 };
 
 // The keys of --json:
@@ -71,6 +73,9 @@ struct RunRecord {
 // formula_bytes_per_parameter (see link_formulas.hpp);
 // - with --trace: lanes {compute, copy, exchange, device read, engine, device write, together}, in
 // seconds of work per second and rank;
+// - speed_of_light {share (of the mean step; null: unknown), bound (compute, storage or null),
+// compute_s, storage_s (least per step), operations_per_s, state_bytes_per_s (of all ranks; 0:
+// unknown)}, of `train` only: see speed_of_light.hpp;
 // - model_operations_per_token (see model/gpu_peak.hpp); on GPUs gpu {name, ranks_per_gpu,
 // peak_tflops, most_bytes, most_tensor_bytes (rank that used most), step_bytes {parameters,
 // inputs} (rank 0's link), plan {...} (rank 0)}; with a peak (plan.gpu_tflops or a table)
@@ -81,6 +86,9 @@ nlohmann::json to_json(const RunRecord& record);
 
 // "gradients: topk, keeps 1 % of the elements in a volume of 0.04004 bytes per parameter, ...".
 std::string describe_gradients(const config::Run& run, double payload_bytes_per_parameter);
+
+// Of all steps; 0 without one.
+double tokens_per_second(const RunRecord& record);
 
 // One step as a line of --metrics.
 nlohmann::json to_json(const StepReport& report, std::size_t parameters);

@@ -83,6 +83,7 @@ public:
     std::size_t parameters() const { return geometry_.elems; }
     // Where and with what this rank's model computes.
     std::string describe_model() const;
+    const model::ComputeDevice& compute_device() const { return compute_device_; }
     // This rank's; null: the model runs on the CPU, or the program has no CUDA.
     const GpuShare* gpu() const { return gpu_ ? &*gpu_ : nullptr; }
     // Rank 0's, on rank 0, after `steps` steps of this process.

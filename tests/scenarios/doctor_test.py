@@ -1,7 +1,13 @@
-"""nearstep doctor agrees with what can be observed otherwise, and leaves no files behind."""
+"""nearstep doctor agrees with what can be observed otherwise, and leaves no files behind. A run says what it does in a
+few lines, and its progress fits a terminal."""
+import fcntl
 import json
 import os
+import pty
 import shutil
+import struct
+import subprocess
+import termios
 
 import program
 
@@ -44,7 +50,7 @@ class Doctor(program.Scenario):
                                 "--set", f"csd.path={self.folder}/state")
         node, = report["nodes"]
         self.assertEqual((report["ranks"], node["ranks"]), (2, [0, 1]))
-        done = program.run(2, *self.arguments(train__steps=1))
+        done = program.run(2, *self.arguments(train__steps=1), "--traffic")
         self.assertEqual(done.returncode, 0, done.stderr)
         head = done.stdout[:done.stdout.index("step 1")]
         found = node["findings"]
@@ -56,6 +62,59 @@ class Doctor(program.Scenario):
     def test_threads_are_named_as_the_choice_of_the_config(self):
         report, _ = self.report(0, "--set", "csd.io=threads", "--set", f"csd.path={self.folder}")
         self.assertEqual(report["nodes"][0]["findings"]["state_io"]["chosen"], "threads")
+
+
+class Progress(program.Scenario):
+    def on_a_terminal(self, columns, command, **variables):
+        """What the command writes to a terminal of that width."""
+        ours, its = pty.openpty()
+        fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        environment = dict(program.environment(), TERM="xterm", **variables)
+        running = subprocess.Popen(command, cwd=program.ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=its)
+        os.close(its)
+        shown = b""
+        try:
+            while piece := os.read(ours, 65536):
+                shown += piece
+        except OSError:  # the other end is closed
+            pass
+        os.close(ours)
+        self.assertEqual(running.wait(timeout=60), 0, shown)
+        return shown.decode()
+
+    def test_progress_rewrites_a_line_of_a_terminal(self):
+        keys = {"train__steps": 30, "train__global_batch": 2, "train__evaluate_batches": 2, "csd__durability": "none"}
+        command = [program.PROGRAM, *map(str, self.arguments(**keys))]
+        shown = self.on_a_terminal(40, [program.ROOT / "launch/ranks", "2", *command], NO_COLOR="")
+        lines = shown[shown.index("\r\x1b[K"):shown.index("held-out")].split("\r\x1b[K")[1:]
+        progress = [line.splitlines()[0] for line in lines if "/30" in line]
+        self.assertGreater(len(progress), 2, shown)
+        self.assertTrue(progress[0].startswith("\x1b[1mstep 1/30\x1b[0m  loss "), progress)
+        self.assertTrue(progress[-1].startswith("\x1b[1mstep 30/30\x1b[0m  loss "), progress)
+        plain = [line.replace("\x1b[1m", "").replace("\x1b[0m", "") for line in progress]
+        self.assertEqual({len(line) for line in plain}, {39})  # cut to the width
+
+        shown = self.on_a_terminal(200, command, NO_COLOR="1")
+        self.assertNotIn("\x1b[1m", shown)
+        last = shown[shown.index("step 30/30"):].splitlines()[0]
+        self.assertRegex(last, r"step 30/30  loss [\d.]+  \d+ tokens/s  sol [\d.]+ % \((compute|storage)\)  0:00 left$")
+
+    def test_a_log_gets_few_lines_and_tables_only_if_asked(self):
+        plain = program.run_in_turn(2, *self.arguments(train__steps=30, train__global_batch=2), "--json", self.folder / "run.json")
+        self.assertEqual(plain.returncode, 0, plain.stderr)
+        self.assertNotIn("\r", plain.stdout)
+        steps = [line.split()[1] for line in plain.stdout.splitlines() if line.startswith("step ") and "tokens/s" in line]
+        self.assertEqual([steps[0], steps[-1]], ["1/30", "30/30"])
+        self.assertLessEqual(len(steps), 5)
+        self.assertIn("crash: every step survives", plain.stdout)
+        self.assertNotIn("Bytes over the host link", plain.stdout)
+        light = json.loads((self.folder / "run.json").read_text())["speed_of_light"]
+        self.assertEqual(light["bound"], "storage" if light["storage_s"] > light["compute_s"] else "compute")
+        self.assertGreater(min(light["share"], light["operations_per_s"], light["state_bytes_per_s"]), 0)
+        told = program.run_in_turn(2, *self.arguments(train__steps=2, state="told"), "--traffic")
+        self.assertEqual(told.returncode, 0, told.stderr)
+        for table in ("Bytes over the host link", "Bytes per parameter and step on the other links", "state of rank 0: "):
+            self.assertIn(table, told.stdout)
 
 
 if __name__ == "__main__":

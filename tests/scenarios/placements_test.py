@@ -168,7 +168,7 @@ class Placements(program.Scenario):
 
     def test_a_run_says_what_owners_hand_on_and_shows_the_formulas(self):
         arguments = self.arguments(exchange__ranks_per_node=2, train__steps=2, placement__optimizer="node")
-        done = program.run(4, *arguments)
+        done = program.run(4, *arguments, "--traffic")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("exchange.densify = auto", done.stdout)
         self.assertIn("replicated, node, node", done.stdout)

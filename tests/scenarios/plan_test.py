@@ -128,7 +128,7 @@ class Plan(program.Scenario):
     def test_a_run_prints_what_the_measured_network_let_expect(self):
         rates, rows = self.bench_network(2, "--ranks-per-node", 1)
         arguments = self.arguments(train__steps=2, exchange__ranks_per_node=1, plan__calibration=f'"{rates}"')
-        done = program.run(2, *arguments, "--json", self.folder / "run.json")
+        done = program.run(2, *arguments, "--traffic", "--json", self.folder / "run.json")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         fit = rows[-1]
         self.assertIn(f"modelled with network as measured: row 2 nodes, fit, {fit['gb_s']:.4g}"[:-1], done.stdout)
@@ -141,7 +141,7 @@ class Plan(program.Scenario):
 
     def test_a_run_takes_the_planners_placement_and_prints_what_it_let_expect(self):
         arguments = self.arguments(train__steps=3, placement__parameters="auto", placement__optimizer="auto")
-        done = program.run(2, *arguments, *SITE, "--json", self.folder / "auto.json")
+        done = program.run(2, *arguments, *SITE, "--traffic", "--json", self.folder / "auto.json")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertRegex(done.stdout, r"placement auto, modelled: parameters \w+, gradients \w+, optimizer \w+; a step of")
         self.assertRegex(done.stdout, r"update: \S+ s measured, \S+ s modelled from the rates of the links")
