@@ -4,7 +4,6 @@
 #include "base/units.hpp"
 #include "base/version.hpp"
 #include "csd/engine.hpp"
-#include "csd/state_format.hpp"
 #include "engine/checkpoint_folder.hpp"
 #include "engine/site_links.hpp"
 #include "mpi/session.hpp"
