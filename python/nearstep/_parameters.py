@@ -35,14 +35,19 @@ class Parameters:
         return [i for i, was_empty in enumerate(self._was_empty) if was_empty]
 
     def is_value(self, i: int) -> bool:
-        """Whether the parameter is the engine's value itself."""
-        is_seen = self._was_empty[i] and self.device.type == "cpu" and self._params[i].dtype == self.values[i].dtype
-        return is_seen or i in self._streamed
+        """Whether the parameter is the engine's value itself. It is a copy when the program has converted it."""
+        return i in self._streamed or self._params[i].data_ptr() == self.values[i].data_ptr()
+
+    def _memory(self, i: int):
+        """For a parameter that was empty."""
+        p, value = self._params[i], self.values[i]
+        if i in self._streamed or (self.device.type == "cpu" and p.dtype == value.dtype):
+            return value
+        return torch.empty_like(p, memory_format=torch.contiguous_format)
 
     def fill_empty(self) -> list:
         """Gives memory to empty parameters. Returns what give_back() needs."""
-        memory = [self.values[i] if self.is_value(i) else torch.empty_like(self._params[i], memory_format=torch.contiguous_format)
-                  for i in self.were_empty]
+        memory = [self._memory(i) for i in self.were_empty]
         return [fill(self._params[i], data) for i, data in zip(self.were_empty, memory)]
 
     @torch.no_grad()

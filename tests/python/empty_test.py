@@ -126,6 +126,13 @@ class Empty(Package):
         digest = opt.masters_digest()
         opt.close()
         rest = self.steps_in_memory_of(made)
+        converted = self.empty(model, torch.bfloat16)
+        _, opt = self.make(nearstep.groups(converted), path=self.folder / "converted", weights=folder)
+        self.steps("gpt2", converted, opt, 1)
+        converted.float().bfloat16()
+        self.steps("gpt2", converted, opt, 2, first=1)
+        self.assertEqual(opt.masters_digest(), digest)
+        self.assertEqual(self.steps_in_memory_of(converted), rest, "converted parameters are copies, and follow")
         del vector, opt
         shutil.rmtree(folder)
         again = self.empty(model, torch.bfloat16)
