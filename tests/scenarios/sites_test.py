@@ -3,6 +3,7 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 import tomllib
 import unittest
 
@@ -16,11 +17,23 @@ SETTINGS = ("--set", "train.global_batch=64")
 class Sites(program.Scenario):
     def words(self, launcher, site, *options):
         """The command line of a dry run, without the words that say where it runs."""
-        done = subprocess.run([program.ROOT / "launch" / launcher, "configs/tiny.toml", site, *SETTINGS, "--set",
-                               f"data.train={self.text}", "--dry-run", *options], cwd=program.ROOT, text=True,
-                              capture_output=True, timeout=60, env=dict(program.environment(), NEARSTEP_PROGRAM=str(program.PROGRAM)))
+        return self.dry_run(launcher, "configs/tiny.toml", site, *SETTINGS, "--set", f"data.train={self.text}", *options)
+
+    def dry_run(self, launcher, work, site, *options):
+        done = subprocess.run([program.ROOT / "launch" / launcher, work, site, "--dry-run", *options], cwd=program.ROOT, text=True,
+                              capture_output=True, timeout=60,
+                              env=dict(program.environment(), NEARSTEP_PROGRAM=str(program.PROGRAM), NEARSTEP_PYTHON=sys.executable))
         self.assertEqual(done.returncode, 0, f"{launcher} {site}\n{done.stdout}\n{done.stderr}")
         return shlex.split(re.sub(r"^on \S+ by \S+: ", "", done.stdout))
+
+    def test_a_script_starts_as_a_config_does(self):
+        script = [sys.executable, "examples/train_loop.py", "folder", "--lr=1"]
+        words = self.dry_run("mpirun", script[1], "cluster/localhost", "-n", "2", "--", *script[2:])
+        self.assertEqual(words[words.index("-np") + 1:], ["2", *script])
+        words = self.dry_run("slurm", script[1], "cluster/slurm-cluster", "--time=10", "--", *script[2:])
+        self.assertEqual(words[words.index("launch/slurm_job") + 1:], script)
+        self.assertIn("--job-name=nearstep-train_loop", words)
+        self.assertIn("--time=10", words)
 
     def test_there_are_sites(self):
         self.assertGreaterEqual({site.name for site in SITES},
