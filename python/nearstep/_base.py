@@ -67,8 +67,9 @@ class Optimizer(torch.optim.Optimizer):
         self._waits_for_step = False  # parameters without a gradient were seen
         self._conductor = None
         self._handles: list = []
-        self._settings = settings_of(path, state, codec, clipping, devices, durability, seed, config or {})
         layout = lay_out(self.param_groups, module)
+        self._settings = settings_of(path, state, codec, clipping, devices, durability, seed, config or {},
+                                     elements=sum(block.elements for block in layout.blocks))
         self._params, self._names, self._group_of, self._dtype = layout.params, layout.names, layout.group_of, layout.dtype
         self._blocks, self._block_of, self._reads = layout.blocks, layout.block_of, layout.reads
         _start.refuse_empty_without_module(self._params, module)
