@@ -8,6 +8,7 @@
 #include "bench/gpu_delta_bench.hpp"
 #include "bench/network_bench.hpp"
 #include "bench/update_bench.hpp"
+#include "codec/codec.hpp"
 #include "train/summary.hpp"
 
 #include <nlohmann/json.hpp>
@@ -56,6 +57,9 @@ void add_bench_csd(CLI::App& bench, Action& action) {
         .add_option("--state", settings.states,
                     "state formats to compare, commas between; none: compare parts of a device")
         ->delimiter(',');
+    command.add_option("--codec", settings.codec, "of the gradients")
+        ->check(CLI::IsMember(codec::codec_names()))
+        ->capture_default_str();
     command.add_flag("--on-demand", settings.is_on_demand,
                      "run the row that a line of stdin names, and print a JSON line of it");
     command.add_option("--io", arguments->io, "of the rows that do not say threads")

@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "base/statistics.hpp"
+#include "base/thread_pool.hpp"
 #include "base/units.hpp"
 #include "base/version.hpp"
 #include "bench/csd_plan.hpp"
@@ -14,11 +15,13 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdio>
 #include <ctime>
 #include <fstream>
 #include <iostream>
 #include <memory>
+#include <span>
 #include <vector>
 
 namespace nearstep::bench {
@@ -28,19 +31,54 @@ namespace {
 constexpr const char* kFormula =
     "Mparam/s = parameters * steps / seconds / 1e6; GB/s = bytes of state read and written per "
     "parameter * Mparam/s / 1e3; ratio = median over rounds of the row's Mparam/s over its "
-    "ceiling's in the same round";
+    "ceiling's in the same round; of memory = the rate of state, gradients and parameters over "
+    "that "
+    "of adding 1 in place with as many threads, in the same round";
 
 // Bytes read and written per parameter.
 double step_bytes(const CsdRowSettings& row) {
     return 2.0 * static_cast<double>(csd::state_bytes(row.state, 64)) / (64 * shard::kTileElems);
 }
 
+// The same, in a step with the gradient's payload and the new 16-bit parameter.
+double memory_bytes(const CsdRowSettings& row, const codec::Codec& codec) {
+    if (row.is_raw) {
+        return step_bytes(row);
+    }
+    return step_bytes(row) + static_cast<double>(codec.payload_bytes()) / shard::kTileElems +
+           static_cast<double>(size_bytes(Dtype::bf16));
+}
+
+// Adds 1 in place with as many threads as a run has: the rate of memory.
+class InPlace {
+public:
+    InPlace() : words_(std::size_t{256} * MiB), pool_(pool_threads()) { measure(); }
+
+    // GB read and written per second.
+    double measure() {
+        const std::span<std::uint64_t> words = words_.as<std::uint64_t>();
+        constexpr std::size_t kParts = 256;
+        const std::size_t each = words.size() / kParts;
+        const auto begin = std::chrono::steady_clock::now();
+        pool_.share(kParts, [&](std::size_t part, int) {
+            csd::best_engine().increment(words.data() + part * each, each);
+        });
+        const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+        return 2.0 * static_cast<double>(words_.size()) / seconds.count() / 1e9;
+    }
+
+private:
+    memory::Buffer words_;
+    ThreadPool pool_;
+};
+
 // A row and its results in each round.
 struct Measured {
     std::unique_ptr<CsdRow> row;
     std::vector<double> mparam_s = {};
-    std::vector<double> cores = {};  // busy cores of this process
-    std::size_t verified = 0;        // subgroups
+    std::vector<double> of_memory = {};  // share of the rate in place, measured after the row
+    std::vector<double> cores = {};      // busy cores of this process
+    std::size_t verified = 0;            // subgroups
 };
 
 double process_seconds() {
@@ -49,11 +87,15 @@ double process_seconds() {
     return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
 }
 
-void measure(Measured& measured, const CsdBenchSettings& bench, std::size_t parameters) {
+void measure(Measured& measured, const CsdBenchSettings& bench, const CsdScene& scene,
+             InPlace& in_place) {
     const double before = process_seconds();
     const double seconds = measured.row->run(bench.steps);
     measured.cores.push_back((process_seconds() - before) / seconds);
-    measured.mparam_s.push_back(static_cast<double>(parameters) * bench.steps / seconds / 1e6);
+    const double rate = static_cast<double>(scene.parameters) * bench.steps / seconds;
+    measured.mparam_s.push_back(rate / 1e6);
+    measured.of_memory.push_back(rate * memory_bytes(measured.row->settings(), *scene.codec) / 1e9 /
+                                 in_place.measure());
 }
 
 std::vector<Measured>::iterator search(std::vector<Measured>& all, const std::string& name) {
@@ -94,6 +136,9 @@ nlohmann::json to_json(const Measured& measured, std::vector<Measured>& all,
                            {"steps_per_round", bench.steps},
                            {"mparam_s", spread_json(measured.mparam_s)},
                            {"gb_s", summary_of(measured.mparam_s).median * step_bytes(row) / 1e3},
+                           {"threads", pool_threads() / row.devices},
+                           {"codec", bench.codec},
+                           {"of_memory", spread_json(measured.of_memory)},
                            {"cores", summary_of(measured.cores).median},
                            {"verified_subgroups", measured.verified}};
     if (!row.ceiling.empty()) {
@@ -121,9 +166,10 @@ void print_row(const nlohmann::json& line) {
                       spread["least"].get<double>(), spread["most"].get<double>());
         return out.data();
     };
-    std::printf("%-12s %8.1f %6.2f %6.2f  %-18s %-30s %s\n", line["row"].get<std::string>().c_str(),
-                line["mparam_s"]["median"].get<double>(), line["gb_s"].get<double>(),
-                line["cores"].get<double>(), ratio("ratio").c_str(),
+    std::printf("%-12s %8.1f %6.2f %6.2f  %-18s %-18s %-30s %s\n",
+                line["row"].get<std::string>().c_str(), line["mparam_s"]["median"].get<double>(),
+                line["gb_s"].get<double>(), line["cores"].get<double>(), ratio("of_memory").c_str(),
+                ratio("ratio").c_str(),
                 line.contains("beside")
                     ? (ratio("ratio_beside") + " " + line["beside"].get<std::string>()).c_str()
                     : "",
@@ -146,8 +192,8 @@ std::ofstream open_json(const std::string& path) {
 
 void report(std::vector<Measured>& all, const CsdBenchSettings& bench, std::size_t parameters,
             std::ofstream& json) {
-    std::printf("%s\n%-12s %8s %6s %6s  %-18s %-30s\n", kFormula, "row", "Mparam/s", "GB/s",
-                "cores", "ratio to raw", "ratio to another row");
+    std::printf("%s\n%-12s %8s %6s %6s  %-18s %-18s %-30s\n", kFormula, "row", "Mparam/s", "GB/s",
+                "cores", "of memory", "ratio to raw", "ratio to another row");
     for (const Measured& measured : all) {
         const nlohmann::json line = to_json(measured, all, bench, parameters);
         print_row(line);
@@ -162,12 +208,15 @@ void report(std::vector<Measured>& all, const CsdBenchSettings& bench, std::size
 }
 
 // Lets another program choose the turns, so that other programs can run between them.
-void serve(std::vector<Measured>& all, const CsdBenchSettings& bench, std::size_t parameters) {
+void serve(std::vector<Measured>& all, const CsdBenchSettings& bench, const CsdScene& scene,
+           InPlace& in_place) {
     nlohmann::json names = nlohmann::json::array();
     for (const Measured& measured : all) {
         names.push_back(measured.row->settings().name);
     }
-    std::cout << nlohmann::json{{"rows", names}, {"commit", commit()}, {"parameters", parameters}}
+    std::cout << nlohmann::json{{"rows", names},
+                                {"commit", commit()},
+                                {"parameters", scene.parameters}}
               << std::endl;
     for (std::string name; std::getline(std::cin, name);) {
         const auto row = search(all, name);
@@ -175,7 +224,7 @@ void serve(std::vector<Measured>& all, const CsdBenchSettings& bench, std::size_
             throw ConfigError(
                 text("There is no row \"", name, "\": name one of ", names.dump(), "."));
         }
-        measure(*row, bench, parameters);
+        measure(*row, bench, scene, in_place);
         std::cout << nlohmann::json{{"row", name},
                                     {"mparam_s", row->mparam_s.back()},
                                     {"cores", row->cores.back()},
@@ -189,7 +238,7 @@ void serve(std::vector<Measured>& all, const CsdBenchSettings& bench, std::size_
 
 void bench_csd(const CsdBenchSettings& bench) {
     std::ofstream json = open_json(bench.json);
-    const auto codec = codec::make_codec({});
+    const auto codec = codec::make_codec({.name = bench.codec});
     CsdScene scene{.folder = bench.folder,
                    .parameters = shard::tiles_of(bench.parameters) * shard::kTileElems,
                    .subgroup_tiles = bench.subgroup_tiles,
@@ -207,8 +256,9 @@ void bench_csd(const CsdBenchSettings& bench) {
         all.push_back({std::make_unique<CsdRow>(row, scene)});
         all.back().row->run(2);  // allocates the space of both generations
     }
+    InPlace in_place;
     if (bench.is_on_demand) {
-        return serve(all, bench, scene.parameters);
+        return serve(all, bench, scene, in_place);
     }
     std::printf("commit %s, site %s, %.1f M parameters, %d rounds of %d steps; %s\n", commit(),
                 bench.site.c_str(), static_cast<double>(scene.parameters) / 1e6, bench.rounds,
@@ -216,7 +266,7 @@ void bench_csd(const CsdBenchSettings& bench) {
     for (int round = 0; round < bench.rounds; ++round) {
         for (std::size_t i = 0; i < all.size(); ++i) {
             Measured& measured = all[(i + static_cast<std::size_t>(round)) % all.size()];
-            measure(measured, bench, scene.parameters);
+            measure(measured, bench, scene, in_place);
             if (round + 1 == bench.rounds) {
                 measured.verified = measured.row->verify();
             }

@@ -17,6 +17,7 @@ struct CsdBenchSettings {
     std::size_t subgroup_tiles = 16;
     int rounds = 7;
     int steps = 2;                         // per row and round
+    std::string codec = "dense";           // of the gradients
     std::vector<std::string> states = {};  // formats to compare; empty: parts of a device
     bool is_on_demand = false;             // run the rows that stdin names
     store::IoKind io = store::IoKind::automatic;

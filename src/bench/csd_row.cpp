@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "base/random.hpp"
+#include "base/thread_pool.hpp"
 #include "bench/raw_device.hpp"
 #include "csd/emulated_device.hpp"
 #include "csd/engine.hpp"
@@ -188,6 +189,7 @@ void CsdRow::add_device(int device, const shard::Partition& partition) {
         emulated.slots = settings_.slots;
         emulated.io = settings_.io;
         emulated.digest = settings_.digest;
+        emulated.threads = std::max(1, pool_threads() / settings_.devices);
         devices_.push_back(csd::make_emulated_device(emulated, traffic_));
     }
     csd::Device& made = *devices_.back();
