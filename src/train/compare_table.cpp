@@ -125,15 +125,8 @@ nlohmann::json to_json(const std::vector<Compared>& all) {
         summary["speedup_over_base"] = json_of(speedup(base, one));
         summary["speedup_over_first_base"] = json_of(speedup(find_base(all, 0), one));
         if (one.predicted) {
-            const config::LinkSettings& link = one.record.run.link;
             summary["predicted_s"] = seconds_json(*one.predicted);
             summary["predicted_speedup_over_base"] = json_of(predicted_speedup(base, one));
-            summary["links"] = {{"device_read_gb_s", link.device_read_gb_s},
-                                {"device_write_gb_s", link.device_write_gb_s},
-                                {"host_gb_s", link.host_gb_s},
-                                {"host_total_gb_s", link.host_total_gb_s},
-                                {"network_gb_s", link.network_gb_s},
-                                {"scale", link.scale}};
         }
         summaries.push_back(summary);
     }

@@ -1,6 +1,7 @@
 #include "train/reporter.hpp"
 
 #include "base/error.hpp"
+#include "base/version.hpp"
 #include "train/run_lines.hpp"
 #include "train/summary.hpp"
 
@@ -35,7 +36,8 @@ std::string kept_lines(const std::string& path, std::int64_t done, std::int64_t 
     std::string kept;
     for (std::string line; std::getline(file, line);) {
         const auto json = nlohmann::json::parse(line, nullptr, false);
-        if (!json.is_object() || !json.contains("step") || json["step"] > done) {
+        if (!json.is_object() || !json.contains("step") || json["step"] > done ||
+            json.contains("ended")) {
             continue;
         }
         if (!(json.contains("heldout_loss") && json["step"] >= last_step)) {
@@ -66,7 +68,16 @@ Reporter::Reporter(bool is_speaking, const config::Run& run, std::size_t paramet
 void Reporter::begin(std::int64_t done, std::int64_t last_step) {
     if (metrics_.is_open()) {
         metrics_.close();
-        write_whole_file(metrics_path_, done > 0 ? kept_lines(metrics_path_, done, last_step) : "");
+        const nlohmann::json head = {{"commit", commit()},
+                                     {"config", run_.name},
+                                     {"site", run_.site},
+                                     {"mode", config::name_of(run_.mode)},
+                                     {"parameters", parameters_},
+                                     {"last_step", last_step},
+                                     {"has_shaped_links", run_.link.are_shaped()}};
+        write_whole_file(
+            metrics_path_,
+            head.dump() + "\n" + (done > 0 ? kept_lines(metrics_path_, done, last_step) : ""));
         metrics_.open(metrics_path_, std::ios::app);
     }
     start_ = Clock::now();
@@ -118,6 +129,14 @@ void Reporter::heldout(std::int64_t step, const HeldOutLoss& loss) {
         metrics_ << nlohmann::json{{"step", step},
                                    {"heldout_loss", loss.nats_per_token},
                                    {"heldout_nats_per_byte", loss.nats_per_byte}}
+                        .dump()
+                 << std::endl;
+    }
+}
+
+void Reporter::end(std::int64_t step, bool is_finished) {
+    if (metrics_.is_open()) {
+        metrics_ << nlohmann::json{{"step", step}, {"ended", is_finished ? "finished" : "stopped"}}
                         .dump()
                  << std::endl;
     }

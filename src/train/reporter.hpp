@@ -1,4 +1,6 @@
-// Rank 0's reports on a run: lines for the user, and a metrics file with one JSON line per step.
+// Rank 0's reports on a run: lines for the user, and a metrics file of JSON lines. Its first line
+// describes the run; then come a line per step, one per evaluation, and a last one when the run
+// ends, unless it was killed.
 #pragma once
 
 #include "config/run.hpp"
@@ -25,9 +27,9 @@ public:
     // `metrics`: the file's path, opened without changes; empty: none. Throws ConfigError.
     Reporter(bool is_speaking, const config::Run& run, std::size_t parameters, std::string metrics);
 
-    // Keeps the metrics of the `done` steps that the run continues from, and drops those of steps
-    // that a crash undid. At the last step it drops the evaluation, which is repeated. 0 starts a
-    // new file.
+    // Writes the first line. Keeps the metrics of the `done` steps that the run continues from, and
+    // drops those of steps that a crash undid. At the last step it drops the evaluation, which is
+    // repeated. 0 starts a new file.
     void begin(std::int64_t done, std::int64_t last_step);
 
     void step(const StepReport& report, std::int64_t last_step, const SpeedOfLight& light);
@@ -35,6 +37,8 @@ public:
     void say(const std::string& line);
     // The progress line stays as it is.
     void end_progress();
+    // Writes the last line of the metrics. `is_finished`: the run did not stop early on request.
+    void end(std::int64_t step, bool is_finished);
 
 private:
     using Clock = std::chrono::steady_clock;

@@ -289,6 +289,7 @@ bool train(const mpi::Communicator& world, const config::Run& given, const RunOp
     }
     say_end(*reporter, record, options, trainer.steps_done());
     write_json(world, options, record);
+    reporter->end(trainer.steps_done(), ending == Ending::finished);
     if (ending == Ending::stopped) {
         reporter->say(text("stopped on request after step ", trainer.steps_done(), " of ", last,
                            ": go on with --resume"));

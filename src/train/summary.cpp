@@ -272,8 +272,21 @@ void add_heldout_loss(nlohmann::json& json, const RunRecord& record) {
     json["heldout_bits_per_byte"] = heldout(loss.bits_per_byte());
 }
 
+// The rates that limit a run whose links are shaped.
+void add_links(nlohmann::json& json, const config::LinkSettings& link) {
+    if (link.are_shaped()) {
+        json["links"] = {{"device_read_gb_s", link.device_read_gb_s},
+                         {"device_write_gb_s", link.device_write_gb_s},
+                         {"host_gb_s", link.host_gb_s},
+                         {"host_total_gb_s", link.host_total_gb_s},
+                         {"network_gb_s", link.network_gb_s},
+                         {"scale", link.scale}};
+    }
+}
+
 // Placement and transports.
 void add_layout(nlohmann::json& json, const RunRecord& record) {
+    add_links(json, record.run.link);
     json["shared_links"] = shared_links_json(record);
     json["placement"] = {{"parameters", record.run.placement.parameters},
                          {"gradients", record.run.placement.gradients},

@@ -80,6 +80,8 @@ struct RunRecord {
 // peak_tflops, most_bytes, most_tensor_bytes (rank that used most), step_bytes {parameters,
 // inputs} (rank 0's link), plan {...} (rank 0)}; with a peak (plan.gpu_tflops or a table)
 // model_flop_utilisation;
+// - with shaped links: links {device_read_gb_s, device_write_gb_s, host_gb_s, host_total_gb_s,
+// network_gb_s, scale};
 // - with gather.codec = "delta": deltas {dense, bitmap, units, codes, list}, each with tile_share
 // and bytes_per_parameter.
 nlohmann::json to_json(const RunRecord& record);

@@ -41,7 +41,7 @@ class Signals(program.Scenario):
             time.sleep(0.05)
 
     def has_steps(self):
-        return self.metrics.exists() and len(self.metrics.read_text().splitlines()) >= 3
+        return self.metrics.exists() and len(self.metrics.read_text().splitlines()) >= 4
 
     def assert_stopped(self, running, seconds=30):
         self.assertEqual(running.wait(timeout=seconds), 75, self.said.read_text())
