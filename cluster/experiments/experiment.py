@@ -1,8 +1,8 @@
 """Common parts of the experiments: runs of nearstep, rows, a table, a picture, and one JSON file each.
 
-A row is a dictionary of plain values. Its origin says where the values come from: measured, modelled (nearstep plan's
-formulas), simulated (SimGrid) or published (by others). A key that begins with modelled_ or simulated_ has that origin
-in any row. Needs the standard library, and Matplotlib for the picture.
+A row is a dictionary of plain values. Its origin says where the values come from: measured, shaped (measured on links
+limited to a site's rates), modelled (nearstep plan's formulas), simulated (SimGrid) or published (by others). A key that
+begins with modelled_ or simulated_ has that origin in any row. Needs the standard library, and Matplotlib for the picture.
 """
 import argparse
 import json
@@ -15,7 +15,7 @@ import tomllib
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ORIGINS = ("modelled", "simulated")
-LINES = {"measured": "-", "modelled": "--", "simulated": ":", "published": "-."}
+LINES = {"measured": "-", "shaped": (0, (9, 1.5)), "modelled": "--", "simulated": ":", "published": "-."}
 # All of our methods at once: narrow state, 4-bit gradients, exact deltas of new parameters, overlapped transfers.
 OURS = "su+o+c:csd.state=compact:compress.codec=q4:gather.codec=delta"
 
@@ -165,8 +165,8 @@ def origin_of(key, row):
 
 
 def table(rows, columns):
-    """Formats the table, with modelled numbers in () and simulated ones in []."""
-    brackets = {"measured": ("", ""), "modelled": ("(", ")"), "simulated": ("[", "]"), "published": ("<", ">")}
+    """Formats the table, with shaped numbers in {}, modelled ones in () and simulated ones in []."""
+    brackets = {"measured": ("", ""), "shaped": ("{", "}"), "modelled": ("(", ")"), "simulated": ("[", "]"), "published": ("<", ">")}
 
     def cell(row, key, form):
         value = row.get(key)
@@ -180,7 +180,7 @@ def table(rows, columns):
     lines = [[name for _, name, _ in columns], *([cell(row, key, form) for key, _, form in columns] for row in rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(columns))]
     text = "\n".join("  ".join(word.rjust(width) for word, width in zip(line, widths)) for line in lines)
-    return text + "\n(modelled), [simulated], <published by others>, the rest measured"
+    return text + "\n{measured on shaped links}, (modelled), [simulated], <published by others>, the rest measured"
 
 
 def draw(result, path):
@@ -197,7 +197,7 @@ def draw(result, path):
     for panel, plot in zip(axes[0], plots):
         draw_panel(panel, plot, result["rows"])
     figure.suptitle(f"{result['title']}\n{result['config']} on {result['site']}, {result['cores']} cores, commit "
-                    f"{result['commit']}; solid: measured, dashed: modelled, dotted: simulated, dash-dotted: published by others", fontsize=8)
+                    f"{result['commit']}; solid: measured, long dashes: on shaped links, dashed: modelled, dotted: simulated, dash-dotted: published by others", fontsize=8)
     figure.tight_layout()
     figure.savefig(path, dpi=130)
     return path
@@ -211,7 +211,7 @@ def draw_panel(panel, plot, rows):
             points = sorted((row[plot["x"]], row[key]) for row in mine if row.get(key) is not None)
             if points:
                 origin = origin_of(key, mine[0])
-                line, = panel.plot(*zip(*points), LINES[origin], marker="o" if origin == "measured" else ".", color=colour,
+                line, = panel.plot(*zip(*points), linestyle=LINES[origin], marker={"measured": "o", "shaped": "s"}.get(origin, "."), color=colour,
                                    label=series if colour is None else None)
                 colour = line.get_color()
     panel.set_title(plot["title"], fontsize=10)
@@ -234,13 +234,17 @@ def short(column):
     return " ".join([mode, *(setting.split("=", 1)[-1] for setting in settings)])
 
 
+def origin_of_run(summary):
+    return "shaped" if "links" in summary else "measured"
+
+
 def rows_of(summaries):
-    """A measured row for each summary of compare, with the expected times at the links' rates."""
+    """A row for each summary of compare, with the expected times at the links' rates."""
     rows = []
     for summary in summaries:
         measured, expected = summary["phases_s"], summary.get("predicted_s", {})
         rows.append({
-            "origin": "measured", "column": short(summary["column"]), "devices": summary["devices"],
+            "origin": origin_of_run(summary), "column": short(summary["column"]), "devices": summary["devices"],
             "ranks": summary["ranks"], "state": summary["state"], "codec": summary["codec"],
             "forward_s": measured["forward"], "backward_s": measured["backward"], "update_s": measured["update"],
             "step_s": measured["total"], "over_base": summary["speedup_over_base"],

@@ -51,6 +51,13 @@ void add_bench(CLI::App& program, Action& action);
 
 void add_plan(CLI::App& program, Action& action);
 
+// Shows `report` in the help; run_report() runs it.
 void add_report(CLI::App& program, Action& action);
+
+// Whether the command line is of `report`, which is a Python program and uses no MPI.
+bool is_report(int argc, const char* const* argv);
+
+// Becomes that program on rank 0. Returns an exit code if there is nothing to run.
+int run_report(int argc, char** argv);
 
 }  // namespace nearstep::app

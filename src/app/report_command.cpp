@@ -1,13 +1,15 @@
 #include "app/commands.hpp"
 #include "base/error.hpp"
-#include "report/page.hpp"
-#include "train/summary.hpp"
 
-#include <algorithm>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
-#include <memory>
+#include <string>
+#include <vector>
 
 namespace nearstep::app {
 
@@ -15,75 +17,61 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::uintmax_t kMostBytes = std::uintmax_t{64} << 20U;
+constexpr const char* kProgram = "nearstep-report";
 
-struct ReportArguments {
-    std::string folder;
-    std::string out;
-};
-
-// All JSON files below the folder, by name. Files that are not valid JSON go to `ignored`.
-std::vector<report::File> read_files(const fs::path& folder, std::vector<std::string>& ignored) {
-    std::vector<fs::path> paths;
-    for (const auto& entry :
-         fs::recursive_directory_iterator(folder, fs::directory_options::skip_permission_denied)) {
-        std::error_code unused;
-        if (entry.path().extension() == ".json" && entry.is_regular_file(unused)) {
-            paths.push_back(entry.path());
+// The Python program beside this one, or in .venv/bin of a folder above; else its bare name, which
+// is searched on the path.
+std::string find_program() {
+    std::error_code error;
+    const fs::path here = fs::read_symlink("/proc/self/exe", error).parent_path();
+    std::vector<fs::path> places = {here / kProgram};
+    for (fs::path folder = here; folder.has_relative_path(); folder = folder.parent_path()) {
+        places.push_back(folder / ".venv/bin" / kProgram);
+    }
+    for (const fs::path& place : places) {
+        if (::access(place.c_str(), X_OK) == 0) {
+            return place;
         }
     }
-    std::sort(paths.begin(), paths.end());
-    std::vector<report::File> files;
-    for (const fs::path& path : paths) {
-        const std::string name = path.lexically_relative(folder).string();
-        std::ifstream file(path);
-        nlohmann::json content;
-        if (std::error_code unused; fs::file_size(path, unused) <= kMostBytes) {
-            content = report::read_json(file);
-        }
-        if (content.is_object() || content.is_array()) {
-            files.push_back({name, std::move(content)});
-        } else {
-            ignored.push_back(name);
-        }
-    }
-    return files;
+    return kProgram;
 }
 
-void write_report(const ReportArguments& arguments) {
-    const fs::path folder = arguments.folder;
-    std::error_code unused;
-    if (!fs::is_directory(folder, unused)) {
-        throw ConfigError(text("There is no folder ", arguments.folder,
-                               ": name the one with the results of runs and experiments."));
-    }
-    const std::string out =
-        arguments.out.empty() ? (folder / "report.html").string() : arguments.out;
-    train::check_writable(out);
-    std::vector<std::string> ignored;
-    const std::vector<report::Study> studies =
-        report::studies_of(read_files(folder, ignored), ignored);
-    if (studies.empty()) {
-        throw ConfigError(text("The folder ", arguments.folder,
-                               " has no result of nearstep: name one with files of --json, or of "
-                               "cluster/experiments."));
-    }
-    train::write_whole_file(out, report::make_page(arguments.folder, studies, ignored));
-    std::cout << "report of " << studies.size() << " studies: " << out << "\n";
+bool is_other_rank() {
+    const char* rank = std::getenv("OMPI_COMM_WORLD_RANK");
+    return rank != nullptr && std::string(rank) != "0";
 }
 
 }  // namespace
 
+bool is_report(int argc, const char* const* argv) {
+    return argc > 1 && std::strcmp(argv[1], "report") == 0;
+}
+
+int run_report(int argc, char** argv) {
+    if (is_other_rank()) {
+        return 0;
+    }
+    std::string program = find_program();
+    std::vector<char*> words = {program.data()};
+    words.insert(words.end(), argv + 2, argv + argc);
+    words.push_back(nullptr);
+    ::execvp(program.c_str(), words.data());
+    std::cerr << "nearstep: " << program << " cannot be started (" << std::strerror(errno)
+              << "): run launch/setup, or pip install . and put its folder on the PATH.\n";
+    return 2;
+}
+
 void add_report(CLI::App& program, Action& action) {
-    auto arguments = std::make_shared<ReportArguments>();
-    CLI::App& command = *program.add_subcommand(
-        "report",
-        "Gather the JSON results below a folder into one HTML page: runs, comparisons, plans, "
-        "experiments, and what bounds the cluster. Example:\n  nearstep report runs");
-    command.add_option("folder", arguments->folder, "where the results lie")->required();
-    command.add_option("--out", arguments->out, "the page; default: report.html in that folder");
-    command.callback(
-        [arguments, &action] { action = on_rank_0([arguments] { write_report(*arguments); }); });
+    program
+        .add_subcommand("report",
+                        "Make one HTML page of results: runs, comparisons, plans, experiments, and "
+                        "what bounds a step. Example:\n  nearstep report runs")
+        ->allow_extras()
+        ->callback([&action] {
+            action = [](const mpi::Communicator&) {
+                throw ConfigError("report must be the first word: type nearstep report FOLDER.");
+            };
+        });
 }
 
 }  // namespace nearstep::app

@@ -30,7 +30,7 @@ class Experiments(program.Scenario):
         if "Matplotlib is missing" not in done.stderr:
             self.assertTrue((self.out / f"{name}.png").read_bytes().startswith(b"\x89PNG"))
         for row in result["rows"]:
-            self.assertIn(row["origin"], ("measured", "modelled", "simulated", "published"))
+            self.assertIn(row["origin"], ("measured", "shaped", "modelled", "simulated", "published"))
         return done.stdout, result
 
     def test_devices_and_cost_and_their_report(self):
@@ -55,10 +55,10 @@ class Experiments(program.Scenario):
         self.assertEqual(done.returncode, 0, done.stderr)
         page = (self.out / "report.html").read_text()
         self.assertIn("What bounds a step, and what to add next", page)
-        self.assertEqual(page.count("<svg"), 4)
-        for origin in ("measured", "modelled"):
-            self.assertIn(f"<polyline class='{origin}'", page)
-        self.assertNotIn("src=", page)
+        self.assertEqual(page.count("<figcaption>"), 4)
+        for origin in ("shaped", "modelled"):
+            self.assertIn(f"ours, {origin}: devices 2, ", page)
+            self.assertIn(f'<td class="{origin}">', page)
 
     def test_formats(self):
         _, result = self.experiment("formats")

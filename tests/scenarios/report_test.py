@@ -1,0 +1,57 @@
+"""`nearstep report` starts the Python program nearstep-report: on a run's files, on a run under way, and without it."""
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+
+import program
+
+
+class Report(program.Scenario):
+    starts_anew = True
+
+    def test_a_run_is_followed_to_its_end_and_reported(self):
+        metrics, page = self.folder / "steps.jsonl", self.folder / "live.html"
+        metrics.touch()
+        following = subprocess.Popen([program.PROGRAM, "report", "--follow", metrics, "--every", "0.2", "--out", page], cwd=program.ROOT, text=True,
+                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(following.communicate)
+        self.addCleanup(following.kill)
+        self.assertIn("following", following.stdout.readline())
+        self.assertIn("http-equiv", page.read_text())
+        summary = self.train(ranks=1, train__steps=4, train__evaluate_every=2, flags=["--metrics", metrics])
+        said, err = following.communicate(timeout=60)
+        self.assertEqual((following.returncode, err), (0, ""))
+        self.assertIn("the run has finished", said)
+        self.assertIn("<dd>4 of 4</dd>", page.read_text())
+        self.assertNotIn("http-equiv", page.read_text())
+
+        lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+        self.assertEqual((lines[0]["last_step"], lines[0]["has_shaped_links"], lines[-1]), (4, False, {"step": 4, "ended": "finished"}))
+        done = program.run(2, "report", self.folder)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout.count("report of"), 1)
+        page = (self.folder / "report.html").read_text()
+        for words in (f"{summary['heldout_loss']:.4f}", summary["masters_xxh3"], "Wear of the drives", "Seconds of each step"):
+            self.assertIn(words, page)
+
+    def test_shaped_seconds_are_told_from_measured_ones(self):
+        self.train(ranks=1, train__steps=2, link__device_read_gb_s=3, link__device_write_gb_s=2, link__host_gb_s=4, flags=["--metrics", self.folder / "steps.jsonl"])
+        done = program.run(0, "report", self.folder / "summary.json", self.folder / "steps.jsonl")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        page = (self.folder / "report.html").read_text()
+        for words in ("tiny, shaped: update", "tiny, modelled: update", "training, measured: step 1", '<td class="shaped">'):
+            self.assertIn(words, page)
+
+    def test_without_the_python_program_it_says_what_to_install(self):
+        folder = tempfile.TemporaryDirectory()  # no folder above it has a .venv
+        self.addCleanup(folder.cleanup)
+        alone = shutil.copy(program.PROGRAM, folder.name)
+        done = subprocess.run([alone, "report", self.folder], env=dict(os.environ, PATH="/nowhere"), text=True, capture_output=True)
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertEqual(done.stderr, "nearstep: nearstep-report cannot be started (No such file or directory): run launch/setup, or pip install . and put its folder on the PATH.\n")
+
+
+if __name__ == "__main__":
+    program.main()
