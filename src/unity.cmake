@@ -2,8 +2,8 @@
 # CMake's own way names the checkout's folder in the sources that it writes, so that checkouts could not share compiled
 # files through ccache; these name paths from the project's root.
 
-# nearstep_unite(TARGET): instead of its C++ sources TARGET compiles sources that each include CMAKE_UNITY_BUILD_BATCH_SIZE
-# of them. Sources with compile options of their own stay alone.
+# nearstep_unite(TARGET): instead of its C++ sources TARGET compiles sources that each include up to
+# CMAKE_UNITY_BUILD_BATCH_SIZE of them. Sources with compile options of their own stay alone.
 function(nearstep_unite target)
     get_target_property(sources ${target} SOURCES)
     if(NOT sources)
@@ -29,9 +29,13 @@ function(nearstep_unite target)
             list(APPEND waiting ${source})
         endif()
     endforeach()
+    # Batches of the same size.
+    list(LENGTH waiting count)
+    math(EXPR batches "(${count} + ${CMAKE_UNITY_BUILD_BATCH_SIZE} - 1) / ${CMAKE_UNITY_BUILD_BATCH_SIZE}")
     set(number 0)
     while(waiting)
-        list(SUBLIST waiting 0 ${CMAKE_UNITY_BUILD_BATCH_SIZE} batch)
+        math(EXPR size "(${count} + ${batches} - 1) / ${batches}")
+        list(SUBLIST waiting 0 ${size} batch)
         list(REMOVE_ITEM waiting ${batch})
         set(united ${binary_folder}/Unity/${target}_${number}.cxx)
         set(text "")

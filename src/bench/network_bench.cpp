@@ -25,7 +25,7 @@ namespace nearstep::bench {
 
 namespace {
 
-constexpr std::uint64_t kSeed = 31;
+constexpr std::uint64_t kPayloadSeed = 31;
 // Small messages are repeated, so that their time is long compared with a barrier's.
 constexpr std::size_t kRepeatedBytes = 256 * KiB;
 constexpr std::size_t kMostRepeats = 64;
@@ -85,7 +85,7 @@ std::optional<int> colour_of(const Places& places, Group group) {
 
 void fill(std::span<std::byte> message, int from, int to) {
     const std::uint64_t stream =
-        random_bits(kSeed, static_cast<std::uint64_t>(from), static_cast<std::uint64_t>(to));
+        random_bits(kPayloadSeed, static_cast<std::uint64_t>(from), static_cast<std::uint64_t>(to));
     for (std::size_t i = 0; i < message.size(); ++i) {
         message[i] = static_cast<std::byte>(stream >> (i % 8 * 8)) ^ static_cast<std::byte>(i / 8);
     }
