@@ -25,6 +25,12 @@ using trace::Counter;
 
 constexpr std::size_t kPieceBytes = arith::kPieceElems * sizeof(float);
 
+// Threads share an update by parts of a tile: with as many tiles as threads, the slowest thread
+// would set the pace.
+constexpr std::size_t kPartElems = 4 * arith::kPieceElems;
+constexpr std::size_t kTileParts = shard::kTileElems / kPartElems;
+static_assert(kTileParts * kPartElems == shard::kTileElems, "parts divide a tile");
+
 StateVolumeSettings unshaped_volume_of(const EmulatedDeviceSettings& settings) {
     return {.name = settings.name,
             .subgroups = settings.subgroups,
@@ -122,8 +128,8 @@ private:
     StatePointers tile_of(std::span<std::byte> extent, std::size_t subgroup, std::size_t tile);
     const void* gradient(Slot& slot, std::size_t member, std::size_t local_tile, std::size_t tile,
                          std::size_t first);
-    void update_tile(Slot& slot, std::size_t member, std::size_t subgroup, std::size_t tile,
-                     const StepScalars& scalars, UpdateRun run);
+    void update_part(Slot& slot, std::size_t member, std::size_t subgroup, std::size_t tile,
+                     std::size_t part, const StepScalars& scalars, UpdateRun run);
 
     EmulatedDeviceSettings settings_;
     trace::Traffic* traffic_;
@@ -291,8 +297,9 @@ const void* EmulatedDevice::gradient(Slot& slot, std::size_t member, std::size_t
 }
 
 // Each piece is copied (mapped storage), decoded and updated while it is in the first-level caches.
-void EmulatedDevice::update_tile(Slot& slot, std::size_t member, std::size_t subgroup,
-                                 std::size_t tile, const StepScalars& scalars, UpdateRun run) {
+void EmulatedDevice::update_part(Slot& slot, std::size_t member, std::size_t subgroup,
+                                 std::size_t tile, std::size_t part, const StepScalars& scalars,
+                                 UpdateRun run) {
     const std::size_t local = layout().first_tile(subgroup) + tile;
     const std::size_t element =
         (settings_.subgroups[subgroup].tiles.begin + tile) * shard::kTileElems;
@@ -301,7 +308,8 @@ void EmulatedDevice::update_tile(Slot& slot, std::size_t member, std::size_t sub
     run.gradient_dtype = payloads_ && payloads_->is_single(Dtype::bf16) ? Dtype::bf16 : Dtype::fp32;
     run.count = arith::kPieceElems;
     auto* parameters = static_cast<std::byte*>(run.parameters);
-    for (std::size_t first = 0; first < shard::kTileElems; first += run.count) {
+    const std::size_t end = (part + 1) * kPartElems;
+    for (std::size_t first = part * kPartElems; first < end; first += run.count) {
         run.state = state_from(settings_.state, updated, first);
         if (is_mapped()) {
             copy_state(settings_.state, state_from(settings_.state, old, first), run.count,
@@ -346,10 +354,12 @@ void EmulatedDevice::update(int slot, std::size_t subgroup, const StepScalars& s
     };
     if (!has_deltas()) {
         std::byte* parameters = place_of(landing, subgroup).data();
-        pool_.share(tiles, [&](std::size_t tile, int member) {
+        pool_.share(tiles * kTileParts, [&](std::size_t i, int member) {
+            const std::size_t tile = i / kTileParts;
             UpdateRun run = run_of(tile);
             run.parameters = parameters + tile * tile_parameter_bytes();
-            update_tile(s, static_cast<std::size_t>(member), subgroup, tile, scalars, run);
+            update_part(s, static_cast<std::size_t>(member), subgroup, tile, i % kTileParts,
+                        scalars, run);
         });
     } else {
         for (std::size_t tile = 0; tile < tiles; ++tile) {
@@ -361,7 +371,9 @@ void EmulatedDevice::update(int slot, std::size_t subgroup, const StepScalars& s
             run.count = shard::kTileElems;
             engine_->round(run);
             run.parameters = old + shard::kTileElems;
-            update_tile(s, 0, subgroup, tile, scalars, run);
+            for (std::size_t part = 0; part < kTileParts; ++part) {
+                update_part(s, 0, subgroup, tile, part, scalars, run);
+            }
             writer->add(old, old + shard::kTileElems);
         }
     }
