@@ -4,6 +4,7 @@
 
 #include "shard/partition.hpp"
 #include "store/lineage.hpp"
+#include "store/missed_updates.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -28,6 +29,7 @@ struct Description {
     double loss_scale = 1;
     std::int64_t good_steps = 0;  // since the loss scale last changed
     double norm = 0;              // gradient norm that clips the next step; 0: the step's own norm
+    store::MissedUpdates missed = {};
     std::uint64_t seed = 0;
     std::string run;                          // the run that made this step
     std::vector<store::Branch> parents = {};  // the runs that it branched from

@@ -79,6 +79,7 @@ void write_description(const h5::File& file, const Description& about) {
     if (about.norm > 0) {
         h5::write_number(file.get(), "norm", about.norm);
     }
+    write_text_if_any(file, "missed", store::print_missed(about.missed));
     h5::write_number(file.get(), "seed", about.seed);
     h5::write_number<std::uint64_t>(file.get(), "parameters", about.parameters);
     h5::write_text(file.get(), "run", about.run);
@@ -123,6 +124,11 @@ Description read_description(const h5::File& file) {
     if (h5::has_attribute(file.get(), "norm")) {
         about.norm = h5::read_number<double>(file.get(), "norm");
     }
+    const auto missed = store::parse_missed(read_text_if_any(file, "missed"));
+    if (!missed) {
+        throw Hdf5Error("The attribute missed does not list tensors with numbers of updates.");
+    }
+    about.missed = *missed;
     about.seed = h5::read_number<std::uint64_t>(file.get(), "seed");
     about.parameters = h5::read_number<std::uint64_t>(file.get(), "parameters");
     about.run = h5::read_text(file.get(), "run");

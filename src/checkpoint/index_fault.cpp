@@ -80,6 +80,12 @@ std::optional<std::string> find_fault(const Index& index) {
             return text("A tensor at ", tensor.offset, " does not lie in the parameter vector.");
         }
     }
+    const Description& about = index.description;
+    if (about.missed.size() > about.tensors.size() ||
+        std::ranges::any_of(about.missed,
+                            [&](std::int64_t count) { return count > about.generation; })) {
+        return "Tensors missed more updates than there were, or are not in the table of tensors.";
+    }
     return std::nullopt;
 }
 

@@ -51,6 +51,10 @@ void inspect_checkpoint(const std::string& path, std::ostream& out) {
         << "step " << about.step << ", generation " << about.generation << ", loss scale "
         << about.loss_scale << ", good steps " << about.good_steps << ", seed " << about.seed
         << "\n";
+    if (!about.missed.empty()) {
+        out << "updates that tensors missed (first-last:updates): "
+            << store::print_missed(about.missed) << "\n";
+    }
     print_origin(out, about);
     out << "rank files:\n";
     for (std::size_t rank = 0; rank < index.files.size(); ++rank) {

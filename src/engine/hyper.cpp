@@ -12,9 +12,9 @@ namespace {
 // Differs from the random streams of start values and data.
 constexpr std::uint64_t kRoundingStream = 0x726F756E64696E67U;
 
-arith::UpdateScalars update_scalars(const Hyper& hyper, std::int64_t update,
-                                    double gradient_scale) {
-    const auto t = static_cast<double>(update);
+arith::UpdateScalars update_scalars(const ScalarSet& set, double gradient_scale) {
+    const Hyper& hyper = set.hyper;
+    const auto t = static_cast<double>(set.update);
     arith::UpdateScalars scalars;
     scalars.gradient_scale = static_cast<float>(gradient_scale);
     scalars.beta1 = static_cast<float>(hyper.beta1);
@@ -31,8 +31,7 @@ arith::UpdateScalars update_scalars(const Hyper& hyper, std::int64_t update,
         scalars.gradient_decay = static_cast<float>(hyper.decay);
     }
     scalars.step_size = static_cast<float>(hyper.rate);
-    if (scalars.optimizer == arith::Optimizer::adamw ||
-        scalars.optimizer == arith::Optimizer::adam) {
+    if (corrects_bias(scalars.optimizer)) {
         scalars.step_size = static_cast<float>(hyper.rate / (1 - std::pow(hyper.beta1, t)));
         scalars.root_scale = static_cast<float>(1 / std::sqrt(1 - std::pow(hyper.beta2, t)));
     }
@@ -45,13 +44,22 @@ double clip_factor(double norm, double clip_norm) {
     return clip_norm > 0 && norm > clip_norm ? clip_norm / norm : 1.0;
 }
 
-csd::StepScalars step_scalars(std::span<const Hyper> groups, std::uint64_t seed,
+bool corrects_bias(csd::Optimizer optimizer) {
+    return optimizer == csd::Optimizer::adamw || optimizer == csd::Optimizer::adam;
+}
+
+double bias_correction(const Hyper& hyper, std::int64_t update) {
+    const auto t = static_cast<double>(update);
+    return std::sqrt(1 - std::pow(hyper.beta2, t)) / (1 - std::pow(hyper.beta1, t));
+}
+
+csd::StepScalars step_scalars(std::span<const ScalarSet> sets, std::uint64_t seed,
                               std::int64_t update, double gradient_scale) {
-    expects(groups.size() <= csd::kMostGroups, "there are at most 16 parameter groups");
+    expects(sets.size() <= csd::kMostGroups, "there are at most 16 sets of scalars");
     csd::StepScalars scalars;
-    for (std::size_t group = 0; group < groups.size(); ++group) {
-        scalars.of_group.at(group) = update_scalars(groups[group], update, gradient_scale);
-        scalars.is_skipped.at(group) = groups[group].is_skipped;
+    for (std::size_t i = 0; i < sets.size(); ++i) {
+        scalars.of_group.at(i) = update_scalars(sets[i], gradient_scale);
+        scalars.is_skipped.at(i) = sets[i].hyper.is_skipped;
     }
     scalars.random_key = random_bits(seed, kRoundingStream, static_cast<std::uint64_t>(update));
     return scalars;

@@ -12,9 +12,21 @@ namespace nearstep::engine {
 // Factor that scales a gradient of norm `norm` down to at most clip_norm; 1 if clip_norm is 0.
 double clip_factor(double norm, double clip_norm);
 
-// Scalars of update number `update` (from 1), by group. Gradients are multiplied by
-// `gradient_scale`. `seed` is the run's, for rounding.
-csd::StepScalars step_scalars(std::span<const Hyper> groups, std::uint64_t seed,
+// Tensors that share their scalars in a step.
+struct ScalarSet {
+    Hyper hyper = {};
+    std::int64_t update = 1;  // number of the tensors' own update, from 1: corrects Adam's bias
+};
+
+// Whether the number of a tensor's own update matters to the optimizer.
+bool corrects_bias(csd::Optimizer optimizer);
+
+// By how much the correction of bias scales a step, if epsilon is small. For Adam and AdamW.
+double bias_correction(const Hyper& hyper, std::int64_t update);
+
+// Scalars by set. `update`: number of the engine's update, for rounding with the run's `seed`.
+// Gradients are multiplied by `gradient_scale`.
+csd::StepScalars step_scalars(std::span<const ScalarSet> sets, std::uint64_t seed,
                               std::int64_t update, double gradient_scale);
 
 }  // namespace nearstep::engine

@@ -14,21 +14,6 @@ namespace nearstep::engine {
 
 using shard::kTileElems;
 
-csd::GroupMap group_map(const Layout& layout, std::span<const std::size_t> skipped,
-                        std::size_t group_of_skipped) {
-    if (layout.tensors.empty()) {
-        return {};
-    }
-    std::vector<csd::GroupRun> runs;
-    for (std::size_t i = 0; i < layout.tensors.size(); ++i) {
-        const bool is_last = i + 1 == layout.tensors.size();
-        const bool is_skipped = std::ranges::find(skipped, i) != skipped.end();
-        runs.push_back({.end = is_last ? layout.elems : layout.tensors[i + 1].offset,
-                        .group = is_skipped ? group_of_skipped : layout.tensors[i].group});
-    }
-    return csd::GroupMap(runs);
-}
-
 namespace {
 
 // Of one device, in any copy of the state.
@@ -69,7 +54,8 @@ StorageEngine::StorageEngine(const mpi::Communicator& world, const config::Engin
       gpu_traffic_(std::in_place, settings, layout, links_.get(),
                    static_cast<int>(nodes_.ranks_beside(world.rank()).size())),
       log_(manifest_path(settings, world.rank(), options.set), storage_.get()),
-      loss_scale_(layout.dtype, options.loss_scale) {
+      loss_scale_(layout.dtype, options.loss_scale),
+      scalar_sets_(layout) {
     make_groups();
     make_pipeline();
     std::size_t largest = 0;
@@ -104,7 +90,7 @@ void StorageEngine::make_pipeline() {
                                 .links = links_.get(),
                                 .timeline = timeline_,
                                 .set = options_.set,
-                                .groups = group_map(layout_)},
+                                .groups = scalar_sets_.elements()},
                                traffic_);
     });
     const std::size_t tile_bytes = kTileElems * size_bytes(layout_.dtype);

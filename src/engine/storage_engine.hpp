@@ -15,6 +15,7 @@
 #include "engine/loss_scale.hpp"
 #include "engine/other_layout.hpp"
 #include "engine/parameter_transport.hpp"
+#include "engine/scalar_sets.hpp"
 #include "engine/subgroup_workers.hpp"
 #include "link/clock.hpp"
 #include "link/node_links.hpp"
@@ -38,10 +39,6 @@ struct Origin {
     std::string state = {};     // of the files, if they are kept
     std::string replaces = {};  // state to keep in its own files until this one is durable
 };
-
-// Groups of the layout's elements. The tensors `skipped` form a group of their own.
-csd::GroupMap group_map(const Layout& layout, std::span<const std::size_t> skipped = {},
-                        std::size_t group_of_skipped = 0);
 
 class StorageEngine final : public Engine {
 public:
@@ -198,6 +195,7 @@ private:
     std::vector<std::string> places_;  // see store::Manifest::places
     StateTransfer moved_;              // by this rank, see first_transfer()
     LossScale loss_scale_;
+    ScalarSets scalar_sets_;
     // With clips_by_last_norm: norm of the last step that was not skipped, without loss scale; 0:
     // none.
     double last_norm_ = 0;

@@ -39,7 +39,8 @@ store::Commit StorageEngine::position() const {
             .generation = pipeline_->generation(),
             .loss_scale = loss_scale_.value(),
             .good_steps = loss_scale_.good_steps(),
-            .norm = last_norm_};
+            .norm = last_norm_,
+            .missed = scalar_sets_.missed()};
 }
 
 // A random id, different for every run and the same on all ranks.
@@ -183,7 +184,8 @@ void StorageEngine::restore(const std::string& index_path, const Origin& origin)
               .generation = description.generation,
               .loss_scale = description.loss_scale,
               .good_steps = description.good_steps,
-              .norm = description.norm},
+              .norm = description.norm,
+              .missed = description.missed},
              known);
     list_what_was_filled();
 }
@@ -294,6 +296,7 @@ void StorageEngine::go_on_at(const store::Commit& position, const Origin& origin
         pipeline_->residual()->scale(static_cast<float>(loss_scale_.value() / position.loss_scale));
     }
     keep_norm(position.norm);
+    scalar_sets_.restore(position.missed);
     pipeline_->gather(vector_.span());
 }
 
@@ -366,6 +369,7 @@ checkpoint::Description StorageEngine::describe() const {
     description.loss_scale = loss_scale_.value();
     description.good_steps = loss_scale_.good_steps();
     description.norm = last_norm_;
+    description.missed = scalar_sets_.missed();
     description.seed = identity_.seed;
     description.run = line_.run;
     description.parents = line_.parents;

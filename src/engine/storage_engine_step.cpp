@@ -122,19 +122,12 @@ std::optional<double> StorageEngine::early_factor() {
 
 void StorageEngine::begin_backward(const Step& step) {
     expects(!under_way_, "a step is finished before the next one's gradients come");
-    expects(std::ranges::all_of(layout_.tensors,
-                                [&](const Tensor& of) { return of.group < step.groups.size(); }),
-            "a step says what every parameter group does");
-    if (step.skipped != step_.skipped) {
-        const csd::GroupMap groups = group_map(layout_, step.skipped, step.groups.size());
+    if (scalar_sets_.begin_step(step, pipeline_->generation() + 1)) {
         for (const auto& device : pipeline_->devices()) {
-            device->use_groups(groups);
+            device->use_groups(scalar_sets_.elements());
         }
     }
     step_ = step;
-    if (!step.skipped.empty()) {
-        step_.groups.push_back({.is_skipped = true});
-    }
     held_->begin_step();
     const bool is_warmup = steps_done_ < settings_.compress.warmup_steps;
     const RouteCodecs codecs = route_.of_step(steps_done_);
@@ -231,8 +224,8 @@ void StorageEngine::begin_update(double factor) {
     if (timeline_ != nullptr) {
         timeline_->begin_update(steps_done_ + 1);
     }
-    pipeline_->begin_update(step_scalars(step_.groups, identity_.seed, pipeline_->generation() + 1,
-                                         factor / loss_scale_.value()),
+    pipeline_->begin_update(step_scalars(scalar_sets_.sets(), identity_.seed,
+                                         pipeline_->generation() + 1, factor / loss_scale_.value()),
                             vector_.span(), [this] {
                                 if (settings_.csd.durability == "step") {
                                     prepare_commit();
@@ -277,6 +270,7 @@ void StorageEngine::update() {
     if (gradients_.is_finite) {
         begin_right_update();
         pipeline_->accept_update();
+        scalar_sets_.end_step();
         keep_norm(gradients_.norm);
     } else if (begun_factor_) {
         undo_update();

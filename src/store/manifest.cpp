@@ -54,14 +54,18 @@ public:
             rest_.remove_prefix(word.size());
         }
     }
+    std::string rest_of_line() {
+        std::string line(rest_.substr(0, rest_.find('\n')));
+        rest_.remove_prefix(line.size());
+        return line;
+    }
     std::string line_after(std::string_view word) {
         skip(word);
-        const std::size_t end = rest_.find('\n');
-        std::string line(rest_.substr(0, end));
-        rest_.remove_prefix(std::min(line.size(), rest_.size()));
+        std::string line = rest_of_line();
         skip("\n");
         return line;
     }
+    void fail() { is_good_ = false; }
     template <typename Number>
     void number_after(std::string_view word, Number& number) {
         skip(word);
@@ -79,7 +83,9 @@ private:
 // Rejects a commit that has a valid checksum but values no run writes.
 bool is_possible(const Commit& commit) {
     return commit.step >= 0 && commit.generation >= 0 && commit.good_steps >= 0 &&
-           std::isfinite(commit.loss_scale) && std::isfinite(commit.norm);
+           std::isfinite(commit.loss_scale) && std::isfinite(commit.norm) &&
+           std::ranges::all_of(commit.missed,
+                               [&](std::int64_t count) { return count <= commit.generation; });
 }
 
 // Consecutive lines that begin with `key`.
@@ -96,6 +102,19 @@ std::string line_after_if_any(Scanner& scanner, std::string_view key) {
     return scanner.is_at(key) ? scanner.line_after(key) : std::string();
 }
 
+void scan_missed(Scanner& scanner, Commit& commit) {
+    if (!scanner.is_at(" missed ")) {
+        return;
+    }
+    scanner.skip(" missed ");
+    const auto missed = parse_missed(scanner.rest_of_line());
+    if (!missed) {
+        scanner.fail();
+        return;
+    }
+    commit.missed = *missed;
+}
+
 void scan_commits(Scanner& scanner, std::vector<Commit>& commits) {
     while (scanner.is_good() && scanner.is_at("commit")) {
         Commit& commit = commits.emplace_back();
@@ -106,6 +125,7 @@ void scan_commits(Scanner& scanner, std::vector<Commit>& commits) {
         if (scanner.is_at(" norm ")) {
             scanner.number_after(" norm ", commit.norm);
         }
+        scan_missed(scanner, commit);
         scanner.skip("\n");
     }
 }
@@ -176,7 +196,8 @@ std::string print_manifest(const Manifest& manifest) {
     for (const Commit& commit : manifest.commits) {
         add("commit", text("step ", commit.step, " generation ", commit.generation, " loss_scale ",
                            exact(commit.loss_scale), " good_steps ", commit.good_steps,
-                           commit.norm > 0 ? " norm " + exact(commit.norm) : ""));
+                           commit.norm > 0 ? " norm " + exact(commit.norm) : "",
+                           commit.missed.empty() ? "" : " missed " + print_missed(commit.missed)));
     }
     return content + std::string(kDigestKey) + digest_of(content) + "\n";
 }

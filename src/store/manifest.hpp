@@ -3,6 +3,7 @@
 #pragma once
 
 #include "store/lineage.hpp"
+#include "store/missed_updates.hpp"
 #include "store/storage.hpp"
 
 #include <cstdint>
@@ -21,6 +22,7 @@ struct Commit {
     double loss_scale = 1;
     std::int64_t good_steps = 0;  // since the loss scale last changed
     double norm = 0;              // of the gradient, for clipping the next step; 0: its own norm
+    MissedUpdates missed = {};
 
     friend bool operator==(const Commit&, const Commit&) = default;
 };

@@ -50,6 +50,7 @@ TEST_F(Checkpoint, KeepsItsDescription) {
     EXPECT_EQ(read.loss_scale, written.loss_scale);
     EXPECT_EQ(read.good_steps, written.good_steps);
     EXPECT_EQ(read.norm, written.norm);
+    EXPECT_EQ(read.missed, written.missed);
     EXPECT_EQ(read.seed, written.seed);
     EXPECT_EQ(read.config, written.config);
     EXPECT_EQ(read.model, written.model);

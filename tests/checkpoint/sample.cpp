@@ -40,6 +40,7 @@ Description sample_description(std::int64_t step) {
             .loss_scale = 4096.5,
             .good_steps = 19,
             .norm = 1.0 / 7,
+            .missed = step > 2 ? store::MissedUpdates{0, 2, 2, 1} : store::MissedUpdates{},
             .seed = 0xFFFFFFFFFFFFFFF1U,
             .run = "fedcba9876543210",
             .parents = {{.run = "0123456789abcdef", .step = 3}},

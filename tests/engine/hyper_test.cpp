@@ -6,7 +6,8 @@ namespace nearstep::engine {
 namespace {
 
 arith::UpdateScalars scalars_of(const Hyper& hyper, std::int64_t update) {
-    return step_scalars({&hyper, 1}, 1, update, 1).of_group[0];
+    const ScalarSet set{.hyper = hyper, .update = update};
+    return step_scalars({&set, 1}, 1, update, 1).of_group[0];
 }
 
 TEST(ClipFactor, BringsTheNormDownToTheLimitAndNeverUp) {
@@ -60,9 +61,11 @@ TEST(UpdateScalars, RoundEachUpdateOfEachRunWithNumbersOfItsOwn) {
     EXPECT_NE(key(5), of_this_seed);
 }
 
-TEST(StepScalars, AreOfEachGroup) {
-    const std::vector<Hyper> groups = {{.rate = 0.01}, {.rate = 0.02, .is_skipped = true}};
-    const csd::StepScalars scalars = step_scalars(groups, 1, 3, 0.5);
+TEST(StepScalars, AreOfEachSet) {
+    const std::vector<ScalarSet> sets = {
+        {.hyper = {.rate = 0.01}, .update = 3},
+        {.hyper = {.rate = 0.02, .is_skipped = true}, .update = 3}};
+    const csd::StepScalars scalars = step_scalars(sets, 1, 3, 0.5);
     EXPECT_FLOAT_EQ(scalars.of_group[1].step_size, 2 * scalars.of_group[0].step_size);
     EXPECT_EQ(scalars.of_group[0].gradient_scale, 0.5F);
     EXPECT_FALSE(scalars.is_skipped[0]);

@@ -38,6 +38,7 @@ const std::vector<std::string> kInIndex = {"tensors/name",
                                            "@loss_scale",
                                            "@good_steps",
                                            "@norm",
+                                           "@missed",
                                            "@seed",
                                            "@run",
                                            "@config",
@@ -76,6 +77,7 @@ Sample make_sample() {
         records.push_back(writer->finish());
     }
     checkpoint::Description about{.step = 20, .generation = 19, .run = "fedcba9876543210"};
+    about.missed = {0, 2};
     about.config = "[train]\nsteps = 40\n";
     about.model = "gpt layers=2";
     about.parameters = (kTiles - 1) * kTileElems + 17;

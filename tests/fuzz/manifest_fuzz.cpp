@@ -4,6 +4,7 @@
 #include "fuzz.hpp"
 #include "store/manifest.hpp"
 
+#include <algorithm>
 #include <cmath>
 
 namespace nearstep::fuzz {
@@ -20,7 +21,10 @@ std::string sealed(std::string content) {
 
 bool is_possible(const store::Commit& commit) {
     return commit.step >= 0 && commit.generation >= 0 && std::isfinite(commit.loss_scale) &&
-           commit.good_steps >= 0 && std::isfinite(commit.norm);
+           commit.good_steps >= 0 && std::isfinite(commit.norm) &&
+           std::ranges::all_of(commit.missed, [&](std::int64_t count) {
+               return count >= 0 && count <= commit.generation;
+           });
 }
 
 }  // namespace
@@ -29,7 +33,7 @@ std::vector<std::string> seeds() {
     constexpr const char* kManifest =
         "nearstep manifest 1\nrun = 0123456789abcdef\nmodel = gpt layers=2\nlayout = ranks=1\n"
         "seed = 7\nsteps = 40\ncommit = step 9 generation 8 loss_scale 1024 good_steps 3\n"
-        "commit = step 8 generation 7 loss_scale 0.5 good_steps 2 norm 1.25\n";
+        "commit = step 8 generation 7 loss_scale 0.5 good_steps 2 norm 1.25 missed 0-3:2,7-7:5\n";
     const std::string whole = sealed(kManifest);
     return {Output().number(std::uint8_t{0}).rest(whole),
             Output().number(std::uint8_t{1}).rest(whole)};

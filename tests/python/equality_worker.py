@@ -266,6 +266,21 @@ def used_in_some_steps():
     opt.close()
 
 
+def used_in_some_steps_with_adamw():
+    """AdamW counts the steps of each parameter, also after a restart and from a checkpoint."""
+    theirs = Sometimes(lambda step, share: step % 3 == 2)
+    ours = copy.deepcopy(theirs)
+    settings = {"lr": 3e-3, "weight_decay": 0.1}
+    reference = torch.optim.AdamW(theirs.parameters(), **settings)
+    checkpoint = None
+    for begin, end in ((0, 16), (16, 31), (31, STEPS)):
+        opt = nearstep.AdamW(ours, path=FOLDER / "sometimes", **settings)
+        expect(opt.resume(checkpoint) == begin, f"{opt.steps} steps after {begin}")
+        train_both(ours, theirs, opt, reference, lambda m, step, share: m.loss(step, share, RANKS), end, begin=begin, weights=1e-5)
+        checkpoint = opt.save() if end == 31 else None
+        opt.close()
+
+
 def used_on_one_rank():
     _sometimes(lambda step, share: share == 0, lambda m: nearstep.AdamW(m, lr=1e-3, weight_decay=0.1, **state()),
                lambda p: torch.optim.AdamW(p, lr=1e-3, weight_decay=0.1))

@@ -29,11 +29,11 @@ def expect_close(ours, theirs, tolerance):
 
 
 def train_both(ours, theirs, opt, reference, loss_of, steps=STEPS, accumulation=1, schedulers=(), clip_norm=None, tolerance=1e-5,
-               weights=1e-4):
-    """Compares the losses of every step, and the weights at the end, within the tolerances. loss_of(module, step,
-    share): the loss of that share of RANKS * accumulation."""
+               weights=1e-4, begin=0):
+    """Compares the losses of every step from ``begin`` on, and the weights at the end, within the tolerances.
+    loss_of(module, step, share): the loss of that share of RANKS * accumulation."""
     first = last = 0.0
-    for step in range(steps):
+    for step in range(begin, steps):
         shares = [loss_of(theirs, step, share) for share in range(RANKS * accumulation)]
         (sum(shares) / len(shares)).backward()
         if clip_norm:

@@ -24,7 +24,8 @@ Commit commit_of(std::int64_t step, std::int64_t generation) {
             .generation = generation,
             .loss_scale = 1.0 / 3,
             .good_steps = step,
-            .norm = generation == 7 ? 2.0 / 7 : 0};
+            .norm = generation == 7 ? 2.0 / 7 : 0,
+            .missed = generation == 7 ? MissedUpdates{3, 0, 2, 2} : MissedUpdates{}};
 }
 
 Manifest sample() {
@@ -85,7 +86,8 @@ TEST(ManifestTest, RefusesCommitsThatNoRunMakes) {
     for (const Commit& wrong :
          {Commit{.step = -1}, Commit{.generation = -1}, Commit{.good_steps = -1},
           Commit{.loss_scale = std::numeric_limits<double>::infinity()},
-          Commit{.norm = std::numeric_limits<double>::infinity()}}) {
+          Commit{.norm = std::numeric_limits<double>::infinity()},
+          Commit{.generation = 2, .missed = {0, 3}}}) {
         Manifest manifest = sample();
         manifest.commits = {wrong};
         file.replace(manifest);

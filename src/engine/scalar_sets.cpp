@@ -1,0 +1,131 @@
+#include "engine/scalar_sets.hpp"
+
+#include "base/error.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <tuple>
+#include <utility>
+
+namespace nearstep::engine {
+
+namespace {
+
+// Sets are sorted by group, then by updates. The tensors that a step leaves out are the last set.
+struct Key {
+    std::size_t group = 0;
+    std::int64_t update = 0;
+
+    friend bool operator==(const Key&, const Key&) = default;
+    friend bool operator<(const Key& a, const Key& b) {
+        return std::tie(a.group, a.update) < std::tie(b.group, b.update);
+    }
+};
+
+constexpr std::size_t kSkippedGroup = std::numeric_limits<std::size_t>::max();
+
+// Removes the key whose tensors change least if they share the next key's set.
+void merge_closest(std::vector<Key>& keys, const std::vector<Hyper>& groups) {
+    std::size_t closest = keys.size();
+    double least = std::numeric_limits<double>::infinity();
+    for (std::size_t i = 0; i + 1 < keys.size(); ++i) {
+        if (keys[i].group != keys[i + 1].group) {
+            continue;
+        }
+        const Hyper& hyper = groups[keys[i].group];
+        const double change = std::abs(std::log(bias_correction(hyper, keys[i].update) /
+                                                bias_correction(hyper, keys[i + 1].update)));
+        if (change < least) {
+            least = change;
+            closest = i;
+        }
+    }
+    expects(closest < keys.size(), "there are at most 15 parameter groups if steps skip tensors");
+    keys.erase(keys.begin() + static_cast<std::ptrdiff_t>(closest));
+}
+
+}  // namespace
+
+ScalarSets::ScalarSets(const Layout& layout)
+    : missed_(layout.tensors.size(), 0), is_skipped_(layout.tensors.size(), false) {
+    for (std::size_t i = 0; i < layout.tensors.size(); ++i) {
+        const bool is_last = i + 1 == layout.tensors.size();
+        ends_.push_back(is_last ? layout.elems : layout.tensors[i + 1].offset);
+        groups_.push_back(layout.tensors[i].group);
+    }
+    set_of_ = groups_;
+}
+
+bool ScalarSets::begin_step(const Step& step, std::int64_t update) {
+    expects(std::ranges::all_of(groups_, [&](std::size_t of) { return of < step.groups.size(); }),
+            "a step says what every parameter group does");
+    for (std::size_t i = 0; i < groups_.size(); ++i) {
+        is_skipped_[i] = step.groups[groups_[i]].is_skipped;
+    }
+    for (const std::size_t tensor : step.skipped) {
+        is_skipped_.at(tensor) = true;
+    }
+    std::vector<Key> of_tensor;
+    for (std::size_t i = 0; i < groups_.size(); ++i) {
+        const bool counts = corrects_bias(step.groups[groups_[i]].optimizer);
+        of_tensor.push_back(is_skipped_[i] ? Key{kSkippedGroup, update}
+                                           : Key{groups_[i], update - (counts ? missed_[i] : 0)});
+    }
+    if (groups_.empty()) {  // a vector without tensors belongs to group 0
+        of_tensor.push_back({0, update});
+    }
+    std::vector<Key> keys = of_tensor;
+    std::sort(keys.begin(), keys.end());
+    keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
+    while (keys.size() > csd::kMostGroups) {
+        merge_closest(keys, step.groups);
+    }
+    sets_.clear();
+    for (const Key& key : keys) {
+        sets_.push_back(key.group == kSkippedGroup
+                            ? ScalarSet{.hyper = {.is_skipped = true}, .update = key.update}
+                            : ScalarSet{.hyper = step.groups.at(key.group), .update = key.update});
+    }
+    std::vector<std::size_t> set_of;
+    for (std::size_t i = 0; i < groups_.size(); ++i) {
+        set_of.push_back(static_cast<std::size_t>(
+            std::lower_bound(keys.begin(), keys.end(), of_tensor[i]) - keys.begin()));
+    }
+    const bool has_changed = set_of != set_of_;
+    set_of_ = std::move(set_of);
+    return has_changed;
+}
+
+void ScalarSets::end_step() {
+    for (std::size_t i = 0; i < missed_.size(); ++i) {
+        missed_[i] += is_skipped_[i] ? 1 : 0;
+    }
+}
+
+csd::GroupMap ScalarSets::elements() const {
+    if (ends_.empty()) {
+        return {};
+    }
+    std::vector<csd::GroupRun> runs;
+    for (std::size_t i = 0; i < ends_.size(); ++i) {
+        runs.push_back({.end = ends_[i], .group = set_of_[i]});
+    }
+    return csd::GroupMap(runs);
+}
+
+store::MissedUpdates ScalarSets::missed() const {
+    store::MissedUpdates missed = missed_;
+    while (!missed.empty() && missed.back() == 0) {
+        missed.pop_back();
+    }
+    return missed;
+}
+
+void ScalarSets::restore(const store::MissedUpdates& missed) {
+    expects(missed.size() <= missed_.size(), "only tensors of the model missed updates");
+    std::ranges::fill(missed_, 0);
+    std::ranges::copy(missed, missed_.begin());
+}
+
+}  // namespace nearstep::engine

@@ -1,0 +1,93 @@
+#include "engine/scalar_sets.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+namespace nearstep::engine {
+namespace {
+
+// Tensors of 100 elements, of these groups.
+Layout layout_of(const std::vector<std::size_t>& groups) {
+    Layout layout;
+    for (const std::size_t group : groups) {
+        layout.tensors.push_back(
+            {.name = "t", .shape = {100}, .offset = layout.elems, .group = group});
+        layout.elems += 100;
+    }
+    return layout;
+}
+
+Step step_of(std::size_t groups, std::vector<std::size_t> skipped) {
+    return {.groups = std::vector<Hyper>(groups), .skipped = std::move(skipped)};
+}
+
+// The set of the tensor's elements.
+const ScalarSet& set_of(const ScalarSets& sets, std::size_t tensor) {
+    const csd::GroupMap elements = sets.elements();
+    return sets.sets().at(elements.runs_in(100 * tensor, 100 * tensor + 1).front().group);
+}
+
+TEST(ScalarSetsTest, AreTheGroupsWhileNoTensorIsSkipped) {
+    ScalarSets sets(layout_of({0, 1, 0}));
+    EXPECT_FALSE(sets.begin_step(step_of(2, {}), 7));
+    ASSERT_EQ(sets.sets().size(), 2U);
+    EXPECT_EQ(set_of(sets, 1).update, 7);
+    EXPECT_EQ(sets.elements().runs()[1].group, 1U);
+    sets.end_step();
+    EXPECT_TRUE(sets.missed().empty());
+}
+
+TEST(ScalarSetsTest, CountTheUpdatesOfEachTensor) {
+    ScalarSets sets(layout_of({0, 0, 1, 0}));
+    EXPECT_TRUE(sets.begin_step(step_of(2, {1}), 1));
+    EXPECT_TRUE(set_of(sets, 1).hyper.is_skipped);
+    EXPECT_EQ(set_of(sets, 0).update, 1);
+    sets.begin_step(step_of(2, {1}), 1);  // the step before was not finite
+    sets.end_step();
+    Step without_group = step_of(2, {});
+    without_group.groups[1].is_skipped = true;
+    sets.begin_step(without_group, 2);
+    EXPECT_EQ(set_of(sets, 1).update, 1);
+    EXPECT_EQ(set_of(sets, 3).update, 2);
+    EXPECT_TRUE(set_of(sets, 2).hyper.is_skipped);
+    sets.end_step();
+    EXPECT_EQ(sets.missed(), (store::MissedUpdates{0, 1, 1}));
+    ScalarSets resumed(layout_of({0, 0, 1, 0}));
+    resumed.restore(sets.missed());
+    Step sgd_in_group_1 = step_of(2, {});
+    sgd_in_group_1.groups[1].optimizer = csd::Optimizer::sgd;
+    resumed.begin_step(sgd_in_group_1, 3);
+    EXPECT_EQ(set_of(resumed, 0).update, 3);
+    EXPECT_EQ(set_of(resumed, 1).update, 2);
+    EXPECT_EQ(set_of(resumed, 2).update, 3);  // SGD corrects no bias
+}
+
+TEST(ScalarSetsTest, AreSharedByTensorsWhoseCorrectionsDifferLeast) {
+    // 30 tensors with 1 to 30 updates of their own need 30 sets.
+    store::MissedUpdates missed;
+    for (std::int64_t i = 0; i < 30; ++i) {
+        missed.push_back(29 - i);
+    }
+    ScalarSets sets(layout_of(std::vector<std::size_t>(31, 0)));
+    sets.restore(missed);
+    sets.begin_step(step_of(1, {30}), 30);
+    EXPECT_EQ(sets.sets().size(), csd::kMostGroups);
+    EXPECT_TRUE(set_of(sets, 30).hyper.is_skipped);
+    double largest = 0;
+    for (std::size_t i = 0; i < 30; ++i) {
+        const auto own = static_cast<std::int64_t>(i + 1);
+        const ScalarSet& set = set_of(sets, i);
+        EXPECT_GE(set.update, own) << i;
+        largest = std::max(
+            largest, std::abs(bias_correction({}, set.update) / bias_correction({}, own) - 1));
+    }
+    EXPECT_EQ(set_of(sets, 0).update, 1);  // few updates: corrections differ much
+    EXPECT_LT(largest, 0.2);
+    ScalarSets too_many(layout_of({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 15}));
+    EXPECT_THROW(too_many.begin_step(step_of(16, {16}), 1), ContractError);
+}
+
+}  // namespace
+}  // namespace nearstep::engine

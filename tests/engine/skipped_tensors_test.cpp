@@ -1,0 +1,194 @@
+// Tensors that steps leave out keep their state and the number of their own updates, also across
+// restarts, other layouts and checkpoints.
+#include "base/random.hpp"
+#include "engine/engine.hpp"
+#include "support/places.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace nearstep::engine {
+namespace {
+
+constexpr std::size_t kTensors = 4;
+constexpr std::size_t kTensorElems = 40000;
+constexpr double kRate = 0.01;
+constexpr double kDecay = 0.1;
+
+Layout four_tensors() {
+    Layout layout{.dtype = Dtype::fp32};
+    for (std::size_t i = 0; i < kTensors; ++i) {
+        layout.tensors.push_back({.name = "t" + std::to_string(i),
+                                  .shape = {kTensorElems},
+                                  .offset = layout.elems,
+                                  .group = i % 2});
+        layout.blocks.push_back({layout.elems, layout.elems + kTensorElems});
+        layout.elems += kTensorElems;
+    }
+    return layout;
+}
+
+float drawn(std::uint64_t stream, std::uint64_t number) {
+    return static_cast<float>(random_uniform(23, stream, number)) - 0.5F;
+}
+
+// Which tensors a step leaves out. Tensor 1 begins late, and tensor 3 is used in every third step.
+std::vector<std::size_t> skipped_in(std::int64_t step) {
+    std::vector<std::size_t> skipped;
+    if (step < 5) {
+        skipped.push_back(1);
+    }
+    if (step % 3 != 1) {
+        skipped.push_back(3);
+    }
+    return skipped;
+}
+
+// AdamW in double precision, which counts the steps of each tensor as PyTorch does.
+struct Oracle {
+    std::vector<double> masters, moments1, moments2;
+    std::vector<int> updates = std::vector<int>(kTensors, 0);
+
+    void step(const std::vector<std::size_t>& skipped, const std::vector<double>& gradient) {
+        const Hyper hyper;
+        for (std::size_t tensor = 0; tensor < kTensors; ++tensor) {
+            if (std::ranges::find(skipped, tensor) != skipped.end()) {
+                continue;
+            }
+            const int t = ++updates[tensor];
+            for (std::size_t i = tensor * kTensorElems; i < (tensor + 1) * kTensorElems; ++i) {
+                moments1[i] += (1 - hyper.beta1) * (gradient[i] - moments1[i]);
+                moments2[i] += (1 - hyper.beta2) * (gradient[i] * gradient[i] - moments2[i]);
+                const double mean = moments1[i] / (1 - std::pow(hyper.beta1, t));
+                const double square = moments2[i] / (1 - std::pow(hyper.beta2, t));
+                masters[i] -=
+                    kRate * (kDecay * masters[i] + mean / (std::sqrt(square) + hyper.epsilon));
+            }
+        }
+    }
+};
+
+Wish resuming() {
+    Wish wish;
+    wish.is_resuming = true;
+    return wish;
+}
+
+Wish from(const std::string& checkpoint) {
+    Wish wish;
+    wish.resume_from = checkpoint;
+    return wish;
+}
+
+class SkippedTensors : public testing::Test {
+protected:
+    SkippedTensors() {
+        folder_ =
+            std::string(test::kBuildFolder) + "/engine-skipped-" + std::to_string(world_.size());
+        if (world_.rank() == 0) {
+            std::filesystem::remove_all(folder_);
+            std::filesystem::create_directories(folder_);
+        }
+        world_.barrier();
+        for (std::size_t i = 0; i < layout_.elems; ++i) {
+            oracle_.masters.push_back(drawn(0, i));
+        }
+        oracle_.moments1.resize(layout_.elems);
+        oracle_.moments2.resize(layout_.elems);
+    }
+
+    // Begins anew or resumes, with this many devices per rank and tiles per subgroup.
+    void open(const Wish& wish, int devices) {
+        engine_.reset();
+        config::EngineSettings settings;
+        settings.mode = config::Mode::su_o;
+        settings.compress.codec = "dense";
+        settings.csd.path = {folder_ + "/state"};
+        settings.csd.per_rank = {devices};
+        settings.csd.subgroup_tiles = 1;
+        settings.checkpoint.path = folder_ + "/checkpoints";
+        const StartingPoint start =
+            find_starting_point(world_, settings, layout_.elems, "four", wish);
+        engine_ = Engine::make(world_, settings, layout_, {.model = "four", .steps = 100},
+                               {.set = start.set});
+        engine_->begin(start, [](std::size_t first, std::span<float> masters) {
+            for (std::size_t i = 0; i < masters.size(); ++i) {
+                masters[i] = drawn(0, first + i);
+            }
+        });
+    }
+
+    void take_steps(int steps) {
+        for (int taken = 0; taken < steps; ++taken) {
+            const std::int64_t step = engine_->steps_done();
+            const Hyper hyper{.rate = kRate, .decay = kDecay};
+            engine_->begin_backward({.groups = {hyper, hyper}, .skipped = skipped_in(step)});
+            std::vector<double> sum(layout_.elems, 0);
+            for (int rank = 0; rank < world_.size(); ++rank) {
+                const auto stream = static_cast<std::uint64_t>(step * world_.size() + rank + 1);
+                for (std::size_t i = 0; i < layout_.elems; ++i) {
+                    sum[i] += drawn(stream, i);
+                }
+            }
+            const auto stream =
+                static_cast<std::uint64_t>(step * world_.size() + world_.rank() + 1);
+            for (std::size_t block = layout_.blocks.size(); block-- > 0;) {
+                const std::span<float> space = engine_->gradient_space(block);
+                for (std::size_t i = 0; i < space.size(); ++i) {
+                    space[i] = drawn(stream, layout_.blocks[block].begin + i);
+                }
+                engine_->put_gradient(block);
+            }
+            engine_->end_pass();
+            engine_->end_gradients();
+            engine_->update();
+            engine_->finish();
+            engine_->commit();
+            oracle_.step(skipped_in(step), sum);
+        }
+    }
+
+    void expect_masters() {
+        engine_->hold_parameters();
+        std::vector<float> masters(layout_.elems);
+        std::memcpy(masters.data(), engine_->parameters().data(), layout_.elems * sizeof(float));
+        double largest = 0;
+        for (std::size_t i = 0; i < layout_.elems; ++i) {
+            largest = std::max(largest, std::abs(masters[i] - oracle_.masters[i]));
+        }
+        EXPECT_LT(largest, 1e-5) << "after " << engine_->steps_done() << " steps";
+    }
+
+    mpi::Communicator world_ = mpi::Communicator::world(std::chrono::seconds(100));
+    Layout layout_ = four_tensors();
+    std::string folder_;
+    Oracle oracle_;
+    std::unique_ptr<Engine> engine_;
+};
+
+TEST_F(SkippedTensors, KeepTheNumberOfTheirUpdatesAcrossRestartsLayoutsAndCheckpoints) {
+    open({}, 1);
+    take_steps(7);
+    expect_masters();
+    open(resuming(), 1);
+    take_steps(4);
+    expect_masters();
+    open(resuming(), 2);  // reads the state of another layout
+    take_steps(4);
+    expect_masters();
+    const std::string checkpoint = engine_->save(folder_ + "/checkpoints");
+    open(from(checkpoint), 1);
+    EXPECT_EQ(engine_->steps_done(), 15);
+    take_steps(4);
+    expect_masters();
+}
+
+}  // namespace
+}  // namespace nearstep::engine
