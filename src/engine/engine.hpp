@@ -174,8 +174,9 @@ public:
     // the order of EngineOptions::gradient_stream, if EngineFacts::encodes_on_gpu. Valid until the
     // block is put. Not collective.
     virtual std::span<float> gradient_space(std::size_t block) = 0;
-    // Adds a micro-batch's fp32 gradient of the block, in host memory. Replaces gradient_space()
-    // and may be called repeatedly. Not for gradients on a GPU. Not collective.
+    // Adds a micro-batch's fp32 gradient of the block, in fp32. Replaces gradient_space() and may
+    // be called repeatedly. `gradient` is in host memory or, if EngineFacts::encodes_on_gpu, in GPU
+    // memory, where it is read in the order of EngineOptions::gradient_stream. Not collective.
     virtual void add_gradient(std::size_t block, std::span<const float> gradient) = 0;
     // Each block once, in an order of the rank's choice: see puts_in_any_order. Last block first is
     // fastest and needs no memory for waiting blocks. The bits do not depend on the order.

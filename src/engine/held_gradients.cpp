@@ -43,11 +43,14 @@ std::span<float> HeldGradients::hold(std::size_t block) {
 }
 
 void HeldGradients::add(std::size_t block, std::span<const float> part) {
-    expects(!stream_, "parts of gradients are added up on the host");
     expects(part.size() == blocks_.at(block).elems, "a part has every element of its block");
     const bool is_first = !is_held(block);
     const std::span<float> sum = hold(block);
-    if (is_first) {
+    if (stream_ && is_first) {
+        memory::copy_on_gpu(std::as_writable_bytes(sum), std::as_bytes(part), *stream_);
+    } else if (stream_) {
+        memory::add_on_gpu(sum, part, *stream_);
+    } else if (is_first) {
         std::ranges::copy(part, sum.begin());
     } else {
         std::ranges::transform(sum, part, sum.begin(), std::plus<>());

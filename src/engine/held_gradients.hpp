@@ -29,7 +29,7 @@ public:
 
     // Memory where the block's gradient waits.
     std::span<float> hold(std::size_t block);
-    // Adds a part to the waiting gradient; the first part is copied. On the host only.
+    // Adds a part to the waiting gradient; the first part is copied. Where `stream` writes.
     void add(std::size_t block, std::span<const float> part);
     // Call when all parts of the block have come.
     void complete(std::size_t block);

@@ -191,4 +191,7 @@ void fill_with_zeros(std::span<std::byte> gpu, const Stream& stream);
 void convert_on_gpu(std::span<float> to, const void* from, Dtype dtype, float factor,
                     const Stream& stream);
 
+// sums += addends in stream order, both on the GPU and of one size.
+void add_on_gpu(std::span<float> sums, std::span<const float> addends, const Stream& stream);
+
 }  // namespace nearstep::memory

@@ -194,6 +194,19 @@ __global__ void convert(float* to, const T* from, std::size_t count, Dtype dtype
     }
 }
 
+__global__ void add(float* sums, const float* addends, std::size_t count) {
+    const std::size_t step = std::size_t{gridDim.x} * kThreads;
+    for (std::size_t i = std::size_t{blockIdx.x} * kThreads + threadIdx.x; i < count; i += step) {
+        sums[i] += addends[i];
+    }
+}
+
+// Blocks of a kernel whose threads take every so many elements.
+unsigned blocks_for(std::size_t elems) {
+    const std::size_t blocks = (elems + kThreads - 1) / kThreads;
+    return static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks);
+}
+
 }  // namespace
 
 void convert_on_gpu(std::span<float> to, const void* from, Dtype dtype, float factor,
@@ -201,8 +214,7 @@ void convert_on_gpu(std::span<float> to, const void* from, Dtype dtype, float fa
     if (to.empty()) {
         return;
     }
-    const std::size_t blocks = (to.size() + kThreads - 1) / kThreads;
-    const auto grid = static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks);
+    const unsigned grid = blocks_for(to.size());
     if (dtype == Dtype::fp32) {
         convert<<<grid, kThreads, 0, stream.handle()>>>(to.data(), static_cast<const float*>(from),
                                                         to.size(), dtype, factor);
@@ -210,6 +222,16 @@ void convert_on_gpu(std::span<float> to, const void* from, Dtype dtype, float fa
         convert<<<grid, kThreads, 0, stream.handle()>>>(
             to.data(), static_cast<const std::uint16_t*>(from), to.size(), dtype, factor);
     }
+    check(cudaGetLastError());
+}
+
+void add_on_gpu(std::span<float> sums, std::span<const float> addends, const Stream& stream) {
+    expects(sums.size() == addends.size(), "every sum has an addend");
+    if (sums.empty()) {
+        return;
+    }
+    add<<<blocks_for(sums.size()), kThreads, 0, stream.handle()>>>(sums.data(), addends.data(),
+                                                                   sums.size());
     check(cudaGetLastError());
 }
 

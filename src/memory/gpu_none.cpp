@@ -81,4 +81,9 @@ void convert_on_gpu(std::span<float> /*to*/, const void* /*from*/, Dtype /*dtype
     refuse();
 }
 
+void add_on_gpu(std::span<float> /*sums*/, std::span<const float> /*addends*/,
+                const Stream& /*stream*/) {
+    refuse();
+}
+
 }  // namespace nearstep::memory

@@ -81,6 +81,22 @@ TEST_F(Gpu, CopiesFromMemoryThatIsPinnedForAWhileInTheDefaultStream) {
     EXPECT_FALSE(PinnedRange().is_pinned());
 }
 
+TEST_F(Gpu, AddsInTheStreamsOrder) {
+    const std::vector<float> sums = {1, 2, 3, 0.1F};
+    const std::vector<float> addends = {10, 20, 30, 0.2F};
+    GpuBuffer on_gpu(sums.size() * sizeof(float));
+    GpuBuffer added(on_gpu.size());
+    const Stream stream;
+    copy_to_gpu(on_gpu.span(), std::as_bytes(std::span(sums)), stream);
+    copy_to_gpu(added.span(), std::as_bytes(std::span(addends)), stream);
+    add_on_gpu({on_gpu.as<float>(), 4}, {added.as<float>(), 4}, stream);
+    add_on_gpu({}, {}, stream);
+    std::vector<float> found(4);
+    copy_to_host(std::as_writable_bytes(std::span(found)), on_gpu.span(), stream);
+    stream.wait();
+    EXPECT_EQ(found, (std::vector<float>{11, 22, 33, 0.1F + 0.2F}));
+}
+
 TEST_F(Gpu, SaysHowMuchItDoesNotHave) {
     try {
         const GpuBuffer buffer(std::size_t{1} << 46U);

@@ -1,0 +1,95 @@
+// Micro-batches' gradients in GPU memory give the same masters as the same gradients on the host.
+#include "base/random.hpp"
+#include "engine/engine.hpp"
+#include "memory/gpu.hpp"
+#include "support/places.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace nearstep::engine {
+namespace {
+
+constexpr int kGpuSteps = 3;
+constexpr int kParts = 3;
+
+Layout three_blocks() {
+    Layout layout{.dtype = Dtype::bf16};
+    for (const std::size_t size : {70000U, 301U, 131072U}) {
+        layout.tensors.push_back({.name = std::to_string(size),
+                                  .shape = {static_cast<std::int64_t>(size)},
+                                  .offset = layout.elems});
+        layout.blocks.push_back({layout.elems, layout.elems + size});
+        layout.elems += size;
+    }
+    return layout;
+}
+
+void put_parts(Engine& engine, const Layout& layout, std::size_t block) {
+    const memory::Stream stream = memory::Stream::of_default();
+    for (int part = 0; part < kParts; ++part) {
+        std::vector<float> gradient(layout.blocks[block].size());
+        for (std::size_t i = 0; i < gradient.size(); ++i) {
+            gradient[i] = static_cast<float>(
+                random_normal(static_cast<std::uint64_t>(engine.steps_done()),
+                              static_cast<std::uint64_t>(part), layout.blocks[block].begin + i));
+        }
+        if (!engine.facts().encodes_on_gpu) {
+            engine.add_gradient(block, gradient);
+            continue;
+        }
+        memory::GpuBuffer on_gpu(gradient.size() * sizeof(float));
+        copy_to_gpu(on_gpu.span(), std::as_bytes(std::span(gradient)), stream);
+        engine.add_gradient(block, {on_gpu.as<float>(), gradient.size()});
+        stream.wait();  // before the memory is freed
+    }
+    engine.put_gradient(block);
+}
+
+std::uint64_t masters_of_parts(const mpi::Communicator& world, std::optional<int> gpu,
+                               const std::vector<std::size_t>& order) {
+    const std::string folder = std::string(test::kBuildFolder) + "/engine-gpu-parts";
+    std::filesystem::remove_all(folder);
+    config::EngineSettings settings;
+    settings.mode = config::Mode::su_o;
+    settings.compress.codec = "q8";
+    settings.csd.path = {folder};
+    settings.csd.per_rank = {2};
+    settings.csd.subgroup_tiles = 1;
+    const Layout layout = three_blocks();
+    const auto engine = Engine::make(world, settings, layout, {.model = "m", .steps = kGpuSteps},
+                                     {.gpu = gpu, .puts_in_any_order = true});
+    EXPECT_EQ(engine->facts().encodes_on_gpu, gpu.has_value());
+    engine->start([](std::size_t, std::span<float> masters) { std::ranges::fill(masters, 0.25F); });
+    for (int step = 0; step < kGpuSteps; ++step) {
+        engine->begin_backward({.groups = {Hyper{}}});
+        for (const std::size_t block : order) {
+            put_parts(*engine, layout, block);
+        }
+        engine->end_pass();
+        engine->end_gradients();
+        engine->update();
+        engine->finish();
+        engine->commit();
+    }
+    return engine->masters_digest();
+}
+
+TEST(GpuParts, GiveTheMastersOfTheHostInAnyOrder) {
+    if (memory::gpus() == 0) {
+        GTEST_SKIP() << "there is no GPU here";
+    }
+    const auto world = mpi::Communicator::world(std::chrono::seconds(100));
+    const std::uint64_t on_host = masters_of_parts(world, std::nullopt, {2, 1, 0});
+    EXPECT_EQ(masters_of_parts(world, 0, {2, 1, 0}), on_host);
+    EXPECT_EQ(masters_of_parts(world, 0, {0, 2, 1}), on_host);
+}
+
+}  // namespace
+}  // namespace nearstep::engine
