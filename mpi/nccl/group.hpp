@@ -60,9 +60,6 @@ public:
     void all_gather(std::span<const std::byte> mine, std::span<std::byte> all,
                     const memory::Stream& stream);
 
-    // Copies the root's `bytes` to all ranks.
-    void broadcast(std::span<std::byte> bytes, int root, const memory::Stream& stream);
-
     // Sends to[r] to rank r and receives from[r] from it, all at once. Both sides know the sizes; 0
     // bytes send no message. This rank's own entries must be empty.
     void exchange(std::span<const std::span<const std::byte>> to,

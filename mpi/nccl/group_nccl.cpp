@@ -322,13 +322,6 @@ void Group::all_gather(std::span<const std::byte> mine, std::span<std::byte> all
     });
 }
 
-void Group::broadcast(std::span<std::byte> bytes, int root, const memory::Stream& stream) {
-    expects(root >= 0 && root < size_, "the root is in the group");
-    queue(*state_, watchdog_, "a broadcast", stream, [&](ncclComm_t comm, CUstream_st* on) {
-        return ncclBroadcast(bytes.data(), bytes.data(), bytes.size(), ncclUint8, root, comm, on);
-    });
-}
-
 void Group::exchange(std::span<const std::span<const std::byte>> to,
                      std::span<const std::span<std::byte>> from, const memory::Stream& stream) {
     const auto ranks = static_cast<std::size_t>(size_);

@@ -40,11 +40,6 @@ void Group::all_gather(std::span<const std::byte> /*mine*/, std::span<std::byte>
     refuse();
 }
 
-void Group::broadcast(std::span<std::byte> /*bytes*/, int /*root*/,
-                      const memory::Stream& /*stream*/) {
-    refuse();
-}
-
 void Group::exchange(std::span<const std::span<const std::byte>> /*to*/,
                      std::span<const std::span<std::byte>> /*from*/,
                      const memory::Stream& /*stream*/) {

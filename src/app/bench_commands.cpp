@@ -5,7 +5,6 @@
 #include "bench/delta_bench.hpp"
 #include "bench/exchange_bench.hpp"
 #include "bench/gpu_codec_bench.hpp"
-#include "bench/gpu_delta_bench.hpp"
 #include "bench/network_bench.hpp"
 #include "bench/update_bench.hpp"
 #include "codec/codec.hpp"
@@ -110,10 +109,10 @@ void add_bench_update(CLI::App& bench, Action& action) {
 }
 
 nlohmann::json run_bench_codec(const bench::CodecBenchOptions& options, bool is_on_gpu,
-                               const std::string& gradient, bool has_error_feedback) {
+                               const std::string& gradient) {
     if (!is_on_gpu) {
-        if (!gradient.empty() || has_error_feedback) {
-            throw ConfigError("--gradient and --error-feedback go with --device cuda alone.");
+        if (!gradient.empty()) {
+            throw ConfigError("--gradient goes with --device cuda alone.");
         }
         return bench::bench_codec(options, std::cout);
     }
@@ -125,7 +124,6 @@ nlohmann::json run_bench_codec(const bench::CodecBenchOptions& options, bool is_
                                       .keep = options.keep,
                                       .rounding = options.rounding,
                                       .dtype = options.dtype,
-                                      .has_error_feedback = has_error_feedback,
                                       .gradient = gradient,
                                       .rounds = options.rounds},
                                      std::cout);
@@ -136,13 +134,13 @@ void add_bench_codec(CLI::App& bench, Action& action) {
         bench::CodecBenchOptions options;
         std::string device = "cpu";
         std::string gradient;
-        bool has_error_feedback = false;
         std::string json;
     };
     auto arguments = std::make_shared<Arguments>();
     CLI::App& command = *bench.add_subcommand(
         "codec",
-        "Measure encoding and decoding of gradients in memory beside the rate of a copy. "
+        "Measure encoding and decoding of gradients in memory, on a GPU encoding alone, beside the "
+        "rate of a copy. "
         "Examples:\n  nearstep bench codec --codec q4,topk --keep 0.01 --kernels scalar,avx2\n  "
         "nearstep bench codec --device cuda --parameters 134217728 --rounds 50");
     bench::CodecBenchOptions& options = arguments->options;
@@ -151,8 +149,6 @@ void add_bench_codec(CLI::App& bench, Action& action) {
         ->check(CLI::IsMember({"cpu", "cuda"}));
     command.add_option("--gradient", arguments->gradient,
                        "with --device cuda: file of bf16 values to encode; default: random ones");
-    command.add_flag("--error-feedback", arguments->has_error_feedback,
-                     "with --device cuda: with the residual of error feedback");
     command.add_option("--parameters", options.parameters, "rounded up to whole tiles of 65536")
         ->capture_default_str()
         ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 34U));
@@ -175,40 +171,24 @@ void add_bench_codec(CLI::App& bench, Action& action) {
             write_result_of(
                 [&] {
                     return run_bench_codec(arguments->options, arguments->device == "cuda",
-                                           arguments->gradient, arguments->has_error_feedback);
+                                           arguments->gradient);
                 },
                 arguments->json);
         });
     });
 }
 
-nlohmann::json run_bench_delta(const bench::DeltaBenchOptions& options, bool is_on_gpu) {
-    if (!is_on_gpu) {
-        return bench::bench_delta(options, std::cout);
-    }
-    if (!options.kernels.empty()) {
-        throw ConfigError("--kernels names the CPU's: leave it out with --device cuda.");
-    }
-    return bench::bench_delta_on_gpu({.parameters = options.parameters, .rounds = options.rounds},
-                                     std::cout);
-}
-
 void add_bench_delta(CLI::App& bench, Action& action) {
     struct Arguments {
         bench::DeltaBenchOptions options;
-        std::string device = "cpu";
         std::string json;
     };
     auto arguments = std::make_shared<Arguments>();
     CLI::App& command = *bench.add_subcommand(
         "delta",
         "Measure encoding and decoding of new parameters as deltas beside the rate of a copy. "
-        "Examples:\n  nearstep bench delta --kernels scalar,avx2,avx512\n  nearstep bench delta "
-        "--device cuda --parameters 134217728");
+        "Example:\n  nearstep bench delta --kernels scalar,avx2,avx512");
     bench::DeltaBenchOptions& options = arguments->options;
-    command.add_option("--device", arguments->device, "where: cpu or cuda (decoding alone)")
-        ->capture_default_str()
-        ->check(CLI::IsMember({"cpu", "cuda"}));
     command.add_option("--parameters", options.parameters, "rounded up to whole messages")
         ->capture_default_str()
         ->check(CLI::PositiveNumber);
@@ -222,9 +202,8 @@ void add_bench_delta(CLI::App& bench, Action& action) {
     command.add_option("--json", arguments->json, "write an array of rows to this file");
     command.callback([arguments, &action] {
         action = on_rank_0([arguments] {
-            write_result_of(
-                [&] { return run_bench_delta(arguments->options, arguments->device == "cuda"); },
-                arguments->json);
+            write_result_of([&] { return bench::bench_delta(arguments->options, std::cout); },
+                            arguments->json);
         });
     });
 }

@@ -2,13 +2,14 @@
 
 #include "base/digest.hpp"
 #include "base/error.hpp"
+#include "base/random.hpp"
 #include "base/statistics.hpp"
 #include "base/units.hpp"
 #include "base/version.hpp"
-#include "bench/delta_workload.hpp"
 #include "bench/variants.hpp"
 #include "codec/delta.hpp"
 #include "memory/buffer.hpp"
+#include "shard/partition.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -25,6 +26,38 @@ namespace {
 
 using codec::DeltaKernels;
 using shard::kTileElems;
+
+constexpr std::size_t kMessageTiles = 16;
+constexpr std::size_t kMessageElems = kMessageTiles * kTileElems;
+
+// Shares of a step's parameters.
+struct Shares {
+    double changed;
+    double escaped;  // changed by more than one unit in the last place
+};
+
+// Shares seen in steps of a 124M model at learning rates from 0 to 6e-4, and a full change.
+constexpr std::array kShares = {Shares{0, 0},         Shares{0.015, 0.002}, Shares{0.049, 0.007},
+                                Shares{0.126, 0.024}, Shares{0.25, 0.06},   Shares{0.76, 0.46},
+                                Shares{1, 1}};
+
+// Both sizes are multiples of kMessageElems. Every message repeats the first one's parameters.
+void fill_parameters(const Shares& shares, std::span<std::uint16_t> old,
+                     std::span<std::uint16_t> fresh) {
+    for (std::size_t i = 0; i < kMessageElems; ++i) {
+        const std::uint64_t bits = random_bits(1, 0, i);
+        const double draw = random_uniform(1, 1, i);
+        const int unit = (bits & 1U) != 0 ? 1 : -1;
+        const int jump = draw < shares.escaped ? 2 + static_cast<int>((bits >> 1U) % 100) : 1;
+        old[i] = static_cast<std::uint16_t>(bits >> 32U);
+        fresh[i] =
+            static_cast<std::uint16_t>(draw < shares.changed ? old[i] + unit * jump : old[i]);
+    }
+    for (std::size_t at = kMessageElems; at < old.size(); at += kMessageElems) {
+        std::ranges::copy(old.first(kMessageElems), old.data() + at);
+        std::ranges::copy(fresh.first(kMessageElems), fresh.data() + at);
+    }
+}
 
 class DeltaWork {
 public:

@@ -72,18 +72,12 @@ struct GpuCodecWork {
         : tiles(tile_count),
           values(make_values(options, tile_count * kTileElems)),
           payloads(tile_count * most_payload),
-          squares(tile_count * codec::kSquareParts * sizeof(double)),
-          sums(tile_count * kTileElems * sizeof(float)) {
+          squares(tile_count * codec::kSquareParts * sizeof(double)) {
         for (std::size_t i = 0; i < kInputs; ++i) {
             inputs.emplace_back(values.size() * sizeof(std::uint16_t));
             copy_to_gpu(inputs.back().span(), std::as_bytes(std::span(values)), stream);
         }
         copy = GpuBuffer(inputs.front().size());
-        if (options.has_error_feedback) {
-            residual = GpuBuffer(sums.size());
-            next_residual = GpuBuffer(sums.size());
-            fill_with_zeros(residual.span(), stream);
-        }
         stream.wait();
     }
 
@@ -91,8 +85,6 @@ struct GpuCodecWork {
         return {.tiles = tiles,
                 .gradient = inputs[input].span().data(),
                 .gradient_dtype = Dtype::bf16,
-                .residual = residual.as<float>(),
-                .next_residual = next_residual.as<float>(),
                 .payloads = payloads.as<std::byte>(),
                 .squares = squares.as<double>(),
                 .random_key = 1};
@@ -103,24 +95,18 @@ struct GpuCodecWork {
     std::vector<std::uint16_t> values;
     std::vector<GpuBuffer> inputs;
     GpuBuffer copy;
-    GpuBuffer residual;
-    GpuBuffer next_residual;
     GpuBuffer payloads;
     GpuBuffer squares;
-    GpuBuffer sums;
 };
 
-// Call after the first round, when the sums hold the decoded values twice.
+// Compares the payloads with the CPU's.
 void verify(GpuCodecWork& work, const codec::CodecSettings& settings) {
     const auto scalar = codec::make_codec(settings);
     const std::size_t bytes = scalar->payload_bytes();
     std::vector<std::byte> payloads(work.tiles * bytes);
-    std::vector<float> sums(work.tiles * kTileElems);
     copy_to_host(payloads, work.payloads.span().first(payloads.size()), work.stream);
-    copy_to_host(std::as_writable_bytes(std::span(sums)), work.sums.span(), work.stream);
     work.stream.wait();
     std::vector<float> tile(kTileElems);
-    std::vector<float> sum(kTileElems);
     std::vector<std::byte> payload(bytes);
     for (std::size_t i = 0; i < std::min(kVerified, work.tiles); ++i) {
         const std::size_t number = i + 1 < kVerified ? i : work.tiles - 1;
@@ -128,11 +114,7 @@ void verify(GpuCodecWork& work, const codec::CodecSettings& settings) {
                        work.values.begin() + static_cast<std::ptrdiff_t>((number + 1) * kTileElems),
                        tile.begin(), from_bf16);
         scalar->encode(tile, payload, arith::tile_key(1, number));
-        std::fill(sum.begin(), sum.end(), 0.0F);
-        scalar->decode_add(payload, 0, sum);
-        scalar->decode_add(payload, 0, sum);
-        if (!std::ranges::equal(payload, std::span(payloads).subspan(number * bytes, bytes)) ||
-            !std::ranges::equal(sum, std::span(sums).subspan(number * kTileElems, kTileElems))) {
+        if (!std::ranges::equal(payload, std::span(payloads).subspan(number * bytes, bytes))) {
             throw Error(text("The codec ", settings.name, " does not give the CPU's bits in tile ",
                              number, ": do not train on this GPU, and report it."));
         }
@@ -142,14 +124,12 @@ void verify(GpuCodecWork& work, const codec::CodecSettings& settings) {
 struct Times {
     std::vector<double> copy;
     std::vector<double> encode;
-    std::vector<double> decode;
-    std::vector<double> decode_add;
 };
 
 Times measure(GpuCodecWork& work, const GpuCodec& codec, const codec::CodecSettings& settings,
               int rounds) {
     Times times;
-    std::array<Event, 5> marks;
+    std::array<Event, 3> marks;
     for (int round = 0; round <= rounds; ++round) {
         const std::size_t input = static_cast<std::size_t>(round) % kInputs;
         marks[0].record(work.stream);
@@ -157,11 +137,6 @@ Times measure(GpuCodecWork& work, const GpuCodec& codec, const codec::CodecSetti
         marks[1].record(work.stream);
         codec.encode(work.encoding(input), work.stream);
         marks[2].record(work.stream);
-        codec.decode(work.payloads.as<std::byte>(), work.tiles, work.sums.as<float>(), work.stream);
-        marks[3].record(work.stream);
-        codec.decode_add(work.payloads.as<std::byte>(), work.tiles, work.sums.as<float>(),
-                         work.stream);
-        marks[4].record(work.stream);
         work.stream.wait();
         if (round == 0) {  // warm-up
             verify(work, settings);
@@ -169,52 +144,36 @@ Times measure(GpuCodecWork& work, const GpuCodec& codec, const codec::CodecSetti
         }
         times.copy.push_back(marks[1].seconds_since(marks[0]));
         times.encode.push_back(marks[2].seconds_since(marks[1]));
-        times.decode.push_back(marks[3].seconds_since(marks[2]));
-        times.decode_add.push_back(marks[4].seconds_since(marks[3]));
     }
     return times;
 }
 
 nlohmann::json gpu_codec_row(const Times& times, const GpuCodecBenchOptions& options,
-                             std::size_t tiles, std::size_t payload_bytes, bool is_sparse) {
+                             std::size_t tiles, std::size_t payload_bytes) {
     const auto parameters = static_cast<double>(tiles * kTileElems);
     const double copy_s = summary_of(times.copy).median;
     const double encode_s = summary_of(times.encode).median;
-    const double decode_s = summary_of(times.decode).median;
-    const double decode_add_s = summary_of(times.decode_add).median;
     const double payload = static_cast<double>(payload_bytes) / kTileElems;
     const double copy_rate = 2 * sizeof(std::uint16_t) / copy_s;
-    const double fed_back = options.has_error_feedback ? 2 * sizeof(float) : 0;
-    const double encode_rate = (sizeof(std::uint16_t) + payload + fed_back) / encode_s;
-    const double decode_rate = (payload + sizeof(float)) / decode_s;
-    const double added = is_sparse ? payload / 4 : 1;  // share of the sums that change
-    const double decode_add_rate = (payload + added * 2 * sizeof(float)) / decode_add_s;
+    const double encode_rate = (sizeof(std::uint16_t) + payload) / encode_s;
     return {{"parameters", parameters},
             {"rounds", options.rounds},
             {"bytes_per_parameter", payload},
             {"copy_us", copy_s * 1e6},
             {"copy_tb_per_s", copy_rate * parameters / 1e12},
             {"encode_us", encode_s * 1e6},
-            {"decode_us", decode_s * 1e6},
-            {"decode_add_us", decode_add_s * 1e6},
             {"encode_over_copy", encode_s / copy_s},
             {"encode_share_of_bandwidth", encode_rate / copy_rate},
-            {"decode_share_of_bandwidth", decode_rate / copy_rate},
-            {"decode_add_share_of_bandwidth", decode_add_rate / copy_rate},
             {"verified", true}};
 }
 
 void print_gpu_codec_row(std::ostream& out, const nlohmann::json& row) {
     std::array<char, 200> line{};
-    std::snprintf(
-        line.data(), line.size(),
-        "%-8s  %15.4f  %9.1f  %11.1f  %12.2f  %8.1f %%  %11.1f  %8.1f %%  %15.1f  %8.1f %%\n",
-        row["codec"].get<std::string>().c_str(), row["bytes_per_parameter"].get<double>(),
-        row["copy_us"].get<double>(), row["encode_us"].get<double>(),
-        row["encode_over_copy"].get<double>(), row["encode_share_of_bandwidth"].get<double>() * 100,
-        row["decode_us"].get<double>(), row["decode_share_of_bandwidth"].get<double>() * 100,
-        row["decode_add_us"].get<double>(),
-        row["decode_add_share_of_bandwidth"].get<double>() * 100);
+    std::snprintf(line.data(), line.size(), "%-8s  %15.4f  %9.1f  %11.1f  %12.2f  %8.1f %%\n",
+                  row["codec"].get<std::string>().c_str(), row["bytes_per_parameter"].get<double>(),
+                  row["copy_us"].get<double>(), row["encode_us"].get<double>(),
+                  row["encode_over_copy"].get<double>(),
+                  row["encode_share_of_bandwidth"].get<double>() * 100);
     out << line.data() << std::flush;
 }
 
@@ -238,23 +197,19 @@ nlohmann::json bench_codec_on_gpu(const GpuCodecBenchOptions& options, std::ostr
     GpuCodecWork work(options, round_up(options.parameters, kTileElems) / kTileElems, most);
     out << static_cast<double>(work.tiles * kTileElems) / 1e6 << " M parameters in bf16 on "
         << memory::name_of_gpu(0) << ", rounding " << options.rounding
-        << (options.has_error_feedback ? ", with error feedback" : "")
         << "; shares of the copy's bandwidth\n"
-           "codec     bytes/parameter  copy (us)  encode (us)  encode/copy      share  "
-           "decode (us)      share  decode_add (us)      share\n";
+           "codec     bytes/parameter  copy (us)  encode (us)  encode/copy       share\n";
     nlohmann::json rows = nlohmann::json::array();
     for (const std::string& name : names) {
         settings.name = name;
         const GpuCodec codec(settings);
         const Times times = measure(work, codec, settings, options.rounds);
-        nlohmann::json row =
-            gpu_codec_row(times, options, work.tiles, codec.payload_bytes(), name == "topk");
+        nlohmann::json row = gpu_codec_row(times, options, work.tiles, codec.payload_bytes());
         row["commit"] = commit();
         row["gpu"] = memory::name_of_gpu(0);
         row["codec"] = name;
         row["rounding"] = options.rounding;
         row["keep"] = options.keep;
-        row["error_feedback"] = options.has_error_feedback;
         print_gpu_codec_row(out, row);
         rows.push_back(row);
     }

@@ -1,4 +1,4 @@
-// Measures how fast gradients in GPU memory are encoded and decoded, compared with a copy there.
+// Measures how fast gradients in GPU memory are encoded, compared with a copy there.
 #pragma once
 
 #include "base/dtype.hpp"
@@ -18,22 +18,19 @@ struct GpuCodecBenchOptions {
     double keep = 0.01;                    // for topk
     std::string rounding = "nearest";      // for block codes
     Dtype dtype = Dtype::bf16;             // of dense and topk values, and of the gradient
-    bool has_error_feedback = false;
     std::string gradient;  // file of bf16 values, repeated as needed; empty: random values
     int rounds = 50;
 };
 
 // Prints one row per codec to `out` as it is measured, and returns the rows with the keys commit,
-// gpu, codec, rounding, keep, error_feedback, parameters, rounds, bytes_per_parameter, copy_us,
-// copy_tb_per_s, encode_us, decode_us, decode_add_us, encode_over_copy, encode_share_of_bandwidth,
-// decode_share_of_bandwidth, decode_add_share_of_bandwidth and verified.
+// gpu, codec, rounding, keep, parameters, rounds, bytes_per_parameter, copy_us, copy_tb_per_s,
+// encode_us, encode_over_copy, encode_share_of_bandwidth and verified.
 //
-// The gradient is bf16. A round copies it in GPU memory, encodes it with sums of squares, decodes
-// it to fp32 values and adds it to these once more. Rounds alternate between two gradients, each
-// larger than the GPU's cache by default. Times are medians over the rounds, from GPU events. A
-// share is the rate of the bytes that must be read and written, over the copy's rate. Throws
-// ConfigError if there is no GPU or options are invalid, Error if payloads or sums differ from the
-// CPU's scalar codec.
+// The gradient is bf16. A round copies it in GPU memory and encodes it with sums of squares. Rounds
+// alternate between two gradients, each larger than the GPU's cache by default. Times are medians
+// over the rounds, from GPU events. A share is the rate of the bytes that must be read and written,
+// over the copy's rate. Throws ConfigError if there is no GPU or options are invalid, Error if
+// payloads differ from the CPU's scalar codec.
 nlohmann::json bench_codec_on_gpu(const GpuCodecBenchOptions& options, std::ostream& out);
 
 }  // namespace nearstep::bench

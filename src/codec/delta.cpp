@@ -276,18 +276,6 @@ std::string DeltaReader::fault_of_tile(std::size_t tile) const {
                 "machine's memory and network.");
 }
 
-std::optional<std::string> DeltaReader::fault_of_table() const {
-    std::size_t at = delta_table_end(tiles_.size());
-    for (std::size_t tile = 0; tile < tiles_.size(); ++tile) {
-        const DeltaEntry entry = entry_of(tile);
-        if (!is_within(entry, at)) {
-            return fault_of_tile(tile);
-        }
-        at = round_up(at + payload_bytes(entry.form(), entry.census()), kDeltaAlignment);
-    }
-    return std::nullopt;
-}
-
 std::optional<std::string> DeltaReader::apply_to(std::span<std::byte> parameters) const {
     expects(parameters.size() == tiles_.size() * kDeltaTileBytes,
             "a message is applied to its tiles");

@@ -68,15 +68,7 @@ public:
 
     std::size_t bytes() const { return bytes_; }
 
-    shard::TileRange tiles() const { return tiles_; }
-
-    // A sentence that says what is wrong with the table; none if the table is valid. With a valid
-    // table all payloads lie within the message.
-    std::optional<std::string> fault_of_table() const;
-
-    // The error sentence for a bad tile; `tile` counts from the message's first tile.
-    std::string fault_of_tile(std::size_t tile) const;
-
+    // The message must be intact.
     void add_to(DeltaTally& tally) const;
 
     // Updates `parameters`, the tiles' parameters, from old to new. Returns an error sentence if
@@ -85,6 +77,7 @@ public:
     std::optional<std::string> apply_to(std::span<std::byte> parameters) const;
 
 private:
+    std::string fault_of_tile(std::size_t tile) const;
     DeltaEntry entry_of(std::size_t tile) const;
     bool is_within(const DeltaEntry& entry, std::size_t at) const;
     bool apply_tile(const DeltaEntry& entry, const std::byte* payload, std::uint16_t* target) const;

@@ -1,8 +1,6 @@
-// Block codes on a GPU: encodes all but ternary, decodes all. A thread block handles one piece. To
-// encode, eight neighbouring threads share a block of 64 elements, eight each. To decode, a thread
-// takes four elements at a time, so that a warp writes whole cache lines.
+// Block codes but ternary on a GPU. A thread block encodes one piece. Eight neighbouring threads
+// share a block of 64 elements, eight each.
 #include "codec/gpu_block.cuh"
-#include "codec/gpu_block_codes.cuh"
 #include "codec/gpu_kernels.hpp"
 #include "memory/cuda_call.hpp"
 
@@ -17,7 +15,6 @@ using arith::Rounding;
 
 constexpr unsigned kThreads = 256;
 constexpr unsigned kEach = kPieceOctets / kThreads;
-constexpr unsigned kEachQuad = arith::kPieceElems / kQuad / kThreads;
 static_assert(kBlockThreads == 8, "sums over a block take three exchanges");
 
 // --- Scales --------------------------------------------------------------------------------------
@@ -99,14 +96,6 @@ __device__ inline void code_octet(const float (&values)[kOctet], std::uint16_t s
     }
 }
 
-template <BlockFormat kFormat>
-__device__ inline float decode(std::int32_t code, std::uint16_t scale) {
-    if (kFormat == BlockFormat::sign) {
-        return arith::decode_sign(static_cast<std::uint32_t>(code), scale);
-    }
-    return arith::decode_code(code, from_bf16(scale));
-}
-
 __device__ inline std::uint32_t bytes_of(const std::int32_t* codes) {
     std::uint32_t word = 0;
 #pragma unroll
@@ -183,14 +172,6 @@ __global__ void __launch_bounds__(kThreads) encode(BlockEncoding e) {
         if (octet % kBlockThreads == 0) {
             scales[octet / kBlockThreads] = scale;
         }
-        if (e.next) {
-            float lost[kOctet];
-#pragma unroll
-            for (unsigned i = 0; i < kOctet; ++i) {
-                lost[i] = lost_of(values[o][i], decode<kFormat>(codes[i], scale));
-            }
-            store_floats(lost, e.next + from + octet * kOctet);
-        }
     }
     if (e.squares) {
         double sum = 0;
@@ -202,57 +183,6 @@ __global__ void __launch_bounds__(kThreads) encode(BlockEncoding e) {
         if (threadIdx.x == 0) {
             e.squares[tile * kSquareParts + piece] = sum;
         }
-    }
-}
-
-template <BlockFormat kFormat, Onto kOnto>
-__global__ void __launch_bounds__(kThreads)
-    decode(const std::byte* payloads, std::size_t payload_bytes, float* sums) {
-    const unsigned piece = blockIdx.x % kTilePieces;
-    const std::size_t tile = blockIdx.x / kTilePieces;
-    const std::byte* payload = payloads + tile * payload_bytes;
-    const auto* words =
-        reinterpret_cast<const std::uint32_t*>(payload + piece * arith::piece_code_bytes(kFormat));
-    const auto* scales = reinterpret_cast<const std::uint16_t*>(
-                             payload + kTilePieces * arith::piece_code_bytes(kFormat)) +
-                         piece * kPieceBlocks;
-    auto* quads = reinterpret_cast<float4*>(sums + blockIdx.x * arith::kPieceElems) + threadIdx.x;
-    // Issue all loads before the first store.
-    std::uint32_t codes[kEachQuad];
-    std::uint16_t scale[kEachQuad];
-    float4 sum[kEachQuad];
-#pragma unroll
-    for (unsigned o = 0; o < kEachQuad; ++o) {
-        const unsigned quad = o * kThreads + threadIdx.x;
-        codes[o] = load_codes<kFormat>(words, quad);
-        scale[o] = scales[quad / kBlockQuads];
-        sum[o] = kOnto == Onto::sums ? quads[o * kThreads] : make_float4(0, 0, 0, 0);
-    }
-#pragma unroll
-    for (unsigned o = 0; o < kEachQuad; ++o) {
-        if (kFormat == BlockFormat::ternary) {
-            const unsigned block = (o * kThreads + threadIdx.x) / kBlockQuads;
-            codes[o] = digits_of(codes[o], block % arith::kTernaryBlocks);
-        }
-        sum[o].x += decode_at<kFormat>(codes[o], 0, scale[o]);
-        sum[o].y += decode_at<kFormat>(codes[o], 1, scale[o]);
-        sum[o].z += decode_at<kFormat>(codes[o], 2, scale[o]);
-        sum[o].w += decode_at<kFormat>(codes[o], 3, scale[o]);
-        quads[o * kThreads] = sum[o];
-    }
-}
-
-template <typename Launch>
-void for_format(BlockFormat format, const Launch& launch) {
-    switch (format) {
-        case BlockFormat::q8:
-            return launch.template operator()<BlockFormat::q8>();
-        case BlockFormat::q4:
-            return launch.template operator()<BlockFormat::q4>();
-        case BlockFormat::ternary:
-            return launch.template operator()<BlockFormat::ternary>();
-        case BlockFormat::sign:
-            return launch.template operator()<BlockFormat::sign>();
     }
 }
 
@@ -285,21 +215,6 @@ void encode_blocks(const GpuEncoding& encoding, BlockCoding coding, std::size_t 
         case BlockFormat::ternary:
             return encode_ternary(encoding, coding.rounding, payload_bytes, stream);
     }
-    memory::check_launch();
-}
-
-void decode_blocks(const std::byte* payloads, std::size_t tiles, BlockFormat format,
-                   std::size_t payload_bytes, Onto onto, float* sums, CUstream_st* stream) {
-    const auto blocks = static_cast<unsigned>(tiles * kTilePieces);
-    for_format(format, [&]<BlockFormat kFormat>() {
-        if (onto == Onto::sums) {
-            decode<kFormat, Onto::sums>
-                <<<blocks, kThreads, 0, stream>>>(payloads, payload_bytes, sums);
-        } else {
-            decode<kFormat, Onto::nothing>
-                <<<blocks, kThreads, 0, stream>>>(payloads, payload_bytes, sums);
-        }
-    });
     memory::check_launch();
 }
 

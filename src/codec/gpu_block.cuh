@@ -25,7 +25,6 @@ __device__ inline std::uint32_t largest_of_block(const float (&values)[kOctet]) 
 
 struct BlockEncoding {
     TileSource source;
-    float* next;
     std::byte* payloads;
     double* squares;
     std::uint64_t random_key;
@@ -35,7 +34,6 @@ struct BlockEncoding {
 
     BlockEncoding(const GpuEncoding& encoding, std::size_t bytes)
         : source(encoding),
-          next(encoding.next_residual),
           payloads(encoding.payloads),
           squares(encoding.squares),
           random_key(encoding.random_key),

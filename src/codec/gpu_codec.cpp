@@ -22,8 +22,6 @@ void GpuCodec::encode(const GpuEncoding& encoding, const memory::Stream& stream)
     expects(encoding.gradient_dtype != Dtype::fp16, "a gradient on the GPU is fp32 or bf16");
     expects(is_aligned(encoding.gradient, 16) && is_aligned(encoding.payloads, 16),
             "gradient and payloads are aligned");
-    expects((encoding.residual == nullptr) == (encoding.next_residual == nullptr),
-            "what is fed back has a place for the next step's");
     if (encoding.tiles == 0) {
         return;
     }
@@ -35,34 +33,6 @@ void GpuCodec::encode(const GpuEncoding& encoding, const memory::Stream& stream)
         case Kind::block:
             return encode_blocks(encoding, coding_, payload_bytes_, stream.handle());
     }
-}
-
-void GpuCodec::decode_onto(Onto onto, const std::byte* payloads, std::size_t tiles, float* sums,
-                           const memory::Stream& stream) const {
-    expects(is_aligned(payloads, 16) && is_aligned(sums, 16), "payloads and sums are aligned");
-    if (tiles == 0) {
-        return;
-    }
-    switch (kind_) {
-        case Kind::dense:
-            return decode_dense(payloads, tiles, dtype_, onto, sums, stream.handle());
-        case Kind::topk:
-            return decode_topk(payloads, tiles, payload_bytes_, dtype_, onto, sums,
-                               stream.handle());
-        case Kind::block:
-            return decode_blocks(payloads, tiles, coding_.format, payload_bytes_, onto, sums,
-                                 stream.handle());
-    }
-}
-
-void GpuCodec::decode_add(const std::byte* payloads, std::size_t tiles, float* sums,
-                          const memory::Stream& stream) const {
-    decode_onto(Onto::sums, payloads, tiles, sums, stream);
-}
-
-void GpuCodec::decode(const std::byte* payloads, std::size_t tiles, float* values,
-                      const memory::Stream& stream) const {
-    decode_onto(Onto::nothing, payloads, tiles, values, stream);
 }
 
 }  // namespace nearstep::codec

@@ -1,5 +1,5 @@
-// The gradient codecs on a GPU. They convert tiles in GPU memory to and from the payloads of
-// codec.hpp, bit for bit. The formats are in docs/gradient-payload.md.
+// The gradient codecs on a GPU. They encode tiles in GPU memory into the payloads of codec.hpp, bit
+// for bit. The formats are in docs/gradient-payload.md.
 #pragma once
 
 #include "codec/codec.hpp"
@@ -23,19 +23,14 @@ struct GpuEncoding {
     Dtype gradient_dtype = Dtype::fp32;
     Dtype rounding = Dtype::fp32;
 
-    // The residuals, laid out as the gradient: `residual`, lost by the last encoding, is added
-    // first; `next_residual` receives what this one loses. Null without error feedback.
-    const float* residual = nullptr;
-    float* next_residual = nullptr;
-
     // Payload i encodes tile order[i]; null: tile i.
     const std::uint32_t* order = nullptr;
 
     // tiles x payload_bytes() bytes.
     std::byte* payloads = nullptr;
 
-    // Per tile, kSquareParts sums of squares of the encoded values, residual included, in double
-    // and in a fixed order. Not finite if any value is not finite. Null: not computed.
+    // Per tile, kSquareParts sums of squares of the encoded values, in double and in a fixed order.
+    // Not finite if any value is not finite. Null: not computed.
     double* squares = nullptr;
 
     // For stochastic rounding. Tile i's key is arith::tile_key(random_key, first_tile + places[i]);
@@ -45,11 +40,8 @@ struct GpuEncoding {
     const std::uint32_t* places = nullptr;
 };
 
-enum class Onto;  // in gpu_kernels.hpp
-
 // Stateless after construction; any thread that uses the GPU may call. Calls return at once; the
-// work runs in stream order. A NaN produced by a sum may have other bits in the payload than on the
-// CPU.
+// work runs in stream order.
 class GpuCodec {
 public:
     // Takes the same settings as make_codec().
@@ -60,19 +52,8 @@ public:
     // Reads the gradient once; topk may read it again.
     void encode(const GpuEncoding& encoding, const memory::Stream& stream) const;
 
-    // Decodes `tiles` payloads and adds them to `tiles` x kTileElems fp32 values.
-    void decode_add(const std::byte* payloads, std::size_t tiles, float* sums,
-                    const memory::Stream& stream) const;
-
-    // Same as decode_add() onto zeros, but overwrites `values`: half the memory traffic.
-    void decode(const std::byte* payloads, std::size_t tiles, float* values,
-                const memory::Stream& stream) const;
-
 private:
     enum class Kind { dense, topk, block };
-
-    void decode_onto(Onto onto, const std::byte* payloads, std::size_t tiles, float* sums,
-                     const memory::Stream& stream) const;
 
     Kind kind_ = Kind::dense;
     Dtype dtype_;

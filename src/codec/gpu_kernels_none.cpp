@@ -1,7 +1,6 @@
 // codec/gpu_kernels.hpp for a build without CUDA. GPU memory cannot be allocated there, so these
 // are never called.
 #include "base/error.hpp"
-#include "codec/gpu_delta_kernels.hpp"
 #include "codec/gpu_kernels.hpp"
 #include "codec/gpu_sum.hpp"
 
@@ -16,16 +15,7 @@ namespace {
 void encode_dense(const GpuEncoding& /*encoding*/, Dtype /*dtype*/, CUstream_st* /*stream*/) {
     refuse();
 }
-void decode_dense(const std::byte* /*payloads*/, std::size_t /*tiles*/, Dtype /*dtype*/,
-                  Onto /*onto*/, float* /*sums*/, CUstream_st* /*stream*/) {
-    refuse();
-}
 void encode_topk(const GpuEncoding& /*encoding*/, std::size_t /*payload_bytes*/, Dtype /*dtype*/,
-                 CUstream_st* /*stream*/) {
-    refuse();
-}
-void decode_topk(const std::byte* /*payloads*/, std::size_t /*tiles*/,
-                 std::size_t /*payload_bytes*/, Dtype /*dtype*/, Onto /*onto*/, float* /*sums*/,
                  CUstream_st* /*stream*/) {
     refuse();
 }
@@ -37,19 +27,9 @@ void encode_ternary(const GpuEncoding& /*encoding*/, arith::Rounding /*rounding*
                     std::size_t /*payload_bytes*/, CUstream_st* /*stream*/) {
     refuse();
 }
-void decode_blocks(const std::byte* /*payloads*/, std::size_t /*tiles*/,
-                   arith::BlockFormat /*format*/, std::size_t /*payload_bytes*/, Onto /*onto*/,
-                   float* /*sums*/, CUstream_st* /*stream*/) {
-    refuse();
-}
 
 void add_dense(std::span<const std::byte* const> /*addends*/, Dtype /*dtype*/,
                std::size_t /*elems*/, float* /*sums*/, const memory::Stream& /*stream*/) {
-    refuse();
-}
-
-void apply_deltas(const DeltaMessages& /*messages*/, unsigned /*most_tiles*/,
-                  const DeltaDigestKeys& /*keys*/, CUstream_st* /*stream*/) {
     refuse();
 }
 

@@ -69,20 +69,6 @@ __device__ inline void load_group(const TileSource& source, std::size_t at, bool
             }
         }
     }
-    if (source.residual) {
-#pragma unroll
-        for (unsigned k = 0; k < kTernaryBlocks; ++k) {
-            if (k + 1 < kTernaryBlocks || has_last) {
-#pragma unroll
-                for (unsigned j = 0; j < kOctet / 2; ++j) {
-                    const float2 pair = *reinterpret_cast<const float2*>(
-                        source.residual + at + k * kScaleElems + j * kPairStride);
-                    values[k][2 * j] += pair.x;
-                    values[k][2 * j + 1] += pair.y;
-                }
-            }
-        }
-    }
 }
 
 // Returns of[k], where this thread is number k of its eight.
@@ -214,30 +200,6 @@ __device__ inline void store(const Codes& codes, std::byte* bytes) {
     words[8] = __byte_perm(kept, got, is_odd ? 0x3276 : 0x7632);
 }
 
-// Stores the encoding errors, from element `at` on.
-__device__ inline void store_lost(const Values& values, const Codes& codes, std::uint16_t scale,
-                                  bool has_last, float* next) {
-#pragma unroll
-    for (unsigned k = 0; k < kTernaryBlocks; ++k) {
-        const float of_block = from_bf16(static_cast<std::uint16_t>(
-            __shfl_sync(kEveryLane, std::uint32_t{scale}, k, kPairLanes)));
-        float lost[kOctet];
-#pragma unroll
-        for (unsigned i = 0; i < kOctet; ++i) {
-            const std::uint32_t digits = codes[k][i / 4] + 0x01010101U;
-            const auto code = static_cast<std::int32_t>((digits >> (8 * (i % 4))) & 0xFFU) - 1;
-            lost[i] = lost_of(values[k][i], arith::decode_code(code, of_block));
-        }
-        if (k + 1 < kTernaryBlocks || has_last) {
-#pragma unroll
-            for (unsigned j = 0; j < kOctet / 2; ++j) {
-                *reinterpret_cast<float2*>(next + k * kScaleElems + j * kPairStride) =
-                    make_float2(lost[2 * j], lost[2 * j + 1]);
-            }
-        }
-    }
-}
-
 template <Rounding kRounding>
 __global__ void __launch_bounds__(kThreads) encode(BlockEncoding e) {
     __shared__ double sums[kThreads / kWarp];
@@ -266,9 +228,6 @@ __global__ void __launch_bounds__(kThreads) encode(BlockEncoding e) {
         constexpr std::size_t kCodeBytes =
             kTilePieces * arith::piece_code_bytes(BlockFormat::ternary);
         reinterpret_cast<std::uint16_t*>(payload + kCodeBytes)[block + lane] = scale;
-    }
-    if (e.next) {
-        store_lost(values, codes, scale, has_last, e.next + from);
     }
     if (e.squares) {
         double sum = 0;

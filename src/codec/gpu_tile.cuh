@@ -11,7 +11,6 @@ namespace nearstep::codec {
 
 // Consecutive elements that a thread reads at once; a piece has kPieceOctets octets.
 constexpr unsigned kOctet = 8;
-constexpr unsigned kQuad = 4;
 constexpr unsigned kWarp = 32;
 constexpr unsigned kEveryLane = 0xFFFFFFFFU;
 constexpr unsigned kPieceOctets = arith::kPieceElems / kOctet;
@@ -21,14 +20,12 @@ static_assert(kTilePieces == kSquareParts, "a piece of a tile has a sum of squar
 // The input fields of GpuEncoding.
 struct TileSource {
     const void* values;
-    const float* residual;
     const std::uint32_t* order;
     bool is_bf16;
     Dtype rounding;
 
     explicit TileSource(const GpuEncoding& encoding)
         : values(encoding.gradient),
-          residual(encoding.residual),
           order(encoding.order),
           is_bf16(encoding.gradient_dtype == Dtype::bf16),
           rounding(encoding.rounding) {}
@@ -43,15 +40,10 @@ __device__ inline float rounded(float value, Dtype dtype) {
     return dtype == Dtype::fp16 ? from_fp16(to_fp16(value)) : value;
 }
 
-// The value to encode: the rounded gradient plus the residual.
+// The value to encode.
 __device__ inline float load_value(const TileSource& source, std::size_t at) {
-    float value = 0;
-    if (source.is_bf16) {
-        value = from_bf16(static_cast<const std::uint16_t*>(source.values)[at]);
-    } else {
-        value = rounded(static_cast<const float*>(source.values)[at], source.rounding);
-    }
-    return source.residual ? value + source.residual[at] : value;
+    return source.is_bf16 ? from_bf16(static_cast<const std::uint16_t*>(source.values)[at])
+                          : rounded(static_cast<const float*>(source.values)[at], source.rounding);
 }
 
 __device__ inline void load_floats(const float* from, float (&values)[kOctet]) {
@@ -104,17 +96,6 @@ __device__ inline void load_octets(const TileSource& source, std::size_t at, std
             }
         }
     }
-    if (source.residual) {
-#pragma unroll
-        for (unsigned o = 0; o < kCount; ++o) {
-            float lost[kOctet];
-            load_floats(source.residual + at + o * stride, lost);
-#pragma unroll
-            for (unsigned i = 0; i < kOctet; ++i) {
-                values[o][i] += lost[i];
-            }
-        }
-    }
 }
 
 __device__ inline double squares_of(const float (&values)[kOctet]) {
@@ -147,8 +128,5 @@ __device__ inline double sum_over_block(double value, double* sums) {
     }
     return total;
 }
-
-// The encoding error of a value. Decoding adds to 0, as decode_add() does, so -0 becomes 0.
-__device__ inline float lost_of(float value, float decoded) { return value - (0.0F + decoded); }
 
 }  // namespace nearstep::codec

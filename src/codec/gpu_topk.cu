@@ -31,7 +31,6 @@ constexpr unsigned kSamples = kTileElems / kSampleEvery;
 
 struct TopkEncoding {
     TileSource source;
-    float* next;
     std::byte* payloads;
     double* squares;
     unsigned kept;
@@ -143,9 +142,6 @@ __device__ inline double mark(const TopkEncoding& e, std::size_t first, std::uin
             if (e.squares) {
                 sum += squares_of(values[o]);
             }
-            if (e.next) {
-                store_floats(values[o], e.next + first + (octet + o * kThreads) * kOctet);
-            }
         }
     }
     __syncthreads();
@@ -158,9 +154,6 @@ __device__ inline void keep(const TopkEncoding& e, std::uint16_t* payload, std::
     const std::uint16_t half = e.is_fp16 ? to_fp16(value) : to_bf16(value);
     payload[place] = static_cast<std::uint16_t>(index);
     payload[e.kept + place] = half;
-    if (e.next) {
-        e.next[first + index] = lost_of(value, e.is_fp16 ? from_fp16(half) : from_bf16(half));
-    }
 }
 
 // Elements above `key` are all kept; of those equal to it, `ties`.
@@ -312,9 +305,9 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce) encode(TopkEncoding e
         find_bucket(wanted, w);
         const std::uint32_t bucket = w.bucket;
         const std::uint32_t least = bucket << kShifts[0];
-        // bf16 octets without residual need half the registers until use.
-        const bool is_small = e.source.is_bf16 && !e.source.residual;
-        const double sum = is_small ? mark<4>(e, first, least, w) : mark<2>(e, first, least, w);
+        // bf16 octets need half the registers until use.
+        const double sum =
+            e.source.is_bf16 ? mark<4>(e, first, least, w) : mark<2>(e, first, least, w);
         std::uint32_t count = 0;
         for (unsigned i = threadIdx.x; i < kWords; i += kThreads) {
             count += __popc(w.marks[i]);
@@ -338,24 +331,6 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce) encode(TopkEncoding e
     }
 }
 
-template <Onto kOnto>
-__global__ void __launch_bounds__(kThreads)
-    decode(const std::uint16_t* payloads, unsigned kept, bool is_fp16, float* sums) {
-    const std::uint16_t* index = payloads + static_cast<std::size_t>(blockIdx.x) * 2 * kept;
-    const std::uint16_t* value = index + kept;
-    float* sum = sums + static_cast<std::size_t>(blockIdx.x) * kTileElems;
-    if (kOnto == Onto::nothing) {
-        for (unsigned i = threadIdx.x; i < kTileElems / kQuad; i += kThreads) {
-            reinterpret_cast<float4*>(sum)[i] = make_float4(0, 0, 0, 0);
-        }
-        __syncthreads();
-    }
-    for (unsigned i = threadIdx.x; i < kept; i += kThreads) {
-        const float decoded = is_fp16 ? from_fp16(value[i]) : from_bf16(value[i]);
-        sum[index[i]] = (kOnto == Onto::sums ? sum[index[i]] : 0.0F) + decoded;
-    }
-}
-
 }  // namespace
 
 void encode_topk(const GpuEncoding& encoding, std::size_t payload_bytes, Dtype dtype,
@@ -364,27 +339,12 @@ void encode_topk(const GpuEncoding& encoding, std::size_t payload_bytes, Dtype d
     const double share = static_cast<double>(kept) / kSampleEvery;
     const TopkEncoding arguments{
         .source = TileSource(encoding),
-        .next = encoding.next_residual,
         .payloads = encoding.payloads,
         .squares = encoding.squares,
         .kept = static_cast<unsigned>(kept),
         .wanted_samples = static_cast<unsigned>(share + 3 * std::sqrt(share) + 2),
         .is_fp16 = dtype == Dtype::fp16};
     encode<<<static_cast<unsigned>(encoding.tiles), kThreads, 0, stream>>>(arguments);
-    memory::check_launch();
-}
-
-void decode_topk(const std::byte* payloads, std::size_t tiles, std::size_t payload_bytes,
-                 Dtype dtype, Onto onto, float* sums, CUstream_st* stream) {
-    const auto blocks = static_cast<unsigned>(tiles);
-    const auto* halves = reinterpret_cast<const std::uint16_t*>(payloads);
-    const auto kept = static_cast<unsigned>(payload_bytes / 4);
-    const bool is_fp16 = dtype == Dtype::fp16;
-    if (onto == Onto::sums) {
-        decode<Onto::sums><<<blocks, kThreads, 0, stream>>>(halves, kept, is_fp16, sums);
-    } else {
-        decode<Onto::nothing><<<blocks, kThreads, 0, stream>>>(halves, kept, is_fp16, sums);
-    }
     memory::check_launch();
 }
 
