@@ -91,42 +91,48 @@ Communicator::Communicator(Communicator&&) noexcept = default;
 Communicator& Communicator::operator=(Communicator&&) noexcept = default;
 Communicator::~Communicator() = default;
 
-Communicator Communicator::world(std::chrono::seconds limit) {
-    MPI_Comm duplicate = MPI_COMM_NULL;
-    check(MPI_Comm_dup(MPI_COMM_WORLD, &duplicate));
-    return {std::make_unique<Group>(duplicate), limit};
-}
-
-Communicator Communicator::split(int colour) const {
-    MPI_Comm part = MPI_COMM_NULL;
-    check(MPI_Comm_split(group_->comm, colour, rank_, &part));
-    return {std::make_unique<Group>(part), limit_};
-}
-
-std::vector<int> Communicator::first_ranks_of_nodes() const {
-    MPI_Comm raw = MPI_COMM_NULL;
-    check(MPI_Comm_split_type(group_->comm, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &raw));
-    const Group node(raw);
-    int first = rank_;
-    check(MPI_Bcast(&first, 1, MPI_INT, 0, node.comm));
-    std::vector<int> firsts(static_cast<std::size_t>(size_));
-    check(MPI_Allgather(&first, 1, MPI_INT, firsts.data(), 1, MPI_INT, group_->comm));
-    return firsts;
-}
-
 namespace {
 
 Request pending(MPI_Request request, std::chrono::seconds limit) {
     return Request(std::make_unique<Request::State>(Request::State{request, limit}));
 }
 
+void wait_for_all(MPI_Comm comm, std::chrono::seconds limit) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    check(MPI_Ibarrier(comm, &request));
+    pending(request, limit).wait();
+}
+
 }  // namespace
 
-void Communicator::barrier() const {
-    MPI_Request request = MPI_REQUEST_NULL;
-    check(MPI_Ibarrier(group_->comm, &request));
-    pending(request, limit_).wait();
+Communicator Communicator::world(std::chrono::seconds limit) {
+    wait_for_all(MPI_COMM_WORLD, limit);
+    MPI_Comm duplicate = MPI_COMM_NULL;
+    check(MPI_Comm_dup(MPI_COMM_WORLD, &duplicate));
+    return {std::make_unique<Group>(duplicate), limit};
 }
+
+Communicator Communicator::split(int colour) const {
+    barrier();
+    MPI_Comm part = MPI_COMM_NULL;
+    check(MPI_Comm_split(group_->comm, colour, rank_, &part));
+    return {std::make_unique<Group>(part), limit_};
+}
+
+std::vector<int> Communicator::first_ranks_of_nodes() const {
+    barrier();
+    MPI_Comm raw = MPI_COMM_NULL;
+    check(MPI_Comm_split_type(group_->comm, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &raw));
+    const Communicator node(std::make_unique<Group>(raw), limit_);
+    const double first = node.smallest(rank_);
+    std::vector<int> firsts;
+    for (const double one : all_gather({&first, 1})) {
+        firsts.push_back(static_cast<int>(one));
+    }
+    return firsts;
+}
+
+void Communicator::barrier() const { wait_for_all(group_->comm, limit_); }
 
 // Not MPI_IN_PLACE: with SimGrid as the MPI library, the result is then no rank's value.
 int Communicator::smallest(int value) const {

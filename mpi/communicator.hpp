@@ -2,7 +2,8 @@
 //
 // Unless stated otherwise, operations are collective over the group. Only the thread that calls MPI
 // may call them. They throw MpiError if MPI fails. Waits poll and throw MpiError after the time
-// limit; world(), split() and first_ranks_of_nodes() block without one.
+// limit. MPI makes communicators without one: world(), split() and first_ranks_of_nodes() first
+// wait for all ranks with the limit, so only a rank that stops while MPI makes one is not noticed.
 #pragma once
 
 #include <chrono>
