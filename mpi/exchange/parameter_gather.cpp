@@ -9,200 +9,285 @@
 
 namespace nearstep::exchange {
 
-ParameterGather::ParameterGather(const mpi::Communicator& world, GatherSettings settings,
+namespace {
+
+// MPI moves data only inside its calls; one call moves that of all requests. True once all are
+// complete.
+bool test_all(std::vector<mpi::Request>& requests) {
+    const auto pending =
+        std::ranges::find_if(requests, [](mpi::Request& request) { return !request.test(); });
+    requests.erase(requests.begin(), pending);
+    return requests.empty();
+}
+
+void wait_all(std::vector<mpi::Request>& requests) {
+    for (mpi::Request& request : requests) {
+        request.wait();
+    }
+    requests.clear();
+}
+
+// How many of the ascending pieces begin before tile `end`.
+template <typename Pieces>
+std::size_t before(const Pieces& pieces, std::size_t end) {
+    const auto behind = std::partition_point(
+        pieces.begin(), pieces.end(), [&](const auto& one) { return one.tiles.begin < end; });
+    return static_cast<std::size_t>(behind - pieces.begin());
+}
+
+}  // namespace
+
+ParameterGather::ParameterGather(const mpi::Communicator& world, ParameterGatherSettings settings,
                                  trace::Traffic& traffic)
     : world_(world),
       settings_(std::move(settings)),
       traffic_(traffic),
       rank_(world.rank()),
       node_(settings_.nodes.group_of[static_cast<std::size_t>(rank_)]),
-      node_ranks_(world.split(node_)),
-      // With one node nothing travels between nodes, and a subgroup moves on at once.
-      ahead_(settings_.nodes.groups() > 1 ? settings_.in_flight : 1) {
+      slots_(settings_.in_flight) {
     expects(settings_.in_flight > 0, "a subgroup can be under way");
     for (std::size_t s = 0; s < settings_.partition->subgroups().size(); ++s) {
         subgroups_.push_back({s, settings_.partition->subgroups()[s].tiles});
     }
+    if (settings_.has_deltas) {
+        make_slots();
+    }
 }
 
-int ParameterGather::owner_of(std::size_t subgroup) const {
-    return shard::owner_of(*settings_.partition, *settings_.devices, subgroup);
+void ParameterGather::make_slots() {
+    expects(size_bytes(settings_.parameter_dtype) == sizeof(std::uint16_t),
+            "deltas are of 16-bit parameters");
+    begin({}, subgroups_, false, {});
+    std::size_t most_tiles = 0;
+    for (const Piece& piece : foreign_) {
+        most_tiles = std::max(most_tiles, piece.tiles.size());
+    }
+    const std::size_t room_bytes = codec::message_room_bytes(most_tiles);
+    slots_.resize(std::min(slots_.size(), foreign_.size()));
+    memory_ = memory::Buffer(slots_.size() * room_bytes);
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+        slots_[i].room = memory_.span().subspan(i * room_bytes, room_bytes);
+    }
+    own_.clear();
+    foreign_.clear();
 }
 
-std::span<std::byte> ParameterGather::place(shard::TileRange tiles) const {
+int ParameterGather::owner_of(const Piece& piece) const {
+    return shard::owner_of(*settings_.partition, *settings_.devices, piece.subgroup);
+}
+
+// The rank of this node that has the piece first.
+int ParameterGather::relay_here(const Piece& piece) const {
+    return relay_of(settings_.nodes, node_, owner_of(piece));
+}
+
+std::span<std::byte> ParameterGather::place(const Piece& piece) const {
     const std::size_t tile_bytes = shard::kTileElems * size_bytes(settings_.parameter_dtype);
-    return vector_.subspan(tiles.begin * tile_bytes, tiles.size() * tile_bytes);
+    return vector_.subspan(piece.tiles.begin * tile_bytes, piece.tiles.size() * tile_bytes);
+}
+
+// Where the piece arrives.
+std::span<std::byte> ParameterGather::room_of(const Slot& slot, const Piece& piece) const {
+    return are_deltas_ ? slot.room : place(piece);
+}
+
+// `room`: memory that begins with the message.
+ParameterGather::Message ParameterGather::read(std::span<const std::byte> room,
+                                               const Piece& piece) const {
+    if (!are_deltas_) {
+        return {.bytes = room};
+    }
+    const codec::DeltaReader reader(room, piece.tiles);
+    return {.bytes = room.first(reader.bytes()), .deltas = reader};
+}
+
+void ParameterGather::spread_in_node(const Message& message, const Piece& piece,
+                                     std::vector<mpi::Request>& requests) {
+    if (settings_.are_vectors_shared) {
+        return;
+    }
+    for (const int rank : settings_.nodes.ranks_of[static_cast<std::size_t>(node_)]) {
+        if (rank != rank_) {
+            requests.push_back(world_.start_send(message.bytes, rank, tag_of(piece.subgroup)));
+            traffic_.add(trace::Counter::node_parameters, message.bytes.size());
+        }
+    }
+}
+
+// Parameters are in place already.
+void ParameterGather::apply(const Message& message, const Piece& piece) {
+    auto fault = message.deltas ? message.deltas->apply_to(place(piece)) : std::nullopt;
+    if (fault && !fault_) {
+        fault_ = text("Rank ", rank_, ": ", *fault);
+    }
+}
+
+// Posts receives in forward order. A slot is used again when its last message has been relayed.
+// Never waits: waiting for others before sending this rank's messages could deadlock.
+void ParameterGather::post_receives() {
+    while (next_foreign_ < foreign_.size() && arrivals_.size() < slots_.size()) {
+        Slot& slot = slots_[next_foreign_ % slots_.size()];
+        if (!test_all(slot.onward)) {
+            return;
+        }
+        const Piece& piece = foreign_[next_foreign_++];
+        const int relay = relay_here(piece);
+        arrivals_.push_back(
+            {piece, &slot,
+             world_.start_receive(room_of(slot, piece), relay == rank_ ? owner_of(piece) : relay,
+                                  tag_of(piece.subgroup))});
+    }
 }
 
 // Sends to the nodes in turn as the network allows; false until all are done.
-bool ParameterGather::leave_node(std::span<const std::byte> bytes, int owner, int tag) {
+bool ParameterGather::leave_node(const Message& message, int tag) {
     for (; next_node_ < settings_.nodes.groups(); ++next_node_) {
         if (next_node_ == node_) {
             continue;
         }
-        if (!has_crossed(settings_.links, bytes.size(), crossing_)) {
+        if (!has_crossed(settings_.links, message.bytes.size(), crossing_)) {
             return false;
         }
-        departing_.to_relays.push_back(
-            world_.start_send(bytes, relay_of(settings_.nodes, next_node_, owner), tag));
-        traffic_.add(trace::Counter::network_parameters, bytes.size());
+        sends_.push_back(
+            world_.start_send(message.bytes, relay_of(settings_.nodes, next_node_, rank_), tag));
+        traffic_.add(trace::Counter::network_parameters, message.bytes.size());
     }
     return true;
 }
 
-// Begins the next piece; false if its device or the network is not ready.
-bool ParameterGather::take_off() {
-    departing_.piece = pieces_[next_];
-    const std::size_t subgroup = departing_.piece.subgroup;
-    const int owner = owner_of(subgroup);
-    const std::span<std::byte> bytes = place(departing_.piece.tiles);
-    if (owner == rank_) {
-        if (!is_ready_(subgroup) || !leave_node(bytes, owner, tag_of(subgroup))) {
-            return false;
-        }
-    } else if (relay_of(settings_.nodes, node_, owner) == rank_) {
-        departing_.from_owner = world_.start_receive(bytes, owner, tag_of(subgroup));
+// Sends this rank's next piece if it is ready and the network allows.
+bool ParameterGather::send_next() {
+    const Piece& piece = own_[next_own_];
+    const std::span<const std::byte> room = find_(piece);
+    if (room.empty()) {
+        return false;
     }
-    between_.push_back(std::exchange(departing_, Flight()));
+    const Message message = read(room, piece);
+    if (!leave_node(message, tag_of(piece.subgroup))) {
+        return false;
+    }
     next_node_ = 0;
-    ++next_;
+    spread_in_node(message, piece, sends_);
+    if (message.deltas) {
+        message.deltas->add_to(tally_);
+    }
+    apply(message, piece);
+    ++next_own_;
     return true;
 }
 
-// Begins as many pieces as possible; false if the next one is not ready.
-bool ParameterGather::take_off_ready() {
-    while (next_ < pieces_.size() && between_.size() < ahead_) {
-        if (!take_off()) {
-            return false;
+// Takes the next arrival in forward order if it is complete or waiting is allowed.
+bool ParameterGather::take_arrival(bool may_wait) {
+    if (arrivals_.empty()) {
+        // The slots are still being relayed, or nothing more will arrive.
+        if (may_wait && next_foreign_ < foreign_.size()) {
+            wait_all(slots_[next_foreign_ % slots_.size()].onward);
         }
+        return may_wait;
     }
+    Arrival& arrival = arrivals_.front();
+    if (may_wait) {
+        arrival.from_source.wait();
+    } else if (!arrival.from_source.test()) {
+        return false;
+    }
+    const Piece& piece = arrival.piece;
+    const Message message = read(room_of(*arrival.slot, piece), piece);
+    if (relay_here(piece) == rank_) {
+        spread_in_node(message, piece, arrival.slot->onward);
+    }
+    apply(message, piece);
+    arrivals_.pop_front();
     return true;
-}
-
-void ParameterGather::spread_in_node(Flight& flight) {
-    if (node_ranks_.size() == 1 || settings_.are_vectors_shared) {
-        return;
-    }
-    const int source = relay_of(settings_.nodes, node_, owner_of(flight.piece.subgroup));
-    const std::vector<int>& ranks = settings_.nodes.ranks_of[static_cast<std::size_t>(node_)];
-    const auto root =
-        static_cast<int>(std::lower_bound(ranks.begin(), ranks.end(), source) - ranks.begin());
-    const std::span<std::byte> bytes = place(flight.piece.tiles);
-    flight.in_node = node_ranks_.start_broadcast(bytes, root);
-    if (source == rank_) {
-        traffic_.add(trace::Counter::node_parameters, bytes.size() * (ranks.size() - 1));
-    }
-}
-
-// Moves the oldest piece, which has arrived at this node, on to the node's ranks.
-void ParameterGather::enter_node() {
-    spread_in_node(between_.front());
-    inside_.push_back(std::move(between_.front()));
-    between_.pop_front();
-    ++entered_;
-}
-
-// MPI moves data only inside its calls.
-void ParameterGather::make_progress() {
-    for (std::deque<Flight>* flights : {&between_, &inside_}) {
-        for (Flight& flight : *flights) {
-            flight.from_owner.test();
-            flight.in_node.test();
-            for (mpi::Request& request : flight.to_relays) {
-                request.test();
-            }
-        }
-    }
-}
-
-void ParameterGather::begin(std::span<std::byte> vector, IsReady is_ready) {
-    begin(vector, subgroups_, std::move(is_ready));
 }
 
 void ParameterGather::begin(std::span<std::byte> vector, std::span<const Piece> pieces,
-                            IsReady is_ready) {
-    expects(between_.empty() && inside_.empty(), "a gather is finished before the next one begins");
+                            bool are_deltas, Find find) {
+    expects(arrivals_.empty() && sends_.empty(), "a gather is finished before the next one begins");
     vector_ = vector;
-    pieces_ = pieces;
-    is_ready_ = std::move(is_ready);
-    next_ = 0;
-    entered_ = 0;
+    are_deltas_ = are_deltas;
+    find_ = std::move(find);
+    next_own_ = 0;
+    next_foreign_ = 0;
+    own_.clear();
+    foreign_.clear();
+    for (const Piece& piece : pieces) {
+        if (owner_of(piece) == rank_) {
+            own_.push_back(piece);
+        } else if (!settings_.are_vectors_shared || relay_here(piece) == rank_) {
+            foreign_.push_back(piece);
+        }
+    }
+}
+
+ParameterGather::Find ParameterGather::in_place(IsReady is_ready) const {
+    return [this, is_ready = std::move(is_ready)](const Piece& piece) {
+        return is_ready(piece.subgroup) ? place(piece) : std::span<std::byte>();
+    };
+}
+
+void ParameterGather::begin(std::span<std::byte> vector, IsReady is_ready) {
+    begin(vector, subgroups_, false, in_place(std::move(is_ready)));
+}
+
+void ParameterGather::begin_deltas(std::span<std::byte> vector, FindMessage find_message) {
+    expects(settings_.has_deltas, "a gather of deltas has slots");
+    begin(vector, subgroups_, true,
+          [find = std::move(find_message)](const Piece& piece) { return find(piece.subgroup); });
+}
+
+// Sends one piece and takes one, if ready; false if neither was. Waits for an arrival only when
+// there is nothing left to send.
+bool ParameterGather::move_on(bool may_wait) {
+    post_receives();
+    const bool is_sending = next_own_ < own_.size();
+    const bool has_sent = is_sending && send_next();
+    const bool has_taken = take_arrival(may_wait && !is_sending);
+    return has_sent || has_taken;
 }
 
 void ParameterGather::poll() {
-    make_progress();
-    while (!inside_.empty() && is_complete(inside_.front())) {
-        inside_.pop_front();
+    test_all(sends_);
+    while (move_on(false)) {
     }
-    take_off_ready();
-    while (!between_.empty() && inside_.size() < settings_.in_flight &&
-           between_.front().from_owner.test()) {
-        enter_node();
-        take_off_ready();
-    }
-}
-
-bool ParameterGather::is_complete(Flight& flight) {
-    return flight.in_node.test() &&
-           std::all_of(flight.to_relays.begin(), flight.to_relays.end(),
-                       [](mpi::Request& request) { return request.test(); });
 }
 
 void ParameterGather::advance(std::size_t end) {
-    const auto piece = std::partition_point(pieces_.begin(), pieces_.end(),
-                                            [end](const Piece& p) { return p.tiles.begin < end; });
-    advance_to_piece(static_cast<std::size_t>(piece - pieces_.begin()));
-}
-
-void ParameterGather::advance_to_piece(std::size_t piece) {
-    while (entered_ < piece) {
-        const bool may_wait = take_off_ready();
-        if (!may_wait && (between_.empty() || !between_.front().from_owner.test())) {
-            // Keep other transfers moving while this rank's device or network is not ready.
-            make_progress();
+    const std::size_t own = before(own_, end);
+    const std::size_t foreign = before(foreign_, end);
+    while (next_own_ < own || next_foreign_ - arrivals_.size() < foreign) {
+        if (!move_on(true)) {
+            test_all(sends_);
             std::this_thread::sleep_for(kPollInterval);
-            continue;
         }
-        between_.front().from_owner.wait();
-        enter_node();
-        if (inside_.size() > settings_.in_flight) {
-            complete_oldest();
-        }
-    }
-    const std::size_t completed = entered_ - inside_.size();
-    for (std::size_t i = completed; i < piece; ++i) {
-        inside_[i - completed].in_node.wait();
     }
 }
 
 void ParameterGather::finish() {
-    advance_to_piece(pieces_.size());
-    while (!inside_.empty()) {
-        complete_oldest();
+    advance(settings_.partition->tiles());
+    wait_all(sends_);
+    for (Slot& slot : slots_) {
+        wait_all(slot.onward);
+    }
+    // Throw only now: other ranks have received this rank's pieces.
+    if (fault_) {
+        throw Error(*fault_);
     }
 }
 
 void ParameterGather::bring(std::span<std::byte> vector, std::span<const shard::TileRange> tiles,
                             IsReady is_ready) {
-    brought_.clear();
+    std::vector<Piece> pieces;
     for (const shard::TileRange range : tiles) {
         for (std::size_t tile = range.begin; tile < range.end;) {
             const std::size_t subgroup = settings_.partition->subgroup_of_tile(tile);
             const std::size_t end = std::min(range.end, subgroups_[subgroup].tiles.end);
-            brought_.push_back({subgroup, {tile, end}});
+            pieces.push_back({subgroup, {tile, end}});
             tile = end;
         }
     }
-    begin(vector, brought_, std::move(is_ready));
+    begin(vector, pieces, false, in_place(std::move(is_ready)));
     finish();
-}
-
-void ParameterGather::complete_oldest() {
-    inside_.front().in_node.wait();
-    for (mpi::Request& request : inside_.front().to_relays) {
-        request.wait();
-    }
-    inside_.pop_front();
 }
 
 }  // namespace nearstep::exchange

@@ -1,13 +1,18 @@
-// The parameter gather: sends new parameters from each subgroup's owner to all ranks' vectors.
+// The parameter gather: brings new parameters, or deltas against the old ones, from each subgroup's
+// owner to all ranks' vectors.
 //
 // A subgroup travels once to each other node, to one rank that relays it to the rest of the node.
-// Transfers are in place in the parameter vectors; a vector shared by a node's ranks needs no
-// relaying. Subgroups go in forward order, a few at once. The gather is resumable: the MPI thread
-// can do other work between calls while transfers continue.
+// If a node's ranks share a vector, only the owner or the relay writes to it. Parameters are
+// received in place; a delta arrives in a slot, whose size is that of the largest message, because
+// only the owner knows its size. Owners send as soon as a subgroup is ready; ranks receive in
+// forward order, a few subgroups at once. The gather is resumable: the MPI thread can do other work
+// between calls while transfers continue.
 #pragma once
 
 #include "base/dtype.hpp"
+#include "codec/delta.hpp"
 #include "link/node_links.hpp"
+#include "memory/buffer.hpp"
 #include "mpi/communicator.hpp"
 #include "mpi/topology.hpp"
 #include "shard/partition.hpp"
@@ -18,47 +23,59 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
 namespace nearstep::exchange {
 
-struct GatherSettings {
+struct ParameterGatherSettings {
     const shard::Partition* partition = nullptr;  // outlives the gather
     const shard::DeviceMap* devices = nullptr;    // outlives the gather
     Dtype parameter_dtype = Dtype::bf16;
     mpi::Topology nodes;
     bool are_vectors_shared = false;         // one vector per node, shared by its ranks
+    bool has_deltas = false;                 // begin_deltas() may be called; 16-bit parameters only
     const link::NodeLinks* links = nullptr;  // limits the network rate; null: no limit
-    std::size_t in_flight = 8;               // subgroups in transfer at once, at least 1
+    std::size_t in_flight = 8;               // subgroups that a rank receives at once, at least 1
 };
 
 // True once the parameters of this rank's subgroup (a position in Partition::subgroups()) are in
 // the vector.
 using IsReady = std::function<bool(std::size_t subgroup)>;
 
-// One per rank; collective except poll(). Call begin(); then advance() any number of times, with
-// the same tiles on all ranks; then finish().
+// The message of this rank's subgroup with slack behind it; empty until it is ready. It must not
+// change until finish() returns.
+using FindMessage = std::function<std::span<const std::byte>(std::size_t subgroup)>;
+
+// One per rank; collective except poll(). Begin; then advance() any number of times, with the same
+// tiles on all ranks; then finish().
 class ParameterGather {
 public:
-    ParameterGather(const mpi::Communicator& world, GatherSettings settings,
+    ParameterGather(const mpi::Communicator& world, ParameterGatherSettings settings,
                     trace::Traffic& traffic);
 
     // Starts gathering all owners' parameters into `vector`, this rank's padded parameter vector.
     // Returns at once; `vector` must live until finish().
     void begin(std::span<std::byte> vector, IsReady is_ready);
 
+    // Starts updating `vector` from old to new parameters. The old ones must be equal on all ranks.
+    void begin_deltas(std::span<std::byte> vector, FindMessage find_message);
+
     // Makes progress without waiting.
     void poll();
 
-    // Blocks until all parameters before tile `end` are in the vector; in a shared vector, those
-    // that this rank writes.
+    // Blocks until all parameters before tile `end` are new; in a shared vector, those that this
+    // rank writes.
     void advance(std::size_t end);
 
-    // True if finish() has nothing left to wait for, as of the last call.
-    bool is_over() const { return entered_ == pieces_.size() && inside_.empty(); }
+    // True if finish() has no parameters left to wait for, as of the last call.
+    bool is_over() const {
+        return next_own_ == own_.size() && next_foreign_ == foreign_.size() && arrivals_.empty();
+    }
 
-    // Blocks until all parameters are in the vector and this rank's are sent.
+    // Blocks until all parameters are new and this rank's are sent. Throws Error if a delta is
+    // damaged or the old parameters differ from its owner's; then the vector is invalid.
     void finish();
 
     void gather(std::span<std::byte> vector, IsReady is_ready) {
@@ -70,53 +87,72 @@ public:
     void bring(std::span<std::byte> vector, std::span<const shard::TileRange> tiles,
                IsReady is_ready);
 
+    // Tally of all deltas of this rank's subgroups so far.
+    const codec::DeltaTally& tally() const { return tally_; }
+
 private:
     // Tiles of one subgroup that travel together.
     struct Piece {
         std::size_t subgroup = 0;
         shard::TileRange tiles;
     };
-    struct Flight {
+    // Where an arriving delta stays until it has been relayed.
+    struct Slot {
+        std::span<std::byte> room;  // empty without deltas
+        std::vector<mpi::Request> onward;
+    };
+    struct Message {
+        std::span<const std::byte> bytes;
+        std::optional<codec::DeltaReader> deltas = std::nullopt;
+    };
+    // Where this rank's piece, or its delta, is; empty until it is ready.
+    using Find = std::function<std::span<const std::byte>(const Piece& piece)>;
+    struct Arrival {
         Piece piece;
-        mpi::Request from_owner;              // on the relay
-        std::vector<mpi::Request> to_relays;  // on the owner
-        mpi::Request in_node;
+        Slot* slot = nullptr;
+        mpi::Request from_source;
     };
 
-    std::span<std::byte> place(shard::TileRange tiles) const;
-    void begin(std::span<std::byte> vector, std::span<const Piece> pieces, IsReady is_ready);
-    bool take_off();
-    bool leave_node(std::span<const std::byte> bytes, int owner, int tag);
-    bool take_off_ready();
-    int owner_of(std::size_t subgroup) const;
-    void spread_in_node(Flight& flight);
-    void enter_node();
-    void make_progress();
-    void advance_to_piece(std::size_t piece);
-    static bool is_complete(Flight& flight);
-    void complete_oldest();
+    int owner_of(const Piece& piece) const;
+    int relay_here(const Piece& piece) const;
+    std::span<std::byte> place(const Piece& piece) const;
+    void make_slots();
+    std::span<std::byte> room_of(const Slot& slot, const Piece& piece) const;
+    Find in_place(IsReady is_ready) const;
+    void begin(std::span<std::byte> vector, std::span<const Piece> pieces, bool are_deltas,
+               Find find);
+    Message read(std::span<const std::byte> room, const Piece& piece) const;
+    void spread_in_node(const Message& message, const Piece& piece,
+                        std::vector<mpi::Request>& requests);
+    void apply(const Message& message, const Piece& piece);
+    void post_receives();
+    bool leave_node(const Message& message, int tag);
+    bool send_next();
+    bool take_arrival(bool may_wait);
+    bool move_on(bool may_wait);
 
     const mpi::Communicator& world_;
-    GatherSettings settings_;
+    ParameterGatherSettings settings_;
     trace::Traffic& traffic_;
     int rank_;
     int node_;
-    mpi::Communicator node_ranks_;
     std::vector<Piece> subgroups_;  // whole
-    std::vector<Piece> brought_;    // the pieces of bring()
-    std::size_t ahead_;             // most pieces between nodes at once
+    memory::Buffer memory_;         // of the slots
+    std::vector<Slot> slots_;
+    codec::DeltaTally tally_;
+    // Of the current gather. Pieces are in forward order.
     std::span<std::byte> vector_;
-    std::span<const Piece> pieces_;
-    IsReady is_ready_;
-    // Pieces in transfer, in the same order on all ranks: the next to begin, those between nodes,
-    // those inside nodes.
-    std::size_t next_ = 0;
-    Flight departing_;                        // the next piece, while it waits for the network
-    int next_node_ = 0;                       // the node to send it to next
+    bool are_deltas_ = false;
+    Find find_;
+    std::vector<Piece> own_;      // that this rank sends
+    std::vector<Piece> foreign_;  // that it receives
+    std::size_t next_own_ = 0;
+    std::size_t next_foreign_ = 0;
+    std::deque<Arrival> arrivals_;
+    int next_node_ = 0;                       // the next node to send this rank's piece to
     std::optional<link::Crossing> crossing_;  // the transfer to that node
-    std::deque<Flight> between_;
-    std::deque<Flight> inside_;
-    std::size_t entered_ = 0;  // pieces that have entered inside_
+    std::vector<mpi::Request> sends_;
+    std::optional<std::string> fault_;  // the first fault
 };
 
 }  // namespace nearstep::exchange

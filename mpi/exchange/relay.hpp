@@ -1,4 +1,4 @@
-// Shared by the scatter and both gathers: the rank that stands for a node, message tags, and the
+// Shared by the scatter and the gather: the rank that stands for a node, message tags, and the
 // shaped network.
 #pragma once
 

@@ -17,8 +17,7 @@ ParameterUpdate::ParameterUpdate(const mpi::Communicator& copy_ranks,
     for (const auto& device : devices_) {
         handlers_.push_back(csd::TransferHandler::make(settings_.handler, *device));
     }
-    if (settings_.delivery == csd::Delivery::deltas) {
-        delta_gather_.emplace(copy_ranks, settings_.gather, traffic);
+    if (has_deltas()) {
         for (std::size_t device = 0; device < devices_.size(); ++device) {
             messages_.emplace_back(message_room_bytes(device) *
                                    devices_[device]->subgroups().size());
@@ -76,7 +75,7 @@ std::span<const std::byte> ParameterUpdate::find_message(std::size_t subgroup) {
 void ParameterUpdate::begin(const csd::StepScalars& scalars, std::int64_t from,
                             std::span<std::byte> vector, std::function<void()> after) {
     expects(!is_under_way_, "an update is finished before the next one begins");
-    expects(!delta_gather_ || has_equal_copies_,
+    expects(!has_deltas() || has_equal_copies_,
             "deltas are against parameters that all ranks hold");
     is_under_way_ = true;
     is_accepted_ = false;
@@ -86,7 +85,7 @@ void ParameterUpdate::begin(const csd::StepScalars& scalars, std::int64_t from,
     gathered_ = std::nullopt;
     began_ = std::nullopt;
     for (std::size_t device = 0; device < handlers_.size(); ++device) {
-        handlers_[device]->begin(scalars, from, delta_gather_ ? messages_[device].span() : vector);
+        handlers_[device]->begin(scalars, from, has_deltas() ? messages_[device].span() : vector);
     }
     ending_ = ending_worker_.submit([this, after = std::move(after)] {
         for (const auto& handler : handlers_) {
@@ -116,9 +115,9 @@ void ParameterUpdate::release(std::size_t first) {
 void ParameterUpdate::accept() {
     release(0);
     is_accepted_ = true;
-    if (delta_gather_) {
-        delta_gather_->begin(vector_, [this](std::size_t s) { return find_message(s); });
-    } else if (settings_.vector != VectorKind::own_tiles) {
+    if (has_deltas()) {
+        gather_.begin_deltas(vector_, [this](std::size_t s) { return find_message(s); });
+    } else if (gathers()) {
         gather_.begin(vector_, [this](std::size_t s) { return has_parameters(s); });
     }
 }
@@ -133,36 +132,23 @@ void ParameterUpdate::cancel() {
 }
 
 void ParameterUpdate::poll() {
-    if (!is_under_way_ || !is_accepted_) {
-        return;
-    }
-    if (delta_gather_) {
-        delta_gather_->poll();
-    } else if (settings_.vector != VectorKind::own_tiles) {
+    if (is_under_way_ && is_accepted_ && gathers()) {
         gather_.poll();
+        note_gathered();
     }
-    note_gathered();
-}
-
-bool ParameterUpdate::is_gathered() const {
-    return delta_gather_ ? delta_gather_->is_over() : gather_.is_over();
 }
 
 void ParameterUpdate::note_gathered() {
-    if (!gathered_ && settings_.vector != VectorKind::own_tiles && is_gathered()) {
+    if (!gathered_ && gathers() && gather_.is_over()) {
         gathered_ = Clock::now();
     }
 }
 
 void ParameterUpdate::advance(std::size_t end) {
-    if (!is_under_way_ || !is_accepted_ || settings_.vector == VectorKind::own_tiles) {
+    if (!is_under_way_ || !is_accepted_ || !gathers()) {
         return;
     }
-    if (delta_gather_) {
-        delta_gather_->advance(end);
-    } else {
-        gather_.advance(end);
-    }
+    gather_.advance(end);
     meet_in_node(end);
     note_gathered();
 }
@@ -179,9 +165,7 @@ void ParameterUpdate::meet_in_node(std::size_t end) {
 
 UpdateTimes ParameterUpdate::finish() {
     expects(is_under_way_ && is_accepted_, "what is finished has begun and was accepted");
-    if (delta_gather_) {
-        delta_gather_->finish();
-    } else if (settings_.vector != VectorKind::own_tiles) {
+    if (gathers()) {
         gather_.finish();
     }
     meet_in_node(settings_.gather.partition->tiles());
@@ -196,7 +180,7 @@ UpdateTimes ParameterUpdate::finish() {
 }
 
 void ParameterUpdate::gather(std::span<std::byte> vector) {
-    if (settings_.vector == VectorKind::own_tiles) {
+    if (!gathers()) {
         return;
     }
     gather_.gather(vector, [](std::size_t) { return true; });
@@ -210,10 +194,6 @@ void ParameterUpdate::bring(std::span<std::byte> vector, std::span<const shard::
     gather_.bring(vector, tiles, [this](std::size_t s) {
         return !is_under_way_ || !is_accepted_ || has_parameters(s);
     });
-}
-
-codec::DeltaTally ParameterUpdate::delta_tally() const {
-    return delta_gather_ ? delta_gather_->tally() : codec::DeltaTally{};
 }
 
 }  // namespace nearstep::offload

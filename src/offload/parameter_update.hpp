@@ -6,7 +6,6 @@
 #include "csd/transfer_handler.hpp"
 #include "memory/buffer.hpp"
 #include "mpi/communicator.hpp"
-#include "mpi/exchange/delta_gather.hpp"
 #include "mpi/exchange/parameter_gather.hpp"
 #include "shard/ownership.hpp"
 #include "store/ticket.hpp"
@@ -32,8 +31,7 @@ struct UpdateSettings {
     VectorKind vector = VectorKind::whole;
     bool meets_in_node = false;  // each rank of a node waits until all have their tiles
     csd::HandlerKind handler = csd::HandlerKind::overlapped;
-    csd::Delivery delivery = csd::Delivery::parameters;  // of the devices
-    exchange::GatherSettings gather;
+    exchange::ParameterGatherSettings gather;
 };
 
 // Durations of an update on this rank.
@@ -109,18 +107,19 @@ public:
     void bring(std::span<std::byte> vector, std::span<const shard::TileRange> tiles);
 
     // What this rank's devices delivered as deltas so far. Not collective.
-    codec::DeltaTally delta_tally() const;
+    const codec::DeltaTally& delta_tally() const { return gather_.tally(); }
 
 private:
     using Clock = std::chrono::steady_clock;
 
+    bool has_deltas() const { return settings_.gather.has_deltas; }
+    bool gathers() const { return settings_.vector != VectorKind::own_tiles; }
     // A device's messages lie side by side, each with room for the largest.
     std::size_t message_room_bytes(std::size_t device) const;
     int first_device() const;
     bool has_parameters(std::size_t subgroup);
     std::span<const std::byte> find_message(std::size_t subgroup);
     void meet_in_node(std::size_t end);
-    bool is_gathered() const;
     void note_gathered();
 
     const mpi::Communicator& copy_ranks_;
@@ -128,7 +127,6 @@ private:
     const Devices& devices_;
     std::vector<std::unique_ptr<csd::TransferHandler>> handlers_;
     exchange::ParameterGather gather_;
-    std::optional<exchange::DeltaGather> delta_gather_;
     std::vector<memory::Buffer> messages_;         // of each device, with deltas
     bool has_equal_copies_ = false;                // all ranks' vectors were equal once
     std::optional<mpi::Communicator> node_ranks_;  // that share a vector or wait for each other

@@ -90,7 +90,6 @@ StepPipeline::StepPipeline(const mpi::Communicator& world, PipelineSettings sett
               {.vector = settings_.vector,
                .meets_in_node = settings_.meets_in_node,
                .handler = settings_.handler,
-               .delivery = settings_.delivery,
                .gather = gather_settings()},
               devices_, traffic),
       assembly_(settings_.gpu ? std::vector<ElementRange>() : settings_.blocks),
@@ -151,19 +150,21 @@ std::optional<PayloadGroup> StepPipeline::payload_group() const {
     return out;
 }
 
-exchange::GatherSettings StepPipeline::gather_settings() const {
+exchange::ParameterGatherSettings StepPipeline::gather_settings() const {
     // At least one subgroup per device: neighbours in the vector lie on one node's devices, so with
     // fewer in flight only one node would send at a time. Two per device if parameters arrive in
     // place, so that a late rank does not delay the others. A delta takes memory while in flight.
-    const std::size_t of_each = settings_.delivery == csd::Delivery::deltas ? 1 : 2;
+    const bool has_deltas = settings_.delivery == csd::Delivery::deltas;
+    const std::size_t of_each = has_deltas ? 1 : 2;
     const std::size_t in_flight =
-        std::max(exchange::GatherSettings().in_flight,
+        std::max(exchange::ParameterGatherSettings().in_flight,
                  of_each * static_cast<std::size_t>(copy_.devices.devices()));
     return {.partition = &copy_.partition,
             .devices = &copy_.devices,
             .parameter_dtype = settings_.dtype,
             .nodes = mpi::restrict_to(settings_.nodes, copy_.ranks),
             .are_vectors_shared = settings_.vector == VectorKind::shared_in_node,
+            .has_deltas = has_deltas,
             .links = settings_.links,
             .in_flight = in_flight};
 }

@@ -140,7 +140,7 @@ public:
 private:
     std::optional<GradientGroup> gradient_group() const;
     std::optional<PayloadGroup> payload_group() const;
-    exchange::GatherSettings gather_settings() const;
+    exchange::ParameterGatherSettings gather_settings() const;
     void release_gradients();
     void put_payloads(std::size_t block);
     exchange::TileSink collect();

@@ -1,7 +1,7 @@
-#include "mpi/exchange/delta_gather.hpp"
-
+// The parameter gather by deltas.
 #include "base/error.hpp"
 #include "base/random.hpp"
+#include "mpi/exchange/parameter_gather.hpp"
 
 #include <gtest/gtest.h>
 
@@ -30,7 +30,11 @@ protected:
                       .subgroup_tiles = 2}),
           nodes_(nodes_of(world_.size(), GetParam())),
           gather_(world_,
-                  {.partition = &partition_, .devices = &map_, .nodes = nodes_, .in_flight = 3},
+                  {.partition = &partition_,
+                   .devices = &map_,
+                   .nodes = nodes_,
+                   .has_deltas = true,
+                   .in_flight = 3},
                   traffic_) {}
 
     static std::vector<int> devices_per_rank(int ranks) {
@@ -70,8 +74,10 @@ protected:
         gather_with(gather_, copy, before, after);
     }
 
-    void gather_with(DeltaGather& gather, Vector& copy, const Vector& before, const Vector& after) {
-        gather.gather(std::as_writable_bytes(std::span(copy)), messages_of(before, after));
+    void gather_with(ParameterGather& gather, Vector& copy, const Vector& before,
+                     const Vector& after) {
+        gather.begin_deltas(std::as_writable_bytes(std::span(copy)), messages_of(before, after));
+        gather.finish();
     }
 
     // The vectors must outlive the result.
@@ -103,7 +109,7 @@ protected:
     mpi::Topology nodes_;
     trace::Traffic traffic_;
     std::map<std::size_t, std::vector<std::uint64_t>> messages_;  // outlives gather_
-    DeltaGather gather_;
+    ParameterGather gather_;
     std::uint64_t message_bytes_ = 0;  // of this rank's subgroups
 };
 
@@ -127,7 +133,7 @@ TEST_P(DeltaGathers, BringWhatIsAskedForPartByPart) {
     Vector copy = before;
     for (std::uint64_t seed = 2; seed < 4; ++seed) {
         const Vector after = step(before, seed);
-        gather_.begin(std::as_writable_bytes(std::span(copy)), messages_of(before, after));
+        gather_.begin_deltas(std::as_writable_bytes(std::span(copy)), messages_of(before, after));
         for (const std::size_t end : {0, 1, 8, 7, 30}) {
             for (int poll = 0; poll < world_.rank() * 5; ++poll) {
                 gather_.poll();
@@ -170,13 +176,14 @@ TEST_P(DeltaGathers, SendEachMessageOnceToEachNodeAndCountItsBytes) {
 
 // Here each rank has its own vector, to show what each would write to a shared one.
 TEST_P(DeltaGathers, WriteASharedVectorOncePerNode) {
-    DeltaGather shared(world_,
-                       {.partition = &partition_,
-                        .devices = &map_,
-                        .nodes = nodes_,
-                        .are_vectors_shared = true,
-                        .in_flight = 3},
-                       traffic_);
+    ParameterGather shared(world_,
+                           {.partition = &partition_,
+                            .devices = &map_,
+                            .nodes = nodes_,
+                            .are_vectors_shared = true,
+                            .has_deltas = true,
+                            .in_flight = 3},
+                           traffic_);
     const Vector before(elems(), 7);
     const Vector after = step(before, 3);
     Vector copy = before;

@@ -44,7 +44,7 @@ protected:
         return mpi::group_by(node);
     }
 
-    GatherSettings settings() const {
+    ParameterGatherSettings settings() const {
         return {.partition = &partition_, .devices = &map_, .nodes = nodes_, .in_flight = 3};
     }
 
@@ -94,7 +94,7 @@ TEST_P(Gather, BringsSomeTilesWithoutTheOthers) {
 
 // Here each rank has its own vector, to show what each would write to a shared one.
 TEST_P(Gather, WritesASharedVectorOncePerNode) {
-    GatherSettings shared = settings();
+    ParameterGatherSettings shared = settings();
     shared.are_vectors_shared = true;
     ParameterGather gather(world_, shared, traffic_);
     std::vector<std::uint16_t> vector(partition_.tiles() * kTileElems, 0);
