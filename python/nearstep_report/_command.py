@@ -62,9 +62,14 @@ def _report(given):
     if board:
         if not metrics:
             raise Mistake(f"{first} has no metrics for TensorBoard: name a file that nearstep train --metrics wrote.")
-        points = sum(board.add(pathlib.PurePath(name).with_suffix("").name, one) for name, one in metrics.items())
+        points = sum(board.add(_inside(name), one) for name, one in metrics.items())
         board.close()
         print(f"{points} points for TensorBoard: tensorboard --logdir {given.tensorboard}")
+
+
+def _inside(name):
+    """The path of a metrics file as one below TensorBoard's folder."""
+    return pathlib.PurePath(*(part for part in pathlib.PurePath(name).with_suffix("").parts if part not in ("/", "..")))
 
 
 def _metrics_of(run):

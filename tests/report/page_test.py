@@ -14,6 +14,7 @@ import unittest
 import results
 from nearstep_report import _findings as findings
 from nearstep_report import main
+from nearstep_report._command import _inside
 from nearstep_report._drawing import MOST_POINTS, Drawer, Line
 from nearstep_report._files import Metrics
 from nearstep_report._page import make_page
@@ -234,15 +235,18 @@ class MetricsFile(InFolder):
         except ImportError:
             self.skipTest("tensorboard is not installed")
         results.write_all(self.folder)
+        (self.folder / "other").mkdir()
+        (self.folder / "other/steps.jsonl").write_text(results.text_of(results.metrics_lines(losses=(9, 8))))
         code, said, err = self.call(self.folder, "--tensorboard", self.folder / "board")
         self.assertEqual((code, err), (0, ""))
         self.assertIn("points for TensorBoard", said)
-        events = EventAccumulator(str(self.folder / "board/steps"))
-        events.Reload()
-        tags = events.Tags()["tensors"]
-        self.assertEqual({"loss", "heldout_loss", "phases_s/update", "bytes_per_parameter/host_link/gradients"} - set(tags), set())
-        values = [(event.step, event.tensor_proto.float_val[0]) for event in events.Tensors("loss")]
-        self.assertEqual(values, [(1, 3.0), (2, 2.5), (3, 2.25)])
+        self.assertEqual([str(_inside(name)) for name in ("../../a/b.jsonl", "/a/b.jsonl", "b")], ["a/b", "a/b", "b"])
+        for run, losses in (("steps", [(1, 3.0), (2, 2.5), (3, 2.25)]), ("other/steps", [(1, 9.0), (2, 8.0)])):
+            events = EventAccumulator(str(self.folder / "board" / run))
+            events.Reload()
+            tags = events.Tags()["tensors"]
+            self.assertEqual({"loss", "heldout_loss", "phases_s/update", "bytes_per_parameter/host_link/gradients"} - set(tags), set())
+            self.assertEqual([(event.step, event.tensor_proto.float_val[0]) for event in events.Tensors("loss")], losses)
 
 
 if __name__ == "__main__":
