@@ -1,4 +1,4 @@
-#include "conductor.hpp"
+#include "python/binding/conductor.hpp"
 
 #include "base/digest.hpp"
 #include "base/error.hpp"
@@ -6,7 +6,7 @@
 #include "csd/state_format.hpp"
 #include "memory/gpu.hpp"
 #include "mpi/session.hpp"
-#include "mpi_thread.hpp"
+#include "python/binding/mpi_thread.hpp"
 #include "shard/partition.hpp"
 
 #include <algorithm>

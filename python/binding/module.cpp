@@ -3,10 +3,10 @@
 #include "base/version.hpp"
 #include "checkpoint/export.hpp"
 #include "checkpoint/safetensors.hpp"
-#include "conductor.hpp"
 #include "config/load.hpp"
 #include "csd/optimizer.hpp"
-#include "mpi_thread.hpp"
+#include "python/binding/conductor.hpp"
+#include "python/binding/mpi_thread.hpp"
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>

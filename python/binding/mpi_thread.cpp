@@ -1,4 +1,4 @@
-#include "mpi_thread.hpp"
+#include "python/binding/mpi_thread.hpp"
 
 #include "mpi/session.hpp"
 

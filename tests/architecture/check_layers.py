@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 
-PRODUCT = ("src", "mpi", "fpga")
+PRODUCT = ("src", "mpi", "fpga", "python")
 KERNEL_FOLDERS = ("src/arith", "fpga/kernel")  # what Vitis HLS compiles
 SUFFIXES = {".cpp", ".hpp", ".h", ".c", ".cc", ".cu", ".cuh"}
 SYSTEM = re.compile(
