@@ -1,5 +1,6 @@
 #include "app/commands.hpp"
 #include "base/error.hpp"
+#include "base/whole_file.hpp"
 #include "bench/codec_bench.hpp"
 #include "bench/csd_bench.hpp"
 #include "bench/delta_bench.hpp"
@@ -8,7 +9,6 @@
 #include "bench/network_bench.hpp"
 #include "bench/update_bench.hpp"
 #include "codec/codec.hpp"
-#include "train/summary.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -286,13 +286,13 @@ void add_bench_network(CLI::App& bench, Action& action) {
             const bool is_writing = world.rank() == 0 && !arguments->json.empty();
             world.together([&] {
                 if (is_writing) {
-                    train::check_writable(arguments->json);
+                    check_writable(arguments->json);
                 }
             });
             const nlohmann::json rows = bench::bench_network(world, arguments->options, std::cout);
             world.together([&] {
                 if (is_writing) {
-                    train::write_whole_file(arguments->json, lines_of(rows));
+                    write_whole_file(arguments->json, lines_of(rows));
                 }
             });
         };

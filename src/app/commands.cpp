@@ -5,12 +5,12 @@
 #include "base/error.hpp"
 #include "base/stop_request.hpp"
 #include "base/version.hpp"
+#include "base/whole_file.hpp"
 #include "checkpoint/export.hpp"
 #include "config/load.hpp"
 #include "doctor/doctor.hpp"
 #include "model/hugging_face.hpp"
 #include "train/run.hpp"
-#include "train/summary.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -221,7 +221,7 @@ void add_doctor(CLI::App& program, Action& action) {
             const bool is_writing = is_speaking && !arguments->json.empty();
             world.together([&] {
                 if (is_writing) {
-                    train::check_writable(arguments->json);
+                    check_writable(arguments->json);
                 }
             });
             const nlohmann::ordered_json report = doctor::examine(world, run);
@@ -230,7 +230,7 @@ void add_doctor(CLI::App& program, Action& action) {
                     doctor::print(report, std::cout);
                 }
                 if (is_writing) {
-                    train::write_whole_file(arguments->json, report.dump(2) + "\n");
+                    write_whole_file(arguments->json, report.dump(2) + "\n");
                 }
             });
         };
@@ -305,11 +305,11 @@ void add_inspect(CLI::App& program, Action& action) {
 
 void write_result_of(const std::function<nlohmann::json()>& work, const std::string& json) {
     if (!json.empty()) {
-        train::check_writable(json);
+        check_writable(json);
     }
     const nlohmann::json result = work();
     if (!json.empty()) {
-        train::write_whole_file(json, result.dump(2) + "\n");
+        write_whole_file(json, result.dump(2) + "\n");
     }
 }
 

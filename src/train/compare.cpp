@@ -1,5 +1,6 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/whole_file.hpp"
 #include "config/load.hpp"
 #include "engine/devices.hpp"
 #include "engine/site_links.hpp"

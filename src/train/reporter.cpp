@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "base/version.hpp"
+#include "base/whole_file.hpp"
 #include "train/run_lines.hpp"
 #include "train/summary.hpp"
 

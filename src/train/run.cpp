@@ -3,6 +3,7 @@
 #include "base/error.hpp"
 #include "base/stop_request.hpp"
 #include "base/stopwatch.hpp"
+#include "base/whole_file.hpp"
 #include "config/load.hpp"
 #include "engine/checkpoint_folder.hpp"
 #include "engine/devices.hpp"

@@ -11,7 +11,7 @@
 
 namespace nearstep::train {
 
-// What will be trained, where its state is, how long a step takes at least, and what survives a
+// What will be trained, where its state is, how long a step takes, and what survives a
 // crash. `record` has no steps yet. `last`: the step after which the run ends.
 std::vector<std::string> head_lines(const Trainer& trainer, const RunRecord& record,
                                     std::int64_t last);

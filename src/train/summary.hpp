@@ -113,11 +113,4 @@ std::string describe_gpu(const RunRecord& record);
 // A step's means beside the expected times; empty if nothing is expected.
 std::string describe_expected(const RunRecord& record);
 
-// Throws ConfigError unless write_whole_file can write to `path`. Called before a run, so that its
-// result is not lost.
-void check_writable(const std::string& path);
-
-// Writes `text` to `path` atomically. Throws ConfigError.
-void write_whole_file(const std::string& path, const std::string& text);
-
 }  // namespace nearstep::train

@@ -1,7 +1,7 @@
 #include "train/timeline_file.hpp"
 
 #include "base/error.hpp"
-#include "train/summary.hpp"
+#include "base/whole_file.hpp"
 
 #include <array>
 #include <cstdio>
