@@ -66,8 +66,8 @@ std::string describe_steps(const RunRecord& record, std::int64_t done, std::int6
              " tokens each");
     const SpeedOfLight::Least least = record.light->least();
     if (least.bound != SpeedOfLight::Bound::none) {
-        out += text(": at least ", rounded(least.seconds),
-                    " s per step, by the speed of light (sol) of ", name_of(least.bound), "; ",
+        out += text(": ", rounded(least.seconds), " s per step at the speed of light (sol) of ",
+                    name_of(least.bound), " as known now, ",
                     describe_duration(least.seconds * static_cast<double>(left)), " in all");
     }
     return out;
