@@ -1,5 +1,5 @@
 // The exchange of one step at large rank counts: runs the project's gradient scatter and parameter
-// gather on SimGrid's SMPI. cluster/simulate starts it; docs/simulation.md explains it.
+// gather on SimGrid's SMPI. cluster/simulate starts it; docs/results/simulation.md explains it.
 //   nearstep_simulation check|time CODEC SCATTER STRIPES IN_FLIGHT UPDATE_SECONDS own|shared
 // check: compares every element of the data. time: measures simulated seconds and ignores the data.
 // Each rank has one device with a tile in each of STRIPES stripes; UPDATE_SECONDS is the update

@@ -1,11 +1,11 @@
 // Internal declarations of XRT 2.13 that its public headers lack. They are checked when the driver
-// is built and loaded, see fpga/README.md.
+// is built and loaded, see docs/smartssd.md.
 #pragma once
 
 #include <version.h>
 
 #if !defined(__x86_64__) || XRT_VERSION_CODE != XRT_VERSION(2, 13)
-#error "The emulated card is for XRT 2.13 on x86-64: see fpga/README.md"
+#error "The emulated card is for XRT 2.13 on x86-64: see docs/smartssd.md"
 #endif
 
 #include <xrt.h>

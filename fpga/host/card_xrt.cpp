@@ -68,12 +68,13 @@ xrt::xclbin read_xclbin(const std::string& path) {
     if (path.empty()) {
         throw ConfigError(
             "csd.device = \"xrt\" wants the kernels of its cards: set csd.xclbin to their file "
-            "(fpga/README.md says how it is built).");
+            "(docs/smartssd.md says how it is built).");
     }
     if (!std::filesystem::is_regular_file(path)) {
-        throw ConfigError(text("There is no file \"", path,
-                               "\" with the kernels of cards: set csd.xclbin to it (fpga/README.md "
-                               "says how it is built)."));
+        throw ConfigError(
+            text("There is no file \"", path,
+                 "\" with the kernels of cards: set csd.xclbin to it (docs/smartssd.md "
+                 "says how it is built)."));
     }
     std::string wrong;
     try {

@@ -1,5 +1,5 @@
 // Computes digests of new parameters and, for deltas, bitmaps against the old ones
-// (docs/parameter-payload.md).
+// (docs/formats/parameter-payload.md).
 // C++14, no exceptions, no containers.
 #pragma once
 

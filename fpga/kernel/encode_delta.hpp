@@ -1,5 +1,5 @@
 // Encodes a tile's payload of a message in its smallest form, as little-endian 64-bit words
-// (docs/parameter-payload.md).
+// (docs/formats/parameter-payload.md).
 // C++14, no exceptions, no containers.
 #pragma once
 

@@ -76,7 +76,7 @@ constexpr std::uint32_t kTileBlocks = kTileElems / kBlockElems;
 constexpr std::uint32_t kTileScaleWords = kTileBlocks / kWordUnits;
 static_assert(kTileBlocks % kWordUnits == 0, "the scales of a tile are whole words");
 
-// First words of the subgroup's arrays (docs/state-file.md).
+// First words of the subgroup's arrays (docs/formats/state-file.md).
 inline std::uint64_t moment1_at(const Job& job) {
     return job.state + static_cast<std::uint64_t>(job.tiles) * tile_words(master_bits(job));
 }

@@ -31,7 +31,7 @@ struct UpdaterTile {
     std::uint64_t gradient_squares;  // a double: of the summed gradient, before scaling
     std::uint32_t gradients_not_finite;
     std::uint32_t masters_not_finite;
-    std::uint32_t form;  // of deltas, as in docs/parameter-payload.md; 0 for parameters
+    std::uint32_t form;  // of deltas, as in docs/formats/parameter-payload.md; 0 for parameters
     std::uint32_t changed;
     std::uint32_t escaped;
     std::uint32_t payload_bytes;  // sent for this tile, without its table entry in a message

@@ -15,7 +15,7 @@
 namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
 namespace fpga {
 
-// How new parameters leave (docs/parameter-payload.md for deltas).
+// How new parameters leave (docs/formats/parameter-payload.md for deltas).
 enum class ParameterDelivery : std::uint32_t { parameters, deltas };
 
 // Most tiles of a subgroup. A message's header and table of tiles stay on chip until the message is
@@ -31,7 +31,8 @@ extern "C" {
 
 // Updates the state of `tiles` consecutive tiles in place.
 //
-// master_in to scales_out: all name the same memory. The subgroup's arrays (docs/state-file.md)
+// master_in to scales_out: all name the same memory. The subgroup's arrays
+// (docs/formats/state-file.md)
 //   begin at byte state_offset. Each process that reads or writes has its own argument.
 // payload_heads, payload_tails: the same memory. The payload of the subgroup's tile t from source s
 //   begins at payload_offset + (t * sources + s) * payload_stride. `kept` is q of topk, else 0.

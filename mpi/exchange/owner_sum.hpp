@@ -17,8 +17,8 @@ struct Handed {
 };
 
 // Decodes and sums a tile's payloads; can encode the sum again. With a dense codec (densification)
-// many payloads become fewer bytes, at the cost of one more rounding. docs/gradient-payload.md
-// defines the result. Not collective.
+// many payloads become fewer bytes, at the cost of one more rounding.
+// docs/formats/gradient-payload.md defines the result. Not collective.
 class OwnerSum {
 public:
     OwnerSum();

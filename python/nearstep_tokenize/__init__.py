@@ -1,4 +1,4 @@
-"""nearstep-tokenize: text as a file of tokens, which training maps (docs/token-file.md)."""
+"""nearstep-tokenize: text as a file of tokens, which training maps (docs/formats/token-file.md)."""
 
 from __future__ import annotations
 

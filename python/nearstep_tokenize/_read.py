@@ -1,4 +1,4 @@
-"""Maps the tokens of a token file (docs/token-file.md)."""
+"""Maps the tokens of a token file (docs/formats/token-file.md)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 // The single definition of gradient codes in blocks, for CPU variants and GPU kernels. C++14, no
-// exceptions, no containers. docs/gradient-payload.md describes the format.
+// exceptions, no containers. docs/formats/gradient-payload.md describes the format.
 #pragma once
 
 #include "arith/state_lane.hpp"
@@ -13,8 +13,8 @@
 namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
 namespace arith {
 
-// How a gradient payload is coded (docs/gradient-payload.md). The suffix of dense and topk is the
-// format of their values.
+// How a gradient payload is coded (docs/formats/gradient-payload.md). The suffix of dense and topk
+// is the format of their values.
 enum class GradientCodec : std::uint32_t {
     dense_fp32,
     dense_bf16,

@@ -1,5 +1,5 @@
 // How masters and moments are narrowed in storage: the single definition for all engines. C++14, no
-// exceptions, no containers. docs/state-file.md describes the formats.
+// exceptions, no containers. docs/formats/state-file.md describes the formats.
 #pragma once
 
 #include "base/dtype.hpp"

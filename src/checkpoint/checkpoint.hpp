@@ -1,5 +1,5 @@
 // Checkpoints in HDF5: one file per rank, and an index whose virtual datasets present them as one.
-// docs/checkpoint.md describes the format.
+// docs/formats/checkpoint.md describes the format.
 #pragma once
 
 #include "shard/partition.hpp"

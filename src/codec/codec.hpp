@@ -1,5 +1,5 @@
 // Gradient codecs: convert a tile of 65,536 fp32 values to a payload of fixed size and back. The
-// formats are in docs/gradient-payload.md.
+// formats are in docs/formats/gradient-payload.md.
 #pragma once
 
 #include "arith/gradient_lane.hpp"

@@ -1,7 +1,7 @@
 // The exact delta between new 16-bit parameters and the old ones that the receiver holds.
 //
 // A message holds consecutive tiles, each in its smallest form. The format is in
-// docs/parameter-payload.md. Decoding restores every bit, whatever the values are.
+// docs/formats/parameter-payload.md. Decoding restores every bit, whatever the values are.
 #pragma once
 
 #include "codec/delta_format.hpp"

@@ -1,5 +1,5 @@
-// The parts of a delta message, as read by the CPU and by GPU kernels. docs/parameter-payload.md
-// describes them.
+// The parts of a delta message, as read by the CPU and by GPU kernels.
+// docs/formats/parameter-payload.md describes them.
 #pragma once
 
 #include "base/lane.hpp"

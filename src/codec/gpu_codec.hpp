@@ -1,5 +1,5 @@
 // The gradient codecs on a GPU. They encode tiles in GPU memory into the payloads of codec.hpp, bit
-// for bit. The formats are in docs/gradient-payload.md.
+// for bit. The formats are in docs/formats/gradient-payload.md.
 #pragma once
 
 #include "codec/codec.hpp"

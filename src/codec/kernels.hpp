@@ -28,7 +28,7 @@ struct Kernels {
     void (*add)(const float* from, float* sum, std::size_t count);
 
     // Encodes one piece, which starts at element `first` of its tile, into the codes and scales of
-    // docs/gradient-payload.md. `key`: the tile's key, for stochastic rounding.
+    // docs/formats/gradient-payload.md. `key`: the tile's key, for stochastic rounding.
     void (*encode_piece)(BlockCoding coding, const float* values, arith::TileKey key,
                          std::uint32_t first, std::uint8_t* codes, std::uint16_t* scales);
     // sum[i] += decoded[i] for kPieceElems elements.

@@ -18,10 +18,10 @@
 
 namespace nearstep::csd {
 
-// State files have the same format as those of emulated devices (docs/state-file.md). Headers pass
-// through host memory. Payloads move directly between drive and card if the drive can reach the
-// card's memory (peer to peer). Otherwise they pass through the host, which is logged and counted
-// on the host link, once per direction.
+// State files have the same format as those of emulated devices (docs/formats/state-file.md).
+// Headers pass through host memory. Payloads move directly between drive and card if the drive can
+// reach the card's memory (peer to peer). Otherwise they pass through the host, which is logged and
+// counted on the host link, once per direction.
 struct CardDeviceSettings {
     std::string name;
     std::string file;  // opened, or made if missing

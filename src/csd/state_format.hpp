@@ -1,4 +1,4 @@
-// The arrays of a subgroup's stored state in each format, see docs/state-file.md.
+// The arrays of a subgroup's stored state in each format, see docs/formats/state-file.md.
 #pragma once
 
 #include "csd/device.hpp"

@@ -1,4 +1,4 @@
-// Places of each subgroup's state in the storage of its device, see docs/state-file.md.
+// Places of each subgroup's state in the storage of its device, see docs/formats/state-file.md.
 #pragma once
 
 #include "csd/state_format.hpp"

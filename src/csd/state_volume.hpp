@@ -28,7 +28,7 @@ struct StateVolumeSettings {
     store::VolumeSettings volume;  // without `bytes`, which the constructor fills in
 };
 
-// Every kind of device has the same files (docs/state-file.md). Any thread may call.
+// Every kind of device has the same files (docs/formats/state-file.md). Any thread may call.
 class StateVolume {
 public:
     // Opens and locks the files; throws as store::Volume. `traffic` outlives this.

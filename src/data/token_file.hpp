@@ -1,4 +1,4 @@
-// Token files, which nearstep-tokenize writes (docs/token-file.md).
+// Token files, which nearstep-tokenize writes (docs/formats/token-file.md).
 #pragma once
 
 #include "config/run.hpp"

@@ -8,8 +8,8 @@ namespace nearstep::plan {
 // Seconds to move `bytes`; 0 if the rate is 0, which means no such link.
 inline double seconds(double bytes, double rate) { return rate > 0 ? bytes / rate : 0; }
 
-// Payload bytes per parameter of a gradient codec (docs/gradient-payload.md). `keep` is the share
-// of elements that topk keeps; `element_bytes` is the size of a dense gradient element.
+// Payload bytes per parameter of a gradient codec (docs/formats/gradient-payload.md). `keep` is the
+// share of elements that topk keeps; `element_bytes` is the size of a dense gradient element.
 double payload_bytes(Codec codec, double keep, double element_bytes);
 
 // Expected share of elements in the union of `lists` independent lists: 1 - (1 - keep)^lists.

@@ -25,7 +25,7 @@ double state_bytes_of(const std::string& state) {
         std::string_view name;
         double bytes;
     };
-    // docs/state-file.md; 8-bit moments have an fp32 scale for every 256 elements.
+    // docs/formats/state-file.md; 8-bit moments have an fp32 scale for every 256 elements.
     constexpr std::array<Format, 4> kFormats = {
         {{"fp32", 12}, {"bf16", 8}, {"q8", 6.03125}, {"compact", 4.03125}}};
     for (const Format& format : kFormats) {

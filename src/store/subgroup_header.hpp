@@ -1,5 +1,5 @@
 // The page before a subgroup's stored state. It identifies the state's owner and generation.
-// Its format is described in docs/state-file.md.
+// Its format is described in docs/formats/state-file.md.
 #pragma once
 
 #include <cstddef>

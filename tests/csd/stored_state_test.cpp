@@ -16,8 +16,8 @@ namespace {
 using testing::HasSubstr;
 
 std::int64_t file_offset(std::size_t subgroup, std::int64_t generation, std::size_t in_payload) {
-    // docs/state-file.md: two extents per subgroup, each with a 4096-byte header and 12 bytes per
-    // parameter.
+    // docs/formats/state-file.md: two extents per subgroup, each with a 4096-byte header and 12
+    // bytes per parameter.
     constexpr std::size_t kTileState = std::size_t{12} * 65536;
     std::size_t offset = 0;
     const std::vector<shard::Subgroup> subgroups = small_subgroups();

@@ -1,4 +1,4 @@
-// The bytes of a small token file, as docs/token-file.md describes them.
+// The bytes of a small token file, as docs/formats/token-file.md describes them.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
-// The input of devices equals the definition in docs/gradient-payload.md, computed in one process,
-// for every codec, scatter, number of hosts, number of state copies, and with or without sums by
-// the owner.
+// The input of devices equals the definition in docs/formats/gradient-payload.md, computed in one
+// process, for every codec, scatter, number of hosts, number of state copies, and with or without
+// sums by the owner.
 #include "base/random.hpp"
 #include "mpi/exchange/gradient_scatter.hpp"
 #include "mpi/exchange/owner_sum.hpp"

@@ -20,7 +20,7 @@ class Simulate(program.Scenario):
         self.assertRegex(result["notes"][0], r"64 ranks: \d{7,} sums and parameters compared, all right")
         row, = result["rows"]
         self.assertEqual((row["ranks"], row["nodes"], row["origin"]), (64, 8, "modelled"))
-        # Simulated times are the same on every machine; docs/simulation.md explains the numbers.
+        # Simulated times are the same on every machine; docs/results/simulation.md explains the numbers.
         self.assertGreaterEqual(row["simulated_opt_all_s"], 0.99 * max(row["csd_s"], row["gather_s"]))
         self.assertLess(row["simulated_opt_all_s"], 1.5 * row["opt_s"])
         self.assertLess(row["simulated_scatter_s"], 1.5 * row["scatter_s"])

@@ -27,7 +27,7 @@ def visible_characters():
 
 
 def read(path):
-    """Tokens, document ends and texts of a token file, read as docs/token-file.md describes."""
+    """Tokens, document ends and texts of a token file, read as docs/formats/token-file.md describes."""
     raw = path.read_bytes()
     assert raw[:16] == b"nearstep tokens\n"
     version, width, count, documents, vocabulary, text_bytes = struct.unpack("<6Q", raw[16:64])
