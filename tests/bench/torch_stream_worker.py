@@ -43,7 +43,7 @@ def make_model():
 
 
 def main():
-    torch.use_deterministic_algorithms(arguments.row in ("resident", "streamed"), warn_only=True)
+    torch.use_deterministic_algorithms(arguments.row in ("resident", "streamed"), warn_only=False)
     model = make_model()
     stream = nearstep.Stream(**arguments.stream) if arguments.stream else None
     opt = nearstep.AdamW(nearstep.groups(model, weight_decay=0.1), lr=1e-5, path=arguments.folder, state="compact", codec="q4",
