@@ -14,12 +14,16 @@ namespace nearstep::config {
 
 namespace {
 
-// Formats a value with its name and origin: "train.steps = 40 (configs/tiny.toml, line 9)".
+// Formats a value with its name and origin: "train.steps = 40 (configs/tiny.toml, line 9)". Without
+// any origins it names none.
 class Given {
 public:
     explicit Given(const Origins& origins) : origins_(origins) {}
 
     std::string operator()(const std::string& key, const std::string& value) const {
+        if (origins_.empty()) {
+            return text(key, " = ", value);
+        }
         const auto origin = origins_.find(key);
         return text(key, " = ", value, " (",
                     origin == origins_.end() ? "the default" : origin->second, ")");
@@ -39,13 +43,6 @@ void refuse_if(bool is_wrong, const std::string& sentence) {
 }
 
 std::string quoted(const std::string& word) { return written(std::string_view(word)); }
-
-void check_model(const Run& run, const Given& given) {
-    refuse_if(run.model.width % run.model.heads != 0,
-              text(given("model.width", std::to_string(run.model.width)), " is not a multiple of ",
-                   given("model.heads", std::to_string(run.model.heads)),
-                   ": choose heads that divide the width."));
-}
 
 void check_training(const Run& run, const Given& given) {
     const TrainSettings& train = run.train;
@@ -191,11 +188,47 @@ int devices_of(const std::vector<int>& per_rank) {
     return std::accumulate(per_rank.begin(), per_rank.end(), 0);
 }
 
+// What only a llama has.
+void check_no_llama_keys(const ModelSettings& model, const Given& given) {
+    const std::string other =
+        " is for model.architecture = \"llama\", not for \"gpt\": leave it out.";
+    refuse_if(model.key_heads() != model.heads, given("model.kv_heads", model.kv_heads) + other);
+    refuse_if(model.qkv_bias, given("model.qkv_bias", "true") + other);
+    refuse_if(model.rope_theta != ModelSettings().rope_theta,
+              given("model.rope_theta", model.rope_theta) + other);
+    refuse_if(!model.rope_scaling.empty(),
+              given("model.rope_scaling", quoted(model.rope_scaling)) + other);
+}
+
 }  // namespace
+
+void check_model(const ModelSettings& model, const Origins& origins) {
+    const Given given(origins);
+    const std::string heads = given("model.heads", model.heads);
+    refuse_if(model.width % model.heads != 0,
+              text(given("model.width", model.width), " is not a multiple of ", heads,
+                   ": choose heads that divide the width."));
+    refuse_if(model.heads % model.key_heads() != 0,
+              text(heads, " is not a multiple of ", given("model.kv_heads", model.kv_heads),
+                   ": choose heads of keys and values that divide the heads."));
+    if (!model.is_llama()) {
+        check_no_llama_keys(model, given);
+        refuse_if(model.context > model.most_positions(),
+                  text(given("model.context", model.context), " is more than ",
+                       given("model.positions", model.positions),
+                       ", and this model has no further positions: lower model.context."));
+        return;
+    }
+    refuse_if(model.width / model.heads % 2 != 0,
+              text(given("model.width", model.width), " gives each of ", heads, " ",
+                   model.width / model.heads,
+                   " elements, which rotary positions cannot pair: choose heads that get an even "
+                   "number."));
+}
 
 void check_combinations(const Run& run, const Origins& origins) {
     const Given given(origins);
-    check_model(run, given);
+    check_model(run.model, origins);
     check_training(run, given);
     check_codec(run, given);
     check_transport(run, given);

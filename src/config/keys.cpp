@@ -14,8 +14,8 @@ std::vector<Key> model_keys(ModelSettings& model) {
     return {
         {.name = "model.architecture",
          .target = &model.architecture,
-         .meaning = "network",
-         .words = {"gpt"}},
+         .meaning = "network: GPT-2, or Llama and Qwen2",
+         .words = {"gpt", "llama"}},
         {.name = "model.layers",
          .target = &model.layers,
          .unit = "blocks",
@@ -26,16 +26,36 @@ std::vector<Key> model_keys(ModelSettings& model) {
          .unit = "heads",
          .meaning = "attention heads; must divide the width",
          .limits = between(1, kMostWidth)},
+        {.name = "model.kv_heads",
+         .target = &model.kv_heads,
+         .unit = "heads",
+         .meaning =
+             "heads of keys and values, each for several attention heads (llama); 0: as many "
+             "as model.heads",
+         .limits = between(0, kMostWidth)},
         {.name = "model.width",
          .target = &model.width,
          .unit = "elements",
          .meaning = "elements of a token's vector",
          .limits = between(1, kMostWidth)},
+        {.name = "model.hidden",
+         .target = &model.hidden,
+         .unit = "elements",
+         .meaning = "elements of a layer's hidden vectors; 0: 4 times the width, or 8/3 of it "
+                    "rounded up to a multiple of 256 (llama)",
+         .limits = between(0, kMostHidden)},
         {.name = "model.context",
          .target = &model.context,
          .unit = "tokens",
-         .meaning = "tokens of a sequence",
+         .meaning = "tokens of a sequence; if model.positions is set, that is the default",
          .limits = between(1, kMostContext)},
+        {.name = "model.positions",
+         .target = &model.positions,
+         .unit = "tokens",
+         .meaning =
+             "positions that the model is made for, which may be more than model.context; 0: "
+             "model.context",
+         .limits = between(0, kMostContext)},
         {.name = "model.vocabulary",
          .target = &model.vocabulary,
          .unit = "tokens",
@@ -43,8 +63,33 @@ std::vector<Key> model_keys(ModelSettings& model) {
          .limits = between(256, kMostWords)},
         {.name = "model.from",
          .target = &model.from,
-         .meaning = "folder or file of safetensors, as Hugging Face publishes them, with the start "
-                    "values; empty: random ones",
+         .meaning = "folder of a published model, with config.json and safetensors: start values, "
+                    "and the architecture and sizes that the config does not set; or one file of "
+                    "safetensors; empty: random start values",
+         .may_be_empty = true},
+    };
+}
+
+std::vector<Key> layer_keys(ModelSettings& model) {
+    return {
+        {.name = "model.tied",
+         .target = &model.tied,
+         .meaning = "the output layer shares the embedding's weights"},
+        {.name = "model.qkv_bias",
+         .target = &model.qkv_bias,
+         .meaning = "queries, keys and values have biases, as in Qwen2 (llama)"},
+        {.name = "model.norm_epsilon",
+         .target = &model.norm_epsilon,
+         .meaning = "added to the variance in norms",
+         .limits = above_zero()},
+        {.name = "model.rope_theta",
+         .target = &model.rope_theta,
+         .meaning = "base of the wavelengths of rotary positions (llama)",
+         .limits = {.lowest = 1, .excludes_lowest = true}},
+        {.name = "model.rope_scaling",
+         .target = &model.rope_scaling,
+         .meaning = "scaling of rotary positions for long contexts (llama): rope_scaling of a "
+                    "config.json, in JSON; rope_type linear, dynamic, llama3 or yarn; empty: none",
          .may_be_empty = true},
     };
 }
@@ -395,11 +440,12 @@ std::vector<Key> keys_of(Run& run) {
          .words = {"base", "su", "su+o", "su+o+c"}},
     };
     for (std::vector<Key> section :
-         {model_keys(run.model), compute_keys(run.model), data_keys(run.data),
-          length_keys(run.train), optimizer_keys(run.train), gradient_scale_keys(run.train),
-          csd_keys(run.csd), card_keys(run.csd), part_keys(run.csd), link_keys(run.link),
-          plan_node_keys(run.plan), plan_rate_keys(run.plan), codec_keys(run.compress, run.gather),
-          placement_keys(run.placement), hosts_keys(run.hosts), operation_keys(run)}) {
+         {model_keys(run.model), layer_keys(run.model), compute_keys(run.model),
+          data_keys(run.data), length_keys(run.train), optimizer_keys(run.train),
+          gradient_scale_keys(run.train), csd_keys(run.csd), card_keys(run.csd), part_keys(run.csd),
+          link_keys(run.link), plan_node_keys(run.plan), plan_rate_keys(run.plan),
+          codec_keys(run.compress, run.gather), placement_keys(run.placement),
+          hosts_keys(run.hosts), operation_keys(run)}) {
         std::move(section.begin(), section.end(), std::back_inserter(keys));
     }
     return keys;

@@ -32,6 +32,7 @@ constexpr Limits above_zero_to_one() {
 // Larger sizes are surely typing errors, and sizes computed from them could overflow.
 constexpr double kMostLayers = 10000;
 constexpr double kMostWidth = 1 << 18;
+constexpr double kMostHidden = 1 << 20;
 constexpr double kMostContext = 1 << 20;
 constexpr double kMostWords = 1 << 24;
 constexpr double kMostRows = 1 << 24;

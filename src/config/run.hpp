@@ -15,16 +15,38 @@ struct ModelSettings {
     std::string architecture = "gpt";
     int layers = 4;
     int heads = 4;
+    int kv_heads = 0;  // of keys and values; 0: as many as heads
     int width = 256;
+    int hidden = 0;  // width of a layer's hidden vectors; 0: see hidden_width()
     int context = 256;
+    int positions = 0;  // most positions that the model is made for; 0: context
     int vocabulary = 256;
-    std::string from = {};  // safetensors with start values; empty: random start values
+    bool tied = true;  // the output layer uses the embedding's weights
+    bool qkv_bias = false;
+    double norm_epsilon = 1e-5;
+    double rope_theta = 10000;
+    std::string rope_scaling = {};  // JSON as in a published config.json; empty: none
+    std::string from = {};          // safetensors with start values; empty: random start values
     Dtype dtype =
         Dtype::bf16;  // of the parameters that the model computes with, and of dense gradients
     std::string device = "auto";       // "auto", "cpu" or "cuda": where the model computes
     std::string compute = "auto";      // "auto", "bf16" or "fp32": the format of matrix products
     double gpu_memory_gb = 0;          // most that a rank takes of its GPU; 0: all that is free
     std::string activations = "auto";  // "auto", "all", "gpu" or "host": what backward finds
+
+    bool is_llama() const { return architecture == "llama"; }
+    int key_heads() const { return kv_heads > 0 ? kv_heads : heads; }
+    int key_width() const { return width / heads * key_heads(); }
+    int most_positions() const { return positions > 0 ? positions : context; }
+    // By default 4 times the width for gpt; for llama two thirds of that, up to a multiple of 256.
+    int hidden_width() const {
+        const int of_llama = (8 * width / 3 + 255) / 256 * 256;
+        return hidden > 0 ? hidden : is_llama() ? of_llama : 4 * width;
+    }
+    // Parameters that are only looked up, never multiplied.
+    std::size_t looked_up() const {
+        return tied ? 0 : static_cast<std::size_t>(vocabulary) * static_cast<std::size_t>(width);
+    }
 };
 
 struct DataSettings {

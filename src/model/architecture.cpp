@@ -2,17 +2,20 @@
 
 #include "base/error.hpp"
 #include "model/gpt.hpp"
+#include "model/llama.hpp"
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <utility>
 
 namespace nearstep::model {
 
 namespace {
 
-constexpr std::array<Architecture, 1> kArchitectures{{
+constexpr std::array<Architecture, 2> kArchitectures{{
     {"gpt", describe_gpt, make_gpt_functions},
+    {"llama", describe_llama, make_llama_functions},
 }};
 
 }  // namespace
@@ -75,6 +78,36 @@ void append_parameter(Geometry& geometry, std::string name, std::vector<std::int
     geometry.elems += elems;
     geometry.blocks.back().end = geometry.elems;
     geometry.blocks.back().last_parameter = geometry.parameters.size();
+}
+
+Starts starts_for(int layers) {
+    constexpr double kDeviation = 0.02;
+    return {.zero = {.deviation = 0, .value = 0},
+            .one = {.deviation = 0, .value = 1},
+            .weight = {.deviation = kDeviation, .value = 0},
+            .residual = {.deviation = kDeviation / std::sqrt(2.0 * layers), .value = 0}};
+}
+
+void append_output_weights(Geometry& geometry, const config::ModelSettings& settings) {
+    if (!settings.tied) {
+        append_parameter(geometry, "lm_head.weight", {settings.vocabulary, settings.width},
+                         starts_for(settings.layers).weight);
+    }
+}
+
+std::vector<BlockFunction> decoder_functions(const config::ModelSettings& settings,
+                                             decltype(BlockFunction::run) embedding,
+                                             const BlockFunction& layer,
+                                             decltype(BlockFunction::run) head) {
+    std::vector<BlockFunction> functions;
+    functions.push_back({.run = std::move(embedding), .borrowed = {}, .format = BlockFormat::fp32});
+    functions.insert(functions.end(), static_cast<std::size_t>(settings.layers), layer);
+    std::vector<std::size_t> borrowed;
+    if (settings.tied) {
+        borrowed = {0};
+    }
+    functions.push_back({.run = std::move(head), .borrowed = std::move(borrowed)});
+    return functions;
 }
 
 }  // namespace nearstep::model

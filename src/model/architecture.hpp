@@ -1,5 +1,6 @@
 // The known architectures, each with its parameters and its block functions. A new one (BERT,
 // BLOOM, ViT) is one more row in the table of architecture.cpp; runner and trainer do not change.
+// Below it are the parts that architectures share.
 #pragma once
 
 #include "config/run.hpp"
@@ -35,5 +36,23 @@ std::vector<feed::Visit> blocks_read(const Geometry& geometry,
 void append_block(Geometry& geometry, std::string name);
 void append_parameter(Geometry& geometry, std::string name, std::vector<std::int64_t> shape,
                       Start start);
+
+// GPT-2's start values. Weights that add to the residual stream are divided by the square root of
+// the number of additions.
+struct Starts {
+    Start zero, one, weight, residual;
+};
+Starts starts_for(int layers);
+
+// Appends the output layer's weights "lm_head.weight" unless model.tied.
+void append_output_weights(Geometry& geometry, const config::ModelSettings& settings);
+
+// The functions of a decoder: the embedding in fp32, model.layers times the layer, and the head.
+// The head's last parameter is the output layer's weights: its own, or the borrowed first parameter
+// of the embedding if model.tied.
+std::vector<BlockFunction> decoder_functions(const config::ModelSettings& settings,
+                                             decltype(BlockFunction::run) embedding,
+                                             const BlockFunction& layer,
+                                             decltype(BlockFunction::run) head);
 
 }  // namespace nearstep::model

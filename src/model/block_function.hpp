@@ -32,6 +32,8 @@ struct BlockFunction {
     // Elements in the compute format that autograd keeps per token for the block's backward,
     // besides input and parameters. 0: the block is never kept, see Residence::kept_blocks.
     std::size_t kept_elems = 0;
+    // Elements per token that a layer's forward and backward hold at once, gradients included.
+    std::size_t most_elems = 0;
 };
 
 }  // namespace nearstep::model

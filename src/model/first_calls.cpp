@@ -25,8 +25,8 @@ void call_vector_functions(at::ScalarType type) {
     }
 }
 
-// The layers of our GPT (gpt.cpp, loss.cpp, sampling) and of common Python models, with their
-// backward.
+// The layers of our networks (gpt.cpp, llama.cpp, loss.cpp, sampling) and of common Python models,
+// with their backward.
 void call_layers(at::ScalarType type) {
     const c10::AutoGradMode with_grad(true);
     const at::Tensor input = at::full({1, kElems}, 0.5, type).requires_grad_(true);
@@ -35,7 +35,8 @@ void call_layers(at::ScalarType type) {
     const at::Tensor shift = at::zeros({kElems}, type).requires_grad_(true);
     const at::Tensor normed = at::layer_norm(input, {kElems}, scale, shift);
     const at::Tensor product = at::addmm(shift, normed, weight);
-    const at::Tensor hidden = at::gelu(product, "tanh") + at::gelu(product, "none");
+    const at::Tensor hidden = at::gelu(product, "tanh") + at::gelu(product, "none") +
+                              at::silu(at::rms_norm(product, {kElems}, scale));
     const at::Tensor heads = hidden.view({1, 1, 1, kElems});
     const at::Tensor mixed =
         at::scaled_dot_product_attention(heads, heads, heads, {}, 0.0, /*is_causal=*/true)

@@ -2,7 +2,10 @@
 
 #include "base/error.hpp"
 #include "base/random.hpp"
+#include "config/checks.hpp"
+#include "config/value.hpp"
 #include "model/architecture.hpp"
+#include "model/rope.hpp"
 
 #include <algorithm>
 #include <array>
@@ -38,7 +41,31 @@ void check_sizes(const config::ModelSettings& settings) {
 Geometry describe(const config::ModelSettings& settings) {
     const Architecture& architecture = find_architecture(settings.architecture);
     check_sizes(settings);
+    config::check_model(settings, {});
     return architecture.describe(settings);
+}
+
+std::string describe_model(const config::ModelSettings& settings) {
+    std::string line = text(settings.architecture, " layers=", settings.layers,
+                            " heads=", settings.heads, " width=", settings.width,
+                            " context=", settings.context, " vocabulary=", settings.vocabulary);
+    config::ModelSettings defaults;
+    defaults.architecture = settings.architecture;
+    defaults.width = settings.width;
+    const auto add_if = [&](bool is_other, const char* key, const std::string& value) {
+        line += is_other ? text(" ", key, "=", value) : "";
+    };
+    add_if(settings.key_heads() != settings.heads, "kv_heads", text(settings.kv_heads));
+    add_if(settings.hidden_width() != defaults.hidden_width(), "hidden", text(settings.hidden));
+    add_if(settings.most_positions() != settings.context, "positions", text(settings.positions));
+    add_if(!settings.tied, "tied", "false");
+    add_if(settings.qkv_bias, "qkv_bias", "true");
+    add_if(settings.norm_epsilon != defaults.norm_epsilon, "norm_epsilon",
+           config::written(settings.norm_epsilon));
+    add_if(settings.rope_theta != defaults.rope_theta, "rope_theta",
+           config::written(settings.rope_theta));
+    add_if(!settings.rope_scaling.empty(), "rope_scaling", rope_scaling_on_one_line(settings));
+    return line;
 }
 
 void fill_start_values(const Geometry& geometry, std::uint64_t seed, std::size_t begin,

@@ -18,7 +18,7 @@ struct Start {
 };
 
 struct Parameter {
-    std::string name;  // as in GPT-2's published checkpoints: "h.0.attn.c_attn.weight"
+    std::string name;                 // as in published checkpoints: "h.0.attn.c_attn.weight"
     std::vector<std::int64_t> shape;  // row-major
     std::size_t offset = 0;           // first element in the parameter vector
     std::size_t elems = 0;
@@ -48,6 +48,10 @@ struct Geometry {
 
 // Throws ConfigError for an unknown architecture or impossible sizes.
 Geometry describe(const config::ModelSettings& settings);
+
+// All that decides what the model computes: "gpt layers=4 heads=4 width=256 context=256
+// vocabulary=256", then the other keys that are not at their default.
+std::string describe_model(const config::ModelSettings& settings);
 
 // Writes the initial values of elements [begin, begin + values.size()), all below geometry.elems.
 // They depend on seed and index alone.

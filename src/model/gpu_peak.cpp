@@ -39,7 +39,7 @@ bool has_words(const std::string& name, const std::string& words) {
 }  // namespace
 
 double operations_per_token(const config::ModelSettings& settings, std::size_t parameters) {
-    return 6.0 * static_cast<double>(parameters) +
+    return 6.0 * static_cast<double>(parameters - settings.looked_up()) +
            12.0 * settings.layers * settings.width * settings.context;
 }
 

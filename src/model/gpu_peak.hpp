@@ -12,7 +12,8 @@ namespace nearstep::model {
 
 // Floating-point operations of one token's forward and backward without recomputation:
 // 6 N + 12 L W T, with N parameters, L layers of width W and T tokens of context (Chowdhery et al.
-// 2022, PaLM, appendix B). The second term, for attention, includes what the causal mask hides.
+// 2022, PaLM, appendix B). N leaves out an embedding that is not the output layer, too. The second
+// term, for attention, includes what the causal mask hides.
 double operations_per_token(const config::ModelSettings& settings, std::size_t parameters);
 
 // Peak operations per second of dense 16-bit matrix products with fp32 sums, from data sheets.

@@ -93,6 +93,9 @@ public:
         for (int number = 0; number < blocks(); ++number) {
             const BlockFunction& function = functions_[static_cast<std::size_t>(number)];
             std::size_t elems = block(number) / parameter_size_;
+            // The last block's gradient is computed in its forward and waits for its backward.
+            const std::size_t gradient =
+                number + 1 == blocks() ? elems * sizeof(float) : std::size_t{0};
             for (const std::size_t index : function.borrowed) {
                 elems += geometry_.parameters[index].elems;
                 waiting += geometry_.parameters[index].elems * sizeof(float);
@@ -100,7 +103,7 @@ public:
             const std::size_t format =
                 function.format == BlockFormat::fp32 ? sizeof(float) : compute_size_;
             const std::size_t converted = format == parameter_size_ ? 0 : elems * format;
-            most = std::max(most, converted + elems * format + activations(number));
+            most = std::max(most, gradient + converted + elems * format + activations(number));
         }
         return with_margin(most + waiting);
     }
@@ -112,18 +115,19 @@ private:
             return 4 * micro_tokens_ * width_ * sizeof(float);
         }
         if (number + 1 == blocks()) {  // logits, which become their gradient, by groups in fp32
-            const std::size_t logits = micro_tokens_ * vocabulary_;
+            const std::size_t logits =
+                std::min(micro_tokens_ * vocabulary_,
+                         std::max(static_cast<std::size_t>(kMostLogits), vocabulary_));
             const std::size_t group = std::min(logits, std::size_t{1} << 27);
             return logits * compute_size_ + 2 * group * sizeof(float) +
                    4 * micro_tokens_ * width_ * compute_size_;
         }
-        // Kept for the backward, in units of width per token: two norms, queries, keys and values,
-        // the mixed values twice, the middle, the hidden layer before and after gelu, the output:
-        // 17 in all. Live gradients: at most 11. Attention's deterministic backward splits the sum
-        // of the queries' gradients into enough parts to fill Hopper's 132 multiprocessors.
+        // Attention's deterministic backward splits the sum of the queries' gradients into enough
+        // parts to fill Hopper's 132 multiprocessors.
         const std::size_t tasks = std::max<std::size_t>(micro_rows_ * heads_, 1);
         const std::size_t parts = (132 + tasks - 1) / tasks;
-        return micro_tokens_ * width_ * (28 * compute_size_ + parts * sizeof(float));
+        const std::size_t elems = functions_[static_cast<std::size_t>(number)].most_elems;
+        return micro_tokens_ * (elems * compute_size_ + width_ * parts * sizeof(float));
     }
 
     Geometry geometry_;

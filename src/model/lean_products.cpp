@@ -13,7 +13,6 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using Tensors = torch::autograd::variable_list;
 
-constexpr double kEpsilon = 1e-5;
 constexpr const char* kGeluForm = "tanh";
 
 // All rows of x as a matrix.
@@ -21,8 +20,8 @@ at::Tensor rows_of(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> normalise(const at::Tensor& x,
                                                          const at::Tensor& weight,
-                                                         const at::Tensor& bias) {
-    return at::native_layer_norm(x, {x.size(-1)}, weight, bias, kEpsilon);
+                                                         const at::Tensor& bias, double epsilon) {
+    return at::native_layer_norm(x, {x.size(-1)}, weight, bias, epsilon);
 }
 
 // The gradients of affine()'s weight and bias.
@@ -39,8 +38,9 @@ AffineGradients affine_backward(const at::Tensor& rows, const at::Tensor& upstre
 struct NormAffine : Function<NormAffine> {
     static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
                               const at::Tensor& norm_weight, const at::Tensor& norm_bias,
-                              const at::Tensor& weight, const at::Tensor& bias) {
-        const auto [normed, mean, deviation] = normalise(x, norm_weight, norm_bias);
+                              const at::Tensor& weight, const at::Tensor& bias, double epsilon) {
+        const auto [normed, mean, deviation] = normalise(x, norm_weight, norm_bias, epsilon);
+        context->saved_data["epsilon"] = epsilon;
         context->save_for_backward({x, norm_weight, norm_bias, weight, mean, deviation});
         return affine(normed, weight, bias);
     }
@@ -49,12 +49,13 @@ struct NormAffine : Function<NormAffine> {
         const Tensors saved = context->get_saved_variables();
         const at::Tensor& x = saved[0];
         const at::Tensor upstream = rows_of(gradients[0]);
-        const auto product =
-            affine_backward(rows_of(std::get<0>(normalise(x, saved[1], saved[2]))), upstream);
+        const double epsilon = context->saved_data["epsilon"].toDouble();
+        const at::Tensor normed = std::get<0>(normalise(x, saved[1], saved[2], epsilon));
+        const auto product = affine_backward(rows_of(normed), upstream);
         const auto [of_x, of_norm_weight, of_norm_bias] = at::native_layer_norm_backward(
             upstream.mm(saved[3].t()).view_as(x), x, {x.size(-1)}, saved[4], saved[5], saved[1],
             saved[2], {true, true, true});
-        return {of_x, of_norm_weight, of_norm_bias, product.weight, product.bias};
+        return {of_x, of_norm_weight, of_norm_bias, product.weight, product.bias, at::Tensor()};
     }
 };
 
@@ -76,6 +77,23 @@ struct GeluAffine : Function<GeluAffine> {
     }
 };
 
+struct SiluLinear : Function<SiluLinear> {
+    static at::Tensor forward(AutogradContext* context, const at::Tensor& gate,
+                              const at::Tensor& factor, const at::Tensor& weight) {
+        context->save_for_backward({gate, factor, weight});
+        return at::linear(at::silu(gate) * factor, weight);
+    }
+
+    static Tensors backward(AutogradContext* context, const Tensors& gradients) {
+        const Tensors saved = context->get_saved_variables();
+        const at::Tensor opened = at::silu(saved[0]);
+        const at::Tensor upstream = rows_of(gradients[0]);
+        const at::Tensor of_product = upstream.mm(saved[2]).view_as(saved[0]);
+        return {at::silu_backward(of_product * saved[1], saved[0]), of_product * opened,
+                upstream.t().mm(rows_of(opened * saved[1]))};
+    }
+};
+
 }  // namespace
 
 at::Tensor affine(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
@@ -86,15 +104,19 @@ at::Tensor affine(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
 
 at::Tensor norm_affine(const at::Tensor& x, const Norm& norm, const at::Tensor& weight,
                        const at::Tensor& bias) {
-    return NormAffine::apply(x, norm.weight, norm.bias, weight, bias);
+    return NormAffine::apply(x, norm.weight, norm.bias, weight, bias, norm.epsilon);
 }
 
 at::Tensor gelu_affine(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
     return GeluAffine::apply(x, weight, bias);
 }
 
+at::Tensor silu_linear(const at::Tensor& gate, const at::Tensor& factor, const at::Tensor& weight) {
+    return SiluLinear::apply(gate, factor, weight);
+}
+
 at::Tensor layer_norm(const at::Tensor& x, const Norm& norm) {
-    return std::get<0>(normalise(x, norm.weight, norm.bias));
+    return std::get<0>(normalise(x, norm.weight, norm.bias, norm.epsilon));
 }
 
 }  // namespace nearstep::model

@@ -10,10 +10,11 @@ namespace nearstep::model {
 // x [..., in] times weight [in, out], plus bias [out].
 at::Tensor affine(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 
-// A norm's weight and bias, both [in].
+// A norm's weight and bias, both [in], and what is added to the variance.
 struct Norm {
     const at::Tensor& weight;
     const at::Tensor& bias;
+    double epsilon;
 };
 
 // affine() of the layer norm of x. Keeps x and each row's mean and deviation.
@@ -22,6 +23,10 @@ at::Tensor norm_affine(const at::Tensor& x, const Norm& norm, const at::Tensor& 
 
 // affine() of gelu(x) in its tanh form. Keeps x.
 at::Tensor gelu_affine(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
+
+// silu(gate) times `factor`, both [..., in], times the transpose of `weight` [out, in]. Keeps gate
+// and factor.
+at::Tensor silu_linear(const at::Tensor& gate, const at::Tensor& factor, const at::Tensor& weight);
 
 // Torch computes mean and variance in fp32, whatever the format of x.
 at::Tensor layer_norm(const at::Tensor& x, const Norm& norm);

@@ -7,6 +7,22 @@
 
 namespace nearstep::model {
 
+void for_pieces(
+    const at::Tensor& input, const at::Tensor& targets, std::int64_t most_tokens,
+    const std::function<void(const at::Tensor& input, const at::Tensor& targets)>& work) {
+    const std::int64_t tokens = targets.numel();
+    if (tokens <= most_tokens) {
+        work(input, targets);
+        return;
+    }
+    const at::Tensor inputs = input.reshape({1, tokens, -1});
+    const at::Tensor all_targets = targets.view({1, tokens});
+    for (std::int64_t first = 0; first < tokens; first += most_tokens) {
+        const std::int64_t count = std::min(most_tokens, tokens - first);
+        work(inputs.narrow(1, first, count), all_targets.narrow(1, first, count));
+    }
+}
+
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
                          std::optional<double> gradient_weight) {
     const std::int64_t group_elems = std::int64_t{1} << (logits.is_cpu() ? 18 : 27);

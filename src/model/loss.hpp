@@ -1,6 +1,8 @@
 // The loss of language models: the cross entropy of the next token.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <optional>
 
 namespace at {
@@ -8,6 +10,13 @@ class Tensor;
 }
 
 namespace nearstep::model {
+
+// Cuts the last block's input [rows, columns, width] and the targets [rows, columns] into pieces of
+// `most_tokens`, whose logits may exist at once, and calls `work` for each: [1, tokens, width] and
+// [1, tokens]. A single piece keeps its shape.
+void for_pieces(
+    const at::Tensor& input, const at::Tensor& targets, std::int64_t most_tokens,
+    const std::function<void(const at::Tensor& input, const at::Tensor& targets)>& work);
 
 // Sum of the cross entropies, in nats and as one double on the device of the logits, of `logits`
 // [..., vocabulary] with `targets` [...] int64. With `gradient_weight`, overwrites the logits with

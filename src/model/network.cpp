@@ -48,6 +48,7 @@ public:
         : settings_(settings),
           geometry_(describe(settings)),
           functions_(find_architecture(settings.architecture).make_functions(settings)),
+          most_tokens_(std::max<std::int64_t>(1, residence.most_logits / settings.vocabulary)),
           device_(torch_device(device)),
           compute_(scalar_type(compute_format(settings, device))) {
         repeat_bit_for_bit(device);
@@ -171,11 +172,18 @@ public:
         begin_passes(1);
         const c10::NoGradGuard no_grad;
         at::Tensor state = token_tensor(batch.tokens, batch.rows, batch.columns);
-        for (int block = 0; block <= last_block(); ++block) {
+        for (int block = 0; block < last_block(); ++block) {
             state = visit(block, state);
         }
-        return cross_entropy(state, token_tensor(batch.targets, batch.rows, batch.columns), {})
-            .item<double>();
+        store_->enter();
+        const Tensors parameters = parameters_of(last_block());
+        at::Tensor sum = at::zeros({}, at::TensorOptions(at::kDouble).device(device_));
+        for_pieces(state, token_tensor(batch.targets, batch.rows, batch.columns), most_tokens_,
+                   [&](const at::Tensor& input, const at::Tensor& targets) {
+                       sum += cross_entropy(run(last_block(), parameters, input), targets, {});
+                   });
+        store_->leave();
+        return sum.item<double>();
     }
 
     std::vector<std::int32_t> sample(std::span<const std::int32_t> prompt, int count,
@@ -346,9 +354,41 @@ private:
         return {.input = input, .output = run(block, leaves, input)};
     }
 
+    // Adds the gradients of a block's parameters to `sums`. Returns that of its input; undefined
+    // for tokens.
+    static at::Tensor add_pass_gradients(const Pass& pass, const Tensors& leaves,
+                                         const at::Tensor& upstream, const Tensors& sums) {
+        Tensors wanted = leaves;
+        if (pass.input.requires_grad()) {
+            wanted.push_back(pass.input);
+        }
+        const Tensors gradients = torch::autograd::grad({pass.output}, wanted, {upstream});
+        const c10::NoGradGuard no_grad;
+        for (std::size_t k = 0; k < sums.size(); ++k) {
+            sums[k].add_(gradients[k]);
+        }
+        return gradients.size() > sums.size() ? gradients.back() : at::Tensor();
+    }
+
+    // The last block: computes the loss of a micro-batch and begins its backward.
+    at::Tensor add_last_gradients(const Tensors& leaves, const at::Tensor& input,
+                                  const Tensors& sums, const at::Tensor& all_targets) {
+        Tensors gradients;
+        for_pieces(input, all_targets, most_tokens_,
+                   [&](const at::Tensor& part, const at::Tensor& targets) {
+                       const Pass pass = compute(last_block(), leaves, part);
+                       const at::Tensor logits = pass.output.detach();
+                       {
+                           const c10::NoGradGuard no_grad;
+                           loss_sum_ += cross_entropy(logits, targets, token_weight_ * loss_scale_);
+                       }
+                       gradients.push_back(add_pass_gradients(pass, leaves, logits, sums));
+                   });
+        return gradients.size() == 1 ? gradients.front() : at::cat(gradients, 1).view_as(input);
+    }
+
     // Adds the block's gradients of all micro-batches to `sums`.
     void add_gradients(int block, const Tensors& sums) {
-        const bool has_loss = block == last_block();
         const c10::AutoGradMode with_grad(true);
         Kept kept = std::exchange(kept_[index_of(block)], {});
         const bool is_kept = !kept.passes.empty();
@@ -356,25 +396,13 @@ private:
         for (std::size_t i = 0; i < micros_.size(); ++i) {
             Micro& micro = micros_[i];
             const at::Tensor given = inputs_->take(block, i);
+            if (block == last_block()) {
+                micro.upstream = add_last_gradients(leaves, given, sums, micro.targets);
+                continue;
+            }
             const Pass pass =
                 is_kept ? std::exchange(kept.passes[i], {}) : compute(block, leaves, given);
-            Tensors wanted = leaves;
-            if (pass.input.requires_grad()) {
-                wanted.push_back(pass.input);
-            }
-            if (has_loss) {
-                micro.upstream = pass.output.detach();
-                const c10::NoGradGuard no_grad;
-                loss_sum_ +=
-                    cross_entropy(micro.upstream, micro.targets, token_weight_ * loss_scale_);
-            }
-            const Tensors gradients =
-                torch::autograd::grad({pass.output}, wanted, {micro.upstream});
-            const c10::NoGradGuard no_grad;
-            for (std::size_t k = 0; k < sums.size(); ++k) {
-                sums[k].add_(gradients[k]);
-            }
-            micro.upstream = gradients.size() > sums.size() ? gradients.back() : at::Tensor();
+            micro.upstream = add_pass_gradients(pass, leaves, micro.upstream, sums);
         }
     }
 
@@ -410,6 +438,7 @@ private:
     config::ModelSettings settings_;
     Geometry geometry_;
     std::vector<BlockFunction> functions_;
+    std::int64_t most_tokens_;  // that the last block computes at once
     at::Device device_;
     at::ScalarType compute_;
     std::vector<feed::Visit> reads_;

@@ -47,11 +47,13 @@ Workload workload_of(const config::Run& run, const ModelSize& model, double sequ
     work.element_bytes = shape.dtype == Dtype::fp32 ? 4 : 2;
     work.state_bytes = state_bytes_of(run.csd.state);
     // One multiply-add per parameter and token, and two for attention over the whole context.
-    work.operations_per_sequence =
-        context * (2 * static_cast<double>(model.parameters) + 4 * layers * context * width);
+    const auto multiplied = static_cast<double>(model.parameters - shape.looked_up());
+    work.operations_per_sequence = context * (2 * multiplied + 4 * layers * context * width);
     work.checkpoint_bytes = context * width * work.element_bytes * (layers + 1);
     // Korthikanti et al. 2022, equation 1, for one layer without dropout's masks, plus the logits.
-    work.working_bytes = context * (32 * width + 4 * shape.heads * context) +
+    // A gated hidden layer has four hidden vectors, gelu's has two.
+    const double hidden = (shape.is_llama() ? 8 : 4) * shape.hidden_width();
+    work.working_bytes = context * (16 * width + hidden + 4 * shape.heads * context) +
                          context * shape.vocabulary * (4 + work.element_bytes);
     work.tokens_per_sequence = context;
     work.sequences = sequences;

@@ -188,9 +188,7 @@ std::string Trainer::sample(const std::string& prompt, int tokens) {
 
 std::string model_line(const config::ModelSettings& settings, const data::Tokenizer& tokenizer) {
     const std::string name = tokenizer.name();
-    return text(settings.architecture, " layers=", settings.layers, " heads=", settings.heads,
-                " width=", settings.width, " context=", settings.context,
-                " vocabulary=", settings.vocabulary, name == "bytes" ? "" : " tokenizer=" + name);
+    return model::describe_model(settings) + (name == "bytes" ? "" : " tokenizer=" + name);
 }
 
 }  // namespace nearstep::train

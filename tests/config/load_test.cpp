@@ -255,7 +255,8 @@ TEST(Print, ShowsAnOverriddenValueOfEveryNumberKey) {
             continue;
         }
         const std::string value = std::to_string(**integer + 1);
-        const std::string printed = print(parse_overrides({key.name + "=" + value}));
+        const std::string printed =
+            print(parse_overrides({"model.architecture=llama", key.name + "=" + value}));
         const std::string leaf = key.name.substr(key.name.rfind('.') + 1);
         EXPECT_THAT(printed, HasSubstr("\n" + leaf + " = " + value + "\n"));
         ++changed;

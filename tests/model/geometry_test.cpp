@@ -90,12 +90,13 @@ TEST(Geometry, RefusesWhatCannotBeInOneSentence) {
     config::ModelSettings settings = tiny_settings();
     settings.architecture = "rnn";
     EXPECT_EQ(message_of(settings),
-              "model.architecture is \"rnn\", which nearstep does not have: choose \"gpt\".");
+              "model.architecture is \"rnn\", which nearstep does not have: choose \"gpt\", "
+              "\"llama\".");
     settings = tiny_settings();
     settings.heads = 3;
-    EXPECT_EQ(
-        message_of(settings),
-        "model.width is 8 and model.heads is 3: choose a width that is a multiple of the heads.");
+    EXPECT_EQ(message_of(settings),
+              "model.width = 8 is not a multiple of model.heads = 3: choose heads that divide the "
+              "width.");
     settings = tiny_settings();
     settings.context = 0;
     EXPECT_EQ(message_of(settings), "model.context is 0: set it to 1 or more.");

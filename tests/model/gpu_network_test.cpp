@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <string_view>
 #include <vector>
 
 namespace nearstep::model {
@@ -87,6 +88,29 @@ protected:
         return step;
     }
 
+    void make_llama() {
+        settings_.architecture = "llama";
+        settings_.kv_heads = 1;
+        settings_.tied = false;
+        settings_.qkv_bias = true;
+        set_dtype(settings_.dtype);
+    }
+
+    void expect_the_cpus_results() const {
+        const GpuStep cpu = run({});
+        const GpuStep gpu = run({.gpu = 0});
+        EXPECT_NEAR(gpu.loss, cpu.loss, 1e-5 * cpu.loss);
+        EXPECT_NEAR(gpu.evaluated, cpu.evaluated, 1e-5 * cpu.evaluated);
+        double difference = 0;
+        double norm = 0;
+        for (std::size_t i = 0; i < cpu.gradient.size(); ++i) {
+            difference += std::pow(static_cast<double>(gpu.gradient[i]) - cpu.gradient[i], 2);
+            norm += std::pow(static_cast<double>(cpu.gradient[i]), 2);
+        }
+        EXPECT_LT(std::sqrt(difference / norm), 1e-4);
+        EXPECT_EQ(gpu.sampled.size(), 4U);
+    }
+
     config::ModelSettings settings_;
     std::vector<std::byte> parameters_;
     std::vector<std::int32_t> tokens_;
@@ -94,18 +118,9 @@ protected:
 };
 
 TEST_F(GpuNetwork, EqualsTheCpuInFp32) {
-    const GpuStep cpu = run({});
-    const GpuStep gpu = run({.gpu = 0});
-    EXPECT_NEAR(gpu.loss, cpu.loss, 1e-5 * cpu.loss);
-    EXPECT_NEAR(gpu.evaluated, cpu.evaluated, 1e-5 * cpu.evaluated);
-    double difference = 0;
-    double norm = 0;
-    for (std::size_t i = 0; i < cpu.gradient.size(); ++i) {
-        difference += std::pow(static_cast<double>(gpu.gradient[i]) - cpu.gradient[i], 2);
-        norm += std::pow(static_cast<double>(cpu.gradient[i]), 2);
-    }
-    EXPECT_LT(std::sqrt(difference / norm), 1e-4);
-    EXPECT_EQ(gpu.sampled.size(), 4U);
+    expect_the_cpus_results();
+    make_llama();
+    expect_the_cpus_results();
 }
 
 TEST_F(GpuNetwork, RepeatsBitForBitInEveryFormat) {
@@ -130,8 +145,12 @@ TEST_F(GpuNetwork, LeavesTheSameGradientInTheMemoryOfTheGpu) {
 
 TEST_F(GpuNetwork, HasTheSameBitsWhereverBlocksAndTheirInputsAre) {
     settings_.layers = 6;
-    for (const Dtype dtype : {Dtype::fp32, Dtype::bf16}) {
-        set_dtype(dtype);
+    for (const char* network : {"gpt in fp32", "gpt in bf16", "llama in bf16"}) {
+        SCOPED_TRACE(network);
+        set_dtype(std::string_view(network).ends_with("fp32") ? Dtype::fp32 : Dtype::bf16);
+        if (std::string_view(network).starts_with("llama")) {
+            make_llama();
+        }
         const GpuStep resident = run({.gpu = 0});
         for (const Residence residence :
              {Residence{.slots = 2}, Residence{.slots = 3}, Residence{.slots = 5},

@@ -25,6 +25,11 @@ TEST(OperationsOfAToken, AreSixPerParameterAndThoseOfAttention) {
     const config::ModelSettings settings{.layers = 12, .width = 768, .context = 1024};
     EXPECT_EQ(operations_per_token(settings, 124'439'808),
               6.0 * 124'439'808 + 12.0 * 12 * 768 * 1024);
+    config::ModelSettings untied = settings;
+    untied.tied = false;
+    untied.vocabulary = 1000;
+    EXPECT_EQ(operations_per_token(untied, 124'439'808 + 768'000),
+              operations_per_token(settings, 124'439'808));
 }
 
 }  // namespace

@@ -116,6 +116,27 @@ TEST(GpuPlan, CountsBuffersOfGradientsBesideTheNetwork) {
     EXPECT_EQ(plan.gradient_bytes, 5 * kGiga);
 }
 
+TEST(GpuPlan, KnowsLlamasAndLargeVocabularies) {
+    config::ModelSettings llama{.architecture = "llama", .layers = 32, .heads = 32, .width = 4096};
+    llama.kv_heads = 8;
+    llama.hidden = 14336;
+    llama.context = 4096;
+    llama.vocabulary = 151936;
+    llama.tied = false;
+    const GpuPlan plan = plan_gpu(llama, kWork, 140 * kGiga);
+    EXPECT_EQ(plan.parameter_bytes, describe(llama).elems * 2);
+    const std::size_t table = std::size_t{151936} * 4096;
+    EXPECT_EQ(plan.gradient_bytes, (table + 4096) * sizeof(float)) << "of the head";
+    // The head: its weights' gradients in 16 and 32 bits, and logits.
+    EXPECT_GT(plan.workspace_bytes, table * 6 + static_cast<std::size_t>(kMostLogits) * 2);
+    // Logits exist for a part of the tokens, so more of them hardly need more memory.
+    const GpuPlan more = plan_gpu(llama, {.rows = 8, .micro_rows = 2}, 140 * kGiga);
+    EXPECT_LT(more.workspace_bytes, plan.workspace_bytes + kGiga);
+    llama.tied = true;
+    EXPECT_EQ(plan_gpu(llama, kWork, 140 * kGiga).parameter_bytes,
+              plan.parameter_bytes - table * 2);
+}
+
 TEST(GpuPlan, SaysWhatToSetWhereTwoSlotsDoNotFit) {
     config::ModelSettings settings = gpt_7b();
     settings.gpu_memory_gb = 3;

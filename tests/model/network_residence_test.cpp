@@ -44,6 +44,16 @@ TEST_P(NetworkWith, HasTheBitsOfOneInPlace) {
               in_place->sample(rows_[0].tokens, 6, 1, 2));
 }
 
+TEST_P(NetworkWith, HasTheBitsOfALlamaInPlace) {
+    config::ModelSettings settings = tiny_llama(Dtype::bf16, "fp32");
+    settings.layers = 5;
+    const std::vector<std::byte> bytes = encode(values_for(settings), settings.dtype);
+    const Step expected = run_step(*Network::make(settings, bytes), rows_);
+    const Step step = run_step(*Network::make(settings, bytes, {}, GetParam()), rows_);
+    EXPECT_EQ(step.loss, expected.loss);
+    EXPECT_EQ(step.gradient, expected.gradient);
+}
+
 TEST_P(NetworkWith, ReadsABlockThatBecomesFinalBeforeItIsFetched) {
     const Step expected = run_step(settings_, values_, rows_);
     const std::vector<std::byte> final = bytes_;

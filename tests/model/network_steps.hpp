@@ -27,6 +27,19 @@ inline config::ModelSettings tiny(Dtype dtype = Dtype::fp32, const std::string& 
             .compute = compute};
 }
 
+// Two attention heads for each head of keys and values, biases, its own output weights.
+inline config::ModelSettings tiny_llama(Dtype dtype = Dtype::fp32,
+                                        const std::string& compute = "fp32") {
+    config::ModelSettings settings = tiny(dtype, compute);
+    settings.architecture = "llama";
+    settings.heads = 4;
+    settings.kv_heads = 2;
+    settings.hidden = 24;
+    settings.tied = false;
+    settings.qkv_bias = true;
+    return settings;
+}
+
 // Initial values plus normal noise, so that no bias is 0 and no norm weight is 1.
 inline Floats values_for(const config::ModelSettings& settings) {
     const Geometry geometry = describe(settings);

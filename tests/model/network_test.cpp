@@ -1,12 +1,12 @@
 #include "model/network.hpp"
 
 #include "base/error.hpp"
+#include "model/network_reference.hpp"
 #include "model/network_steps.hpp"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/csrc/autograd/autograd.h>
 
 #include <cmath>
 #include <cstdlib>
@@ -14,68 +14,16 @@
 namespace nearstep::model {
 namespace {
 
-double norm_of(const Floats& values) {
-    double squares = 0;
-    for (const float value : values) {
-        squares += static_cast<double>(value) * value;
-    }
-    return std::sqrt(squares);
-}
-
-double distance(const Floats& a, const Floats& b) {
-    Floats difference(a.size());
-    for (std::size_t i = 0; i < a.size(); ++i) {
-        difference[i] = a[i] - b[i];
-    }
-    return norm_of(difference);
-}
-
-// GPT-2 as one autograd graph over one leaf tensor, built from elementary operations.
-class Reference {
+class GptReference final : public Reference {
 public:
-    Reference(const config::ModelSettings& settings, Floats& values)
-        : settings_(settings), geometry_(describe(settings)) {
-        vector_ =
-            at::from_blob(values.data(), {static_cast<std::int64_t>(values.size())}, at::kFloat)
-                .clone()
-                .requires_grad_(true);
-    }
-
-    Step step(const std::vector<Rows>& rows) const {
-        at::Tensor sum = at::zeros({}, at::kFloat);
-        double tokens = 0;
-        for (const Rows& part : rows) {
-            const at::Tensor log_share = at::log_softmax(logits(part), -1);
-            sum = sum - log_share.gather(-1, tensor(part.targets, part).unsqueeze(-1)).sum();
-            tokens += static_cast<double>(part.tokens.size());
-        }
-        const at::Tensor loss = sum / tokens;
-        const at::Tensor gradient = torch::autograd::grad({loss}, {vector_}).front();
-        const auto* first = gradient.const_data_ptr<float>();
-        return {.loss = loss.item<double>(), .gradient = Floats(first, first + gradient.numel())};
-    }
+    using Reference::Reference;
 
 private:
-    static at::Tensor tensor(const Tokens& tokens, const Rows& part) {
-        return at::tensor(tokens, at::kLong).view({part.rows, part.columns});
-    }
-
-    at::Tensor get(const std::string& name) const {
-        for (const Parameter& parameter : geometry_.parameters) {
-            if (parameter.name == name) {
-                return vector_
-                    .narrow(0, static_cast<std::int64_t>(parameter.offset),
-                            static_cast<std::int64_t>(parameter.elems))
-                    .view(parameter.shape);
-            }
-        }
-        throw Error("no parameter " + name);
-    }
-
     at::Tensor norm(const at::Tensor& x, const std::string& name) const {
         const at::Tensor centred = x - x.mean(-1, true);
         const at::Tensor variance = (centred * centred).mean(-1, true);
-        return centred / (variance + 1e-5).sqrt() * get(name + ".weight") + get(name + ".bias");
+        return centred / (variance + settings().norm_epsilon).sqrt() * get(name + ".weight") +
+               get(name + ".bias");
     }
 
     at::Tensor affine(const at::Tensor& x, const std::string& name) const {
@@ -83,16 +31,16 @@ private:
     }
 
     at::Tensor attention(const at::Tensor& x, const std::string& name) const {
-        const std::int64_t width = settings_.width / settings_.heads;
+        const std::int64_t width = settings().width / settings().heads;
         const std::int64_t columns = x.size(1);
         const at::Tensor mask = at::ones({columns, columns}, at::kBool).triu(1);
         const at::Tensor mixed = affine(x, name + ".c_attn");
         std::vector<at::Tensor> heads;
-        for (std::int64_t head = 0; head < settings_.heads; ++head) {
+        for (std::int64_t head = 0; head < settings().heads; ++head) {
             const at::Tensor query = mixed.narrow(2, head * width, width);
-            const at::Tensor key = mixed.narrow(2, settings_.width + head * width, width);
+            const at::Tensor key = mixed.narrow(2, settings().width + head * width, width);
             const at::Tensor value =
-                mixed.narrow(2, (std::int64_t{2} * settings_.heads + head) * width, width);
+                mixed.narrow(2, (std::int64_t{2} * settings().heads + head) * width, width);
             const at::Tensor scores =
                 at::matmul(query, key.transpose(1, 2)) / std::sqrt(static_cast<double>(width));
             heads.push_back(
@@ -106,46 +54,30 @@ private:
         return 0.5 * x * (1 + at::tanh(kScale * (x + 0.044715 * x * x * x)));
     }
 
-    at::Tensor logits(const Rows& part) const {
+    at::Tensor logits(const Rows& part) const override {
         at::Tensor x =
-            at::matmul(at::one_hot(tensor(part.tokens, part), settings_.vocabulary).to(at::kFloat),
+            at::matmul(at::one_hot(tensor(part.tokens, part), settings().vocabulary).to(at::kFloat),
                        get("wte.weight")) +
             get("wpe.weight").narrow(0, 0, part.columns);
-        for (int layer = 0; layer < settings_.layers; ++layer) {
+        for (int layer = 0; layer < settings().layers; ++layer) {
             const std::string name = text("h.", layer);
             x = x + attention(norm(x, name + ".ln_1"), name + ".attn");
             x = x + affine(gelu(affine(norm(x, name + ".ln_2"), name + ".mlp.c_fc")),
                            name + ".mlp.c_proj");
         }
-        return at::matmul(norm(x, "ln_f"), get("wte.weight").t());
+        return at::matmul(norm(x, "ln_f"),
+                          get(settings().tied ? "wte.weight" : "lm_head.weight").t());
     }
-
-    config::ModelSettings settings_;
-    Geometry geometry_;
-    at::Tensor vector_;
 };
 
 TEST(Network, EqualsTheWholeGraphInLossAndEveryGradient) {
-    const config::ModelSettings settings = tiny();
-    Floats values = values_for(settings);
-    const std::vector<Rows> rows{draw(3, 8, 5, settings.vocabulary),
-                                 draw(2, 5, 6, settings.vocabulary)};
-    const Step expected = Reference(settings, values).step(rows);
-    const Step step = run_step(settings, values, rows);
-    EXPECT_NEAR(step.loss, expected.loss, 1e-6 * expected.loss);
-
-    const Geometry geometry = describe(settings);
-    for (const Parameter& parameter : geometry.parameters) {
-        double largest = 0;
-        double error = 0;
-        for (std::size_t i = parameter.offset; i < parameter.offset + parameter.elems; ++i) {
-            largest = std::max(largest, std::abs(static_cast<double>(expected.gradient[i])));
-            error = std::max(
-                error, std::abs(static_cast<double>(step.gradient[i]) - expected.gradient[i]));
-        }
-        EXPECT_GT(largest, 0) << parameter.name;
-        EXPECT_LE(error, 1e-5 * largest) << parameter.name;
-    }
+    expect_whole_graph<GptReference>(tiny());
+    config::ModelSettings settings = tiny();
+    settings.tied = false;
+    settings.hidden = 24;
+    settings.positions = 11;
+    settings.norm_epsilon = 1e-3;
+    expect_whole_graph<GptReference>(settings);
 }
 
 TEST(Network, GivesTheSameGradientHoweverMicroBatchesSplitTheRows) {
@@ -216,7 +148,10 @@ TEST_P(NetworkIn, IsCloseToFp32) {
     const std::vector<std::byte> bytes = encode(values_, settings_.dtype);
     Floats rounded(values_.size());
     convert_to_fp32(settings_.dtype, bytes.data(), rounded.data(), rounded.size());
-    const Step expected = run_step(tiny(), rounded, rows_);
+    config::ModelSettings in_fp32 = settings_;
+    in_fp32.dtype = Dtype::fp32;
+    in_fp32.compute = "fp32";
+    const Step expected = run_step(in_fp32, rounded, rows_);
     const Step step = run_step(settings_, values_, rows_);
     if (settings_.compute == "fp32") {
         EXPECT_EQ(step.gradient, expected.gradient) << "the parameters are converted, not rounded";
@@ -228,11 +163,27 @@ TEST_P(NetworkIn, IsCloseToFp32) {
 INSTANTIATE_TEST_SUITE_P(Formats, NetworkIn,
                          testing::Values(tiny(), tiny(Dtype::bf16, "bf16"),
                                          tiny(Dtype::bf16, "fp32"), tiny(Dtype::fp32, "bf16"),
-                                         tiny(Dtype::fp16, "fp32")),
+                                         tiny(Dtype::fp16, "fp32"), tiny_llama(),
+                                         tiny_llama(Dtype::bf16, "bf16")),
                          [](const auto& format) {
-                             return text(name_of(format.param.dtype), "_computed_in_",
+                             return text(format.param.is_llama() ? "llama_" : "",
+                                         name_of(format.param.dtype), "_computed_in_",
                                          format.param.compute);
                          });
+
+TEST_P(NetworkIn, ComputesTheLastBlockInPieces) {
+    const std::vector<std::byte> bytes = encode(values_, settings_.dtype);
+    const Step whole = run_step(settings_, values_, rows_);
+    // 5 tokens at a time of 32 and 24, then 1.
+    for (const std::int64_t most : {std::int64_t{5} * settings_.vocabulary, std::int64_t{1}}) {
+        const auto network = Network::make(settings_, bytes, {}, {.most_logits = most});
+        const Step step = run_step(*network, rows_);
+        EXPECT_NEAR(step.loss, whole.loss, 1e-6 * whole.loss);
+        EXPECT_LE(distance(step.gradient, whole.gradient), 0.01 * norm_of(whole.gradient));
+        EXPECT_NEAR(network->evaluate(rows_[0].view()),
+                    Network::make(settings_, bytes)->evaluate(rows_[0].view()), 1e-4);
+    }
+}
 
 TEST(Network, ReadsParametersInPlaceAndCopiesTokens) {
     const config::ModelSettings settings = tiny();

@@ -75,8 +75,17 @@ TEST(Workload, CountsTheProductsOfParametersAndOfAttention) {
         workload_of(run, {.parameters = 1000, .largest_block = 10, .blocks = 4}, 16);
     EXPECT_DOUBLE_EQ(work.operations_per_sequence, 32 * (2 * 1000 + 4 * 2 * 32 * 64));
     EXPECT_DOUBLE_EQ(work.checkpoint_bytes, 32 * 64 * 2 * 3);
+    EXPECT_DOUBLE_EQ(work.working_bytes, 32 * (32 * 64 + 4 * 4 * 32) + 32 * 256 * (4 + 2));
     EXPECT_DOUBLE_EQ(work.sequences, 16);
     EXPECT_FALSE(work.is_serial);
+    // A llama whose embedding is only looked up.
+    const config::Run llama =
+        run_with({"model.architecture=llama", "model.layers=2", "model.width=64",
+                  "model.hidden=100", "model.context=32", "model.tied=false"});
+    const Workload its =
+        workload_of(llama, {.parameters = 1000 + 256 * 64, .largest_block = 10, .blocks = 4}, 16);
+    EXPECT_DOUBLE_EQ(its.operations_per_sequence, work.operations_per_sequence);
+    EXPECT_DOUBLE_EQ(its.working_bytes, 32 * (16 * 64 + 8 * 100 + 4 * 4 * 32) + 32 * 256 * (4 + 2));
     EXPECT_TRUE(workload_of(run_with({"mode=su"}), {}, 1).is_serial);
 }
 

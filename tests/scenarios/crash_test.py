@@ -26,11 +26,12 @@ PHASES = {**IN_A_STEP, **IN_A_CHECKPOINT}
 STEPS = 400
 CHECKPOINT_EVERY = 7
 
-# The smallest network with several tiles: 98,560 parameters for one rank, 337,920 for three.
+# The smallest network with several tiles: 98,560 parameters for one rank, 337,920 for three; a llama of 217,800 for two.
 SMALL = {"model__layers": 1, "model__heads": 2, "model__context": 16, "train__global_batch": 3,
          "train__micro_batch": 1, "train__steps": STEPS, "train__evaluate_batches": 1,
          "train__evaluate_every": 5, "checkpoint__every": CHECKPOINT_EVERY, "csd__subgroup_tiles": 1}
-WIDTHS = {1: 80, 3: 136}
+WIDTHS = {1: 80, 2: 120, 3: 136}
+LLAMA = {"model__architecture": "llama", "model__kv_heads": 1, "model__hidden": 400}
 
 
 def lines_of(metrics):
@@ -98,6 +99,9 @@ class Crash(program.Scenario):
 
     def test_three_ranks(self):
         self.kill_again_and_again(3, KILLS - KILLS * 2 // 3)
+
+    def test_a_llama_on_two_ranks(self):
+        self.kill_again_and_again(2, 4, **LLAMA)
 
     def test_skipped_steps_of_fp16(self):
         # The first scales are too large, so steps are skipped. Each skipped step is also a commit.

@@ -1,4 +1,6 @@
 """Any number of ranks and devices trains the same model."""
+import math
+
 import program
 
 
@@ -27,6 +29,16 @@ class Ranks(program.Scenario):
         whole = self.train(ranks=1, model__dtype="fp32", train__micro_batch=8, train__steps=10)
         parts = self.train(ranks=1, model__dtype="fp32", train__micro_batch=3, train__steps=10)
         self.assert_close(parts["losses"], whole["losses"], 1e-4)
+
+    def test_a_llama_with_a_large_vocabulary(self):
+        sizes = {"model__layers": 1, "model__width": 16, "model__heads": 2, "model__kv_heads": 1, "model__hidden": 16, "model__context": 16,
+                 "model__vocabulary": 151936}
+        for tied in ("true", "false"):
+            with self.subTest(tied=tied):
+                summary = self.train(config="configs/llama-small.toml", model__tied=tied, train__steps=4, train__warmup_steps=0, train__learning_rate=2e-2,
+                                     train__global_batch=2, train__micro_batch=1, train__evaluate_batches=2, **sizes)
+                self.assertAlmostEqual(summary["losses"][0], math.log(151936), delta=0.05)
+                self.assertLess(summary["losses"][-1], summary["losses"][0])
 
     def test_fp16_skips_steps_whose_gradient_overflows_and_learns_on(self):
         summary = self.train(model__dtype="fp16", train__loss_scale=4e9, train__steps=40)
