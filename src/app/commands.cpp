@@ -41,22 +41,6 @@ void add_run_arguments(CLI::App& command, RunArguments& arguments, ConfigFile co
 
 namespace {
 
-// Rank 0 reads the files and all ranks get the same text.
-config::Sources read_sources(const mpi::Communicator& world, const RunArguments& arguments) {
-    config::Sources sources;
-    world.together([&] {
-        if (world.rank() == 0) {
-            sources = config::read_sources(arguments.config, arguments.site, arguments.overrides);
-        }
-    });
-    sources.config_path = world.broadcast(sources.config_path, 0);
-    sources.config_text = world.broadcast(sources.config_text, 0);
-    sources.site_path = world.broadcast(sources.site_path, 0);
-    sources.site_text = world.broadcast(sources.site_text, 0);
-    sources.overrides = arguments.overrides;
-    return sources;
-}
-
 // `label`: a mode, then settings for this column only, separated by colons.
 train::Column parse_column(config::Sources sources, const std::string& label,
                            const std::string& codec) {
@@ -83,14 +67,6 @@ train::Column parse_column(config::Sources sources, const std::string& label,
     }
     return {.label = label, .run = config::parse(sources)};
 }
-
-}  // namespace
-
-config::Run read_run(const mpi::Communicator& world, const RunArguments& arguments) {
-    return config::parse(read_sources(world, arguments));
-}
-
-namespace {
 
 mpi::Communicator world_of(const config::Run& run) {
     return mpi::Communicator::world(std::chrono::seconds(run.exchange.timeout_s));

@@ -1,6 +1,7 @@
 // The subcommands of the program.
 #pragma once
 
+#include "config/load.hpp"
 #include "config/run.hpp"
 #include "mpi/communicator.hpp"
 
@@ -39,6 +40,12 @@ enum class ConfigFile { required, optional };
 
 void add_run_arguments(CLI::App& command, RunArguments& arguments,
                        ConfigFile config = ConfigFile::required);
+
+// Reads the config, the site and, if model.from is a folder, its config.json. Throws ConfigError.
+config::Sources read_sources(const RunArguments& arguments);
+
+// Rank 0 reads the files, and all ranks get the same text. Collective; throws ConfigError.
+config::Sources read_sources(const mpi::Communicator& world, const RunArguments& arguments);
 
 // Rank 0 reads the files and all ranks parse the same text. Collective; throws ConfigError.
 config::Run read_run(const mpi::Communicator& world, const RunArguments& arguments);

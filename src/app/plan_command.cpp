@@ -41,8 +41,7 @@ std::vector<plan::Codec> codecs_of(const PlanArguments& arguments) {
 }
 
 config::Run read_run(const RunArguments& arguments) {
-    config::Sources sources =
-        config::read_sources(arguments.config, arguments.site, arguments.overrides);
+    config::Sources sources = read_sources(arguments);
     sources.needs_data = false;
     config::Run run = config::parse(sources);
     if (run.mode == config::Mode::base) {

@@ -133,6 +133,30 @@ public:
         }
     }
 
+    // Sets the keys of a published model that are not set, and refuses others that differ.
+    void complete(const std::vector<Entry>& entries) {
+        std::vector<Entry> missing;
+        for (const Entry& entry : entries) {
+            const auto origin = origins_.find(entry.key);
+            if (origin == origins_.end()) {
+                missing.push_back(entry);
+                continue;
+            }
+            Run published;
+            const std::vector<Key> keys = keys_of(published);
+            const Key& key = *find(keys, entry.key);
+            assign(key, entry.value, entry.origin);
+            const std::string given = written(*find(keys_, entry.key));
+            if (given != written(key)) {
+                throw ConfigError(text(entry.key, " = ", given, " (", origin->second, "), but ",
+                                       entry.origin, " says ", written(key),
+                                       ": leave the key out, or name another model in "
+                                       "model.from."));
+            }
+        }
+        apply(missing, Source::config);
+    }
+
     const Origins& origins() const { return origins_; }
 
 private:
@@ -145,6 +169,22 @@ bool wants_text(const std::string& name) {
     const std::vector<Key> keys = keys_of(defaults);
     const Key* key = find(keys, name);
     return key != nullptr && type_of(*key).rfind("a text", 0) == 0;
+}
+
+// Config, site and overrides.
+Layers apply(const Sources& sources, Run& run) {
+    Layers layers(run);
+    run.name = fs::path(sources.config_path).stem().string();
+    layers.apply(read_toml(sources.config_path, sources.config_text), Source::config);
+    if (!sources.site_path.empty() || !sources.site_text.empty()) {
+        const std::string folder = fs::path(sources.site_path).parent_path().filename().string();
+        run.site = folder.empty() ? run.site : folder;
+        layers.apply(read_toml(sources.site_path, sources.site_text), Source::site);
+    }
+    for (const std::string& assignment : sources.overrides) {
+        layers.apply({read_override(assignment, wants_text)}, Source::override);
+    }
+    return layers;
 }
 
 // The names of the placements set to "auto", such as "parameters".
@@ -179,18 +219,18 @@ Sources read_sources(const std::string& config_path, const std::string& site,
     return sources;
 }
 
+std::string model_from(const Sources& sources) {
+    Run run;
+    apply(sources, run);
+    return run.model.from;
+}
+
 Run parse(const Sources& sources) {
     Run run;
-    Layers layers(run);
-    run.name = fs::path(sources.config_path).stem().string();
-    layers.apply(read_toml(sources.config_path, sources.config_text), Source::config);
-    if (!sources.site_path.empty() || !sources.site_text.empty()) {
-        const std::string folder = fs::path(sources.site_path).parent_path().filename().string();
-        run.site = folder.empty() ? run.site : folder;
-        layers.apply(read_toml(sources.site_path, sources.site_text), Source::site);
-    }
-    for (const std::string& assignment : sources.overrides) {
-        layers.apply({read_override(assignment, wants_text)}, Source::override);
+    Layers layers = apply(sources, run);
+    layers.complete(sources.model);
+    if (run.model.positions > 0 && !layers.origins().contains("model.context")) {
+        run.model.context = run.model.positions;
     }
     if (run.compress.codec == "auto") {
         run.compress.codec = run.mode == Mode::su_o_c ? "q4" : "dense";

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "config/run.hpp"
+#include "config/toml_text.hpp"
 
 #include <string>
 #include <vector>
@@ -17,6 +18,9 @@ struct Sources {
     std::string site_text{};
     // "key=value", with the value in TOML or a bare word; applied last.
     std::vector<std::string> overrides{};
+    // Settings of a published model, from its config.json: the defaults of [model]. The config may
+    // repeat them.
+    std::vector<Entry> model{};
     // If false, data.train may be empty, as for a plan.
     bool needs_data = true;
 };
@@ -26,7 +30,11 @@ struct Sources {
 Sources read_sources(const std::string& config_path, const std::string& site,
                      const std::vector<std::string>& overrides);
 
-// Applies defaults, config, site and overrides, in this order. Throws ConfigError for unknown keys,
+// The value of model.from. Throws ConfigError if a key is unknown or has a wrong value.
+std::string model_from(const Sources& sources);
+
+// Applies defaults, config, site and overrides, in this order, then the published model's settings
+// that these leave out. Throws ConfigError for unknown keys,
 // wrong types, values out of range and impossible combinations, in one sentence with file, key and
 // what is allowed. Does not check whether files and folders exist.
 Run parse(const Sources& sources);

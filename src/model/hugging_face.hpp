@@ -1,14 +1,23 @@
-// The configuration of our models for Hugging Face's transformers.
+// Reads and writes the config.json of models for Hugging Face's transformers. Needs no torch.
 #pragma once
 
 #include "config/run.hpp"
+#include "config/toml_text.hpp"
 
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace nearstep::model {
 
+// The settings that the config.json of a GPT-2, Llama or Qwen2 gives keys of [model]. `path`: for
+// messages. Throws ConfigError if it is no JSON object, lacks a key, or asks for something that our
+// networks do not have.
+std::vector<config::Entry> read_hugging_face_config(const std::string& path,
+                                                    std::string_view content);
+
 // The content of config.json, with which AutoModelForCausalLM.from_pretrained() loads an export of
-// this model. `dtype`: the exported tensors' format.
+// this model. A llama with model.qkv_bias is a Qwen2. `dtype`: the exported tensors' format.
 std::string hugging_face_config(const config::ModelSettings& settings, Dtype dtype);
 
 }  // namespace nearstep::model

@@ -25,16 +25,15 @@ Pretrained::Pretrained(const std::string& path, const model::Geometry& geometry)
             tensor = files_.find(parameter.name);
         }
         if (tensor == nullptr) {
-            throw ConfigError(text("model.from: ", path, " has no tensor ", parameter.name,
-                                   ": name a model of model.architecture that has model.layers "
-                                   "layers."));
+            throw ConfigError(
+                text("model.from: ", path, " has no tensor ", parameter.name,
+                     ": name a whole model, and set [model] as its config.json says."));
         }
         if (tensor->shape != parameter.shape) {
             throw ConfigError(text("model.from: ", parameter.name, " of ", path, " is ",
                                    words_of(tensor->shape), ", the settings make it ",
                                    words_of(parameter.shape),
-                                   ": set model.width, model.context and model.vocabulary as its "
-                                   "config.json says."));
+                                   ": set [model] as its config.json says."));
         }
         if (!tensor->dtype) {
             throw ConfigError(text("model.from: ", parameter.name, " of ", path,

@@ -9,6 +9,7 @@ import program
 NEEDED = [name for name in ("torch", "transformers", "safetensors") if importlib.util.find_spec(name) is None]
 # The rate is so small that it changes no bit of a master: after a step they equal what was read.
 STILL = {"train__learning_rate": 1e-30, "train__weight_decay": 0, "train__warmup_steps": 0, "train__steps": 1}
+SMALL = {"train__global_batch": 2, "train__evaluate_batches": 2, "csd__subgroup_tiles": 1}
 
 
 @unittest.skipIf(NEEDED, f"{', '.join(NEEDED)} cannot be imported")
@@ -91,24 +92,106 @@ class Pretrained(program.Scenario):
         rest = self.train(state="parts", flags=["--resume"], **keys)
         self.assertEqual(rest["masters_xxh3"], whole["masters_xxh3"])
 
-    def test_a_run_begins_with_a_model_of_transformers(self):
+    def llama(self, kind="Llama", **keys):
+        """A random model of transformers."""
+        import torch
+        import transformers
+
+        torch.manual_seed(1)
+        sizes = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+                 "vocab_size": 300, "max_position_embeddings": 32, "bos_token_id": 0, "eos_token_id": 0}
+        config = getattr(transformers, kind + "Config")(**{**sizes, **keys})
+        model = getattr(transformers, kind + "ForCausalLM")(config)
+        with torch.no_grad():
+            for name, value in model.named_parameters():
+                if "norm" in name or "bias" in name:
+                    value.add_(0.1 * torch.randn_like(value))
+        return model.eval()
+
+    def gpt2(self):
         import torch
         import transformers
 
         torch.manual_seed(1)
         config = transformers.GPT2Config(n_layer=2, n_head=2, n_embd=64, n_positions=32, vocab_size=256, bos_token_id=0, eos_token_id=0)
-        sizes = {"model__layers": 2, "model__heads": 2, "model__width": 64, "model__context": 32, "model__vocabulary": 256}
-        model = transformers.GPT2LMHeadModel(config)
+        return transformers.GPT2LMHeadModel(config).eval()
+
+    def test_logits_are_those_of_transformers(self):
+        import torch
+
+        yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8}
+        llama3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 16}
+        models = {
+            "gpt2": self.gpt2(),
+            "llama": self.llama(rms_norm_eps=1e-5),
+            "tied": self.llama(tie_word_embeddings=True, num_key_value_heads=1),
+            "theta": self.llama(rope_theta=500.0, num_key_value_heads=4),
+            "linear": self.llama(rope_scaling={"rope_type": "linear", "factor": 4.0}),
+            "dynamic": self.llama(rope_scaling={"rope_type": "dynamic", "factor": 2.0}, max_position_embeddings=8),
+            "llama3": self.llama(rope_scaling=llama3),
+            "yarn": self.llama(rope_scaling=yarn),
+            "qwen2": self.llama("Qwen2", tie_word_embeddings=True),
+        }
+        for name, model in models.items():
+            model.save_pretrained(self.folder / name)
+        columns = 24
+        for dtype in ("fp32", "bf16"):
+            program.run_logits(dtype, columns, *(self.folder / name for name in models))
+        index = torch.arange(2 * columns).view(2, columns)
+        for name, model in models.items():
+            tokens = (7 * index * index + 3 * index) % model.config.vocab_size
+            with self.subTest(model=name), torch.no_grad():
+                def ours(dtype):
+                    return torch.frombuffer(bytearray((self.folder / name / f"logits.{dtype}").read_bytes()), dtype=torch.float32).view_as(exact)
+
+                exact = model(tokens).logits
+                self.assertGreater(exact.abs().max(), 0.3)
+                self.assertLess((ours("fp32") - exact).abs().max(), 1e-5)
+                # bf16 has 8 bits, so a logit of 1 is off by up to 2e-3; transformers' own bf16 logits are off by 8e-4 on average.
+                for value in model.parameters():
+                    value.copy_(value.bfloat16())
+                exact = model(tokens).logits
+                self.assertLess((ours("bf16") - exact).square().mean().sqrt(), 1e-3)
+                self.assertLess((ours("bf16") - exact).abs().max(), 8e-3)
+
+    def test_a_run_begins_with_a_model_of_transformers_and_exports_it_whole(self):
+        import torch
+        import transformers
+
+        llama3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 16}
+        models = {"gpt2": self.gpt2(), "llama": self.llama(rope_scaling=llama3, rms_norm_eps=1e-5), "qwen2": self.llama("Qwen2", tie_word_embeddings=True)}
+        tokens = torch.arange(24).view(2, 12) % 256
+        for name, model in models.items():
+            with self.subTest(model=name), torch.no_grad():
+                folder = self.folder / name
+                model.to(torch.bfloat16).save_pretrained(folder)
+                summary = self.train(config="configs/pretrained.toml", state=f"{name}-state", model__from=f'"{folder}"', model__dtype="fp32", **SMALL, **STILL)
+                ours = self.load(self.export(summary, f"{name}-ours"))
+                for key, value in model.state_dict().items():
+                    self.assertLess((value.float() - ours.state_dict()[key]).abs().max(), 1e-29, key)  # zeros move
+                self.assertEqual(type(ours), type(model))
+                theirs = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+                self.assertLess((ours(tokens).logits - theirs(tokens).logits).abs().max(), 1e-5)
+
+    def test_a_published_model_that_does_not_fit_is_refused(self):
         folder = self.folder / "theirs"
-        model.to(torch.bfloat16).save_pretrained(folder)
-        summary = self.train(model__from=f'"{folder}"', **sizes, **STILL)
-        ours = self.load(self.export(summary, "ours")).state_dict()
-        for name, value in model.state_dict().items():
-            self.assertLess((value.float() - ours[name]).abs().max(), 1e-29, name)  # zeros move
-        # A larger model, one of another width, and none at all.
-        self.refused(folder, "has no tensor h.2.ln_1.weight", "model.layers", **{**sizes, "model__layers": 3})
-        self.refused(folder, "wte.weight", "256 x 64", "256 x 128", "config.json", **{**sizes, "model__width": 128})
-        self.refused(self.folder / "nothing", "nothing cannot be opened", **sizes)
+        self.llama().save_pretrained(folder)
+        small = {"config": "configs/pretrained.toml", **SMALL}
+        self.refused(folder, "model.layers = 3", "config.json says 2", model__layers=3, **small)
+        self.refused(folder, "model.architecture = \"gpt\"", "says \"llama\"", model__architecture="gpt", **small)
+        weights = folder / "model.safetensors"
+        sizes = {"model__architecture": "llama", "model__layers": 2, "model__heads": 4, "model__kv_heads": 2, "model__width": 64,
+                 "model__hidden": 96, "model__context": 32, "model__vocabulary": 300, "model__tied": "false"}
+        self.refused(weights, "has no tensor model.layers.2.input_layernorm.weight", **{**small, **sizes, "model__layers": 3})
+        self.refused(weights, "k_proj.weight", "32 x 64", "64 x 64", **{**small, **sizes, "model__kv_heads": 4})
+        self.refused(self.folder / "nothing", "nothing cannot be opened", **small)
+        config = json.loads((folder / "config.json").read_text())
+        for change, words in (({"model_type": "mamba"}, ("model_type \"mamba\"", "config.json")), ({"num_key_value_heads": 3}, ("model.kv_heads = 3", "config.json")),
+                              ({"hidden_size": None}, ("has no hidden_size",)), ({"intermediate_size": 100}, ("gate_proj.weight", "96 x 64", "100 x 64"))):
+            (folder / "config.json").write_text(json.dumps({**config, **change}))
+            self.refused(folder, *words, **small)
+        (folder / "config.json").unlink()
+        self.refused(folder, "config.json cannot be opened", **small)
 
     def test_a_shard_that_is_missing_or_short_is_refused(self):
         summary = self.train(train__steps=1)

@@ -34,6 +34,11 @@ def run(ranks, *arguments, timeout=170, **options):
                           timeout=timeout + 10, stdin=subprocess.DEVNULL)
 
 
+def run_logits(*arguments):
+    """Runs logits.cpp."""
+    subprocess.run([PROGRAM.parent / "tests/scenarios/logits", *map(str, arguments)], env=environment(), check=True, timeout=100)
+
+
 def run_in_turn(ranks, *arguments, timeout=170, fault="", threads=1):
     """Like run(), but in processes that ran other commands before; for commands that need no fresh start."""
     if not SERVERS.program or not ranks:
