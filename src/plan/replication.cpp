@@ -2,15 +2,19 @@
 
 #include "base/error.hpp"
 #include "base/units.hpp"
+#include "plan/formulas.hpp"
 #include "plan/numbers.hpp"
-#include "plan/step_time.hpp"
 
+#include <algorithm>
 #include <iomanip>
+#include <limits>
 #include <sstream>
 
 namespace nearstep::plan {
 
 namespace {
+
+constexpr int kManySlots = std::numeric_limits<int>::max();
 
 std::string seconds_text(double value) {
     std::ostringstream out;
@@ -24,22 +28,18 @@ Replication replication_of(const Problem& problem, const Choice& choice, const T
     const Numbers numbers(problem, choice);
     const Site& site = problem.site;
     const double parameters = numbers.parameters * numbers.copies / problem.nodes;  // of one node
-    const StepBytes bytes = {.parameters = parameters,
-                             .state = parameters * problem.work.state_bytes,
-                             .new_parameters = parameters * numbers.new_bytes};
-    const LinkRates rates = {.device_read = site.device_read,
-                             .device_write = site.device_write,
-                             .host = site.host_link,
-                             .host_total = site.host_link_total,
-                             .updates = site.device_updates};
-    const Handler handler = problem.work.is_serial ? Handler::serial : Handler::overlapped;
+    const DeviceTime device = {.read = problem.work.state_bytes / site.device_read,
+                               .engine = seconds(1, site.device_updates),
+                               .write = problem.work.state_bytes / site.device_write};
     Replication out;
     out.n = site.csds;
-    out.opt = update_seconds_of_one(bytes, rates, handler);
-    out.param_swap = bytes.new_parameters / site.device_read;
-    out.b_pcie = site.host_link;
+    out.opt = parameters * device.per_parameter(problem.work.is_serial, kManySlots);
+    out.param_swap = parameters * numbers.new_bytes / site.device_read;
+    out.b_pcie =
+        site.host_link_total > 0 ? std::min(site.host_link, site.host_link_total) : site.host_link;
     out.b_ssd = site.device_read;
-    out.opt_n = update_seconds(bytes, rates, handler, out.n);
+    out.opt_n =
+        std::max(out.opt / out.n, out.param_swap / std::min<double>(out.n, out.b_pcie / out.b_ssd));
     out.fwd = terms.fwd;
     out.bwd = terms.bwd;
     out.total_n = out.fwd + out.bwd + out.opt_n;

@@ -14,8 +14,8 @@ struct Replication {
     int n = 1;              // devices of a node
     double opt = 0;         // update of a node's share on one device
     double param_swap = 0;  // T_param_swap: new parameters from one device to the host, at B_SSD
-    double b_pcie = 0;      // of the host link
-    double b_ssd = 0;       // rate of the host link
+    double b_pcie = 0;      // rate of the host link
+    double b_ssd = 0;       // read rate of a drive
     double opt_n = 0;
     double fwd = 0;
     double bwd = 0;

@@ -1,7 +1,7 @@
 #include "train/link_formulas.hpp"
 
-#include "config/placement.hpp"
 #include "shard/partition.hpp"
+#include "train/run_plan.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -13,35 +13,6 @@ namespace nearstep::train {
 using trace::Counter;
 
 namespace {
-
-plan::Mesh mesh_of(config::Spread spread, int ranks_per_node, int nodes) {
-    switch (spread) {
-        case config::Spread::replicated:
-            return {.gpus = 1, .nodes = 1};
-        case config::Spread::node:
-            return {.gpus = ranks_per_node, .nodes = 1};
-        case config::Spread::global:
-            return {.gpus = ranks_per_node, .nodes = nodes};
-    }
-    return {};
-}
-
-plan::Choice choice_of(const RunRecord& record) {
-    const config::Placement placement = config::placement_of(record.run);
-    const auto mesh = [&](config::Spread spread) {
-        return mesh_of(spread, record.ranks / record.facts.nodes, record.facts.nodes);
-    };
-    return {
-        .codec = plan::parse_codec(record.run.compress.codec),
-        .gather = record.run.gather.codec == "delta" ? plan::Gather::delta : plan::Gather::dense,
-        .parameters = mesh(placement.parameters),
-        .home = plan::Home::host,
-        .gradients = mesh(placement.gradients),
-        .scatter = record.run.exchange.scatter == "flat" ? plan::Scatter::flat
-                                                         : plan::Scatter::hierarchical,
-        .optimizer = mesh(placement.optimizer),
-        .handover = record.facts.has_dense_sums ? plan::Handover::dense : plan::Handover::raw};
-}
 
 // A column of the table.
 struct LinkColumn {
@@ -66,13 +37,8 @@ std::optional<plan::Volumes> formula_volumes(const RunRecord& record) {
         !record.facts.has_equal_nodes) {
         return std::nullopt;
     }
-    plan::Problem problem;
-    problem.work = plan::workload_of(run, {.parameters = record.parameters}, 1);
-    problem.site.gpus = record.ranks / record.facts.nodes;
-    problem.site.csds = record.facts.devices / record.facts.nodes;
-    problem.site.delta_bytes = run.plan.delta_bytes;
-    problem.nodes = record.facts.nodes;
-    plan::Volumes volumes = plan::volumes_of(problem, choice_of(record));
+    const RunPlan of_run = run_plan_of(record);
+    plan::Volumes volumes = plan::volumes_of(of_run.problem, of_run.choice);
     const double padding =
         static_cast<double>(shard::tiles_of(record.parameters) * shard::kTileElems) /
         static_cast<double>(record.parameters);

@@ -2,105 +2,98 @@
 
 #include "base/dtype.hpp"
 #include "csd/state_format.hpp"
-#include "engine/devices.hpp"
 #include "engine/gpu_traffic.hpp"
 #include "engine/site_links.hpp"
-#include "model/geometry.hpp"
 #include "plan/calibration.hpp"
-#include "plan/step_time.hpp"
+#include "plan/cost.hpp"
+#include "plan/host_link.hpp"
 #include "shard/partition.hpp"
 #include "store/subgroup_header.hpp"
-#include "train/link_formulas.hpp"
+#include "train/run_plan.hpp"
 
 #include <algorithm>
+#include <limits>
 
 namespace nearstep::train {
 
 namespace {
 
-// Rates of the site's links, whether or not links are shaped.
-plan::LinkRates link_rates(const config::Run& run) {
+// The run with the rates of the site's links, whether or not links are shaped. Compute takes no
+// time, because a run knows that of its own.
+RunPlan plan_with_rates(const RunRecord& record) {
+    const config::Run run = plan::calibrated(record.run, record.calibration, record.facts.nodes);
     config::LinkSettings link = run.link;
     link.shape = true;
     const link::Rates rates = engine::rates_of(link);
-    return {.device_read = rates.device_read,
-            .device_write = rates.device_write,
-            .host = rates.host,
-            .host_total = rates.host_total,
-            .updates = engine::update_rate_of(run),
-            .network = rates.network,
-            .network_latency_s = run.plan.network_latency_us * 1e-6};
-}
-
-int devices_of_node(const RunRecord& record) {
-    return std::max(record.facts.devices / record.facts.nodes, 1);
-}
-
-// Bytes of one node.
-plan::StepBytes step_bytes(const RunRecord& record) {
-    const config::Run& run = record.run;
-    const std::size_t tiles = shard::tiles_of(record.parameters);
-    // A node's share of bytes that all nodes hold.
-    const auto of_node = [&](std::size_t bytes) {
-        return static_cast<double>(bytes) * record.facts.copies / record.facts.nodes;
+    const auto or_no_limit = [](double rate) {
+        return rate > 0 ? rate : std::numeric_limits<double>::infinity();
     };
-    const std::size_t parameters = tiles * shard::kTileElems;
-    const std::size_t vector_bytes = parameters * size_bytes(run.model.dtype);
-    const bool is_base = run.mode == config::Mode::base;
-    plan::StepBytes bytes;
-    bytes.parameters = of_node(parameters);
-    bytes.state = of_node(csd::state_bytes(csd::parse_state_format(run.csd.state), tiles));
-    if (!is_base) {  // base has one store with few subgroups
-        bytes.state += devices_of_node(record) *
-                       static_cast<double>(record.facts.most_subgroups * store::kHeaderBytes);
-    }
-    bytes.gradients = is_base ? of_node(parameters * sizeof(float))
-                              : record.facts.handed_bytes_per_parameter * of_node(parameters);
-    bytes.gradients_back = is_base ? bytes.gradients : 0;
-    bytes.new_parameters = is_base ? 0 : of_node(vector_bytes);
-    bytes.of_gpus = engine::gpu_bytes_of_node(run.link, record.ranks / record.facts.nodes,
-                                              static_cast<double>(vector_bytes));
-    bytes.gradient_messages =
-        (record.facts.nodes - 1.0) * static_cast<double>(model::describe(run.model).blocks.size());
-    bytes.parameter_messages =
-        (record.facts.nodes - 1.0) * static_cast<double>(record.facts.most_subgroups);
-    if (const auto volumes = formula_volumes(record)) {
-        const double of_each = static_cast<double>(record.parameters) / record.facts.nodes;
-        bytes.leaving_gradients = volumes->network_gradients * of_each;
-        // Parameters spread over all ranks travel during forward and backward instead.
-        bytes.leaving_parameters =
-            run.placement.parameters == "global" ? 0 : volumes->network_parameters * of_each;
-    }
-    return bytes;
+    RunPlan of_run = run_plan_of(record);
+    plan::Site& site = of_run.problem.site;
+    site.gpu_operations = or_no_limit(0);
+    site.gpu_link = or_no_limit(0);
+    site.host_link = or_no_limit(rates.host);
+    site.host_link_total = rates.host_total;
+    site.device_read = or_no_limit(rates.device_read);
+    site.device_write = or_no_limit(rates.device_write);
+    site.device_updates = engine::update_rate_of(run);
+    site.network = or_no_limit(rates.network);
+    site.latency_s = run.plan.network_latency_us * 1e-6;
+    return of_run;
+}
+
+// A node's share of bytes that all copies of the state hold together.
+double of_node(const RunRecord& record, std::size_t bytes) {
+    return static_cast<double>(bytes) * record.facts.copies / record.facts.nodes;
+}
+
+// Bytes of a node's state, and of its gradients, which mode base writes and reads, too.
+double state_of_node(const RunRecord& record) {
+    const std::size_t tiles = shard::tiles_of(record.parameters);
+    const double state =
+        of_node(record, csd::state_bytes(csd::parse_state_format(record.run.csd.state), tiles));
+    const bool is_base = record.run.mode == config::Mode::base;  // one store with few subgroups
+    const double headers = static_cast<double>(record.facts.most_subgroups * store::kHeaderBytes) *
+                           record.facts.devices / record.facts.nodes;
+    return state + (is_base ? 0 : headers);
+}
+
+double gradients_of_base(const RunRecord& record) {
+    return of_node(record, shard::tiles_of(record.parameters) * shard::kTileElems * sizeof(float));
+}
+
+// Seconds of the links alone.
+PhaseSeconds seconds_of_base(const RunRecord& record, const plan::Site& site) {
+    const double gradients = gradients_of_base(record);
+    return {.backward = plan::base_gradient_seconds(site, gradients),
+            .update = plan::base_update_seconds(site, state_of_node(record), gradients)};
+}
+
+PhaseSeconds seconds_of_devices(const RunPlan& of_run) {
+    const plan::Terms terms = plan::cost_of(of_run.problem, of_run.choice).terms;
+    // A serial device delivers its new parameters after everything else.
+    const double serial = std::max(terms.csd + terms.up, terms.gather);
+    return {.backward = std::max(terms.down, terms.scat),
+            .update = of_run.problem.work.is_serial ? serial : terms.opt};
 }
 
 }  // namespace
 
 PhaseSeconds predict(const RunRecord& record, const PhaseSeconds& unshaped) {
-    const plan::LinkRates rates =
-        link_rates(plan::calibrated(record.run, record.calibration, record.facts.nodes));
-    const plan::StepBytes bytes = step_bytes(record);
-    const int devices = devices_of_node(record);
+    const RunPlan of_run = plan_with_rates(record);
+    const plan::Site& site = of_run.problem.site;
     const bool is_base = record.run.mode == config::Mode::base;
-    const auto handler = engine::handler_kind(record.run.mode) == csd::HandlerKind::naive
-                             ? plan::Handler::serial
-                             : plan::Handler::overlapped;
-    const double gradients = is_base ? plan::base_gradient_seconds(bytes, rates, devices)
-                                     : plan::gradient_seconds(bytes, rates);
-    double update = is_base ? plan::base_update_seconds(bytes, rates, devices)
-                            : plan::update_seconds(bytes, rates, handler, devices);
-    if (handler == plan::Handler::serial) {
-        update += plan::delivery_seconds(bytes, rates);
-    } else if (!is_base) {
-        update += plan::fill_seconds(bytes, rates, devices,
-                                     static_cast<double>(record.facts.most_subgroups));
-    }
-    return {.forward = std::max(unshaped.forward, plan::gpu_forward_seconds(bytes, rates)),
-            .backward = std::max(
-                {unshaped.backward, gradients, plan::gpu_backward_seconds(bytes, rates),
-                 plan::network_seconds(bytes.leaving_gradients, bytes.gradient_messages, rates)}),
-            .update = std::max(update, plan::network_seconds(bytes.leaving_parameters,
-                                                             bytes.parameter_messages, rates))};
+    const PhaseSeconds links = is_base ? seconds_of_base(record, site) : seconds_of_devices(of_run);
+    const std::size_t parameters = shard::tiles_of(record.parameters) * shard::kTileElems;
+    const auto vector_bytes = static_cast<double>(parameters * size_bytes(record.run.model.dtype));
+    const double of_gpus = engine::gpu_bytes_of_node(record.run.link, site.gpus, vector_bytes);
+    const double of_gradients =
+        (is_base ? sizeof(float) : record.facts.handed_bytes_per_parameter) *
+        of_node(record, parameters);
+    return {.forward = std::max(unshaped.forward, plan::gpu_forward_seconds(site, of_gpus)),
+            .backward = std::max({unshaped.backward, links.backward,
+                                  plan::gpu_backward_seconds(site, of_gpus, of_gradients)}),
+            .update = links.update};
 }
 
 std::optional<PhaseSeconds> expect_of_links(const RunRecord& record) {
@@ -111,9 +104,9 @@ std::optional<PhaseSeconds> expect_of_links(const RunRecord& record) {
 }
 
 double expected_storage_bytes(const RunRecord& record) {
-    const plan::StepBytes bytes = step_bytes(record);
-    const double gradients = record.run.mode == config::Mode::base ? 2 * bytes.gradients : 0;
-    return record.facts.nodes * (2 * bytes.state + gradients);
+    const double gradients =
+        record.run.mode == config::Mode::base ? 2 * gradients_of_base(record) : 0;
+    return record.facts.nodes * (2 * state_of_node(record) + gradients);
 }
 
 std::optional<double> least_update_seconds(const RunRecord& record) {
@@ -123,13 +116,15 @@ std::optional<double> least_update_seconds(const RunRecord& record) {
         !(site.shape && (site.device_read_gb_s > 0 || site.device_write_gb_s > 0))) {
         return std::nullopt;
     }
-    const plan::LinkRates rates =
-        link_rates(plan::calibrated(record.run, record.calibration, record.facts.nodes));
-    const plan::StepBytes bytes = step_bytes(record);
-    const int devices = devices_of_node(record);
-    return record.run.mode == config::Mode::base
-               ? plan::base_update_seconds(bytes, rates, devices)
-               : plan::update_seconds(bytes, rates, plan::Handler::overlapped, devices);
+    RunPlan of_run = plan_with_rates(record);
+    if (record.run.mode == config::Mode::base) {
+        return seconds_of_base(record, of_run.problem.site).update;
+    }
+    // Everything overlaps, and slots are no limit.
+    of_run.problem.work.is_serial = false;
+    of_run.choice.slots = std::numeric_limits<int>::max();
+    const plan::Terms terms = plan::cost_of(of_run.problem, of_run.choice).terms;
+    return std::max(terms.csd, terms.up);
 }
 
 }  // namespace nearstep::train

@@ -8,8 +8,9 @@
 
 namespace nearstep::train {
 
-// `unshaped`: the phases of the same compute without link delays. Formulas are in
-// plan/step_time.hpp. Rates are the site's, replaced by the record's calibration where it has some.
+// `unshaped`: the phases of the same compute without link delays. The model is the planner's
+// (plan/cost.hpp); plan/host_link.hpp covers mode base and GPUs on the host link. Rates are the
+// site's, replaced by the record's calibration where it has some.
 PhaseSeconds predict(const RunRecord& record, const PhaseSeconds& unshaped);
 
 // The expected time of gradients (in `backward`) and update on the links alone. Compute is unknown,

@@ -1,8 +1,8 @@
 // Compares step terms and memory needs with tables computed by hand.
 #include "plan/cost.hpp"
 
+#include "plan/replication.hpp"
 #include "plan/sample.hpp"
-#include "plan/step_time.hpp"
 
 #include <gtest/gtest.h>
 
@@ -68,22 +68,19 @@ TEST(Terms, OfTheUpdateAndTheGatherMeetAtTheCrossover) {
     }
 }
 
-// On one node the slowest stage follows the replication's formula, which `compare` prints.
-TEST(Terms, OfOneNodeAreTheFormulaThatCompareUses) {
+// On one node the slowest stage follows the replication's formula.
+TEST(Terms, OfOneNodeFollowTheReplication) {
     for (const int devices : {1, 2, 4, 6, 10, 24}) {
-        for (const Handler handler : {Handler::serial, Handler::overlapped}) {
+        for (const bool is_serial : {true, false}) {
             SCOPED_TRACE(devices);
             Problem problem = seven_billion(1);
             problem.site.csds = devices;
             problem.site.device_link = problem.site.device_read;
             problem.site.device_updates = 550e6;
-            problem.work.is_serial = handler == Handler::serial;
+            problem.work.is_serial = is_serial;
             const Terms terms = cost_of(problem, usual(problem)).terms;
-            const double formula = update_seconds(
-                {.parameters = 7e9, .state = 12 * 7e9, .new_parameters = 2 * 7e9},
-                {.device_read = 3e9, .device_write = 1.8e9, .host = 12e9, .updates = 550e6},
-                handler, devices);
-            expect_close(std::max(terms.csd, terms.up), formula, 1e-3);
+            const Replication formula = replication_of(problem, usual(problem), terms);
+            expect_close(std::max(terms.csd, terms.up), formula.opt_n, 1e-3);
         }
     }
 }
