@@ -1,6 +1,5 @@
 #include "app/commands.hpp"
 #include "base/error.hpp"
-#include "base/whole_file.hpp"
 #include "bench/codec_bench.hpp"
 #include "bench/csd_bench.hpp"
 #include "bench/delta_bench.hpp"
@@ -15,11 +14,37 @@
 #include <iostream>
 #include <memory>
 #include <string>
-#include <utility>
+#include <vector>
 
 namespace nearstep::app {
 
 namespace {
+
+template <typename Options>
+struct Arguments {
+    Options options;
+    std::string json;
+};
+
+void add_parameters(CLI::App& command, std::size_t& parameters, const std::string& meaning,
+                    std::size_t most = std::size_t{1} << 34U) {
+    command.add_option("--parameters", parameters, meaning)
+        ->check(CLI::Range(std::size_t{1}, most))
+        ->capture_default_str();
+}
+
+void add_rounds(CLI::App& command, int& rounds) {
+    command.add_option("--rounds", rounds, "medians are over so many rounds")
+        ->check(CLI::Range(1, 10000))
+        ->capture_default_str();
+}
+
+void add_kernels(CLI::App& command, std::vector<std::string>& kernels) {
+    command
+        .add_option("--kernels", kernels,
+                    "vector instructions, commas between; default: the fastest of this CPU")
+        ->delimiter(',');
+}
 
 void add_bench_csd(CLI::App& bench, Action& action) {
     struct Arguments {
@@ -34,9 +59,8 @@ void add_bench_csd(CLI::App& bench, Action& action) {
     bench::CsdBenchSettings& settings = arguments->settings;
     command.add_option("--path", settings.folder, "folder on the disk to measure")
         ->capture_default_str();
-    command.add_option("--parameters", settings.parameters, "of the state, 12 bytes each")
-        ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 40U))
-        ->capture_default_str();
+    add_parameters(command, settings.parameters, "of the state, 12 bytes each",
+                   std::size_t{1} << 40U);
     command.add_option("--devices", settings.devices, "in the row with several on this disk")
         ->check(CLI::Range(1, 64))
         ->capture_default_str();
@@ -46,9 +70,7 @@ void add_bench_csd(CLI::App& bench, Action& action) {
     command.add_option("--subgroup-tiles", settings.subgroup_tiles, "tiles of a subgroup")
         ->check(CLI::Range(std::size_t{1}, std::size_t{4096}))
         ->capture_default_str();
-    command.add_option("--rounds", settings.rounds, "in each of which every row has its turn")
-        ->check(CLI::Range(1, 10000))
-        ->capture_default_str();
+    add_rounds(command, settings.rounds);
     command.add_option("--steps", settings.steps, "of a turn")
         ->check(CLI::Range(1, 10000))
         ->capture_default_str();
@@ -76,19 +98,13 @@ void add_bench_csd(CLI::App& bench, Action& action) {
 }
 
 void add_bench_update(CLI::App& bench, Action& action) {
-    struct Arguments {
-        bench::UpdateBenchOptions options;
-        std::string json;
-    };
-    auto arguments = std::make_shared<Arguments>();
+    auto arguments = std::make_shared<Arguments<bench::UpdateBenchOptions>>();
     CLI::App& command = *bench.add_subcommand(
         "update",
         "Measure the update of state in memory beside the rate at which the same bytes can be read "
         "and written. Example:\n  nearstep bench update --threads 1,2 --state fp32,compact");
     bench::UpdateBenchOptions& options = arguments->options;
-    command.add_option("--parameters", options.parameters, "rounded up to whole subgroups")
-        ->capture_default_str()
-        ->check(CLI::PositiveNumber);
+    add_parameters(command, options.parameters, "rounded up to whole subgroups");
     command.add_option("--threads", options.threads, "numbers of pinned threads, commas between")
         ->delimiter(',')
         ->check(CLI::PositiveNumber);
@@ -96,9 +112,7 @@ void add_bench_update(CLI::App& bench, Action& action) {
     command.add_option("--optimizer", options.optimizers, "optimizers, commas between")
         ->delimiter(',');
     command.add_option("--engine", options.engine, "of this CPU; default: the fastest");
-    command.add_option("--rounds", options.rounds, "medians are over so many rounds")
-        ->capture_default_str()
-        ->check(CLI::PositiveNumber);
+    add_rounds(command, options.rounds);
     command.add_option("--json", arguments->json, "write an array of rows to this file");
     command.callback([arguments, &action] {
         action = on_rank_0([arguments] {
@@ -130,13 +144,11 @@ nlohmann::json run_bench_codec(const bench::CodecBenchOptions& options, bool is_
 }
 
 void add_bench_codec(CLI::App& bench, Action& action) {
-    struct Arguments {
-        bench::CodecBenchOptions options;
+    struct CodecArguments : Arguments<bench::CodecBenchOptions> {
         std::string device = "cpu";
         std::string gradient;
-        std::string json;
     };
-    auto arguments = std::make_shared<Arguments>();
+    auto arguments = std::make_shared<CodecArguments>();
     CLI::App& command = *bench.add_subcommand(
         "codec",
         "Measure encoding and decoding of gradients in memory, on a GPU encoding alone, beside the "
@@ -149,22 +161,15 @@ void add_bench_codec(CLI::App& bench, Action& action) {
         ->check(CLI::IsMember({"cpu", "cuda"}));
     command.add_option("--gradient", arguments->gradient,
                        "with --device cuda: file of bf16 values to encode; default: random ones");
-    command.add_option("--parameters", options.parameters, "rounded up to whole tiles of 65536")
-        ->capture_default_str()
-        ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 34U));
+    add_parameters(command, options.parameters, "rounded up to whole tiles of 65536");
     command.add_option("--codec", options.codecs, "codecs, commas between; default: all")
         ->delimiter(',');
-    command
-        .add_option("--kernels", options.kernels,
-                    "vector instructions, commas between; default: the fastest of this CPU")
-        ->delimiter(',');
+    add_kernels(command, options.kernels);
     command.add_option("--keep", options.keep, "share of the elements that topk keeps")
         ->capture_default_str();
     command.add_option("--rounding", options.rounding, "of block codes: nearest or stochastic")
         ->capture_default_str();
-    command.add_option("--rounds", options.rounds, "medians are over so many rounds")
-        ->capture_default_str()
-        ->check(CLI::Range(1, 10000));
+    add_rounds(command, options.rounds);
     command.add_option("--json", arguments->json, "write an array of rows to this file");
     command.callback([arguments, &action] {
         action = on_rank_0([arguments] {
@@ -179,26 +184,15 @@ void add_bench_codec(CLI::App& bench, Action& action) {
 }
 
 void add_bench_delta(CLI::App& bench, Action& action) {
-    struct Arguments {
-        bench::DeltaBenchOptions options;
-        std::string json;
-    };
-    auto arguments = std::make_shared<Arguments>();
+    auto arguments = std::make_shared<Arguments<bench::DeltaBenchOptions>>();
     CLI::App& command = *bench.add_subcommand(
         "delta",
         "Measure encoding and decoding of new parameters as deltas beside the rate of a copy. "
         "Example:\n  nearstep bench delta --kernels scalar,avx2,avx512");
     bench::DeltaBenchOptions& options = arguments->options;
-    command.add_option("--parameters", options.parameters, "rounded up to whole messages")
-        ->capture_default_str()
-        ->check(CLI::PositiveNumber);
-    command
-        .add_option("--kernels", options.kernels,
-                    "of this CPU, commas between; default: the fastest")
-        ->delimiter(',');
-    command.add_option("--rounds", options.rounds, "medians are over so many rounds")
-        ->capture_default_str()
-        ->check(CLI::PositiveNumber);
+    add_parameters(command, options.parameters, "rounded up to whole messages");
+    add_kernels(command, options.kernels);
+    add_rounds(command, options.rounds);
     command.add_option("--json", arguments->json, "write an array of rows to this file");
     command.callback([arguments, &action] {
         action = on_rank_0([arguments] {
@@ -209,53 +203,28 @@ void add_bench_delta(CLI::App& bench, Action& action) {
 }
 
 void add_bench_exchange(CLI::App& bench, Action& action) {
-    struct Arguments {
-        bench::ExchangeBenchOptions options;
-        std::string json;
-    };
-    auto arguments = std::make_shared<Arguments>();
+    auto arguments = std::make_shared<Arguments<bench::ExchangeBenchOptions>>();
     CLI::App& command = *bench.add_subcommand(
         "exchange",
         "Measure how fast the GPUs of a node exchange gradients and parameters, a rank for each. "
         "tests/bench/gpu_exchange sets a copy between two GPUs beside it. Example:\n  launch/ranks "
         "4 nearstep bench exchange");
     bench::ExchangeBenchOptions& options = arguments->options;
-    command
-        .add_option("--parameters", options.parameters,
-                    "rounded up to a whole tile of 65536 for each rank")
-        ->capture_default_str()
-        ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 34U));
-    command.add_option("--rounds", options.rounds, "medians are over so many rounds")
-        ->capture_default_str()
-        ->check(CLI::Range(1, 10000));
+    add_parameters(command, options.parameters,
+                   "rounded up to a whole tile of 65536 for each rank");
+    add_rounds(command, options.rounds);
     command.add_option("--json", arguments->json, "write an array of rows to this file");
     command.callback([arguments, &action] {
         action = [arguments](const mpi::Communicator& world) {
-            nlohmann::json rows = bench::bench_exchange(world, arguments->options, std::cout);
-            world.together([&] {
-                if (world.rank() == 0) {
-                    write_result_of([&] { return std::move(rows); }, arguments->json);
-                }
-            });
+            write_result_of(
+                world, [&] { return bench::bench_exchange(world, arguments->options, std::cout); },
+                arguments->json);
         };
     });
 }
 
-// One line per row.
-std::string lines_of(const nlohmann::json& rows) {
-    std::string lines;
-    for (const nlohmann::json& row : rows) {
-        lines += row.dump() + "\n";
-    }
-    return lines;
-}
-
 void add_bench_network(CLI::App& bench, Action& action) {
-    struct Arguments {
-        bench::NetworkBenchOptions options;
-        std::string json;
-    };
-    auto arguments = std::make_shared<Arguments>();
+    auto arguments = std::make_shared<Arguments<bench::NetworkBenchOptions>>();
     CLI::App& command = *bench.add_subcommand(
         "network",
         "Measure how fast ranks exchange host memory by MPI, by size of message, inside a node and "
@@ -271,9 +240,7 @@ void add_bench_network(CLI::App& bench, Action& action) {
     command.add_option("--most-bytes", options.most_bytes, "of a message")
         ->check(CLI::Range(std::size_t{1}, std::size_t{1} << 30U))
         ->capture_default_str();
-    command.add_option("--rounds", options.rounds, "medians are over so many rounds")
-        ->capture_default_str()
-        ->check(CLI::Range(1, 10000));
+    add_rounds(command, options.rounds);
     command
         .add_option("--ranks-per-node", options.ranks_per_node,
                     "make nodes of so many ranks, as exchange.ranks_per_node; 0: as they are")
@@ -283,18 +250,9 @@ void add_bench_network(CLI::App& bench, Action& action) {
     command.add_option("--json", arguments->json, "write a JSON line per row to this file");
     command.callback([arguments, &action] {
         action = [arguments](const mpi::Communicator& world) {
-            const bool is_writing = world.rank() == 0 && !arguments->json.empty();
-            world.together([&] {
-                if (is_writing) {
-                    check_writable(arguments->json);
-                }
-            });
-            const nlohmann::json rows = bench::bench_network(world, arguments->options, std::cout);
-            world.together([&] {
-                if (is_writing) {
-                    write_whole_file(arguments->json, lines_of(rows));
-                }
-            });
+            write_result_of(
+                world, [&] { return bench::bench_network(world, arguments->options, std::cout); },
+                arguments->json, lines_of);
         };
     });
 }

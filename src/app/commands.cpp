@@ -279,14 +279,40 @@ void add_inspect(CLI::App& program, Action& action) {
 
 }  // namespace
 
+std::string indented(const nlohmann::json& result) { return result.dump(2) + "\n"; }
+
+std::string lines_of(const nlohmann::json& rows) {
+    std::string lines;
+    for (const nlohmann::json& row : rows) {
+        lines += row.dump() + "\n";
+    }
+    return lines;
+}
+
 void write_result_of(const std::function<nlohmann::json()>& work, const std::string& json) {
     if (!json.empty()) {
         check_writable(json);
     }
     const nlohmann::json result = work();
     if (!json.empty()) {
-        write_whole_file(json, result.dump(2) + "\n");
+        write_whole_file(json, indented(result));
     }
+}
+
+void write_result_of(const mpi::Communicator& world, const std::function<nlohmann::json()>& work,
+                     const std::string& json, std::string (*format)(const nlohmann::json&)) {
+    const bool is_writing = world.rank() == 0 && !json.empty();
+    world.together([&] {
+        if (is_writing) {
+            check_writable(json);
+        }
+    });
+    const nlohmann::json result = work();
+    world.together([&] {
+        if (is_writing) {
+            write_whole_file(json, format(result));
+        }
+    });
 }
 
 Action on_rank_0(std::function<void()> work) {
