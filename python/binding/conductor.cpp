@@ -4,6 +4,7 @@
 #include "base/error.hpp"
 #include "config/load.hpp"
 #include "csd/state_format.hpp"
+#include "engine/device_speeds.hpp"
 #include "memory/gpu.hpp"
 #include "mpi/session.hpp"
 #include "python/binding/mpi_thread.hpp"
@@ -173,6 +174,9 @@ void Conductor::find_state(const Beginning& beginning) {
     const mpi::Communicator& world = *world_;
     rank_ = world.rank();
     ranks_ = world.size();
+    run_.csd.settled_speeds = engine::settle_speeds(
+        world, run_,
+        {.elems = layout_.elems, .dtype = layout_.dtype, .is_resuming = beginning.is_resuming});
     // The program decides how long a run is. For the state, it never ends.
     const engine::Identity identity{.model = model_,
                                     .seed = run_.train.seed,

@@ -71,7 +71,7 @@ plan::Calibration read_calibration(const mpi::Communicator& world, const config:
 }
 
 plan::Problem problem_of(const config::Run& run, int nodes, int ranks) {
-    const std::vector<int> devices = config::devices_per_rank(run, ranks);
+    const std::vector<int> devices = config::drives_per_rank(run, ranks);
     plan::Problem problem{
         .work = plan::workload_of(run, size_of(run.model), run.train.global_batch),
         .site = plan::site_of(run, nodes),

@@ -184,6 +184,20 @@ void check_cards(const Run& run, const Given& given) {
                    " are set: set them to 0, or csd.device = \"emulated\"."));
 }
 
+void check_memory(const Run& run, const Given& given) {
+    if (run.csd.memory_gb == 0) {
+        return;
+    }
+    const std::string memory = given("csd.memory_gb", run.csd.memory_gb);
+    refuse_if(run.mode == Mode::base,
+              text(memory, " does not go with ", given("mode", quoted(name_of(run.mode))),
+                   ", which stripes the state over all drives: set csd.memory_gb = 0, or another "
+                   "mode."));
+    refuse_if(run.csd.device == "xrt",
+              text(memory, " does not go with ", given("csd.device", quoted(run.csd.device)),
+                   ", whose state lies beside its cards: set csd.memory_gb = 0."));
+}
+
 int devices_of(const std::vector<int>& per_rank) {
     return std::accumulate(per_rank.begin(), per_rank.end(), 0);
 }
@@ -236,6 +250,7 @@ void check_combinations(const Run& run, const Origins& origins) {
     check_placement(run, given);
     check_links(run, given);
     check_cards(run, given);
+    check_memory(run, given);
 }
 
 void check_data(const Run& run, const Origins& origins) {
@@ -250,7 +265,7 @@ void check_data(const Run& run, const Origins& origins) {
                    " holds no text out for the evaluation: raise it, or set data.valid."));
 }
 
-std::vector<int> devices_per_rank(const EngineSettings& settings, int ranks) {
+std::vector<int> drives_per_rank(const EngineSettings& settings, int ranks) {
     expects(ranks > 0, "there is at least one rank");
     const std::vector<int>& given = settings.csd.per_rank;
     const auto count = static_cast<std::size_t>(ranks);
@@ -266,13 +281,38 @@ std::vector<int> devices_per_rank(const EngineSettings& settings, int ranks) {
     return devices;
 }
 
+std::vector<int> devices_per_rank(const EngineSettings& settings, int ranks) {
+    std::vector<int> devices = drives_per_rank(settings, ranks);
+    for (int& of_rank : devices) {
+        of_rank += of_rank > 0 && settings.csd.memory_gb > 0 ? 1 : 0;
+    }
+    return devices;
+}
+
 std::vector<double> device_speeds(const EngineSettings& settings, int ranks) {
+    const std::vector<int> per_rank = drives_per_rank(settings, ranks);
+    if (!settings.csd.settled_speeds.empty()) {
+        expects(settings.csd.settled_speeds.size() ==
+                    static_cast<std::size_t>(devices_of(devices_per_rank(settings, ranks))),
+                "speeds were settled for these devices");
+        return settings.csd.settled_speeds;
+    }
     const std::vector<double>& given = settings.csd.speed;
-    const auto devices = static_cast<std::size_t>(devices_of(devices_per_rank(settings, ranks)));
-    refuse_if(given.size() != 1 && given.size() != devices,
-              text("csd.speed has ", given.size(), " entries for ", devices, " devices of ", ranks,
+    const auto drives = static_cast<std::size_t>(devices_of(per_rank));
+    refuse_if(given.size() > 1 && given.size() != drives,
+              text("csd.speed has ", given.size(), " entries for ", drives, " devices of ", ranks,
                    " ranks: give one number for all devices, or one for each."));
-    return given.size() == devices ? given : std::vector<double>(devices, given.front());
+    std::vector<double> speeds;
+    std::size_t drive = 0;
+    for (const int of_rank : per_rank) {
+        for (int local = 0; local < of_rank; ++local, ++drive) {
+            speeds.push_back(given.empty() ? 1.0 : given[given.size() == drives ? drive : 0]);
+        }
+        if (of_rank > 0 && settings.csd.memory_gb > 0) {
+            speeds.push_back(1.0);
+        }
+    }
+    return speeds;
 }
 
 void validate_for_ranks(const Run& run, int ranks) {
@@ -280,7 +320,7 @@ void validate_for_ranks(const Run& run, int ranks) {
               text("train.global_batch = ", run.train.global_batch, " leaves some of ", ranks,
                    " ranks without a sequence: raise it to ", ranks, " or start fewer ranks."));
     static_cast<void>(device_speeds(run, ranks));  // also checks csd.per_rank
-    const int devices = devices_of(devices_per_rank(run, ranks));
+    const int devices = devices_of(drives_per_rank(run, ranks));
     for (const int device : run.csd.host_engine) {
         refuse_if(device >= devices,
                   text("csd.host_engine names device ", device, ", but ", ranks,

@@ -24,7 +24,12 @@ struct CsdSettings {
         "runs/state"};  // folders; device i of a rank uses path[i % size]
     // Not a key: indices into `path` of this rank's devices, see places_of_devices().
     std::vector<int> places = {};
-    std::vector<double> speed = {1.0};  // relative, one for all or one per device of all ranks
+    // Relative, one for all or one per drive of all ranks. Empty: "auto", measured at start.
+    std::vector<double> speed = {1.0};
+    double memory_gb = 0;  // of the state, per rank, in a folder in memory
+    // Not a key: the speed of each device of all ranks, from engine::settle_speeds(). Empty: as
+    // `speed` says.
+    std::vector<double> settled_speeds = {};
     std::size_t subgroup_tiles = 16;
     int slots = 4;
     std::string state = "fp32";
@@ -105,10 +110,19 @@ struct EngineSettings {
 // The folder that checkpoints go to.
 std::string checkpoint_folder(const EngineSettings& settings);
 
-// Devices of each rank, `ranks` entries, from csd.per_rank. Throws ConfigError.
+// The folder for the state that csd.memory_gb keeps in memory. Its name depends on the first
+// csd.path alone, so that a restart finds it.
+std::string memory_folder(const EngineSettings& settings);
+
+// Drives of each rank, `ranks` entries, from csd.per_rank. Throws ConfigError.
+std::vector<int> drives_per_rank(const EngineSettings& settings, int ranks);
+
+// Devices of each rank: its drives and, if it has any, one in memory with csd.memory_gb. That is
+// its last.
 std::vector<int> devices_per_rank(const EngineSettings& settings, int ranks);
 
-// Speed of each device of all ranks, from csd.speed. Throws ConfigError.
+// Speed of each device of all ranks, from csd.speed or, once settled, csd.settled_speeds. All are 1
+// before they are measured, and so is that of a device in memory. Throws ConfigError.
 std::vector<double> device_speeds(const EngineSettings& settings, int ranks);
 
 // Indices into csd.path for the `count` devices of one rank; lower ranks of the host have `before`

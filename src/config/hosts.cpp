@@ -62,7 +62,7 @@ std::vector<HostPart> plan_hosts(const Run& run, int ranks) {
                                " are asked for: start fewer, or add to hosts.names or hosts.ranks "
                                "in its site file."));
     }
-    const std::vector<int> devices = devices_per_rank(run, ranks);
+    const std::vector<int> devices = drives_per_rank(run, ranks);
     std::vector<HostPart> parts;
     for (int first = 0; first < ranks; first += of_host) {
         HostPart part{.name = is_here ? "" : run.hosts.names[parts.size()],

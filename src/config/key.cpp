@@ -113,6 +113,12 @@ void assign_list(const Key& key, const Value& value, const std::string& origin,
     }
 }
 
+// The text given to a list of numbers that may be a word instead; null if it is none.
+const std::string* word_in(const Key& key, const Value& value) {
+    return key.words.empty() || value.is_list ? nullptr
+                                              : std::get_if<std::string>(&value.items.front());
+}
+
 Scalar scalar_of(bool value) { return value; }
 Scalar scalar_of(double value) { return value; }
 Scalar scalar_of(const std::string& value) { return value; }
@@ -137,6 +143,13 @@ std::string listed(const std::vector<std::string>& words) {
 void assign(const Key& key, const Value& value, const std::string& origin) {
     const auto assign_to = [&](auto* target) {
         using T = std::remove_pointer_t<decltype(target)>;
+        if constexpr (std::is_same_v<T, std::vector<double>>) {
+            if (const std::string* word = word_in(key, value)) {
+                check_word(key, *word, origin);
+                target->clear();
+                return;
+            }
+        }
         if constexpr (IsVector<T>::value) {
             assign_list(key, value, origin, *target);
         } else {
@@ -154,6 +167,10 @@ void assign(const Key& key, const Value& value, const std::string& origin) {
 }
 
 std::string written(const Key& key) {
+    const auto* numbers = std::get_if<std::vector<double>*>(&key.target);
+    if (numbers != nullptr && (*numbers)->empty() && !key.words.empty()) {
+        return written(std::string_view(key.words.front()));
+    }
     const auto value_of = [](const auto* target) {
         Value value;
         if constexpr (IsVector<std::remove_cvref_t<decltype(*target)>>::value) {
@@ -192,7 +209,8 @@ std::string type_of(const Key& key) {
 }
 
 std::string allowed(const Key& key) {
-    if (!key.words.empty()) {
+    const bool may_be_number = std::holds_alternative<std::vector<double>*>(key.target);
+    if (!key.words.empty() && !may_be_number) {
         return listed(key.words);
     }
     const Limits& limits = key.limits;
@@ -206,7 +224,7 @@ std::string allowed(const Key& key) {
         out += std::string(has_lowest ? " and " : "") +
                (limits.excludes_highest ? "below " : "at most ") + written(limits.highest);
     }
-    return out;
+    return key.words.empty() ? out : listed(key.words) + " or numbers " + out;
 }
 
 }  // namespace nearstep::config

@@ -21,10 +21,11 @@ struct Key {
     Target target{};
     std::string unit{};
     std::string meaning{};
-    Limits limits{};                   // for numbers
-    std::vector<std::string> words{};  // for texts; empty: any text
-    bool may_be_empty = false;         // for a text or a list
-    bool is_for_sites = false;         // a site file may set it
+    Limits limits{};  // for numbers
+    // For texts; empty: any text. A list of numbers may be its word instead, stored as no numbers.
+    std::vector<std::string> words{};
+    bool may_be_empty = false;  // for a text or a list
+    bool is_for_sites = false;  // a site file may set it
 };
 
 // Stores the value in the key's target. Throws ConfigError ending in `origin` if it does not fit.

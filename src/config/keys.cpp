@@ -274,9 +274,17 @@ std::vector<Key> csd_keys(CsdSettings& csd) {
         {.name = "csd.speed",
          .target = &csd.speed,
          .unit = "relative",
-         .meaning =
-             "relative speed of every device, or a list with one entry per device of all ranks",
+         .meaning = "relative speed of every device, or a list with one entry per device of all "
+                    "ranks; auto: measured at start, so that all devices end a step together",
          .limits = above_zero(),
+         .words = {"auto"},
+         .is_for_sites = true},
+        {.name = "csd.memory_gb",
+         .target = &csd.memory_gb,
+         .unit = "GB",
+         .meaning = "part of each rank's state files that lies in /dev/shm; it survives a killed "
+                    "process, but no reboot; not in mode base",
+         .limits = not_negative(),
          .is_for_sites = true},
         {.name = "csd.subgroup_tiles",
          .target = &csd.subgroup_tiles,

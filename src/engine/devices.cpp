@@ -38,6 +38,7 @@ std::size_t place_of_device(const config::EngineSettings& settings, std::size_t 
     return place % settings.csd.path.size();
 }
 
+// Of a drive.
 const std::string& folder_of_device(const config::EngineSettings& settings, std::size_t local) {
     return settings.csd.path[place_of_device(settings, local)];
 }
@@ -139,12 +140,16 @@ std::vector<shard::Subgroup> subgroups_of(const shard::Replica& copy, int rank, 
 
 std::vector<std::string> state_files(const config::EngineSettings& settings, int rank, int ranks,
                                      int set) {
-    const int devices = config::devices_per_rank(settings, ranks)[static_cast<std::size_t>(rank)];
+    const auto place = static_cast<std::size_t>(rank);
+    const int drives = config::drives_per_rank(settings, ranks)[place];
+    const int devices = config::devices_per_rank(settings, ranks)[place];
     std::vector<std::string> files;
     files.reserve(static_cast<std::size_t>(devices));
     for (int device = 0; device < devices; ++device) {
-        files.push_back(text(folder_of_device(settings, static_cast<std::size_t>(device)), "/rank-",
-                             rank, ".device-", device, infix_of(set), ".state"));
+        const std::string& folder =
+            device < drives ? folder_of_device(settings, static_cast<std::size_t>(device))
+                            : config::memory_folder(settings);
+        files.push_back(text(folder, "/rank-", rank, ".device-", device, infix_of(set), ".state"));
     }
     return files;
 }
@@ -192,7 +197,7 @@ std::vector<csd::StateVolumeSettings> state_volumes(const config::EngineSettings
 std::vector<int> place_devices(const mpi::Communicator& world,
                                const config::EngineSettings& settings, const std::string& granted) {
     const mpi::Topology nodes = mpi::discover_nodes(world);  // ranks with the same csd.path
-    const std::vector<int> devices = config::devices_per_rank(settings, world.size());
+    const std::vector<int> devices = config::drives_per_rank(settings, world.size());
     int before = 0;
     for (const int rank : nodes.ranks_beside(world.rank())) {
         before += rank < world.rank() ? devices[static_cast<std::size_t>(rank)] : 0;
@@ -333,7 +338,8 @@ std::vector<std::unique_ptr<csd::Device>> make_devices(const config::EngineSetti
     const RouteCodecs first = route.of_step(0);
     const int first_device =
         shard::DeviceMap(config::devices_per_rank(settings, world.size())).first(rank);
-    const std::vector<std::string> files = state_files(settings, rank, world.size(), around.set);
+    const std::vector<std::string> files =
+        around.files.empty() ? state_files(settings, rank, world.size(), around.set) : around.files;
     std::vector<std::unique_ptr<csd::Device>> devices;
     const int count = devices_in(copy, rank).count;
     for (int local = 0; local < count; ++local) {

@@ -61,8 +61,8 @@ std::vector<csd::StateVolumeSettings> state_volumes(const config::EngineSettings
                                                     int rank, const shard::Replica& copy,
                                                     const std::vector<std::string>& files);
 
-// csd.places of this rank. Ranks of a node take consecutive devices of csd.path. `granted` is
-// passed to config::places_of_devices. Collective; throws ConfigError on all ranks alike.
+// csd.places of this rank's drives. Ranks of a node take consecutive devices of csd.path. `granted`
+// is passed to config::places_of_devices. Collective; throws ConfigError on all ranks alike.
 std::vector<int> place_devices(const mpi::Communicator& world,
                                const config::EngineSettings& settings, const std::string& granted);
 
@@ -93,6 +93,7 @@ struct DeviceSurroundings {
     trace::Timeline* timeline = nullptr;  // null: no tracing
     int set = 0;                          // of file names
     csd::GroupMap groups = {};            // of the parameter vector
+    std::vector<std::string> files = {};  // empty: the rank's state files
 };
 
 // This rank's devices, in the order of its copy's device map. Files are named after the rank and

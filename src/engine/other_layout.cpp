@@ -3,13 +3,13 @@
 #include "base/error.hpp"
 #include "engine/devices.hpp"
 #include "engine/gathered_text.hpp"
+#include "engine/layout_line.hpp"
 #include "store/damage.hpp"
 
 #include <algorithm>
 #include <map>
 #include <numeric>
 #include <set>
-#include <sstream>
 #include <utility>
 
 namespace nearstep::engine {
@@ -20,33 +20,13 @@ namespace {
 
 constexpr std::size_t kTileFloats = 3 * kTileElems;  // master and both moments
 
-// The value of `key` in a layout line; empty if it is missing.
-std::string value_in(const std::string& layout, const std::string& key) {
-    std::istringstream words(layout);
-    for (std::string word; words >> word;) {
-        if (word.starts_with(key + "=")) {
-            return word.substr(key.size() + 1);
-        }
-    }
-    return "";
-}
-
-template <typename Number>
-std::vector<Number> numbers_in(const std::string& layout, const std::string& key) {
-    std::istringstream list(value_in(layout, key));
-    std::vector<Number> numbers;
-    for (Number number{}; list >> number; list.ignore()) {
-        numbers.push_back(number);
-    }
-    return numbers;
-}
-
 // `settings` with the values that a layout line determines.
 config::EngineSettings run_of(const config::EngineSettings& settings, const std::string& layout) {
     config::EngineSettings old = settings;
     old.mode = value_in(layout, "update") == "host" ? config::Mode::base : config::Mode::su_o;
     old.csd.per_rank = numbers_in<int>(layout, "devices");
-    old.csd.speed = numbers_in<double>(layout, "speeds");
+    old.csd.memory_gb = 0;  // its devices are among these
+    old.csd.settled_speeds = numbers_in<double>(layout, "speeds");
     old.csd.state = value_in(layout, "state");
     for (const std::size_t tiles : numbers_in<std::size_t>(layout, "subgroup_tiles")) {
         old.csd.subgroup_tiles = tiles;

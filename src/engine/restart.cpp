@@ -322,7 +322,10 @@ Decision resume(const Found& found) {
             text("Step ", group.newest_listed, " of run ", group.line.run, " is not whole (",
                  missing.empty() ? "its ranks list no step in common" : missing + " is missing",
                  ")"),
-            text("Bring back what is missing and use --resume again; to give that step up, ",
+            text(found.memory_folder.empty() || missing.empty()
+                     ? ""
+                     : text("State in memory (", found.memory_folder, ") is lost in a reboot. "),
+                 "Bring back what is missing and use --resume again; to give that step up, ",
                  way_from(found), ", or start anew with --fresh."));
     }
     if (choices.damaged != nullptr && choices.damaged->step > choices.newest() &&

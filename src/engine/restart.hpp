@@ -69,6 +69,7 @@ struct Found {
     bool is_fresh = false;                                // --fresh
     std::string model = {};                               // of this run, one line
     std::string state_folder = {};                        // for messages
+    std::string memory_folder = {};                       // with csd.memory_gb, for messages
     std::string checkpoint_folder = {};
 };
 

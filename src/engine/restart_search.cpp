@@ -25,10 +25,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Each folder once, in the order of csd.path.
+// Each folder once, in the order of csd.path, and the one in memory, which an earlier run may have
+// used.
 std::vector<std::string> state_folders(const config::EngineSettings& settings) {
+    std::vector<std::string> all = settings.csd.path;
+    all.push_back(config::memory_folder(settings));
     std::vector<std::string> folders;
-    for (const std::string& folder : settings.csd.path) {
+    for (const std::string& folder : all) {
         if (std::find(folders.begin(), folders.end(), folder) == folders.end()) {
             folders.push_back(folder);
         }
@@ -327,6 +330,7 @@ Found search(const mpi::Communicator& world, const config::EngineSettings& setti
                 .is_fresh = wish.is_fresh,
                 .model = model,
                 .state_folder = settings.csd.path.front(),
+                .memory_folder = settings.csd.memory_gb > 0 ? config::memory_folder(settings) : "",
                 .checkpoint_folder = config::checkpoint_folder(settings)};
     look_at_state(world, settings, elems, found);
     check_unused(world, found);

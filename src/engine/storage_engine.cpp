@@ -33,6 +33,8 @@ std::size_t most_subgroups(const shard::Ownership& owners) {
 std::unique_ptr<Engine> Engine::make(const mpi::Communicator& world,
                                      const config::EngineSettings& settings, const Layout& layout,
                                      const Identity& identity, const EngineOptions& options) {
+    expects(settings.csd.memory_gb == 0 || !settings.csd.settled_speeds.empty(),
+            "settle_speeds() found the share of the state that lies in memory");
     return std::make_unique<StorageEngine>(world, settings, layout, identity, options);
 }
 

@@ -1,6 +1,7 @@
 // Brings an engine to the chosen starting point.
 
 #include "base/error.hpp"
+#include "engine/device_speeds.hpp"
 #include "engine/devices.hpp"
 #include "engine/gathered_text.hpp"
 #include "engine/storage_engine.hpp"
@@ -26,7 +27,10 @@ class LeftBehind {
 public:
     LeftBehind(const mpi::Communicator& world, const config::EngineSettings& settings,
                const StartingPoint& start)
-        : world_(world), found_(*start.found), set_(start.set) {
+        : world_(world),
+          found_(*start.found),
+          set_(start.set),
+          memory_(config::memory_folder(settings)) {
         for (int rank = 0; rank < world.size(); ++rank) {
             const Seat& seat = found_.ranks[static_cast<std::size_t>(rank)];
             current_.insert({seat.node, seat.manifests[static_cast<std::size_t>(set_)]});
@@ -65,6 +69,16 @@ public:
                     }
                 }
             }
+            // In memory, no drive with their manifest can be missing.
+            for (const FoundRemains& one : found_.remains) {
+                if (is_first && one.node == node && files_.count(one.path) == 0 &&
+                    store::folder_of(one.path) == memory_) {
+                    ::unlink(one.path.c_str());
+                }
+            }
+            if (is_first) {
+                ::rmdir(memory_.c_str());  // fails unless it is empty
+            }
             for (const std::string& file : others_) {
                 if (store::is_state_file(file)) {
                     ::unlink(file.c_str());
@@ -96,6 +110,7 @@ private:
     const mpi::Communicator& world_;
     const Found& found_;
     int set_;
+    std::string memory_;                             // folder
     std::set<std::pair<int, std::string>> current_;  // node and path of this run's manifests
     std::set<std::string> files_;                    // state files of this run
     std::string partial_;              // unfinished manifest of a killed rank in the other set
@@ -204,7 +219,9 @@ BeginReport StorageEngine::begin(const StartingPoint& start, const Fill& fill) {
     const LeftBehind left(world_, settings_, start);
     const std::string overwritten =
         start.found->is_fresh ? describe_overwritten(world_, settings_, decision.set) : "";
-    BeginReport begun{.lines = decision.notes, .checkpoint_step = decision.checkpoint_step};
+    BeginReport begun{.lines = describe_speeds(settings_, owners_),
+                      .checkpoint_step = decision.checkpoint_step};
+    begun.lines.insert(begun.lines.end(), decision.notes.begin(), decision.notes.end());
     switch (decision.action) {
         case Action::start_anew:
             start_anew(fill, [&] { left.remove(); });

@@ -2,6 +2,7 @@
 #include "base/log.hpp"
 #include "base/whole_file.hpp"
 #include "config/load.hpp"
+#include "engine/device_speeds.hpp"
 #include "engine/devices.hpp"
 #include "engine/site_links.hpp"
 #include "train/compare_table.hpp"
@@ -53,8 +54,11 @@ config::Run unshaped(config::Run run) {
 // The state files of this rank's runs.
 using Made = std::set<std::string>;
 
-RunRecord run_steps(const mpi::Communicator& world, const config::Run& run, Made& made) {
-    config::validate_for_ranks(run, world.size());
+RunRecord run_steps(const mpi::Communicator& world, const config::Run& given, Made& made) {
+    config::validate_for_ranks(given, world.size());
+    config::Run run = given;
+    run.csd.settled_speeds = engine::settle_speeds(
+        world, run, {.elems = model::describe(run.model).elems, .dtype = run.model.dtype});
     world.together([&] {
         const store::RankFiles files = engine::files_of_rank(run, world);
         if (!std::ranges::includes(made, Made(files.states.begin(), files.states.end()))) {

@@ -7,6 +7,7 @@
 #include "config/load.hpp"
 #include "data/text.hpp"
 #include "data/tokenizer.hpp"
+#include "engine/device_speeds.hpp"
 #include "engine/devices.hpp"
 #include "engine/starting_point.hpp"
 #include "model/compute_device.hpp"
@@ -101,18 +102,19 @@ HostFacts check_host(const config::Run& run, int ranks, const config::HostPart& 
                     .machine = identity_of_machine(),
                     .cores = static_cast<int>(usable_cpus().size())};
     const std::size_t parameters = model::describe(run.model).elems;
-    const std::vector<int> devices = config::devices_per_rank(run, ranks);
+    const std::vector<int> drives = config::drives_per_rank(run, ranks);
     config::Run placed = run;
     std::vector<store::PlannedFile> files;
     int before = 0;
     for (int rank = host.first_rank; rank < host.first_rank + host.ranks; ++rank) {
-        const int count = devices[static_cast<std::size_t>(rank)];
+        const int count = drives[static_cast<std::size_t>(rank)];
         model::choose_device(run.model.device, rank - host.first_rank);
         placed.csd.places = config::places_of_devices(run, before, count, granted);
         before += count;
-        const shard::Replica copy = engine::make_copy(
-            run, parameters, engine::ranks_of_copy(run, rank, ranks_beside(rank, run, host), ranks),
-            ranks);
+        const std::vector<int> together =
+            engine::ranks_of_copy(run, rank, ranks_beside(rank, run, host), ranks);
+        engine::settle_memory(placed, parameters, together, ranks);
+        const shard::Replica copy = engine::make_copy(placed, parameters, together, ranks);
         for (const store::PlannedFile& file : engine::planned_files(placed, rank, ranks, copy)) {
             files.push_back(file);
         }

@@ -6,6 +6,7 @@
 #include "base/whole_file.hpp"
 #include "config/load.hpp"
 #include "engine/checkpoint_folder.hpp"
+#include "engine/device_speeds.hpp"
 #include "engine/devices.hpp"
 #include "engine/site_links.hpp"
 #include "engine/starting_point.hpp"
@@ -210,6 +211,10 @@ config::Run prepared(const mpi::Communicator& world, const config::Run& given,
     config::validate_for_ranks(given, world.size());
     config::Run run = given;
     run.csd.places = engine::place_devices(world, given, options.granted_devices);
+    run.csd.settled_speeds = engine::settle_speeds(world, run,
+                                                   {.elems = model::describe(run.model).elems,
+                                                    .dtype = run.model.dtype,
+                                                    .is_resuming = options.is_resuming});
     world.together([&] {
         for (const std::string* file : {&options.json, &options.trace}) {
             if (world.rank() == 0 && !file->empty()) {

@@ -19,6 +19,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 
 namespace fs = std::filesystem;
 
@@ -206,6 +207,25 @@ TEST(ValidateForRanks, AllowsUnequalCountsAndARankWithoutDevices) {
     EXPECT_NO_THROW(validate_for_ranks(run, 3));
     EXPECT_THAT(devices_per_rank(run, 3), ElementsAre(2, 0, 1));
     EXPECT_THAT(device_speeds(run, 3), ElementsAre(1.0, 2.0, 3.0));
+}
+
+TEST(ValidateForRanks, CountsSpeedsForDrivesAndNotForMemory) {
+    const config::Run run =
+        parse_overrides({"csd.per_rank=[1,0,2]", "csd.speed=[1,2,3]", "csd.memory_gb=0.5"});
+    EXPECT_NO_THROW(validate_for_ranks(run, 3));
+    EXPECT_THAT(drives_per_rank(run, 3), ElementsAre(1, 0, 2));
+    EXPECT_THAT(devices_per_rank(run, 3), ElementsAre(2, 0, 3));
+}
+
+TEST(Print, KeepsTheWordOfAListOfNumbers) {
+    for (const char* word : {"csd.speed=auto", "csd.speed=\"auto\""}) {
+        const config::Run run = parse_overrides({word});
+        EXPECT_THAT(run.csd.speed, IsEmpty());
+        EXPECT_THAT(device_speeds(run, 2), ElementsAre(1.0, 1.0));
+        EXPECT_THAT(print(run), HasSubstr("\nspeed = \"auto\"\n"));
+        EXPECT_THAT(parse({.config_path = "o.toml", .config_text = print(run)}).csd.speed,
+                    IsEmpty());
+    }
 }
 
 TEST(Print, IsReadBackToTheSameRunWithAwkwardValues) {

@@ -126,6 +126,8 @@ INSTANTIATE_TEST_SUITE_P(
         in_config("[csd]\nper_rank = [[1]]\n", {"csd.per_rank"}),
         in_config("[csd]\npath = 7\n", {"csd.path wants a text or a list of texts, not 7"}),
         in_config("[csd]\nspeed = [\"fast\"]\n", {"csd.speed wants a number or a list of numbers"}),
+        in_override("csd.speed=fast", {"csd.speed = \"fast\"", "\"auto\" or numbers above 0"}),
+        in_override("csd.speed=[]", {"csd.speed is an empty list"}),
         in_override("train.steps=many", {"train.steps wants an integer, not \"many\""}),
         in_override("train.steps=", {"train.steps wants an integer, not \"\""}),
         in_override("compress.error_feedback=yes", {"wants true or false"})));
@@ -227,6 +229,10 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         in_config("[csd]\ndevice = \"xrt\"\npath = [\"a\", \"b\"]\ncards = [\"0\"]\n",
                   {"csd.cards = [\"0\"]", "2 folders"}),
+        in_config("[csd]\ndevice = \"xrt\"\nmemory_gb = 1\n",
+                  {"csd.memory_gb = 1", "csd.device = \"xrt\""}),
+        in_config("mode = \"base\"\n[csd]\nmemory_gb = 1\n",
+                  {"csd.memory_gb = 1", "mode = \"base\""}),
         in_config("[csd]\ndevice = \"xrt\"\n[link]\nhost_gb_s = 1\n",
                   {"csd.device = \"xrt\"", "[link]", "\"emulated\""}),
         in_config("[csd]\ndevice = \"xrt\"\nupdate_mparam_s = 5\n", {"csd.update_mparam_s = 5"}),

@@ -1,5 +1,6 @@
 """Any number of ranks and devices trains the same model."""
 import math
+import shutil
 
 import program
 
@@ -24,6 +25,12 @@ class Ranks(program.Scenario):
             with self.subTest(devices=devices):
                 self.assert_same_bits(self.train(csd__per_rank=devices, train__steps=10), one)
         self.assert_same_bits(self.train(csd__per_rank=2, csd__speed="[1.8,3.0,1.0,2.2]", train__steps=10), one)
+
+    def test_measured_speeds_and_state_in_memory_give_the_same_bits(self):
+        one = self.train(csd__per_rank=1, train__steps=10)
+        self.addCleanup(shutil.rmtree, f"/dev/shm/{self.folder.name}", ignore_errors=True)
+        drives = f'["{self.folder / "disk"}","/dev/shm/{self.folder.name}"]'
+        self.assert_same_bits(self.train(csd__path=drives, csd__speed='"auto"', train__steps=10), one)
 
     def test_micro_batches_add_up_to_the_same_gradient(self):
         whole = self.train(ranks=1, model__dtype="fp32", train__micro_batch=8, train__steps=10)

@@ -68,6 +68,28 @@ class Restart(program.Scenario):
         (self.folder / "p0.away").rename(self.folder / "p0")
         self.assertEqual(self.finish("--resume", ranks=1, csd__per_rank=2).summary["first_step"], 6)
 
+    def test_state_in_memory_survives_a_kill_and_its_loss_stops_the_restart(self):
+        keys = {"csd__speed": '"auto"', "csd__memory_gb": 0.003}
+        killed = self.start(fault="rank=1 phase=before_commit count=4", **keys)
+        self.assertNotEqual(killed.returncode, 0)
+        memory = pathlib.Path(re.search(r"state in memory: 3.0 MB of each rank in (/dev/shm/nearstep-p0-\w+);", killed.stdout)[1])
+        self.addCleanup(shutil.rmtree, memory, ignore_errors=True)
+        self.assertEqual([file.name for file in sorted(memory.iterdir())], ["rank-0.device-1.state", "rank-1.device-1.state"])
+        shutil.move(memory, self.folder / "away")
+        self.refused("--resume", words=["rank 0's state file rank-0.device-1.state", f"State in memory ({memory}) is lost in a reboot",
+                                        "--from", "--fresh"], **keys)
+        shutil.move(self.folder / "away", memory)
+        resumed = self.finish("--resume", train__stop_at=9, **keys)
+        self.assertIn("resumed from the state files at step", resumed.stdout)
+        speeds = [re.search('csd.speed "auto": .*', done.stdout)[0] for done in (killed, resumed)]
+        self.assertEqual(*speeds)
+        # Without csd.memory_gb the state moves to the drives.
+        shutil.rmtree(self.folder / "p0/checkpoints")
+        moved = self.finish("--resume")
+        self.assertIn("of another layout at step 9", moved.stdout)
+        self.assertEqual(moved.summary["masters_xxh3"], self.whole()["masters_xxh3"])
+        self.assertFalse(memory.exists())
+
     def test_a_run_in_the_folder_of_another_goes_on_with_its_own_steps(self):
         self.finish(train__steps=6, train__seed=5)
         keys = {"csd__durability": '"checkpoint"', "checkpoint__every": 3, "train__steps": 8}

@@ -95,7 +95,8 @@ INSTANTIATE_TEST_SUITE_P(
                                      kTileElems + 1, std::size_t{1000003}, std::size_t{124439808},
                                      kHuge),
                      testing::Values(Speeds{1}, Speeds{1, 1}, Speeds{1, 1, 1, 1, 1},
-                                     Speeds{3, 1, 2}, Speeds{1.8, 3.0, 1.8, 3.0, 2.2, 1.0, 1.0}),
+                                     Speeds{3, 1, 2}, Speeds{50, 1},
+                                     Speeds{1.8, 3.0, 1.8, 3.0, 2.2, 1.0, 1.0}),
                      testing::Values(std::size_t{1}, std::size_t{5}, std::size_t{16})));
 
 TEST(Partition, SpreadsTheFirstBlockOverAllDevices) {
@@ -108,6 +109,19 @@ TEST(Partition, SpreadsTheFirstBlockOverAllDevices) {
     EXPECT_EQ(first, (std::vector<int>{0, 1, 2, 3}));
     EXPECT_LE(p.subgroups()[3].tiles.end,
               10U);  // a quarter of the vector, since four stripes are wanted
+}
+
+TEST(Partition, KeepsASlowDeviceBusyAllAlong) {
+    const Partition p(
+        {.parameters = 4000 * kTileElems, .speeds = {50, 1, 50}, .subgroup_tiles = 16});
+    EXPECT_EQ(p.largest_subgroup_tiles(0), 16U);
+    EXPECT_EQ(p.largest_subgroup_tiles(1), 1U);
+    std::size_t slow = 0;
+    for (const Subgroup& subgroup : p.subgroups()) {
+        slow += subgroup.device == 1 ? subgroup.tiles.size() : 0;
+        const double due = static_cast<double>(subgroup.tiles.end) / 101;
+        EXPECT_NEAR(static_cast<double>(slow), due, 1) << "tile " << subgroup.tiles.end;
+    }
 }
 
 TEST(Partition, RefusesToHaveNoDeviceOrASpeedOfZero) {

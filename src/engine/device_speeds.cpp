@@ -1,0 +1,217 @@
+#include "engine/device_speeds.hpp"
+
+#include "base/error.hpp"
+#include "base/units.hpp"
+#include "csd/state_format.hpp"
+#include "engine/devices.hpp"
+#include "engine/gathered_text.hpp"
+#include "engine/layout_line.hpp"
+#include "engine/restart.hpp"
+#include "engine/speed_trial.hpp"
+#include "mpi/topology.hpp"
+#include "shard/partition.hpp"
+#include "store/damage.hpp"
+#include "store/manifest.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <optional>
+
+namespace nearstep::engine {
+
+namespace {
+
+constexpr std::size_t kMostListed = 16;
+
+bool is_measured(const config::EngineSettings& settings) {
+    return settings.csd.speed.empty() && settings.csd.device != "xrt" &&
+           settings.mode != config::Mode::base;
+}
+
+// The layout line of the rank's newest manifest, after its step; empty if there is none.
+std::string known_layout(const config::EngineSettings& settings, int rank) {
+    std::int64_t newest = -2;
+    std::string layout;
+    for (int set = 0; set < kSets; ++set) {
+        try {
+            const auto manifest = store::ManifestFile(manifest_path(settings, rank, set)).read();
+            if (!manifest) {
+                continue;
+            }
+            const std::int64_t step =
+                manifest->commits.empty() ? -1 : manifest->commits.front().step;
+            if (step > newest) {
+                newest = step;
+                layout = manifest->layout;
+            }
+        } catch (const store::DamageError&) {
+            continue;  // the search for a state reports it
+        }
+    }
+    return layout.empty() ? "" : text(newest, ' ', layout);
+}
+
+// The speeds that the newest manifest of all ranks lists; empty if none is of these devices.
+std::vector<double> known_speeds(const mpi::Communicator& world,
+                                 const config::EngineSettings& settings) {
+    std::string mine;
+    world.together([&] { mine = known_layout(settings, world.rank()); });
+    std::int64_t newest = -2;
+    std::string layout;
+    for (const std::string& of_rank : gather_text(world, mine)) {
+        const std::size_t space = of_rank.find(' ');
+        if (space != std::string::npos && std::stoll(of_rank) > newest) {
+            newest = std::stoll(of_rank);
+            layout = of_rank.substr(space + 1);
+        }
+    }
+    const std::vector<int> devices = config::devices_per_rank(settings, world.size());
+    const std::vector<double> speeds = numbers_in<double>(layout, "speeds");
+    const bool fits =
+        numbers_in<int>(layout, "devices") == devices &&
+        speeds.size() == static_cast<std::size_t>(shard::DeviceMap(devices).devices()) &&
+        std::ranges::all_of(speeds, [](double speed) { return speed > 0; });
+    return fits ? speeds : std::vector<double>();
+}
+
+// Few enough digits to be the same after a layout line was printed and read.
+double four_digits(double value) {
+    const double unit = std::pow(10.0, std::floor(std::log10(value)) - 3);
+    return std::round(value / unit) * unit;
+}
+
+std::string percent(double share) {
+    std::array<char, 32> digits{};
+    std::snprintf(digits.data(), digits.size(), "%.3g %%", 100 * share);
+    return digits.data();
+}
+
+// The device's share of its copy.
+double share_of(const shard::Ownership& owners, int rank, int local) {
+    const shard::Replica& copy = owners.of_rank(rank);
+    const auto position = std::ranges::find(copy.ranks, rank) - copy.ranks.begin();
+    const int device = copy.devices.first(static_cast<int>(position)) + local;
+    std::size_t tiles = 0;
+    for (const std::size_t subgroup : copy.partition.subgroups_of(device)) {
+        tiles += copy.partition.subgroups()[subgroup].tiles.size();
+    }
+    return static_cast<double>(tiles) / static_cast<double>(copy.partition.tiles());
+}
+
+std::string describe_measured(const config::EngineSettings& settings,
+                              const shard::Ownership& owners, int ranks) {
+    const std::vector<int> drives = config::drives_per_rank(settings, ranks);
+    const shard::DeviceMap devices(config::devices_per_rank(settings, ranks));
+    std::string list;
+    std::size_t listed = 0;
+    for (int rank = 0; rank < ranks; ++rank) {
+        for (int local = 0; local < devices.count(rank); ++local, ++listed) {
+            if (listed >= kMostListed) {
+                continue;
+            }
+            const auto place =
+                static_cast<std::size_t>(devices.first(rank)) + static_cast<std::size_t>(local);
+            const double speed = settings.csd.settled_speeds[place];
+            const bool is_drive = local < drives[static_cast<std::size_t>(rank)];
+            list += text(list.empty() ? "" : ", ", is_drive ? text(speed) : "in memory", " (",
+                         percent(share_of(owners, rank, local)), ")");
+        }
+    }
+    return text(
+        R"(csd.speed "auto": tiles per second of each device, and its share of the state: )", list,
+        listed > kMostListed ? text(" and ", listed - kMostListed, " more") : "");
+}
+
+}  // namespace
+
+void settle_memory(config::EngineSettings& settings, std::size_t elems,
+                   const std::vector<int>& copy_ranks, int ranks) {
+    if (settings.csd.memory_gb == 0) {
+        return;
+    }
+    std::vector<double> speeds = config::device_speeds(settings, ranks);
+    const shard::DeviceMap devices(config::devices_per_rank(settings, ranks));
+    double of_drives = 0;
+    std::vector<std::size_t> in_memory;
+    for (const int rank : copy_ranks) {
+        const int last = devices.first(rank) + devices.count(rank) - 1;
+        for (int device = devices.first(rank); device < last; ++device) {
+            of_drives += speeds[static_cast<std::size_t>(device)];
+        }
+        if (devices.count(rank) > 0) {
+            in_memory.push_back(static_cast<std::size_t>(last));
+        }
+    }
+    constexpr double kGenerations = 2;
+    const std::size_t tiles = shard::tiles_of(elems);
+    const double all_bytes =
+        kGenerations *
+        static_cast<double>(csd::state_bytes(csd::parse_state_format(settings.csd.state), tiles));
+    const double share = settings.csd.memory_gb * 1e9 / all_bytes;
+    const double rest = 1 - share * static_cast<double>(in_memory.size());
+    if (rest * static_cast<double>(tiles) < 1) {
+        throw ConfigError(text("csd.memory_gb = ", settings.csd.memory_gb, " on each of ",
+                               in_memory.size(), " ranks is not less than all state files (",
+                               human_bytes(all_bytes),
+                               "): set csd.memory_gb = 0 and csd.path to a folder in /dev/shm, or "
+                               "lower it."));
+    }
+    for (const std::size_t device : in_memory) {
+        speeds[device] = four_digits(of_drives * share / rest);
+    }
+    settings.csd.settled_speeds = speeds;
+}
+
+std::vector<double> settle_speeds(const mpi::Communicator& world,
+                                  const config::EngineSettings& settings, const SpeedsFor& what) {
+    config::EngineSettings settled = settings;
+    settled.csd.settled_speeds.clear();
+    if (is_measured(settings)) {
+        if (what.is_resuming) {
+            settled.csd.settled_speeds = known_speeds(world, settings);
+        }
+        if (settled.csd.settled_speeds.empty()) {
+            settled.csd.settled_speeds = measure_devices(world, settings, what.elems, what.dtype);
+        }
+    }
+    if (settings.csd.memory_gb > 0) {
+        const mpi::Topology nodes = mpi::discover_nodes(world, settings.exchange.ranks_per_node);
+        for (int rank = 0; rank < world.size(); ++rank) {
+            const std::vector<int> copy =
+                ranks_of_copy(settings, rank, nodes.ranks_beside(rank), world.size());
+            if (copy.front() == rank) {
+                settle_memory(settled, what.elems, copy, world.size());
+            }
+        }
+    }
+    return settled.csd.settled_speeds;
+}
+
+std::vector<std::string> describe_speeds(const config::EngineSettings& settings,
+                                         const shard::Ownership& owners) {
+    int ranks = 0;
+    for (int copy = 0; copy < owners.copies(); ++copy) {
+        ranks += static_cast<int>(owners.copy(copy).ranks.size());
+    }
+    std::vector<std::string> lines;
+    if (is_measured(settings) && !settings.csd.settled_speeds.empty()) {
+        lines.push_back(describe_measured(settings, owners, ranks));
+    } else if (settings.csd.speed.empty()) {
+        lines.emplace_back(
+            R"(csd.speed "auto": equal shares, cards and mode base are not measured)");
+    }
+    if (settings.csd.memory_gb > 0) {
+        lines.push_back(text(
+            "state in memory: ", human_bytes(settings.csd.memory_gb * 1e9), " of each rank in ",
+            config::memory_folder(settings), "; it survives a killed process, but after a reboot ",
+            settings.csd.durability == "none"
+                ? "the run begins anew"
+                : "or power loss the run goes on from the last checkpoint, with --from"));
+    }
+    return lines;
+}
+
+}  // namespace nearstep::engine

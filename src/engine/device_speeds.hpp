@@ -1,0 +1,42 @@
+// How fast each device is, so that all devices end an update together: csd.speed = "auto" and
+// csd.memory_gb.
+#pragma once
+
+#include "base/dtype.hpp"
+#include "config/engine_settings.hpp"
+#include "mpi/communicator.hpp"
+#include "shard/ownership.hpp"
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace nearstep::engine {
+
+// What the speeds are settled for.
+struct SpeedsFor {
+    std::size_t elems = 0;  // of the parameter vector
+    Dtype dtype = Dtype::bf16;
+    bool is_resuming = false;  // the speeds of an earlier run are used again, see below
+};
+
+// csd.settled_speeds; empty if csd.speed has numbers and csd.memory_gb is 0. Call it after
+// place_devices() and before find_start(). With csd.speed = "auto" it takes the speeds from this
+// run's manifest if that is of the same ranks and devices, so that a restart finds its layout. Else
+// all ranks measure all their devices at once, for about a second, with temporary files in the
+// devices' folders. Cards, and drives in mode base, are not measured and count as equal.
+// Collective; throws ConfigError and IoError on all ranks alike.
+std::vector<double> settle_speeds(const mpi::Communicator& world,
+                                  const config::EngineSettings& settings, const SpeedsFor& what);
+
+// Sets the speeds of the devices in memory of `copy_ranks`, which hold one copy of the state, so
+// that each holds csd.memory_gb; other entries of csd.settled_speeds stay. Does nothing without
+// csd.memory_gb. Throws ConfigError if the state is smaller.
+void settle_memory(config::EngineSettings& settings, std::size_t elems,
+                   const std::vector<int>& copy_ranks, int ranks);
+
+// Sentences about measured speeds and state in memory, for a run's first lines.
+std::vector<std::string> describe_speeds(const config::EngineSettings& settings,
+                                         const shard::Ownership& owners);
+
+}  // namespace nearstep::engine

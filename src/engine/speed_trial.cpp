@@ -1,0 +1,288 @@
+#include "engine/speed_trial.hpp"
+
+#include "base/error.hpp"
+#include "base/random.hpp"
+#include "engine/devices.hpp"
+#include "engine/site_links.hpp"
+#include "memory/buffer.hpp"
+#include "mpi/topology.hpp"
+#include "store/folder.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <exception>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+
+namespace nearstep::engine {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using shard::kTileElems;
+
+constexpr std::chrono::duration<double> kLeastSeconds(0.7);
+constexpr std::size_t kSubgroups = 8;  // of each device
+constexpr std::size_t kMostTiles = 8;  // of a subgroup
+
+// Names of files that are about to be made. Removes them at the end of the scope; an open file
+// stays usable until it is closed.
+class TemporaryNames {
+public:
+    explicit TemporaryNames(std::vector<std::string> names) {
+        for (const std::string& name : names) {
+            if (std::filesystem::exists(name)) {
+                throw ConfigError(text("The file ", name,
+                                       " is in the way of measuring the device: remove it, or set "
+                                       "csd.speed to numbers."));
+            }
+        }
+        names_ = std::move(names);
+    }
+    TemporaryNames(const TemporaryNames&) = delete;
+    TemporaryNames& operator=(const TemporaryNames&) = delete;
+    ~TemporaryNames() {
+        for (const std::string& name : names_) {
+            ::unlink(name.c_str());
+        }
+    }
+
+    const std::vector<std::string>& names() const { return names_; }
+
+private:
+    std::vector<std::string> names_;
+};
+
+// One beside each state file.
+std::vector<std::string> names_beside(const std::vector<std::string>& states) {
+    std::vector<std::string> names;
+    names.reserve(states.size());
+    for (const std::string& state : states) {
+        names.push_back(text(store::folder_of(state), "/speed-", ::getpid(), ".device-",
+                             names.size(), ".temporary"));
+    }
+    return names;
+}
+
+std::vector<float> random_tile() {
+    std::vector<float> values(kTileElems);
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        values[i] = static_cast<float>(random_uniform(1, 0, i));
+    }
+    return values;
+}
+
+// The values do not change the speed, but zeros might, on drives that compress.
+void write_start_state(csd::Device& device, const std::vector<float>& tile) {
+    for (std::size_t subgroup = 0; subgroup < device.subgroups().size(); ++subgroup) {
+        std::vector<float> master;
+        for (std::size_t i = 0; i < device.subgroups()[subgroup].tiles.size(); ++i) {
+            master.insert(master.end(), tile.begin(), tile.end());
+        }
+        std::vector<float> moment1 = master;
+        std::vector<float> moment2 = master;
+        device.write_state(subgroup, 0, {master, moment1, moment2});
+    }
+}
+
+// Gradients of all tiles, used by all updates.
+void put_gradients(csd::Device& device, const GradientRoute& route,
+                   const std::vector<float>& tile) {
+    const RouteCodecs codecs = route.of_step(0);
+    const codec::Codec& codec = codecs.handed != nullptr ? *codecs.handed : *codecs.sent;
+    memory::Buffer payload(codec.payload_bytes());
+    codec.encode(tile, payload.span());
+    const std::vector<std::span<const std::byte>> payloads(
+        static_cast<std::size_t>(route.sources()), payload.span());
+    for (const shard::Subgroup& subgroup : device.subgroups()) {
+        for (std::size_t at = subgroup.tiles.begin; at < subgroup.tiles.end; ++at) {
+            device.put_gradient(at, payloads, tile);
+        }
+    }
+    device.finish_gradients();
+}
+
+csd::UpdateScalars scalars() {
+    csd::UpdateScalars values;
+    values.step_size = 1e-3F;
+    return values;
+}
+
+// One device that updates a small state again and again.
+class Trial {
+public:
+    Trial(csd::Device& device, csd::HandlerKind handler, std::span<std::byte> landing,
+          bool is_durable)
+        : device_(&device),
+          handler_(csd::TransferHandler::make(handler, device)),
+          landing_(landing),
+          is_durable_(is_durable) {}
+
+    // The first update writes parts of the file that have never been written, which takes longer.
+    void prepare(const GradientRoute& route, const std::vector<float>& tile) {
+        device_->reserve();
+        write_start_state(*device_, tile);
+        put_gradients(*device_, route, tile);
+        update();
+    }
+
+    // Goes on while other devices still measure, so that all share the host all the time.
+    void measure(std::atomic<int>& measuring) {
+        const auto begin = Clock::now();
+        std::size_t updates = 0;
+        bool is_long_enough = false;
+        while (!is_long_enough || measuring > 0) {
+            update();
+            ++updates;
+            if (!is_long_enough && Clock::now() - begin >= kLeastSeconds) {
+                is_long_enough = true;
+                --measuring;
+            }
+        }
+        const std::chrono::duration<double> seconds = Clock::now() - begin;
+        tiles_per_s_ = static_cast<double>(updates * tiles()) / seconds.count();
+    }
+
+    double tiles_per_s() const { return tiles_per_s_; }
+
+private:
+    std::size_t tiles() const {
+        std::size_t tiles = 0;
+        for (const shard::Subgroup& subgroup : device_->subgroups()) {
+            tiles += subgroup.tiles.size();
+        }
+        return tiles;
+    }
+
+    void update() {
+        handler_->start(scalars(), generation_, landing_);
+        handler_->finish();
+        if (is_durable_) {
+            device_->flush().wait();
+        }
+        ++generation_;
+    }
+
+    csd::Device* device_;
+    std::unique_ptr<csd::TransferHandler> handler_;
+    std::span<std::byte> landing_;
+    bool is_durable_;
+    std::int64_t generation_ = 0;
+    double tiles_per_s_ = 0;
+};
+
+// Runs `work` for all trials at once. Throws the first error.
+void for_all(std::vector<Trial>& trials, const std::function<void(Trial&)>& work) {
+    std::vector<std::exception_ptr> errors(trials.size());
+    {
+        std::vector<std::jthread> threads;
+        for (std::size_t i = 0; i < trials.size(); ++i) {
+            threads.emplace_back([&, i] {
+                try {
+                    work(trials[i]);
+                } catch (...) {
+                    errors[i] = std::current_exception();
+                }
+            });
+        }
+    }
+    for (const std::exception_ptr& error : errors) {
+        if (error) {
+            std::rethrow_exception(error);
+        }
+    }
+}
+
+// The run's settings, with equal shares of a state that is a little smaller.
+config::EngineSettings settings_of_trial(const config::EngineSettings& settings,
+                                         std::size_t tiles_of_device) {
+    config::EngineSettings trial = settings;
+    trial.csd.speed = {1.0};
+    trial.csd.settled_speeds.clear();
+    trial.csd.subgroup_tiles = std::clamp<std::size_t>(
+        tiles_of_device / kSubgroups, 1, std::min(kMostTiles, settings.csd.subgroup_tiles));
+    trial.gather.codec = "dense";
+    return trial;
+}
+
+std::size_t most_devices_of_a_copy(const config::EngineSettings& settings,
+                                   const mpi::Topology& nodes) {
+    const auto ranks = static_cast<int>(nodes.group_of.size());
+    const std::vector<int> devices = config::devices_per_rank(settings, ranks);
+    int most = 0;
+    for (int rank = 0; rank < ranks; ++rank) {
+        int of_copy = 0;
+        for (const int one : ranks_of_copy(settings, rank, nodes.ranks_beside(rank), ranks)) {
+            of_copy += devices[static_cast<std::size_t>(one)];
+        }
+        most = std::max(most, of_copy);
+    }
+    return static_cast<std::size_t>(std::max(most, 1));
+}
+
+double two_digits(double value) {
+    const double unit = std::pow(10.0, std::floor(std::log10(value)) - 1);
+    return std::round(value / unit) * unit;
+}
+
+}  // namespace
+
+std::vector<double> measure_devices(const mpi::Communicator& world,
+                                    const config::EngineSettings& settings, std::size_t elems,
+                                    Dtype dtype) {
+    const mpi::Topology nodes = mpi::discover_nodes(world, settings.exchange.ranks_per_node);
+    const std::size_t most = most_devices_of_a_copy(settings, nodes);
+    const config::EngineSettings small = settings_of_trial(settings, shard::tiles_of(elems) / most);
+    const std::size_t tiles = most * kSubgroups * small.csd.subgroup_tiles;
+    const shard::Ownership owners = make_ownership(small, tiles * kTileElems, nodes);
+    const GradientRoute route(small, dtype, nodes);
+    const link::Clock clock;
+    const std::unique_ptr<link::NodeLinks> links = make_links(world, small, clock);
+    trace::Traffic traffic;
+    memory::Buffer landing = memory::Buffer::untouched(tiles * kTileElems * size_bytes(dtype));
+    const std::vector<float> tile = random_tile();
+    std::vector<std::unique_ptr<csd::Device>> devices;
+    std::vector<Trial> trials;
+    world.together([&] {
+        const TemporaryNames files(names_beside(state_files(small, world.rank(), world.size())));
+        devices =
+            make_devices(small, world, owners, route,
+                         {.dtype = dtype, .links = links.get(), .files = files.names()}, traffic);
+        for (const auto& device : devices) {
+            trials.emplace_back(*device, handler_kind(small.mode), landing.span(),
+                                small.csd.durability == "step");
+        }
+    });
+    world.together([&] { for_all(trials, [&](Trial& trial) { trial.prepare(route, tile); }); });
+    world.together([&] {
+        std::atomic<int> measuring(static_cast<int>(trials.size()));
+        for_all(trials, [&](Trial& trial) {
+            try {
+                trial.measure(measuring);
+            } catch (...) {
+                measuring = 0;  // the others need not wait
+                throw;
+            }
+        });
+    });
+    const std::vector<int> counts = config::devices_per_rank(settings, world.size());
+    std::vector<double> speeds(static_cast<std::size_t>(shard::DeviceMap(counts).devices()), 0.0);
+    auto place = static_cast<std::size_t>(shard::DeviceMap(counts).first(world.rank()));
+    for (const Trial& trial : trials) {
+        speeds[place++] = two_digits(trial.tiles_per_s());
+    }
+    world.sum(std::span(speeds));
+    return speeds;
+}
+
+}  // namespace nearstep::engine

@@ -1,0 +1,163 @@
+// Speeds of devices: measured once, used again at a restart, and set by csd.memory_gb.
+#include "engine/device_speeds.hpp"
+
+#include "base/error.hpp"
+#include "engine/devices.hpp"
+#include "engine/engine.hpp"
+#include "support/places.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace nearstep::engine {
+namespace {
+
+namespace fs = std::filesystem;
+using shard::kTileElems;
+using testing::Each;
+using testing::Gt;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+constexpr std::size_t kElems = 40 * kTileElems;
+constexpr double kStateGb = 2 * 12 * static_cast<double>(kElems) / 1e9;  // fp32, two generations
+
+// Two drives per rank, as many folders.
+config::EngineSettings settings_in(const std::string& folder) {
+    config::EngineSettings settings;
+    settings.compress.codec = "dense";
+    settings.placement = {.parameters = "replicated", .gradients = "node", .optimizer = "global"};
+    settings.csd.path = {folder + "/a", folder + "/b"};
+    settings.csd.per_rank = {2};
+    settings.csd.speed = {};
+    return settings;
+}
+
+mpi::Communicator world() { return mpi::Communicator::world(std::chrono::seconds(60)); }
+
+std::string new_folder(const mpi::Communicator& world) {
+    std::string folder =
+        std::string(test::kBuildFolder) + "/engine-speeds-" + std::to_string(world.size());
+    if (world.rank() == 0) {
+        fs::remove_all(folder);
+    }
+    world.barrier();
+    return folder;
+}
+
+std::vector<double> settled(const mpi::Communicator& world, const config::EngineSettings& settings,
+                            bool is_resuming) {
+    return settle_speeds(world, settings, {.elems = kElems, .is_resuming = is_resuming});
+}
+
+// Writes start values and manifests.
+void start_run(const mpi::Communicator& world, const config::EngineSettings& settings) {
+    Layout layout;
+    layout.elems = kElems;
+    layout.blocks = {{0, kElems}};
+    const auto engine =
+        Engine::make(world, settings, layout, {.model = "one block", .steps = 1}, {});
+    engine->start([](std::size_t, std::span<float> masters) { std::ranges::fill(masters, 1.0F); });
+}
+
+TEST(SettleSpeeds, MeasuresAllDevicesAndLeavesNoFile) {
+    const mpi::Communicator all = world();
+    const std::string folder = new_folder(all);
+    const std::vector<double> speeds = settled(all, settings_in(folder), false);
+    EXPECT_THAT(speeds, SizeIs(static_cast<std::size_t>(2 * all.size())));
+    EXPECT_THAT(speeds, Each(Gt(0.0)));
+    all.barrier();
+    for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder)) {
+        EXPECT_TRUE(entry.is_directory()) << entry.path();
+    }
+}
+
+TEST(SettleSpeeds, TakesTheSpeedsOfTheRunsManifestAtARestart) {
+    const mpi::Communicator all = world();
+    config::EngineSettings settings = settings_in(new_folder(all));
+    settings.csd.settled_speeds.assign(static_cast<std::size_t>(2 * all.size()), 30.0);
+    settings.csd.settled_speeds.front() = 1234567;  // none that it would measure
+    start_run(all, settings);
+    all.barrier();
+    config::EngineSettings again = settings;
+    again.csd.settled_speeds = settled(all, settings, true);
+    const auto line_of = [&](const config::EngineSettings& one) {
+        return layout_line(one, all.size(),
+                           make_ownership(one, kElems, mpi::discover_nodes(all)).copy(0));
+    };
+    EXPECT_EQ(line_of(again), line_of(settings));
+    EXPECT_THAT(again.csd.settled_speeds.back(), 30.0);
+    // Not those of other devices.
+    again.csd.per_rank = {1};
+    EXPECT_LT(settled(all, again, true).front(), 1e6);
+}
+
+TEST(SettleSpeeds, LeavesCardsAndModeBaseEqual) {
+    const mpi::Communicator all = world();
+    config::EngineSettings settings = settings_in(new_folder(all));
+    settings.mode = config::Mode::base;
+    EXPECT_THAT(settled(all, settings, false), IsEmpty());
+    settings.mode = config::Mode::su_o;
+    settings.csd.device = "xrt";
+    EXPECT_THAT(settled(all, settings, false), IsEmpty());
+    EXPECT_THAT(config::device_speeds(settings, 2), testing::ElementsAre(1, 1, 1, 1));
+}
+
+// Tiles in memory of each of two ranks.
+std::vector<std::size_t> tiles_in_memory(const config::EngineSettings& settings) {
+    const shard::Replica copy = make_copy(settings, kElems, {0, 1}, 2);
+    std::vector<std::size_t> tiles = {0, 0};
+    for (const shard::Subgroup& subgroup : copy.partition.subgroups()) {
+        const int rank = copy.devices.rank_of(subgroup.device);
+        if (subgroup.device == copy.devices.first(rank) + copy.devices.count(rank) - 1) {
+            tiles[static_cast<std::size_t>(rank)] += subgroup.tiles.size();
+        }
+    }
+    return tiles;
+}
+
+TEST(SettleMemory, GivesEachRankItsShareWhateverTheDrivesSpeeds) {
+    for (const std::vector<double>& speed : {std::vector<double>{1}, {1, 3, 1, 50}}) {
+        config::EngineSettings settings = settings_in("/nowhere");
+        settings.csd.speed = speed;
+        settings.csd.memory_gb = kStateGb / 4;
+        settle_memory(settings, kElems, {0, 1}, 2);
+        EXPECT_THAT(config::devices_per_rank(settings, 2), testing::ElementsAre(3, 3));
+        EXPECT_THAT(tiles_in_memory(settings), testing::ElementsAre(10, 10));
+        const std::vector<std::string> files = state_files(settings, 1, 2);
+        EXPECT_EQ(files.at(0), "/nowhere/a/rank-1.device-0.state");
+        EXPECT_EQ(files.at(2), config::memory_folder(settings) + "/rank-1.device-2.state");
+    }
+}
+
+TEST(SettleMemory, RefusesAllOfTheState) {
+    config::EngineSettings settings = settings_in("/nowhere");
+    settings.csd.memory_gb = kStateGb / 2;
+    try {
+        settle_memory(settings, kElems, {0, 1}, 2);
+        FAIL() << "both halves lie in memory";
+    } catch (const ConfigError& error) {
+        EXPECT_THAT(error.what(), HasSubstr("is not less than all state files (63 MB)"));
+        EXPECT_THAT(error.what(), HasSubstr("csd.path to a folder in /dev/shm"));
+    }
+}
+
+TEST(MemoryFolder, DependsOnTheFirstPathAlone) {
+    config::EngineSettings settings = settings_in("/data/run");
+    const std::string folder = config::memory_folder(settings);
+    EXPECT_THAT(folder, testing::StartsWith("/dev/shm/nearstep-a-"));
+    settings.csd.path = {"/data/run/x/../a/", "/elsewhere"};
+    EXPECT_EQ(config::memory_folder(settings), folder);
+    settings.csd.path = {"/data/other/a"};
+    EXPECT_NE(config::memory_folder(settings), folder);
+}
+
+}  // namespace
+}  // namespace nearstep::engine
