@@ -1,6 +1,6 @@
 """A run that is killed again and again, anywhere, ends like an undisturbed run.
 
-NEARSTEP_CRASH_KILLS sets the kills of test_one_rank and test_three_ranks together: by default 30, in `tests/run --long`
+NEARSTEP_CRASH_KILLS sets the kills of test_one_rank and test_three_ranks together: by default 20, in `tests/run --long`
 60. NEARSTEP_CRASH_SEED repeats the random ones. The long run, from this folder,
     NEARSTEP_CRASH_KILLS=200 python3 -m unittest -v crash_test.Crash.test_one_rank crash_test.Crash.test_three_ranks
 passed in 449 s on two shared cores: 133 kills of one rank within 227 steps and 67 of three ranks within 136 steps (seed
@@ -15,7 +15,7 @@ import time
 
 import program
 
-KILLS = int(os.environ.get("NEARSTEP_CRASH_KILLS", 60 if "NEARSTEP_LONG" in os.environ else 30))
+KILLS = int(os.environ.get("NEARSTEP_CRASH_KILLS", 60 if "NEARSTEP_LONG" in os.environ else 20))
 SEED = int(os.environ.get("NEARSTEP_CRASH_SEED", random.randrange(1 << 30)))
 
 # The phases, and how often a rank reaches each in a step with one device of two subgroups, or in a checkpoint.

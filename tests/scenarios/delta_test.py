@@ -68,6 +68,7 @@ class Delta(program.Scenario):
         """Continues from a trained model on another text, at small constant rates."""
         trained = self.train(state="trained", train__steps=60, csd__subgroup_tiles=4)
         other = self.other_text()
+        self.fine_tune_with_q4(trained, other)
         for rate, most in program.sweep(((2e-5, 0.40), (5e-6, 0.25)), 0):
             with self.subTest(rate=rate):
                 keys = {"state": f"tuned-{rate}", "data__train": f'"{other}"', "train__steps": 80,
@@ -84,10 +85,9 @@ class Delta(program.Scenario):
                 keys["state"] = f"dense-{rate}"
                 self.assert_same_bits(tuned, self.train(**keys))
 
-    def test_fine_tuning_with_q4_takes_one_byte_per_parameter_on_the_shared_links(self):
-        """Gradients and new parameters together, on one node. The paper's methods take 32, 8 and 4.08."""
-        trained = self.train(state="trained", train__steps=60, csd__subgroup_tiles=4)
-        other = self.other_text()
+    def fine_tune_with_q4(self, trained, other):
+        """Takes one byte per parameter on the shared links: gradients and new parameters together, on one node. The
+        paper's methods take 32, 8 and 4.08."""
         tuned = self.train(state="tuned", data__train=f'"{other}"', train__steps=80, train__learning_rate=2e-5,
                            train__final_rate_share=1, csd__subgroup_tiles=4, gather__codec="delta", mode="su+o+c",
                            compress__codec="q4", flags=["--from", trained["checkpoint"]])

@@ -74,7 +74,7 @@ class EarlyUpdate(program.Scenario):
 
     def test_a_run_killed_in_the_undo_of_a_wrong_guess_goes_on_with_its_bits(self):
         # A high learning rate leads to a step with a large norm, which clips, after two that do not.
-        clipping = {"train__learning_rate": 0.1, "train__clip_norm": 4}
+        clipping = {"train__learning_rate": 0.1, "train__clip_norm": 4, "model__vocabulary": 256}
         late = self.run_of("late", mode="su", **clipping)
         early = self.run_of("early", mode="su+o", **clipping)
         self.assert_same_bits(early, late)

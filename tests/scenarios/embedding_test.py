@@ -18,7 +18,7 @@ class Embedding(program.Scenario):
         torch = subprocess.run([sys.executable, "-c", "import torch; print(torch.utils.cmake_prefix_path)"],
                                capture_output=True, text=True, check=True).stdout.strip()
         for command in (["cmake", "--install", BUILD, "--prefix", work / "installed"],
-                        ["cmake", "-S", program.ROOT / "tests/embedding", "-B", work / "build", "-DCMAKE_BUILD_TYPE=Release",
+                        ["cmake", "-S", program.ROOT / "tests/embedding", "-B", work / "build",
                          f"-DCMAKE_PREFIX_PATH={work / 'installed'};{torch}"],
                         ["cmake", "--build", work / "build"]):
             done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
