@@ -207,6 +207,23 @@ class BadInput(Package):
 
 
 class Shown(Package):
+    def test_state_in_memory(self):
+        config = {"checkpoint.path": str(self.folder / "checkpoints"), "csd.speed": "auto"}
+        model, opt = self.make(networks.Layers(2, 400), config={**config, "csd.memory_gb": 0.002})
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said):
+            self.train(model, opt, 0, 1)
+        opt.close()
+        self.assertIn("tiles per second of each device", said.getvalue())
+        memory = re.search(r"in (/dev/shm/nearstep-\S+);", said.getvalue())[1]
+        self.assertEqual(os.listdir(memory), ["rank-0.device-1.state"])
+        _, opt = self.make(networks.Layers(2, 400), config={**config, "csd.memory_gb": 5})
+        with self.assertRaisesRegex(ValueError, "csd.memory_gb = 5 on each of 1 ranks is not less than all state files"):
+            opt.resume()
+        _, opt = self.make(networks.Layers(2, 400))
+        self.assertEqual(opt.resume(), 1)  # without the key, all state moves to the drive
+        self.assertFalse(os.path.exists(memory))
+
     def test_the_start_says_what_to_expect(self):
         model, opt = self.make(config={"csd.rated_tbw": 100})
         with contextlib.redirect_stderr(io.StringIO()) as shown:
