@@ -165,27 +165,37 @@ void settle_memory(config::EngineSettings& settings, std::size_t elems,
     settings.csd.settled_speeds = speeds;
 }
 
+namespace {
+
+void settle_all_memory(config::EngineSettings& settings, std::size_t elems,
+                       const mpi::Topology& nodes) {
+    const auto ranks = static_cast<int>(nodes.group_of.size());
+    for (int rank = 0; rank < ranks; ++rank) {
+        const std::vector<int> copy =
+            ranks_of_copy(settings, rank, nodes.ranks_beside(rank), ranks);
+        if (copy.front() == rank) {
+            settle_memory(settings, elems, copy, ranks);
+        }
+    }
+}
+
+}  // namespace
+
 std::vector<double> settle_speeds(const mpi::Communicator& world,
                                   const config::EngineSettings& settings, const SpeedsFor& what) {
     config::EngineSettings settled = settings;
     settled.csd.settled_speeds.clear();
+    const mpi::Topology nodes = mpi::discover_nodes(world, settings.exchange.ranks_per_node);
+    settle_all_memory(settled, what.elems, nodes);  // refuses before anything is written
     if (is_measured(settings)) {
+        settled.csd.settled_speeds.clear();
         if (what.is_resuming) {
             settled.csd.settled_speeds = known_speeds(world, settings);
         }
         if (settled.csd.settled_speeds.empty()) {
             settled.csd.settled_speeds = measure_devices(world, settings, what.elems, what.dtype);
         }
-    }
-    if (settings.csd.memory_gb > 0) {
-        const mpi::Topology nodes = mpi::discover_nodes(world, settings.exchange.ranks_per_node);
-        for (int rank = 0; rank < world.size(); ++rank) {
-            const std::vector<int> copy =
-                ranks_of_copy(settings, rank, nodes.ranks_beside(rank), world.size());
-            if (copy.front() == rank) {
-                settle_memory(settled, what.elems, copy, world.size());
-            }
-        }
+        settle_all_memory(settled, what.elems, nodes);
     }
     return settled.csd.settled_speeds;
 }

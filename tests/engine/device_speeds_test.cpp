@@ -99,6 +99,15 @@ TEST(SettleSpeeds, TakesTheSpeedsOfTheRunsManifestAtARestart) {
     EXPECT_LT(settled(all, again, true).front(), 1e6);
 }
 
+TEST(SettleSpeeds, RefusesTooMuchMemoryBeforeItMakesAFolder) {
+    const mpi::Communicator all = world();
+    const std::string folder = new_folder(all);
+    config::EngineSettings settings = settings_in(folder);
+    settings.csd.memory_gb = 1;
+    EXPECT_THROW(settled(all, settings, false), ConfigError);
+    EXPECT_FALSE(fs::exists(folder));
+}
+
 TEST(SettleSpeeds, LeavesCardsAndModeBaseEqual) {
     const mpi::Communicator all = world();
     config::EngineSettings settings = settings_in(new_folder(all));
