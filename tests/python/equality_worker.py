@@ -211,23 +211,8 @@ def compact_state():
 
 # --- Parameters without gradients ---
 
-class Sometimes(networks.Layers):
-    """The last layer is used only if is_used(step, share)."""
-
-    def __init__(self, is_used):
-        super().__init__(3)
-        self.is_used = is_used
-
-    def loss(self, step, share=0, shares=1, count=8):
-        generator = torch.Generator().manual_seed(1000 + step % 4)
-        x, y = torch.randn(2, count, self.width, generator=generator).chunk(shares, 1)[share]
-        for layer in self.layers[: 3 if self.is_used(step, share) else 2]:
-            x = layer(x)
-        return torch.nn.functional.mse_loss(x, y)
-
-
 def _sometimes(is_used, make, make_in_memory):
-    ours = Sometimes(is_used)
+    ours = networks.Sometimes(is_used)
     theirs = copy.deepcopy(ours)
     opt = make(ours)
     with warnings.catch_warnings():
@@ -238,7 +223,7 @@ def _sometimes(is_used, make, make_in_memory):
 
 
 def never_used():
-    before = Sometimes(None).layers[2][0].weight.detach().clone()
+    before = networks.Sometimes(None).layers[2][0].weight.detach().clone()
     ours = _sometimes(lambda step, share: False, lambda m: nearstep.AdamW(m, lr=1e-3, weight_decay=0.5, **state()),
                       lambda p: torch.optim.AdamW(p, lr=1e-3, weight_decay=0.5))
     expect(torch.equal(ours.layers[2][0].weight, before), "what is not used is not decayed")
@@ -249,7 +234,7 @@ def used_in_some_steps():
     settings = {"lr": 0.2, "momentum": 0.9, "weight_decay": 0.01}
     _sometimes(lambda step, share: step % 3 == 2, lambda m: nearstep.SGD(m, **settings, **state()), lambda p: torch.optim.SGD(p, **settings))
     # Used at first: in the first step without a gradient zero counts, with a message.
-    ours = Sometimes(lambda step, share: step < 3)
+    ours = networks.Sometimes(lambda step, share: step < 3)
     opt = nearstep.SGD(ours, lr=0.2, weight_decay=0.01, **state("late"))
     rows = []
     with warnings.catch_warnings(record=True) as caught:
@@ -268,7 +253,7 @@ def used_in_some_steps():
 
 def used_in_some_steps_with_adamw():
     """AdamW counts the steps of each parameter, also after a restart and from a checkpoint."""
-    theirs = Sometimes(lambda step, share: step % 3 == 2)
+    theirs = networks.Sometimes(lambda step, share: step % 3 == 2)
     ours = copy.deepcopy(theirs)
     settings = {"lr": 3e-3, "weight_decay": 0.1}
     reference = torch.optim.AdamW(theirs.parameters(), **settings)

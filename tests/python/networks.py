@@ -58,3 +58,18 @@ class Layers(torch.nn.Module):
         generator = torch.Generator().manual_seed(1000 + step)
         x, y = torch.randn(2, count, self.width, generator=generator).chunk(shares, 1)[share]
         return torch.nn.functional.mse_loss(self(x), y)
+
+
+class Sometimes(Layers):
+    """The last layer is used only if is_used(step, share)."""
+
+    def __init__(self, is_used):
+        super().__init__(3)
+        self.is_used = is_used
+
+    def loss(self, step, share=0, shares=1, count=8):
+        generator = torch.Generator().manual_seed(1000 + step % 4)
+        x, y = torch.randn(2, count, self.width, generator=generator).chunk(shares, 1)[share]
+        for layer in self.layers[: 3 if self.is_used(step, share) else 2]:
+            x = layer(x)
+        return torch.nn.functional.mse_loss(x, y)
