@@ -13,6 +13,8 @@ from transformers import GPT2Config, GPT2LMHeadModel, get_cosine_schedule_with_w
 
 import nearstep
 
+if len(sys.argv) != 2:
+    sys.exit(__doc__)
 STEPS, ROWS, LENGTH = int(os.environ.get("STEPS", 40)), 8, 32
 rank, ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 

@@ -25,6 +25,7 @@ class Examples(launcher.FolderTest):
         self.assertEqual(len(set(re.findall(r"masters ([0-9a-f]{16})", first))), 1, first)
         rest = self.run_example(1, "train_loop.py", self.folder, STEPS="16")
         self.assertEqual(re.findall(r"step (\d+) loss", rest), ["13", "14", "15", "16"])
+        self.assertNotIn("lr_scheduler", rest, "a warning that PyTorch gives to schedulers that catch up")
 
     def test_the_trainer_goes_on_from_its_checkpoint_to_the_same_bits(self):
         whole = self.run_example(1, "transformers_trainer.py", self.folder, STEPS="8")
