@@ -198,8 +198,11 @@ class TokenWriter:
         self.dtype = numpy.dtype("<u2" if len(texts) <= 1 << 16 else "<u4")
         self.numpy = numpy
         self.count, self.ends, self.digest = 0, array.array("Q"), hashlib.blake2b(digest_size=8)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.file = tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self.file = tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False)
+        except OSError as error:
+            raise Mistake(f"The token file {path} cannot be written ({error.strerror}): name a file in a folder that you may write to.") from error
         self.file.write(b"\0" * HEADER_BYTES)
 
     def add(self, tokens) -> None:
@@ -238,6 +241,8 @@ def tokenize(out, tokenizer_path, inputs, end=None, show=None) -> int:
     the tokenizer that is put behind each document. ``show``: called with the number of bytes done. Memory does not grow with the text.
     The tokens are the same on any number of threads, which RAYON_NUM_THREADS sets."""
     out = pathlib.Path(out)
+    if out.is_dir():
+        raise Mistake(f"The token file {out} is a folder: name a file to write, as in train.tokens.")
     tokenizer, digest = open_tokenizer(pathlib.Path(tokenizer_path))
     end_number = None if end is None else tokenizer.token_to_id(end)
     if end is not None and end_number is None:

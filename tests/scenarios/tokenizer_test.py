@@ -153,6 +153,8 @@ class Tokenizers(program.Scenario):
                                  (["out", empty, "--tokenizer", self.pairs], "no tokens"),
                                  (["out", latin, "--tokenizer", self.pairs], "not UTF-8 (invalid continuation byte at byte 500000)"),
                                  (["out", half, "--tokenizer", self.pairs], "Line 2 of " + str(half) + " has half of a surrogate pair"),
+                                 (["/proc/out", self.text, "--tokenizer", self.pairs], "/proc/out cannot be written"),
+                                 ([self.folder, self.text, "--tokenizer", self.pairs], "is a folder"),
                                  (["out", broken, "--tokenizer", self.pairs], "Line 2")):
             with self.subTest(words):
                 done = subprocess.run([pathlib.Path(sys.executable).parent / "nearstep-tokenize", *arguments], cwd=self.folder, capture_output=True, text=True)
