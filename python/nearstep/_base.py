@@ -12,9 +12,9 @@ import torch
 
 from . import _clipping, _description, _engine, _export, _extra, _first_calls, _ranks, _start
 from ._empty import is_empty
-from ._groups import DTYPES, NOTHING, lay_out
+from ._groups import DTYPES, NOTHING, check_formats, lay_out
 from ._parameters import Parameters
-from ._settings import settings_of
+from ._settings import check_numbers, settings_of
 from ._stream import Stream, Streaming
 from ._weights import Weights
 
@@ -58,6 +58,7 @@ class Optimizer(torch.optim.Optimizer):
                 raise ValueError(NOTHING)
         self._is_ready = False
         super().__init__(params, defaults)
+        check_numbers(self.param_groups, clip_norm, accumulation)
         self._module = module
         self._clip_norm = float(clip_norm or 0)
         self._is_fresh = bool(fresh)
@@ -77,6 +78,7 @@ class Optimizer(torch.optim.Optimizer):
         self._streaming = stream and Streaming(stream, module, self._params, self._block_of, self._dtype)
         self._seed = 1 if seed is None else int(seed)
         _clipping.refuse_foreign_clipping()
+        _clipping.refuse_second_optimizer(self._params, self._names)
         self._register_hooks()
         self._begin_counting()
         self._is_ready = True
@@ -171,9 +173,12 @@ class Optimizer(torch.optim.Optimizer):
     def _begin(self, is_resuming: bool = False, checkpoint: str = "") -> None:
         if self._conductor is not None:
             return
+        if not self._handles:
+            raise RuntimeError("This optimizer is closed: make a new one to go on.")
         _ranks.check_launcher()
         _first_calls.make_first_calls()
         devices = {p.device for p in self._params}
+        check_formats(self._params, self._names)
         if len(devices) > 1 or any(device.type not in ("cpu", "cuda") for device in devices):
             raise ValueError(f"The parameters are on {', '.join(sorted(map(str, devices)))}: nearstep takes one CPU or one CUDA device per rank.")
         self._device = devices.pop()
@@ -201,6 +206,8 @@ class Optimizer(torch.optim.Optimizer):
             conductor.close()
             raise
         self._conductor = conductor
+        if conductor.steps:
+            self._opt_called = True  # a scheduler that catches up with these steps need not warn
         self._encodes_on_gpu = conductor.facts()["encodes_on_gpu"]
         self._factor = 1 / conductor.ranks
         self._in_flight = collections.deque()
@@ -381,9 +388,9 @@ class Optimizer(torch.optim.Optimizer):
         self._saved = (self._conductor.steps, os.path.abspath(path))
         return path
 
-    def export(self, folder: str, dtype: str = "fp32") -> None:
-        """Writes the module's parameters, the fp32 masters rounded to ``dtype`` (``"fp32"``, ``"bf16"``, ``"fp16"``),
-        as safetensors into a new folder, with the module's names and its ``config.json``; ``from_pretrained(folder)``
+    def export(self, folder: str, dtype: str | torch.dtype = "fp32") -> None:
+        """Writes the module's parameters, the fp32 masters rounded to ``dtype`` (``"fp32"``, ``"bf16"``, ``"fp16"``, or
+        PyTorch's name), as safetensors into a new folder, with the module's names and its ``config.json``; ``from_pretrained(folder)``
         loads it. Uses a checkpoint of this step, which ``save()`` writes if there is none. The files are complete when
         rank 0 returns. Collective. Raises ValueError if the folder exists, or if the module has tensors that the
         optimizer does not hold."""
@@ -393,7 +400,7 @@ class Optimizer(torch.optim.Optimizer):
         if step != self._conductor.steps or not os.path.exists(path):
             path = self.save()
         if self._conductor.rank == 0:
-            _export.write(path, folder, dtype, self._module)
+            _export.write(path, folder, DTYPES.get(dtype, str(dtype)), self._module)
 
     def finish(self) -> None:
         """Waits until all steps so far are finished, and durable as ``durability`` says. Not collective."""
@@ -470,6 +477,10 @@ class Optimizer(torch.optim.Optimizer):
                 f"The state in {', '.join(place['path'])} is at step {self._conductor.steps} and there is no checkpoint of step "
                 f"{place['step']} ({place['checkpoint']}): call opt.save() whenever the model is saved."
             )
+
+    @property
+    def _step_supports_amp_scaling(self):  # GradScaler asks for it in its step()
+        raise RuntimeError("GradScaler finds no gradients, which nearstep takes during backward: leave it out; float16 parameters need opt.scale(loss).backward().")
 
     def add_param_group(self, param_group: dict) -> None:
         if getattr(self, "_is_ready", False):

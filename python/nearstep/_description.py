@@ -19,12 +19,16 @@ def of_model(module, names: list, params: list, moments: str) -> str:
     return f"torch {kind}, {len(shapes)} tensors, {_elements(params)} parameters, shapes {digest}, moments of {moments}"
 
 
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def of_run(conductor, params: list, device) -> str:
     """For the user."""
     facts = conductor.facts()
     where = "on the GPU" if facts["encodes_on_gpu"] else "on the host"
     return (
-        f"{_elements(params) / 1e6:.2f} M parameters on {device}, {conductor.ranks} ranks, state on {facts['devices']} devices "
-        f"under {', '.join(conductor.paths)}, gradients of {facts['gradient_bytes_per_parameter']:.2f} B per "
-        f"parameter encoded {where}, step {conductor.steps}; {_expectation.sentence(facts)}"
+        f"{_elements(params) / 1e6:.3g} M parameters on {device}, {_counted(conductor.ranks, 'rank')}, state on "
+        f"{_counted(facts['devices'], 'device')} in {', '.join(conductor.paths)}, gradients of "
+        f"{facts['gradient_bytes_per_parameter']:.2f} bytes per parameter encoded {where}, step {conductor.steps}; {_expectation.sentence(facts)}"
     )

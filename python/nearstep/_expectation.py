@@ -8,10 +8,11 @@ def sentence(facts: dict) -> str:
     and the rated TB of a device's drive, or 0."""
     state_bytes, start_s = facts["state_bytes"], facts["start_s"]
     update_s = 2 * start_s  # reads all state and writes it
-    line = f"its {state_bytes / 1e9:.2f} GB took {start_s:.2g} s: an update that reads and writes them at this rate takes {update_s:.2g} s"
+    unit, name = (1e9, "GB") if state_bytes >= 1e9 else (1e6, "MB")
+    line = f"its {state_bytes / unit:.3g} {name} took {start_s:.2g} s, so an update, which reads and writes them, takes about {update_s:.2g} s"
     if facts["rated_tbw"]:
         updates = facts["rated_tbw"] * 1e12 * facts["devices"] / state_bytes
         line += f", and {updates * update_s / _DAY_S:.3g} days of such updates are what its drives are rated for"
     else:
-        line += "; config={'csd.rated_tbw': TB} tells how long its drives last"
+        line += "; with config={'csd.rated_tbw': TB} this line says how long the drives last"
     return line

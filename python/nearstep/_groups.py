@@ -21,10 +21,19 @@ class Groups(list):
         self.module = module
 
 
+def check_formats(params: list, names: list) -> None:
+    """Raises ValueError for a format that nearstep does not train."""
+    for p, name in zip(params, names):
+        if p.dtype not in DTYPES:
+            raise ValueError(f"Parameter {name} is {p.dtype}: nearstep trains float32, bfloat16 and float16.")
+
+
 def groups(module: torch.nn.Module, weight_decay: float = 0.01, **settings) -> Groups:
     """The module's parameters as two groups, as usual for GPTs and BERTs: matrices, with ``weight_decay``, and tensors
     with fewer than two dimensions (biases, scales of norms), without. ``settings`` apply to both. Frozen parameters
     (``requires_grad=False``) are left out."""
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError(f"nearstep.groups() takes a module, not a {type(module).__name__}: pass tensors or groups of your own to the optimizer.")
     trained = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
     matrices = [p for _, p in trained if p.dim() >= 2]
     others = [p for _, p in trained if p.dim() < 2]
@@ -126,8 +135,7 @@ def lay_out(param_groups: list, module: torch.nn.Module | None) -> Layout:
         raise ValueError(f"There are {len(param_groups)} parameter groups: nearstep takes 15 at most.")
     for key in found:
         p, _, name = in_groups[key]
-        if p.dtype not in DTYPES:
-            raise ValueError(f"Parameter {names.get(key, name)} is {p.dtype}: nearstep trains float32, bfloat16 and float16.")
+        check_formats([p], [names.get(key, name)])
     blocks, reads = ([], []) if module is None else _blocks_of(module, {key: i for i, key in enumerate(found)})
     listed = {i for block in blocks for i in block.tensors}
     rest = [i for i in range(len(found)) if i not in listed]

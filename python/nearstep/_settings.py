@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 
 
@@ -27,9 +28,25 @@ def _flat(config: dict, prefix: str = "") -> dict:
 _LARGE_ELEMENTS, _LARGE_SUBGROUP_TILES = 1 << 28, 64
 
 
+def check_numbers(groups: list, clip_norm, accumulation) -> None:
+    """Raises ValueError for a hyperparameter that no optimizer takes."""
+    if not 0 <= (clip_norm or 0) < math.inf:
+        raise ValueError(f"clip_norm is {clip_norm}: give a norm above 0, or None for no clipping.")
+    if accumulation is not None and int(accumulation) < 1:
+        raise ValueError(f"accumulation is {accumulation}: give the number of backward passes per step, 1 or more, or None.")
+    for group in groups:
+        for name in ("lr", "eps", "weight_decay", "momentum"):
+            if not 0 <= float(group.get(name, 0)) < math.inf:
+                raise ValueError(f"{name} is {group[name]}: give a number of at least 0.")
+        if not all(0 <= float(beta) < 1 for beta in group.get("betas", ())):
+            raise ValueError(f"betas is {group['betas']}: give two numbers of at least 0 and below 1.")
+
+
 def settings_of(path, state, codec, clipping, devices, durability, seed, config, elements) -> list[str]:
     """The optimizer's arguments as "key=value", as for nearstep train's ``--set``. ``elements``: all parameters."""
     paths = [path] if isinstance(path, (str, os.PathLike)) else path
+    if paths is not None and (not isinstance(paths, (list, tuple)) or not paths or not all(os.fspath(one) for one in paths)):
+        raise ValueError(f"path is {path!r}: give a folder, or a list with one folder per drive.")
     known = {
         "csd.path": None if paths is None else [os.fspath(one) for one in paths],
         "csd.per_rank": devices if devices is None or isinstance(devices, (list, tuple)) else [devices],

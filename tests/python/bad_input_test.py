@@ -18,7 +18,7 @@ if not ABSENT:
     import nearstep
     import networks
 
-FLAGS = ("--fresh", "--from", "--resume", "csd.path", "csd.state", "compress.codec")
+FLAGS = ("--set", "--fresh", "--from", "--resume", "csd.path", "csd.state", "compress.codec")
 
 
 @unittest.skipIf(ABSENT, ABSENT)
@@ -89,13 +89,13 @@ class BadInput(Package):
             _, opt = self.make(networks.Layers(2, width))
             self.refuses(ValueError, "shapes", opt.resume)
         _, opt = self.make(networks.Layers(3, 160))
-        self.refuses(ValueError, "tensors", opt.resume)
+        self.assertNotIn("moments", self.refuses(ValueError, "tensors", opt.resume), "only what is different")
         self.assert_kept(digest)
 
     def test_a_state_with_the_moments_of_another_optimizer(self):
         digest = self.trained()
         _, opt = self.make(cls=nearstep.Lion)
-        self.refuses(ValueError, "moments of Adam", opt.resume)
+        self.refuses(ValueError, "(moments of Adam, not moments of Lion)", opt.resume)
         _, opt = self.make(cls=nearstep.Adam)
         self.assertEqual(opt.resume(), 3)
         opt.close()
@@ -104,7 +104,9 @@ class BadInput(Package):
     def test_a_path_that_cannot_be_made(self):
         (self.folder / "file").write_text("")
         _, opt = self.make(path=self.folder / "file/state")
-        self.refuses((OSError, ValueError), "file/state", opt.resume)
+        self.refuses(ValueError, "file is a file", opt.resume)
+        for path in (3, "", [], ["a", ""]):
+            self.refuses(ValueError, "one folder per drive", lambda path=path: self.make(path=path))
         _, opt = self.make(path="/proc/nearstep/state")
         self.refuses((OSError, ValueError), "/proc/nearstep", opt.resume)
 
@@ -120,6 +122,16 @@ class BadInput(Package):
         opt.close()
         self.assert_kept(digest)
 
+    def test_a_second_optimizer_of_the_same_model(self):
+        model, unused = self.make()
+        _, opt = self.make(model)  # takes the model over, since the first has not begun
+        self.refuses(RuntimeError, "closed", unused.resume)
+        self.train(model, opt, 0, 2)
+        self.refuses(ValueError, "close()", lambda: self.make(model, path=self.folder / "other"))
+        self.train(model, opt, 2, 3)
+        opt.close()
+        self.train(*self.make(model, path=self.folder / "other"), 0, 1)
+
     def test_parameters_on_two_devices_or_on_one_without_memory(self):
         model = networks.Layers(2, 160)
         model.layers[1].to("meta")
@@ -130,6 +142,9 @@ class BadInput(Package):
 
     def test_formats_that_are_not_trained(self):
         self.refuses(ValueError, "float64", lambda: self.make(networks.Layers(2, 160).double()))
+        model, opt = self.make()
+        model.double()
+        self.refuses(ValueError, "float64", opt.resume)
 
     def test_nothing_to_train(self):
         frozen = networks.Layers(2, 160).requires_grad_(False)
@@ -150,10 +165,18 @@ class BadInput(Package):
         model, opt = self.make()
         model.loss(0).backward()
         self.refuses(RuntimeError, "clip_norm", lambda: torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0))
+        self.refuses(RuntimeError, "clip_norm", lambda: torch.nn.utils.clip_grad_value_(model.parameters(), 1.0))
         opt.step()
         other = networks.Layers(1, 16)
         other.loss(0).backward()
         torch.nn.utils.clip_grad_norm_(other.parameters(), 1.0)
+        torch.nn.utils.clip_grad_value_(other.parameters(), 1.0)
+
+    def test_a_scaler_of_pytorch(self):
+        model, opt = self.make()
+        scaler = torch.amp.GradScaler("cpu")
+        scaler.scale(model.loss(0)).backward()
+        self.refuses(RuntimeError, "opt.scale(loss)", lambda: scaler.step(opt))
 
     def test_a_rate_that_changes_between_backward_and_step(self):
         model, opt = self.make()
@@ -184,6 +207,10 @@ class BadInput(Package):
     def test_settings_that_are_not(self):
         self.refuses(ValueError, "csd.slotz", self.make(config={"csd": {"slotz": 3}})[1].resume)
         self.refuses(ValueError, "q5", self.make(codec="q5")[1].resume)
+        for name, value in (("lr", -1e-3), ("lr", float("nan")), ("betas", (0.9, 1.5)), ("eps", -1), ("weight_decay", -0.1),
+                            ("clip_norm", -1), ("accumulation", -2)):
+            self.refuses(ValueError, f"{name} is ", lambda name=name, value=value: self.make(**{name: value}))
+        self.refuses(TypeError, "takes a module", lambda: nearstep.groups(networks.Layers(2, 160).parameters()))
         self.refuses(ValueError, "fp33", self.make(state="fp33")[1].resume)
         self.refuses(ValueError, "placement.parameters", self.make(config={"placement.parameters": "sharded"})[1].resume)
 
@@ -262,7 +289,8 @@ class Exports(Package):
                 with torch.no_grad():
                     self.assertTrue(torch.equal(loaded(**batch).logits, model.eval()(**batch).logits))
                 self.refuses(ValueError, "Name a new folder", lambda: opt.export(folder))
-                opt.export(self.folder / f"half-{name}", dtype="bf16")
+                opt.export(self.folder / f"half-{name}", dtype=torch.bfloat16)
+                self.refuses(ValueError, "not torch.float64", lambda: opt.export(self.folder / "double", dtype=torch.float64))
                 half = transformers.AutoModelForCausalLM.from_pretrained(self.folder / f"half-{name}", dtype=torch.bfloat16)
                 for key, value in model.state_dict().items():
                     self.assertTrue(torch.equal(value.bfloat16(), half.state_dict()[key]), key)
