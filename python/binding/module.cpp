@@ -128,7 +128,9 @@ nb::dict dict_of(const engine::EngineFacts& facts) {
 std::string in_python(std::string sentence) {
     for (const auto& [option, call] :
          {std::pair{"--fresh", "fresh=True"}, std::pair{"--resume", "opt.resume()"},
-          std::pair{"--from", "opt.resume(checkpoint=...)"}, std::pair{"csd.path", "path"},
+          std::pair{"--from", "opt.resume(checkpoint=...)"},
+          std::pair{"the config they were made with", "the model they were made with"},
+          std::pair{"csd.path", "path"}, std::pair{"(--set ", "(given "},
           std::pair{"csd.per_rank", "devices"}, std::pair{"csd.state", "state"},
           std::pair{"csd.durability", "durability"}, std::pair{"compress.codec", "codec"},
           std::pair{"train.clipping", "clipping"}, std::pair{"train.seed", "seed"}}) {

@@ -111,8 +111,8 @@ void add_train(CLI::App& program, Action& action, int& exit_code) {
         ->envname("NEARSTEP_NOTICE")
         ->check(CLI::NonNegativeNumber);
     command
-        .add_option("--sample", options.sample_tokens, "at the end sample so many tokens of text")
-        ->check(CLI::NonNegativeNumber);
+        .add_option("--sample", options.sample_tokens, "print this many sampled tokens at the end")
+        ->check(CLI::Range(0, 1'000'000'000));
     command.add_option("--prompt", options.prompt, "what the sampled text goes on from");
     command.callback([arguments, &action, &exit_code] {
         arguments->options.is_resuming |= arguments->options.may_start_anew;

@@ -3,6 +3,8 @@
 #include "base/error.hpp"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 
 namespace nearstep::h5 {
 
@@ -78,6 +80,9 @@ Space select(const Dataset& dataset, const Part& part) {
 void fail(const std::string& attempt) {
     std::string reason = "no reason given";
     H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, keep_first, &reason);
+    if (const std::string full = std::strerror(ENOSPC); reason.find(full) != std::string::npos) {
+        reason = full;  // without HDF5's account of bytes and descriptors
+    }
     throw Hdf5Error(text("HDF5 cannot ", attempt, ": ", reason, "."));
 }
 

@@ -96,8 +96,8 @@ std::shared_ptr<const Tokenizer> make_tokenizer(const TokenFile& file) {
 void check_vocabulary(const Tokenizer& tokenizer, int model_vocabulary) {
     if (static_cast<std::size_t>(model_vocabulary) < tokenizer.vocabulary()) {
         throw ConfigError(text("model.vocabulary = ", model_vocabulary, " does not hold the ",
-                               tokenizer.vocabulary(), " kinds of tokens of data.train (",
-                               tokenizer.name(), "): set model.vocabulary to ",
+                               tokenizer.vocabulary(),
+                               " kinds of tokens of data.train: set model.vocabulary to ",
                                tokenizer.vocabulary(), " or more."));
     }
 }

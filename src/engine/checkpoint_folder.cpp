@@ -7,6 +7,7 @@
 #include "base/units.hpp"
 #include "checkpoint/folder.hpp"
 #include "engine/storage_engine.hpp"
+#include "store/folder.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -16,7 +17,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <random>
 #include <span>
 #include <utility>
@@ -72,16 +72,6 @@ std::string host_name() {
     return name.data();
 }
 
-// The folder, or its nearest parent that exists.
-std::string nearest_folder(const std::string& folder) {
-    std::error_code ignored;
-    std::filesystem::path path = std::filesystem::absolute(folder);
-    while (!std::filesystem::exists(path, ignored) && path.has_relative_path()) {
-        path = path.parent_path();
-    }
-    return path.string();
-}
-
 // Rank 0 makes a file with a unique name in `place`.
 std::string make_token(const mpi::Communicator& world, const std::string& folder,
                        const std::string& place) {
@@ -94,9 +84,10 @@ std::string make_token(const mpi::Communicator& world, const std::string& folder
         path = text(place, "/nearstep-shared-", to_hex(source()), to_hex(source()));
         const Descriptor token(::open(path.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600));
         if (!token) {
-            throw ConfigError(text("The checkpoint folder ", folder, " cannot be written (",
-                                   std::strerror(errno),
-                                   "): choose one that you may write to (checkpoint.path)."));
+            throw ConfigError(
+                text("The checkpoint folder ", folder, " cannot be written (", std::strerror(errno),
+                     "): set checkpoint.path, or csd.path in which it is by default, to a "
+                     "folder that you may write to."));
         }
     });
     return world.broadcast(path, 0);
@@ -111,11 +102,11 @@ std::string seconds_text(double seconds) {
 }  // namespace
 
 void check_shared_folder(const mpi::Communicator& world, const std::string& folder) {
-    const std::string place = world.broadcast(nearest_folder(folder), 0);
+    const std::string place = world.broadcast(store::nearest_present(folder), 0);
     const std::string token = make_token(world, folder, place);
     const std::string host_of_rank_0 = world.broadcast(host_name(), 0);
     const auto look = [&] {
-        if (nearest_folder(folder) != place || ::access(token.c_str(), F_OK) != 0) {
+        if (store::nearest_present(folder) != place || ::access(token.c_str(), F_OK) != 0) {
             throw ConfigError(text("The checkpoint folder ", folder, " of host ", host_of_rank_0,
                                    " is not there on host ", host_name(), " (rank ", world.rank(),
                                    "): set checkpoint.path to a folder that all hosts share."));

@@ -4,6 +4,7 @@
 #include "engine/state_groups.hpp"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <utility>
 
@@ -170,13 +171,39 @@ int free_set(const Found& found, const std::vector<StateGroup>& groups) {
     return is_used[0] && !is_used[1] ? 1 : 0;
 }
 
+std::vector<std::string> parts_of(const std::string& model) {
+    std::vector<std::string> parts;
+    for (std::size_t at = 0; at <= model.size();) {
+        const std::size_t end = std::min(model.find(", ", at), model.size());
+        parts.push_back(model.substr(at, end - at));
+        at = end + 2;
+    }
+    return parts;
+}
+
+// "A, not B": what is different in two descriptions of a model, whose parts are separated by
+// commas.
+std::string difference_of(const std::string& model, const std::string& wanted) {
+    const std::vector<std::string> theirs = parts_of(model);
+    const std::vector<std::string> ours = parts_of(wanted);
+    std::array<std::string, 2> different;
+    for (std::size_t i = 0; i < theirs.size() && theirs.size() == ours.size(); ++i) {
+        if (theirs[i] != ours[i]) {
+            different[0] += (different[0].empty() ? "" : ", ") + theirs[i];
+            different[1] += (different[1].empty() ? "" : ", ") + ours[i];
+        }
+    }
+    return different[0].empty() ? text(model, ", not ", wanted)
+                                : text(different[0], ", not ", different[1]);
+}
+
 Decision load(const Found& found, const FoundCheckpoint& checkpoint) {
     if (!checkpoint.damage.empty()) {
         return refuse(checkpoint.damage);
     }
     if (checkpoint.model != found.model) {
         return refuse(text("The checkpoint ", checkpoint.path, " is of another model (",
-                           checkpoint.model, ", not ", found.model,
+                           difference_of(checkpoint.model, found.model),
                            "): resume with the config it was made with, or name another folder in "
                            "checkpoint.path."));
     }
@@ -193,7 +220,7 @@ Decision use_state(const Found& found, const Choices& choices) {
     const store::Manifest& first = manifest_in(found, group.readable.front());
     if (first.model != found.model) {
         return refuse(text("The state files in ", found.state_folder, " are of another model (",
-                           first.model, ", not ", found.model,
+                           difference_of(first.model, found.model),
                            "): resume with the config they were made with, or name another folder "
                            "in csd.path."));
     }

@@ -324,7 +324,12 @@ void check_unused(const mpi::Communicator& world, const Found& found) {
 
 Found search(const mpi::Communicator& world, const config::EngineSettings& settings,
              std::size_t elems, const std::string& model, const Wish& wish) {
-    world.together([&] { check_unused(settings, world.rank(), world.size()); });
+    world.together([&] {
+        for (const std::string& folder : state_folders(settings)) {
+            store::check_place(folder);
+        }
+        check_unused(settings, world.rank(), world.size());
+    });
     Found found{.is_resuming = wish.is_resuming,
                 .may_start_anew = wish.may_start_anew,
                 .is_fresh = wish.is_fresh,

@@ -208,8 +208,8 @@ std::string describe_overwritten(const mpi::Communicator& world,
     world.sum(counts);
     return counts[0] + counts[1] == 0
                ? ""
-               : text("--fresh overwrites ", counts[0], " state files and ", counts[1],
-                      " manifests of an earlier run, as ", settings.csd.path.front(), "/rank-*");
+               : text("--fresh overwrites an earlier run in ", settings.csd.path.front(),
+                      " (state files: ", counts[0], ", manifests: ", counts[1], ")");
 }
 
 }  // namespace

@@ -40,16 +40,6 @@ struct Filesystem {
                            "): choose a folder that you may write to, or change its permissions."));
 }
 
-// The folder, or its closest existing parent.
-std::string nearest_present(const std::string& folder) {
-    std::filesystem::path path = std::filesystem::absolute(folder);
-    std::error_code failure;
-    while (!std::filesystem::exists(path, failure) && path.has_relative_path()) {
-        path = path.parent_path();
-    }
-    return path.string();
-}
-
 void make_writable_folder(const std::string& folder) {
     const std::filesystem::path present = nearest_present(folder);
     std::error_code failure;
@@ -99,6 +89,23 @@ std::string filesystem_of(const std::string& folder) {
 }
 
 }  // namespace
+
+std::string nearest_present(const std::string& folder) {
+    std::filesystem::path path = std::filesystem::absolute(folder);
+    std::error_code failure;
+    while (!std::filesystem::exists(path, failure) && path.has_relative_path()) {
+        path = path.parent_path();
+    }
+    return path.string();
+}
+
+void check_place(const std::string& folder) {
+    const std::string present = nearest_present(folder);
+    std::error_code failure;
+    if (!std::filesystem::is_directory(present, failure)) {
+        refuse(folder, "made", present + " is a file");
+    }
+}
 
 void check_folders(const std::vector<PlannedFile>& files) {
     std::map<dev_t, Filesystem> filesystems;

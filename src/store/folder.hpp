@@ -18,6 +18,12 @@ struct PlannedFile {
     std::size_t bytes = 0;
 };
 
+// The folder, or its closest existing parent.
+std::string nearest_present(const std::string& folder);
+
+// Throws ConfigError if there is a file in the folder's place. Changes nothing.
+void check_place(const std::string& folder);
+
 // Checks that each filesystem has space for all of its files together, then makes the folders and
 // checks that they are writable. Throws ConfigError naming the folder, the reason or the bytes
 // needed and free, and what to do.

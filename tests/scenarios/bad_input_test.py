@@ -64,7 +64,7 @@ SETTINGS = {
     "a link that hardly moves": (["link.host_gb_s=1e-9"], ["link.host_gb_s", "link.scale"]),
     "a scale of no rate": (["link.scale=0.5"], ["link.scale", "link.host_gb_s"]),
     "a negative rating": (["csd.rated_tbw=-1"], ["csd.rated_tbw"]),
-    "state below a file": (["csd.path=/dev/null/state"], ["/dev/null/state"]),
+    "state below a file": (["csd.path=/dev/null/state"], ["/dev/null/state", "csd.path", "is a file"]),
     "a state larger than the disk": (["model.layers=1000", "model.width=8192", "model.heads=64"], ["free"]),
 }
 
@@ -99,7 +99,7 @@ COMMANDS = {
     "inspecting what is no HDF5 file": (["inspect", "README.md"], ["README.md"]),
     "a doctor whose findings cannot be written": (["doctor", "--json", "/nowhere/doctor.json"], ["/nowhere/doctor.json"]),
     "a doctor for a site that is missing": (["doctor", "--site", "cluster/nowhere"], ["cluster/nowhere"]),
-    "a negative sample": (["train", "configs/tiny.toml", "--sample", "-5"], ["--sample"]),
+    "a negative sample": (["train", "configs/tiny.toml", "--sample", "-5"], ["--sample", "0 to 1000000000"]),
 }
 
 

@@ -159,7 +159,7 @@ class Deletes(program.Scenario):
         self.train(train__stop_at=2)
         done = program.run(2, *self.arguments(flags=["--fresh"], train__steps=1))
         self.assertIn("--fresh overwrites", done.stdout)
-        self.assertIn("2 manifests of an earlier run", done.stdout)
+        self.assertIn("manifests: 2)", done.stdout)
 
 
 class Launchers(program.Scenario):
