@@ -26,9 +26,11 @@ def _counted(count: int, noun: str) -> str:
 def of_run(conductor, params: list, device) -> str:
     """For the user."""
     facts = conductor.facts()
+    count = _elements(params)
+    how_many = f"{count / 1e6:.2f} M" if count >= 1e5 else str(count)
     where = "on the GPU" if facts["encodes_on_gpu"] else "on the host"
     return (
-        f"{_elements(params) / 1e6:.3g} M parameters on {device}, {_counted(conductor.ranks, 'rank')}, state on "
+        f"{how_many} parameters on {device}, {_counted(conductor.ranks, 'rank')}, state on "
         f"{_counted(facts['devices'], 'device')} in {', '.join(conductor.paths)}, gradients of "
         f"{facts['gradient_bytes_per_parameter']:.2f} bytes per parameter encoded {where}, step {conductor.steps}; {_expectation.sentence(facts)}"
     )
