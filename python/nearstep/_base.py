@@ -41,8 +41,8 @@ class Optimizer(torch.optim.Optimizer):
         stream: see ``nearstep.Stream``: for models whose parameters do not fit the GPU.
         config: any other key of nearstep's configuration, as ``{"csd": {"slots": 6}, "gather.codec": "delta"}``.
 
-    Raises ValueError for settings, models and states that do not fit together, OSError for files, RuntimeError for
-    calls in the wrong order.
+    Raises ValueError for settings, paths, models and states that do not fit together, OSError for files that cannot be
+    read or written later, RuntimeError for calls in the wrong order.
     """
 
     _name = ""  # the engine's name of the optimizer
