@@ -29,6 +29,8 @@ RunPlan plan_with_rates(const RunRecord& record) {
         return rate > 0 ? rate : std::numeric_limits<double>::infinity();
     };
     RunPlan of_run = run_plan_of(record);
+    // Whole tiles travel.
+    of_run.problem.work.model.parameters = shard::tiles_of(record.parameters) * shard::kTileElems;
     plan::Site& site = of_run.problem.site;
     site.gpu_operations = or_no_limit(0);
     site.gpu_link = or_no_limit(0);
