@@ -46,7 +46,7 @@ class Launch(cluster.Cluster):
         self.assertEqual(threads.read_text().split(), 4 * [str(max(1, cores // 4))])
 
     def test_hosts_give_the_same_result_as_one_machine(self):
-        keys = {"train__stop_at": 4, "csd__per_rank": 1, "exchange__scatter": "flat"}
+        keys = {"train__stop_at": 4, "csd__per_rank": 1, "exchange__scatter": "flat", **cluster.program.SHORT_ROWS}
         hosts = self.train(**keys)
         arguments = self.arguments(**keys)
         summary = self.folder / "one.json"
@@ -76,7 +76,8 @@ class Launch(cluster.Cluster):
         for number in (signal.SIGTERM, signal.SIGUSR1):
             with self.subTest(number):
                 metrics = self.folder / f"{number}.jsonl"
-                keys = {"train__steps": 20000, "csd__per_rank": 1, "csd__durability": '"checkpoint"'}
+                checkpoints = self.folder / f"checkpoints-{number}"
+                keys = {"train__steps": 20000, "csd__per_rank": 1, "csd__durability": '"checkpoint"', "checkpoint__path": f'"{checkpoints}"'}
                 running = subprocess.Popen(["launch/mpirun", "configs/tiny.toml", self.site, "-n", "4", "--fresh", "--metrics", metrics,
                                             *self.settings(**keys)], cwd=cluster.program.ROOT, env=cluster.environment(), text=True,
                                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -85,7 +86,7 @@ class Launch(cluster.Cluster):
                 output, _ = running.communicate(timeout=60)
                 self.assertEqual(running.returncode, 75, output)
                 self.assertIn("stopped on request after step", output)
-                self.assertEqual(len(list((self.folder / "checkpoints").glob("step-????????.h5"))), 1)
+                self.assertEqual(len(list(checkpoints.glob("step-????????.h5"))), 1)
 
     def test_hosts_and_devices_that_are_short_are_refused(self):
         self.refused("takes 8 ranks, 2 on each host, and 9 are asked for", ranks=9, train__global_batch=9)
@@ -98,8 +99,8 @@ class Launch(cluster.Cluster):
             done = self.mpirun("--check", option)
             self.assertEqual(done.returncode, 0, done.stderr)
         for host in ("nst1", "nst2", "nst4"):
-            cluster.shutil.rmtree(DISKS / host / "csd0")
-            cluster.shutil.rmtree(DISKS / host / "csd2")
+            for device in range(4):
+                cluster.shutil.rmtree(DISKS / host / f"csd{device}")
         self.refused(f"host nst1: The folder {self.folder}/checkpoints holds a run that stopped at step 2 of 40")
         elsewhere = {"checkpoint__path": f'"{self.folder}/other"'}
         self.refused("host nst3: The folder /mnt/csd0/state holds a run that stopped at step 2 of 40", **elsewhere)
