@@ -1,14 +1,18 @@
 """launch/slurm: a job gets its devices, and resumes after failures with the results of an undisturbed run."""
 import contextlib
+import importlib.util
 import json
 import os
 import re
 import signal
+import sys
 import time
+import unittest
 
 import cluster
 import launch_test
 
+SCRIPT = "tests/cluster/train_script.py"
 STEPS = {"train__steps": 60, "csd__per_rank": 1, "checkpoint__every": 10}
 
 
@@ -83,14 +87,16 @@ class Slurm(cluster.Cluster):
 
     def test_jobs_on_the_same_hosts_get_different_devices(self):
         nodes = "--nodelist=nst1,nst2"
-        jobs = {name: self.submit(name, nodes, csd__per_rank=1, train__steps=40) for name in ("one", "two")}
+        jobs = {name: self.submit(name, nodes, csd__per_rank=1, train__steps=40, csd__path=json.dumps([f"/mnt/csd{i}/{name}" for i in range(4)]))
+                for name in ("one", "two")}
         for name, job in jobs.items():
             self.wait_for(job, name)
         self.assertIn("devices nst1=0-1 nst2=0-1", self.output("one"))
         self.assertIn("devices nst1=2-3 nst2=2-3", self.output("two"))
         for device in range(4):
-            names = [path.name for path in (launch_test.DISKS / f"nst2/csd{device}/state").glob("*.state")]
-            self.assertEqual(names, [f"rank-{2 + device % 2}.device-0.state"])
+            disk = launch_test.DISKS / f"nst2/csd{device}"
+            names = [str(path.relative_to(disk)) for path in disk.glob("*/*.state")]
+            self.assertEqual(names, [f"{'one' if device < 2 else 'two'}/rank-{2 + device % 2}.device-0.state"])
         one, two = (json.loads((self.folder / f"{name}.json").read_text()) for name in jobs)
         self.assertEqual(one["masters_xxh3"], two["masters_xxh3"])
 
@@ -208,6 +214,27 @@ class Slurm(cluster.Cluster):
         self.wait_for(job, "branch")
         self.assertIn(f"start 1 of job {job}", self.output("branch"))
         self.assert_went_on("branch", whole, after=20)
+
+    @unittest.skipIf(importlib.util.find_spec("nearstep") is None, "this Python has no nearstep: launch/setup installs it")
+    def test_a_script_goes_on_after_a_notice_with_the_result_of_one_machine(self):
+        cluster.must("launch/ranks", 2, sys.executable, SCRIPT, self.folder / "alone", *(self.folder / f"state{i}" for i in range(4)))
+        site = self.site / "site.toml"
+        site.write_text(site.read_text().replace("ranks = 2", "ranks = 1"))
+        out = cluster.must("env", f"NEARSTEP_PYTHON={sys.executable}", "launch/slurm", SCRIPT, self.site, "-n", 2, f"--output={self.folder}/script.out",
+                           "--", self.folder / "slurm", *(f"/mnt/csd{i}/state" for i in range(4)))
+        job = out.split()[-1]
+        self.addCleanup(cluster.call, cluster.SITE / "vhosts", "exec", cluster.HOSTS[0], "scancel", job)
+        launch_test.wait_for_steps(self.folder / "slurm/steps-0", 5)
+        on_head("scancel", "--signal=USR1", job)
+        self.wait_for(job, "script")
+        said = self.output("script")
+        self.assertRegex(said, rf"start 1 of job {job} on nst\[1-2\], devices nst1=0-1 nst2=0-1")
+        self.assertIn("this start ended with code 75: back to the queue", said)
+        self.assertNotIn("failures", on_head("scontrol", "show", "job", job))
+        starts = [tuple(map(int, line.split())) for line in (self.folder / "slurm/starts").read_text().splitlines()]
+        self.assertEqual([(rank, ranks) for rank, ranks, _ in sorted(starts)], [(0, 2), (0, 2), (1, 2), (1, 2)])
+        self.assertGreaterEqual(max(step for _, _, step in starts), 3)
+        self.assertEqual((self.folder / "slurm/digest").read_text(), (self.folder / "alone/digest").read_text())
 
 
 if __name__ == "__main__":
