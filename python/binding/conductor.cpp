@@ -5,6 +5,7 @@
 #include "config/load.hpp"
 #include "csd/state_format.hpp"
 #include "engine/device_speeds.hpp"
+#include "engine/devices.hpp"
 #include "memory/gpu.hpp"
 #include "mpi/session.hpp"
 #include "python/binding/mpi_thread.hpp"
@@ -36,6 +37,9 @@ std::size_t elems_of(const engine::Tensor& tensor) {
 
 Conductor::Conductor(Plan plan)
     : model_(std::move(plan.model)),
+      divides_folders_(std::ranges::none_of(
+          plan.settings, [](const auto& one) { return one.starts_with("csd.per_rank="); })),
+      granted_devices_(std::move(plan.granted_devices)),
       gpu_(plan.gpu),
       gradient_stream_(memory::Stream::borrowed(plan.gradient_stream)) {
     std::vector<std::string> settings = {text("model.dtype=\"", name_of(plan.dtype), "\"")};
@@ -174,6 +178,10 @@ void Conductor::find_state(const Beginning& beginning) {
     const mpi::Communicator& world = *world_;
     rank_ = world.rank();
     ranks_ = world.size();
+    if (divides_folders_) {
+        run_.csd.per_rank = engine::divide_folders(world, run_, granted_devices_);
+    }
+    run_.csd.places = engine::place_devices(world, run_, granted_devices_);
     run_.csd.settled_speeds = engine::settle_speeds(
         world, run_,
         {.elems = layout_.elems, .dtype = layout_.dtype, .is_resuming = beginning.is_resuming});

@@ -35,7 +35,10 @@ struct StartValues {
 };
 
 struct Plan {
-    std::vector<std::string> settings;  // "key=value", as for nearstep train's --set
+    // "key=value", as for nearstep train's --set. Without csd.per_rank see
+    // engine::divide_folders().
+    std::vector<std::string> settings;
+    std::string granted_devices;  // see config::places_of_devices()
     std::vector<engine::Tensor> tensors;
     std::vector<std::size_t> tensors_of_blocks;  // tensors per block, in their order
     Dtype dtype = Dtype::fp32;
@@ -146,6 +149,8 @@ private:
     engine::Layout layout_;
     std::vector<std::size_t> first_tensors_;  // first tensor of each block, and the end
     std::string model_;
+    bool divides_folders_;
+    std::string granted_devices_;
     std::optional<int> gpu_;
     memory::Stream gradient_stream_;
 

@@ -158,8 +158,10 @@ void translate(const std::exception_ptr& pointer, void* /*unused*/) {
 std::unique_ptr<Conductor> make_conductor(std::vector<std::string> settings, const Tensors& tensors,
                                           std::vector<std::size_t> tensors_of_blocks,
                                           const std::string& dtype, std::string model,
-                                          std::optional<int> gpu, std::uintptr_t stream) {
+                                          std::string granted_devices, std::optional<int> gpu,
+                                          std::uintptr_t stream) {
     Plan plan{.settings = std::move(settings),
+              .granted_devices = std::move(granted_devices),
               .tensors = {},
               .tensors_of_blocks = std::move(tensors_of_blocks),
               .dtype = dtype_of(dtype),
@@ -216,7 +218,7 @@ NB_MODULE(_engine, m) {
     nb::class_<Conductor>(m, "Conductor")
         .def(nb::new_(&make_conductor), nb::arg("settings"), nb::arg("tensors"),
              nb::arg("tensors_of_blocks"), nb::arg("dtype"), nb::arg("model"),
-             nb::arg("gpu").none(), nb::arg("gradient_stream"))
+             nb::arg("granted_devices"), nb::arg("gpu").none(), nb::arg("gradient_stream"))
         .def(
             "open",
             [](Conductor& self, bool is_resuming, bool is_fresh, std::string checkpoint) {

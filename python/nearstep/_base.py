@@ -27,14 +27,16 @@ class Optimizer(torch.optim.Optimizer):
     ``step()`` waits.
 
     Keyword arguments of every class:
-        path: folder or folders for the state, one per drive. Default ``runs/state``.
+        path: folder or folders for the state, one per drive; the devices of a node's ranks take them in order, or those
+            that ``launch/slurm`` grants. Default ``runs/state``.
         state: format of the stored state: "fp32", "bf16", "q8" or "compact"; see docs/pytorch.md.
         codec: format of gradients: "dense", "q8", "q4", "ternary", "sign" or "topk".
         clip_norm: largest norm of the gradient over all ranks; None: no clipping. ``clipping="delayed"`` clips by the
             norm of the previous step.
         accumulation: backward passes per step. None: as many as in earlier steps; then the first step's gradients are
             sent in ``step()``.
-        devices: number of emulated devices of this rank, or a list with one number per rank. Default: one per path.
+        devices: number of emulated devices of each rank, or a list with one number per rank. Default: the ranks of a
+            node divide the paths, and each has one device at least.
         durability: "step": every step survives a crash; "checkpoint" or "none": see docs/restart.md.
         fresh: start anew even if ``path`` holds a run.
         weights: folder of safetensors with start values for a model that was made in ``nearstep.empty()``.
@@ -190,6 +192,7 @@ class Optimizer(torch.optim.Optimizer):
             tensors_of_blocks=[len(block.tensors) for block in self._blocks],
             dtype=DTYPES[self._dtype],
             model=_description.of_model(self._module, self._names, self._params, self._moments),
+            granted_devices=os.environ.get("NEARSTEP_CSDS", ""),
             gpu=self._device.index if self._device.type == "cuda" else None,
             gradient_stream=self._encodes.cuda_stream if self._device.type == "cuda" else 0,
         )

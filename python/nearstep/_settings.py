@@ -58,8 +58,6 @@ def settings_of(path, state, codec, clipping, devices, durability, seed, config,
     }
     flat = {key: value for key, value in known.items() if value is not None}
     flat.update(_flat(config))
-    if "csd.path" in flat:
-        flat.setdefault("csd.per_rank", [len(flat["csd.path"])])
     if flat.get("compress.codec", "dense") not in ("dense", "auto"):
         flat.setdefault("mode", "su+o+c")
     if elements >= _LARGE_ELEMENTS:

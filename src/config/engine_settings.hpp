@@ -125,6 +125,10 @@ std::vector<int> devices_per_rank(const EngineSettings& settings, int ranks);
 // before they are measured, and so is that of a device in memory. Throws ConfigError.
 std::vector<double> device_speeds(const EngineSettings& settings, int ranks);
 
+// Folders of csd.path that this host's ranks may use: those that `granted` lists, see
+// places_of_devices(), or all. Throws ConfigError if it is no list.
+int folders_of_host(const EngineSettings& settings, const std::string& granted);
+
 // Indices into csd.path for the `count` devices of one rank; lower ranks of the host have `before`
 // devices. `granted` lists the indices that a batch system gave the job on this host, as in "2,3";
 // empty: all, and devices share folders if there are too few. A rank without devices still gets one

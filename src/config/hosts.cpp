@@ -82,6 +82,11 @@ std::vector<HostPart> plan_hosts(const Run& run, int ranks) {
     return parts;
 }
 
+int folders_of_host(const EngineSettings& settings, const std::string& granted) {
+    return static_cast<int>(granted.empty() ? settings.csd.path.size()
+                                            : numbers_in(granted).size());
+}
+
 std::vector<int> places_of_devices(const EngineSettings& settings, int before, int count,
                                    const std::string& granted) {
     const auto folders = static_cast<int>(settings.csd.path.size());

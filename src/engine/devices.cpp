@@ -17,6 +17,7 @@
 #include "store/volume.hpp"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <chrono>
 #include <cstdint>
@@ -192,6 +193,24 @@ std::vector<csd::StateVolumeSettings> state_volumes(const config::EngineSettings
         volumes.push_back(std::move(volume));
     }
     return volumes;
+}
+
+std::vector<int> divide_folders(const mpi::Communicator& world,
+                                const config::EngineSettings& settings,
+                                const std::string& granted) {
+    const mpi::Topology nodes = mpi::discover_nodes(world);
+    const auto beside = static_cast<int>(nodes.ranks_beside(world.rank()).size());
+    const int place = nodes.rank_in_group(world.rank());
+    int mine = 0;
+    world.together([&] {
+        const int folders = config::folders_of_host(settings, granted);
+        mine = std::max(1, folders / beside + (place < folders % beside ? 1 : 0));
+    });
+    std::vector<int> devices;
+    for (const double of_rank : world.all_gather(std::array{static_cast<double>(mine)})) {
+        devices.push_back(static_cast<int>(of_rank));
+    }
+    return devices;
 }
 
 std::vector<int> place_devices(const mpi::Communicator& world,

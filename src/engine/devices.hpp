@@ -61,6 +61,12 @@ std::vector<csd::StateVolumeSettings> state_volumes(const config::EngineSettings
                                                     int rank, const shard::Replica& copy,
                                                     const std::vector<std::string>& files);
 
+// A csd.per_rank with which the ranks of each node divide the folders of their host evenly, lower
+// ranks first; a rank has one device at least. `granted` as for place_devices(). Collective; throws
+// ConfigError on all ranks alike.
+std::vector<int> divide_folders(const mpi::Communicator& world,
+                                const config::EngineSettings& settings, const std::string& granted);
+
 // csd.places of this rank's drives. Ranks of a node take consecutive devices of csd.path. `granted`
 // is passed to config::places_of_devices. Collective; throws ConfigError on all ranks alike.
 std::vector<int> place_devices(const mpi::Communicator& world,

@@ -57,6 +57,7 @@ using Made = std::set<std::string>;
 RunRecord run_steps(const mpi::Communicator& world, const config::Run& given, Made& made) {
     config::validate_for_ranks(given, world.size());
     config::Run run = given;
+    run.csd.places = engine::place_devices(world, run, "");
     run.csd.settled_speeds = engine::settle_speeds(
         world, run, {.elems = model::describe(run.model).elems, .dtype = run.model.dtype});
     world.together([&] {

@@ -235,6 +235,8 @@ class Slurm(cluster.Cluster):
         self.assertEqual([(rank, ranks) for rank, ranks, _ in sorted(starts)], [(0, 2), (0, 2), (1, 2), (1, 2)])
         self.assertGreaterEqual(max(step for _, _, step in starts), 3)
         self.assertEqual((self.folder / "slurm/digest").read_text(), (self.folder / "alone/digest").read_text())
+        found = sorted(str(path.relative_to(launch_test.DISKS)) for path in launch_test.DISKS.glob("*/*/state/*.state"))
+        self.assertEqual(found, [f"nst{rank + 1}/csd{device}/state/rank-{rank}.device-{device}.state" for rank in (0, 1) for device in (0, 1)])
 
 
 if __name__ == "__main__":

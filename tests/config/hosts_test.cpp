@@ -80,6 +80,12 @@ TEST(PlacesOfDevices, AreThoseThatTheJobWasGranted) {
         ThrowsMessage<ConfigError>(HasSubstr("device 4 of this host and csd.path names 4")));
 }
 
+TEST(FoldersOfHost, AreAllOrThoseThatTheJobWasGranted) {
+    EXPECT_EQ(folders_of_host(two_hosts(), ""), 4);
+    EXPECT_EQ(folders_of_host(two_hosts(), "0,2-3"), 3);
+    EXPECT_THROW(folders_of_host(two_hosts(), "0-"), ConfigError);
+}
+
 TEST(PlacesOfDevices, RefuseWhatIsNoListOfNumbers) {
     for (const char* list :
          {"a", "1,", "-1", "3-1", "1;2", ",1", "0-99999999", "2147483647", "4096", "1\n2"}) {

@@ -20,6 +20,7 @@ import torch
 import nearstep
 import networks
 from in_memory import LionInMemory, RANK, RANKS, STEPS, batches, expect, groups_in_memory, train_both
+from path_cases import ranks_divide_the_paths  # noqa: F401
 
 FOLDER = pathlib.Path(sys.argv[1])
 
