@@ -146,12 +146,16 @@ int Communicator::smallest(int value) const {
 bool Communicator::agree(bool ok) const { return smallest(ok ? 1 : 0) != 0; }
 
 void Communicator::together(const std::function<void()>& work) const {
-    // The first letter tells the kind of error; the sentence follows it.
+    // The first letter tells the kind of error; the sentence follows it, and before that an errno
+    // and a blank for a path.
+    constexpr char kPath = 'p';
     constexpr char kConfig = 'c';
     constexpr char kIo = 'i';
     std::string problem;
     try {
         work();
+    } catch (const PathError& error) {
+        problem = text(kPath, error.code(), ' ', error.what());
     } catch (const ConfigError& error) {
         problem = text(kConfig, error.what());
     } catch (const IoError& error) {
@@ -162,6 +166,9 @@ void Communicator::together(const std::function<void()>& work) const {
         const std::string told = broadcast(problem, first);
         if (told.front() == kIo) {
             throw IoError(told.substr(1));
+        }
+        if (told.front() == kPath) {
+            throw PathError(told.substr(told.find(' ') + 1), std::stoi(told.substr(1)));
         }
         throw ConfigError(told.substr(1));
     }

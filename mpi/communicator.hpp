@@ -73,8 +73,9 @@ public:
     // local failure, so that no rank waits in a collective that the others have left.
     bool agree(bool ok) const;
 
-    // Runs `work` on every rank. If it throws a ConfigError or IoError anywhere, all ranks throw
-    // the error of the lowest such rank. Use it for errors that only some ranks may see.
+    // Runs `work` on every rank. If it throws a ConfigError, PathError or IoError anywhere, all
+    // ranks throw the error of the lowest such rank. Use it for errors that only some ranks may
+    // see.
     void together(const std::function<void()>& work) const;
 
     // Returns the root's `value` on all ranks.

@@ -146,6 +146,9 @@ std::string in_python(std::string sentence) {
 void translate(const std::exception_ptr& pointer, void* /*unused*/) {
     try {
         std::rethrow_exception(pointer);
+    } catch (const PathError& error) {  // Python chooses the subclass of OSError by the errno
+        const nb::tuple about = nb::make_tuple(error.code(), in_python(error.what()));
+        PyErr_SetObject(PyExc_OSError, about.ptr());
     } catch (const ConfigError& error) {
         PyErr_SetString(PyExc_ValueError, in_python(error.what()).c_str());
     } catch (const IoError& error) {
@@ -198,6 +201,12 @@ NB_MODULE(_engine, m) {
     m.def("version", [] { return std::string(version()); });
     m.def("commit", [] { return std::string(commit()); });
     m.def("describe_keys", &config::describe_keys);
+    m.def(
+        "moments_of",
+        [](const std::string& optimizer) {
+            return std::string(csd::moments_of(csd::parse_optimizer(optimizer)));
+        },
+        nb::arg("optimizer"));
     m.def(
         "end", [](bool has_failed) { MpiThread::instance().end(has_failed); },
         nb::call_guard<nb::gil_scoped_release>(), nb::arg("has_failed"));

@@ -43,12 +43,12 @@ class Optimizer(torch.optim.Optimizer):
         stream: see ``nearstep.Stream``: for models whose parameters do not fit the GPU.
         config: any other key of nearstep's configuration, as ``{"csd": {"slots": 6}, "gather.codec": "delta"}``.
 
-    Raises ValueError for settings, paths, models and states that do not fit together, OSError for files that cannot be
-    read or written later, RuntimeError for calls in the wrong order.
+    Raises ValueError for settings, models and states that do not fit together, PermissionError, NotADirectoryError or
+    another OSError for a path that cannot be made or written or is full, OSError for files that cannot be read or
+    written later, RuntimeError for calls in the wrong order.
     """
 
     _name = ""  # the engine's name of the optimizer
-    _moments = ""  # moments in the state beside the masters; a run can only resume with the same ones
 
     def __init__(self, params, defaults: dict, *, path=None, state=None, codec=None, clip_norm=None, clipping="exact",
                  accumulation=None, devices=None, durability=None, seed=None, fresh=False, weights=None, stream: Stream | None = None,
@@ -191,7 +191,7 @@ class Optimizer(torch.optim.Optimizer):
             tensors=[(name, list(p.shape), group) for name, p, group in zip(self._names, self._params, self._group_of)],
             tensors_of_blocks=[len(block.tensors) for block in self._blocks],
             dtype=DTYPES[self._dtype],
-            model=_description.of_model(self._module, self._names, self._params, self._moments),
+            model=_description.of_model(self._module, self._names, self._params, _engine.moments_of(self._name)),
             granted_devices=os.environ.get("NEARSTEP_CSDS", ""),
             gpu=self._device.index if self._device.type == "cuda" else None,
             gradient_stream=self._encodes.cuda_stream if self._device.type == "cuda" else 0,

@@ -7,7 +7,6 @@ class AdamW(Optimizer):
     """Adam with decoupled weight decay, as ``torch.optim.AdamW``. Keyword arguments: see ``Optimizer``."""
 
     _name = "adamw"
-    _moments = "Adam"
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=1e-2, **settings):
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}, **settings)
@@ -17,7 +16,6 @@ class Adam(Optimizer):
     """``torch.optim.Adam``: weight decay is added to the gradient. Keyword arguments: see ``Optimizer``."""
 
     _name = "adam"
-    _moments = "Adam"
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.0, **settings):
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}, **settings)
@@ -27,7 +25,6 @@ class SGD(Optimizer):
     """``torch.optim.SGD`` with momentum, undamped. Keyword arguments: see ``Optimizer``."""
 
     _name = "sgd"
-    _moments = "SGD"
 
     def __init__(self, params, lr=1e-3, momentum=0.0, weight_decay=0.0, **settings):
         super().__init__(params, {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}, **settings)
@@ -37,7 +34,6 @@ class Adagrad(Optimizer):
     """``torch.optim.Adagrad``. Keyword arguments: see ``Optimizer``."""
 
     _name = "adagrad"
-    _moments = "Adagrad"
 
     def __init__(self, params, lr=1e-2, eps=1e-10, weight_decay=0.0, **settings):
         super().__init__(params, {"lr": lr, "eps": eps, "weight_decay": weight_decay}, **settings)
@@ -47,7 +43,6 @@ class Lion(Optimizer):
     """Chen et al., "Symbolic discovery of optimization algorithms" (2023). Keyword arguments: see ``Optimizer``."""
 
     _name = "lion"
-    _moments = "Lion"
 
     def __init__(self, params, lr=1e-4, betas=(0.9, 0.99), weight_decay=0.0, **settings):
         super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": weight_decay}, **settings)

@@ -24,6 +24,34 @@ def _flat(config: dict, prefix: str = "") -> dict:
     return flat
 
 
+# What to do instead of a key that the engine does not use under PyTorch, by section or key.
+_INSTEAD = {
+    "data": "your own loop reads the data",
+    "hosts": "launch/mpirun and launch/slurm read it from a site",
+    "model": "the module says it",
+    "plan": "nearstep plan uses it",
+    "train": "your own loop does this",
+    "train.optimizer": "choose a class, such as nearstep.AdamW",
+    "train.learning_rate": "pass lr=...",
+    "train.beta1": "pass betas=(...)",
+    "train.beta2": "pass betas=(...)",
+    "train.epsilon": "pass eps=...",
+    "train.weight_decay": "pass weight_decay=...",
+    "train.decay": "pass nearstep.groups(module, weight_decay=...)",
+    "train.clip_norm": "pass clip_norm=...",
+    "checkpoint.every": "call opt.save()",
+}
+_USED = ("train.seed", "train.clipping", "train.loss_scale", "train.scale_growth_steps")
+
+
+def _check_keys(config: dict) -> None:
+    """Raises ValueError for a key that would be ignored."""
+    for key in config:
+        instead = _INSTEAD.get(key) or _INSTEAD.get(key.partition(".")[0])
+        if instead and key not in _USED:
+            raise ValueError(f"config has {key!r}, which is not used for a PyTorch model: leave it out, {instead}.")
+
+
 # From this many parameters on, devices work on larger subgroups, so that threads hand over less often.
 _LARGE_ELEMENTS, _LARGE_SUBGROUP_TILES = 1 << 28, 64
 
@@ -57,7 +85,9 @@ def settings_of(path, state, codec, clipping, devices, durability, seed, config,
         "train.seed": seed,
     }
     flat = {key: value for key, value in known.items() if value is not None}
-    flat.update(_flat(config))
+    given = _flat(config)
+    _check_keys(given)
+    flat.update(given)
     if flat.get("compress.codec", "dense") not in ("dense", "auto"):
         flat.setdefault("mode", "su+o+c")
     if elements >= _LARGE_ELEMENTS:

@@ -72,6 +72,14 @@ mpi::Communicator world_of(const config::Run& run) {
     return mpi::Communicator::world(std::chrono::seconds(run.exchange.timeout_s));
 }
 
+void check_beginning(const train::RunOptions& options) {
+    if (options.is_resuming && options.is_fresh) {
+        throw ConfigError(text("--fresh starts anew and ",
+                               options.may_start_anew ? "--resume-if-any" : "--resume",
+                               " goes on from an earlier run: leave one of them out."));
+    }
+}
+
 void add_train(CLI::App& program, Action& action, int& exit_code) {
     struct Arguments {
         RunArguments run;
@@ -116,6 +124,7 @@ void add_train(CLI::App& program, Action& action, int& exit_code) {
     command.add_option("--prompt", options.prompt, "what the sampled text goes on from");
     command.callback([arguments, &action, &exit_code] {
         arguments->options.is_resuming |= arguments->options.may_start_anew;
+        check_beginning(arguments->options);
         action = [arguments, &exit_code](const mpi::Communicator& starter) {
             const PlannedRun planned =
                 place_by_plan(starter, read_sources(starter, arguments->run));

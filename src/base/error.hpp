@@ -22,6 +22,17 @@ public:
     using Error::Error;
 };
 
+// A folder or file that the user named and the system refuses to make or write. `code` is an errno.
+class PathError : public ConfigError {
+public:
+    PathError(const std::string& sentence, int code) : ConfigError(sentence), code_(code) {}
+
+    int code() const { return code_; }
+
+private:
+    int code_;
+};
+
 // A file operation failed. The message names the file, the offset and the reason.
 class IoError : public Error {
 public:

@@ -35,7 +35,7 @@ void sync(const std::string& path, int flags) {
     }
 }
 
-// Throws ConfigError if other permissions or another name can help, else IoError.
+// Throws PathError if other permissions or another name can help, else IoError.
 [[noreturn]] void refuse(const char* verb, const std::string& folder, const std::error_code& why,
                          const char* advice) {
     const std::string message =
@@ -45,7 +45,7 @@ void sync(const std::string& path, int flags) {
           std::errc::read_only_file_system, std::errc::not_a_directory, std::errc::file_exists,
           std::errc::filename_too_long, std::errc::too_many_symbolic_link_levels}) {
         if (why == mistake) {
-            throw ConfigError(message);
+            throw PathError(message, why.value());
         }
     }
     throw IoError(message);

@@ -37,7 +37,7 @@ std::vector<FileName> list_folder(const std::string& folder);
 // True if nearstep wrote the file: it has the format of its name, perhaps cut short by a crash.
 bool is_made_here(const std::string& folder, const FileName& file);
 
-// Creates `folder` durably: it survives a power cut. Throws ConfigError if that is not permitted,
+// Creates `folder` durably: it survives a power cut. Throws PathError if that is not permitted,
 // IoError if it fails otherwise.
 void make_folder(const std::string& folder);
 

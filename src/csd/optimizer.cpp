@@ -20,6 +20,21 @@ const char* name_of(Optimizer optimizer) {
     throw ContractError("An optimizer has a value that no optimizer has.");
 }
 
+const char* moments_of(Optimizer optimizer) {
+    switch (optimizer) {
+        case Optimizer::adamw:
+        case Optimizer::adam:
+            return "Adam";
+        case Optimizer::sgd:
+            return "SGD";
+        case Optimizer::adagrad:
+            return "Adagrad";
+        case Optimizer::lion:
+            return "Lion";
+    }
+    throw ContractError("An optimizer has a value that no optimizer has.");
+}
+
 Optimizer parse_optimizer(const std::string& name) {
     for (const Optimizer optimizer :
          {Optimizer::adamw, Optimizer::adam, Optimizer::sgd, Optimizer::adagrad, Optimizer::lion}) {

@@ -84,10 +84,12 @@ std::string make_token(const mpi::Communicator& world, const std::string& folder
         path = text(place, "/nearstep-shared-", to_hex(source()), to_hex(source()));
         const Descriptor token(::open(path.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600));
         if (!token) {
-            throw ConfigError(
-                text("The checkpoint folder ", folder, " cannot be written (", std::strerror(errno),
+            const int code = errno;
+            throw PathError(
+                text("The checkpoint folder ", folder, " cannot be written (", std::strerror(code),
                      "): set checkpoint.path, or csd.path in which it is by default, to a "
-                     "folder that you may write to."));
+                     "folder that you may write to."),
+                code);
         }
     });
     return world.broadcast(path, 0);

@@ -197,11 +197,16 @@ std::string difference_of(const std::string& model, const std::string& wanted) {
                                 : text(different[0], ", not ", different[1]);
 }
 
+// Earlier versions of the program did not name the moments.
+bool is_of_model(const std::string& model, const std::string& wanted) {
+    return model == wanted || model == wanted.substr(0, wanted.rfind(", moments of "));
+}
+
 Decision load(const Found& found, const FoundCheckpoint& checkpoint) {
     if (!checkpoint.damage.empty()) {
         return refuse(checkpoint.damage);
     }
-    if (checkpoint.model != found.model) {
+    if (!is_of_model(checkpoint.model, found.model)) {
         return refuse(text("The checkpoint ", checkpoint.path, " is of another model (",
                            difference_of(checkpoint.model, found.model),
                            "): resume with the config it was made with, or name another folder in "
@@ -218,7 +223,7 @@ Decision load(const Found& found, const FoundCheckpoint& checkpoint) {
 Decision use_state(const Found& found, const Choices& choices) {
     const StateGroup& group = *choices.state;
     const store::Manifest& first = manifest_in(found, group.readable.front());
-    if (first.model != found.model) {
+    if (!is_of_model(first.model, found.model)) {
         return refuse(text("The state files in ", found.state_folder, " are of another model (",
                            difference_of(first.model, found.model),
                            "): resume with the config they were made with, or name another folder "

@@ -53,9 +53,10 @@ File::File(std::string path, Storage* storage)
     : path_(std::move(path)), storage_(storage != nullptr ? storage : &system_) {
     descriptor_ = Descriptor(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kOwnerAndGroup));
     if (!descriptor_) {
-        throw ConfigError(text("State file \"", path_, "\" cannot be opened (",
-                               std::strerror(errno),
-                               "): choose a csd.path that you may write to."));
+        const int code = errno;
+        throw PathError(text("State file \"", path_, "\" cannot be opened (", std::strerror(code),
+                             "): choose a csd.path that you may write to."),
+                        code);
     }
     lock();
     lies_in_memory_ = store::lies_in_memory(descriptor_.get());
@@ -101,7 +102,7 @@ void File::reserve(std::size_t bytes) {
     const std::size_t free_bytes = static_cast<std::size_t>(facts.f_bavail) * facts.f_frsize;
     const std::string folder = folder_of(path_);
     if (bytes > free_bytes) {
-        throw ConfigError(describe_full_folder(folder, bytes, free_bytes));
+        refuse_full_folder(folder, bytes, free_bytes);
     }
     if (bytes > 0) {
         allocate(bytes, free_bytes);
@@ -122,7 +123,7 @@ void File::allocate(std::size_t bytes, std::size_t free_bytes) {
     }
     bypass_page_cache(was_direct);
     if (reason == ENOSPC || reason == EDQUOT) {
-        throw ConfigError(describe_full_folder(folder_of(path_), bytes, free_bytes));
+        refuse_full_folder(folder_of(path_), bytes, free_bytes);
     }
     if (reason != 0) {
         fail("reserve space in", 0, reason);

@@ -45,13 +45,13 @@ using ResultFilter = std::function<std::int64_t(const Request& request, std::int
 class File {
 public:
     // Opens the file, or makes it empty, and locks it until it is closed. Waits up to 5 s for an
-    // owner that is ending. Throws ConfigError if it cannot be opened, or if another process or
-    // another File holds it.
-    // `storage` carries out the calls and outlives the file; null: the system itself.
+    // owner that is ending. Throws PathError if it cannot be opened, and ConfigError if another
+    // process or another File holds it. `storage` carries out the calls and outlives the file;
+    // null: the system itself.
     explicit File(std::string path, Storage* storage = nullptr);
 
     // Replaces the content by `bytes` zeros and reserves their space, so that no later write runs
-    // out of space. The file and its name then survive a power cut. Throws ConfigError naming the
+    // out of space. The file and its name then survive a power cut. Throws PathError naming the
     // bytes needed and free.
     void reserve(std::size_t bytes);
 

@@ -35,9 +35,13 @@ struct Filesystem {
     std::size_t free_bytes = 0;
 };
 
-[[noreturn]] void refuse(const std::string& folder, const char* what, const std::string& reason) {
-    throw ConfigError(text("csd.path \"", folder, "\" cannot be ", what, " (", reason,
-                           "): choose a folder that you may write to, or change its permissions."));
+// `reason`: that of `code`, an errno, if it is empty.
+[[noreturn]] void refuse(const std::string& folder, const char* what, int code,
+                         const std::string& reason = "") {
+    throw PathError(text("csd.path \"", folder, "\" cannot be ", what, " (",
+                         reason.empty() ? std::strerror(code) : reason,
+                         "): choose a folder that you may write to, or change its permissions."),
+                    code);
 }
 
 void make_writable_folder(const std::string& folder) {
@@ -45,24 +49,24 @@ void make_writable_folder(const std::string& folder) {
     std::error_code failure;
     std::filesystem::create_directories(folder, failure);
     if (failure) {
-        refuse(folder, "made", failure.message());
+        refuse(folder, "made", failure.value());
     }
     // The names of new folders must survive a power cut too.
     for (auto made = std::filesystem::absolute(folder); made != present && made.has_relative_path();
          made = made.parent_path()) {
         if (Storage().flush_folder(made.parent_path().string()) != 0) {
-            refuse(folder, "flushed", std::strerror(errno));
+            refuse(folder, "flushed", errno);
         }
     }
     if (::access(folder.c_str(), W_OK | X_OK) != 0) {
-        refuse(folder, "written", std::strerror(errno));
+        refuse(folder, "written", errno);
     }
 }
 
 std::size_t free_bytes_of(const std::string& folder) {
     struct statvfs facts {};
     if (::statvfs(folder.c_str(), &facts) != 0) {
-        refuse(folder, "used", std::strerror(errno));
+        refuse(folder, "used", errno);
     }
     return static_cast<std::size_t>(facts.f_bavail) * facts.f_frsize;
 }
@@ -100,10 +104,13 @@ std::string nearest_present(const std::string& folder) {
 }
 
 void check_place(const std::string& folder) {
-    const std::string present = nearest_present(folder);
     std::error_code failure;
+    if (!std::filesystem::exists(folder + "/.", failure) && failure) {
+        refuse(folder, "opened", failure.value());
+    }
+    const std::string present = nearest_present(folder);
     if (!std::filesystem::is_directory(present, failure)) {
-        refuse(folder, "made", present + " is a file");
+        refuse(folder, "made", ENOTDIR, present + " is a file");
     }
 }
 
@@ -114,7 +121,7 @@ void check_folders(const std::vector<PlannedFile>& files) {
         const std::string present = nearest_present(folder);
         struct stat facts {};
         if (::stat(present.c_str(), &facts) != 0) {
-            refuse(folder, "used", std::strerror(errno));
+            refuse(folder, "used", errno);
         }
         Filesystem& filesystem = filesystems[facts.st_dev];
         if (filesystem.folder.empty()) {
@@ -128,8 +135,7 @@ void check_folders(const std::vector<PlannedFile>& files) {
     }
     for (const auto& [id, filesystem] : filesystems) {
         if (filesystem.needed_bytes > filesystem.free_bytes) {
-            throw ConfigError(describe_full_folder(filesystem.folder, filesystem.needed_bytes,
-                                                   filesystem.free_bytes));
+            refuse_full_folder(filesystem.folder, filesystem.needed_bytes, filesystem.free_bytes);
         }
     }
     for (const PlannedFile& file : files) {
@@ -182,13 +188,15 @@ std::string folder_of(const std::string& path) {
     return folder.empty() ? "." : folder;
 }
 
-std::string describe_full_folder(const std::string& folder, std::size_t needed_bytes,
-                                 std::size_t free_bytes) {
-    return text("csd.path \"", folder, "\" has ", human_bytes(static_cast<double>(free_bytes)),
-                " free, but ", human_bytes(static_cast<double>(needed_bytes)),
-                " are needed for the optimizer state: free some space, choose another folder or "
-                "add devices on "
-                "other drives.");
+void refuse_full_folder(const std::string& folder, std::size_t needed_bytes,
+                        std::size_t free_bytes) {
+    throw PathError(
+        text("csd.path \"", folder, "\" has ", human_bytes(static_cast<double>(free_bytes)),
+             " free, but ", human_bytes(static_cast<double>(needed_bytes)),
+             " are needed for the optimizer state: free some space, choose another folder or "
+             "add devices on "
+             "other drives."),
+        ENOSPC);
 }
 
 }  // namespace nearstep::store

@@ -21,11 +21,12 @@ struct PlannedFile {
 // The folder, or its closest existing parent.
 std::string nearest_present(const std::string& folder);
 
-// Throws ConfigError if there is a file in the folder's place. Changes nothing.
+// Throws PathError if there is a file in the folder's place, or if its files may not be looked at.
+// Changes nothing.
 void check_place(const std::string& folder);
 
 // Checks that each filesystem has space for all of its files together, then makes the folders and
-// checks that they are writable. Throws ConfigError naming the folder, the reason or the bytes
+// checks that they are writable. Throws PathError naming the folder, the reason or the bytes
 // needed and free, and what to do.
 void check_folders(const std::vector<PlannedFile>& files);
 
@@ -51,8 +52,8 @@ bool lies_in_memory(int file);
 // The folder that contains a path; "." if the path names none.
 std::string folder_of(const std::string& path);
 
-// The message for a filesystem that is too small; `folder` is as written in csd.path.
-std::string describe_full_folder(const std::string& folder, std::size_t needed_bytes,
-                                 std::size_t free_bytes);
+// Throws PathError for a filesystem that is too small; `folder` is as written in csd.path.
+[[noreturn]] void refuse_full_folder(const std::string& folder, std::size_t needed_bytes,
+                                     std::size_t free_bytes);
 
 }  // namespace nearstep::store

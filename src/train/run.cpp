@@ -257,7 +257,7 @@ bool train(const mpi::Communicator& world, const config::Run& given, const RunOp
     Stopwatch watch;
     const engine::StartingPoint start =
         engine::find_starting_point(world, run, model::describe(run.model).elems,
-                                    model_line(run.model, *corpus.tokenizer), wish_of(options));
+                                    model_line(run, *corpus.tokenizer), wish_of(options));
     StartSeconds start_seconds{.search = watch.lap()};
     if (run.csd.durability != "none") {
         engine::check_shared_folder(world, config::checkpoint_folder(run));

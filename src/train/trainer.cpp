@@ -4,6 +4,7 @@
 #include "base/error.hpp"
 #include "base/stop_request.hpp"
 #include "config/load.hpp"
+#include "csd/optimizer.hpp"
 #include "memory/gpu.hpp"
 #include "memory/shared_memory.hpp"
 #include "mpi/topology.hpp"
@@ -65,7 +66,7 @@ Trainer::Trainer(const mpi::Communicator& world, const config::Run& run, data::C
 }
 
 void Trainer::make_engine(const std::string& fault_plan, trace::Timeline* timeline, int set) {
-    const engine::Identity identity{.model = model_line(run_.model, *corpus_.tokenizer),
+    const engine::Identity identity{.model = model_line(run_, *corpus_.tokenizer),
                                     .seed = run_.train.seed,
                                     .data = corpus_.train_digest,
                                     .steps = run_.train.steps,
@@ -186,9 +187,10 @@ std::string Trainer::sample(const std::string& prompt, int tokens) {
     return sampled;
 }
 
-std::string model_line(const config::ModelSettings& settings, const data::Tokenizer& tokenizer) {
+std::string model_line(const config::Run& run, const data::Tokenizer& tokenizer) {
     const std::string name = tokenizer.name();
-    return model::describe_model(settings) + (name == "bytes" ? "" : " tokenizer=" + name);
+    return text(model::describe_model(run.model), name == "bytes" ? "" : " tokenizer=" + name,
+                ", moments of ", csd::moments_of(csd::parse_optimizer(run.train.optimizer)));
 }
 
 }  // namespace nearstep::train

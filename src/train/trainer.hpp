@@ -126,8 +126,8 @@ private:
     std::vector<std::int32_t> targets_;
 };
 
-// One line with the settings that determine the parameter vector and, unless tokens are bytes, the
-// tokenizer. A checkpoint fits a run if the lines are equal.
-std::string model_line(const config::ModelSettings& settings, const data::Tokenizer& tokenizer);
+// One line with the settings that determine the parameter vector, the tokenizer unless tokens are
+// bytes, and the optimizer's moments. A state fits a run if the lines are equal.
+std::string model_line(const config::Run& run, const data::Tokenizer& tokenizer);
 
 }  // namespace nearstep::train

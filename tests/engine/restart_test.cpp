@@ -441,6 +441,15 @@ TEST(DecideTest, GoesOnFromItsOwnStepsWhenAJobWithFromComesBack) {
     EXPECT_EQ(decide(found).action, Action::load_checkpoint);
 }
 
+TEST(DecideTest, GoesOnOnlyWithTheSameMomentsIfTheyAreNamed) {
+    Found found = found_of({.traces = {Trace::whole}, .flag = Flag::resume});
+    found.model = "model, moments of Lion";
+    EXPECT_EQ(decide(found).action, Action::resume_state);  // of an earlier version
+    found.manifests[0].manifest->model = "model, moments of Adam";
+    EXPECT_EQ(decide(found).action, Action::refuse);
+    EXPECT_THAT(decide(found).refusal, HasSubstr("(moments of Adam, not moments of Lion)"));
+}
+
 TEST(DecideTest, TakesAFirstCommitThatNotAllRanksCameToForNoStep) {
     Found found = found_of({.traces = {Trace::whole, Trace::whole}, .flag = Flag::resume_if_any});
     found.manifests[0].manifest->commits = {at(0)};

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <numeric>
 #include <string>
@@ -117,6 +118,17 @@ TEST(Communicator, KeepsTheKindOfTheProblemOnAllRanks) {
         FAIL() << "together() must throw on every rank";
     } catch (const IoError& error) {
         EXPECT_EQ(std::string(error.what()), text("rank ", culprit, " cannot read"));
+    }
+    try {
+        world.together([&] {
+            if (world.rank() == culprit) {
+                throw PathError("the folder of a rank cannot be made", ENOTDIR);
+            }
+        });
+        FAIL() << "together() must throw on every rank";
+    } catch (const PathError& error) {
+        EXPECT_STREQ(error.what(), "the folder of a rank cannot be made");
+        EXPECT_EQ(error.code(), ENOTDIR);
     }
 }
 

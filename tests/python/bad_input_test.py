@@ -104,11 +104,23 @@ class BadInput(Package):
     def test_a_path_that_cannot_be_made(self):
         (self.folder / "file").write_text("")
         _, opt = self.make(path=self.folder / "file/state")
-        self.refuses(ValueError, "file is a file", opt.resume)
+        self.refuses(NotADirectoryError, "file is a file", opt.resume)
         for path in (3, "", [], ["a", ""]):
             self.refuses(ValueError, "one folder per drive", lambda path=path: self.make(path=path))
         _, opt = self.make(path="/proc/nearstep/state")
-        self.refuses((OSError, ValueError), "/proc/nearstep", opt.resume)
+        self.refuses(OSError, "0 B free", opt.resume)
+        (self.folder / "locked").mkdir(mode=0)
+        _, opt = self.make(path=self.folder / "locked/state")
+        was = os.geteuid()
+        os.seteuid(was or 65534)  # root may write anywhere
+        try:
+            self.refuses(PermissionError, "locked/state", opt.resume)
+        finally:
+            os.seteuid(was)
+        model, opt = self.make()
+        self.train(model, opt, 0, 1)
+        self.refuses(NotADirectoryError, "file/checkpoints", lambda: opt.save(str(self.folder / "file/checkpoints")))
+        self.refuses(NotADirectoryError, "file/checkpoints", opt.close)
 
     def test_a_second_optimizer_on_the_same_folder(self):
         model, opt = self.make()
@@ -207,6 +219,11 @@ class BadInput(Package):
     def test_settings_that_are_not(self):
         self.refuses(ValueError, "csd.slotz", self.make(config={"csd": {"slotz": 3}})[1].resume)
         self.refuses(ValueError, "q5", self.make(codec="q5")[1].resume)
+        for key, instead in (("train.steps", "your own loop"), ("train.learning_rate", "pass lr="), ("model.dtype", "the module"),
+                             ("data.train", "your own loop"), ("checkpoint.every", "opt.save()"), ("hosts.ranks", "a site"), ("plan.gpu_tflops", "")):
+            section, name = key.split(".")
+            self.assertIn(instead, self.refuses(ValueError, f"config has '{key}'", lambda: self.make(config={section: {name: 3}})))
+        self.make(config={"train.loss_scale": 3, "train.seed": 3})
         for name, value in (("lr", -1e-3), ("lr", float("nan")), ("betas", (0.9, 1.5)), ("eps", -1), ("weight_decay", -0.1),
                             ("clip_norm", -1), ("accumulation", -2)):
             self.refuses(ValueError, f"{name} is ", lambda name=name, value=value: self.make(**{name: value}))

@@ -154,6 +154,7 @@ class BadInput(program.Scenario):
                 (self.arguments(flags=["--json", self.folder / "no/summary.json"]), ["no/summary.json"]),
                 (self.arguments(flags=["--metrics", self.folder / "no/metrics"]), ["no/metrics"]),
                 (self.arguments(flags=["--resume"]), ["--resume", "checkpoint"]),
+                (self.arguments(flags=["--resume", "--fresh"]), ["--resume", "--fresh", "leave one of them out"]),
                 (self.arguments(flags=["--from", self.folder / "gone.h5"]), ["gone.h5"]),
                 (["compare", *self.arguments()[1:], "--modes", "base,fast"], ["fast"]),
                 (["compare", *self.arguments()[1:], "--modes", "base,su+o:csd.state=q5"], ["csd.state", "compact"]),
@@ -193,12 +194,16 @@ class BadInput(program.Scenario):
                 path.write_bytes(good[path])
         self.train(train__stop_at=3, flags=["--resume"])  # works again once repaired
 
-    def test_the_checkpoint_of_another_model(self):
-        self.train(train__stop_at=3)
-        before = digests(self.folder / "state/checkpoints")
-        done = program.run(2, *self.arguments(flags=["--resume"], model__layers=3), timeout=60)
-        self.assert_refused(done, ["another model", "layers=3"])
-        self.assertEqual(digests(self.folder / "state/checkpoints"), before)
+    def test_a_state_of_another_model_or_with_other_moments(self):
+        checkpoint = self.train(train__stop_at=3)["checkpoint"]
+        before = digests(self.folder / "state")
+        for keys, flags, words in (({"model__layers": 3}, ["--resume"], ["another model", "layers=3"]),
+                                   ({"train__optimizer": "lion"}, ["--resume"], ["(moments of Adam, not moments of Lion)"]),
+                                   ({"train__optimizer": "sgd"}, ["--from", checkpoint], ["(moments of Adam, not moments of SGD)"])):
+            with self.subTest(keys):
+                self.assert_refused(program.run_in_turn(2, *self.arguments(flags=flags, **keys), timeout=60), words)
+                self.assertEqual(digests(self.folder / "state"), before)
+        self.train(train__stop_at=4, train__optimizer="adam", flags=["--resume"])
 
     def test_an_export_to_a_folder_that_is_missing(self):
         index = self.train(train__stop_at=2)["checkpoint"]
