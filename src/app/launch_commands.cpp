@@ -63,7 +63,8 @@ void print_facts(const LaunchArguments& arguments, const config::Run& run) {
         arguments.takes_unfinished ? train::Unfinished::taken : train::Unfinished::refused);
     std::cout << "commit " << facts.commit << "\nprogram_xxh3 " << to_hex(facts.program_digest)
               << "\ndata_xxh3 " << to_hex(facts.data_digest) << "\ntime_us " << facts.time_us
-              << "\nmachine " << facts.machine << "\ncores " << facts.cores << "\n";
+              << "\nmachine " << facts.machine << "\ncores " << facts.cores << "\n"
+              << (facts.note.empty() ? "" : "note " + facts.note + "\n");
 }
 
 void add_launch_command(CLI::App& command, Action& action, std::shared_ptr<LaunchArguments> shared,

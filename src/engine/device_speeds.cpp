@@ -26,11 +26,6 @@ namespace {
 
 constexpr std::size_t kMostListed = 16;
 
-bool is_measured(const config::EngineSettings& settings) {
-    return settings.csd.speed.empty() && settings.csd.device != "xrt" &&
-           settings.mode != config::Mode::base;
-}
-
 // The layout line of the rank's newest manifest, after its step; empty if there is none.
 std::string known_layout(const config::EngineSettings& settings, int rank) {
     std::int64_t newest = -2;
@@ -127,6 +122,11 @@ std::string describe_measured(const config::EngineSettings& settings,
 
 }  // namespace
 
+bool measures_speeds(const config::EngineSettings& settings) {
+    return settings.csd.speed.empty() && settings.csd.device != "xrt" &&
+           settings.mode != config::Mode::base;
+}
+
 void settle_memory(config::EngineSettings& settings, std::size_t elems,
                    const std::vector<int>& copy_ranks, int ranks) {
     if (settings.csd.memory_gb == 0) {
@@ -187,7 +187,7 @@ std::vector<double> settle_speeds(const mpi::Communicator& world,
     settled.csd.settled_speeds.clear();
     const mpi::Topology nodes = mpi::discover_nodes(world, settings.exchange.ranks_per_node);
     settle_all_memory(settled, what.elems, nodes);  // refuses before anything is written
-    if (is_measured(settings)) {
+    if (measures_speeds(settings)) {
         settled.csd.settled_speeds.clear();
         if (what.is_resuming) {
             settled.csd.settled_speeds = known_speeds(world, settings);
@@ -207,7 +207,7 @@ std::vector<std::string> describe_speeds(const config::EngineSettings& settings,
         ranks += static_cast<int>(owners.copy(copy).ranks.size());
     }
     std::vector<std::string> lines;
-    if (is_measured(settings) && !settings.csd.settled_speeds.empty()) {
+    if (measures_speeds(settings) && !settings.csd.settled_speeds.empty()) {
         lines.push_back(describe_measured(settings, owners, ranks));
     } else if (settings.csd.speed.empty()) {
         lines.emplace_back(

@@ -13,6 +13,9 @@
 
 namespace nearstep::engine {
 
+// Whether settle_speeds() may measure the devices.
+bool measures_speeds(const config::EngineSettings& settings);
+
 // What the speeds are settled for.
 struct SpeedsFor {
     std::size_t elems = 0;  // of the parameter vector

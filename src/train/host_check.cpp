@@ -126,6 +126,10 @@ HostFacts check_host(const config::Run& run, int ranks, const config::HostPart& 
     if (unfinished == Unfinished::refused) {
         engine::refuse_unfinished(run, host.first_rank == 0, config::steps_of);
     }
+    if (engine::measures_speeds(run)) {
+        facts.note =
+            R"(csd.speed "auto" is measured at start, so space was checked for equal shares)";
+    }
     facts.time_us = std::chrono::duration_cast<std::chrono::microseconds>(
                         std::chrono::system_clock::now().time_since_epoch())
                         .count();

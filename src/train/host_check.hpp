@@ -18,6 +18,7 @@ struct HostFacts {
     std::int64_t time_us = 0;  // since 1970, at the end of the check
     std::string machine;       // the same on hosts that share cores; empty: unknown
     int cores = 1;             // that this process may use
+    std::string note = {};     // what was not checked; empty: nothing
 };
 
 // Whether an unfinished run in the folders stops the next run, or the next one resumes or replaces

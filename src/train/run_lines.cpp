@@ -1,5 +1,6 @@
 #include "train/run_lines.hpp"
 
+#include "base/descriptor.hpp"
 #include "base/error.hpp"
 #include "base/units.hpp"
 #include "base/version.hpp"
@@ -7,7 +8,10 @@
 #include "engine/checkpoint_folder.hpp"
 #include "engine/site_links.hpp"
 #include "mpi/session.hpp"
+#include "store/folder.hpp"
 #include "train/prediction.hpp"
+
+#include <fcntl.h>
 
 #include <algorithm>
 #include <array>
@@ -73,9 +77,19 @@ std::string describe_steps(const RunRecord& record, std::int64_t done, std::int6
     return out;
 }
 
+bool is_in_memory(const std::string& folder) {
+    const Descriptor opened(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    return opened && store::lies_in_memory(opened.get());
+}
+
 std::string describe_durability(const config::Run& run) {
     if (run.csd.durability == "step") {
-        return "crash: every step survives; go on with --resume";
+        const bool has_memory =
+            run.csd.memory_gb > 0 || std::ranges::any_of(run.csd.path, is_in_memory);
+        return text(
+            "crash: every step survives",
+            has_memory ? " a killed process, but no reboot, since state lies in memory" : "",
+            "; go on with --resume");
     }
     if (run.csd.durability == "none") {
         return "crash: it loses the run (csd.durability = \"none\")";

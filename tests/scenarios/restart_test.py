@@ -72,6 +72,7 @@ class Restart(program.Scenario):
         keys = {"csd__speed": '"auto"', "csd__memory_gb": 0.003}
         killed = self.start(fault="rank=1 phase=before_commit count=4", **keys)
         self.assertNotEqual(killed.returncode, 0)
+        self.assertIn("crash: every step survives a killed process, but no reboot, since state lies in memory;", killed.stdout)
         memory = pathlib.Path(re.search(r"state in memory: 3.0 MB of each rank in (/dev/shm/nearstep-p0-\w+);", killed.stdout)[1])
         self.addCleanup(shutil.rmtree, memory, ignore_errors=True)
         self.assertEqual([file.name for file in sorted(memory.iterdir())], ["rank-0.device-1.state", "rank-1.device-1.state"])
