@@ -46,9 +46,20 @@ def short(column):
     return " ".join([mode, *(setting.split("=", 1)[-1] for setting in settings)])
 
 
+def _rates_of(links):
+    """The rates of shaped links, as one fact."""
+    rates = [f"{words(key)} {number(rate):g}" for key, rate in links.items() if number(rate)] if isinstance(links, dict) else []
+    return [("links", ", ".join(rates))] if rates else []
+
+
 def of_compare(path, content, drawer):
     runs = objects(content)
     rows = [_row_of_compare(run) for run in runs]
+    bases = [row for row in rows if row["column"] == "base"]
+    first = number(min(bases, key=lambda row: number(row["devices"]) or 0)["modelled_step_s"]) if bases else None
+    for row in rows:
+        mine = number(row["modelled_step_s"])
+        row["modelled_over_first_base"] = first / mine if first and mine else None
     bars = []
     for row in sorted(rows, key=lambda row: number(row["devices"]) or 0):
         label = f"{short(row['column'])}, {words(row['devices'])} devices"
@@ -57,19 +68,20 @@ def of_compare(path, content, drawer):
         bars.append(Bar(label, "modelled", {"update": row["modelled_update_s"]}))
     lines = [
         {"title": "Seconds of a step", "x": "devices", "y": ["step_s", "modelled_step_s"], "series": "column", "x_name": "devices", "y_name": "seconds"},
-        {"title": "Speed-up over base with the fewest devices", "x": "devices", "y": ["over_first_base"], "series": "column", "x_name": "devices", "y_name": "speed-up"},
+        {"title": "Speed-up over base with the fewest devices", "x": "devices", "y": ["over_first_base", "modelled_over_first_base"], "series": "column", "x_name": "devices", "y_name": "speed-up"},
     ]
     shown = [{**row, "column": short(row["column"])} for row in rows]
     return Study(
         title="Modes side by side (nearstep compare)",
         path=path,
-        about=facts(runs[0], "config", "site", "commit", "ranks", "parameters"),
+        about=facts(runs[0], "config", "site", "commit", "ranks", "parameters") + _rates_of(at(runs[0], "links")),
         findings=findings.of_steps(shown),
         charts=[drawer.bars("Phases of a step", "seconds", bars[: 2 * 24], PHASES, "Medians; the first step is left out. Below: the update at the rates of the links."), *(drawer.plot(spec, shown) for spec in lines)],
         columns=[
             ("column", "column", ""), ("devices", "devices", ""), ("forward_s", "forward s", ".3f"), ("backward_s", "backward s", ".3f"),
             ("update_s", "update s", ".3f"), ("modelled_update_s", "expected", ".3f"), ("step_s", "step s", ".3f"), ("modelled_step_s", "expected", ".3f"),
-            ("over_base", "over base", ".2f"), ("modelled_over_base", "expected", ".2f"), ("over_first_base", "over first base", ".2f"), ("loss", "loss", ".4f"),
+            ("over_base", "over base", ".2f"), ("modelled_over_base", "expected", ".2f"), ("over_first_base", "over first base", ".2f"),
+            ("modelled_over_first_base", "expected", ".2f"), ("loss", "loss", ".4f"),
         ],
         rows=shown,
     )  # fmt: skip

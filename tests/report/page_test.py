@@ -56,6 +56,7 @@ class Page(InFolder):
         for cell in ("measured\">2.00", "modelled\">1.80", "shaped\">1.50", "simulated\">1.20", "published\">1.00", "modelled\">941"):
             self.assertIn(f"<td class=\"{cell}</td>", page)
         for mark in ("su+o, measured: n 2, 4", "su+o, modelled: n 2, 1.8", "ours, shaped: n 1, 4.243", "torus, simulated: n 8, 1.2", "base, 1 devices, shaped: update 8",
+                     "su+o compact, shaped: devices 4, 3.167", "su+o compact, modelled: devices 4, 3.11", "scale 0.025",
                      "host link, modelled: gradients 2"):
             self.assertIn(mark, page)
         self.assertEqual(len(re.findall("<svg viewBox|<svg [^>]*viewBox=\"0 0 360", page)) > 10, True)
