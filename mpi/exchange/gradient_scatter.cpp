@@ -114,7 +114,6 @@ bool GradientScatter::is_entry(std::size_t tile) const {
     return entry_of(*settings_.owners, settings_.nodes, node_, tile) == rank_;
 }
 
-// One group in one node with one copy of the state: each tile's slicer is its owner.
 bool GradientScatter::stays_where_sliced() const {
     return sources() == 1 && settings_.nodes.groups() == 1 && settings_.owners->copies() == 1;
 }

@@ -97,6 +97,10 @@ public:
     // This rank's residual; null without has_residual.
     Residual* residual() { return residual_ ? &*residual_ : nullptr; }
 
+    // Whether payloads need no messages, since each tile's slicer is its owner: with one group, one
+    // node and one copy of the state.
+    bool stays_where_sliced() const;
+
     // Payloads per tile.
     int sources() const { return settings_.groups.groups(); }
 
@@ -111,7 +115,6 @@ private:
     };
 
     bool is_entry(std::size_t tile) const;
-    bool stays_where_sliced() const;
     bool has_payload_exchange() const { return sources() > 1 || settings_.nodes.groups() > 1; }
     void refuse_above_limit(std::size_t message_bytes) const;
     std::vector<Parcel> parcels_of(shard::TileRange tiles) const;

@@ -3,6 +3,10 @@
 #include "base/random.hpp"
 #include "shard/partition.hpp"
 
+#include <algorithm>
+#include <array>
+#include <numeric>
+
 namespace nearstep::exchange {
 
 OwnerSum::OwnerSum() : sum_(shard::kTileElems) {}
@@ -15,16 +19,31 @@ void OwnerSum::begin_step(const codec::Codec& came, const codec::Codec* handed,
     payload_.resize(handed != nullptr ? handed->payload_bytes() : 0);
 }
 
-Handed OwnerSum::take(std::size_t tile, std::span<const std::span<const std::byte>> payloads) {
-    codec::decode_sum(*came_, payloads, 0, sum_);
-    if (handed_ == nullptr) {
-        return {.payloads = payloads, .sum = sum_};
+// Decodes into sum_. Each piece is squared while it is in the first-level cache.
+double OwnerSum::decode(const codec::Codec& codec,
+                        std::span<const std::span<const std::byte>> payloads, std::size_t squared) {
+    std::array<double, codec::kSquareSums> sums{};
+    for (std::size_t first = 0; first < sum_.size(); first += arith::kPieceElems) {
+        const std::span<float> piece = std::span(sum_).subspan(first, arith::kPieceElems);
+        codec::decode_sum(codec, payloads, first, piece);
+        const std::size_t left = squared - std::min(squared, first);
+        kernels_->add_squares(piece.data(), sums.data(), std::min(left, piece.size()));
     }
+    return std::accumulate(sums.begin(), sums.end(), 0.0);
+}
+
+Handed OwnerSum::take(std::size_t tile, std::span<const std::span<const std::byte>> payloads,
+                      std::size_t squared) {
+    if (handed_ == nullptr) {
+        const double squares = decode(*came_, payloads, squared);
+        return {.payloads = payloads, .sum = sum_, .squares = squares};
+    }
+    codec::decode_sum(*came_, payloads, 0, sum_);
     // Use the same key as the slicer of the first group.
     handed_->encode(sum_, payload_, arith::tile_key(random_bits(random_key_, 0, 0), tile));
     only_ = payload_;
-    codec::decode_sum(*handed_, {&only_, 1}, 0, sum_);
-    return {.payloads = {&only_, 1}, .sum = sum_};
+    const double squares = decode(*handed_, {&only_, 1}, squared);
+    return {.payloads = {&only_, 1}, .sum = sum_, .squares = squares};
 }
 
 }  // namespace nearstep::exchange

@@ -14,6 +14,7 @@ namespace nearstep::exchange {
 struct Handed {
     std::span<const std::span<const std::byte>> payloads;
     std::span<const float> sum;  // what the payloads decode to
+    double squares = 0;          // sum of the squares of its first elements
 };
 
 // Decodes and sums a tile's payloads; can encode the sum again. With a dense codec (densification)
@@ -27,11 +28,17 @@ public:
     // handed on as received. `random_key`: the step's key. The codecs outlive the step.
     void begin_step(const codec::Codec& came, const codec::Codec* handed, std::uint64_t random_key);
 
-    Handed take(std::size_t tile, std::span<const std::span<const std::byte>> payloads);
+    // `squared`: number of elements for Handed::squares.
+    Handed take(std::size_t tile, std::span<const std::span<const std::byte>> payloads,
+                std::size_t squared);
 
 private:
+    double decode(const codec::Codec& codec, std::span<const std::span<const std::byte>> payloads,
+                  std::size_t squared);
+
     const codec::Codec* came_ = nullptr;
     const codec::Codec* handed_ = nullptr;
+    const codec::Kernels* kernels_ = &codec::best_kernels();
     std::uint64_t random_key_ = 0;
     std::vector<float> sum_;
     std::vector<std::byte> payload_;

@@ -88,7 +88,7 @@ void ThreadPool::follow(int member) {
                 return;
             }
             seen = loops_;
-            if (next_ == count_) {
+            if (next_ >= count_) {
                 continue;  // woke too late to help
             }
             ++busy_;
@@ -103,13 +103,9 @@ void ThreadPool::follow(int member) {
 
 void ThreadPool::take_turns(int member) {
     while (true) {
-        std::size_t mine = 0;
-        {
-            const std::lock_guard lock(mutex_);
-            if (next_ == count_) {
-                return;
-            }
-            mine = next_++;
+        const std::size_t mine = next_++;
+        if (mine >= count_) {
+            return;
         }
         try {
             (*work_)(mine, member);

@@ -1,6 +1,7 @@
 // A pool of threads that share the iterations of a loop.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -46,10 +47,10 @@ private:
     std::mutex mutex_;
     std::condition_variable changed_;
     std::condition_variable done_;
-    // The current loop; mutex_ guards these members.
+    // The current loop; mutex_ guards the members that are not atomic.
     const Work* work_ = nullptr;
-    std::size_t next_ = 0;
-    std::size_t count_ = 0;
+    std::atomic<std::size_t> next_ = 0;
+    std::size_t count_ = 0;  // does not change while threads take turns
     std::uint64_t loops_ = 0;
     int busy_ = 0;  // other threads that take turns
     std::exception_ptr error_;

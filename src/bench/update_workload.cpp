@@ -93,6 +93,7 @@ void UpdateWorkload::update(const Engine& engine, const arith::UpdateScalars& sc
     run.format = format_;
     run.gradient_dtype = Dtype::bf16;
     run.count = kTileElems;
+    run.streams = true;  // as in training
     for (std::size_t tile = 0; tile < kSubgroupTiles; ++tile) {
         const std::size_t global = subgroup * kSubgroupTiles + tile;
         run.state = csd::state_of_tile(format_, state, kSubgroupTiles, tile);

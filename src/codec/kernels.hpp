@@ -10,6 +10,9 @@
 
 namespace nearstep::codec {
 
+// A sum of squares has a fixed order and can be vectorised.
+constexpr std::size_t kSquareSums = 8;
+
 struct BlockCoding {
     arith::BlockFormat format = arith::BlockFormat::q8;
     arith::Rounding rounding = arith::Rounding::nearest;
@@ -26,6 +29,9 @@ struct Kernels {
     void (*add_widened)(Dtype dtype, const void* from, float* sum, std::size_t count);
 
     void (*add)(const float* from, float* sum, std::size_t count);
+
+    // Adds the squares to kSquareSums sums: the square of values[i] to sums[i % kSquareSums].
+    void (*add_squares)(const float* values, double* sums, std::size_t count);
 
     // Encodes one piece, which starts at element `first` of its tile, into the codes and scales of
     // docs/formats/gradient-payload.md. `key`: the tile's key, for stochastic rounding.

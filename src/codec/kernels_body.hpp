@@ -62,6 +62,24 @@ inline void add(const float* __restrict from, float* __restrict sum, std::size_t
     }
 }
 
+inline void add_squares(const float* __restrict values, double* __restrict sums,
+                        std::size_t count) {
+    double own[kSquareSums];  // NOLINT(modernize-avoid-c-arrays)
+    __builtin_memcpy(own, sums, sizeof own);
+    const std::size_t whole = count / kSquareSums * kSquareSums;
+    for (std::size_t at = 0; at < whole; at += kSquareSums) {
+        for (std::size_t i = 0; i < kSquareSums; ++i) {
+            const auto value = static_cast<double>(values[at + i]);
+            own[i] += value * value;
+        }
+    }
+    for (std::size_t at = whole; at < count; ++at) {
+        const auto value = static_cast<double>(values[at]);
+        own[at - whole] += value * value;
+    }
+    __builtin_memcpy(sums, own, sizeof own);
+}
+
 [[gnu::flatten]] inline void add_widened(Dtype dtype, const void* __restrict from,
                                          float* __restrict sum, std::size_t count) {
     const auto* halves = static_cast<const std::uint16_t*>(from);

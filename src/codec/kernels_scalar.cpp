@@ -3,7 +3,7 @@
 
 namespace nearstep::codec {
 
-extern const Kernels scalar_kernels = {"scalar",     narrow,           widen, add_widened, add,
-                                       encode_piece, decode_add_piece, mark};
+extern const Kernels scalar_kernels = {
+    "scalar", narrow, widen, add_widened, add, add_squares, encode_piece, decode_add_piece, mark};
 
 }  // namespace nearstep::codec

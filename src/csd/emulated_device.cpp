@@ -296,7 +296,7 @@ const void* EmulatedDevice::gradient(Slot& slot, std::size_t member, std::size_t
     return piece.data();
 }
 
-// Each piece is copied (mapped storage), decoded and updated while it is in the first-level caches.
+// Each piece is decoded and updated while it is in the first-level caches.
 void EmulatedDevice::update_part(Slot& slot, std::size_t member, std::size_t subgroup,
                                  std::size_t tile, std::size_t part, const StepScalars& scalars,
                                  UpdateRun run) {
@@ -312,8 +312,7 @@ void EmulatedDevice::update_part(Slot& slot, std::size_t member, std::size_t sub
     for (std::size_t first = part * kPartElems; first < end; first += run.count) {
         run.state = state_from(settings_.state, updated, first);
         if (is_mapped()) {
-            copy_state(settings_.state, state_from(settings_.state, old, first), run.count,
-                       run.state);
+            run.old = state_from(settings_.state, old, first);
         }
         run.gradient = gradient(slot, member, local, tile, first);
         run.parameters = parameters + first * size_bytes(settings_.parameter_dtype);
@@ -346,6 +345,7 @@ void EmulatedDevice::update(int slot, std::size_t subgroup, const StepScalars& s
     const auto run_of = [&](std::size_t tile) {
         UpdateRun run;
         run.format = settings_.state;
+        run.streams = !has_deltas();
         run.parameter_dtype = settings_.parameter_dtype;
         run.state = tile_of(s.old, subgroup, tile);
         run.key =

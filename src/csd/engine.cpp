@@ -1,5 +1,7 @@
 #include "csd/engine.hpp"
 
+#include "csd/state_format.hpp"
+
 namespace nearstep::csd {
 
 void update(const Engine& engine, const StepScalars& scalars, const GroupMap& groups,
@@ -9,10 +11,19 @@ void update(const Engine& engine, const StepScalars& scalars, const GroupMap& gr
     }
     const auto runs = groups.runs_in(element, element + run.count);
     const std::size_t first = runs.front().group;
-    if (runs.size() == 1 && !scalars.is_skipped.at(first)) {
-        engine.update(scalars.of_group.at(first), run);
+    const bool is_one = runs.size() == 1 && !scalars.is_skipped.at(first);
+    const arith::UpdateScalars& of_first = scalars.of_group.at(first);
+    const bool changes_all =
+        is_one && uses_moment1(of_first.optimizer) && uses_moment2(of_first.optimizer);
+    UpdateRun here = run;
+    if (run.old.master != nullptr && !changes_all) {
+        copy_state(run.format, run.old, run.count, run.state);
+        here.old = {};
+    }
+    if (is_one) {
+        engine.update(of_first, here);
     } else {
-        engine.update_groups(scalars, runs.data(), element, run);
+        engine.update_groups(scalars, runs.data(), element, here);
     }
 }
 

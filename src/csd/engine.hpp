@@ -24,11 +24,11 @@ struct StatePointers {
     float* scale2 = nullptr;
 };
 
-// One pass over elements of one tile. State and parameters are written in place. Arrays do not
-// overlap and are aligned for their types.
+// One pass over elements of one tile. Arrays do not overlap and are aligned for their types.
 struct UpdateRun {
     StateFormat format = StateFormat::fp32;
-    StatePointers state;
+    StatePointers state;     // the new state
+    StatePointers old = {};  // where the state is read; null: `state` is updated in place
     const void* gradient = nullptr;
     Dtype gradient_dtype = Dtype::fp32;  // or bf16
     void* parameters = nullptr;          // the new masters, rounded to parameter_dtype
@@ -36,9 +36,15 @@ struct UpdateRun {
     arith::TileKey key = {0, 0};
     std::uint32_t first = 0;  // index within the tile of the first element
     std::size_t count = 0;
+    bool streams = false;  // results are not read soon, so that they may go past the caches
 };
 
-// All engines give the same bits, except NaN payloads. Stateless; any thread may call.
+inline const StatePointers& old_state(const UpdateRun& run) {
+    return run.old.master != nullptr ? run.old : run.state;
+}
+
+// All engines give the same bits, except NaN payloads. Stateless; any thread may call. An engine
+// writes only what the optimizer changes: with `old`, csd::update() copies the rest.
 struct Engine {
     const char* name;
     void (*update)(const arith::UpdateScalars& scalars, const UpdateRun& run);

@@ -70,6 +70,20 @@ inline void store_pair(float* to, Pair<Reals> values) {
     store(to + kLength, words_of(values.high));
 }
 
+// Streams whole cache lines past the caches if `streams`, so that they are not read before they are
+// written.
+inline void put(void* to, Words words, bool streams) {
+    if (streams) {
+        _mm512_stream_si512(static_cast<__m512i*>(to), raw(words));
+    } else {
+        store(to, words);
+    }
+}
+inline void put_pair(float* to, Pair<Reals> values, bool streams) {
+    put(to, words_of(values.low), streams);
+    put(to + kLength, words_of(values.high), streams);
+}
+
 // The upper halves of two vectors, in the order of elements.
 inline Words upper_halves(Pair<Words> words) {
     static constexpr std::array<std::uint16_t, 32> kOrder = {
@@ -151,12 +165,12 @@ inline __m512i encode_root2(const float* roots, float per_unit) {
 }
 
 // Stores 64 codes that were packed within lanes of 128 bits.
-inline void store_codes(void* to, __m512i packed) {
+inline void store_codes(void* to, __m512i packed, bool streams) {
     const Words order = {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15};
-    store(to, words_of(_mm512_maskz_permutexvar_epi32(kAll, raw(order), packed)));
+    put(to, words_of(_mm512_maskz_permutexvar_epi32(kAll, raw(order), packed)), streams);
 }
 
-inline void encode_block(const float* values, float scale, std::int8_t* codes) {
+inline void encode_block(const float* values, float scale, std::int8_t* codes, bool streams) {
     const float per_unit = arith::kMoment1Codes / scale;
     const auto packed = [&](const float* from) {
         return _mm512_packs_epi32(encode_moment1(from, per_unit),
@@ -164,10 +178,11 @@ inline void encode_block(const float* values, float scale, std::int8_t* codes) {
     };
     for (std::size_t i = 0; i < kBlockElems; i += 4 * kLength) {
         store_codes(codes + i,
-                    _mm512_packs_epi16(packed(values + i), packed(values + i + 2 * kLength)));
+                    _mm512_packs_epi16(packed(values + i), packed(values + i + 2 * kLength)),
+                    streams);
     }
 }
-inline void encode_block(const float* roots, float scale, std::uint8_t* codes) {
+inline void encode_block(const float* roots, float scale, std::uint8_t* codes, bool streams) {
     const float per_unit = arith::kRoot2Codes / scale;
     const auto packed = [&](const float* from) {
         return _mm512_packs_epi32(encode_root2(from, per_unit),
@@ -175,13 +190,14 @@ inline void encode_block(const float* roots, float scale, std::uint8_t* codes) {
     };
     for (std::size_t i = 0; i < kBlockElems; i += 4 * kLength) {
         store_codes(codes + i,
-                    _mm512_packus_epi16(packed(roots + i), packed(roots + i + 2 * kLength)));
+                    _mm512_packus_epi16(packed(roots + i), packed(roots + i + 2 * kLength)),
+                    streams);
     }
 }
 template <typename Code>
-inline float encode_or_clear(const float* values, float scale, Code* codes) {
+inline float encode_or_clear(const float* values, float scale, Code* codes, bool streams) {
     if (arith::has_codes(scale)) {
-        encode_block(values, scale, codes);
+        encode_block(values, scale, codes, streams);
     } else {
         __builtin_memset(codes, 0, kBlockElems);
     }
@@ -196,13 +212,17 @@ inline Pair<Reals> load_moment(const Code* from, float scale) {
     return {decode(from, scale), decode(from + kLength, scale)};
 }
 
-inline void store_moment1(std::uint16_t* to, Pair<Reals> values, Pair<Words> random) {
-    store(to, upper_halves({round_by_lower(values.low, random.low),
-                            round_by_lower(values.high, random.high)}));
+inline void store_moment1(std::uint16_t* to, Pair<Reals> values, Pair<Words> random, bool streams) {
+    put(to,
+        upper_halves(
+            {round_by_lower(values.low, random.low), round_by_lower(values.high, random.high)}),
+        streams);
 }
-inline void store_moment2(std::uint16_t* to, Pair<Reals> values, Pair<Words> random) {
-    store(to, upper_halves({round_by_upper(values.low, random.low),
-                            round_by_upper(values.high, random.high)}));
+inline void store_moment2(std::uint16_t* to, Pair<Reals> values, Pair<Words> random, bool streams) {
+    put(to,
+        upper_halves(
+            {round_by_upper(values.low, random.low), round_by_upper(values.high, random.high)}),
+        streams);
 }
 
 // unfolded_bits() of 32 elements; the first has this index in its tile.
@@ -210,6 +230,20 @@ inline Pair<Words> random_pair(arith::TileKey key, std::uint32_t index) {
     const Words low = Words{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15} + index;
     return {arith::unfolded_bits(key, low),
             arith::unfolded_bits(key, low + static_cast<std::uint32_t>(kLength))};
+}
+
+// Which results go past the caches: whole lines of parameters, and of new state beside the old one.
+struct Streams {
+    bool state;
+    bool parameters;
+};
+
+inline bool is_line(const void* at) { return reinterpret_cast<std::uintptr_t>(at) % 64 == 0; }
+
+inline Streams streams_of(const UpdateRun& run) {
+    const bool is_beside = run.old.master != nullptr && is_line(run.state.master) &&
+                           is_line(run.state.moment1) && is_line(run.state.moment2);
+    return {run.streams && is_beside, run.streams && is_line(run.parameters)};
 }
 
 // --- The update ----------------------------------------------------------------------------------
@@ -231,26 +265,26 @@ constexpr bool is_moment1_direction(Optimizer optimizer) {
 
 // The first loop computes the moments. Those without codes are final.
 template <Optimizer kOptimizer, StateFormat kFormat, typename Gradient>
-inline void update_moments_of(const UpdateScalars& scalars, const UpdateRun& run, std::size_t at,
-                              WideBlock& wide) {
+inline void update_moments_of(const UpdateScalars& scalars, const UpdateRun& run, Streams streams,
+                              std::size_t at, WideBlock& wide) {
     using Types = Stored<kFormat>;
     const auto* gradient = static_cast<const Gradient*>(run.gradient) + at;
-    const auto* master = static_cast<const typename Types::Master*>(run.state.master) + at;
-    auto* moment1 = static_cast<typename Types::Moment1*>(run.state.moment1) + at;
-    auto* moment2 = static_cast<typename Types::Moment2*>(run.state.moment2) + at;
+    const StatePointers& from = old_state(run);
+    const Arrays<kFormat> old = arrays_at<kFormat>(from, at);
+    const Arrays<kFormat> updated = arrays_at<kFormat>(run.state, at);
     const arith::TileKey key = run.key;
     const std::uint32_t first = run.first + static_cast<std::uint32_t>(at);
     Scales scales = {0, 0};
     if constexpr (Types::kHasCodes) {
-        scales = {run.state.scale1[at / kBlockElems], run.state.scale2[at / kBlockElems]};
+        scales = {from.scale1[at / kBlockElems], from.scale2[at / kBlockElems]};
     }
     Words largest1 = {};
     Words largest2 = {};
     for (std::uint32_t i = 0; i < kBlockElems; i += 2 * kLength) {
         const Pair<Reals> g = load_gradient(gradient + i);
-        const Pair<Reals> weight = load_pair(master + i);
-        Pair<Reals> wide1 = load_moment(moment1 + i, scales.moment1);
-        Pair<Reals> wide2 = load_moment(moment2 + i, scales.moment2);
+        const Pair<Reals> weight = load_pair(old.master + i);
+        Pair<Reals> wide1 = load_moment(old.moment1 + i, scales.moment1);
+        Pair<Reals> wide2 = load_moment(old.moment2 + i, scales.moment2);
         store_pair(
             &wide.directions[i],
             {arith::update_moments(kOptimizer, scalars, g.low, weight.low, wide1.low, wide2.low),
@@ -270,10 +304,10 @@ inline void update_moments_of(const UpdateScalars& scalars, const UpdateRun& run
         } else {
             const Pair<Words> random = random_pair(key, first + i);
             if constexpr (uses_moment1(kOptimizer)) {
-                store_moment1(moment1 + i, wide1, random);
+                store_moment1(updated.moment1 + i, wide1, random, streams.state);
             }
             if constexpr (uses_moment2(kOptimizer)) {
-                store_moment2(moment2 + i, wide2, random);
+                store_moment2(updated.moment2 + i, wide2, random, streams.state);
             }
         }
     }
@@ -283,15 +317,16 @@ inline void update_moments_of(const UpdateScalars& scalars, const UpdateRun& run
 
 // The second loop computes the masters, and the parameters if they are bf16.
 template <Optimizer kOptimizer, StateFormat kFormat>
-inline void update_masters_of(const UpdateScalars& scalars, const UpdateRun& run, std::size_t at,
-                              const WideBlock& wide) {
-    auto* master = static_cast<typename Stored<kFormat>::Master*>(run.state.master) + at;
+inline void update_masters_of(const UpdateScalars& scalars, const UpdateRun& run, Streams streams,
+                              std::size_t at, const WideBlock& wide) {
+    const auto* old_master = arrays_at<kFormat>(old_state(run), at).master;
+    auto* master = arrays_at<kFormat>(run.state, at).master;
     auto* parameters = static_cast<std::uint16_t*>(run.parameters) + at;
     const bool has_halves = run.parameter_dtype == Dtype::bf16;
     const arith::TileKey key = run.key;
     const std::uint32_t first = run.first + static_cast<std::uint32_t>(at);
     for (std::uint32_t i = 0; i < kBlockElems; i += 2 * kLength) {
-        Pair<Reals> weight = load_pair(master + i);
+        Pair<Reals> weight = load_pair(old_master + i);
         const Pair<Reals> direction = load_pair(&wide.directions[i]);
         const Pair<Reals> root2 = uses_moment2(kOptimizer) ? load_pair(&wide.root2[i]) : direction;
         arith::update_master(kOptimizer, scalars, direction.low, root2.low, weight.low);
@@ -301,31 +336,32 @@ inline void update_masters_of(const UpdateScalars& scalars, const UpdateRun& run
             const Pair<Words> random = random_pair(key, first + i);
             halves = upper_halves(
                 {round_by_upper(weight.low, random.low), round_by_upper(weight.high, random.high)});
-            store(master + i, halves);
+            put(master + i, halves, streams.state);
         } else {
-            store_pair(master + i, weight);
+            put_pair(master + i, weight, streams.state);
             halves = upper_halves({round_to_nearest(weight.low), round_to_nearest(weight.high)});
         }
         if (has_halves) {
-            store(parameters + i, halves);
+            put(parameters + i, halves, streams.parameters);
         }
     }
 }
 
 template <Optimizer kOptimizer, StateFormat kFormat>
-inline void encode_moments_of(const UpdateRun& run, std::size_t at, const WideBlock& wide) {
+inline void encode_moments_of(const UpdateRun& run, Streams streams, std::size_t at,
+                              const WideBlock& wide) {
     using Types = Stored<kFormat>;
     const std::size_t block = at / kBlockElems;
     if constexpr (uses_moment1(kOptimizer)) {
         const auto& values = is_moment1_direction(kOptimizer) ? wide.directions : wide.moment1;
-        run.state.scale1[block] =
-            encode_or_clear(values.data(), arith::scale_of_moment1(largest_of(wide.largest1)),
-                            static_cast<typename Types::Moment1*>(run.state.moment1) + at);
+        run.state.scale1[block] = encode_or_clear(
+            values.data(), arith::scale_of_moment1(largest_of(wide.largest1)),
+            static_cast<typename Types::Moment1*>(run.state.moment1) + at, streams.state);
     }
     if constexpr (uses_moment2(kOptimizer)) {
-        run.state.scale2[block] =
-            encode_or_clear(wide.root2.data(), arith::scale_of_root2(largest_of(wide.largest2)),
-                            static_cast<typename Types::Moment2*>(run.state.moment2) + at);
+        run.state.scale2[block] = encode_or_clear(
+            wide.root2.data(), arith::scale_of_root2(largest_of(wide.largest2)),
+            static_cast<typename Types::Moment2*>(run.state.moment2) + at, streams.state);
     }
 }
 
@@ -335,25 +371,68 @@ template <Optimizer kOptimizer, StateFormat kFormat, typename Gradient>
                                                                  const UpdateRun& run) {
     using Types = Stored<kFormat>;
     const UpdateScalars scalars = of_step;
+    const Streams streams = streams_of(run);
     WideBlock wide;
     std::size_t at = 0;
     for (; at + kBlockElems <= run.count; at += kBlockElems) {
         fetch_ahead(static_cast<const Gradient*>(run.gradient) + at, kBlockElems);
-        fetch_ahead(static_cast<const typename Types::Master*>(run.state.master) + at, kBlockElems);
-        fetch_ahead(static_cast<const typename Types::Moment1*>(run.state.moment1) + at,
-                    kBlockElems);
-        fetch_ahead(static_cast<const typename Types::Moment2*>(run.state.moment2) + at,
-                    kBlockElems);
-        update_moments_of<kOptimizer, kFormat, Gradient>(scalars, run, at, wide);
-        update_masters_of<kOptimizer, kFormat>(scalars, run, at, wide);
+        fetch_state_ahead<kFormat>(arrays_at<kFormat>(old_state(run), at), kBlockElems);
+        update_moments_of<kOptimizer, kFormat, Gradient>(scalars, run, streams, at, wide);
+        update_masters_of<kOptimizer, kFormat>(scalars, run, streams, at, wide);
         if constexpr (Types::kHasCodes) {
-            encode_moments_of<kOptimizer, kFormat>(run, at, wide);
+            encode_moments_of<kOptimizer, kFormat>(run, streams, at, wide);
         }
         if (run.parameter_dtype != Dtype::bf16) {
             Block other;
             deliver_block<kFormat>(run, other, at, kBlockElems);
         }
     }
+    _mm_sfence();  // streamed lines become visible before what follows
+    return at;
+}
+
+// fp32 state in one loop.
+template <Optimizer kOptimizer, typename Gradient>
+[[gnu::flatten, gnu::noinline]] inline std::size_t update_fp32_blocks(const UpdateScalars& of_step,
+                                                                      const UpdateRun& run) {
+    constexpr std::size_t kElems = 2 * kLength;
+    const UpdateScalars scalars = of_step;
+    const auto* gradient = static_cast<const Gradient*>(run.gradient);
+    auto* parameters = static_cast<std::uint16_t*>(run.parameters);
+    const bool has_halves = run.parameter_dtype == Dtype::bf16;
+    const Arrays<StateFormat::fp32> old = arrays_at<StateFormat::fp32>(old_state(run), 0);
+    const Arrays<StateFormat::fp32> updated = arrays_at<StateFormat::fp32>(run.state, 0);
+    const Streams streams = streams_of(run);
+    std::size_t at = 0;
+    for (; at + kElems <= run.count; at += kElems) {
+        fetch_ahead(gradient + at, kElems);
+        fetch_ahead(old.master + at, kElems);
+        fetch_ahead(old.moment1 + at, kElems);
+        fetch_ahead(old.moment2 + at, kElems);
+        const Pair<Reals> g = load_gradient(gradient + at);
+        Pair<Reals> weight = load_pair(old.master + at);
+        Pair<Reals> wide1 = load_pair(old.moment1 + at);
+        Pair<Reals> wide2 = load_pair(old.moment2 + at);
+        arith::update_lane(kOptimizer, scalars, g.low, weight.low, wide1.low, wide2.low);
+        arith::update_lane(kOptimizer, scalars, g.high, weight.high, wide1.high, wide2.high);
+        put_pair(updated.master + at, weight, streams.state);
+        if constexpr (uses_moment1(kOptimizer)) {
+            put_pair(updated.moment1 + at, wide1, streams.state);
+        }
+        if constexpr (uses_moment2(kOptimizer)) {
+            put_pair(updated.moment2 + at, wide2, streams.state);
+        }
+        if (has_halves) {
+            put(parameters + at,
+                upper_halves({round_to_nearest(weight.low), round_to_nearest(weight.high)}),
+                streams.parameters);
+        }
+    }
+    if (!has_halves) {
+        Block other;
+        deliver_block<StateFormat::fp32>(run, other, 0, at);
+    }
+    _mm_sfence();
     return at;
 }
 
@@ -362,7 +441,7 @@ struct WideBlocks {
     template <Optimizer kOptimizer, StateFormat kFormat, typename Gradient>
     static std::size_t update(const UpdateScalars& scalars, const UpdateRun& run) {
         if constexpr (kFormat == StateFormat::fp32) {
-            return PlainBlocks::update<kOptimizer, kFormat, Gradient>(scalars, run);
+            return update_fp32_blocks<kOptimizer, Gradient>(scalars, run);
         } else {
             return update_blocks<kOptimizer, kFormat, Gradient>(scalars, run);
         }

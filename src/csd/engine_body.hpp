@@ -11,6 +11,14 @@
 #include <cstdint>
 #include <type_traits>
 
+// For a loop whose iterations are independent, which the compiler cannot see if arrays may be the
+// same.
+#if defined(__clang__)
+#define NEARSTEP_INDEPENDENT_ITERATIONS _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define NEARSTEP_INDEPENDENT_ITERATIONS _Pragma("GCC ivdep")
+#endif
+
 namespace nearstep::csd {
 namespace {
 
@@ -73,6 +81,29 @@ inline void narrow(float value, std::uint32_t random, std::uint16_t& to) {
     to = arith::round_to_bf16(value, random);
 }
 
+// The arrays of consecutive elements. Old and new ones are the same or do not overlap.
+template <StateFormat kFormat>
+struct Arrays {
+    typename Stored<kFormat>::Master* master;
+    typename Stored<kFormat>::Moment1* moment1;
+    typename Stored<kFormat>::Moment2* moment2;
+};
+
+template <StateFormat kFormat>
+inline Arrays<kFormat> arrays_at(const StatePointers& state, std::size_t at) {
+    using Types = Stored<kFormat>;
+    return {static_cast<typename Types::Master*>(state.master) + at,
+            static_cast<typename Types::Moment1*>(state.moment1) + at,
+            static_cast<typename Types::Moment2*>(state.moment2) + at};
+}
+
+template <StateFormat kFormat>
+inline void fetch_state_ahead(const Arrays<kFormat>& from, std::size_t count) {
+    fetch_ahead(from.master, count);
+    fetch_ahead(from.moment1, count);
+    fetch_ahead(from.moment2, count);
+}
+
 // A sum that starts from 0, as codec::decode_sum defines it: -0 becomes 0.
 inline float widen_gradient(float sum) { return sum; }
 inline float widen_gradient(std::uint16_t half) { return 0.0F + from_bf16(half); }
@@ -88,23 +119,28 @@ struct Scales {
 // root.
 template <Optimizer kOptimizer, StateFormat kFormat, typename Gradient>
 inline void update_block(const UpdateScalars& scalars, const Gradient* __restrict gradient,
-                         typename Stored<kFormat>::Master* __restrict master,
-                         typename Stored<kFormat>::Moment1* __restrict moment1,
-                         typename Stored<kFormat>::Moment2* __restrict moment2, Scales scales,
+                         const Arrays<kFormat>& old, const Arrays<kFormat>& updated, Scales scales,
                          Block& __restrict wide, TileKey key, std::uint32_t first,
                          std::uint32_t count) {
     constexpr bool kHasCodes = Stored<kFormat>::kHasCodes;
+    const auto* old_master = old.master;
+    const auto* old1 = old.moment1;
+    const auto* old2 = old.moment2;
+    auto* master = updated.master;
+    auto* moment1 = updated.moment1;
+    auto* moment2 = updated.moment2;
+    NEARSTEP_INDEPENDENT_ITERATIONS
     for (std::uint32_t i = 0; i < count; ++i) {
         const std::uint32_t random = arith::rounding_bits(key, first + i);
-        float weight = widen(master[i]);
+        float weight = widen(old_master[i]);
         float wide1 = 0;
         float wide2 = 0;
         if constexpr (kHasCodes) {
-            wide1 = arith::decode_moment1(moment1[i], scales.moment1);
-            wide2 = arith::decode_moment2(moment2[i], scales.moment2);
+            wide1 = arith::decode_moment1(old1[i], scales.moment1);
+            wide2 = arith::decode_moment2(old2[i], scales.moment2);
         } else {
-            wide1 = widen(moment1[i]);
-            wide2 = widen(moment2[i]);
+            wide1 = widen(old1[i]);
+            wide2 = widen(old2[i]);
         }
         arith::update_lane(kOptimizer, scalars, widen_gradient(gradient[i]), weight, wide1, wide2);
         narrow(weight, random >> 16U, master[i]);
@@ -181,31 +217,75 @@ inline void deliver_block(const UpdateRun& run, Block& wide, std::size_t at, std
 template <Optimizer kOptimizer, StateFormat kFormat, typename Gradient>
 inline void run_block(const UpdateScalars& scalars, const UpdateRun& run, Block& wide,
                       std::size_t at, std::size_t count) {
-    using Types = Stored<kFormat>;
-    const StatePointers& state = run.state;
     const std::size_t block = at / kBlockElems;
+    const StatePointers& from = old_state(run);
     const auto* gradient = static_cast<const Gradient*>(run.gradient) + at;
-    auto* master = static_cast<typename Types::Master*>(state.master) + at;
-    auto* moment1 = static_cast<typename Types::Moment1*>(state.moment1) + at;
-    auto* moment2 = static_cast<typename Types::Moment2*>(state.moment2) + at;
+    const Arrays<kFormat> old = arrays_at<kFormat>(from, at);
+    const Arrays<kFormat> updated = arrays_at<kFormat>(run.state, at);
     fetch_ahead(gradient, count);
-    fetch_ahead(master, count);
-    fetch_ahead(moment1, count);
-    fetch_ahead(moment2, count);
+    fetch_state_ahead<kFormat>(old, count);
     Scales scales = {0, 0};
-    if constexpr (Types::kHasCodes) {
-        scales = {state.scale1[block], state.scale2[block]};
+    if constexpr (Stored<kFormat>::kHasCodes) {
+        scales = {from.scale1[block], from.scale2[block]};
     }
-    update_block<kOptimizer, kFormat>(scalars, gradient, master, moment1, moment2, scales, wide,
-                                      run.key, run.first + static_cast<std::uint32_t>(at),
+    update_block<kOptimizer, kFormat>(scalars, gradient, old, updated, scales, wide, run.key,
+                                      run.first + static_cast<std::uint32_t>(at),
                                       static_cast<std::uint32_t>(count));
-    if constexpr (Types::kHasCodes && uses_moment1(kOptimizer)) {
-        state.scale1[block] = encode_block1(wide.moment1.data(), moment1, count);
+    if constexpr (Stored<kFormat>::kHasCodes && uses_moment1(kOptimizer)) {
+        run.state.scale1[block] = encode_block1(wide.moment1.data(), updated.moment1, count);
     }
-    if constexpr (Types::kHasCodes && uses_moment2(kOptimizer)) {
-        state.scale2[block] = encode_block2(wide.root2.data(), moment2, count);
+    if constexpr (Stored<kFormat>::kHasCodes && uses_moment2(kOptimizer)) {
+        run.state.scale2[block] = encode_block2(wide.root2.data(), updated.moment2, count);
     }
     deliver_block<kFormat>(run, wide, at, count);
+}
+
+using Fp32 = Arrays<StateFormat::fp32>;
+
+template <Optimizer kOptimizer>
+inline void update_fp32(const UpdateScalars& scalars, const std::uint16_t* __restrict gradient,
+                        const Fp32& old, const Fp32& updated, std::uint16_t* __restrict parameters,
+                        std::size_t count) {
+    const float* old_master = old.master;
+    const float* old1 = old.moment1;
+    const float* old2 = old.moment2;
+    float* master = updated.master;
+    float* moment1 = updated.moment1;
+    float* moment2 = updated.moment2;
+    NEARSTEP_INDEPENDENT_ITERATIONS
+    for (std::size_t i = 0; i < count; ++i) {
+        float weight = old_master[i];
+        float wide1 = old1[i];
+        float wide2 = old2[i];
+        arith::update_lane(kOptimizer, scalars, widen_gradient(gradient[i]), weight, wide1, wide2);
+        master[i] = weight;
+        moment1[i] = wide1;
+        moment2[i] = wide2;
+        parameters[i] = to_bf16(weight);
+    }
+}
+
+// fp32 state with bf16 gradients and parameters: only the gradient is widened, so a single loop
+// keeps memory busy throughout.
+template <Optimizer kOptimizer>
+inline void stream_fp32(const UpdateScalars& scalars, const UpdateRun& run) {
+    constexpr std::size_t kElems = 32;  // one cache line of the narrowest type
+    const auto* gradient = static_cast<const std::uint16_t*>(run.gradient);
+    auto* parameters = static_cast<std::uint16_t*>(run.parameters);
+    const auto update = [&](std::size_t at, std::size_t count) {
+        update_fp32<kOptimizer>(
+            scalars, gradient + at, arrays_at<StateFormat::fp32>(old_state(run), at),
+            arrays_at<StateFormat::fp32>(run.state, at), parameters + at, count);
+    };
+    std::size_t at = 0;
+    for (; at + kElems <= run.count; at += kElems) {
+        fetch_ahead(gradient + at, kElems);
+        fetch_state_ahead<StateFormat::fp32>(arrays_at<StateFormat::fp32>(old_state(run), at),
+                                             kElems);
+        fetch_ahead(parameters + at, kElems);
+        update(at, kElems);
+    }
+    update(at, run.count - at);
 }
 
 // Updates whole blocks in loops that the compiler vectorises. Other engines may replace it.
@@ -213,6 +293,12 @@ struct PlainBlocks {
     // Returns the number of updated elements.
     template <Optimizer kOptimizer, StateFormat kFormat, typename Gradient>
     static std::size_t update(const UpdateScalars& scalars, const UpdateRun& run) {
+        if constexpr (kFormat == StateFormat::fp32 && std::is_same_v<Gradient, std::uint16_t>) {
+            if (run.parameter_dtype == Dtype::bf16) {
+                stream_fp32<kOptimizer>(scalars, run);
+                return run.count;
+            }
+        }
         Block wide;
         std::size_t at = 0;
         for (; at + kBlockElems <= run.count; at += kBlockElems) {
@@ -241,50 +327,10 @@ inline void run_blocks(const UpdateScalars& scalars, const UpdateRun& run) {
     }
 }
 
-template <Optimizer kOptimizer>
-inline void update_fp32(const UpdateScalars& scalars, const std::uint16_t* __restrict gradient,
-                        float* __restrict master, float* __restrict moment1,
-                        float* __restrict moment2, std::uint16_t* __restrict parameters,
-                        std::size_t count) {
-    for (std::size_t i = 0; i < count; ++i) {
-        arith::update_lane(kOptimizer, scalars, 0.0F + from_bf16(gradient[i]), master[i],
-                           moment1[i], moment2[i]);
-        parameters[i] = to_bf16(master[i]);
-    }
-}
-
-// fp32 state with bf16 gradients and parameters: only the gradient is widened, so a single loop
-// keeps memory busy throughout.
-template <Optimizer kOptimizer>
-inline void stream_fp32(const UpdateScalars& scalars, const std::uint16_t* gradient, float* master,
-                        float* moment1, float* moment2, std::uint16_t* parameters,
-                        std::size_t count) {
-    constexpr std::size_t kElems = 32;  // one cache line of the narrowest type
-    std::size_t at = 0;
-    for (; at + kElems <= count; at += kElems) {
-        fetch_ahead(gradient + at, kElems);
-        fetch_ahead(master + at, kElems);
-        fetch_ahead(moment1 + at, kElems);
-        fetch_ahead(moment2 + at, kElems);
-        fetch_ahead(parameters + at, kElems);
-        update_fp32<kOptimizer>(scalars, gradient + at, master + at, moment1 + at, moment2 + at,
-                                parameters + at, kElems);
-    }
-    update_fp32<kOptimizer>(scalars, gradient + at, master + at, moment1 + at, moment2 + at,
-                            parameters + at, count - at);
-}
-
 template <typename Blocks, Optimizer kOptimizer>
 inline void run_format(const UpdateScalars& scalars, const UpdateRun& run) {
     switch (run.format) {
         case StateFormat::fp32:
-            if (run.gradient_dtype == Dtype::bf16 && run.parameter_dtype == Dtype::bf16) {
-                return stream_fp32<kOptimizer>(
-                    scalars, static_cast<const std::uint16_t*>(run.gradient),
-                    static_cast<float*>(run.state.master), static_cast<float*>(run.state.moment1),
-                    static_cast<float*>(run.state.moment2),
-                    static_cast<std::uint16_t*>(run.parameters), run.count);
-            }
             return run_blocks<Blocks, kOptimizer, StateFormat::fp32>(scalars, run);
         case StateFormat::bf16:
             return run_blocks<Blocks, kOptimizer, StateFormat::bf16>(scalars, run);

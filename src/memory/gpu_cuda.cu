@@ -8,6 +8,7 @@ namespace nearstep::memory {
 
 void check(cudaError_t code, const Where& where) {
     if (code != cudaSuccess) {
+        static_cast<void>(cudaGetLastError());  // a later check_launch() does not find this error
         throw CudaError(text("CUDA reports \"", cudaGetErrorString(code), "\" (", where.file, ":",
                              where.line, "): see the GPU's log, and start again with --resume."));
     }
@@ -222,7 +223,7 @@ void convert_on_gpu(std::span<float> to, const void* from, Dtype dtype, float fa
         convert<<<grid, kThreads, 0, stream.handle()>>>(
             to.data(), static_cast<const std::uint16_t*>(from), to.size(), dtype, factor);
     }
-    check(cudaGetLastError());
+    check_launch();
 }
 
 void add_on_gpu(std::span<float> sums, std::span<const float> addends, const Stream& stream) {
@@ -232,7 +233,7 @@ void add_on_gpu(std::span<float> sums, std::span<const float> addends, const Str
     }
     add<<<blocks_for(sums.size()), kThreads, 0, stream.handle()>>>(sums.data(), addends.data(),
                                                                    sums.size());
-    check(cudaGetLastError());
+    check_launch();
 }
 
 }  // namespace nearstep::memory

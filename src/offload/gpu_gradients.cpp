@@ -143,6 +143,7 @@ void GpuGradients::encode(std::size_t block) {
         copy_to_host(batch.on_host.span().first(bytes), batch.on_gpu.span().first(bytes), copies_);
     }
     batch.arrived.record(copies_);
+    batch.is_here = false;
 }
 
 // Exchanges payloads between GPUs, and copies those that this rank takes to its host.
@@ -200,7 +201,10 @@ std::size_t GpuGradients::place_of(std::size_t tile, const Batch& batch) const {
 }
 
 // Throws if either exchange was aborted, so that its data is not used.
-void GpuGradients::wait_for(const Batch& batch) {
+void GpuGradients::wait_for(Batch& batch) {
+    if (batch.is_here) {
+        return;
+    }
     batch.arrived.wait();
     if (sum_) {
         sum_->wait_for(batch.arrived);
@@ -208,6 +212,7 @@ void GpuGradients::wait_for(const Batch& batch) {
     if (exchange_) {
         exchange_->wait_for(batch.arrived);
     }
+    batch.is_here = true;
 }
 
 GpuGradients::Batch& GpuGradients::batch_of(std::size_t tile) {
@@ -221,7 +226,7 @@ GpuGradients::Batch& GpuGradients::batch_of(std::size_t tile) {
 
 std::span<const std::byte> GpuGradients::payload(std::size_t tile) {
     expects(!exchange_, "payloads come to the host where they are made");
-    const Batch& batch = batch_of(tile);
+    Batch& batch = batch_of(tile);
     const std::size_t place = place_of(tile, batch);
     wait_for(batch);
     const std::size_t bytes = codec_->payload_bytes();
@@ -230,7 +235,7 @@ std::span<const std::byte> GpuGradients::payload(std::size_t tile) {
 
 std::span<const std::byte> GpuGradients::arrived(std::size_t tile, int group) {
     expects(exchange_.has_value(), "payloads come to the host where they are taken");
-    const Batch& batch = batch_of(tile);
+    Batch& batch = batch_of(tile);
     const std::size_t place = exchange_->routes(batch.block).place_of(tile, group);
     wait_for(batch);
     const std::size_t bytes = codec_->payload_bytes();

@@ -88,12 +88,13 @@ private:
         memory::Event encoded;
         memory::Event exchanged;
         memory::Event arrived;
+        bool is_here = false;  // `arrived` was waited for
     };
 
     void carry(std::size_t from, std::size_t count);
     std::size_t encode_tiles(std::size_t block, const float* gradient, Batch& batch);
     void bring(Batch& batch, std::span<const std::byte> made);
-    void wait_for(const Batch& batch);
+    void wait_for(Batch& batch);
     Batch& batch_of(std::size_t tile);
     std::size_t place_of(std::size_t tile, const Batch& batch) const;
 

@@ -3,7 +3,6 @@
 #include "base/error.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <numeric>
 #include <utility>
@@ -45,24 +44,6 @@ std::vector<shard::TileRange> all_rounds(const PipelineSettings& settings) {
         rounds.insert(rounds.end(), of_block.begin(), of_block.end());
     }
     return rounds;
-}
-
-// Sum of squares in double, as eight interleaved sums: a fixed order that vectorises.
-double sum_of_squares(std::span<const float> values) {
-    constexpr std::size_t kLanes = 8;
-    std::array<double, kLanes> lanes{};
-    const auto add = [&](std::size_t first, std::size_t count) {
-        for (std::size_t lane = 0; lane < count; ++lane) {
-            const auto value = static_cast<double>(values[first + lane]);
-            lanes[lane] += value * value;
-        }
-    };
-    std::size_t done = 0;
-    for (; done + kLanes <= values.size(); done += kLanes) {
-        add(done, kLanes);
-    }
-    add(done, values.size() - done);
-    return std::accumulate(lanes.begin(), lanes.end(), 0.0);
 }
 
 }  // namespace
@@ -233,11 +214,10 @@ std::size_t StepPipeline::device_of(std::size_t tile) const {
 }
 
 void StepPipeline::take_tile(const exchange::TilePayloads& of, exchange::OwnerSum& sum) {
-    const exchange::Handed handed = sum.take(of.tile, of.payloads);
-    if (settings_.owners->copy_of(world_.rank()) == 0) {
-        const std::size_t elems = copy_.partition.elems_in_tile(of.tile);
-        squares_of_tile_[of.tile] = sum_of_squares(handed.sum.first(elems));
-    }
+    const bool counts = settings_.owners->copy_of(world_.rank()) == 0;
+    const exchange::Handed handed =
+        sum.take(of.tile, of.payloads, counts ? copy_.partition.elems_in_tile(of.tile) : 0);
+    squares_of_tile_[of.tile] = handed.squares;
     devices_[device_of(of.tile)]->put_gradient(of.tile, handed.payloads, handed.sum);
 }
 
@@ -251,11 +231,16 @@ void StepPipeline::release_gradients() {
     }
 }
 
-// The host handles a block's payloads while the GPU computes the next block.
+// The host handles a block's payloads while the GPU computes the next block: all at once, unless
+// messages limit how many.
 void StepPipeline::put_payloads(std::size_t block) {
+    const shard::TileRange tiles = complete_tiles(settings_.blocks[block]);
+    const bool are_brought = gpu_gradients_->are_brought();
+    const bool has_messages = !are_brought && !scatter_.stays_where_sliced();
     for (const shard::TileRange round :
-         rounds_of(settings_.blocks[block], stripe_tiles(*settings_.owners))) {
-        if (gpu_gradients_->are_brought()) {
+         rounds_of(settings_.blocks[block],
+                   has_messages ? stripe_tiles(*settings_.owners) : tiles.size())) {
+        if (are_brought) {
             scatter_.hand_over_arrived(
                 round,
                 [this](std::size_t tile, int group) {
@@ -269,7 +254,7 @@ void StepPipeline::put_payloads(std::size_t block) {
         }
         take_round();
     }
-    final_from_ = std::min(final_from_, complete_tiles(settings_.blocks[block]).begin);
+    final_from_ = std::min(final_from_, tiles.begin);
 }
 
 void StepPipeline::put_gradient(std::size_t block) {

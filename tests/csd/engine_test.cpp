@@ -3,6 +3,7 @@
 #include "base/error.hpp"
 #include "csd/engine_fixture.hpp"
 #include "csd/published_update.hpp"
+#include "memory/buffer.hpp"
 
 #include <gtest/gtest.h>
 
@@ -65,6 +66,31 @@ TEST_P(EngineOf, GivesTheBitsOfTheScalarEngine) {
             EXPECT_GT(differences(before, seen.widened().master), kTileElems / 100);
             EXPECT_TRUE(has_same_bytes(expected, seen))
                 << name_of(gradient) << " " << name_of(parameters);
+        }
+    }
+}
+
+// With one group, with two, and with a skipped one; past the caches or through them.
+TEST_P(EngineOf, GivesTheSameBitsBesideTheOldState) {
+    const std::size_t border = Tile::kNumber * kTileElems + kTileElems / 2 + 3;
+    const GroupMap two({{GroupRun{border, 0}, GroupRun{border + kTileElems, 1}}});
+    for (const Dtype gradient : {Dtype::fp32, Dtype::bf16}) {
+        for (const bool is_skipped : {false, true}) {
+            for (const GroupMap& groups : {GroupMap(), two}) {
+                StepScalars of_step = scalars();
+                of_step.is_skipped[0] = is_skipped;
+                Tile expected(format(), random_arrays(4), gradient, Dtype::bf16);
+                Tile old = expected;
+                memory::Buffer beside(old.payload().size());
+                UpdateRun run = old.run_of(of_step.random_key, 0, kTileElems);
+                run.old = run.state;
+                run.state = state_of_tile(format(), beside.span(), 1, 0);
+                run.streams = is_skipped || gradient == Dtype::fp32;
+                csd::update(engine(), of_step, groups, Tile::kNumber * kTileElems, run);
+                expected.update(engine(), of_step, groups, 0, kTileElems);
+                EXPECT_TRUE(std::ranges::equal(beside.span(), expected.payload()));
+                EXPECT_EQ(old.parameters(), expected.parameters());
+            }
         }
     }
 }

@@ -8,7 +8,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <cmath>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -175,7 +177,8 @@ protected:
             scatter.scatter(round, gradient, [&](std::size_t tile, auto payloads) {
                 ++seen[tile];
                 ASSERT_TRUE(references_.contains(tile)) << "tile " << tile << " is not this rank's";
-                const Handed given = sum.take(tile, payloads);
+                constexpr std::size_t kSquared = kTileElems / 2 + 5;  // ends within a piece
+                const Handed given = sum.take(tile, payloads, kSquared);
                 const Reference& reference = references_.at(tile);
                 const Reference::Payloads wanted =
                     handed == nullptr ? reference.payloads(sent) : reference.sum(sent, *handed);
@@ -187,6 +190,11 @@ protected:
                     (handed == nullptr ? sent : *handed).decode_add(wanted[i], 0, decoded);
                 }
                 EXPECT_TRUE(std::ranges::equal(given.sum, decoded)) << "tile " << tile;
+                std::array<double, codec::kSquareSums> squares{};
+                for (std::size_t i = 0; i < kSquared; ++i) {
+                    squares.at(i % squares.size()) += std::pow(static_cast<double>(decoded[i]), 2);
+                }
+                EXPECT_EQ(given.squares, std::accumulate(squares.begin(), squares.end(), 0.0));
             });
         }
         EXPECT_EQ(seen.size(), references_.size());

@@ -160,7 +160,8 @@ class Gpu(program.Scenario):
         free = self.train(state="free", **keys)
         plan = free["gpu"]["plan"]
         self.assertEqual(plan["slots"], 0)
-        cap = (plan["total_bytes"] - plan["parameter_bytes"] / 2) / 1e9
+        self.assertGreater(plan["kept_blocks"], 0)
+        cap = (plan["total_bytes"] - plan["kept_bytes"] - plan["parameter_bytes"] / 2) / 1e9
         capped = self.train(state="capped", model__gpu_memory_gb=cap, **keys)
         self.assertGreater(capped["gpu"]["plan"]["slots"] + capped["gpu"]["plan"]["inputs_on_host"], 0)
         self.assertLessEqual(capped["gpu"]["most_bytes"], cap * 1e9)
