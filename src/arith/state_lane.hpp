@@ -3,7 +3,7 @@
 #pragma once
 
 #include "base/dtype.hpp"
-#include "base/lane.hpp"
+#include "base/host_device.hpp"
 
 #include <cmath>
 #include <cstddef>
@@ -32,7 +32,7 @@ struct TileKey {
 
 // SplitMix64's finaliser (Steele et al. 2014) of the step's key and the tile's number in the
 // parameter vector.
-NEARSTEP_LANE inline TileKey tile_key(std::uint64_t random_key, std::uint64_t tile) {
+NEARSTEP_HOST_DEVICE inline TileKey tile_key(std::uint64_t random_key, std::uint64_t tile) {
     std::uint64_t bits = random_key ^ (tile * 0x9E3779B97F4A7C15U);
     bits = (bits ^ (bits >> 30U)) * 0xBF58476D1CE4E5B9U;
     bits = (bits ^ (bits >> 27U)) * 0x94D049BB133111EBU;
@@ -43,7 +43,7 @@ NEARSTEP_LANE inline TileKey tile_key(std::uint64_t random_key, std::uint64_t ti
 // rounding_bits() before its last operation, which changes only the lower half. Word is
 // std::uint32_t or a vector of them. Multipliers: Wellons, "lowbias32".
 template <typename Word>
-NEARSTEP_LANE inline Word unfolded_bits(TileKey key, Word index) {
+NEARSTEP_HOST_DEVICE inline Word unfolded_bits(TileKey key, Word index) {
     Word bits = index + key.first;
     bits = (bits ^ (bits >> 16U)) * 0x7FEB352DU;
     return ((bits ^ (bits >> 15U)) + key.second) * 0x846CA68BU;
@@ -51,14 +51,14 @@ NEARSTEP_LANE inline Word unfolded_bits(TileKey key, Word index) {
 
 // 32 random bits for the element with this index in its tile: a pure function of seed, step and
 // parameter. Callers use the two halves separately.
-NEARSTEP_LANE inline std::uint32_t rounding_bits(TileKey key, std::uint32_t index) {
+NEARSTEP_HOST_DEVICE inline std::uint32_t rounding_bits(TileKey key, std::uint32_t index) {
     const std::uint32_t bits = unfolded_bits(key, index);
     return bits ^ (bits >> 16U);
 }
 
 // Stochastic rounding to one of the two bf16 neighbours, so that the expected result is `value`.
 // Values exact in bf16, infinities and zeros do not change; NaN stays NaN. `random` < 65536.
-NEARSTEP_LANE inline std::uint16_t round_to_bf16(float value, std::uint32_t random) {
+NEARSTEP_HOST_DEVICE inline std::uint16_t round_to_bf16(float value, std::uint32_t random) {
     const std::uint32_t bits = bits_of(value);
     const bool is_nan = (bits & 0x7FFFFFFFU) > 0x7F800000U;
     return static_cast<std::uint16_t>((is_nan ? (bits | 0x00400000U) : bits + random) >> 16U);
@@ -77,34 +77,34 @@ constexpr float kRoot2Floor = 2.7755575615628914e-17F;    // 2^-55: (floor / 255
 constexpr float kMoment1Codes = 127;
 constexpr float kRoot2Codes = 255;
 
-NEARSTEP_LANE inline std::uint32_t magnitude_bits(float value) {
+NEARSTEP_HOST_DEVICE inline std::uint32_t magnitude_bits(float value) {
     return bits_of(value) & 0x7FFFFFFFU;
 }
 
 // False if the scale is 0 or NaN; then all codes of the block are 0.
-NEARSTEP_LANE inline bool has_codes(float scale) { return scale > 0; }
+NEARSTEP_HOST_DEVICE inline bool has_codes(float scale) { return scale > 0; }
 
 // 1.5 * 2^23. Adding it rounds to an integer and leaves that in the low bits of the sum.
 constexpr float kRounder = 12582912.0F;
 
 // `per_unit`: codes / scale.
-NEARSTEP_LANE inline std::int8_t encode_moment1(float moment1, float per_unit) {
+NEARSTEP_HOST_DEVICE inline std::int8_t encode_moment1(float moment1, float per_unit) {
     return static_cast<std::int8_t>(
         static_cast<std::uint8_t>(bits_of(moment1 * per_unit + kRounder)));
 }
-NEARSTEP_LANE inline std::uint8_t encode_root2(float root2, float per_unit) {
+NEARSTEP_HOST_DEVICE inline std::uint8_t encode_root2(float root2, float per_unit) {
     const std::uint32_t code = bits_of(root2 * per_unit + kRounder) & 0xFFU;
     return static_cast<std::uint8_t>(code == 0 && root2 > 0 ? 1U : code);
 }
 
 // `largest`: the largest magnitude_bits of the block; they have the same order as the magnitudes.
-NEARSTEP_LANE inline float scale_of_block(std::uint32_t largest, float floor) {
+NEARSTEP_HOST_DEVICE inline float scale_of_block(std::uint32_t largest, float floor) {
     if (largest >= 0x7F800000U) {
         return float_of(0x7FC00000U);
     }
     return float_of(largest) > floor ? float_of(largest) : floor;
 }
-NEARSTEP_LANE inline float scale_of_moment1(std::uint32_t largest) {
+NEARSTEP_HOST_DEVICE inline float scale_of_moment1(std::uint32_t largest) {
     // Below half a step of the floor all codes would be 0, so the scale is 0.
     if (encode_moment1(float_of(largest), kMoment1Codes / kMoment1Floor) == 0 &&
         float_of(largest) < kMoment1Floor) {
@@ -112,17 +112,17 @@ NEARSTEP_LANE inline float scale_of_moment1(std::uint32_t largest) {
     }
     return scale_of_block(largest, kMoment1Floor);
 }
-NEARSTEP_LANE inline float scale_of_root2(std::uint32_t largest) {
+NEARSTEP_HOST_DEVICE inline float scale_of_root2(std::uint32_t largest) {
     return largest == 0 ? 0.0F : scale_of_block(largest, kRoot2Floor);
 }
 
-NEARSTEP_LANE inline float decode_moment1(std::int8_t code, float scale) {
+NEARSTEP_HOST_DEVICE inline float decode_moment1(std::int8_t code, float scale) {
     return static_cast<float>(code) * (1 / kMoment1Codes) * scale;
 }
-NEARSTEP_LANE inline float decode_root2(std::uint8_t code, float scale) {
+NEARSTEP_HOST_DEVICE inline float decode_root2(std::uint8_t code, float scale) {
     return static_cast<float>(code) * (1 / kRoot2Codes) * scale;
 }
-NEARSTEP_LANE inline float decode_moment2(std::uint8_t code, float scale) {
+NEARSTEP_HOST_DEVICE inline float decode_moment2(std::uint8_t code, float scale) {
     const float root2 = decode_root2(code, scale);
     return root2 * root2;
 }

@@ -4,7 +4,7 @@
 // to nearest even. Every engine must produce the same bits.
 #pragma once
 
-#include "base/lane.hpp"
+#include "base/host_device.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -15,30 +15,32 @@ namespace nearstep {
 enum class Dtype { fp32, bf16, fp16 };
 
 // Bytes of one element.
-NEARSTEP_LANE constexpr std::size_t size_bytes(Dtype dtype) { return dtype == Dtype::fp32 ? 4 : 2; }
+NEARSTEP_HOST_DEVICE constexpr std::size_t size_bytes(Dtype dtype) {
+    return dtype == Dtype::fp32 ? 4 : 2;
+}
 
 // "fp32", "bf16" or "fp16".
 const char* name_of(Dtype dtype);
 
-NEARSTEP_LANE inline std::uint32_t bits_of(float value) {
+NEARSTEP_HOST_DEVICE inline std::uint32_t bits_of(float value) {
     std::uint32_t bits = 0;
     std::memcpy(&bits, &value, sizeof bits);
     return bits;
 }
 
-NEARSTEP_LANE inline float float_of(std::uint32_t bits) {
+NEARSTEP_HOST_DEVICE inline float float_of(std::uint32_t bits) {
     float value = 0;
     std::memcpy(&value, &bits, sizeof value);
     return value;
 }
 
-NEARSTEP_LANE inline float from_bf16(std::uint16_t half) {
+NEARSTEP_HOST_DEVICE inline float from_bf16(std::uint16_t half) {
     return float_of(static_cast<std::uint32_t>(half) << 16U);
 }
 
 // NaN stays NaN (quiet, with its sign and upper payload). A value that rounds above the largest
 // bf16 becomes infinity.
-NEARSTEP_LANE inline std::uint16_t to_bf16(float value) {
+NEARSTEP_HOST_DEVICE inline std::uint16_t to_bf16(float value) {
     const std::uint32_t bits = bits_of(value);
     const std::uint32_t rounded = bits + 0x7FFFU + ((bits >> 16U) & 1U);
     const bool is_nan = (bits & 0x7FFFFFFFU) > 0x7F800000U;
@@ -46,7 +48,7 @@ NEARSTEP_LANE inline std::uint16_t to_bf16(float value) {
 }
 
 // Computes all cases and selects one, so that the compiler can vectorise it.
-NEARSTEP_LANE inline float from_fp16(std::uint16_t half) {
+NEARSTEP_HOST_DEVICE inline float from_fp16(std::uint16_t half) {
     const std::uint32_t sign = static_cast<std::uint32_t>(half & 0x8000U) << 16U;
     const std::uint32_t magnitude = half & 0x7FFFU;
     const std::uint32_t subnormal =
@@ -58,7 +60,7 @@ NEARSTEP_LANE inline float from_fp16(std::uint16_t half) {
 }
 
 // NaN stays NaN (quiet); 65520 and above become infinity; subnormals are kept.
-NEARSTEP_LANE inline std::uint16_t to_fp16(float value) {
+NEARSTEP_HOST_DEVICE inline std::uint16_t to_fp16(float value) {
     const std::uint32_t bits = bits_of(value);
     const std::uint32_t sign = (bits >> 16U) & 0x8000U;
     const std::uint32_t magnitude = bits & 0x7FFFFFFFU;

@@ -2,7 +2,7 @@
 // docs/formats/parameter-payload.md describes them.
 #pragma once
 
-#include "base/lane.hpp"
+#include "base/host_device.hpp"
 #include "codec/delta_kernels.hpp"
 
 #include <array>
@@ -34,10 +34,10 @@ struct DeltaEntry {
     std::uint32_t escaped;
     std::uint64_t digest;
 
-    NEARSTEP_LANE DeltaForm form() const {
+    NEARSTEP_HOST_DEVICE DeltaForm form() const {
         return static_cast<DeltaForm>(form_and_changed & 0xFFU);
     }
-    NEARSTEP_LANE DeltaCensus census() const { return {form_and_changed >> 8U, escaped}; }
+    NEARSTEP_HOST_DEVICE DeltaCensus census() const { return {form_and_changed >> 8U, escaped}; }
     bool is_possible() const {
         return (form_and_changed & 0xFFU) < kDeltaForms && census().changed <= shard::kTileElems &&
                escaped <= census().changed;
@@ -46,13 +46,16 @@ struct DeltaEntry {
 static_assert(sizeof(DeltaEntry) == 16);
 
 // Offset in bytes of the end of the table.
-NEARSTEP_LANE constexpr std::size_t delta_table_end(std::size_t tiles) {
+NEARSTEP_HOST_DEVICE constexpr std::size_t delta_table_end(std::size_t tiles) {
     return sizeof(DeltaHeader) + tiles * sizeof(DeltaEntry);
 }
 
-NEARSTEP_LANE constexpr std::size_t bitmap_words(std::size_t bits) { return (bits + 63) / 64; }
+NEARSTEP_HOST_DEVICE constexpr std::size_t bitmap_words(std::size_t bits) {
+    return (bits + 63) / 64;
+}
 
-NEARSTEP_LANE constexpr std::size_t payload_bytes(DeltaForm form, const DeltaCensus& census) {
+NEARSTEP_HOST_DEVICE constexpr std::size_t payload_bytes(DeltaForm form,
+                                                         const DeltaCensus& census) {
     switch (form) {
         case DeltaForm::dense:
             break;

@@ -130,16 +130,16 @@ void check_placement(const Run& run, const Given& given) {
               text(gradients, " is narrower than ", parameters,
                    ": spread gradients at least as widely as parameters, and the optimizer state "
                    "at least as widely as gradients (replicated, node, global)."));
-    refuse_if(run.gather.codec == "delta" && placement.parameters == Spread::global,
+    refuse_if(run.gather.codec == "delta" && placement.parameters == Sharding::global,
               text(given("gather.codec", quoted("delta")), " does not go with ", parameters,
                    ", where parameters are gathered anew for every block: set gather.codec = "
                    R"("dense", or placement.parameters = "node".)"));
     refuse_if(
-        run.exchange.scatter == "flat" && placement.gradients != Spread::replicated,
+        run.exchange.scatter == "flat" && placement.gradients != Sharding::replicated,
         text(gradients, " does not go with ", given("exchange.scatter", quoted("flat")),
              R"(, in which every rank encodes its own: set placement.gradients = "replicated", or )"
              R"(exchange.scatter = "hierarchical".)"));
-    refuse_if(run.compress.error_feedback && placement.gradients == Spread::global,
+    refuse_if(run.compress.error_feedback && placement.gradients == Sharding::global,
               text(given("compress.error_feedback", "true"), " does not go with ", gradients,
                    ", where nothing is lost on the way to the owners: set it to false, or "
                    R"(placement.gradients = "node".)"));

@@ -75,7 +75,7 @@ struct GatherSettings {
 };
 
 struct PlacementSettings {
-    std::string parameters = "auto";  // one of the words of Spread, or "auto"
+    std::string parameters = "auto";  // one of the words of Sharding, or "auto"
     std::string gradients = "auto";
     std::string optimizer = "auto";
     // Not a key: the names of those that were "auto", such as "parameters".

@@ -8,10 +8,10 @@ namespace nearstep::config {
 
 namespace {
 
-Spread spread_of(const std::string& word, Spread automatic) {
-    for (const Spread spread : {Spread::replicated, Spread::node, Spread::global}) {
-        if (word == name_of(spread)) {
-            return spread;
+Sharding sharding_of(const std::string& word, Sharding automatic) {
+    for (const Sharding sharding : {Sharding::replicated, Sharding::node, Sharding::global}) {
+        if (word == name_of(sharding)) {
+            return sharding;
         }
     }
     expects(word == "auto", "a placement is one of its words");
@@ -20,26 +20,27 @@ Spread spread_of(const std::string& word, Spread automatic) {
 
 }  // namespace
 
-const char* name_of(Spread spread) {
-    switch (spread) {
-        case Spread::replicated:
+const char* name_of(Sharding sharding) {
+    switch (sharding) {
+        case Sharding::replicated:
             return "replicated";
-        case Spread::node:
+        case Sharding::node:
             return "node";
-        case Spread::global:
+        case Sharding::global:
             return "global";
     }
-    throw ContractError("A spread has a value that no spread has.");
+    throw ContractError("A sharding has a value that no sharding has.");
 }
 
 Placement placement_of(const EngineSettings& settings) {
     Placement placement;
-    placement.parameters = spread_of(settings.placement.parameters, Spread::replicated);
-    placement.optimizer = spread_of(settings.placement.optimizer, Spread::global);
-    const Spread usual = settings.exchange.scatter == "flat" ? Spread::replicated : Spread::node;
+    placement.parameters = sharding_of(settings.placement.parameters, Sharding::replicated);
+    placement.optimizer = sharding_of(settings.placement.optimizer, Sharding::global);
+    const Sharding usual =
+        settings.exchange.scatter == "flat" ? Sharding::replicated : Sharding::node;
     placement.gradients =
-        spread_of(settings.placement.gradients,
-                  std::min(std::max(usual, placement.parameters), placement.optimizer));
+        sharding_of(settings.placement.gradients,
+                    std::min(std::max(usual, placement.parameters), placement.optimizer));
     return placement;
 }
 

@@ -8,14 +8,14 @@
 namespace nearstep::config {
 
 // One copy per rank, per node, or in all, from narrow to wide.
-enum class Spread { replicated, node, global };
+enum class Sharding { replicated, node, global };
 
-const char* name_of(Spread spread);
+const char* name_of(Sharding sharding);
 
 struct Placement {
-    Spread parameters = Spread::replicated;
-    Spread gradients = Spread::node;
-    Spread optimizer = Spread::global;
+    Sharding parameters = Sharding::replicated;
+    Sharding gradients = Sharding::node;
+    Sharding optimizer = Sharding::global;
 };
 
 // The placement that the settings ask for. "auto" means: parameters replicated, state global.

@@ -231,14 +231,14 @@ std::vector<int> place_devices(const mpi::Communicator& world,
 
 std::string layout_line(const config::EngineSettings& settings, int ranks,
                         const shard::Replica& copy) {
-    const config::Spread spread = config::placement_of(settings).optimizer;
-    return text("ranks=", ranks, " devices=", listed(config::devices_per_rank(settings, ranks)),
-                " speeds=", listed(config::device_speeds(settings, ranks)),
-                " subgroup_tiles=", settings.csd.subgroup_tiles,
-                " update=", is_on_host(settings) ? "host" : "storage",
-                " state=", settings.csd.state,
-                spread == config::Spread::global ? "" : text(" copies=", config::name_of(spread)),
-                " tiles_xxh3=", to_hex(digest_of(copy.partition)));
+    const config::Sharding sharding = config::placement_of(settings).optimizer;
+    return text(
+        "ranks=", ranks, " devices=", listed(config::devices_per_rank(settings, ranks)),
+        " speeds=", listed(config::device_speeds(settings, ranks)),
+        " subgroup_tiles=", settings.csd.subgroup_tiles,
+        " update=", is_on_host(settings) ? "host" : "storage", " state=", settings.csd.state,
+        sharding == config::Sharding::global ? "" : text(" copies=", config::name_of(sharding)),
+        " tiles_xxh3=", to_hex(digest_of(copy.partition)));
 }
 
 std::string manifest_path(const config::EngineSettings& settings, int rank, int set) {
@@ -270,11 +270,11 @@ store::RankFiles files_of_rank(const config::EngineSettings& settings,
 std::vector<int> ranks_of_copy(const config::EngineSettings& settings, int rank,
                                const std::vector<int>& node_ranks, int ranks) {
     switch (config::placement_of(settings).optimizer) {
-        case config::Spread::replicated:
+        case config::Sharding::replicated:
             return {rank};
-        case config::Spread::node:
+        case config::Sharding::node:
             return node_ranks;
-        case config::Spread::global:
+        case config::Sharding::global:
             break;
     }
     std::vector<int> all(static_cast<std::size_t>(ranks));

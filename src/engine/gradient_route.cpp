@@ -38,7 +38,7 @@ GradientRoute::GradientRoute(const config::EngineSettings& settings, Dtype dtype
                   ? mpi::each_rank_alone(static_cast<int>(nodes.group_of.size()))
                   : nodes),
       warmup_steps_(settings.compress.warmup_steps),
-      is_summed_densely_(config::placement_of(settings).gradients == config::Spread::global) {
+      is_summed_densely_(config::placement_of(settings).gradients == config::Sharding::global) {
     const int lists = is_summed_densely_ ? 1 : groups_.groups();
     is_densified_ = settings.exchange.densify == "always" ||
                     (settings.exchange.densify == "auto" && does_dense_pay(settings, dtype, lists));

@@ -36,12 +36,12 @@ memory::Buffer make_parameter_vector(const mpi::Communicator& world, const mpi::
 
 offload::VectorKind vector_kind(const config::EngineSettings& settings, bool is_copied_to_gpus) {
     switch (config::placement_of(settings).parameters) {
-        case config::Spread::replicated:
+        case config::Sharding::replicated:
             return is_copied_to_gpus ? offload::VectorKind::shared_in_node
                                      : offload::VectorKind::whole;
-        case config::Spread::node:
+        case config::Sharding::node:
             return offload::VectorKind::shared_in_node;
-        case config::Spread::global:
+        case config::Sharding::global:
             return offload::VectorKind::own_tiles;
     }
     return offload::VectorKind::whole;

@@ -9,13 +9,13 @@ namespace nearstep::train {
 
 namespace {
 
-plan::Mesh mesh_of(config::Spread spread, int ranks_per_node, int nodes) {
-    switch (spread) {
-        case config::Spread::replicated:
+plan::Mesh mesh_of(config::Sharding sharding, int ranks_per_node, int nodes) {
+    switch (sharding) {
+        case config::Sharding::replicated:
             return {.gpus = 1, .nodes = 1};
-        case config::Spread::node:
+        case config::Sharding::node:
             return {.gpus = ranks_per_node, .nodes = 1};
-        case config::Spread::global:
+        case config::Sharding::global:
             return {.gpus = ranks_per_node, .nodes = nodes};
     }
     return {};
@@ -23,8 +23,8 @@ plan::Mesh mesh_of(config::Spread spread, int ranks_per_node, int nodes) {
 
 plan::Choice choice_of(const RunRecord& record) {
     const config::Placement placement = config::placement_of(record.run);
-    const auto mesh = [&](config::Spread spread) {
-        return mesh_of(spread, record.ranks / record.facts.nodes, record.facts.nodes);
+    const auto mesh = [&](config::Sharding sharding) {
+        return mesh_of(sharding, record.ranks / record.facts.nodes, record.facts.nodes);
     };
     return {
         .codec = plan::parse_codec(record.run.compress.codec),

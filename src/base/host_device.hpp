@@ -3,7 +3,7 @@
 #pragma once
 
 #if defined(__CUDACC__)
-#define NEARSTEP_LANE __host__ __device__
+#define NEARSTEP_HOST_DEVICE __host__ __device__
 #else
-#define NEARSTEP_LANE
+#define NEARSTEP_HOST_DEVICE
 #endif
