@@ -1,25 +1,40 @@
 #include "base/error.hpp"
 #include "mpi/request_state.hpp"
 
+#include <chrono>
 #include <thread>
 
 namespace nearstep::mpi {
+
+namespace {
+
+// A wait polls at first without a pause, for the sake of short messages. A longer one leaves the
+// core to the threads that update the state and to other ranks.
+constexpr std::chrono::microseconds kEager{500};
+constexpr std::chrono::microseconds kPause{20};
+
+}  // namespace
 
 void Request::wait() {
     if (!state_) {
         return;
     }
     const std::chrono::seconds limit = state_->limit;
-    const auto deadline = std::chrono::steady_clock::now() + limit;
+    const auto start = std::chrono::steady_clock::now();
     while (!test()) {
-        if (std::chrono::steady_clock::now() > deadline) {
+        const auto waited = std::chrono::steady_clock::now() - start;
+        if (waited > limit) {
             state_.release();  // NOLINT: the operation may never complete, so nobody may wait for
                                // it again
             throw MpiError(
                 text("Another rank did not take part in a transfer for ", limit.count(),
                      " s: look for the rank that stopped, or raise exchange.timeout_s."));
         }
-        std::this_thread::yield();
+        if (waited < kEager) {
+            std::this_thread::yield();
+        } else {
+            std::this_thread::sleep_for(kPause);
+        }
     }
 }
 
