@@ -87,4 +87,5 @@ class Durable(launcher.FolderTest):
 
 
 if __name__ == "__main__":
+    launcher.start_forks("torch")
     launcher.main()

@@ -67,4 +67,5 @@ class Equality(launcher.FolderTest):
 
 
 if __name__ == "__main__":
+    launcher.start_forks("torch", *(f"transformers.models.{name}.modeling_{name}" for name in ("gpt2", "llama", "bert", "bloom", "vit", "qwen2")), "peft")
     launcher.main()

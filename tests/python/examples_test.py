@@ -37,4 +37,5 @@ class Examples(launcher.FolderTest):
 
 
 if __name__ == "__main__":
+    launcher.start_forks("torch", "transformers.models.gpt2.modeling_gpt2", "transformers.trainer")
     launcher.main()

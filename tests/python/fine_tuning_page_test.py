@@ -30,6 +30,11 @@ class FineTuningPage(launcher.FolderTest):
         environment = launcher.environment(OMPI_MCA_rmaps_base_oversubscribe="1", OMPI_MCA_btl_vader_single_copy_mechanism="none",
                                            CUDA_VISIBLE_DEVICES="")
         environment["PATH"] = f"{pathlib.Path(sys.executable).parent}:{environment['PATH']}"
+        if launcher.python() != sys.executable:
+            programs = self.folder / "bin"
+            programs.mkdir()
+            (programs / "python").symlink_to(launcher.python())
+            environment["PATH"] = f"{programs}:{environment['PATH']}"
         with open(self.folder / "output.txt", "w+") as output:
             process = subprocess.Popen(["bash", "-c", script], cwd=self.folder, env=environment, stdin=subprocess.DEVNULL, stdout=output,
                                        stderr=subprocess.STDOUT, start_new_session=True)
@@ -68,4 +73,5 @@ class FineTuningPage(launcher.FolderTest):
 
 
 if __name__ == "__main__":
+    launcher.start_forks("torch", "transformers.models.gpt2.modeling_gpt2", "peft", "numpy")
     launcher.main()

@@ -1,4 +1,5 @@
 """Starts the test workers on several ranks. Standard library only."""
+import atexit
 import importlib.util
 import os
 import pathlib
@@ -10,6 +11,9 @@ import tempfile
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.append(str(HERE.parent / "support"))
+import forked
+
 WORKERS_LIMIT_S = 400
 NEEDED = ("torch", "nearstep")
 
@@ -26,10 +30,23 @@ def environment(**more):
                 TRANSFORMERS_VERBOSITY="error", HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false", PYTHONDONTWRITEBYTECODE="1", **more)
 
 
+def start_forks(*modules):
+    """A process that has imported these modules, if they are installed; workers are forks of it (tests/support/forked.py)."""
+    if "NEARSTEP_START_FORK" in os.environ and not missing(*NEEDED):
+        server = forked.Loaded("python", sys.executable, *modules, environment=environment())
+        atexit.register(server.close)
+        os.environ.update(server.environment)
+
+
+def python():
+    """The program that runs workers."""
+    return os.environ["NEARSTEP_START_FORK"] if "NEARSTEP_FORKS" in os.environ else sys.executable
+
+
 def command(ranks, script, *arguments):
     """Of a worker in Python, or of a program."""
     script = HERE / script
-    words = [*([sys.executable] if script.suffix == ".py" else []), str(script), *map(str, arguments)]
+    words = [*([python()] if script.suffix == ".py" else []), str(script), *map(str, arguments)]
     if ranks > 1:
         words = ["mpirun", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1", "--mca",
                  "btl_vader_single_copy_mechanism", "none", "-np", str(ranks), *words]

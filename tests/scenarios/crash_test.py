@@ -197,7 +197,7 @@ class Crash(program.Scenario):
     def test_a_second_job_is_refused_and_changes_nothing(self):
         # The run evaluates for hours at its end, until it is stopped.
         arguments = self.arguments(train__steps=8, train__evaluate_batches=100000)
-        first = subprocess.Popen([str(program.PROGRAM), *map(str, arguments)], cwd=program.ROOT,
+        first = subprocess.Popen([str(program.PROGRAM_FORKED), *map(str, arguments)], cwd=program.ROOT,
                                  env=program.environment(), stdout=subprocess.DEVNULL,
                                  stderr=subprocess.DEVNULL)
         try:

@@ -84,7 +84,7 @@ class Progress(program.Scenario):
 
     def test_progress_rewrites_a_line_of_a_terminal(self):
         keys = {"train__steps": 30, "train__global_batch": 2, "train__evaluate_batches": 2, "csd__durability": "none"}
-        command = [program.PROGRAM, *map(str, self.arguments(**keys))]
+        command = [program.PROGRAM_FORKED, *map(str, self.arguments(**keys))]
         shown = self.on_a_terminal(40, [program.ROOT / "launch/ranks", "2", *command], NO_COLOR="")
         lines = shown[shown.index("\r\x1b[K"):shown.index("held-out")].split("\r\x1b[K")[1:]
         progress = [line.splitlines()[0] for line in lines if "/30" in line]

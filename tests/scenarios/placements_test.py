@@ -118,7 +118,8 @@ class Placements(program.Scenario):
                 for fault in (f"rank=2 phase=mid_write count={4 * writes + 1}", "rank=1 phase=before_commit count=5"):
                     arguments = self.arguments(flags=["--fresh"], state="-".join(placement), exchange__ranks_per_node=2,
                                                **keys_of(placement), **keys)
-                    self.assertNotEqual(program.run(4, *arguments, fault=fault).returncode, 0)
+                    killed = program.run(4, *arguments, fault=fault)
+                    self.assertEqual(killed.returncode, 137, killed.stderr)
                     again = self.train_placed(placement, flags=["--resume"], **keys)
                     self.assertGreater(again["first_step"], 1)
                     self.assertEqual(again["losses"], usual["losses"][again["first_step"] - 1:])

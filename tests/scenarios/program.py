@@ -13,7 +13,12 @@ import unittest
 import command_server
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "tests/support"))
+import forked
+
 PROGRAM = pathlib.Path(os.environ.get("NEARSTEP_PROGRAM", ROOT / "build/release/nearstep"))
+# Starts the program as a fork (tests/support/forked.py). For all but tests of the program file itself.
+PROGRAM_FORKED = pathlib.Path(os.environ.get("NEARSTEP_START_FORK", PROGRAM))
 SERVERS = command_server.CommandServers(str(ROOT / "launch/ranks"), os.environ.get("NEARSTEP_COMMAND_SERVER", ""), ROOT)
 atexit.register(SERVERS.close)
 TINY = "configs/tiny.toml"
@@ -28,13 +33,25 @@ def environment(timeout=170, fault="", threads=1):
                 OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
 
 
-def run(ranks, *arguments, timeout=170, **options):
+def start_forks(threads=1):
+    """A process that has loaded the program, if its library was built; PROGRAM_FORKED then starts forks of it."""
+    if PROGRAM_FORKED == PROGRAM:
+        return
+    server = forked.Loaded("library", PROGRAM, os.environ["NEARSTEP_LIBRARY"], PROGRAM, environment=environment(threads=threads))
+    atexit.register(server.close)
+    os.environ.update(server.environment)
+
+
+def run(ranks, *arguments, timeout=170, fault="", threads=1):
     """The finished process of `nearstep arguments` on `ranks` ranks; 0 ranks: without mpirun."""
-    command = [str(PROGRAM), *map(str, arguments)]
+    words = [str(PROGRAM_FORKED), *map(str, arguments)]
     if ranks:
-        command = [str(ROOT / "launch/ranks"), str(ranks), *command]
-    return subprocess.run(command, cwd=ROOT, env=environment(timeout, **options), text=True, errors="replace", capture_output=True,
+        words = [str(ROOT / "launch/ranks"), str(ranks), *words]
+    return subprocess.run(words, cwd=ROOT, env=environment(timeout, fault, threads), text=True, errors="replace", capture_output=True,
                           timeout=timeout + 10, stdin=subprocess.DEVNULL)
+
+
+start_forks()
 
 
 def run_logits(*arguments):

@@ -31,7 +31,7 @@ class Signals(program.Scenario):
         self.metrics = self.folder / "metrics.jsonl"
         arguments = self.arguments(flags=["--metrics", self.metrics, "--json", self.folder / "stopped.json"],
                                    csd__durability=f'"{durability}"', **(keys or LONG))
-        return self.start(*before, "launch/ranks", 2, program.PROGRAM, *arguments, **options)
+        return self.start(*before, "launch/ranks", 2, program.PROGRAM_FORKED, *arguments, **options)
 
     def wait_for(self, condition, running, seconds=60):
         end = time.monotonic() + seconds
@@ -64,13 +64,15 @@ class Signals(program.Scenario):
         self.assertEqual(rest["masters_xxh3"], whole["masters_xxh3"])
 
     def test_sigterm_of_timeout_saves_what_is_not_durable_yet(self):
-        # timeout signals its whole process group, as a batch system's shell does.
+        # timeout passes a signal on to its whole process group, as a batch system's shell does.
         for durability in ("checkpoint", "step"):
             with self.subTest(durability=durability):
                 program.shutil.rmtree(self.folder / "state", ignore_errors=True)
                 program.shutil.rmtree(self.folder / "whole", ignore_errors=True)
                 (self.folder / "metrics.jsonl").unlink(missing_ok=True)
-                running = self.start_long("timeout", "--preserve-status", "15", durability=durability)
+                running = self.start_long("timeout", "--preserve-status", "100", durability=durability)
+                self.wait_for(self.has_steps, running)
+                running.send_signal(signal.SIGTERM)
                 stopped = self.assert_stopped(running, seconds=60)
                 self.assertEqual(len(self.checkpoints()), 1 if durability == "checkpoint" else 0)
                 self.assert_goes_on(stopped, durability)
@@ -105,7 +107,7 @@ class Signals(program.Scenario):
         notice = dict(os.environ, NEARSTEP_NOTICE="120")
 
         def head(environment=notice, **keys):
-            done = subprocess.run([program.PROGRAM, *map(str, self.arguments(flags=["--fresh"], train__steps=1, **keys))],
+            done = subprocess.run([program.PROGRAM_FORKED, *map(str, self.arguments(flags=["--fresh"], train__steps=1, **keys))],
                                   cwd=program.ROOT, env={**program.environment(), **environment}, text=True, capture_output=True)
             self.assertEqual(done.returncode, 0, done.stderr)
             return done.stdout
