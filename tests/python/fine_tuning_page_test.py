@@ -69,7 +69,8 @@ class FineTuningPage(launcher.FolderTest):
         losses = {name: float(loss) for name, loss in re.findall(r"^(\w+): (\S+) nats per token$", said, re.MULTILINE)}
         self.assertLess(losses["tuned"], losses["base"] - 0.5)
         self.assertLess(losses["merged"], losses["base"] - 0.1)
-        self.assertRegex(said, r"The state of the\S* \S")
+        # What a tiny model says next depends on every word of docs/.
+        self.assertRegex(said, r"The state of the ?\S")
 
 
 if __name__ == "__main__":
