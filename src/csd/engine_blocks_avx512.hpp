@@ -406,9 +406,8 @@ template <Optimizer kOptimizer, typename Gradient>
     std::size_t at = 0;
     for (; at + kElems <= run.count; at += kElems) {
         fetch_ahead(gradient + at, kElems);
-        fetch_ahead(old.master + at, kElems);
-        fetch_ahead(old.moment1 + at, kElems);
-        fetch_ahead(old.moment2 + at, kElems);
+        fetch_state_ahead<StateFormat::fp32>(arrays_at<StateFormat::fp32>(old_state(run), at),
+                                             kElems);
         const Pair<Reals> g = load_gradient(gradient + at);
         Pair<Reals> weight = load_pair(old.master + at);
         Pair<Reals> wide1 = load_pair(old.moment1 + at);

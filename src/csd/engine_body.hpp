@@ -246,21 +246,15 @@ template <Optimizer kOptimizer>
 inline void update_fp32(const UpdateScalars& scalars, const std::uint16_t* __restrict gradient,
                         const Fp32& old, const Fp32& updated, std::uint16_t* __restrict parameters,
                         std::size_t count) {
-    const float* old_master = old.master;
-    const float* old1 = old.moment1;
-    const float* old2 = old.moment2;
-    float* master = updated.master;
-    float* moment1 = updated.moment1;
-    float* moment2 = updated.moment2;
     NEARSTEP_INDEPENDENT_ITERATIONS
     for (std::size_t i = 0; i < count; ++i) {
-        float weight = old_master[i];
-        float wide1 = old1[i];
-        float wide2 = old2[i];
+        float weight = old.master[i];
+        float wide1 = old.moment1[i];
+        float wide2 = old.moment2[i];
         arith::update_lane(kOptimizer, scalars, widen_gradient(gradient[i]), weight, wide1, wide2);
-        master[i] = weight;
-        moment1[i] = wide1;
-        moment2[i] = wide2;
+        updated.master[i] = weight;
+        updated.moment1[i] = wide1;
+        updated.moment2[i] = wide2;
         parameters[i] = to_bf16(weight);
     }
 }
