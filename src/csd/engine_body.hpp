@@ -244,42 +244,53 @@ using Fp32 = Arrays<StateFormat::fp32>;
 
 template <Optimizer kOptimizer>
 inline void update_fp32(const UpdateScalars& scalars, const std::uint16_t* __restrict gradient,
-                        const Fp32& old, const Fp32& updated, std::uint16_t* __restrict parameters,
+                        float* __restrict master, float* __restrict moment1,
+                        float* __restrict moment2, std::uint16_t* __restrict parameters,
                         std::size_t count) {
-    NEARSTEP_INDEPENDENT_ITERATIONS
     for (std::size_t i = 0; i < count; ++i) {
-        float weight = old.master[i];
-        float wide1 = old.moment1[i];
-        float wide2 = old.moment2[i];
-        arith::update_lane(kOptimizer, scalars, widen_gradient(gradient[i]), weight, wide1, wide2);
-        updated.master[i] = weight;
-        updated.moment1[i] = wide1;
-        updated.moment2[i] = wide2;
-        parameters[i] = to_bf16(weight);
+        arith::update_lane(kOptimizer, scalars, widen_gradient(gradient[i]), master[i], moment1[i],
+                           moment2[i]);
+        parameters[i] = to_bf16(master[i]);
     }
 }
 
+inline void copy_fp32(const Fp32& from, const Fp32& to, std::size_t at, std::size_t count) {
+    __builtin_memcpy(to.master + at, from.master + at, count * sizeof(float));
+    __builtin_memcpy(to.moment1 + at, from.moment1 + at, count * sizeof(float));
+    __builtin_memcpy(to.moment2 + at, from.moment2 + at, count * sizeof(float));
+}
+
 // fp32 state with bf16 gradients and parameters: only the gradient is widened, so a single loop
-// keeps memory busy throughout.
+// keeps memory busy throughout. Compilers vectorise it best in place, so new state beside the old
+// one begins as a copy, in the first-level cache.
 template <Optimizer kOptimizer>
 inline void stream_fp32(const UpdateScalars& scalars, const UpdateRun& run) {
     constexpr std::size_t kElems = 32;  // one cache line of the narrowest type
     const auto* gradient = static_cast<const std::uint16_t*>(run.gradient);
     auto* parameters = static_cast<std::uint16_t*>(run.parameters);
-    const auto update = [&](std::size_t at, std::size_t count) {
-        update_fp32<kOptimizer>(
-            scalars, gradient + at, arrays_at<StateFormat::fp32>(old_state(run), at),
-            arrays_at<StateFormat::fp32>(run.state, at), parameters + at, count);
-    };
+    const Fp32 old = arrays_at<StateFormat::fp32>(old_state(run), 0);
+    const Fp32 updated = arrays_at<StateFormat::fp32>(run.state, 0);
+    const bool is_beside = run.old.master != nullptr;
+    const std::size_t count = run.count;
+    const UpdateScalars fixed = scalars;
     std::size_t at = 0;
-    for (; at + kElems <= run.count; at += kElems) {
+    for (; at + kElems <= count; at += kElems) {
         fetch_ahead(gradient + at, kElems);
-        fetch_state_ahead<StateFormat::fp32>(arrays_at<StateFormat::fp32>(old_state(run), at),
-                                             kElems);
+        fetch_ahead(old.master + at, kElems);
+        fetch_ahead(old.moment1 + at, kElems);
+        fetch_ahead(old.moment2 + at, kElems);
         fetch_ahead(parameters + at, kElems);
-        update(at, kElems);
+        if (is_beside) {
+            copy_fp32(old, updated, at, kElems);
+        }
+        update_fp32<kOptimizer>(fixed, gradient + at, updated.master + at, updated.moment1 + at,
+                                updated.moment2 + at, parameters + at, kElems);
     }
-    update(at, run.count - at);
+    if (is_beside) {
+        copy_fp32(old, updated, at, count - at);
+    }
+    update_fp32<kOptimizer>(fixed, gradient + at, updated.master + at, updated.moment1 + at,
+                            updated.moment2 + at, parameters + at, count - at);
 }
 
 // Updates whole blocks in loops that the compiler vectorises. Other engines may replace it.
