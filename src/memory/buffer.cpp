@@ -130,7 +130,10 @@ std::size_t Buffer::huge_page_bytes() const {
         if (dash != std::string::npos && dash < line.find(' ')) {  // "from-to permissions ..."
             const std::uintptr_t from = std::stoull(line.substr(0, dash), nullptr, 16);
             const std::uintptr_t to = std::stoull(line.substr(dash + 1), nullptr, 16);
-            is_inside = from < begin + mapped_bytes_ && begin < to;
+            if (from >= begin + mapped_bytes_) {
+                break;  // the rest is above; counting its pages takes long
+            }
+            is_inside = begin < to;
         } else if (is_inside && line.rfind("AnonHugePages:", 0) == 0) {
             bytes += std::stoull(line.substr(14)) * KiB;
         }
