@@ -195,23 +195,21 @@ class Crash(program.Scenario):
         self.assertEqual(summary["first_step"], 6)
 
     def test_a_second_job_is_refused_and_changes_nothing(self):
-        # The run evaluates for hours at its end, until it is stopped.
-        arguments = self.arguments(train__steps=8, train__evaluate_batches=100000)
-        first = subprocess.Popen([str(program.PROGRAM_FORKED), *map(str, arguments)], cwd=program.ROOT,
-                                 env=program.environment(), stdout=subprocess.DEVNULL,
-                                 stderr=subprocess.DEVNULL)
+        # The run stops itself as soon as its last checkpoint is durable, and holds its files.
+        first = subprocess.Popen([str(program.PROGRAM), *map(str, self.arguments(train__steps=8))], cwd=program.ROOT,
+                                 env=program.environment(fault="rank=0 phase=after_checkpoint_index action=stop"),
+                                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
-            # The checkpoint comes before the evaluation.
-            while not (self.folder / "state/checkpoints/step-00000008.h5").exists():
-                self.assertIsNone(first.poll())
-                time.sleep(0.05)
+            os.waitid(os.P_PID, first.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+            self.assertIsNone(first.poll())
+            self.assertTrue((self.folder / "state/checkpoints/step-00000008.h5").exists())
             before = {path: path.read_bytes() for path in (self.folder / "state").rglob("*") if path.is_file()}
-            for flags in ([], ["--fresh"], ["--resume"]):
-                for ranks in (0, 3):
-                    done = program.run(ranks, *self.small_run(flags=flags))
-                    self.assertEqual(done.returncode, 2, done.stderr)
-                    self.assertIn("rank-0.device-0.state", done.stderr)
-                    self.assertIn("in use by another nearstep process", done.stderr)
+            # Each waits some seconds for a run that may be ending.
+            starts = [(ranks, self.small_run(flags=flags)) for flags in ([], ["--fresh"], ["--resume"]) for ranks in (0, 3)]
+            for done in program.run_all(starts):
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn("rank-0.device-0.state", done.stderr)
+                self.assertIn("in use by another nearstep process", done.stderr)
             after = {path: path.read_bytes() for path in (self.folder / "state").rglob("*") if path.is_file()}
             self.assertEqual(before, after)
             self.assertIsNone(first.poll())
