@@ -27,13 +27,15 @@ def missing(*names):
 def environment(**more):
     kept = {key: value for key, value in os.environ.items() if key not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
     return dict(kept, OMP_NUM_THREADS="1", OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+                OMPI_MCA_ess_singleton_isolated="1", OMPI_MCA_pml="ob1", OMPI_MCA_btl="vader,self",
                 TRANSFORMERS_VERBOSITY="error", HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false", PYTHONDONTWRITEBYTECODE="1", **more)
 
 
 def start_forks(*modules):
-    """A process that has imported these modules, if they are installed; workers are forks of it (tests/support/forked.py)."""
+    """A process that has imported these modules, if they are installed; workers are forks of it (tests/support/forked.py).
+    PyTorch's first optimizer imports torch._dynamo, which would take each worker 1.2 CPU seconds."""
     if "NEARSTEP_START_FORK" in os.environ and not missing(*NEEDED):
-        server = forked.Loaded("python", sys.executable, *modules, environment=environment())
+        server = forked.Loaded("python", sys.executable, *modules, "torch._dynamo", environment=environment())
         atexit.register(server.close)
         os.environ.update(server.environment)
 
