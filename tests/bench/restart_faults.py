@@ -2,6 +2,7 @@
 command."""
 import dataclasses
 import random
+import re
 import restart_round
 import shutil
 import signal
@@ -273,8 +274,8 @@ def io_fails(this):
 
 def checkpoint_fails(this):
     """A checkpoint file cannot be written, but the smaller state files can. The previous checkpoint must survive."""
-    most_bytes = 4_000_000
-    this.layout, this.line = Layout(ranks=1, per_rank=3), dataclasses.replace(this.line, ranks=1)
+    most_bytes = 2_500_000  # a checkpoint has 3.1 MB, and the state of each device 1.6 MB
+    this.layout, this.line = Layout(ranks=1, per_rank=4), dataclasses.replace(this.line, ranks=1)
     this.settings.update({"csd.durability": this.draw.choice(["checkpoint", "step"]), "checkpoint.every": 4})
     this.note_durable(this.life(train__stop_at=this.draw.randrange(2, 8)))
     life = this.life(this.draw.choice(RESUMES), most_file_bytes=most_bytes)
@@ -287,6 +288,8 @@ def checkpoint_fails(this):
     if this.judge(life) and life.code != (1 if is_limited else 0):
         this.fail("bad refusals", f"a checkpoint that could {'not ' if is_limited else ''}be written ended with code {life.code}: "
                                   f"{life.reason}")
+    elif is_limited and not re.search("HDF5 cannot write |to the checkpoint folder ", life.reason):
+        this.fail("broken rounds", f"it ended for another reason than its checkpoint: {life.reason}")
     this.note_durable(life)
     finish(this)
 

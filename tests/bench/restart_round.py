@@ -24,7 +24,7 @@ import program  # noqa: E402
 
 STEPS = 24
 LIFE_SECONDS = 240  # limit for a life that hangs; it takes 1 or 2 on an idle machine
-# 337,920 parameters, 6 tiles: enough for 4 ranks, and a step takes some milliseconds.
+# 261,120 parameters, 4 tiles: enough for 4 ranks, and a step takes some milliseconds.
 CONFIG = f"""mode = "su+o"
 [model]
 layers = 1
@@ -97,17 +97,19 @@ class Life:
 
 
 def sessions_processes(session):
-    """The ids of the session's ranks with their states, as a letter of proc(5), and the ids of all its processes."""
+    """The ids of the session's ranks with their states, as a letter of proc(5), and the ids of all its processes. Ranks
+    may be forks, which are in another session (tests/support/forked.py)."""
     ranks, all_of_it = {}, []
+    forks = program.forked.name_of_forks(session)
     for stat in pathlib.Path("/proc").glob("[0-9]*/stat"):
         try:
             text = stat.read_text()
         except OSError:
             continue
         name, rest = text[text.index("(") + 1:text.rindex(")")], text[text.rindex(")") + 2:].split()
-        if int(rest[3]) == session and rest[0] != "Z":
+        if (int(rest[3]) == session or name == forks) and rest[0] != "Z":
             all_of_it.append(int(stat.parent.name))
-            if name == program.PROGRAM.name:
+            if name in (program.PROGRAM.name, forks):
                 ranks[int(stat.parent.name)] = rest[0]
     return ranks, all_of_it
 
@@ -131,9 +133,9 @@ class Running:
             send(sessions_processes(session)[1], signal.SIGKILL)
 
     def __init__(self, ranks, arguments, fault, folder, name, most_file_bytes=None):
-        command = [str(program.PROGRAM), *arguments]
-        if most_file_bytes:
-            command = ["prlimit", f"--fsize={most_file_bytes}", *command]
+        command = [str(program.PROGRAM_FORKED), *arguments]
+        if most_file_bytes:  # a fork would not have the limit
+            command = ["prlimit", f"--fsize={most_file_bytes}", str(program.PROGRAM), *arguments]
         if ranks > 1:
             command = [str(program.ROOT / "launch/ranks"), str(ranks), *command]
         self.files = [open(folder / f"{name}.{stream}", "w+", errors="replace") for stream in ("out", "err")]

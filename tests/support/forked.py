@@ -15,11 +15,13 @@ import runpy
 import select
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
 
 PR_SET_PDEATHSIG = 1
+PR_SET_NAME = 15
 
 
 class Loaded:
@@ -54,7 +56,21 @@ def received(connection):
     return (folder, set(map(int, ignored.split())), list(map(os.fsdecode, words)), dict(one.split(b"=", 1) for one in environment)), files
 
 
-def become(request, files):
+def name_of_forks(session):
+    """The name in /proc of the forks that a session's processes started: they are in the server's session."""
+    return f"fork-{session}"
+
+
+def session_of(connection):
+    """That of start_fork."""
+    process, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    try:
+        return os.getsid(process)
+    except ProcessLookupError:
+        return 0  # start_fork was killed
+
+
+def become(request, files, session):
     """Turns this fork into the process that start_fork stands for; returns its words."""
     folder, ignored, words, environment = request
     for number, file in enumerate(files):
@@ -65,7 +81,9 @@ def become(request, files):
     os.environb.update(environment)
     for number in set(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP}:
         signal.signal(number, signal.SIG_IGN if number in ignored else signal.SIG_DFL)
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    libc = ctypes.CDLL(None)
+    libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    libc.prctl(PR_SET_NAME, name_of_forks(session).encode())
     return words
 
 
@@ -115,9 +133,10 @@ def serve(listener):
             request, files = received(connection)
             child = os.fork() if request else None
             if child == 0:
+                session = session_of(connection)
                 for one in (listener, connection, *forks):
                     one.close()
-                return become(request, files)
+                return become(request, files, session)
             if request:
                 forks.append(Fork(connection, child))
             for file in files:
