@@ -1,4 +1,5 @@
 """A third-party program, built only from an installed nearstep: tests/embedding."""
+import os
 import re
 import shutil
 import subprocess
@@ -17,11 +18,14 @@ class Embedding(program.Scenario):
         shutil.rmtree(work / "installed", ignore_errors=True)
         torch = subprocess.run([sys.executable, "-c", "import torch; print(torch.utils.cmake_prefix_path)"],
                                capture_output=True, text=True, check=True).stdout.strip()
+        environment = dict(os.environ, CCACHE_BASEDIR=str(program.ROOT), CCACHE_NOHASHDIR="1")
+        if shutil.which("ccache"):
+            environment["CMAKE_CXX_COMPILER_LAUNCHER"] = "ccache"
         for command in (["cmake", "--install", BUILD, "--prefix", work / "installed"],
                         ["cmake", "-S", program.ROOT / "tests/embedding", "-B", work / "build",
                          f"-DCMAKE_PREFIX_PATH={work / 'installed'};{torch}"],
                         ["cmake", "--build", work / "build"]):
-            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, env=environment)
             assert done.returncode == 0, done.stdout
         cls.command = [str(program.ROOT / "launch/ranks"), "2", str(work / "build/vision_transformer")]
 
