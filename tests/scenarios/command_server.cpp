@@ -74,4 +74,5 @@ int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape)
     const auto world = nearstep::mpi::Communicator::world(std::chrono::seconds(120));
     nearstep::expects(argc == 2, "the folder of the pipes is given");
     nearstep::serve(world, argv[1]);
+    return 0;
 }

@@ -13,13 +13,13 @@ import time
 class CommandServer:
     """Ranks that wait for commands. They end with the process that made them, or by close()."""
 
-    def __init__(self, launcher, program, ranks, environment, cwd):
+    def __init__(self, launcher, words, ranks, environment, cwd):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="nearstep-commands-"))
         for rank in range(ranks):
             os.mkfifo(self.folder / f"commands-{rank}")
             os.mkfifo(self.folder / f"codes-{rank}")
         self.output = open(self.folder / "launcher.txt", "w+")
-        self.process = subprocess.Popen([launcher, str(ranks), program, str(self.folder)], cwd=cwd, env=environment, stdin=subprocess.DEVNULL,
+        self.process = subprocess.Popen([launcher, str(ranks), *words, str(self.folder)], cwd=cwd, env=environment, stdin=subprocess.DEVNULL,
                                         stdout=self.output, stderr=subprocess.STDOUT)
         # Opened for reading and writing, so that opening does not block if a rank is missing.
         self.commands = [os.open(self.folder / f"commands-{rank}", os.O_RDWR | os.O_CLOEXEC) for rank in range(ranks)]
@@ -66,15 +66,15 @@ class CommandServer:
 class CommandServers:
     """Servers kept for reuse, by number of ranks and environment."""
 
-    def __init__(self, launcher, program, cwd):
-        self.launcher, self.program, self.cwd = launcher, program, cwd
+    def __init__(self, launcher, cwd):
+        self.launcher, self.cwd = launcher, cwd
         self.idle = {}
 
-    def run(self, ranks, arguments, environment, fault, timeout):
-        """Like subprocess.run. A server is not reused unless its command ended with success or a user's mistake."""
+    def run(self, words, ranks, arguments, environment, fault, timeout):
+        """Like subprocess.run; words: starts command_server. A server is not reused unless its command ended with success or a user's mistake."""
         key = (ranks, tuple(sorted(environment.items())))
         waiting = self.idle.setdefault(key, [])
-        server = waiting.pop() if waiting else CommandServer(self.launcher, self.program, ranks, environment, self.cwd)
+        server = waiting.pop() if waiting else CommandServer(self.launcher, words, ranks, environment, self.cwd)
         done = server.run(arguments, fault, timeout)
         if done.returncode in (0, 2) and server.process.poll() is None:
             waiting.append(server)

@@ -19,8 +19,8 @@ import forked
 PROGRAM = pathlib.Path(os.environ.get("NEARSTEP_PROGRAM", ROOT / "build/release/nearstep"))
 # Starts the program as a fork (tests/support/forked.py). For all but tests of the program file itself.
 PROGRAM_FORKED = pathlib.Path(os.environ.get("NEARSTEP_START_FORK", PROGRAM))
-SERVERS = command_server.CommandServers(str(ROOT / "launch/ranks"), os.environ.get("NEARSTEP_COMMAND_SERVER", ""), ROOT)
-atexit.register(SERVERS.close)
+COMMAND_SERVER = os.environ.get("NEARSTEP_COMMAND_SERVER", "")
+SERVERS = command_server.CommandServers(str(ROOT / "launch/ranks"), ROOT)
 TINY = "configs/tiny.toml"
 # As many parameters as in that config, but a third of its tokens: a step takes two thirds of the time.
 SHORT_ROWS = {"model__context": 32, "model__vocabulary": 320}
@@ -54,6 +54,7 @@ def run(ranks, *arguments, timeout=170, fault="", threads=1):
 
 
 start_forks()
+atexit.register(SERVERS.close)  # before the process that started its forks ends
 
 
 def run_logits(*arguments):
@@ -63,9 +64,11 @@ def run_logits(*arguments):
 
 def run_in_turn(ranks, *arguments, timeout=170, fault="", threads=1):
     """Like run(), but in processes that ran other commands before; for commands that need no fresh start."""
-    if not SERVERS.program or not ranks:
+    if not COMMAND_SERVER or not ranks:
         return run(ranks, *arguments, timeout=timeout, fault=fault, threads=threads)
-    return SERVERS.run(ranks, arguments, environment(timeout=86400, threads=threads), fault, timeout)
+    is_forked = PROGRAM_FORKED != PROGRAM and os.environ["NEARSTEP_FORKS_THREADS"] == str(threads)
+    words = [str(PROGRAM_FORKED), "command_server"] if is_forked else [COMMAND_SERVER]
+    return SERVERS.run(words, ranks, arguments, environment(timeout=86400, threads=threads), fault, timeout)
 
 
 def run_all(runs, **options):
