@@ -65,7 +65,7 @@ SETTINGS = {
     "a scale of no rate": (["link.scale=0.5"], ["link.scale", "link.host_gb_s"]),
     "a negative rating": (["csd.rated_tbw=-1"], ["csd.rated_tbw"]),
     "state below a file": (["csd.path=/dev/null/state"], ["/dev/null/state", "csd.path", "is a file"]),
-    "a state larger than the disk": (["model.layers=1000", "model.width=8192", "model.heads=64"], ["free"]),
+    "a state larger than the disk": (["model.layers=1000", "model.width=8192", "model.heads=64", "csd.subgroup_tiles=1024"], ["free"]),
 }
 
 if not glob.glob("/dev/nvidia[0-9]*"):
