@@ -41,7 +41,8 @@ using Hypers = std::vector<std::tuple<double, double, double, double, double>>;
 constexpr std::array kCounterNames = {
     "host_state_read",    "host_state_write", "host_gradients_read", "host_gradients_write",
     "host_parameters",    "internal_read",    "internal_write",      "network_gradients",
-    "network_parameters", "node_gradients",   "node_parameters",     "checkpoint"};
+    "network_parameters", "node_gradients",   "node_parameters",     "gpu_state_read",
+    "gpu_state_write",    "checkpoint"};
 static_assert(kCounterNames.size() == trace::kCounters);
 
 Dtype dtype_of(const std::string& name) {

@@ -5,6 +5,8 @@
 // that all engines give the same bits.
 #pragma once
 
+#include "base/host_device.hpp"
+
 #include <cmath>
 #include <cstdint>
 
@@ -21,13 +23,15 @@ namespace arith {
 enum class Optimizer : std::uint8_t { adamw, adam, sgd, adagrad, lion };
 
 // A moment that an optimizer does not use keeps its stored value.
-constexpr bool uses_moment1(Optimizer optimizer) { return optimizer != Optimizer::adagrad; }
-constexpr bool uses_moment2(Optimizer optimizer) {
+NEARSTEP_HOST_DEVICE constexpr bool uses_moment1(Optimizer optimizer) {
+    return optimizer != Optimizer::adagrad;
+}
+NEARSTEP_HOST_DEVICE constexpr bool uses_moment2(Optimizer optimizer) {
     return optimizer != Optimizer::sgd && optimizer != Optimizer::lion;
 }
 
 // Decay multiplies the master; otherwise it is added to the gradient.
-constexpr bool has_decoupled_decay(Optimizer optimizer) {
+NEARSTEP_HOST_DEVICE constexpr bool has_decoupled_decay(Optimizer optimizer) {
     return optimizer == Optimizer::adamw || optimizer == Optimizer::lion;
 }
 
@@ -50,14 +54,15 @@ struct UpdateScalars {
 // Below, Real is float or a vector of floats. Vectors specialise this for their square root.
 template <typename Real>
 struct Root {
-    static Real of(Real value) { return std::sqrt(value); }
+    NEARSTEP_HOST_DEVICE static Real of(Real value) { return std::sqrt(value); }
 };
 
 // The first half of an update: new moments. Returns the direction of the master's step. If
 // `optimizer` is a constant, the switches compile away.
 template <typename Real>
-inline Real update_moments(Optimizer optimizer, const UpdateScalars& scalars, Real gradient,
-                           Real master, Real& moment1, Real& moment2) {
+NEARSTEP_HOST_DEVICE inline Real update_moments(Optimizer optimizer, const UpdateScalars& scalars,
+                                                Real gradient, Real master, Real& moment1,
+                                                Real& moment2) {
     const Real scaled = gradient * scalars.gradient_scale;
     const Real g =
         has_decoupled_decay(optimizer) ? scaled : scaled + scalars.gradient_decay * master;
@@ -84,8 +89,8 @@ inline Real update_moments(Optimizer optimizer, const UpdateScalars& scalars, Re
 
 // The second half: the new master. `root2`: the square root of the new moment2, if it is used.
 template <typename Real>
-inline void update_master(Optimizer optimizer, const UpdateScalars& scalars, Real direction,
-                          Real root2, Real& master) {
+NEARSTEP_HOST_DEVICE inline void update_master(Optimizer optimizer, const UpdateScalars& scalars,
+                                               Real direction, Real root2, Real& master) {
     switch (optimizer) {
         case Optimizer::adamw:
         case Optimizer::adam:
@@ -104,8 +109,9 @@ inline void update_master(Optimizer optimizer, const UpdateScalars& scalars, Rea
 
 // Updates one parameter, or a vector of them.
 template <typename Real>
-inline void update_lane(Optimizer optimizer, const UpdateScalars& scalars, Real gradient,
-                        Real& master, Real& moment1, Real& moment2) {
+NEARSTEP_HOST_DEVICE inline void update_lane(Optimizer optimizer, const UpdateScalars& scalars,
+                                             Real gradient, Real& master, Real& moment1,
+                                             Real& moment2) {
     const Real direction = update_moments(optimizer, scalars, gradient, master, moment1, moment2);
     const Real root2 = uses_moment2(optimizer) ? Root<Real>::of(moment2) : direction;
     update_master(optimizer, scalars, direction, root2, master);

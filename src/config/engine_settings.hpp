@@ -35,6 +35,7 @@ struct CsdSettings {
     std::string state = "fp32";
     std::string durability = "step";
     std::string io = "auto";
+    std::string where = "auto";
     // For device "xrt" only.
     std::vector<std::string> cards = {};  // one per folder of `path`; empty: found through sysfs
     std::string xclbin = "";              // file with the kernels

@@ -253,7 +253,7 @@ std::vector<Key> gradient_scale_keys(TrainSettings& train) {
     };
 }
 
-std::vector<Key> csd_keys(CsdSettings& csd) {
+std::vector<Key> device_keys(CsdSettings& csd) {
     return {
         {.name = "csd.device",
          .target = &csd.device,
@@ -286,6 +286,11 @@ std::vector<Key> csd_keys(CsdSettings& csd) {
                     "process, but no reboot; not in mode base",
          .limits = not_negative(),
          .is_for_sites = true},
+    };
+}
+
+std::vector<Key> state_keys(CsdSettings& csd) {
+    return {
         {.name = "csd.subgroup_tiles",
          .target = &csd.subgroup_tiles,
          .unit = "tiles",
@@ -312,6 +317,11 @@ std::vector<Key> csd_keys(CsdSettings& csd) {
                     "io_uring, or by threads if io_uring is refused",
          .words = {"auto", "io_uring", "threads"},
          .is_for_sites = true},
+        {.name = "csd.where",
+         .target = &csd.where,
+         .meaning = "where state that lies in memory is updated; auto: by the host and by the "
+                    "rank's GPU, if it has one; host: by the host alone; the bits are the same",
+         .words = {"auto", "host"}},
     };
 }
 
@@ -450,10 +460,10 @@ std::vector<Key> keys_of(Run& run) {
     for (std::vector<Key> section :
          {model_keys(run.model), layer_keys(run.model), compute_keys(run.model),
           data_keys(run.data), length_keys(run.train), optimizer_keys(run.train),
-          gradient_scale_keys(run.train), csd_keys(run.csd), card_keys(run.csd), part_keys(run.csd),
-          link_keys(run.link), plan_node_keys(run.plan), plan_rate_keys(run.plan),
-          codec_keys(run.compress, run.gather), placement_keys(run.placement),
-          hosts_keys(run.hosts), operation_keys(run)}) {
+          gradient_scale_keys(run.train), device_keys(run.csd), state_keys(run.csd),
+          card_keys(run.csd), part_keys(run.csd), link_keys(run.link), plan_node_keys(run.plan),
+          plan_rate_keys(run.plan), codec_keys(run.compress, run.gather),
+          placement_keys(run.placement), hosts_keys(run.hosts), operation_keys(run)}) {
         std::move(section.begin(), section.end(), std::back_inserter(keys));
     }
     return keys;

@@ -13,6 +13,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,9 @@ struct EmulatedDeviceSettings {
     int sources = 1;                      // payloads per tile
     int slots = 3;
     UpdatePlace place = UpdatePlace::near_storage;
+    // Helps to update state in mapped memory; it is this process's to use. Not with deltas, links
+    // or updates_per_s.
+    std::optional<int> gpu = std::nullopt;
     int threads = 1;  // that share the update of a subgroup; deltas use one
     Delivery delivery = Delivery::parameters;  // deltas: near_storage and 16-bit parameters only
     store::IoKind io = store::IoKind::automatic;

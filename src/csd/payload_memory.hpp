@@ -28,6 +28,12 @@ public:
     // True if a tile's gradient is one payload that stores its values in this format.
     bool is_single(Dtype dtype) const { return sources_ == 1 && codec_->plain_dtype() == dtype; }
 
+    const codec::Codec& codec() const { return *codec_; }
+
+    // All payloads: of each tile, one per source, stride() bytes apart.
+    std::span<const std::byte> span() const { return memory_.span(); }
+    std::size_t stride() const { return stride_; }
+
     std::span<const std::byte> of(std::size_t tile, std::size_t source) const {
         return memory_.span().subspan(offset_of(tile, source), codec_->payload_bytes());
     }

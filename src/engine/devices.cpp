@@ -389,6 +389,7 @@ std::vector<std::unique_ptr<csd::Device>> make_devices(const config::EngineSetti
             continue;
         }
         device.links = around.links;
+        device.gpu = settings.csd.where == "auto" ? around.gpu : std::nullopt;
         device.updates_per_s = update_rate_of(settings);
         devices.push_back(csd::make_emulated_device(device, traffic));
         if (around.timeline != nullptr) {

@@ -93,13 +93,14 @@ store::RankFiles files_of_rank(const config::EngineSettings& settings,
 
 // What the devices share. The pointers outlive them.
 struct DeviceSurroundings {
-    Dtype dtype = Dtype::bf16;            // of the parameters
-    store::Storage* storage = nullptr;    // see store::File
-    link::NodeLinks* links = nullptr;     // null: no rate limits
-    trace::Timeline* timeline = nullptr;  // null: no tracing
-    int set = 0;                          // of file names
-    csd::GroupMap groups = {};            // of the parameter vector
-    std::vector<std::string> files = {};  // empty: the rank's state files
+    Dtype dtype = Dtype::bf16;              // of the parameters
+    store::Storage* storage = nullptr;      // see store::File
+    link::NodeLinks* links = nullptr;       // null: no rate limits
+    trace::Timeline* timeline = nullptr;    // null: no tracing
+    int set = 0;                            // of file names
+    std::optional<int> gpu = std::nullopt;  // this rank's, if it may update state
+    csd::GroupMap groups = {};              // of the parameter vector
+    std::vector<std::string> files = {};    // empty: the rank's state files
 };
 
 // This rank's devices, in the order of its copy's device map. Files are named after the rank and

@@ -84,6 +84,7 @@ void StorageEngine::make_groups() {
 }
 
 void StorageEngine::make_pipeline() {
+    const bool has_gpu = options_.gpu && memory::gpus() > 0;
     std::vector<std::unique_ptr<csd::Device>> devices;
     world_.together([&] {
         devices = make_devices(settings_, world_, owners_, route_,
@@ -92,11 +93,11 @@ void StorageEngine::make_pipeline() {
                                 .links = links_.get(),
                                 .timeline = timeline_,
                                 .set = options_.set,
+                                .gpu = has_gpu ? options_.gpu : std::nullopt,
                                 .groups = scalar_sets_.elements()},
                                traffic_);
     });
     const std::size_t tile_bytes = kTileElems * size_bytes(layout_.dtype);
-    const bool has_gpu = options_.gpu && memory::gpus() > 0;
     const bool are_on_gpus = world_.agree(has_gpu);
     const offload::VectorKind kind =
         vector_kind(settings_, are_on_gpus && nodes_.groups() < world_.size());

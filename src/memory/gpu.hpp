@@ -134,12 +134,18 @@ private:
     Handle<Traits> range_;
 };
 
+// True if the GPU reaches this host memory at its own address. Looks at the first byte.
+bool is_pinned(std::span<const std::byte> memory);
+
 class Stream;
+
+// How a thread waits for an event: busy, or asleep, which wakes it some microseconds later.
+enum class EventWait { spins, sleeps };
 
 // A point in a stream's work; reused from step to step.
 class Event {
 public:
-    Event();
+    explicit Event(EventWait way = EventWait::spins);
 
     void record(const Stream& stream);
     // Refers to the last record(); true before the first one.

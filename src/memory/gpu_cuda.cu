@@ -107,9 +107,19 @@ PinnedRange::PinnedRange(std::span<const std::byte> memory) {
     }
 }
 
-Event::Event() {
+bool is_pinned(std::span<const std::byte> memory) {
+    cudaPointerAttributes attributes{};
+    if (cudaPointerGetAttributes(&attributes, memory.data()) != cudaSuccess) {
+        static_cast<void>(cudaGetLastError());
+        return false;
+    }
+    return attributes.type == cudaMemoryTypeHost && attributes.devicePointer == memory.data();
+}
+
+Event::Event(EventWait way) {
     cudaEvent_t event = nullptr;
-    check(cudaEventCreate(&event));
+    check(cudaEventCreateWithFlags(
+        &event, way == EventWait::sleeps ? cudaEventBlockingSync : cudaEventDefault));
     event_ = Handle<EventTraits>(event);
 }
 

@@ -43,7 +43,9 @@ void PinnedRange::Traits::close(Type /*memory*/) noexcept {}
 
 PinnedRange::PinnedRange(std::span<const std::byte> /*memory*/) { refuse(); }
 
-Event::Event() { refuse(); }
+bool is_pinned(std::span<const std::byte> /*memory*/) { return false; }
+
+Event::Event(EventWait /*way*/) { refuse(); }
 
 void Event::record(const Stream& /*stream*/) { refuse(); }
 

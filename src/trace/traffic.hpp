@@ -9,7 +9,9 @@
 namespace nearstep::trace {
 
 // On the host link, "read" means storage to host; on the device-internal link it means drive to
-// engine. node_* count bytes between ranks of one node, network_* between nodes; the sender counts.
+// engine. gpu_* count the part of internal_* that also crosses a GPU's link, because the GPU
+// updates it. node_* count bytes between ranks of one node, network_* between nodes; the sender
+// counts.
 enum class Counter : std::size_t {
     host_state_read,
     host_state_write,
@@ -22,6 +24,8 @@ enum class Counter : std::size_t {
     network_parameters,
     node_gradients,
     node_parameters,
+    gpu_state_read,
+    gpu_state_write,
     checkpoint,  // state over the host link to initialise, export or restore; not in steps
 };
 

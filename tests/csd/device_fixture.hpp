@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -47,6 +48,7 @@ struct SmallDeviceSettings {
     Delivery delivery = Delivery::parameters;
     link::NodeLinks* links = nullptr;
     GroupMap groups = {};
+    std::optional<int> gpu = std::nullopt;
     std::string parent = testing::TempDir();  // of the device's folder
 };
 
@@ -71,6 +73,7 @@ struct SmallDevice {
         settings.delivery = wanted.delivery;
         settings.links = wanted.links;
         settings.groups = wanted.groups;
+        settings.gpu = wanted.gpu;
         device = make_emulated_device(settings, traffic);
         device->reserve();
         vector.resize(kVectorTiles * shard::kTileElems * size_bytes(wanted.dtype));

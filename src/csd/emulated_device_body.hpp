@@ -1,0 +1,132 @@
+// The class behind make_emulated_device(). Only its own sources include this.
+#pragma once
+
+#include "base/thread_pool.hpp"
+#include "csd/emulated_device.hpp"
+#include "csd/gpu_engine.hpp"
+#include "csd/gradient_staging.hpp"
+#include "csd/payload_memory.hpp"
+#include "csd/state_format.hpp"
+#include "csd/state_layout.hpp"
+#include "csd/state_volume.hpp"
+#include "memory/buffer.hpp"
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace nearstep::csd {
+
+class EmulatedDevice : public Device {
+public:
+    EmulatedDevice(const EmulatedDeviceSettings& settings, trace::Traffic& traffic);
+
+    const std::string& name() const override { return settings_.name; }
+    const std::vector<shard::Subgroup>& subgroups() const override { return settings_.subgroups; }
+    int slots() const override { return static_cast<int>(slots_.size()); }
+    std::string describe_io() const override;
+    std::vector<std::uint64_t> written_bytes() const override {
+        return state_.volume().written_bytes();
+    }
+    void reserve() override;
+    Ticket flush() override { return state_.volume().sync(); }
+    void use_codec(const codec::Codec& codec) override;
+    void use_groups(const GroupMap& groups) override { settings_.groups = groups; }
+    void put_gradient(std::size_t tile, Payloads payloads, std::span<const float> sum) override;
+    bool takes_tiles_in_order() const override { return gradients_.has_value(); }
+    void finish_gradients() override;
+    void allocate_slot(int slot) override;
+    void release_slot(int slot) override;
+    Ticket read(int slot, std::size_t subgroup, std::int64_t generation) override;
+    void update(int slot, std::size_t subgroup, const StepScalars& scalars,
+                std::span<std::byte> landing) override;
+    Ticket deliver(int slot, std::size_t subgroup, std::span<std::byte> landing,
+                   const Landed& landed) override;
+    Ticket write(int slot, std::size_t subgroup, std::int64_t generation) override;
+    void read_state(std::size_t subgroup, std::int64_t generation,
+                    const StateArrays& state) override {
+        state_.read_state(subgroup, generation, state);
+    }
+    void write_state(std::size_t subgroup, std::int64_t generation,
+                     const StateArrays& state) override {
+        state_.write_state(subgroup, generation, state);
+    }
+
+private:
+    // Spans of one buffer, each large enough for the largest subgroup.
+    struct Slot {
+        memory::Buffer memory;
+        std::span<std::byte> extent;     // header and arrays; empty if storage is mapped
+        std::span<std::byte> gradients;  // on_host only
+        // For each member of the pool: the sum of the payloads of a piece of a tile, and their
+        // list.
+        std::span<float> pieces;
+        std::vector<std::span<const std::byte>> payloads;
+        std::span<std::byte> parameters;  // with deltas: the old and new ones of a tile
+        // The subgroup's extents before and after its update: both in the slot's memory, or the two
+        // places in mapped storage.
+        std::span<std::byte> old;
+        std::span<std::byte> updated;
+        std::span<std::byte> message;  // with deltas
+        std::size_t message_bytes = 0;
+        Ticket reading;
+        Ticket sealing;
+        Ticket writing;  // set once sealing is complete
+    };
+
+    Slot& allocated(int slot);
+    bool is_on_host() const { return settings_.place == UpdatePlace::on_host; }
+    bool is_mapped() const { return !is_on_host() && state_.volume().is_mapped(); }
+    bool has_deltas() const { return settings_.delivery == Delivery::deltas; }
+    std::size_t message_room_bytes() const {
+        return codec::message_room_bytes(layout().most_tiles());
+    }
+    std::size_t tile_parameter_bytes() const {
+        return shard::kTileElems * size_bytes(settings_.parameter_dtype);
+    }
+    const StateLayout& layout() const { return state_.layout(); }
+    // The subgroup's parameters in the parameter vector.
+    std::span<std::byte> place_of(std::span<std::byte> landing, std::size_t subgroup) const;
+    void cross_host_link(std::size_t bytes);
+    StatePointers tile_of(std::span<std::byte> extent, std::size_t subgroup, std::size_t tile);
+    const void* gradient(Slot& slot, std::size_t member, std::size_t local_tile, std::size_t tile,
+                         std::size_t first);
+    void update_part(Slot& slot, std::size_t member, std::size_t subgroup, std::size_t tile,
+                     std::size_t part, const StepScalars& scalars, UpdateRun run);
+    UpdateRun run_of(Slot& slot, std::size_t subgroup, std::size_t tile,
+                     const StepScalars& scalars);
+    void update_tiles(Slot& slot, std::size_t subgroup, std::span<const std::size_t> tiles,
+                      const StepScalars& scalars, std::span<std::byte> parameters);
+    void update_to_deltas(Slot& slot, std::size_t subgroup, const StepScalars& scalars);
+    void make_gpu_engine();
+    std::vector<std::size_t> begin_on_gpu(std::size_t slot, std::size_t subgroup,
+                                          const StepScalars& scalars,
+                                          std::span<std::byte> parameters);
+
+    EmulatedDeviceSettings settings_;
+    trace::Traffic* traffic_;
+    const Engine* engine_;
+    std::optional<PayloadMemory> payloads_;  // near_storage only
+    std::vector<Slot> slots_;
+    StateVolume state_;
+    // For each subgroup the last generation that write() sealed; -1: none.
+    std::vector<std::atomic<std::int64_t>> sealed_;
+    std::optional<GradientStaging> staging_;  // on_host only
+    std::optional<GpuEngine> gpu_;            // mapped state only
+    ThreadPool pool_;
+    std::optional<link::TransferQueue> gradients_;  // near_storage and shaped only
+    // Checksums are computed here, in parallel with the engine. Declared last, so that these
+    // threads end first.
+    store::Worker read_worker_;
+    // One per slot: a single thread digests more slowly than all threads update.
+    std::vector<std::unique_ptr<store::Worker>> sealers_;
+    store::Worker write_worker_;
+    store::Worker deliver_worker_;  // waits for the GPU
+};
+
+}  // namespace nearstep::csd

@@ -1,0 +1,475 @@
+// The update of state in pinned host memory, which the kernel reads and writes over the GPU's link.
+// A warp updates a block of 256 elements, eight neighbours per thread. The link is the limit, so a
+// few thread blocks suffice; the others' work keeps the rest of the GPU.
+#include "csd/gpu_kernels.hpp"
+#include "memory/cuda_call.hpp"
+#include "shard/partition.hpp"
+
+#include <algorithm>
+
+namespace nearstep::csd {
+
+namespace {
+
+using arith::GradientCodec;
+using arith::kBlockElems;
+using arith::Optimizer;
+using shard::kTileElems;
+
+constexpr unsigned kThreads = 256;
+constexpr unsigned kMostThreadBlocks = 48;
+constexpr unsigned kWarp = 32;
+constexpr unsigned kEveryLane = 0xFFFFFFFFU;
+constexpr unsigned kOctet = kBlockElems / kWarp;  // elements of a thread
+constexpr unsigned kTileBlocks = kTileElems / kBlockElems;
+static_assert(kOctet == 8, "a thread moves 16 bytes of 16-bit values at once");
+
+// --- Eight neighbours in memory ------------------------------------------------------------------
+
+__device__ inline void load(const float* from, float (&to)[kOctet]) {
+    const float4 low = reinterpret_cast<const float4*>(from)[0];
+    const float4 high = reinterpret_cast<const float4*>(from)[1];
+    to[0] = low.x, to[1] = low.y, to[2] = low.z, to[3] = low.w;
+    to[4] = high.x, to[5] = high.y, to[6] = high.z, to[7] = high.w;
+}
+__device__ inline void load(const std::uint16_t* from, std::uint16_t (&to)[kOctet]) {
+    const uint4 raw = *reinterpret_cast<const uint4*>(from);
+    const std::uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
+#pragma unroll
+    for (unsigned i = 0; i < kOctet; ++i) {
+        to[i] = static_cast<std::uint16_t>(words[i / 2] >> (16 * (i % 2)));
+    }
+}
+__device__ inline void load(const std::uint8_t* from, std::uint8_t (&to)[kOctet]) {
+    const uint2 raw = *reinterpret_cast<const uint2*>(from);
+#pragma unroll
+    for (unsigned i = 0; i < kOctet; ++i) {
+        to[i] = static_cast<std::uint8_t>((i < 4 ? raw.x : raw.y) >> (8 * (i % 4)));
+    }
+}
+__device__ inline void load(const std::int8_t* from, std::int8_t (&to)[kOctet]) {
+    std::uint8_t raw[kOctet];
+    load(reinterpret_cast<const std::uint8_t*>(from), raw);
+#pragma unroll
+    for (unsigned i = 0; i < kOctet; ++i) {
+        to[i] = static_cast<std::int8_t>(raw[i]);
+    }
+}
+
+__device__ inline void store(const float (&from)[kOctet], float* to) {
+    reinterpret_cast<float4*>(to)[0] = make_float4(from[0], from[1], from[2], from[3]);
+    reinterpret_cast<float4*>(to)[1] = make_float4(from[4], from[5], from[6], from[7]);
+}
+__device__ inline void store(const std::uint16_t (&from)[kOctet], std::uint16_t* to) {
+    std::uint32_t words[4];
+#pragma unroll
+    for (unsigned i = 0; i < 4; ++i) {
+        words[i] = from[2 * i] | (static_cast<std::uint32_t>(from[2 * i + 1]) << 16U);
+    }
+    *reinterpret_cast<uint4*>(to) = make_uint4(words[0], words[1], words[2], words[3]);
+}
+__device__ inline void store(const std::uint8_t (&from)[kOctet], std::uint8_t* to) {
+    std::uint32_t words[2] = {0, 0};
+#pragma unroll
+    for (unsigned i = 0; i < kOctet; ++i) {
+        words[i / 4] |= static_cast<std::uint32_t>(from[i]) << (8 * (i % 4));
+    }
+    *reinterpret_cast<uint2*>(to) = make_uint2(words[0], words[1]);
+}
+__device__ inline void store(const std::int8_t (&from)[kOctet], std::int8_t* to) {
+    std::uint8_t raw[kOctet];
+#pragma unroll
+    for (unsigned i = 0; i < kOctet; ++i) {
+        raw[i] = static_cast<std::uint8_t>(from[i]);
+    }
+    store(raw, reinterpret_cast<std::uint8_t*>(to));
+}
+
+__device__ inline float widen(float value) { return value; }
+__device__ inline float widen(std::uint16_t half) { return from_bf16(half); }
+
+__device__ inline void narrow(float value, std::uint32_t, float& to) { to = value; }
+__device__ inline void narrow(float value, std::uint32_t random, std::uint16_t& to) {
+    to = arith::round_to_bf16(value, random);
+}
+
+// --- The gradient --------------------------------------------------------------------------------
+
+// Elements [at, at + 8) of a tile; `at` is a multiple of 8.
+struct Octet {
+    unsigned at;
+    __device__ unsigned piece() const { return at / arith::kPieceElems; }
+    __device__ unsigned scale_block() const { return at / arith::kScaleElems; }
+    __device__ unsigned in_scale_block() const { return at % arith::kScaleElems; }
+};
+
+__device__ inline void add_dense(const std::byte* payload, Octet octet, GradientCodec codec,
+                                 float (&sum)[kOctet]) {
+    if (codec == GradientCodec::dense_fp32) {
+        float values[kOctet];
+        load(reinterpret_cast<const float*>(payload) + octet.at, values);
+#pragma unroll
+        for (unsigned i = 0; i < kOctet; ++i) {
+            sum[i] += values[i];
+        }
+        return;
+    }
+    std::uint16_t halves[kOctet];
+    load(reinterpret_cast<const std::uint16_t*>(payload) + octet.at, halves);
+#pragma unroll
+    for (unsigned i = 0; i < kOctet; ++i) {
+        sum[i] += codec == GradientCodec::dense_bf16 ? from_bf16(halves[i]) : from_fp16(halves[i]);
+    }
+}
+
+// The position of the first of `count` ascending indices that is not below `wanted`.
+__device__ inline unsigned lower_bound(const std::uint16_t* indices, unsigned count,
+                                       unsigned wanted) {
+    unsigned begin = 0;
+    while (count > 0) {
+        const unsigned half = count / 2;
+        if (indices[begin + half] < wanted) {
+            begin += half + 1;
+            count -= half + 1;
+        } else {
+            count = half;
+        }
+    }
+    return begin;
+}
+
+__device__ inline void add_topk(const std::byte* payload, Octet octet, codec::KernelForm form,
+                                float (&sum)[kOctet]) {
+    const auto* indices = reinterpret_cast<const std::uint16_t*>(payload);
+    const std::uint16_t* values = indices + form.kept;
+    for (unsigned k = lower_bound(indices, form.kept, octet.at); k < form.kept; ++k) {
+        const unsigned place = indices[k] - octet.at;
+        if (place >= kOctet) {
+            return;
+        }
+        const float value =
+            form.codec == GradientCodec::topk_fp16 ? from_fp16(values[k]) : from_bf16(values[k]);
+#pragma unroll
+        for (unsigned i = 0; i < kOctet; ++i) {
+            sum[i] = i == place ? sum[i] + value : sum[i];
+        }
+    }
+}
+
+// v divided by 3 to the power of `place`.
+__device__ inline std::uint32_t without_digits(std::uint32_t v, unsigned place) {
+    switch (place) {
+        case 0:
+            return v;
+        case 1:
+            return arith::third_of(v);
+        case 2:
+            return arith::ninth_of(v);
+        case 3:
+            return arith::part_27_of(v);
+        default:
+            return arith::part_81_of(v);
+    }
+}
+
+// The octet's codes: q8, q4 and ternary as numbers, sign as 1 for negative.
+__device__ inline void load_codes(const std::byte* payload, Octet octet, arith::BlockFormat format,
+                                  std::int32_t (&codes)[kOctet]) {
+    const auto* of_piece = reinterpret_cast<const std::uint8_t*>(payload) +
+                           octet.piece() * arith::piece_code_bytes(format);
+    const unsigned at = octet.at % arith::kPieceElems;
+    const unsigned block = at / arith::kScaleElems;
+    const unsigned in_block = octet.in_scale_block();
+    std::uint8_t bytes[kOctet];
+    switch (format) {
+        case arith::BlockFormat::q8:
+            load(of_piece + at, bytes);
+            break;
+        case arith::BlockFormat::q4:
+            load(of_piece + block * (arith::kScaleElems / 2) + in_block % (arith::kScaleElems / 2),
+                 bytes);
+            break;
+        case arith::BlockFormat::ternary:
+            load(of_piece + block / arith::kTernaryBlocks * arith::kScaleElems + in_block, bytes);
+            break;
+        case arith::BlockFormat::sign:
+            bytes[0] = of_piece[at / kOctet];
+            break;
+    }
+#pragma unroll
+    for (unsigned i = 0; i < kOctet; ++i) {
+        switch (format) {
+            case arith::BlockFormat::q8:
+                codes[i] = static_cast<std::int8_t>(bytes[i]);
+                break;
+            case arith::BlockFormat::q4: {
+                const bool is_high = in_block >= arith::kScaleElems / 2;
+                const std::uint32_t nibble = is_high ? bytes[i] >> 4U : bytes[i] & 0xFU;
+                codes[i] = static_cast<std::int32_t>(nibble ^ 8U) - 8;
+                break;
+            }
+            case arith::BlockFormat::ternary: {
+                const std::uint32_t v = without_digits(bytes[i], block % arith::kTernaryBlocks);
+                codes[i] = static_cast<std::int32_t>(v - 3 * arith::third_of(v)) - 1;
+                break;
+            }
+            case arith::BlockFormat::sign:
+                codes[i] = (bytes[0] >> i) & 1;
+                break;
+        }
+    }
+}
+
+__device__ inline void add_blocks(const std::byte* payload, Octet octet, arith::BlockFormat format,
+                                  float (&sum)[kOctet]) {
+    constexpr unsigned kPieces = kTileElems / arith::kPieceElems;
+    const auto* scales =
+        reinterpret_cast<const std::uint16_t*>(payload + kPieces * arith::piece_code_bytes(format));
+    const std::uint16_t scale = scales[octet.scale_block()];
+    std::int32_t codes[kOctet];
+    load_codes(payload, octet, format, codes);
+#pragma unroll
+    for (unsigned i = 0; i < kOctet; ++i) {
+        sum[i] += format == arith::BlockFormat::sign
+                      ? arith::decode_sign(static_cast<std::uint32_t>(codes[i]), scale)
+                      : arith::decode_code(codes[i], from_bf16(scale));
+    }
+}
+
+// codec::decode_sum() of an octet.
+__device__ inline void load_gradient(const GpuTiles& job, std::size_t tile, Octet octet,
+                                     float (&sum)[kOctet]) {
+#pragma unroll
+    for (float& value : sum) {
+        value = 0;
+    }
+    for (unsigned source = 0; source < job.sources; ++source) {
+        const std::byte* payload =
+            job.payloads + (tile * job.sources + source) * job.payload_stride;
+        switch (job.codec.codec) {
+            case GradientCodec::dense_fp32:
+            case GradientCodec::dense_bf16:
+            case GradientCodec::dense_fp16:
+                add_dense(payload, octet, job.codec.codec, sum);
+                break;
+            case GradientCodec::topk_bf16:
+            case GradientCodec::topk_fp16:
+                add_topk(payload, octet, job.codec, sum);
+                break;
+            case GradientCodec::q8:
+                add_blocks(payload, octet, arith::BlockFormat::q8, sum);
+                break;
+            case GradientCodec::q4:
+                add_blocks(payload, octet, arith::BlockFormat::q4, sum);
+                break;
+            case GradientCodec::ternary:
+                add_blocks(payload, octet, arith::BlockFormat::ternary, sum);
+                break;
+            case GradientCodec::sign:
+                add_blocks(payload, octet, arith::BlockFormat::sign, sum);
+                break;
+        }
+    }
+}
+
+// --- Moments in storage --------------------------------------------------------------------------
+
+// Without codes: fp32, or bf16 rounded with the half of the random bits that is the moment's.
+template <typename Stored>
+__device__ inline void store_plain(const float (&values)[kOctet],
+                                   const std::uint32_t (&random)[kOctet], Stored* to) {
+    Stored stored[kOctet];
+#pragma unroll
+    for (unsigned i = 0; i < kOctet; ++i) {
+        narrow(values[i], random[i], stored[i]);
+    }
+    store(stored, to);
+}
+
+// All threads of the warp call and get the bits of the block's largest magnitude.
+__device__ inline std::uint32_t largest_of_block(const float (&values)[kOctet]) {
+    std::uint32_t largest = 0;
+#pragma unroll
+    for (const float value : values) {
+        largest = max(largest, arith::magnitude_bits(value));
+    }
+    return __reduce_max_sync(kEveryLane, largest);
+}
+
+__device__ inline void store_codes1(const float (&values)[kOctet], bool is_first_lane,
+                                    std::int8_t* to, float* scale_to) {
+    const float scale = arith::scale_of_moment1(largest_of_block(values));
+    const bool has_codes = arith::has_codes(scale);
+    const float per_unit = has_codes ? arith::kMoment1Codes / scale : 0.0F;
+    std::int8_t codes[kOctet];
+#pragma unroll
+    for (unsigned i = 0; i < kOctet; ++i) {
+        codes[i] = has_codes ? arith::encode_moment1(values[i], per_unit) : std::int8_t{0};
+    }
+    store(codes, to);
+    if (is_first_lane) {
+        *scale_to = scale;
+    }
+}
+
+__device__ inline void store_codes2(const float (&roots)[kOctet], bool is_first_lane,
+                                    std::uint8_t* to, float* scale_to) {
+    const float scale = arith::scale_of_root2(largest_of_block(roots));
+    const bool has_codes = arith::has_codes(scale);
+    const float per_unit = has_codes ? arith::kRoot2Codes / scale : 0.0F;
+    std::uint8_t codes[kOctet];
+#pragma unroll
+    for (unsigned i = 0; i < kOctet; ++i) {
+        codes[i] = has_codes ? arith::encode_root2(roots[i], per_unit) : std::uint8_t{0};
+    }
+    store(codes, to);
+    if (is_first_lane) {
+        *scale_to = scale;
+    }
+}
+
+// --- The update ----------------------------------------------------------------------------------
+
+template <StateFormat kFormat>
+struct Stored {
+    static constexpr bool kHasCodes = kFormat == StateFormat::q8 || kFormat == StateFormat::compact;
+    using Master = std::conditional_t<kFormat == StateFormat::compact, std::uint16_t, float>;
+    using Plain = std::conditional_t<kFormat == StateFormat::bf16, std::uint16_t, float>;
+    using Moment1 = std::conditional_t<kHasCodes, std::int8_t, Plain>;
+    using Moment2 = std::conditional_t<kHasCodes, std::uint8_t, Plain>;
+};
+
+template <typename T>
+__device__ inline T* array_at(void* array, std::size_t at) {
+    return static_cast<T*>(array) + at;
+}
+
+// `masters`: the stored ones, widened.
+__device__ inline void store_parameters(const float (&masters)[kOctet], Dtype dtype,
+                                        std::byte* parameters, std::size_t at) {
+    if (dtype == Dtype::fp32) {
+        store(masters, reinterpret_cast<float*>(parameters) + at);
+        return;
+    }
+    std::uint16_t halves[kOctet];
+#pragma unroll
+    for (unsigned i = 0; i < kOctet; ++i) {
+        halves[i] = dtype == Dtype::bf16 ? to_bf16(masters[i]) : to_fp16(masters[i]);
+    }
+    store(halves, reinterpret_cast<std::uint16_t*>(parameters) + at);
+}
+
+// Elements [at, at + 8) of all tiles; `at` / 256 is the same for all threads of a warp.
+template <StateFormat kFormat>
+__device__ inline void update_octet(const GpuTiles& job, std::size_t at) {
+    using Types = Stored<kFormat>;
+    const std::size_t tile = at / kTileElems;
+    const std::size_t block = at / kBlockElems;
+    const Octet octet{static_cast<unsigned>(at % kTileElems)};
+    const bool is_first_lane = at % kBlockElems == 0;
+    const Optimizer optimizer = job.scalars.optimizer;
+    typename Types::Master master[kOctet];
+    typename Types::Moment1 stored1[kOctet];
+    typename Types::Moment2 stored2[kOctet];
+    load(array_at<typename Types::Master>(job.old.master, at), master);
+    load(array_at<typename Types::Moment1>(job.old.moment1, at), stored1);
+    load(array_at<typename Types::Moment2>(job.old.moment2, at), stored2);
+    float scale1 = 0;
+    float scale2 = 0;
+    if constexpr (Types::kHasCodes) {
+        scale1 = job.old.scale1[block];
+        scale2 = job.old.scale2[block];
+    }
+    float gradient[kOctet];
+    load_gradient(job, tile, octet, gradient);
+    const arith::TileKey key = arith::tile_key(job.random_key, job.first_tile + tile);
+    float moment1[kOctet];
+    float moment2[kOctet];
+    float root2[kOctet];
+    float masters[kOctet];
+    std::uint32_t lower[kOctet];
+    std::uint32_t upper[kOctet];
+#pragma unroll
+    for (unsigned i = 0; i < kOctet; ++i) {
+        const std::uint32_t random = arith::rounding_bits(key, octet.at + i);
+        lower[i] = random & 0xFFFFU;
+        upper[i] = random >> 16U;
+        float weight = widen(master[i]);
+        if constexpr (Types::kHasCodes) {
+            moment1[i] = arith::decode_moment1(stored1[i], scale1);
+            moment2[i] = arith::decode_moment2(stored2[i], scale2);
+        } else {
+            moment1[i] = widen(stored1[i]);
+            moment2[i] = widen(stored2[i]);
+        }
+        const float direction = arith::update_moments(optimizer, job.scalars, gradient[i], weight,
+                                                      moment1[i], moment2[i]);
+        root2[i] = arith::uses_moment2(optimizer) ? arith::Root<float>::of(moment2[i]) : direction;
+        arith::update_master(optimizer, job.scalars, direction, root2[i], weight);
+        narrow(weight, upper[i], master[i]);
+        masters[i] = widen(master[i]);
+    }
+    store(master, array_at<typename Types::Master>(job.updated.master, at));
+    store_parameters(masters, job.parameter_dtype, job.parameters, at);
+    auto* to1 = array_at<typename Types::Moment1>(job.updated.moment1, at);
+    auto* to2 = array_at<typename Types::Moment2>(job.updated.moment2, at);
+    if (!arith::uses_moment1(optimizer)) {
+        store(stored1, to1);
+        if (Types::kHasCodes && is_first_lane) {
+            job.updated.scale1[block] = scale1;
+        }
+    } else if constexpr (Types::kHasCodes) {
+        store_codes1(moment1, is_first_lane, to1, job.updated.scale1 + block);
+    } else {
+        store_plain(moment1, lower, to1);
+    }
+    if (!arith::uses_moment2(optimizer)) {
+        store(stored2, to2);
+        if (Types::kHasCodes && is_first_lane) {
+            job.updated.scale2[block] = scale2;
+        }
+    } else if constexpr (Types::kHasCodes) {
+        store_codes2(root2, is_first_lane, to2, job.updated.scale2 + block);
+    } else {
+        store_plain(moment2, upper, to2);
+    }
+}
+
+template <StateFormat kFormat>
+__global__ void __launch_bounds__(kThreads) update(const GpuTiles job) {
+    const std::size_t elems = job.tiles * kTileElems;
+    const std::size_t step = std::size_t{gridDim.x} * kThreads * kOctet;
+    for (std::size_t at = (std::size_t{blockIdx.x} * kThreads + threadIdx.x) * kOctet; at < elems;
+         at += step) {
+        update_octet<kFormat>(job, at);
+    }
+}
+
+}  // namespace
+
+void update_on_gpu(const GpuTiles& tiles, CUstream_st* stream) {
+    const std::size_t blocks = tiles.tiles * kTileBlocks;
+    constexpr std::size_t kEach = kThreads / kWarp;
+    const auto grid = static_cast<unsigned>(
+        std::min<std::size_t>(kMostThreadBlocks, (blocks + kEach - 1) / kEach));
+    if (grid == 0) {
+        return;
+    }
+    switch (tiles.format) {
+        case StateFormat::fp32:
+            update<StateFormat::fp32><<<grid, kThreads, 0, stream>>>(tiles);
+            break;
+        case StateFormat::bf16:
+            update<StateFormat::bf16><<<grid, kThreads, 0, stream>>>(tiles);
+            break;
+        case StateFormat::q8:
+            update<StateFormat::q8><<<grid, kThreads, 0, stream>>>(tiles);
+            break;
+        case StateFormat::compact:
+            update<StateFormat::compact><<<grid, kThreads, 0, stream>>>(tiles);
+            break;
+    }
+    memory::check_launch();
+}
+
+}  // namespace nearstep::csd

@@ -1,0 +1,37 @@
+// The kernel behind GpuEngine.
+#pragma once
+
+#include "arith/state_lane.hpp"
+#include "base/dtype.hpp"
+#include "codec/codec.hpp"
+#include "csd/engine.hpp"
+
+#include <cstddef>
+#include <cstdint>
+
+struct CUstream_st;
+
+namespace nearstep::csd {
+
+// Consecutive tiles of one parameter group. All arrays are in pinned host memory and aligned to 16
+// bytes; the new state does not overlap the old.
+struct GpuTiles {
+    StateFormat format = StateFormat::fp32;
+    StatePointers old;  // of the first tile; the others follow in each array
+    StatePointers updated;
+    const std::byte* payloads = nullptr;  // of each tile, one per source
+    std::size_t payload_stride = 0;       // bytes from one payload to the next
+    unsigned sources = 1;
+    codec::KernelForm codec;
+    std::byte* parameters = nullptr;
+    Dtype parameter_dtype = Dtype::bf16;
+    std::uint64_t random_key = 0;
+    std::size_t first_tile = 0;  // in the parameter vector
+    std::size_t tiles = 0;
+    UpdateScalars scalars;
+};
+
+// Returns at once; the work runs in stream order. Same bits as the engines of engine.hpp.
+void update_on_gpu(const GpuTiles& tiles, CUstream_st* stream);
+
+}  // namespace nearstep::csd

@@ -1,0 +1,11 @@
+// csd/gpu_kernels.hpp for a build without CUDA, where no GPU engine can be made.
+#include "base/error.hpp"
+#include "csd/gpu_kernels.hpp"
+
+namespace nearstep::csd {
+
+void update_on_gpu(const GpuTiles& /*tiles*/, CUstream_st* /*stream*/) {
+    throw CudaError("This program was built without CUDA.");
+}
+
+}  // namespace nearstep::csd

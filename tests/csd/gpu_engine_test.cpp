@@ -1,0 +1,240 @@
+// Compares the GPU's update of pinned state with the scalar engine's, bit for bit; skipped without
+// a GPU.
+#include "csd/gpu_engine.hpp"
+
+#include "codec/sample_tiles.hpp"
+#include "csd/device_fixture.hpp"
+#include "csd/engine_fixture.hpp"
+#include "csd/payload_memory.hpp"
+#include "csd/transfer_handler.hpp"
+#include "memory/buffer.hpp"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+namespace nearstep::csd {
+namespace {
+
+constexpr std::size_t kFirstTile = 7;  // in the parameter vector
+
+struct GpuCase {
+    StateFormat state = StateFormat::compact;
+    Optimizer optimizer = Optimizer::adamw;
+    std::string codec = "q4";
+    Dtype dtype = Dtype::bf16;
+    std::size_t sources = 1;
+};
+
+std::ostream& operator<<(std::ostream& out, const GpuCase& c) {
+    return out << name_of(c.state) << "_" << name_of(c.optimizer) << "_" << c.codec << "_"
+               << nearstep::name_of(c.dtype) << "_" << c.sources;
+}
+
+void wait_until_free(GpuEngine& engine, std::span<const std::byte> parameters) {
+    while (!engine.is_free(parameters)) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+}
+
+// The state of several tiles, its gradients and its parameters, all in pinned memory.
+class Scene {
+public:
+    explicit Scene(const GpuCase& wanted)
+        : wanted_(wanted),
+          codec_(codec::make_codec({.name = wanted.codec, .keep = 0.03, .dtype = wanted.dtype})),
+          tiles_(codec::nasty_tiles().size()),
+          payloads_(*codec_, codec_->payload_bytes(), tiles_, wanted.sources),
+          state_(2 * state_bytes(wanted.state, tiles_)),
+          parameters_(tiles_ * kTileElems * size_bytes(wanted.dtype)),
+          pinned_(parameters_.span()) {
+        scalars_ = test_scalars();
+        scalars_.optimizer = wanted.optimizer;
+        scalars_.random_key = 1234;
+        scalars_.gradient_decay = 0.01F;
+        put_gradients();
+        std::vector<float> arrays[3];
+        for (std::size_t tile = 0; tile < tiles_; ++tile) {
+            const Arrays start = random_arrays(tile + 1);
+            arrays[0].insert(arrays[0].end(), start.master.begin(), start.master.end());
+            arrays[1].insert(arrays[1].end(), start.moment1.begin(), start.moment1.end());
+            arrays[2].insert(arrays[2].end(), start.moment2.begin(), start.moment2.end());
+        }
+        narrow(wanted.state, {arrays[0], arrays[1], arrays[2]}, old());
+    }
+
+    void update_on_gpu() {
+        GpuEngine engine(0, 2);
+        engine.pin(state_.span(), payloads_.span());
+        wait_until_free(engine, parameters_.span());
+        GpuTiles run;
+        run.format = wanted_.state;
+        run.old = state_of_tile(wanted_.state, old(), tiles_, 0);
+        run.updated = state_of_tile(wanted_.state, updated(), tiles_, 0);
+        run.payloads = payloads_.span().data();
+        run.payload_stride = payloads_.stride();
+        run.sources = static_cast<unsigned>(wanted_.sources);
+        run.codec = codec_->kernel_form();
+        run.parameters = parameters_.span().data();
+        run.parameter_dtype = wanted_.dtype;
+        run.first_tile = kFirstTile;
+        run.tiles = tiles_;
+        EXPECT_TRUE(engine.begin(1, run, GroupMap(), scalars_).empty());
+        engine.wait(1);
+    }
+
+    void update_on_host() {
+        std::vector<std::span<const std::byte>> list(wanted_.sources);
+        std::vector<float> gradient(kTileElems);
+        for (std::size_t tile = 0; tile < tiles_; ++tile) {
+            payloads_.sum(tile, 0, list, gradient);
+            UpdateRun run;
+            run.format = wanted_.state;
+            run.state = state_of_tile(wanted_.state, updated(), tiles_, tile);
+            run.old = state_of_tile(wanted_.state, old(), tiles_, tile);
+            run.gradient = gradient.data();
+            run.parameters =
+                parameters_.span().data() + tile * kTileElems * size_bytes(wanted_.dtype);
+            run.parameter_dtype = wanted_.dtype;
+            run.key = arith::tile_key(scalars_.random_key, kFirstTile + tile);
+            run.count = kTileElems;
+            csd::update(engines().front(), scalars_, GroupMap(), tile * kTileElems, run);
+        }
+    }
+
+    std::vector<std::vector<float>> results() {
+        const std::size_t count = tiles_ * kTileElems;
+        std::vector<std::vector<float>> arrays(4, std::vector<float>(count));
+        widen(wanted_.state, updated(), {arrays[0], arrays[1], arrays[2]});
+        convert_to_fp32(wanted_.dtype, parameters_.span().data(), arrays[3].data(), count);
+        return arrays;
+    }
+
+    // The stored bytes of the first tile, whose values are all finite.
+    std::vector<std::byte> first_tile() {
+        std::vector<std::byte> bytes(state_bytes(wanted_.state, 1));
+        copy_state(wanted_.state, state_of_tile(wanted_.state, updated(), tiles_, 0), kTileElems,
+                   state_of_tile(wanted_.state, bytes, 1, 0));
+        return bytes;
+    }
+
+private:
+    std::span<std::byte> old() { return state_.span().first(state_.size() / 2); }
+    std::span<std::byte> updated() { return state_.span().last(state_.size() / 2); }
+
+    void put_gradients() {
+        const std::vector<std::vector<float>> values = codec::nasty_tiles();
+        std::vector<std::byte> payload(codec_->payload_bytes());
+        for (std::size_t tile = 0; tile < tiles_; ++tile) {
+            std::vector<std::vector<std::byte>> payloads;
+            for (std::size_t source = 0; source < wanted_.sources; ++source) {
+                codec_->encode(values[(tile + 3 * source) % tiles_], payload);
+                payloads.push_back(payload);
+            }
+            const std::vector<std::span<const std::byte>> spans(payloads.begin(), payloads.end());
+            payloads_.put(tile, spans);
+        }
+    }
+
+    GpuCase wanted_;
+    std::unique_ptr<codec::Codec> codec_;
+    std::size_t tiles_;
+    PayloadMemory payloads_;
+    memory::Buffer state_;
+    memory::Buffer parameters_;
+    memory::PinnedRange pinned_;
+    UpdateScalars scalars_;
+};
+
+class GpuEngines : public testing::TestWithParam<GpuCase> {
+protected:
+    void SetUp() override {
+        if (memory::gpus() == 0) {
+            GTEST_SKIP() << "there is no GPU here";
+        }
+    }
+};
+
+TEST_P(GpuEngines, GiveTheBitsOfTheScalarEngine) {
+    Scene on_gpu(GetParam());
+    Scene on_host(GetParam());
+    on_gpu.update_on_gpu();
+    on_host.update_on_host();
+    const auto one = on_gpu.results();
+    const auto other = on_host.results();
+    for (std::size_t array = 0; array < one.size(); ++array) {
+        EXPECT_TRUE(codec::same_bits(one[array], other[array])) << "array " << array;
+    }
+    EXPECT_EQ(on_gpu.first_tile(), on_host.first_tile());
+}
+
+std::vector<GpuCase> cases() {
+    std::vector<GpuCase> all;
+    for (const StateFormat state :
+         {StateFormat::fp32, StateFormat::bf16, StateFormat::q8, StateFormat::compact}) {
+        for (const Optimizer optimizer : kOptimizers) {
+            all.push_back({.state = state, .optimizer = optimizer});
+        }
+        for (const Dtype dtype : {Dtype::fp32, Dtype::bf16, Dtype::fp16}) {
+            all.push_back({.state = state, .codec = "dense", .dtype = dtype, .sources = 2});
+        }
+    }
+    for (const std::string& codec : codec::codec_names()) {
+        all.push_back({.codec = codec, .sources = 4});
+    }
+    all.push_back({.codec = "topk", .dtype = Dtype::fp16, .sources = 3});
+    return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, GpuEngines, testing::ValuesIn(cases()),
+                         testing::PrintToStringParamName());
+
+// A device in memory with a GPU and one without, which take the same steps.
+TEST(GpuEngine, LeavesADevicesBitsAsTheyAre) {
+    if (memory::gpus() == 0) {
+        GTEST_SKIP() << "there is no GPU here";
+    }
+    // The second subgroup has tiles that two groups share, and one of a skipped group.
+    constexpr std::size_t kEdge = 4 * shard::kTileElems + 777;
+    const std::array runs{GroupRun{kEdge, 0}, GroupRun{5 * shard::kTileElems, 1},
+                          GroupRun{6 * shard::kTileElems, 2}, GroupRun{kParameters, 1}};
+    StepScalars scalars(test_scalars());
+    scalars.of_group[1].step_size = 3e-2F;
+    scalars.is_skipped[2] = true;
+    SmallDeviceSettings settings{.codec = "q4",
+                                 .state = StateFormat::compact,
+                                 .groups = GroupMap(runs),
+                                 .parent = "/dev/shm"};
+    SmallDevice on_host(settings);
+    settings.gpu = 0;
+    SmallDevice with_gpu(settings);
+    const memory::PinnedRange pinned{std::span<const std::byte>(with_gpu.vector)};
+    on_host.initialise();
+    with_gpu.initialise();
+    const auto host_handler = TransferHandler::make(HandlerKind::overlapped, *on_host.device);
+    const auto gpu_handler = TransferHandler::make(HandlerKind::overlapped, *with_gpu.device);
+    std::uint64_t gpu_bytes = 0;
+    // The first steps pin the memory meanwhile.
+    int helped = 0;
+    for (std::int64_t step = 0; helped < 20; ++step) {
+        ASSERT_LT(step, 5000) << "the GPU never helped";
+        scalars.random_key = static_cast<std::uint64_t>(step);
+        on_host.put_gradients(step % 4);
+        host_handler->start(scalars, step, on_host.vector);
+        with_gpu.put_gradients(step % 4);
+        gpu_handler->start(scalars, step, with_gpu.vector);
+        host_handler->finish();
+        gpu_handler->finish();
+        ASSERT_EQ(on_host.states(step + 1), with_gpu.states(step + 1)) << "step " << step;
+        ASSERT_EQ(on_host.vector, with_gpu.vector) << "step " << step;
+        const std::uint64_t now = with_gpu.traffic.snapshot()[trace::Counter::gpu_state_read];
+        helped += now > gpu_bytes ? 1 : 0;
+        gpu_bytes = now;
+    }
+    // Of its six tiles, two are not of one group that is updated.
+    EXPECT_LE(gpu_bytes, 20 * state_bytes(StateFormat::compact, 64) / 16);
+}
+
+}  // namespace
+}  // namespace nearstep::csd
