@@ -251,6 +251,9 @@ void bench_csd(const CsdBenchSettings& bench) {
     }
     store::check_folders(planned);
     scene.vector = memory::Buffer(scene.parameters * size_bytes(Dtype::bf16));
+    if (memory::gpus() > 0) {
+        scene.pinned.emplace(scene.vector.span());
+    }
     std::vector<Measured> all;
     for (const CsdRowSettings& row : rows) {
         all.push_back({std::make_unique<CsdRow>(row, scene)});

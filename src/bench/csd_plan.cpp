@@ -68,6 +68,16 @@ void add_rows_of_state(const CsdBenchSettings& bench, const std::string& state,
     CsdRowSettings durable = row("durable", "step with checksums and a flush");
     durable.is_durable = true;
     rows.push_back(durable);
+    if (memory::gpus() > 0) {
+        CsdRowSettings several = row("devices", "step with checksums, several devices");
+        several.devices = bench.devices;
+        CsdRowSettings gpu = several;
+        gpu.name = text("gpu.", state);
+        gpu.what = "the same, where GPU 0 helps if the state is in memory";
+        gpu.beside = several.name;
+        gpu.has_gpu = true;
+        rows.insert(rows.end(), {several, gpu});
+    }
 }
 
 }  // namespace

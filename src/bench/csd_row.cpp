@@ -189,6 +189,7 @@ void CsdRow::add_device(int device, const shard::Partition& partition) {
         emulated.slots = settings_.slots;
         emulated.io = settings_.io;
         emulated.digest = settings_.digest;
+        emulated.gpu = settings_.has_gpu ? std::optional(0) : std::nullopt;
         emulated.threads = std::max(1, pool_threads() / settings_.devices);
         devices_.push_back(csd::make_emulated_device(emulated, traffic_));
     }

@@ -7,6 +7,7 @@
 #include "csd/engine.hpp"
 #include "csd/transfer_handler.hpp"
 #include "memory/buffer.hpp"
+#include "memory/gpu.hpp"
 #include "shard/partition.hpp"
 #include "store/subgroup_header.hpp"
 #include "store/transport.hpp"
@@ -15,6 +16,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -32,6 +34,7 @@ struct CsdRowSettings {
     csd::StateFormat state = csd::StateFormat::fp32;
     bool is_raw = false;  // only moves data
     bool is_durable = false;
+    bool has_gpu = false;  // GPU 0 helps
     store::PayloadDigest digest = store::PayloadDigest::present;
     store::IoKind io = store::IoKind::automatic;
 };
@@ -43,6 +46,7 @@ struct CsdScene {
     std::size_t subgroup_tiles = 16;
     const codec::Codec* codec = nullptr;
     memory::Buffer vector = {};  // 16-bit parameters of the last row that stepped
+    std::optional<memory::PinnedRange> pinned = {};  // the vector, if there is a GPU
 };
 
 // All rows have the same start state, gradient and scalars. Removes its state files at the end.
