@@ -145,6 +145,13 @@ void check_placement(const Run& run, const Given& given) {
                    R"(placement.gradients = "node".)"));
 }
 
+void check_slots(const Run& run, const Given& given) {
+    refuse_if(
+        run.csd.slots == 1 || run.csd.slots == 2,
+        text(given("csd.slots", run.csd.slots),
+             " does not let a device read, update and write at once: give at least 3, or 0."));
+}
+
 void check_links(const Run& run, const Given& given) {
     refuse_if(run.link.scale != 1 && run.link.shape && !run.link.are_shaped() &&
                   run.csd.update_mparam_s == 0,
@@ -248,6 +255,7 @@ void check_combinations(const Run& run, const Origins& origins) {
     check_transport(run, given);
     check_gather(run, given);
     check_placement(run, given);
+    check_slots(run, given);
     check_links(run, given);
     check_cards(run, given);
     check_memory(run, given);

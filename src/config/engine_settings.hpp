@@ -17,6 +17,9 @@ const char* name_of(Mode mode);
 // Throws ConfigError that lists the four names.
 Mode parse_mode(const std::string& name);
 
+// Staging buffers of a device that reads, updates and writes at once, and one that fills a gap.
+constexpr int kLeastSlots = 4;
+
 struct CsdSettings {
     std::string device = "emulated";
     std::vector<int> per_rank = {1};  // one entry for all ranks, or one per rank
@@ -31,7 +34,7 @@ struct CsdSettings {
     // `speed` says.
     std::vector<double> settled_speeds = {};
     std::size_t subgroup_tiles = 16;
-    int slots = 4;
+    int slots = 0;  // 0: kLeastSlots, and more where memory is free
     std::string state = "fp32";
     std::string durability = "step";
     std::string io = "auto";

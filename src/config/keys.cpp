@@ -299,8 +299,10 @@ std::vector<Key> state_keys(CsdSettings& csd) {
         {.name = "csd.slots",
          .target = &csd.slots,
          .unit = "slots",
-         .meaning = "staging buffers of a device; each holds one subgroup",
-         .limits = between(3, kMostSlots),
+         .meaning = "staging buffers of a device, at least 3; each holds one subgroup. All but one "
+                    "are filled during backward, so that many of them hide reads; 0: as many as "
+                    "fit an eighth of the node's free memory, but at least 4",
+         .limits = between(0, kMostSlots),
          .is_for_sites = true},
         {.name = "csd.state",
          .target = &csd.state,

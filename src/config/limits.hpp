@@ -40,7 +40,7 @@ constexpr double kMostSteps = 1e12;
 constexpr double kMostDevices = 1024;
 constexpr double kMostRanks = 1 << 20;
 constexpr double kMostTiles = 4096;
-constexpr double kMostSlots = 64;
+constexpr double kMostSlots = 1024;
 constexpr double kMostScale = 4294967296.0;
 constexpr double kMostSeconds = 86400;
 

@@ -16,6 +16,10 @@ constexpr std::size_t kPieceBytes = arith::kPieceElems * sizeof(float);
 // With a GPU more subgroups are in work at once, and slots of mapped state take little memory.
 constexpr std::size_t kSlotsWithGpu = 8;
 
+constexpr std::size_t kMostSealers = 8;
+
+constexpr std::size_t kMostSlots = 1024;
+
 StateVolumeSettings unshaped_volume_of(const EmulatedDeviceSettings& settings) {
     return {.name = settings.name,
             .subgroups = settings.subgroups,
@@ -58,11 +62,21 @@ EmulatedDevice::EmulatedDevice(const EmulatedDeviceSettings& settings, trace::Tr
         if (settings.links != nullptr) {
             gradients_.emplace(settings.links->to_storage(), settings.links->clock());
         }
+        add_slots();
         make_gpu_engine();
     }
-    for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
+    for (std::size_t sealer = 0; sealer < std::min(slots_.size(), kMostSealers); ++sealer) {
         sealers_.push_back(std::make_unique<store::Worker>());
     }
+}
+
+// For all subgroups at most, and one that is written.
+void EmulatedDevice::add_slots() {
+    const std::size_t more =
+        is_mapped() ? 0
+                    : std::min({settings_.read_ahead_bytes / layout().most_extent_bytes(),
+                                settings_.subgroups.size() + 1, kMostSlots});
+    slots_.resize(std::max(slots_.size(), more));
 }
 
 void EmulatedDevice::make_gpu_engine() {
@@ -218,8 +232,8 @@ void EmulatedDevice::cross_host_link(std::size_t bytes) {
 // Extents are sealed while others are updated and written.
 Ticket EmulatedDevice::write(int slot, std::size_t subgroup, std::int64_t generation) {
     Slot& s = allocated(slot);
-    s.sealing =
-        sealers_[static_cast<std::size_t>(slot)]->submit([this, &s, slot, subgroup, generation] {
+    s.sealing = sealers_[static_cast<std::size_t>(slot) % sealers_.size()]->submit(
+        [this, &s, slot, subgroup, generation] {
             if (gpu_) {
                 gpu_->wait(static_cast<std::size_t>(slot));
             }

@@ -39,6 +39,8 @@ struct EmulatedDeviceSettings {
     std::size_t most_payload_bytes = 0;   // largest among the codecs that use_codec() will name
     int sources = 1;                      // payloads per tile
     int slots = 3;
+    // Memory for more slots, so that state is read ahead; state in mapped memory needs none.
+    std::size_t read_ahead_bytes = 0;
     UpdatePlace place = UpdatePlace::near_storage;
     // Helps to update state in mapped memory; it is this process's to use. Not with deltas, links
     // or updates_per_s.

@@ -103,6 +103,7 @@ private:
     void update_tiles(Slot& slot, std::size_t subgroup, std::span<const std::size_t> tiles,
                       const StepScalars& scalars, std::span<std::byte> parameters);
     void update_to_deltas(Slot& slot, std::size_t subgroup, const StepScalars& scalars);
+    void add_slots();
     void make_gpu_engine();
     std::vector<std::size_t> begin_on_gpu(std::size_t slot, std::size_t subgroup,
                                           const StepScalars& scalars,
@@ -123,7 +124,7 @@ private:
     // Checksums are computed here, in parallel with the engine. Declared last, so that these
     // threads end first.
     store::Worker read_worker_;
-    // One per slot: a single thread digests more slowly than all threads update.
+    // Several: a single thread digests more slowly than all threads update.
     std::vector<std::unique_ptr<store::Worker>> sealers_;
     store::Worker write_worker_;
     store::Worker deliver_worker_;  // waits for the GPU

@@ -31,6 +31,8 @@ public:
     HandlerShell& operator=(const HandlerShell&) = delete;
     ~HandlerShell() override = default;
 
+    void read_ahead(std::int64_t from, ReadAhead order) override;
+    void drop_read_ahead() override;
     void begin(const StepScalars& scalars, std::int64_t from,
                std::span<std::byte> landing) override;
     void release(std::size_t first) override;
@@ -44,9 +46,19 @@ protected:
     // note_delivered() once for each. If it throws, the callers that wait get the error.
     virtual void run(const UpdateOrder& order) = 0;
 
+    // Subgroups that may be read ahead.
+    virtual std::size_t most_ahead() { return 0; }
+    // Starts to read these subgroups, on the handler's thread. run() updates them first.
+    virtual void start_reads(std::span<const std::size_t> /*subgroups*/, std::int64_t /*from*/) {}
+    // Waits for the reads that start_reads() started, ignores their errors and forgets them.
+    virtual void drop_reads() {}
+
     enum class Patience { waits, looks };
     // The next subgroup to begin. nullopt: none is left or, with `looks`, none is released yet.
     std::optional<std::size_t> take(Patience patience);
+
+    // Waits until the subgroup is released. False: it will not be.
+    bool await_release(std::size_t subgroup);
 
     // Records that the subgroup's parameters have landed.
     void note_delivered(std::size_t subgroup);
@@ -68,7 +80,15 @@ private:
     std::size_t low_ = 0;
     std::size_t high_ = 0;
     std::size_t released_ = 0;
+    bool is_dropping_ = false;  // what is not released yet
+    struct Ahead {
+        std::int64_t from = 0;
+        ReadAhead order = ReadAhead::from_first;
+        std::size_t count = 0;
+    };
+    std::optional<Ahead> ahead_;
     std::exception_ptr error_;
+    Ticket reading_;  // starts the reads ahead
     Ticket running_;
     store::Worker worker_;
 };

@@ -1,7 +1,9 @@
 #include "base/error.hpp"
 #include "csd/handler_shell.hpp"
 
+#include <cstdint>
 #include <deque>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -28,10 +30,21 @@ private:
         int slot = 0;
     };
 
+    struct Work {
+        Ring ring;
+        std::deque<Begun> begun;
+        std::size_t count = 0;  // subgroups begun so far
+    };
+
     void run(const UpdateOrder& order) override;
-    void read_ahead(const UpdateOrder& order, std::deque<Begun>& begun, std::size_t& count,
-                    Ring& ring);
+    std::size_t most_ahead() override { return slot_count() - 1; }
+    void start_reads(std::span<const std::size_t> subgroups, std::int64_t from) override;
+    void drop_reads() override;
+    void start_read(std::size_t subgroup, std::int64_t from, Work& work);
+    void read_more(const UpdateOrder& order, Work& work);
     std::size_t slot_count() { return static_cast<std::size_t>(device().slots()); }
+
+    Work reads_;  // used by the handler's thread, or while it has nothing to do
 };
 
 OverlappedHandler::OverlappedHandler(Device& device) : HandlerShell(device) {
@@ -40,6 +53,7 @@ OverlappedHandler::OverlappedHandler(Device& device) : HandlerShell(device) {
     for (int slot = 0; slot < device.slots(); ++slot) {
         device.allocate_slot(slot);
     }
+    reads_.ring.resize(slot_count());
 }
 
 OverlappedHandler::~OverlappedHandler() {
@@ -49,39 +63,55 @@ OverlappedHandler::~OverlappedHandler() {
     }
 }
 
+void OverlappedHandler::start_read(std::size_t subgroup, std::int64_t from, Work& work) {
+    const std::size_t slot = work.count++ % slot_count();
+    Ticket& ticket = work.ring[slot];
+    ticket.wait();
+    ticket = device().read(static_cast<int>(slot), subgroup, from);
+    work.begun.push_back({subgroup, static_cast<int>(slot)});
+}
+
+void OverlappedHandler::start_reads(std::span<const std::size_t> subgroups, std::int64_t from) {
+    for (const std::size_t subgroup : subgroups) {
+        start_read(subgroup, from, reads_);
+    }
+}
+
+void OverlappedHandler::drop_reads() {
+    reads_ = Work();  // tickets wait
+    reads_.ring.resize(slot_count());
+}
+
 // Starts reads, and waits only if no subgroup is ready to update. One slot stays free for a write.
-// `count` is the number of subgroups begun so far.
-void OverlappedHandler::read_ahead(const UpdateOrder& order, std::deque<Begun>& begun,
-                                   std::size_t& count, Ring& ring) {
-    while (begun.size() < slot_count() - 1) {
-        const std::size_t slot = count % slot_count();
-        if (!begun.empty() && !ring[slot].is_complete()) {
+void OverlappedHandler::read_more(const UpdateOrder& order, Work& work) {
+    while (work.begun.size() < slot_count() - 1) {
+        const std::size_t slot = work.count % slot_count();
+        if (!work.begun.empty() && !work.ring[slot].is_complete()) {
             return;
         }
-        const auto next = take(begun.empty() ? Patience::waits : Patience::looks);
+        const auto next = take(work.begun.empty() ? Patience::waits : Patience::looks);
         if (!next) {
             return;
         }
-        ++count;
-        ring[slot].wait();
-        ring[slot] = device().read(static_cast<int>(slot), *next, order.from);
-        begun.push_back({*next, static_cast<int>(slot)});
+        start_read(*next, order.from, work);
     }
 }
 
 void OverlappedHandler::run(const UpdateOrder& order) {
-    Ring ring(slot_count());
-    std::deque<Begun> begun;
-    std::size_t count = 0;
+    Work work = std::exchange(reads_, Work());
+    reads_.ring.resize(slot_count());
     while (true) {
-        read_ahead(order, begun, count, ring);
-        if (begun.empty()) {
+        read_more(order, work);
+        if (work.begun.empty()) {
             break;
         }
-        const auto [subgroup, slot] = begun.front();
-        begun.pop_front();
-        Ticket& ticket = ring[static_cast<std::size_t>(slot)];
+        const auto [subgroup, slot] = work.begun.front();
+        work.begun.pop_front();
+        Ticket& ticket = work.ring[static_cast<std::size_t>(slot)];
         ticket.wait();
+        if (!await_release(subgroup)) {
+            continue;
+        }
         device().update(slot, subgroup, order.scalars, order.landing);
         // New parameters leave while this subgroup is written and the next one is updated.
         Ticket delivery = device().deliver(slot, subgroup, order.landing,
@@ -89,7 +119,7 @@ void OverlappedHandler::run(const UpdateOrder& order) {
         ticket = device().write(slot, subgroup, order.from + 1);
         ticket.add(std::move(delivery));
     }
-    for (Ticket& ticket : ring) {
+    for (Ticket& ticket : work.ring) {
         ticket.wait();
     }
 }

@@ -3,6 +3,9 @@
 #include "base/error.hpp"
 #include "csd/handler_shell.hpp"
 
+#include <algorithm>
+#include <utility>
+
 namespace nearstep::csd {
 
 std::unique_ptr<TransferHandler> TransferHandler::make(HandlerKind kind, Device& device) {
@@ -10,18 +13,48 @@ std::unique_ptr<TransferHandler> TransferHandler::make(HandlerKind kind, Device&
                                       : make_overlapped_handler(device);
 }
 
+void HandlerShell::read_ahead(std::int64_t from, ReadAhead order) {
+    expects(!ahead_, "what was read ahead is used or dropped before more is");
+    const std::size_t all = device_.subgroups().size();
+    const std::size_t count = std::min(most_ahead(), all);
+    if (count == 0) {
+        return;
+    }
+    ahead_ = Ahead{from, order, count};
+    std::vector<std::size_t> subgroups(count);
+    for (std::size_t i = 0; i < count; ++i) {
+        subgroups[i] = order == ReadAhead::from_first ? i : all - 1 - i;
+    }
+    reading_ = worker_.submit(
+        [this, subgroups = std::move(subgroups), from] { start_reads(subgroups, from); });
+}
+
+void HandlerShell::drop_read_ahead() {
+    reading_ = Ticket();
+    drop_reads();
+    ahead_ = std::nullopt;
+}
+
 void HandlerShell::begin(const StepScalars& scalars, std::int64_t from,
                          std::span<std::byte> landing) {
     {
         const std::lock_guard lock(mutex_);
+        const std::size_t all = device_.subgroups().size();
         low_ = 0;
-        high_ = device_.subgroups().size();
-        released_ = high_;
-        is_delivered_.assign(high_, false);
+        high_ = all;
+        if (const auto ahead = std::exchange(ahead_, std::nullopt)) {
+            expects(ahead->from == from, "the update begins with what was read ahead");
+            (ahead->order == ReadAhead::from_first ? low_ : high_) =
+                ahead->order == ReadAhead::from_first ? ahead->count : all - ahead->count;
+        }
+        released_ = all;
+        is_dropping_ = false;
+        is_delivered_.assign(all, false);
         error_ = nullptr;
     }
     running_ = worker_.submit([this, order = UpdateOrder{scalars, from, landing}] {
         try {
+            reading_.wait();
             run(order);
         } catch (...) {
             // Kept for all callers that wait, not just the first.
@@ -42,6 +75,7 @@ void HandlerShell::release(std::size_t first) {
 void HandlerShell::cancel() {
     const std::lock_guard lock(mutex_);
     high_ = low_;
+    is_dropping_ = true;
     changed_.notify_all();
 }
 
@@ -50,10 +84,12 @@ void HandlerShell::stop() {
         const std::lock_guard lock(mutex_);
         if (released_ > 0) {
             high_ = low_;
+            is_dropping_ = true;
         }
         changed_.notify_all();
     }
     running_ = Ticket();
+    drop_read_ahead();
 }
 
 std::optional<std::size_t> HandlerShell::take(Patience patience) {
@@ -66,6 +102,12 @@ std::optional<std::size_t> HandlerShell::take(Patience patience) {
         return std::nullopt;
     }
     return released_ == 0 ? low_++ : --high_;
+}
+
+bool HandlerShell::await_release(std::size_t subgroup) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this, subgroup] { return released_ <= subgroup || is_dropping_; });
+    return released_ <= subgroup;
 }
 
 void HandlerShell::note_delivered(std::size_t subgroup) {

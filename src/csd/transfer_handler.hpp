@@ -15,6 +15,9 @@ namespace nearstep::csd {
 // previous one written. Parameters are delivered before state is written (the paper's SU+O).
 enum class HandlerKind { naive, overlapped };
 
+// The subgroups that are read ahead: from the first, or from the last.
+enum class ReadAhead { from_first, from_last };
+
 // Owns a thread. begin() and finish() enclose one update. One thread calls, except finish():
 // another thread may call that once no other calls follow.
 class TransferHandler {
@@ -23,6 +26,14 @@ public:
     static std::unique_ptr<TransferHandler> make(HandlerKind kind, Device& device);
 
     virtual ~TransferHandler() = default;
+
+    // Starts to read the state of generation `from` into all slots but one, before the gradients
+    // are known. The next begin() takes it up and updates these subgroups first, once they are
+    // released. A naive handler does nothing. Not during an update.
+    virtual void read_ahead(std::int64_t from, ReadAhead order) = 0;
+
+    // Drops what was read ahead, because no update follows.
+    virtual void drop_read_ahead() = 0;
 
     // Starts the update of all subgroups from generation `from` to `from` + 1, each once it is
     // released. Returns at once. `landing` is host memory, filled by subgroup as Device::deliver

@@ -14,6 +14,7 @@
 #include "engine/restart.hpp"
 #include "engine/site_links.hpp"
 #include "fpga/host/pairing.hpp"
+#include "memory/shared_memory.hpp"
 #include "store/volume.hpp"
 
 #include <algorithm>
@@ -102,6 +103,17 @@ csd::CardDeviceSettings on_card(const csd::EmulatedDeviceSettings& device,
             .card = {.card = card_of_device(settings, local),
                      .xclbin = settings.csd.xclbin,
                      .longest_run = std::chrono::seconds(settings.csd.run_timeout_s)}};
+}
+
+// Of all of the rank's devices.
+std::size_t read_ahead_bytes(const config::EngineSettings& settings,
+                             const DeviceSurroundings& around) {
+    if (settings.csd.slots > 0 || !overlaps_steps(settings.mode) || around.ranks_beside == 0 ||
+        around.links != nullptr) {
+        return 0;
+    }
+    constexpr std::size_t kShare = 8;  // of the node's free memory, as csd.slots says
+    return memory::available_bytes() / kShare / static_cast<std::size_t>(around.ranks_beside);
 }
 
 // Digest of which device owns which tiles in which subgroups.
@@ -380,7 +392,7 @@ std::vector<std::unique_ptr<csd::Device>> make_devices(const config::EngineSetti
         device.codec = first.handed != nullptr ? first.handed : first.sent;
         device.most_payload_bytes = route.most_handed_bytes();
         device.sources = route.sources();
-        device.slots = settings.csd.slots;
+        device.slots = settings.csd.slots > 0 ? settings.csd.slots : config::kLeastSlots;
         device.io = store::parse_io_kind(settings.csd.io);
         device.storage = around.storage;
         if (is_on_card(settings, first_device + local)) {
@@ -388,6 +400,8 @@ std::vector<std::unique_ptr<csd::Device>> make_devices(const config::EngineSetti
                 on_card(device, settings, static_cast<std::size_t>(local)), traffic));
             continue;
         }
+        device.read_ahead_bytes =
+            read_ahead_bytes(settings, around) / static_cast<std::size_t>(count);
         device.links = around.links;
         device.gpu = settings.csd.where == "auto" ? around.gpu : std::nullopt;
         device.updates_per_s = update_rate_of(settings);

@@ -93,11 +93,12 @@ store::RankFiles files_of_rank(const config::EngineSettings& settings,
 
 // What the devices share. The pointers outlive them.
 struct DeviceSurroundings {
-    Dtype dtype = Dtype::bf16;              // of the parameters
-    store::Storage* storage = nullptr;      // see store::File
-    link::NodeLinks* links = nullptr;       // null: no rate limits
-    trace::Timeline* timeline = nullptr;    // null: no tracing
-    int set = 0;                            // of file names
+    Dtype dtype = Dtype::bf16;            // of the parameters
+    store::Storage* storage = nullptr;    // see store::File
+    link::NodeLinks* links = nullptr;     // null: no rate limits
+    trace::Timeline* timeline = nullptr;  // null: no tracing
+    int set = 0;                          // of file names
+    int ranks_beside = 0;  // of the node, this one included; 0: no memory is spent to read ahead
     std::optional<int> gpu = std::nullopt;  // this rank's, if it may update state
     csd::GroupMap groups = {};              // of the parameter vector
     std::vector<std::string> files = {};    // empty: the rank's state files

@@ -87,15 +87,17 @@ void StorageEngine::make_pipeline() {
     const bool has_gpu = options_.gpu && memory::gpus() > 0;
     std::vector<std::unique_ptr<csd::Device>> devices;
     world_.together([&] {
-        devices = make_devices(settings_, world_, owners_, route_,
-                               {.dtype = layout_.dtype,
-                                .storage = storage_.get(),
-                                .links = links_.get(),
-                                .timeline = timeline_,
-                                .set = options_.set,
-                                .gpu = has_gpu ? options_.gpu : std::nullopt,
-                                .groups = scalar_sets_.elements()},
-                               traffic_);
+        devices = make_devices(
+            settings_, world_, owners_, route_,
+            {.dtype = layout_.dtype,
+             .storage = storage_.get(),
+             .links = links_.get(),
+             .timeline = timeline_,
+             .set = options_.set,
+             .ranks_beside = static_cast<int>(nodes_.ranks_beside(world_.rank()).size()),
+             .gpu = has_gpu ? options_.gpu : std::nullopt,
+             .groups = scalar_sets_.elements()},
+            traffic_);
     });
     const std::size_t tile_bytes = kTileElems * size_bytes(layout_.dtype);
     const bool are_on_gpus = world_.agree(has_gpu);

@@ -123,6 +123,7 @@ private:
     bool waits_for_all_gradients() const;
     void put_complete_gradients();
     void send_gradient(std::size_t block);
+    void read_ahead();
     void begin_update(double factor);
     void begin_right_update();
     void undo_update();

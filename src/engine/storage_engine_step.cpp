@@ -137,10 +137,23 @@ void StorageEngine::begin_backward(const Step& step) {
                            .feeds_back = settings_.compress.error_feedback && !is_warmup},
                           codecs.handed);
     begun_factor_ = early_factor();
+    read_ahead();
     if (begun_factor_) {
         world_.barrier();  // all ranks have committed the previous step before any writes
         begin_update(*begun_factor_);
     }
+}
+
+// The update begins with the last blocks if it begins in backward. Where links are shaped, reads
+// begin with the update, as in the paper and in the planner's model.
+void StorageEngine::read_ahead() {
+    if (!overlaps_steps(settings_.mode) || links_ != nullptr) {
+        return;
+    }
+    if (timeline_ != nullptr) {
+        timeline_->begin_update(steps_done_ + 1);
+    }
+    pipeline_->read_ahead(begun_factor_ ? csd::ReadAhead::from_last : csd::ReadAhead::from_first);
 }
 
 // For tests.
@@ -274,6 +287,8 @@ void StorageEngine::update() {
         keep_norm(gradients_.norm);
     } else if (begun_factor_) {
         undo_update();
+    } else {
+        pipeline_->drop_read_ahead();
     }
     finish_step();
     under_way_ = UnderWay{};

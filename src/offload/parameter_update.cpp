@@ -72,6 +72,18 @@ std::span<const std::byte> ParameterUpdate::find_message(std::size_t subgroup) {
     return messages_[place.device].span().subspan(place.subgroup * room, room);
 }
 
+void ParameterUpdate::read_ahead(std::int64_t from, csd::ReadAhead order) {
+    for (const auto& handler : handlers_) {
+        handler->read_ahead(from, order);
+    }
+}
+
+void ParameterUpdate::drop_read_ahead() {
+    for (const auto& handler : handlers_) {
+        handler->drop_read_ahead();
+    }
+}
+
 void ParameterUpdate::begin(const csd::StepScalars& scalars, std::int64_t from,
                             std::span<std::byte> vector, std::function<void()> after) {
     expects(!is_under_way_, "an update is finished before the next one begins");

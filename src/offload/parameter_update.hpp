@@ -64,6 +64,11 @@ public:
     // Where a subgroup of this rank (an index in Partition::subgroups()) lies. Not collective.
     Place place_of(std::size_t subgroup) const;
 
+    // Starts to read the state of generation `from`, for a begin() that follows or for nothing:
+    // then drop_read_ahead(). Not collective.
+    void read_ahead(std::int64_t from, csd::ReadAhead order);
+    void drop_read_ahead();
+
     // Starts to update the state from generation `from` to the next, as tiles are released. Returns
     // at once. `vector` is this rank's padded parameter vector. With deltas it holds the parameters
     // of `from`, after a first gather(). `after` runs on another thread when all state is written.

@@ -292,6 +292,10 @@ GradientFacts StepPipeline::finish_gradients() {
     return {norm, std::isfinite(norm)};
 }
 
+void StepPipeline::read_ahead(csd::ReadAhead order) { update_.read_ahead(generation_, order); }
+
+void StepPipeline::drop_read_ahead() { update_.drop_read_ahead(); }
+
 void StepPipeline::begin_update(const csd::StepScalars& scalars, std::span<std::byte> vector,
                                 std::function<void()> after) {
     update_.begin(scalars, generation_, vector, std::move(after));

@@ -89,6 +89,11 @@ public:
 
     GradientFacts finish_gradients();
 
+    // Starts to read the state of generation() for a begin_update() that follows or, if none does,
+    // for nothing: then drop_read_ahead(). Not collective.
+    void read_ahead(csd::ReadAhead order);
+    void drop_read_ahead();
+
     // Starts to update the state from generation() to the next and to bring the new parameters of
     // this rank's copy into `vector`: see ParameterUpdate::begin().
     void begin_update(const csd::StepScalars& scalars, std::span<std::byte> vector,

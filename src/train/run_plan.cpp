@@ -37,7 +37,7 @@ plan::Choice choice_of(const RunRecord& record) {
         .optimizer = mesh(placement.optimizer),
         .handover = record.facts.has_dense_sums ? plan::Handover::dense : plan::Handover::raw,
         .subgroup_tiles = static_cast<std::size_t>(record.run.csd.subgroup_tiles),
-        .slots = record.run.csd.slots};
+        .slots = record.run.csd.slots > 0 ? record.run.csd.slots : config::kLeastSlots};
 }
 
 }  // namespace

@@ -155,6 +155,83 @@ TEST(TransferHandlerTest, UpdatesWhatIsReleasedWhileGradientsArrive) {
     EXPECT_TRUE(small.vector == whole.vector);
 }
 
+// How an update follows what was read ahead.
+enum class Follows { at_once, in_backward, after_a_drop, after_a_cancel };
+
+Outcome train_ahead(int slots, ReadAhead order, Follows follows) {
+    SmallDevice small({.slots = slots});
+    small.initialise();
+    const auto handler = TransferHandler::make(HandlerKind::overlapped, *small.device);
+    for (int step = 0; step < kHandledSteps; ++step) {
+        handler->read_ahead(step, order);
+        small.put_gradients(step);
+        if (follows == Follows::after_a_drop) {
+            handler->drop_read_ahead();
+        } else if (follows == Follows::after_a_cancel) {
+            handler->begin(test_scalars(), step, small.vector);
+            handler->release(2);
+            handler->cancel();
+            handler->finish();
+            handler->read_ahead(step, order);
+        }
+        handler->begin(test_scalars(), step, small.vector);
+        for (std::size_t left = 3; follows == Follows::in_backward && left-- > 1;) {
+            handler->release(left);
+        }
+        handler->release(0);
+        handler->finish();
+    }
+    handler->read_ahead(kHandledSteps, order);  // and is destroyed
+    return {small.states(kHandledSteps), small.vector};
+}
+
+TEST(TransferHandlerTest, GivesTheSameBitsIfStateIsReadAhead) {
+    const Outcome expected = train(HandlerKind::naive, {.slots = 1});
+    for (const int slots : {3, 7}) {
+        for (const ReadAhead order : {ReadAhead::from_first, ReadAhead::from_last}) {
+            for (const Follows follows : {Follows::at_once, Follows::in_backward,
+                                          Follows::after_a_drop, Follows::after_a_cancel}) {
+                EXPECT_TRUE(train_ahead(slots, order, follows) == expected)
+                    << slots << " " << static_cast<int>(order) << " " << static_cast<int>(follows);
+            }
+        }
+    }
+}
+
+TEST(TransferHandlerTest, ReadsAheadWhatItsSlotsHold) {
+    SmallDevice small({.slots = 3});
+    small.initialise();
+    const auto handler = TransferHandler::make(HandlerKind::overlapped, *small.device);
+    const auto bytes = [&] { return small.traffic.snapshot()[trace::Counter::internal_read]; };
+    handler->read_ahead(0, ReadAhead::from_last);
+    handler->drop_read_ahead();  // waits
+    // The last two subgroups have one and three tiles.
+    EXPECT_EQ(bytes(), state_bytes(StateFormat::fp32, 4));
+    handler->read_ahead(0, ReadAhead::from_first);
+    EXPECT_THROW(handler->read_ahead(0, ReadAhead::from_first), ContractError);
+    EXPECT_THROW(handler->begin(test_scalars(), 1, small.vector), ContractError);
+}
+
+TEST(TransferHandlerTest, SurfacesDamageThatWasReadAheadInTheUpdate) {
+    SmallDevice small({});
+    small.initialise();
+    const auto handler = TransferHandler::make(HandlerKind::overlapped, *small.device);
+    const StateLayout layout(small.settings.subgroups, StateFormat::fp32, false);
+    const std::int64_t damaged = layout.extent_offset(1, 0) + 4096 + 99;
+    flip_bit(small.settings.files[0], damaged);
+    handler->read_ahead(0, ReadAhead::from_first);
+    EXPECT_NO_THROW(handler->drop_read_ahead());
+    handler->read_ahead(0, ReadAhead::from_first);
+    small.put_gradients(0);
+    handler->start(test_scalars(), 0, small.vector);
+    EXPECT_THROW(handler->finish(), IoError);
+    // After the repair the same update succeeds.
+    flip_bit(small.settings.files[0], damaged);
+    handler->read_ahead(0, ReadAhead::from_first);
+    handler->start(test_scalars(), 0, small.vector);
+    EXPECT_NO_THROW(handler->finish());
+}
+
 TEST(TransferHandlerTest, LeavesTheOldStateWholeWhenItIsCancelled) {
     for (const HandlerKind kind : {HandlerKind::naive, HandlerKind::overlapped}) {
         SmallDevice small({});
