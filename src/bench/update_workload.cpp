@@ -3,6 +3,7 @@
 #include "base/random.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -83,7 +84,8 @@ std::size_t UpdateWorkload::touched_bytes() const {
     return 2 * state + 2 * kSubgroupElems * kHalfBytes;
 }
 double UpdateWorkload::huge_page_share() const {
-    return static_cast<double>(state_.huge_page_bytes()) / static_cast<double>(state_.size());
+    return static_cast<double>(memory::huge_page_bytes(std::array{&state_})) /
+           static_cast<double>(state_.size());
 }
 
 void UpdateWorkload::update(const Engine& engine, const arith::UpdateScalars& scalars,

@@ -4,6 +4,7 @@
 #include "store/folder.hpp"
 
 #include <algorithm>
+#include <vector>
 
 namespace nearstep::csd {
 
@@ -90,11 +91,12 @@ void EmulatedDevice::make_gpu_engine() {
 
 std::string EmulatedDevice::describe_io() const {
     std::size_t bytes = 0;
-    std::size_t huge = 0;
+    std::vector<const memory::Buffer*> buffers;
     for (const Slot& slot : slots_) {
         bytes += slot.memory.size();
-        huge += std::min(slot.memory.size(), slot.memory.huge_page_bytes());
+        buffers.push_back(&slot.memory);
     }
+    const std::size_t huge = std::min(bytes, memory::huge_page_bytes(buffers));
     const std::string way = is_mapped()
                                 ? "mapped memory"
                                 : text(store::name_of(state_.volume().io()),

@@ -21,6 +21,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <vector>
 
@@ -60,7 +61,7 @@ Json find_memory(const System& system) {
 // Requests memory as a slot does, and checks what the kernel gave.
 Json find_huge_pages(const System& system) {
     const memory::Buffer buffer(32 * MiB);
-    const std::size_t backed = buffer.huge_page_bytes();
+    const std::size_t backed = memory::huge_page_bytes(std::array{&buffer});
     return {{"summary", text(size_text(backed), " of ", size_text(buffer.size()),
                              " were given (the kernel's setting: ",
                              system.huge_pages.empty() ? "not told" : system.huge_pages, ")",

@@ -99,7 +99,7 @@ struct EngineFacts {
     std::string transport = {};            // "nccl", "mpi" or empty: see GradientTransport
     std::string payload_transport = {};    // the same for payloads between groups
     std::string parameter_transport = {};  // the same for parameters: see ParameterTransport
-    std::string io = {};                   // how this rank's first device does I/O
+    std::string io = {};                   // how the first device of rank 0 does I/O, there alone
     std::vector<std::string> lines = {};   // how gradients and parameters travel, as sentences
 };
 

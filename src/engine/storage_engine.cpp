@@ -155,7 +155,9 @@ void StorageEngine::make_facts() {
         .transport = gradient_transport_->transport(),
         .payload_transport = gradient_transport_->payload_transport(),
         .parameter_transport = parameter_transport_->transport(),
-        .io = pipeline_->devices().empty() ? "" : pipeline_->devices().front()->describe_io()};
+        .io = world_.rank() != 0 || pipeline_->devices().empty()
+                  ? ""
+                  : pipeline_->devices().front()->describe_io()};
     if (gradient_transport_->gpu()) {
         const offload::GpuGradients::Ranks ranks{
             .in_group =

@@ -120,9 +120,17 @@ void Buffer::release() noexcept {
     }
 }
 
-std::size_t Buffer::huge_page_bytes() const {
+std::size_t huge_page_bytes(std::span<const Buffer* const> buffers) {
+    const auto begin_of = [](const Buffer* one) {
+        return reinterpret_cast<std::uintptr_t>(one->data_);
+    };
+    std::uintptr_t last = 0;
+    std::size_t most = 0;
+    for (const Buffer* one : buffers) {
+        last = std::max(last, begin_of(one) + one->mapped_bytes_);
+        most += one->mapped_bytes_;
+    }
     std::ifstream maps("/proc/self/smaps");
-    const auto begin = reinterpret_cast<std::uintptr_t>(data_);
     bool is_inside = false;
     std::size_t bytes = 0;
     for (std::string line; std::getline(maps, line);) {
@@ -130,15 +138,17 @@ std::size_t Buffer::huge_page_bytes() const {
         if (dash != std::string::npos && dash < line.find(' ')) {  // "from-to permissions ..."
             const std::uintptr_t from = std::stoull(line.substr(0, dash), nullptr, 16);
             const std::uintptr_t to = std::stoull(line.substr(dash + 1), nullptr, 16);
-            if (from >= begin + mapped_bytes_) {
-                break;  // the rest is above; counting its pages takes long
+            if (from >= last) {
+                break;
             }
-            is_inside = begin < to;
+            is_inside = std::any_of(buffers.begin(), buffers.end(), [&](const Buffer* one) {
+                return from < begin_of(one) + one->mapped_bytes_ && begin_of(one) < to;
+            });
         } else if (is_inside && line.rfind("AnonHugePages:", 0) == 0) {
             bytes += std::stoull(line.substr(14)) * KiB;
         }
     }
-    return bytes < mapped_bytes_ ? bytes : mapped_bytes_;
+    return std::min(bytes, most);
 }
 
 }  // namespace nearstep::memory

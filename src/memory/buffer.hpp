@@ -41,15 +41,18 @@ public:
 
     // Bytes of the buffer that take memory now.
     std::size_t resident_bytes() const;
-    // Bytes of the buffer on huge pages now, from /proc/self/smaps.
-    std::size_t huge_page_bytes() const;
 
 private:
+    friend std::size_t huge_page_bytes(std::span<const Buffer* const> buffers);
     void release() noexcept;
 
     std::byte* data_ = nullptr;
     std::size_t bytes_ = 0;
     std::size_t mapped_bytes_ = 0;
 };
+
+// Bytes of the buffers on huge pages now, from /proc/self/smaps. The kernel counts the pages of
+// each mapping for it: milliseconds.
+std::size_t huge_page_bytes(std::span<const Buffer* const> buffers);
 
 }  // namespace nearstep::memory
