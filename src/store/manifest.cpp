@@ -83,7 +83,7 @@ private:
 // Rejects a commit that has a valid checksum but values no run writes.
 bool is_possible(const Commit& commit) {
     return commit.step >= 0 && commit.generation >= 0 && commit.good_steps >= 0 &&
-           std::isfinite(commit.loss_scale) && std::isfinite(commit.norm) &&
+           std::isfinite(commit.loss_scale) && std::isfinite(commit.norm) && commit.norm >= 0 &&
            std::ranges::all_of(commit.missed,
                                [&](std::int64_t count) { return count <= commit.generation; });
 }
@@ -196,7 +196,7 @@ std::string print_manifest(const Manifest& manifest) {
     for (const Commit& commit : manifest.commits) {
         add("commit", text("step ", commit.step, " generation ", commit.generation, " loss_scale ",
                            exact(commit.loss_scale), " good_steps ", commit.good_steps,
-                           commit.norm > 0 ? " norm " + exact(commit.norm) : "",
+                           commit.norm != 0 ? " norm " + exact(commit.norm) : "",
                            commit.missed.empty() ? "" : " missed " + print_missed(commit.missed)));
     }
     return content + std::string(kDigestKey) + digest_of(content) + "\n";

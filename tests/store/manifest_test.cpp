@@ -86,7 +86,7 @@ TEST(ManifestTest, RefusesCommitsThatNoRunMakes) {
     for (const Commit& wrong :
          {Commit{.step = -1}, Commit{.generation = -1}, Commit{.good_steps = -1},
           Commit{.loss_scale = std::numeric_limits<double>::infinity()},
-          Commit{.norm = std::numeric_limits<double>::infinity()},
+          Commit{.norm = std::numeric_limits<double>::infinity()}, Commit{.norm = -0.25},
           Commit{.generation = 2, .missed = {0, 3}}}) {
         Manifest manifest = sample();
         manifest.commits = {wrong};
