@@ -47,7 +47,7 @@ class Trace(program.Scenario):
     def spans(self, **options):
         """The spans of rank 0 in a run of one rank, whose drive takes 0.2 s to write a tile's state."""
         file = self.folder / "trace.json"
-        self.train(ranks=1, train__steps=3, csd__subgroup_tiles=1, link__device_write_gb_s=0.004,
+        self.train(ranks=1, train__steps=3, model__layers=1, csd__subgroup_tiles=1, link__device_write_gb_s=0.004,
                    flags=["--trace", str(file)], **options)
         return [event for event in json.loads(file.read_text())["traceEvents"] if event["ph"] == "X"]
 
