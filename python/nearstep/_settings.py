@@ -70,6 +70,10 @@ def check_numbers(groups: list, clip_norm, accumulation) -> None:
             raise ValueError(f"betas is {group['betas']}: give two numbers of at least 0 and below 1.")
 
 
+_ARGUMENTS = {"csd.path": "path", "csd.per_rank": "devices", "csd.state": "state", "csd.durability": "durability",
+              "compress.codec": "codec", "train.clipping": "clipping", "train.seed": "seed"}
+
+
 def settings_of(path, state, codec, clipping, devices, durability, seed, config, elements) -> list[str]:
     """The optimizer's arguments as "key=value", as for nearstep train's ``--set``. ``elements``: all parameters."""
     paths = [path] if isinstance(path, (str, os.PathLike)) else path
@@ -87,6 +91,9 @@ def settings_of(path, state, codec, clipping, devices, durability, seed, config,
     flat = {key: value for key, value in known.items() if value is not None}
     given = _flat(config)
     _check_keys(given)
+    for key, argument in _ARGUMENTS.items():
+        if key in flat and key in given and given[key] != flat[key] and (key, flat[key]) != ("train.clipping", "exact"):
+            raise ValueError(f"{argument} is {flat[key]!r}, and config has {given[key]!r} for it: give it once.")
     flat.update(given)
     if flat.get("compress.codec", "dense") not in ("dense", "auto"):
         flat.setdefault("mode", "su+o+c")

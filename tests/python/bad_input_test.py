@@ -224,6 +224,9 @@ class BadInput(Package):
             section, name = key.split(".")
             self.assertIn(instead, self.refuses(ValueError, f"config has '{key}'", lambda: self.make(config={section: {name: 3}})))
         self.make(config={"train.loss_scale": 3, "train.seed": 3})
+        for key, value, argument in (("csd.path", ["/nowhere"], "path"), ("csd.state", "q8", "state")):
+            self.assertIn("give it once", self.refuses(ValueError, f"{argument} is ", lambda: self.make(state="fp32", config={key: value})))
+        self.make(state="q8", config={"csd.state": "q8", "train.clipping": "delayed"}, clip_norm=1)
         for name, value in (("lr", -1e-3), ("lr", float("nan")), ("betas", (0.9, 1.5)), ("eps", -1), ("weight_decay", -0.1),
                             ("clip_norm", -1), ("accumulation", -2)):
             self.refuses(ValueError, f"{name} is ", lambda name=name, value=value: self.make(**{name: value}))
