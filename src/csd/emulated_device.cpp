@@ -73,11 +73,21 @@ EmulatedDevice::EmulatedDevice(const EmulatedDeviceSettings& settings, trace::Tr
 
 // For all subgroups at most, and one that is written.
 void EmulatedDevice::add_slots() {
+    constexpr std::size_t kHugePage = 2 * MiB;  // a slot's memory is whole ones
     const std::size_t more =
-        is_mapped() ? 0
-                    : std::min({settings_.read_ahead_bytes / layout().most_extent_bytes(),
-                                settings_.subgroups.size() + 1, kMostSlots});
+        is_mapped()
+            ? 0
+            : std::min({settings_.read_ahead_bytes / round_up(sizes_of_slot().all(), kHugePage),
+                        settings_.subgroups.size() + 1, kMostSlots});
     slots_.resize(std::max(slots_.size(), more));
+}
+
+EmulatedDevice::SlotSizes EmulatedDevice::sizes_of_slot() const {
+    return {.extent = is_mapped() ? 0 : layout().most_extent_bytes(),
+            .gradients = is_on_host() ? layout().most_tiles() * kTileBytes : 0,
+            .pieces = static_cast<std::size_t>(pool_.threads()) * kPieceBytes,
+            .parameters = has_deltas() ? 2 * tile_parameter_bytes() : 0,
+            .message = has_deltas() ? message_room_bytes() : 0};
 }
 
 void EmulatedDevice::make_gpu_engine() {
@@ -150,20 +160,15 @@ void EmulatedDevice::allocate_slot(int slot) {
     Slot& made = slots_.at(static_cast<std::size_t>(slot));
     expects(made.pieces.empty(), "a slot is allocated once");
     const auto members = static_cast<std::size_t>(pool_.threads());
-    const std::size_t tiles = layout().most_tiles();
-    const std::size_t extent_bytes = is_mapped() ? 0 : layout().most_extent_bytes();
-    const std::size_t gradient_bytes = is_on_host() ? tiles * kTileBytes : 0;
-    const std::size_t parameter_bytes = has_deltas() ? 2 * tile_parameter_bytes() : 0;
-    const std::size_t message_bytes = has_deltas() ? message_room_bytes() : 0;
-    made.memory = memory::Buffer(extent_bytes + gradient_bytes + members * kPieceBytes +
-                                 parameter_bytes + message_bytes);
+    const SlotSizes bytes = sizes_of_slot();
+    made.memory = memory::Buffer(bytes.all());
     const std::span<std::byte> all = made.memory.span();
-    made.extent = all.first(extent_bytes);
-    made.gradients = all.subspan(extent_bytes, gradient_bytes);
-    made.pieces = {reinterpret_cast<float*>(all.data() + extent_bytes + gradient_bytes),
+    made.extent = all.first(bytes.extent);
+    made.gradients = all.subspan(bytes.extent, bytes.gradients);
+    made.pieces = {reinterpret_cast<float*>(all.data() + bytes.extent + bytes.gradients),
                    members * arith::kPieceElems};
-    made.message = all.last(message_bytes);
-    made.parameters = all.last(message_bytes + parameter_bytes).first(parameter_bytes);
+    made.message = all.last(bytes.message);
+    made.parameters = all.last(bytes.message + bytes.parameters).first(bytes.parameters);
     made.payloads.resize(members * static_cast<std::size_t>(settings_.sources));
 }
 

@@ -79,6 +79,17 @@ private:
         Ticket writing;  // set once sealing is complete
     };
 
+    // Bytes of a slot's parts, in the order in which they lie.
+    struct SlotSizes {
+        std::size_t extent = 0;
+        std::size_t gradients = 0;
+        std::size_t pieces = 0;
+        std::size_t parameters = 0;
+        std::size_t message = 0;
+        std::size_t all() const { return extent + gradients + pieces + parameters + message; }
+    };
+
+    SlotSizes sizes_of_slot() const;
     Slot& allocated(int slot);
     bool is_on_host() const { return settings_.place == UpdatePlace::on_host; }
     bool is_mapped() const { return !is_on_host() && state_.volume().is_mapped(); }

@@ -23,7 +23,8 @@ if row.startswith("empty"):
     settings = {"weights": weights}
 else:
     model = transformers.AutoModelForCausalLM.from_pretrained(weights, dtype=torch.bfloat16)
-opt = nearstep.AdamW(nearstep.groups(model), lr=1e-4, path=state, state="compact", codec=codec, durability="none", accumulation=1, **settings)
+opt = nearstep.AdamW(nearstep.groups(model), lr=1e-4, path=state, state="compact", codec=codec, durability="none", accumulation=1,
+                     config={"csd.slots": 4}, **settings)
 opt.resume()
 print("started", flush=True)
 batch = torch.arange(int(tokens))[None]

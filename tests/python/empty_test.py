@@ -30,7 +30,7 @@ def begin(count):
     with nearstep.empty():
         model = layers(count)
     opt = nearstep.AdamW(model, path=pathlib.Path(sys.argv[1]) / str(count), weights=sys.argv[2], state="compact", codec="q4",
-                         config={"csd.subgroup_tiles": 2})
+                         config={"csd.subgroup_tiles": 2, "csd.slots": 4})
     opt.resume()
     return opt
 begin(1).close()
