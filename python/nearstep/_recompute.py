@@ -9,8 +9,15 @@ import itertools
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-# Caches of earlier tokens, by the names that Transformers gives them. A second computation would add to them again.
+# Arguments about caches of earlier tokens, by the names that Transformers gave them.
 _CACHES = {"past_key_values": None, "past_key_value": None, "layer_past": None, "use_cache": False}
+
+
+def _without_cache(name, value):
+    """The argument, or what it is without a cache of earlier tokens: a second computation would add to that again. The
+    names have changed with versions, so an object is known by its methods."""
+    is_cache = hasattr(value, "get_seq_length") and hasattr(value, "update")
+    return None if is_cache else _CACHES.get(name, value)
 
 
 class _Autocast:
@@ -45,8 +52,8 @@ class _Call:
 
     def __init__(self, forward, arguments, settings, at_layer, autocast):
         names = itertools.chain(inspect.signature(forward).parameters, itertools.repeat(None))
-        arguments = [_CACHES.get(name, value) for name, value in zip(names, arguments)]
-        settings = {name: _CACHES.get(name, value) for name, value in settings.items()}
+        arguments = [_without_cache(name, value) for name, value in zip(names, arguments)]
+        settings = {name: _without_cache(name, value) for name, value in settings.items()}
         self._leaves, self._form = tree_flatten((arguments, settings))
         self._places = [i for i, leaf in enumerate(self._leaves) if isinstance(leaf, torch.Tensor)]
         self._forward, self._at_layer, self._autocast = forward, at_layer, autocast
