@@ -97,11 +97,21 @@ void look_at_checkpoints(const Found& found, Choices& choices) {
     }
 }
 
+// Whether the run has a step or came from one. A run that was killed before its first commit has
+// nothing to go on from, and is no line beside others.
+bool is_begun(const Found& found, const StateGroup& group) {
+    return !group.line.parents.empty() ||
+           std::ranges::any_of(group.members, [&](std::size_t member) {
+               return !manifest_in(found, member).commits.empty();
+           });
+}
+
 // nullopt if lines have diverged, so that none is newest.
 std::optional<Choices> look(const Found& found) {
     Choices choices;
     choices.groups = group_states(found);
     std::vector<Lineage> lines;
+    std::vector<Lineage> not_begun;
     for (StateGroup& group : choices.groups) {
         std::vector<Lineage> of_members;
         for (const std::size_t member : group.members) {
@@ -112,7 +122,10 @@ std::optional<Choices> look(const Found& found) {
             return std::nullopt;
         }
         group.line = *newest;
-        lines.push_back(*newest);
+        (is_begun(found, group) ? lines : not_begun).push_back(*newest);
+    }
+    if (lines.empty() && !not_begun.empty()) {
+        lines.push_back(not_begun.front());  // all are alike: none has anything
     }
     if (lines.empty()) {
         for (const FoundCheckpoint& one : found.checkpoints) {

@@ -460,6 +460,22 @@ TEST(DecideTest, TakesAFirstCommitThatNotAllRanksCameToForNoStep) {
     EXPECT_EQ(decide(found).action, Action::load_checkpoint);
 }
 
+// Two starts were killed before their first commit; the second had claimed rank 0's folder only.
+TEST(DecideTest, TakesRunsThatHaveNotBegunForNone) {
+    Found found =
+        found_of({.traces = {Trace::other_line, Trace::whole}, .flag = Flag::resume_if_any});
+    EXPECT_THAT(decide(found).refusal, HasSubstr("several runs"));
+    for (FoundManifest& one : found.manifests) {
+        one.manifest->commits.clear();
+    }
+    EXPECT_EQ(decide(found).action, Action::start_anew);
+    found.may_start_anew = false;
+    EXPECT_THAT(decide(found).refusal, HasSubstr("There is no checkpoint"));
+    // A run with steps is not hidden by one without.
+    found.manifests[1].manifest->commits = {at(3)};
+    EXPECT_THAT(decide(found).refusal, HasSubstr("Step 3 of run line is not whole"));
+}
+
 TEST(DecideTest, TakesAManifestWithoutStepsForNoStep) {
     Found found = found_of({.traces = {Trace::whole, Trace::nothing}, .flag = Flag::resume_if_any});
     found.manifests[0].manifest->commits.clear();
