@@ -97,15 +97,6 @@ void look_at_checkpoints(const Found& found, Choices& choices) {
     }
 }
 
-// Whether the run has a step or came from one. A run that was killed before its first commit has
-// nothing to go on from, and is no line beside others.
-bool is_begun(const Found& found, const StateGroup& group) {
-    return !group.line.parents.empty() ||
-           std::ranges::any_of(group.members, [&](std::size_t member) {
-               return !manifest_in(found, member).commits.empty();
-           });
-}
-
 // nullopt if lines have diverged, so that none is newest.
 std::optional<Choices> look(const Found& found) {
     Choices choices;
@@ -122,7 +113,7 @@ std::optional<Choices> look(const Found& found) {
             return std::nullopt;
         }
         group.line = *newest;
-        (is_begun(found, group) ? lines : not_begun).push_back(*newest);
+        (group.is_begun() ? lines : not_begun).push_back(*newest);
     }
     if (lines.empty() && !not_begun.empty()) {
         lines.push_back(not_begun.front());  // all are alike: none has anything

@@ -25,6 +25,9 @@ struct StateGroup {
     bool is_pending = false;                  // all members still name a state they replace
 
     bool is_usable() const { return !commits.empty(); }
+    // Whether the run has a step or came from one. Otherwise it has nothing to go on from, and is
+    // no line beside others.
+    bool is_begun() const { return newest_listed >= 0 || !line.parents.empty(); }
     std::int64_t step() const { return commits.empty() ? -1 : commits.front().step; }
 };
 
