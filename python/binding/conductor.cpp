@@ -41,7 +41,8 @@ Conductor::Conductor(Plan plan)
           plan.settings, [](const auto& one) { return one.starts_with("csd.per_rank="); })),
       granted_devices_(std::move(plan.granted_devices)),
       gpu_(plan.gpu),
-      gradient_stream_(memory::Stream::borrowed(plan.gradient_stream)) {
+      gradient_stream_(memory::Stream::borrowed(plan.gradient_stream)),
+      fills_gpu_(plan.fills_gpu) {
     std::vector<std::string> settings = {text("model.dtype=\"", name_of(plan.dtype), "\"")};
     settings.insert(settings.end(), plan.settings.begin(), plan.settings.end());
     run_ = config::parse({.overrides = std::move(settings), .needs_data = false});
@@ -201,6 +202,7 @@ void Conductor::find_state(const Beginning& beginning) {
     engine_ = engine::Engine::make(world, run_, layout_, identity,
                                    {.gpu = gpu_,
                                     .gradient_stream = gradient_stream_.handle(),
+                                    .fills_gpu = fills_gpu_,
                                     .set = decided_->set,
                                     .clips_by_last_norm = run_.train.clipping == "delayed",
                                     .loss_scale = {.first = run_.train.loss_scale,

@@ -45,6 +45,7 @@ struct Plan {
     std::string model;  // see engine::Identity
     std::optional<int> gpu;
     CUstream_st* gradient_stream = nullptr;  // see engine::EngineOptions; never destroyed
+    bool fills_gpu = true;                   // see engine::EngineOptions
 };
 
 struct Beginning {
@@ -153,6 +154,7 @@ private:
     std::string granted_devices_;
     std::optional<int> gpu_;
     memory::Stream gradient_stream_;
+    bool fills_gpu_;
 
     // Used only by the MPI thread.
     std::optional<mpi::Communicator> world_;

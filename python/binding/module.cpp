@@ -5,12 +5,14 @@
 #include "checkpoint/safetensors.hpp"
 #include "config/load.hpp"
 #include "csd/optimizer.hpp"
+#include "memory/gpu.hpp"
 #include "python/binding/conductor.hpp"
 #include "python/binding/mpi_thread.hpp"
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
@@ -159,11 +161,25 @@ void translate(const std::exception_ptr& pointer, void* /*unused*/) {
     }
 }
 
+// An address in GPU memory and the format of what is there.
+using GpuPiece = std::pair<std::uintptr_t, std::string>;
+
+// sums = one + other, see memory::add_on_gpu().
+void add_on_gpu(std::uintptr_t sums, const GpuPiece& one, const GpuPiece& other, std::size_t elems,
+                std::uintptr_t stream) {
+    memory::add_on_gpu({reinterpret_cast<float*>(sums), elems},                            // NOLINT
+                       reinterpret_cast<const void*>(one.first),                           // NOLINT
+                       dtype_of(one.second),                                               // NOLINT
+                       reinterpret_cast<const void*>(other.first),                         // NOLINT
+                       dtype_of(other.second),                                             // NOLINT
+                       memory::Stream::borrowed(reinterpret_cast<CUstream_st*>(stream)));  // NOLINT
+}
+
 std::unique_ptr<Conductor> make_conductor(std::vector<std::string> settings, const Tensors& tensors,
                                           std::vector<std::size_t> tensors_of_blocks,
                                           const std::string& dtype, std::string model,
                                           std::string granted_devices, std::optional<int> gpu,
-                                          std::uintptr_t stream) {
+                                          std::uintptr_t stream, bool fills_gpu) {
     Plan plan{.settings = std::move(settings),
               .granted_devices = std::move(granted_devices),
               .tensors = {},
@@ -171,7 +187,8 @@ std::unique_ptr<Conductor> make_conductor(std::vector<std::string> settings, con
               .dtype = dtype_of(dtype),
               .model = std::move(model),
               .gpu = gpu,
-              .gradient_stream = reinterpret_cast<CUstream_st*>(stream)};  // NOLINT
+              .gradient_stream = reinterpret_cast<CUstream_st*>(stream),  // NOLINT
+              .fills_gpu = fills_gpu};
     for (const auto& [name, shape, group] : tensors) {
         plan.tensors.push_back({.name = name, .shape = shape, .group = group});
     }
@@ -202,6 +219,8 @@ NB_MODULE(_engine, m) {
     m.def("version", [] { return std::string(version()); });
     m.def("commit", [] { return std::string(commit()); });
     m.def("describe_keys", &config::describe_keys);
+    m.def("add_on_gpu", &add_on_gpu, nb::arg("sums"), nb::arg("one"), nb::arg("other"),
+          nb::arg("elems"), nb::arg("stream"));
     m.def(
         "moments_of",
         [](const std::string& optimizer) {
@@ -228,7 +247,8 @@ NB_MODULE(_engine, m) {
     nb::class_<Conductor>(m, "Conductor")
         .def(nb::new_(&make_conductor), nb::arg("settings"), nb::arg("tensors"),
              nb::arg("tensors_of_blocks"), nb::arg("dtype"), nb::arg("model"),
-             nb::arg("granted_devices"), nb::arg("gpu").none(), nb::arg("gradient_stream"))
+             nb::arg("granted_devices"), nb::arg("gpu").none(), nb::arg("gradient_stream"),
+             nb::arg("fills_gpu"))
         .def(
             "open",
             [](Conductor& self, bool is_resuming, bool is_fresh, std::string checkpoint) {

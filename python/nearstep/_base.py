@@ -69,6 +69,7 @@ class Optimizer(torch.optim.Optimizer):
         self._expected = int(accumulation) if accumulation else 0  # backward passes per step; 0: not known yet
         self._waits_for_step = False  # parameters without a gradient were seen
         self._conductor = None
+        self._encodes_on_gpu = False
         self._handles: list = []
         layout = lay_out(self.param_groups, module)
         self._settings = settings_of(path, state, codec, clipping, devices, durability, seed, config or {},
@@ -195,6 +196,7 @@ class Optimizer(torch.optim.Optimizer):
             granted_devices=os.environ.get("NEARSTEP_CSDS", ""),
             gpu=self._device.index if self._device.type == "cuda" else None,
             gradient_stream=self._encodes.cuda_stream if self._device.type == "cuda" else 0,
+            fills_gpu=self._streaming is None,
         )
         needs_values = conductor.open(is_resuming, self._is_fresh, checkpoint)
         vector = conductor.vector().view(self._dtype)
@@ -252,10 +254,20 @@ class Optimizer(torch.optim.Optimizer):
         have = self._gradients[i]
         if have is None:
             self._gradients[i] = gradient
+        elif gradient.is_cuda and self._encodes_on_gpu and have.is_contiguous() and gradient.is_contiguous():
+            self._gradients[i] = self._add_on_gpu(have, gradient)
         elif have.dtype == torch.float32:
             have.add_(gradient)
         else:
             self._gradients[i] = have.float().add_(gradient)
+
+    @staticmethod
+    def _add_on_gpu(have, gradient):
+        """As ``have.float().add_(gradient)``, in one pass over the memory; PyTorch's kernel for mixed formats is slower."""
+        sums = have if have.dtype == torch.float32 else torch.empty_like(have, dtype=torch.float32)
+        pieces = [(tensor.data_ptr(), DTYPES[tensor.dtype]) for tensor in (have, gradient)]
+        _engine.add_on_gpu(sums.data_ptr(), *pieces, sums.numel(), torch.cuda.current_stream(gradient.device).cuda_stream)
+        return sums
 
     def _step_to_take(self):
         """The step's description for the engine."""
@@ -364,6 +376,8 @@ class Optimizer(torch.optim.Optimizer):
         if self._parameters.needs(block):
             self._conductor.await_block(block)
             self._parameters.bring(block)
+            if self._parameters.may_fetch(block + 1) and self._conductor.has_block(block + 1):
+                self._parameters.fetch(block + 1)  # while the device computes this block
 
     def synchronize(self) -> None:
         """Waits until the module's parameters are those of the last step. Streamed ones are in host memory then, until

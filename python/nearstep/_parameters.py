@@ -24,8 +24,10 @@ class Parameters:
             at += p.numel()
         self._was_empty = [is_empty(p) for p in params]
         self._is_brought = [True] * len(blocks)
+        self._is_fetched = [True] * len(blocks)
         if device.type == "cuda":
             self._copies = torch.cuda.Stream(device)
+            self._copied = [torch.cuda.Event() for _ in blocks]
             self._used = torch.cuda.Event()
             self._used.record(torch.cuda.current_stream(device))
 
@@ -64,26 +66,40 @@ class Parameters:
     def needs(self, block: int) -> bool:
         return not self._is_brought[block]
 
+    def may_fetch(self, block: int) -> bool:
+        """Whether fetch() would do something, beside other work of the device."""
+        return self.device.type == "cuda" and block < len(self._blocks) and not self._is_fetched[block]
+
     @torch.no_grad()
-    def bring(self, block: int) -> None:
-        """Updates the block's parameters, for work that the device receives from now on."""
+    def fetch(self, block: int) -> None:
+        """Starts to update the block's parameters."""
+        if self._is_fetched[block]:
+            return
         copied = [i for i in self._blocks[block] if not self.is_value(i)]
         if self.device.type == "cuda":
-            self._copies.wait_event(self._used)
             with torch.cuda.stream(self._copies):
                 for i in copied:
                     self._params[i].copy_(self.values[i], non_blocking=True)
-            torch.cuda.current_stream(self.device).wait_stream(self._copies)
+            self._copied[block].record(self._copies)
         else:
             for i in copied:
                 self._params[i].copy_(self.values[i])
+        self._is_fetched[block] = True
+
+    def bring(self, block: int) -> None:
+        """Updates the block's parameters, for work that the device receives from now on."""
+        self.fetch(block)
+        if self.device.type == "cuda":
+            torch.cuda.current_stream(self.device).wait_event(self._copied[block])
         self._is_brought[block] = True
 
     def end_step(self) -> None:
         """All blocks have new values from here on."""
         self._is_brought = [False] * len(self._blocks)
+        self._is_fetched = [False] * len(self._blocks)
         if self.device.type == "cuda":
             self._used.record(torch.cuda.current_stream(self.device))
+            self._copies.wait_event(self._used)
 
     @property
     def are_values(self) -> bool:

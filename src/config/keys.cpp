@@ -301,7 +301,8 @@ std::vector<Key> state_keys(CsdSettings& csd) {
          .unit = "slots",
          .meaning = "staging buffers of a device, at least 3; each holds one subgroup. All but one "
                     "are filled during backward, so that many of them hide reads; 0: as many as "
-                    "fit an eighth of the node's free memory, but at least 4",
+                    "fit an eighth of the node's free memory, but at least 4, or for state that a "
+                    "GPU updates an eighth of the GPU's",
          .limits = between(0, kMostSlots),
          .is_for_sites = true},
         {.name = "csd.state",

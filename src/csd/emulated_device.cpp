@@ -72,14 +72,17 @@ EmulatedDevice::EmulatedDevice(const EmulatedDeviceSettings& settings, trace::Tr
 }
 
 // For all subgroups at most, and one that is written.
+std::size_t EmulatedDevice::most_slots_of(std::size_t bytes, std::size_t bytes_of_slot) const {
+    return std::min({bytes / bytes_of_slot, settings_.subgroups.size() + 1, kMostSlots});
+}
+
 void EmulatedDevice::add_slots() {
-    constexpr std::size_t kHugePage = 2 * MiB;  // a slot's memory is whole ones
-    const std::size_t more =
-        is_mapped()
-            ? 0
-            : std::min({settings_.read_ahead_bytes / round_up(sizes_of_slot().all(), kHugePage),
-                        settings_.subgroups.size() + 1, kMostSlots});
-    slots_.resize(std::max(slots_.size(), more));
+    if (!is_mapped()) {
+        constexpr std::size_t kHugePage = 2 * MiB;  // a slot's memory is whole ones
+        slots_.resize(std::max(
+            slots_.size(),
+            most_slots_of(settings_.read_ahead_bytes, round_up(sizes_of_slot().all(), kHugePage))));
+    }
 }
 
 EmulatedDevice::SlotSizes EmulatedDevice::sizes_of_slot() const {
@@ -95,8 +98,14 @@ void EmulatedDevice::make_gpu_engine() {
         settings_.updates_per_s > 0) {
         return;
     }
-    slots_.resize(std::max(slots_.size(), kSlotsWithGpu));
-    gpu_.emplace(*settings_.gpu, slots());
+    const std::size_t bytes =
+        layout().most_extent_bytes() + layout().most_tiles() * tile_parameter_bytes();
+    const std::size_t on_gpu = most_slots_of(settings_.gpu_read_ahead_bytes, bytes);
+    slots_.resize(std::max({slots_.size(), kSlotsWithGpu, on_gpu}));
+    gpu_.emplace(GpuEngineSettings{.gpu = *settings_.gpu,
+                                   .lanes = slots_.size(),
+                                   .lanes_on_gpu = on_gpu,
+                                   .lane_bytes = bytes});
 }
 
 std::string EmulatedDevice::describe_io() const {
@@ -113,7 +122,7 @@ std::string EmulatedDevice::describe_io() const {
                                        state_.volume().is_direct() ? ", direct" : ", page cache");
     return text(way, ", ", human_bytes(static_cast<double>(bytes)), " of buffers of which ",
                 human_bytes(static_cast<double>(huge)), " on huge pages",
-                gpu_ ? "; the GPU helps to update it" : "");
+                gpu_ ? gpu_->describe() : "");
 }
 
 EmulatedDevice::Slot& EmulatedDevice::allocated(int slot) {
@@ -123,9 +132,15 @@ EmulatedDevice::Slot& EmulatedDevice::allocated(int slot) {
 }
 
 void EmulatedDevice::reserve() {
-    // The GPU would go on with the pages that it knows.
+    // The GPU would go on with the pages that expect_updates() showed it.
     expects(!gpu_ || !gpu_->has_pinned(), "storage is reserved before the first update");
     state_.volume().reserve();
+}
+
+void EmulatedDevice::expect_updates() {
+    if (gpu_) {
+        gpu_->pin(state_.volume().map(0, layout().total_bytes()), payloads_->span());
+    }
 }
 
 void EmulatedDevice::use_codec(const codec::Codec& codec) {
@@ -161,7 +176,9 @@ void EmulatedDevice::allocate_slot(int slot) {
     expects(made.pieces.empty(), "a slot is allocated once");
     const auto members = static_cast<std::size_t>(pool_.threads());
     const SlotSizes bytes = sizes_of_slot();
-    made.memory = memory::Buffer(bytes.all());
+    // Slots of mapped state have no part in I/O, and few of many are used by the host's engine.
+    made.memory = is_mapped() && !has_deltas() ? memory::Buffer::untouched(bytes.all())
+                                               : memory::Buffer(bytes.all());
     const std::span<std::byte> all = made.memory.span();
     made.extent = all.first(bytes.extent);
     made.gradients = all.subspan(bytes.extent, bytes.gradients);
@@ -180,7 +197,11 @@ Ticket EmulatedDevice::read(int slot, std::size_t subgroup, std::int64_t generat
         s.old = state_.map(subgroup, generation);
         s.updated = state_.map(subgroup, generation + 1);
         if (gpu_) {
-            gpu_->pin(state_.volume().map(0, layout().total_bytes()), payloads_->span());
+            expect_updates();  // where nobody did before
+            const auto state = state_.payload_of(s.old, subgroup);
+            if (gpu_->read(static_cast<std::size_t>(slot), state)) {
+                traffic_->add(Counter::gpu_state_read, state.size());
+            }
         }
     } else {
         s.old = s.extent.first(layout().extent_bytes(subgroup));
@@ -216,7 +237,7 @@ Ticket EmulatedDevice::deliver(int slot, std::size_t subgroup, std::span<std::by
         const std::size_t bytes = place_of(landing, subgroup).size();
         if (gpu_) {
             return deliver_worker_.submit([this, slot, bytes, landed] {
-                gpu_->wait(static_cast<std::size_t>(slot));
+                gpu_->deliver(static_cast<std::size_t>(slot));
                 cross_host_link(bytes);
                 landed();
             });
@@ -242,7 +263,7 @@ Ticket EmulatedDevice::write(int slot, std::size_t subgroup, std::int64_t genera
     s.sealing = sealers_[static_cast<std::size_t>(slot) % sealers_.size()]->submit(
         [this, &s, slot, subgroup, generation] {
             if (gpu_) {
-                gpu_->wait(static_cast<std::size_t>(slot));
+                gpu_->write(static_cast<std::size_t>(slot));
             }
             state_.seal(s.updated, subgroup, generation);
             sealed_[subgroup] = generation;

@@ -41,6 +41,8 @@ struct EmulatedDeviceSettings {
     int slots = 3;
     // Memory for more slots, so that state is read ahead; state in mapped memory needs none.
     std::size_t read_ahead_bytes = 0;
+    // The same on `gpu`, for state in mapped memory.
+    std::size_t gpu_read_ahead_bytes = 0;
     UpdatePlace place = UpdatePlace::near_storage;
     // Helps to update state in mapped memory; it is this process's to use. Not with deltas, links
     // or updates_per_s.

@@ -34,6 +34,7 @@ public:
         return state_.volume().written_bytes();
     }
     void reserve() override;
+    void expect_updates() override;
     Ticket flush() override { return state_.volume().sync(); }
     void use_codec(const codec::Codec& codec) override;
     void use_groups(const GroupMap& groups) override { settings_.groups = groups; }
@@ -114,6 +115,7 @@ private:
     void update_tiles(Slot& slot, std::size_t subgroup, std::span<const std::size_t> tiles,
                       const StepScalars& scalars, std::span<std::byte> parameters);
     void update_to_deltas(Slot& slot, std::size_t subgroup, const StepScalars& scalars);
+    std::size_t most_slots_of(std::size_t bytes, std::size_t bytes_of_slot) const;
     void add_slots();
     void make_gpu_engine();
     std::vector<std::size_t> begin_on_gpu(std::size_t slot, std::size_t subgroup,

@@ -136,7 +136,7 @@ void EmulatedDevice::update(int slot, std::size_t subgroup, const StepScalars& s
         const std::span<std::byte> parameters = place_of(landing, subgroup);
         std::vector<std::size_t> tiles(layout().tiles_in(subgroup));
         std::iota(tiles.begin(), tiles.end(), std::size_t{0});
-        if (gpu_ && gpu_->is_free(parameters)) {
+        if (gpu_ && gpu_->takes(static_cast<std::size_t>(slot), landing)) {
             tiles = begin_on_gpu(static_cast<std::size_t>(slot), subgroup, scalars, parameters);
         }
         update_tiles(s, subgroup, tiles, scalars, parameters);
@@ -168,7 +168,9 @@ std::vector<std::size_t> EmulatedDevice::begin_on_gpu(std::size_t slot, std::siz
     all.tiles = layout().tiles_in(subgroup);
     std::vector<std::size_t> others = gpu_->begin(slot, all, settings_.groups, scalars);
     const std::size_t bytes = (all.tiles - others.size()) * (state_bytes(settings_.state, 64) / 64);
-    traffic_->add(Counter::gpu_state_read, bytes);
+    if (!gpu_->was_read(slot)) {  // else read() counted it
+        traffic_->add(Counter::gpu_state_read, bytes);
+    }
     traffic_->add(Counter::gpu_state_write, bytes);
     return others;
 }

@@ -1,16 +1,37 @@
 #include "csd/gpu_engine.hpp"
 
+#include "base/error.hpp"
+#include "base/units.hpp"
 #include "csd/state_format.hpp"
 #include "shard/partition.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace nearstep::csd {
 
 namespace {
 
-// One that computes and one that follows: the link stays busy, and the host gets the others.
-constexpr std::ptrdiff_t kMostAtOnce = 2;
+// Streams and events are made on the GPU that the thread uses.
+GpuEngineSettings used(const GpuEngineSettings& settings) {
+    memory::use_gpu(settings.gpu);
+    return settings;
+}
+
+// Counts one less when it ends.
+class OneLess {
+public:
+    explicit OneLess(std::atomic<int>& count) : count_(count) {}
+    OneLess(const OneLess&) = delete;
+    OneLess& operator=(const OneLess&) = delete;
+    ~OneLess() {
+        --count_;
+        count_.notify_all();
+    }
+
+private:
+    std::atomic<int>& count_;
+};
 
 // None: several groups share the tile, or its group is skipped.
 std::optional<std::size_t> only_group(std::size_t tile, const GroupMap& groups,
@@ -35,11 +56,16 @@ GpuTiles part_of(const GpuTiles& all, std::size_t tile, std::size_t tiles) {
 
 }  // namespace
 
-GpuEngine::GpuEngine(int gpu, int lanes) : gpu_(gpu) {
-    memory::use_gpu(gpu);
-    for (int lane = 0; lane < lanes; ++lane) {
-        lanes_.emplace_back();
-    }
+GpuEngine::GpuEngine(const GpuEngineSettings& settings)
+    : settings_(used(settings)),
+      memory_(settings.lanes_on_gpu * settings.lane_bytes),
+      lanes_(settings.lanes) {}
+
+std::string GpuEngine::describe() const {
+    const auto bytes = static_cast<double>(memory_.size());
+    return bytes == 0 ? "; the GPU helps to update it"
+                      : text("; the GPU helps to update it, with ", human_bytes(bytes),
+                             " of its memory to read ahead");
 }
 
 void GpuEngine::pin(std::span<const std::byte> state, std::span<const std::byte> payloads) {
@@ -47,52 +73,140 @@ void GpuEngine::pin(std::span<const std::byte> state, std::span<const std::byte>
         return;
     }
     pinning_ = pinner_.submit([this, state, payloads] {
-        memory::use_gpu(gpu_);
+        memory::use_gpu(settings_.gpu);
         state_.emplace(state);
         payloads_.emplace(payloads);
         is_ready_ = memory::is_pinned(state) && memory::is_pinned(payloads);
     });
 }
 
-bool GpuEngine::is_free(std::span<const std::byte> parameters) {
-    memory::use_gpu(gpu_);  // without it CUDA does not say where the GPU sees the memory
-    if (!is_ready_ || !memory::is_pinned(parameters)) {
-        return false;
+std::span<std::byte> GpuEngine::memory_of(std::size_t lane, std::size_t bytes) {
+    return memory_.span().subspan(lane * settings_.lane_bytes, bytes);
+}
+
+bool GpuEngine::read(std::size_t lane, std::span<const std::byte> state) {
+    Lane& to = lanes_.at(lane);
+    to.leaving.clear();
+    to.is_asked = is_ready_ && lane < settings_.lanes_on_gpu;
+    if (to.is_asked) {
+        to.reading = reader_.submit([this, &to, place = memory_of(lane, state.size()), state] {
+            memory::use_gpu(settings_.gpu);
+            copy_to_gpu(place, state, reads_);
+            to.read.record(reads_);
+            to.read.wait();
+        });
     }
-    return std::ranges::count_if(lanes_, [](const Lane& lane) { return !lane.is_over.is_over(); }) <
-           kMostAtOnce;
+    return to.is_asked;
+}
+
+bool GpuEngine::reaches(std::span<const std::byte> vector) {
+    if (reached_ != vector.data()) {
+        memory::use_gpu(settings_.gpu);  // or CUDA does not say where the GPU sees the memory
+        reached_ = memory::is_pinned(vector) ? vector.data() : nullptr;
+    }
+    return reached_ != nullptr;
+}
+
+bool GpuEngine::takes(std::size_t lane, std::span<const std::byte> vector) {
+    Lane& of = lanes_.at(lane);
+    of.is_read = of.is_asked && of.reading.is_complete();
+    of.is_updated = is_ready_ && reaches(vector) && (of.is_read || to_deliver_ < kMostAtOnce);
+    return of.is_updated;
 }
 
 std::vector<std::size_t> GpuEngine::begin(std::size_t lane, const GpuTiles& subgroup,
                                           const GroupMap& groups, const StepScalars& scalars) {
-    memory::use_gpu(gpu_);
+    memory::use_gpu(settings_.gpu);
     Lane& to = lanes_.at(lane);
+    const memory::Stream& stream = updates_.at(lane % kMostAtOnce);
+    GpuTiles all = subgroup;
+    if (to.is_read) {  // an update in place
+        const std::size_t bytes = state_bytes(subgroup.format, subgroup.tiles);
+        all.old = state_of_tile(subgroup.format, memory_of(lane, bytes), subgroup.tiles, 0);
+        all.updated = all.old;
+        all.parameters = memory_of(lane, settings_.lane_bytes).data() + bytes;
+        to.reading.wait();  // throws its error
+    }
     std::vector<std::size_t> others;
     std::size_t begin = 0;
+    auto group = only_group(subgroup.first_tile, groups, scalars);
     for (std::size_t end = 1; end <= subgroup.tiles; ++end) {
-        const auto group = only_group(subgroup.first_tile + begin, groups, scalars);
-        const bool goes_on = group && end < subgroup.tiles &&
-                             only_group(subgroup.first_tile + end, groups, scalars) == group;
-        if (goes_on) {
+        const auto next = end < subgroup.tiles
+                              ? only_group(subgroup.first_tile + end, groups, scalars)
+                              : std::nullopt;
+        if (group && next == group) {
             continue;
         }
         if (group) {
-            GpuTiles run = part_of(subgroup, begin, end - begin);
+            GpuTiles run = part_of(all, begin, end - begin);
             run.random_key = scalars.random_key;
             run.scalars = scalars.of_group.at(*group);
-            update_on_gpu(run, to.stream.handle());
+            update_on_gpu(run, stream.handle());
+            if (to.is_read) {
+                to.leaving.push_back({run, part_of(subgroup, begin, end - begin)});
+            }
         } else {
             others.push_back(begin);
         }
         begin = end;
+        group = next;
     }
-    to.is_over.record(to.stream);
+    to.updated.record(stream);
+    ++to_deliver_;
     return others;
 }
 
-void GpuEngine::wait(std::size_t lane) const {
-    memory::use_gpu(gpu_);
-    lanes_.at(lane).is_over.wait();
+void GpuEngine::deliver(std::size_t lane) {
+    Lane& of = lanes_.at(lane);
+    if (!of.is_updated) {
+        return;
+    }
+    const OneLess delivered(to_deliver_);
+    memory::use_gpu(settings_.gpu);
+    of.updated.wait();
+    for (const auto& [from, to] : of.leaving) {
+        const std::size_t bytes = from.tiles * shard::kTileElems * size_bytes(from.parameter_dtype);
+        copy_to_host({to.parameters, bytes}, {from.parameters, bytes}, deliveries_);
+    }
+    of.delivered.record(deliveries_);
+    of.delivered.wait();
+}
+
+// Arrays that are neighbours in both places go in one copy.
+void GpuEngine::copy_state(const Leaving& tiles, const memory::Stream& stream) {
+    const std::size_t elems = tiles.from.tiles * shard::kTileElems;
+    const auto from = arrays_of(tiles.from.format, tiles.from.updated, elems);
+    const auto to = arrays_of(tiles.to.format, tiles.to.updated, elems);
+    std::size_t next = 0;
+    while (next < from.size()) {
+        const std::size_t first = next++;
+        std::size_t bytes = from.at(first).size();
+        while (next < from.size() && from.at(next).data() == from.at(first).data() + bytes &&
+               to.at(next).data() == to.at(first).data() + bytes) {
+            bytes += from.at(next++).size();
+        }
+        copy_to_host({to.at(first).data(), bytes}, {from.at(first).data(), bytes}, stream);
+    }
+}
+
+void GpuEngine::write(std::size_t lane) {
+    Lane& of = lanes_.at(lane);
+    if (!of.is_updated) {
+        return;
+    }
+    memory::use_gpu(settings_.gpu);
+    of.updated.wait();
+    if (of.leaving.empty()) {
+        return;
+    }
+    for (int waiting = to_deliver_; waiting > 0; waiting = to_deliver_) {
+        to_deliver_.wait(waiting);
+    }
+    for (const Leaving& tiles : of.leaving) {
+        copy_state(tiles, writes_);
+    }
+    of.written.record(writes_);
+    of.written.wait();
 }
 
 }  // namespace nearstep::csd

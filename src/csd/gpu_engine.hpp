@@ -8,54 +8,109 @@
 #include "memory/gpu.hpp"
 #include "store/ticket.hpp"
 
+#include <array>
 #include <atomic>
 #include <cstddef>
-#include <deque>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace nearstep::csd {
 
-// One thread calls begin() and is_free(); any thread may wait. Throws CudaError.
+struct GpuEngineSettings {
+    int gpu = 0;
+    std::size_t lanes = 1;  // places for subgroups
+    // The first so many lanes have GPU memory for a subgroup, which is read ahead into it. The
+    // others are updated in the host's memory.
+    std::size_t lanes_on_gpu = 0;
+    std::size_t lane_bytes = 0;  // of the largest subgroup's state and, after it, parameters
+};
+
+// One thread calls read(), takes() and begin(). Throws CudaError.
+//
+// Few copies are under way at a time: when many are, CUDA holds up every thread that uses the GPU.
 class GpuEngine {
 public:
-    // `lanes`: places for subgroups.
-    GpuEngine(int gpu, int lanes);
+    explicit GpuEngine(const GpuEngineSettings& settings);
 
-    // Pins host memory in the background; until that is done the GPU is not free. The memory
+    // "; the GPU helps to update it, with 6.4 GB of its memory to read ahead", for
+    // Device::describe_io().
+    std::string describe() const;
+
+    // Pins host memory in the background; until that is done the GPU does nothing. The memory
     // outlives this. Only the first call has an effect.
     void pin(std::span<const std::byte> state, std::span<const std::byte> payloads);
 
     // True once pin() was called.
     bool has_pinned() const { return pinning_.has_value(); }
 
-    // True if the GPU reaches the pinned memory and `parameters`, and has no more than one subgroup
-    // to update.
-    bool is_free(std::span<const std::byte> parameters);
+    // Empties the lane, whose last update is over, and starts to copy a subgroup's state to the
+    // GPU. False, and nothing is copied, if the lane has no GPU memory or the GPU does not reach
+    // `state` yet.
+    bool read(std::size_t lane, std::span<const std::byte> state);
 
-    // Starts the update of a subgroup's tiles, whose scalars are those of their group, in a lane
-    // that was waited for. Returns the tiles that it leaves to the host, counted from the first:
-    // those that groups share, and those of skipped groups.
+    // Whether the GPU should update the lane's subgroup: it reaches the vector of all parameters,
+    // and has the state or has no more than one subgroup to update.
+    bool takes(std::size_t lane, std::span<const std::byte> vector);
+
+    // Starts the update of a subgroup's tiles, whose scalars are those of their group. Returns the
+    // tiles that it leaves to the host, counted from the first: those that groups share, and those
+    // of skipped groups.
     std::vector<std::size_t> begin(std::size_t lane, const GpuTiles& subgroup,
                                    const GroupMap& groups, const StepScalars& scalars);
 
-    // Returns when the lane's update is over; at once if it has none.
-    void wait(std::size_t lane) const;
+    // Whether the last begin() found the state in the GPU's memory.
+    bool was_read(std::size_t lane) const { return lanes_.at(lane).is_read; }
+
+    // Any thread may call these, once after an update(), whether or not the GPU began one. They
+    // return when the lane's parameters or state are in their place. State leaves the GPU when no
+    // parameters wait to leave it, because the next forward waits for those.
+    void deliver(std::size_t lane);
+    void write(std::size_t lane);
 
 private:
-    struct Lane {
-        memory::Stream stream{memory::StreamPriority::high};
-        memory::Event is_over{memory::EventWait::sleeps};
+    // One that computes and one that follows: the link stays busy, and the host gets the others.
+    static constexpr int kMostAtOnce = 2;
+
+    // Tiles that were updated in a lane's memory, and their places on the host.
+    struct Leaving {
+        GpuTiles from;
+        GpuTiles to;
     };
 
-    int gpu_;
-    std::deque<Lane> lanes_;
+    struct Lane {
+        store::Ticket reading;
+        bool is_asked = false;    // by read()
+        bool is_read = false;     // the update is in the lane's memory
+        bool is_updated = false;  // the last update was the GPU's
+        std::vector<Leaving> leaving;
+        memory::Event read{memory::EventWait::sleeps};
+        memory::Event updated{memory::EventWait::sleeps};
+        memory::Event delivered{memory::EventWait::sleeps};
+        memory::Event written{memory::EventWait::sleeps};
+    };
+
+    std::span<std::byte> memory_of(std::size_t lane, std::size_t bytes);
+    bool reaches(std::span<const std::byte> vector);
+    static void copy_state(const Leaving& tiles, const memory::Stream& stream);
+
+    GpuEngineSettings settings_;
+    std::atomic<bool> is_ready_ = false;
     std::optional<memory::PinnedRange> state_;
     std::optional<memory::PinnedRange> payloads_;
-    std::atomic<bool> is_ready_ = false;
+    memory::GpuBuffer memory_;  // freed, and with it waited for, before the host's is unpinned
+    std::vector<Lane> lanes_;
+    const std::byte* reached_ = nullptr;  // a vector that is known to be pinned
+    std::atomic<int> to_deliver_ = 0;     // updates that have begun
+    memory::Stream reads_;
+    memory::Stream deliveries_;
+    memory::Stream writes_;
+    std::array<memory::Stream, kMostAtOnce> updates_{memory::Stream(memory::StreamPriority::high),
+                                                     memory::Stream(memory::StreamPriority::high)};
     store::Worker pinner_;
     std::optional<store::Ticket> pinning_;
+    store::Worker reader_;
 };
 
 }  // namespace nearstep::csd

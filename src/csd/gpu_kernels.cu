@@ -1,8 +1,10 @@
-// The update of state in pinned host memory, which the kernel reads and writes over the GPU's link.
-// A warp updates a block of 256 elements, eight neighbours per thread. The link is the limit, so a
-// few thread blocks suffice; the others' work keeps the rest of the GPU.
+// The update of state in the GPU's memory or in pinned host memory, which the kernel reads and
+// writes over the GPU's link. A warp updates a block of 256 elements, eight neighbours per thread.
+// The link is the limit, so a few thread blocks suffice; the others' work keeps the rest of the
+// GPU.
 #include "csd/gpu_kernels.hpp"
 #include "memory/cuda_call.hpp"
+#include "memory/gpu_octets.cuh"
 #include "shard/partition.hpp"
 
 #include <algorithm>
@@ -14,32 +16,20 @@ namespace {
 using arith::GradientCodec;
 using arith::kBlockElems;
 using arith::Optimizer;
+using memory::kOctet;
+using memory::load;
+using memory::store;
 using shard::kTileElems;
 
 constexpr unsigned kThreads = 256;
 constexpr unsigned kMostThreadBlocks = 48;
 constexpr unsigned kWarp = 32;
 constexpr unsigned kEveryLane = 0xFFFFFFFFU;
-constexpr unsigned kOctet = kBlockElems / kWarp;  // elements of a thread
 constexpr unsigned kTileBlocks = kTileElems / kBlockElems;
-static_assert(kOctet == 8, "a thread moves 16 bytes of 16-bit values at once");
+static_assert(kOctet == kBlockElems / kWarp, "a warp updates a block");
 
 // --- Eight neighbours in memory ------------------------------------------------------------------
 
-__device__ inline void load(const float* from, float (&to)[kOctet]) {
-    const float4 low = reinterpret_cast<const float4*>(from)[0];
-    const float4 high = reinterpret_cast<const float4*>(from)[1];
-    to[0] = low.x, to[1] = low.y, to[2] = low.z, to[3] = low.w;
-    to[4] = high.x, to[5] = high.y, to[6] = high.z, to[7] = high.w;
-}
-__device__ inline void load(const std::uint16_t* from, std::uint16_t (&to)[kOctet]) {
-    const uint4 raw = *reinterpret_cast<const uint4*>(from);
-    const std::uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
-#pragma unroll
-    for (unsigned i = 0; i < kOctet; ++i) {
-        to[i] = static_cast<std::uint16_t>(words[i / 2] >> (16 * (i % 2)));
-    }
-}
 __device__ inline void load(const std::uint8_t* from, std::uint8_t (&to)[kOctet]) {
     const uint2 raw = *reinterpret_cast<const uint2*>(from);
 #pragma unroll
@@ -56,18 +46,6 @@ __device__ inline void load(const std::int8_t* from, std::int8_t (&to)[kOctet]) 
     }
 }
 
-__device__ inline void store(const float (&from)[kOctet], float* to) {
-    reinterpret_cast<float4*>(to)[0] = make_float4(from[0], from[1], from[2], from[3]);
-    reinterpret_cast<float4*>(to)[1] = make_float4(from[4], from[5], from[6], from[7]);
-}
-__device__ inline void store(const std::uint16_t (&from)[kOctet], std::uint16_t* to) {
-    std::uint32_t words[4];
-#pragma unroll
-    for (unsigned i = 0; i < 4; ++i) {
-        words[i] = from[2 * i] | (static_cast<std::uint32_t>(from[2 * i + 1]) << 16U);
-    }
-    *reinterpret_cast<uint4*>(to) = make_uint4(words[0], words[1], words[2], words[3]);
-}
 __device__ inline void store(const std::uint8_t (&from)[kOctet], std::uint8_t* to) {
     std::uint32_t words[2] = {0, 0};
 #pragma unroll

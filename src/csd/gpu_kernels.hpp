@@ -13,8 +13,8 @@ struct CUstream_st;
 
 namespace nearstep::csd {
 
-// Consecutive tiles of one parameter group. All arrays are in pinned host memory and aligned to 16
-// bytes; the new state does not overlap the old.
+// Consecutive tiles of one parameter group. All arrays are in GPU memory or in pinned host memory,
+// and aligned to 16 bytes. The new state has the place of the old or none that overlaps it.
 struct GpuTiles {
     StateFormat format = StateFormat::fp32;
     StatePointers old;  // of the first tile; the others follow in each array

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 
 namespace nearstep::csd {
 
@@ -158,15 +157,25 @@ StatePointers state_from(StateFormat format, const StatePointers& tile, std::siz
     return state;
 }
 
+std::array<std::span<std::byte>, 5> arrays_of(StateFormat format, const StatePointers& state,
+                                              std::size_t count) {
+    const ElementBytes bytes = element_bytes(format);
+    const auto span_of = [](void* array, std::size_t size) {
+        return std::span(static_cast<std::byte*>(array), size);
+    };
+    const std::size_t scales = has_scales(format) ? count / kBlockElems * sizeof(float) : 0;
+    return {span_of(state.master, count * bytes.master),
+            span_of(state.moment1, count * bytes.moment),
+            span_of(state.moment2, count * bytes.moment), span_of(state.scale1, scales),
+            span_of(state.scale2, scales)};
+}
+
 void copy_state(StateFormat format, const StatePointers& from, std::size_t count,
                 const StatePointers& to) {
-    const ElementBytes bytes = element_bytes(format);
-    std::memcpy(to.master, from.master, count * bytes.master);
-    std::memcpy(to.moment1, from.moment1, count * bytes.moment);
-    std::memcpy(to.moment2, from.moment2, count * bytes.moment);
-    if (has_scales(format)) {
-        std::copy_n(from.scale1, count / kBlockElems, to.scale1);
-        std::copy_n(from.scale2, count / kBlockElems, to.scale2);
+    const auto sources = arrays_of(format, from, count);
+    const auto targets = arrays_of(format, to, count);
+    for (std::size_t array = 0; array < sources.size(); ++array) {
+        std::ranges::copy(sources.at(array), targets.at(array).begin());
     }
 }
 

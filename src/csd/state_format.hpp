@@ -4,6 +4,7 @@
 #include "csd/device.hpp"
 #include "csd/engine.hpp"
 
+#include <array>
 #include <cstddef>
 #include <span>
 #include <string>
@@ -24,6 +25,11 @@ StatePointers state_of_tile(StateFormat format, std::span<std::byte> payload, st
 
 // The state from element `first` of a tile on; `first` is a multiple of kBlockElems.
 StatePointers state_from(StateFormat format, const StatePointers& tile, std::size_t first);
+
+// The bytes of each array that hold the state of `count` elements, a multiple of kBlockElems; those
+// of scales are empty if the format has none.
+std::array<std::span<std::byte>, 5> arrays_of(StateFormat format, const StatePointers& state,
+                                              std::size_t count);
 
 // Copies the state of `count` elements, a multiple of kBlockElems.
 void copy_state(StateFormat format, const StatePointers& from, std::size_t count,

@@ -25,6 +25,7 @@ public:
     std::string describe_io() const override { return device_->describe_io(); }
     std::vector<std::uint64_t> written_bytes() const override { return device_->written_bytes(); }
     void reserve() override { device_->reserve(); }
+    void expect_updates() override { device_->expect_updates(); }
     Ticket flush() override { return device_->flush(); }
     void use_codec(const codec::Codec& codec) override { device_->use_codec(codec); }
     void use_groups(const GroupMap& groups) override { device_->use_groups(groups); }

@@ -106,14 +106,24 @@ csd::CardDeviceSettings on_card(const csd::EmulatedDeviceSettings& device,
 }
 
 // Of all of the rank's devices.
-std::size_t read_ahead_bytes(const config::EngineSettings& settings,
-                             const DeviceSurroundings& around) {
+struct ReadAheadBytes {
+    std::size_t host = 0;
+    std::size_t gpu = 0;
+};
+ReadAheadBytes read_ahead_bytes(const config::EngineSettings& settings,
+                                const DeviceSurroundings& around) {
     if (settings.csd.slots > 0 || !overlaps_steps(settings.mode) || around.ranks_beside == 0 ||
         around.links != nullptr) {
-        return 0;
+        return {};
     }
-    constexpr std::size_t kShare = 8;  // of the node's free memory, as csd.slots says
-    return memory::available_bytes() / kShare / static_cast<std::size_t>(around.ranks_beside);
+    constexpr std::size_t kShare = 8;  // of the free memory, as csd.slots says
+    const auto ranks = static_cast<std::size_t>(around.ranks_beside);
+    ReadAheadBytes bytes{.host = memory::available_bytes() / kShare / ranks};
+    if (around.gpu && around.fills_gpu) {
+        const auto gpus = static_cast<std::size_t>(memory::gpus());
+        bytes.gpu = memory::room_of_gpu().free_bytes / kShare / ((ranks + gpus - 1) / gpus);
+    }
+    return bytes;
 }
 
 // Digest of which device owns which tiles in which subgroups.
@@ -373,6 +383,7 @@ std::vector<std::unique_ptr<csd::Device>> make_devices(const config::EngineSetti
         around.files.empty() ? state_files(settings, rank, world.size(), around.set) : around.files;
     std::vector<std::unique_ptr<csd::Device>> devices;
     const int count = devices_in(copy, rank).count;
+    const ReadAheadBytes ahead = read_ahead_bytes(settings, around);
     for (int local = 0; local < count; ++local) {
         csd::EmulatedDeviceSettings device;
         device.name = name_of_device(rank, local);
@@ -400,8 +411,8 @@ std::vector<std::unique_ptr<csd::Device>> make_devices(const config::EngineSetti
                 on_card(device, settings, static_cast<std::size_t>(local)), traffic));
             continue;
         }
-        device.read_ahead_bytes =
-            read_ahead_bytes(settings, around) / static_cast<std::size_t>(count);
+        device.read_ahead_bytes = ahead.host / static_cast<std::size_t>(count);
+        device.gpu_read_ahead_bytes = ahead.gpu / static_cast<std::size_t>(count);
         device.links = around.links;
         device.gpu = settings.csd.where == "auto" ? around.gpu : std::nullopt;
         device.updates_per_s = update_rate_of(settings);

@@ -100,6 +100,7 @@ struct DeviceSurroundings {
     int set = 0;                          // of file names
     int ranks_beside = 0;  // of the node, this one included; 0: no memory is spent to read ahead
     std::optional<int> gpu = std::nullopt;  // this rank's, if it may update state
+    bool fills_gpu = false;                 // its free memory may hold state that is read ahead
     csd::GroupMap groups = {};              // of the parameter vector
     std::vector<std::string> files = {};    // empty: the rank's state files
 };

@@ -46,6 +46,8 @@ struct EngineOptions {
     // GPU's default stream. In a stream of high priority gradients leave while backward, which was
     // queued long before, goes on.
     CUstream_st* gradient_stream = nullptr;
+    // Whether free memory of the GPU may hold state that is read ahead.
+    bool fills_gpu = true;
     int set = 0;                      // of the state files' names: Decision::set
     bool clips_by_last_norm = false;  // clips by the norm of the previous step
     // Gradients come in any order. Matters only where parameters are spread over ranks: then all

@@ -49,7 +49,7 @@ void HeldGradients::add(std::size_t block, std::span<const float> part) {
     if (stream_ && is_first) {
         memory::copy_on_gpu(std::as_writable_bytes(sum), std::as_bytes(part), *stream_);
     } else if (stream_) {
-        memory::add_on_gpu(sum, part, *stream_);
+        memory::add_on_gpu(sum, sum.data(), Dtype::fp32, part.data(), Dtype::fp32, *stream_);
     } else if (is_first) {
         std::ranges::copy(part, sum.begin());
     } else {

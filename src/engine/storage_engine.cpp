@@ -85,6 +85,11 @@ void StorageEngine::make_groups() {
 
 void StorageEngine::make_pipeline() {
     const bool has_gpu = options_.gpu && memory::gpus() > 0;
+    const bool are_on_gpus = world_.agree(has_gpu);
+    const offload::VectorKind kind =
+        vector_kind(settings_, are_on_gpus && nodes_.groups() < world_.size());
+    // A window's pages would stay pinned when it drops them.
+    const bool is_pinned = has_gpu && kind != offload::VectorKind::own_tiles;
     std::vector<std::unique_ptr<csd::Device>> devices;
     world_.together([&] {
         devices = make_devices(
@@ -95,17 +100,14 @@ void StorageEngine::make_pipeline() {
              .timeline = timeline_,
              .set = options_.set,
              .ranks_beside = static_cast<int>(nodes_.ranks_beside(world_.rank()).size()),
-             .gpu = has_gpu ? options_.gpu : std::nullopt,
+             .gpu = is_pinned ? options_.gpu : std::nullopt,
+             .fills_gpu = options_.fills_gpu,
              .groups = scalar_sets_.elements()},
             traffic_);
     });
     const std::size_t tile_bytes = kTileElems * size_bytes(layout_.dtype);
-    const bool are_on_gpus = world_.agree(has_gpu);
-    const offload::VectorKind kind =
-        vector_kind(settings_, are_on_gpus && nodes_.groups() < world_.size());
     vector_ = make_parameter_vector(world_, nodes_, owners_.tiles() * tile_bytes, kind);
-    // Not for a window: pinned pages would stay pinned when it drops them.
-    if (has_gpu && kind != offload::VectorKind::own_tiles) {
+    if (is_pinned) {
         pinned_ = memory::PinnedRange(vector_.span());
     }
     pipeline_ = std::make_unique<offload::StepPipeline>(

@@ -258,6 +258,9 @@ BeginReport StorageEngine::begin(const StartingPoint& start, const Fill& fill) {
         }
         forget_commits();
     }
+    for (const auto& device : pipeline_->devices()) {
+        device->expect_updates();
+    }
     if (!overwritten.empty()) {
         begun.lines.push_back(overwritten);
     }

@@ -197,7 +197,9 @@ void fill_with_zeros(std::span<std::byte> gpu, const Stream& stream);
 void convert_on_gpu(std::span<float> to, const void* from, Dtype dtype, float factor,
                     const Stream& stream);
 
-// sums += addends in stream order, both on the GPU and of one size.
-void add_on_gpu(std::span<float> sums, std::span<const float> addends, const Stream& stream);
+// sums = one + other in stream order, all on the GPU. Both hold sums.size() elements, aligned to
+// their size; `one` or `other` may be `sums`.
+void add_on_gpu(std::span<float> sums, const void* one, Dtype one_dtype, const void* other,
+                Dtype other_dtype, const Stream& stream);
 
 }  // namespace nearstep::memory

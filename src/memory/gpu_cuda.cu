@@ -1,8 +1,11 @@
 #include "base/units.hpp"
 #include "memory/cuda_call.hpp"
 #include "memory/gpu.hpp"
+#include "memory/gpu_octets.cuh"
 
+#include <algorithm>
 #include <cstring>
+#include <initializer_list>
 
 namespace nearstep::memory {
 
@@ -197,18 +200,68 @@ __device__ inline float widened(std::uint16_t half, Dtype dtype) {
 }
 __device__ inline float widened(float value, Dtype /*dtype*/) { return value; }
 
+// Elements of `dtype` in GPU memory: T is float, or the bits of 16-bit values.
 template <typename T>
-__global__ void convert(float* to, const T* from, std::size_t count, Dtype dtype, float factor) {
-    const std::size_t step = std::size_t{gridDim.x} * kThreads;
-    for (std::size_t i = std::size_t{blockIdx.x} * kThreads + threadIdx.x; i < count; i += step) {
-        to[i] = factor * widened(from[i], dtype);
-    }
-}
+struct Array {
+    const T* elems;
+    Dtype dtype;
 
-__global__ void add(float* sums, const float* addends, std::size_t count) {
+    __device__ float at(std::size_t i) const { return widened(elems[i], dtype); }
+    __device__ void octet(std::size_t first, float (&to)[kOctet]) const {
+        T stored[kOctet];
+        load(elems + first, stored);
+#pragma unroll
+        for (unsigned i = 0; i < kOctet; ++i) {
+            to[i] = widened(stored[i], dtype);
+        }
+    }
+};
+
+template <typename T>
+struct Scaled {
+    Array<T> from;
+    float factor;
+
+    __device__ float at(std::size_t i) const { return factor * from.at(i); }
+    __device__ void octet(std::size_t first, float (&to)[kOctet]) const {
+        from.octet(first, to);
+#pragma unroll
+        for (float& value : to) {
+            value *= factor;
+        }
+    }
+};
+
+template <typename T, typename U>
+struct Sum {
+    Array<T> one;
+    Array<U> other;
+
+    __device__ float at(std::size_t i) const { return one.at(i) + other.at(i); }
+    __device__ void octet(std::size_t first, float (&to)[kOctet]) const {
+        float addends[kOctet];
+        one.octet(first, to);
+        other.octet(first, addends);
+#pragma unroll
+        for (unsigned i = 0; i < kOctet; ++i) {
+            to[i] += addends[i];
+        }
+    }
+};
+
+// Writes the values by octets if all arrays are aligned, and what remains one by one.
+template <typename Values>
+__global__ void write(float* to, const Values values, std::size_t count, bool is_aligned) {
     const std::size_t step = std::size_t{gridDim.x} * kThreads;
-    for (std::size_t i = std::size_t{blockIdx.x} * kThreads + threadIdx.x; i < count; i += step) {
-        sums[i] += addends[i];
+    const std::size_t thread = std::size_t{blockIdx.x} * kThreads + threadIdx.x;
+    const std::size_t octets = is_aligned ? count / kOctet : 0;
+    for (std::size_t octet = thread; octet < octets; octet += step) {
+        float result[kOctet];
+        values.octet(octet * kOctet, result);
+        store(result, to + octet * kOctet);
+    }
+    for (std::size_t i = octets * kOctet + thread; i < count; i += step) {
+        to[i] = values.at(i);
     }
 }
 
@@ -218,6 +271,30 @@ unsigned blocks_for(std::size_t elems) {
     return static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks);
 }
 
+bool are_aligned(std::initializer_list<const void*> arrays) {
+    return std::ranges::all_of(arrays, [](const void* array) {
+        return reinterpret_cast<std::uintptr_t>(array) % (2 * kOctet) == 0;
+    });
+}
+
+template <typename Values>
+void launch(std::span<float> to, const Values& values, bool is_aligned, const Stream& stream) {
+    const std::size_t work = is_aligned ? to.size() / kOctet + kOctet : to.size();
+    write<<<blocks_for(work), kThreads, 0, stream.handle()>>>(to.data(), values, to.size(),
+                                                              is_aligned);
+    check_launch();
+}
+
+// Calls `use` with an Array of the right type.
+template <typename Use>
+void with_array(const void* elems, Dtype dtype, const Use& use) {
+    if (dtype == Dtype::fp32) {
+        use(Array<float>{static_cast<const float*>(elems), dtype});
+    } else {
+        use(Array<std::uint16_t>{static_cast<const std::uint16_t*>(elems), dtype});
+    }
+}
+
 }  // namespace
 
 void convert_on_gpu(std::span<float> to, const void* from, Dtype dtype, float factor,
@@ -225,25 +302,21 @@ void convert_on_gpu(std::span<float> to, const void* from, Dtype dtype, float fa
     if (to.empty()) {
         return;
     }
-    const unsigned grid = blocks_for(to.size());
-    if (dtype == Dtype::fp32) {
-        convert<<<grid, kThreads, 0, stream.handle()>>>(to.data(), static_cast<const float*>(from),
-                                                        to.size(), dtype, factor);
-    } else {
-        convert<<<grid, kThreads, 0, stream.handle()>>>(
-            to.data(), static_cast<const std::uint16_t*>(from), to.size(), dtype, factor);
-    }
-    check_launch();
+    with_array(from, dtype, [&]<typename T>(const Array<T>& array) {
+        launch(to, Scaled<T>{array, factor}, are_aligned({to.data(), from}), stream);
+    });
 }
 
-void add_on_gpu(std::span<float> sums, std::span<const float> addends, const Stream& stream) {
-    expects(sums.size() == addends.size(), "every sum has an addend");
+void add_on_gpu(std::span<float> sums, const void* one, Dtype one_dtype, const void* other,
+                Dtype other_dtype, const Stream& stream) {
     if (sums.empty()) {
         return;
     }
-    add<<<blocks_for(sums.size()), kThreads, 0, stream.handle()>>>(sums.data(), addends.data(),
-                                                                   sums.size());
-    check_launch();
+    with_array(one, one_dtype, [&]<typename T>(const Array<T>& first) {
+        with_array(other, other_dtype, [&]<typename U>(const Array<U>& second) {
+            launch(sums, Sum<T, U>{first, second}, are_aligned({sums.data(), one, other}), stream);
+        });
+    });
 }
 
 }  // namespace nearstep::memory

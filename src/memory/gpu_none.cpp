@@ -83,8 +83,8 @@ void convert_on_gpu(std::span<float> /*to*/, const void* /*from*/, Dtype /*dtype
     refuse();
 }
 
-void add_on_gpu(std::span<float> /*sums*/, std::span<const float> /*addends*/,
-                const Stream& /*stream*/) {
+void add_on_gpu(std::span<float> /*sums*/, const void* /*one*/, Dtype /*one_dtype*/,
+                const void* /*other*/, Dtype /*other_dtype*/, const Stream& /*stream*/) {
     refuse();
 }
 

@@ -73,6 +73,7 @@ void Trainer::make_engine(const std::string& fault_plan, trace::Timeline* timeli
                                     .config = config::print(run_)};
     engine_ = engine::Engine::make(world_, run_, layout_of(geometry_, run_), identity,
                                    {.gpu = compute_device_.gpu,
+                                    .fills_gpu = run_.model.gpu_memory_gb == 0,
                                     .set = set,
                                     .clips_by_last_norm = run_.train.clipping == "delayed",
                                     .loss_scale = {.first = run_.train.loss_scale,

@@ -131,8 +131,6 @@ def main():
     source = batches()
     seconds, losses = [], []
     for step in range(arguments.steps):
-        if DEVICE.type == "cuda":
-            torch.cuda.synchronize()
         begin = time.perf_counter()
         total = 0
         for _ in range(arguments.accumulation):

@@ -49,6 +49,7 @@ struct SmallDeviceSettings {
     link::NodeLinks* links = nullptr;
     GroupMap groups = {};
     std::optional<int> gpu = std::nullopt;
+    std::size_t gpu_read_ahead_bytes = 0;
     std::string parent = testing::TempDir();  // of the device's folder
 };
 
@@ -74,6 +75,7 @@ struct SmallDevice {
         settings.links = wanted.links;
         settings.groups = wanted.groups;
         settings.gpu = wanted.gpu;
+        settings.gpu_read_ahead_bytes = wanted.gpu_read_ahead_bytes;
         device = make_emulated_device(settings, traffic);
         device->reserve();
         vector.resize(kVectorTiles * shard::kTileElems * size_bytes(wanted.dtype));

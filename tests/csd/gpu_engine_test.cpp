@@ -25,15 +25,20 @@ struct GpuCase {
     std::string codec = "q4";
     Dtype dtype = Dtype::bf16;
     std::size_t sources = 1;
+    bool is_read_ahead = false;  // into the GPU's memory
 };
 
 std::ostream& operator<<(std::ostream& out, const GpuCase& c) {
     return out << name_of(c.state) << "_" << name_of(c.optimizer) << "_" << c.codec << "_"
-               << nearstep::name_of(c.dtype) << "_" << c.sources;
+               << nearstep::name_of(c.dtype) << "_" << c.sources
+               << (c.is_read_ahead ? "_ahead" : "");
 }
 
-void wait_until_free(GpuEngine& engine, std::span<const std::byte> parameters) {
-    while (!engine.is_free(parameters)) {
+constexpr std::size_t kLane = 1;
+
+// Until memory is pinned, and what is read ahead is there.
+void wait_until_taken(GpuEngine& engine, std::span<const std::byte> parameters) {
+    while (!engine.takes(kLane, parameters)) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
 }
@@ -65,9 +70,13 @@ public:
     }
 
     void update_on_gpu() {
-        GpuEngine engine(0, 2);
+        GpuEngine engine({.lanes = 2,
+                          .lanes_on_gpu = wanted_.is_read_ahead ? std::size_t{2} : 0,
+                          .lane_bytes = old().size() + parameters_.size() + 4096});
         engine.pin(state_.span(), payloads_.span());
-        wait_until_free(engine, parameters_.span());
+        wait_until_taken(engine, parameters_.span());
+        EXPECT_EQ(engine.read(kLane, old()), wanted_.is_read_ahead);
+        wait_until_taken(engine, parameters_.span());
         GpuTiles run;
         run.format = wanted_.state;
         run.old = state_of_tile(wanted_.state, old(), tiles_, 0);
@@ -80,8 +89,9 @@ public:
         run.parameter_dtype = wanted_.dtype;
         run.first_tile = kFirstTile;
         run.tiles = tiles_;
-        EXPECT_TRUE(engine.begin(1, run, GroupMap(), scalars_).empty());
-        engine.wait(1);
+        EXPECT_TRUE(engine.begin(kLane, run, GroupMap(), scalars_).empty());
+        engine.deliver(kLane);
+        engine.write(kLane);
     }
 
     void update_on_host() {
@@ -184,14 +194,23 @@ std::vector<GpuCase> cases() {
         all.push_back({.codec = codec, .sources = 4});
     }
     all.push_back({.codec = "topk", .dtype = Dtype::fp16, .sources = 3});
+    const std::size_t in_host_memory = all.size();
+    for (std::size_t i = 0; i < in_host_memory; ++i) {
+        all.push_back(all[i]);
+        all.back().is_read_ahead = true;
+    }
     return all;
 }
 
 INSTANTIATE_TEST_SUITE_P(All, GpuEngines, testing::ValuesIn(cases()),
                          testing::PrintToStringParamName());
 
+constexpr std::size_t kLaneBytes = std::size_t{3} * kTileElems * 7;  // of three tiles
+
+class GpuDevices : public testing::TestWithParam<std::size_t> {};
+
 // A device in memory with a GPU and one without, which take the same steps.
-TEST(GpuEngine, LeavesADevicesBitsAsTheyAre) {
+TEST_P(GpuDevices, LeaveBitsAsTheyAre) {
     if (memory::gpus() == 0) {
         GTEST_SKIP() << "there is no GPU here";
     }
@@ -208,6 +227,7 @@ TEST(GpuEngine, LeavesADevicesBitsAsTheyAre) {
                                  .parent = "/dev/shm"};
     SmallDevice on_host(settings);
     settings.gpu = 0;
+    settings.gpu_read_ahead_bytes = GetParam() * kLaneBytes;
     SmallDevice with_gpu(settings);
     const memory::PinnedRange pinned{std::span<const std::byte>(with_gpu.vector)};
     on_host.initialise();
@@ -222,19 +242,29 @@ TEST(GpuEngine, LeavesADevicesBitsAsTheyAre) {
         scalars.random_key = static_cast<std::uint64_t>(step);
         on_host.put_gradients(step % 4);
         host_handler->start(scalars, step, on_host.vector);
+        // Sometimes nothing is read ahead, or in vain.
+        if (step % 5 > 0) {
+            gpu_handler->read_ahead(step,
+                                    step % 2 == 0 ? ReadAhead::from_first : ReadAhead::from_last);
+        }
+        if (step % 5 == 1) {
+            gpu_handler->drop_read_ahead();
+        }
         with_gpu.put_gradients(step % 4);
         gpu_handler->start(scalars, step, with_gpu.vector);
         host_handler->finish();
         gpu_handler->finish();
         ASSERT_EQ(on_host.states(step + 1), with_gpu.states(step + 1)) << "step " << step;
         ASSERT_EQ(on_host.vector, with_gpu.vector) << "step " << step;
-        const std::uint64_t now = with_gpu.traffic.snapshot()[trace::Counter::gpu_state_read];
+        const std::uint64_t now = with_gpu.traffic.snapshot()[trace::Counter::gpu_state_write];
         helped += now > gpu_bytes ? 1 : 0;
         gpu_bytes = now;
     }
     // Of its six tiles, two are not of one group that is updated.
     EXPECT_LE(gpu_bytes, 20 * state_bytes(StateFormat::compact, 64) / 16);
 }
+
+INSTANTIATE_TEST_SUITE_P(LanesOnGpu, GpuDevices, testing::Values(0, 2, 5));
 
 }  // namespace
 }  // namespace nearstep::csd

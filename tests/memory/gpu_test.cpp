@@ -81,20 +81,79 @@ TEST_F(Gpu, CopiesFromMemoryThatIsPinnedForAWhileInTheDefaultStream) {
     EXPECT_FALSE(PinnedRange().is_pinned());
 }
 
-TEST_F(Gpu, AddsInTheStreamsOrder) {
-    const std::vector<float> sums = {1, 2, 3, 0.1F};
-    const std::vector<float> addends = {10, 20, 30, 0.2F};
-    GpuBuffer on_gpu(sums.size() * sizeof(float));
-    GpuBuffer added(on_gpu.size());
+// Values that every format holds, in GPU memory.
+class OnGpu {
+public:
+    OnGpu(Dtype dtype, std::size_t count, const Stream& stream)
+        : dtype_(dtype), bytes_(count * size_bytes(dtype)), values_(count), memory_(bytes_.size()) {
+        for (std::size_t i = 0; i < count; ++i) {
+            values_[i] = static_cast<float>(i % 251) - 100;
+        }
+        convert_from_fp32(values_.data(), dtype, bytes_.data(), count);
+        copy_to_gpu(memory_.span(), bytes_, stream);
+    }
+
+    Dtype dtype() const { return dtype_; }
+    const void* from(std::size_t first) {
+        return memory_.span().data() + first * size_bytes(dtype_);
+    }
+    float at(std::size_t i) const { return values_[i]; }
+
+private:
+    Dtype dtype_;
+    std::vector<std::byte> bytes_;
+    std::vector<float> values_;
+    GpuBuffer memory_;
+};
+
+constexpr std::size_t kMostElems = 4099;
+
+// In whole octets and between them.
+TEST_F(Gpu, AddsAndConvertsEveryFormatAtEveryPlace) {
     const Stream stream;
-    copy_to_gpu(on_gpu.span(), std::as_bytes(std::span(sums)), stream);
-    copy_to_gpu(added.span(), std::as_bytes(std::span(addends)), stream);
-    add_on_gpu({on_gpu.as<float>(), 4}, {added.as<float>(), 4}, stream);
-    add_on_gpu({}, {}, stream);
-    std::vector<float> found(4);
-    copy_to_host(std::as_writable_bytes(std::span(found)), on_gpu.span(), stream);
+    GpuBuffer sums(kMostElems * sizeof(float));
+    std::vector<float> found(kMostElems);
+    for (const Dtype one_dtype : {Dtype::fp32, Dtype::bf16, Dtype::fp16}) {
+        OnGpu one(one_dtype, kMostElems, stream);
+        for (const Dtype other_dtype : {Dtype::fp32, Dtype::bf16, Dtype::fp16}) {
+            OnGpu other(other_dtype, kMostElems, stream);
+            for (const std::size_t first : {0, 1, 8}) {
+                const std::size_t count = kMostElems - first;
+                add_on_gpu({sums.as<float>(), count}, one.from(first), one_dtype, other.from(first),
+                           other_dtype, stream);
+                copy_to_host(std::as_writable_bytes(std::span(found)), sums.span(), stream);
+                stream.wait();
+                for (std::size_t i = 0; i < count; ++i) {
+                    ASSERT_EQ(found[i], one.at(first + i) + other.at(first + i)) << i;
+                }
+                convert_on_gpu({sums.as<float>() + first, count}, one.from(first), one_dtype, 0.5F,
+                               stream);
+                copy_to_host(std::as_writable_bytes(std::span(found)), sums.span(), stream);
+                stream.wait();
+                for (std::size_t i = first; i < kMostElems; ++i) {
+                    ASSERT_EQ(found[i], 0.5F * one.at(i)) << i;
+                }
+            }
+        }
+    }
+    add_on_gpu({}, nullptr, Dtype::fp32, nullptr, Dtype::bf16, stream);
+}
+
+TEST_F(Gpu, AddsInPlaceInTheStreamsOrder) {
+    const Stream stream;
+    GpuBuffer sums(kMostElems * sizeof(float));
+    OnGpu addends(Dtype::bf16, kMostElems, stream);
+    fill_with_zeros(sums.span(), stream);
+    for (int time = 0; time < 3; ++time) {
+        add_on_gpu({sums.as<float>(), kMostElems}, sums.as<float>(), Dtype::fp32, addends.from(0),
+                   Dtype::bf16, stream);
+    }
+    std::vector<float> found(kMostElems);
+    copy_to_host(std::as_writable_bytes(std::span(found)), sums.span(), stream);
     stream.wait();
-    EXPECT_EQ(found, (std::vector<float>{11, 22, 33, 0.1F + 0.2F}));
+    for (std::size_t i = 0; i < kMostElems; ++i) {
+        ASSERT_EQ(found[i], 3 * addends.at(i)) << i;
+    }
 }
 
 TEST_F(Gpu, SaysHowMuchItDoesNotHave) {
