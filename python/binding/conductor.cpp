@@ -428,7 +428,19 @@ StepStats Conductor::stats() const {
 
 std::string Conductor::save(const std::string& folder) {
     std::string path;
-    do_and_wait([&] { path = engine_->save(folder); });
+    std::exception_ptr refused;
+    do_and_wait([&] {
+        try {
+            path = engine_->save(folder);
+        } catch (const MpiError&) {
+            throw;
+        } catch (const Error&) {  // on all ranks, and nothing has changed: training may go on
+            refused = std::current_exception();
+        }
+    });
+    if (refused) {
+        std::rethrow_exception(refused);
+    }
     return path;
 }
 

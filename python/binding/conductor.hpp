@@ -102,6 +102,10 @@ public:
     std::uint64_t put(std::size_t block, std::vector<Piece> pieces, float factor, CUevent_st* made);
     // Call after put() for all blocks. The update continues in the background.
     void end_step();
+    // Gradients of another step will come: see engine::Engine::expect_backward().
+    void expect_step() {
+        post([this] { engine_->expect_backward(); });
+    }
 
     // Waits until the block's parameters in vector() are those of the last step.
     void await_block(std::size_t block, const Poll& poll);

@@ -284,6 +284,7 @@ NB_MODULE(_engine, m) {
             },
             nb::arg("block"), nb::arg("pieces"), nb::arg("factor"), nb::arg("made"))
         .def("end_step", &Conductor::end_step)
+        .def("expect_step", &Conductor::expect_step)
         .def(
             "await_block",
             [](Conductor& self, std::size_t block) { self.await_block(block, check_signals); },

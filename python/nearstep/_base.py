@@ -10,7 +10,7 @@ import weakref
 
 import torch
 
-from . import _clipping, _description, _engine, _export, _extra, _first_calls, _ranks, _start
+from . import _clipping, _description, _engine, _export, _extra, _first_calls, _gradients, _ranks, _start
 from ._empty import is_empty
 from ._groups import DTYPES, NOTHING, check_formats, lay_out
 from ._parameters import Parameters
@@ -121,6 +121,9 @@ class Optimizer(torch.optim.Optimizer):
                 return
             if torch.is_grad_enabled():  # all ranks train; a single rank may evaluate first
                 optimizer._begin()
+                if not optimizer._is_expected:
+                    optimizer._conductor.expect_step()
+                    optimizer._is_expected = True
             elif optimizer._conductor is None and optimizer._module is not None and any(map(is_empty, optimizer._module.parameters())):
                 raise RuntimeError("The module is empty until training begins: call opt.resume() before the first evaluation.")
             if optimizer._conductor is not None:
@@ -138,6 +141,7 @@ class Optimizer(torch.optim.Optimizer):
         self._is_put = [False] * len(self._blocks)
         self._streams = [set() for _ in self._blocks]  # of the GPU, in which the block's gradients were computed
         self._told = None  # the step's description sent to the engine; None: not sent
+        self._is_expected = False  # whether the engine knows that a step comes
         _ranks.leave_step(self)
         self._is_scaled = False
 
@@ -252,22 +256,7 @@ class Optimizer(torch.optim.Optimizer):
         if self._streaming and self._expected != 1:
             gradient = gradient.cpu()  # waits for others; all together do not fit the GPU
         have = self._gradients[i]
-        if have is None:
-            self._gradients[i] = gradient
-        elif gradient.is_cuda and self._encodes_on_gpu and have.is_contiguous() and gradient.is_contiguous():
-            self._gradients[i] = self._add_on_gpu(have, gradient)
-        elif have.dtype == torch.float32:
-            have.add_(gradient)
-        else:
-            self._gradients[i] = have.float().add_(gradient)
-
-    @staticmethod
-    def _add_on_gpu(have, gradient):
-        """As ``have.float().add_(gradient)``, in one pass over the memory; PyTorch's kernel for mixed formats is slower."""
-        sums = have if have.dtype == torch.float32 else torch.empty_like(have, dtype=torch.float32)
-        pieces = [(tensor.data_ptr(), DTYPES[tensor.dtype]) for tensor in (have, gradient)]
-        _engine.add_on_gpu(sums.data_ptr(), *pieces, sums.numel(), torch.cuda.current_stream(gradient.device).cuda_stream)
-        return sums
+        self._gradients[i] = gradient if have is None else _gradients.add(have, gradient, self._encodes_on_gpu)
 
     def _step_to_take(self):
         """The step's description for the engine."""
@@ -399,9 +388,10 @@ class Optimizer(torch.optim.Optimizer):
         Collective."""
         self._begin()
         folder = folder or self._conductor.checkpoint_folder
-        if extra is not None and self._conductor.rank == 0:
-            _extra.write(folder, self._conductor.steps, extra)
+        failure = _extra.write(folder, self._conductor.steps, extra) if self._conductor.rank == 0 else None
         path = self._conductor.save(folder)
+        if failure is not None:
+            raise failure
         self._saved = (self._conductor.steps, os.path.abspath(path))
         return path
 

@@ -8,15 +8,22 @@ def _path(folder: str, step: int) -> str:
     return os.path.join(folder, f"step-{step:08}.extra.json")
 
 
-def write(folder: str, step: int, extra) -> None:
-    """Writes the file. After a crash it is complete or missing."""
-    os.makedirs(folder, exist_ok=True)
+def write(folder: str, step: int, extra):
+    """Writes the file, unless ``extra`` is None. After a crash it is complete or missing. Returns an OSError instead of
+    raising it: the checkpoint that follows fails for the same reason, then on all ranks, and with a sentence."""
+    if extra is None:
+        return None
     path = _path(folder, step)
-    with open(path + ".partial", "w") as file:
-        json.dump(extra, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(path + ".partial", path)
+    try:
+        os.makedirs(folder, exist_ok=True)
+        with open(path + ".partial", "w") as file:
+            json.dump(extra, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(path + ".partial", path)
+    except OSError as error:
+        return error
+    return None
 
 
 def read(folder: str, step: int):

@@ -170,6 +170,10 @@ public:
     // Parameters of other ranks may be dropped.
     virtual void end_pass() = 0;
 
+    // For a client that knows long before begin_backward() that a step follows, because it adds up
+    // the gradients of several passes: what storage holds may be read meanwhile. The previous step
+    // must be finished and committed. Not collective; has no effect on results.
+    virtual void expect_backward() {}
     // The previous step must be finished and committed.
     virtual void begin_backward(const Step& step) = 0;
     // Where to write this rank's gradient of the block: fp32, times loss_scale(). In GPU memory, in

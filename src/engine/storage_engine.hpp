@@ -57,6 +57,7 @@ public:
     std::size_t final_end(std::size_t block) const override;
     void hold_parameters() override;
     void end_pass() override;
+    void expect_backward() override;
     void begin_backward(const Step& step) override;
     std::span<float> gradient_space(std::size_t block) override;
     void add_gradient(std::size_t block, std::span<const float> gradient) override;
@@ -117,7 +118,8 @@ private:
     void hold_parameters_of(std::span<const shard::ElementRange> now,
                             std::span<const shard::ElementRange> later);
     std::size_t tiles_end(std::span<const shard::ElementRange> ranges) const;
-    std::optional<double> early_factor();
+    bool must_guess() const;
+    std::optional<double> early_factor() const;
     double factor() const;
     void judge_guess();
     bool waits_for_all_gradients() const;
@@ -179,8 +181,9 @@ private:
     // Of the current step.
     Step step_;
     GradientFacts gradients_;
-    std::optional<double> begun_factor_;  // of an update that backward began
-    bool is_guess_ = false;               // whether that factor was guessed
+    std::optional<double> begun_factor_;   // of an update that backward began
+    bool is_guess_ = false;                // whether that factor was guessed
+    std::optional<csd::ReadAhead> ahead_;  // what the devices read, until an update takes it
     ClipGuess guess_;
     std::optional<UnderWay> under_way_;
     // Counters that were already reported, and traffic of parameters that the next step brought

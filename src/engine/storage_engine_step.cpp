@@ -110,14 +110,26 @@ void StorageEngine::end_pass() {
 
 // --- Gradients ---
 
-// The gradient factor for an update that begins early: known or guessed. fp16 always needs the
-// guess, because its loss scale is found by skipping steps.
-std::optional<double> StorageEngine::early_factor() {
-    is_guess_ = layout_.dtype == Dtype::fp16 || (step_.clip_norm > 0 && last_norm_ == 0);
-    if (!overlaps_steps(settings_.mode) || (is_guess_ && !guess_.is_unclipped())) {
+// Whether the factor of an update that begins early is not known. fp16 always needs the guess,
+// because its loss scale is found by skipping steps.
+bool StorageEngine::must_guess() const {
+    return layout_.dtype == Dtype::fp16 || (step_.clip_norm > 0 && last_norm_ == 0);
+}
+
+// The gradient factor for an update that begins early: known or guessed.
+std::optional<double> StorageEngine::early_factor() const {
+    if (!overlaps_steps(settings_.mode) || (must_guess() && !guess_.is_unclipped())) {
         return std::nullopt;
     }
-    return is_guess_ ? 1 : clip_factor(last_norm_, step_.clip_norm);
+    return must_guess() ? 1 : clip_factor(last_norm_, step_.clip_norm);
+}
+
+// Expects a step like the last one; of a first step nothing is known.
+void StorageEngine::expect_backward() {
+    expects(!under_way_ && !pipeline_->is_updating(), "a step is finished before the next one");
+    if (!step_.groups.empty()) {
+        read_ahead();
+    }
 }
 
 void StorageEngine::begin_backward(const Step& step) {
@@ -136,6 +148,7 @@ void StorageEngine::begin_backward(const Step& step) {
                                                      static_cast<std::uint64_t>(steps_done_)),
                            .feeds_back = settings_.compress.error_feedback && !is_warmup},
                           codecs.handed);
+    is_guess_ = must_guess();
     begun_factor_ = early_factor();
     read_ahead();
     if (begun_factor_) {
@@ -147,13 +160,18 @@ void StorageEngine::begin_backward(const Step& step) {
 // The update begins with the last blocks if it begins in backward. Where links are shaped, reads
 // begin with the update, as in the paper and in the planner's model.
 void StorageEngine::read_ahead() {
-    if (!overlaps_steps(settings_.mode) || links_ != nullptr) {
+    const auto order = early_factor() ? csd::ReadAhead::from_last : csd::ReadAhead::from_first;
+    if (!overlaps_steps(settings_.mode) || links_ != nullptr || ahead_ == order) {
         return;
+    }
+    if (ahead_) {  // the step is not as expected
+        pipeline_->drop_read_ahead();
     }
     if (timeline_ != nullptr) {
         timeline_->begin_update(steps_done_ + 1);
     }
-    pipeline_->read_ahead(begun_factor_ ? csd::ReadAhead::from_last : csd::ReadAhead::from_first);
+    pipeline_->read_ahead(order);
+    ahead_ = order;
 }
 
 // For tests.
@@ -234,6 +252,7 @@ void StorageEngine::judge_guess() {
 
 // Commits are prepared after the update.
 void StorageEngine::begin_update(double factor) {
+    ahead_ = std::nullopt;
     if (timeline_ != nullptr) {
         timeline_->begin_update(steps_done_ + 1);
     }
@@ -289,6 +308,7 @@ void StorageEngine::update() {
         undo_update();
     } else {
         pipeline_->drop_read_ahead();
+        ahead_ = std::nullopt;
     }
     finish_step();
     under_way_ = UnderWay{};

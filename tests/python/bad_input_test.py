@@ -117,10 +117,18 @@ class BadInput(Package):
             self.refuses(PermissionError, "locked/state", opt.resume)
         finally:
             os.seteuid(was)
-        model, opt = self.make()
+
+    def test_training_goes_on_after_a_folder_that_cannot_be_saved_to(self):
+        digest = self.trained()
+        (self.folder / "file").write_text("")
+        folder = str(self.folder / "file/checkpoints")
+        model, opt = self.make(path=self.folder / "other")
         self.train(model, opt, 0, 1)
-        self.refuses(NotADirectoryError, "file/checkpoints", lambda: opt.save(str(self.folder / "file/checkpoints")))
-        self.refuses(NotADirectoryError, "file/checkpoints", opt.close)
+        self.refuses(NotADirectoryError, "file/checkpoints", lambda: opt.save(folder))
+        self.refuses(NotADirectoryError, "file/checkpoints", lambda: opt.save(folder, extra={"batch": 1}))
+        self.train(model, opt, 1, 3)
+        self.assertEqual(opt.masters_digest(), digest)
+        opt.close()
 
     def test_a_second_optimizer_on_the_same_folder(self):
         model, opt = self.make()
