@@ -13,6 +13,7 @@ import unittest
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent / "support"))
 import forked
+import open_mpi
 
 WORKERS_LIMIT_S = 400
 NEEDED = ("torch", "nearstep")
@@ -26,9 +27,8 @@ def missing(*names):
 
 def environment(**more):
     kept = {key: value for key, value in os.environ.items() if key not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
-    return dict(kept, OMP_NUM_THREADS="1", OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
-                OMPI_MCA_ess_singleton_isolated="1", OMPI_MCA_pml="ob1", OMPI_MCA_btl="vader,self",
-                TRANSFORMERS_VERBOSITY="error", HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false", PYTHONDONTWRITEBYTECODE="1", **more)
+    return dict(kept, **open_mpi.environment(), OMP_NUM_THREADS="1", TRANSFORMERS_VERBOSITY="error", HF_HUB_OFFLINE="1",
+                TOKENIZERS_PARALLELISM="false", PYTHONDONTWRITEBYTECODE="1", **more)
 
 
 def start_forks(*modules):

@@ -15,6 +15,7 @@ import command_server
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tests/support"))
 import forked
+import open_mpi
 
 PROGRAM = pathlib.Path(os.environ.get("NEARSTEP_PROGRAM", ROOT / "build/release/nearstep"))
 # Starts the program as a fork (tests/support/forked.py). For all but tests of the program file itself.
@@ -28,11 +29,9 @@ SHARED_DATA = pathlib.Path(os.environ.get("NEARSTEP_SHARED_DATA", ROOT / "../sha
 
 
 def environment(timeout=170, fault="", threads=1):
-    """The environment of a run; fault: a planned fault, see src/base/fault_point.hpp. A run without mpirun starts no
-    daemon of Open MPI's, and no run looks for networks, which takes longer than many a run."""
+    """The environment of one run; fault: a planned fault, see src/base/fault_point.hpp."""
     return dict(os.environ, OMP_NUM_THREADS=str(threads), NEARSTEP_TIMEOUT=str(timeout), NEARSTEP_FAULT=fault,
-                OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_ess_singleton_isolated="1",
-                OMPI_MCA_pml="ob1", OMPI_MCA_btl="vader,self")
+                **open_mpi.environment())
 
 
 def start_forks(threads=1):
