@@ -60,7 +60,7 @@ public:
     std::vector<std::size_t> begin(std::size_t lane, const GpuTiles& subgroup,
                                    const GroupMap& groups, const StepScalars& scalars);
 
-    // Whether the last begin() found the state in the GPU's memory.
+    // Whether the last takes() found the state in the GPU's memory, where begin() then updates it.
     bool was_read(std::size_t lane) const { return lanes_.at(lane).is_read; }
 
     // Any thread may call these, once after an update(), whether or not the GPU began one. They

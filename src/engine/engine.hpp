@@ -173,7 +173,7 @@ public:
     // For a client that knows long before begin_backward() that a step follows, because it adds up
     // the gradients of several passes: what storage holds may be read meanwhile. The previous step
     // must be finished and committed. Not collective; has no effect on results.
-    virtual void expect_backward() {}
+    virtual void expect_backward() = 0;
     // The previous step must be finished and committed.
     virtual void begin_backward(const Step& step) = 0;
     // Where to write this rank's gradient of the block: fp32, times loss_scale(). In GPU memory, in

@@ -1,5 +1,4 @@
-// Eight neighbours in memory, aligned to 16 bytes or to all eight, as a thread of a kernel moves
-// them.
+// Eight neighbours in memory, aligned to 16 bytes, as a thread of a kernel moves them.
 #pragma once
 
 #include <cstdint>

@@ -36,9 +36,9 @@ std::ostream& operator<<(std::ostream& out, const GpuCase& c) {
 
 constexpr std::size_t kLane = 1;
 
-// Until memory is pinned, and what is read ahead is there.
-void wait_until_taken(GpuEngine& engine, std::span<const std::byte> parameters) {
-    while (!engine.takes(kLane, parameters)) {
+// Until memory is pinned and, if it should be, the state is in the GPU's memory.
+void wait_until_taken(GpuEngine& engine, std::span<const std::byte> parameters, bool is_read) {
+    while (!engine.takes(kLane, parameters) || engine.was_read(kLane) != is_read) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
 }
@@ -74,9 +74,9 @@ public:
                           .lanes_on_gpu = wanted_.is_read_ahead ? std::size_t{2} : 0,
                           .lane_bytes = old().size() + parameters_.size() + 4096});
         engine.pin(state_.span(), payloads_.span());
-        wait_until_taken(engine, parameters_.span());
+        wait_until_taken(engine, parameters_.span(), false);
         EXPECT_EQ(engine.read(kLane, old()), wanted_.is_read_ahead);
-        wait_until_taken(engine, parameters_.span());
+        wait_until_taken(engine, parameters_.span(), wanted_.is_read_ahead);
         GpuTiles run;
         run.format = wanted_.state;
         run.old = state_of_tile(wanted_.state, old(), tiles_, 0);
