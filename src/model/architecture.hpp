@@ -18,7 +18,8 @@ namespace nearstep::model {
 struct Architecture {
     std::string_view name;
     Geometry (*describe)(const config::ModelSettings& settings);
-    // Makes one function per block of the geometry. The last one's output is the logits.
+    // Makes one function per block of the geometry. The last one's output is the logits, as
+    // output_product() gives them.
     std::vector<BlockFunction> (*make_functions)(const config::ModelSettings& settings);
 };
 

@@ -14,12 +14,12 @@ using Tensors = std::vector<at::Tensor>;
 
 at::Tensor attention(const at::Tensor& queries_keys_values, std::int64_t heads) {
     const std::int64_t width = queries_keys_values.size(2) / 3;
-    const auto part = [&](std::int64_t index) {
-        return queries_keys_values.narrow(2, index * width, width)
-            .view({queries_keys_values.size(0), queries_keys_values.size(1), heads, width / heads})
-            .transpose(1, 2);
-    };
-    return attend(part(0), part(1), part(2));
+    // The backward of unbind() writes the three gradients once; that of three narrow() adds them.
+    const Tensors parts = queries_keys_values
+                              .view({queries_keys_values.size(0), queries_keys_values.size(1), 3,
+                                     heads, width / heads})
+                              .unbind(2);
+    return attend(parts[0].transpose(1, 2), parts[1].transpose(1, 2), parts[2].transpose(1, 2));
 }
 
 at::Tensor run_embedding(const Tensors& parameters, const at::Tensor& tokens) {
@@ -37,8 +37,8 @@ at::Tensor run_layer(const Tensors& p, const at::Tensor& input, std::int64_t hea
 
 // `parameters`: ln_f.weight, ln_f.bias and the output weights.
 at::Tensor run_head(const Tensors& parameters, const at::Tensor& input, double epsilon) {
-    return at::matmul(layer_norm(input, {parameters[0], parameters[1], epsilon}),
-                      parameters[2].t());
+    return output_product(layer_norm(input, {parameters[0], parameters[1], epsilon}),
+                          parameters[2]);
 }
 
 }  // namespace

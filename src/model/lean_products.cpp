@@ -115,6 +115,13 @@ at::Tensor silu_linear(const at::Tensor& gate, const at::Tensor& factor, const a
     return SiluLinear::apply(gate, factor, weight);
 }
 
+at::Tensor output_product(const at::Tensor& x, const at::Tensor& weight) {
+    constexpr std::int64_t kColumns = 64;
+    const std::int64_t missing = (kColumns - weight.size(0) % kColumns) % kColumns;
+    const bool is_padded = weight.is_cuda() && missing > 0;
+    return at::linear(x, is_padded ? at::constant_pad_nd(weight, {0, 0, 0, missing}) : weight);
+}
+
 at::Tensor layer_norm(const at::Tensor& x, const Norm& norm) {
     return std::get<0>(normalise(x, norm.weight, norm.bias, norm.epsilon));
 }

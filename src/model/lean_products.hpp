@@ -28,6 +28,11 @@ at::Tensor gelu_affine(const at::Tensor& x, const at::Tensor& weight, const at::
 // and factor.
 at::Tensor silu_linear(const at::Tensor& gate, const at::Tensor& factor, const at::Tensor& weight);
 
+// The logits: x [..., in] times the transpose of `weight` [vocabulary, in]. On a GPU they have more
+// columns, zeros, up to a multiple of 64: products of matrices with rows at odd addresses take
+// five times as long there.
+at::Tensor output_product(const at::Tensor& x, const at::Tensor& weight);
+
 // Torch computes mean and variance in fp32, whatever the format of x.
 at::Tensor layer_norm(const at::Tensor& x, const Norm& norm);
 

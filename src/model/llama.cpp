@@ -84,7 +84,7 @@ at::Tensor run_llama_layer(const Tensors& p, const at::Tensor& input, RotationTa
 
 // `parameters`: model.norm.weight and the output weights.
 at::Tensor run_llama_head(const Tensors& parameters, const at::Tensor& input, double epsilon) {
-    return at::linear(rms_norm(input, parameters[0], epsilon), parameters[1]);
+    return output_product(rms_norm(input, parameters[0], epsilon), parameters[1]);
 }
 
 }  // namespace

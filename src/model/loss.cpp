@@ -1,11 +1,35 @@
 #include "model/loss.hpp"
 
+#include "memory/gpu.hpp"
+#include "model/loss_kernel.hpp"
+#include "model/torch_types.hpp"
+
 #include <ATen/ATen.h>
 
 #include <algorithm>
 #include <cstdint>
 
 namespace nearstep::model {
+
+namespace {
+
+// `logits` [tokens, columns], `targets` [tokens].
+at::Tensor on_gpu(const at::Tensor& logits, const at::Tensor& targets, std::int64_t vocabulary,
+                  std::optional<double> gradient_weight) {
+    const at::Tensor losses = at::empty({logits.size(0)}, logits.options().dtype(at::kFloat));
+    cross_entropy_on_gpu({.logits = logits.mutable_data_ptr(),
+                          .dtype = dtype_of(logits.scalar_type()),
+                          .tokens = static_cast<std::size_t>(logits.size(0)),
+                          .columns = static_cast<std::size_t>(logits.size(1)),
+                          .vocabulary = static_cast<std::size_t>(vocabulary),
+                          .targets = targets.const_data_ptr<std::int64_t>(),
+                          .losses = losses.mutable_data_ptr<float>(),
+                          .gradient_weight = gradient_weight},
+                         memory::Stream::of_default());
+    return losses.sum(at::kDouble);
+}
+
+}  // namespace
 
 void for_pieces(
     const at::Tensor& input, const at::Tensor& targets, std::int64_t most_tokens,
@@ -24,16 +48,19 @@ void for_pieces(
 }
 
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
-                         std::optional<double> gradient_weight) {
-    const std::int64_t group_elems = std::int64_t{1} << (logits.is_cpu() ? 18 : 27);
-    const std::int64_t vocabulary = logits.size(-1);
-    const at::Tensor flat = logits.view({-1, vocabulary});
+                         std::int64_t vocabulary, std::optional<double> gradient_weight) {
+    const std::int64_t columns = logits.size(-1);
+    const at::Tensor flat = logits.view({-1, columns});
+    if (logits.is_cuda() && memory::gpus() > 0) {
+        return on_gpu(flat, targets.reshape({-1}), vocabulary, gradient_weight);
+    }
     const at::Tensor wanted = targets.view({-1, 1});
-    const std::int64_t group = std::max<std::int64_t>(1, group_elems / vocabulary);
+    const std::int64_t group_elems = std::int64_t{1} << (logits.is_cpu() ? 18 : 27);
+    const std::int64_t group = std::max<std::int64_t>(1, group_elems / columns);
     at::Tensor sum = at::zeros({}, logits.options().dtype(at::kDouble));
     for (std::int64_t first = 0; first < flat.size(0); first += group) {
         const std::int64_t tokens = std::min(group, flat.size(0) - first);
-        const at::Tensor part = flat.narrow(0, first, tokens);
+        const at::Tensor part = flat.narrow(0, first, tokens).narrow(1, 0, vocabulary);
         const at::Tensor index = wanted.narrow(0, first, tokens);
         at::Tensor log_share = at::log_softmax(part.to(at::kFloat), 1);
         sum -= log_share.gather(1, index).sum(at::kDouble);

@@ -40,6 +40,18 @@ std::int64_t elems_of(const Parameter& parameter) {
                            std::multiplies<>());
 }
 
+// Torch's own addition of two formats is slower on a GPU.
+void add_to(const at::Tensor& sum, const at::Tensor& gradient) {
+    if (sum.is_cuda() && memory::gpus() > 0 && sum.is_contiguous() && gradient.is_contiguous()) {
+        auto* const sums = sum.mutable_data_ptr<float>();
+        add_on_gpu({sums, static_cast<std::size_t>(sum.numel())}, sums, Dtype::fp32,
+                   gradient.const_data_ptr(), dtype_of(gradient.scalar_type()),
+                   memory::Stream::of_default());
+    } else {
+        sum.add_(gradient);
+    }
+}
+
 class BlockwiseNetwork final : public Network {
 public:
     BlockwiseNetwork(const config::ModelSettings& settings, std::span<const std::byte> parameters,
@@ -180,7 +192,8 @@ public:
         at::Tensor sum = at::zeros({}, at::TensorOptions(at::kDouble).device(device_));
         for_pieces(state, token_tensor(batch.targets, batch.rows, batch.columns), most_tokens_,
                    [&](const at::Tensor& input, const at::Tensor& targets) {
-                       sum += cross_entropy(run(last_block(), parameters, input), targets, {});
+                       sum += cross_entropy(run(last_block(), parameters, input), targets,
+                                            settings_.vocabulary, {});
                    });
         store_->leave();
         return sum.item<double>();
@@ -365,7 +378,7 @@ private:
         const Tensors gradients = torch::autograd::grad({pass.output}, wanted, {upstream});
         const c10::NoGradGuard no_grad;
         for (std::size_t k = 0; k < sums.size(); ++k) {
-            sums[k].add_(gradients[k]);
+            add_to(sums[k], gradients[k]);
         }
         return gradients.size() > sums.size() ? gradients.back() : at::Tensor();
     }
@@ -380,7 +393,8 @@ private:
                        const at::Tensor logits = pass.output.detach();
                        {
                            const c10::NoGradGuard no_grad;
-                           loss_sum_ += cross_entropy(logits, targets, token_weight_ * loss_scale_);
+                           loss_sum_ += cross_entropy(logits, targets, settings_.vocabulary,
+                                                      token_weight_ * loss_scale_);
                        }
                        gradients.push_back(add_pass_gradients(pass, leaves, logits, sums));
                    });
@@ -418,7 +432,8 @@ private:
             }
             state = visit(block, state);
         }
-        return at::softmax(state.view({-1}).to(at::kDouble) / temperature, 0).cpu();
+        const at::Tensor logits = state.view({-1}).narrow(0, 0, settings_.vocabulary);
+        return at::softmax(logits.to(at::kDouble) / temperature, 0).cpu();
     }
 
     // The first token whose cumulative probability exceeds `place`, in [0, 1).

@@ -1,5 +1,7 @@
 #include "model/torch_types.hpp"
 
+#include "base/error.hpp"
+
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
@@ -10,6 +12,15 @@ c10::ScalarType scalar_type(Dtype dtype) {
         return c10::ScalarType::Float;
     }
     return dtype == Dtype::bf16 ? c10::ScalarType::BFloat16 : c10::ScalarType::Half;
+}
+
+Dtype dtype_of(c10::ScalarType type) {
+    for (const Dtype dtype : {Dtype::fp32, Dtype::bf16, Dtype::fp16}) {
+        if (type == scalar_type(dtype)) {
+            return dtype;
+        }
+    }
+    throw ContractError("A tensor has the format of parameters.");
 }
 
 c10::Device torch_device(const ComputeDevice& device) {

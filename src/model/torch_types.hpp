@@ -14,6 +14,7 @@ enum class ScalarType : std::int8_t;
 namespace nearstep::model {
 
 c10::ScalarType scalar_type(Dtype dtype);
+Dtype dtype_of(c10::ScalarType type);
 c10::Device torch_device(const ComputeDevice& device);
 
 }  // namespace nearstep::model

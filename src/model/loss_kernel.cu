@@ -1,0 +1,150 @@
+// One thread block reads a token's logits twice, the second time mostly from the L2 cache.
+#include "base/error.hpp"
+#include "memory/cuda_call.hpp"
+#include "memory/gpu.hpp"
+#include "memory/gpu_octets.cuh"
+#include "model/loss_kernel.hpp"
+
+namespace nearstep::model {
+
+namespace {
+
+using memory::kOctet;
+using memory::load;
+using memory::store;
+
+constexpr unsigned kThreads = 512;
+constexpr unsigned kWarp = 32;
+constexpr unsigned kWarps = kThreads / kWarp;
+constexpr unsigned kEveryLane = 0xFFFFFFFFU;
+
+// The logarithm of a sum of exponentials, so far: sum times the exponential of `most`.
+struct LogSum {
+    float most = -INFINITY;
+    float sum = 0;
+
+    __device__ void add(const LogSum& other) {
+        const float larger = fmaxf(most, other.most);
+        if (larger > -INFINITY) {
+            sum = sum * expf(most - larger) + other.sum * expf(other.most - larger);
+        } else {
+            sum += other.sum;  // NaN stays
+        }
+        most = larger;
+    }
+    __device__ float value() const { return most + logf(sum); }
+};
+
+// Eight logits as they are stored: T is float, or the bits of 16-bit values.
+template <typename T>
+struct Row {
+    T* elems;
+    Dtype dtype;
+
+    __device__ void octet(std::size_t first, float (&to)[kOctet]) const {
+        T stored[kOctet];
+        load(elems + first, stored);
+#pragma unroll
+        for (unsigned i = 0; i < kOctet; ++i) {
+            to[i] = widened(stored[i]);
+        }
+    }
+    __device__ void put_octet(const float (&from)[kOctet], std::size_t first) const {
+        T stored[kOctet];
+#pragma unroll
+        for (unsigned i = 0; i < kOctet; ++i) {
+            narrow(from[i], stored[i]);
+        }
+        store(stored, elems + first);
+    }
+    __device__ float at(std::size_t i) const { return widened(elems[i]); }
+
+private:
+    __device__ float widened(float value) const { return value; }
+    __device__ float widened(std::uint16_t half) const {
+        return dtype == Dtype::bf16 ? from_bf16(half) : from_fp16(half);
+    }
+    __device__ void narrow(float value, float& to) const { to = value; }
+    __device__ void narrow(float value, std::uint16_t& to) const {
+        to = dtype == Dtype::bf16 ? to_bf16(value) : to_fp16(value);
+    }
+};
+
+// All threads of the block call it; the order of additions is fixed.
+__device__ LogSum of_block(LogSum mine) {
+    __shared__ LogSum of_warp[kWarps];
+    const auto of_all_lanes = [](LogSum& sum) {
+        for (unsigned step = kWarp / 2; step > 0; step /= 2) {
+            const LogSum other{__shfl_xor_sync(kEveryLane, sum.most, step),
+                               __shfl_xor_sync(kEveryLane, sum.sum, step)};
+            sum.add(other);
+        }
+    };
+    of_all_lanes(mine);
+    if (threadIdx.x % kWarp == 0) {
+        of_warp[threadIdx.x / kWarp] = mine;
+    }
+    __syncthreads();
+    LogSum all = threadIdx.x % kWarp < kWarps ? of_warp[threadIdx.x % kWarp] : LogSum();
+    of_all_lanes(all);
+    return all;
+}
+
+template <typename T>
+__global__ void cross_entropies(const TokenLogits of, bool has_gradient, float weight) {
+    const Row<T> row{static_cast<T*>(of.logits) + blockIdx.x * of.columns, of.dtype};
+    const std::size_t octets = of.columns / kOctet;
+    LogSum mine;
+    for (std::size_t octet = threadIdx.x; octet < octets; octet += kThreads) {
+        float logits[kOctet];
+        row.octet(octet * kOctet, logits);
+        LogSum here;
+#pragma unroll
+        for (unsigned i = 0; i < kOctet; ++i) {
+            logits[i] = octet * kOctet + i < of.vocabulary ? logits[i] : -INFINITY;
+            here.most = fmaxf(here.most, logits[i]);
+        }
+#pragma unroll
+        for (unsigned i = 0; i < kOctet; ++i) {
+            here.sum += logits[i] == -INFINITY ? 0.0F : expf(logits[i] - here.most);
+        }
+        mine.add(here);
+    }
+    const float all = of_block(mine).value();
+    const auto target = static_cast<std::size_t>(of.targets[blockIdx.x]);
+    if (threadIdx.x == 0) {
+        of.losses[blockIdx.x] = all - row.at(target);
+    }
+    if (!has_gradient) {
+        return;
+    }
+    __syncthreads();  // the target's logit has been read
+    for (std::size_t octet = threadIdx.x; octet < octets; octet += kThreads) {
+        float logits[kOctet];
+        row.octet(octet * kOctet, logits);
+#pragma unroll
+        for (unsigned i = 0; i < kOctet; ++i) {
+            const std::size_t column = octet * kOctet + i;
+            const float share = expf(logits[i] - all) - (column == target ? 1.0F : 0.0F);
+            logits[i] = column < of.vocabulary ? share * weight : 0.0F;
+        }
+        row.put_octet(logits, octet * kOctet);
+    }
+}
+
+}  // namespace
+
+void cross_entropy_on_gpu(const TokenLogits& of, const memory::Stream& stream) {
+    expects(of.columns % kOctet == 0 && of.vocabulary <= of.columns && of.vocabulary > 0,
+            "a row of logits holds the vocabulary in whole octets");
+    if (of.tokens == 0) {
+        return;
+    }
+    auto* const kernel =
+        of.dtype == Dtype::fp32 ? cross_entropies<float> : cross_entropies<std::uint16_t>;
+    kernel<<<static_cast<unsigned>(of.tokens), kThreads, 0, stream.handle()>>>(
+        of, of.gradient_weight.has_value(), static_cast<float>(of.gradient_weight.value_or(0)));
+    memory::check_launch();
+}
+
+}  // namespace nearstep::model
