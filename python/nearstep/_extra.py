@@ -8,16 +8,21 @@ def _path(folder: str, step: int) -> str:
     return os.path.join(folder, f"step-{step:08}.extra.json")
 
 
-def write(folder: str, step: int, extra):
-    """Writes the file, unless ``extra`` is None. After a crash it is complete or missing. Returns an OSError instead of
-    raising it: the checkpoint that follows fails for the same reason, then on all ranks, and with a sentence."""
-    if extra is None:
+def write(folder: str, step: int, extra, rank: int):
+    """Writes the file on rank 0, unless ``extra`` is None. After a crash it is complete or missing. Raises TypeError on
+    every rank if JSON cannot hold ``extra``. Returns an OSError instead of raising it: the checkpoint that follows fails
+    for the same reason, then on all ranks, and with a sentence."""
+    try:
+        text = json.dumps(extra)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"extra has a value that JSON cannot hold ({error}): give numbers, texts, lists and dictionaries.") from error
+    if extra is None or rank != 0:
         return None
     path = _path(folder, step)
     try:
         os.makedirs(folder, exist_ok=True)
         with open(path + ".partial", "w") as file:
-            json.dump(extra, file)
+            file.write(text)
             file.flush()
             os.fsync(file.fileno())
         os.replace(path + ".partial", path)

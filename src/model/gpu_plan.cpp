@@ -7,6 +7,7 @@
 #include "model/architecture.hpp"
 #include "model/compute_format.hpp"
 #include "model/geometry.hpp"
+#include "model/lean_products.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -114,12 +115,17 @@ private:
         if (number == 0) {  // embeddings in fp32, their sum and its gradient
             return 4 * micro_tokens_ * width_ * sizeof(float);
         }
-        if (number + 1 == blocks()) {  // logits, which become their gradient, by groups in fp32
+        if (number + 1 == blocks()) {  // logits, which become their gradient
             const std::size_t logits =
                 std::min(micro_tokens_ * vocabulary_,
                          std::max(static_cast<std::size_t>(kMostLogits), vocabulary_));
-            const std::size_t group = std::min(logits, std::size_t{1} << 27);
-            return logits * compute_size_ + 2 * group * sizeof(float) +
+            // A program without CUDA computes the loss by groups in fp32; one with CUDA takes less.
+            const std::size_t groups =
+                2 * std::min(logits, std::size_t{1} << 27) * sizeof(float);
+            // Weights with more rows, and their gradient.
+            const std::size_t padded =
+                vocabulary_ % kLogitColumns == 0 ? 0 : 2 * vocabulary_ * width_ * compute_size_;
+            return logits * compute_size_ + std::max(groups, padded) +
                    4 * micro_tokens_ * width_ * compute_size_;
         }
         // Attention's deterministic backward splits the sum of the queries' gradients into enough

@@ -1,6 +1,8 @@
 // Products whose backward computes cheap values again instead of keeping them since forward.
 #pragma once
 
+#include <cstdint>
+
 namespace at {
 class Tensor;
 }
@@ -28,8 +30,10 @@ at::Tensor gelu_affine(const at::Tensor& x, const at::Tensor& weight, const at::
 // and factor.
 at::Tensor silu_linear(const at::Tensor& gate, const at::Tensor& factor, const at::Tensor& weight);
 
+constexpr std::int64_t kLogitColumns = 64;
+
 // The logits: x [..., in] times the transpose of `weight` [vocabulary, in]. On a GPU they have more
-// columns, zeros, up to a multiple of 64: products of matrices with rows at odd addresses take
+// columns, zeros, up to a multiple of kLogitColumns: products of matrices with rows at odd addresses take
 // five times as long there.
 at::Tensor output_product(const at::Tensor& x, const at::Tensor& weight);
 

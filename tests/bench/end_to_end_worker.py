@@ -124,12 +124,18 @@ class DeepSpeed:
         return {}
 
 
+def drive_bytes():
+    """Bytes that this process has read from drives and written to them."""
+    counts = dict(line.split(": ") for line in pathlib.Path("/proc/self/io").read_text().splitlines())
+    return int(counts["read_bytes"]), int(counts["write_bytes"])
+
+
 def main():
     model = make_model()
     trainer = (DeepSpeed if arguments.row.startswith("deepspeed") else Near if arguments.row.startswith("nearstep") else Memory)(model)
     module = getattr(trainer, "engine", model)
     source = batches()
-    seconds, losses = [], []
+    seconds, losses, drive = [], [], [drive_bytes()]
     for step in range(arguments.steps):
         begin = time.perf_counter()
         total = 0
@@ -141,14 +147,17 @@ def main():
         trainer.step()
         losses.append(total.item() / arguments.accumulation)  # waits for the device, as printing the loss would
         seconds.append(time.perf_counter() - begin)
+        drive.append(drive_bytes())
     told = trainer.told()
     source = batches(is_held_out=True)
     with torch.no_grad():
         held_out = [module(input_ids=tokens, labels=tokens).loss.item() for tokens in (next(source) for _ in range(2))]
     # The first steps compile and allocate. An update that continues into the next step counts in that step's time.
-    steady = seconds[2:] or seconds
+    first = 2 if arguments.steps > 2 else 0
+    steady = seconds[first:]
+    drive_gb = [(end - begin) / len(steady) / 1e9 for begin, end in zip(drive[first], drive[-1])]
     tokens = arguments.micro_batch * arguments.accumulation * arguments.shape["context"]
-    line = {"row": arguments.row, "tokens_per_s": tokens / statistics.mean(steady), "seconds": seconds, "losses": losses, "heldout_loss": statistics.mean(held_out), **told,
+    line = {"row": arguments.row, "tokens_per_s": tokens / statistics.mean(steady), "seconds": seconds, "losses": losses, "heldout_loss": statistics.mean(held_out), "drive_gb": dict(zip(("read", "written"), drive_gb)), **told,
             "torch": torch.__version__, "device": torch.cuda.get_device_name() if DEVICE.type == "cuda" else "cpu"}
     if DEVICE.type == "cuda":
         line["gpu_gb"] = torch.cuda.max_memory_allocated() / 1e9

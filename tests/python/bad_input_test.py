@@ -126,6 +126,8 @@ class BadInput(Package):
         self.train(model, opt, 0, 1)
         self.refuses(NotADirectoryError, "file/checkpoints", lambda: opt.save(folder))
         self.refuses(NotADirectoryError, "file/checkpoints", lambda: opt.save(folder, extra={"batch": 1}))
+        self.refuses(TypeError, "JSON cannot hold", lambda: opt.save(extra={"batches": {1, 2}}))
+        self.assertFalse((self.folder / "checkpoints").exists())
         self.train(model, opt, 1, 3)
         self.assertEqual(opt.masters_digest(), digest)
         opt.close()
