@@ -120,8 +120,7 @@ private:
                 std::min(micro_tokens_ * vocabulary_,
                          std::max(static_cast<std::size_t>(kMostLogits), vocabulary_));
             // A program without CUDA computes the loss by groups in fp32; one with CUDA takes less.
-            const std::size_t groups =
-                2 * std::min(logits, std::size_t{1} << 27) * sizeof(float);
+            const std::size_t groups = 2 * std::min(logits, std::size_t{1} << 27) * sizeof(float);
             // Weights with more rows, and their gradient.
             const std::size_t padded =
                 vocabulary_ % kLogitColumns == 0 ? 0 : 2 * vocabulary_ * width_ * compute_size_;

@@ -116,8 +116,7 @@ at::Tensor silu_linear(const at::Tensor& gate, const at::Tensor& factor, const a
 }
 
 at::Tensor output_product(const at::Tensor& x, const at::Tensor& weight) {
-    const std::int64_t missing =
-        (kLogitColumns - weight.size(0) % kLogitColumns) % kLogitColumns;
+    const std::int64_t missing = (kLogitColumns - weight.size(0) % kLogitColumns) % kLogitColumns;
     const bool is_padded = weight.is_cuda() && missing > 0;
     return at::linear(x, is_padded ? at::constant_pad_nd(weight, {0, 0, 0, missing}) : weight);
 }
