@@ -31,6 +31,8 @@ COMPILED = arguments.row != "memory-eager" and DEVICE.type == "cuda"
 
 def make_model():
     shape = arguments.shape
+    if arguments.row.endswith("-aligned"):
+        shape["vocabulary"] = -(-shape["vocabulary"] // 64) * 64
     torch.manual_seed(1)
     config = GPT2Config(n_layer=shape["layers"], n_head=shape["heads"], n_embd=shape["width"], n_positions=shape["context"],
                         vocab_size=shape["vocabulary"], bos_token_id=0, eos_token_id=0, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, use_cache=False)
