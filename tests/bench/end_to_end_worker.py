@@ -157,9 +157,9 @@ def main():
     # The first steps compile and allocate. An update that continues into the next step counts in that step's time.
     first = 2 if arguments.steps > 2 else 0
     steady = seconds[first:]
-    drive_gb = [(end - begin) / len(steady) / 1e9 for begin, end in zip(drive[first], drive[-1])]
+    drive_gb_per_s = (sum(drive[-1]) - sum(drive[first])) / sum(steady) / 1e9
     tokens = arguments.micro_batch * arguments.accumulation * arguments.shape["context"]
-    line = {"row": arguments.row, "tokens_per_s": tokens / statistics.mean(steady), "seconds": seconds, "losses": losses, "heldout_loss": statistics.mean(held_out), "drive_gb": dict(zip(("read", "written"), drive_gb)), **told,
+    line = {"row": arguments.row, "tokens_per_s": tokens / statistics.mean(steady), "seconds": seconds, "losses": losses, "heldout_loss": statistics.mean(held_out), "drive_gb_per_s": drive_gb_per_s, **told,
             "torch": torch.__version__, "device": torch.cuda.get_device_name() if DEVICE.type == "cuda" else "cpu"}
     if DEVICE.type == "cuda":
         line["gpu_gb"] = torch.cuda.max_memory_allocated() / 1e9
