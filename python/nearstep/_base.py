@@ -388,7 +388,7 @@ class Optimizer(torch.optim.Optimizer):
         Collective."""
         self._begin()
         folder = folder or self._conductor.checkpoint_folder
-        failure = _extra.write(folder, self._conductor.steps, extra, self._conductor.rank)
+        failure = _extra.write(folder, self._conductor.steps, extra) if self._conductor.rank == 0 else None
         path = self._conductor.save(folder)
         if failure is not None:
             raise failure

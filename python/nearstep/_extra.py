@@ -8,16 +8,16 @@ def _path(folder: str, step: int) -> str:
     return os.path.join(folder, f"step-{step:08}.extra.json")
 
 
-def write(folder: str, step: int, extra, rank: int):
-    """Writes the file on rank 0, unless ``extra`` is None. After a crash it is complete or missing. Raises TypeError on
-    every rank if JSON cannot hold ``extra``. Returns an OSError instead of raising it: the checkpoint that follows fails
-    for the same reason, then on all ranks, and with a sentence."""
+def write(folder: str, step: int, extra):
+    """Writes the file, unless ``extra`` is None. After a crash it is complete or missing. Returns what went wrong instead
+    of raising it, because the other ranks go on to write a checkpoint. If the folder cannot be written, that fails for the
+    same reason, then on all ranks, and with a sentence."""
+    if extra is None:
+        return None
     try:
         text = json.dumps(extra)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"extra has a value that JSON cannot hold ({error}): give numbers, texts, lists and dictionaries.") from error
-    if extra is None or rank != 0:
-        return None
+    except (TypeError, ValueError, RecursionError) as error:
+        return TypeError(f"extra, which the checkpoint of this step lacks, has a value that JSON cannot hold ({error}): give numbers, texts, lists and dictionaries.")
     path = _path(folder, step)
     try:
         os.makedirs(folder, exist_ok=True)

@@ -119,12 +119,14 @@ private:
             const std::size_t logits =
                 std::min(micro_tokens_ * vocabulary_,
                          std::max(static_cast<std::size_t>(kMostLogits), vocabulary_));
+            const std::size_t columns = round_up(vocabulary_, std::size_t{kLogitColumns});
             // A program without CUDA computes the loss by groups in fp32; one with CUDA takes less.
             const std::size_t groups = 2 * std::min(logits, std::size_t{1} << 27) * sizeof(float);
             // Weights with more rows, and their gradient.
             const std::size_t padded =
-                vocabulary_ % kLogitColumns == 0 ? 0 : 2 * vocabulary_ * width_ * compute_size_;
-            return logits * compute_size_ + std::max(groups, padded) +
+                columns == vocabulary_ ? 0 : 2 * columns * width_ * compute_size_;
+            return logits / vocabulary_ * columns * compute_size_ +
+                   std::max(groups + padded / 2, padded) +
                    4 * micro_tokens_ * width_ * compute_size_;
         }
         // Attention's deterministic backward splits the sum of the queries' gradients into enough

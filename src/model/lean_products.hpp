@@ -33,8 +33,8 @@ at::Tensor silu_linear(const at::Tensor& gate, const at::Tensor& factor, const a
 constexpr std::int64_t kLogitColumns = 64;
 
 // The logits: x [..., in] times the transpose of `weight` [vocabulary, in]. On a GPU they have more
-// columns, zeros, up to a multiple of kLogitColumns: products of matrices with rows at odd
-// addresses take five times as long there.
+// columns, zeros, up to a multiple of kLogitColumns: products of matrices whose rows are not
+// aligned to 16 bytes take five times as long there.
 at::Tensor output_product(const at::Tensor& x, const at::Tensor& weight);
 
 // Torch computes mean and variance in fp32, whatever the format of x.

@@ -1,5 +1,6 @@
 #include "model/loss.hpp"
 
+#include "base/error.hpp"
 #include "memory/gpu.hpp"
 #include "model/loss_kernel.hpp"
 #include "model/torch_types.hpp"
@@ -16,6 +17,7 @@ namespace {
 // `logits` [tokens, columns], `targets` [tokens].
 at::Tensor on_gpu(const at::Tensor& logits, const at::Tensor& targets, std::int64_t vocabulary,
                   std::optional<double> gradient_weight) {
+    expects(logits.is_contiguous(), "the kernel takes whole rows of logits");
     const at::Tensor losses = at::empty({logits.size(0)}, logits.options().dtype(at::kFloat));
     cross_entropy_on_gpu({.logits = logits.mutable_data_ptr(),
                           .dtype = dtype_of(logits.scalar_type()),
@@ -57,6 +59,9 @@ at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
     const at::Tensor wanted = targets.view({-1, 1});
     const std::int64_t group_elems = std::int64_t{1} << (logits.is_cpu() ? 18 : 27);
     const std::int64_t group = std::max<std::int64_t>(1, group_elems / columns);
+    if (gradient_weight) {
+        flat.narrow(1, vocabulary, columns - vocabulary).zero_();
+    }
     at::Tensor sum = at::zeros({}, logits.options().dtype(at::kDouble));
     for (std::int64_t first = 0; first < flat.size(0); first += group) {
         const std::int64_t tokens = std::min(group, flat.size(0) - first);

@@ -21,8 +21,8 @@ void for_pieces(
 // Sum of the cross entropies, in nats and as one double on the device of the logits, of `logits`
 // [..., columns] with `targets` [...] int64. Columns from `vocabulary` on do not count. With
 // `gradient_weight`, overwrites the logits with the sum's gradient times that weight. Computes in
-// fp32: on a GPU in one kernel, elsewhere by groups of tokens that fit in cache, so it needs no
-// fp32 copy of all logits. Call it with autograd off.
+// fp32: on a GPU in one kernel, if the program was built with CUDA; else by groups of tokens, which
+// fit in cache on the CPU. So it needs no fp32 copy of all logits. Call it with autograd off.
 at::Tensor cross_entropy(const at::Tensor& logits, const at::Tensor& targets,
                          std::int64_t vocabulary, std::optional<double> gradient_weight);
 

@@ -18,7 +18,7 @@ constexpr unsigned kWarp = 32;
 constexpr unsigned kWarps = kThreads / kWarp;
 constexpr unsigned kEveryLane = 0xFFFFFFFFU;
 
-// The logarithm of a sum of exponentials, so far: sum times the exponential of `most`.
+// A sum of exponentials so far: `sum` times the exponential of `most`.
 struct LogSum {
     float most = -INFINITY;
     float sum = 0;
@@ -32,10 +32,9 @@ struct LogSum {
         }
         most = larger;
     }
-    __device__ float value() const { return most + logf(sum); }
 };
 
-// Eight logits as they are stored: T is float, or the bits of 16-bit values.
+// A token's logits as they are stored: T is float, or the bits of 16-bit values.
 template <typename T>
 struct Row {
     T* elems;
@@ -110,10 +109,11 @@ __global__ void cross_entropies(const TokenLogits of, bool has_gradient, float w
         }
         mine.add(here);
     }
-    const float all = of_block(mine).value();
+    const LogSum all = of_block(mine);
+    const float log_sum = logf(all.sum);
     const auto target = static_cast<std::size_t>(of.targets[blockIdx.x]);
     if (threadIdx.x == 0) {
-        of.losses[blockIdx.x] = all - row.at(target);
+        of.losses[blockIdx.x] = log_sum - (row.at(target) - all.most);
     }
     if (!has_gradient) {
         return;
@@ -125,8 +125,9 @@ __global__ void cross_entropies(const TokenLogits of, bool has_gradient, float w
 #pragma unroll
         for (unsigned i = 0; i < kOctet; ++i) {
             const std::size_t column = octet * kOctet + i;
-            const float share = expf(logits[i] - all) - (column == target ? 1.0F : 0.0F);
-            logits[i] = column < of.vocabulary ? share * weight : 0.0F;
+            const float share = expf(logits[i] - all.most - log_sum);
+            const float wanted = column == target ? 1.0F : 0.0F;
+            logits[i] = column < of.vocabulary ? (share - wanted) * weight : 0.0F;
         }
         row.put_octet(logits, octet * kOctet);
     }

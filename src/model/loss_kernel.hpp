@@ -15,7 +15,7 @@ namespace nearstep::model {
 
 // All arrays are in GPU memory.
 struct TokenLogits {
-    void* logits = nullptr;  // [tokens, columns] of `dtype`, aligned to 32 bytes
+    void* logits = nullptr;  // [tokens, columns] of `dtype`, aligned to 16 bytes
     Dtype dtype = Dtype::bf16;
     std::size_t tokens = 0;
     std::size_t columns = 0;     // a multiple of 8

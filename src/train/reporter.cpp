@@ -100,11 +100,13 @@ void Reporter::step(const StepReport& report, std::int64_t last_step, const Spee
     if (!is_speaking_) {
         return;
     }
-    if (metrics_.is_open()) {
-        metrics_ << to_json(report, parameters_).dump() << std::endl;
-    }
     ++steps_;
     ends_.push_back(Clock::now());
+    if (metrics_.is_open()) {
+        nlohmann::json line = to_json(report, parameters_);
+        line["wall_s"] = seconds_between(ends_.at(ends_.size() - 2), ends_.back());
+        metrics_ << line.dump() << std::endl;
+    }
     if (ends_.size() > kStepsOfRate + 1) {
         ends_.pop_front();
     }

@@ -127,9 +127,12 @@ class DeepSpeed:
 
 
 def drive_bytes():
-    """Bytes that this process has read from drives and written to them."""
-    counts = dict(line.split(": ") for line in pathlib.Path("/proc/self/io").read_text().splitlines())
-    return int(counts["read_bytes"]), int(counts["write_bytes"])
+    """Bytes that this process has read from drives and written to them; 0 where the kernel does not say."""
+    try:
+        counts = dict(line.split(": ") for line in pathlib.Path("/proc/self/io").read_text().splitlines())
+    except OSError:
+        return 0
+    return int(counts["read_bytes"]) + int(counts["write_bytes"])
 
 
 def main():
@@ -157,7 +160,7 @@ def main():
     # The first steps compile and allocate. An update that continues into the next step counts in that step's time.
     first = 2 if arguments.steps > 2 else 0
     steady = seconds[first:]
-    drive_gb_per_s = (sum(drive[-1]) - sum(drive[first])) / sum(steady) / 1e9
+    drive_gb_per_s = (drive[-1] - drive[first]) / sum(steady) / 1e9
     tokens = arguments.micro_batch * arguments.accumulation * arguments.shape["context"]
     line = {"row": arguments.row, "tokens_per_s": tokens / statistics.mean(steady), "seconds": seconds, "losses": losses, "heldout_loss": statistics.mean(held_out), "drive_gb_per_s": drive_gb_per_s, **told,
             "torch": torch.__version__, "device": torch.cuda.get_device_name() if DEVICE.type == "cuda" else "cpu"}

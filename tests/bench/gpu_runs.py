@@ -154,13 +154,13 @@ def complaint(done):
 
 
 def steady(line, metrics):
-    """Mean phases without the first step, which allocates, and the tokens per second and utilisation that follow."""
-    steps = [json.loads(text)["phases_s"] for text in metrics.read_text().splitlines() if "phases_s" in text]
-    steps = steps[1:] or steps
-    phases = {phase: statistics.mean(step[phase] for step in steps) for phase in steps[0]}
+    """Mean phases and wall time of the steps without the first two, which allocate, and what follows from the wall time. A
+    step's wall time ends when its update has ended, during the next forward; so the last one, without, is left out, too."""
+    steps = [json.loads(text) for text in metrics.read_text().splitlines() if "phases_s" in text]
+    steps = steps[2:-1] or steps
+    phases = {phase: statistics.mean(step["phases_s"][phase] for step in steps) for phase in steps[0]["phases_s"]}
     tokens = line["tokens_per_s"] * line["seconds"] / len(line["losses"])
-    # The hidden part of the update overlaps forward and backward.
-    rate = tokens / (phases["forward"] + phases["backward"] + phases["update"] - phases["hidden"])
+    rate = tokens / statistics.mean(step["wall_s"] for step in steps)
     found = {"phases_s": phases, "tokens_per_s": rate}
     if line.get("model_flop_utilisation"):
         found["model_flop_utilisation"] = line["model_flop_utilisation"] * rate / line["tokens_per_s"]
