@@ -327,14 +327,9 @@ __device__ inline void store_parameters(const float (&masters)[kOctet], Dtype dt
                                         std::byte* parameters, std::size_t at) {
     if (dtype == Dtype::fp32) {
         store(masters, reinterpret_cast<float*>(parameters) + at);
-        return;
+    } else {
+        memory::store_rounded(masters, dtype, reinterpret_cast<std::uint16_t*>(parameters) + at);
     }
-    std::uint16_t halves[kOctet];
-#pragma unroll
-    for (unsigned i = 0; i < kOctet; ++i) {
-        halves[i] = dtype == Dtype::bf16 ? to_bf16(masters[i]) : to_fp16(masters[i]);
-    }
-    store(halves, reinterpret_cast<std::uint16_t*>(parameters) + at);
 }
 
 // Elements [at, at + 8) of all tiles; `at` / 256 is the same for all threads of a warp.

@@ -195,11 +195,6 @@ namespace {
 constexpr unsigned kThreads = 256;
 constexpr unsigned kMostBlocks = 4096;
 
-__device__ inline float widened(std::uint16_t half, Dtype dtype) {
-    return dtype == Dtype::bf16 ? from_bf16(half) : from_fp16(half);
-}
-__device__ inline float widened(float value, Dtype /*dtype*/) { return value; }
-
 // Elements of `dtype` in GPU memory: T is float, or the bits of 16-bit values.
 template <typename T>
 struct Array {
@@ -208,12 +203,7 @@ struct Array {
 
     __device__ float at(std::size_t i) const { return widened(elems[i], dtype); }
     __device__ void octet(std::size_t first, float (&to)[kOctet]) const {
-        T stored[kOctet];
-        load(elems + first, stored);
-#pragma unroll
-        for (unsigned i = 0; i < kOctet; ++i) {
-            to[i] = widened(stored[i], dtype);
-        }
+        load_widened(elems + first, dtype, to);
     }
 };
 

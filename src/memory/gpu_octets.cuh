@@ -1,6 +1,8 @@
 // Eight neighbours in memory, aligned to 16 bytes, as a thread of a kernel moves them.
 #pragma once
 
+#include "base/dtype.hpp"
+
 #include <cstdint>
 
 namespace nearstep::memory {
@@ -33,6 +35,35 @@ __device__ inline void store(const std::uint16_t (&from)[kOctet], std::uint16_t*
         words[i] = from[2 * i] | (static_cast<std::uint32_t>(from[2 * i + 1]) << 16U);
     }
     *reinterpret_cast<uint4*>(to) = make_uint4(words[0], words[1], words[2], words[3]);
+}
+
+// Elements of a format: float for fp32, the bits of 16-bit values for the others.
+
+__device__ inline float widened(std::uint16_t half, Dtype dtype) {
+    return dtype == Dtype::bf16 ? from_bf16(half) : from_fp16(half);
+}
+__device__ inline float widened(float value, Dtype /*dtype*/) { return value; }
+
+template <typename T>
+__device__ inline void load_widened(const T* from, Dtype dtype, float (&to)[kOctet]) {
+    T stored[kOctet];
+    load(from, stored);
+#pragma unroll
+    for (unsigned i = 0; i < kOctet; ++i) {
+        to[i] = widened(stored[i], dtype);
+    }
+}
+
+__device__ inline void store_rounded(const float (&from)[kOctet], Dtype /*dtype*/, float* to) {
+    store(from, to);
+}
+__device__ inline void store_rounded(const float (&from)[kOctet], Dtype dtype, std::uint16_t* to) {
+    std::uint16_t halves[kOctet];
+#pragma unroll
+    for (unsigned i = 0; i < kOctet; ++i) {
+        halves[i] = dtype == Dtype::bf16 ? to_bf16(from[i]) : to_fp16(from[i]);
+    }
+    store(halves, to);
 }
 
 }  // namespace nearstep::memory

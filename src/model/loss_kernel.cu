@@ -10,8 +10,6 @@ namespace nearstep::model {
 namespace {
 
 using memory::kOctet;
-using memory::load;
-using memory::store;
 
 constexpr unsigned kThreads = 512;
 constexpr unsigned kWarp = 32;
@@ -31,41 +29,6 @@ struct LogSum {
             sum += other.sum;  // NaN stays
         }
         most = larger;
-    }
-};
-
-// A token's logits as they are stored: T is float, or the bits of 16-bit values.
-template <typename T>
-struct Row {
-    T* elems;
-    Dtype dtype;
-
-    __device__ void octet(std::size_t first, float (&to)[kOctet]) const {
-        T stored[kOctet];
-        load(elems + first, stored);
-#pragma unroll
-        for (unsigned i = 0; i < kOctet; ++i) {
-            to[i] = widened(stored[i]);
-        }
-    }
-    __device__ void put_octet(const float (&from)[kOctet], std::size_t first) const {
-        T stored[kOctet];
-#pragma unroll
-        for (unsigned i = 0; i < kOctet; ++i) {
-            narrow(from[i], stored[i]);
-        }
-        store(stored, elems + first);
-    }
-    __device__ float at(std::size_t i) const { return widened(elems[i]); }
-
-private:
-    __device__ float widened(float value) const { return value; }
-    __device__ float widened(std::uint16_t half) const {
-        return dtype == Dtype::bf16 ? from_bf16(half) : from_fp16(half);
-    }
-    __device__ void narrow(float value, float& to) const { to = value; }
-    __device__ void narrow(float value, std::uint16_t& to) const {
-        to = dtype == Dtype::bf16 ? to_bf16(value) : to_fp16(value);
     }
 };
 
@@ -91,12 +54,12 @@ __device__ LogSum of_block(LogSum mine) {
 
 template <typename T>
 __global__ void cross_entropies(const TokenLogits of, bool has_gradient, float weight) {
-    const Row<T> row{static_cast<T*>(of.logits) + blockIdx.x * of.columns, of.dtype};
+    T* const row = static_cast<T*>(of.logits) + blockIdx.x * of.columns;
     const std::size_t octets = of.columns / kOctet;
     LogSum mine;
     for (std::size_t octet = threadIdx.x; octet < octets; octet += kThreads) {
         float logits[kOctet];
-        row.octet(octet * kOctet, logits);
+        memory::load_widened(row + octet * kOctet, of.dtype, logits);
         LogSum here;
 #pragma unroll
         for (unsigned i = 0; i < kOctet; ++i) {
@@ -113,7 +76,7 @@ __global__ void cross_entropies(const TokenLogits of, bool has_gradient, float w
     const float log_sum = logf(all.sum);
     const auto target = static_cast<std::size_t>(of.targets[blockIdx.x]);
     if (threadIdx.x == 0) {
-        of.losses[blockIdx.x] = log_sum - (row.at(target) - all.most);
+        of.losses[blockIdx.x] = log_sum - (memory::widened(row[target], of.dtype) - all.most);
     }
     if (!has_gradient) {
         return;
@@ -121,7 +84,7 @@ __global__ void cross_entropies(const TokenLogits of, bool has_gradient, float w
     __syncthreads();  // the target's logit has been read
     for (std::size_t octet = threadIdx.x; octet < octets; octet += kThreads) {
         float logits[kOctet];
-        row.octet(octet * kOctet, logits);
+        memory::load_widened(row + octet * kOctet, of.dtype, logits);
 #pragma unroll
         for (unsigned i = 0; i < kOctet; ++i) {
             const std::size_t column = octet * kOctet + i;
@@ -129,7 +92,7 @@ __global__ void cross_entropies(const TokenLogits of, bool has_gradient, float w
             const float wanted = column == target ? 1.0F : 0.0F;
             logits[i] = column < of.vocabulary ? (share - wanted) * weight : 0.0F;
         }
-        row.put_octet(logits, octet * kOctet);
+        memory::store_rounded(logits, of.dtype, row + octet * kOctet);
     }
 }
 
