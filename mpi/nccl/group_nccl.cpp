@@ -21,13 +21,23 @@ constexpr std::size_t kOperations = 128;
 // Groups per GPU, with one to spare.
 constexpr int kMostGroups = 4;
 
-// Interval between checks while waiting; operations are queued within microseconds.
+// NCCL queues an operation in some ten microseconds, so a wait begins without sleep: see pause().
+constexpr std::chrono::microseconds kShortWait{200};
 constexpr std::chrono::microseconds kPoll{50};
 
 // Longest NCCL call in nonblocking mode.
 constexpr std::chrono::milliseconds kLongestCall{500};
 
 constexpr const char* kClosed = "An exchange between GPUs was given up.";
+
+// Between two checks of a wait since `begin`.
+void pause(Clock::time_point begin) {
+    if (Clock::now() - begin < kShortWait) {
+        std::this_thread::yield();
+    } else {
+        std::this_thread::sleep_for(kPoll);
+    }
+}
 
 bool is_accepted(ncclResult_t code) { return code == ncclSuccess || code == ncclInProgress; }
 
@@ -165,7 +175,7 @@ void Group::State::abort() {
 
 // Waits until NCCL has queued the operation on the host; the GPU may still run it.
 void Group::State::settle(Watchdog& watchdog, const char* what) {
-    const Clock::time_point deadline = Clock::now() + limit;
+    const Clock::time_point begin = Clock::now();
     for (;;) {
         ncclResult_t code = ncclInProgress;
         {
@@ -181,10 +191,10 @@ void Group::State::settle(Watchdog& watchdog, const char* what) {
         if (code != ncclInProgress) {
             watchdog.give_up(failure(what, code));
         }
-        if (Clock::now() > deadline) {
+        if (Clock::now() - begin > limit) {
             watchdog.give_up(overdue(what));
         }
-        std::this_thread::sleep_for(kPoll);
+        pause(begin);
     }
     watchdog.give_up(kClosed);
 }
