@@ -41,6 +41,9 @@ public:
 
     virtual const std::vector<shard::Subgroup>& subgroups() const = 0;
     virtual int slots() const = 0;
+    // The first slots that are for one subgroup each, the one with the slot's number, and keep its
+    // state from one update to the next. Other slots are for any subgroup.
+    virtual int kept_slots() const { return 0; }
 
     // Describes the transport and slot memory for a run's first lines: "io_uring, direct, 38 MB of
     // buffers of which 38 MB on huge pages". Never during an update.

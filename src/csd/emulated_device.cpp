@@ -21,6 +21,14 @@ constexpr std::size_t kMostSealers = 8;
 
 constexpr std::size_t kMostSlots = 1024;
 
+// At least so many slots are for any subgroup, and at least one of so many.
+constexpr std::size_t kLeastSharedSlots = 8;
+constexpr std::size_t kSharedOf = 4;
+
+// One of so many updates reads kept state from storage all the same, so that a drive that lost what
+// it confirmed is noticed.
+constexpr std::int64_t kReadAgain = 64;
+
 StateVolumeSettings unshaped_volume_of(const EmulatedDeviceSettings& settings) {
     return {.name = settings.name,
             .subgroups = settings.subgroups,
@@ -54,7 +62,7 @@ EmulatedDevice::EmulatedDevice(const EmulatedDeviceSettings& settings, trace::Tr
       state_(volume_of(settings), traffic),
       sealed_(settings.subgroups.size()),
       pool_(settings.threads, ThreadPool::Priority::background) {
-    std::ranges::fill(sealed_, -1);
+    std::ranges::fill(sealed_, kNone);
     if (is_on_host()) {
         staging_.emplace(state_.volume(), layout().gradient_offset(0));
     } else {
@@ -82,7 +90,17 @@ void EmulatedDevice::add_slots() {
         slots_.resize(std::max(
             slots_.size(),
             most_slots_of(settings_.read_ahead_bytes, round_up(sizes_of_slot().all(), kHugePage))));
+        const std::size_t shared = std::max(kLeastSharedSlots, slots_.size() / kSharedOf);
+        if (settings_.links == nullptr && slots_.size() > shared) {  // a card's memory is small
+            kept_slots_ = slots_.size() > settings_.subgroups.size() ? settings_.subgroups.size()
+                                                                     : slots_.size() - shared;
+        }
     }
+}
+
+bool EmulatedDevice::holds(const Slot& slot, std::size_t subgroup, std::int64_t generation) const {
+    return subgroup < kept_slots_ && slot.kept == generation &&
+           (generation + static_cast<std::int64_t>(subgroup)) % kReadAgain != 0;
 }
 
 EmulatedDevice::SlotSizes EmulatedDevice::sizes_of_slot() const {
@@ -132,6 +150,9 @@ EmulatedDevice::Slot& EmulatedDevice::allocated(int slot) {
 }
 
 void EmulatedDevice::reserve() {
+    for (Slot& slot : slots_) {
+        slot.kept = kNone;
+    }
     // The GPU would go on with the pages that expect_updates() showed it.
     expects(!gpu_ || !gpu_->has_pinned(), "storage is reserved before the first update");
     state_.volume().reserve();
@@ -203,7 +224,10 @@ Ticket EmulatedDevice::read(int slot, std::size_t subgroup, std::int64_t generat
                 traffic_->add(Counter::gpu_state_read, state.size());
             }
         }
+    } else if (holds(s, subgroup, generation)) {
+        return {};
     } else {
+        s.kept = kNone;
         s.old = s.extent.first(layout().extent_bytes(subgroup));
         s.updated = s.old;
         s.reading = state_.volume().read(s.old, layout().extent_offset(subgroup, generation));
@@ -274,9 +298,10 @@ Ticket EmulatedDevice::write(int slot, std::size_t subgroup, std::int64_t genera
                     state_.volume().write(s.updated, layout().extent_offset(subgroup, generation));
             }
         });
-    return write_worker_.submit([this, &s, subgroup] {
+    return write_worker_.submit([this, &s, subgroup, generation] {
         s.sealing.wait();
         s.writing.wait();
+        s.kept = generation;
         traffic_->add(is_on_host() ? Counter::host_state_write : Counter::internal_write,
                       layout().payload_bytes(subgroup));
     });

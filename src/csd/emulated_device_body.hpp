@@ -29,6 +29,7 @@ public:
     const std::string& name() const override { return settings_.name; }
     const std::vector<shard::Subgroup>& subgroups() const override { return settings_.subgroups; }
     int slots() const override { return static_cast<int>(slots_.size()); }
+    int kept_slots() const override { return static_cast<int>(kept_slots_); }
     std::string describe_io() const override;
     std::vector<std::uint64_t> written_bytes() const override {
         return state_.volume().written_bytes();
@@ -55,10 +56,15 @@ public:
     }
     void write_state(std::size_t subgroup, std::int64_t generation,
                      const StateArrays& state) override {
+        if (subgroup < kept_slots_) {
+            slots_[subgroup].kept = kNone;
+        }
         state_.write_state(subgroup, generation, state);
     }
 
 private:
+    static constexpr std::int64_t kNone = -1;
+
     // Spans of one buffer, each large enough for the largest subgroup.
     struct Slot {
         memory::Buffer memory;
@@ -75,6 +81,8 @@ private:
         std::span<std::byte> updated;
         std::span<std::byte> message;  // with deltas
         std::size_t message_bytes = 0;
+        // Of a kept slot: the generation of the subgroup's state that it and the storage hold.
+        std::int64_t kept = kNone;
         Ticket reading;
         Ticket sealing;
         Ticket writing;  // set once sealing is complete
@@ -117,6 +125,7 @@ private:
     void update_to_deltas(Slot& slot, std::size_t subgroup, const StepScalars& scalars);
     std::size_t most_slots_of(std::size_t bytes, std::size_t bytes_of_slot) const;
     void add_slots();
+    bool holds(const Slot& slot, std::size_t subgroup, std::int64_t generation) const;
     void make_gpu_engine();
     std::vector<std::size_t> begin_on_gpu(std::size_t slot, std::size_t subgroup,
                                           const StepScalars& scalars,
@@ -127,8 +136,9 @@ private:
     const Engine* engine_;
     std::optional<PayloadMemory> payloads_;  // near_storage only
     std::vector<Slot> slots_;
+    std::size_t kept_slots_ = 0;
     StateVolume state_;
-    // For each subgroup the last generation that write() sealed; -1: none.
+    // For each subgroup the last generation that write() sealed; kNone: none.
     std::vector<std::atomic<std::int64_t>> sealed_;
     std::optional<GradientStaging> staging_;  // on_host only
     std::optional<GpuEngine> gpu_;            // mapped state only

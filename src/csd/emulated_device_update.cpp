@@ -125,6 +125,7 @@ void EmulatedDevice::update_to_deltas(Slot& slot, std::size_t subgroup,
 void EmulatedDevice::update(int slot, std::size_t subgroup, const StepScalars& scalars,
                             std::span<std::byte> landing) {
     Slot& s = allocated(slot);
+    s.kept = kNone;
     if (is_mapped()) {
         // Also copies the zeros that pad the arrays to whole pages.
         std::ranges::copy(s.old.last(store::kPageBytes), s.updated.last(store::kPageBytes).begin());

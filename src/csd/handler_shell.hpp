@@ -46,8 +46,8 @@ protected:
     // note_delivered() once for each. If it throws, the callers that wait get the error.
     virtual void run(const UpdateOrder& order) = 0;
 
-    // Subgroups that may be read ahead.
-    virtual std::size_t most_ahead() { return 0; }
+    // Subgroups that may be read ahead, in this order.
+    virtual std::size_t most_ahead(ReadAhead /*order*/) { return 0; }
     // Starts to read these subgroups, on the handler's thread. run() updates them first.
     virtual void start_reads(std::span<const std::size_t> /*subgroups*/, std::int64_t /*from*/) {}
     // Waits for the reads that start_reads() started, ignores their errors and forgets them.

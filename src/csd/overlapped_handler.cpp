@@ -11,8 +11,9 @@ namespace nearstep::csd {
 
 namespace {
 
-// The paper's SU+O: the i-th subgroup to begin uses slot i modulo the number of slots. While it is
-// updated, later ones are read and the previous one is written.
+// The paper's SU+O: while a subgroup is updated, later ones are read and the previous one is
+// written. The device keeps the first subgroups in slots of their own; the i-th other one to begin
+// uses slot i modulo the number of the other slots.
 class OverlappedHandler : public HandlerShell {
 public:
     explicit OverlappedHandler(Device& device);
@@ -22,7 +23,7 @@ public:
 
 private:
     // The last operation of each slot: its read, or its write and delivery.
-    using Ring = std::vector<Ticket>;
+    using Tickets = std::vector<Ticket>;
 
     // A subgroup whose read has started.
     struct Begun {
@@ -31,29 +32,37 @@ private:
     };
 
     struct Work {
-        Ring ring;
+        Tickets tickets;
         std::deque<Begun> begun;
-        std::size_t count = 0;  // subgroups begun so far
+        std::size_t count = 0;    // subgroups begun so far in slots for any
+        std::size_t waiting = 0;  // of these, in `begun`
     };
 
     void run(const UpdateOrder& order) override;
-    std::size_t most_ahead() override { return slot_count() - 1; }
+    std::size_t most_ahead(ReadAhead order) override;
     void start_reads(std::span<const std::size_t> subgroups, std::int64_t from) override;
     void drop_reads() override;
     void start_read(std::size_t subgroup, std::int64_t from, Work& work);
     void read_more(const UpdateOrder& order, Work& work);
-    std::size_t slot_count() { return static_cast<std::size_t>(device().slots()); }
+    std::size_t next_slot(const Work& work) const { return kept_ + work.count % shared_; }
 
+    const std::size_t kept_;    // slots for one subgroup each
+    const std::size_t shared_;  // slots for any
+    const std::size_t subgroups_;
     Work reads_;  // used by the handler's thread, or while it has nothing to do
 };
 
-OverlappedHandler::OverlappedHandler(Device& device) : HandlerShell(device) {
+OverlappedHandler::OverlappedHandler(Device& device)
+    : HandlerShell(device),
+      kept_(static_cast<std::size_t>(device.kept_slots())),
+      shared_(static_cast<std::size_t>(device.slots()) - kept_),
+      subgroups_(device.subgroups().size()) {
     expects(device.slots() >= 3,
             "an overlapped handler has three slots: one to read, one to update, one to write");
     for (int slot = 0; slot < device.slots(); ++slot) {
         device.allocate_slot(slot);
     }
-    reads_.ring.resize(slot_count());
+    reads_.tickets.resize(kept_ + shared_);
 }
 
 OverlappedHandler::~OverlappedHandler() {
@@ -63,9 +72,21 @@ OverlappedHandler::~OverlappedHandler() {
     }
 }
 
+// One slot for any stays free for a write.
+std::size_t OverlappedHandler::most_ahead(ReadAhead order) {
+    const std::size_t others = subgroups_ - kept_;
+    if (others < shared_) {
+        return subgroups_;
+    }
+    return (order == ReadAhead::from_first ? kept_ : 0) + shared_ - 1;
+}
+
 void OverlappedHandler::start_read(std::size_t subgroup, std::int64_t from, Work& work) {
-    const std::size_t slot = work.count++ % slot_count();
-    Ticket& ticket = work.ring[slot];
+    const bool is_kept = subgroup < kept_;
+    const std::size_t slot = is_kept ? subgroup : next_slot(work);
+    work.count += is_kept ? 0 : 1;
+    work.waiting += is_kept ? 0 : 1;
+    Ticket& ticket = work.tickets[slot];
     ticket.wait();
     ticket = device().read(static_cast<int>(slot), subgroup, from);
     work.begun.push_back({subgroup, static_cast<int>(slot)});
@@ -79,14 +100,13 @@ void OverlappedHandler::start_reads(std::span<const std::size_t> subgroups, std:
 
 void OverlappedHandler::drop_reads() {
     reads_ = Work();  // tickets wait
-    reads_.ring.resize(slot_count());
+    reads_.tickets.resize(kept_ + shared_);
 }
 
-// Starts reads, and waits only if no subgroup is ready to update. One slot stays free for a write.
+// Starts reads, and waits only if no subgroup is ready to update.
 void OverlappedHandler::read_more(const UpdateOrder& order, Work& work) {
-    while (work.begun.size() < slot_count() - 1) {
-        const std::size_t slot = work.count % slot_count();
-        if (!work.begun.empty() && !work.ring[slot].is_complete()) {
+    while (kept_ == subgroups_ || work.waiting < shared_ - 1) {
+        if (!work.begun.empty() && !work.tickets[next_slot(work)].is_complete()) {
             return;
         }
         const auto next = take(work.begun.empty() ? Patience::waits : Patience::looks);
@@ -99,7 +119,7 @@ void OverlappedHandler::read_more(const UpdateOrder& order, Work& work) {
 
 void OverlappedHandler::run(const UpdateOrder& order) {
     Work work = std::exchange(reads_, Work());
-    reads_.ring.resize(slot_count());
+    reads_.tickets.resize(kept_ + shared_);
     while (true) {
         read_more(order, work);
         if (work.begun.empty()) {
@@ -107,7 +127,8 @@ void OverlappedHandler::run(const UpdateOrder& order) {
         }
         const auto [subgroup, slot] = work.begun.front();
         work.begun.pop_front();
-        Ticket& ticket = work.ring[static_cast<std::size_t>(slot)];
+        work.waiting -= subgroup < kept_ ? 0 : 1;
+        Ticket& ticket = work.tickets[static_cast<std::size_t>(slot)];
         ticket.wait();
         if (!await_release(subgroup)) {
             continue;
@@ -119,7 +140,7 @@ void OverlappedHandler::run(const UpdateOrder& order) {
         ticket = device().write(slot, subgroup, order.from + 1);
         ticket.add(std::move(delivery));
     }
-    for (Ticket& ticket : work.ring) {
+    for (Ticket& ticket : work.tickets) {
         ticket.wait();
     }
 }

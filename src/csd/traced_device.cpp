@@ -22,6 +22,7 @@ public:
     const std::string& name() const override { return device_->name(); }
     const std::vector<shard::Subgroup>& subgroups() const override { return device_->subgroups(); }
     int slots() const override { return device_->slots(); }
+    int kept_slots() const override { return device_->kept_slots(); }
     std::string describe_io() const override { return device_->describe_io(); }
     std::vector<std::uint64_t> written_bytes() const override { return device_->written_bytes(); }
     void reserve() override { device_->reserve(); }

@@ -16,7 +16,7 @@ std::unique_ptr<TransferHandler> TransferHandler::make(HandlerKind kind, Device&
 void HandlerShell::read_ahead(std::int64_t from, ReadAhead order) {
     expects(!ahead_, "what was read ahead is used or dropped before more is");
     const std::size_t all = device_.subgroups().size();
-    const std::size_t count = std::min(most_ahead(), all);
+    const std::size_t count = std::min(most_ahead(order), all);
     if (count == 0) {
         return;
     }

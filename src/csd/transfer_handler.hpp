@@ -27,9 +27,9 @@ public:
 
     virtual ~TransferHandler() = default;
 
-    // Starts to read the state of generation `from` into all slots but one, before the gradients
-    // are known. The next begin() takes it up and updates these subgroups first, once they are
-    // released. A naive handler does nothing. Not during an update.
+    // Starts to read the state of generation `from` into all slots but one that the device does not
+    // keep, before the gradients are known. The next begin() takes it up and updates these
+    // subgroups first, once they are released. A naive handler does nothing. Not during an update.
     virtual void read_ahead(std::int64_t from, ReadAhead order) = 0;
 
     // Drops what was read ahead, because no update follows.

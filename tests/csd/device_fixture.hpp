@@ -20,7 +20,17 @@ inline std::vector<shard::Subgroup> small_subgroups() {
     return {{0, 0, {0, 2}}, {0, 1, {3, 6}}, {0, 2, {8, 9}}};
 }
 
-constexpr std::size_t kVectorTiles = 9;
+constexpr std::size_t kVectorTiles = 14;
+
+// One of each tile.
+inline std::vector<shard::Subgroup> many_subgroups() {
+    std::vector<shard::Subgroup> subgroups;
+    for (std::size_t tile = 0; tile < kVectorTiles; ++tile) {
+        subgroups.push_back({0, tile, {tile, tile + 1}});
+    }
+    return subgroups;
+}
+
 constexpr std::size_t kParameters = 8 * shard::kTileElems + 1234;
 constexpr std::size_t kOwnElems = 6 * shard::kTileElems;  // of the device, including padding
 
@@ -51,6 +61,7 @@ struct SmallDeviceSettings {
     std::optional<int> gpu = std::nullopt;
     std::size_t gpu_read_ahead_bytes = 0;
     std::string parent = testing::TempDir();  // of the device's folder
+    std::vector<shard::Subgroup> subgroups = small_subgroups();
 };
 
 // The device, its files in a scratch folder, and its environment.
@@ -61,7 +72,7 @@ struct SmallDevice {
         for (int i = 0; i < wanted.files; ++i) {
             settings.files.push_back(folder.file("state-" + std::to_string(i)));
         }
-        settings.subgroups = small_subgroups();
+        settings.subgroups = wanted.subgroups;
         settings.parameters = kParameters;
         settings.parameter_dtype = wanted.dtype;
         settings.codec = codec.get();

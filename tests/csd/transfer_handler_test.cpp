@@ -158,8 +158,8 @@ TEST(TransferHandlerTest, UpdatesWhatIsReleasedWhileGradientsArrive) {
 // How an update follows what was read ahead.
 enum class Follows { at_once, in_backward, after_a_drop, after_a_cancel };
 
-Outcome train_ahead(int slots, ReadAhead order, Follows follows) {
-    SmallDevice small({.slots = slots});
+Outcome train_ahead(const SmallDeviceSettings& settings, ReadAhead order, Follows follows) {
+    SmallDevice small(settings);
     small.initialise();
     const auto handler = TransferHandler::make(HandlerKind::overlapped, *small.device);
     for (int step = 0; step < kHandledSteps; ++step) {
@@ -185,14 +185,20 @@ Outcome train_ahead(int slots, ReadAhead order, Follows follows) {
     return {small.states(kHandledSteps), small.vector};
 }
 
+// Of 14 subgroups, 9 slots keep one, 12 keep four, and 15 keep all.
 TEST(TransferHandlerTest, GivesTheSameBitsIfStateIsReadAhead) {
-    const Outcome expected = train(HandlerKind::naive, {.slots = 1});
-    for (const int slots : {3, 7}) {
-        for (const ReadAhead order : {ReadAhead::from_first, ReadAhead::from_last}) {
-            for (const Follows follows : {Follows::at_once, Follows::in_backward,
-                                          Follows::after_a_drop, Follows::after_a_cancel}) {
-                EXPECT_TRUE(train_ahead(slots, order, follows) == expected)
-                    << slots << " " << static_cast<int>(order) << " " << static_cast<int>(follows);
+    for (const auto& [subgroups, counts] : {std::pair(small_subgroups(), std::vector{3, 4, 7}),
+                                            {many_subgroups(), std::vector{9, 12, 15}}}) {
+        const Outcome expected = train(HandlerKind::naive, {.slots = 1, .subgroups = subgroups});
+        for (const int slots : counts) {
+            for (const ReadAhead order : {ReadAhead::from_first, ReadAhead::from_last}) {
+                for (const Follows follows : {Follows::at_once, Follows::in_backward,
+                                              Follows::after_a_drop, Follows::after_a_cancel}) {
+                    EXPECT_TRUE(train_ahead({.slots = slots, .subgroups = subgroups}, order,
+                                            follows) == expected)
+                        << subgroups.size() << " " << slots << " " << static_cast<int>(order) << " "
+                        << static_cast<int>(follows);
+                }
             }
         }
     }
@@ -210,6 +216,89 @@ TEST(TransferHandlerTest, ReadsAheadWhatItsSlotsHold) {
     handler->read_ahead(0, ReadAhead::from_first);
     EXPECT_THROW(handler->read_ahead(0, ReadAhead::from_first), ContractError);
     EXPECT_THROW(handler->begin(test_scalars(), 1, small.vector), ContractError);
+}
+
+// Updates all subgroups from this generation on. Returns the tiles whose state was read for it.
+std::size_t tiles_read_for_update(SmallDevice& small, TransferHandler& handler,
+                                  std::int64_t generation) {
+    const auto bytes = [&] { return small.traffic.snapshot()[trace::Counter::internal_read]; };
+    const std::size_t before = bytes();
+    small.put_gradients(generation);
+    handler.start(test_scalars(), generation, small.vector);
+    handler.finish();
+    return (bytes() - before) / state_bytes(StateFormat::fp32, 1);
+}
+
+TEST(TransferHandlerTest, ReadsKeptStateOnce) {
+    for (const auto& [slots, others] : {std::pair(8, 14U), {9, 13U}, {12, 10U}, {15, 0U}}) {
+        SmallDevice small({.slots = slots, .subgroups = many_subgroups()});
+        small.initialise();
+        const auto handler = TransferHandler::make(HandlerKind::overlapped, *small.device);
+        EXPECT_EQ(tiles_read_for_update(small, *handler, 0), 14U) << slots;
+        EXPECT_EQ(tiles_read_for_update(small, *handler, 1), others) << slots;
+        EXPECT_EQ(tiles_read_for_update(small, *handler, 2), others) << slots;
+        // Storage has it all: another process could go on.
+        SmallDevice whole({.slots = 3, .subgroups = many_subgroups()});
+        whole.initialise();
+        const auto plain = TransferHandler::make(HandlerKind::overlapped, *whole.device);
+        for (int step = 0; step < 3; ++step) {
+            tiles_read_for_update(whole, *plain, step);
+        }
+        EXPECT_TRUE(small.states(3) == whole.states(3)) << slots;
+    }
+}
+
+TEST(TransferHandlerTest, ReadsAgainWhatACancelledUpdateChanged) {
+    SmallDevice small({.slots = 15, .subgroups = many_subgroups()});
+    small.initialise();
+    const auto handler = TransferHandler::make(HandlerKind::overlapped, *small.device);
+    tiles_read_for_update(small, *handler, 0);
+    small.put_gradients(1);
+    handler->begin(test_scalars(), 1, small.vector);
+    handler->release(11);
+    for (const std::size_t subgroup : {11U, 12U, 13U}) {
+        handler->wait_parameters(subgroup);
+    }
+    handler->cancel();
+    handler->finish();
+    EXPECT_EQ(tiles_read_for_update(small, *handler, 1), 3U);
+}
+
+TEST(TransferHandlerTest, ReadsStateThatWasWrittenFromOutside) {
+    SmallDevice small({.slots = 15, .subgroups = many_subgroups()});
+    small.initialise();
+    const auto handler = TransferHandler::make(HandlerKind::overlapped, *small.device);
+    tiles_read_for_update(small, *handler, 0);
+    State state(1);
+    small.device->read_state(4, 1, state.arrays());
+    state.master[0] += 1;
+    const float changed = state.master[0];
+    small.device->write_state(4, 1, state.arrays());
+    EXPECT_EQ(tiles_read_for_update(small, *handler, 1), 1U);
+    small.device->read_state(4, 2, state.arrays());
+    EXPECT_NEAR(state.master[0], changed, 0.5);
+}
+
+// Of each subgroup one of 64 updates reads what is kept all the same.
+TEST(TransferHandlerTest, NoticesADriveThatLostKeptState) {
+    SmallDevice small({.slots = 15, .subgroups = many_subgroups()});
+    small.initialise();
+    const auto handler = TransferHandler::make(HandlerKind::overlapped, *small.device);
+    tiles_read_for_update(small, *handler, 0);
+    const StateLayout layout(small.settings.subgroups, StateFormat::fp32, false);
+    std::size_t read = 0;
+    std::int64_t step = 1;
+    for (; step <= 64; ++step) {
+        read += tiles_read_for_update(small, *handler, step);
+    }
+    EXPECT_EQ(read, 14U);
+    const auto damaged_steps = [&] {
+        for (; step <= 128; ++step) {
+            flip_bit(small.settings.files[0], layout.extent_offset(5, step) + 4096 + 99);
+            tiles_read_for_update(small, *handler, step);
+        }
+    };
+    EXPECT_THROW(damaged_steps(), IoError);
 }
 
 TEST(TransferHandlerTest, SurfacesDamageThatWasReadAheadInTheUpdate) {
