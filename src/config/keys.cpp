@@ -299,10 +299,12 @@ std::vector<Key> state_keys(CsdSettings& csd) {
         {.name = "csd.slots",
          .target = &csd.slots,
          .unit = "slots",
-         .meaning = "staging buffers of a device, at least 3; each holds one subgroup. All but one "
-                    "are filled during backward, so that many of them hide reads; 0: as many as "
-                    "fit an eighth of the node's free memory, but at least 4, or for state that a "
-                    "GPU updates an eighth of the GPU's",
+         .meaning =
+             "staging buffers of a device, at least 3; each holds one subgroup, and all but "
+             "one are filled during backward. 0: as many as fit an eighth of the node's free "
+             "memory, but at least 4; of more than 8, three quarters keep their state from "
+             "step to step, and all do if the whole state fits. For state that a GPU "
+             "updates: an eighth of the GPU's free memory",
          .limits = between(0, kMostSlots),
          .is_for_sites = true},
         {.name = "csd.state",

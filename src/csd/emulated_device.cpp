@@ -84,22 +84,26 @@ std::size_t EmulatedDevice::most_slots_of(std::size_t bytes, std::size_t bytes_o
     return std::min({bytes / bytes_of_slot, settings_.subgroups.size() + 1, kMostSlots});
 }
 
+// Of the slots added here most keep state. The engine of a shaped device is not the only thing that
+// is slow there: a card's memory is small.
 void EmulatedDevice::add_slots() {
-    if (!is_mapped()) {
-        constexpr std::size_t kHugePage = 2 * MiB;  // a slot's memory is whole ones
-        slots_.resize(std::max(
-            slots_.size(),
-            most_slots_of(settings_.read_ahead_bytes, round_up(sizes_of_slot().all(), kHugePage))));
-        const std::size_t shared = std::max(kLeastSharedSlots, slots_.size() / kSharedOf);
-        if (settings_.links == nullptr && slots_.size() > shared) {  // a card's memory is small
-            kept_slots_ = slots_.size() > settings_.subgroups.size() ? settings_.subgroups.size()
-                                                                     : slots_.size() - shared;
-        }
+    if (is_mapped()) {
+        return;
+    }
+    constexpr std::size_t kHugePage = 2 * MiB;  // a slot's memory is whole ones
+    const std::size_t all = settings_.subgroups.size();
+    const std::size_t ahead =
+        most_slots_of(settings_.read_ahead_bytes, round_up(sizes_of_slot().all(), kHugePage));
+    slots_.resize(std::max(slots_.size(), ahead));
+    const std::size_t shared = std::max(kLeastSharedSlots, ahead / kSharedOf);
+    if (ahead > shared && settings_.updates_per_s == 0) {
+        kept_slots_ = ahead > all ? all : ahead - shared;
     }
 }
 
 bool EmulatedDevice::holds(const Slot& slot, std::size_t subgroup, std::int64_t generation) const {
-    return subgroup < kept_slots_ && slot.kept == generation &&
+    return subgroup < kept_slots_ && &slot == &slots_[subgroup] && generation >= 0 &&
+           slot.kept == generation &&
            (generation + static_cast<std::int64_t>(subgroup)) % kReadAgain != 0;
 }
 

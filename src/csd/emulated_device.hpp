@@ -39,7 +39,7 @@ struct EmulatedDeviceSettings {
     std::size_t most_payload_bytes = 0;   // largest among the codecs that use_codec() will name
     int sources = 1;                      // payloads per tile
     int slots = 3;
-    // Memory for more slots, so that state is read ahead; state in mapped memory needs none.
+    // Memory for more slots, which read state ahead or keep it; state in mapped memory needs none.
     std::size_t read_ahead_bytes = 0;
     // The same on `gpu`, for state in mapped memory.
     std::size_t gpu_read_ahead_bytes = 0;

@@ -93,6 +93,7 @@ struct EngineFacts {
     int copies = 1;                          // of the optimizer state
     int devices = 0;                         // of all ranks; in mode base, the plain devices
     std::size_t most_subgroups = 0;          // of one device
+    double kept_bytes = 0;                   // of state, of all devices, that a step does not read
     double payload_bytes_per_parameter = 0;  // of one gradient payload
     double handed_bytes_per_parameter = 0;   // of all that a device receives
     bool has_dense_sums = false;

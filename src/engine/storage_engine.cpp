@@ -1,6 +1,7 @@
 #include "engine/storage_engine.hpp"
 
 #include "base/error.hpp"
+#include "csd/state_format.hpp"
 #include "engine/gathered_text.hpp"
 #include "engine/parameter_vector.hpp"
 #include "engine/site_links.hpp"
@@ -140,7 +141,22 @@ void StorageEngine::make_pipeline() {
                       : std::nullopt);
 }
 
+// Of the state that this rank's devices keep in memory.
+double StorageEngine::kept_bytes() const {
+    const csd::StateFormat format = csd::parse_state_format(settings_.csd.state);
+    double bytes = 0;
+    for (const auto& device : pipeline_->devices()) {
+        for (int subgroup = 0; subgroup < device->kept_slots(); ++subgroup) {
+            const auto& tiles = device->subgroups()[static_cast<std::size_t>(subgroup)].tiles;
+            bytes += static_cast<double>(csd::state_bytes(format, tiles.size()));
+        }
+    }
+    return bytes;
+}
+
 void StorageEngine::make_facts() {
+    const std::array mine{kept_bytes()};
+    const std::vector<double> kept = world_.all_gather(mine);
     const std::vector<int> devices = config::devices_per_rank(settings_, world_.size());
     facts_ = {
         .nodes = nodes_.groups(),
@@ -150,6 +166,7 @@ void StorageEngine::make_facts() {
         .copies = owners_.copies(),
         .devices = std::accumulate(devices.begin(), devices.end(), 0),
         .most_subgroups = most_subgroups(owners_),
+        .kept_bytes = std::accumulate(kept.begin(), kept.end(), 0.0),
         .payload_bytes_per_parameter = route_.payload_bytes_per_parameter(),
         .handed_bytes_per_parameter = route_.handed_bytes_per_parameter(),
         .has_dense_sums = route_.is_dense_sum(),

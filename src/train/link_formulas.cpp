@@ -45,6 +45,7 @@ std::optional<plan::Volumes> formula_volumes(const RunRecord& record) {
     for (const LinkColumn& column : kLinkColumns) {
         volumes.*column.formula *= record.facts.nodes * padding;
     }
+    volumes.device_read -= record.facts.kept_bytes / static_cast<double>(record.parameters);
     return volumes;
 }
 

@@ -18,6 +18,15 @@ namespace nearstep::train {
 
 namespace {
 
+// The part of the state that a step reads; the devices keep the rest.
+double read_share(const RunRecord& record) {
+    const std::size_t tiles = shard::tiles_of(record.parameters);
+    const double state =
+        record.facts.copies *
+        static_cast<double>(csd::state_bytes(csd::parse_state_format(record.run.csd.state), tiles));
+    return 1 - record.facts.kept_bytes / state;
+}
+
 // The run with the rates of the site's links, whether or not links are shaped. Compute takes no
 // time, because a run knows that of its own.
 RunPlan plan_with_rates(const RunRecord& record) {
@@ -36,7 +45,7 @@ RunPlan plan_with_rates(const RunRecord& record) {
     site.gpu_link = or_no_limit(0);
     site.host_link = or_no_limit(rates.host);
     site.host_link_total = rates.host_total;
-    site.device_read = or_no_limit(rates.device_read);
+    site.device_read = or_no_limit(rates.device_read) / read_share(record);
     site.device_write = or_no_limit(rates.device_write);
     site.device_updates = engine::update_rate_of(run);
     site.network = or_no_limit(rates.network);
@@ -108,7 +117,7 @@ std::optional<PhaseSeconds> expect_of_links(const RunRecord& record) {
 double expected_storage_bytes(const RunRecord& record) {
     const double gradients =
         record.run.mode == config::Mode::base ? 2 * gradients_of_base(record) : 0;
-    return record.facts.nodes * (2 * state_of_node(record) + gradients);
+    return record.facts.nodes * (2 * state_of_node(record) + gradients) - record.facts.kept_bytes;
 }
 
 std::optional<double> least_update_seconds(const RunRecord& record) {

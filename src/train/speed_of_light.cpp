@@ -34,6 +34,9 @@ void SpeedOfLight::note(const StepReport& report) {
     }
     step_bytes_ = storage_bytes(report.traffic, mode_);
     if (report.seconds.update > 0) {
+        if (ceilings_.update_s) {  // by rates of reading and writing at once, which may be slower
+            ceilings_.update_s = std::min(*ceilings_.update_s, report.seconds.update);
+        }
         ceilings_.state_bytes =
             std::max(ceilings_.state_bytes, step_bytes_ / report.seconds.update);
     }

@@ -52,6 +52,7 @@ struct SmallDeviceSettings {
     Dtype dtype = Dtype::bf16;
     int sources = 2;
     int slots = 3;
+    std::size_t read_ahead_bytes = 0;
     int files = 1;
     store::IoKind io = store::IoKind::automatic;
     StateFormat state = StateFormat::fp32;
@@ -78,6 +79,7 @@ struct SmallDevice {
         settings.codec = codec.get();
         settings.sources = wanted.sources;
         settings.slots = wanted.slots;
+        settings.read_ahead_bytes = wanted.read_ahead_bytes;
         settings.place = wanted.place;
         settings.threads = 3;
         settings.io = wanted.io;

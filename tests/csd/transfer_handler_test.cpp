@@ -1,6 +1,7 @@
 #include "csd/transfer_handler.hpp"
 
 #include "base/error.hpp"
+#include "base/units.hpp"
 #include "csd/device_fixture.hpp"
 #include "csd/state_layout.hpp"
 
@@ -185,20 +186,27 @@ Outcome train_ahead(const SmallDeviceSettings& settings, ReadAhead order, Follow
     return {small.states(kHandledSteps), small.vector};
 }
 
-// Of 14 subgroups, 9 slots keep one, 12 keep four, and 15 keep all.
-TEST(TransferHandlerTest, GivesTheSameBitsIfStateIsReadAhead) {
-    for (const auto& [subgroups, counts] : {std::pair(small_subgroups(), std::vector{3, 4, 7}),
-                                            {many_subgroups(), std::vector{9, 12, 15}}}) {
-        const Outcome expected = train(HandlerKind::naive, {.slots = 1, .subgroups = subgroups});
-        for (const int slots : counts) {
-            for (const ReadAhead order : {ReadAhead::from_first, ReadAhead::from_last}) {
-                for (const Follows follows : {Follows::at_once, Follows::in_backward,
-                                              Follows::after_a_drop, Follows::after_a_cancel}) {
-                    EXPECT_TRUE(train_ahead({.slots = slots, .subgroups = subgroups}, order,
-                                            follows) == expected)
-                        << subgroups.size() << " " << slots << " " << static_cast<int>(order) << " "
-                        << static_cast<int>(follows);
-                }
+// Memory for so many slots of a subgroup of one tile. Of 14 subgroups, 9 slots keep one, 12 keep
+// four, and 15 keep all.
+std::size_t room_for(std::size_t slots) { return slots * 2 * MiB; }
+
+TEST(TransferHandlerTest, GivesTheSameBitsIfStateIsReadAheadOrKept) {
+    std::vector<SmallDeviceSettings> all;
+    for (const int slots : {3, 7}) {
+        all.push_back({.slots = slots});
+    }
+    for (const std::size_t slots : {9U, 12U, 15U}) {
+        all.push_back({.read_ahead_bytes = room_for(slots), .subgroups = many_subgroups()});
+    }
+    for (const SmallDeviceSettings& settings : all) {
+        const Outcome expected =
+            train(HandlerKind::naive, {.slots = 1, .subgroups = settings.subgroups});
+        for (const ReadAhead order : {ReadAhead::from_first, ReadAhead::from_last}) {
+            for (const Follows follows : {Follows::at_once, Follows::in_backward,
+                                          Follows::after_a_drop, Follows::after_a_cancel}) {
+                EXPECT_TRUE(train_ahead(settings, order, follows) == expected)
+                    << settings.slots << " " << settings.read_ahead_bytes << " "
+                    << static_cast<int>(order) << " " << static_cast<int>(follows);
             }
         }
     }
@@ -230,15 +238,15 @@ std::size_t tiles_read_for_update(SmallDevice& small, TransferHandler& handler,
 }
 
 TEST(TransferHandlerTest, ReadsKeptStateOnce) {
-    for (const auto& [slots, others] : {std::pair(8, 14U), {9, 13U}, {12, 10U}, {15, 0U}}) {
-        SmallDevice small({.slots = slots, .subgroups = many_subgroups()});
+    for (const auto& [slots, others] : {std::pair(8U, 14U), {9U, 13U}, {12U, 10U}, {15U, 0U}}) {
+        SmallDevice small({.read_ahead_bytes = room_for(slots), .subgroups = many_subgroups()});
         small.initialise();
         const auto handler = TransferHandler::make(HandlerKind::overlapped, *small.device);
         EXPECT_EQ(tiles_read_for_update(small, *handler, 0), 14U) << slots;
         EXPECT_EQ(tiles_read_for_update(small, *handler, 1), others) << slots;
         EXPECT_EQ(tiles_read_for_update(small, *handler, 2), others) << slots;
         // Storage has it all: another process could go on.
-        SmallDevice whole({.slots = 3, .subgroups = many_subgroups()});
+        SmallDevice whole({.subgroups = many_subgroups()});
         whole.initialise();
         const auto plain = TransferHandler::make(HandlerKind::overlapped, *whole.device);
         for (int step = 0; step < 3; ++step) {
@@ -249,7 +257,7 @@ TEST(TransferHandlerTest, ReadsKeptStateOnce) {
 }
 
 TEST(TransferHandlerTest, ReadsAgainWhatACancelledUpdateChanged) {
-    SmallDevice small({.slots = 15, .subgroups = many_subgroups()});
+    SmallDevice small({.read_ahead_bytes = room_for(15), .subgroups = many_subgroups()});
     small.initialise();
     const auto handler = TransferHandler::make(HandlerKind::overlapped, *small.device);
     tiles_read_for_update(small, *handler, 0);
@@ -265,7 +273,7 @@ TEST(TransferHandlerTest, ReadsAgainWhatACancelledUpdateChanged) {
 }
 
 TEST(TransferHandlerTest, ReadsStateThatWasWrittenFromOutside) {
-    SmallDevice small({.slots = 15, .subgroups = many_subgroups()});
+    SmallDevice small({.read_ahead_bytes = room_for(15), .subgroups = many_subgroups()});
     small.initialise();
     const auto handler = TransferHandler::make(HandlerKind::overlapped, *small.device);
     tiles_read_for_update(small, *handler, 0);
@@ -281,7 +289,7 @@ TEST(TransferHandlerTest, ReadsStateThatWasWrittenFromOutside) {
 
 // Of each subgroup one of 64 updates reads what is kept all the same.
 TEST(TransferHandlerTest, NoticesADriveThatLostKeptState) {
-    SmallDevice small({.slots = 15, .subgroups = many_subgroups()});
+    SmallDevice small({.read_ahead_bytes = room_for(15), .subgroups = many_subgroups()});
     small.initialise();
     const auto handler = TransferHandler::make(HandlerKind::overlapped, *small.device);
     tiles_read_for_update(small, *handler, 0);

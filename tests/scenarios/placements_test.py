@@ -49,7 +49,7 @@ class Placements(program.Scenario):
             self.assertLessEqual(abs(measured - value), 0.03 * value, f"{link} {kind}: {measured}, {value}")
 
     def test_every_placement_gives_the_same_losses_and_the_formulas_traffic(self):
-        keys = {"model__dtype": "fp32", "exchange__densify": "never"}
+        keys = {"model__dtype": "fp32", "exchange__densify": "never", "csd__slots": 4}  # so few keep no state
         usual = self.train(ranks=4, exchange__ranks_per_node=2, train__steps=6, **keys)
         self.assertEqual(usual["placement"]["gradients"], "node")
         self.assertEqual(len(ALLOWED), 10)
@@ -64,6 +64,13 @@ class Placements(program.Scenario):
                 self.assert_volumes(summary, placement, 4)
                 if placement[1] != "global":  # the same sums, so the same bits
                     self.assert_same_bits(summary, usual)
+
+    def test_state_that_slots_keep_is_read_in_the_first_step_alone(self):
+        kept = self.train_placed(("replicated",) * 3)
+        inside = kept["bytes_per_parameter"]["device_internal"]
+        self.assertAlmostEqual(inside["read"], inside["write"] / kept["steps"], delta=0.01)
+        self.assertAlmostEqual(kept["formula_bytes_per_parameter"]["device_internal"]["read"], 0, delta=0.01)
+        self.assert_same_bits(kept, self.train_placed(("replicated",) * 3, csd__slots=4))
 
     def test_with_codes_and_deltas(self):
         keys = {"mode": "su+o+c", "compress__codec": "q4", "gather__codec": "delta", "csd__state": "compact"}
