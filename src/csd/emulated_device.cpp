@@ -96,8 +96,8 @@ void EmulatedDevice::add_slots() {
         most_slots_of(settings_.read_ahead_bytes, round_up(sizes_of_slot().all(), kHugePage));
     slots_.resize(std::max(slots_.size(), ahead));
     const std::size_t shared = std::max(kLeastSharedSlots, ahead / kSharedOf);
-    if (ahead > shared && settings_.updates_per_s == 0) {
-        kept_slots_ = ahead > all ? all : ahead - shared;
+    if (settings_.updates_per_s == 0) {
+        kept_slots_ = ahead > all ? all : ahead - std::min(shared, ahead);
     }
 }
 

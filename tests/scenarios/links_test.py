@@ -67,7 +67,7 @@ class Links(program.Scenario):
     def test_the_bits_and_the_bytes_are_those_of_links_that_are_not_shaped(self):
         for mode in ("base", "su+o"):
             plain, shaped = (self.train(mode=mode, train__steps=3, csd__per_rank=2, **keys) for keys in (
-                {}, {"link__host_gb_s": 0.02, "link__device_write_gb_s": 0.02, "link__device_read_gb_s": 0.02}))
+                {"csd__slots": 4}, {"link__host_gb_s": 0.02, "link__device_write_gb_s": 0.02, "link__device_read_gb_s": 0.02}))
             self.assert_same_bits(plain, shaped)
             self.assertEqual(plain["bytes_per_parameter"], shaped["bytes_per_parameter"])
 

@@ -162,7 +162,7 @@ class Placements(program.Scenario):
                 (q4 | flat, "never", 4 * 0.53))):
             with self.subTest(densify, **keys):
                 summary = self.train(ranks=4, exchange__ranks_per_node=2, train__steps=6, exchange__densify=densify,
-                                     state=f"densify-{number}", **keys)
+                                     csd__slots=4, state=f"densify-{number}", **keys)
                 self.assertAlmostEqual(summary["bytes_per_parameter"]["host_link"]["gradients"], handed, delta=0.02 * handed)
                 self.assertEqual(summary["placement"]["dense_sums"], handed == 2)
                 self.assert_formulas(summary)
