@@ -24,7 +24,7 @@ double read_share(const RunRecord& record) {
     const double state =
         record.facts.copies *
         static_cast<double>(csd::state_bytes(csd::parse_state_format(record.run.csd.state), tiles));
-    return 1 - record.facts.kept_bytes / state;
+    return std::max(1 - record.facts.kept_bytes / state, 0.0);
 }
 
 // The run with the rates of the site's links, whether or not links are shaped. Compute takes no
