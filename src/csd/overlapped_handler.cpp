@@ -38,6 +38,11 @@ private:
         std::size_t waiting = 0;  // of these, in `begun`
     };
 
+    Work no_work() const {
+        Work work;
+        work.tickets.resize(kept_ + shared_);
+        return work;
+    }
     void run(const UpdateOrder& order) override;
     std::size_t most_ahead(ReadAhead order) override;
     void start_reads(std::span<const std::size_t> subgroups, std::int64_t from) override;
@@ -56,13 +61,13 @@ OverlappedHandler::OverlappedHandler(Device& device)
     : HandlerShell(device),
       kept_(static_cast<std::size_t>(device.kept_slots())),
       shared_(static_cast<std::size_t>(device.slots()) - kept_),
-      subgroups_(device.subgroups().size()) {
+      subgroups_(device.subgroups().size()),
+      reads_(no_work()) {
     expects(device.slots() >= 3,
             "an overlapped handler has three slots: one to read, one to update, one to write");
     for (int slot = 0; slot < device.slots(); ++slot) {
         device.allocate_slot(slot);
     }
-    reads_.tickets.resize(kept_ + shared_);
 }
 
 OverlappedHandler::~OverlappedHandler() {
@@ -82,10 +87,11 @@ std::size_t OverlappedHandler::most_ahead(ReadAhead order) {
 }
 
 void OverlappedHandler::start_read(std::size_t subgroup, std::int64_t from, Work& work) {
-    const bool is_kept = subgroup < kept_;
-    const std::size_t slot = is_kept ? subgroup : next_slot(work);
-    work.count += is_kept ? 0 : 1;
-    work.waiting += is_kept ? 0 : 1;
+    const std::size_t slot = subgroup < kept_ ? subgroup : next_slot(work);
+    if (subgroup >= kept_) {
+        ++work.count;
+        ++work.waiting;
+    }
     Ticket& ticket = work.tickets[slot];
     ticket.wait();
     ticket = device().read(static_cast<int>(slot), subgroup, from);
@@ -99,8 +105,7 @@ void OverlappedHandler::start_reads(std::span<const std::size_t> subgroups, std:
 }
 
 void OverlappedHandler::drop_reads() {
-    reads_ = Work();  // tickets wait
-    reads_.tickets.resize(kept_ + shared_);
+    reads_ = no_work();  // tickets wait
 }
 
 // Starts reads, and waits only if no subgroup is ready to update.
@@ -118,8 +123,7 @@ void OverlappedHandler::read_more(const UpdateOrder& order, Work& work) {
 }
 
 void OverlappedHandler::run(const UpdateOrder& order) {
-    Work work = std::exchange(reads_, Work());
-    reads_.tickets.resize(kept_ + shared_);
+    Work work = std::exchange(reads_, no_work());
     while (true) {
         read_more(order, work);
         if (work.begun.empty()) {

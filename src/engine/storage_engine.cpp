@@ -141,22 +141,16 @@ void StorageEngine::make_pipeline() {
                       : std::nullopt);
 }
 
-// Of the state that this rank's devices keep in memory.
-double StorageEngine::kept_bytes() const {
-    const csd::StateFormat format = csd::parse_state_format(settings_.csd.state);
-    double bytes = 0;
-    for (const auto& device : pipeline_->devices()) {
-        for (int subgroup = 0; subgroup < device->kept_slots(); ++subgroup) {
-            const auto& tiles = device->subgroups()[static_cast<std::size_t>(subgroup)].tiles;
-            bytes += static_cast<double>(csd::state_bytes(format, tiles.size()));
-        }
-    }
-    return bytes;
-}
-
 void StorageEngine::make_facts() {
-    const std::array mine{kept_bytes()};
-    const std::vector<double> kept = world_.all_gather(mine);
+    std::array<std::uint64_t, 1> kept_bytes = {};
+    pipeline_->visit_subgroups(
+        [&](const csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
+            if (subgroup < static_cast<std::size_t>(device.kept_slots())) {
+                const auto format = csd::parse_state_format(settings_.csd.state);
+                kept_bytes.front() += csd::state_bytes(format, tiles.size());
+            }
+        });
+    world_.sum(std::span(kept_bytes));
     const std::vector<int> devices = config::devices_per_rank(settings_, world_.size());
     facts_ = {
         .nodes = nodes_.groups(),
@@ -166,7 +160,7 @@ void StorageEngine::make_facts() {
         .copies = owners_.copies(),
         .devices = std::accumulate(devices.begin(), devices.end(), 0),
         .most_subgroups = most_subgroups(owners_),
-        .kept_bytes = std::accumulate(kept.begin(), kept.end(), 0.0),
+        .kept_bytes = static_cast<double>(kept_bytes.front()),
         .payload_bytes_per_parameter = route_.payload_bytes_per_parameter(),
         .handed_bytes_per_parameter = route_.handed_bytes_per_parameter(),
         .has_dense_sums = route_.is_dense_sum(),

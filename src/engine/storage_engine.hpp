@@ -114,7 +114,6 @@ private:
 
     void make_groups();
     void make_pipeline();
-    double kept_bytes() const;
     void make_facts();
     void hold_parameters_of(std::span<const shard::ElementRange> now,
                             std::span<const shard::ElementRange> later);

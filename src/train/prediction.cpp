@@ -18,13 +18,16 @@ namespace nearstep::train {
 
 namespace {
 
+// Bytes of the state in all of its copies.
+double state_of_copies(const RunRecord& record) {
+    const std::size_t tiles = shard::tiles_of(record.parameters);
+    return record.facts.copies * static_cast<double>(csd::state_bytes(
+                                     csd::parse_state_format(record.run.csd.state), tiles));
+}
+
 // The part of the state that a step reads; the devices keep the rest.
 double read_share(const RunRecord& record) {
-    const std::size_t tiles = shard::tiles_of(record.parameters);
-    const double state =
-        record.facts.copies *
-        static_cast<double>(csd::state_bytes(csd::parse_state_format(record.run.csd.state), tiles));
-    return std::max(1 - record.facts.kept_bytes / state, 0.0);
+    return std::max(1 - record.facts.kept_bytes / state_of_copies(record), 0.0);
 }
 
 // The run with the rates of the site's links, whether or not links are shaped. Compute takes no
@@ -60,9 +63,7 @@ double of_node(const RunRecord& record, std::size_t bytes) {
 
 // Bytes of a node's state, and of its gradients, which mode base writes and reads, too.
 double state_of_node(const RunRecord& record) {
-    const std::size_t tiles = shard::tiles_of(record.parameters);
-    const double state =
-        of_node(record, csd::state_bytes(csd::parse_state_format(record.run.csd.state), tiles));
+    const double state = state_of_copies(record) / record.facts.nodes;
     const bool is_base = record.run.mode == config::Mode::base;  // one store with few subgroups
     const double headers = static_cast<double>(record.facts.most_subgroups * store::kHeaderBytes) *
                            record.facts.devices / record.facts.nodes;
