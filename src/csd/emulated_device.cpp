@@ -91,13 +91,12 @@ void EmulatedDevice::add_slots() {
         return;
     }
     constexpr std::size_t kHugePage = 2 * MiB;  // a slot's memory is whole ones
-    const std::size_t all = settings_.subgroups.size();
-    const std::size_t ahead =
-        most_slots_of(settings_.read_ahead_bytes, round_up(sizes_of_slot().all(), kHugePage));
-    slots_.resize(std::max(slots_.size(), ahead));
-    const std::size_t shared = std::max(kLeastSharedSlots, ahead / kSharedOf);
+    const std::size_t slot_bytes = round_up(sizes_of_slot().all(), kHugePage);
+    slots_.resize(std::max(slots_.size(), most_slots_of(settings_.read_ahead_bytes, slot_bytes)));
     if (settings_.updates_per_s == 0) {
-        kept_slots_ = ahead > all ? all : ahead - std::min(shared, ahead);
+        const std::size_t all = settings_.subgroups.size();
+        const KeptSlots kept = slots_that_keep(settings_.read_ahead_bytes, slot_bytes);
+        kept_slots_ = all <= kept.of_all ? all : kept.of_more;
     }
 }
 
@@ -309,6 +308,13 @@ Ticket EmulatedDevice::write(int slot, std::size_t subgroup, std::int64_t genera
         traffic_->add(is_on_host() ? Counter::host_state_write : Counter::internal_write,
                       layout().payload_bytes(subgroup));
     });
+}
+
+KeptSlots slots_that_keep(std::size_t read_ahead_bytes, std::size_t slot_bytes) {
+    const std::size_t slots = std::min(read_ahead_bytes / slot_bytes, kMostSlots);
+    const std::size_t shared = std::max(kLeastSharedSlots, slots / kSharedOf);
+    return {.of_all = slots - std::min<std::size_t>(slots, 1),  // one is written meanwhile
+            .of_more = slots - std::min(slots, shared)};
 }
 
 std::size_t storage_bytes(const EmulatedDeviceSettings& settings) {

@@ -57,6 +57,14 @@ struct EmulatedDeviceSettings {
     double updates_per_s = 0;  // limit of the engine in parameters; 0: no limit
 };
 
+// Slots in `read_ahead_bytes` that keep the state of one subgroup each: all of a device's subgroups
+// if they are no more than `of_all`, else the first `of_more`.
+struct KeptSlots {
+    std::size_t of_all = 0;
+    std::size_t of_more = 0;
+};
+KeptSlots slots_that_keep(std::size_t read_ahead_bytes, std::size_t slot_bytes);
+
 // Bytes that the device reserves, over all its files.
 std::size_t storage_bytes(const EmulatedDeviceSettings& settings);
 

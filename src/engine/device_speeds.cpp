@@ -167,19 +167,101 @@ void settle_memory(config::EngineSettings& settings, std::size_t elems,
 
 namespace {
 
-void settle_all_memory(config::EngineSettings& settings, std::size_t elems,
-                       const mpi::Topology& nodes) {
+// Tiles that the device updates within `seconds`.
+double tiles_within(const TrialSpeeds& device, double seconds) {
+    const double kept = device.of_kept * seconds;
+    const auto of_all = static_cast<double>(device.kept.of_all);
+    if (kept <= of_all) {
+        return kept;
+    }
+    const auto of_more = static_cast<double>(device.kept.of_more);
+    const double rest = seconds - of_more / device.of_kept;
+    return std::max(of_all, of_more + rest * device.of_read);
+}
+
+// Few enough digits not to say more than was measured.
+double two_digits(double value) {
+    const double unit = std::pow(10.0, std::floor(std::log10(value)) - 1);
+    return std::round(value / unit) * unit;
+}
+
+// The ranks of each copy of the state.
+std::vector<std::vector<int>> all_copies(const config::EngineSettings& settings,
+                                         const mpi::Topology& nodes) {
     const auto ranks = static_cast<int>(nodes.group_of.size());
+    std::vector<std::vector<int>> copies;
     for (int rank = 0; rank < ranks; ++rank) {
         const std::vector<int> copy =
             ranks_of_copy(settings, rank, nodes.ranks_beside(rank), ranks);
         if (copy.front() == rank) {
-            settle_memory(settings, elems, copy, ranks);
+            copies.push_back(copy);
         }
+    }
+    return copies;
+}
+
+void settle_all_memory(config::EngineSettings& settings, std::size_t elems,
+                       const mpi::Topology& nodes) {
+    for (const std::vector<int>& copy : all_copies(settings, nodes)) {
+        settle_memory(settings, elems, copy, static_cast<int>(nodes.group_of.size()));
     }
 }
 
+std::vector<double> measured_speeds(const mpi::Communicator& world,
+                                    const config::EngineSettings& settings, const SpeedsFor& what,
+                                    const mpi::Topology& nodes) {
+    const std::vector<TrialSpeeds> trials =
+        measure_devices(world, settings, what.elems, what.dtype);
+    const shard::DeviceMap devices(config::devices_per_rank(settings, world.size()));
+    std::vector<double> speeds(trials.size());
+    for (const std::vector<int>& copy : all_copies(settings, nodes)) {
+        std::vector<std::size_t> places;
+        std::vector<TrialSpeeds> of_copy;
+        for (const int rank : copy) {
+            for (int local = 0; local < devices.count(rank); ++local) {
+                places.push_back(static_cast<std::size_t>(devices.first(rank) + local));
+                of_copy.push_back(trials[places.back()]);
+            }
+        }
+        const std::vector<double> balanced = balanced_speeds(of_copy, shard::tiles_of(what.elems));
+        for (std::size_t i = 0; i < places.size(); ++i) {
+            speeds[places[i]] = two_digits(balanced[i]);
+        }
+    }
+    return speeds;
+}
+
 }  // namespace
+
+std::vector<double> balanced_speeds(const std::vector<TrialSpeeds>& devices, std::size_t tiles) {
+    if (devices.empty()) {
+        return {};
+    }
+    const auto all_within = [&](double seconds) {
+        double sum = 0;
+        for (const TrialSpeeds& device : devices) {
+            sum += tiles_within(device, seconds);
+        }
+        return sum;
+    };
+    const auto wanted = static_cast<double>(tiles);
+    double less = 0;
+    double enough = 1e-6;
+    while (all_within(enough) < wanted) {
+        less = enough;
+        enough *= 2;
+    }
+    constexpr int kHalvings = 40;
+    for (int i = 0; i < kHalvings; ++i) {
+        const double middle = (less + enough) / 2;
+        (all_within(middle) < wanted ? less : enough) = middle;
+    }
+    std::vector<double> speeds;
+    for (const TrialSpeeds& device : devices) {
+        speeds.push_back(tiles_within(device, enough) / enough);
+    }
+    return speeds;
+}
 
 std::vector<double> settle_speeds(const mpi::Communicator& world,
                                   const config::EngineSettings& settings, const SpeedsFor& what) {
@@ -193,7 +275,7 @@ std::vector<double> settle_speeds(const mpi::Communicator& world,
             settled.csd.settled_speeds = known_speeds(world, settings);
         }
         if (settled.csd.settled_speeds.empty()) {
-            settled.csd.settled_speeds = measure_devices(world, settings, what.elems, what.dtype);
+            settled.csd.settled_speeds = measured_speeds(world, settings, what, nodes);
         }
         settle_all_memory(settled, what.elems, nodes);
     }

@@ -4,6 +4,7 @@
 
 #include "base/dtype.hpp"
 #include "config/engine_settings.hpp"
+#include "engine/speed_trial.hpp"
 #include "mpi/communicator.hpp"
 #include "shard/ownership.hpp"
 
@@ -26,7 +27,7 @@ struct SpeedsFor {
 // csd.settled_speeds; empty if csd.speed has numbers and csd.memory_gb is 0. Call it after
 // place_devices() and before find_start(). With csd.speed = "auto" it takes the speeds from this
 // run's manifest if that is of the same ranks and devices, so that a restart finds its layout. Else
-// all ranks measure all their devices at once, for about a second, with temporary files in the
+// all ranks measure all their devices at once, for about two seconds, with temporary files in the
 // devices' folders. Cards, and drives in mode base, are not measured and count as equal.
 // Collective; throws ConfigError and IoError on all ranks alike.
 std::vector<double> settle_speeds(const mpi::Communicator& world,
@@ -37,6 +38,10 @@ std::vector<double> settle_speeds(const mpi::Communicator& world,
 // csd.memory_gb. Throws ConfigError if the state is smaller.
 void settle_memory(config::EngineSettings& settings, std::size_t elems,
                    const std::vector<int>& copy_ranks, int ranks);
+
+// The tiles per second of each device if all end an update of `tiles` tiles at the same time, with
+// what their slots keep. Shares of the state in this ratio make them do so.
+std::vector<double> balanced_speeds(const std::vector<TrialSpeeds>& devices, std::size_t tiles);
 
 // Sentences about measured speeds and state in memory, for a run's first lines.
 std::vector<std::string> describe_speeds(const config::EngineSettings& settings,

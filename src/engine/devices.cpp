@@ -105,25 +105,50 @@ csd::CardDeviceSettings on_card(const csd::EmulatedDeviceSettings& device,
                      .longest_run = std::chrono::seconds(settings.csd.run_timeout_s)}};
 }
 
-// Of all of the rank's devices.
+// Memory for a device's further slots: the host's if its state lies on a drive, the GPU's if it
+// lies in memory.
 struct ReadAheadBytes {
     std::size_t host = 0;
     std::size_t gpu = 0;
 };
-ReadAheadBytes read_ahead_bytes(const config::EngineSettings& settings,
-                                const DeviceSurroundings& around) {
+
+std::vector<ReadAheadBytes> read_ahead_bytes(const config::EngineSettings& settings,
+                                             const std::vector<std::string>& state_files,
+                                             const DeviceSurroundings& around) {
+    std::vector<ReadAheadBytes> bytes(state_files.size());
     if (settings.csd.slots > 0 || !overlaps_steps(settings.mode) || around.ranks_beside == 0 ||
         around.links != nullptr) {
-        return {};
+        return bytes;
     }
     constexpr std::size_t kShare = 8;  // of the free memory, as csd.slots says
     const auto ranks = static_cast<std::size_t>(around.ranks_beside);
-    ReadAheadBytes bytes{.host = memory::available_bytes() / kShare / ranks};
+    ReadAheadBytes of_rank{.host = memory::available_bytes() / kShare / ranks};
     if (around.gpu && around.fills_gpu) {
         const auto gpus = static_cast<std::size_t>(memory::gpus());
-        bytes.gpu = memory::room_of_gpu().free_bytes / kShare / ((ranks + gpus - 1) / gpus);
+        of_rank.gpu = memory::room_of_gpu().free_bytes / kShare / ((ranks + gpus - 1) / gpus);
+    }
+    const bool may_map = around.storage == nullptr &&
+                         store::parse_io_kind(settings.csd.io) == store::IoKind::automatic;
+    std::vector<bool> is_mapped;
+    for (const std::string& file : state_files) {
+        is_mapped.push_back(may_map && store::lies_in_memory(store::folder_of(file)));
+    }
+    const auto mapped = static_cast<std::size_t>(std::ranges::count(is_mapped, true));
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+        if (is_mapped[i]) {
+            bytes[i].gpu = of_rank.gpu / mapped;
+        } else {
+            bytes[i].host = of_rank.host / (bytes.size() - mapped);
+        }
     }
     return bytes;
+}
+
+// The part of the rank's threads for a device: as its part of the state.
+int threads_of(const std::vector<double>& speeds, int local) {
+    const double all = std::accumulate(speeds.begin(), speeds.end(), 0.0);
+    const double part = speeds[static_cast<std::size_t>(local)] / all;
+    return std::max(1, static_cast<int>(pool_threads() * part + 1e-6));
 }
 
 // Digest of which device owns which tiles in which subgroups.
@@ -368,6 +393,20 @@ bool overlaps_steps(config::Mode mode) {
     return mode == config::Mode::su_o || mode == config::Mode::su_o_c;
 }
 
+std::vector<KeptTiles> kept_tiles(const config::EngineSettings& settings,
+                                  const std::vector<std::string>& state_files,
+                                  const DeviceSurroundings& around) {
+    const std::size_t tiles = settings.csd.subgroup_tiles;
+    const std::size_t slot_bytes =
+        csd::state_bytes(csd::parse_state_format(settings.csd.state), tiles);
+    std::vector<KeptTiles> kept;
+    for (const ReadAheadBytes& bytes : read_ahead_bytes(settings, state_files, around)) {
+        const csd::KeptSlots slots = csd::slots_that_keep(bytes.host, slot_bytes);
+        kept.push_back({.of_all = slots.of_all * tiles, .of_more = slots.of_more * tiles});
+    }
+    return kept;
+}
+
 std::vector<std::unique_ptr<csd::Device>> make_devices(const config::EngineSettings& settings,
                                                        const mpi::Communicator& world,
                                                        const shard::Ownership& owners,
@@ -383,7 +422,9 @@ std::vector<std::unique_ptr<csd::Device>> make_devices(const config::EngineSetti
         around.files.empty() ? state_files(settings, rank, world.size(), around.set) : around.files;
     std::vector<std::unique_ptr<csd::Device>> devices;
     const int count = devices_in(copy, rank).count;
-    const ReadAheadBytes ahead = read_ahead_bytes(settings, around);
+    const std::vector<ReadAheadBytes> ahead = read_ahead_bytes(settings, files, around);
+    std::vector<double> speeds = config::device_speeds(settings, world.size());
+    speeds = {speeds.begin() + first_device, speeds.begin() + first_device + count};
     for (int local = 0; local < count; ++local) {
         csd::EmulatedDeviceSettings device;
         device.name = name_of_device(rank, local);
@@ -393,7 +434,7 @@ std::vector<std::unique_ptr<csd::Device>> make_devices(const config::EngineSetti
         } else {
             device.files = {files[static_cast<std::size_t>(local)]};
         }
-        device.threads = std::max(1, pool_threads() / count);
+        device.threads = around.threads > 0 ? around.threads : threads_of(speeds, local);
         device.subgroups = subgroups_of(copy, rank, local);
         device.parameters = copy.partition.parameters();
         device.groups = around.groups;
@@ -411,8 +452,8 @@ std::vector<std::unique_ptr<csd::Device>> make_devices(const config::EngineSetti
                 on_card(device, settings, static_cast<std::size_t>(local)), traffic));
             continue;
         }
-        device.read_ahead_bytes = ahead.host / static_cast<std::size_t>(count);
-        device.gpu_read_ahead_bytes = ahead.gpu / static_cast<std::size_t>(count);
+        device.read_ahead_bytes = ahead[static_cast<std::size_t>(local)].host;
+        device.gpu_read_ahead_bytes = ahead[static_cast<std::size_t>(local)].gpu;
         device.links = around.links;
         device.gpu = settings.csd.where == "auto" ? around.gpu : std::nullopt;
         device.updates_per_s = update_rate_of(settings);

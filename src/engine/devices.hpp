@@ -98,12 +98,23 @@ struct DeviceSurroundings {
     link::NodeLinks* links = nullptr;     // null: no rate limits
     trace::Timeline* timeline = nullptr;  // null: no tracing
     int set = 0;                          // of file names
+    int threads = 0;                      // of each device; 0: the rank's, divided like the state
     int ranks_beside = 0;  // of the node, this one included; 0: no memory is spent to read ahead
     std::optional<int> gpu = std::nullopt;  // this rank's, if it may update state
     bool fills_gpu = false;                 // its free memory may hold state that is read ahead
     csd::GroupMap groups = {};              // of the parameter vector
     std::vector<std::string> files = {};    // empty: the rank's state files
 };
+
+// About how many tiles of state each of this rank's devices keeps in its slots between steps, if it
+// has no more than `of_all`, and if it has more. `state_files` has one of each device.
+struct KeptTiles {
+    std::size_t of_all = 0;
+    std::size_t of_more = 0;
+};
+std::vector<KeptTiles> kept_tiles(const config::EngineSettings& settings,
+                                  const std::vector<std::string>& state_files,
+                                  const DeviceSurroundings& around);
 
 // This rank's devices, in the order of its copy's device map. Files are named after the rank and
 // the device. The codecs in `route` outlive the devices. Throws like csd::make_emulated_device.

@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "base/random.hpp"
+#include "base/thread_pool.hpp"
 #include "engine/devices.hpp"
 #include "engine/site_links.hpp"
 #include "memory/buffer.hpp"
@@ -11,6 +12,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -230,40 +232,55 @@ std::size_t most_devices_of_a_copy(const config::EngineSettings& settings,
     return static_cast<std::size_t>(std::max(most, 1));
 }
 
-double two_digits(double value) {
-    const double unit = std::pow(10.0, std::floor(std::log10(value)) - 1);
-    return std::round(value / unit) * unit;
+// What all trials share.
+struct TrialRun {
+    config::EngineSettings settings = {};
+    mpi::Topology nodes;
+    Dtype dtype;
+    std::size_t tiles = 0;
+    std::vector<float> tile = random_tile();
+};
+
+int beside(const mpi::Topology& nodes, int rank) {
+    return static_cast<int>(nodes.ranks_beside(rank).size());
 }
 
-}  // namespace
-
-std::vector<double> measure_devices(const mpi::Communicator& world,
-                                    const config::EngineSettings& settings, std::size_t elems,
-                                    Dtype dtype) {
-    const mpi::Topology nodes = mpi::discover_nodes(world, settings.exchange.ranks_per_node);
-    const std::size_t most = most_devices_of_a_copy(settings, nodes);
-    const config::EngineSettings small = settings_of_trial(settings, shard::tiles_of(elems) / most);
-    const std::size_t tiles = most * kSubgroups * small.csd.subgroup_tiles;
-    const shard::Ownership owners = make_ownership(small, tiles * kTileElems, nodes);
-    const GradientRoute route(small, dtype, nodes);
+// Tiles per second of this rank's devices, while all work at once. With `keeps`, of those devices
+// whose slots keep state in training, and 0 of the others.
+std::vector<double> run_trials(const mpi::Communicator& world, const TrialRun& run, bool keeps) {
+    const shard::Ownership owners = make_ownership(run.settings, run.tiles * kTileElems, run.nodes);
+    const GradientRoute route(run.settings, run.dtype, run.nodes);
     const link::Clock clock;
-    const std::unique_ptr<link::NodeLinks> links = make_links(world, small, clock);
+    const std::unique_ptr<link::NodeLinks> links = make_links(world, run.settings, clock);
     trace::Traffic traffic;
-    memory::Buffer landing = memory::Buffer::untouched(tiles * kTileElems * size_bytes(dtype));
-    const std::vector<float> tile = random_tile();
+    memory::Buffer landing =
+        memory::Buffer::untouched(run.tiles * kTileElems * size_bytes(run.dtype));
     std::vector<std::unique_ptr<csd::Device>> devices;
     std::vector<Trial> trials;
     world.together([&] {
-        const TemporaryNames files(names_beside(state_files(small, world.rank(), world.size())));
-        devices =
-            make_devices(small, world, owners, route,
-                         {.dtype = dtype, .links = links.get(), .files = files.names()}, traffic);
+        const TemporaryNames files(
+            names_beside(state_files(run.settings, world.rank(), world.size())));
+        devices = make_devices(run.settings, world, owners, route,
+                               {.dtype = run.dtype,
+                                .links = links.get(),
+                                .threads = pool_threads(),  // no device is idle for want of them
+                                .ranks_beside = keeps ? beside(run.nodes, world.rank()) : 0,
+                                .files = files.names()},
+                               traffic);
         for (const auto& device : devices) {
-            trials.emplace_back(*device, handler_kind(small.mode), landing.span(),
-                                small.csd.durability == "step");
+            trials.emplace_back(*device, handler_kind(run.settings.mode), landing.span(),
+                                run.settings.csd.durability == "step");
         }
     });
-    world.together([&] { for_all(trials, [&](Trial& trial) { trial.prepare(route, tile); }); });
+    std::array<std::uint64_t, 1> kept = {};
+    for (const auto& device : devices) {
+        kept.front() += static_cast<std::uint64_t>(device->kept_slots());
+    }
+    world.sum(std::span(kept));
+    if (keeps && kept.front() == 0) {
+        return std::vector<double>(devices.size());
+    }
+    world.together([&] { for_all(trials, [&](Trial& trial) { trial.prepare(route, run.tile); }); });
     world.together([&] {
         std::atomic<int> measuring(static_cast<int>(trials.size()));
         for_all(trials, [&](Trial& trial) {
@@ -275,13 +292,49 @@ std::vector<double> measure_devices(const mpi::Communicator& world,
             }
         });
     });
-    const std::vector<int> counts = config::devices_per_rank(settings, world.size());
-    std::vector<double> speeds(static_cast<std::size_t>(shard::DeviceMap(counts).devices()), 0.0);
-    auto place = static_cast<std::size_t>(shard::DeviceMap(counts).first(world.rank()));
-    for (const Trial& trial : trials) {
-        speeds[place++] = two_digits(trial.tiles_per_s());
+    std::vector<double> speeds;
+    for (std::size_t i = 0; i < trials.size(); ++i) {
+        const bool counts = !keeps || devices[i]->kept_slots() > 0;
+        speeds.push_back(counts ? trials[i].tiles_per_s() : 0);
     }
-    world.sum(std::span(speeds));
+    return speeds;
+}
+
+}  // namespace
+
+std::vector<TrialSpeeds> measure_devices(const mpi::Communicator& world,
+                                         const config::EngineSettings& settings, std::size_t elems,
+                                         Dtype dtype) {
+    TrialRun run{.nodes = mpi::discover_nodes(world, settings.exchange.ranks_per_node),
+                 .dtype = dtype};
+    const std::size_t most = most_devices_of_a_copy(settings, run.nodes);
+    run.settings = settings_of_trial(settings, shard::tiles_of(elems) / most);
+    run.tiles = most * kSubgroups * run.settings.csd.subgroup_tiles;
+    const std::vector<double> of_read = run_trials(world, run, false);
+    const std::vector<double> of_kept = run_trials(world, run, true);
+    const std::vector<KeptTiles> kept =
+        kept_tiles(settings, state_files(settings, world.rank(), world.size()),
+                   {.ranks_beside = beside(run.nodes, world.rank())});
+    const std::vector<int> counts = config::devices_per_rank(settings, world.size());
+    constexpr std::size_t kNumbers = 4;
+    std::vector<double> numbers(
+        kNumbers * static_cast<std::size_t>(shard::DeviceMap(counts).devices()), 0.0);
+    auto at = kNumbers * static_cast<std::size_t>(shard::DeviceMap(counts).first(world.rank()));
+    for (std::size_t i = 0; i < of_read.size(); ++i) {
+        const bool keeps = of_kept[i] > 0;
+        numbers[at++] = of_read[i];
+        numbers[at++] = keeps ? of_kept[i] : of_read[i];
+        numbers[at++] = keeps ? static_cast<double>(kept[i].of_all) : 0;
+        numbers[at++] = keeps ? static_cast<double>(kept[i].of_more) : 0;
+    }
+    world.sum(std::span(numbers));
+    std::vector<TrialSpeeds> speeds;
+    for (std::size_t i = 0; i < numbers.size(); i += kNumbers) {
+        speeds.push_back({.of_read = numbers[i],
+                          .of_kept = numbers[i + 1],
+                          .kept = {.of_all = static_cast<std::size_t>(numbers[i + 2]),
+                                   .of_more = static_cast<std::size_t>(numbers[i + 3])}});
+    }
     return speeds;
 }
 

@@ -1,8 +1,9 @@
-// Measures how many tiles this rank's devices update per second.
+// Measures how fast this rank's devices update state.
 #pragma once
 
 #include "base/dtype.hpp"
 #include "config/engine_settings.hpp"
+#include "engine/devices.hpp"
 #include "mpi/communicator.hpp"
 
 #include <cstddef>
@@ -10,12 +11,18 @@
 
 namespace nearstep::engine {
 
-// Tiles per second of each device of all ranks, rounded to two digits. Each device repeats updates
-// of a small state, with the run's formats, codec and flushes, while all others do the same. Its
-// file is unlinked before it has content. Collective; throws ConfigError and IoError on all ranks
-// alike.
-std::vector<double> measure_devices(const mpi::Communicator& world,
-                                    const config::EngineSettings& settings, std::size_t elems,
-                                    Dtype dtype);
+// Tiles per second of a device.
+struct TrialSpeeds {
+    double of_read = 0;  // if state is read and written
+    double of_kept = 0;  // if it is written only, because a slot keeps it
+    KeptTiles kept = {};
+};
+
+// Of each device of all ranks. Each device repeats updates of a small state, with the run's
+// formats, codec and flushes, while all others do the same. Its file is unlinked before it has
+// content. Collective; throws ConfigError and IoError on all ranks alike.
+std::vector<TrialSpeeds> measure_devices(const mpi::Communicator& world,
+                                         const config::EngineSettings& settings, std::size_t elems,
+                                         Dtype dtype);
 
 }  // namespace nearstep::engine

@@ -92,6 +92,10 @@ std::string filesystem_of(const std::string& folder) {
     return found == kNames.end() ? text("of type ", type) : found->second;
 }
 
+bool is_memory(const struct statfs& facts) {
+    return facts.f_type == TMPFS_MAGIC || facts.f_type == RAMFS_MAGIC;
+}
+
 }  // namespace
 
 std::string nearest_present(const std::string& folder) {
@@ -179,8 +183,12 @@ void check_unused(const std::vector<std::string>& files) {
 
 bool lies_in_memory(int file) {
     struct statfs facts {};
-    return ::fstatfs(file, &facts) == 0 &&
-           (facts.f_type == TMPFS_MAGIC || facts.f_type == RAMFS_MAGIC);
+    return ::fstatfs(file, &facts) == 0 && is_memory(facts);
+}
+
+bool lies_in_memory(const std::string& folder) {
+    struct statfs facts {};
+    return ::statfs(nearest_present(folder).c_str(), &facts) == 0 && is_memory(facts);
 }
 
 std::string folder_of(const std::string& path) {

@@ -20,7 +20,9 @@ namespace {
 
 namespace fs = std::filesystem;
 using shard::kTileElems;
+using testing::DoubleNear;
 using testing::Each;
+using testing::ElementsAre;
 using testing::Gt;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -117,6 +119,29 @@ TEST(SettleSpeeds, LeavesCardsAndModeBaseEqual) {
     settings.csd.device = "xrt";
     EXPECT_THAT(settled(all, settings, false), IsEmpty());
     EXPECT_THAT(config::device_speeds(settings, 2), testing::ElementsAre(1, 1, 1, 1));
+}
+
+TEST(BalancedSpeeds, AreTheMeasuredOnesIfNothingIsKept) {
+    EXPECT_THAT(
+        balanced_speeds({{.of_read = 30, .of_kept = 30}, {.of_read = 7, .of_kept = 7}}, 1000),
+        ElementsAre(DoubleNear(30, 1e-6), DoubleNear(7, 1e-6)));
+    EXPECT_THAT(balanced_speeds({}, 1000), IsEmpty());
+}
+
+// The second device reads nothing, nothing of what is more than 300 tiles, and all.
+TEST(BalancedSpeeds, CountWhatSlotsKeep) {
+    const TrialSpeeds memory{.of_read = 100, .of_kept = 100};
+    const auto shares = [&](KeptTiles kept) {
+        return balanced_speeds({memory, {.of_read = 20, .of_kept = 50, .kept = kept}}, 1500);
+    };
+    EXPECT_THAT(shares({.of_all = 600, .of_more = 450}),
+                ElementsAre(DoubleNear(100, 1e-6), DoubleNear(50, 1e-6)));
+    // 300 tiles in 6 s, and 20 in each further one: (1500 - 300 + 120) / 120 = 11 s.
+    EXPECT_THAT(shares({.of_all = 350, .of_more = 300}),
+                ElementsAre(DoubleNear(100, 1e-6), DoubleNear(400.0 / 11, 1e-6)));
+    // 490 would all be kept, and are ready after 9.8 s; of more only 100 are.
+    EXPECT_THAT(shares({.of_all = 490, .of_more = 100}),
+                ElementsAre(DoubleNear(100, 1e-6), DoubleNear(490 / 10.1, 1e-6)));
 }
 
 // Tiles in memory of each of two ranks.
