@@ -126,12 +126,18 @@ inline Words round_by_lower(Reals values, Words unfolded) {
 
 // --- 8-bit moments -------------------------------------------------------------------------------
 
+inline Words largest_of(Words a, Words b, Words c) {
+    const __m512i of_two = _mm512_maskz_max_epu32(kAll, raw(b), raw(c));
+    return words_of(_mm512_maskz_max_epu32(kAll, raw(a), of_two));
+}
 // The larger magnitudes, as words.
 inline Words larger(Words largest, Pair<Reals> values) {
-    const __m512i low = raw(words_of(values.low) & 0x7FFFFFFFU);
-    const __m512i high = raw(words_of(values.high) & 0x7FFFFFFFU);
-    const __m512i both = _mm512_maskz_max_epu32(kAll, low, high);
-    return words_of(_mm512_maskz_max_epu32(kAll, raw(largest), both));
+    return largest_of(largest, words_of(values.low) & 0x7FFFFFFFU,
+                      words_of(values.high) & 0x7FFFFFFFU);
+}
+// The same of roots. They have no sign, unless they are NaN, which is larger than all in any case.
+inline Words larger_roots(Words largest, Pair<Reals> roots) {
+    return largest_of(largest, words_of(roots.low), words_of(roots.high));
 }
 inline std::uint32_t largest_of(Words words) {
     std::uint32_t largest = 0;
@@ -154,44 +160,45 @@ inline Reals decode(const std::uint8_t* codes, float scale) {
 }
 
 // The conversion rounds to nearest even, as the sum with arith::kRounder does.
-inline __m512i encode_moment1(const float* values, float per_unit) {
+inline __m512i encode(const float* values, float per_unit) {
     return _mm512_maskz_cvtps_epi32(kAll, reals_of(load(values)) * per_unit);
 }
-inline __m512i encode_root2(const float* roots, float per_unit) {
-    const __m512i code = encode_moment1(roots, per_unit);
-    const Reals zeros = {};
-    const __mmask16 is_positive = _mm512_cmp_ps_mask(reals_of(load(roots)), zeros, _CMP_GT_OQ);
-    return _mm512_mask_max_epi32(code, is_positive, code, _mm512_set1_epi32(1));
+inline __m512i encode_pair(const float* values, float per_unit) {
+    return _mm512_packs_epi32(encode(values, per_unit), encode(values + kLength, per_unit));
 }
-
-// Stores 64 codes that were packed within lanes of 128 bits.
-inline void store_codes(void* to, __m512i packed, bool streams) {
+// 64 codes that were packed within lanes of 128 bits.
+inline __m512i in_order(__m512i packed) {
     const Words order = {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15};
-    put(to, words_of(_mm512_maskz_permutexvar_epi32(kAll, raw(order), packed)), streams);
+    return _mm512_maskz_permutexvar_epi32(kAll, raw(order), packed);
 }
 
 inline void encode_block(const float* values, float scale, std::int8_t* codes, bool streams) {
     const float per_unit = arith::kMoment1Codes / scale;
-    const auto packed = [&](const float* from) {
-        return _mm512_packs_epi32(encode_moment1(from, per_unit),
-                                  encode_moment1(from + kLength, per_unit));
-    };
     for (std::size_t i = 0; i < kBlockElems; i += 4 * kLength) {
-        store_codes(codes + i,
-                    _mm512_packs_epi16(packed(values + i), packed(values + i + 2 * kLength)),
-                    streams);
+        const __m512i packed = _mm512_packs_epi16(encode_pair(values + i, per_unit),
+                                                  encode_pair(values + i + 2 * kLength, per_unit));
+        put(codes + i, words_of(in_order(packed)), streams);
     }
+}
+
+// Of 64 roots, those above zero.
+inline __mmask64 above_zero(const float* roots) {
+    const auto of_vector = [&](std::size_t at) -> __mmask64 {
+        return _mm512_cmp_ps_mask(reals_of(load(roots + at)), Reals{}, _CMP_GT_OQ);
+    };
+    return of_vector(0) | of_vector(kLength) << 16U | of_vector(2 * kLength) << 32U |
+           of_vector(3 * kLength) << 48U;
 }
 inline void encode_block(const float* roots, float scale, std::uint8_t* codes, bool streams) {
     const float per_unit = arith::kRoot2Codes / scale;
-    const auto packed = [&](const float* from) {
-        return _mm512_packs_epi32(encode_root2(from, per_unit),
-                                  encode_root2(from + kLength, per_unit));
-    };
     for (std::size_t i = 0; i < kBlockElems; i += 4 * kLength) {
-        store_codes(codes + i,
-                    _mm512_packus_epi16(packed(roots + i), packed(roots + i + 2 * kLength)),
-                    streams);
+        __m512i all = in_order(_mm512_packus_epi16(encode_pair(roots + i, per_unit),
+                                                   encode_pair(roots + i + 2 * kLength, per_unit)));
+        const __mmask64 zeros = _mm512_testn_epi8_mask(all, all);
+        if (zeros != 0) [[unlikely]] {
+            all = _mm512_mask_mov_epi8(all, zeros & above_zero(roots + i), _mm512_set1_epi8(1));
+        }
+        put(codes + i, words_of(all), streams);
     }
 }
 template <typename Code>
@@ -297,7 +304,7 @@ inline void update_moments_of(const UpdateScalars& scalars, const UpdateRun& run
         }
         if constexpr (Types::kHasCodes) {
             largest1 = larger(largest1, wide1);
-            largest2 = larger(largest2, root2);
+            largest2 = larger_roots(largest2, root2);
             if constexpr (!is_moment1_direction(kOptimizer)) {
                 store_pair(&wide.moment1[i], wide1);
             }
