@@ -275,7 +275,8 @@ std::vector<Key> device_keys(CsdSettings& csd) {
          .target = &csd.speed,
          .unit = "relative",
          .meaning = "relative speed of every device, or a list with one entry per device of all "
-                    "ranks; auto: measured at start, so that all devices end a step together",
+                    "ranks; a device has so large a part of the state and of its rank's threads; "
+                    "auto: measured at start, so that all devices end a step together",
          .limits = above_zero(),
          .words = {"auto"},
          .is_for_sites = true},
@@ -303,8 +304,8 @@ std::vector<Key> state_keys(CsdSettings& csd) {
              "staging buffers of a device, at least 3; each holds one subgroup, and all but "
              "one are filled during backward. 0: as many as fit an eighth of the node's free "
              "memory, but at least 4; of more than 8, three quarters keep their state from "
-             "step to step, and all do if the whole state fits. For state that a GPU "
-             "updates: an eighth of the GPU's free memory",
+             "step to step, and all do if the whole state fits; state in /dev/shm needs none. "
+             "For state that a GPU updates: an eighth of the GPU's free memory",
          .limits = between(0, kMostSlots),
          .is_for_sites = true},
         {.name = "csd.state",

@@ -20,6 +20,7 @@ constexpr std::size_t kSlotsWithGpu = 8;
 constexpr std::size_t kMostSealers = 8;
 
 constexpr std::size_t kMostSlots = 1024;
+constexpr std::size_t kHugePage = 2 * MiB;  // a slot's memory is whole ones
 
 // At least so many slots are for any subgroup, and at least one of so many.
 constexpr std::size_t kLeastSharedSlots = 8;
@@ -90,13 +91,12 @@ void EmulatedDevice::add_slots() {
     if (is_mapped()) {
         return;
     }
-    constexpr std::size_t kHugePage = 2 * MiB;  // a slot's memory is whole ones
-    const std::size_t slot_bytes = round_up(sizes_of_slot().all(), kHugePage);
-    slots_.resize(std::max(slots_.size(), most_slots_of(settings_.read_ahead_bytes, slot_bytes)));
+    const std::size_t of_slot = round_up(sizes_of_slot().all(), kHugePage);
+    slots_.resize(std::max(slots_.size(), most_slots_of(settings_.read_ahead_bytes, of_slot)));
     if (settings_.updates_per_s == 0) {
         const std::size_t all = settings_.subgroups.size();
-        const KeptSlots kept = slots_that_keep(settings_.read_ahead_bytes, slot_bytes);
-        kept_slots_ = all <= kept.of_all ? all : kept.of_more;
+        const KeptSlots kept = slots_that_keep(settings_.read_ahead_bytes, of_slot);
+        kept_slots_ = all <= kept.if_all_fit ? all : kept.otherwise;
     }
 }
 
@@ -310,11 +310,17 @@ Ticket EmulatedDevice::write(int slot, std::size_t subgroup, std::int64_t genera
     });
 }
 
-KeptSlots slots_that_keep(std::size_t read_ahead_bytes, std::size_t slot_bytes) {
-    const std::size_t slots = std::min(read_ahead_bytes / slot_bytes, kMostSlots);
+std::size_t slot_bytes(StateFormat format, std::size_t tiles, int threads) {
+    return round_up(store::kHeaderBytes + state_bytes(format, tiles) +
+                        static_cast<std::size_t>(threads) * kPieceBytes,
+                    kHugePage);
+}
+
+KeptSlots slots_that_keep(std::size_t read_ahead_bytes, std::size_t bytes_of_slot) {
+    const std::size_t slots = std::min(read_ahead_bytes / bytes_of_slot, kMostSlots);
     const std::size_t shared = std::max(kLeastSharedSlots, slots / kSharedOf);
-    return {.of_all = slots - std::min<std::size_t>(slots, 1),  // one is written meanwhile
-            .of_more = slots - std::min(slots, shared)};
+    return {.if_all_fit = slots - std::min<std::size_t>(slots, 1),  // one is written meanwhile
+            .otherwise = slots - std::min(slots, shared)};
 }
 
 std::size_t storage_bytes(const EmulatedDeviceSettings& settings) {

@@ -57,13 +57,16 @@ struct EmulatedDeviceSettings {
     double updates_per_s = 0;  // limit of the engine in parameters; 0: no limit
 };
 
-// Slots in `read_ahead_bytes` that keep the state of one subgroup each: all of a device's subgroups
-// if they are no more than `of_all`, else the first `of_more`.
+// Memory of a slot for subgroups of so many tiles, without what deltas need.
+std::size_t slot_bytes(StateFormat format, std::size_t tiles, int threads);
+
+// How many subgroups of a device have a slot each that keeps their state: all, if they are no more
+// than `if_all_fit`; else `otherwise`.
 struct KeptSlots {
-    std::size_t of_all = 0;
-    std::size_t of_more = 0;
+    std::size_t if_all_fit = 0;
+    std::size_t otherwise = 0;
 };
-KeptSlots slots_that_keep(std::size_t read_ahead_bytes, std::size_t slot_bytes);
+KeptSlots slots_that_keep(std::size_t read_ahead_bytes, std::size_t bytes_of_slot);
 
 // Bytes that the device reserves, over all its files.
 std::size_t storage_bytes(const EmulatedDeviceSettings& settings);

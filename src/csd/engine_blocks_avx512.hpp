@@ -126,18 +126,18 @@ inline Words round_by_lower(Reals values, Words unfolded) {
 
 // --- 8-bit moments -------------------------------------------------------------------------------
 
-inline Words largest_of(Words a, Words b, Words c) {
+inline Words larger_of_three(Words a, Words b, Words c) {
     const __m512i of_two = _mm512_maskz_max_epu32(kAll, raw(b), raw(c));
     return words_of(_mm512_maskz_max_epu32(kAll, raw(a), of_two));
 }
 // The larger magnitudes, as words.
 inline Words larger(Words largest, Pair<Reals> values) {
-    return largest_of(largest, words_of(values.low) & 0x7FFFFFFFU,
-                      words_of(values.high) & 0x7FFFFFFFU);
+    return larger_of_three(largest, words_of(values.low) & 0x7FFFFFFFU,
+                           words_of(values.high) & 0x7FFFFFFFU);
 }
-// The same of roots. They have no sign, unless they are NaN, which is larger than all in any case.
+// Like larger(), for roots. Only NaN may have a sign, and is larger than all with and without.
 inline Words larger_roots(Words largest, Pair<Reals> roots) {
-    return largest_of(largest, words_of(roots.low), words_of(roots.high));
+    return larger_of_three(largest, words_of(roots.low), words_of(roots.high));
 }
 inline std::uint32_t largest_of(Words words) {
     std::uint32_t largest = 0;
@@ -181,7 +181,7 @@ inline void encode_block(const float* values, float scale, std::int8_t* codes, b
     }
 }
 
-// Of 64 roots, those above zero.
+// A bit for each of 64 roots: is it above zero?
 inline __mmask64 above_zero(const float* roots) {
     const auto of_vector = [&](std::size_t at) -> __mmask64 {
         return _mm512_cmp_ps_mask(reals_of(load(roots + at)), Reals{}, _CMP_GT_OQ);

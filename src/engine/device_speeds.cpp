@@ -1,7 +1,9 @@
 #include "engine/device_speeds.hpp"
 
 #include "base/error.hpp"
+#include "base/thread_pool.hpp"
 #include "base/units.hpp"
+#include "csd/emulated_device.hpp"
 #include "csd/state_format.hpp"
 #include "engine/devices.hpp"
 #include "engine/gathered_text.hpp"
@@ -84,16 +86,20 @@ std::string percent(double share) {
     return digits.data();
 }
 
+double tiles_of(const shard::Partition& partition, int device) {
+    double tiles = 0;
+    for (const std::size_t subgroup : partition.subgroups_of(device)) {
+        tiles += static_cast<double>(partition.subgroups()[subgroup].tiles.size());
+    }
+    return tiles;
+}
+
 // The device's share of its copy.
 double share_of(const shard::Ownership& owners, int rank, int local) {
     const shard::Replica& copy = owners.of_rank(rank);
     const auto position = std::ranges::find(copy.ranks, rank) - copy.ranks.begin();
     const int device = copy.devices.first(static_cast<int>(position)) + local;
-    std::size_t tiles = 0;
-    for (const std::size_t subgroup : copy.partition.subgroups_of(device)) {
-        tiles += copy.partition.subgroups()[subgroup].tiles.size();
-    }
-    return static_cast<double>(tiles) / static_cast<double>(copy.partition.tiles());
+    return tiles_of(copy.partition, device) / static_cast<double>(copy.partition.tiles());
 }
 
 std::string describe_measured(const config::EngineSettings& settings,
@@ -116,8 +122,8 @@ std::string describe_measured(const config::EngineSettings& settings,
         }
     }
     return text(
-        R"(csd.speed "auto": tiles per second of each device, and its share of the state: )", list,
-        listed > kMostListed ? text(" and ", listed - kMostListed, " more") : "");
+        R"(csd.speed "auto": tiles per second of each device in an update of this run, and its share of the state: )",
+        list, listed > kMostListed ? text(" and ", listed - kMostListed, " more") : "");
 }
 
 }  // namespace
@@ -168,21 +174,13 @@ void settle_memory(config::EngineSettings& settings, std::size_t elems,
 namespace {
 
 // Tiles that the device updates within `seconds`.
-double tiles_within(const TrialSpeeds& device, double seconds) {
+double tiles_within(const UnequalDevice& device, double seconds) {
     const double kept = device.of_kept * seconds;
-    const auto of_all = static_cast<double>(device.kept.of_all);
-    if (kept <= of_all) {
+    if (kept <= device.if_all_fit) {
         return kept;
     }
-    const auto of_more = static_cast<double>(device.kept.of_more);
-    const double rest = seconds - of_more / device.of_kept;
-    return std::max(of_all, of_more + rest * device.of_read);
-}
-
-// Few enough digits not to say more than was measured.
-double two_digits(double value) {
-    const double unit = std::pow(10.0, std::floor(std::log10(value)) - 1);
-    return std::round(value / unit) * unit;
+    const double rest = seconds - device.otherwise / device.of_kept;
+    return std::max(device.if_all_fit, device.otherwise + rest * device.of_read);
 }
 
 // The ranks of each copy of the state.
@@ -207,57 +205,104 @@ void settle_all_memory(config::EngineSettings& settings, std::size_t elems,
     }
 }
 
+// Whether csd.memory_gb says how much of the state the device has.
+bool has_fixed_share(const config::EngineSettings& settings, const shard::DeviceMap& devices,
+                     int rank, int local) {
+    return settings.csd.memory_gb > 0 && local == devices.count(rank) - 1;
+}
+
+// With what its slots keep of subgroups like these.
+UnequalDevice with_slots(const config::EngineSettings& settings, const TrialSpeeds& speeds,
+                         const shard::Partition& partition, int device) {
+    UnequalDevice made{.of_read = speeds.of_read, .of_kept = speeds.of_kept};
+    const std::vector<std::size_t>& subgroups = partition.subgroups_of(device);
+    if (subgroups.empty()) {
+        return made;
+    }
+    // Less, because shares are rounded, and memory is taken before the devices are made.
+    const std::size_t bytes = speeds.read_ahead_bytes / 10 * 9;
+    const csd::KeptSlots slots = csd::slots_that_keep(
+        bytes, csd::slot_bytes(csd::parse_state_format(settings.csd.state),
+                               partition.largest_subgroup_tiles(device), pool_threads()));
+    const double tiles_of_slot =
+        tiles_of(partition, device) / static_cast<double>(subgroups.size());
+    made.if_all_fit = static_cast<double>(slots.if_all_fit) * tiles_of_slot;
+    made.otherwise = static_cast<double>(slots.otherwise) * tiles_of_slot;
+    return made;
+}
+
+// Balances the devices of one copy, whose subgroups, and so their slots, are those of the speeds
+// that were settled before.
+void balance(config::EngineSettings& settings, const std::vector<TrialSpeeds>& trials,
+             std::size_t elems, const std::vector<int>& copy, int ranks) {
+    const shard::DeviceMap devices(config::devices_per_rank(settings, ranks));
+    const shard::Partition partition = make_copy(settings, elems, copy, ranks).partition;
+    auto tiles = static_cast<double>(partition.tiles());
+    std::vector<std::size_t> places;
+    std::vector<UnequalDevice> drives;
+    int device = 0;
+    for (const int rank : copy) {
+        for (int local = 0; local < devices.count(rank); ++local, ++device) {
+            if (has_fixed_share(settings, devices, rank, local)) {
+                tiles -= tiles_of(partition, device);
+                continue;
+            }
+            places.push_back(static_cast<std::size_t>(devices.first(rank) + local));
+            drives.push_back(with_slots(settings, trials[places.back()], partition, device));
+        }
+    }
+    const std::vector<double> balanced = balanced_speeds(drives, tiles);
+    for (std::size_t i = 0; i < places.size(); ++i) {
+        settings.csd.settled_speeds[places[i]] = four_digits(balanced[i]);
+    }
+}
+
 std::vector<double> measured_speeds(const mpi::Communicator& world,
                                     const config::EngineSettings& settings, const SpeedsFor& what,
                                     const mpi::Topology& nodes) {
     const std::vector<TrialSpeeds> trials =
         measure_devices(world, settings, what.elems, what.dtype);
-    const shard::DeviceMap devices(config::devices_per_rank(settings, world.size()));
-    std::vector<double> speeds(trials.size());
-    for (const std::vector<int>& copy : all_copies(settings, nodes)) {
-        std::vector<std::size_t> places;
-        std::vector<TrialSpeeds> of_copy;
-        for (const int rank : copy) {
-            for (int local = 0; local < devices.count(rank); ++local) {
-                places.push_back(static_cast<std::size_t>(devices.first(rank) + local));
-                of_copy.push_back(trials[places.back()]);
-            }
-        }
-        const std::vector<double> balanced = balanced_speeds(of_copy, shard::tiles_of(what.elems));
-        for (std::size_t i = 0; i < places.size(); ++i) {
-            speeds[places[i]] = two_digits(balanced[i]);
+    config::EngineSettings settled = settings;
+    settled.csd.settled_speeds.clear();
+    for (const TrialSpeeds& trial : trials) {
+        settled.csd.settled_speeds.push_back(trial.of_read);
+    }
+    constexpr int kRounds = 4;  // a device's subgroups grow with its speed
+    for (int round = 0; round < kRounds; ++round) {
+        settle_all_memory(settled, what.elems, nodes);
+        for (const std::vector<int>& copy : all_copies(settings, nodes)) {
+            balance(settled, trials, what.elems, copy, world.size());
         }
     }
-    return speeds;
+    return settled.csd.settled_speeds;
 }
 
 }  // namespace
 
-std::vector<double> balanced_speeds(const std::vector<TrialSpeeds>& devices, std::size_t tiles) {
+std::vector<double> balanced_speeds(const std::vector<UnequalDevice>& devices, double tiles) {
     if (devices.empty()) {
         return {};
     }
     const auto all_within = [&](double seconds) {
         double sum = 0;
-        for (const TrialSpeeds& device : devices) {
+        for (const UnequalDevice& device : devices) {
             sum += tiles_within(device, seconds);
         }
         return sum;
     };
-    const auto wanted = static_cast<double>(tiles);
     double less = 0;
     double enough = 1e-6;
-    while (all_within(enough) < wanted) {
+    while (all_within(enough) < tiles) {
         less = enough;
         enough *= 2;
     }
     constexpr int kHalvings = 40;
     for (int i = 0; i < kHalvings; ++i) {
         const double middle = (less + enough) / 2;
-        (all_within(middle) < wanted ? less : enough) = middle;
+        (all_within(middle) < tiles ? less : enough) = middle;
     }
     std::vector<double> speeds;
-    for (const TrialSpeeds& device : devices) {
+    for (const UnequalDevice& device : devices) {
         speeds.push_back(tiles_within(device, enough) / enough);
     }
     return speeds;

@@ -4,7 +4,6 @@
 
 #include "base/dtype.hpp"
 #include "config/engine_settings.hpp"
-#include "engine/speed_trial.hpp"
 #include "mpi/communicator.hpp"
 #include "shard/ownership.hpp"
 
@@ -39,9 +38,19 @@ std::vector<double> settle_speeds(const mpi::Communicator& world,
 void settle_memory(config::EngineSettings& settings, std::size_t elems,
                    const std::vector<int>& copy_ranks, int ranks);
 
-// The tiles per second of each device if all end an update of `tiles` tiles at the same time, with
-// what their slots keep. Shares of the state in this ratio make them do so.
-std::vector<double> balanced_speeds(const std::vector<TrialSpeeds>& devices, std::size_t tiles);
+// Tiles per second of a device: of those that are read and written, and of those that are written
+// only, because slots keep them: all tiles, if they are no more than `if_all_fit`, else
+// `otherwise`.
+struct UnequalDevice {
+    double of_read = 0;
+    double of_kept = 0;
+    double if_all_fit = 0;
+    double otherwise = 0;
+};
+
+// The tiles per second of each device if all end an update of `tiles` tiles at the same time.
+// Shares of the state in this ratio make them do so.
+std::vector<double> balanced_speeds(const std::vector<UnequalDevice>& devices, double tiles);
 
 // Sentences about measured speeds and state in memory, for a run's first lines.
 std::vector<std::string> describe_speeds(const config::EngineSettings& settings,

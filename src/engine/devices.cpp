@@ -21,6 +21,7 @@
 #include <array>
 #include <charconv>
 #include <chrono>
+#include <cmath>
 #include <cstdint>
 #include <numeric>
 #include <span>
@@ -105,50 +106,11 @@ csd::CardDeviceSettings on_card(const csd::EmulatedDeviceSettings& device,
                      .longest_run = std::chrono::seconds(settings.csd.run_timeout_s)}};
 }
 
-// Memory for a device's further slots: the host's if its state lies on a drive, the GPU's if it
-// lies in memory.
-struct ReadAheadBytes {
-    std::size_t host = 0;
-    std::size_t gpu = 0;
-};
-
-std::vector<ReadAheadBytes> read_ahead_bytes(const config::EngineSettings& settings,
-                                             const std::vector<std::string>& state_files,
-                                             const DeviceSurroundings& around) {
-    std::vector<ReadAheadBytes> bytes(state_files.size());
-    if (settings.csd.slots > 0 || !overlaps_steps(settings.mode) || around.ranks_beside == 0 ||
-        around.links != nullptr) {
-        return bytes;
-    }
-    constexpr std::size_t kShare = 8;  // of the free memory, as csd.slots says
-    const auto ranks = static_cast<std::size_t>(around.ranks_beside);
-    ReadAheadBytes of_rank{.host = memory::available_bytes() / kShare / ranks};
-    if (around.gpu && around.fills_gpu) {
-        const auto gpus = static_cast<std::size_t>(memory::gpus());
-        of_rank.gpu = memory::room_of_gpu().free_bytes / kShare / ((ranks + gpus - 1) / gpus);
-    }
-    const bool may_map = around.storage == nullptr &&
-                         store::parse_io_kind(settings.csd.io) == store::IoKind::automatic;
-    std::vector<bool> is_mapped;
-    for (const std::string& file : state_files) {
-        is_mapped.push_back(may_map && store::lies_in_memory(store::folder_of(file)));
-    }
-    const auto mapped = static_cast<std::size_t>(std::ranges::count(is_mapped, true));
-    for (std::size_t i = 0; i < bytes.size(); ++i) {
-        if (is_mapped[i]) {
-            bytes[i].gpu = of_rank.gpu / mapped;
-        } else {
-            bytes[i].host = of_rank.host / (bytes.size() - mapped);
-        }
-    }
-    return bytes;
-}
-
 // The part of the rank's threads for a device: as its part of the state.
 int threads_of(const std::vector<double>& speeds, int local) {
     const double all = std::accumulate(speeds.begin(), speeds.end(), 0.0);
     const double part = speeds[static_cast<std::size_t>(local)] / all;
-    return std::max(1, static_cast<int>(pool_threads() * part + 1e-6));
+    return std::max(1, static_cast<int>(std::lround(pool_threads() * part)));
 }
 
 // Digest of which device owns which tiles in which subgroups.
@@ -393,18 +355,36 @@ bool overlaps_steps(config::Mode mode) {
     return mode == config::Mode::su_o || mode == config::Mode::su_o_c;
 }
 
-std::vector<KeptTiles> kept_tiles(const config::EngineSettings& settings,
-                                  const std::vector<std::string>& state_files,
-                                  const DeviceSurroundings& around) {
-    const std::size_t tiles = settings.csd.subgroup_tiles;
-    const std::size_t slot_bytes =
-        csd::state_bytes(csd::parse_state_format(settings.csd.state), tiles);
-    std::vector<KeptTiles> kept;
-    for (const ReadAheadBytes& bytes : read_ahead_bytes(settings, state_files, around)) {
-        const csd::KeptSlots slots = csd::slots_that_keep(bytes.host, slot_bytes);
-        kept.push_back({.of_all = slots.of_all * tiles, .of_more = slots.of_more * tiles});
+std::vector<ReadAheadBytes> read_ahead_bytes(const config::EngineSettings& settings,
+                                             const std::vector<std::string>& state_files,
+                                             const DeviceSurroundings& around) {
+    std::vector<ReadAheadBytes> bytes(state_files.size());
+    if (settings.csd.slots > 0 || !overlaps_steps(settings.mode) || around.ranks_beside == 0 ||
+        around.links != nullptr) {
+        return bytes;
     }
-    return kept;
+    constexpr std::size_t kShare = 8;  // of the free memory, as csd.slots says
+    const auto ranks = static_cast<std::size_t>(around.ranks_beside);
+    ReadAheadBytes of_rank{.host = memory::available_bytes() / kShare / ranks};
+    if (around.gpu && around.fills_gpu) {
+        const auto gpus = static_cast<std::size_t>(memory::gpus());
+        of_rank.gpu = memory::room_of_gpu().free_bytes / kShare / ((ranks + gpus - 1) / gpus);
+    }
+    const bool may_map = around.storage == nullptr &&
+                         store::parse_io_kind(settings.csd.io) == store::IoKind::automatic;
+    std::vector<bool> is_mapped;
+    for (const std::string& file : state_files) {
+        is_mapped.push_back(may_map && store::lies_in_memory(store::folder_of(file)));
+    }
+    const auto mapped = static_cast<std::size_t>(std::ranges::count(is_mapped, true));
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+        if (is_mapped[i]) {
+            bytes[i].gpu = of_rank.gpu / mapped;
+        } else {
+            bytes[i].host = of_rank.host / (bytes.size() - mapped);
+        }
+    }
+    return bytes;
 }
 
 std::vector<std::unique_ptr<csd::Device>> make_devices(const config::EngineSettings& settings,

@@ -106,15 +106,16 @@ struct DeviceSurroundings {
     std::vector<std::string> files = {};    // empty: the rank's state files
 };
 
-// About how many tiles of state each of this rank's devices keeps in its slots between steps, if it
-// has no more than `of_all`, and if it has more. `state_files` has one of each device.
-struct KeptTiles {
-    std::size_t of_all = 0;
-    std::size_t of_more = 0;
+// Memory for further slots of a device: the host's if its state lies on a drive, the GPU's if it
+// lies in memory.
+struct ReadAheadBytes {
+    std::size_t host = 0;
+    std::size_t gpu = 0;
 };
-std::vector<KeptTiles> kept_tiles(const config::EngineSettings& settings,
-                                  const std::vector<std::string>& state_files,
-                                  const DeviceSurroundings& around);
+// Of each of this rank's devices, whose state files these are.
+std::vector<ReadAheadBytes> read_ahead_bytes(const config::EngineSettings& settings,
+                                             const std::vector<std::string>& state_files,
+                                             const DeviceSurroundings& around);
 
 // This rank's devices, in the order of its copy's device map. Files are named after the rank and
 // the device. The codecs in `route` outlive the devices. Throws like csd::make_emulated_device.

@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -245,8 +244,8 @@ int beside(const mpi::Topology& nodes, int rank) {
     return static_cast<int>(nodes.ranks_beside(rank).size());
 }
 
-// Tiles per second of this rank's devices, while all work at once. With `keeps`, of those devices
-// whose slots keep state in training, and 0 of the others.
+// Tiles per second of this rank's devices, while all work at once. With `keeps`, their slots keep
+// state as in training; 0 of a device whose slots do not.
 std::vector<double> run_trials(const mpi::Communicator& world, const TrialRun& run, bool keeps) {
     const shard::Ownership owners = make_ownership(run.settings, run.tiles * kTileElems, run.nodes);
     const GradientRoute route(run.settings, run.dtype, run.nodes);
@@ -263,7 +262,7 @@ std::vector<double> run_trials(const mpi::Communicator& world, const TrialRun& r
         devices = make_devices(run.settings, world, owners, route,
                                {.dtype = run.dtype,
                                 .links = links.get(),
-                                .threads = pool_threads(),  // no device is idle for want of them
+                                .threads = pool_threads(),  // so that they do not limit a device
                                 .ranks_beside = keeps ? beside(run.nodes, world.rank()) : 0,
                                 .files = files.names()},
                                traffic);
@@ -272,14 +271,6 @@ std::vector<double> run_trials(const mpi::Communicator& world, const TrialRun& r
                                 run.settings.csd.durability == "step");
         }
     });
-    std::array<std::uint64_t, 1> kept = {};
-    for (const auto& device : devices) {
-        kept.front() += static_cast<std::uint64_t>(device->kept_slots());
-    }
-    world.sum(std::span(kept));
-    if (keeps && kept.front() == 0) {
-        return std::vector<double>(devices.size());
-    }
     world.together([&] { for_all(trials, [&](Trial& trial) { trial.prepare(route, run.tile); }); });
     world.together([&] {
         std::atomic<int> measuring(static_cast<int>(trials.size()));
@@ -310,30 +301,36 @@ std::vector<TrialSpeeds> measure_devices(const mpi::Communicator& world,
     const std::size_t most = most_devices_of_a_copy(settings, run.nodes);
     run.settings = settings_of_trial(settings, shard::tiles_of(elems) / most);
     run.tiles = most * kSubgroups * run.settings.csd.subgroup_tiles;
-    const std::vector<double> of_read = run_trials(world, run, false);
-    const std::vector<double> of_kept = run_trials(world, run, true);
-    const std::vector<KeptTiles> kept =
-        kept_tiles(settings, state_files(settings, world.rank(), world.size()),
-                   {.ranks_beside = beside(run.nodes, world.rank())});
     const std::vector<int> counts = config::devices_per_rank(settings, world.size());
-    constexpr std::size_t kNumbers = 4;
-    std::vector<double> numbers(
-        kNumbers * static_cast<std::size_t>(shard::DeviceMap(counts).devices()), 0.0);
-    auto at = kNumbers * static_cast<std::size_t>(shard::DeviceMap(counts).first(world.rank()));
-    for (std::size_t i = 0; i < of_read.size(); ++i) {
-        const bool keeps = of_kept[i] > 0;
-        numbers[at++] = of_read[i];
-        numbers[at++] = keeps ? of_kept[i] : of_read[i];
-        numbers[at++] = keeps ? static_cast<double>(kept[i].of_all) : 0;
-        numbers[at++] = keeps ? static_cast<double>(kept[i].of_more) : 0;
-    }
-    world.sum(std::span(numbers));
+    const shard::DeviceMap devices(counts);
+    const auto all = static_cast<std::size_t>(devices.devices());
+    const auto first = static_cast<std::size_t>(devices.first(world.rank()));
+    std::vector<double> ahead(all, 0.0);
+    world.together([&] {
+        std::size_t place = first;
+        for (const ReadAheadBytes& bytes :
+             read_ahead_bytes(settings, state_files(settings, world.rank(), world.size()),
+                              {.ranks_beside = beside(run.nodes, world.rank())})) {
+            ahead[place++] = static_cast<double>(bytes.host);
+        }
+    });
+    world.sum(std::span(ahead));
+    const auto measured = [&](bool keeps) {
+        std::vector<double> speeds(all, 0.0);
+        std::ranges::copy(run_trials(world, run, keeps),
+                          speeds.begin() + static_cast<std::ptrdiff_t>(first));
+        world.sum(std::span(speeds));
+        return speeds;
+    };
+    const std::vector<double> of_read = measured(false);
+    const bool may_keep = std::ranges::any_of(ahead, [](double bytes) { return bytes > 0; });
+    const std::vector<double> of_kept = may_keep ? measured(true) : std::vector<double>(all, 0.0);
     std::vector<TrialSpeeds> speeds;
-    for (std::size_t i = 0; i < numbers.size(); i += kNumbers) {
-        speeds.push_back({.of_read = numbers[i],
-                          .of_kept = numbers[i + 1],
-                          .kept = {.of_all = static_cast<std::size_t>(numbers[i + 2]),
-                                   .of_more = static_cast<std::size_t>(numbers[i + 3])}});
+    for (std::size_t i = 0; i < all; ++i) {
+        const bool keeps = of_kept[i] > 0;
+        speeds.push_back({.of_read = of_read[i],
+                          .of_kept = keeps ? of_kept[i] : of_read[i],
+                          .read_ahead_bytes = keeps ? static_cast<std::size_t>(ahead[i]) : 0});
     }
     return speeds;
 }

@@ -3,7 +3,6 @@
 
 #include "base/dtype.hpp"
 #include "config/engine_settings.hpp"
-#include "engine/devices.hpp"
 #include "mpi/communicator.hpp"
 
 #include <cstddef>
@@ -13,9 +12,9 @@ namespace nearstep::engine {
 
 // Tiles per second of a device.
 struct TrialSpeeds {
-    double of_read = 0;  // if state is read and written
-    double of_kept = 0;  // if it is written only, because a slot keeps it
-    KeptTiles kept = {};
+    double of_read = 0;                // if state is read and written
+    double of_kept = 0;                // if it is written only, because a slot keeps it
+    std::size_t read_ahead_bytes = 0;  // memory for these slots
 };
 
 // Of each device of all ranks. Each device repeats updates of a small state, with the run's

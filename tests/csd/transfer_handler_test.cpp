@@ -256,6 +256,19 @@ TEST(TransferHandlerTest, ReadsKeptStateOnce) {
     }
 }
 
+TEST(TransferHandlerTest, KeepsWhatIsForeseenForItsMemory) {
+    const std::size_t all = many_subgroups().size();
+    for (const std::size_t slots : {0U, 8U, 12U, 14U, 15U, 40U}) {
+        const SmallDevice small(
+            {.read_ahead_bytes = room_for(slots), .subgroups = many_subgroups()});
+        const KeptSlots kept =
+            slots_that_keep(room_for(slots), slot_bytes(StateFormat::fp32, 1, 1));
+        EXPECT_EQ(static_cast<std::size_t>(small.device->kept_slots()),
+                  all <= kept.if_all_fit ? all : kept.otherwise)
+            << slots;
+    }
+}
+
 TEST(TransferHandlerTest, ReadsAgainWhatACancelledUpdateChanged) {
     SmallDevice small({.read_ahead_bytes = room_for(15), .subgroups = many_subgroups()});
     small.initialise();

@@ -130,18 +130,18 @@ TEST(BalancedSpeeds, AreTheMeasuredOnesIfNothingIsKept) {
 
 // The second device reads nothing, nothing of what is more than 300 tiles, and all.
 TEST(BalancedSpeeds, CountWhatSlotsKeep) {
-    const TrialSpeeds memory{.of_read = 100, .of_kept = 100};
-    const auto shares = [&](KeptTiles kept) {
-        return balanced_speeds({memory, {.of_read = 20, .of_kept = 50, .kept = kept}}, 1500);
+    const UnequalDevice memory{.of_read = 100, .of_kept = 100};
+    const auto shares = [&](double if_all_fit, double otherwise) {
+        return balanced_speeds(
+            {memory,
+             {.of_read = 20, .of_kept = 50, .if_all_fit = if_all_fit, .otherwise = otherwise}},
+            1500);
     };
-    EXPECT_THAT(shares({.of_all = 600, .of_more = 450}),
-                ElementsAre(DoubleNear(100, 1e-6), DoubleNear(50, 1e-6)));
+    EXPECT_THAT(shares(600, 450), ElementsAre(DoubleNear(100, 1e-6), DoubleNear(50, 1e-6)));
     // 300 tiles in 6 s, and 20 in each further one: (1500 - 300 + 120) / 120 = 11 s.
-    EXPECT_THAT(shares({.of_all = 350, .of_more = 300}),
-                ElementsAre(DoubleNear(100, 1e-6), DoubleNear(400.0 / 11, 1e-6)));
+    EXPECT_THAT(shares(350, 300), ElementsAre(DoubleNear(100, 1e-6), DoubleNear(400.0 / 11, 1e-6)));
     // 490 would all be kept, and are ready after 9.8 s; of more only 100 are.
-    EXPECT_THAT(shares({.of_all = 490, .of_more = 100}),
-                ElementsAre(DoubleNear(100, 1e-6), DoubleNear(490 / 10.1, 1e-6)));
+    EXPECT_THAT(shares(490, 100), ElementsAre(DoubleNear(100, 1e-6), DoubleNear(490 / 10.1, 1e-6)));
 }
 
 // Tiles in memory of each of two ranks.
