@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <optional>
+#include <span>
 
 namespace nearstep::engine {
 
@@ -274,7 +275,13 @@ std::vector<double> measured_speeds(const mpi::Communicator& world,
             balance(settled, trials, what.elems, copy, world.size());
         }
     }
-    return settled.csd.settled_speeds;
+    // Those of rank 0, because hosts may differ in cores and in mathematics.
+    std::vector<double> speeds(trials.size(), 0.0);
+    if (world.rank() == 0) {
+        speeds = settled.csd.settled_speeds;
+    }
+    world.sum(std::span(speeds));
+    return speeds;
 }
 
 }  // namespace
