@@ -309,6 +309,7 @@ std::vector<double> balanced_speeds(const std::vector<UnequalDevice>& devices, d
         (all_within(middle) < tiles ? less : enough) = middle;
     }
     std::vector<double> speeds;
+    speeds.reserve(devices.size());
     for (const UnequalDevice& device : devices) {
         speeds.push_back(tiles_within(device, enough) / enough);
     }

@@ -373,6 +373,7 @@ std::vector<ReadAheadBytes> read_ahead_bytes(const config::EngineSettings& setti
     const bool may_map = around.storage == nullptr &&
                          store::parse_io_kind(settings.csd.io) == store::IoKind::automatic;
     std::vector<bool> is_mapped;
+    is_mapped.reserve(state_files.size());
     for (const std::string& file : state_files) {
         is_mapped.push_back(may_map && store::lies_in_memory(store::folder_of(file)));
     }

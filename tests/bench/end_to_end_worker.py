@@ -82,9 +82,9 @@ class Near(Memory):
     def __init__(self, model):
         import nearstep
 
-        options = {"clip_norm": CLIP, "devices": arguments.devices, **arguments.options}
+        options = {"clip_norm": CLIP, "devices": arguments.devices, "durability": "none", **arguments.options}
         self.optimizer = nearstep.AdamW(model, lr=RATE, betas=BETAS, weight_decay=DECAY, path=arguments.folder,
-                                        accumulation=arguments.accumulation, fresh=True, durability="none", **options)
+                                        accumulation=arguments.accumulation, fresh=True, **options)
 
     def step(self):
         self.optimizer.step()
