@@ -206,12 +206,6 @@ void settle_all_memory(config::EngineSettings& settings, std::size_t elems,
     }
 }
 
-// Whether csd.memory_gb says how much of the state the device has.
-bool has_fixed_share(const config::EngineSettings& settings, const shard::DeviceMap& devices,
-                     int rank, int local) {
-    return settings.csd.memory_gb > 0 && local == devices.count(rank) - 1;
-}
-
 // With what its slots keep of subgroups like these.
 UnequalDevice with_slots(const config::EngineSettings& settings, const TrialSpeeds& speeds,
                          const shard::Partition& partition, int device) {
@@ -232,25 +226,25 @@ UnequalDevice with_slots(const config::EngineSettings& settings, const TrialSpee
     return made;
 }
 
-// Balances the devices of one copy, whose subgroups, and so their slots, are those of the speeds
-// that were settled before.
+// Balances the drives of one copy, whose subgroups, and so their slots, are those of the speeds
+// that were settled before. csd.memory_gb says what the devices in memory have.
 void balance(config::EngineSettings& settings, const std::vector<TrialSpeeds>& trials,
              std::size_t elems, const std::vector<int>& copy, int ranks) {
+    const std::vector<int> drives_of = config::drives_per_rank(settings, ranks);
     const shard::DeviceMap devices(config::devices_per_rank(settings, ranks));
     const shard::Partition partition = make_copy(settings, elems, copy, ranks).partition;
-    auto tiles = static_cast<double>(partition.tiles());
+    double tiles = 0;
     std::vector<std::size_t> places;
     std::vector<UnequalDevice> drives;
-    int device = 0;
+    int first = 0;  // of the rank, in the copy
     for (const int rank : copy) {
-        for (int local = 0; local < devices.count(rank); ++local, ++device) {
-            if (has_fixed_share(settings, devices, rank, local)) {
-                tiles -= tiles_of(partition, device);
-                continue;
-            }
+        for (int local = 0; local < drives_of[static_cast<std::size_t>(rank)]; ++local) {
+            const int drive = first + local;
+            tiles += tiles_of(partition, drive);
             places.push_back(static_cast<std::size_t>(devices.first(rank) + local));
-            drives.push_back(with_slots(settings, trials[places.back()], partition, device));
+            drives.push_back(with_slots(settings, trials[places.back()], partition, drive));
         }
+        first += devices.count(rank);
     }
     const std::vector<double> balanced = balanced_speeds(drives, tiles);
     for (std::size_t i = 0; i < places.size(); ++i) {
