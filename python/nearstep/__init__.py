@@ -8,7 +8,7 @@
         opt.step()
         opt.zero_grad()
 
-``python train.py`` is one rank; ``mpirun -np 4 python train.py`` are four, whose gradients the engine sums.
+``python train.py`` is one rank; ``mpirun -np 4 python train.py`` are four, whose gradients the engine averages.
 """
 
 from . import _ranks  # sets RANK, WORLD_SIZE and LOCAL_RANK

@@ -303,8 +303,9 @@ std::vector<Key> state_keys(CsdSettings& csd) {
          .meaning =
              "staging buffers of a device, at least 3; each holds one subgroup, and all but "
              "one are filled during backward. 0: as many as fit an eighth of the node's free "
-             "memory, but at least 4; of more than 8, three quarters keep their state from "
-             "step to step, and all do if the whole state fits; state in /dev/shm needs none. "
+             "memory, but at least 4; of these all but 8, or from 32 on all but a quarter, keep "
+             "their state from step to step, and all do if the whole state fits; state in "
+             "/dev/shm needs none. "
              "For state that a GPU updates: an eighth of the GPU's free memory",
          .limits = between(0, kMostSlots),
          .is_for_sites = true},
