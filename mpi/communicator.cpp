@@ -19,18 +19,43 @@ int count_of(std::size_t bytes) {
     return static_cast<int>(bytes);
 }
 
-// Counts and displacements of blocks for MPI.
-struct Counts {
+// Ranks that have less to do in Communicator::together() wait so many limits: about an hour.
+constexpr int kPatience = 30;
+
+// Counts and displacements of blocks for MPI, in elements of `unit`. MPI counts in int, so blocks
+// of more than 2 GiB together are counted in pages, of which they must be whole ones.
+class Counts {
+public:
     explicit Counts(const Blocks& blocks) {
+        constexpr std::size_t kPage = 4096;
+        const bool is_large = blocks.total() > static_cast<std::size_t>(INT_MAX);
+        if (is_large) {
+            check(MPI_Type_contiguous(kPage, MPI_BYTE, &unit_));
+            check(MPI_Type_commit(&unit_));
+        }
         std::size_t at = 0;
         for (const std::size_t bytes : blocks.bytes) {
-            counts.push_back(count_of(bytes));
-            starts.push_back(count_of(at));
+            expects(!is_large || bytes % kPage == 0, "large blocks are whole pages");
+            counts.push_back(count_of(is_large ? bytes / kPage : bytes));
+            starts.push_back(count_of(is_large ? at / kPage : at));
             at += bytes;
         }
     }
+    Counts(const Counts&) = delete;
+    Counts& operator=(const Counts&) = delete;
+    ~Counts() {
+        if (unit_ != MPI_BYTE) {
+            MPI_Type_free(&unit_);
+        }
+    }
+
+    MPI_Datatype unit() const { return unit_; }
+
     std::vector<int> counts;
     std::vector<int> starts;
+
+private:
+    MPI_Datatype unit_ = MPI_BYTE;
 };
 
 }  // namespace
@@ -124,7 +149,7 @@ std::vector<int> Communicator::first_ranks_of_nodes() const {
     MPI_Comm raw = MPI_COMM_NULL;
     check(MPI_Comm_split_type(group_->comm, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &raw));
     const Communicator node(std::make_unique<Group>(raw), limit_);
-    const double first = node.smallest(rank_);
+    const double first = node.smallest(rank_, limit_);
     std::vector<int> firsts;
     for (const double one : all_gather({&first, 1})) {
         firsts.push_back(static_cast<int>(one));
@@ -135,15 +160,15 @@ std::vector<int> Communicator::first_ranks_of_nodes() const {
 void Communicator::barrier() const { wait_for_all(group_->comm, limit_); }
 
 // Not MPI_IN_PLACE: with SimGrid as the MPI library, the result is then no rank's value.
-int Communicator::smallest(int value) const {
+int Communicator::smallest(int value, std::chrono::seconds limit) const {
     int least = value;
     MPI_Request request = MPI_REQUEST_NULL;
     check(MPI_Iallreduce(&value, &least, 1, MPI_INT, MPI_MIN, group_->comm, &request));
-    pending(request, limit_).wait();
+    pending(request, limit).wait();
     return least;
 }
 
-bool Communicator::agree(bool ok) const { return smallest(ok ? 1 : 0) != 0; }
+bool Communicator::agree(bool ok) const { return smallest(ok ? 1 : 0, limit_) != 0; }
 
 void Communicator::together(const std::function<void()>& work) const {
     // The first letter tells the kind of error; the sentence follows it, and before that an errno
@@ -161,7 +186,7 @@ void Communicator::together(const std::function<void()>& work) const {
     } catch (const IoError& error) {
         problem = text(kIo, error.what());
     }
-    const int first = smallest(problem.empty() ? size_ : rank_);
+    const int first = smallest(problem.empty() ? size_ : rank_, kPatience * limit_);
     if (first < size_) {
         const std::string told = broadcast(problem, first);
         if (told.front() == kIo) {
@@ -216,9 +241,9 @@ void Communicator::all_to_all(std::span<const std::byte> send, const Blocks& sen
     const Counts out(send_blocks);
     const Counts in(receive_blocks);
     MPI_Request request = MPI_REQUEST_NULL;
-    check(MPI_Ialltoallv(send.data(), out.counts.data(), out.starts.data(), MPI_BYTE,
-                         receive.data(), in.counts.data(), in.starts.data(), MPI_BYTE, group_->comm,
-                         &request));
+    check(MPI_Ialltoallv(send.data(), out.counts.data(), out.starts.data(), out.unit(),
+                         receive.data(), in.counts.data(), in.starts.data(), in.unit(),
+                         group_->comm, &request));
     pending(request, limit_).wait();
 }
 

@@ -75,7 +75,7 @@ public:
 
     // Runs `work` on every rank. If it throws a ConfigError, PathError or IoError anywhere, all
     // ranks throw the error of the lowest such rank. Use it for errors that only some ranks may
-    // see.
+    // see. A rank with less work waits 30 times as long as the limit for the others.
     void together(const std::function<void()>& work) const;
 
     // Returns the root's `value` on all ranks.
@@ -105,7 +105,7 @@ private:
 
     Communicator(std::unique_ptr<Group> group, std::chrono::seconds limit);
 
-    int smallest(int value) const;
+    int smallest(int value, std::chrono::seconds limit) const;
 
     std::unique_ptr<Group> group_;
     std::chrono::seconds limit_{};

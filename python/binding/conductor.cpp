@@ -2,6 +2,7 @@
 
 #include "base/digest.hpp"
 #include "base/error.hpp"
+#include "base/units.hpp"
 #include "config/load.hpp"
 #include "csd/state_format.hpp"
 #include "engine/device_speeds.hpp"
@@ -19,6 +20,8 @@
 namespace nearstep::python {
 
 namespace {
+
+constexpr std::size_t kMostBytesAtOnce = GiB;  // of a broadcast; MPI takes less than 2 GiB
 
 double now() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
@@ -263,7 +266,12 @@ void Conductor::share_start_values(std::span<const StartValues> values) {
     }
     for (std::size_t i = 0; i < values.size(); ++i) {
         if (values[i].stored == nullptr) {
-            world_->start_broadcast(bytes_of(i, values[i].piece), 0).wait();
+            std::span<std::byte> rest = bytes_of(i, values[i].piece);
+            while (!rest.empty()) {
+                const std::size_t bytes = std::min<std::size_t>(rest.size(), kMostBytesAtOnce);
+                world_->start_broadcast(rest.first(bytes), 0).wait();
+                rest = rest.subspan(bytes);
+            }
         }
     }
 }
@@ -294,6 +302,7 @@ void Conductor::fill(std::span<const StartValues> values, std::size_t first,
 
 void Conductor::begin_step(const engine::Step& step, const std::vector<std::size_t>& absent) {
     post([this, step, absent] {
+        world_->together([] {});  // one rank alone may evaluate before, for long
         begun_at_ = now();
         std::vector<std::uint64_t> present(layout_.tensors.size(), 1);
         for (const std::size_t tensor : absent) {
@@ -432,9 +441,9 @@ std::string Conductor::save(const std::string& folder) {
     do_and_wait([&] {
         try {
             path = engine_->save(folder);
-        } catch (const MpiError&) {
-            throw;
-        } catch (const Error&) {  // on all ranks, and nothing has changed: training may go on
+        } catch (const ConfigError&) {  // on all ranks, and nothing changed: training may go on
+            refused = std::current_exception();
+        } catch (const IoError&) {  // the same
             refused = std::current_exception();
         }
     });

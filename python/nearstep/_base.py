@@ -124,6 +124,8 @@ class Optimizer(torch.optim.Optimizer):
                 if not optimizer._is_expected:
                     optimizer._conductor.expect_step()
                     optimizer._is_expected = True
+            elif optimizer._told is not None:
+                optimizer._refuse_between_steps()
             elif optimizer._conductor is None and optimizer._module is not None and any(map(is_empty, optimizer._module.parameters())):
                 raise RuntimeError("The module is empty until training begins: call opt.resume() before the first evaluation.")
             if optimizer._conductor is not None:
@@ -370,11 +372,19 @@ class Optimizer(torch.optim.Optimizer):
 
     def synchronize(self) -> None:
         """Waits until the module's parameters are those of the last step. Streamed ones are in host memory then, until
-        their layer computes. Not collective."""
+        their layer computes. Not collective. Raises RuntimeError between backward() and step() if parameters are the
+        engine's own, because these may be new already: streamed ones, and those of a model from ``nearstep.empty()``."""
         if self._conductor is not None:
+            if self._told is not None:
+                self._refuse_between_steps()
             self._bring_all()
             if self._streaming and self._streaming.is_open:
                 self._streaming.empty()
+
+    def _refuse_between_steps(self) -> None:
+        """The update may have begun in backward."""
+        if self._parameters.are_values:
+            raise RuntimeError("The parameters are between two steps, since backward() has begun the update: call step() before you read them.")
 
     def _bring_all(self) -> None:
         for block in range(len(self._blocks)):

@@ -115,8 +115,8 @@ EmulatedDevice::SlotSizes EmulatedDevice::sizes_of_slot() const {
 }
 
 void EmulatedDevice::make_gpu_engine() {
-    if (!settings_.gpu || !is_mapped() || has_deltas() || settings_.links != nullptr ||
-        settings_.updates_per_s > 0) {
+    if (!settings_.gpu || layout().tiles() == 0 || !is_mapped() || has_deltas() ||
+        settings_.links != nullptr || settings_.updates_per_s > 0) {
         return;
     }
     const std::size_t bytes =

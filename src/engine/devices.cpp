@@ -78,7 +78,9 @@ template <typename Number>
 std::string listed(const std::vector<Number>& numbers) {
     std::string out;
     for (const Number number : numbers) {
-        out += text(out.empty() ? "" : ",", number);
+        std::array<char, 32> digits{};  // as many as tell this number from all others
+        const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number);
+        out += text(out.empty() ? "" : ",", std::string_view(digits.data(), end.ptr));
     }
     return out;
 }

@@ -347,6 +347,7 @@ Decision resume(const Found& found) {
         if (found.may_start_anew && choices.checkpoint != nullptr &&
             has_lost_nodes_alone(found, group)) {
             Decision decision = load_newest(found, choices);
+            decision.begins_line = true;  // so that the step does not count when its nodes are back
             decision.notes.push_back(text("Step ", group.newest_listed,
                                           " is given up, since its nodes are not in this job: ",
                                           missing_of(found, group), "."));

@@ -45,11 +45,14 @@ public:
     StorageEngine(const mpi::Communicator& world, const config::EngineSettings& settings,
                   const Layout& layout, Identity identity, const EngineOptions& options);
 
-    void start(const Fill& fill) override { start_anew(fill, {}); }
+    void start(const Fill& fill) override {
+        start_anew(fill, {});
+        count_from_here();
+    }
     BeginReport begin(const StartingPoint& start, const Fill& fill) override;
     StateTransfer first_transfer() const override;
     std::span<const std::byte> parameters() const override { return vector_.span(); }
-    memory::Buffer release_parameters() override { return std::move(vector_); }
+    memory::Buffer release_parameters() override;
     feed::JointCopy joint_copy() override { return parameter_transport_->joint(); }
     void begin_forward() override;
     void await_parameters(std::size_t block, std::span<const shard::ElementRange> now,
@@ -129,6 +132,8 @@ private:
     void begin_update(double factor);
     void begin_right_update();
     void undo_update();
+    void load_last_parameters();
+    void count_from_here();
     void finish_step();
     void keep_norm(double norm) { last_norm_ = options_.clips_by_last_norm ? norm : 0; }
     void harm_gradient(std::span<float> gradient);

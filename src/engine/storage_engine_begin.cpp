@@ -5,6 +5,7 @@
 #include "engine/devices.hpp"
 #include "engine/gathered_text.hpp"
 #include "engine/storage_engine.hpp"
+#include "store/damage.hpp"
 #include "store/manifest.hpp"
 #include "store/subgroup_header.hpp"
 
@@ -49,14 +50,15 @@ public:
         }
     }
 
-    void remove() const {
+    // `state`: the id of the state that the engine has now.
+    void remove(const std::string& state) const {
         const int node = found_.ranks[static_cast<std::size_t>(world_.rank())].node;
         const auto first = std::find_if(found_.ranks.begin(), found_.ranks.end(),
                                         [&](const Seat& seat) { return seat.node == node; });
         const bool is_first = first - found_.ranks.begin() == world_.rank();
         world_.together([&] {
             for (const FoundManifest& one : found_.manifests) {
-                if (is_first && is_left(one) && one.node == node) {
+                if (is_first && is_left(one) && one.node == node && !names(one.path, state)) {
                     store::ManifestFile(one.path).remove();
                 }
             }
@@ -91,7 +93,7 @@ public:
     std::vector<std::string> describe() const {
         std::vector<std::string> lines;
         for (const FoundManifest& one : found_.manifests) {
-            if (is_left(one)) {
+            if (is_left(one) && !is_seen_twice(one)) {
                 lines.push_back(text("removed ", one.path, " and its state files",
                                      one.manifest && !one.manifest->commits.empty()
                                          ? text(" (step ", one.manifest->commits.front().step,
@@ -105,6 +107,25 @@ public:
 private:
     bool is_left(const FoundManifest& one) const {
         return current_.count({one.node, one.path}) == 0;
+    }
+
+    // Several nodes may see one folder. Then a manifest that another node's rank has written since
+    // the search is not left behind.
+    static bool names(const std::string& path, const std::string& state) {
+        try {
+            const std::optional<store::Manifest> now = store::ManifestFile(path).read();
+            return now && now->state == state;
+        } catch (const store::DamageError&) {
+            return false;
+        }
+    }
+
+    // Whether this is a current manifest that another node sees, too.
+    bool is_seen_twice(const FoundManifest& one) const {
+        return std::ranges::any_of(found_.manifests, [&](const FoundManifest& other) {
+            return !is_left(other) && other.path == one.path && other.manifest && one.manifest &&
+                   other.manifest->state == one.manifest->state;
+        });
     }
 
     const mpi::Communicator& world_;
@@ -144,6 +165,7 @@ Origin origin_of(const StartingPoint& start) {
 void resume(StorageEngine& engine, const StartingPoint& start, BeginReport& begun) {
     const Decision& decision = *start.decision;
     const Origin origin = origin_of(start);
+    bool has_checkpoint = !decision.checkpoint.empty();
     for (const store::Commit& commit : decision.commits) {
         const std::optional<std::string> damage = engine.restore_state(origin, commit);
         if (!damage) {
@@ -151,8 +173,14 @@ void resume(StorageEngine& engine, const StartingPoint& start, BeginReport& begu
             return;
         }
         begun.lines.push_back(text("The state of step ", commit.step, " is not used. ", *damage));
-        if (!decision.checkpoint.empty()) {
-            engine.verify(decision.checkpoint);
+        if (has_checkpoint) {
+            try {
+                engine.verify(decision.checkpoint);
+            } catch (const ConfigError& fault) {
+                begun.lines.emplace_back(fault.what());
+                has_checkpoint = false;
+                continue;
+            }
             Origin of_checkpoint = origin;
             of_checkpoint.replaces.clear();
             engine.restore(decision.checkpoint, of_checkpoint);
@@ -224,7 +252,7 @@ BeginReport StorageEngine::begin(const StartingPoint& start, const Fill& fill) {
     begun.lines.insert(begun.lines.end(), decision.notes.begin(), decision.notes.end());
     switch (decision.action) {
         case Action::start_anew:
-            start_anew(fill, [&] { left.remove(); });
+            start_anew(fill, [&] { left.remove(state_); });
             break;
         case Action::resume_state:
             resume(*this, start, begun);
@@ -241,7 +269,7 @@ BeginReport StorageEngine::begin(const StartingPoint& start, const Fill& fill) {
             throw ConfigError(decision.refusal);
     }
     if (decision.action != Action::start_anew) {
-        left.remove();
+        left.remove(state_);
     }
     const std::vector<std::string> removed = left.describe();
     begun.lines.insert(begun.lines.end(), removed.begin(), removed.end());
@@ -264,6 +292,7 @@ BeginReport StorageEngine::begin(const StartingPoint& start, const Fill& fill) {
     if (!overwritten.empty()) {
         begun.lines.push_back(overwritten);
     }
+    count_from_here();
     return begun;
 }
 

@@ -32,12 +32,16 @@ trace::Subject of_block(std::size_t block) { return {.kind = "block", .number = 
 
 void StorageEngine::begin_forward() {
     if (!under_way_) {
-        counted_ = traffic_.snapshot();
-        counted_deltas_ = pipeline_->delta_tally();
+        count_from_here();
     }
     if (timeline_ != nullptr) {
         timeline_->begin_step(steps_done_ + 1);
     }
+}
+
+void StorageEngine::count_from_here() {
+    counted_ = traffic_.snapshot();
+    counted_deltas_ = pipeline_->delta_tally();
 }
 
 // The end of the ranges' blocks, in whole tiles.
@@ -270,6 +274,11 @@ void StorageEngine::begin_update(double factor) {
 // state. Other ranks received none yet, and no delta was applied.
 void StorageEngine::undo_update() {
     pipeline_->cancel_update();
+    load_last_parameters();
+    world_.barrier();  // ranks of a node may share the vector
+}
+
+void StorageEngine::load_last_parameters() {
     if (delivery(settings_) == csd::Delivery::parameters) {
         pipeline_->visit_subgroups(
             [this](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
@@ -281,7 +290,15 @@ void StorageEngine::undo_update() {
                 load_masters_into_vector(tiles, masters);
             });
     }
-    world_.barrier();  // ranks of a node may share the vector
+}
+
+// A client may end in the middle of a step, whose update has begun to put parameters here.
+memory::Buffer StorageEngine::release_parameters() {
+    if (!under_way_ && pipeline_->is_updating()) {
+        pipeline_->cancel_update();
+        load_last_parameters();
+    }
+    return std::move(vector_);
 }
 
 // The devices still have the step's gradients and the previous state. An update with a wrong factor

@@ -1,15 +1,20 @@
 #include "store/subgroup_header.hpp"
 
+#include "base/descriptor.hpp"
 #include "base/digest.hpp"
 #include "base/error.hpp"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 #include <string_view>
+#include <system_error>
 
 namespace nearstep::store {
 
@@ -62,12 +67,20 @@ namespace {
 
 using Page = std::array<std::byte, kHeaderBytes>;
 
-// Zeros if the file has no such page.
+// Zeros if the file has no such page. Throws IoError if it cannot be read.
 Page read_page(const std::string& path, std::size_t offset) {
     Page page{};
-    std::ifstream file(path, std::ios::binary);
-    file.seekg(static_cast<std::streamoff>(offset));
-    file.read(reinterpret_cast<char*>(page.data()), page.size());
+    const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    if (file.get() < 0 && errno == ENOENT) {
+        return page;
+    }
+    const ssize_t bytes =
+        file.get() < 0 ? -1
+                       : ::pread(file.get(), page.data(), page.size(), static_cast<off_t>(offset));
+    if (bytes < 0 && errno != EISDIR) {
+        throw IoError(text("Cannot read the state file \"", path, "\" at offset ", offset, " (",
+                           std::generic_category().message(errno), "): try again."));
+    }
     return page;
 }
 

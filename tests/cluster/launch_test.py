@@ -72,6 +72,19 @@ class Launch(cluster.Cluster):
         self.assertGreaterEqual(resumed["first_step"], 8)  # a step's line is written before its commit
         self.assertEqual(resumed["masters_xxh3"], whole["masters_xxh3"])
 
+    def test_hosts_that_see_one_folder_keep_each_other_s_manifests(self):
+        keys = {"train__steps": 5, "csd__per_rank": 1, "csd__path": f'["{self.folder / "shared"}"]'}
+        whole = self.train(**keys)
+        self.train(train__stop_at=3, **keys)
+        summary = self.folder / "resumed.json"
+        for stop in (3, 5):  # the first start takes no step
+            done = self.mpirun("--resume", "--json", summary, train__stop_at=stop, **keys)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            self.assertIn("resumed from the state files at step 3", done.stdout)
+            self.assertNotIn("removed", done.stdout)
+            self.assertEqual(len(list((self.folder / "shared").glob("*.manifest"))), 8)
+        self.assertEqual(cluster.json.loads(summary.read_text())["masters_xxh3"], whole["masters_xxh3"])
+
     def test_a_notice_here_reaches_the_ranks_of_all_hosts(self):
         for number in (signal.SIGTERM, signal.SIGUSR1):
             with self.subTest(number):

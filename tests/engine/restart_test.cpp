@@ -396,7 +396,29 @@ TEST(DecideTest, LeavesAStepToALostNodeOnlyWhereNobodyIsThereToAsk) {
         EXPECT_EQ(decision.set, 1);
         ASSERT_FALSE(decision.notes.empty());
         EXPECT_THAT(decision.notes.back(), HasSubstr("Step 7 is given up"));
+        EXPECT_TRUE(decision.begins_line);
     }
+}
+
+// The run went on without the lost node, from the checkpoint of step 3. Now the node is back.
+TEST(DecideTest, GoesOnFromANewerLineWhenTheLostNodeIsBack) {
+    Found found = found_of({.traces = {Trace::nothing, Trace::whole}, .flag = Flag::resume_if_any});
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+        FoundManifest one{.path = found.ranks[rank].manifests[1],
+                          .rank = static_cast<int>(rank),
+                          .set = 1,
+                          .manifest = manifest_of(Trace::whole, 2),
+                          .files = found.ranks[rank].files[1]};
+        one.manifest->state = "second";
+        one.manifest->line = store::branch_off(kLine, 3, "without");
+        one.manifest->commits = {at(5), at(4)};
+        one.manifest->files = {text("rank-", rank, ".device-0.set-1.state")};
+        found.manifests.push_back(one);
+    }
+    const Decision decision = decide(found);
+    EXPECT_EQ(decision.action, Action::resume_state) << decision.refusal;
+    EXPECT_EQ(decision.line.run, "without");
+    EXPECT_EQ(decision.commits.front().step, 5);
 }
 
 // Rank 0 has published the new state's manifest, rank 1 has not.

@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <numeric>
 #include <string>
 
@@ -73,6 +74,32 @@ TEST(Communicator, ExchangesBlocksOfDifferentSizes) {
         for (std::size_t i = 0; i < size_between(from, world.rank()); ++i, ++at) {
             EXPECT_EQ(receive[at], static_cast<std::byte>(16 * from + world.rank()));
         }
+    }
+}
+
+// Rank 0 sends to the last rank.
+TEST(Communicator, ExchangesMoreThanTwoGiB) {
+    if (std::getenv("NEARSTEP_LONG") == nullptr) {
+        GTEST_SKIP() << "it takes 5 GB of memory: run it with NEARSTEP_LONG=1";
+    }
+    const Communicator world = make_world();
+    const auto ranks = static_cast<std::size_t>(world.size());
+    constexpr std::size_t kBytes = (std::size_t{9} << 28) + 4096;
+    Blocks out{.bytes = std::vector<std::size_t>(ranks)};
+    Blocks in{.bytes = std::vector<std::size_t>(ranks)};
+    std::vector<std::byte> send;
+    if (world.rank() == 0) {
+        out.bytes.back() = kBytes;
+        send.resize(kBytes);
+        send.back() = std::byte{7};
+    }
+    if (world.rank() == world.size() - 1) {
+        in.bytes.front() = kBytes;
+    }
+    std::vector<std::byte> receive(in.total());
+    world.all_to_all(send, out, receive, in);
+    if (!receive.empty()) {
+        EXPECT_EQ(receive.back(), std::byte{7});
     }
 }
 

@@ -5,6 +5,7 @@ import json
 import shutil
 import subprocess
 import sys
+import time
 import unittest
 
 import launcher
@@ -141,6 +142,27 @@ class Empty(Package):
         self.assertEqual(opt.masters_digest(), digest)
         self.assertEqual(self.steps_in_memory_of(again), rest)
         self.assertEqual(len(losses), 3)
+
+    def test_parameters_between_two_steps_are_not_read(self):
+        """The update begins in backward, where the engine's memory gets new parameters."""
+        with nearstep.empty():
+            made = torch.nn.Sequential(*(torch.nn.Linear(256, 256) for _ in range(4)))
+        _, opt = self.make(made, config={"csd.subgroup_tiles": 1})
+        for _ in range(3):
+            made(torch.ones(2, 256)).square().mean().backward()
+            opt.step()
+            opt.zero_grad()
+        before = {key: p.clone() for key, p in made.state_dict().items()}
+        made(torch.ones(2, 256)).square().mean().backward()
+        with torch.no_grad():
+            self.refuses(RuntimeError, "call step() before you read them", lambda: made(torch.ones(2, 256)))
+        for read in (opt.synchronize, made.state_dict):
+            self.refuses(RuntimeError, "call step() before you read them", read)
+        begun = lambda: any(not torch.equal(p, before[key]) for key, p in made.named_parameters())
+        self.assertTrue(any(begun() or time.sleep(0.01) for _ in range(1000)), "the update has begun")
+        opt.close()
+        for key, p in made.state_dict().items():
+            self.assertTrue(torch.equal(p, before[key]), key)
 
     def steps_in_memory_of(self, model):
         with torch.no_grad():

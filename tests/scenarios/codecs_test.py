@@ -27,13 +27,14 @@ class Codecs(program.Scenario):
                 self.assert_same_bits(self.train(state="again", **{**keys, "csd__per_rank": 3}), first)
 
     def test_ranks_agree(self):
-        two = self.train(compress__codec="q8", **KEYS)
+        # At the config's rate the loss jumps in step 7, and jumps differ by what rounding does.
+        keys = {**KEYS, "compress__codec": "q8", "train__learning_rate": 1e-3}
+        two = self.train(**keys)
         cases = [(ranks, scatter) for ranks in (1, 3, 4) for scatter in ("hierarchical", "flat")]
         for ranks, scatter in program.sweep(cases, 0, 3, 4):
             with self.subTest(ranks=ranks, scatter=scatter):
-                other = self.train(ranks=ranks, state=f"{ranks}-{scatter}", compress__codec="q8",
-                                   exchange__scatter=scatter, **KEYS)
-                self.assert_close(other["losses"], two["losses"], 1e-2)
+                other = self.train(ranks=ranks, state=f"{ranks}-{scatter}", exchange__scatter=scatter, **keys)
+                self.assert_close(other["losses"], two["losses"], 2e-3)
 
     def test_error_feedback_resumes_bit_identically(self):
         for codec, dtype, scatter in (("topk", "bf16", "flat"), ("q4", "fp16", "hierarchical")):

@@ -158,12 +158,21 @@ class Crash(program.Scenario):
             self.assertIn("data is damaged", said)
             self.assertIn("step-00000005.h5 at step 5", said)
             self.assertEqual(summary["masters_xxh3"], masters)
-        self.train(train__steps=8, train__stop_at=5, flags=["--fresh"])
-        program.shutil.rmtree(self.folder / "state/checkpoints")
-        self.flip(place=1)
-        said, summary = self.finish()
-        self.assertIn("resumed from the state files at step 4", said)
-        self.assertEqual(summary["masters_xxh3"], masters)
+        for is_there in (False, True):
+            self.train(train__steps=8, train__stop_at=5, flags=["--fresh"])
+            checkpoints = self.folder / "state/checkpoints"
+            if is_there:
+                part = next(checkpoints.glob("step-00000005.*.rank-00001.h5"))
+                data = bytearray(part.read_bytes())
+                data[len(data) // 2] ^= 16
+                part.write_bytes(data)
+            else:
+                program.shutil.rmtree(checkpoints)
+            self.flip(place=1)
+            said, summary = self.finish()
+            self.assertIn("resumed from the state files at step 4", said)
+            self.assertEqual("rank-00001.h5" in said, is_there)
+            self.assertEqual(summary["masters_xxh3"], masters)
 
     def test_bit_rot_of_everything_is_said_and_nothing_is_overwritten(self):
         self.train(train__steps=8, train__stop_at=5)

@@ -1,8 +1,13 @@
 #include "store/subgroup_header.hpp"
 
+#include "base/error.hpp"
+#include "store/scratch_folder.hpp"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <string>
 #include <vector>
 
 namespace nearstep::store {
@@ -63,6 +68,14 @@ TEST(SubgroupHeaderTest, TellsADamagedHeaderFromDamagedData) {
     extent[3000] ^= std::byte{1};
     EXPECT_THAT(find_fault(kHeader, extent).value_or("nothing"),
                 HasSubstr("its header is damaged"));
+}
+
+TEST(SubgroupHeaderTest, TellsAFileThatCannotBeReadFromOneThatWasNeverWritten) {
+    const ScratchFolder folder;
+    EXPECT_EQ(newest_generation_in(folder.path() + "/absent"), 0);
+    const std::string loop = folder.path() + "/loop";
+    std::filesystem::create_symlink(loop, loop);
+    EXPECT_THROW(newest_generation_in(loop), IoError);
 }
 
 }  // namespace
