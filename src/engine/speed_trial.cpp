@@ -69,8 +69,9 @@ std::vector<std::string> names_beside(const std::vector<std::string>& states) {
     std::vector<std::string> names;
     names.reserve(states.size());
     for (const std::string& state : states) {
-        names.push_back(text(store::folder_of(state), "/speed-", ::getpid(), ".device-",
-                             names.size(), ".temporary"));
+        const std::string name = state.substr(state.rfind('/') + 1);
+        names.push_back(
+            text(store::folder_of(state), "/speed-", ::getpid(), ".", name, ".temporary"));
     }
     return names;
 }

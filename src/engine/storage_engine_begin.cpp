@@ -221,6 +221,27 @@ void read_state(StorageEngine& engine, const StartingPoint& start, BeginReport& 
     refuse_damage(start, begun);
 }
 
+// Another job may have gone on between the search and the moment when all ranks had their locks.
+// What was decided would then undo its steps.
+void check_unchanged(const mpi::Communicator& world, const Found& found) {
+    const int node = found.ranks[static_cast<std::size_t>(world.rank())].node;
+    const auto first = std::find_if(found.ranks.begin(), found.ranks.end(),
+                                    [&](const Seat& seat) { return seat.node == node; });
+    world.together([&] {
+        for (const FoundManifest& one : found.manifests) {
+            if (first - found.ranks.begin() != world.rank() || one.node != node || !one.manifest) {
+                continue;
+            }
+            const std::optional<store::Manifest> now = store::ManifestFile(one.path).read();
+            if (now != one.manifest) {
+                throw IoError(text("The run in ", store::folder_of(one.path),
+                                   " went on in another job while this one began: nothing was "
+                                   "changed; start again when that job has ended."));
+            }
+        }
+    });
+}
+
 // What a fresh start discards; empty: nothing.
 std::string describe_overwritten(const mpi::Communicator& world,
                                  const config::EngineSettings& settings, int set) {
@@ -244,6 +265,7 @@ std::string describe_overwritten(const mpi::Communicator& world,
 
 BeginReport StorageEngine::begin(const StartingPoint& start, const Fill& fill) {
     const Decision& decision = *start.decision;
+    check_unchanged(world_, *start.found);
     const LeftBehind left(world_, settings_, start);
     const std::string overwritten =
         start.found->is_fresh ? describe_overwritten(world_, settings_, decision.set) : "";

@@ -1,5 +1,6 @@
 // Tensors that steps leave out keep their state and the number of their own updates, also across
 // restarts, other layouts and checkpoints.
+#include "base/error.hpp"
 #include "base/random.hpp"
 #include "engine/engine.hpp"
 #include "support/places.hpp"
@@ -104,9 +105,7 @@ protected:
         oracle_.moments2.resize(layout_.elems);
     }
 
-    // Begins anew or resumes, with this many devices per rank and tiles per subgroup.
-    void open(const Wish& wish, int devices) {
-        engine_.reset();
+    config::EngineSettings settings_with(int devices) const {
         config::EngineSettings settings;
         settings.mode = config::Mode::su_o;
         settings.compress.codec = "dense";
@@ -114,10 +113,20 @@ protected:
         settings.csd.per_rank = {devices};
         settings.csd.subgroup_tiles = 1;
         settings.checkpoint.path = folder_ + "/checkpoints";
-        const StartingPoint start =
-            find_starting_point(world_, settings, layout_.elems, "four", wish);
-        engine_ = Engine::make(world_, settings, layout_, {.model = "four", .steps = 100},
-                               {.set = start.set});
+        return settings;
+    }
+
+    StartingPoint find(const Wish& wish, int devices) {
+        engine_.reset();
+        return find_starting_point(world_, settings_with(devices), layout_.elems, "four", wish);
+    }
+
+    // Begins anew or resumes, with this many devices per rank.
+    void open(const Wish& wish, int devices) { open(find(wish, devices), devices); }
+
+    void open(const StartingPoint& start, int devices) {
+        engine_ = Engine::make(world_, settings_with(devices), layout_,
+                               {.model = "four", .steps = 100}, {.set = start.set});
         engine_->begin(start, [](std::size_t first, std::span<float> masters) {
             for (std::size_t i = 0; i < masters.size(); ++i) {
                 masters[i] = drawn(0, first + i);
@@ -174,7 +183,7 @@ protected:
 };
 
 TEST_F(SkippedTensors, KeepTheNumberOfTheirUpdatesAcrossRestartsLayoutsAndCheckpoints) {
-    open({}, 1);
+    open(Wish(), 1);
     take_steps(7);
     expect_masters();
     open(resuming(), 1);
@@ -187,6 +196,23 @@ TEST_F(SkippedTensors, KeepTheNumberOfTheirUpdatesAcrossRestartsLayoutsAndCheckp
     open(from(checkpoint), 1);
     EXPECT_EQ(engine_->steps_done(), 15);
     take_steps(4);
+    expect_masters();
+}
+
+// Another job went on between this job's search and its locks.
+TEST_F(SkippedTensors, GoOnFromNoDecisionThatIsOlderThanTheState) {
+    open(Wish(), 1);
+    take_steps(2);
+    const StartingPoint same_layout = find(resuming(), 1);
+    const StartingPoint other_layout = find(resuming(), 2);
+    open(resuming(), 1);
+    take_steps(1);
+    engine_.reset();
+    EXPECT_THROW(open(same_layout, 1), IoError);
+    engine_.reset();
+    EXPECT_THROW(open(other_layout, 2), IoError);
+    open(resuming(), 1);
+    EXPECT_EQ(engine_->steps_done(), 3);
     expect_masters();
 }
 
