@@ -67,13 +67,21 @@ Request::Request(Request&&) noexcept = default;
 // An error that leaves this function ends the program with its reason.
 Request& Request::operator=(Request&& other) noexcept {  // NOLINT(bugprone-exception-escape)
     if (this != &other) {
-        wait();
+        finish();
         state_ = std::move(other.state_);
     }
     return *this;
 }
 
-Request::~Request() { wait(); }  // NOLINT(bugprone-exception-escape): as above
+Request::~Request() { finish(); }  // NOLINT(bugprone-exception-escape): as above
+
+// Nobody waits for a transfer that may never complete.
+void Request::finish() {
+    if (state_ && *state_->patience.has_ended) {
+        state_.release();  // NOLINT(bugprone-unused-return-value): MPI may still use it
+    }
+    wait();
+}
 
 bool Request::test() {
     if (!state_) {
@@ -105,8 +113,8 @@ struct Communicator::Group {
     MPI_Comm comm;
 };
 
-Communicator::Communicator(std::unique_ptr<Group> group, std::chrono::seconds limit)
-    : group_(std::move(group)), limit_(limit) {
+Communicator::Communicator(std::unique_ptr<Group> group, Patience patience)
+    : group_(std::move(group)), patience_(std::move(patience)) {
     check(MPI_Comm_set_errhandler(group_->comm, MPI_ERRORS_RETURN));
     check(MPI_Comm_rank(group_->comm, &rank_));
     check(MPI_Comm_size(group_->comm, &size_));
@@ -118,38 +126,39 @@ Communicator::~Communicator() = default;
 
 namespace {
 
-Request pending(MPI_Request request, std::chrono::seconds limit) {
-    return Request(std::make_unique<Request::State>(Request::State{request, limit}));
+Request pending(MPI_Request request, const Patience& patience) {
+    return Request(std::make_unique<Request::State>(Request::State{request, patience}));
 }
 
-void wait_for_all(MPI_Comm comm, std::chrono::seconds limit) {
+void wait_for_all(MPI_Comm comm, const Patience& patience) {
     MPI_Request request = MPI_REQUEST_NULL;
     check(MPI_Ibarrier(comm, &request));
-    pending(request, limit).wait();
+    pending(request, patience).wait();
 }
 
 }  // namespace
 
 Communicator Communicator::world(std::chrono::seconds limit) {
-    wait_for_all(MPI_COMM_WORLD, limit);
+    const Patience patience{.limit = limit};
+    wait_for_all(MPI_COMM_WORLD, patience);
     MPI_Comm duplicate = MPI_COMM_NULL;
     check(MPI_Comm_dup(MPI_COMM_WORLD, &duplicate));
-    return {std::make_unique<Group>(duplicate), limit};
+    return {std::make_unique<Group>(duplicate), patience};
 }
 
 Communicator Communicator::split(int colour) const {
     barrier();
     MPI_Comm part = MPI_COMM_NULL;
     check(MPI_Comm_split(group_->comm, colour, rank_, &part));
-    return {std::make_unique<Group>(part), limit_};
+    return {std::make_unique<Group>(part), patience_};
 }
 
 std::vector<int> Communicator::first_ranks_of_nodes() const {
     barrier();
     MPI_Comm raw = MPI_COMM_NULL;
     check(MPI_Comm_split_type(group_->comm, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &raw));
-    const Communicator node(std::make_unique<Group>(raw), limit_);
-    const double first = node.smallest(rank_, limit_);
+    const Communicator node(std::make_unique<Group>(raw), patience_);
+    const double first = node.smallest(rank_, patience_);
     std::vector<int> firsts;
     for (const double one : all_gather({&first, 1})) {
         firsts.push_back(static_cast<int>(one));
@@ -157,18 +166,18 @@ std::vector<int> Communicator::first_ranks_of_nodes() const {
     return firsts;
 }
 
-void Communicator::barrier() const { wait_for_all(group_->comm, limit_); }
+void Communicator::barrier() const { wait_for_all(group_->comm, patience_); }
 
 // Not MPI_IN_PLACE: with SimGrid as the MPI library, the result is then no rank's value.
-int Communicator::smallest(int value, std::chrono::seconds limit) const {
+int Communicator::smallest(int value, const Patience& patience) const {
     int least = value;
     MPI_Request request = MPI_REQUEST_NULL;
     check(MPI_Iallreduce(&value, &least, 1, MPI_INT, MPI_MIN, group_->comm, &request));
-    pending(request, limit).wait();
+    pending(request, patience).wait();
     return least;
 }
 
-bool Communicator::agree(bool ok) const { return smallest(ok ? 1 : 0, limit_) != 0; }
+bool Communicator::agree(bool ok) const { return smallest(ok ? 1 : 0, patience_) != 0; }
 
 void Communicator::together(const std::function<void()>& work) const {
     // The first letter tells the kind of error; the sentence follows it, and before that an errno
@@ -186,7 +195,9 @@ void Communicator::together(const std::function<void()>& work) const {
     } catch (const IoError& error) {
         problem = text(kIo, error.what());
     }
-    const int first = smallest(problem.empty() ? size_ : rank_, kPatience * limit_);
+    Patience of_all = patience_;
+    of_all.limit *= kPatience;
+    const int first = smallest(problem.empty() ? size_ : rank_, of_all);
     if (first < size_) {
         const std::string told = broadcast(problem, first);
         if (told.front() == kIo) {
@@ -214,14 +225,14 @@ void Communicator::sum(std::span<double> values) const {
     MPI_Request request = MPI_REQUEST_NULL;
     check(MPI_Iallreduce(MPI_IN_PLACE, values.data(), count_of(values.size()), MPI_DOUBLE, MPI_SUM,
                          group_->comm, &request));
-    pending(request, limit_).wait();
+    pending(request, patience_).wait();
 }
 
 void Communicator::sum(std::span<std::uint64_t> values) const {
     MPI_Request request = MPI_REQUEST_NULL;
     check(MPI_Iallreduce(MPI_IN_PLACE, values.data(), count_of(values.size()), MPI_UINT64_T,
                          MPI_SUM, group_->comm, &request));
-    pending(request, limit_).wait();
+    pending(request, patience_).wait();
 }
 
 std::vector<double> Communicator::all_gather(std::span<const double> mine) const {
@@ -230,7 +241,7 @@ std::vector<double> Communicator::all_gather(std::span<const double> mine) const
     MPI_Request request = MPI_REQUEST_NULL;
     check(MPI_Iallgather(mine.data(), count, MPI_DOUBLE, all.data(), count, MPI_DOUBLE,
                          group_->comm, &request));
-    pending(request, limit_).wait();
+    pending(request, patience_).wait();
     return all;
 }
 
@@ -244,27 +255,27 @@ void Communicator::all_to_all(std::span<const std::byte> send, const Blocks& sen
     check(MPI_Ialltoallv(send.data(), out.counts.data(), out.starts.data(), out.unit(),
                          receive.data(), in.counts.data(), in.starts.data(), in.unit(),
                          group_->comm, &request));
-    pending(request, limit_).wait();
+    pending(request, patience_).wait();
 }
 
 Request Communicator::start_broadcast(std::span<std::byte> bytes, int root) const {
     MPI_Request request = MPI_REQUEST_NULL;
     check(MPI_Ibcast(bytes.data(), count_of(bytes.size()), MPI_BYTE, root, group_->comm, &request));
-    return pending(request, limit_);
+    return pending(request, patience_);
 }
 
 Request Communicator::start_send(std::span<const std::byte> bytes, int to, int tag) const {
     MPI_Request request = MPI_REQUEST_NULL;
     check(
         MPI_Isend(bytes.data(), count_of(bytes.size()), MPI_BYTE, to, tag, group_->comm, &request));
-    return pending(request, limit_);
+    return pending(request, patience_);
 }
 
 Request Communicator::start_receive(std::span<std::byte> bytes, int from, int tag) const {
     MPI_Request request = MPI_REQUEST_NULL;
     check(MPI_Irecv(bytes.data(), count_of(bytes.size()), MPI_BYTE, from, tag, group_->comm,
                     &request));
-    return pending(request, limit_);
+    return pending(request, patience_);
 }
 
 }  // namespace nearstep::mpi

@@ -18,6 +18,13 @@
 
 namespace nearstep::mpi {
 
+// How long waits of a communicator and of those split from it may take. When one has taken longer,
+// the others end at once: the ranks no longer do the same.
+struct Patience {
+    std::chrono::seconds limit{};
+    std::shared_ptr<bool> has_ended = std::make_shared<bool>(false);
+};
+
 // A pending transfer; move-only. Its memory must live until it completes; the destructor waits.
 class Request {
 public:
@@ -37,6 +44,8 @@ public:
     void wait();
 
 private:
+    void finish();
+
     std::unique_ptr<State> state_;
 };
 
@@ -103,12 +112,12 @@ public:
 private:
     struct Group;
 
-    Communicator(std::unique_ptr<Group> group, std::chrono::seconds limit);
+    Communicator(std::unique_ptr<Group> group, Patience patience);
 
-    int smallest(int value, std::chrono::seconds limit) const;
+    int smallest(int value, const Patience& patience) const;
 
     std::unique_ptr<Group> group_;
-    std::chrono::seconds limit_{};
+    Patience patience_;
     int rank_ = 0;
     int size_ = 0;
 };

@@ -4,13 +4,11 @@
 #include "mpi/call.hpp"
 #include "mpi/communicator.hpp"
 
-#include <chrono>
-
 namespace nearstep::mpi {
 
 struct Request::State {
     MPI_Request request = MPI_REQUEST_NULL;
-    std::chrono::seconds limit{};
+    Patience patience;
 };
 
 }  // namespace nearstep::mpi

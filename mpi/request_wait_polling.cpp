@@ -19,15 +19,14 @@ void Request::wait() {
     if (!state_) {
         return;
     }
-    const std::chrono::seconds limit = state_->limit;
+    const Patience patience = state_->patience;
     const auto start = std::chrono::steady_clock::now();
     while (!test()) {
         const auto waited = std::chrono::steady_clock::now() - start;
-        if (waited > limit) {
-            state_.release();  // NOLINT: the operation may never complete, so nobody may wait for
-                               // it again
+        if (waited > patience.limit || *patience.has_ended) {
+            *patience.has_ended = true;
             throw MpiError(
-                text("Another rank did not take part in a transfer for ", limit.count(),
+                text("Another rank did not take part in a transfer for ", patience.limit.count(),
                      " s: look for the rank that stopped, or raise exchange.timeout_s."));
         }
         if (waited < kEager) {

@@ -117,6 +117,24 @@ TEST(Communicator, PassesMessagesRoundTheRing) {
     EXPECT_EQ(in[2], static_cast<std::byte>(previous));
 }
 
+TEST(Communicator, WaitsForNothingMoreOnceARankDidNotTakePart) {
+    const Communicator world = Communicator::world(std::chrono::seconds(1));
+    std::array<std::byte, 3> bytes{};
+    const auto begin = std::chrono::steady_clock::now();
+    {
+        Request first = world.start_receive(bytes, world.rank(), 6);
+        Request second = world.start_receive(bytes, world.rank(), 7);
+        EXPECT_THROW(first.wait(), MpiError);
+        EXPECT_THROW(first.wait(), MpiError);
+        EXPECT_THROW(second.wait(), MpiError);
+    }
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
+    for (const int tag : {6, 7}) {  // so that MPI can end
+        world.start_send(bytes, world.rank(), tag);
+    }
+    make_world().barrier();
+}
+
 TEST(Communicator, TellsAllRanksOfTheLowestRanksProblem) {
     const Communicator world = make_world();
     const int culprit = world.size() - 1;
