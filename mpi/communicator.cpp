@@ -19,11 +19,11 @@ int count_of(std::size_t bytes) {
     return static_cast<int>(bytes);
 }
 
-// Ranks that have less to do in Communicator::together() wait so many limits: about an hour.
-constexpr int kPatience = 30;
+// In together() a rank waits so many times the limit: 20 minutes by default.
+constexpr int kPatience = 10;
 
-// Counts and displacements of blocks for MPI, in elements of `unit`. MPI counts in int, so blocks
-// of more than 2 GiB together are counted in pages, of which they must be whole ones.
+// Counts and displacements of blocks for MPI, in elements of unit(). MPI counts in int, so blocks
+// of more than 2 GiB together are counted in pages. Each block must then be whole pages.
 class Counts {
 public:
     explicit Counts(const Blocks& blocks) {
@@ -193,6 +193,8 @@ void Communicator::together(const std::function<void()>& work) const {
     } catch (const ConfigError& error) {
         problem = text(kConfig, error.what());
     } catch (const IoError& error) {
+        problem = text(kIo, error.what());
+    } catch (const Hdf5Error& error) {  // while a checkpoint is read or written
         problem = text(kIo, error.what());
     }
     Patience of_all = patience_;

@@ -2,8 +2,9 @@
 //
 // Unless stated otherwise, operations are collective over the group. Only the thread that calls MPI
 // may call them. They throw MpiError if MPI fails. Waits poll and throw MpiError after the time
-// limit. MPI makes communicators without one: world(), split() and first_ranks_of_nodes() first
-// wait for all ranks with the limit, so only a rank that stops while MPI makes one is not noticed.
+// limit, together() after ten times that. MPI makes communicators without one: world(), split() and
+// first_ranks_of_nodes() first wait for all ranks with the limit, so only a rank that stops while
+// MPI makes one is not noticed.
 #pragma once
 
 #include <chrono>
@@ -84,7 +85,8 @@ public:
 
     // Runs `work` on every rank. If it throws a ConfigError, PathError or IoError anywhere, all
     // ranks throw the error of the lowest such rank. Use it for errors that only some ranks may
-    // see. A rank with less work waits 30 times as long as the limit for the others.
+    // see. An Hdf5Error
+    // becomes an IoError. A rank with less work waits 10 times the limit for the others.
     void together(const std::function<void()>& work) const;
 
     // Returns the root's `value` on all ranks.

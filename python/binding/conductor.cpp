@@ -145,8 +145,14 @@ void Conductor::close(bool keeps_vector) {
         }
         mine = ++posted_;
     }
-    MpiThread::instance().post([this, keeps_vector] {
+    std::exception_ptr unread;
+    MpiThread::instance().post([this, keeps_vector, &unread] {
         if (keeps_vector && engine_) {
+            try {
+                engine_->abandon_step();
+            } catch (const Error&) {
+                unread = std::current_exception();
+            }
             kept_ = engine_->release_parameters();
         }
         engine_.reset();
@@ -161,6 +167,9 @@ void Conductor::close(bool keeps_vector) {
     });
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return done_ >= mine; });
+    if (unread) {  // the destructor keeps no vector
+        std::rethrow_exception(unread);
+    }
 }
 
 // --- Start ---

@@ -119,13 +119,13 @@ class Optimizer(torch.optim.Optimizer):
             optimizer = me()
             if optimizer is None:
                 return
+            if optimizer._told is not None and torch._C._current_graph_task_id() == -1:  # not within backward
+                optimizer._refuse_between_steps()
             if torch.is_grad_enabled():  # all ranks train; a single rank may evaluate first
                 optimizer._begin()
                 if not optimizer._is_expected:
                     optimizer._conductor.expect_step()
                     optimizer._is_expected = True
-            elif optimizer._told is not None:
-                optimizer._refuse_between_steps()
             elif optimizer._conductor is None and optimizer._module is not None and any(map(is_empty, optimizer._module.parameters())):
                 raise RuntimeError("The module is empty until training begins: call opt.resume() before the first evaluation.")
             if optimizer._conductor is not None:

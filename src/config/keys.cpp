@@ -442,7 +442,7 @@ std::vector<Key> operation_keys(Run& run) {
         {.name = "exchange.timeout_s",
          .target = &run.exchange.timeout_s,
          .unit = "s",
-         .meaning = "longest wait for other ranks; 30 times as long where a rank may have more to "
+         .meaning = "longest wait for other ranks; 10 times as long where a rank may have more to "
                     "do than others, as in a checkpoint or an evaluation by one rank",
          .limits = between(1, kMostSeconds)},
         {.name = "site.name",

@@ -78,9 +78,13 @@ template <typename Number>
 std::string listed(const std::vector<Number>& numbers) {
     std::string out;
     for (const Number number : numbers) {
-        std::array<char, 32> digits{};  // as many as tell this number from all others
-        const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), number);
-        out += text(out.empty() ? "" : ",", std::string_view(digits.data(), end.ptr));
+        std::string digits = text(number);
+        if (std::stod(digits) != static_cast<double>(number)) {  // it needs more digits
+            std::array<char, 32> all{};
+            digits.assign(all.data(),
+                          std::to_chars(all.data(), all.data() + all.size(), number).ptr);
+        }
+        out += text(out.empty() ? "" : ",", digits);
     }
     return out;
 }

@@ -120,7 +120,8 @@ struct StateTransfer {
 };
 
 // One per rank. Calls are collective and come from the thread that calls MPI, unless stated
-// otherwise. Waiting for a lost rank ends after exchange.timeout_s. Calls throw ConfigError, on all
+// otherwise. Waiting for a lost rank ends after exchange.timeout_s, or ten times that
+// where ranks may have different amounts of work. Calls throw ConfigError, on all
 // ranks alike, for what the user can fix, and IoError for what may be temporary.
 class Engine {
 public:
@@ -150,6 +151,10 @@ public:
     // The parameter vector in layout.dtype, in host memory, in whole tiles. Blocks are final once
     // they were awaited. Not collective.
     virtual std::span<const std::byte> parameters() const = 0;
+    // Ends a step whose update backward may have begun: on return this rank's own parameters are
+    // those of the step before. Throws IoError if its state cannot be read. Only
+    // release_parameters() and the destructor may follow. Not collective.
+    virtual void abandon_step() = 0;
     // Gives away the memory of parameters(), for a client that reads it after the engine's end.
     // Only the destructor may follow. Not collective.
     virtual memory::Buffer release_parameters() = 0;

@@ -11,11 +11,13 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <optional>
 #include <set>
 #include <string>
 #include <string_view>
 #include <system_error>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -114,7 +116,7 @@ std::vector<FoundManifest> look_for_manifests(const config::EngineSettings& sett
     }
     std::sort(manifests.begin(), manifests.end(),
               [](const FoundManifest& a, const FoundManifest& b) {
-                  return std::pair(a.rank, a.set) < std::pair(b.rank, b.set);
+                  return std::tie(a.rank, a.set, a.path) < std::tie(b.rank, b.set, b.path);
               });
     return manifests;
 }
@@ -305,22 +307,52 @@ void check_unused(const config::EngineSettings& settings, int rank, int ranks) {
     }
 }
 
+// Whether this rank is the first of its node.
+bool is_first_of_node(const mpi::Communicator& world, const Found& found) {
+    const auto rank = static_cast<std::size_t>(world.rank());
+    return std::none_of(found.ranks.begin(), found.ranks.begin() + world.rank(),
+                        [&](const Seat& seat) { return seat.node == found.ranks[rank].node; });
+}
+
+std::vector<FoundManifest> manifests_of_node(const Found& found, int node) {
+    std::vector<FoundManifest> out;
+    std::ranges::copy_if(found.manifests, std::back_inserter(out),
+                         [&](const FoundManifest& one) { return one.node == node; });
+    return out;
+}
+
 void check_unused(const mpi::Communicator& world, const Found& found) {
     const int node = found.ranks[static_cast<std::size_t>(world.rank())].node;
-    const auto first = std::find_if(found.ranks.begin(), found.ranks.end(),
-                                    [&](const Seat& seat) { return seat.node == node; });
     world.together([&] {
-        for (const FoundManifest& one : found.manifests) {
-            if (first - found.ranks.begin() == world.rank() && one.node == node) {
-                std::vector<std::string> files = one.files;
-                std::erase(files, "");
-                store::check_unused(files);
-            }
+        if (!is_first_of_node(world, found)) {
+            return;
+        }
+        for (const FoundManifest& one : manifests_of_node(found, node)) {
+            std::vector<std::string> files = one.files;
+            std::erase(files, "");
+            store::check_unused(files);
         }
     });
 }
 
 }  // namespace
+
+void check_unchanged(const mpi::Communicator& world, const config::EngineSettings& settings,
+                     const Found& found) {
+    const int node = found.ranks[static_cast<std::size_t>(world.rank())].node;
+    world.together([&] {
+        const auto is_same = [](const FoundManifest& a, const FoundManifest& b) {
+            return a.path == b.path && a.manifest == b.manifest && a.damage == b.damage;
+        };
+        if (is_first_of_node(world, found) &&
+            !std::ranges::equal(look_for_manifests(settings), manifests_of_node(found, node),
+                                is_same)) {
+            throw IoError(text("Another job went on in ", settings.csd.path.front(),
+                               " while this one began: nothing was changed; start again when that "
+                               "job has ended."));
+        }
+    });
+}
 
 Found search(const mpi::Communicator& world, const config::EngineSettings& settings,
              std::size_t elems, const std::string& model, const Wish& wish) {

@@ -16,6 +16,12 @@ namespace nearstep::engine {
 Found search(const mpi::Communicator& world, const config::EngineSettings& settings,
              std::size_t elems, const std::string& model, const Wish& wish);
 
+// Throws IoError, on all ranks alike, if the manifests are not those that search() found.
+// Collective. Another job may have gone on between the search and the moment when all ranks had
+// their locks. What was decided could then undo its steps.
+void check_unchanged(const mpi::Communicator& world, const config::EngineSettings& settings,
+                     const Found& found);
+
 // What this host finds, for a run without resume flags.
 Found search_here(const config::EngineSettings& settings, bool looks_at_checkpoints,
                   const StepsOf& steps_of);

@@ -52,7 +52,8 @@ public:
     BeginReport begin(const StartingPoint& start, const Fill& fill) override;
     StateTransfer first_transfer() const override;
     std::span<const std::byte> parameters() const override { return vector_.span(); }
-    memory::Buffer release_parameters() override;
+    void abandon_step() override;
+    memory::Buffer release_parameters() override { return std::move(vector_); }
     feed::JointCopy joint_copy() override { return parameter_transport_->joint(); }
     void begin_forward() override;
     void await_parameters(std::size_t block, std::span<const shard::ElementRange> now,

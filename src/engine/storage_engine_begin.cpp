@@ -4,6 +4,7 @@
 #include "engine/device_speeds.hpp"
 #include "engine/devices.hpp"
 #include "engine/gathered_text.hpp"
+#include "engine/restart_search.hpp"
 #include "engine/storage_engine.hpp"
 #include "store/damage.hpp"
 #include "store/manifest.hpp"
@@ -111,7 +112,10 @@ private:
 
     // Several nodes may see one folder. Then a manifest that another node's rank has written since
     // the search is not left behind.
-    static bool names(const std::string& path, const std::string& state) {
+    bool names(const std::string& path, const std::string& state) const {
+        if (std::ranges::none_of(current_, [&](const auto& one) { return one.second == path; })) {
+            return false;
+        }
         try {
             const std::optional<store::Manifest> now = store::ManifestFile(path).read();
             return now && now->state == state;
@@ -221,27 +225,6 @@ void read_state(StorageEngine& engine, const StartingPoint& start, BeginReport& 
     refuse_damage(start, begun);
 }
 
-// Another job may have gone on between the search and the moment when all ranks had their locks.
-// What was decided would then undo its steps.
-void check_unchanged(const mpi::Communicator& world, const Found& found) {
-    const int node = found.ranks[static_cast<std::size_t>(world.rank())].node;
-    const auto first = std::find_if(found.ranks.begin(), found.ranks.end(),
-                                    [&](const Seat& seat) { return seat.node == node; });
-    world.together([&] {
-        for (const FoundManifest& one : found.manifests) {
-            if (first - found.ranks.begin() != world.rank() || one.node != node || !one.manifest) {
-                continue;
-            }
-            const std::optional<store::Manifest> now = store::ManifestFile(one.path).read();
-            if (now != one.manifest) {
-                throw IoError(text("The run in ", store::folder_of(one.path),
-                                   " went on in another job while this one began: nothing was "
-                                   "changed; start again when that job has ended."));
-            }
-        }
-    });
-}
-
 // What a fresh start discards; empty: nothing.
 std::string describe_overwritten(const mpi::Communicator& world,
                                  const config::EngineSettings& settings, int set) {
@@ -265,7 +248,7 @@ std::string describe_overwritten(const mpi::Communicator& world,
 
 BeginReport StorageEngine::begin(const StartingPoint& start, const Fill& fill) {
     const Decision& decision = *start.decision;
-    check_unchanged(world_, *start.found);
+    check_unchanged(world_, settings_, *start.found);
     const LeftBehind left(world_, settings_, start);
     const std::string overwritten =
         start.found->is_fresh ? describe_overwritten(world_, settings_, decision.set) : "";

@@ -292,13 +292,11 @@ void StorageEngine::load_last_parameters() {
     }
 }
 
-// A client may end in the middle of a step, whose update has begun to put parameters here.
-memory::Buffer StorageEngine::release_parameters() {
+void StorageEngine::abandon_step() {
     if (!under_way_ && pipeline_->is_updating()) {
         pipeline_->cancel_update();
         load_last_parameters();
     }
-    return std::move(vector_);
 }
 
 // The devices still have the step's gradients and the previous state. An update with a wrong factor

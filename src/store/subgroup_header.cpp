@@ -67,17 +67,14 @@ namespace {
 
 using Page = std::array<std::byte, kHeaderBytes>;
 
-// Zeros if the file has no such page. Throws IoError if it cannot be read.
+// Zeros if the file has no such page or this user may not read it. Throws IoError if the drive
+// cannot read it.
 Page read_page(const std::string& path, std::size_t offset) {
     Page page{};
     const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    if (file.get() < 0 && errno == ENOENT) {
-        return page;
-    }
-    const ssize_t bytes =
-        file.get() < 0 ? -1
-                       : ::pread(file.get(), page.data(), page.size(), static_cast<off_t>(offset));
-    if (bytes < 0 && errno != EISDIR) {
+    const bool is_read = file.get() >= 0 && ::pread(file.get(), page.data(), page.size(),
+                                                    static_cast<off_t>(offset)) >= 0;
+    if (!is_read && (errno == EIO || errno == ESTALE)) {
         throw IoError(text("Cannot read the state file \"", path, "\" at offset ", offset, " (",
                            std::generic_category().message(errno), "): try again."));
     }
@@ -97,8 +94,11 @@ bool is_header(const Page& page) {
 }  // namespace
 
 bool is_state_file(const std::string& path) {
+    if (!std::filesystem::is_regular_file(path)) {
+        return false;
+    }
     const Page first = read_page(path, 0);
-    return std::filesystem::is_regular_file(path) && (is_zero(first) || is_header(first));
+    return is_zero(first) || is_header(first);
 }
 
 std::int64_t newest_generation_in(const std::string& path) {

@@ -402,6 +402,11 @@ TEST(DecideTest, LeavesAStepToALostNodeOnlyWhereNobodyIsThereToAsk) {
 
 // The run went on without the lost node, from the checkpoint of step 3. Now the node is back.
 TEST(DecideTest, GoesOnFromANewerLineWhenTheLostNodeIsBack) {
+    Found lost = found_of({.traces = {Trace::whole, Trace::nothing},
+                           .kept = Kept::older,
+                           .flag = Flag::resume_if_any});
+    lost.manifests[0].manifest->places[1] = "host9 p1/rank-1.manifest";
+    const Decision without = decide(lost);
     Found found = found_of({.traces = {Trace::nothing, Trace::whole}, .flag = Flag::resume_if_any});
     for (std::size_t rank = 0; rank < 2; ++rank) {
         FoundManifest one{.path = found.ranks[rank].manifests[1],
@@ -410,7 +415,8 @@ TEST(DecideTest, GoesOnFromANewerLineWhenTheLostNodeIsBack) {
                           .manifest = manifest_of(Trace::whole, 2),
                           .files = found.ranks[rank].files[1]};
         one.manifest->state = "second";
-        one.manifest->line = store::branch_off(kLine, 3, "without");
+        one.manifest->line =
+            without.begins_line ? store::branch_off(without.line, 3, "without") : without.line;
         one.manifest->commits = {at(5), at(4)};
         one.manifest->files = {text("rank-", rank, ".device-0.set-1.state")};
         found.manifests.push_back(one);

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <numeric>
 #include <string>
+#include <thread>
 
 namespace nearstep::mpi {
 namespace {
@@ -82,7 +83,7 @@ TEST(Communicator, ExchangesMoreThanTwoGiB) {
     if (std::getenv("NEARSTEP_LONG") == nullptr) {
         GTEST_SKIP() << "it takes 5 GB of memory: run it with NEARSTEP_LONG=1";
     }
-    const Communicator world = make_world();
+    const Communicator world = Communicator::world(std::chrono::minutes(5));
     const auto ranks = static_cast<std::size_t>(world.size());
     constexpr std::size_t kBytes = (std::size_t{9} << 28) + 4096;
     Blocks out{.bytes = std::vector<std::size_t>(ranks)};
@@ -149,6 +150,16 @@ TEST(Communicator, TellsAllRanksOfTheLowestRanksProblem) {
         EXPECT_EQ(std::string(error.what()), text("rank ", culprit, " has no disk"));
     }
     world.together([] {});  // later calls still work
+}
+
+TEST(Communicator, WaitsLongerForRanksWithMoreWork) {
+    const Communicator world = Communicator::world(std::chrono::seconds(1));
+    world.together([&] {
+        if (world.rank() == 0) {
+            std::this_thread::sleep_for(std::chrono::seconds(3));
+        }
+    });
+    EXPECT_TRUE(world.agree(true));
 }
 
 TEST(Communicator, KeepsTheKindOfTheProblemOnAllRanks) {
