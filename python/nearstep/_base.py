@@ -59,6 +59,8 @@ class Optimizer(torch.optim.Optimizer):
             if not params:
                 raise ValueError(NOTHING)
         self._is_ready = False
+        self._is_first_step = True  # of this process
+        self._has_warned = False
         super().__init__(params, defaults)
         check_numbers(self.param_groups, clip_norm, accumulation)
         self._module = module
@@ -104,16 +106,33 @@ class Optimizer(torch.optim.Optimizer):
         for i, p in enumerate(self._params):
             _clipping.owners[id(p)] = (me, i)
             self._handles.append(p.register_post_accumulate_grad_hook(on_gradient(i)))
-        first = [] if self._module is None else [(self._module, [])]  # begins before frozen layers compute
-        for module, blocks in first + self._reads:
-            self._handles.append(module.register_forward_pre_hook(self._before_forward(me, blocks)))
+        self._readers = [set() for _ in self._params]  # which hooks bring each parameter
+        self._have_read: set = set()  # hooks that ran since the last step
+        self._is_all_here = False  # synchronize() was called since the last step
+        self._root_blocks: list = []  # of parameters that no module reads in its own forward, as far as known
+        first = [] if self._module is None else [(self._module, self._root_blocks, [])]  # begins before frozen layers compute
+        for number, (module, blocks, params) in enumerate(first + self._reads):
+            for i in params:
+                self._readers[i].add(number)
+            self._handles.append(module.register_forward_pre_hook(self._before_forward(me, number, blocks)))
         self._reads = []
-        if self._module is not None:
-            self._handles.append(self._module.register_state_dict_pre_hook(
+        for module in [] if self._module is None else self._module.modules():
+            self._handles.append(module.register_state_dict_pre_hook(
                 lambda *_: me() is not None and me().synchronize()))
+            self._handles.append(module._register_load_state_dict_pre_hook(
+                lambda *_: me() is not None and me()._before_load()))
+
+    def _before_load(self) -> None:
+        """Values that are loaded into the module do not reach the state."""
+        if self._conductor is None:
+            return
+        if self._is_first_step:
+            raise RuntimeError("The optimizer has begun with other values: call load_state_dict() before opt.resume() and the first forward.")
+        self.synchronize()
+        warnings.warn("The loaded values last until the next step, which goes on from the optimizer's state: make a new optimizer with fresh=True to train from them.")
 
     @staticmethod
-    def _before_forward(me, blocks):
+    def _before_forward(me, number, blocks):
         @torch.compiler.disable
         def bring(*_):
             optimizer = me()
@@ -129,10 +148,27 @@ class Optimizer(torch.optim.Optimizer):
             elif optimizer._conductor is None and optimizer._module is not None and any(map(is_empty, optimizer._module.parameters())):
                 raise RuntimeError("The module is empty until training begins: call opt.resume() before the first evaluation.")
             if optimizer._conductor is not None:
+                optimizer._have_read.add(number)
                 for block in blocks:
                     optimizer._bring(block)
 
         return bring
+
+    def _check_read(self, i: int) -> None:
+        """Raises RuntimeError if forward may have read the parameter before the values of the last step were here. Before
+        the first step they are, and what no module's own forward reads comes from then on with the whole module's."""
+        block = self._block_of[i]
+        if self._module is None or self._is_all_here or self._readers[i] & self._have_read:
+            return
+        if 0 in self._have_read and block in self._root_blocks:
+            return
+        if not self._is_first_step:
+            raise RuntimeError(
+                f"{self._names[i]} was read outside of the forward of its module, perhaps with the values before the last step: call "
+                "opt.synchronize() before each forward."
+            )
+        if block not in self._root_blocks:
+            self._root_blocks.append(block)
 
     def _begin_counting(self) -> None:
         """Resets the counts at the start of a step."""
@@ -176,7 +212,7 @@ class Optimizer(torch.optim.Optimizer):
         it before the first step. Collective."""
         if self._conductor is not None:
             raise RuntimeError("resume() comes before the first forward: the optimizer has begun already.")
-        self._begin(is_resuming=True, checkpoint=checkpoint or "")
+        self._begin(is_resuming=True, checkpoint=os.path.abspath(checkpoint) if checkpoint else "")
         return self._conductor.steps
 
     def _begin(self, is_resuming: bool = False, checkpoint: str = "") -> None:
@@ -223,7 +259,8 @@ class Optimizer(torch.optim.Optimizer):
         self._factor = 1 / conductor.ranks
         self._in_flight = collections.deque()
         self._saved = (-1, "")
-        self.extra = _extra.read(os.path.dirname(checkpoint) or conductor.checkpoint_folder, conductor.steps)
+        self.extra = (_extra.read(os.path.dirname(checkpoint), conductor.steps) if checkpoint
+                      else _extra.read(conductor.checkpoint_folder, conductor.steps, conductor.line))
         if conductor.rank == 0:
             print(f"nearstep {_engine.version()}: {_description.of_run(conductor, self._params, self._device)}", *lines, sep="\nnearstep: ", file=sys.stderr)
         if self._streaming:
@@ -235,6 +272,7 @@ class Optimizer(torch.optim.Optimizer):
     def _take(self, i: int) -> None:
         """Takes a gradient that is ready. Runs on a thread of autograd."""
         p = self._params[i]
+        self._check_read(i)
         gradient, p.grad = p.grad, None
         if self._is_put[self._block_of[i]]:
             raise RuntimeError(
@@ -332,6 +370,12 @@ class Optimizer(torch.optim.Optimizer):
             )
         if any(self._params[i].requires_grad for i in absent):
             self._waits_for_step = True
+        if not self._has_warned:
+            held = set(map(id, self._params))
+            late = [p for group in self.param_groups for p in group["params"] if p.grad is not None and id(p) not in held and p.numel()]
+            if late:
+                self._has_warned = True
+                warnings.warn(f"{len(late)} parameters were frozen when the optimizer was made and are not trained: make a new optimizer to train them.")
         for block in reversed(range(len(self._blocks))):
             if not self._is_put[block]:
                 self._put(block)
@@ -340,6 +384,7 @@ class Optimizer(torch.optim.Optimizer):
         self._expected = 0 if self._waits_for_step else passes
         self._begin_counting()
         self._parameters.end_step()
+        self._is_first_step, self._is_all_here, self._have_read = False, False, set()
         if self._streaming:
             self._streaming.end_step()
         if self._module is None:
@@ -378,6 +423,7 @@ class Optimizer(torch.optim.Optimizer):
             if self._told is not None:
                 self._refuse_between_steps()
             self._bring_all()
+            self._is_all_here = True
             if self._streaming and self._streaming.is_open:
                 self._streaming.empty()
 
@@ -397,8 +443,8 @@ class Optimizer(torch.optim.Optimizer):
         JSON value, such as the position in the data; ``opt.extra`` holds it after a start from this checkpoint.
         Collective."""
         self._begin()
-        folder = folder or self._conductor.checkpoint_folder
-        failure = _extra.write(folder, self._conductor.steps, extra) if self._conductor.rank == 0 else None
+        folder = os.fspath(folder or self._conductor.checkpoint_folder)
+        failure = _extra.write(folder, self._conductor.steps, self._conductor.line, extra) if self._conductor.rank == 0 else None
         path = self._conductor.save(folder)
         if failure is not None:
             raise failure

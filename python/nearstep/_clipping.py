@@ -11,14 +11,14 @@ def _owner_of(p):
     """The optimizer that trains the parameter, or None."""
     reference, i = owners.get(id(p), (lambda: None, 0))
     optimizer = reference()
-    return optimizer if optimizer is not None and optimizer._params[i] is p else None
+    return optimizer if optimizer is not None and optimizer._handles and optimizer._params[i] is p else None
 
 
 def refuse_second_optimizer(params: list, names: list) -> None:
     """Raises ValueError if another optimizer trains one of the parameters. One that has not begun gives them up."""
     for p, name in zip(params, names):
         other = _owner_of(p)
-        if other is None or not other._handles:
+        if other is None:
             continue
         if other.has_begun:
             raise ValueError(f"{name} is trained by another nearstep optimizer: call close() on that one first.")

@@ -117,7 +117,7 @@ class Layout:
     dtype: torch.dtype  # of the vector
     blocks: list[Block]
     block_of: list  # numbers of the parameters' blocks
-    reads: list  # pairs of a module and the blocks that its own forward reads
+    reads: list  # a module, and the blocks and parameters that its own forward reads
 
 
 def lay_out(param_groups: list, module: torch.nn.Module | None) -> Layout:
@@ -125,7 +125,7 @@ def lay_out(param_groups: list, module: torch.nn.Module | None) -> Layout:
     in_groups = {}
     for number, group in enumerate(param_groups):
         for place, p in enumerate(group["params"]):
-            if p.requires_grad:
+            if p.requires_grad and p.numel():
                 in_groups[id(p)] = (p, number, f"{number}.{place}")
     names = {} if module is None else {id(p): name for name, p in module.named_parameters()}
     found = [key for key in names if key in in_groups] + [key for key in in_groups if key not in names]
@@ -136,6 +136,8 @@ def lay_out(param_groups: list, module: torch.nn.Module | None) -> Layout:
     for key in found:
         p, _, name = in_groups[key]
         check_formats([p], [names.get(key, name)])
+        if "/" in names.get(key, name):
+            raise ValueError(f"Parameter {names[key]} has a / in its name, which separates folders in checkpoints: rename its module.")
     blocks, reads = ([], []) if module is None else _blocks_of(module, {key: i for i, key in enumerate(found)})
     listed = {i for block in blocks for i in block.tensors}
     rest = [i for i in range(len(found)) if i not in listed]
@@ -155,5 +157,5 @@ def lay_out(param_groups: list, module: torch.nn.Module | None) -> Layout:
         dtype=dtypes.pop() if len(dtypes) == 1 else torch.float32,
         blocks=blocks,
         block_of=block_of,
-        reads=[(owner, sorted({block_of[place[i]] for i in read})) for owner, read in reads],
+        reads=[(owner, sorted({block_of[place[i]] for i in read}), [place[i] for i in read]) for owner, read in reads],
     )

@@ -3,6 +3,7 @@
 import atexit
 import os
 import sys
+import traceback
 import weakref
 
 from . import _engine
@@ -66,12 +67,18 @@ def _end() -> None:
     if several and _in_step and not _has_failed:
         print("nearstep: this rank ends in the middle of a step, so all ranks end; what is durable stays.", file=sys.stderr)
     has_failed = several and (_has_failed or bool(_in_step))
-    if not has_failed:
-        for optimizer in list(_optimizers):
+    has_lost_step = False
+    for optimizer in [] if has_failed else list(_optimizers):
+        try:
             optimizer.close()
+        except Exception:  # Python would go on and end with code 0
+            traceback.print_exc()
+            has_lost_step = True
     sys.stdout.flush()
     sys.stderr.flush()
-    _engine.end(has_failed)
+    _engine.end(has_failed or (several and has_lost_step))
+    if has_lost_step:
+        os._exit(1)
 
 
 _set_environment()

@@ -42,7 +42,7 @@ class HostMemory:
         self._pinned = None
 
     def reserve(self, device: torch.device) -> None:
-        memory = torch.empty(sum(map(_padded, self._params.values())), dtype=torch.uint8)
+        memory = torch.empty(sum(map(_padded, self._params.values())), dtype=torch.uint8, device="cpu")
         if device.type == "cuda" and memory.numel() and int(torch.cuda.cudart().cudaHostRegister(memory.data_ptr(), memory.numel(), 0)) == 0:
             self._pinned = memory  # without pinning copies are slower but correct
         for (key, p), home in zip(self._params.items(), _views(memory, self._params.values())):

@@ -205,12 +205,25 @@ def _wrap(me, layer: Layer, number: int):
         compute = torch.compile(forward)
 
     @torch.compiler.disable
-    @functools.wraps(forward)
     def through_slot(*arguments, **settings):
         streaming = me()
         if streaming is None or not streaming.is_open:
             return forward(*arguments, **settings)
         return streaming.run(number, compute, arguments, settings)
 
-    module.forward = through_slot
+    module.forward = _Streamed(through_slot, forward)
     return own
+
+
+class _Streamed:
+    """The forward of a streamed layer."""
+
+    def __init__(self, through_slot, forward):
+        functools.update_wrapper(self, forward)
+        self._through_slot = through_slot
+
+    def __call__(self, *arguments, **settings):
+        return self._through_slot(*arguments, **settings)
+
+    def __deepcopy__(self, _):
+        raise RuntimeError("A streamed model cannot be copied, because the copy would compute with its parameters: copy it before the optimizer is made, or after close().")

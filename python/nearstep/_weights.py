@@ -76,7 +76,7 @@ class Weights:
     def read(self, name: str, target) -> None:
         """Fills ``target``, on any device, a few MB at a time."""
         flat = target.view(-1)
-        part = torch.empty(min(_ELEMENTS_AT_ONCE, flat.numel()), dtype=torch.float32)
+        part = torch.empty(min(_ELEMENTS_AT_ONCE, flat.numel()), dtype=torch.float32, device="cpu")
         for first in range(0, flat.numel(), _ELEMENTS_AT_ONCE):
             count = min(_ELEMENTS_AT_ONCE, flat.numel() - first)
             self.files.read(name, first, part.data_ptr(), count)

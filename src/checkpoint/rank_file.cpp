@@ -4,6 +4,8 @@
 #include "base/error.hpp"
 #include "checkpoint/folder.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -68,6 +70,15 @@ public:
         } catch (const Hdf5Error& error) {
             throw IoError(text("Cannot write a checkpoint to ", folder_, ": ", error.what(),
                                " Name a folder that can be written."));
+        }
+    }
+
+    Writer(const Writer&) = delete;
+    Writer& operator=(const Writer&) = delete;
+    // A file that was not finished is worth nothing, and may fill the disk.
+    ~Writer() override {
+        if (!is_finished_) {
+            ::unlink(path_.c_str());
         }
     }
 
@@ -145,6 +156,7 @@ public:
         h5::close_file(std::move(file_), path_);
         sync_file(path_);
         sync_folder(folder_);
+        is_finished_ = true;
         return {.file_bytes = std::filesystem::file_size(path_),
                 .tiles_xxh3 = digest_of_checksums(xxh3_, residual_xxh3_)};
     }
@@ -161,6 +173,7 @@ private:
     h5::File file_;
     std::vector<h5::Dataset> arrays_;
     h5::Dataset residual_;
+    bool is_finished_ = false;
 };
 
 }  // namespace

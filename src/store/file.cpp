@@ -63,6 +63,13 @@ File::File(std::string path, Storage* storage)
     bypass_page_cache(true);
 }
 
+// Processes that were forked meanwhile share the lock, and hold it as long as they run.
+File::~File() {
+    if (owner_ == ::getpid()) {
+        ::flock(descriptor_.get(), LOCK_UN);
+    }
+}
+
 void File::lock() {
     // A process that was killed may still be ending when its run is started again.
     constexpr std::chrono::seconds kPatience{5};

@@ -49,6 +49,9 @@ public:
     // process or another File holds it. `storage` carries out the calls and outlives the file;
     // null: the system itself.
     explicit File(std::string path, Storage* storage = nullptr);
+    File(const File&) = delete;
+    File& operator=(const File&) = delete;
+    ~File();
 
     // Replaces the content by `bytes` zeros and reserves their space, so that no later write runs
     // out of space. The file and its name then survive a power cut. Throws PathError naming the
@@ -94,6 +97,7 @@ private:
     Storage system_;
     Storage* storage_;
     Descriptor descriptor_;
+    pid_t owner_ = ::getpid();
     std::atomic<bool> is_direct_{false};
     bool lies_in_memory_ = false;
 };

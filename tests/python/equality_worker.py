@@ -383,6 +383,7 @@ def _fed(order, steps=6, **settings):
     parameters = list(ours.parameters())
     for step in range(steps):
         gradients = recorded(parameters, step, RANK)
+        opt.synchronize()  # parameters are read outside of a forward
         for i in order(len(parameters), step):
             if order is by_hand:
                 parameters[i].grad = gradients[i]
