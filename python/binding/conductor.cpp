@@ -150,7 +150,7 @@ void Conductor::close(bool keeps_vector) {
         if (keeps_vector && engine_) {
             try {
                 engine_->abandon_step();
-            } catch (const Error&) {
+            } catch (...) {
                 unread = std::current_exception();
             }
             kept_ = engine_->release_parameters();
@@ -237,7 +237,10 @@ std::vector<std::string> Conductor::fill_state(std::span<const StartValues> valu
                                                             shard::tiles_of(layout_.elems))),
         .seconds = now() - began,
         .rated_tbw = run_.csd.rated_tbw};
-    line_ = engine_->line().run;
+    lines_ = {engine_->line().run};
+    for (const store::Branch& parent : engine_->line().parents) {
+        lines_.push_back(parent.run);
+    }
     const std::lock_guard lock(mutex_);
     blocks_here_ = layout_.blocks.size();
     steps_ = engine_->steps_done();

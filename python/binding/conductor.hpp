@@ -125,7 +125,9 @@ public:
     const config::Run& run() const { return run_; }
     int rank() const { return rank_; }
     int ranks() const { return ranks_; }
-    std::string line() const { return line_; }
+    std::string line() const { return lines_.front(); }
+    // The run's id, and those of its parents.
+    const std::vector<std::string>& lines() const { return lines_; }
     // Calls of end_step(), plus the steps before this process.
     std::int64_t steps() const { return steps_; }
     // The next step's loss scale. Waits for the norm of the previous step.
@@ -172,7 +174,7 @@ private:
     std::span<const std::byte> vector_;
     engine::EngineFacts facts_;
     StartFacts start_;
-    std::string line_;
+    std::vector<std::string> lines_ = {""};
     int rank_ = 0;
     int ranks_ = 1;
 

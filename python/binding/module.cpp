@@ -320,6 +320,7 @@ NB_MODULE(_engine, m) {
         .def_prop_ro("ranks", &Conductor::ranks)
         .def_prop_ro("steps", &Conductor::steps)
         .def_prop_ro("line", &Conductor::line)
+        .def_prop_ro("lines", &Conductor::lines)
         .def_prop_ro("paths", [](const Conductor& self) { return self.run().csd.path; })
         .def_prop_ro("checkpoint_folder",
                      [](const Conductor& self) { return config::checkpoint_folder(self.run()); });

@@ -19,6 +19,18 @@ from ._stream import Stream, Streaming
 from ._weights import Weights
 
 
+def _for_module(me, module, act):
+    """A hook that acts for this module, and not for a copy of it, which has its hooks."""
+    home = weakref.ref(module)
+
+    def hook(of, *_):
+        optimizer = me()
+        if optimizer is not None and of is home():
+            act(optimizer)
+
+    return hook
+
+
 class Optimizer(torch.optim.Optimizer):
     """A ``torch.optim.Optimizer`` whose state is in storage and is updated near it.
 
@@ -61,6 +73,7 @@ class Optimizer(torch.optim.Optimizer):
         self._is_ready = False
         self._is_first_step = True  # of this process
         self._has_warned = False
+        self._trained: set = set()  # parameters that were updated in this process
         super().__init__(params, defaults)
         check_numbers(self.param_groups, clip_norm, accumulation)
         self._module = module
@@ -114,32 +127,36 @@ class Optimizer(torch.optim.Optimizer):
         for number, (module, blocks, params) in enumerate(first + self._reads):
             for i in params:
                 self._readers[i].add(number)
-            self._handles.append(module.register_forward_pre_hook(self._before_forward(me, number, blocks)))
+            self._handles.append(module.register_forward_pre_hook(self._before_forward(me, weakref.ref(module), number, blocks)))
         self._reads = []
+        self._loose_blocks = sorted({self._block_of[i] for i, readers in enumerate(self._readers) if not readers})
         for module in [] if self._module is None else self._module.modules():
-            self._handles.append(module.register_state_dict_pre_hook(
-                lambda *_: me() is not None and me().synchronize()))
-            self._handles.append(module._register_load_state_dict_pre_hook(
-                lambda *_: me() is not None and me()._before_load()))
+            if not isinstance(module, torch.jit.ScriptModule):
+                self._handles.append(module.register_state_dict_pre_hook(_for_module(me, module, Optimizer.synchronize)))
+                self._handles.append(module._register_load_state_dict_pre_hook(_for_module(me, module, Optimizer._before_load), with_module=True))
 
     def _before_load(self) -> None:
         """Values that are loaded into the module do not reach the state."""
         if self._conductor is None:
             return
-        if self._is_first_step:
+        if self._is_first_step and self._conductor.steps == 0:
             raise RuntimeError("The optimizer has begun with other values: call load_state_dict() before opt.resume() and the first forward.")
         self.synchronize()
+        if self._parameters.are_values and any(one.startswith('gather.codec="delta"') for one in self._settings):
+            raise RuntimeError("The parameters are the engine's memory, on which deltas build: load weights into another model.")
         warnings.warn("The loaded values last until the next step, which goes on from the optimizer's state: make a new optimizer with fresh=True to train from them.")
 
     @staticmethod
-    def _before_forward(me, number, blocks):
+    def _before_forward(me, home, number, blocks):
         @torch.compiler.disable
-        def bring(*_):
+        def bring(module, *_):
             optimizer = me()
-            if optimizer is None:
+            if getattr(module, "_is_replica", False):
+                raise RuntimeError("DataParallel copies parameters before they are new: start one rank for each GPU.")
+            if optimizer is None or module is not home():  # a copy of the module has its hooks
                 return
             if optimizer._told is not None and torch._C._current_graph_task_id() == -1:  # not within backward
-                optimizer._refuse_between_steps()
+                optimizer._refuse_between_steps(blocks)
             if torch.is_grad_enabled():  # all ranks train; a single rank may evaluate first
                 optimizer._begin()
                 if not optimizer._is_expected:
@@ -155,14 +172,15 @@ class Optimizer(torch.optim.Optimizer):
         return bring
 
     def _check_read(self, i: int) -> None:
-        """Raises RuntimeError if forward may have read the parameter before the values of the last step were here. Before
-        the first step they are, and what no module's own forward reads comes from then on with the whole module's."""
+        """Raises RuntimeError if forward may have read the parameter before the values of the last step were here. A
+        parameter without steps has its start values; if no module's own forward read it, it comes from then on with the
+        whole module's."""
         block = self._block_of[i]
-        if self._module is None or self._is_all_here or self._readers[i] & self._have_read:
+        if self._module is None or self._is_all_here or not self._readers[i] or self._readers[i] & self._have_read:
             return
         if 0 in self._have_read and block in self._root_blocks:
             return
-        if not self._is_first_step:
+        if not self._is_first_step and (i in self._trained or self._conductor.ranks > 1):
             raise RuntimeError(
                 f"{self._names[i]} was read outside of the forward of its module, perhaps with the values before the last step: call "
                 "opt.synchronize() before each forward."
@@ -260,7 +278,7 @@ class Optimizer(torch.optim.Optimizer):
         self._in_flight = collections.deque()
         self._saved = (-1, "")
         self.extra = (_extra.read(os.path.dirname(checkpoint), conductor.steps) if checkpoint
-                      else _extra.read(conductor.checkpoint_folder, conductor.steps, conductor.line))
+                      else _extra.read(conductor.checkpoint_folder, conductor.steps, conductor.lines))
         if conductor.rank == 0:
             print(f"nearstep {_engine.version()}: {_description.of_run(conductor, self._params, self._device)}", *lines, sep="\nnearstep: ", file=sys.stderr)
         if self._streaming:
@@ -355,6 +373,7 @@ class Optimizer(torch.optim.Optimizer):
                 self._add(i, p.grad)
                 p.grad = None
         absent = [i for i, gradient in enumerate(self._gradients) if gradient is None and not self._is_put[self._block_of[i]]]
+        left_out = absent if self._told is None else [i for i in absent if not self._params[i].requires_grad]
         if self._told is None:
             self._tell(absent)
         elif self._told != self._step_to_take():
@@ -372,10 +391,12 @@ class Optimizer(torch.optim.Optimizer):
             self._waits_for_step = True
         if not self._has_warned:
             held = set(map(id, self._params))
-            late = [p for group in self.param_groups for p in group["params"] if p.grad is not None and id(p) not in held and p.numel()]
+            known = [p for group in self.param_groups for p in group["params"]] if self._module is None else self._module.parameters()
+            late = [p for p in known if p.grad is not None and id(p) not in held and p.numel()]
             if late:
                 self._has_warned = True
                 warnings.warn(f"{len(late)} parameters were frozen when the optimizer was made and are not trained: make a new optimizer to train them.")
+        self._trained.update(set(range(len(self._params))).difference(left_out))
         for block in reversed(range(len(self._blocks))):
             if not self._is_put[block]:
                 self._put(block)
@@ -389,6 +410,8 @@ class Optimizer(torch.optim.Optimizer):
             self._streaming.end_step()
         if self._module is None:
             self.synchronize()
+        for block in self._loose_blocks:  # no forward brings them
+            self._bring(block)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops gradients that were not sent. Raises RuntimeError if some were, because these cannot be taken back."""
@@ -427,9 +450,9 @@ class Optimizer(torch.optim.Optimizer):
             if self._streaming and self._streaming.is_open:
                 self._streaming.empty()
 
-    def _refuse_between_steps(self) -> None:
-        """The update may have begun in backward."""
-        if self._parameters.are_values:
+    def _refuse_between_steps(self, blocks: list | None = None) -> None:
+        """The update may have begun in backward. ``blocks``: those that are read; None: all."""
+        if self._parameters.are_values and (blocks is None or any(self._is_put[block] for block in blocks)):
             raise RuntimeError("The parameters are between two steps, since backward() has begun the update: call step() before you read them.")
 
     def _bring_all(self) -> None:
@@ -444,7 +467,7 @@ class Optimizer(torch.optim.Optimizer):
         Collective."""
         self._begin()
         folder = os.fspath(folder or self._conductor.checkpoint_folder)
-        failure = _extra.write(folder, self._conductor.steps, self._conductor.line, extra) if self._conductor.rank == 0 else None
+        failure = _extra.write(folder, self._conductor.steps, self._conductor.lines, extra) if self._conductor.rank == 0 else None
         path = self._conductor.save(folder)
         if failure is not None:
             raise failure

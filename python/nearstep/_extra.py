@@ -13,18 +13,28 @@ def _path(folder: str, step: int) -> str:
     return os.path.join(folder, f"step-{step:08}.extra.json")
 
 
-def write(folder: str, step: int, run: str, extra):
-    """Writes the file, or removes one of an earlier run if ``extra`` is None. After a crash it is complete or missing. Returns what went wrong instead
-    of raising it, because the other ranks go on to write a checkpoint. If the folder cannot be written, that fails for the
-    same reason, then on all ranks, and with a sentence."""
+def _remove_foreign(path: str, runs: list):
+    """Removes the file if another run has written it. Returns an error instead of raising it, as write()."""
+    try:
+        if os.path.exists(path) and _load(path)[0] not in runs:
+            os.remove(path)
+    except (OSError, ValueError) as error:
+        return error
+    return None
+
+
+def write(folder: str, step: int, runs: list, extra):
+    """Writes the file, unless ``extra`` is None, for the first of ``runs``: the run and its parents. No file of another
+    run stays. After a crash it is complete or missing. Returns what went wrong instead of raising it, because the other
+    ranks go on to write a checkpoint. If the folder cannot be written, that fails for the same reason, then on all ranks,
+    and with a sentence."""
     path = _path(folder, step)
     if extra is None:
-        if os.path.exists(path):
-            os.remove(path)
-        return None
+        return _remove_foreign(path, runs)
     try:
-        text = json.dumps({_RUN: run, "extra": extra})
+        text = json.dumps({_RUN: runs[0], "extra": extra})
     except (TypeError, ValueError, RecursionError) as error:
+        _remove_foreign(path, runs)
         return TypeError(f"extra, which the checkpoint of this step lacks, has a value that JSON cannot hold ({error}): give numbers, texts, lists and dictionaries.")
     try:
         os.makedirs(folder, exist_ok=True)
@@ -38,13 +48,17 @@ def write(folder: str, step: int, run: str, extra):
     return None
 
 
-def read(folder: str, step: int, run: str | None = None):
-    """The data written for this step, by this run if one is named; None if there is none."""
+def _load(path: str) -> tuple:
+    """The run that has written the file, None with a version that did not name it, and the data."""
+    with open(path) as file:
+        found = json.load(file)
+    return (found[_RUN], found["extra"]) if isinstance(found, dict) and _RUN in found else (None, found)
+
+
+def read(folder: str, step: int, runs: list | None = None):
+    """The data written for this step, by one of ``runs`` if they are given; None if there is none."""
     path = _path(folder, step)
     if not os.path.exists(path):
         return None
-    with open(path) as file:
-        found = json.load(file)
-    if not (isinstance(found, dict) and _RUN in found):
-        return found  # of a version that did not name the run
-    return found["extra"] if run in (None, found[_RUN]) else None
+    run, extra = _load(path)
+    return extra if runs is None or run is None or run in runs else None

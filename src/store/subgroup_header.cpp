@@ -67,14 +67,15 @@ namespace {
 
 using Page = std::array<std::byte, kHeaderBytes>;
 
-// Zeros if the file has no such page or this user may not read it. Throws IoError if the drive
-// cannot read it.
+// Zeros if there is no such page in a file that this user may read. Throws IoError for what may be
+// temporary.
 Page read_page(const std::string& path, std::size_t offset) {
     Page page{};
     const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     const bool is_read = file.get() >= 0 && ::pread(file.get(), page.data(), page.size(),
                                                     static_cast<off_t>(offset)) >= 0;
-    if (!is_read && (errno == EIO || errno == ESTALE)) {
+    constexpr std::array kIgnored = {ENOENT, ENOTDIR, EISDIR, EACCES, EPERM, ELOOP, EINVAL};
+    if (!is_read && std::ranges::find(kIgnored, errno) == kIgnored.end()) {
         throw IoError(text("Cannot read the state file \"", path, "\" at offset ", offset, " (",
                            std::generic_category().message(errno), "): try again."));
     }

@@ -5,6 +5,7 @@ import resource
 import subprocess
 import sys
 import unittest
+import warnings
 
 import launcher
 from bad_input_test import Package
@@ -113,15 +114,50 @@ class Reads(Package):
             self.assertEqual(model(torch.ones(1, 300)).abs().max().item(), 0)
 
     def test_what_is_unfrozen_later_is_named(self):
-        model = Fused()
-        model.head.requires_grad_(False)
-        _, opt = self.make(model.parameters())
-        self.losses(model, opt, 1)
-        model.head.requires_grad_(True)
-        with self.assertWarnsRegex(UserWarning, "2 parameters were frozen"):
+        for number, params in enumerate((lambda model: model.parameters(), lambda model: model, nearstep.groups)):
+            model = Fused()
+            model.head.requires_grad_(False)
+            _, opt = self.make(params(model), path=self.folder / str(number))
             self.losses(model, opt, 1)
+            model.head.requires_grad_(True)
+            with self.assertWarnsRegex(UserWarning, "2 parameters were frozen"):
+                self.losses(model, opt, 1)
+            opt.close()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+
+    def test_what_trains_later_and_what_is_resumed(self):
+        model, opt = self.make(Fused())
+        model.head.requires_grad_(False)
+        self.losses(model, opt, 2)
+        model.head.requires_grad_(True)
+        self.losses(model, opt, 2)
+        weights = {key: value.clone() for key, value in model.state_dict().items()}
         opt.close()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        model, opt = self.make(Fused())
+        self.assertEqual(opt.resume(), 4)
+        with self.assertWarnsRegex(UserWarning, "last until the next step"):
+            model.load_state_dict(weights)
+
+    def test_a_copy_is_a_plain_module(self):
+        model, opt = self.make(Fused())
+        self.losses(model, opt, 1)
+        other = copy.deepcopy(model)
+        self.losses(model, opt, 1)
+        with warnings.catch_warnings(action="error"):
+            other.load_state_dict(model.state_dict())
+        other(torch.ones(1, 300))
+
+    def test_layers_with_losses_of_their_own(self):
+        with nearstep.empty():
+            model = torch.nn.ModuleList(torch.nn.Linear(300, 300) for _ in range(3))
+        _, opt = self.make(model, accumulation=1)
+        for _ in range(3):
+            x = torch.ones(2, 300)
+            for layer in model:
+                x = layer(x.detach())
+                x.square().mean().backward()
+            opt.step()
+        self.assertEqual(opt.steps, 3)
 
     def test_a_streamed_model_is_not_copied(self):
         model = Fused()
@@ -153,6 +189,13 @@ class Reads(Package):
         _, opt = self.make(Fused())
         self.assertEqual(opt.resume(), 2)
         self.assertIsNone(opt.extra)
+        opt.close()
+        _, opt = self.make(Fused(), path=self.folder / "again")
+        self.assertEqual(opt.resume(saved), 2)
+        opt.close()
+        _, opt = self.make(Fused(), path=self.folder / "again")
+        self.assertEqual(opt.resume(), 2, "a new line, whose parent has saved")
+        self.assertEqual(opt.extra, {"at": 2})
         opt.close()
         _, opt = self.make(Fused(), path=self.folder / "other")
         self.assertEqual(opt.resume(pathlib.Path(saved)), 2)
