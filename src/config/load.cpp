@@ -259,6 +259,20 @@ std::int64_t steps_of(const std::string& path, const std::string& text) {
     return steps == nullptr ? TrainSettings().steps : *steps;
 }
 
+std::vector<std::string> state_folders_of(const std::string& path, const std::string& text) {
+    const std::vector<Entry> entries = read_toml(path, text);
+    const auto found = std::ranges::find(entries, "csd.path", &Entry::key);
+    std::vector<std::string> folders;
+    if (found != entries.end()) {
+        for (const auto& item : found->value.items) {
+            if (const auto* folder = std::get_if<std::string>(&item)) {
+                folders.push_back(*folder);
+            }
+        }
+    }
+    return folders;
+}
+
 std::string print(const Run& run) {
     Run copy = run;
     std::string out;

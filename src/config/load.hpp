@@ -49,6 +49,9 @@ void validate_for_ranks(const Run& run, int ranks);
 // Reads train.steps from settings written by print(). `path` is for messages.
 std::int64_t steps_of(const std::string& path, const std::string& text);
 
+// Its csd.path; empty if it does not set it.
+std::vector<std::string> state_folders_of(const std::string& path, const std::string& text);
+
 // The effective settings as TOML text. parse() reads it back to the same Run.
 std::string print(const Run& run);
 

@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "checkpoint/checkpoint.hpp"
+#include "config/load.hpp"
 #include "engine/devices.hpp"
 #include "engine/gathered_text.hpp"
 #include "mpi/topology.hpp"
@@ -96,8 +97,7 @@ FoundManifest read_manifest(const std::string& path, ManifestName name,
 }
 
 // All manifests that this host sees, ordered by rank and set.
-std::vector<FoundManifest> look_for_manifests(const config::EngineSettings& settings) {
-    const std::vector<std::string> folders = state_folders(settings);
+std::vector<FoundManifest> look_for_manifests(const std::vector<std::string>& folders) {
     std::vector<FoundManifest> manifests;
     for (const std::string& folder : folders) {
         std::error_code error;
@@ -236,7 +236,7 @@ std::string look_here(const config::EngineSettings& settings, int rank, int rank
     std::vector<FoundManifest> manifests;
     std::vector<FoundRemains> remains;
     if (is_first_of_node) {
-        manifests = look_for_manifests(settings);
+        manifests = look_for_manifests(state_folders(settings));
         remains = look_for_remains(settings, manifests);
     }
     return pack(std::vector<std::string>{
@@ -345,11 +345,61 @@ void check_unchanged(const mpi::Communicator& world, const config::EngineSetting
             return a.path == b.path && a.manifest == b.manifest && a.damage == b.damage;
         };
         if (is_first_of_node(world, found) &&
-            !std::ranges::equal(look_for_manifests(settings), manifests_of_node(found, node),
-                                is_same)) {
+            !std::ranges::equal(look_for_manifests(state_folders(settings)),
+                                manifests_of_node(found, node), is_same)) {
             throw IoError(text("Another job went on in ", settings.csd.path.front(),
                                " while this one began: nothing was changed; start again when that "
                                "job has ended."));
+        }
+    });
+}
+
+// The run's checkpoint tells where its state was. If csd.path no longer names that folder, a newer
+// step there must not be ignored.
+void check_earlier_folders(const mpi::Communicator& world, const config::EngineSettings& settings,
+                           const Found& found) {
+    const auto checkpoint = std::ranges::find(found.checkpoints, "", &FoundCheckpoint::damage);
+    if (!found.is_resuming || found.named || checkpoint == found.checkpoints.end()) {
+        return;
+    }
+    const auto newest = [&](const FoundManifest& one) {
+        const bool counts = one.manifest && one.manifest->line.run == checkpoint->line.run &&
+                            !one.manifest->commits.empty();
+        return counts ? one.manifest->commits.front().step : -1;
+    };
+    std::int64_t known = checkpoint->step;
+    for (const FoundManifest& one : found.manifests) {
+        known = std::max(known, newest(one));
+    }
+    std::string earlier;
+    world.together([&] {
+        if (world.rank() == 0) {
+            const auto reader = checkpoint::Reader::open(checkpoint->path);
+            earlier =
+                pack(config::state_folders_of(checkpoint->path, reader->description().config));
+        }
+    });
+    std::vector<std::string> folders = unpack(world.broadcast(earlier, 0));
+    const std::vector<std::string> named = state_folders(settings);
+    std::erase_if(folders, [&](const std::string& folder) {
+        return std::find(named.begin(), named.end(), folder) != named.end();
+    });
+    world.together([&] {
+        std::vector<FoundManifest> there;
+        try {
+            there = look_for_manifests(folders);
+        } catch (const IoError&) {
+            return;  // a drive that failed is a reason to leave it out
+        }
+        for (const FoundManifest& one : there) {
+            if (newest(one) > known) {
+                throw ConfigError(
+                    text("Step ", newest(one), " of run ", checkpoint->line.run, " is in ",
+                         store::folder_of(one.path), " on ", own_host(),
+                         ", which csd.path does not name. Name that folder and use --resume again; "
+                         "to give that step up, go on from the checkpoint with --from ",
+                         checkpoint->path, ", or start anew with --fresh."));
+            }
         }
     });
 }
@@ -372,12 +422,13 @@ Found search(const mpi::Communicator& world, const config::EngineSettings& setti
     look_at_state(world, settings, elems, found);
     check_unused(world, found);
     look_at_checkpoints(world, settings, wish, found);
+    check_earlier_folders(world, settings, found);
     return found;
 }
 
 Found search_here(const config::EngineSettings& settings, bool looks_at_checkpoints,
                   const StepsOf& steps_of) {
-    Found found{.hosts = {own_host()}, .manifests = look_for_manifests(settings)};
+    Found found{.hosts = {own_host()}, .manifests = look_for_manifests(state_folders(settings))};
     found.remains = look_for_remains(settings, found.manifests);
     found.checkpoint_folder = config::checkpoint_folder(settings);
     if (looks_at_checkpoints) {

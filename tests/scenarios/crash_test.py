@@ -199,6 +199,18 @@ class Crash(program.Scenario):
         self.assertEqual(summary["masters_xxh3"], masters)
         self.assertTrue((self.folder / "state/checkpoints/step-00000008.h5").exists())
 
+    def test_a_newer_step_in_a_folder_that_is_no_longer_named_is_not_ignored(self):
+        masters = self.whole_masters()
+        keys = {"checkpoint__every": 3, "checkpoint__path": f'"{self.folder / "checkpoints"}"'}
+        self.assert_killed(program.run(2, *self.small_run(**keys), fault="rank=0 phase=before_commit count=7"))
+        moved = dict(keys, csd__path=f'"{self.folder / "other"}"')
+        refused = program.run(2, *self.small_run(flags=["--resume"], **moved))
+        self.assertEqual(refused.returncode, 2, refused.stderr)
+        self.assertRegex(refused.stderr, r"Step 5 of run \w+ is in .*/state on .*, which csd.path does not name.*--from .*step-00000003.h5")
+        said, summary = self.finish(**keys)
+        self.assertIn("resumed from the state files at step 5", said)
+        self.assertEqual(summary["masters_xxh3"], masters)
+
     def test_another_layout_goes_on_from_the_checkpoint_and_says_so(self):
         self.train(train__steps=8, train__stop_at=5, csd__per_rank=2)
         said, summary = self.finish(csd__per_rank=1)
