@@ -85,8 +85,8 @@ public:
 
     // Runs `work` on every rank. If it throws a ConfigError, PathError or IoError anywhere, all
     // ranks throw the error of the lowest such rank. Use it for errors that only some ranks may
-    // see. An Hdf5Error
-    // becomes an IoError. A rank with less work waits 10 times the limit for the others.
+    // see. An Hdf5Error becomes an IoError. A rank with less work waits 10 times the limit for the
+    // others.
     void together(const std::function<void()>& work) const;
 
     // Returns the root's `value` on all ranks.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import os
 import sys
 import warnings
@@ -23,7 +24,10 @@ def _for_module(me, module, act):
     """A hook that acts for this module, and not for a copy of it, which has its hooks."""
     home = weakref.ref(module)
 
+    @torch.compiler.disable
     def hook(of, *_):
+        if getattr(of, "_is_replica", False):
+            raise RuntimeError("DataParallel copies parameters before they are new: start one rank for each GPU.")
         optimizer = me()
         if optimizer is not None and of is home():
             act(optimizer)
@@ -127,7 +131,7 @@ class Optimizer(torch.optim.Optimizer):
         for number, (module, blocks, params) in enumerate(first + self._reads):
             for i in params:
                 self._readers[i].add(number)
-            self._handles.append(module.register_forward_pre_hook(self._before_forward(me, weakref.ref(module), number, blocks)))
+            self._handles.append(module.register_forward_pre_hook(_for_module(me, module, functools.partial(Optimizer._before_forward, number=number, blocks=blocks))))
         self._reads = []
         self._loose_blocks = sorted({self._block_of[i] for i, readers in enumerate(self._readers) if not readers})
         for module in [] if self._module is None else self._module.modules():
@@ -146,30 +150,21 @@ class Optimizer(torch.optim.Optimizer):
             raise RuntimeError("The parameters are the engine's memory, on which deltas build: load weights into another model.")
         warnings.warn("The loaded values last until the next step, which goes on from the optimizer's state: make a new optimizer with fresh=True to train from them.")
 
-    @staticmethod
-    def _before_forward(me, home, number, blocks):
-        @torch.compiler.disable
-        def bring(module, *_):
-            optimizer = me()
-            if getattr(module, "_is_replica", False):
-                raise RuntimeError("DataParallel copies parameters before they are new: start one rank for each GPU.")
-            if optimizer is None or module is not home():  # a copy of the module has its hooks
-                return
-            if optimizer._told is not None and torch._C._current_graph_task_id() == -1:  # not within backward
-                optimizer._refuse_between_steps(blocks)
-            if torch.is_grad_enabled():  # all ranks train; a single rank may evaluate first
-                optimizer._begin()
-                if not optimizer._is_expected:
-                    optimizer._conductor.expect_step()
-                    optimizer._is_expected = True
-            elif optimizer._conductor is None and optimizer._module is not None and any(map(is_empty, optimizer._module.parameters())):
-                raise RuntimeError("The module is empty until training begins: call opt.resume() before the first evaluation.")
-            if optimizer._conductor is not None:
-                optimizer._have_read.add(number)
-                for block in blocks:
-                    optimizer._bring(block)
-
-        return bring
+    def _before_forward(self, number: int, blocks: list) -> None:
+        """``number``: of the hook; ``blocks``: those that the module's own forward reads."""
+        if self._told is not None and torch._C._current_graph_task_id() == -1:  # not within backward
+            self._refuse_between_steps(blocks)
+        if torch.is_grad_enabled():  # all ranks train; a single rank may evaluate first
+            self._begin()
+            if not self._is_expected:
+                self._conductor.expect_step()
+                self._is_expected = True
+        elif self._conductor is None and self._module is not None and any(map(is_empty, self._module.parameters())):
+            raise RuntimeError("The module is empty until training begins: call opt.resume() before the first evaluation.")
+        if self._conductor is not None:
+            self._have_read.add(number)
+            for block in blocks:
+                self._bring(block)
 
     def _check_read(self, i: int) -> None:
         """Raises RuntimeError if forward may have read the parameter before the values of the last step were here. A
@@ -445,8 +440,9 @@ class Optimizer(torch.optim.Optimizer):
         if self._conductor is not None:
             if self._told is not None:
                 self._refuse_between_steps()
-            self._bring_all()
-            self._is_all_here = True
+            if not self._is_all_here:  # each module's state_dict() asks
+                self._bring_all()
+                self._is_all_here = True
             if self._streaming and self._streaming.is_open:
                 self._streaming.empty()
 

@@ -45,7 +45,8 @@ struct FoundCheckpoint {
     std::int64_t steps = 0;  // of the whole run
     store::Lineage line = {};
     std::string model = {};
-    std::string damage = {};  // as a sentence; empty: intact
+    std::string damage = {};                      // as a sentence; empty: intact
+    std::vector<std::string> state_folders = {};  // csd.path of the run that wrote it
 };
 
 // The places of one rank of this run.

@@ -24,6 +24,12 @@
 
 namespace nearstep::engine {
 
+bool is_first_of_node(const mpi::Communicator& world, const Found& found) {
+    const auto rank = static_cast<std::size_t>(world.rank());
+    return std::none_of(found.ranks.begin(), found.ranks.begin() + world.rank(),
+                        [&](const Seat& seat) { return seat.node == found.ranks[rank].node; });
+}
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -155,6 +161,7 @@ FoundCheckpoint open_checkpoint(const std::string& path, const StepsOf& steps_of
     found.generation = description.generation;
     found.line = {.run = description.run, .parents = description.parents};
     found.model = description.model;
+    found.state_folders = config::state_folders_of(path, description.config);
     if (steps_of) {
         found.steps = steps_of(path, description.config);
     }
@@ -200,7 +207,7 @@ std::string packed(const FoundCheckpoint& one) {
     return pack(std::vector<std::string>{one.path, std::to_string(one.step),
                                          std::to_string(one.generation), std::to_string(one.steps),
                                          one.line.run, store::print_parents(one.line.parents),
-                                         one.model, one.damage});
+                                         one.model, one.damage, pack(one.state_folders)});
 }
 
 FoundCheckpoint unpack_checkpoint(const std::string& text) {
@@ -213,7 +220,8 @@ FoundCheckpoint unpack_checkpoint(const std::string& text) {
                      .parents =
                          store::parse_parents(parts.at(5)).value_or(std::vector<store::Branch>())},
             .model = parts.at(6),
-            .damage = parts.at(7)};
+            .damage = parts.at(7),
+            .state_folders = unpack(parts.at(8))};
 }
 
 std::string packed(const FoundRemains& one) {
@@ -307,13 +315,6 @@ void check_unused(const config::EngineSettings& settings, int rank, int ranks) {
     }
 }
 
-// Whether this rank is the first of its node.
-bool is_first_of_node(const mpi::Communicator& world, const Found& found) {
-    const auto rank = static_cast<std::size_t>(world.rank());
-    return std::none_of(found.ranks.begin(), found.ranks.begin() + world.rank(),
-                        [&](const Seat& seat) { return seat.node == found.ranks[rank].node; });
-}
-
 std::vector<FoundManifest> manifests_of_node(const Found& found, int node) {
     std::vector<FoundManifest> out;
     std::ranges::copy_if(found.manifests, std::back_inserter(out),
@@ -335,25 +336,6 @@ void check_unused(const mpi::Communicator& world, const Found& found) {
     });
 }
 
-}  // namespace
-
-void check_unchanged(const mpi::Communicator& world, const config::EngineSettings& settings,
-                     const Found& found) {
-    const int node = found.ranks[static_cast<std::size_t>(world.rank())].node;
-    world.together([&] {
-        const auto is_same = [](const FoundManifest& a, const FoundManifest& b) {
-            return a.path == b.path && a.manifest == b.manifest && a.damage == b.damage;
-        };
-        if (is_first_of_node(world, found) &&
-            !std::ranges::equal(look_for_manifests(state_folders(settings)),
-                                manifests_of_node(found, node), is_same)) {
-            throw IoError(text("Another job went on in ", settings.csd.path.front(),
-                               " while this one began: nothing was changed; start again when that "
-                               "job has ended."));
-        }
-    });
-}
-
 // The run's checkpoint tells where its state was. If csd.path no longer names that folder, a newer
 // step there must not be ignored.
 void check_earlier_folders(const mpi::Communicator& world, const config::EngineSettings& settings,
@@ -371,15 +353,7 @@ void check_earlier_folders(const mpi::Communicator& world, const config::EngineS
     for (const FoundManifest& one : found.manifests) {
         known = std::max(known, newest(one));
     }
-    std::string earlier;
-    world.together([&] {
-        if (world.rank() == 0) {
-            const auto reader = checkpoint::Reader::open(checkpoint->path);
-            earlier =
-                pack(config::state_folders_of(checkpoint->path, reader->description().config));
-        }
-    });
-    std::vector<std::string> folders = unpack(world.broadcast(earlier, 0));
+    std::vector<std::string> folders = checkpoint->state_folders;
     const std::vector<std::string> named = state_folders(settings);
     std::erase_if(folders, [&](const std::string& folder) {
         return std::find(named.begin(), named.end(), folder) != named.end();
@@ -400,6 +374,25 @@ void check_earlier_folders(const mpi::Communicator& world, const config::EngineS
                          "to give that step up, go on from the checkpoint with --from ",
                          checkpoint->path, ", or start anew with --fresh."));
             }
+        }
+    });
+}
+
+}  // namespace
+
+void check_unchanged(const mpi::Communicator& world, const config::EngineSettings& settings,
+                     const Found& found) {
+    const int node = found.ranks[static_cast<std::size_t>(world.rank())].node;
+    world.together([&] {
+        const auto is_same = [](const FoundManifest& a, const FoundManifest& b) {
+            return a.path == b.path && a.manifest == b.manifest && a.damage == b.damage;
+        };
+        if (is_first_of_node(world, found) &&
+            !std::ranges::equal(look_for_manifests(state_folders(settings)),
+                                manifests_of_node(found, node), is_same)) {
+            throw IoError(text("Another job went on in ", settings.csd.path.front(),
+                               " while this one began: nothing was changed; start again when that "
+                               "job has ended."));
         }
     });
 }

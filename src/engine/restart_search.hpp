@@ -22,6 +22,9 @@ Found search(const mpi::Communicator& world, const config::EngineSettings& setti
 void check_unchanged(const mpi::Communicator& world, const config::EngineSettings& settings,
                      const Found& found);
 
+// Whether this rank is the first of its node.
+bool is_first_of_node(const mpi::Communicator& world, const Found& found);
+
 // What this host finds, for a run without resume flags.
 Found search_here(const config::EngineSettings& settings, bool looks_at_checkpoints,
                   const StepsOf& steps_of);

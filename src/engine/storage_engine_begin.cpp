@@ -54,9 +54,7 @@ public:
     // `state`: the id of the state that the engine has now.
     void remove(const std::string& state) const {
         const int node = found_.ranks[static_cast<std::size_t>(world_.rank())].node;
-        const auto first = std::find_if(found_.ranks.begin(), found_.ranks.end(),
-                                        [&](const Seat& seat) { return seat.node == node; });
-        const bool is_first = first - found_.ranks.begin() == world_.rank();
+        const bool is_first = is_first_of_node(world_, found_);
         world_.together([&] {
             for (const FoundManifest& one : found_.manifests) {
                 if (is_first && is_left(one) && one.node == node && !names(one.path, state)) {
