@@ -183,6 +183,19 @@ class Launchers(program.Scenario):
         self.assertEqual(list((self.folder / "state").rglob("*.state")), [])
         self.assertEqual(list(self.folder.rglob("nearstep-shared-*")), [])
 
+    def test_mpiruns_share_no_folder(self):
+        """Else one that ends removes the folder in which another that starts is about to make its own."""
+        for base in ("TMPDIR", "OMPI_MCA_orte_tmpdir_base"):
+            with self.subTest(base=base):
+                folder = self.folder / base
+                folder.mkdir()
+                kept = {key: value for key, value in program.environment(60).items() if key != "OMPI_MCA_orte_tmpdir_base"}
+                done = [subprocess.run(["launch/ranks", "1", "sh", "-c", "echo $OMPI_MCA_orte_top_session_dir"], cwd=program.ROOT,
+                                       env={**kept, base: str(folder)}, text=True, capture_output=True, check=True) for _ in range(2)]
+                self.assertEqual([pathlib.Path(one.stdout.strip()).parents[1] for one in done], [folder, folder])
+                self.assertNotEqual(done[0].stdout, done[1].stdout)
+                self.assertEqual(list(folder.iterdir()), [])
+
     def test_the_check_of_a_host_may_take_longer_than_a_minute(self):
         # A minute is 6 s here.
         stub = self.folder / "bin/timeout"
