@@ -15,6 +15,7 @@ from . import _clipping, _description, _engine, _export, _extra, _first_calls, _
 from ._empty import is_empty
 from ._groups import DTYPES, NOTHING, check_formats, lay_out
 from ._parameters import Parameters
+from ._reads import Reads
 from ._settings import check_numbers, settings_of
 from ._stream import Stream, Streaming
 from ._weights import Weights
@@ -75,9 +76,7 @@ class Optimizer(torch.optim.Optimizer):
             if not params:
                 raise ValueError(NOTHING)
         self._is_ready = False
-        self._is_first_step = True  # of this process
         self._has_warned = False
-        self._trained: set = set()  # parameters that were updated in this process
         super().__init__(params, defaults)
         check_numbers(self.param_groups, clip_norm, accumulation)
         self._module = module
@@ -94,7 +93,8 @@ class Optimizer(torch.optim.Optimizer):
         self._settings = settings_of(path, state, codec, clipping, devices, durability, seed, config or {},
                                      elements=sum(block.elements for block in layout.blocks))
         self._params, self._names, self._group_of, self._dtype = layout.params, layout.names, layout.group_of, layout.dtype
-        self._blocks, self._block_of, self._reads = layout.blocks, layout.block_of, layout.reads
+        self._blocks, self._block_of = layout.blocks, layout.block_of
+        self._reads = Reads(module, layout.reads, layout.block_of)
         _start.refuse_empty_without_module(self._params, module)
         self._weights = None if weights is None else Weights(weights, module)
         self._streaming = stream and Streaming(stream, module, self._params, self._block_of, self._dtype)
@@ -123,17 +123,10 @@ class Optimizer(torch.optim.Optimizer):
         for i, p in enumerate(self._params):
             _clipping.owners[id(p)] = (me, i)
             self._handles.append(p.register_post_accumulate_grad_hook(on_gradient(i)))
-        self._readers = [set() for _ in self._params]  # which hooks bring each parameter
-        self._have_read: set = set()  # hooks that ran since the last step
-        self._is_all_here = False  # synchronize() was called since the last step
-        self._root_blocks: list = []  # of parameters that no module reads in its own forward, as far as known
-        first = [] if self._module is None else [(self._module, self._root_blocks, [])]  # begins before frozen layers compute
-        for number, (module, blocks, params) in enumerate(first + self._reads):
-            for i in params:
-                self._readers[i].add(number)
-            self._handles.append(module.register_forward_pre_hook(_for_module(me, module, functools.partial(Optimizer._before_forward, number=number, blocks=blocks))))
-        self._reads = []
-        self._loose_blocks = sorted({self._block_of[i] for i, readers in enumerate(self._readers) if not readers})
+        for number, (module, blocks) in enumerate(self._reads.modules):
+            act = functools.partial(Optimizer._before_forward, number=number, blocks=blocks)
+            self._handles.append(module.register_forward_pre_hook(_for_module(me, module, act)))
+        self._reads.modules = []
         for module in [] if self._module is None else self._module.modules():
             if not isinstance(module, torch.jit.ScriptModule):
                 self._handles.append(module.register_state_dict_pre_hook(_for_module(me, module, Optimizer.synchronize)))
@@ -143,7 +136,7 @@ class Optimizer(torch.optim.Optimizer):
         """Values that are loaded into the module do not reach the state."""
         if self._conductor is None:
             return
-        if self._is_first_step and self._conductor.steps == 0:
+        if self._reads.is_first_step and self._conductor.steps == 0:
             raise RuntimeError("The optimizer has begun with other values: call load_state_dict() before opt.resume() and the first forward.")
         self.synchronize()
         if self._parameters.are_values and any(one.startswith('gather.codec="delta"') for one in self._settings):
@@ -162,26 +155,9 @@ class Optimizer(torch.optim.Optimizer):
         elif self._conductor is None and self._module is not None and any(map(is_empty, self._module.parameters())):
             raise RuntimeError("The module is empty until training begins: call opt.resume() before the first evaluation.")
         if self._conductor is not None:
-            self._have_read.add(number)
+            self._reads.begin(number)
             for block in blocks:
                 self._bring(block)
-
-    def _check_read(self, i: int) -> None:
-        """Raises RuntimeError if forward may have read the parameter before the values of the last step were here. A
-        parameter without steps has its start values; if no module's own forward read it, it comes from then on with the
-        whole module's."""
-        block = self._block_of[i]
-        if self._module is None or self._is_all_here or not self._readers[i] or self._readers[i] & self._have_read:
-            return
-        if 0 in self._have_read and block in self._root_blocks:
-            return
-        if not self._is_first_step and (i in self._trained or self._conductor.ranks > 1):
-            raise RuntimeError(
-                f"{self._names[i]} was read outside of the forward of its module, perhaps with the values before the last step: call "
-                "opt.synchronize() before each forward."
-            )
-        if block not in self._root_blocks:
-            self._root_blocks.append(block)
 
     def _begin_counting(self) -> None:
         """Resets the counts at the start of a step."""
@@ -285,7 +261,7 @@ class Optimizer(torch.optim.Optimizer):
     def _take(self, i: int) -> None:
         """Takes a gradient that is ready. Runs on a thread of autograd."""
         p = self._params[i]
-        self._check_read(i)
+        self._reads.check(i, self._names[i], self._conductor.ranks if self._conductor else 1)
         gradient, p.grad = p.grad, None
         if self._is_put[self._block_of[i]]:
             raise RuntimeError(
@@ -391,7 +367,6 @@ class Optimizer(torch.optim.Optimizer):
             if late:
                 self._has_warned = True
                 warnings.warn(f"{len(late)} parameters were frozen when the optimizer was made and are not trained: make a new optimizer to train them.")
-        self._trained.update(set(range(len(self._params))).difference(left_out))
         for block in reversed(range(len(self._blocks))):
             if not self._is_put[block]:
                 self._put(block)
@@ -400,12 +375,12 @@ class Optimizer(torch.optim.Optimizer):
         self._expected = 0 if self._waits_for_step else passes
         self._begin_counting()
         self._parameters.end_step()
-        self._is_first_step, self._is_all_here, self._have_read = False, False, set()
+        self._reads.end_step(set(range(len(self._params))).difference(left_out))
         if self._streaming:
             self._streaming.end_step()
         if self._module is None:
             self.synchronize()
-        for block in self._loose_blocks:  # no forward brings them
+        for block in self._reads.loose_blocks:
             self._bring(block)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -440,9 +415,9 @@ class Optimizer(torch.optim.Optimizer):
         if self._conductor is not None:
             if self._told is not None:
                 self._refuse_between_steps()
-            if not self._is_all_here:  # each module's state_dict() asks
+            if not self._reads.is_all_here:  # each module's state_dict() asks
                 self._bring_all()
-                self._is_all_here = True
+                self._reads.is_all_here = True
             if self._streaming and self._streaming.is_open:
                 self._streaming.empty()
 
