@@ -21,8 +21,12 @@ void Request::wait() {
     }
     const Patience patience = state_->patience;
     const auto start = std::chrono::steady_clock::now();
-    while (!test()) {
+    while (true) {
+        // Before the test: a process that was stopped in between must not give up what has ended.
         const auto waited = std::chrono::steady_clock::now() - start;
+        if (test()) {
+            return;
+        }
         if (waited > patience.limit || *patience.has_ended) {
             *patience.has_ended = true;
             throw MpiError(

@@ -1,5 +1,7 @@
 #include "base/folder_tree.hpp"
 
+#include "store/scratch_folder.hpp"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,20 +26,11 @@ protected:
         fs::create_directory_symlink(outside_, top_ / "link");
         std::ofstream(outside_ / "kept") << "kept";
     }
-    void TearDown() override {
-        fs::remove_all(top_);
-        fs::remove_all(outside_);
-    }
 
-    static fs::path fresh(const std::string& name) {
-        const fs::path path = fs::path(testing::TempDir()) / ("folder_tree_" + name);
-        fs::remove_all(path);
-        fs::create_directories(path);
-        return path;
-    }
-
-    fs::path top_ = fresh("top");
-    fs::path outside_ = fresh("outside");
+    ScratchFolder top_folder_;
+    ScratchFolder outside_folder_;
+    fs::path top_ = top_folder_.path();
+    fs::path outside_ = outside_folder_.path();
 };
 
 TEST_F(FolderTree, VisitsAFolderAfterWhatItHoldsAndFollowsNoLink) {

@@ -37,7 +37,7 @@ def kill_at_random(this, flags=(), steps=None, how=None, is_named=False, layout=
             time.sleep(0.004)
         time.sleep(this.draw.uniform(0, 0.03))
     running.fault = "kill"
-    running.kill(how, this.draw)
+    running.kill(how, this.draw.random())
     return this.end_life(running, is_named)
 
 
@@ -404,7 +404,12 @@ def second_run_now(this):
         this.fail("bad refusals", f"the first run ended with code {life.code} before it was held: {life.reason}")
         return
     running.send_ranks(signal.SIGSTOP)
-    time.sleep(0.1)  # the disk may still be writing
+    digest = None
+    while True:  # a system call may still be going on
+        time.sleep(0.2)
+        earlier, digest = digest, this.digest()
+        if digest == earlier:
+            break
     this.faults["a second run beside the first"] += 1
     for flags in this.draw.sample(([], ["--fresh"], *RESUMES), 2):
         layout = dataclasses.replace(this.layout, ranks=this.draw.choice([1, 2, this.layout.ranks]))

@@ -144,12 +144,13 @@ class Running:
                                         start_new_session=True, restore_signals=False)  # too large a file is an error
         self.under_way.add(self.process.pid)
 
-    def kill(self, how, draw):
+    def kill(self, how, place):
+        """place: which of the ranks that are there, from 0 to less than 1."""
         ranks, everything = sessions_processes(self.process.pid)
         if how == "all":
             send(everything, signal.SIGKILL)
         elif ranks:
-            send([draw.choice(list(ranks))], signal.SIGKILL)
+            send([sorted(ranks)[int(place * len(ranks))]], signal.SIGKILL)
 
     def send_ranks(self, what):
         send(sessions_processes(self.process.pid)[0], what)
@@ -319,6 +320,9 @@ class Round:
         files = ["--metrics", f"life-{number}.jsonl", "--json", f"life-{number}.json"]
         return arguments_of(layout or self.layout, self.line, {**self.settings, **settings}, [*flags, *files])
 
+    def digest(self):
+        return digest_of([*self.folders, self.checkpoints])
+
     def begin_life(self, flags=(), layout=None, fault="", most_file_bytes=None, **settings):
         """Starts a life and returns at once."""
         settings = {key.replace("__", "."): value for key, value in settings.items()}
@@ -327,7 +331,7 @@ class Round:
         self.commands.append((f"NEARSTEP_FAULT={shlex.quote(fault)} " if fault else "") +
                              (f"prlimit --fsize={most_file_bytes} " if most_file_bytes else "") +
                              (f"launch/ranks {ranks} " if ranks > 1 else "") + f"nearstep {shlex.join(arguments)}")
-        before = digest_of([*self.folders, self.checkpoints])
+        before = self.digest()
         running = Running(ranks, arguments, fault, self.folder, f"life-{len(self.commands)}", most_file_bytes)
         running.number, running.fault, running.before = len(self.commands), fault or most_file_bytes and "action=fail", before
         return running
@@ -338,7 +342,7 @@ class Round:
         summary = self.folder / f"life-{running.number}.json"
         life = Life(code, out, err, lines_of(self.folder / f"life-{running.number}.jsonl"),
                     json.loads(summary.read_text()) if code == 0 and summary.exists() and summary.stat().st_size else {},
-                    digest_of([*self.folders, self.checkpoints]) != running.before, running.fault)
+                    self.digest() != running.before, running.fault)
         self.commands[running.number - 1] += f"  # code {code}, from {life.start}, steps {min(life.losses, default='-')}" \
                                              f" to {max(life.losses, default='-')}"
         self.check_line(life, is_named)

@@ -332,7 +332,7 @@ TEST(ReadSources, TakesAFolderThatHoldsASite) {
 }
 
 TEST(ReadSources, TakesAnEmptyFileForOneWithoutKeys) {
-    const fs::path path = fs::temp_directory_path() / "nearstep_load_test_empty.toml";
+    const fs::path path = fs::path(test::kBuildFolder) / "load-test-empty.toml";
     std::ofstream(path).close();
     EXPECT_EQ(read_sources(path.string(), "", {}).config_text, "");
     fs::remove(path);

@@ -3,7 +3,6 @@
 
 #include "link/clock.hpp"
 
-#include <algorithm>
 #include <atomic>
 
 namespace nearstep::link {
@@ -11,7 +10,11 @@ namespace nearstep::link {
 class FakeClock : public Clock {
 public:
     Time now() const override { return now_; }
-    void sleep_until(Time time) const override { now_ = std::max<Time>(now_, time); }
+    void sleep_until(Time time) const override {
+        Time now = now_;
+        while (now < time && !now_.compare_exchange_weak(now, time)) {
+        }
+    }
 
     void set(Time time) { now_ = time; }
 

@@ -119,7 +119,7 @@ TEST(Communicator, PassesMessagesRoundTheRing) {
 }
 
 TEST(Communicator, WaitsForNothingMoreOnceARankDidNotTakePart) {
-    const Communicator world = Communicator::world(std::chrono::seconds(1));
+    const Communicator world = Communicator::world(std::chrono::seconds(3));
     std::array<std::byte, 3> bytes{};
     const auto begin = std::chrono::steady_clock::now();
     {
@@ -153,10 +153,10 @@ TEST(Communicator, TellsAllRanksOfTheLowestRanksProblem) {
 }
 
 TEST(Communicator, WaitsLongerForRanksWithMoreWork) {
-    const Communicator world = Communicator::world(std::chrono::seconds(1));
+    const Communicator world = Communicator::world(std::chrono::seconds(3));
     world.together([&] {
         if (world.rank() == 0) {
-            std::this_thread::sleep_for(std::chrono::seconds(3));
+            std::this_thread::sleep_for(std::chrono::seconds(5));
         }
     });
     EXPECT_TRUE(world.agree(true));

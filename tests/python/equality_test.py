@@ -51,7 +51,7 @@ class Equality(launcher.FolderTest):
                 self.assertEqual(python, native)
 
     def output_of(self, command):
-        done = subprocess.run(list(map(str, command)), env=launcher.environment(), capture_output=True, text=True, timeout=launcher.WORKERS_LIMIT_S)
+        done = subprocess.run(list(map(str, command)), env=launcher.environment(), capture_output=True, text=True, timeout=2 * launcher.WORKERS_LIMIT_S)
         self.assertEqual(done.returncode, 0, done.stderr)
         shutil.rmtree(self.folder / "state", ignore_errors=True)
         return done.stdout

@@ -478,11 +478,11 @@ def start_values_of_rank_0():
 
 
 def main():
-    faulthandler.dump_traceback_later(int(os.environ.get("NEARSTEP_HANGS_AFTER", 180)), exit=True)  # says where
     with open(FOLDER / f"results-{RANK}.jsonl", "w") as results:
         for name in sys.argv[2:]:
             failure = ""
             print(f"case {name}", flush=True)
+            faulthandler.dump_traceback_later(int(os.environ.get("NEARSTEP_HANGS_AFTER", 180)), exit=True)  # says where
             began = time.process_time()
             try:
                 globals()[name]()

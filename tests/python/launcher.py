@@ -15,6 +15,9 @@ sys.path.append(str(HERE.parent / "support"))
 import forked
 import open_mpi
 
+# For tests that train in their own process.
+os.environ.update(open_mpi.environment())
+
 WORKERS_LIMIT_S = 400
 NEEDED = ("torch", "nearstep")
 

@@ -231,7 +231,7 @@ class BadInput(program.Scenario):
             self.assert_refused(done, ["small/state", "free"])
             self.assertEqual(list(small.rglob("*.state")), [])
         finally:
-            subprocess.run(["umount", small], check=True)
+            subprocess.run(["umount", "-l", small], check=True)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ import subprocess
 import tempfile
 import time
 
+import open_mpi
+
 
 class CommandServer:
     """Ranks that wait for commands. They end with the process that made them, or by close()."""
@@ -64,7 +66,7 @@ class CommandServer:
 
 
 class CommandServers:
-    """Servers kept for reuse, by number of ranks and environment."""
+    """Servers kept for reuse, by number of ranks and environment but for the folder of Open MPI's files."""
 
     def __init__(self, launcher, cwd):
         self.launcher, self.cwd = launcher, cwd
@@ -72,7 +74,7 @@ class CommandServers:
 
     def run(self, words, ranks, arguments, environment, fault, timeout):
         """Like subprocess.run; words: starts command_server. A server is not reused unless its command ended with success or a user's mistake."""
-        key = (ranks, tuple(sorted(environment.items())))
+        key = (ranks, tuple(sorted((name, value) for name, value in environment.items() if name != open_mpi.FOLDER)))
         waiting = self.idle.setdefault(key, [])
         server = waiting.pop() if waiting else CommandServer(self.launcher, words, ranks, environment, self.cwd)
         done = server.run(arguments, fault, timeout)

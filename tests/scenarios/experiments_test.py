@@ -35,7 +35,7 @@ class Experiments(program.Scenario):
         return done.stdout, result
 
     def test_devices_and_cost_and_their_report(self):
-        text, result = self.experiment("devices")
+        text, result = self.experiment("devices", "--steps", "6")
         self.assertIn("ours over base at 2 devices:", text)
         rows = {(row["column"], row["devices"]): row for row in result["rows"]}
         self.assertEqual({column for column, _ in rows}, {"base", "su", "su+o", "su+o+c", "ours"})
@@ -62,7 +62,7 @@ class Experiments(program.Scenario):
             self.assertIn(f'<td class="{origin}">', page)
 
     def test_formats(self):
-        _, result = self.experiment("formats")
+        _, result = self.experiment("formats", "--steps", "6")
         rows = {row["column"]: row for row in result["rows"]}
         self.assertAlmostEqual(rows["su+o compact"]["state_bytes"], 4.03, delta=0.1)
         self.assertAlmostEqual(rows["su+o+c q4"]["gradient_bytes"], 0.53, delta=0.01)

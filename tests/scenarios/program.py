@@ -10,10 +10,9 @@ import sys
 import tempfile
 import unittest
 
-import command_server
-
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tests/support"))
+import command_server
 import forked
 import open_mpi
 

@@ -9,7 +9,7 @@ class Simulate(program.Scenario):
     def simulate(self, *options):
         out = self.folder / "results"
         done = subprocess.run([program.ROOT / "cluster/simulate", "--quick", "--out", out, "--program", program.PROGRAM, *options],
-                              cwd=program.ROOT, env=program.environment(500), text=True, capture_output=True, timeout=550)
+                              cwd=program.ROOT, env=program.environment(1100), text=True, capture_output=True, timeout=1150)
         if done.returncode == 77:
             self.skipTest(done.stderr.strip())
         self.assertEqual(done.returncode, 0, f"{done.stdout}\n{done.stderr}")

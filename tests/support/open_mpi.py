@@ -2,6 +2,9 @@
 import itertools
 import tempfile
 
+# The variable that names it.
+FOLDER = "OMPI_MCA_orte_tmpdir_base"
+
 # Removed when the test ends.
 _folders = []
 _numbers = itertools.count()
@@ -13,4 +16,4 @@ def environment():
     if not _folders:
         _folders.append(tempfile.TemporaryDirectory(prefix="nearstep-mpi-"))
     return {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_ess_singleton_isolated": "1",
-            "OMPI_MCA_orte_tmpdir_base": f"{_folders[0].name}/{next(_numbers)}", "OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "vader,self"}
+            FOLDER: f"{_folders[0].name}/{next(_numbers)}", "OMPI_MCA_pml": "ob1", "OMPI_MCA_btl": "vader,self"}

@@ -140,6 +140,15 @@ int main(int argc, char** argv) {
         fail("start_fork: the program cannot be started");
     }
     connect_to(variable("NEARSTEP_FORKS"));
+    // A signal that is passed on must not come amid the request.
+    sigset_t passed_on;
+    sigset_t before;
+    ::sigemptyset(&passed_on);
+    for (const int number : kPassedOn) {
+        ::sigaddset(&passed_on, number);
+    }
+    ::sigprocmask(SIG_BLOCK, &passed_on, &before);
     send_request(request_of(argc - 1, argv + 1));
+    ::sigprocmask(SIG_SETMASK, &before, nullptr);
     end_as_the_fork_ends();
 }

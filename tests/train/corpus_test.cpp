@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "data/small_token_file.hpp"
+#include "support/places.hpp"
 
 #include <gtest/gtest.h>
 
@@ -42,7 +43,7 @@ protected:
 
     mpi::Communicator world_ = mpi::Communicator::world(std::chrono::seconds(60));
     std::string folder_ =
-        testing::TempDir() + "nearstep_corpus_test_" + std::to_string(world_.size());
+        std::string(test::kBuildFolder) + "/corpus-test-" + std::to_string(world_.size());
     config::Run run_;
 };
 
