@@ -61,9 +61,6 @@ std::string card_of_device(const config::EngineSettings& settings, std::size_t l
     return pairing.card;
 }
 
-// The part of file names that tells the sets apart.
-std::string infix_of(int set) { return set == 0 ? "" : text(".set-", set); }
-
 bool is_on_host(const config::EngineSettings& settings) {
     return settings.mode == config::Mode::base;
 }
@@ -153,6 +150,8 @@ std::vector<shard::Subgroup> subgroups_of(const shard::Replica& copy, int rank, 
 }
 
 }  // namespace
+
+std::string infix_of(int set) { return set == 0 ? "" : text(".set-", set); }
 
 std::vector<std::string> state_files(const config::EngineSettings& settings, int rank, int ranks,
                                      int set) {

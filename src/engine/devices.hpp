@@ -47,6 +47,9 @@ csd::Delivery delivery(const config::EngineSettings& settings);
 // reproduce systems that run them one after the other.
 bool overlaps_steps(config::Mode mode);
 
+// The part of the names of files that tells the two sets of names apart.
+std::string infix_of(int set);
+
 // The rank's state files. `set` is the set of names, 0 or 1 (see engine/restart.hpp).
 std::vector<std::string> state_files(const config::EngineSettings& settings, int rank, int ranks,
                                      int set = 0);

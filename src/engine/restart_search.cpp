@@ -143,7 +143,10 @@ std::vector<FoundRemains> look_for_remains(const config::EngineSettings& setting
             if (!name.starts_with("rank-") || !name.ends_with(".state") || named.count(path) > 0) {
                 continue;
             }
-            const std::int64_t generation = store::newest_generation_in(path);
+            // The second set of names is used only beside a state that lists a step, which may be
+            // out of reach, even if nothing has been written under them yet.
+            const std::int64_t least = name.ends_with(infix_of(1) + ".state") ? 1 : 0;
+            const std::int64_t generation = std::max(least, store::newest_generation_in(path));
             if (generation > 0) {
                 remains.push_back({.path = path, .generation = generation});
             }

@@ -311,7 +311,10 @@ class Round:
         return int(index.name[5:13]) if index else -1
 
     def has_trace(self):
-        return any(path.is_file() for folder in (*self.folders, self.checkpoints) for path in folder.rglob("*"))
+        """Whether anything is left that tells of steps. An empty file may be of a run that was killed before its first, but
+        the second set of names is used only beside a state with steps."""
+        return any(path.is_file() and (path.stat().st_size or ".set-1." in path.name)
+                   for folder in (*self.folders, self.checkpoints) for path in folder.rglob("*"))
 
     # --- What a user types ---
 

@@ -68,6 +68,17 @@ class Restart(program.Scenario):
         (self.folder / "p0.away").rename(self.folder / "p0")
         self.assertEqual(self.finish("--resume", ranks=1, csd__per_rank=2).summary["first_step"], 6)
 
+    def test_a_file_that_was_made_beside_a_state_says_that_there_was_one(self):
+        self.finish(ranks=1, csd__per_rank=1, train__stop_at=5)
+        # Of a restart on two ranks that was killed before it wrote anything.
+        (self.folder / "p1").mkdir(exist_ok=True)
+        (self.folder / "p1/rank-1.device-0.set-1.state").touch()
+        (self.folder / "p0").rename(self.folder / "p0.away")
+        for flags in (["--resume-if-any"], ["--resume"], []):
+            self.refused(*flags, ranks=1, csd__per_rank=1, words=["p1/rank-1.device-0.set-1.state (state that no manifest names)", "--fresh"])
+        (self.folder / "p0.away").rename(self.folder / "p0")
+        self.assertEqual(self.finish("--resume", ranks=1, csd__per_rank=1).summary["first_step"], 6)
+
     def test_state_in_memory_survives_a_kill_and_its_loss_stops_the_restart(self):
         keys = {"csd__speed": '"auto"', "csd__memory_gb": 0.003}
         killed = self.start(fault="rank=1 phase=before_commit count=4", **keys)
