@@ -148,24 +148,6 @@ class Slurm(cluster.Cluster):
         self.assertRegex(self.output("lost"), r"resumed from \S+/step-000000[2-5]0.h5")
         self.assert_went_on("lost", whole, after=21)
 
-    def test_a_fresh_job_that_was_requeued_before_its_ranks_began_begins_anew(self):
-        whole = self.whole()
-        self.train(ranks=4, **{**STEPS, "train__stop_at": 20}, checkpoint__path=f'"{self.folder}/again"')
-        checks = self.folder / "checks"
-        hangs = self.stubbed("srun", f'[[ " $* " != *" --label "* || -e {checks} ]] || {{ touch {checks}; exec sleep 100; }}')
-        job = self.submit("again", hangs, "--exclude=nst4", **STEPS)
-        while not checks.exists():
-            self.assertIn(self.state(job), ("PENDING", "CONFIGURING", "RUNNING"))
-            time.sleep(0.2)
-        self.lose_host("nst2")
-        launch_test.wait_for_steps(self.folder / "again.jsonl", 10)
-        on_head("scancel", "--signal=USR1", job)  # and the next start goes on
-        self.wait_for(job, "again")
-        self.assertIn(f"start 2 of job {job}", self.output("again"))
-        steps = [line["step"] for line in map(json.loads, (self.folder / "again.jsonl").read_text().splitlines()) if "loss" in line]
-        self.assertEqual(steps[0], 1, self.output("again"))
-        self.assert_went_on("again", whole, after=10)
-
     def test_a_job_whose_time_is_nearly_over_commits_and_goes_on(self):
         whole = self.whole()
         job = self.submit("late", **STEPS)

@@ -27,7 +27,7 @@ class Sites(program.Scenario):
         return shlex.split(re.sub(r"^on \S+ by \S+: ", "", done.stdout))
 
     def test_a_script_starts_as_a_config_does(self):
-        script = [sys.executable, "examples/train_loop.py", "folder", "--lr=1"]
+        script = [sys.executable, "examples/train_loop.py", "folder", "--lr=1", "--check", "-n", "4", "--set", "a=b", "--dry-run"]
         words = self.dry_run("mpirun", script[1], "cluster/localhost", "-n", "2", "--", *script[2:])
         self.assertEqual(words[words.index("-np") + 1:], ["2", *script])
         words = self.dry_run("slurm", script[1], "cluster/slurm-cluster", "--time=10", "--", *script[2:])
