@@ -71,10 +71,19 @@ struct Step {
 // skipped. If the norm proves the guess wrong, the update is repeated; the bits are the same.
 enum class Guess { none, right, wrong };
 
+// What is known of a step only when all its gradients were put. The same on all ranks.
+struct StepEnd {
+    // Replaces Step::skipped. An update that backward began otherwise is repeated.
+    std::optional<std::vector<std::size_t>> skipped = std::nullopt;
+    // The step does not take place: state, steps_done() and loss scale stay as they are.
+    bool is_given_up = false;
+};
+
 // Describes the decoded sum over all ranks, without loss scale. The same on all ranks.
 struct GradientFacts {
     double norm = 0;
-    bool is_finite = true;  // if false, nothing is updated
+    bool is_finite = true;     // if false, nothing is updated
+    bool is_given_up = false;  // likewise: see StepEnd
     Guess guess = Guess::none;
 };
 
@@ -194,7 +203,8 @@ public:
     // fastest and needs no memory for waiting blocks. The bits do not depend on the order.
     virtual void put_gradient(std::size_t block) = 0;
     // Call after all blocks were put.
-    virtual GradientFacts end_gradients() = 0;
+    virtual GradientFacts end_gradients(const StepEnd& end) = 0;
+    GradientFacts end_gradients() { return end_gradients({}); }
     // Begins the step's update if backward did not. In modes without overlap the update is over on
     // return.
     virtual void update() = 0;
@@ -205,6 +215,20 @@ public:
     virtual UpdateReport finish() = 0;
     // On return all steps done survive any crash, with csd.durability "step".
     virtual void commit() = 0;
+
+    // Changes fp32 masters between two steps. `change` gets those of all elements of this rank's
+    // devices, from element `first` on, by several threads at once; padding lies behind the last
+    // element. All state is read and written once, as a new generation of the same step, so that a
+    // crash leaves one or the other. parameters() has the rounded masters on return.
+    using Change = std::function<void(std::size_t first, std::span<float> masters)>;
+    virtual void change_masters(const Change& change) = 0;
+    // Shows the state of this rank's devices, subgroup by subgroup, between two steps. `see` gets
+    // arrays of the elements from `first` on. Not collective.
+    using See = std::function<void(std::size_t first, std::span<const float> masters,
+                                   std::span<const float> moments1, std::span<const float> moments2)>;
+    virtual void see_state(const See& see) = 0;
+    // Updates that each tensor has had. Not collective.
+    virtual std::vector<std::int64_t> updates() const = 0;
 
     // Not collective.
     virtual std::int64_t steps_done() const = 0;

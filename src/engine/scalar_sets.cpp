@@ -103,6 +103,12 @@ void ScalarSets::end_step() {
     }
 }
 
+void ScalarSets::miss_update() {
+    for (std::int64_t& missed : missed_) {
+        ++missed;
+    }
+}
+
 csd::GroupMap ScalarSets::elements() const {
     if (ends_.empty()) {
         return {};

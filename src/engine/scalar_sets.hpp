@@ -27,11 +27,16 @@ public:
     // Call when that update has taken place.
     void end_step();
 
+    // Counts an update that no tensor has.
+    void miss_update();
+
     // The set of each element, and the sets.
     csd::GroupMap elements() const;
     const std::vector<ScalarSet>& sets() const { return sets_; }
 
     store::MissedUpdates missed() const;
+    // By tensor.
+    const std::vector<std::int64_t>& missed_of_tensors() const { return missed_; }
     void restore(const store::MissedUpdates& missed);
 
 private:

@@ -66,11 +66,15 @@ public:
     std::span<float> gradient_space(std::size_t block) override;
     void add_gradient(std::size_t block, std::span<const float> gradient) override;
     void put_gradient(std::size_t block) override;
-    GradientFacts end_gradients() override;
+    using Engine::end_gradients;
+    GradientFacts end_gradients(const StepEnd& end) override;
     void update() override;
     bool is_under_way() const override { return under_way_.has_value(); }
     UpdateReport finish() override;
     void commit() override;
+    void change_masters(const Change& change) override;
+    void see_state(const See& see) override;
+    std::vector<std::int64_t> updates() const override;
     std::int64_t steps_done() const override { return steps_done_; }
     double loss_scale() const override { return loss_scale_.value(); }
     double waited_seconds() const override { return waited_seconds_; }
@@ -132,6 +136,9 @@ private:
     void read_ahead();
     void begin_update(double factor);
     void begin_right_update();
+    void leave_out(const std::vector<std::size_t>& skipped);
+    void use_scalars();
+    bool takes_place() const { return gradients_.is_finite && !gradients_.is_given_up; }
     void undo_update();
     void load_last_parameters();
     void count_from_here();

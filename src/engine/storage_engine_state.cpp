@@ -331,6 +331,53 @@ std::optional<std::string> StorageEngine::restore_state(const Origin& origin,
     return std::nullopt;
 }
 
+// The new generation lies in the places of the one before the last, as an update's does.
+void StorageEngine::change_masters(const Change& change) {
+    expects(!under_way_ && !pipeline_->is_updating(), "masters change between two steps");
+    pipeline_->drop_read_ahead();
+    ahead_ = std::nullopt;
+    const std::int64_t old = pipeline_->generation();
+    world_.together([&] {
+        SubgroupWorkers(*pipeline_, pool_)
+            .visit({.move = [&](csd::Device& device, std::size_t subgroup,
+                                const csd::StateArrays& state) {
+                        device.read_state(subgroup, old, state);
+                        const shard::Subgroup& of = device.subgroups()[subgroup];
+                        change(of.tiles.begin * kTileElems, state.master);
+                        device.write_state(subgroup, old + 1, state);
+                    },
+                    .after =
+                        [this](shard::TileRange tiles, const csd::StateArrays& state) {
+                            load_masters_into_vector(tiles, state.master);
+                        }});
+    });
+    pipeline_->set_generation(old + 1);
+    scalar_sets_.miss_update();
+    pipeline_->gather(vector_.span());
+    commit();
+}
+
+void StorageEngine::see_state(const See& see) {
+    expects(!under_way_, "a step is finished before its state is read");
+    pipeline_->visit_subgroups(
+        [&](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
+            const std::size_t elems = tiles.size() * kTileElems;
+            const csd::StateArrays state{std::span(master_).first(elems),
+                                         std::span(moment1_).first(elems),
+                                         std::span(moment2_).first(elems)};
+            device.read_state(subgroup, pipeline_->generation(), state);
+            see(tiles.begin * kTileElems, state.master, state.moment1, state.moment2);
+        });
+}
+
+std::vector<std::int64_t> StorageEngine::updates() const {
+    std::vector<std::int64_t> updates;
+    for (const std::int64_t missed : scalar_sets_.missed_of_tensors()) {
+        updates.push_back(pipeline_->generation() - missed);
+    }
+    return updates;
+}
+
 void StorageEngine::save_residual(checkpoint::RankFileWriter& writer) {
     if (exchange::Residual* residual = pipeline_->residual()) {
         for (const std::size_t tile : residual->tiles()) {

@@ -138,12 +138,8 @@ void StorageEngine::expect_backward() {
 
 void StorageEngine::begin_backward(const Step& step) {
     expects(!under_way_, "a step is finished before the next one's gradients come");
-    if (scalar_sets_.begin_step(step, pipeline_->generation() + 1)) {
-        for (const auto& device : pipeline_->devices()) {
-            device->use_groups(scalar_sets_.elements());
-        }
-    }
     step_ = step;
+    use_scalars();
     held_->begin_step();
     const bool is_warmup = steps_done_ < settings_.compress.warmup_steps;
     const RouteCodecs codecs = route_.of_step(steps_done_);
@@ -158,6 +154,15 @@ void StorageEngine::begin_backward(const Step& step) {
     if (begun_factor_) {
         world_.barrier();  // all ranks have committed the previous step before any writes
         begin_update(*begun_factor_);
+    }
+}
+
+// Divides the tensors for the step's update.
+void StorageEngine::use_scalars() {
+    if (scalar_sets_.begin_step(step_, pipeline_->generation() + 1)) {
+        for (const auto& device : pipeline_->devices()) {
+            device->use_groups(scalar_sets_.elements());
+        }
     }
 }
 
@@ -226,15 +231,20 @@ void StorageEngine::send_gradient(std::size_t block) {
     faults_.pass(FaultPhase::after_scatter);
 }
 
-GradientFacts StorageEngine::end_gradients() {
+GradientFacts StorageEngine::end_gradients(const StepEnd& end) {
     put_complete_gradients();
     expects(!held_->next(), "the gradients of all blocks are put before they end");
     {
         const trace::Span span(timeline_, Lane::exchange, "norm");
         const offload::GradientFacts facts = pipeline_->finish_gradients();
-        gradients_ = {.norm = facts.norm / loss_scale_.value(), .is_finite = facts.is_finite};
+        gradients_ = {.norm = facts.norm / loss_scale_.value(),
+                      .is_finite = facts.is_finite,
+                      .is_given_up = end.is_given_up};
     }
     judge_guess();
+    if (takes_place() && end.skipped && *end.skipped != step_.skipped) {
+        leave_out(*end.skipped);
+    }
     faults_.pass(FaultPhase::after_gradients);
     return gradients_;
 }
@@ -245,6 +255,9 @@ double StorageEngine::factor() const {
 }
 
 void StorageEngine::judge_guess() {
+    if (gradients_.is_given_up) {
+        return;
+    }
     const bool is_right = gradients_.is_finite && factor() == 1;
     if (begun_factor_ && is_guess_) {
         gradients_.guess = is_right ? Guess::right : Guess::wrong;
@@ -313,8 +326,19 @@ void StorageEngine::begin_right_update() {
     begin_update(right);
 }
 
+// The update begins anew if it began with other tensors.
+void StorageEngine::leave_out(const std::vector<std::size_t>& skipped) {
+    if (begun_factor_) {
+        pipeline_->cancel_update();
+        begun_factor_ = std::nullopt;
+        gradients_.guess = Guess::wrong;
+    }
+    step_.skipped = skipped;
+    use_scalars();
+}
+
 void StorageEngine::update() {
-    if (gradients_.is_finite) {
+    if (takes_place()) {
         begin_right_update();
         pipeline_->accept_update();
         scalar_sets_.end_step();
@@ -327,12 +351,15 @@ void StorageEngine::update() {
     }
     finish_step();
     under_way_ = UnderWay{};
-    if (gradients_.is_finite && !overlaps_steps(settings_.mode)) {
+    if (takes_place() && !overlaps_steps(settings_.mode)) {
         under_way_->times = wait_for_update();
     }
 }
 
 void StorageEngine::finish_step() {
+    if (gradients_.is_given_up) {
+        return;
+    }
     const double before = loss_scale_.value();
     loss_scale_.after_step(gradients_.is_finite);
     if (pipeline_->residual() != nullptr && loss_scale_.value() != before) {
