@@ -259,6 +259,35 @@ std::string manifest_path(const config::EngineSettings& settings, int rank, int 
     return text(folder_of_device(settings, 0), "/rank-", rank, infix_of(set), ".manifest");
 }
 
+namespace {
+
+std::string program_state_path(const std::string& folder, int rank, int set, int place) {
+    return text(folder, "/rank-", rank, infix_of(set), ".program-", place);
+}
+
+}  // namespace
+
+std::array<std::string, 2> program_state_paths(const config::EngineSettings& settings, int rank,
+                                               int set) {
+    const std::string folder = folder_of_device(settings, 0);
+    return {program_state_path(folder, rank, set, 0), program_state_path(folder, rank, set, 1)};
+}
+
+std::vector<std::string> all_program_state_paths(const config::EngineSettings& settings,
+                                                 int rank) {
+    std::vector<std::string> folders = settings.csd.path;
+    folders.push_back(folder_of_device(settings, 0));
+    std::vector<std::string> paths;
+    for (const std::string& folder : folders) {
+        for (int set = 0; set < kSets; ++set) {
+            for (int place = 0; place < 2; ++place) {
+                paths.push_back(program_state_path(folder, rank, set, place));
+            }
+        }
+    }
+    return paths;
+}
+
 std::optional<ManifestName> parse_manifest_name(const std::string& name) {
     constexpr std::string_view kPrefix = "rank-";
     ManifestName parsed;

@@ -82,6 +82,11 @@ std::string layout_line(const config::EngineSettings& settings, int ranks,
 
 // The file that says what the rank's state files hold. It lies beside the first of them.
 std::string manifest_path(const config::EngineSettings& settings, int rank, int set = 0);
+// The two files beside it for a program's own state: see store::ProgramStatePair.
+std::array<std::string, 2> program_state_paths(const config::EngineSettings& settings, int rank,
+                                               int set);
+// Those that any set of a rank may have in any of the settings' folders.
+std::vector<std::string> all_program_state_paths(const config::EngineSettings& settings, int rank);
 
 // What a manifest's file name says; nullopt for the name of any other file.
 struct ManifestName {

@@ -1,0 +1,164 @@
+// Reads and writes what a program keeps beside the optimizer state. Called by the Python package.
+#include "store/program_state.hpp"
+
+#include "base/descriptor.hpp"
+#include "base/digest.hpp"
+#include "base/error.hpp"
+#include "store/folder.hpp"
+#include "store/storage.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+namespace nearstep::store {
+
+namespace {
+
+constexpr std::string_view kProgramMagic = "nearstep program state 1\n";
+constexpr std::size_t kAboutBytes = 128;  // text, filled up with spaces
+constexpr std::size_t kMostRun = 32;
+constexpr mode_t kProgramMode = 0640;
+
+[[noreturn]] void fail_to(const char* verb, const std::string& path, int reason) {
+    throw IoError(text("Cannot ", verb, " \"", path, "\" (", std::strerror(reason),
+                       "): check the drive and its free space, then start again."));
+}
+
+std::string about_of(const std::string& run, std::int64_t step, std::uint64_t digest) {
+    std::string header =
+        text(kProgramMagic, "run ", run, " step ", step, " xxh3 ", to_hex(digest), "\n");
+    expects(run.size() <= kMostRun, "a run has a short id");
+    header.resize(kAboutBytes, ' ');
+    return header;
+}
+
+std::uint64_t program_digest(const std::string& run, std::int64_t step,
+                        std::span<const std::byte> bytes) {
+    Xxh3Stream stream;
+    const std::string about = text(run, " ", step, " ", bytes.size());
+    stream.add(std::as_bytes(std::span(about)));
+    stream.add(bytes);
+    return stream.digest();
+}
+
+// The word after `name` and a space, up to the next space or line end.
+std::string_view program_word(std::string_view header, std::string_view name) {
+    const std::size_t at = header.find(name);
+    if (at == std::string_view::npos) {
+        return {};
+    }
+    const std::string_view rest = header.substr(at + name.size());
+    return rest.substr(0, rest.find_first_of(" \n"));
+}
+
+void write_program_bytes(int file, std::span<const std::byte> bytes, const std::string& path) {
+    while (!bytes.empty()) {
+        const ssize_t count = ::write(file, bytes.data(), bytes.size());
+        if (count < 0 && errno != EINTR) {
+            fail_to("write", path, errno);
+        }
+        bytes = bytes.subspan(count > 0 ? static_cast<std::size_t>(count) : 0);
+    }
+}
+
+}  // namespace
+
+std::optional<ProgramState> read_program_state(const std::string& path) {
+    const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+    if (!file) {
+        if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP) {
+            return std::nullopt;
+        }
+        fail_to("open", path, errno);
+    }
+    struct stat about = {};
+    if (::fstat(file.get(), &about) != 0) {
+        fail_to("look at", path, errno);
+    }
+    std::array<char, kAboutBytes> start = {};
+    if (!S_ISREG(about.st_mode) || about.st_size < static_cast<off_t>(kAboutBytes) ||
+        about.st_blocks * 512 < about.st_size / 2 ||  // holes are none of ours
+        ::pread(file.get(), start.data(), start.size(), 0) != static_cast<ssize_t>(start.size())) {
+        return std::nullopt;
+    }
+    const std::string_view header(start.data(), start.size());
+    ProgramState state{.run = std::string(program_word(header, "run "))};
+    const std::string_view step = program_word(header, " step ");
+    const auto number = std::from_chars(step.data(), step.data() + step.size(), state.step);
+    if (!header.starts_with(kProgramMagic) || state.run.empty() || state.run.size() > kMostRun ||
+        number.ec != std::errc() || state.step < 0) {
+        return std::nullopt;
+    }
+    state.bytes.resize(static_cast<std::size_t>(about.st_size) - kAboutBytes);
+    for (std::size_t done = 0; done < state.bytes.size();) {
+        const ssize_t count = ::pread(file.get(), state.bytes.data() + done,
+                                      state.bytes.size() - done,
+                                      static_cast<off_t>(kAboutBytes + done));
+        if (count < 0 && errno != EINTR) {
+            fail_to("read", path, errno);
+        }
+        if (count == 0) {
+            return std::nullopt;
+        }
+        done += count > 0 ? static_cast<std::size_t>(count) : 0;
+    }
+    if (header != about_of(state.run, state.step,
+                            program_digest(state.run, state.step, state.bytes))) {
+        return std::nullopt;
+    }
+    return state;
+}
+
+void write_program_state(const std::string& path, const std::string& run, std::int64_t step,
+                         std::span<const std::byte> bytes) {
+    const std::string header = about_of(run, step, program_digest(run, step, bytes));
+    const Descriptor file(::open(
+        path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK,
+        kProgramMode));
+    if (!file) {
+        fail_to("make", path, errno);
+    }
+    write_program_bytes(file.get(), std::as_bytes(std::span(header)), path);
+    write_program_bytes(file.get(), bytes, path);
+    Storage storage;
+    if (storage.flush(file.get()) != 0 || storage.flush_folder(folder_of(path)) != 0) {
+        fail_to("flush", path, errno);
+    }
+}
+
+std::optional<ProgramState> find_program_state(std::span<const std::string> paths,
+                                               const Lineage& line, std::int64_t step) {
+    std::optional<ProgramState> newest;
+    for (const std::string& path : paths) {
+        std::optional<ProgramState> found = read_program_state(path);
+        const auto last = found ? last_step_of(line, found->run) : std::nullopt;
+        if (last && found->step <= std::min(step, *last) &&
+            (!newest || newest->step <= found->step)) {
+            newest = std::move(found);
+        }
+    }
+    return newest;
+}
+
+ProgramStatePair::ProgramStatePair(std::array<std::string, 2> paths, const Lineage& line,
+                                   std::int64_t step)
+    : paths_(std::move(paths)), next_(0) {
+    const auto first = find_program_state({paths_.data(), 1}, line, step);
+    const auto second = find_program_state({paths_.data() + 1, 1}, line, step);
+    next_ = first && (!second || second->step <= first->step) ? 1 : 0;
+}
+
+void ProgramStatePair::write(const std::string& run, std::int64_t step,
+                             std::span<const std::byte> bytes) {
+    write_program_state(paths_.at(next_), run, step, bytes);
+    next_ = 1 - next_;
+}
+
+}  // namespace nearstep::store
