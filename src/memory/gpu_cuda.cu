@@ -309,4 +309,50 @@ void add_on_gpu(std::span<float> sums, const void* one, Dtype one_dtype, const v
     });
 }
 
+namespace {
+
+// Steele and others, "Fast splittable pseudorandom number generators" (2014): its last mix.
+__device__ std::uint64_t mixed(std::uint64_t word, std::uint64_t place) {
+    word ^= (place + 1) * 0x9E3779B97F4A7C15U;
+    word = (word ^ (word >> 30U)) * 0xBF58476D1CE4E5B9U;
+    word = (word ^ (word >> 27U)) * 0x94D049BB133111EBU;
+    return word ^ (word >> 31U);
+}
+
+// The sum of all words, each mixed with its place, so that their order in time has no effect.
+__global__ void add_up(const std::uint16_t* words, std::size_t count, bool is_aligned,
+                       std::uint64_t* digest) {
+    constexpr std::size_t kWordsOfTwo = 8;
+    const std::size_t step = std::size_t{gridDim.x} * kThreads;
+    const std::size_t thread = std::size_t{blockIdx.x} * kThreads + threadIdx.x;
+    const std::size_t pairs = is_aligned ? count / kWordsOfTwo : 0;
+    const auto* pair = reinterpret_cast<const ulonglong2*>(words);
+    std::uint64_t sum = 0;
+    for (std::size_t i = thread; i < pairs; i += step) {
+        sum += mixed(pair[i].x, 2 * i) + mixed(pair[i].y, 2 * i + 1);
+    }
+    for (std::size_t i = pairs * kWordsOfTwo + thread; i < count; i += step) {
+        sum += mixed(words[i], count + i);
+    }
+    for (unsigned distance = 16; distance > 0; distance /= 2) {
+        sum += __shfl_down_sync(0xFFFFFFFFU, sum, distance);
+    }
+    if (threadIdx.x % 32 == 0) {
+        atomicAdd(reinterpret_cast<unsigned long long*>(digest), sum);
+    }
+}
+
+}  // namespace
+
+void digest_on_gpu(const void* memory, std::size_t bytes, std::uint64_t* digest,
+                   const Stream& stream) {
+    check(cudaMemsetAsync(digest, 0, sizeof *digest, stream.handle()));
+    const std::size_t words = bytes / sizeof(std::uint16_t);
+    if (words > 0) {
+        add_up<<<blocks_for(words / 8 + 1), kThreads, 0, stream.handle()>>>(
+            static_cast<const std::uint16_t*>(memory), words, are_aligned({memory}), digest);
+        check_launch();
+    }
+}
+
 }  // namespace nearstep::memory

@@ -88,4 +88,9 @@ void add_on_gpu(std::span<float> /*sums*/, const void* /*one*/, Dtype /*one_dtyp
     refuse();
 }
 
+void digest_on_gpu(const void* /*memory*/, std::size_t /*bytes*/, std::uint64_t* /*digest*/,
+                   const Stream& /*stream*/) {
+    refuse();
+}
+
 }  // namespace nearstep::memory
