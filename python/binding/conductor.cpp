@@ -8,11 +8,13 @@
 #include "engine/device_speeds.hpp"
 #include "engine/devices.hpp"
 #include "memory/gpu.hpp"
+#include "engine/restart.hpp"
 #include "mpi/session.hpp"
 #include "python/binding/mpi_thread.hpp"
 #include "shard/partition.hpp"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <limits>
 #include <utility>
@@ -26,6 +28,10 @@ constexpr std::size_t kMostBytesAtOnce = GiB;  // of a broadcast; MPI takes less
 double now() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
         .count();
+}
+
+std::string program_path_of(const std::string& index) {
+    return index.substr(0, index.rfind('.')) + ".program";
 }
 
 std::size_t elems_of(const engine::Tensor& tensor) {
@@ -241,12 +247,47 @@ std::vector<std::string> Conductor::fill_state(std::span<const StartValues> valu
     for (const store::Branch& parent : engine_->line().parents) {
         lines_.push_back(parent.run);
     }
+    find_program_state();
     const std::lock_guard lock(mutex_);
     blocks_here_ = layout_.blocks.size();
     steps_ = engine_->steps_done();
     stats_.step = steps_;
     loss_scale_ = engine_->loss_scale();
     return std::move(begun.lines);
+}
+
+// What a rank kept is its own if the run has as many ranks as before, which all must find it.
+void Conductor::find_program_state() {
+    const std::int64_t step = engine_->steps_done();
+    program_files_.emplace(engine::program_state_paths(run_, rank_, decided_->set),
+                           engine_->line(), step);
+    std::optional<store::ProgramState> mine;
+    std::optional<store::ProgramState> first;
+    world_->together([&] {
+        mine = store::find_program_state(engine::all_program_state_paths(run_, rank_),
+                                         engine_->line(), step);
+        std::vector<std::string> paths = engine::all_program_state_paths(run_, 0);
+        if (rank_ == 0) {
+            paths.push_back(program_path_of(decided_->decision->checkpoint));
+        }
+        first = store::find_program_state(paths, engine_->line(), step);
+    });
+    const auto as_text = [](const std::optional<store::ProgramState>& state) {
+        return state ? std::string(reinterpret_cast<const char*>(state->bytes.data()),  // NOLINT
+                                   state->bytes.size())
+                     : std::string();
+    };
+    // The lowest rank that sees the newest of rank 0's tells the others.
+    const std::array<double, 1> step_of_first{first ? static_cast<double>(first->step) : -1.0};
+    const std::vector<double> steps = world_->all_gather(step_of_first);
+    const auto newest = std::ranges::max_element(steps);
+    if (*newest < 0) {
+        return;
+    }
+    const std::string of_first =
+        world_->broadcast(as_text(first), static_cast<int>(newest - steps.begin()));
+    const bool is_mine = mine && static_cast<double>(mine->step) == *newest;
+    program_state_ = world_->agree(is_mine) ? as_text(mine) : of_first;
 }
 
 std::span<std::byte> Conductor::bytes_of(std::size_t tensor, const Piece& piece) const {
@@ -288,14 +329,20 @@ void Conductor::share_start_values(std::span<const StartValues> values) {
     }
 }
 
+// The tensor's elements among `count` from `first` on.
+std::pair<std::size_t, std::size_t> Conductor::overlap(std::size_t tensor, std::size_t first,
+                                                       std::size_t count) const {
+    const engine::Tensor& of = layout_.tensors[tensor];
+    return {std::max(first, of.offset), std::min(first + count, of.offset + elems_of(of))};
+}
+
 // The elements from `first` on; tensors lie side by side.
 void Conductor::fill(std::span<const StartValues> values, std::size_t first,
                      std::span<float> masters) const {
     for (std::size_t i = 0; i < values.size(); ++i) {
         const engine::Tensor& tensor = layout_.tensors[i];
-        const std::size_t begin = std::max(first, tensor.offset);
-        const std::size_t end = std::min(first + masters.size(), tensor.offset + elems_of(tensor));
-        if (begin >= end) {
+        const auto [begin, end] = overlap(i, first, masters.size());
+        if (begin >= end || (values[i].stored == nullptr && values[i].piece.address == nullptr)) {
             continue;
         }
         const std::span<float> to = masters.subspan(begin - first, end - begin);
@@ -312,28 +359,53 @@ void Conductor::fill(std::span<const StartValues> values, std::size_t first,
 
 // --- A step ---
 
-void Conductor::begin_step(const engine::Step& step, const std::vector<std::size_t>& absent) {
-    post([this, step, absent] {
+// For each tensor the ranks that have a gradient of it, then those that give the step up.
+std::vector<std::uint64_t> Conductor::present_on_all(const std::vector<std::size_t>& absent,
+                                                     bool is_given_up) const {
+    std::vector<std::uint64_t> present(layout_.tensors.size(), 1);
+    for (const std::size_t tensor : absent) {
+        present.at(tensor) = 0;
+    }
+    present.push_back(is_given_up ? 1 : 0);
+    world_->sum(std::span(present));
+    return present;
+}
+
+namespace {
+
+std::vector<std::size_t> skipped_of(const std::vector<std::uint64_t>& present) {
+    std::vector<std::size_t> skipped;
+    for (std::size_t tensor = 0; tensor + 1 < present.size(); ++tensor) {
+        if (present[tensor] == 0) {
+            skipped.push_back(tensor);
+        }
+    }
+    return skipped;
+}
+
+}  // namespace
+
+void Conductor::begin_step(const engine::Step& step, const std::vector<std::size_t>& absent,
+                           bool is_given_up) {
+    post([this, step, absent, is_given_up] {
         world_->together([] {});  // one rank alone may evaluate before, for long
         begun_at_ = now();
-        std::vector<std::uint64_t> present(layout_.tensors.size(), 1);
-        for (const std::size_t tensor : absent) {
-            present.at(tensor) = 0;
+        const std::vector<std::uint64_t> present = present_on_all(absent, is_given_up);
+        is_void_ = present.back() > 0;
+        if (!is_void_) {
+            engine::Step of_all = step;
+            of_all.skipped = skipped_of(present);
+            engine_->begin_backward(of_all);
         }
-        world_->sum(std::span(present));
-        engine::Step of_all = step;
-        for (std::size_t tensor = 0; tensor < present.size(); ++tensor) {
-            if (present[tensor] == 0) {
-                of_all.skipped.push_back(tensor);
-            }
-        }
-        engine_->begin_backward(of_all);
     });
 }
 
 std::uint64_t Conductor::put(std::size_t block, std::vector<Piece> pieces, float factor,
                              CUevent_st* made) {
     post([this, block, pieces = std::move(pieces), factor, made] {
+        if (is_void_) {
+            return;
+        }
         write_gradients(block, pieces, factor, made);
         engine_->put_gradient(block);
     });
@@ -369,19 +441,64 @@ void Conductor::write_gradients(std::size_t block, std::span<const Piece> pieces
     }
 }
 
-void Conductor::end_step() {
+std::uint64_t Conductor::keep(std::string about, std::vector<std::span<const std::byte>> pieces,
+                              CUevent_st* made) {
+    post([this, about = std::move(about), pieces = std::move(pieces), made] {
+        if (made != nullptr) {
+            gradient_stream_.wait_for(made);
+            gradient_stream_.wait();
+        }
+        program_ = about;
+        for (const std::span<const std::byte> piece : pieces) {
+            program_.append(reinterpret_cast<const char*>(piece.data()), piece.size());  // NOLINT
+        }
+    });
+    const std::lock_guard lock(mutex_);
+    return posted_;
+}
+
+void Conductor::write_program_state(std::int64_t step) {
+    const std::uint64_t digest = xxh3(std::as_bytes(std::span(program_)));
+    if (!program_.empty() && digest != written_program_ && run_.csd.durability == "step") {
+        program_files_->write(lines_.front(), step, std::as_bytes(std::span(program_)));
+        written_program_ = digest;
+    }
+    program_.clear();
+}
+
+// All ranks know that this step does not take place.
+void Conductor::end_void_step(bool is_given_up) {
+    is_void_ = false;
+    program_.clear();
+    const std::lock_guard lock(mutex_);
+    steps_ -= is_given_up ? 0 : 1;
+    ++norms_known_;
+    blocks_here_ = layout_.blocks.size();
+    changed_.notify_all();
+}
+
+void Conductor::end_step(const std::vector<std::size_t>& absent, bool is_given_up) {
     {
         // Set before posting, because the work may be finished when post() returns.
         const std::lock_guard lock(mutex_);
         waited_s_ = 0;
         ++norms_asked_;
-        ++steps_;
+        steps_ += is_given_up ? 0 : 1;
         blocks_here_ = 0;
     }
-    post([this] {
+    post([this, absent, is_given_up] {
+        if (is_void_) {
+            end_void_step(is_given_up);
+            return;
+        }
+        const std::vector<std::uint64_t> present = present_on_all(absent, is_given_up);
+        const bool is_void = present.back() > 0;
         engine_->end_pass();
         StepStats stats;
-        stats.gradients = engine_->end_gradients();
+        stats.gradients = engine_->end_gradients(
+            {.skipped = skipped_of(present), .is_given_up = is_void});
+        skipped_ += stats.gradients.is_finite || is_void ? 0 : 1;
+        stats.skipped = skipped_;
         guesses_ += stats.gradients.guess != engine::Guess::none ? 1 : 0;
         misses_ += stats.gradients.guess == engine::Guess::wrong ? 1 : 0;
         stats.guesses = guesses_;
@@ -389,21 +506,80 @@ void Conductor::end_step() {
         stats.gradients_s = now() - begun_at_;
         engine_->update();
         stats.step = engine_->steps_done();
+        stats.is_of_step = true;
         stats.loss_scale = engine_->loss_scale();
         {
             const std::lock_guard lock(mutex_);
             ++norms_known_;
+            steps_ -= is_void && !is_given_up ? 1 : 0;
             loss_scale_ = stats.loss_scale;
             changed_.notify_all();
         }
         pass_blocks();
         const double committed = engine_->commit_seconds();
         stats.update = engine_->finish();
+        if (is_void) {
+            program_.clear();
+            return;
+        }
+        write_program_state(stats.step);
         engine_->commit();
         stats.commit_s = engine_->commit_seconds() - committed;
         const std::lock_guard lock(mutex_);
         stats_ = stats;
     });
+}
+
+std::uint64_t Conductor::change_masters(std::vector<std::pair<std::size_t, Piece>> values) {
+    post([this, values = std::move(values)] { change_on_all(values); });
+    const std::lock_guard lock(mutex_);
+    return posted_;
+}
+
+void Conductor::change_on_all(const std::vector<std::pair<std::size_t, Piece>>& values) {
+    std::vector<std::uint64_t> changed = {values.empty() ? 0U : 1U};
+    world_->sum(std::span(changed));
+    if (changed.front() == 0) {
+        return;
+    }
+    std::vector<StartValues> starts(layout_.tensors.size());
+    std::string names;
+    for (const auto& [tensor, piece] : values) {
+        starts.at(tensor).piece = piece;
+        names += text(tensor, ' ', to_hex(xxh3(bytes_of(tensor, piece))), '\n');
+    }
+    if (!world_->agree(names == world_->broadcast(names, 0))) {
+        throw ConfigError(
+            "The program changed parameters between two steps, and not to the same values on all "
+            "ranks: change them alike on every rank.");
+    }
+    engine_->change_masters([&](std::size_t first, std::span<float> masters) {
+        change(starts, first, masters);
+    });
+}
+
+// A value that the master rounds to was not changed.
+void Conductor::change(std::span<const StartValues> values, std::size_t first,
+                       std::span<float> masters) const {
+    std::vector<float> wanted(masters.begin(), masters.end());
+    fill(values, first, wanted);
+    std::vector<std::byte> rounded;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        const auto [begin, end] = overlap(i, first, masters.size());
+        if (values[i].piece.address == nullptr || begin >= end) {
+            continue;
+        }
+        const Dtype dtype = values[i].piece.dtype;
+        const std::span<float> mine = masters.subspan(begin - first, end - begin);
+        rounded.resize(mine.size() * size_bytes(dtype));
+        std::vector<float> as_seen(mine.size());
+        convert_from_fp32(mine.data(), dtype, rounded.data(), mine.size());
+        convert_to_fp32(dtype, rounded.data(), as_seen.data(), mine.size());
+        for (std::size_t k = 0; k < mine.size(); ++k) {
+            const float value = wanted[begin - first + k];
+            mine[k] = as_seen[k] == value ? mine[k] : value;
+        }
+    }
 }
 
 // Fetches the parameters of the current step, so that modules need not ask for them.
@@ -447,12 +623,17 @@ StepStats Conductor::stats() const {
     return stats;
 }
 
-std::string Conductor::save(const std::string& folder) {
+std::string Conductor::save(const std::string& folder, const std::string& program) {
     std::string path;
     std::exception_ptr refused;
     do_and_wait([&] {
         try {
             path = engine_->save(folder);
+            if (rank_ == 0 && !program.empty()) {
+                store::write_program_state(program_path_of(path), lines_.front(),
+                                           engine_->steps_done(),
+                                           std::as_bytes(std::span(program)));
+            }
         } catch (const ConfigError&) {  // on all ranks, and nothing changed: training may go on
             refused = std::current_exception();
         } catch (const IoError&) {  // the same
@@ -463,6 +644,38 @@ std::string Conductor::save(const std::string& folder) {
         std::rethrow_exception(refused);
     }
     return path;
+}
+
+std::array<std::vector<float>, 3> Conductor::read_state(std::size_t tensor) {
+    expects(ranks_ == 1, "one rank has the whole state");
+    const std::size_t begin = layout_.tensors.at(tensor).offset;
+    const std::size_t end = begin + elems_of(layout_.tensors[tensor]);
+    std::array<std::vector<float>, 3> found;
+    for (std::vector<float>& array : found) {
+        array.resize(end - begin);
+    }
+    do_and_wait([&] {
+        engine_->see_state([&](std::size_t first, std::span<const float> masters,
+                               std::span<const float> moments1, std::span<const float> moments2) {
+            const std::size_t from = std::max(begin, first);
+            const std::size_t to = std::min(end, first + masters.size());
+            if (from < to) {
+                std::size_t i = 0;
+                for (const std::span<const float> array : {masters, moments1, moments2}) {
+                    std::ranges::copy(array.subspan(from - first, to - from),
+                                      found.at(i++).begin() +
+                                          static_cast<std::ptrdiff_t>(from - begin));
+                }
+            }
+        });
+    });
+    return found;
+}
+
+std::vector<std::int64_t> Conductor::updates() {
+    std::vector<std::int64_t> updates;
+    do_and_wait([&] { updates = engine_->updates(); });
+    return updates;
 }
 
 std::uint64_t Conductor::masters_digest() {

@@ -7,7 +7,9 @@
 #include "config/run.hpp"
 #include "engine/engine.hpp"
 #include "memory/gpu.hpp"
+#include "store/program_state.hpp"
 
+#include <array>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -18,6 +20,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace nearstep::python {
@@ -64,12 +67,14 @@ struct StartFacts {
 // Facts about the last finished step.
 struct StepStats {
     std::int64_t step = 0;
+    bool is_of_step = false;  // false: no step of this process has ended
     engine::GradientFacts gradients;
     engine::UpdateReport update;
     double gradients_s = 0;  // from the first gradient until all ranks' are summed
     double waited_s = 0;     // by this rank for parameters, since end_step()
     double commit_s = 0;
     double loss_scale = 1;     // of the next step
+    std::int64_t skipped = 0;  // steps of this process whose gradient was not finite
     std::int64_t guesses = 0;  // total so far, see engine::Guess
     std::int64_t misses = 0;   // total of wrong guesses
 };
@@ -93,15 +98,28 @@ public:
     // must have the same files. Returns messages for the user. Waits for all ranks.
     std::vector<std::string> begin(std::span<const StartValues> values);
 
-    // Begins a step. `absent` are the tensors without a gradient on this rank.
-    void begin_step(const engine::Step& step, const std::vector<std::size_t>& absent);
+    // Begins a step. `absent` are the tensors without a gradient on this rank, as far as known.
+    // With `is_given_up` no gradient of this rank has left: no rank's step takes place, put() does
+    // nothing, and end_step() ends it.
+    void begin_step(const engine::Step& step, const std::vector<std::size_t>& absent,
+                    bool is_given_up);
     // Takes the block's gradients, one piece per tensor, and multiplies them by `factor`. Keep them
     // until is_done() is true for the returned number. If facts().encodes_on_gpu they are on the
     // GPU, computed when `made` (a cudaEvent_t) is over, and Plan::gradient_stream may read them
     // even later: see Tensor.record_stream of PyTorch.
     std::uint64_t put(std::size_t block, std::vector<Piece> pieces, float factor, CUevent_st* made);
-    // Call after put() for all blocks. The update continues in the background.
-    void end_step();
+    // Keeps what the program has at the step that end_step() ends, if it differs from what was
+    // kept last: durable before the step is, with csd.durability "step". The pieces stay until
+    // is_done(); those in pinned memory are complete when `made` (a cudaEvent_t) is over.
+    std::uint64_t keep(std::string about, std::vector<std::span<const std::byte>> pieces,
+                       CUevent_st* made);
+    // Call after put() for all blocks. The update continues in the background. `absent`: the
+    // tensors without a gradient on this rank. With `is_given_up` no rank's step takes place.
+    void end_step(const std::vector<std::size_t>& absent, bool is_given_up);
+    // Replaces the masters of these tensors by values that the program gave its parameters. A
+    // master that rounds to its value stays. All ranks call it between two steps, with the same
+    // tensors and values, or none. Keep the pieces until is_done().
+    std::uint64_t change_masters(std::vector<std::pair<std::size_t, Piece>> values);
     // Gradients of another step will come: see engine::Engine::expect_backward().
     void expect_step() {
         post([this] { engine_->expect_backward(); });
@@ -116,8 +134,16 @@ public:
     bool is_done(std::uint64_t work) const;
 
     // Collective, like engine::Engine's; they wait for all ranks.
-    std::string save(const std::string& folder);
+    // `program`: what keep() would keep, for a start from this checkpoint; empty: nothing.
+    std::string save(const std::string& folder, const std::string& program);
     std::uint64_t masters_digest();
+    // Masters and both moments of a tensor, on one rank.
+    std::array<std::vector<float>, 3> read_state(std::size_t tensor);
+    // Updates that each tensor has had, after the last step has ended. Not collective.
+    std::vector<std::int64_t> updates();
+    // What keep() or save() kept for the step that the run began from, on this rank if its number
+    // and files are as before, else on rank 0; empty: nothing.
+    const std::string& program_state() const { return program_state_; }
 
     std::span<const std::byte> vector() const { return vector_; }
     const engine::EngineFacts& facts() const { return facts_; }
@@ -146,11 +172,21 @@ private:
     std::vector<std::string> fill_state(std::span<const StartValues> values);
     void share_start_values(std::span<const StartValues> values);
     std::span<std::byte> bytes_of(std::size_t tensor, const Piece& piece) const;
+    std::pair<std::size_t, std::size_t> overlap(std::size_t tensor, std::size_t first,
+                                                std::size_t count) const;
     void fill(std::span<const StartValues> values, std::size_t first,
               std::span<float> masters) const;
+    void change(std::span<const StartValues> values, std::size_t first,
+                std::span<float> masters) const;
+    void change_on_all(const std::vector<std::pair<std::size_t, Piece>>& values);
     void write_gradients(std::size_t block, std::span<const Piece> pieces, float factor,
                          CUevent_st* made);
     void pass_blocks();
+    void find_program_state();
+    void write_program_state(std::int64_t step);
+    void end_void_step(bool is_given_up);
+    std::vector<std::uint64_t> present_on_all(const std::vector<std::size_t>& absent,
+                                              bool is_given_up) const;
 
     config::Run run_;
     engine::Layout layout_;
@@ -167,6 +203,11 @@ private:
     std::optional<engine::StartingPoint> decided_;
     std::unique_ptr<engine::Engine> engine_;
     double begun_at_ = 0;
+    bool is_void_ = false;  // the step was given up before it began
+    std::optional<store::ProgramStatePair> program_files_;
+    std::string program_;             // of the step that ends
+    std::uint64_t written_program_ = 0;  // digest of what was written last
+    std::int64_t skipped_ = 0;
     std::int64_t guesses_ = 0;
     std::int64_t misses_ = 0;
 
@@ -175,6 +216,7 @@ private:
     engine::EngineFacts facts_;
     StartFacts start_;
     std::vector<std::string> lines_ = {""};
+    std::string program_state_;
     int rank_ = 0;
     int ranks_ = 1;
 

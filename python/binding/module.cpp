@@ -1,4 +1,5 @@
 // The extension module nearstep._engine. It gets tensors' addresses and formats, not PyTorch.
+#include "base/digest.hpp"
 #include "base/error.hpp"
 #include "base/version.hpp"
 #include "checkpoint/export.hpp"
@@ -20,6 +21,7 @@
 
 #include <algorithm>
 #include <array>
+#include <deque>
 #include <exception>
 #include <optional>
 #include <span>
@@ -56,10 +58,25 @@ Dtype dtype_of(const std::string& name) {
     throw ConfigError("Parameters are fp32, bf16 or fp16, not " + name + ".");
 }
 
+// Addresses and bytes.
+using Memories = std::vector<std::pair<std::uintptr_t, std::size_t>>;
+
+std::vector<std::span<const std::byte>> spans_of(const Memories& memories) {
+    std::vector<std::span<const std::byte>> spans;
+    for (const auto& [address, bytes] : memories) {
+        spans.emplace_back(reinterpret_cast<const std::byte*>(address), bytes);  // NOLINT
+    }
+    return spans;
+}
+
+Piece piece_of(std::uintptr_t address, const std::string& dtype) {
+    return {reinterpret_cast<void*>(address), dtype_of(dtype)};  // NOLINT
+}
+
 std::vector<Piece> pieces_of(const Pieces& addresses) {
     std::vector<Piece> pieces;
     for (const auto& [address, dtype] : addresses) {
-        pieces.push_back({reinterpret_cast<void*>(address), dtype_of(dtype)});  // NOLINT
+        pieces.push_back(piece_of(address, dtype));
     }
     return pieces;
 }
@@ -101,8 +118,10 @@ nb::dict dict_of(const StepStats& stats) {
     }
     nb::dict out;
     out["step"] = stats.step;
+    out["is_of_step"] = stats.is_of_step;
     out["norm"] = stats.gradients.norm;
     out["is_skipped"] = !stats.gradients.is_finite;
+    out["skipped"] = stats.skipped;
     out["guesses"] = stats.guesses;
     out["misses"] = stats.misses;
     out["loss_scale"] = stats.loss_scale;
@@ -175,7 +194,29 @@ void add_on_gpu(std::uintptr_t sums, const GpuPiece& one, const GpuPiece& other,
                        memory::Stream::borrowed(reinterpret_cast<CUstream_st*>(stream)));  // NOLINT
 }
 
-std::unique_ptr<Conductor> make_conductor(std::vector<std::string> settings, const Tensors& tensors,
+// Tensors that the engine may still read. They belong to C++, so that no collection of Python
+// objects frees them earlier.
+class Keepers {
+public:
+    void hold(std::uint64_t work, nb::object tensors) {
+        kept_.emplace_back(work, std::move(tensors));
+    }
+    void drop_until(const Conductor& conductor) {
+        while (!kept_.empty() && conductor.is_done(kept_.front().first)) {
+            kept_.pop_front();
+        }
+    }
+
+private:
+    std::deque<std::pair<std::uint64_t, nb::object>> kept_;
+};
+
+// The conductor ends before what it reads.
+struct Driver : Keepers, Conductor {
+    using Conductor::Conductor;
+};
+
+std::unique_ptr<Driver> make_driver(std::vector<std::string> settings, const Tensors& tensors,
                                           std::vector<std::size_t> tensors_of_blocks,
                                           const std::string& dtype, std::string model,
                                           std::string granted_devices, std::optional<int> gpu,
@@ -192,7 +233,7 @@ std::unique_ptr<Conductor> make_conductor(std::vector<std::string> settings, con
     for (const auto& [name, shape, group] : tensors) {
         plan.tensors.push_back({.name = name, .shape = shape, .group = group});
     }
-    return std::make_unique<Conductor>(std::move(plan));
+    return std::make_unique<Driver>(std::move(plan));
 }
 
 engine::Step step_of(const std::string& optimizer, const Hypers& groups, double clip_norm) {
@@ -219,6 +260,25 @@ NB_MODULE(_engine, m) {
     m.def("version", [] { return std::string(version()); });
     m.def("commit", [] { return std::string(commit()); });
     m.def("describe_keys", &config::describe_keys);
+    m.def("has_gpu_kernels", [] { return memory::gpus() > 0; });
+    m.def(
+        "digest_on_gpu",
+        [](const std::vector<std::tuple<std::uintptr_t, std::size_t, std::uintptr_t>>& pieces,
+           std::uintptr_t stream) {
+            for (const auto& [address, bytes, digest] : pieces) {
+                memory::digest_on_gpu(reinterpret_cast<const void*>(address), bytes,  // NOLINT
+                                      reinterpret_cast<std::uint64_t*>(digest),       // NOLINT
+                                      memory::Stream::borrowed(
+                                          reinterpret_cast<CUstream_st*>(stream)));  // NOLINT
+            }
+        },
+        nb::arg("pieces"), nb::arg("stream"));
+    m.def(
+        "digest",
+        [](std::uintptr_t address, std::size_t bytes) {
+            return xxh3({reinterpret_cast<const std::byte*>(address), bytes});  // NOLINT
+        },
+        nb::arg("address"), nb::arg("bytes"));
     m.def("add_on_gpu", &add_on_gpu, nb::arg("sums"), nb::arg("one"), nb::arg("other"),
           nb::arg("elems"), nb::arg("stream"));
     m.def(
@@ -244,14 +304,14 @@ NB_MODULE(_engine, m) {
             nb::call_guard<nb::gil_scoped_release>(), nb::arg("name"), nb::arg("first"),
             nb::arg("fp32"), nb::arg("elems"));
 
-    nb::class_<Conductor>(m, "Conductor")
-        .def(nb::new_(&make_conductor), nb::arg("settings"), nb::arg("tensors"),
+    nb::class_<Driver>(m, "Conductor")
+        .def(nb::new_(&make_driver), nb::arg("settings"), nb::arg("tensors"),
              nb::arg("tensors_of_blocks"), nb::arg("dtype"), nb::arg("model"),
              nb::arg("granted_devices"), nb::arg("gpu").none(), nb::arg("gradient_stream"),
              nb::arg("fills_gpu"))
         .def(
             "open",
-            [](Conductor& self, bool is_resuming, bool is_fresh, std::string checkpoint) {
+            [](Driver& self, bool is_resuming, bool is_fresh, std::string checkpoint) {
                 return self.open({.is_resuming = is_resuming,
                                   .is_fresh = is_fresh,
                                   .checkpoint = std::move(checkpoint)});
@@ -260,7 +320,7 @@ NB_MODULE(_engine, m) {
             nb::arg("checkpoint"))
         .def(
             "begin",
-            [](Conductor& self, const Pieces& values, const Safetensors* weights,
+            [](Driver& self, const Pieces& values, const Safetensors* weights,
                const std::vector<std::string>& names) {
                 const nb::gil_scoped_release without_python;
                 std::vector<std::string> lines = self.begin(start_values(values, weights, names));
@@ -270,40 +330,104 @@ NB_MODULE(_engine, m) {
             nb::arg("values"), nb::arg("weights").none(), nb::arg("names"))
         .def(
             "begin_step",
-            [](Conductor& self, const std::string& optimizer, const Hypers& groups,
-               double clip_norm, const std::vector<std::size_t>& absent) {
-                self.begin_step(step_of(optimizer, groups, clip_norm), absent);
+            [](Driver& self, const std::string& optimizer, const Hypers& groups, double clip_norm,
+               const std::vector<std::size_t>& absent, bool is_given_up) {
+                self.begin_step(step_of(optimizer, groups, clip_norm), absent, is_given_up);
             },
-            nb::arg("optimizer"), nb::arg("groups"), nb::arg("clip_norm"), nb::arg("absent"))
+            nb::arg("optimizer"), nb::arg("groups"), nb::arg("clip_norm"), nb::arg("absent"),
+            nb::arg("is_given_up") = false)
         .def(
             "put",
-            [](Conductor& self, std::size_t block, const Pieces& pieces, float factor,
-               std::uintptr_t made) {
-                return self.put(block, pieces_of(pieces), factor,
-                                reinterpret_cast<CUevent_st*>(made));  // NOLINT
+            [](Driver& self, std::size_t block, const Pieces& pieces, float factor,
+               std::uintptr_t made, nb::object tensors) {
+                self.drop_until(self);
+                self.hold(self.put(block, pieces_of(pieces), factor,
+                                   reinterpret_cast<CUevent_st*>(made)),  // NOLINT
+                          std::move(tensors));
             },
-            nb::arg("block"), nb::arg("pieces"), nb::arg("factor"), nb::arg("made"))
-        .def("end_step", &Conductor::end_step)
+            nb::arg("block"), nb::arg("pieces"), nb::arg("factor"), nb::arg("made"),
+            nb::arg("tensors").none())
+        .def(
+            "keep",
+            [](Driver& self, const nb::bytes& about, const Memories& pieces, std::uintptr_t made,
+               nb::object tensors) {
+                self.hold(self.keep({about.c_str(), about.size()}, spans_of(pieces),
+                                               reinterpret_cast<CUevent_st*>(made)),  // NOLINT
+                          std::move(tensors));
+            },
+            nb::arg("about"), nb::arg("pieces"), nb::arg("made"), nb::arg("tensors").none())
+        .def("end_step", &Conductor::end_step, nb::arg("absent"), nb::arg("is_given_up") = false)
+        .def(
+            "change_masters",
+            [](Driver& self,
+               const std::vector<std::tuple<std::size_t, std::uintptr_t, std::string>>& values,
+               nb::object tensors) {
+                std::vector<std::pair<std::size_t, Piece>> pieces;
+                for (const auto& [tensor, address, dtype] : values) {
+                    pieces.emplace_back(tensor, piece_of(address, dtype));
+                }
+                self.hold(self.change_masters(std::move(pieces)), std::move(tensors));
+            },
+            nb::arg("values"), nb::arg("tensors").none())
         .def("expect_step", &Conductor::expect_step)
         .def(
             "await_block",
-            [](Conductor& self, std::size_t block) { self.await_block(block, check_signals); },
-            nb::call_guard<nb::gil_scoped_release>(), nb::arg("block"))
+            [](Driver& self, std::size_t block) {
+                {
+                    const nb::gil_scoped_release without_python;
+                    self.await_block(block, check_signals);
+                }
+                self.drop_until(self);
+            },
+            nb::arg("block"))
         .def("has_block", &Conductor::has_block, nb::arg("block"))
         .def(
-            "finish", [](Conductor& self) { self.finish(check_signals); },
+            "finish", [](Driver& self) { self.finish(check_signals); },
             nb::call_guard<nb::gil_scoped_release>())
         .def("is_done", &Conductor::is_done)
-        .def("save", &Conductor::save, nb::call_guard<nb::gil_scoped_release>(), nb::arg("folder"))
+        .def(
+            "save",
+            [](Driver& self, const std::string& folder, const nb::bytes& program) {
+                const std::string kept(program.c_str(), program.size());
+                const nb::gil_scoped_release without_python;
+                return self.save(folder, kept);
+            },
+            nb::arg("folder"), nb::arg("program"))
+        .def_prop_ro("program_state",
+                     [](const Driver& self) {
+                         const std::string& kept = self.program_state();
+                         return nb::bytes(kept.data(), kept.size());
+                     })
         .def("masters_digest", &Conductor::masters_digest, nb::call_guard<nb::gil_scoped_release>())
+        .def("updates", &Conductor::updates, nb::call_guard<nb::gil_scoped_release>())
+        .def(
+            "read_state",
+            [](Driver& self, std::size_t tensor) {
+                std::array<std::vector<float>, 3> found;
+                {
+                    const nb::gil_scoped_release without_python;
+                    found = self.read_state(tensor);
+                }
+                nb::list arrays;
+                for (std::vector<float>& array : found) {
+                    auto* kept = new std::vector<float>(std::move(array));  // NOLINT: the capsule's
+                    const nb::capsule owner(kept, [](void* p) noexcept {
+                        delete static_cast<std::vector<float>*>(p);  // NOLINT
+                    });
+                    arrays.append(nb::ndarray<nb::pytorch, float, nb::ndim<1>>(
+                        kept->data(), {kept->size()}, owner));
+                }
+                return arrays;
+            },
+            nb::arg("tensor"))
         .def("close", &Conductor::close, nb::call_guard<nb::gil_scoped_release>(),
              nb::arg("keeps_vector") = false)
         .def(
-            "loss_scale", [](Conductor& self) { return self.loss_scale(check_signals); },
+            "loss_scale", [](Driver& self) { return self.loss_scale(check_signals); },
             nb::call_guard<nb::gil_scoped_release>())
-        .def("stats", [](const Conductor& self) { return dict_of(self.stats()); })
+        .def("stats", [](const Driver& self) { return dict_of(self.stats()); })
         .def("facts",
-             [](const Conductor& self) {
+             [](const Driver& self) {
                  nb::dict facts = dict_of(self.facts());
                  facts["state_bytes"] = self.start().state_bytes;
                  facts["start_s"] = self.start().seconds;
@@ -311,7 +435,7 @@ NB_MODULE(_engine, m) {
                  return facts;
              })
         .def("vector",
-             [](const Conductor& self) {
+             [](const Driver& self) {
                  // PyTorch has no read-only tensors.
                  auto* bytes = const_cast<std::byte*>(self.vector().data());  // NOLINT
                  return Bytes(bytes, {self.vector().size()}, nb::find(self));
@@ -321,9 +445,9 @@ NB_MODULE(_engine, m) {
         .def_prop_ro("steps", &Conductor::steps)
         .def_prop_ro("line", &Conductor::line)
         .def_prop_ro("lines", &Conductor::lines)
-        .def_prop_ro("paths", [](const Conductor& self) { return self.run().csd.path; })
+        .def_prop_ro("paths", [](const Driver& self) { return self.run().csd.path; })
         .def_prop_ro("checkpoint_folder",
-                     [](const Conductor& self) { return config::checkpoint_folder(self.run()); });
+                     [](const Driver& self) { return config::checkpoint_folder(self.run()); });
     m.def(
         "export_safetensors",
         [](const std::string& checkpoint, const std::string& folder, const std::string& dtype,

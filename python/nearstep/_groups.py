@@ -10,7 +10,6 @@ import torch
 _LEAST_ELEMENTS = 65536
 
 DTYPES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}  # names of the engine
-NOTHING = "There is no parameter to train: all are frozen (requires_grad=False)."
 
 
 class Groups(list):
@@ -35,10 +34,18 @@ def groups(module: torch.nn.Module, weight_decay: float = 0.01, **settings) -> G
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"nearstep.groups() takes a module, not a {type(module).__name__}: pass tensors or groups of your own to the optimizer.")
     trained = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+    trained = trained or list(module.named_parameters())  # all frozen: an optimizer that does nothing
     matrices = [p for _, p in trained if p.dim() >= 2]
     others = [p for _, p in trained if p.dim() < 2]
     both = [{"params": matrices, "weight_decay": weight_decay, **settings}, {"params": others, "weight_decay": 0.0, **settings}]
     return Groups([group for group in both if group["params"]], module)
+
+
+def trained_of(params):
+    """A module's trained parameters, or all of them if all are frozen; other things as they are."""
+    if isinstance(params, torch.nn.Module):
+        return [p for p in params.parameters() if p.requires_grad] or list(params.parameters())
+    return params
 
 
 @dataclasses.dataclass
@@ -121,7 +128,7 @@ class Layout:
 
 
 def lay_out(param_groups: list, module: torch.nn.Module | None) -> Layout:
-    """Raises ValueError if nothing is trained, for a dtype that nearstep does not train, and for more than 15 groups."""
+    """Raises ValueError for a dtype that nearstep does not train, and for more than 15 groups."""
     in_groups = {}
     for number, group in enumerate(param_groups):
         for place, p in enumerate(group["params"]):
@@ -129,8 +136,6 @@ def lay_out(param_groups: list, module: torch.nn.Module | None) -> Layout:
                 in_groups[id(p)] = (p, number, f"{number}.{place}")
     names = {} if module is None else {id(p): name for name, p in module.named_parameters()}
     found = [key for key in names if key in in_groups] + [key for key in in_groups if key not in names]
-    if not found:
-        raise ValueError(NOTHING)
     if len(param_groups) > 15:
         raise ValueError(f"There are {len(param_groups)} parameter groups: nearstep takes 15 at most.")
     for key in found:

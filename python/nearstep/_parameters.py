@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
+import weakref
+
 import torch
 
+from . import _watch
+from ._departed import Departed
+from ._digests import Digests
 from ._empty import fill, is_empty
+from ._groups import DTYPES
+
+_FEW = 3  # names in a message
+
+
+def _named(names: list) -> str:
+    return ", ".join(names[:_FEW]) + (", ..." if names[_FEW:] else "")
 
 
 class Parameters:
     """Each parameter has a value in the engine's vector, which is in host memory. A parameter is a copy of it, or, if it
-    was empty and is on the CPU, the value itself. A streamed one is its value, too, unless its layer is in a slot."""
+    was empty and is on the CPU, the value itself. A streamed one is its value, too, unless its layer is in a slot.
 
-    def __init__(self, params: list, blocks: list, vector, device: torch.device, streamed: set):
-        """``blocks``: lists of numbers of parameters; ``streamed``: numbers."""
-        self._streamed = streamed
+    Until a parameter has the values of the last step it is watched, so that any use brings them. What the program
+    writes between two steps is found by digests, and becomes the master's value."""
+
+    def __init__(self, params: list, names: list, blocks: list, conductor, vector, device: torch.device, streaming):
+        """``blocks``: lists of numbers of parameters; ``streaming``: see Streaming, or None."""
+        self._streamed = streaming.numbers() if streaming else set()
+        self._streaming = streaming
+        self._conductor = conductor
         self.device = device
-        self._params = params
-        self._blocks = blocks
+        self._params, self._names, self._blocks = params, names, blocks
+        self._block_of = [block for block, tensors in enumerate(blocks) for _ in tensors]
         self.values = []
         at = 0
         for p in params:
@@ -25,11 +42,18 @@ class Parameters:
         self._was_empty = [is_empty(p) for p in params]
         self._is_brought = [True] * len(blocks)
         self._is_fetched = [True] * len(blocks)
+        self._is_put = [False] * len(blocks)  # its gradients have left, and its values may be those of the next step
+        self._digests = Digests(params, device)
+        self._written: list = []  # by the program, as far as known
+        self._lost: list = []  # names
+        self._said_lost = False  # in this step
         if device.type == "cuda":
             self._copies = torch.cuda.Stream(device)
             self._copied = [torch.cuda.Event() for _ in blocks]
             self._used = torch.cuda.Event()
             self._used.record(torch.cuda.current_stream(device))
+
+    # --- Where the values are ---
 
     @property
     def were_empty(self) -> list:
@@ -38,7 +62,13 @@ class Parameters:
 
     def is_value(self, i: int) -> bool:
         """Whether the parameter is the engine's value itself. It is a copy when the program has converted it."""
-        return i in self._streamed or self._params[i].data_ptr() == self.values[i].data_ptr()
+        with torch._C.DisableTorchFunctionSubclass():
+            return i in self._streamed or self._params[i].data_ptr() == self.values[i].data_ptr()
+
+    @property
+    def are_values(self) -> bool:
+        """Whether any parameter is in the engine's memory."""
+        return any(map(self.is_value, range(len(self._params))))
 
     def _memory(self, i: int):
         """For a parameter that was empty."""
@@ -62,46 +92,170 @@ class Parameters:
             # Equal values stay: a live graph may hold the tensor.
             if self._was_empty[i] or not torch.equal(p.cpu(), value.to(p.dtype)):
                 p.copy_(value)
+        for block in range(len(self._blocks)):
+            self._note(block)
+        self.watch(self._streamed)
+
+    # --- Bringing the values of the last step ---
 
     def needs(self, block: int) -> bool:
         return not self._is_brought[block]
 
-    def may_fetch(self, block: int) -> bool:
-        """Whether fetch() would do something, beside other work of the device."""
-        return self.device.type == "cuda" and block < len(self._blocks) and not self._is_fetched[block]
+    def _copies_of(self, block: int) -> list:
+        return [i for i in self._blocks[block] if not self.is_value(i)]
+
+    def _note(self, block: int) -> None:
+        self._digests.note([i for i in self._blocks[block] if i not in self._streamed])
 
     @torch.no_grad()
-    def fetch(self, block: int) -> None:
+    def _fetch(self, block: int) -> None:
         """Starts to update the block's parameters."""
         if self._is_fetched[block]:
             return
-        copied = [i for i in self._blocks[block] if not self.is_value(i)]
-        if self.device.type == "cuda":
-            with torch.cuda.stream(self._copies):
+        with torch._C.DisableTorchFunctionSubclass():
+            copied = self._copies_of(block)
+            if self.device.type == "cuda":
+                with torch.cuda.stream(self._copies):
+                    self._digests.before_overwriting(copied)
+                    for i in copied:
+                        self._params[i].copy_(self.values[i], non_blocking=True)
+                    self._note(block)
+                self._copied[block].record(self._copies)
+            else:
+                self._lost += [self._names[i] for i in self._digests.before_overwriting(copied)]
                 for i in copied:
-                    self._params[i].copy_(self.values[i], non_blocking=True)
-            self._copied[block].record(self._copies)
-        else:
-            for i in copied:
-                self._params[i].copy_(self.values[i])
+                    self._params[i].copy_(self.values[i])
+                self._note(block)
         self._is_fetched[block] = True
 
     def bring(self, block: int) -> None:
-        """Updates the block's parameters, for work that the device receives from now on."""
-        self.fetch(block)
+        """Updates the block's parameters to the last step, for work that the device receives from now on."""
+        if self._is_brought[block]:
+            return
+        self._conductor.await_block(block)
+        self._fetch(block)
+        self.release(i for i in self._blocks[block] if i not in self._streamed)
         if self.device.type == "cuda":
             torch.cuda.current_stream(self.device).wait_event(self._copied[block])
         self._is_brought[block] = True
+        following = block + 1
+        if self.device.type == "cuda" and following < len(self._blocks) and not self._is_fetched[following] and self._conductor.has_block(following):
+            self._fetch(following)  # while the device computes this block
+        self._raise_lost()
+
+    def bring_all(self) -> None:
+        for block in range(len(self._blocks)):
+            self.bring(block)
+
+    def _use(self, i: int) -> None:
+        """The program uses the parameter."""
+        block = self._block_of[i]
+        if self._is_put[block] and self.is_value(i):
+            raise RuntimeError(
+                f"{self._names[i]} is between two steps, as are all parameters, since backward() has begun the update: call step() before you read them or change them."
+            )
+        self.bring(block)
+        if i in self._streamed:
+            self._streaming.empty()
+            self._digests.note([i])
+            self.release([i])
+
+    def _watcher(self, i: int):
+        me = weakref.ref(self)
+
+        def use():
+            parameters = me()
+            if parameters is not None:
+                parameters._use(i)
+
+        return use
+
+    def watch(self, numbers) -> None:
+        for i in numbers:
+            _watch.watch(self._params[i], self._watcher(i))
+
+    def release(self, numbers) -> None:
+        for i in numbers:
+            _watch.release(self._params[i])
+
+    def put(self, block: int) -> None:
+        """The block's gradients have left."""
+        self._is_put[block] = True
+        self.watch(i for i in self._blocks[block] if self.is_value(i))
 
     def end_step(self) -> None:
         """All blocks have new values from here on."""
-        self._is_brought = [False] * len(self._blocks)
-        self._is_fetched = [False] * len(self._blocks)
+        count = len(self._blocks)
+        self._is_brought, self._is_fetched, self._is_put = [False] * count, [False] * count, [False] * count
+        self._said_lost = False
+        self.watch(range(len(self._params)))
         if self.device.type == "cuda":
             self._used.record(torch.cuda.current_stream(self.device))
             self._copies.wait_event(self._used)
+            with torch.cuda.stream(self._copies):
+                self._digests.ask_lost()
 
-    @property
-    def are_values(self) -> bool:
-        """Whether any parameter is in the engine's memory."""
-        return any(map(self.is_value, range(len(self._params))))
+    def close(self) -> None:
+        """The parameters are plain ones from here on, without stand-ins for gradients."""
+        for p in self._params:
+            _watch.release(p)
+            if isinstance(p.grad, Departed):
+                p.grad = None
+        self.values = []
+
+    # --- What the program writes ---
+
+    def _here(self) -> list:
+        """Numbers of the parameters that have the values of the last step."""
+        return [i for block, tensors in enumerate(self._blocks) if self._is_brought[block] for i in tensors]
+
+    @torch.no_grad()
+    def look_for_written(self) -> None:
+        """Finds out which parameters differ from the last step's values. Costs nothing for those that were not used since."""
+        with torch._C.DisableTorchFunctionSubclass():
+            found = self._digests.differing(self._here())
+            self._written = [i for i in found if self.is_value(i) or not self._equals_value(i)]
+            self._digests.note([i for i in found if i not in self._written and i not in self._streamed])
+
+    def _equals_value(self, i: int) -> bool:
+        p, value = self._params[i], self.values[i]
+        return p.shape == value.shape and torch.equal(p.detach().cpu(), value.to(p.dtype))
+
+    @torch.no_grad()
+    def settle(self, is_thorough: bool, is_last: bool = False) -> None:
+        """What the program has written since the last step becomes the masters' values. ``is_thorough``: looks at all
+        parameters, else at those that look_for_written() found. ``is_last``: what does not fit the state is left out,
+        instead of raising RuntimeError. All ranks call it alike."""
+        self._raise_lost()
+        if is_thorough:
+            self.look_for_written()
+        with torch._C.DisableTorchFunctionSubclass():
+            written = [i for i in self._written if self._digests.differing([i])]
+            if is_last:
+                written = [i for i in written if self._params[i].shape == self.values[i].shape and self._params[i].dtype in DTYPES]
+            for i in written:
+                self._check_format(i)
+            new = [self._params[i].detach().to("cpu").contiguous().clone() for i in written]
+            self._written = []
+            if written or self._conductor.ranks > 1:
+                self._conductor.change_masters([(i, p.data_ptr(), DTYPES[p.dtype]) for i, p in zip(written, new)], new)
+            self._digests.note([i for i in written if i not in self._streamed])
+            self._digests.forget([i for i in written if i in self._streamed])
+
+    def _check_format(self, i: int) -> None:
+        p = self._params[i]
+        if p.shape != self.values[i].shape:
+            raise RuntimeError(f"{self._names[i]} has the shape {tuple(p.shape)}, and had {tuple(self.values[i].shape)} when training began: make a new optimizer.")
+        if p.dtype not in DTYPES:
+            raise RuntimeError(f"{self._names[i]} became {p.dtype} after training began: convert the model before the optimizer is made.")
+
+    def _raise_lost(self) -> None:
+        lost = self._lost + [self._names[i] for i in self._digests.lost()]
+        self._lost = []
+        if lost and not self._said_lost:
+            self._said_lost = True
+            raise RuntimeError(
+                f"Parameters ({_named(lost)}) were changed where it does not count, and the change is lost: between backward() and step(), "
+                "or through a view that was taken before the last step. Change a parameter itself, after step() and before the next forward, or make the "
+                "optimizer with keep_gradients=True, which also takes changes before step()."
+            )

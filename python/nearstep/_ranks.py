@@ -14,7 +14,7 @@ _LAUNCHERS = (
     ("PMIX_RANK", "SLURM_NTASKS", "SLURM_LOCALID"),
 )
 _optimizers = weakref.WeakSet()
-_in_step = set()  # kept alive: sys.exit() drops local variables before the process ends
+_in_step: dict = {}  # conductors by id, kept alive: sys.exit() drops local variables before the process ends
 _has_failed = False
 
 
@@ -45,12 +45,27 @@ def keep(optimizer) -> None:
     _optimizers.add(optimizer)
 
 
-def enter_step(optimizer) -> None:
-    _in_step.add(optimizer)
+def close_others(optimizer, paths: list) -> None:
+    """Closes the optimizers of this process that have their state in one of the folders, as after a notebook's cell is
+    run again."""
+    folders = set(map(os.path.realpath, paths))
+    for other in list(_optimizers):
+        if other is not optimizer and other.has_begun and folders & set(map(os.path.realpath, other._conductor.paths)):
+            other.close()
+            other._closed_because = f"This optimizer is closed, since another one of this process has opened {paths[0]}: give each a path of its own."
 
 
-def leave_step(optimizer) -> None:
-    _in_step.discard(optimizer)
+def enter_step(conductor) -> None:
+    _in_step[id(conductor)] = conductor
+
+
+def leave_step(conductor) -> None:
+    _in_step.pop(id(conductor), None)
+
+
+def is_left_in_step(conductor) -> bool:
+    """Whether other ranks wait for the rest of a step, which nobody will take."""
+    return id(conductor) in _in_step and conductor.ranks > 1
 
 
 def _note_failure(hook):
@@ -63,7 +78,8 @@ def _note_failure(hook):
 
 
 def _end() -> None:
-    several = any(optimizer.ranks > 1 for optimizer in _optimizers if optimizer.has_begun)
+    begun = [optimizer._conductor for optimizer in _optimizers if optimizer.has_begun]
+    several = any(conductor.ranks > 1 for conductor in (*begun, *_in_step.values()))
     if several and _in_step and not _has_failed:
         print("nearstep: this rank ends in the middle of a step, so all ranks end; what is durable stays.", file=sys.stderr)
     has_failed = several and (_has_failed or bool(_in_step))

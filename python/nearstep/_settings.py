@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
 import math
 import os
@@ -70,6 +72,27 @@ def check_numbers(groups: list, clip_norm, accumulation) -> None:
             raise ValueError(f"betas is {group['betas']}: give two numbers of at least 0 and below 1.")
 
 
+_FOLDERS = {"csd.path", "checkpoint.path"}
+_ALIKE = ("foreach", "fused", "capturable")  # other ways to the same numbers
+
+
+@functools.cache
+def _lacking(like) -> tuple:
+    """Options of PyTorch's optimizer that nearstep does not have, and their defaults."""
+    found = {} if like is None else inspect.signature(like).parameters
+    return tuple((name, one.default) for name, one in found.items() if name not in _OWN[like.__name__] and name not in _ALIKE)
+
+
+def check_groups(like, groups: list) -> None:
+    """Raises TypeError for an option of PyTorch's optimizer ``like`` that nearstep does not have."""
+    for name, default in _lacking(like):
+        for group in groups:
+            if name in group and group[name] != default:
+                raise TypeError(f"The option {name}={group[name]} of a parameter group is torch.optim.{like.__name__}'s, and nearstep does not have it: leave it out.")
+
+
+_ADAM = ("params", "lr", "betas", "eps", "weight_decay")
+_OWN = {"AdamW": _ADAM, "Adam": _ADAM, "SGD": ("params", "lr", "momentum", "weight_decay"), "Adagrad": ("params", "lr", "eps", "weight_decay")}
 _ARGUMENTS = {"csd.path": "path", "csd.per_rank": "devices", "csd.state": "state", "csd.durability": "durability",
               "compress.codec": "codec", "train.clipping": "clipping", "train.seed": "seed"}
 
@@ -95,6 +118,9 @@ def settings_of(path, state, codec, clipping, devices, durability, seed, config,
         if key in flat and key in given and given[key] != flat[key] and (key, flat[key]) != ("train.clipping", "exact"):
             raise ValueError(f"{argument} is {flat[key]!r}, and config has {given[key]!r} for it: give it once.")
     flat.update(given)
+    flat.setdefault("csd.path", ["runs/state"])
+    for key in _FOLDERS & flat.keys():  # the program may change its folder
+        flat[key] = [os.path.abspath(one) for one in flat[key]] if isinstance(flat[key], (list, tuple)) else os.path.abspath(flat[key])
     if flat.get("compress.codec", "dense") not in ("dense", "auto"):
         flat.setdefault("mode", "su+o+c")
     if elements >= _LARGE_ELEMENTS:

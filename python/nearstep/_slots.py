@@ -141,7 +141,7 @@ class Slots:
         slot.layer, layer.slot, layer.is_current = layer, slot, True
         if slot.has_stream:
             self._copies.wait_event(slot.used)
-        with torch.cuda.stream(self._copies):
+        with torch.cuda.stream(self._copies), torch._C.DisableTorchFunctionSubclass():
             for p, home, view in zip(layer.params, layer.homes, _views(slot.memory, layer.params)):
                 view.copy_(home, non_blocking=True)
                 p.data = view
@@ -149,8 +149,9 @@ class Slots:
             slot.loaded.record(self._copies)
 
     def _evict(self, layer: Layer) -> None:
-        for p, home in zip(layer.params, layer.homes):
-            p.data = home
+        with torch._C.DisableTorchFunctionSubclass():
+            for p, home in zip(layer.params, layer.homes):
+                p.data = home
         layer.slot.layer, layer.slot = None, None
 
     def end_step(self) -> None:

@@ -104,8 +104,9 @@ class Streaming:
         """Host memory for a frozen parameter; None if it is not streamed."""
         return self._frozen.of(p)
 
-    def open(self, values: list) -> None:
-        """``values``: the trained parameters' host tensors. All streamed parameters are in host memory from here on."""
+    def open(self, parameters) -> None:
+        """All streamed parameters are in host memory from here on."""
+        self._parameters, values = parameters, parameters.values
         self._frozen.take()
         for layer in self._layers:
             layer.homes = [self._frozen.of(p) if self._numbers[id(p)] is None else values[self._numbers[id(p)]] for p in layer.params]
@@ -161,7 +162,9 @@ class Streaming:
         layer, now = self._layers[number], (number, is_backward)
         self._following[self._last] = now
         self._last = now
+        trained = [self._numbers[id(p)] for p in layer.params if self._numbers[id(p)] is not None]
         self._slots.enter(layer)
+        self._parameters.release(trained)
         following, _ = self._following.get(now, (number + (-1 if is_backward else 1), is_backward))
         if 0 <= following < len(self._layers) and following != number:
             self._slots.prefetch(self._layers[following])
@@ -169,6 +172,7 @@ class Streaming:
             yield
         finally:
             self._slots.leave(layer)
+            self._parameters.watch(trained)
 
     @property
     def is_open(self) -> bool:

@@ -47,10 +47,9 @@ class Apart(torch.nn.Module if not ABSENT else object):
 
 @unittest.skipIf(ABSENT, ABSENT)
 class Reads(Package):
-    def losses(self, compute, opt, steps=5, before=lambda: None):
+    def losses(self, compute, opt, steps=5):
         out = []
         for step in range(steps):
-            before()
             x = torch.randn(4, 300, generator=torch.Generator().manual_seed(step))
             loss = (compute(x) - 1).square().mean()
             loss.backward()
@@ -67,7 +66,7 @@ class Reads(Package):
         theirs = self.losses(compute_of(other), torch.optim.AdamW(parameters_of(other), lr=1e-2, weight_decay=0))
         opt = nearstep.AdamW(model if not settings.get("groups") else settings["groups"](model), lr=1e-2, weight_decay=0, path=self.path)
         self.opened.append(opt)
-        ours = self.losses(compute_of(model), opt, before=opt.synchronize if settings.get("waits") else lambda: None)
+        ours = self.losses(compute_of(model), opt)
         for a, b in zip(theirs, ours, strict=True):
             self.assertAlmostEqual(a, b, delta=1e-4 * abs(a))
         return model, opt
@@ -86,13 +85,8 @@ class Reads(Package):
 
         self.assert_as_torch(with_scale, lambda model: model, lambda model: [*model.parameters(), model.outside[0]], groups=both)
 
-    def test_another_method_needs_synchronize_and_says_so(self):
-        model, opt = self.make(Apart())
-        with self.assertRaisesRegex(RuntimeError, r"scale was read outside .* call opt.synchronize\(\) before each forward"):
-            self.losses(model.features, opt)
-        opt.close()
-        self.path = self.folder / "waits"
-        self.assert_as_torch(Apart, lambda model: model.features, lambda model: model.parameters(), waits=True)
+    def test_a_method_other_than_forward(self):
+        self.assert_as_torch(Apart, lambda model: model.features, lambda model: model.parameters())
 
     def test_the_state_of_a_part_is_that_of_the_whole(self):
         model, opt = self.make(Fused())
@@ -102,16 +96,6 @@ class Reads(Package):
         for key, value in part.items():
             self.assertTrue(torch.equal(value, whole[f"layers.{key}"]), key)
 
-    def test_weights_are_loaded_before_training_or_for_evaluation(self):
-        model, opt = self.make(Fused())
-        loaded = {key: torch.zeros_like(value) for key, value in model.state_dict().items()}
-        opt.resume()
-        self.refuses(RuntimeError, "call load_state_dict() before opt.resume()", lambda: model.load_state_dict(loaded))
-        self.losses(model, opt)
-        with self.assertWarnsRegex(UserWarning, "last until the next step"):
-            model.load_state_dict(loaded)
-        with torch.no_grad():
-            self.assertEqual(model(torch.ones(1, 300)).abs().max().item(), 0)
 
     def test_what_is_unfrozen_later_is_named(self):
         for number, params in enumerate((lambda model: model.parameters(), lambda model: model, nearstep.groups)):
@@ -120,8 +104,7 @@ class Reads(Package):
             _, opt = self.make(params(model), path=self.folder / str(number))
             self.losses(model, opt, 1)
             model.head.requires_grad_(True)
-            with self.assertWarnsRegex(UserWarning, "2 parameters were frozen"):
-                self.losses(model, opt, 1)
+            self.refuses(RuntimeError, "2 parameters were frozen", lambda: self.losses(model, opt, 1))
             opt.close()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
 
@@ -135,8 +118,8 @@ class Reads(Package):
         opt.close()
         model, opt = self.make(Fused())
         self.assertEqual(opt.resume(), 4)
-        with self.assertWarnsRegex(UserWarning, "last until the next step"):
-            model.load_state_dict(weights)
+        for key, value in model.state_dict().items():
+            self.assertTrue(torch.equal(value, weights[key]), key)
 
     def test_a_copy_is_a_plain_module(self):
         model, opt = self.make(Fused())
@@ -157,6 +140,7 @@ class Reads(Package):
                 x = layer(x.detach())
                 x.square().mean().backward()
             opt.step()
+            opt.zero_grad()
         self.assertEqual(opt.steps, 3)
 
     def test_a_streamed_model_is_not_copied(self):

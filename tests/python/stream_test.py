@@ -87,7 +87,8 @@ class Streamed(Package):
         self.steps(model, opt, 0, 2)
         layers = model.transformer.h
         vector = opt._conductor.vector()
-        outside = [not 0 <= layer.mlp.c_fc.weight.data_ptr() - vector.data_ptr() < vector.numel() for layer in layers]
+        with torch._C.DisableTorchFunctionSubclass():  # else the look itself would bring them home
+            outside = [not 0 <= layer.mlp.c_fc.weight.data_ptr() - vector.data_ptr() < vector.numel() for layer in layers]
         self.assertEqual(outside, [True, True, False], "after backward the first two are in slots")
         opt.synchronize()
         self.assertTrue(all(0 <= p.data_ptr() - vector.data_ptr() < vector.numel() for p in layers.parameters()))

@@ -1,0 +1,110 @@
+"""Digests of parameters, by which the optimizer sees that the program has changed one."""
+
+from __future__ import annotations
+
+import torch
+
+from . import _engine
+
+_WORDS_AT_ONCE = 1 << 22
+
+
+def _memory_of(p):
+    """The tensor, or a copy, whose elements lie side by side."""
+    return p if p.is_contiguous() or p.is_contiguous(memory_format=torch.channels_last) else p.contiguous()
+
+
+def _on_host(p) -> int:
+    dense = _memory_of(p)
+    return _engine.digest(dense.data_ptr(), dense.numel() * dense.element_size())
+
+
+def _by_pytorch(p, out) -> None:
+    """For a build without CUDA kernels."""
+    words = _memory_of(p).view(-1).view(torch.uint8).view({2: torch.int16, 4: torch.int32}.get(p.element_size(), torch.uint8))
+    out.zero_()
+    for first in range(0, words.numel(), _WORDS_AT_ONCE):
+        part = words[first : first + _WORDS_AT_ONCE].to(torch.int64)
+        places = torch.arange(first, first + part.numel(), device=part.device, dtype=torch.int64)
+        out += ((part + 0x9E3779B9) * ((places * 2 + 1) * 0x2545F4914F6CDD1D)).sum()
+
+
+class Digests:
+    """Of parameters by their numbers. On a GPU they are computed in the current stream, and only differing() waits."""
+
+    def __init__(self, params: list, device: torch.device):
+        self._params = params
+        self._is_known = [False] * len(params)
+        self._on_gpu = device.type == "cuda"
+        if self._on_gpu:
+            self._noted, self._now = (torch.zeros(len(params), dtype=torch.int64, device=device) for _ in range(2))
+            self._lost = torch.zeros(len(params), dtype=torch.bool, device=device)
+            self._lost_on_host = torch.zeros(len(params), dtype=torch.bool, device="cpu", pin_memory=True)
+            self._lost_is_here = None
+            self._told: set = set()
+        else:
+            self._noted = [0] * len(params)
+
+    def _compute(self, numbers: list, out) -> None:
+        if _engine.has_gpu_kernels():
+            kept = [_memory_of(self._params[i]) for i in numbers]
+            pieces = [(p.data_ptr(), p.numel() * p.element_size(), out.data_ptr() + 8 * i) for i, p in zip(numbers, kept)]
+            _engine.digest_on_gpu(pieces, torch.cuda.current_stream(out.device).cuda_stream)
+        else:
+            for i in numbers:
+                _by_pytorch(self._params[i], out[i])
+
+    @torch.no_grad()
+    def note(self, numbers: list) -> None:
+        """The parameters are as they should be."""
+        for i in numbers:
+            self._is_known[i] = True
+        if self._on_gpu:
+            self._compute(numbers, self._noted)
+        else:
+            for i in numbers:
+                self._noted[i] = _on_host(self._params[i])
+
+    def forget(self, numbers: list) -> None:
+        for i in numbers:
+            self._is_known[i] = False
+
+    @torch.no_grad()
+    def differing(self, numbers: list) -> list:
+        """Those that are not as they were noted."""
+        known = [i for i in numbers if self._is_known[i]]
+        if not self._on_gpu:
+            return [i for i in known if _on_host(self._params[i]) != self._noted[i]]
+        if not known:
+            return []
+        self._compute(known, self._now)
+        differs = (self._now != self._noted).tolist()
+        return [i for i in known if differs[i]]
+
+    @torch.no_grad()
+    def before_overwriting(self, numbers: list) -> list:
+        """Those that are not as they were noted, which is found out later on a GPU: lost() tells."""
+        if not self._on_gpu:
+            return self.differing(numbers)
+        known = [i for i in numbers if self._is_known[i]]
+        if known:
+            self._compute(known, self._now)
+            places = torch.tensor(known, device=self._lost.device)
+            self._lost[places] |= self._now[places] != self._noted[places]
+        return []
+
+    def ask_lost(self) -> None:
+        """Begins to bring what before_overwriting() found."""
+        if self._on_gpu:
+            self._lost_on_host.copy_(self._lost, non_blocking=True)
+            self._lost_is_here = torch.cuda.Event()
+            self._lost_is_here.record(torch.cuda.current_stream(self._lost.device))
+
+    def lost(self) -> list:
+        """What the last ask_lost() asked for, if it is here; each once."""
+        if not self._on_gpu or self._lost_is_here is None or not self._lost_is_here.query():
+            return []
+        self._lost_is_here = None
+        found = {i for i, is_lost in enumerate(self._lost_on_host.tolist()) if is_lost} - self._told
+        self._told |= found
+        return sorted(found)

@@ -1,0 +1,342 @@
+"""Takes gradients as backward makes them and hands them to the engine, layer by layer.
+
+``p.grad`` tells what the program did with a gradient: a Departed stands there as long as nothing was done; None says
+that the program dropped it; a tensor is a gradient of the program's own.
+"""
+
+from __future__ import annotations
+
+import enum
+import weakref
+
+import torch
+
+from . import _gradients, _ranks
+from ._departed import Departed
+from ._groups import DTYPES
+
+# Steps after one that was given up in which gradients leave in step(), so that they can be dropped at no cost.
+_CAUTIOUS_STEPS = 100
+
+
+class _Where(enum.Enum):
+    """Where a parameter's gradient of this step is."""
+
+    nowhere = 0
+    held = 1  # in this object
+    left = 2  # with the engine
+    used = 3  # a step used it, and the program has not dropped it
+    zero = 4  # the program has set it to zero
+    spoilt = 5  # another came on top of one that a step used, which is gone
+
+
+class Intake:
+    """The gradients of a step. ``takes``: whether they are taken during backward; else they stay in ``p.grad`` until
+    step(). ``accumulation``: backward passes per step; 0: to be learned."""
+
+    def __init__(self, layout, accumulation: int, takes: bool, streaming):
+        self.params, self.names, self.blocks, self._block_of = layout.params, layout.names, layout.blocks, layout.block_of
+        self.takes = takes
+        self._streaming = streaming
+        self._fixed = accumulation
+        self._learned = accumulation
+        self._cautious = 0  # steps left
+        self._departed: list = [None] * len(self.params)
+        self._conductor = None
+        self._where = [_Where.nowhere] * len(self.params)
+        self._begin_counting()
+
+    def open(self, conductor, parameters, device, encodes, describe, looks_late: bool) -> None:
+        """``looks_late``: no forward says when the program has changed parameters; ``encodes``: the stream in which the engine reads gradients, or None; ``describe``: a weak reference to what returns the
+        step's description."""
+        self._conductor, self._parameters, self._device, self._encodes, self._describe = conductor, parameters, device, encodes, describe
+        self._looks_late = looks_late
+        self._on_gpu = conductor.facts()["encodes_on_gpu"]
+        self._factor = 1 / conductor.ranks
+
+    def _begin_counting(self) -> None:
+        """Resets what belongs to one step."""
+        count = len(self.params)
+        self._gradients = [None] * count
+        self._passes = [0] * count
+        self._missing = [len(block.tensors) for block in self.blocks]
+        self._is_put = [False] * len(self.blocks)
+        self._streams = [set() for _ in self.blocks]  # of the GPU, in which the block's gradients were computed
+        self._zeroed: set = set()  # left, and the program has set them to zero
+        self.told = None  # the step's description sent to the engine; None: not sent
+        _ranks.leave_step(self._conductor)
+
+    def hooks(self) -> list:
+        """Registers hooks on the parameters; returns their handles."""
+        me = weakref.ref(self)
+
+        def before(i):
+            def come(_):
+                intake = me()
+                if intake is not None:
+                    intake._before(i)
+
+            return come
+
+        def after(i):
+            def take(_):
+                intake = me()
+                if intake is not None:
+                    intake._take(i)
+
+            return take
+
+        handles = []
+        for i, p in enumerate(self.params if self.takes else []):
+            handles += [p.register_hook(before(i)), p.register_post_accumulate_grad_hook(after(i))]
+        return handles
+
+    # --- What the program did with p.grad ---
+
+    def sentence_about(self, i: int) -> str:
+        return (
+            f"The gradient of {self.names[i]} has left: nearstep takes gradients during backward. To clip, pass clip_norm=... to the optimizer in place of "
+            "clip_grad_norm_ (in transformers.Trainer also max_grad_norm=0). To read or change p.grad, pass keep_gradients=True: gradients then stay until step()."
+        )
+
+    def zero(self, i: int) -> None:
+        """The program sets the gradient to zero."""
+        if self._where[i] is _Where.left:
+            self._zeroed.add(i)
+            if self._all_dropped():
+                self.give_up()
+        else:
+            self._forget(i)
+            self._where[i] = _Where.zero
+
+    def _is_dropped(self, i: int) -> bool:
+        return self.params[i].grad is None or i in self._zeroed
+
+    def _all_dropped(self) -> bool:
+        """Whether the program dropped all gradients of this step."""
+        return all(self._is_dropped(i) for i, where in enumerate(self._where) if where in (_Where.held, _Where.left))
+
+    def _forget(self, i: int) -> None:
+        """Drops a gradient that is held."""
+        if self._gradients[i] is None and not self._passes[i]:
+            return
+        if self._passes[i] == self._expected() and self._passes[i]:
+            self._missing[self._block_of[i]] += 1
+        self._gradients[i], self._passes[i] = None, 0
+
+    def _look(self, i: int) -> None:
+        """Acts on what the program did with the gradient."""
+        p = self.params[i]
+        grad, where = p.grad, self._where[i]
+        if where is _Where.left and (grad is None or i in self._zeroed):
+            if not self._all_dropped():
+                raise RuntimeError(f"The gradient of {self.names[i]} was dropped when it had left, and others were not: {self.sentence_about(i)}")
+            self.give_up()
+        elif grad is None and where is _Where.held and self._all_dropped():
+            self.give_up()
+        elif grad is None:
+            self._forget(i)
+            self._where[i] = _Where.nowhere
+        elif not isinstance(grad, Departed):
+            if where is _Where.left:
+                raise RuntimeError(f"p.grad was set when the gradient of this step had left. {self.sentence_about(i)}")
+            self._forget(i)
+            self._gradients[i] = grad
+            self._where[i] = _Where.held
+
+    def _check(self, i: int, gradient) -> None:
+        if gradient.is_sparse:
+            raise ValueError(f"The gradient of {self.names[i]} is sparse: make it dense (sparse=False of Embedding).")
+        if gradient.dtype not in DTYPES:
+            raise RuntimeError(f"{self.names[i]} became {gradient.dtype} after training began: convert the model before the optimizer is made.")
+
+    # --- During backward ---
+
+    def _expected(self) -> int:
+        """Backward passes after which a gradient leaves; 0: in step()."""
+        return 0 if self._cautious else self._learned
+
+    def _before(self, i: int) -> None:
+        """A gradient of the parameter comes. Runs on a thread of autograd."""
+        with torch._C.DisableTorchFunctionSubclass():
+            self._look(i)
+            if self._where[i] is _Where.used:
+                self._where[i] = _Where.spoilt
+            self.params[i].grad = None
+
+    @torch.no_grad()
+    def _take(self, i: int) -> None:
+        """Takes a gradient that is ready. Runs on a thread of autograd."""
+        with torch._C.DisableTorchFunctionSubclass():
+            p = self.params[i]
+            gradient, p.grad = p.grad, self._stand_in(i)
+            block = self._block_of[i]
+            if self._where[i] is _Where.spoilt:
+                return
+            if self._is_put[block]:
+                raise RuntimeError(
+                    f"The gradient of {self.names[i]} comes once more, and that of this step has left: backward runs {self._expected()} times for a step, "
+                    "as before. Pass accumulation=N for N times, or keep_gradients=True if the number changes; to drop the step, call zero_grad() first."
+                )
+            self._check(i, gradient)
+            gradient = gradient.detach()
+            if gradient.is_cuda:
+                self._streams[block].add(torch.cuda.current_stream(gradient.device))
+            self._add(i, gradient)
+            self._where[i] = _Where.held
+            self._passes[i] += 1
+            if self._expected() and self._passes[i] == self._expected():
+                self._missing[block] -= 1
+                if self._missing[block] == 0:
+                    self._put(block)
+
+    def _stand_in(self, i: int) -> Departed:
+        one, p = self._departed[i], self.params[i]
+        if one is None or one.dtype != p.dtype or one.device != p.device or one.shape != p.shape:
+            one = self._departed[i] = Departed(p, self, i)
+        return one
+
+    def _add(self, i: int, gradient) -> None:
+        """Adds a gradient in fp32, whatever the parameters' format is."""
+        if self._streaming and self._expected() != 1:
+            gradient = gradient.cpu()  # waits for others; all together do not fit the GPU
+        have = self._gradients[i]
+        self._gradients[i] = gradient if have is None else _gradients.add(have, gradient, self._conductor is not None and self._on_gpu)
+
+    def _absent(self) -> list:
+        """Parameters without a gradient so far."""
+        return [i for i, where in enumerate(self._where) if where is _Where.nowhere]
+
+    def _tell(self, in_backward: bool) -> None:
+        step = self._describe()()
+        self._parameters.bring_all()
+        self._parameters.settle(is_thorough=self._looks_late or not in_backward)
+        absent = [i for i in self._absent() if not in_backward or not self.params[i].requires_grad]
+        self._conductor.begin_step(*step, absent)
+        self.told = step
+        _ranks.enter_step(self._conductor)
+
+    def _put(self, block: int, in_backward: bool = True) -> None:
+        """Hands a block's gradients to the engine."""
+        if self.told is None:
+            self._tell(in_backward)
+        tensors = self.blocks[block].tensors
+        gradients = [self._gradients[i] for i in tensors]
+        for i, gradient in zip(tensors, gradients):
+            if gradient is not None and gradient.device != self._device and not (self._streaming and gradient.device.type == "cpu"):
+                raise RuntimeError(
+                    f"Parameter {self.names[i]} moved from {self._device} to {gradient.device} after training began: "
+                    "move the model before the optimizer's first use."
+                )
+            self._gradients[i] = None
+        for stream in self._streams[block]:
+            torch.cuda.current_stream(self._device).wait_stream(stream)
+        place = self._device if self._on_gpu else "cpu"
+        # What stays in p.grad may change before the engine has read it.
+        gradients = [None if g is None else (g.to(place, copy=not self.takes)).contiguous() for g in gradients]
+        made = self._event() if self._on_gpu else None
+        for gradient in gradients if made else []:
+            if gradient is not None:  # not reused before the engine has read it
+                gradient.record_stream(self._encodes)
+        pieces = [(0, "fp32") if g is None else (g.data_ptr(), DTYPES[g.dtype]) for g in gradients]
+        self._conductor.put(block, pieces, self._factor, made.cuda_event if made else 0, (gradients, made))
+        self._is_put[block] = True
+        self._parameters.put(block)
+        for i in tensors:
+            if self._where[i] is not _Where.nowhere:
+                self._where[i] = _Where.left
+
+    # --- The end of a step ---
+
+    def end_step(self, kept) -> None:
+        """All gradients are there. ``kept``: what is durable with the step, see Program.collect()."""
+        for i in range(len(self.params)):
+            self._look(i)
+            if not self.takes:
+                self._where[i] = _Where.nowhere if self.params[i].grad is None else _Where.held
+        again = [name for name, where in zip(self.names, self._where) if where in (_Where.used, _Where.spoilt)]
+        if again:
+            raise RuntimeError(
+                f"The gradient of {again[0]} that an earlier step used is still in p.grad, and PyTorch would use it once more: call zero_grad() after step(), "
+                "or make the optimizer with keep_gradients=True."
+            )
+        for i, gradient in enumerate(self._gradients):
+            if gradient is not None and self._where[i] is _Where.held:
+                self._check(i, gradient)
+        absent = self._absent()
+        if self.told is None:
+            self._tell(in_backward=False)
+        elif self.told != self._describe()():
+            raise RuntimeError(
+                "The learning rate or another setting changed between backward() and step(), when gradients had left: change it "
+                "before backward(), as after step() by a scheduler."
+            )
+        for block in reversed(range(len(self.blocks))):
+            if not self._is_put[block]:
+                self._put(block, in_backward=False)
+        if kept is not None:
+            about, memory, tensors = kept
+            made = self._event()
+            self._conductor.keep(about, memory, made.cuda_event if made else 0, (tensors, made))
+        self._conductor.end_step(absent)
+        self._after(_Where.used)
+        passes = max(self._passes, default=0)
+        self._learned = self._fixed or max(passes, self._learned)
+        self._cautious = max(self._cautious - 1, 0)
+        self._begin_counting()
+
+    def _after(self, where: _Where) -> None:
+        for i in range(len(self.params)):
+            if self._where[i] in (_Where.left, _Where.held, _Where.zero) or isinstance(self.params[i].grad, Departed):
+                self._where[i] = where if self.takes and self.params[i].grad is not None else _Where.nowhere
+                if self._where[i] is _Where.used:
+                    self.params[i].grad = self._stand_in(i)  # also in place of a gradient of the program's own
+
+    def give_up(self) -> None:
+        """Ends a step whose gradients the program dropped: on all ranks it does not take place."""
+        told, zeroed = self.told is not None, set(self._zeroed)
+        held = _Where.held in self._where
+        for i, where in enumerate(self._where):
+            if where in (_Where.held, _Where.left):
+                self._where[i] = _Where.zero if i in zeroed else _Where.nowhere
+        put = list(self._is_put)
+        self._begin_counting()
+        if self._conductor is None or not (told or (held and self._conductor.ranks > 1)):
+            return
+        if told:
+            self._cautious = _CAUTIOUS_STEPS
+            for block in reversed(range(len(self.blocks))):
+                if not put[block]:
+                    made = self._event() if self._on_gpu else None
+                    nothing = [(0, "fp32")] * len(self.blocks[block].tensors)
+                    self._conductor.put(block, nothing, self._factor, made.cuda_event if made else 0, made)
+        else:
+            self._parameters.settle(is_thorough=self._looks_late)
+            self._conductor.begin_step(*self._describe()(), [], True)
+        self._conductor.end_step([], True)
+        self._parameters.end_step()
+
+    def _event(self):
+        """Over when the GPU has done what it was given so far; None without a GPU."""
+        if self._device.type != "cuda":
+            return None
+        made = torch.cuda.Event()
+        made.record(torch.cuda.current_stream(self._device))
+        return made
+
+    @torch.no_grad()
+    def drop(self, to_none: bool) -> None:
+        """zero_grad(): drops all gradients of this step."""
+        with torch._C.DisableTorchFunctionSubclass():
+            stand = [] if to_none else [i for i, p in enumerate(self.params) if p.grad is not None]
+            if self.told is not None or _Where.held in self._where:
+                self.give_up()
+            self._where = [_Where.nowhere] * len(self.params)
+            for p in self.params if to_none else []:
+                p.grad = None
+            for i in stand:
+                if self.takes:
+                    self.params[i].grad = self._stand_in(i)
+                    self._where[i] = _Where.zero
+                else:
+                    self.params[i].grad = torch.zeros_like(self.params[i].grad)

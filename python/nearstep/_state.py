@@ -1,0 +1,95 @@
+"""What ``opt.state`` and ``opt.state_dict()`` show of a state that lies in storage."""
+
+from __future__ import annotations
+
+import collections
+import collections.abc
+import os
+
+import torch
+
+_CLEARED = "The optimizer state lies in storage and cannot be set or cleared here: make a new optimizer with fresh=True to reset the moments."
+
+
+class OfParameter(collections.abc.Mapping):
+    """``opt.state[p]``: ``step``, and the parameter's master and moments, which are read from storage when they are asked
+    for (on one rank; reads the whole state once)."""
+
+    def __init__(self, optimizer, i: int):
+        self._optimizer, self._i = optimizer, i
+
+    def _names(self) -> tuple:
+        return ("step", "master", *self._optimizer._moments) if self._optimizer.has_begun else ("step",)
+
+    def __getitem__(self, name: str):
+        if name not in self._names():
+            raise KeyError(name)
+        if name == "step":
+            return torch.tensor(float(self._optimizer._updates_of(self._i)))
+        return self._optimizer._read_state(self._i)[name]
+
+    def __iter__(self):
+        return iter(self._names())
+
+    def __len__(self) -> int:
+        return len(self._names())
+
+    def __setitem__(self, *_):
+        raise RuntimeError(_CLEARED)
+
+    def __repr__(self) -> str:
+        return f"<state in storage: {', '.join(self._names())}>"
+
+
+class OfAll(collections.abc.Mapping):
+    """``opt.state``: one entry for each trained parameter."""
+
+    def __init__(self, optimizer):
+        self._optimizer = optimizer
+
+    def _numbers(self) -> dict:
+        return {id(p): i for i, p in enumerate(self._optimizer._params)}
+
+    def __getitem__(self, p):
+        i = self._numbers().get(id(p))
+        if i is None:
+            raise KeyError("The optimizer does not train this parameter.")
+        return OfParameter(self._optimizer, i)
+
+    def __contains__(self, p) -> bool:
+        return id(p) in self._numbers()
+
+    def __iter__(self):
+        return iter(self._optimizer._params)
+
+    def __len__(self) -> int:
+        return len(self._optimizer._params)
+
+    def _refuse(self, *_, **__):
+        raise RuntimeError(_CLEARED)
+
+    __setitem__ = __delitem__ = clear = pop = popitem = update = setdefault = _refuse
+
+
+def _refuse_without_checkpoint(place) -> None:
+    if place and not os.path.exists(place["checkpoint"]):
+        raise RuntimeError(f"There is no checkpoint of step {place['step']}, to which this state leads: call opt.save() first.")
+
+
+class Place(collections.OrderedDict):
+    """Says where the state is. Whoever pickles it needs the state of that step later, so that a checkpoint is written
+    then if there is none."""
+
+    def __init__(self, entries=(), make_durable=None):
+        super().__init__(entries)
+        self._make_durable = make_durable or _refuse_without_checkpoint  # others copy it by its entries
+
+    def __reduce_ex__(self, _):
+        self._make_durable(self)
+        return collections.OrderedDict, (list(self.items()),)
+
+    def __deepcopy__(self, memo):
+        return Place(self.items(), self._make_durable)
+
+    def copy(self):
+        return Place(self.items(), self._make_durable)

@@ -1,0 +1,73 @@
+"""Parameters that are not those of the last step yet: whoever uses one gets it when it is here.
+
+Such a parameter is of a class that PyTorch asks before it computes with it. In a forward the hooks before the modules
+bring the parameters first, so that no computation of a layer asks.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+
+from ._departed import ABOUT
+
+_watchers: dict = {}  # a function to call, by the parameter's id
+
+
+def _watched_in(values):
+    for one in values:
+        if isinstance(one, _Watched):
+            yield one
+        elif isinstance(one, (list, tuple)):
+            yield from _watched_in(one)
+        elif isinstance(one, dict):
+            yield from _watched_in(one.values())
+
+
+def _use(p) -> None:
+    """The parameter is a plain one afterwards."""
+    watcher = _watchers.get(id(p))
+    with torch._C.DisableTorchFunctionSubclass():
+        if watcher is not None:
+            watcher()
+        if isinstance(p, _Watched):
+            release(p)
+
+
+class _Watched:
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if func not in ABOUT:
+            for p in (*_watched_in(args), *_watched_in(kwargs.values())):
+                _use(p)
+        with torch._C.DisableTorchFunctionSubclass():
+            return func(*args, **kwargs)
+
+    def __deepcopy__(self, memo):
+        _use(self)
+        return self.__deepcopy__(memo)
+
+    def __reduce_ex__(self, protocol):
+        _use(self)
+        return self.__reduce_ex__(protocol)
+
+
+@functools.cache
+def _watched_class(plain):
+    return type(plain.__name__, (_Watched, plain), {"__module__": plain.__module__, "_plain": plain})
+
+
+def watch(p, watcher) -> None:
+    """Calls ``watcher`` before the parameter is used next, which releases it."""
+    _watchers[id(p)] = watcher
+    if not isinstance(p, _Watched):
+        p.__class__ = _watched_class(type(p))
+
+
+def release(p) -> None:
+    """The parameter is a plain one from here on."""
+    _watchers.pop(id(p), None)
+    if isinstance(p, _Watched):
+        p.__class__ = type(p)._plain
