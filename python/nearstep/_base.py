@@ -10,7 +10,7 @@ import weakref
 
 import torch
 
-from . import _description, _engine, _export, _extra, _first_calls, _hooks, _ranks, _start
+from . import _clipping, _description, _engine, _export, _extra, _first_calls, _hooks, _ranks, _start
 from ._empty import is_empty
 from ._groups import DTYPES, check_formats, lay_out, trained_of
 from ._intake import Intake
@@ -95,6 +95,7 @@ class Optimizer(torch.optim.Optimizer):
         self._is_scaled = False
         ids = set() if module is None else set(map(id, module.parameters()))
         self._of_module = {id(p): name for p, name in zip(self._params, self._names) if id(p) in ids}
+        _clipping.answer_for_norms()
         _hooks.refuse_second_optimizer(self, self._params, self._names)
         self._handles, self._is_read_elsewhere = _hooks.register(self, module, layout.reads, self._params)
         self._handles += self._intake.hooks()

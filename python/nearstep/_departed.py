@@ -46,6 +46,11 @@ class Departed(torch.Tensor):
         intake = self._intake()
         raise RuntimeError("This gradient has left." if intake is None else intake.sentence_about(self._number))
 
+    def last_norm(self) -> float:
+        """Of the gradient of the last finished step, over all ranks; 0 before the first one."""
+        intake = self._intake()
+        return 0.0 if intake is None else intake.last_norm()
+
     def _zero(self) -> None:
         intake = self._intake()
         if intake is not None:

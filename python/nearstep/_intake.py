@@ -99,6 +99,9 @@ class Intake:
             "clip_grad_norm_ (in transformers.Trainer also max_grad_norm=0). To read or change p.grad, pass keep_gradients=True: gradients then stay until step()."
         )
 
+    def last_norm(self) -> float:
+        return 0.0 if self._conductor is None else self._conductor.stats()["norm"]
+
     def zero(self, i: int) -> None:
         """The program sets the gradient to zero."""
         if self._where[i] is _Where.left:

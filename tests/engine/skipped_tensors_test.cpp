@@ -134,11 +134,54 @@ protected:
         });
     }
 
-    void take_steps(int steps) {
+    // The gradients of a rank, from this stream of random numbers.
+    void put_gradients(std::uint64_t stream) {
+        for (std::size_t block = layout_.blocks.size(); block-- > 0;) {
+            const std::span<float> space = engine_->gradient_space(block);
+            for (std::size_t i = 0; i < space.size(); ++i) {
+                space[i] = drawn(stream, layout_.blocks[block].begin + i);
+            }
+            engine_->put_gradient(block);
+        }
+        engine_->end_pass();
+    }
+
+    // A step that does not take place.
+    void give_up_step() {
+        const std::int64_t before = engine_->steps_done();
+        const Hyper hyper{.rate = 100 * kRate, .decay = kDecay};
+        engine_->begin_backward({.groups = {hyper, hyper}, .skipped = {1}});
+        put_gradients(static_cast<std::uint64_t>(1000 + world_.rank()));
+        EXPECT_TRUE(engine_->end_gradients({.is_given_up = true}).is_given_up);
+        engine_->update();
+        engine_->finish();
+        EXPECT_EQ(engine_->steps_done(), before);
+    }
+
+    // Sets some masters to values of the program's own.
+    void change_masters() {
+        const auto changed = [this](std::size_t i) { return i < layout_.elems && i % 3 == 0; };
+        engine_->change_masters([&](std::size_t first, std::span<float> masters) {
+            for (std::size_t i = 0; i < masters.size(); ++i) {
+                masters[i] = changed(first + i) ? drawn(77, first + i) : masters[i];
+            }
+        });
+        for (std::size_t i = 0; i < layout_.elems; ++i) {
+            oracle_.masters[i] = changed(i) ? drawn(77, i) : oracle_.masters[i];
+        }
+    }
+
+    // When the engine learns which tensors have no gradient.
+    enum class Known { at_begin, at_end };
+
+    void take_steps(int steps, Known known = Known::at_begin) {
         for (int taken = 0; taken < steps; ++taken) {
             const std::int64_t step = engine_->steps_done();
             const Hyper hyper{.rate = kRate, .decay = kDecay};
-            engine_->begin_backward({.groups = {hyper, hyper}, .skipped = skipped_in(step)});
+            engine_->begin_backward({.groups = {hyper, hyper},
+                                     .skipped = known == Known::at_begin
+                                                    ? skipped_in(step)
+                                                    : std::vector<std::size_t>{}});
             std::vector<double> sum(layout_.elems, 0);
             for (int rank = 0; rank < world_.size(); ++rank) {
                 const auto stream = static_cast<std::uint64_t>(step * world_.size() + rank + 1);
@@ -148,15 +191,8 @@ protected:
             }
             const auto stream =
                 static_cast<std::uint64_t>(step * world_.size() + world_.rank() + 1);
-            for (std::size_t block = layout_.blocks.size(); block-- > 0;) {
-                const std::span<float> space = engine_->gradient_space(block);
-                for (std::size_t i = 0; i < space.size(); ++i) {
-                    space[i] = drawn(stream, layout_.blocks[block].begin + i);
-                }
-                engine_->put_gradient(block);
-            }
-            engine_->end_pass();
-            engine_->end_gradients();
+            put_gradients(stream);
+            engine_->end_gradients({.skipped = skipped_in(step)});
             engine_->update();
             engine_->finish();
             engine_->commit();
@@ -197,6 +233,59 @@ TEST_F(SkippedTensors, KeepTheNumberOfTheirUpdatesAcrossRestartsLayoutsAndCheckp
     EXPECT_EQ(engine_->steps_done(), 15);
     take_steps(4);
     expect_masters();
+}
+
+TEST_F(SkippedTensors, MayBeKnownWhenAllGradientsAreThere) {
+    open(Wish(), 2);
+    take_steps(9, Known::at_end);
+    expect_masters();
+    EXPECT_EQ(engine_->updates(),
+              std::vector<std::int64_t>(oracle_.updates.begin(), oracle_.updates.end()));
+    open(resuming(), 1);
+    take_steps(4, Known::at_end);
+    expect_masters();
+}
+
+TEST_F(SkippedTensors, AreNotTouchedByStepsThatAreGivenUp) {
+    open(Wish(), 2);
+    give_up_step();
+    for (int i = 0; i < 5; ++i) {
+        take_steps(1);
+        give_up_step();
+        give_up_step();
+        expect_masters();
+    }
+    open(resuming(), 1);
+    EXPECT_EQ(engine_->steps_done(), 5);
+    expect_masters();
+}
+
+// What a program writes into parameters is durable, and Adam goes on as if it had been there.
+TEST_F(SkippedTensors, KeepTheirMomentsWhenMastersChange) {
+    open(Wish(), 2);
+    change_masters();
+    expect_masters();
+    take_steps(5);
+    change_masters();
+    take_steps(2);
+    change_masters();
+    expect_masters();
+    open(resuming(), 2);
+    EXPECT_EQ(engine_->steps_done(), 7);
+    expect_masters();
+    EXPECT_EQ(engine_->updates(),
+              std::vector<std::int64_t>(oracle_.updates.begin(), oracle_.updates.end()));
+    take_steps(3);
+    open(resuming(), 1);
+    take_steps(2, Known::at_end);
+    expect_masters();
+    engine_->see_state([&](std::size_t first, std::span<const float> masters,
+                           std::span<const float> moments1, std::span<const float> /*moments2*/) {
+        for (std::size_t i = 0; i < masters.size() && first + i < layout_.elems; ++i) {
+            EXPECT_NEAR(masters[i], oracle_.masters[first + i], 1e-5);
+            EXPECT_NEAR(moments1[i], oracle_.moments1[first + i], 1e-5);
+        }
+    });
 }
 
 // Another job went on between this job's search and its locks.
