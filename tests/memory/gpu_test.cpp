@@ -156,6 +156,40 @@ TEST_F(Gpu, AddsInPlaceInTheStreamsOrder) {
     }
 }
 
+TEST_F(Gpu, DigestsDifferIfAnyWordDiffersOrMoves) {
+    constexpr std::size_t kWords = 40007;
+    const Stream stream;
+    std::vector<std::uint16_t> words(kWords);
+    for (std::size_t i = 0; i < kWords; ++i) {
+        words[i] = static_cast<std::uint16_t>(i * 2654435761U >> 7U);
+    }
+    GpuBuffer there((kWords + 1) * sizeof(std::uint16_t));
+    GpuBuffer digest(sizeof(std::uint64_t));
+    const auto digested = [&](std::size_t shift) {
+        auto* const first = there.as<std::uint16_t>() + shift;
+        copy_to_gpu({reinterpret_cast<std::byte*>(first), kWords * sizeof(std::uint16_t)},
+                    std::as_bytes(std::span(words)), stream);
+        digest_on_gpu(first, kWords * sizeof(std::uint16_t), digest.as<std::uint64_t>(), stream);
+        std::uint64_t found = 0;
+        copy_to_host({reinterpret_cast<std::byte*>(&found), sizeof found}, digest.span(), stream);
+        stream.wait();
+        return found;
+    };
+    for (const std::size_t shift : {0U, 1U}) {  // aligned, and not
+        const std::uint64_t whole = digested(shift);
+        EXPECT_EQ(digested(shift), whole);
+        for (const std::size_t at : {std::size_t{0}, std::size_t{5}, kWords / 2, kWords - 1}) {
+            words[at] ^= 1U;
+            EXPECT_NE(digested(shift), whole) << at;
+            words[at] ^= 1U;
+            std::swap(words[at], words[(at + 8) % kWords]);
+            EXPECT_NE(digested(shift), whole) << at << " moved";
+            std::swap(words[at], words[(at + 8) % kWords]);
+        }
+        EXPECT_EQ(digested(shift), whole);
+    }
+}
+
 TEST_F(Gpu, SaysHowMuchItDoesNotHave) {
     try {
         const GpuBuffer buffer(std::size_t{1} << 46U);

@@ -1,5 +1,5 @@
 """What an ordinary PyTorch loop does to gradients, parameters and buffers: nearstep does the same, or raises at that line.
-Each test trains a copy under torch.optim and compares. One process, one rank."""
+Each test trains a copy under torch.optim and compares. One process, one rank; NEARSTEP_TEST_DEVICE=cuda: on a GPU."""
 import copy
 import gc
 import io
@@ -22,16 +22,18 @@ if not ABSENT:
     import nearstep
 
 WIDTH = 270  # a layer has more than one tile
+DEVICE = os.environ.get("NEARSTEP_TEST_DEVICE", "cpu")
+ABSENT = ABSENT or ("" if DEVICE == "cpu" or torch.cuda.is_available() else "there is no GPU")
 
 
 def network(seed=0):
     torch.manual_seed(seed)
     return torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.Tanh(), torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.Tanh()),
-                               torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH)))
+                               torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH))).to(DEVICE)
 
 
 def batch(step):
-    return torch.randn(4, WIDTH, generator=torch.Generator().manual_seed(step))
+    return torch.randn(4, WIDTH, generator=torch.Generator().manual_seed(step)).to(DEVICE)
 
 
 def backward(model, step):
@@ -44,13 +46,13 @@ def backward(model, step):
 class PlainLoop(Package):
     def compare(self, loop, steps=6, rtol=1e-4, cls="SGD", lr=0.1, make=network, params=lambda model: model, **settings):
         """``loop(model, optimizer, step)`` returns what shall be equal."""
-        theirs, ours = make(), make()
+        theirs, ours = make().to(DEVICE), make().to(DEVICE)
         other = getattr(torch.optim, cls)(theirs.parameters(), lr=lr)
         _, opt = self.make(params(ours), getattr(nearstep, cls), lr=lr, path=self.folder / f"state-{len(self.opened)}", config={}, **settings)
         for step in range(steps):
             want, got = (loop(model, optimizer, step) for model, optimizer in ((theirs, other), (ours, opt)))
             for a, b in zip(want, got, strict=True):
-                torch.testing.assert_close(torch.as_tensor(b), torch.as_tensor(a), rtol=rtol, atol=1e-5, msg=lambda text: f"step {step}: {text}")
+                torch.testing.assert_close(torch.as_tensor(b).cpu(), torch.as_tensor(a).cpu(), rtol=rtol, atol=1e-5, msg=lambda text: f"step {step}: {text}")
         for (name, p), q in zip(theirs.named_parameters(), ours.parameters()):
             torch.testing.assert_close(q, p, rtol=rtol, atol=1e-5, msg=lambda text: f"{name}: {text}")
         return ours, opt
@@ -69,7 +71,7 @@ class PlainLoop(Package):
                 lambda: clip_grad_norm_(params, 1.0), lambda: torch.nn.utils.clip_grad_norm_(params, 2.0), lambda: clip_grad_value_(params, 1.0),
                 lambda: torch.nn.utils.clip_grad_norm_(params, 1.0, foreach=False), lambda: get_total_norm([p.grad for p in params]),
                 lambda: p.grad.norm(), lambda: p.grad.mul_(0.5), lambda: p.grad + 1, lambda: p.grad.clone(), lambda: p.grad.data, lambda: p.grad.detach(),
-                lambda: p.grad.isnan().any(), lambda: p.grad[0], lambda: p.grad.numpy(), lambda: p.grad.tolist(), lambda: p.grad.copy_(torch.ones_like(p)),
+                lambda: p.grad.isnan().any(), lambda: p.grad[0], lambda: p.grad.cpu().numpy(), lambda: p.grad.tolist(), lambda: p.grad.copy_(torch.ones_like(p)),
                 lambda: torch._foreach_mul_([p.grad for p in params], 0.5), lambda: torch.nn.utils.parameters_to_vector([p.grad for p in params]),
                 lambda: copy.deepcopy(p.grad), lambda: pickle.dumps(p.grad), lambda: p.grad.view(-1), lambda: p.grad.data_ptr(),
                 lambda: setattr(p.grad, "data", torch.ones_like(p)), lambda: torch.stack([p.grad]), lambda: p.grad.untyped_storage(),
@@ -350,7 +352,7 @@ class PlainLoop(Package):
             "save_state": lambda model, held: list(torch.load(saved(model.state_dict())).values()),
             "pickle_one": lambda model, held: [pickle.loads(pickle.dumps(p)) for p in held],
             "sum": lambda model, held: [p + 0 for p in held],
-            "numpy": lambda model, held: [torch.from_numpy(p.detach().numpy().copy()) for p in held],
+            "numpy": lambda model, held: [torch.from_numpy(p.detach().cpu().numpy().copy()) for p in held],
             "vector": lambda model, held: [torch.nn.utils.parameters_to_vector(held)],
             "foreach": lambda model, held: torch._foreach_mul(held, 1.0),
             "function": lambda model, held: [torch.func.functional_call(model, dict(model.named_parameters()), batch(0))],
@@ -385,19 +387,28 @@ class PlainLoop(Package):
             backward(model, step)
             opt.step()
             opt.zero_grad()
+
+        def goes_on():  # on a GPU it is found out while the next step goes on
+            for step in range(1 if DEVICE == "cpu" else 3):
+                backward(model, step)
+                opt.step()
+                opt.zero_grad()
+                opt.finish()
+
         views = [p.data for p in model.parameters()]
         backward(model, 2)
         for p in model.parameters():
             p.data.mul_(0.9)  # when the gradients have left
         opt.step()
         opt.zero_grad()
-        self.refuses(RuntimeError, "the change is lost", lambda: model(batch(3)))
+        self.refuses(RuntimeError, "the change is lost", goes_on)
         backward(model, 3)
         opt.step()
         opt.zero_grad()
         for view in views:
             view.zero_()  # a view from before the step
-        self.refuses(RuntimeError, "the change is lost", lambda: model(batch(3)))
+        if DEVICE == "cpu":  # on a GPU each parameter is said once
+            self.refuses(RuntimeError, "the change is lost", goes_on)
 
     def test_weight_decay_by_hand_with_kept_gradients(self):
         def loop(model, optimizer, step):
@@ -463,7 +474,7 @@ class PlainLoop(Package):
                 torch._dynamo.reset()
 
     def test_a_parameter_that_was_replaced(self):
-        for replace in (lambda model: setattr(model[0], "weight", torch.nn.Parameter(torch.zeros(WIDTH, WIDTH))),
+        for replace in (lambda model: setattr(model[0], "weight", torch.nn.Parameter(torch.zeros(WIDTH, WIDTH, device=DEVICE))),
                         lambda model: model.load_state_dict(network(3).state_dict(), assign=True)):
             model, opt = self.make(network(), path=self.folder / f"{len(self.opened)}")
             backward(model, 0)
@@ -500,7 +511,7 @@ class PlainLoop(Package):
                 opt.zero_grad()
 
         torch.manual_seed(0)
-        model, opt = self.make(Counts())
+        model, opt = self.make(Counts().to(DEVICE))
         steps(model, opt, 0, 5)
         saved = opt.save(self.folder / "kept")
         steps(model, opt, 5, 6)
@@ -509,14 +520,14 @@ class PlainLoop(Package):
         os.sync()
         opt.close()
         torch.manual_seed(0)
-        model, opt = self.make(Counts())
+        model, opt = self.make(Counts().to(DEVICE))
         self.assertEqual(opt.resume(), 6)
         for name, value in model.state_dict().items():
             self.assertTrue(torch.equal(value, whole[name]), name)
         self.assertEqual(model.scratch.sum(), 0)
         opt.close()
         torch.manual_seed(0)
-        model, opt = self.make(Counts(), path=self.folder / "from")
+        model, opt = self.make(Counts().to(DEVICE), path=self.folder / "from")
         self.assertEqual(opt.resume(saved), 5)
         self.assertEqual((int(model.seen), float(model.table[0, 0])), (5, 3.0))
         steps(model, opt, 5, 6)
@@ -533,36 +544,28 @@ class PlainLoop(Package):
                 torch.nn.functional.dropout(model(batch(step)), 0.5).square().mean().backward()
                 opt.step()
                 opt.zero_grad()
-            return torch.rand(1).item(), random.random(), numpy.random.rand()
+            return torch.rand(1, device=DEVICE).item(), torch.rand(1).item(), random.random(), numpy.random.rand()
 
-        for keeps in (True, False):
-            draws = []
-            for stop in (None, 2):
-                torch.manual_seed(1), random.seed(1), numpy.random.seed(1)
-                model, opt = self.make(network(), path=self.folder / f"{keeps}{stop}", keep_random=keeps)
-                if stop:
-                    steps(model, opt, 0, stop)
-                    opt.close()
-                    torch.manual_seed(5), random.seed(5), numpy.random.seed(5)
-                    model, opt = self.make(network(), path=self.folder / f"{keeps}{stop}", keep_random=keeps)
-                    opt.resume()
-                    torch.rand(0)
-                    if not keeps:
-                        torch.manual_seed(5)
-                else:
-                    steps(model, opt, 0, 2)
-                    torch.manual_seed(8), random.seed(8), numpy.random.seed(8)
-                    if keeps:
-                        opt.close()
-                        continue
-                draws.append(steps(model, opt, 2, 4))
+        def run(name, stops, **settings):
+            torch.manual_seed(1), random.seed(1), numpy.random.seed(1)
+            model, opt = self.make(network(), path=self.folder / name, **settings)
+            torch.manual_seed(2)
+            if stops:
+                steps(model, opt, 0, 2)
                 opt.close()
-            if keeps:
-                torch.manual_seed(1), random.seed(1), numpy.random.seed(1)
-                model, opt = self.make(network(), path=self.folder / "undisturbed")
-                steps_of_two = [steps(model, opt, 0, 2)]
-                self.assertIsNotNone(steps_of_two)
-                opt.close()
+                model, opt = self.make(network(), path=self.folder / name, **settings)
+                torch.manual_seed(5), random.seed(5), numpy.random.seed(5)
+                opt.resume()
+                found = steps(model, opt, 2, 4)
+            else:
+                found = steps(model, opt, 0, 4)
+            found = (*found, opt.masters_digest())
+            opt.close()
+            return found
+
+        whole = run("whole", False)
+        self.assertEqual(run("stopped", True, keep_random=True), whole)
+        self.assertNotEqual(run("others", True), whole)
 
     # --- The state as PyTorch's optimizers show it ---
 
@@ -577,7 +580,7 @@ class PlainLoop(Package):
         for p, q in zip(theirs.parameters(), ours.parameters()):
             self.assertEqual(float(opt.state[q]["step"]), 6)
             for name in ("exp_avg", "exp_avg_sq"):
-                torch.testing.assert_close(opt.state[q][name], other.state[p][name], rtol=1e-3, atol=1e-7)
+                torch.testing.assert_close(opt.state[q][name], other.state[p][name].cpu(), rtol=1e-3, atol=1e-7)
         for clear in (opt.state.clear, lambda: opt.state.pop(q), lambda: setattr(opt, "state", {})):
             self.refuses(RuntimeError, "fresh=True", clear)
         from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
