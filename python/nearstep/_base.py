@@ -211,7 +211,7 @@ class Optimizer(torch.optim.Optimizer):
         elif self._conductor is None and self._module is not None and any(map(is_empty, self._module.parameters())):
             raise RuntimeError("The module is empty until training begins: call opt.resume() before the first evaluation.")
         if self._conductor is not None:
-            if number == 0 and is_training and self._intake.told is None:
+            if number == 0 and is_training and not self._intake.is_collecting:
                 self._parameters.look_for_written()
             for block in blocks:
                 self._parameters.bring(block)

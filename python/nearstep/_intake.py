@@ -64,6 +64,7 @@ class Intake:
         self._streams = [set() for _ in self.blocks]  # of the GPU, in which the block's gradients were computed
         self._zeroed: set = set()  # left, and the program has set them to zero
         self.told = None  # the step's description sent to the engine; None: not sent
+        self.is_collecting = False  # a gradient of the step has come
         _ranks.leave_step(self._conductor)
 
     def hooks(self) -> list:
@@ -188,6 +189,7 @@ class Intake:
             self._add(i, gradient)
             self._where[i] = _Where.held
             self._passes[i] += 1
+            self.is_collecting = True
             if self._expected() and self._passes[i] == self._expected():
                 self._missing[block] -= 1
                 if self._missing[block] == 0:
