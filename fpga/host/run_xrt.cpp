@@ -1,3 +1,4 @@
+#include "base/wording.hpp"
 #include "fpga/host/xrt_state.hpp"
 
 #include <utility>
@@ -117,7 +118,9 @@ void Run::wait(const std::string& purpose) {
             text("Card ", state_->card, ": ", what, " has not finished within ",
                  std::chrono::duration<double>(state_->longest).count(),
                  " s (time-out): look at the card with `xbutil examine`, reset it with `xbutil "
-                 "reset`, then start again with --resume; if its runs are just slow, raise "
+                 "reset`, then start again with ",
+                 Term::resume,
+                 "; if its runs are just slow, raise "
                  "csd.run_timeout_s."));
         state_->health->check();
     }
@@ -126,7 +129,8 @@ void Run::wait(const std::string& purpose) {
         throw XrtError(text("Card ", state_->card, ": ", what, " ended in the state \"",
                             name_of(status),
                             "\": look at the card with `xbutil examine`, then "
-                            "start again with --resume."));
+                            "start again with ",
+                            Term::resume, "."));
     }
 }
 

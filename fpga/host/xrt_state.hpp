@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/error.hpp"
+#include "base/wording.hpp"
 #include "fpga/host/card.hpp"
 
 #include <xrt/xrt_bo.h>
@@ -67,7 +68,8 @@ auto call_xrt(const std::string& card, const std::string& what, const Call& call
     } catch (const std::exception& error) {
         throw XrtError(text("Card ", card, ": ", what, " failed (", error.what(),
                             "): look at it with `nearstep doctor` and `xbutil examine`, then start "
-                            "again with --resume."));
+                            "again with ",
+                            Term::resume, "."));
     }
 }
 

@@ -1,4 +1,5 @@
 #include "base/error.hpp"
+#include "base/wording.hpp"
 #include "mpi/nccl/group.hpp"
 
 #include <nccl.h>
@@ -93,7 +94,7 @@ struct Group::State {
         std::replace(words.begin(), words.end(), '\n', ' ');
         return text("NCCL reports \"", ncclGetErrorString(code), "\" in ", what,
                     words.empty() ? "" : " (", words, words.empty() ? "" : ")",
-                    ": look for the rank that stopped, and start again with --resume.");
+                    ": look for the rank that stopped, and start again with ", Term::resume, ".");
     }
 
     std::string overdue(const char* what) const {

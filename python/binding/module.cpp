@@ -2,6 +2,7 @@
 #include "base/digest.hpp"
 #include "base/error.hpp"
 #include "base/version.hpp"
+#include "base/wording.hpp"
 #include "checkpoint/export.hpp"
 #include "checkpoint/safetensors.hpp"
 #include "config/load.hpp"
@@ -19,7 +20,6 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
-#include <algorithm>
 #include <array>
 #include <deque>
 #include <exception>
@@ -146,37 +146,19 @@ nb::dict dict_of(const engine::EngineFacts& facts) {
     return out;
 }
 
-// Replaces the program's options and keys in the engine's messages by arguments and calls.
-std::string in_python(std::string sentence) {
-    for (const auto& [option, call] :
-         {std::pair{"--fresh", "fresh=True"}, std::pair{"--resume", "opt.resume()"},
-          std::pair{"--from", "opt.resume(checkpoint=...)"},
-          std::pair{"the config they were made with", "the model they were made with"},
-          std::pair{"csd.path", "path"}, std::pair{"(--set ", "(given "},
-          std::pair{"csd.per_rank", "devices"}, std::pair{"csd.state", "state"},
-          std::pair{"csd.durability", "durability"}, std::pair{"compress.codec", "codec"},
-          std::pair{"train.clipping", "clipping"}, std::pair{"train.seed", "seed"}}) {
-        const std::string name = option;
-        for (auto at = sentence.find(name); at != std::string::npos; at = sentence.find(name, at)) {
-            sentence.replace(at, name.size(), call);
-        }
-    }
-    return sentence;
-}
-
 // Translates the engine's exceptions to Python types.
 void translate(const std::exception_ptr& pointer, void* /*unused*/) {
     try {
         std::rethrow_exception(pointer);
     } catch (const PathError& error) {  // Python chooses the subclass of OSError by the errno
-        const nb::tuple about = nb::make_tuple(error.code(), in_python(error.what()));
+        const nb::tuple about = nb::make_tuple(error.code(), std::string(error.what()));
         PyErr_SetObject(PyExc_OSError, about.ptr());
     } catch (const ConfigError& error) {
-        PyErr_SetString(PyExc_ValueError, in_python(error.what()).c_str());
+        PyErr_SetString(PyExc_ValueError, error.what());
     } catch (const IoError& error) {
-        PyErr_SetString(PyExc_OSError, in_python(error.what()).c_str());
+        PyErr_SetString(PyExc_OSError, error.what());
     } catch (const Error& error) {
-        PyErr_SetString(PyExc_RuntimeError, in_python(error.what()).c_str());
+        PyErr_SetString(PyExc_RuntimeError, error.what());
     }
 }
 
@@ -256,6 +238,7 @@ using Bytes = nb::ndarray<nb::pytorch, std::uint8_t, nb::ndim<1>>;
 // NOLINTNEXTLINE
 NB_MODULE(_engine, m) {
     nb::set_leak_warnings(false);
+    write_messages_for(Client::python);
     nb::register_exception_translator(translate);
     m.def("version", [] { return std::string(version()); });
     m.def("commit", [] { return std::string(commit()); });
@@ -323,9 +306,7 @@ NB_MODULE(_engine, m) {
             [](Driver& self, const Pieces& values, const Safetensors* weights,
                const std::vector<std::string>& names) {
                 const nb::gil_scoped_release without_python;
-                std::vector<std::string> lines = self.begin(start_values(values, weights, names));
-                std::ranges::transform(lines, lines.begin(), in_python);
-                return lines;
+                return self.begin(start_values(values, weights, names));
             },
             nb::arg("values"), nb::arg("weights").none(), nb::arg("names"))
         .def(

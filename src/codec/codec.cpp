@@ -1,6 +1,7 @@
 #include "codec/codec.hpp"
 
 #include "base/error.hpp"
+#include "base/wording.hpp"
 #include "codec/block.hpp"
 #include "codec/dense.hpp"
 #include "codec/topk.hpp"
@@ -47,7 +48,7 @@ std::unique_ptr<Codec> make_codec(const CodecSettings& settings) {
         return std::make_unique<BlockCodec>(BlockCoding{*format, settings.rounding}, kernels);
     }
     throw ConfigError(
-        text("compress.codec \"", settings.name,
+        text(Term::codec, " \"", settings.name,
              R"(" is not known: use "dense", "topk", "q8", "q4", "ternary" or "sign".)"));
 }
 

@@ -3,6 +3,7 @@
 #include "base/digest.hpp"
 #include "base/error.hpp"
 #include "base/units.hpp"
+#include "base/wording.hpp"
 
 #include <bit>
 #include <cstring>
@@ -189,7 +190,8 @@ DeltaReader::DeltaReader(std::span<const std::byte> room, shard::TileRange tiles
         bytes_ < delta_table_end(tiles.size()) || bytes_ > room.size() - kDeltaSlackBytes) {
         throw Error(text("What came for tiles ", tiles.begin, " to ", tiles.end,
                          " is not a message of their parameters: start all ranks from the same "
-                         "build, with --resume."));
+                         "build, with ",
+                         Term::resume, "."));
     }
 }
 
@@ -272,7 +274,9 @@ bool DeltaReader::is_within(const DeltaEntry& entry, std::size_t at) const {
 std::string DeltaReader::fault_of_tile(std::size_t tile) const {
     return text("The parameters of tile ", tiles_.begin + tile,
                 " are not those that their owner sent: the copy of the old ones here or the "
-                "message was damaged. Start again with --resume; if it happens again, test this "
+                "message was damaged. Start again with ",
+                Term::resume,
+                "; if it happens again, test this "
                 "machine's memory and network.");
 }
 

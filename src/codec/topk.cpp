@@ -1,5 +1,7 @@
 #include "codec/topk.hpp"
 
+#include "base/error.hpp"
+#include "base/wording.hpp"
 #include "codec/pieces.hpp"
 
 #include <algorithm>
@@ -121,9 +123,10 @@ Threshold select(std::span<const float> tile, const Candidates& candidates, std:
 }
 
 [[noreturn]] void refuse_order() {
-    throw Error(
+    throw Error(text(
         "The indices of a tile's gradient do not ascend: the payload was damaged on its way. Start "
-        "again with --resume; if it happens again, test this machine's memory and network.");
+        "again with ",
+        Term::resume, "; if it happens again, test this machine's memory and network."));
 }
 
 }  // namespace

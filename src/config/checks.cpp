@@ -1,6 +1,7 @@
 #include "config/checks.hpp"
 
 #include "base/error.hpp"
+#include "base/wording.hpp"
 #include "config/load.hpp"
 #include "config/placement.hpp"
 #include "config/value.hpp"
@@ -22,10 +23,10 @@ public:
 
     std::string operator()(const std::string& key, const std::string& value) const {
         if (origins_.empty()) {
-            return text(key, " = ", value);
+            return text(name_of_key(key), " = ", value);
         }
         const auto origin = origins_.find(key);
-        return text(key, " = ", value, " (",
+        return text(name_of_key(key), " = ", value, " (",
                     origin == origins_.end() ? "the default" : origin->second, ")");
     }
     std::string operator()(const std::string& key, double value) const {
@@ -54,23 +55,26 @@ void check_training(const Run& run, const Given& given) {
         run.checkpoint.every > 0 && run.csd.durability == "none",
         text(given("checkpoint.every", std::to_string(run.checkpoint.every)),
              " asks for checkpoints, but ", given("csd.durability", quoted(run.csd.durability)),
-             " makes none: set csd.durability = \"step\" or \"checkpoint\", or checkpoint.every = "
+             " makes none: set ", Term::durability,
+             " = \"step\" or \"checkpoint\", or checkpoint.every = "
              "0."));
     const std::string delayed = given("train.clipping", quoted(train.clipping));
     refuse_if(train.clipping == "delayed" && train.clip_norm == 0,
               text(delayed, " has nothing to clip to with ", given("train.clip_norm", "0"),
-                   ": set train.clip_norm above 0, or train.clipping = \"exact\"."));
+                   ": set ", Term::clip_norm, " above 0, or ", Term::clipping, " = \"exact\"."));
     refuse_if(train.clipping == "delayed" && run.model.dtype == Dtype::fp16,
               text(delayed, " does not go with ", given("model.dtype", quoted("fp16")),
-                   ", whose loss scale is found by steps that are skipped: set model.dtype = "
-                   "\"bf16\", or train.clipping = \"exact\"."));
+                   ", whose loss scale is found by steps that are skipped: set ", Term::model_dtype,
+                   " = "
+                   "\"bf16\", or ",
+                   Term::clipping, " = \"exact\"."));
 }
 
 void check_codec(const Run& run, const Given& given) {
     refuse_if(run.mode != Mode::su_o_c && run.compress.codec != "dense",
               text(given("compress.codec", quoted(run.compress.codec)),
                    " belongs to mode \"su+o+c\", not to ", given("mode", quoted(name_of(run.mode))),
-                   R"(: set mode = "su+o+c", or compress.codec = "dense".)"));
+                   R"(: set mode = "su+o+c", or )", Term::codec, R"( = "dense".)"));
     const bool is_dense = run.compress.codec == "dense";
     const std::string codec = given("compress.codec", quoted(run.compress.codec));
     refuse_if(
@@ -83,7 +87,8 @@ void check_codec(const Run& run, const Given& given) {
     refuse_if(run.compress.error_feedback && run.csd.durability == "step",
               text(given("compress.error_feedback", "true"), " does not go with ",
                    given("csd.durability", quoted(run.csd.durability)),
-                   ", because what is added lies in checkpoints only: set csd.durability = "
+                   ", because what is added lies in checkpoints only: set ", Term::durability,
+                   " = "
                    "\"checkpoint\"."));
     refuse_if(
         run.compress.warmup_steps > 0 && is_dense,
@@ -110,8 +115,8 @@ void check_gather(const Run& run, const Given& given) {
                    "mode."));
     refuse_if(has_deltas && size_bytes(run.model.dtype) != 2,
               text(given("gather.codec", quoted("delta")), " is for 16-bit parameters, not for ",
-                   given("model.dtype", quoted(nearstep::name_of(run.model.dtype))),
-                   ": set model.dtype = \"bf16\" or \"fp16\", or gather.codec = \"dense\"."));
+                   given("model.dtype", quoted(nearstep::name_of(run.model.dtype))), ": set ",
+                   Term::model_dtype, " = \"bf16\" or \"fp16\", or gather.codec = \"dense\"."));
 }
 
 void check_placement(const Run& run, const Given& given) {
@@ -184,7 +189,7 @@ void check_cards(const Run& run, const Given& given) {
     }
     refuse_if(!run.csd.cards.empty() && run.csd.cards.size() != run.csd.path.size(),
               text(given("csd.cards", "[" + cards + "]"), " is for ", run.csd.path.size(),
-                   " folders of csd.path: name the card beside each folder, or none."));
+                   " folders of ", Term::path, ": name the card beside each folder, or none."));
     refuse_if(run.link.are_shaped() || run.csd.update_mparam_s > 0,
               text(device, " moves at the rates of its cards, but rates of [link] or ",
                    given("csd.update_mparam_s", run.csd.update_mparam_s),
@@ -266,8 +271,8 @@ void check_data(const Run& run, const Origins& origins) {
     refuse_if(run.data.train.empty(),
               text("data.train is empty, so there is nothing to train on: name a file or folder of "
                    "text in ",
-                   run.name.empty() ? "the config" : on_one_line(run.name) + ".toml",
-                   " or with --set data.train=FILE."));
+                   run.name.empty() ? "the config" : on_one_line(run.name) + ".toml", " or with ",
+                   Term::origin, " data.train=FILE."));
     refuse_if(run.data.valid.empty() && run.data.valid_share <= 0,
               text(given("data.valid_share", run.data.valid_share),
                    " holds no text out for the evaluation: raise it, or set data.valid."));
@@ -278,13 +283,13 @@ std::vector<int> drives_per_rank(const EngineSettings& settings, int ranks) {
     const std::vector<int>& given = settings.csd.per_rank;
     const auto count = static_cast<std::size_t>(ranks);
     refuse_if(given.size() != 1 && given.size() != count,
-              text("csd.per_rank has ", given.size(), " entries for ", ranks,
+              text(Term::per_rank, " has ", given.size(), " entries for ", ranks,
                    " ranks: give one number for all ranks, or one for each."));
     std::vector<int> devices =
         given.size() == count ? given : std::vector<int>(count, given.front());
     refuse_if(std::any_of(devices.begin(), devices.end(), [](int number) { return number < 0; }),
-              "csd.per_rank has a negative entry: give each rank 0 devices or more.");
-    refuse_if(devices_of(devices) == 0, text("csd.per_rank gives none of the ", ranks,
+              text(Term::per_rank, " has a negative entry: give each rank 0 devices or more."));
+    refuse_if(devices_of(devices) == 0, text(Term::per_rank, " gives none of the ", ranks,
                                              " ranks a device: give at least one rank one."));
     return devices;
 }

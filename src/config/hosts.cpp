@@ -1,6 +1,7 @@
 #include "config/hosts.hpp"
 
 #include "base/error.hpp"
+#include "base/wording.hpp"
 #include "config/limits.hpp"
 #include "config/load.hpp"
 #include "config/value.hpp"
@@ -74,8 +75,8 @@ std::vector<HostPart> plan_hosts(const Run& run, int ranks) {
         if (run.hosts.devices > 0 && part.devices > run.hosts.devices) {
             throw ConfigError(text("Host ", is_here ? run.site : part.name, " has ",
                                    run.hosts.devices, " devices (hosts.devices) and its ",
-                                   part.ranks, " ranks ask for ", part.devices,
-                                   ": lower csd.per_rank, or start fewer ranks."));
+                                   part.ranks, " ranks ask for ", part.devices, ": lower ",
+                                   Term::per_rank, ", or start fewer ranks."));
         }
         parts.push_back(part);
     }
@@ -102,14 +103,16 @@ std::vector<int> places_of_devices(const EngineSettings& settings, int before, i
     if (before + count > here) {
         throw ConfigError(text("The job has ", here, " devices on this host (",
                                on_one_line(granted), ") and its ranks ask for ", before + count,
-                               " at least: ask the batch system for more, or lower csd.per_rank."));
+                               " at least: ask the batch system for more, or lower ",
+                               Term::per_rank, "."));
     }
     const auto first = all.begin() + (count == 0 ? 0 : before);
     places.assign(first, first + std::max(count, 1));
     const int highest = *std::max_element(places.begin(), places.end());
     if (highest >= folders) {
-        throw ConfigError(text("The job has device ", highest, " of this host and csd.path names ",
-                               folders, " folders: name one for each device of the host."));
+        throw ConfigError(text("The job has device ", highest, " of this host and ", Term::path,
+                               " names ", folders,
+                               " folders: name one for each device of the host."));
     }
     return places;
 }

@@ -1,6 +1,7 @@
 #include "config/key.hpp"
 
 #include "base/error.hpp"
+#include "base/wording.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -18,15 +19,15 @@ template <typename T>
 struct IsVector<std::vector<T>> : std::true_type {};
 
 [[noreturn]] void refuse_type(const Key& key, const Value& value, const std::string& origin) {
-    throw ConfigError(
-        text(key.name, " wants ", type_of(key), ", not ", written(value), " (", origin, ")."));
+    throw ConfigError(text(name_of_key(key.name), " wants ", type_of(key), ", not ", written(value),
+                           " (", origin, ")."));
 }
 
 void check_number(const Key& key, double number, bool fits, const std::string& shown,
                   const std::string& origin) {
     if (!fits || !key.limits.hold(number)) {
         const std::string limits = allowed(key);
-        throw ConfigError(text(key.name, " = ", shown, " is out of range: it must be ",
+        throw ConfigError(text(name_of_key(key.name), " = ", shown, " is out of range: it must be ",
                                limits.empty() ? "smaller" : limits, " (", origin, ")."));
     }
 }
@@ -37,7 +38,7 @@ bool contains(const std::vector<std::string>& words, const std::string& word) {
 
 void check_word(const Key& key, const std::string& word, const std::string& origin) {
     if (!key.words.empty() && !contains(key.words, word)) {
-        throw ConfigError(text(key.name, " = ", written(std::string_view(word)),
+        throw ConfigError(text(name_of_key(key.name), " = ", written(std::string_view(word)),
                                " is not known: use ", allowed(key), " (", origin, ")."));
     }
 }
@@ -89,8 +90,8 @@ std::optional<T> converted(const Key& key, const Scalar& scalar, const std::stri
             const bool may_be_empty =
                 key.may_be_empty && std::holds_alternative<std::string*>(key.target);
             if (word->empty() && !may_be_empty) {
-                throw ConfigError(
-                    text(key.name, " holds an empty text: name something (", origin, ")."));
+                throw ConfigError(text(name_of_key(key.name),
+                                       " holds an empty text: name something (", origin, ")."));
             }
             return *word;
         }
@@ -101,7 +102,8 @@ template <typename T>
 void assign_list(const Key& key, const Value& value, const std::string& origin,
                  std::vector<T>& target) {
     if (value.items.empty() && !key.may_be_empty) {
-        throw ConfigError(text(key.name, " is an empty list: give at least one (", origin, ")."));
+        throw ConfigError(
+            text(name_of_key(key.name), " is an empty list: give at least one (", origin, ")."));
     }
     target.clear();
     for (const Scalar& item : value.items) {

@@ -1,6 +1,7 @@
 #include "config/toml_text.hpp"
 
 #include "base/error.hpp"
+#include "base/wording.hpp"
 #include "config/load.hpp"
 
 #include <toml++/toml.h>
@@ -178,15 +179,15 @@ std::vector<Entry> read_toml(const std::string& path, const std::string& toml) {
 
 Entry read_override(const std::string& assignment, bool (*wants_text)(const std::string& key)) {
     const std::size_t equals = assignment.find('=');
-    const std::string shown = on_one_line(assignment);
     Entry entry;
     entry.key = on_one_line(trimmed(assignment.substr(0, equals)));
     if (equals == std::string::npos || entry.key.empty()) {
-        throw ConfigError(text("--set ", shown,
-                               " sets no key: write --set KEY=VALUE, as in --set train.steps=10."));
+        throw ConfigError(text(Term::origin, " ", on_one_line(assignment), " sets no key: write ",
+                               Term::how_to_set, "."));
     }
     const std::string word = trimmed(std::string_view(assignment).substr(equals + 1));
-    entry.origin = "--set " + shown;
+    entry.origin = text(Term::origin, " ", name_of_key(on_one_line(assignment.substr(0, equals))),
+                        on_one_line(assignment.substr(equals)));
     std::optional<Value> value = parsed_value(word);
     const bool is_text =
         value && !value->is_list && std::holds_alternative<std::string>(value->items.front());

@@ -1,6 +1,7 @@
 #include "csd/state_volume.hpp"
 
 #include "base/error.hpp"
+#include "base/wording.hpp"
 #include "csd/state_format.hpp"
 #include "store/damage.hpp"
 
@@ -64,7 +65,7 @@ void StateVolume::refuse(const std::string& fault, std::size_t subgroup,
     throw store::DamageError(text(
         "The state of subgroup ", subgroup, " of device \"", settings_.name, "\" at ",
         volume_.describe_place(layout_.extent_offset(subgroup, generation)), " cannot be used: ",
-        fault, ". Start again with --resume; if it happens again, replace the drive."));
+        fault, ". Start again with ", Term::resume, "; if it happens again, replace the drive."));
 }
 
 // Reserves memory for the extent of one call.

@@ -5,6 +5,7 @@
 #include "base/error.hpp"
 #include "base/stopwatch.hpp"
 #include "base/units.hpp"
+#include "base/wording.hpp"
 #include "checkpoint/folder.hpp"
 #include "engine/storage_engine.hpp"
 #include "store/folder.hpp"
@@ -85,11 +86,11 @@ std::string make_token(const mpi::Communicator& world, const std::string& folder
         const Descriptor token(::open(path.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600));
         if (!token) {
             const int code = errno;
-            throw PathError(
-                text("The checkpoint folder ", folder, " cannot be written (", std::strerror(code),
-                     "): set checkpoint.path, or csd.path in which it is by default, to a "
-                     "folder that you may write to."),
-                code);
+            throw PathError(text("The checkpoint folder ", folder, " cannot be written (",
+                                 std::strerror(code), "): set checkpoint.path, or ", Term::path,
+                                 " in which it is by default, to a "
+                                 "folder that you may write to."),
+                            code);
         }
     });
     return world.broadcast(path, 0);
@@ -183,11 +184,11 @@ std::vector<std::string> describe_notice(const config::EngineSettings& settings,
                                                 "is durable, nothing else is written")};
     }
     if (settings.csd.durability == "none") {
-        return notice_s == 0
-                   ? std::vector<std::string>{}
-                   : std::vector{text("warning: a stop after the notice of ", notice_s,
-                                      " s loses all steps: set csd.durability to \"step\" or "
-                                      "\"checkpoint\"")};
+        return notice_s == 0 ? std::vector<std::string>{}
+                             : std::vector{text("warning: a stop after the notice of ", notice_s,
+                                                " s loses all steps: set ", Term::durability,
+                                                " to \"step\" or "
+                                                "\"checkpoint\"")};
     }
     std::string line =
         text("a checkpoint takes about ", seconds_text(time.seconds), " (", human_bytes(time.bytes),
@@ -200,7 +201,8 @@ std::vector<std::string> describe_notice(const config::EngineSettings& settings,
         lines.push_back(
             text("warning: a checkpoint does not fit in the notice, and the steps "
                  "since the one before would be lost: ask for a longer notice (sbatch "
-                 "--signal=USR1@SECONDS) or set csd.durability to \"step\""));
+                 "--signal=USR1@SECONDS) or set ",
+                 Term::durability, " to \"step\""));
     }
     return lines;
 }

@@ -3,6 +3,7 @@
 #include "base/error.hpp"
 #include "base/thread_pool.hpp"
 #include "base/units.hpp"
+#include "base/wording.hpp"
 #include "csd/emulated_device.hpp"
 #include "csd/state_format.hpp"
 #include "engine/devices.hpp"
@@ -162,8 +163,8 @@ void settle_memory(config::EngineSettings& settings, std::size_t elems,
     if (rest * static_cast<double>(tiles) < 1) {
         throw ConfigError(text("csd.memory_gb = ", settings.csd.memory_gb, " on each of ",
                                in_memory.size(), " ranks is not less than all state files (",
-                               human_bytes(all_bytes),
-                               "): set csd.memory_gb = 0 and csd.path to a folder in /dev/shm, or "
+                               human_bytes(all_bytes), "): set csd.memory_gb = 0 and ", Term::path,
+                               " to a folder in /dev/shm, or "
                                "lower it."));
     }
     for (const std::size_t device : in_memory) {
@@ -347,8 +348,9 @@ std::vector<std::string> describe_speeds(const config::EngineSettings& settings,
             "state in memory: ", human_bytes(settings.csd.memory_gb * 1e9), " of each rank in ",
             config::memory_folder(settings), "; it survives a killed process, but after a reboot ",
             settings.csd.durability == "none"
-                ? "the run begins anew"
-                : "or power loss the run goes on from the last checkpoint, with --from"));
+                ? text("the run begins anew")
+                : text("or power loss the run goes on from the last checkpoint, with ",
+                       Term::from)));
     }
     return lines;
 }

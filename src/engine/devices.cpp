@@ -3,6 +3,7 @@
 #include "base/digest.hpp"
 #include "base/error.hpp"
 #include "base/thread_pool.hpp"
+#include "base/wording.hpp"
 #include "config/hosts.hpp"
 #include "config/load.hpp"
 #include "config/placement.hpp"
@@ -55,7 +56,8 @@ std::string card_of_device(const config::EngineSettings& settings, std::size_t l
     const fpga::Pairing pairing = fpga::find_card_beside(folder);
     if (pairing.card.empty()) {
         throw ConfigError(text("No card is known for the folder ", folder, " (", pairing.obstacle,
-                               "): name the card beside each folder of csd.path in csd.cards, or "
+                               "): name the card beside each folder of ", Term::path,
+                               " in csd.cards, or "
                                "set csd.device = \"emulated\"."));
     }
     return pairing.card;
@@ -343,11 +345,12 @@ shard::Replica make_copy(const config::EngineSettings& settings, std::size_t par
     }
     const int most = *std::max_element(counts.begin(), counts.end());
     if (most == 0) {
-        throw ConfigError(text(
-            "placement.optimizer = \"", config::name_of(config::placement_of(settings).optimizer),
-            "\" wants a copy of the optimizer state on the devices of ",
-            copy_ranks.size() == 1 ? "rank " : "ranks ", listed(copy_ranks),
-            R"(, which have none: give them some with csd.per_rank, or set it to "global".)"));
+        throw ConfigError(text("placement.optimizer = \"",
+                               config::name_of(config::placement_of(settings).optimizer),
+                               "\" wants a copy of the optimizer state on the devices of ",
+                               copy_ranks.size() == 1 ? "rank " : "ranks ", listed(copy_ranks),
+                               R"(, which have none: give them some with )", Term::per_rank,
+                               R"(, or set it to "global".)"));
     }
     if (is_on_host(settings)) {
         // Striping a rank's subgroup over all its drives lets each drive move as many bytes as a

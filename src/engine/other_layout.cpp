@@ -1,6 +1,7 @@
 #include "engine/other_layout.hpp"
 
 #include "base/error.hpp"
+#include "base/wording.hpp"
 #include "engine/devices.hpp"
 #include "engine/gathered_text.hpp"
 #include "engine/layout_line.hpp"
@@ -49,7 +50,8 @@ shard::Replica copy_of(const config::EngineSettings& old, const store::Manifest&
         throw ConfigError(
             text("The state files have the layout \"", manifest.layout,
                  "\", which this program deals out otherwise: resume with the program "
-                 "that wrote them, or go on from a checkpoint with --from."));
+                 "that wrote them, or go on from a checkpoint with ",
+                 Term::from, "."));
     }
     return copy;
 }

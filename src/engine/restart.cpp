@@ -1,6 +1,7 @@
 #include "engine/restart.hpp"
 
 #include "base/error.hpp"
+#include "base/wording.hpp"
 #include "engine/state_groups.hpp"
 
 #include <algorithm>
@@ -27,10 +28,10 @@ Decision refuse_all(const Found& found, const std::string& why, const std::strin
 std::string way_from(const Found& found) {
     for (const FoundCheckpoint& checkpoint : found.checkpoints) {
         if (checkpoint.damage.empty()) {
-            return text("go on from the checkpoint with --from ", checkpoint.path);
+            return text("go on from the checkpoint with ", from_checkpoint(checkpoint.path));
         }
     }
-    return "go on from a checkpoint with --from";
+    return text("go on from a checkpoint with ", Term::from);
 }
 
 // The manifests and state files of the group that no rank found.
@@ -212,9 +213,9 @@ Decision load(const Found& found, const FoundCheckpoint& checkpoint) {
     }
     if (!is_of_model(checkpoint.model, found.model)) {
         return refuse(text("The checkpoint ", checkpoint.path, " is of another model (",
-                           difference_of(checkpoint.model, found.model),
-                           "): resume with the config it was made with, or name another folder in "
-                           "checkpoint.path."));
+                           difference_of(checkpoint.model, found.model), "): resume with the ",
+                           Term::made_with,
+                           " it was made with, or name another folder in checkpoint.path."));
     }
     Decision decision;
     decision.action = Action::load_checkpoint;
@@ -229,9 +230,9 @@ Decision use_state(const Found& found, const Choices& choices) {
     const store::Manifest& first = manifest_in(found, group.readable.front());
     if (!is_of_model(first.model, found.model)) {
         return refuse(text("The state files in ", found.state_folder, " are of another model (",
-                           difference_of(first.model, found.model),
-                           "): resume with the config they were made with, or name another folder "
-                           "in csd.path."));
+                           difference_of(first.model, found.model), "): resume with the ",
+                           Term::made_with, " they were made with, or name another folder in ",
+                           Term::path, "."));
     }
     Decision decision;
     decision.action = group.is_same_layout ? Action::resume_state : Action::read_state;
@@ -276,7 +277,8 @@ Decision begin_anew_if_allowed(const Found& found, const Choices& choices) {
     if (!found.checkpoints.empty()) {
         return refuse_all(
             found, "The newest run here has no durable step, and the checkpoints are of others",
-            text("To go on from one of them, ", way_from(found), "; to start anew, use --fresh."));
+            text("To go on from one of them, ", way_from(found), "; to start anew, use ",
+                 Term::fresh, "."));
     }
     if (found.may_start_anew) {
         Decision decision;
@@ -285,8 +287,8 @@ Decision begin_anew_if_allowed(const Found& found, const Choices& choices) {
     }
     return refuse(text("There is no checkpoint in ", found.checkpoint_folder,
                        " to resume from, and no state of a run in ", found.state_folder,
-                       ". Start without --resume, or set csd.path or checkpoint.path to its "
-                       "folder."));
+                       ". Start without ", Term::resume, ", or set ", Term::path,
+                       " or checkpoint.path to its folder."));
 }
 
 // Whether all missing parts were on nodes outside this job. Only a job that restarts by itself
@@ -322,9 +324,10 @@ std::int64_t newest_of_remains(const Found& found) {
 Decision refuse_remains(const Found& found) {
     return refuse_all(
         found, "There are state files whose manifest is missing",
-        text("Bring back the folder of csd.path that has it and use --resume; to give "
+        text("Bring back the folder of ", Term::path, " that has it and use ", Term::resume,
+             "; to give "
              "that state up, ",
-             way_from(found), ", or start anew with --fresh."));
+             way_from(found), ", or start anew with ", Term::fresh, "."));
 }
 
 Decision resume(const Found& found) {
@@ -332,15 +335,15 @@ Decision resume(const Found& found) {
     if (!looked) {
         return refuse_all(found,
                           "There are several runs here, of which none goes on from the others",
-                          text("To choose one, ", way_from(found),
-                               ", or set csd.path and checkpoint.path to folders with one run; to "
-                               "start anew, use --fresh."));
+                          text("To choose one, ", way_from(found), ", or set ", Term::path,
+                               " and checkpoint.path to folders with one run; to start anew, use ",
+                               Term::fresh, "."));
     }
     const Choices& choices = *looked;
     if (has_damaged_manifest(found) && choices.state == nullptr && choices.short_of == nullptr) {
-        return refuse_all(
-            found, "It cannot be told which step the state files hold",
-            text("To give that step up, ", way_from(found), ", or start anew with --fresh."));
+        return refuse_all(found, "It cannot be told which step the state files hold",
+                          text("To give that step up, ", way_from(found), ", or start anew with ",
+                               Term::fresh, "."));
     }
     if (choices.short_of != nullptr && choices.short_of->newest_listed > choices.newest()) {
         const StateGroup& group = *choices.short_of;
@@ -362,15 +365,16 @@ Decision resume(const Found& found) {
             text(found.memory_folder.empty() || missing.empty()
                      ? ""
                      : text("State in memory (", found.memory_folder, ") is lost in a reboot. "),
-                 "Bring back what is missing and use --resume again; to give that step up, ",
-                 way_from(found), ", or start anew with --fresh."));
+                 "Bring back what is missing and use ", Term::resume,
+                 " again; to give that step up, ", way_from(found), ", or start anew with ",
+                 Term::fresh, "."));
     }
     if (choices.damaged != nullptr && choices.damaged->step > choices.newest() &&
         (choices.newest() >= 0 || !choices.groups.empty())) {
         return refuse_all(found,
                           text("A newer checkpoint is damaged (", choices.damaged->damage, ")"),
-                          text("To give it up, remove ", choices.damaged->path,
-                               " and use --resume again, or start anew with --fresh."));
+                          text("To give it up, remove ", choices.damaged->path, " and use ",
+                               Term::resume, " again, or start anew with ", Term::fresh, "."));
     }
     const std::int64_t known = choices.checkpoint != nullptr ? choices.checkpoint->generation : 0;
     if (choices.state == nullptr && newest_of_remains(found) > known) {
@@ -418,8 +422,8 @@ Decision refuse_unfinished(const char* key, const std::string& folder, std::int6
     // Clients without a known end pass the largest number.
     const bool has_end = steps < std::numeric_limits<std::int64_t>::max();
     return refuse(text("The folder ", folder, " holds a run that stopped at step ", step,
-                       has_end ? text(" of ", steps) : "",
-                       ": go on with --resume, start anew with --fresh, or set ", key,
+                       has_end ? text(" of ", steps) : "", ": go on with ", Term::resume,
+                       ", start anew with ", Term::fresh, ", or set ", name_of_key(key),
                        " to another folder."));
 }
 
@@ -427,8 +431,9 @@ Decision refuse_unfinished(const char* key, const std::string& folder, std::int6
 Decision start_if_nothing_is_unfinished(const Found& found) {
     for (const FoundManifest& one : found.manifests) {
         if (!one.manifest) {
-            return refuse_all(found, one.damage,
-                              text("To start anew, use --fresh; else ", way_from(found), "."));
+            return refuse_all(
+                found, one.damage,
+                text("To start anew, use ", Term::fresh, "; else ", way_from(found), "."));
         }
         const store::Manifest& manifest = *one.manifest;
         if (!manifest.commits.empty() && manifest.commits.front().step > 0 &&

@@ -1,6 +1,7 @@
 #include "engine/restart_search.hpp"
 
 #include "base/error.hpp"
+#include "base/wording.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "config/load.hpp"
 #include "engine/devices.hpp"
@@ -116,8 +117,8 @@ std::vector<FoundManifest> look_for_manifests(const std::vector<std::string>& fo
         }
         if (error && error != std::errc::no_such_file_or_directory &&
             error != std::errc::not_a_directory) {
-            throw IoError(text("Cannot list the folder ", folder, " of csd.path: ", error.message(),
-                               ". Check the drive, then start again."));
+            throw IoError(text("Cannot list the folder ", folder, " of ", Term::path, ": ",
+                               error.message(), ". Check the drive, then start again."));
         }
     }
     std::sort(manifests.begin(), manifests.end(),
@@ -370,12 +371,13 @@ void check_earlier_folders(const mpi::Communicator& world, const config::EngineS
         }
         for (const FoundManifest& one : there) {
             if (newest(one) > known) {
-                throw ConfigError(
-                    text("Step ", newest(one), " of run ", checkpoint->line.run, " is in ",
-                         store::folder_of(one.path), " on ", own_host(),
-                         ", which csd.path does not name. Name that folder and use --resume again; "
-                         "to give that step up, go on from the checkpoint with --from ",
-                         checkpoint->path, ", or start anew with --fresh."));
+                throw ConfigError(text(
+                    "Step ", newest(one), " of run ", checkpoint->line.run, " is in ",
+                    store::folder_of(one.path), " on ", own_host(), ", which ", Term::path,
+                    " does not name. Name that folder and use ", Term::resume,
+                    " again; "
+                    "to give that step up, go on from the checkpoint with ",
+                    from_checkpoint(checkpoint->path), ", or start anew with ", Term::fresh, "."));
             }
         }
     });

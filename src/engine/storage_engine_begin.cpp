@@ -1,6 +1,7 @@
 // Brings an engine to the chosen starting point.
 
 #include "base/error.hpp"
+#include "base/wording.hpp"
 #include "engine/device_speeds.hpp"
 #include "engine/devices.hpp"
 #include "engine/gathered_text.hpp"
@@ -160,7 +161,8 @@ Origin origin_of(const StartingPoint& start) {
 [[noreturn]] void refuse_damage(const StartingPoint& start, const BeginReport& begun) {
     throw ConfigError(text("There is nothing whole to resume from, so nothing was changed. ",
                            begun.lines.back(), " Found: ", describe(*start.found),
-                           ". Go on from a checkpoint with --from, or start anew with --fresh."));
+                           ". Go on from a checkpoint with ", Term::from, ", or start anew with ",
+                           Term::fresh, "."));
 }
 
 // Resumes the newest intact step. A checkpoint of the same step wins over an older step.
@@ -238,7 +240,7 @@ std::string describe_overwritten(const mpi::Communicator& world,
     world.sum(counts);
     return counts[0] + counts[1] == 0
                ? ""
-               : text("--fresh overwrites an earlier run in ", settings.csd.path.front(),
+               : text(Term::fresh, " overwrites an earlier run in ", settings.csd.path.front(),
                       " (state files: ", counts[0], ", manifests: ", counts[1], ")");
 }
 

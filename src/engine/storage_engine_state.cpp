@@ -2,6 +2,7 @@
 #include "base/digest.hpp"
 #include "base/error.hpp"
 #include "base/version.hpp"
+#include "base/wording.hpp"
 #include "engine/devices.hpp"
 #include "engine/gathered_text.hpp"
 #include "engine/storage_engine.hpp"
@@ -513,7 +514,7 @@ std::uint64_t StorageEngine::masters_digest() {
     if (!world_.agree(to_hex(digest) == first)) {
         throw Error(text("The copies of the optimizer state are not equal (copy ",
                          owners_.copy_of(world_.rank()), " has ", to_hex(digest), ", copy 0 ",
-                         first, "): go on from a checkpoint with --from."));
+                         first, "): go on from a checkpoint with ", Term::from, "."));
     }
     return digest;
 }

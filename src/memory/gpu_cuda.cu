@@ -1,4 +1,5 @@
 #include "base/units.hpp"
+#include "base/wording.hpp"
 #include "memory/cuda_call.hpp"
 #include "memory/gpu.hpp"
 #include "memory/gpu_octets.cuh"
@@ -13,7 +14,8 @@ void check(cudaError_t code, const Where& where) {
     if (code != cudaSuccess) {
         static_cast<void>(cudaGetLastError());  // a later check_launch() does not find this error
         throw CudaError(text("CUDA reports \"", cudaGetErrorString(code), "\" (", where.file, ":",
-                             where.line, "): see the GPU's log, and start again with --resume."));
+                             where.line, "): see the GPU's log, and start again with ",
+                             Term::resume, "."));
     }
 }
 

@@ -1,6 +1,7 @@
 #include "shard/partition.hpp"
 
 #include "base/error.hpp"
+#include "base/wording.hpp"
 
 #include <algorithm>
 #include <numeric>
@@ -49,8 +50,8 @@ std::vector<std::size_t> deal(std::size_t width, const std::vector<double>& shar
 
 Partition::Partition(const PartitionSettings& settings) : parameters_(settings.parameters) {
     if (settings.speeds.empty()) {
-        throw ConfigError(
-            "There is no device to hold the optimizer state: set csd.per_rank to 1 or more.");
+        throw ConfigError(text("There is no device to hold the optimizer state: set ",
+                               Term::per_rank, " to 1 or more."));
     }
     for (const double speed : settings.speeds) {
         if (!(speed > 0)) {
@@ -114,14 +115,14 @@ std::size_t Partition::elems_in_tile(std::size_t tile) const {
 DeviceMap::DeviceMap(const std::vector<int>& devices_per_rank) : first_{0} {
     for (const int count : devices_per_rank) {
         if (count < 0) {
-            throw ConfigError(
-                text("A rank cannot have ", count, " devices: set csd.per_rank to 0 or more."));
+            throw ConfigError(text("A rank cannot have ", count, " devices: set ", Term::per_rank,
+                                   " to 0 or more."));
         }
         first_.push_back(first_.back() + count);
     }
     if (first_.back() == 0) {
-        throw ConfigError(
-            "No rank has a device to hold the optimizer state: set csd.per_rank to 1 or more.");
+        throw ConfigError(text("No rank has a device to hold the optimizer state: set ",
+                               Term::per_rank, " to 1 or more."));
     }
 }
 

@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/wording.hpp"
 #include "store/damage.hpp"
 #include "store/folder.hpp"
 
@@ -39,12 +40,15 @@ void skip(Request& request, std::size_t bytes) {
 
 const char* verb_of(Direction direction) { return direction == Direction::read ? "read" : "write"; }
 
-const char* advice_for(int reason) {
+std::string advice_for(int reason) {
     if (reason == ENOSPC || reason == EDQUOT) {
-        return "free some space or raise the quota, then start again with --resume.";
+        return text("free some space or raise the quota, then start again with ", Term::resume,
+                    ".");
     }
-    return "check the drive and its cables, then start again with --resume; if it happens again, "
-           "on another csd.path from the last checkpoint.";
+    return text("check the drive and its cables, then start again with ", Term::resume,
+                "; if it happens again, "
+                "on another ",
+                Term::path, " from the last checkpoint.");
 }
 
 }  // namespace
@@ -55,7 +59,7 @@ File::File(std::string path, Storage* storage)
     if (!descriptor_) {
         const int code = errno;
         throw PathError(text("State file \"", path_, "\" cannot be opened (", std::strerror(code),
-                             "): choose a csd.path that you may write to."),
+                             "): choose a ", Term::path, " that you may write to."),
                         code);
     }
     lock();
@@ -82,7 +86,8 @@ void File::lock() {
         if (std::chrono::steady_clock::now() > until) {
             throw ConfigError(text("State file \"", path_,
                                    "\" is in use by another nearstep process: end that one, or "
-                                   "give each run a csd.path of its own."));
+                                   "give each run a ",
+                                   Term::path, " of its own."));
         }
         std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }

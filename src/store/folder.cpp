@@ -3,6 +3,7 @@
 #include "base/descriptor.hpp"
 #include "base/error.hpp"
 #include "base/units.hpp"
+#include "base/wording.hpp"
 #include "store/file.hpp"
 #include "store/storage.hpp"
 
@@ -38,7 +39,7 @@ struct Filesystem {
 // `reason`: that of `code`, an errno, if it is empty.
 [[noreturn]] void refuse(const std::string& folder, const char* what, int code,
                          const std::string& reason = "") {
-    throw PathError(text("csd.path \"", folder, "\" cannot be ", what, " (",
+    throw PathError(text(Term::path, " \"", folder, "\" cannot be ", what, " (",
                          reason.empty() ? std::strerror(code) : reason,
                          "): choose a folder that you may write to, or change its permissions."),
                     code);
@@ -199,7 +200,7 @@ std::string folder_of(const std::string& path) {
 void refuse_full_folder(const std::string& folder, std::size_t needed_bytes,
                         std::size_t free_bytes) {
     throw PathError(
-        text("csd.path \"", folder, "\" has ", human_bytes(static_cast<double>(free_bytes)),
+        text(Term::path, " \"", folder, "\" has ", human_bytes(static_cast<double>(free_bytes)),
              " free, but ", human_bytes(static_cast<double>(needed_bytes)),
              " are needed for the optimizer state: free some space, choose another folder or "
              "add devices on "

@@ -3,6 +3,7 @@
 #include "base/descriptor.hpp"
 #include "base/digest.hpp"
 #include "base/error.hpp"
+#include "base/wording.hpp"
 #include "store/damage.hpp"
 #include "store/folder.hpp"
 
@@ -285,8 +286,11 @@ std::optional<Manifest> ManifestFile::read() const {
     if (!manifest) {
         throw DamageError(text("The manifest \"", path_,
                                "\" is damaged or of another version, so the state files beside it "
-                               "cannot be used: go on from a checkpoint with --from, or start anew "
-                               "with --fresh."));
+                               "cannot be used: go on from a checkpoint with ",
+                               Term::from,
+                               ", or start anew "
+                               "with ",
+                               Term::fresh, "."));
     }
     return manifest;
 }
@@ -340,7 +344,8 @@ void ManifestFile::flush_folder() {
 void ManifestFile::fail(const char* verb, const std::string& path, int reason) const {
     throw IoError(text("Cannot ", verb, " \"", path, "\" (", std::strerror(reason),
                        "), so the step is not committed: check the drive and its free space, then "
-                       "start again with --resume."));
+                       "start again with ",
+                       Term::resume, "."));
 }
 
 }  // namespace nearstep::store

@@ -1,6 +1,7 @@
 #include "store/provenance.hpp"
 
 #include "base/error.hpp"
+#include "base/wording.hpp"
 #include "store/subgroup_header.hpp"
 
 #include <algorithm>
@@ -62,7 +63,8 @@ void refuse_foreign_files(const RankFiles& files) {
     if (!foreign.empty()) {
         throw ConfigError(text("The file ", foreign.front(),
                                " was not made by nearstep and would be overwritten: move it away, "
-                               "or set csd.path to another folder."));
+                               "or set ",
+                               Term::path, " to another folder."));
     }
 }
 

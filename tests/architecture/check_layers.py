@@ -1,7 +1,8 @@
-"""Checks which module includes what, against layers.txt, and that kernels are C++14.
+"""Checks which module includes what, against layers.txt, that kernels are C++14, and who knows the program's options.
 
     check_layers.py layers     reads every #include of the product; prints each violation
     check_layers.py kernels    compiles each header of src/arith and fpga/kernel as C++14 without exceptions
+    check_layers.py words      reads the messages of modules that the Python package has: they take options and keys from base/wording
     check_layers.py self_test  plants violations in temporary trees and expects each to be found
 """
 
@@ -123,6 +124,32 @@ def find_kernel_violations(root, compiler):
     return violations, len(headers)
 
 
+# Their messages are read by users of the program alone.
+PROGRAM_ONLY = ("app", "bench", "data", "doctor", "emulator", "model", "plan", "train")
+LITERAL = re.compile(r'R"\(.*?\)"|"(?:[^"\\]|\\.)*"')
+
+
+def find_word_violations(root, modules):
+    """Literals with an option or key that base/wording has in the words of each client, and the number of files."""
+    words = re.findall(r'Wording\{"([^" ]+)"', (root / "src/base/wording.cpp").read_text())
+    words = [re.escape(word) for word in words if re.search(r"[-.]", word)]
+    known = re.compile(rf"({'|'.join(words)})(?![a-z_=-]|\.[a-z])")
+    violations, files = [], 0
+    for path in product_files(root):
+        place = path.relative_to(root).as_posix()
+        module = module_of(modules, place)
+        if module is None or module.name in PROGRAM_ONLY or path.name.endswith("keys.cpp") or path.name == "wording.cpp":
+            continue
+        files += 1
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), start=1):
+            code = "" if line.lstrip().startswith("//") else line
+            for literal in LITERAL.findall(code):
+                found = known.search(literal)
+                if found and literal != f'"{found.group()}"':  # a whole literal names a key to look up
+                    violations.append(f"{place}:{number} says {found.group()} to every client: write a Term of base/wording.hpp")
+    return violations, files
+
+
 # Each case plants one file in a clean tree and gives the expected report.
 PLANTED = [
     ("src/base/a.cpp", '#include "config/run.hpp"', "src/base/a.cpp:1 includes config/run.hpp: base is on level 0"),
@@ -144,9 +171,14 @@ PLANTED = [
     ("fpga/kernel/a.hpp", "#include <optional>\nstd::optional<int> value;", "fpga/kernel/a.hpp is not C++14"),
     ("fpga/kernel/a.hpp", "inline int f() { throw 1; }", "fpga/kernel/a.hpp is not C++14"),
     ("src/arith/a.hpp", "inline int f() { throw 1; }", "src/arith/a.hpp is not C++14"),
+    ("src/csd/a.cpp", 'f("Start again with --resume.");', "src/csd/a.cpp:1 says --resume to every client"),
+    ("src/config/a.cpp", 'f(R"(: set csd.path = "x".)");', "src/config/a.cpp:1 says csd.path to every client"),
 ]
 CLEAN = {
     "src/base/error.hpp": "#include <string>\n",
+    "src/base/wording.cpp": 'Wording{"--resume", "opt.resume()"}, Wording{"csd.path", "path"}, Wording{"config", "model"}',
+    "src/config/checks.cpp": 'f("csd.path", "csd.path=x", "csd.paths"); // --resume\n',
+    "src/train/run.cpp": 'f("go on with --resume");',
     "src/config/run.hpp": '#include "base/error.hpp"\n#include <sys/stat.h>\n',
     "src/config/load.cpp": '#include "config/run.hpp"\n#include <toml++/toml.h>\n',
     "src/shard/partition.hpp": "",
@@ -165,7 +197,7 @@ def report_on(files, modules, compiler):
         for name, content in files.items():
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             (root / name).write_text(content)
-        return find_violations(root, modules)[0] + find_kernel_violations(root, compiler)[0]
+        return find_violations(root, modules)[0] + find_kernel_violations(root, compiler)[0] + find_word_violations(root, modules)[0]
 
 
 def self_test(modules, compiler):
@@ -179,7 +211,7 @@ def self_test(modules, compiler):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("mode", choices=["layers", "kernels", "self_test"])
+    parser.add_argument("mode", choices=["layers", "kernels", "words", "self_test"])
     parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parents[2])
     parser.add_argument("--compiler", default="g++")
     options = parser.parse_args()
@@ -188,6 +220,8 @@ def main():
         violations, count = find_violations(options.root, modules)
     elif options.mode == "kernels":
         violations, count = find_kernel_violations(options.root, options.compiler)
+    elif options.mode == "words":
+        violations, count = find_word_violations(options.root, modules)
     else:
         violations, count = self_test(modules, options.compiler)
     for line in violations:

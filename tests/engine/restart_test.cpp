@@ -2,6 +2,7 @@
 #include "engine/restart.hpp"
 
 #include "base/error.hpp"
+#include "base/wording.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,6 +11,7 @@
 #include <functional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace nearstep::engine {
@@ -17,6 +19,7 @@ namespace {
 
 using store::Lineage;
 using testing::HasSubstr;
+using testing::Not;
 
 // The run itself, an unrelated run, and a run that branched off it at step 4.
 const Lineage kLine{.run = "line"};
@@ -239,6 +242,16 @@ std::int64_t newest_durable(const Case& one) {
     return std::max(state, is_on_line ? checkpoints_of(one.kept).front().step : -1);
 }
 
+// The sentence without a part, and how often it had the part.
+std::pair<std::string, int> without(std::string sentence, const std::string& part) {
+    int count = 0;
+    for (auto at = sentence.find(part); at != std::string::npos; at = sentence.find(part)) {
+        sentence.erase(at, part.size());
+        ++count;
+    }
+    return {sentence, count};
+}
+
 TEST(DecideTest, IsNeverOlderThanTheNewestDurableStepOfTheLine) {
     for_each_case([](const Case& one) {
         if (one.flag != Flag::resume && one.flag != Flag::resume_if_any) {
@@ -346,6 +359,29 @@ TEST(DecideTest, RefusesWithASentenceThatListsWhatThereIsAndWaysToGoOn) {
             EXPECT_THAT(decision.refusal, HasSubstr("host0")) << name_of(one);
             EXPECT_THAT(decision.refusal, HasSubstr("/rank-")) << name_of(one);
         }
+    });
+}
+
+TEST(DecideTest, RefusesInTheWordsOfTheReaderAndLeavesPathsAsTheyAre) {
+    for_each_case([](const Case& one) {
+        Found found = found_of(one);
+        found.state_folder = "p--fresh/csd.path/train.seed";
+        found.checkpoint_folder = "c--from/--resume";
+        for (FoundManifest& manifest : found.manifests) {
+            manifest.path = "p--fresh/csd.path/" + manifest.path;
+        }
+        const Decision program = decide(found);
+        write_messages_for(Client::python);
+        Decision python = decide(found);
+        write_messages_for(Client::program);
+        EXPECT_EQ(python.action, program.action) << name_of(one);
+        for (const char* path : {"p--fresh/csd.path", "c--from/--resume"}) {
+            EXPECT_EQ(without(python.refusal, path).second, without(program.refusal, path).second)
+                << name_of(one);
+            python.refusal = without(python.refusal, path).first;
+        }
+        EXPECT_THAT(python.refusal, Not(HasSubstr("--"))) << name_of(one);
+        EXPECT_THAT(python.refusal, Not(HasSubstr("csd.path"))) << name_of(one);
     });
 }
 

@@ -222,6 +222,19 @@ class BadInput(Package):
         opt.zero_grad()
         self.train(model, opt, 2, 3)
 
+    def test_a_path_with_words_of_the_program_is_named_as_it_is(self):
+        path = self.folder / "--fresh csd.path" / "(--set train.seed"
+        self.train(*self.make(path=path), 0, 1)
+        self.opened[-1].close()
+        for start in (lambda: self.make(networks.Layers(3, 32), path=path)[1].resume(),
+                      lambda: self.train(*self.make(path=path), 0, 1)):
+            with self.assertRaises(ValueError) as caught:
+                start()
+            message = str(caught.exception)
+            self.assertIn(str(path), message)
+            for flag in FLAGS:
+                self.assertNotIn(flag, message.replace(str(path), ""), "a flag of the command line")
+
     def test_settings_that_are_not(self):
         self.refuses(ValueError, "csd.slotz", self.make(config={"csd": {"slotz": 3}})[1].resume)
         self.refuses(ValueError, "q5", self.make(codec="q5")[1].resume)

@@ -1,0 +1,64 @@
+#include "base/wording.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <ostream>
+
+namespace nearstep {
+
+namespace {
+
+struct Wording {
+    std::string_view program;
+    std::string_view python;
+};
+
+// In the order of Term.
+constexpr std::array kWordings = {Wording{"--resume", "opt.resume()"},
+                                  Wording{"--from", "opt.resume(checkpoint=...)"},
+                                  Wording{"--fresh", "fresh=True"},
+                                  Wording{"config", "model"},
+                                  Wording{"--set", "given"},
+                                  Wording{"--set KEY=VALUE, as in --set train.steps=10",
+                                          R"(config={KEY: VALUE}, as in config={"csd.slots": 4})"},
+                                  Wording{"csd.path", "path"},
+                                  Wording{"csd.per_rank", "devices"},
+                                  Wording{"csd.state", "state"},
+                                  Wording{"csd.durability", "durability"},
+                                  Wording{"compress.codec", "codec"},
+                                  Wording{"train.clipping", "clipping"},
+                                  Wording{"train.clip_norm", "clip_norm"},
+                                  Wording{"train.seed", "seed"},
+                                  Wording{"model.dtype", "the parameters' dtype"}};
+static_assert(kWordings.size() == kTerms);
+
+// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): a process has one reader.
+Client reader = Client::program;
+
+std::string_view for_reader(const Wording& wording) {
+    return reader == Client::python ? wording.python : wording.program;
+}
+
+}  // namespace
+
+void write_messages_for(Client client) { reader = client; }
+
+std::string_view word(Term term) {
+    return for_reader(kWordings.at(static_cast<std::size_t>(term)));
+}
+
+std::ostream& operator<<(std::ostream& out, Term term) { return out << word(term); }
+
+std::string_view name_of_key(std::string_view key) {
+    const auto* const found = std::ranges::find(kWordings, key, &Wording::program);
+    return found == kWordings.end() ? key : for_reader(*found);
+}
+
+std::string from_checkpoint(std::string_view path) {
+    std::string out = reader == Client::python ? "opt.resume(checkpoint=\"" : "--from ";
+    out += path;
+    return reader == Client::python ? out + "\")" : out;
+}
+
+}  // namespace nearstep

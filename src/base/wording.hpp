@@ -1,0 +1,46 @@
+// Words of messages that differ by who reads them: options and keys of the program, arguments and
+// calls of the Python package.
+#pragma once
+
+#include <iosfwd>
+#include <string>
+#include <string_view>
+
+namespace nearstep {
+
+// The process's user interface. A library client that chooses none reads the program's words.
+enum class Client { program, python };
+
+// Call it where the process starts, before there are other threads.
+void write_messages_for(Client client);
+
+// What a message writes in place of the literal word: text("Start anew with ", Term::fresh, ".").
+enum class Term {
+    resume,      // the option that resumes a run
+    from,        // the option that resumes from a checkpoint, without a path
+    fresh,       // the option that starts anew
+    made_with,   // what fixes a run's parameters
+    origin,      // before an assignment: where its value comes from
+    how_to_set,  // how to write an assignment, with an example
+    path,        // csd.path
+    per_rank,    // csd.per_rank
+    state,       // csd.state
+    durability,  // csd.durability
+    codec,       // compress.codec
+    clipping,    // train.clipping
+    clip_norm,   // train.clip_norm
+    seed,        // train.seed
+    model_dtype  // model.dtype
+};
+constexpr int kTerms = 15;
+
+std::string_view word(Term term);
+std::ostream& operator<<(std::ostream& out, Term term);
+
+// The reader's name of a config's key; the key itself if the client has no other.
+std::string_view name_of_key(std::string_view key);
+
+// "--from PATH", as the reader would write it.
+std::string from_checkpoint(std::string_view path);
+
+}  // namespace nearstep
