@@ -128,7 +128,7 @@ class Layout:
 
 
 def lay_out(param_groups: list, module: torch.nn.Module | None) -> Layout:
-    """Raises ValueError for a dtype that nearstep does not train, and for more than 15 groups."""
+    """Raises ValueError for a dtype that nearstep does not train."""
     in_groups = {}
     for number, group in enumerate(param_groups):
         for place, p in enumerate(group["params"]):
@@ -136,8 +136,6 @@ def lay_out(param_groups: list, module: torch.nn.Module | None) -> Layout:
                 in_groups[id(p)] = (p, number, f"{number}.{place}")
     names = {} if module is None else {id(p): name for name, p in module.named_parameters()}
     found = [key for key in names if key in in_groups] + [key for key in in_groups if key not in names]
-    if len(param_groups) > 15:
-        raise ValueError(f"There are {len(param_groups)} parameter groups: nearstep takes 15 at most.")
     for key in found:
         p, _, name = in_groups[key]
         check_formats([p], [names.get(key, name)])

@@ -14,7 +14,7 @@ namespace {
 using shard::kTileElems;
 using shard::TileRange;
 
-static_assert(kMostGroups == fpga::kMostParameterGroups, "the updater has all groups");
+static_assert(kMostGroupsOfCard == fpga::kMostParameterGroups, "the updater has all groups");
 
 std::span<const GroupRun> runs_of(const GroupMap& groups, TileRange tiles) {
     return groups.runs_in(tiles.begin * kTileElems, tiles.end * kTileElems);
@@ -22,6 +22,7 @@ std::span<const GroupRun> runs_of(const GroupMap& groups, TileRange tiles) {
 
 // A run that ends in this tile or at its end.
 std::uint32_t run_in_tile(const GroupRun& run, std::size_t tile) {
+    expects(run.group < kMostGroupsOfCard, "an updater has at most 16 parameter groups");
     const std::size_t end = std::min(run.end - tile * kTileElems, kTileElems);
     return fpga::group_run(static_cast<std::uint32_t>(end / fpga::kRunElems),
                            static_cast<std::uint32_t>(run.group));
@@ -44,12 +45,12 @@ std::size_t words_of_runs(std::size_t runs) {
 // Groups without an element here count as skipped, so that their moments are not read.
 void fill_scalars(const GroupMap& groups, const StepScalars& scalars, TileRange tiles,
                   std::span<fpga::Word> words) {
-    std::array<bool, kMostGroups> is_idle{};
+    std::array<bool, kMostGroupsOfCard> is_idle{};
     is_idle.fill(true);
     for (const GroupRun& run : runs_of(groups, tiles)) {
         is_idle.at(run.group) = scalars.is_skipped.at(run.group);
     }
-    for (std::size_t group = 0; group < kMostGroups; ++group) {
+    for (std::size_t group = 0; group < kMostGroupsOfCard; ++group) {
         words[group] = fpga::group_word(scalars.of_group.at(group), is_idle.at(group));
     }
 }
@@ -67,7 +68,7 @@ std::optional<std::size_t> find_uneven_end(const GroupMap& groups, TileRange til
 
 std::size_t group_table_words(const GroupMap& groups, TileRange tiles) {
     // Every tile has at least one run, and each end inside the tiles may add another.
-    return kMostGroups + words_of_runs(tiles.size() + runs_of(groups, tiles).size() - 1);
+    return kMostGroupsOfCard + words_of_runs(tiles.size() + runs_of(groups, tiles).size() - 1);
 }
 
 GroupTable group_table(const GroupMap& groups, const StepScalars& scalars, TileRange tiles) {
@@ -81,7 +82,7 @@ GroupTable group_table(const GroupMap& groups, const StepScalars& scalars, TileR
     }
     const std::vector<std::uint32_t> runs = runs_by_tile(groups, tiles);
     table.runs = static_cast<std::uint32_t>(runs.size());
-    table.words.assign(kMostGroups + words_of_runs(runs.size()), fpga::Word{});
+    table.words.assign(kMostGroupsOfCard + words_of_runs(runs.size()), fpga::Word{});
     fill_scalars(groups, scalars, tiles, table.words);
     for (std::uint32_t run = 0; run < table.runs; ++run) {
         table.words[fpga::word_of_run(run)].of[fpga::unit_of_run(run)] = runs[run];

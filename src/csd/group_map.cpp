@@ -18,7 +18,7 @@ GroupMap::GroupMap() : runs_({{.end = kNoEnd, .group = 0}}) {}
 GroupMap::GroupMap(std::span<const GroupRun> runs) {
     std::size_t begin = 0;
     for (const GroupRun& run : runs) {
-        expects(run.group < kMostGroups, "there are at most 16 parameter groups");
+        expects(run.group < kMostGroups, "there are at most 256 parameter groups");
         expects(run.end >= begin, "the runs of a group map ascend");
         if (run.end == begin) {
             continue;

@@ -8,7 +8,8 @@
 
 namespace nearstep::csd {
 
-constexpr std::size_t kMostGroups = 16;
+constexpr std::size_t kMostGroups = 256;
+constexpr std::size_t kMostGroupsOfCard = 16;
 
 // A run of elements: from the end of the previous run, or from 0, up to `end`.
 struct GroupRun {

@@ -55,7 +55,7 @@ double bias_correction(const Hyper& hyper, std::int64_t update) {
 
 csd::StepScalars step_scalars(std::span<const ScalarSet> sets, std::uint64_t seed,
                               std::int64_t update, double gradient_scale) {
-    expects(sets.size() <= csd::kMostGroups, "there are at most 16 sets of scalars");
+    expects(sets.size() <= csd::kMostGroups, "there are at most 256 sets of scalars");
     csd::StepScalars scalars;
     for (std::size_t i = 0; i < sets.size(); ++i) {
         scalars.of_group.at(i) = update_scalars(sets[i], gradient_scale);

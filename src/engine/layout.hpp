@@ -45,6 +45,8 @@ struct Hyper {
     double epsilon = 1e-8;
     double decay = 0;
     bool is_skipped = false;  // no rank has a gradient: masters and moments do not change
+
+    friend bool operator==(const Hyper&, const Hyper&) = default;
 };
 
 struct LossScaleSettings {

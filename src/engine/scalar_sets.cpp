@@ -25,8 +25,35 @@ struct Key {
 
 constexpr std::size_t kSkippedGroup = std::numeric_limits<std::size_t>::max();
 
-// Removes the key whose tensors change least if they share the next key's set.
-void merge_closest(std::vector<Key>& keys, const std::vector<Hyper>& groups) {
+std::vector<Key> distinct(std::vector<Key> keys) {
+    std::sort(keys.begin(), keys.end());
+    keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
+    return keys;
+}
+
+// Replaces each group by the first one with the same settings.
+void merge_equal_groups(std::vector<Key>& of_tensor, const std::vector<Hyper>& groups) {
+    for (Key& key : of_tensor) {
+        if (key.group != kSkippedGroup) {
+            const auto first = std::ranges::find(groups, groups[key.group]);
+            key.group = static_cast<std::size_t>(first - groups.begin());
+        }
+    }
+}
+
+[[noreturn]] void refuse_groups(const std::vector<Key>& keys, std::size_t most) {
+    throw ConfigError(
+        text("The parameter groups of this step have ", keys.size(),
+             " different settings (learning rate, betas, epsilon, weight decay, left out), and ",
+             most < csd::kMostGroups
+                 ? text("cards take ", most, ": let groups share their settings, or set ",
+                        "csd.device = \"emulated\", which takes ", csd::kMostGroups, ".")
+                 : text("devices take ", most, ": let groups share their settings.")));
+}
+
+// Removes the key whose tensors change least if they share the next key's set. Returns false if no
+// two keys are of one group.
+bool merge_closest(std::vector<Key>& keys, const std::vector<Hyper>& groups) {
     std::size_t closest = keys.size();
     double least = std::numeric_limits<double>::infinity();
     for (std::size_t i = 0; i + 1 < keys.size(); ++i) {
@@ -41,20 +68,23 @@ void merge_closest(std::vector<Key>& keys, const std::vector<Hyper>& groups) {
             closest = i;
         }
     }
-    expects(closest < keys.size(), "there are at most 15 parameter groups if steps skip tensors");
+    if (closest == keys.size()) {
+        return false;
+    }
     keys.erase(keys.begin() + static_cast<std::ptrdiff_t>(closest));
+    return true;
 }
 
 }  // namespace
 
-ScalarSets::ScalarSets(const Layout& layout)
-    : missed_(layout.tensors.size(), 0), is_skipped_(layout.tensors.size(), false) {
+ScalarSets::ScalarSets(const Layout& layout, std::size_t most)
+    : most_(most), missed_(layout.tensors.size(), 0), is_skipped_(layout.tensors.size(), false) {
     for (std::size_t i = 0; i < layout.tensors.size(); ++i) {
         const bool is_last = i + 1 == layout.tensors.size();
         ends_.push_back(is_last ? layout.elems : layout.tensors[i + 1].offset);
         groups_.push_back(layout.tensors[i].group);
+        set_of_.push_back(groups_.back() % most);
     }
-    set_of_ = groups_;
 }
 
 bool ScalarSets::begin_step(const Step& step, std::int64_t update) {
@@ -75,11 +105,15 @@ bool ScalarSets::begin_step(const Step& step, std::int64_t update) {
     if (groups_.empty()) {  // a vector without tensors belongs to group 0
         of_tensor.push_back({0, update});
     }
-    std::vector<Key> keys = of_tensor;
-    std::sort(keys.begin(), keys.end());
-    keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
-    while (keys.size() > csd::kMostGroups) {
-        merge_closest(keys, step.groups);
+    std::vector<Key> keys = distinct(of_tensor);
+    if (keys.size() > most_) {
+        merge_equal_groups(of_tensor, step.groups);
+        keys = distinct(of_tensor);
+    }
+    while (keys.size() > most_) {
+        if (!merge_closest(keys, step.groups)) {
+            refuse_groups(keys, most_);
+        }
     }
     sets_.clear();
     for (const Key& key : keys) {

@@ -17,12 +17,14 @@ namespace nearstep::engine {
 // The same on all ranks; not collective.
 class ScalarSets {
 public:
-    // No tensor has missed an update. Until a step begins, sets are the layout's groups.
-    explicit ScalarSets(const Layout& layout);
+    // No tensor has missed an update. Until a step begins, sets are the layout's groups. `most`:
+    // sets that the devices take.
+    explicit ScalarSets(const Layout& layout, std::size_t most = csd::kMostGroups);
 
-    // Divides the tensors for the engine's update number `update`, if it takes place. There are at
-    // most csd::kMostGroups sets. If more are needed, tensors of a group whose corrections differ
-    // least share the one of more updates. Returns whether elements() changed.
+    // Divides the tensors for the engine's update number `update`, if it takes place. If the
+    // devices take fewer sets than are needed, groups with equal settings share a set, and then
+    // tensors of a group whose corrections differ least share the one of more updates. Returns
+    // whether elements() changed. Throws ConfigError if too many groups have different settings.
     bool begin_step(const Step& step, std::int64_t update);
     // Call when that update has taken place.
     void end_step();
@@ -40,6 +42,7 @@ public:
     void restore(const store::MissedUpdates& missed);
 
 private:
+    std::size_t most_;
     std::vector<std::size_t> ends_;     // of each tensor, in elements
     std::vector<std::size_t> groups_;   // by tensor
     std::vector<std::int64_t> missed_;  // by tensor

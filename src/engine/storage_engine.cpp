@@ -29,6 +29,11 @@ std::size_t most_subgroups(const shard::Ownership& owners) {
     return most;
 }
 
+std::size_t most_scalar_sets(const config::EngineSettings& settings) {
+    const bool has_cards = settings.csd.device == "xrt" && settings.mode != config::Mode::base;
+    return has_cards ? csd::kMostGroupsOfCard : csd::kMostGroups;
+}
+
 }  // namespace
 
 std::unique_ptr<Engine> Engine::make(const mpi::Communicator& world,
@@ -58,7 +63,7 @@ StorageEngine::StorageEngine(const mpi::Communicator& world, const config::Engin
                    static_cast<int>(nodes_.ranks_beside(world.rank()).size())),
       log_(manifest_path(settings, world.rank(), options.set), storage_.get()),
       loss_scale_(layout.dtype, options.loss_scale),
-      scalar_sets_(layout) {
+      scalar_sets_(layout, most_scalar_sets(settings)) {
     make_groups();
     make_pipeline();
     std::size_t largest = 0;

@@ -1,8 +1,12 @@
 #include "engine/scalar_sets.hpp"
 
+#include "base/error.hpp"
+
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 namespace nearstep::engine {
@@ -70,10 +74,17 @@ TEST(ScalarSetsTest, AreSharedByTensorsWhoseCorrectionsDifferLeast) {
     for (std::int64_t i = 0; i < 30; ++i) {
         missed.push_back(29 - i);
     }
-    ScalarSets sets(layout_of(std::vector<std::size_t>(31, 0)));
+    const Layout layout = layout_of(std::vector<std::size_t>(31, 0));
+    ScalarSets exact(layout);
+    exact.restore(missed);
+    exact.begin_step(step_of(1, {30}), 30);
+    for (std::size_t i = 0; i < 30; ++i) {
+        EXPECT_EQ(set_of(exact, i).update, static_cast<std::int64_t>(i + 1));
+    }
+    ScalarSets sets(layout, csd::kMostGroupsOfCard);
     sets.restore(missed);
     sets.begin_step(step_of(1, {30}), 30);
-    EXPECT_EQ(sets.sets().size(), csd::kMostGroups);
+    EXPECT_EQ(sets.sets().size(), csd::kMostGroupsOfCard);
     EXPECT_TRUE(set_of(sets, 30).hyper.is_skipped);
     double largest = 0;
     for (std::size_t i = 0; i < 30; ++i) {
@@ -85,8 +96,36 @@ TEST(ScalarSetsTest, AreSharedByTensorsWhoseCorrectionsDifferLeast) {
     }
     EXPECT_EQ(set_of(sets, 0).update, 1);  // few updates: corrections differ much
     EXPECT_LT(largest, 0.2);
-    ScalarSets too_many(layout_of({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 15}));
-    EXPECT_THROW(too_many.begin_step(step_of(16, {16}), 1), ContractError);
+}
+
+// A step of groups that differ in their learning rates; every `same`-th rate is equal.
+Step with_rates(std::size_t groups, std::size_t same) {
+    Step step = step_of(groups, {});
+    for (std::size_t group = 0; group < groups; ++group) {
+        step.groups[group].rate = 1e-3 * static_cast<double>(1 + group % same);
+    }
+    return step;
+}
+
+TEST(ScalarSetsTest, TakeAsManyGroupsWithDifferentSettingsAsTheDevicesDo) {
+    std::vector<std::size_t> groups(300);
+    std::iota(groups.begin(), groups.end(), 0U);
+    const Layout layout = layout_of(groups);
+    for (const std::size_t most : {csd::kMostGroupsOfCard, csd::kMostGroups}) {
+        ScalarSets sets(layout, most);
+        const Step step = with_rates(groups.size(), most);
+        sets.begin_step(step, 1);
+        for (const std::size_t group : groups) {
+            EXPECT_EQ(set_of(sets, group).hyper, step.groups[group]) << group;
+        }
+        try {
+            sets.begin_step(with_rates(groups.size(), most + 1), 1);
+            ADD_FAILURE() << "more groups than the devices take";
+        } catch (const ConfigError& error) {
+            EXPECT_THAT(error.what(), testing::HasSubstr(text(most + 1, " different settings")));
+            EXPECT_THAT(error.what(), testing::HasSubstr(text("take ", most)));
+        }
+    }
 }
 
 }  // namespace

@@ -321,6 +321,31 @@ def used_in_some_steps_with_adamw():
         opt.close()
 
 
+def many_groups():
+    """64 groups that differ in all settings. The layers of half of them are left out of some steps, from the first on."""
+    class Network(networks.Layers):
+        def loss(self, step, share, shares):
+            self.used = [i for i in range(len(self.layers)) if i % 2 == 0 or step % (3 + i % 3) == 2]
+            return super().loss(step % 4, share, shares)
+
+        def forward(self, x):
+            for i in self.used:
+                x = x + self.layers[i](x) / 8
+            return x
+
+    def groups(module):
+        return [{"params": [p], "lr": 1e-3 + 2e-5 * i, "betas": (0.8 + 0.002 * i, 0.95 + 0.0007 * i), "weight_decay": 0.002 * i}
+                for i, p in enumerate(module.parameters())]
+
+    ours = Network(32, 64)
+    theirs = copy.deepcopy(ours)
+    expect(len(groups(ours)) == 64, "64 groups")
+    opt, reference = nearstep.AdamW(groups(ours), **state()), torch.optim.AdamW(groups(theirs))
+    schedulers = [torch.optim.lr_scheduler.LambdaLR(one, lambda step: 1 / (1 + step / 20)) for one in (opt, reference)]
+    train_both(ours, theirs, opt, reference, lambda m, step, share: m.loss(step, share, RANKS), schedulers=schedulers)
+    opt.close()
+
+
 def used_on_one_rank():
     _sometimes(lambda step, share: share == 0, lambda m: nearstep.AdamW(m, lr=1e-3, weight_decay=0.1, **state()),
                lambda p: torch.optim.AdamW(p, lr=1e-3, weight_decay=0.1))
