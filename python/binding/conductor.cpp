@@ -51,7 +51,8 @@ Conductor::Conductor(Plan plan)
       granted_devices_(std::move(plan.granted_devices)),
       gpu_(plan.gpu),
       gradient_stream_(memory::Stream::borrowed(plan.gradient_stream)),
-      fills_gpu_(plan.fills_gpu) {
+      fills_gpu_(plan.fills_gpu),
+      threads_(plan.threads) {
     std::vector<std::string> settings = {text("model.dtype=\"", name_of(plan.dtype), "\"")};
     settings.insert(settings.end(), plan.settings.begin(), plan.settings.end());
     run_ = config::parse({.overrides = std::move(settings), .needs_data = false});
@@ -208,7 +209,8 @@ void Conductor::find_state(const Beginning& beginning) {
     const engine::Identity identity{.model = model_,
                                     .seed = run_.train.seed,
                                     .steps = std::numeric_limits<std::int64_t>::max(),
-                                    .config = config::print(run_)};
+                                    .config = config::print(run_),
+                                    .threads = threads_};
     decided_ = engine::find_starting_point(world, run_, layout_.elems, model_,
                                            {.is_resuming = beginning.is_resuming,
                                             .may_start_anew = beginning.checkpoint.empty(),

@@ -49,6 +49,7 @@ struct Plan {
     std::optional<int> gpu;
     CUstream_st* gradient_stream = nullptr;  // see engine::EngineOptions; never destroyed
     bool fills_gpu = true;                   // see engine::EngineOptions
+    int threads = 0;                         // see engine::Identity
 };
 
 struct Beginning {
@@ -197,6 +198,7 @@ private:
     std::optional<int> gpu_;
     memory::Stream gradient_stream_;
     bool fills_gpu_;
+    int threads_;
 
     // Used only by the MPI thread.
     std::optional<mpi::Communicator> world_;

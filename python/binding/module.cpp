@@ -202,7 +202,7 @@ std::unique_ptr<Driver> make_driver(std::vector<std::string> settings, const Ten
                                           std::vector<std::size_t> tensors_of_blocks,
                                           const std::string& dtype, std::string model,
                                           std::string granted_devices, std::optional<int> gpu,
-                                          std::uintptr_t stream, bool fills_gpu) {
+                                          std::uintptr_t stream, bool fills_gpu, int threads) {
     Plan plan{.settings = std::move(settings),
               .granted_devices = std::move(granted_devices),
               .tensors = {},
@@ -211,7 +211,8 @@ std::unique_ptr<Driver> make_driver(std::vector<std::string> settings, const Ten
               .model = std::move(model),
               .gpu = gpu,
               .gradient_stream = reinterpret_cast<CUstream_st*>(stream),  // NOLINT
-              .fills_gpu = fills_gpu};
+              .fills_gpu = fills_gpu,
+              .threads = threads};
     for (const auto& [name, shape, group] : tensors) {
         plan.tensors.push_back({.name = name, .shape = shape, .group = group});
     }
@@ -291,7 +292,7 @@ NB_MODULE(_engine, m) {
         .def(nb::new_(&make_driver), nb::arg("settings"), nb::arg("tensors"),
              nb::arg("tensors_of_blocks"), nb::arg("dtype"), nb::arg("model"),
              nb::arg("granted_devices"), nb::arg("gpu").none(), nb::arg("gradient_stream"),
-             nb::arg("fills_gpu"))
+             nb::arg("fills_gpu"), nb::arg("threads") = 0)
         .def(
             "open",
             [](Driver& self, bool is_resuming, bool is_fresh, std::string checkpoint) {

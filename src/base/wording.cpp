@@ -30,7 +30,8 @@ constexpr std::array kWordings = {Wording{"--resume", "opt.resume()"},
                                   Wording{"train.clipping", "clipping"},
                                   Wording{"train.clip_norm", "clip_norm"},
                                   Wording{"train.seed", "seed"},
-                                  Wording{"model.dtype", "the parameters' dtype"}};
+                                  Wording{"model.dtype", "the parameters' dtype"},
+                                  Wording{"OMP_NUM_THREADS", "torch.set_num_threads()"}};
 static_assert(kWordings.size() == kTerms);
 
 // NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): a process has one reader.

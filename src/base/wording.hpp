@@ -16,23 +16,24 @@ void write_messages_for(Client client);
 
 // What a message writes in place of the literal word: text("Start anew with ", Term::fresh, ".").
 enum class Term {
-    resume,      // the option that resumes a run
-    from,        // the option that resumes from a checkpoint, without a path
-    fresh,       // the option that starts anew
-    made_with,   // what fixes a run's parameters
-    origin,      // before an assignment: where its value comes from
-    how_to_set,  // how to write an assignment, with an example
-    path,        // csd.path
-    per_rank,    // csd.per_rank
-    state,       // csd.state
-    durability,  // csd.durability
-    codec,       // compress.codec
-    clipping,    // train.clipping
-    clip_norm,   // train.clip_norm
-    seed,        // train.seed
-    model_dtype  // model.dtype
+    resume,       // the option that resumes a run
+    from,         // the option that resumes from a checkpoint, without a path
+    fresh,        // the option that starts anew
+    made_with,    // what fixes a run's parameters
+    origin,       // before an assignment: where its value comes from
+    how_to_set,   // how to write an assignment, with an example
+    path,         // csd.path
+    per_rank,     // csd.per_rank
+    state,        // csd.state
+    durability,   // csd.durability
+    codec,        // compress.codec
+    clipping,     // train.clipping
+    clip_norm,    // train.clip_norm
+    seed,         // train.seed
+    model_dtype,  // model.dtype
+    threads       // what sets the number of threads
 };
-constexpr int kTerms = 15;
+constexpr int kTerms = 16;
 
 std::string_view word(Term term);
 std::ostream& operator<<(std::ostream& out, Term term);

@@ -35,6 +35,7 @@ struct Description {
     std::vector<store::Branch> parents = {};  // the runs that it branched from
     std::string data = {};                    // digest of the text, 16 hex digits; may be empty
     std::string dtype = {};                   // of the model's parameters; may be empty
+    std::string threads = {};                 // see store::Manifest::threads; may be empty
     std::string config;                       // the run's settings as TOML
     std::string model;  // the settings that determine the parameter vector, one line
     std::string commit;

@@ -86,6 +86,7 @@ void write_description(const h5::File& file, const Description& about) {
     write_text_if_any(file, "parents", store::print_parents(about.parents));
     write_text_if_any(file, "data", about.data);
     write_text_if_any(file, "dtype", about.dtype);
+    write_text_if_any(file, "threads", about.threads);
     h5::write_text(file.get(), "config", about.config);
     h5::write_text(file.get(), "model", about.model);
     h5::write_text(file.get(), "commit", about.commit);
@@ -139,6 +140,7 @@ Description read_description(const h5::File& file) {
     about.parents = *parents;
     about.data = read_text_if_any(file, "data");
     about.dtype = read_text_if_any(file, "dtype");
+    about.threads = read_text_if_any(file, "threads");
     about.config = h5::read_text(file.get(), "config");
     about.model = h5::read_text(file.get(), "model");
     about.commit = h5::read_text(file.get(), "commit");

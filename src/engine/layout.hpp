@@ -34,6 +34,8 @@ struct Identity {
     std::string data = {};    // digest of the training data; another one begins a new line
     std::int64_t steps = 0;   // of the whole run; with fewer done it is unfinished
     std::string config = {};  // text that checkpoints keep
+    // Of this rank's model arithmetic on the CPU, whose bits depend on it; 0: none or unknown.
+    int threads = 0;
 };
 
 // Hyperparameters of a parameter group. `rate` is the learning rate, `decay` the weight decay.

@@ -17,6 +17,19 @@ using shard::kTileElems;
 
 namespace {
 
+// See store::Manifest::threads.
+std::string threads_of_ranks(const mpi::Communicator& world, int threads) {
+    const std::vector<std::string> all = gather_text(world, std::to_string(threads));
+    if (std::ranges::count(all, all.front()) == std::ssize(all)) {
+        return threads == 0 ? "" : all.front();
+    }
+    std::string list;
+    for (const std::string& of_rank : all) {
+        list += text(list.empty() ? "" : ",", of_rank);
+    }
+    return list;
+}
+
 // Of one device, in any copy of the state.
 std::size_t most_subgroups(const shard::Ownership& owners) {
     std::size_t most = 0;
@@ -64,6 +77,7 @@ StorageEngine::StorageEngine(const mpi::Communicator& world, const config::Engin
       log_(manifest_path(settings, world.rank(), options.set), storage_.get()),
       loss_scale_(layout.dtype, options.loss_scale),
       scalar_sets_(layout, most_scalar_sets(settings)) {
+    threads_ = threads_of_ranks(world, identity_.threads);
     make_groups();
     make_pipeline();
     std::size_t largest = 0;

@@ -36,6 +36,7 @@ struct Origin {
     std::uint64_t seed = 0;     // another seed begins a new line
     std::string data = {};      // digest; empty: unknown; other data begins a new line
     std::string dtype = {};     // of the parameters; empty: unknown
+    std::string threads = {};   // see store::Manifest::threads; empty: unknown
     std::string state = {};     // of the files, if they are kept
     std::string replaces = {};  // state to keep in its own files until this one is durable
 };
@@ -210,6 +211,8 @@ private:
     std::string state_;                // see store::Manifest::state
     std::string replaced_;             // see store::Manifest::replaces
     std::vector<std::string> places_;  // see store::Manifest::places
+    std::string threads_;              // see store::Manifest::threads
+    std::string threads_before_;       // of the steps that were resumed
     StateTransfer moved_;              // by this rank, see first_transfer()
     LossScale loss_scale_;
     ScalarSets scalar_sets_;

@@ -152,6 +152,7 @@ Origin origin_of(const StartingPoint& start) {
             origin.seed = manifest.seed;
             origin.data = manifest.data;
             origin.dtype = manifest.dtype;
+            origin.threads = manifest.threads;
             origin.state = manifest.state.empty() ? manifest.line.run : manifest.state;
         }
     }
@@ -244,6 +245,17 @@ std::string describe_overwritten(const mpi::Communicator& world,
                       " (state files: ", counts[0], ", manifests: ", counts[1], ")");
 }
 
+// Sums that threads share depend on how many there are. Empty: as many as before, or unknown.
+std::string describe_threads(const std::string& before, const std::string& now) {
+    return before.empty() || now.empty() || before == now
+               ? ""
+               : text("warning: the model's arithmetic was on ", before,
+                      " threads per rank before and is on ", now,
+                      " now, so the steps from here on have other bits than those of a run without "
+                      "a restart: to have the same, set the threads as before (",
+                      Term::threads, ")");
+}
+
 }  // namespace
 
 BeginReport StorageEngine::begin(const StartingPoint& start, const Fill& fill) {
@@ -294,8 +306,10 @@ BeginReport StorageEngine::begin(const StartingPoint& start, const Fill& fill) {
     for (const auto& device : pipeline_->devices()) {
         device->expect_updates();
     }
-    if (!overwritten.empty()) {
-        begun.lines.push_back(overwritten);
+    for (const std::string& line : {describe_threads(threads_before_, threads_), overwritten}) {
+        if (!line.empty()) {
+            begun.lines.push_back(line);
+        }
     }
     count_from_here();
     return begun;

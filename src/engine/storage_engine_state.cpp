@@ -58,6 +58,7 @@ store::Manifest StorageEngine::manifest() const {
                              .seed = identity_.seed,
                              .data = identity_.data,
                              .dtype = name_of(layout_.dtype),
+                             .threads = threads_,
                              .steps = identity_.steps,
                              .state = state_,
                              .replaces = replaced_,
@@ -170,6 +171,7 @@ void StorageEngine::restore(const std::string& index_path, const Origin& origin)
     known.seed = description.seed;
     known.data = description.data;
     known.dtype = description.dtype;
+    known.threads = description.threads;
     choose_line(known, description.step);
     try {
         empty_state_files(origin.replaces);
@@ -290,6 +292,7 @@ void StorageEngine::verify(const std::string& index_path) {
 void StorageEngine::go_on_at(const store::Commit& position, const Origin& origin) {
     pipeline_->set_generation(position.generation);
     steps_done_ = position.step;
+    threads_before_ = origin.threads;
     if (origin.dtype.empty() || origin.dtype == name_of(Dtype::fp16)) {
         loss_scale_.restore(position.loss_scale, position.good_steps);
     }
@@ -423,6 +426,7 @@ checkpoint::Description StorageEngine::describe() const {
     description.parents = line_.parents;
     description.data = identity_.data;
     description.dtype = name_of(layout_.dtype);
+    description.threads = threads_;
     description.config = identity_.config;
     description.model = identity_.model;
     description.commit = nearstep::commit();

@@ -30,12 +30,14 @@ Library find_library() {
                     .cpu_capability = at::get_cpu_capability(),
                     .has_nccl = is_on(setting_of(config, "USE_NCCL")),
                     .gpus = static_cast<int>(torch::cuda::device_count()),
-                    .threads = at::get_num_threads()};
+                    .threads = model::threads()};
     if (is_on(setting_of(config, "USE_CUDA"))) {
         const std::string version = setting_of(config, "CUDA_VERSION");
         library.cuda = version.empty() ? "some version" : version;
     }
     return library;
 }
+
+int threads() { return at::get_num_threads(); }
 
 }  // namespace nearstep::model

@@ -16,4 +16,7 @@ struct Library {
 
 Library find_library();
 
+// Threads of its arithmetic on the CPU.
+int threads();
+
 }  // namespace nearstep::model

@@ -180,6 +180,7 @@ std::string print_manifest(const Manifest& manifest) {
     add("seed", manifest.seed);
     add_if_any("data", manifest.data);
     add_if_any("dtype", manifest.dtype);
+    add_if_any("threads", manifest.threads);
     add("steps", manifest.steps);
     add_if_any("state", manifest.state);
     add_if_any("replaces", manifest.replaces);
@@ -221,6 +222,7 @@ std::optional<Manifest> parse_manifest(std::string_view content) {
     scanner.skip("\n");
     manifest.data = line_after_if_any(scanner, "data = ");
     manifest.dtype = line_after_if_any(scanner, "dtype = ");
+    manifest.threads = line_after_if_any(scanner, "threads = ");
     scanner.number_after("steps = ", manifest.steps);
     scanner.skip("\n");
     manifest.state = line_after_if_any(scanner, "state = ");

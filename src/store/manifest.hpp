@@ -33,9 +33,10 @@ struct Manifest {
     std::string model = {};   // the settings that fix the parameter vector, one line
     std::string layout = {};  // what determines each tile's place and format, one line
     std::uint64_t seed = 0;
-    std::string data = {};   // digest of the text, 16 hexadecimal digits; may be empty
-    std::string dtype = {};  // of the parameters that the model computes with; may be empty
-    std::int64_t steps = 0;  // of the whole run
+    std::string data = {};     // digest of the text, 16 hexadecimal digits; may be empty
+    std::string dtype = {};    // of the parameters that the model computes with; may be empty
+    std::string threads = {};  // see engine::Identity: "2", or of each rank: "2,1"; may be empty
+    std::int64_t steps = 0;    // of the whole run
     // Drawn when the state files were filled, the same on all ranks. Files belong together only if
     // it matches.
     std::string state = {};

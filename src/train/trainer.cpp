@@ -7,6 +7,7 @@
 #include "csd/optimizer.hpp"
 #include "memory/gpu.hpp"
 #include "memory/shared_memory.hpp"
+#include "model/library.hpp"
 #include "mpi/topology.hpp"
 #include "train/pretrained.hpp"
 #include "train/schedule.hpp"
@@ -70,7 +71,8 @@ void Trainer::make_engine(const std::string& fault_plan, trace::Timeline* timeli
                                     .seed = run_.train.seed,
                                     .data = corpus_.train_digest,
                                     .steps = run_.train.steps,
-                                    .config = config::print(run_)};
+                                    .config = config::print(run_),
+                                    .threads = compute_device_.is_gpu() ? 0 : model::threads()};
     engine_ = engine::Engine::make(world_, run_, layout_of(geometry_, run_), identity,
                                    {.gpu = compute_device_.gpu,
                                     .fills_gpu = run_.model.gpu_memory_gb == 0,

@@ -58,6 +58,7 @@ TEST_F(Checkpoint, KeepsItsDescription) {
     EXPECT_EQ(read.parents, written.parents);
     EXPECT_EQ(read.data, written.data);
     EXPECT_EQ(read.dtype, written.dtype);
+    EXPECT_EQ(read.threads, written.threads);
     EXPECT_EQ(read.commit, written.commit);
     EXPECT_EQ(read.site, written.site);
     EXPECT_EQ(read.parameters, written.parameters);

@@ -46,6 +46,7 @@ Description sample_description(std::int64_t step) {
             .parents = {{.run = "0123456789abcdef", .step = 3}},
             .data = "00112233445566aa",
             .dtype = "fp16",
+            .threads = "3",
             .config = "[train]\nsteps = 40  # \"quoted\", ü\n",
             .model = "gpt2 layers=2 width=64",
             .commit = "0123abcd+",

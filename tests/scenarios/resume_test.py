@@ -1,6 +1,7 @@
 """A run that stopped resumes as if it had not."""
 import json
 import pathlib
+import re
 
 import program
 
@@ -23,6 +24,34 @@ class Resume(program.Scenario):
                 self.assertEqual(first["losses"] + second["losses"], whole["losses"])
                 self.assertEqual(second["masters_xxh3"], whole["masters_xxh3"])
                 self.assertEqual(second["heldout_loss"], whole["heldout_loss"])
+
+    def test_another_number_of_threads_is_said(self):
+        """Threads share sums, so their number decides the bits of the model's own arithmetic."""
+        said = "the model's arithmetic was on 1 threads per rank before and is on 2 now"
+        for index, flags in ((1, ["--resume"]), (2, ["--from", self.folder / "state/checkpoints/step-00000001.h5"])):
+            self.train(train__steps=9, train__stop_at=1, flags=["--fresh"])
+            lines = []
+            for stop, threads in ((1 + index, 2), (2 + index, 2)):
+                more = flags if stop == 1 + index else ["--resume"]
+                done = program.run(2, *self.arguments(train__steps=9, train__stop_at=stop, flags=more), threads=threads)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                lines.append(done.stdout + done.stderr)
+            self.assertEqual([text.count(said) for text in lines], [1, 0], lines)
+            self.assertIn("OMP_NUM_THREADS", lines[0])
+
+    def test_waiting_threads_spin_for_a_short_time_unless_the_user_says_otherwise(self):
+        shown = {}
+        for given in ({}, {"GOMP_SPINCOUNT": "77"}, {"OMP_WAIT_POLICY": "active"}):
+            environment = dict(program.environment(threads=2), OMP_DISPLAY_ENV="VERBOSE", **given)
+            done = program.subprocess.run([program.PROGRAM, *self.arguments(state=f"state-{len(shown)}", train__stop_at=1)], cwd=program.ROOT,
+                                          env=environment, text=True, capture_output=True, timeout=170)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            shown[len(shown)] = re.findall(r"GOMP_SPINCOUNT = '(\d+)'", done.stderr)[-1]
+        self.assertEqual((shown[0], shown[1]), ("1000", "77"))
+        self.assertGreater(int(shown[2]), 1000)
+        launched = program.subprocess.run([program.ROOT / "launch/ranks", "1", "printenv", "GOMP_SPINCOUNT"], env=program.environment(), text=True,
+                                          capture_output=True, timeout=60)
+        self.assertEqual(launched.stdout.split(), ["1000"])
 
     def test_another_layout_resumes_correctly(self):
         # In bf16 other ranks round other parts of the gradient, which moves the loss by a few 1e-4.

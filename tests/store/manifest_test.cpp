@@ -37,6 +37,7 @@ Manifest sample() {
             .seed = ~std::uint64_t{0},
             .data = "00000000000000dd",
             .dtype = "bf16",
+            .threads = "2,1",
             .steps = 40,
             .state = "cccccccccccccccc",
             .replaces = "dddddddddddddddd",
