@@ -97,6 +97,14 @@ def _end() -> None:
         os._exit(1)
 
 
+def _limit_spinning() -> None:
+    """PyTorch's threads spin while they wait for each other, by default so long that a step takes ten times as long
+    beside other work. OpenMP reads how long when PyTorch is loaded."""
+    if "torch" not in sys.modules and "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+
+
 _set_environment()
+_limit_spinning()
 sys.excepthook = _note_failure(sys.excepthook)
 atexit.register(_end)

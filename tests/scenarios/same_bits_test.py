@@ -16,9 +16,8 @@ def same_bits(path, *arguments):
 class SameBits(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        # Threads that wait do not spin, which took four fifths of the time, except with tests/run --long.
-        if "NEARSTEP_LONG" not in program.os.environ:
-            program.os.environ["OMP_WAIT_POLICY"] = "passive"
+        # Threads that wait do not spin, which took four fifths of the time.
+        program.os.environ["OMP_WAIT_POLICY"] = "passive"
         program.start_forks(threads=3)  # as many as the tool gives a run; a fork uses each library for the first time, too
 
     def test_sixty_runs_under_load_agree(self):
