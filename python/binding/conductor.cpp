@@ -7,8 +7,8 @@
 #include "csd/state_format.hpp"
 #include "engine/device_speeds.hpp"
 #include "engine/devices.hpp"
-#include "memory/gpu.hpp"
 #include "engine/restart.hpp"
+#include "memory/gpu.hpp"
 #include "mpi/session.hpp"
 #include "python/binding/mpi_thread.hpp"
 #include "shard/partition.hpp"
@@ -261,8 +261,8 @@ std::vector<std::string> Conductor::fill_state(std::span<const StartValues> valu
 // What a rank kept is its own if the run has as many ranks as before, which all must find it.
 void Conductor::find_program_state() {
     const std::int64_t step = engine_->steps_done();
-    program_files_.emplace(engine::program_state_paths(run_, rank_, decided_->set),
-                           engine_->line(), step);
+    program_files_.emplace(engine::program_state_paths(run_, rank_, decided_->set), engine_->line(),
+                           step);
     std::optional<store::ProgramState> mine;
     std::optional<store::ProgramState> first;
     world_->together([&] {
@@ -497,8 +497,8 @@ void Conductor::end_step(const std::vector<std::size_t>& absent, bool is_given_u
         const bool is_void = present.back() > 0;
         engine_->end_pass();
         StepStats stats;
-        stats.gradients = engine_->end_gradients(
-            {.skipped = skipped_of(present), .is_given_up = is_void});
+        stats.gradients =
+            engine_->end_gradients({.skipped = skipped_of(present), .is_given_up = is_void});
         skipped_ += stats.gradients.is_finite || is_void ? 0 : 1;
         stats.skipped = skipped_;
         guesses_ += stats.gradients.guess != engine::Guess::none ? 1 : 0;
@@ -555,9 +555,8 @@ void Conductor::change_on_all(const std::vector<std::pair<std::size_t, Piece>>& 
             "The program changed parameters between two steps, and not to the same values on all "
             "ranks: change them alike on every rank.");
     }
-    engine_->change_masters([&](std::size_t first, std::span<float> masters) {
-        change(starts, first, masters);
-    });
+    engine_->change_masters(
+        [&](std::size_t first, std::span<float> masters) { change(starts, first, masters); });
 }
 
 // A value that the master rounds to was not changed.
@@ -664,9 +663,9 @@ std::array<std::vector<float>, 3> Conductor::read_state(std::size_t tensor) {
             if (from < to) {
                 std::size_t i = 0;
                 for (const std::span<const float> array : {masters, moments1, moments2}) {
-                    std::ranges::copy(array.subspan(from - first, to - from),
-                                      found.at(i++).begin() +
-                                          static_cast<std::ptrdiff_t>(from - begin));
+                    std::ranges::copy(
+                        array.subspan(from - first, to - from),
+                        found.at(i++).begin() + static_cast<std::ptrdiff_t>(from - begin));
                 }
             }
         });

@@ -207,7 +207,7 @@ private:
     double begun_at_ = 0;
     bool is_void_ = false;  // the step was given up before it began
     std::optional<store::ProgramStatePair> program_files_;
-    std::string program_;             // of the step that ends
+    std::string program_;                // of the step that ends
     std::uint64_t written_program_ = 0;  // digest of what was written last
     std::int64_t skipped_ = 0;
     std::int64_t guesses_ = 0;

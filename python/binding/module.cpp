@@ -199,10 +199,10 @@ struct Driver : Keepers, Conductor {
 };
 
 std::unique_ptr<Driver> make_driver(std::vector<std::string> settings, const Tensors& tensors,
-                                          std::vector<std::size_t> tensors_of_blocks,
-                                          const std::string& dtype, std::string model,
-                                          std::string granted_devices, std::optional<int> gpu,
-                                          std::uintptr_t stream, bool fills_gpu, int threads) {
+                                    std::vector<std::size_t> tensors_of_blocks,
+                                    const std::string& dtype, std::string model,
+                                    std::string granted_devices, std::optional<int> gpu,
+                                    std::uintptr_t stream, bool fills_gpu, int threads) {
     Plan plan{.settings = std::move(settings),
               .granted_devices = std::move(granted_devices),
               .tensors = {},
@@ -250,10 +250,10 @@ NB_MODULE(_engine, m) {
         [](const std::vector<std::tuple<std::uintptr_t, std::size_t, std::uintptr_t>>& pieces,
            std::uintptr_t stream) {
             for (const auto& [address, bytes, digest] : pieces) {
-                memory::digest_on_gpu(reinterpret_cast<const void*>(address), bytes,  // NOLINT
-                                      reinterpret_cast<std::uint64_t*>(digest),       // NOLINT
-                                      memory::Stream::borrowed(
-                                          reinterpret_cast<CUstream_st*>(stream)));  // NOLINT
+                memory::digest_on_gpu(
+                    reinterpret_cast<const void*>(address), bytes,                      // NOLINT
+                    reinterpret_cast<std::uint64_t*>(digest),                           // NOLINT
+                    memory::Stream::borrowed(reinterpret_cast<CUstream_st*>(stream)));  // NOLINT
             }
         },
         nb::arg("pieces"), nb::arg("stream"));
@@ -334,7 +334,7 @@ NB_MODULE(_engine, m) {
             [](Driver& self, const nb::bytes& about, const Memories& pieces, std::uintptr_t made,
                nb::object tensors) {
                 self.hold(self.keep({about.c_str(), about.size()}, spans_of(pieces),
-                                               reinterpret_cast<CUevent_st*>(made)),  // NOLINT
+                                    reinterpret_cast<CUevent_st*>(made)),  // NOLINT
                           std::move(tensors));
             },
             nb::arg("about"), nb::arg("pieces"), nb::arg("made"), nb::arg("tensors").none())

@@ -168,6 +168,7 @@ class Optimizer(torch.optim.Optimizer):
             gpu=self._device.index if self._device.type == "cuda" else None,
             gradient_stream=self._encodes.cuda_stream if self._device.type == "cuda" else 0,
             fills_gpu=self._streaming is None,
+            threads=torch.get_num_threads() if self._device.type == "cpu" else 0,
         )
         _ranks.close_others(self, conductor.paths)
         needs_values = conductor.open(is_resuming, self._is_fresh, checkpoint)

@@ -275,8 +275,7 @@ std::array<std::string, 2> program_state_paths(const config::EngineSettings& set
     return {program_state_path(folder, rank, set, 0), program_state_path(folder, rank, set, 1)};
 }
 
-std::vector<std::string> all_program_state_paths(const config::EngineSettings& settings,
-                                                 int rank) {
+std::vector<std::string> all_program_state_paths(const config::EngineSettings& settings, int rank) {
     std::vector<std::string> folders = settings.csd.path;
     folders.push_back(folder_of_device(settings, 0));
     std::vector<std::string> paths;

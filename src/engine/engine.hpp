@@ -224,8 +224,9 @@ public:
     virtual void change_masters(const Change& change) = 0;
     // Shows the state of this rank's devices, subgroup by subgroup, between two steps. `see` gets
     // arrays of the elements from `first` on. Not collective.
-    using See = std::function<void(std::size_t first, std::span<const float> masters,
-                                   std::span<const float> moments1, std::span<const float> moments2)>;
+    using See =
+        std::function<void(std::size_t first, std::span<const float> masters,
+                           std::span<const float> moments1, std::span<const float> moments2)>;
     virtual void see_state(const See& see) = 0;
     // Updates that each tensor has had. Not collective.
     virtual std::vector<std::int64_t> updates() const = 0;

@@ -343,17 +343,18 @@ void StorageEngine::change_masters(const Change& change) {
     const std::int64_t old = pipeline_->generation();
     world_.together([&] {
         SubgroupWorkers(*pipeline_, pool_)
-            .visit({.move = [&](csd::Device& device, std::size_t subgroup,
-                                const csd::StateArrays& state) {
-                        device.read_state(subgroup, old, state);
-                        const shard::Subgroup& of = device.subgroups()[subgroup];
-                        change(of.tiles.begin * kTileElems, state.master);
-                        device.write_state(subgroup, old + 1, state);
-                    },
-                    .after =
-                        [this](shard::TileRange tiles, const csd::StateArrays& state) {
-                            load_masters_into_vector(tiles, state.master);
-                        }});
+            .visit(
+                {.move =
+                     [&](csd::Device& device, std::size_t subgroup, const csd::StateArrays& state) {
+                         device.read_state(subgroup, old, state);
+                         const shard::Subgroup& of = device.subgroups()[subgroup];
+                         change(of.tiles.begin * kTileElems, state.master);
+                         device.write_state(subgroup, old + 1, state);
+                     },
+                 .after =
+                     [this](shard::TileRange tiles, const csd::StateArrays& state) {
+                         load_masters_into_vector(tiles, state.master);
+                     }});
     });
     pipeline_->set_generation(old + 1);
     scalar_sets_.miss_update();

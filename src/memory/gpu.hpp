@@ -202,8 +202,8 @@ void convert_on_gpu(std::span<float> to, const void* from, Dtype dtype, float fa
 void add_on_gpu(std::span<float> sums, const void* one, Dtype one_dtype, const void* other,
                 Dtype other_dtype, const Stream& stream);
 
-// A digest of memory on the GPU in stream order: *digest is in GPU memory, and equal for equal bytes
-// on one kind of machine. `bytes` is a multiple of 2. Not for other programs to compare with.
+// A digest of memory on the GPU in stream order: *digest is in GPU memory, and equal for equal
+// bytes on one kind of machine. `bytes` is a multiple of 2. Not for other programs to compare with.
 void digest_on_gpu(const void* memory, std::size_t bytes, std::uint64_t* digest,
                    const Stream& stream);
 

@@ -40,7 +40,7 @@ std::string about_of(const std::string& run, std::int64_t step, std::uint64_t di
 }
 
 std::uint64_t program_digest(const std::string& run, std::int64_t step,
-                        std::span<const std::byte> bytes) {
+                             std::span<const std::byte> bytes) {
     Xxh3Stream stream;
     const std::string about = text(run, " ", step, " ", bytes.size());
     stream.add(std::as_bytes(std::span(about)));
@@ -98,9 +98,9 @@ std::optional<ProgramState> read_program_state(const std::string& path) {
     }
     state.bytes.resize(static_cast<std::size_t>(about.st_size) - kAboutBytes);
     for (std::size_t done = 0; done < state.bytes.size();) {
-        const ssize_t count = ::pread(file.get(), state.bytes.data() + done,
-                                      state.bytes.size() - done,
-                                      static_cast<off_t>(kAboutBytes + done));
+        const ssize_t count =
+            ::pread(file.get(), state.bytes.data() + done, state.bytes.size() - done,
+                    static_cast<off_t>(kAboutBytes + done));
         if (count < 0 && errno != EINTR) {
             fail_to("read", path, errno);
         }
@@ -109,8 +109,8 @@ std::optional<ProgramState> read_program_state(const std::string& path) {
         }
         done += count > 0 ? static_cast<std::size_t>(count) : 0;
     }
-    if (header != about_of(state.run, state.step,
-                            program_digest(state.run, state.step, state.bytes))) {
+    if (header !=
+        about_of(state.run, state.step, program_digest(state.run, state.step, state.bytes))) {
         return std::nullopt;
     }
     return state;
@@ -119,9 +119,9 @@ std::optional<ProgramState> read_program_state(const std::string& path) {
 void write_program_state(const std::string& path, const std::string& run, std::int64_t step,
                          std::span<const std::byte> bytes) {
     const std::string header = about_of(run, step, program_digest(run, step, bytes));
-    const Descriptor file(::open(
-        path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK,
-        kProgramMode));
+    const Descriptor file(::open(path.c_str(),
+                                 O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK,
+                                 kProgramMode));
     if (!file) {
         fail_to("make", path, errno);
     }

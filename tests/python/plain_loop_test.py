@@ -1,5 +1,6 @@
 """What an ordinary PyTorch loop does to gradients, parameters and buffers: nearstep does the same, or raises at that line.
 Each test trains a copy under torch.optim and compares. One process, one rank; NEARSTEP_TEST_DEVICE=cuda: on a GPU."""
+import contextlib
 import copy
 import gc
 import io
@@ -566,6 +567,23 @@ class PlainLoop(Package):
         whole = run("whole", False)
         self.assertEqual(run("stopped", True, keep_random=True), whole)
         self.assertNotEqual(run("others", True), whole)
+
+    def test_another_number_of_threads_is_said_once(self):
+        if DEVICE != "cpu":
+            self.skipTest("a GPU's arithmetic does not depend on the host's threads")
+        threads = torch.get_num_threads()
+        self.addCleanup(torch.set_num_threads, threads)
+        said = []
+        for count in (threads, threads + 1, threads + 1):
+            torch.set_num_threads(count)
+            model, opt = self.make(network())
+            with contextlib.redirect_stderr(io.StringIO()) as lines:
+                opt.resume()
+            said.append("threads per rank before" in lines.getvalue())
+            backward(model, 0)
+            opt.step()
+            opt.close()
+        self.assertEqual(said, [False, True, False])
 
     # --- The state as PyTorch's optimizers show it ---
 

@@ -3,6 +3,7 @@
 #include "support/places.hpp"
 
 #include <gtest/gtest.h>
+
 #include <sys/stat.h>
 #include <unistd.h>
 
