@@ -1,0 +1,91 @@
+#include "base/plain_file.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+namespace nearstep {
+
+namespace {
+
+PlainFile obstacle_of_call(int code) {
+    return {.code = code, .obstacle = code == ELOOP ? "it is a link" : std::strerror(code)};
+}
+
+// Of something else than a regular file.
+PlainFile obstacle_of(mode_t kind) {
+    if (S_ISLNK(kind) || S_ISDIR(kind)) {
+        return obstacle_of_call(S_ISLNK(kind) ? ELOOP : EISDIR);
+    }
+    return {.code = EINVAL, .obstacle = "it is not a regular file"};
+}
+
+// Network drives and containers may map users, so the owner of a new file can be another one.
+bool owns_new_files_as(uid_t owner, const std::string& path) {
+    if (owner == ::geteuid()) {
+        return true;
+    }
+    std::string name = (std::filesystem::path(path).parent_path() / "nearstep-own-XXXXXX").string();
+    const Descriptor probe(::mkostemp(name.data(), O_CLOEXEC));
+    struct stat facts {};
+    const bool is_known = probe && ::fstat(probe.get(), &facts) == 0;
+    if (probe) {
+        ::unlink(name.c_str());
+    }
+    return is_known && facts.st_uid == owner;
+}
+
+}  // namespace
+
+PlainFile open_plain(const std::string& path, int flags, mode_t mode) {
+    struct stat facts {};
+    // Opening some devices has an effect, so look first.
+    if (::lstat(path.c_str(), &facts) == 0 && !S_ISREG(facts.st_mode)) {
+        return obstacle_of(facts.st_mode);
+    }
+    Descriptor file(
+        ::open(path.c_str(), flags | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, mode));
+    if (!file || ::fstat(file.get(), &facts) != 0) {
+        return obstacle_of_call(errno);
+    }
+    if (!S_ISREG(facts.st_mode)) {
+        return obstacle_of(facts.st_mode);
+    }
+    return {.file = std::move(file)};
+}
+
+Descriptor make_plain(const std::string& path, mode_t mode) {
+    if (::unlink(path.c_str()) != 0 && errno != ENOENT) {
+        return {};
+    }
+    return Descriptor(
+        ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
+}
+
+std::string start_of_plain(const std::string& path, std::size_t most) {
+    const PlainFile opened = open_plain(path, O_RDONLY);
+    std::string bytes(opened.file ? most : 0, '\0');
+    std::size_t done = 0;
+    while (done < bytes.size()) {
+        const ssize_t count = ::pread(opened.file.get(), bytes.data() + done, bytes.size() - done,
+                                      static_cast<off_t>(done));
+        if (count == 0 || (count < 0 && errno != EINTR)) {
+            break;
+        }
+        done += count > 0 ? static_cast<std::size_t>(count) : 0;
+    }
+    bytes.resize(done);
+    return bytes;
+}
+
+bool is_own_plain(const std::string& path) {
+    struct stat facts {};
+    return ::lstat(path.c_str(), &facts) == 0 && S_ISREG(facts.st_mode) && facts.st_nlink == 1 &&
+           owns_new_files_as(facts.st_uid, path);
+}
+
+}  // namespace nearstep
