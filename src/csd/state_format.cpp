@@ -104,8 +104,7 @@ const char* name_of(StateFormat format) {
 }
 
 StateFormat parse_state_format(const std::string& name) {
-    for (const StateFormat format :
-         {StateFormat::fp32, StateFormat::bf16, StateFormat::q8, StateFormat::compact}) {
+    for (const StateFormat format : kStateFormats) {
         if (name == name_of(format)) {
             return format;
         }

@@ -11,6 +11,9 @@
 
 namespace nearstep::csd {
 
+inline constexpr std::array kStateFormats = {StateFormat::fp32, StateFormat::bf16, StateFormat::q8,
+                                             StateFormat::compact};
+
 // "fp32", "bf16", "q8", "compact".
 const char* name_of(StateFormat format);
 // Throws ConfigError naming the four.

@@ -68,12 +68,8 @@ std::vector<double> known_speeds(const mpi::Communicator& world,
         }
     }
     const std::vector<int> devices = config::devices_per_rank(settings, world.size());
-    const std::vector<double> speeds = numbers_in<double>(layout, "speeds");
-    const bool fits =
-        numbers_in<int>(layout, "devices") == devices &&
-        speeds.size() == static_cast<std::size_t>(shard::DeviceMap(devices).devices()) &&
-        std::ranges::all_of(speeds, [](double speed) { return speed > 0; });
-    return fits ? speeds : std::vector<double>();
+    const std::optional<LayoutValues> known = parse_layout(layout);
+    return known && known->devices == devices ? known->speeds : std::vector<double>();
 }
 
 // Few enough digits to be the same after a layout line was printed and read.

@@ -16,6 +16,7 @@
 #include "engine/site_links.hpp"
 #include "fpga/host/pairing.hpp"
 #include "memory/shared_memory.hpp"
+#include "store/names.hpp"
 #include "store/volume.hpp"
 
 #include <algorithm>
@@ -118,15 +119,6 @@ int threads_of(const std::vector<double>& speeds, int local) {
     return std::max(1, static_cast<int>(std::lround(pool_threads() * part)));
 }
 
-// Digest of which device owns which tiles in which subgroups.
-std::uint64_t digest_of(const shard::Partition& partition) {
-    std::string facts;
-    for (const shard::Subgroup& subgroup : partition.subgroups()) {
-        facts += text(subgroup.device, ':', subgroup.tiles.begin, '-', subgroup.tiles.end, ';');
-    }
-    return xxh3(std::as_bytes(std::span(facts)));
-}
-
 // State file headers contain this name.
 std::string name_of_device(int rank, int local) { return text("rank ", rank, " device ", local); }
 
@@ -153,8 +145,6 @@ std::vector<shard::Subgroup> subgroups_of(const shard::Replica& copy, int rank, 
 
 }  // namespace
 
-std::string infix_of(int set) { return set == 0 ? "" : text(".set-", set); }
-
 std::vector<std::string> state_files(const config::EngineSettings& settings, int rank, int ranks,
                                      int set) {
     const auto place = static_cast<std::size_t>(rank);
@@ -166,7 +156,7 @@ std::vector<std::string> state_files(const config::EngineSettings& settings, int
         const std::string& folder =
             device < drives ? folder_of_device(settings, static_cast<std::size_t>(device))
                             : config::memory_folder(settings);
-        files.push_back(text(folder, "/rank-", rank, ".device-", device, infix_of(set), ".state"));
+        files.push_back(text(folder, "/", store::state_file_name(rank, device, set)));
     }
     return files;
 }
@@ -245,6 +235,20 @@ std::vector<int> place_devices(const mpi::Communicator& world,
     return places;
 }
 
+std::string digest_of_tiles(const shard::Partition& partition) {
+    std::string facts;
+    for (const shard::Subgroup& subgroup : partition.subgroups()) {
+        facts += text(subgroup.device, ':', subgroup.tiles.begin, '-', subgroup.tiles.end, ';');
+    }
+    return to_hex(xxh3(std::as_bytes(std::span(facts))));
+}
+
+void make_memory_folder(const config::EngineSettings& settings) {
+    if (settings.csd.memory_gb > 0) {
+        store::make_private_folder(config::memory_folder(settings));
+    }
+}
+
 std::string layout_line(const config::EngineSettings& settings, int ranks,
                         const shard::Replica& copy) {
     const config::Sharding sharding = config::placement_of(settings).optimizer;
@@ -254,25 +258,18 @@ std::string layout_line(const config::EngineSettings& settings, int ranks,
         " subgroup_tiles=", settings.csd.subgroup_tiles,
         " update=", is_on_host(settings) ? "host" : "storage", " state=", settings.csd.state,
         sharding == config::Sharding::global ? "" : text(" copies=", config::name_of(sharding)),
-        " tiles_xxh3=", to_hex(digest_of(copy.partition)));
+        " tiles_xxh3=", digest_of_tiles(copy.partition));
 }
 
 std::string manifest_path(const config::EngineSettings& settings, int rank, int set) {
-    return text(folder_of_device(settings, 0), "/rank-", rank, infix_of(set), ".manifest");
+    return text(folder_of_device(settings, 0), "/", store::manifest_name(rank, set));
 }
-
-namespace {
-
-std::string program_state_path(const std::string& folder, int rank, int set, int place) {
-    return text(folder, "/rank-", rank, infix_of(set), ".program-", place);
-}
-
-}  // namespace
 
 std::array<std::string, 2> program_state_paths(const config::EngineSettings& settings, int rank,
                                                int set) {
     const std::string folder = folder_of_device(settings, 0);
-    return {program_state_path(folder, rank, set, 0), program_state_path(folder, rank, set, 1)};
+    return {text(folder, "/", store::program_state_name(rank, set, 0)),
+            text(folder, "/", store::program_state_name(rank, set, 1))};
 }
 
 std::vector<std::string> all_program_state_paths(const config::EngineSettings& settings, int rank) {
@@ -282,27 +279,11 @@ std::vector<std::string> all_program_state_paths(const config::EngineSettings& s
     for (const std::string& folder : folders) {
         for (int set = 0; set < kSets; ++set) {
             for (int place = 0; place < 2; ++place) {
-                paths.push_back(program_state_path(folder, rank, set, place));
+                paths.push_back(text(folder, "/", store::program_state_name(rank, set, place)));
             }
         }
     }
     return paths;
-}
-
-std::optional<ManifestName> parse_manifest_name(const std::string& name) {
-    constexpr std::string_view kPrefix = "rank-";
-    ManifestName parsed;
-    if (!name.starts_with(kPrefix) ||
-        std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), parsed.rank).ec !=
-            std::errc()) {
-        return std::nullopt;
-    }
-    for (parsed.set = 0; parsed.set < kSets; ++parsed.set) {
-        if (name == text(kPrefix, parsed.rank, infix_of(parsed.set), ".manifest")) {
-            return parsed;
-        }
-    }
-    return std::nullopt;
 }
 
 store::RankFiles files_of_rank(const config::EngineSettings& settings,
@@ -437,6 +418,7 @@ std::vector<std::unique_ptr<csd::Device>> make_devices(const config::EngineSetti
         shard::DeviceMap(config::devices_per_rank(settings, world.size())).first(rank);
     const std::vector<std::string> files =
         around.files.empty() ? state_files(settings, rank, world.size(), around.set) : around.files;
+    make_memory_folder(settings);
     std::vector<std::unique_ptr<csd::Device>> devices;
     const int count = devices_in(copy, rank).count;
     const std::vector<ReadAheadBytes> ahead = read_ahead_bytes(settings, files, around);

@@ -47,10 +47,7 @@ csd::Delivery delivery(const config::EngineSettings& settings);
 // reproduce systems that run them one after the other.
 bool overlaps_steps(config::Mode mode);
 
-// The part of the names of files that tells the two sets of names apart.
-std::string infix_of(int set);
-
-// The rank's state files. `set` is the set of names, 0 or 1 (see engine/restart.hpp).
+// The rank's state files. `set` is the set of names (see store/names.hpp).
 std::vector<std::string> state_files(const config::EngineSettings& settings, int rank, int ranks,
                                      int set = 0);
 
@@ -75,6 +72,12 @@ std::vector<int> divide_folders(const mpi::Communicator& world,
 std::vector<int> place_devices(const mpi::Communicator& world,
                                const config::EngineSettings& settings, const std::string& granted);
 
+// Makes the folder of csd.memory_gb, if the run has one, for this user alone. Throws PathError.
+void make_memory_folder(const config::EngineSettings& settings);
+
+// Digest of which device owns which tiles in which subgroups, 16 hexadecimal digits.
+std::string digest_of_tiles(const shard::Partition& partition);
+
 // "ranks=2 devices=1,1 ...": everything that determines where each tile's state lies in the rank's
 // copy. State files fit a run if the lines are equal.
 std::string layout_line(const config::EngineSettings& settings, int ranks,
@@ -87,13 +90,6 @@ std::array<std::string, 2> program_state_paths(const config::EngineSettings& set
                                                int set);
 // Those that any set of a rank may have in any of the settings' folders.
 std::vector<std::string> all_program_state_paths(const config::EngineSettings& settings, int rank);
-
-// What a manifest's file name says; nullopt for the name of any other file.
-struct ManifestName {
-    int rank = 0;
-    int set = 0;
-};
-std::optional<ManifestName> parse_manifest_name(const std::string& name);
 
 // The rank's state files and manifest.
 store::RankFiles files_of_rank(const config::EngineSettings& settings,

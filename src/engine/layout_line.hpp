@@ -1,23 +1,27 @@
-// Reads the values of a layout line, see layout_line() in engine/devices.hpp.
+// Reads layout lines, see layout_line() in engine/devices.hpp.
 #pragma once
 
-#include <sstream>
+#include "csd/state_format.hpp"
+
+#include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace nearstep::engine {
 
-// The value of `key`; empty if it is missing.
-std::string value_in(const std::string& layout, const std::string& key);
+// What a layout line says. All numbers are ones that a run may have.
+struct LayoutValues {
+    int ranks = 0;
+    std::vector<int> devices = {};    // of each rank
+    std::vector<double> speeds = {};  // of each device
+    std::size_t subgroup_tiles = 0;
+    bool is_on_host = false;  // where the update happens
+    csd::StateFormat state = csd::StateFormat::fp32;
+    std::string tiles_xxh3 = {};
+};
 
-template <typename Number>
-std::vector<Number> numbers_in(const std::string& layout, const std::string& key) {
-    std::istringstream list(value_in(layout, key));
-    std::vector<Number> numbers;
-    for (Number number{}; list >> number; list.ignore()) {
-        numbers.push_back(number);
-    }
-    return numbers;
-}
+// nullopt unless the line is one that layout_line() could have made.
+std::optional<LayoutValues> parse_layout(const std::string& layout);
 
 }  // namespace nearstep::engine

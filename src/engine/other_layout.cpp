@@ -22,31 +22,27 @@ namespace {
 constexpr std::size_t kTileFloats = 3 * kTileElems;  // master and both moments
 
 // `settings` with the values that a layout line determines.
-config::EngineSettings run_of(const config::EngineSettings& settings, const std::string& layout) {
+config::EngineSettings run_of(const config::EngineSettings& settings, const LayoutValues& layout) {
     config::EngineSettings old = settings;
-    old.mode = value_in(layout, "update") == "host" ? config::Mode::base : config::Mode::su_o;
-    old.csd.per_rank = numbers_in<int>(layout, "devices");
+    old.mode = layout.is_on_host ? config::Mode::base : config::Mode::su_o;
+    old.csd.per_rank = layout.devices;
     old.csd.memory_gb = 0;  // its devices are among these
-    old.csd.settled_speeds = numbers_in<double>(layout, "speeds");
-    old.csd.state = value_in(layout, "state");
-    for (const std::size_t tiles : numbers_in<std::size_t>(layout, "subgroup_tiles")) {
-        old.csd.subgroup_tiles = tiles;
-    }
+    old.csd.settled_speeds = layout.speeds;
+    old.csd.state = csd::name_of(layout.state);
+    old.csd.subgroup_tiles = layout.subgroup_tiles;
     return old;
 }
 
 // The old ranks that hold one copy of the state.
 shard::Replica copy_of(const config::EngineSettings& old, const store::Manifest& manifest,
-                       std::size_t parameters) {
-    const int ranks = ranks_of_layout(manifest.layout);
+                       const LayoutValues& layout, std::size_t parameters) {
     std::vector<int> of_copy = manifest.copy;
     if (of_copy.empty()) {
-        of_copy.resize(static_cast<std::size_t>(ranks));
+        of_copy.resize(static_cast<std::size_t>(layout.ranks));
         std::iota(of_copy.begin(), of_copy.end(), 0);
     }
-    shard::Replica copy = make_copy(old, parameters, of_copy, ranks);
-    const std::string rebuilt = value_in(layout_line(old, ranks, copy), "tiles_xxh3");
-    if (rebuilt != value_in(manifest.layout, "tiles_xxh3")) {
+    shard::Replica copy = make_copy(old, parameters, of_copy, layout.ranks);
+    if (digest_of_tiles(copy.partition) != layout.tiles_xxh3) {
         throw ConfigError(
             text("The state files have the layout \"", manifest.layout,
                  "\", which this program deals out otherwise: resume with the program "
@@ -110,8 +106,10 @@ OtherLayout::OtherLayout(const mpi::Communicator& world, const config::EngineSet
                          store::Storage* storage)
     : world_(world) {
     const store::Manifest& first = *found.manifests[decision.manifests.front()].manifest;
-    const config::EngineSettings old = run_of(settings, first.layout);
-    const shard::Replica copy = copy_of(old, first, parameters);
+    const std::optional<LayoutValues> layout = parse_layout(first.layout);
+    expects(layout.has_value(), "a manifest with another layout is not read");
+    const config::EngineSettings old = run_of(settings, *layout);
+    const shard::Replica copy = copy_of(old, first, *layout, parameters);
     std::vector<csd::StateVolumeSettings> mine;
     std::map<int, std::size_t> volumes_of;  // opened by each reader so far
     for (std::size_t turn = 0; turn < decision.manifests.size(); ++turn) {

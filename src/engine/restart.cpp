@@ -431,9 +431,8 @@ Decision refuse_unfinished(const char* key, const std::string& folder, std::int6
 Decision start_if_nothing_is_unfinished(const Found& found) {
     for (const FoundManifest& one : found.manifests) {
         if (!one.manifest) {
-            return refuse_all(
-                found, one.damage,
-                text("To start anew, use ", Term::fresh, "; else ", way_from(found), "."));
+            return refuse_all(found, text("A manifest cannot be used (", one.damage, ")"),
+                              text("To start anew, use ", Term::fresh, "; else ", way_from(found), "."));
         }
         const store::Manifest& manifest = *one.manifest;
         if (!manifest.commits.empty() && manifest.commits.front().step > 0 &&

@@ -4,6 +4,7 @@
 
 #include "store/lineage.hpp"
 #include "store/manifest.hpp"
+#include "store/names.hpp"
 
 #include <array>
 #include <cstddef>
@@ -14,8 +15,7 @@
 
 namespace nearstep::engine {
 
-// State files have two sets of names, so that one state can be written beside another.
-constexpr int kSets = 2;
+using store::kSets;
 
 // A manifest in one of the folders of csd.path.
 struct FoundManifest {

@@ -6,18 +6,20 @@
 #include "config/load.hpp"
 #include "engine/devices.hpp"
 #include "engine/gathered_text.hpp"
+#include "engine/layout_line.hpp"
 #include "mpi/topology.hpp"
 #include "store/damage.hpp"
 #include "store/folder.hpp"
+#include "store/names.hpp"
 #include "store/subgroup_header.hpp"
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
 #include <iterator>
 #include <optional>
 #include <set>
 #include <string>
-#include <string_view>
 #include <system_error>
 #include <tuple>
 #include <utility>
@@ -35,13 +37,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Each folder once, in the order of csd.path, and the one in memory, which an earlier run may have
-// used.
-std::vector<std::string> state_folders(const config::EngineSettings& settings) {
-    std::vector<std::string> all = settings.csd.path;
-    all.push_back(config::memory_folder(settings));
+// Each folder of csd.path once, in its order.
+std::vector<std::string> named_folders(const config::EngineSettings& settings) {
     std::vector<std::string> folders;
-    for (const std::string& folder : all) {
+    for (const std::string& folder : settings.csd.path) {
         if (std::find(folders.begin(), folders.end(), folder) == folders.end()) {
             folders.push_back(folder);
         }
@@ -49,23 +48,20 @@ std::vector<std::string> state_folders(const config::EngineSettings& settings) {
     return folders;
 }
 
-// The rank's state files, for manifests of an older format that does not list them.
-std::vector<std::string> older_files(const store::Manifest& manifest, int rank) {
-    constexpr std::string_view kKey = " devices=";
-    const std::size_t at = manifest.layout.find(kKey);
-    std::string list = at == std::string::npos ? "" : manifest.layout.substr(at + kKey.size());
-    list = list.substr(0, list.find(' '));
-    for (int before = 0; before < rank && !list.empty(); ++before) {
-        const std::size_t comma = list.find(',');
-        list = comma == std::string::npos ? "" : list.substr(comma + 1);
+// The same and the folder in memory, which an earlier run may have used for state files. Any user
+// may make a folder of that name, so it counts only if it is this user's alone.
+std::vector<std::string> state_folders(const config::EngineSettings& settings) {
+    std::vector<std::string> folders = named_folders(settings);
+    const std::string memory = config::memory_folder(settings);
+    if (store::is_private_folder(memory)) {
+        folders.push_back(memory);
     }
-    const int devices = list.empty() ? 0 : std::stoi(list);
-    std::vector<std::string> files;
-    files.reserve(static_cast<std::size_t>(devices));
-    for (int device = 0; device < devices; ++device) {
-        files.push_back(text("rank-", rank, ".device-", device, ".state"));
-    }
-    return files;
+    return folders;
+}
+
+bool is_plain(const std::string& path) {
+    std::error_code ignored;
+    return fs::is_regular_file(fs::symlink_status(path, ignored));
 }
 
 // Where the files that a manifest names lie; the manifest's own folder wins.
@@ -77,7 +73,7 @@ std::vector<std::string> places_of_files(const std::vector<std::string>& folders
         std::string found;
         for (const std::string& folder : folders) {
             const std::string path = text(folder, "/", name);
-            if ((found.empty() || folder == beside) && fs::exists(path)) {
+            if ((found.empty() || folder == beside) && is_plain(path)) {
                 found = path;
             }
         }
@@ -86,14 +82,54 @@ std::vector<std::string> places_of_files(const std::vector<std::string>& folders
     return paths;
 }
 
-FoundManifest read_manifest(const std::string& path, ManifestName name,
+std::vector<std::string> names_of_files(const LayoutValues& layout, store::RankFileName of) {
+    std::vector<std::string> names;
+    for (int device = 0; device < layout.devices[static_cast<std::size_t>(of.rank)]; ++device) {
+        names.push_back(store::state_file_name(of.rank, device, of.set));
+    }
+    return names;
+}
+
+// What no run writes into a manifest of this name, as a phrase; empty: nothing. Lists the state
+// files of an older format, which does not.
+std::string fault_of(store::Manifest& manifest, store::RankFileName name) {
+    const std::optional<LayoutValues> layout = parse_layout(manifest.layout);
+    if (!layout) {
+        return "no run has its layout";
+    }
+    if (name.rank >= layout->ranks) {
+        return text("its run had ", layout->ranks, " ranks");
+    }
+    std::vector<std::string> files = names_of_files(*layout, name);
+    if (!manifest.files.empty() && manifest.files != files) {
+        return "it names files that are not the rank's state files";
+    }
+    const std::vector<int>& copy = manifest.copy;
+    if (!copy.empty() &&
+        (std::ranges::adjacent_find(copy, std::greater_equal<>()) != copy.end() ||
+         copy.back() >= layout->ranks || !std::ranges::binary_search(copy, name.rank))) {
+        return "it names ranks that cannot hold a copy";
+    }
+    if (!manifest.places.empty() &&
+        manifest.places.size() != static_cast<std::size_t>(layout->ranks)) {
+        return text("it has the places of ", manifest.places.size(), " ranks, not of ",
+                    layout->ranks);
+    }
+    manifest.files = std::move(files);
+    return "";
+}
+
+FoundManifest read_manifest(const std::string& path, store::RankFileName name,
                             const std::vector<std::string>& folders) {
     FoundManifest found{.path = path, .rank = name.rank, .set = name.set};
     try {
-        found.manifest = store::ManifestFile(path).read();
-        if (found.manifest && found.manifest->files.empty()) {
-            found.manifest->files = older_files(*found.manifest, name.rank);
+        const store::ManifestFile file(path);
+        std::optional<store::Manifest> manifest = file.read();
+        const std::string fault = manifest ? fault_of(*manifest, name) : "";
+        if (!fault.empty()) {
+            file.report_damage(fault);
         }
+        found.manifest = std::move(manifest);
     } catch (const store::DamageError& damage) {
         found.damage = damage.what();
     }
@@ -103,14 +139,16 @@ FoundManifest read_manifest(const std::string& path, ManifestName name,
     return found;
 }
 
-// All manifests that this host sees, ordered by rank and set.
-std::vector<FoundManifest> look_for_manifests(const std::vector<std::string>& folders) {
+// All manifests that this host sees in `named`, ordered by rank and set. Their files may be in any
+// of `folders`.
+std::vector<FoundManifest> look_for_manifests(const std::vector<std::string>& named,
+                                              const std::vector<std::string>& folders) {
     std::vector<FoundManifest> manifests;
-    for (const std::string& folder : folders) {
+    for (const std::string& folder : named) {
         std::error_code error;
         for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
              entry.increment(error)) {
-            if (const auto name = parse_manifest_name(entry->path().filename().string())) {
+            if (const auto name = store::parse_manifest_name(entry->path().filename().string())) {
                 manifests.push_back(read_manifest(
                     text(folder, "/", entry->path().filename().string()), *name, folders));
             }
@@ -141,12 +179,13 @@ std::vector<FoundRemains> look_for_remains(const config::EngineSettings& setting
         for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
             const std::string name = entry.path().filename().string();
             const std::string path = text(folder, "/", name);
-            if (!name.starts_with("rank-") || !name.ends_with(".state") || named.count(path) > 0) {
+            const auto parsed = store::parse_state_file_name(name);
+            if (!parsed || named.count(path) > 0 || !is_plain(path)) {
                 continue;
             }
             // The second set of names is used only beside a state that lists a step, which may be
             // out of reach, even if nothing has been written under them yet.
-            const std::int64_t least = name.ends_with(infix_of(1) + ".state") ? 1 : 0;
+            const std::int64_t least = parsed->set == 1 ? 1 : 0;
             const std::int64_t generation = std::max(least, store::newest_generation_in(path));
             if (generation > 0) {
                 remains.push_back({.path = path, .generation = generation});
@@ -248,7 +287,7 @@ std::string look_here(const config::EngineSettings& settings, int rank, int rank
     std::vector<FoundManifest> manifests;
     std::vector<FoundRemains> remains;
     if (is_first_of_node) {
-        manifests = look_for_manifests(state_folders(settings));
+        manifests = look_for_manifests(named_folders(settings), state_folders(settings));
         remains = look_for_remains(settings, manifests);
     }
     return pack(std::vector<std::string>{
@@ -365,7 +404,7 @@ void check_earlier_folders(const mpi::Communicator& world, const config::EngineS
     world.together([&] {
         std::vector<FoundManifest> there;
         try {
-            there = look_for_manifests(folders);
+            there = look_for_manifests(folders, folders);
         } catch (const IoError&) {
             return;  // a drive that failed is a reason to leave it out
         }
@@ -393,8 +432,9 @@ void check_unchanged(const mpi::Communicator& world, const config::EngineSetting
             return a.path == b.path && a.manifest == b.manifest && a.damage == b.damage;
         };
         if (is_first_of_node(world, found) &&
-            !std::ranges::equal(look_for_manifests(state_folders(settings)),
-                                manifests_of_node(found, node), is_same)) {
+            !std::ranges::equal(
+                look_for_manifests(named_folders(settings), state_folders(settings)),
+                manifests_of_node(found, node), is_same)) {
             throw IoError(text("Another job went on in ", settings.csd.path.front(),
                                " while this one began: nothing was changed; start again when that "
                                "job has ended."));
@@ -426,7 +466,8 @@ Found search(const mpi::Communicator& world, const config::EngineSettings& setti
 
 Found search_here(const config::EngineSettings& settings, bool looks_at_checkpoints,
                   const StepsOf& steps_of) {
-    Found found{.hosts = {own_host()}, .manifests = look_for_manifests(state_folders(settings))};
+    Found found{.hosts = {own_host()},
+                .manifests = look_for_manifests(named_folders(settings), state_folders(settings))};
     found.remains = look_for_remains(settings, found.manifests);
     found.checkpoint_folder = config::checkpoint_folder(settings);
     if (looks_at_checkpoints) {

@@ -18,10 +18,10 @@ using StepsOf = std::function<std::int64_t(const std::string& path, const std::s
 
 // What the user asks to begin with.
 struct Wish {
-    bool is_resuming = false;     // from the state files or the folder's newest checkpoint
-    bool may_start_anew = false;  // with is_resuming: if nothing can be resumed
-    bool is_fresh = false;        // start anew despite an unfinished run
-    std::string resume_from;      // index of a checkpoint to resume from; empty: none
+    bool is_resuming = false;      // from the state files or the folder's newest checkpoint
+    bool may_start_anew = false;   // with is_resuming: if nothing can be resumed
+    bool is_fresh = false;         // start anew despite an unfinished run
+    std::string resume_from = {};  // index of a checkpoint to resume from; empty: none
     StepsOf steps_of = {};
 };
 

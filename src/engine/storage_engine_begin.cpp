@@ -1,6 +1,7 @@
 // Brings an engine to the chosen starting point.
 
 #include "base/error.hpp"
+#include "base/plain_file.hpp"
 #include "base/wording.hpp"
 #include "engine/device_speeds.hpp"
 #include "engine/devices.hpp"
@@ -8,8 +9,9 @@
 #include "engine/restart_search.hpp"
 #include "engine/storage_engine.hpp"
 #include "store/damage.hpp"
+#include "store/folder.hpp"
 #include "store/manifest.hpp"
-#include "store/subgroup_header.hpp"
+#include "store/provenance.hpp"
 
 #include <unistd.h>
 
@@ -65,28 +67,46 @@ public:
         });
         world_.together([&] {
             for (const FoundManifest& one : found_.manifests) {
-                for (const std::string& file : one.files) {
-                    if (is_first && one.node == node && files_.count(file) == 0) {
-                        ::unlink(file.c_str());
-                    }
+                if (is_first && one.node == node) {
+                    remove_files_of(one);
                 }
             }
             // In memory, no drive with their manifest can be missing.
             for (const FoundRemains& one : found_.remains) {
                 if (is_first && one.node == node && files_.count(one.path) == 0 &&
-                    store::folder_of(one.path) == memory_) {
+                    store::folder_of(one.path) == memory_ && is_own_plain(one.path)) {
                     ::unlink(one.path.c_str());
                 }
             }
-            if (is_first) {
+            if (is_first && store::is_private_folder(memory_)) {
                 ::rmdir(memory_.c_str());  // fails unless it is empty
             }
             for (const std::string& file : others_) {
-                if (store::is_state_file(file)) {
+                if (store::is_removable_state(file, {})) {
                     ::unlink(file.c_str());
                 }
             }
-            ::unlink(partial_.c_str());
+            if (store::is_removable_manifest(partial_)) {
+                ::unlink(partial_.c_str());
+            }
+        });
+    }
+
+    // Throws ConfigError if a manifest that has to go is not this user's or not nearstep's.
+    void check() const {
+        const int node = found_.ranks[static_cast<std::size_t>(world_.rank())].node;
+        const bool is_first = is_first_of_node(world_, found_);
+        world_.together([&] {
+            for (const FoundManifest& one : found_.manifests) {
+                if (is_first && is_left(one) && one.node == node &&
+                    !store::is_removable_manifest(one.path)) {
+                    throw ConfigError(
+                        text("The file ", one.path,
+                             " has the name of a manifest that this start would remove, but "
+                             "belongs to another user or was not made by nearstep: move it away, "
+                             "or set csd.path to another folder."));
+                }
+            }
         });
     }
 
@@ -105,6 +125,18 @@ public:
     }
 
 private:
+    void remove_files_of(const FoundManifest& one) const {
+        std::vector<std::string> removable;
+        for (const std::string& file : one.files) {
+            if (files_.count(file) == 0 && store::is_removable_state(file, one.files)) {
+                removable.push_back(file);
+            }
+        }
+        for (const std::string& file : removable) {
+            ::unlink(file.c_str());
+        }
+    }
+
     bool is_left(const FoundManifest& one) const {
         return current_.count({one.node, one.path}) == 0;
     }
@@ -262,6 +294,7 @@ BeginReport StorageEngine::begin(const StartingPoint& start, const Fill& fill) {
     const Decision& decision = *start.decision;
     check_unchanged(world_, settings_, *start.found);
     const LeftBehind left(world_, settings_, start);
+    left.check();
     const std::string overwritten =
         start.found->is_fresh ? describe_overwritten(world_, settings_, decision.set) : "";
     BeginReport begun{.lines = describe_speeds(settings_, owners_),

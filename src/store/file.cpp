@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/plain_file.hpp"
 #include "base/wording.hpp"
 #include "store/damage.hpp"
 #include "store/folder.hpp"
@@ -55,12 +56,21 @@ std::string advice_for(int reason) {
 
 File::File(std::string path, Storage* storage)
     : path_(std::move(path)), storage_(storage != nullptr ? storage : &system_) {
-    descriptor_ = Descriptor(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, kOwnerAndGroup));
-    if (!descriptor_) {
-        const int code = errno;
-        throw PathError(text("State file \"", path_, "\" cannot be opened (", std::strerror(code),
-                             "): choose a ", Term::path, " that you may write to."),
-                        code);
+    PlainFile opened = open_plain(path_, O_RDWR | O_CREAT, kOwnerAndGroup);
+    if (!opened.file) {
+        throw PathError(text("State file \"", path_, "\" cannot be opened (", opened.obstacle,
+                             "): choose a ", Term::path, " that you may write to and that has no other "
+                             "file of this name."),
+                        opened.code);
+    }
+    descriptor_ = std::move(opened.file);
+    struct stat facts {};
+    if (::fstat(descriptor_.get(), &facts) == 0 && facts.st_nlink > 1) {
+        throw PathError(text("State file \"", path_,
+                             "\" has another name too (a hard link), and "
+                             "what has that name would be overwritten: replace one of them by a "
+                             "copy, or choose another ", Term::path, "."),
+                        EMLINK);
     }
     lock();
     lies_in_memory_ = store::lies_in_memory(descriptor_.get());

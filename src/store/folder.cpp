@@ -119,6 +119,33 @@ void check_place(const std::string& folder) {
     }
 }
 
+bool is_private_folder(const std::string& folder) {
+    struct stat facts {};
+    return ::lstat(folder.c_str(), &facts) == 0 && S_ISDIR(facts.st_mode) &&
+           facts.st_uid == ::geteuid() && (facts.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
+void make_private_folder(const std::string& folder) {
+    if (::mkdir(folder.c_str(), S_IRWXU) == 0) {
+        return;
+    }
+    if (errno != EEXIST) {
+        refuse(folder, "made", errno);
+    }
+    if (!is_private_folder(folder)) {
+        throw PathError(text("The folder \"", folder,
+                             "\" for state in memory (csd.memory_gb) is a link, belongs to another "
+                             "user or may be written by others, who could change the state: remove "
+                             "it, or set csd.memory_gb to 0 or csd.path to another folder."),
+                        EEXIST);
+    }
+    const Descriptor opened(
+        ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (!opened || ::fchmod(opened.get(), S_IRWXU) != 0) {
+        refuse(folder, "kept from others", errno);
+    }
+}
+
 void check_folders(const std::vector<PlannedFile>& files) {
     std::map<dev_t, Filesystem> filesystems;
     for (const PlannedFile& file : files) {

@@ -30,6 +30,14 @@ void check_place(const std::string& folder);
 // needed and free, and what to do.
 void check_folders(const std::vector<PlannedFile>& files);
 
+// Makes a folder for this user alone (mode 700), in a folder where all users may make files. Throws
+// PathError if that fails, or if what has its name is a link, or belongs to another user, or may be
+// written by others.
+void make_private_folder(const std::string& folder);
+
+// True if there is such a folder.
+bool is_private_folder(const std::string& folder);
+
 // Throws ConfigError if another process holds one of the files. Changes nothing.
 void check_unused(const std::vector<std::string>& files);
 

@@ -1,8 +1,9 @@
 #include "store/manifest.hpp"
 
-#include "base/descriptor.hpp"
 #include "base/digest.hpp"
 #include "base/error.hpp"
+#include "base/plain_file.hpp"
+#include "base/units.hpp"
 #include "base/wording.hpp"
 #include "store/damage.hpp"
 #include "store/folder.hpp"
@@ -27,6 +28,7 @@ namespace {
 constexpr std::string_view kFirstLine = "nearstep manifest 1\n";
 constexpr std::string_view kDigestKey = "xxh3 = ";
 constexpr std::size_t kMostCommits = 2;
+constexpr std::size_t kMostBytes = 64 * MiB;  // of the manifest of 100,000 ranks and more
 
 std::string digest_of(std::string_view content) {
     return to_hex(xxh3(std::as_bytes(std::span(content))));
@@ -80,14 +82,6 @@ private:
     std::string_view rest_;
     bool is_good_ = true;
 };
-
-// Rejects a commit that has a valid checksum but values no run writes.
-bool is_possible(const Commit& commit) {
-    return commit.step >= 0 && commit.generation >= 0 && commit.good_steps >= 0 &&
-           std::isfinite(commit.loss_scale) && std::isfinite(commit.norm) && commit.norm >= 0 &&
-           std::ranges::all_of(commit.missed,
-                               [&](std::int64_t count) { return count <= commit.generation; });
-}
 
 // Consecutive lines that begin with `key`.
 std::vector<std::string> lines_after(Scanner& scanner, std::string_view key) {
@@ -145,7 +139,33 @@ std::optional<std::vector<int>> parse_ranks(std::string_view list) {
     return ranks;
 }
 
-// The content of an open file; nullopt, with errno set, if it cannot be read.
+// Whether the text has only characters that a line of a message may have.
+bool is_printable(std::string_view line) {
+    return std::ranges::none_of(line, [](char letter) {
+        return static_cast<unsigned char>(letter) < ' ' || letter == 0x7F;
+    });
+}
+
+// Places are for messages, and their paths may have any character.
+std::string printable(std::string line) {
+    std::ranges::replace_if(
+        line, [](char letter) { return !is_printable(std::string_view(&letter, 1)); }, '?');
+    return line;
+}
+
+bool is_printable(const Manifest& manifest) {
+    const auto is_line = [](const std::string& line) { return is_printable(line); };
+    return std::ranges::all_of(
+               std::array{manifest.line.run, manifest.model, manifest.layout, manifest.data,
+                          manifest.dtype, manifest.state, manifest.replaces},
+               is_line) &&
+           std::ranges::all_of(manifest.files, is_line) &&
+           std::ranges::all_of(manifest.line.parents,
+                               [](const Branch& parent) { return is_printable(parent.run); });
+}
+
+// The content of an open file, of which a longer one has too much; nullopt, with errno set, if it
+// cannot be read.
 std::optional<std::string> read_all(int file) {
     std::string content;
     std::array<char, 4096> part{};
@@ -158,10 +178,24 @@ std::optional<std::string> read_all(int file) {
             return std::nullopt;
         }
         content.append(part.data(), count > 0 ? static_cast<std::size_t>(count) : 0);
+        if (content.size() > kMostBytes) {
+            return content;
+        }
     }
 }
 
 }  // namespace
+
+bool is_possible(const Commit& commit) {
+    constexpr std::int64_t kMostSteps = std::int64_t{1} << 62U;
+    return std::ranges::all_of(
+               std::array{commit.step, commit.generation, commit.good_steps},
+               [](std::int64_t count) { return count >= 0 && count <= kMostSteps; }) &&
+           std::isfinite(commit.loss_scale) && commit.loss_scale > 0 &&
+           std::isfinite(commit.norm) && commit.norm >= 0 &&
+           std::ranges::all_of(commit.missed,
+                               [&](std::int64_t count) { return count <= commit.generation; });
+}
 
 std::string print_manifest(const Manifest& manifest) {
     std::string content(kFirstLine);
@@ -193,7 +227,7 @@ std::string print_manifest(const Manifest& manifest) {
     }
     add_if_any("copy", copy);
     for (const std::string& place : manifest.places) {
-        add("place", place);
+        add("place", printable(place));
     }
     for (const Commit& commit : manifest.commits) {
         add("commit", text("step ", commit.step, " generation ", commit.generation, " loss_scale ",
@@ -230,9 +264,10 @@ std::optional<Manifest> parse_manifest(std::string_view content) {
     manifest.files = lines_after(scanner, "file = ");
     const auto copy = parse_ranks(line_after_if_any(scanner, "copy = "));
     manifest.places = lines_after(scanner, "place = ");
+    std::ranges::transform(manifest.places, manifest.places.begin(), printable);
     scan_commits(scanner, manifest.commits);
     if (!scanner.is_good() || !scanner.is_at_end() || !parents || !copy ||
-        manifest.commits.size() > kMostCommits ||
+        manifest.commits.size() > kMostCommits || !is_printable(manifest) ||
         !std::ranges::all_of(manifest.commits, is_possible)) {
         return std::nullopt;
     }
@@ -273,28 +308,33 @@ ManifestFile::ManifestFile(std::string path, Storage* storage)
     : path_(std::move(path)), storage_(storage != nullptr ? storage : &system_) {}
 
 std::optional<Manifest> ManifestFile::read() const {
-    const Descriptor file(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
-    if (!file) {
-        if (errno == ENOENT || errno == ENOTDIR) {
+    const PlainFile opened = open_plain(path_, O_RDONLY);
+    if (!opened.file) {
+        if (opened.code == ENOENT || opened.code == ENOTDIR) {
             return std::nullopt;
         }
-        fail("open", path_, errno);
+        if (opened.code == ELOOP || opened.code == EISDIR || opened.code == EINVAL) {
+            report_damage(opened.obstacle);
+        }
+        fail("open", path_, opened.code);
     }
-    const std::optional<std::string> content = read_all(file.get());
+    const std::optional<std::string> content = read_all(opened.file.get());
     if (!content) {
         fail("read", path_, errno);
     }
     std::optional<Manifest> manifest = parse_manifest(*content);
     if (!manifest) {
-        throw DamageError(text("The manifest \"", path_,
-                               "\" is damaged or of another version, so the state files beside it "
-                               "cannot be used: go on from a checkpoint with ",
-                               Term::from,
-                               ", or start anew "
-                               "with ",
-                               Term::fresh, "."));
+        report_damage("");
     }
     return manifest;
+}
+
+void ManifestFile::report_damage(const std::string& reason) const {
+    throw DamageError(text("The manifest \"", path_, "\" is damaged or of another version",
+                           reason.empty() ? "" : text(" (", reason, ")"),
+                           ", so the state files beside it cannot be used: go on from a checkpoint "
+                           "with ",
+                           Term::from, ", or start anew with ", Term::fresh, "."));
 }
 
 void ManifestFile::replace(const Manifest& manifest) {
@@ -302,8 +342,7 @@ void ManifestFile::replace(const Manifest& manifest) {
     const std::string content = print_manifest(manifest);
     const std::string partial = path_ + ".partial";
     {
-        const Descriptor file(
-            ::open(partial.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, kOwnerAndGroup));
+        const Descriptor file = make_plain(partial, kOwnerAndGroup);
         if (!file) {
             fail("make", partial, errno);
         }

@@ -27,6 +27,9 @@ struct Commit {
     friend bool operator==(const Commit&, const Commit&) = default;
 };
 
+// False for values that no run writes, behind whatever checksum.
+bool is_possible(const Commit& commit);
+
 // Members that may be empty are missing from older manifests.
 struct Manifest {
     Lineage line = {};        // the run these steps belong to
@@ -72,9 +75,12 @@ public:
 
     const std::string& path() const { return path_; }
 
-    // nullopt if there is no file. Throws DamageError if it is damaged or of another format,
-    // IoError if it cannot be read.
+    // nullopt if there is no file. Throws DamageError if it is damaged, of another format, a link
+    // or no regular file, and IoError if it cannot be read.
     std::optional<Manifest> read() const;
+
+    // Throws the DamageError of read(). `reason`: a phrase, or empty.
+    [[noreturn]] void report_damage(const std::string& reason) const;
 
     // On return the file holds `manifest` and survives a power cut. A crash before that leaves the
     // old content. Throws IoError.

@@ -1,25 +1,18 @@
 #include "store/provenance.hpp"
 
 #include "base/error.hpp"
+#include "base/plain_file.hpp"
 #include "base/wording.hpp"
 #include "store/subgroup_header.hpp"
 
 #include <algorithm>
-#include <fstream>
 #include <string_view>
 
 namespace nearstep::store {
 
 namespace {
 
-// The file's first bytes, at most a header; empty if it is missing or cannot be read.
-std::string start_of(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    std::string bytes(kHeaderBytes, '\0');
-    file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-    bytes.resize(file ? bytes.size() : static_cast<std::size_t>(file.gcount()));
-    return bytes;
-}
+std::string start_of(const std::string& path) { return start_of_plain(path, kHeaderBytes); }
 
 // Empty, or reserved but not yet written.
 bool holds_nothing(const std::string& start) {
@@ -56,6 +49,19 @@ std::vector<std::string> foreign_files(const RankFiles& files) {
         foreign.push_back(files.manifest);
     }
     return foreign;
+}
+
+bool is_removable_manifest(const std::string& path) {
+    const std::string start = start_of(path);
+    return is_own_plain(path) && (is_manifest(start) || holds_nothing(start));
+}
+
+bool is_removable_state(const std::string& path, const std::vector<std::string>& beside) {
+    const std::string start = start_of(path);
+    return is_own_plain(path) && (is_state(start) || holds_nothing(start) ||
+                                  std::ranges::any_of(beside, [](const std::string& other) {
+                                      return is_state(start_of(other));
+                                  }));
 }
 
 void refuse_foreign_files(const RankFiles& files) {

@@ -17,7 +17,13 @@ struct RankFiles {
 // recognised.
 std::vector<std::string> foreign_files(const RankFiles& files);
 
-// Throws ConfigError if there are such files. Call it before the rank's files are emptied.
+// Whether a restart may remove the file: a regular file of this user's, under its only name, with
+// the content of a manifest or state file of nearstep's, perhaps cut short by a crash. `beside` are
+// the state files of the same rank and set, of which one may tell that another is a stripe.
+bool is_removable_manifest(const std::string& path);
+bool is_removable_state(const std::string& path, const std::vector<std::string>& beside);
+
+// Throws ConfigError if there are foreign files. Call it before the rank's files are emptied.
 void refuse_foreign_files(const RankFiles& files);
 
 }  // namespace nearstep::store

@@ -1,8 +1,8 @@
 #include "store/subgroup_header.hpp"
 
-#include "base/descriptor.hpp"
 #include "base/digest.hpp"
 #include "base/error.hpp"
+#include "base/plain_file.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -11,7 +11,6 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <filesystem>
 #include <limits>
 #include <string_view>
 #include <system_error>
@@ -71,13 +70,14 @@ using Page = std::array<std::byte, kHeaderBytes>;
 // temporary.
 Page read_page(const std::string& path, std::size_t offset) {
     Page page{};
-    const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    const bool is_read = file.get() >= 0 && ::pread(file.get(), page.data(), page.size(),
-                                                    static_cast<off_t>(offset)) >= 0;
+    const PlainFile opened = open_plain(path, O_RDONLY);
+    const bool is_read = opened.file && ::pread(opened.file.get(), page.data(), page.size(),
+                                                static_cast<off_t>(offset)) >= 0;
+    const int code = opened.file ? errno : opened.code;
     constexpr std::array kIgnored = {ENOENT, ENOTDIR, EISDIR, EACCES, EPERM, ELOOP, EINVAL};
-    if (!is_read && std::ranges::find(kIgnored, errno) == kIgnored.end()) {
+    if (!is_read && std::ranges::find(kIgnored, code) == kIgnored.end()) {
         throw IoError(text("Cannot read the state file \"", path, "\" at offset ", offset, " (",
-                           std::generic_category().message(errno), "): try again."));
+                           std::generic_category().message(code), "): try again."));
     }
     return page;
 }
@@ -93,14 +93,6 @@ bool is_header(const Page& page) {
 }
 
 }  // namespace
-
-bool is_state_file(const std::string& path) {
-    if (!std::filesystem::is_regular_file(path)) {
-        return false;
-    }
-    const Page first = read_page(path, 0);
-    return is_zero(first) || is_header(first);
-}
 
 std::int64_t newest_generation_in(const std::string& path) {
     const Page first = read_page(path, 0);

@@ -37,9 +37,6 @@ void seal(const SubgroupHeader& header, std::span<std::byte> extent,
 void seal_page(const SubgroupHeader& header, std::span<std::byte> page, std::size_t payload_bytes,
                std::uint64_t digest);
 
-// True if the file starts with a state header, or with zeros because it was never written.
-bool is_state_file(const std::string& path);
-
 // The newest generation in the first subgroup of a state file of any layout. 0 if only start values
 // were written, or the file holds zeros. The largest number if the file holds anything else, such
 // as a stripe.

@@ -119,6 +119,7 @@ HostFacts check_host(const config::Run& run, int ranks, const config::HostPart& 
             files.push_back(file);
         }
     }
+    engine::make_memory_folder(run);
     store::check_folders(files);
     std::vector<std::string> paths;
     std::ranges::transform(files, std::back_inserter(paths), &store::PlannedFile::path);

@@ -10,9 +10,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <optional>
 #include <thread>
 
@@ -175,6 +178,24 @@ TEST(FileTest, WaitsForAnOwnerThatIsEnding) {
         first.reset();
     });
     EXPECT_NO_THROW(const File second(folder.file("state")));
+}
+
+// In a folder that others write to, they could lead a run to any file of its user's.
+TEST(FileTest, OpensNoLinkAndNoFifo) {
+    const ScratchFolder folder;
+    const std::string thesis = folder.file("thesis.tex");
+    std::ofstream(thesis) << "a thesis";
+    const std::string path = folder.file("rank-0.device-0.state");
+    const auto message = [&] { return message_of<PathError>([&] { File{path}; }); };
+    std::filesystem::create_symlink(thesis, path);
+    EXPECT_THAT(message(), HasSubstr("it is a link"));
+    std::filesystem::remove(path);
+    std::filesystem::create_hard_link(thesis, path);
+    EXPECT_THAT(message(), HasSubstr("hard link"));
+    std::filesystem::remove(path);
+    ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+    EXPECT_THAT(message(), HasSubstr("not a regular file"));
+    EXPECT_EQ(bytes_of(thesis), "a thesis");
 }
 
 TEST(FileTest, NamesAFileThatCannotBeOpened) {

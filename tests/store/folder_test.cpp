@@ -93,5 +93,27 @@ TEST(ExamineFolder, SaysWhyNoFileCanBeMade) {
     EXPECT_THAT(facts.obstacle, HasSubstr("no file can be made"));
 }
 
+TEST(PrivateFolder, IsThisUsersAlone) {
+    namespace fs = std::filesystem;
+    const ScratchFolder parent;
+    const std::string folder = parent.file("nearstep-state");
+    EXPECT_FALSE(is_private_folder(folder));
+    make_private_folder(folder);
+    EXPECT_EQ(fs::status(folder).permissions(), fs::perms::owner_all);
+    EXPECT_NO_THROW(make_private_folder(folder));
+    fs::permissions(folder, fs::perms(0755));  // as an earlier version made it
+    EXPECT_TRUE(is_private_folder(folder));
+    make_private_folder(folder);
+    EXPECT_EQ(fs::status(folder).permissions(), fs::perms::owner_all);
+    fs::permissions(folder, fs::perms(0777));
+    EXPECT_FALSE(is_private_folder(folder));
+    EXPECT_THROW(make_private_folder(folder), PathError);
+    const std::string link = parent.file("link");
+    fs::permissions(folder, fs::perms::owner_all);
+    fs::create_directory_symlink(folder, link);
+    EXPECT_FALSE(is_private_folder(link));
+    EXPECT_THROW(make_private_folder(link), PathError);
+}
+
 }  // namespace
 }  // namespace nearstep::store

@@ -8,6 +8,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/stat.h>
+
 #include <filesystem>
 #include <fstream>
 #include <limits>
@@ -63,6 +65,47 @@ TEST(ManifestTest, ReadsBackWhatItReplaced) {
     EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
+// A folder of csd.path may be one that others write to.
+TEST(ManifestTest, IsReadFromARegularFileOnlyAndFollowsNoLinkWhenItIsWritten) {
+    const ScratchFolder folder;
+    const std::string thesis = folder.file("thesis.tex");
+    std::ofstream(thesis) << "a thesis";
+    ManifestFile file(folder.file("rank-0.manifest"));
+    std::filesystem::create_symlink(thesis, file.path());
+    std::filesystem::create_symlink(thesis, file.path() + ".partial");
+    EXPECT_THAT(message_of<DamageError>([&] { file.read(); }), HasSubstr("it is a link"));
+    file.replace(sample());
+    EXPECT_EQ(file.read(), sample());
+    file.remove();
+    ASSERT_EQ(::mkfifo(file.path().c_str(), 0600), 0);
+    EXPECT_THAT(message_of<DamageError>([&] { file.read(); }), HasSubstr("not a regular file"));
+    file.remove();
+    std::filesystem::create_hard_link(thesis, file.path() + ".partial");
+    file.replace(sample());
+    file.remove();
+    std::ofstream(file.path()) << "nearstep manifest 1\n";
+    std::filesystem::resize_file(file.path(), std::uintmax_t{1} << 40U);  // sparse
+    EXPECT_THROW(file.read(), DamageError);
+    EXPECT_EQ(bytes_of(thesis), "a thesis");
+}
+
+// Only the digest of the text says whether it is a manifest's, and others can compute it.
+TEST(ManifestTest, RefusesTextThatNoMessageMayHave) {
+    for (const char* wrong : {"a\033[2Jb", "a\rb", "a\177b"}) {
+        Manifest manifest = sample();
+        manifest.model = wrong;
+        EXPECT_EQ(parse_manifest(print_manifest(manifest)), std::nullopt);
+        manifest = sample();
+        manifest.files[1] = wrong;
+        EXPECT_EQ(parse_manifest(print_manifest(manifest)), std::nullopt);
+    }
+    Manifest manifest = sample();
+    manifest.places[0] = "host /a\nb/rank-0.manifest";  // a folder may have such a name
+    const auto read = parse_manifest(print_manifest(manifest));
+    ASSERT_TRUE(read);
+    EXPECT_EQ(read->places[0], "host /a?b/rank-0.manifest");
+}
+
 TEST(ManifestTest, FindsEveryFlippedBitAndEveryTruncation) {
     const ScratchFolder folder;
     ManifestFile file(folder.file("rank-0.manifest"));
@@ -88,6 +131,8 @@ TEST(ManifestTest, RefusesCommitsThatNoRunMakes) {
          {Commit{.step = -1}, Commit{.generation = -1}, Commit{.good_steps = -1},
           Commit{.loss_scale = std::numeric_limits<double>::infinity()},
           Commit{.norm = std::numeric_limits<double>::infinity()}, Commit{.norm = -0.25},
+          Commit{.loss_scale = 0}, Commit{.generation = std::numeric_limits<std::int64_t>::max()},
+          Commit{.step = std::numeric_limits<std::int64_t>::max()},
           Commit{.generation = 2, .missed = {0, 3}}}) {
         Manifest manifest = sample();
         manifest.commits = {wrong};

@@ -6,6 +6,9 @@
 
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -53,6 +56,36 @@ TEST_F(Provenance, ToldByWhatAFileHolds) {
     EXPECT_NO_THROW(refuse_foreign_files(files));
     put(files.manifest, "nearst");  // cut short
     EXPECT_NO_THROW(refuse_foreign_files(files));
+}
+
+TEST_F(Provenance, RemovesOnlyPlainFilesWithContentOfItsOwn) {
+    const std::string state = path("rank-0.device-0.state");
+    put(state, sealed_page());
+    EXPECT_TRUE(is_removable_state(state, {}));
+    std::filesystem::create_hard_link(state, path("other name"));
+    EXPECT_FALSE(is_removable_state(state, {}));
+    std::filesystem::remove(path("other name"));
+    std::filesystem::create_symlink(state, path("link"));
+    EXPECT_FALSE(is_removable_state(path("link"), {}));
+    EXPECT_FALSE(is_removable_state(path("absent"), {}));
+    const std::string stripe = path("rank-0.device-1.state");
+    put(stripe, std::string(8192, 'x'));
+    EXPECT_FALSE(is_removable_state(stripe, {stripe}));
+    EXPECT_TRUE(is_removable_state(stripe, {state, stripe}));
+    put(path("rank-0.manifest"), "nearstep manifest 1\nrun = 1");
+    EXPECT_TRUE(is_removable_manifest(path("rank-0.manifest")));
+    put(path("rank-0.manifest"), "shopping list");
+    EXPECT_FALSE(is_removable_manifest(path("rank-0.manifest")));
+}
+
+// Only root can make such a file.
+TEST_F(Provenance, RemovesNoFileOfAnotherUser) {
+    const std::string state = path("rank-0.device-0.state");
+    put(state, sealed_page());
+    if (::chown(state.c_str(), 54321, 54321) != 0) {
+        GTEST_SKIP() << "this user cannot give files away";
+    }
+    EXPECT_FALSE(is_removable_state(state, {}));
 }
 
 }  // namespace

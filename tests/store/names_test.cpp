@@ -1,0 +1,42 @@
+#include "store/names.hpp"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+namespace nearstep::store {
+namespace {
+
+TEST(NamesTest, ReadBackAsTheyWereMade) {
+    for (const int rank : {0, 7, 123456, std::numeric_limits<int>::max()}) {
+        for (int set = 0; set < kSets; ++set) {
+            const auto manifest = parse_manifest_name(manifest_name(rank, set));
+            ASSERT_TRUE(manifest);
+            EXPECT_EQ(manifest->rank, rank);
+            EXPECT_EQ(manifest->set, set);
+            const auto state = parse_state_file_name(state_file_name(rank, 3, set));
+            ASSERT_TRUE(state);
+            EXPECT_EQ(state->rank, rank);
+            EXPECT_EQ(state->device, 3);
+            EXPECT_EQ(state->set, set);
+        }
+    }
+}
+
+TEST(NamesTest, AreNoOthers) {
+    for (const std::string name :
+         {"", "..", "rank-0.device-0.state/", "../rank-0.device-0.state", "/rank-0.device-0.state",
+          "rank-00.device-0.state", "rank--1.device-0.state", "rank-0.device-0.set-2.state",
+          "rank-0.device-2147483648.state", "rank-0.device-0.state.partial", "rank-0.state",
+          "rank-+1.device-0.state", "rank-0.device-0.set-0.state", "rank-0.manifest"}) {
+        EXPECT_FALSE(parse_state_file_name(name)) << name;
+    }
+    EXPECT_FALSE(parse_state_file_name(std::string("rank-0.device-0.state\0x", 23)));
+    for (const std::string name : {"rank-00.manifest", "rank-0.manifest.partial", "rank-.manifest",
+                                   "../rank-0.manifest", "rank-0.set-0.manifest"}) {
+        EXPECT_FALSE(parse_manifest_name(name)) << name;
+    }
+}
+
+}  // namespace
+}  // namespace nearstep::store
