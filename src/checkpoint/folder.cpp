@@ -2,6 +2,7 @@
 
 #include "base/descriptor.hpp"
 #include "base/error.hpp"
+#include "base/plain_file.hpp"
 #include "base/units.hpp"
 #include "checkpoint/rank_file.hpp"
 #include "checkpoint/seal.hpp"
@@ -13,7 +14,6 @@
 #include <cerrno>
 #include <charconv>
 #include <filesystem>
-#include <fstream>
 #include <iomanip>
 #include <string_view>
 #include <system_error>
@@ -52,12 +52,12 @@ void sync(const std::string& path, int flags) {
 }
 
 // The first 64 KiB of a file, where a rank file has its attributes.
-std::string start_of(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    std::string bytes(64 * KiB, '\0');
-    file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-    bytes.resize(static_cast<std::size_t>(file.gcount()));
-    return bytes;
+std::string start_of(const std::string& path) { return start_of_plain(path, 64 * KiB); }
+
+// HDF5 may write the start of a file last.
+bool is_begun(const std::string& start) {
+    return std::ranges::all_of(std::string_view(start).substr(0, kSealBytes),
+                               [](char byte) { return byte == '\0'; });
 }
 
 // Takes `label` and the number after it from the front of `rest`.
@@ -122,13 +122,14 @@ std::vector<FileName> list_folder(const std::string& folder) {
 
 bool is_made_here(const std::string& folder, const FileName& file) {
     const std::string path = text(folder, "/", file.name);
-    const std::string start = start_of(path);
+    if (!is_own_plain(path)) {
+        return false;
+    }
     if (file.kind == FileKind::index) {
         return has_format(path, kIndexFormat);
     }
-    // HDF5 may write the start of a file last.
-    const std::string_view head = std::string_view(start).substr(0, kSealBytes);
-    if (std::ranges::all_of(head, [](char byte) { return byte == '\0'; })) {
+    const std::string start = start_of(path);
+    if (is_begun(start)) {
         return true;
     }
     return file.kind == FileKind::rank_file ? start.find(kRankFileFormat) != std::string::npos
@@ -163,9 +164,16 @@ std::string folder_of(const std::string& path) {
 PartialFile::PartialFile(std::string path)
     : path_(std::move(path)), partial_path_(path_ + kPartial) {
     std::error_code error;
-    fs::remove(partial_path_, error);
-    if (error) {
-        throw ConfigError(text("Cannot replace ", partial_path_, ": ", error.message(),
+    const bool is_there = fs::exists(fs::symlink_status(partial_path_, error));
+    const bool is_ours = is_own_plain(partial_path_) && (is_begun(start_of(partial_path_)) ||
+                                                         has_format(partial_path_, kIndexFormat) ||
+                                                         has_format(partial_path_, kExportFormat));
+    if (is_there && is_ours) {
+        fs::remove(partial_path_, error);
+    }
+    if (is_there && (!is_ours || error)) {
+        throw ConfigError(text("Cannot replace ", partial_path_, ": ",
+                               error ? error.message() : "it is not what a crash of nearstep left",
                                ". Remove it, or write to another place."));
     }
 }

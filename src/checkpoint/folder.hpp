@@ -34,7 +34,8 @@ std::optional<FileName> parse_name(const std::string& name);
 // ConfigError if listing is not permitted, IoError if it fails otherwise.
 std::vector<FileName> list_folder(const std::string& folder);
 
-// True if nearstep wrote the file: it has the format of its name, perhaps cut short by a crash.
+// True if nearstep wrote the file for this user: it is a plain file (base/plain_file.hpp) with the
+// format of its name, perhaps cut short by a crash.
 bool is_made_here(const std::string& folder, const FileName& file);
 
 // Creates `folder` durably: it survives a power cut. Throws PathError if that is not permitted,
@@ -49,7 +50,8 @@ void sync_folder(const std::string& folder);
 std::string folder_of(const std::string& path);
 
 // A file that is written as `path` + kPartial and renamed to `path` when it is complete. The
-// constructor removes an old partial file; the destructor removes one that was not committed.
+// constructor removes a partial file that a crash left, and throws ConfigError for any other of
+// that name; the destructor removes one that was not committed.
 class PartialFile {
 public:
     explicit PartialFile(std::string path);

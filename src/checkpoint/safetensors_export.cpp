@@ -1,4 +1,5 @@
 #include "base/error.hpp"
+#include "base/plain_file.hpp"
 #include "base/units.hpp"
 #include "checkpoint/export.hpp"
 #include "checkpoint/folder.hpp"
@@ -137,6 +138,41 @@ void write_index(const std::string& path, const std::vector<std::vector<TensorPl
     write_file(path, json.dump(2) + "\n");
 }
 
+bool is_part_of_export(const fs::directory_entry& entry) {
+    const std::string name = entry.path().filename().string();
+    return is_own_plain(entry.path().string()) &&
+           (name == "config.json" ||
+            (name.starts_with("model") &&
+             (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json"))));
+}
+
+// Removes what an export that did not end left. Throws ConfigError if the folder has anything else.
+void remove_partial(const std::string& partial) {
+    std::error_code error;
+    if (!fs::exists(fs::symlink_status(partial, error))) {
+        return;
+    }
+    const auto refuse = [&] {
+        throw ConfigError(text("Cannot replace ", partial,
+                               ": it is not what a crash of nearstep left. Remove it, or name "
+                               "another folder."));
+    };
+    std::vector<fs::path> files;
+    if (!fs::is_directory(fs::symlink_status(partial, error))) {
+        refuse();
+    }
+    for (const fs::directory_entry& entry : fs::directory_iterator(partial)) {
+        if (!is_part_of_export(entry)) {
+            refuse();
+        }
+        files.push_back(entry.path());
+    }
+    for (const fs::path& file : files) {
+        fs::remove(file);
+    }
+    fs::remove(partial);
+}
+
 void check_place(const std::string& folder) {
     std::error_code ignored;
     if (fs::exists(folder, ignored) &&
@@ -158,9 +194,12 @@ void export_safetensors(const std::string& index_path, const std::string& folder
     const std::string place = folder.ends_with('/') ? folder.substr(0, folder.size() - 1) : folder;
     check_place(place);
     const std::string partial = place + kPartial;
-    fs::remove_all(partial);
+    remove_partial(partial);
+    if (std::error_code error; !fs::create_directory(partial, error)) {
+        throw ConfigError(text("Cannot make ", partial, ": ", error.message(),
+                               ". Name a place that can be written."));
+    }
     try {
-        make_folder(partial);
         const auto shards = shards_of(in_order(reader->description().tensors), dtype, shard_bytes);
         Masters masters(*reader);
         for (std::size_t shard = 0; shard < shards.size(); ++shard) {
@@ -175,8 +214,7 @@ void export_safetensors(const std::string& index_path, const std::string& folder
             write_file(partial + "/config.json", words);
         }
     } catch (...) {
-        std::error_code ignored;
-        fs::remove_all(partial, ignored);
+        remove_partial(partial);
         throw;
     }
     sync_folder(partial);

@@ -134,6 +134,25 @@ TEST_F(Checkpoint, LeavesWhatNearstepHasNotMadeWhateverItsName) {
     }
 }
 
+// Others may be able to put links into the folder, and a FIFO must not make a run wait.
+TEST_F(Checkpoint, LeavesLinksAndFifosAlone) {
+    write_checkpoint(folder(), 10, 1);
+    const std::string rank_file = bytes_of(folder() + "/step-00000010.attempt-0.rank-00001.h5");
+    put_bytes(root() + "/copy.h5", rank_file);
+    fs::create_symlink(root() + "/copy.h5", folder() + "/step-00000005.attempt-0.rank-00000.h5");
+    fs::create_hard_link(root() + "/copy.h5", folder() + "/step-00000006.attempt-0.rank-00000.h5");
+    ASSERT_EQ(::mkfifo((folder() + "/step-00000007.attempt-0.rank-00000.h5").c_str(), 0600), 0);
+    ASSERT_EQ(::mkfifo((folder() + "/step-00000008.h5").c_str(), 0600), 0);
+    write_checkpoint(folder(), 20, 2);
+    EXPECT_FALSE(fs::exists(folder() + "/step-00000010.h5"));
+    for (const char* name :
+         {"step-00000005.attempt-0.rank-00000.h5", "step-00000006.attempt-0.rank-00000.h5",
+          "step-00000007.attempt-0.rank-00000.h5", "step-00000008.h5"}) {
+        EXPECT_TRUE(fs::exists(fs::symlink_status(folder() + "/" + name))) << name;
+    }
+    EXPECT_EQ(bytes_of(root() + "/copy.h5"), rank_file);
+}
+
 TEST_F(Checkpoint, IsNotPublishedUnlessEveryFileIsSeenAsItWasWritten) {
     const std::string old = write_checkpoint(folder(), 10, 1);
     const auto records = write_rank_files(folder(), 20, 0, 2);

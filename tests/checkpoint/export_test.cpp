@@ -73,10 +73,22 @@ TEST_P(Export, HasADatasetPerParameter) {
 
 TEST_P(Export, ReplacesAnOldFileAndLeavesNoOther) {
     put_bytes(out(), "old");
-    put_bytes(out() + ".partial", "left by a crash");
+    put_bytes(out() + ".partial", std::string(512, '\0') + "left by a crash");
     export_checkpoint(index(), out(), GetParam());
     EXPECT_THAT(inspect_text(out()), HasSubstr("6 datasets are as they were written"));
     EXPECT_FALSE(fs::exists(out() + ".partial"));
+}
+
+TEST_P(Export, ReplacesNoOtherFileAndFollowsNoLink) {
+    put_bytes(out() + ".partial", "my own notes");
+    EXPECT_THAT(complaint([&] { export_checkpoint(index(), out(), GetParam()); }),
+                HasSubstr(out() + ".partial"));
+    EXPECT_EQ(bytes_of(out() + ".partial"), "my own notes");
+    fs::rename(out() + ".partial", root() + "/notes");
+    fs::create_symlink(root() + "/notes", out() + ".partial");
+    EXPECT_THAT(complaint([&] { export_checkpoint(index(), out(), GetParam()); }),
+                HasSubstr(out() + ".partial"));
+    EXPECT_EQ(bytes_of(root() + "/notes"), "my own notes");
 }
 
 TEST_P(Export, KeepsTheOldFileIfTheCheckpointIsDamaged) {
