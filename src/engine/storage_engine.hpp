@@ -149,6 +149,10 @@ private:
     offload::UpdateTimes wait_for_update();
     void prepare_commit();
     void save_residual(checkpoint::RankFileWriter& writer);
+    // Throws ConfigError if the checkpoint is damaged or not of this parameter vector.
+    std::unique_ptr<checkpoint::Reader> open_checkpoint(const std::string& index_path) const;
+    // Whether the model has tensors that missed these updates.
+    bool fits(const store::MissedUpdates& missed) const;
     void restore_residual(checkpoint::Reader& reader);
     store::Manifest manifest() const;
     store::Commit position() const;

@@ -31,6 +31,9 @@ void append(std::vector<shard::TileRange>& ranges, shard::TileRange tiles) {
     }
 }
 
+constexpr const char* kOtherTensors =
+    "Its manifest counts the updates of tensors that the model does not have.";
+
 std::string name_of_file(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
 }  // namespace
@@ -163,9 +166,27 @@ void StorageEngine::start_anew(const Fill& fill, const Claimed& claimed) {
     commit();
 }
 
+// Its description of the model is ours, but somebody else may have written it.
+std::unique_ptr<checkpoint::Reader> StorageEngine::open_checkpoint(
+    const std::string& index_path) const {
+    auto reader = checkpoint::Reader::open(index_path);
+    const checkpoint::Description& description = reader->description();
+    if (description.parameters != layout_.elems || !fits(description.missed)) {
+        throw ConfigError(
+            text("The checkpoint ", index_path, " is damaged: it is of ", description.parameters,
+                 " parameters in ", description.tensors.size(), " tensors, and the model has ",
+                 layout_.elems, " in ", layout_.tensors.size(), ". Use another checkpoint."));
+    }
+    return reader;
+}
+
+bool StorageEngine::fits(const store::MissedUpdates& missed) const {
+    return missed.size() <= layout_.tensors.size();
+}
+
 void StorageEngine::restore(const std::string& index_path, const Origin& origin) {
     std::unique_ptr<checkpoint::Reader> reader;
-    world_.together([&] { reader = checkpoint::Reader::open(index_path); });
+    world_.together([&] { reader = open_checkpoint(index_path); });
     const checkpoint::Description& description = reader->description();
     Origin known = origin;
     known.seed = description.seed;
@@ -261,6 +282,9 @@ std::optional<std::string> StorageEngine::fill_from(OtherLayout& old, std::int64
 std::optional<std::string> StorageEngine::restore_from(const Found& found, const Decision& decision,
                                                        const Origin& origin,
                                                        const store::Commit& commit) {
+    if (!fits(commit.missed)) {
+        return kOtherTensors;
+    }
     choose_line(origin, commit.step);
     try {
         OtherLayout old(world_, settings_, layout_.elems, found, decision, storage_.get());
@@ -279,7 +303,7 @@ std::optional<std::string> StorageEngine::restore_from(const Found& found, const
 
 void StorageEngine::verify(const std::string& index_path) {
     world_.together([&] {
-        const auto reader = checkpoint::Reader::open(index_path);
+        const auto reader = open_checkpoint(index_path);
         pipeline_->visit_subgroups([&](csd::Device&, std::size_t, shard::TileRange tiles) {
             const std::size_t elems = tiles.size() * kTileElems;
             reader->read(tiles, {std::span(master_).first(elems), std::span(moment1_).first(elems),
@@ -306,6 +330,9 @@ void StorageEngine::go_on_at(const store::Commit& position, const Origin& origin
 
 std::optional<std::string> StorageEngine::restore_state(const Origin& origin,
                                                         const store::Commit& commit) {
+    if (!fits(commit.missed)) {
+        return kOtherTensors;
+    }
     std::string damage;
     world_.together([&] {
         try {

@@ -138,11 +138,15 @@ const std::array<std::string, 12> kLines = {
     "replaces = 0123456789abcdef",
     "parents = 0123456789abcdef 3"};
 
+const std::array<std::string, 6> kEnds = {
+    " missed 0-0:1", " missed 5-9:2", " missed 0-4194303:1",
+    " norm 1e300",   " norm -1",      " norm 0.5 missed 0-1:1"};
+
 // Changes one thing that a checksum would protect, and corrects the checksum.
 std::string changed(const std::string& manifest, Draw& draw) {
     std::vector<std::string> lines = lines_of(manifest);
     const std::size_t at = draw.below(lines.size() - 1);
-    switch (draw.below(6)) {
+    switch (draw.below(7)) {
         case 0:
             lines.erase(lines.begin() + static_cast<std::ptrdiff_t>(at));
             break;
@@ -152,6 +156,12 @@ std::string changed(const std::string& manifest, Draw& draw) {
         case 2:
             lines.insert(lines.begin() + static_cast<std::ptrdiff_t>(at), lines[at]);
             break;
+        case 3: {
+            std::string& commit = *std::ranges::find_if(
+                lines, [](const std::string& line) { return line.starts_with("commit"); });
+            commit += draw.of(kEnds);
+            break;
+        }
         default: {
             // The layout has most of the values.
             const auto layout = std::ranges::find_if(
@@ -181,6 +191,7 @@ protected:
         }
         world_.barrier();
         open({}, 1);
+        take_steps(2);
         engine_.reset();
         world_.barrier();
         for (const fs::directory_entry& entry : fs::directory_iterator(state_)) {
@@ -211,6 +222,19 @@ protected:
         engine_->begin(start, [](std::size_t first, std::span<float> masters) {
             std::ranges::fill(masters, static_cast<float>(first % 7));
         });
+    }
+
+    void take_steps(int steps) {
+        for (int taken = 0; taken < steps; ++taken) {
+            engine_->begin_backward({.groups = {Hyper{}}, .skipped = {}});
+            std::ranges::fill(engine_->gradient_space(0), 0.5F);
+            engine_->put_gradient(0);
+            engine_->end_pass();
+            engine_->end_gradients();
+            engine_->update();
+            engine_->finish();
+            engine_->commit();
+        }
     }
 
     void restore_files() {
