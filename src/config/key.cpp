@@ -93,6 +93,13 @@ std::optional<T> converted(const Key& key, const Scalar& scalar, const std::stri
                 throw ConfigError(text(name_of_key(key.name),
                                        " holds an empty text: name something (", origin, ")."));
             }
+            // Manifests, hosts' answers and logs have one line for each.
+            if (!key.may_have_lines && on_one_line(*word) != *word) {
+                throw ConfigError(text(key.name, " = ", written(std::string_view(*word)),
+                                       " has a line break or another control character: choose a "
+                                       "name without (",
+                                       origin, ")."));
+            }
             return *word;
         }
     }

@@ -24,8 +24,9 @@ struct Key {
     Limits limits{};  // for numbers
     // For texts; empty: any text. A list of numbers may be its word instead, stored as no numbers.
     std::vector<std::string> words{};
-    bool may_be_empty = false;  // for a text or a list
-    bool is_for_sites = false;  // a site file may set it
+    bool may_be_empty = false;    // for a text or a list
+    bool may_have_lines = false;  // a text may have line breaks and other control characters
+    bool is_for_sites = false;    // a site file may set it
 };
 
 // Stores the value in the key's target. Throws ConfigError ending in `origin` if it does not fit.

@@ -90,7 +90,8 @@ std::vector<Key> layer_keys(ModelSettings& model) {
          .target = &model.rope_scaling,
          .meaning = "scaling of rotary positions for long contexts (llama): rope_scaling of a "
                     "config.json, in JSON; rope_type linear, dynamic, llama3 or yarn; empty: none",
-         .may_be_empty = true},
+         .may_be_empty = true,
+         .may_have_lines = true},
     };
 }
 

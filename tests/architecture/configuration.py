@@ -15,7 +15,7 @@ SECTIONS = {
 HEAD = """# Configuration
 Every key of a config file, as `nearstep train --help` describes it. `tests/architecture/configuration.py PROGRAM . --write` writes this page, and a test compares it with the program.
 
-A config is a TOML file. `--set KEY=VALUE` overrides a key, and a [site](cluster.md) sets those of the machine. An unknown key, a wrong type or a value out of range ends the run with one sentence and
+A config is a TOML file. `--set KEY=VALUE` overrides a key, and a [site](cluster.md) sets those of the machine. An unknown key, a wrong type, a line break in a name or a value out of range ends the run with one sentence and
 code 2 before anything is written. From Python, keys of the engine are [arguments of the optimizer](pytorch.md) or go into `config={...}`.
 """
 

@@ -230,9 +230,12 @@ TEST(Print, KeepsTheWordOfAListOfNumbers) {
 
 TEST(Print, IsReadBackToTheSameRunWithAwkwardValues) {
     config::Run run = parse_texts(R"(
-        name = "a \"name\" \\ with\ttabs"
+        name = "a \"name\" \\ with quotes"
         mode = "su+o+c"
         data.valid = ["x", "y z"]
+        [model]
+        architecture = "llama"
+        rope_scaling = "{\t\"rope_type\": \"linear\",\n\t\"factor\": 2.0}"
         [train]
         learning_rate = 0.1
         epsilon = 1e-300
@@ -252,6 +255,7 @@ TEST(Print, IsReadBackToTheSameRunWithAwkwardValues) {
     const config::Run again = parse({.config_path = "other.toml", .config_text = print(run)});
     EXPECT_EQ(print(again), print(run));
     EXPECT_EQ(again.name, run.name);
+    EXPECT_EQ(again.model.rope_scaling, run.model.rope_scaling);
     EXPECT_EQ(again.site, "lab");
     EXPECT_EQ(again.mode, run.mode);
     EXPECT_EQ(again.train.learning_rate, run.train.learning_rate);

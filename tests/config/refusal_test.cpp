@@ -167,7 +167,11 @@ INSTANTIATE_TEST_SUITE_P(
         in_site("[plan]\ngpu_tflops = -1\n", {"plan.gpu_tflops = -1", "at least 0"}),
         in_config("[csd]\nper_rank = []\n", {"csd.per_rank is an empty list"}),
         in_config("[csd]\npath = \"\"\n", {"csd.path holds an empty text"}),
-        in_config("data.valid = [\"\"]\n", {"data.valid holds an empty text"})));
+        in_config("data.valid = [\"\"]\n", {"data.valid holds an empty text"}),
+        in_config("[csd]\npath = [\"a\", \"b\\nc\"]\n",
+                  {"csd.path = \"b\\u000Ac\" has a line break"}),
+        in_config("[checkpoint]\npath = \"a\\u001Bb\"\n", {"checkpoint.path", "control character"}),
+        in_config("[model]\nfrom = \"a\\tb\"\n", {"model.from", "control character"})));
 
 INSTANTIATE_TEST_SUITE_P(
     UnknownWords, Refusal,
