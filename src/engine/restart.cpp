@@ -269,6 +269,21 @@ Decision load_newest(const Found& found, const Choices& choices) {
     return decision;
 }
 
+// A job that Slurm started again and whose files are all gone, not even a manifest without steps.
+bool has_lost_all(const Found& found) {
+    return found.may_start_anew && found.may_have_begun && found.manifests.empty();
+}
+
+Decision refuse_lost(const Found& found) {
+    return refuse(
+        text("Slurm has started this job again, and an earlier start of it may have "
+             "taken steps, but there is no state of a run in ",
+             found.state_folder,
+             ". Bring back the folder of csd.path or checkpoint.path "
+             "that has it, and release or submit the job again; to start anew, submit a "
+             "new job."));
+}
+
 // For a folder without durable steps.
 Decision begin_anew_if_allowed(const Found& found, const Choices& choices) {
     if (choices.damaged != nullptr && choices.groups.empty()) {
@@ -279,6 +294,9 @@ Decision begin_anew_if_allowed(const Found& found, const Choices& choices) {
             found, "The newest run here has no durable step, and the checkpoints are of others",
             text("To go on from one of them, ", way_from(found), "; to start anew, use ",
                  Term::fresh, "."));
+    }
+    if (has_lost_all(found)) {
+        return refuse_lost(found);
     }
     if (found.may_start_anew) {
         Decision decision;
@@ -492,6 +510,9 @@ std::string describe(const Found& found) {
 Decision decide(const Found& found) {
     if (found.named) {
         const bool is_restarting = found.may_start_anew && goes_on_from_named(found);
+        if (!is_restarting && has_lost_all(found)) {
+            return refuse_lost(found);
+        }
         return is_restarting ? resume(found) : load_named(found);
     }
     if (found.is_fresh) {

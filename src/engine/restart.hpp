@@ -68,6 +68,8 @@ struct Found {
     bool is_resuming = false;                             // --resume or --resume-if-any
     bool may_start_anew = false;                          // --resume-if-any
     bool is_fresh = false;                                // --fresh
+    // Slurm has started this job again, and an earlier start may have begun here.
+    bool may_have_begun = false;
     std::string model = {};                               // of this run, one line
     std::string state_folder = {};                        // for messages
     std::string memory_folder = {};                       // with csd.memory_gb, for messages

@@ -6,6 +6,7 @@
 #include "config/load.hpp"
 #include "engine/devices.hpp"
 #include "engine/gathered_text.hpp"
+#include "engine/job_record.hpp"
 #include "engine/layout_line.hpp"
 #include "mpi/topology.hpp"
 #include "store/damage.hpp"
@@ -457,6 +458,8 @@ Found search(const mpi::Communicator& world, const config::EngineSettings& setti
                 .state_folder = settings.csd.path.front(),
                 .memory_folder = settings.csd.memory_gb > 0 ? config::memory_folder(settings) : "",
                 .checkpoint_folder = config::checkpoint_folder(settings)};
+    const bool may_have = world.rank() == 0 && may_have_begun(settings.csd.path.front());
+    found.may_have_begun = !world.agree(!may_have);
     look_at_state(world, settings, elems, found);
     check_unused(world, found);
     look_at_checkpoints(world, settings, wish, found);

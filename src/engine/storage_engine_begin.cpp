@@ -6,6 +6,7 @@
 #include "engine/device_speeds.hpp"
 #include "engine/devices.hpp"
 #include "engine/gathered_text.hpp"
+#include "engine/job_record.hpp"
 #include "engine/restart_search.hpp"
 #include "engine/storage_engine.hpp"
 #include "store/damage.hpp"
@@ -295,6 +296,9 @@ BeginReport StorageEngine::begin(const StartingPoint& start, const Fill& fill) {
     check_unchanged(world_, settings_, *start.found);
     const LeftBehind left(world_, settings_, start);
     left.check();
+    if (world_.rank() == 0) {
+        note_begun(settings_.csd.path.front());
+    }
     const std::string overwritten =
         start.found->is_fresh ? describe_overwritten(world_, settings_, decision.set) : "";
     BeginReport begun{.lines = describe_speeds(settings_, owners_),

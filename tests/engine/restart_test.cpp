@@ -555,5 +555,24 @@ TEST(DecideTest, TakesAManifestWithoutStepsForNoStep) {
     EXPECT_EQ(decide(found).checkpoint_step, 3);
 }
 
+TEST(DecideTest, BeginsNothingAnewWhereAJobMayHaveLostItsSteps) {
+    for (const Flag flag : {Flag::resume_if_any, Flag::from}) {
+        Found found = found_of({.traces = {}, .flag = flag});
+        found.may_start_anew = true;
+        EXPECT_NE(decide(found).action, Action::refuse);
+        found.may_have_begun = true;
+        EXPECT_THAT(decide(found).refusal, HasSubstr("started this job again"));
+    }
+    Found found = found_of({.traces = {}, .flag = Flag::none});
+    found.may_have_begun = true;
+    EXPECT_EQ(decide(found).action, Action::start_anew);
+    // All its manifests are there and list no step, so there is none to lose.
+    found = found_of({.traces = {Trace::whole}, .flag = Flag::resume_if_any});
+    found.may_have_begun = true;
+    EXPECT_EQ(decide(found).action, Action::resume_state);
+    found.manifests[0].manifest->commits.clear();
+    EXPECT_EQ(decide(found).action, Action::start_anew);
+}
+
 }  // namespace
 }  // namespace nearstep::engine

@@ -1,8 +1,10 @@
 """A restart drops nothing unless asked: it resumes from the newest step of one line of history, or changes nothing."""
 import json
+import os
 import pathlib
 import re
 import shutil
+import unittest.mock
 
 import program
 
@@ -101,6 +103,53 @@ class Restart(program.Scenario):
         self.assertIn("of another layout at step 9", moved.stdout)
         self.assertEqual(moved.summary["masters_xxh3"], self.whole()["masters_xxh3"])
         self.assertFalse(memory.exists())
+
+    def test_a_folder_in_memory_that_others_may_write_is_not_used(self):
+        keys = {"csd__speed": "1", "csd__memory_gb": 0.003}
+        first = self.finish(ranks=1, train__stop_at=3, **keys)
+        memory = pathlib.Path(re.search(r"state in memory: .* in (/dev/shm/nearstep-p0-\w+);", first.stdout)[1])
+        self.addCleanup(shutil.rmtree, memory, ignore_errors=True)
+        self.assertEqual(memory.stat().st_mode & 0o777, 0o700)
+        memory.chmod(0o777)
+        self.refused("--fresh", ranks=1, words=[str(memory), "may be written by others"], **keys)
+        before = content(memory)
+        self.finish("--fresh", ranks=1, train__stop_at=3)
+        self.assertEqual(content(memory), before)
+        self.refused("--resume", ranks=1, words=[str(memory)], **keys)
+
+    def test_names_that_lead_elsewhere_are_not_followed(self):
+        self.finish(ranks=1, train__stop_at=3)
+        thesis = self.folder / "thesis.tex"
+        thesis.write_text("a thesis\n")
+        state = self.folder / "p0/rank-0.device-0.state"
+        state.rename(self.folder / "away")
+        for make, flag in ((state.symlink_to, "--resume"), (state.hardlink_to, "--fresh")):
+            make(thesis)
+            self.refused(flag, ranks=1, words=["p0/rank-0.device-0.state"])
+            state.unlink()
+        os.mkfifo(state)
+        self.refused("--fresh", ranks=1, words=["p0/rank-0.device-0.state", "not a regular file"])
+        state.unlink()
+        (self.folder / "away").rename(state)
+        (self.folder / "p0/rank-0.manifest.partial").symlink_to(thesis)
+        self.finish("--resume", ranks=1)
+        self.assertEqual(thesis.read_text(), "a thesis\n")
+
+    def test_a_requeued_job_does_not_begin_anew_where_its_files_are_gone(self):
+        job = {"SLURM_RESTART_COUNT": "1"}
+        self.finish(ranks=1, train__stop_at=3)
+        with unittest.mock.patch.dict(os.environ, job):
+            done = program.run(0, *self.arguments(flags=["--resume-if-any"], train__steps=STEPS, train__stop_at=5, csd__path=self.two_drives()))
+            self.assertEqual(done.returncode, 0, done.stderr)
+            for name in ("p0", "p1"):
+                shutil.rmtree(self.folder / name, ignore_errors=True)
+            self.finish(ranks=1, train__stop_at=3, csd__path=self.two_drives("other"))
+            from_other = ["--from", self.folder / "other0/checkpoints/step-00000003.h5"]
+            for flags in ([], from_other):
+                done = program.run(0, *self.arguments(flags=["--resume-if-any", *flags], train__steps=STEPS, csd__path=self.two_drives()))
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn("Slurm has started this job again", done.stderr)
+        self.assertFalse((self.folder / "p0/rank-0.manifest").exists())
 
     def test_a_run_in_the_folder_of_another_goes_on_with_its_own_steps(self):
         self.finish(train__steps=6, train__seed=5)
