@@ -2,8 +2,8 @@
 // does not take a folder that was emptied for one where nothing has begun.
 //
 // The record is $XDG_STATE_HOME/nearstep/slurm-CLUSTER-JOB (~/.local/state without that variable).
-// The job's first start makes it, empty by launch/slurm_job, else with its first run; each run adds a
-// line, the XXH3 of its first csd.path.
+// The job's first start makes it, empty by launch/slurm_job, else with its first run; each run adds
+// a line, the XXH3 of its first csd.path.
 #pragma once
 
 #include <string>

@@ -70,9 +70,9 @@ struct Found {
     bool is_fresh = false;                                // --fresh
     // Slurm has started this job again, and an earlier start may have begun here.
     bool may_have_begun = false;
-    std::string model = {};                               // of this run, one line
-    std::string state_folder = {};                        // for messages
-    std::string memory_folder = {};                       // with csd.memory_gb, for messages
+    std::string model = {};          // of this run, one line
+    std::string state_folder = {};   // for messages
+    std::string memory_folder = {};  // with csd.memory_gb, for messages
     std::string checkpoint_folder = {};
 };
 

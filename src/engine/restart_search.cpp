@@ -7,7 +7,7 @@
 #include "engine/devices.hpp"
 #include "engine/gathered_text.hpp"
 #include "engine/job_record.hpp"
-#include "engine/layout_line.hpp"
+#include "engine/manifest_values.hpp"
 #include "mpi/topology.hpp"
 #include "store/damage.hpp"
 #include "store/folder.hpp"
@@ -16,7 +16,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <functional>
 #include <iterator>
 #include <optional>
 #include <set>
@@ -81,43 +80,6 @@ std::vector<std::string> places_of_files(const std::vector<std::string>& folders
         paths.push_back(found);
     }
     return paths;
-}
-
-std::vector<std::string> names_of_files(const LayoutValues& layout, store::RankFileName of) {
-    std::vector<std::string> names;
-    for (int device = 0; device < layout.devices[static_cast<std::size_t>(of.rank)]; ++device) {
-        names.push_back(store::state_file_name(of.rank, device, of.set));
-    }
-    return names;
-}
-
-// What no run writes into a manifest of this name, as a phrase; empty: nothing. Lists the state
-// files of an older format, which does not.
-std::string fault_of(store::Manifest& manifest, store::RankFileName name) {
-    const std::optional<LayoutValues> layout = parse_layout(manifest.layout);
-    if (!layout) {
-        return "no run has its layout";
-    }
-    if (name.rank >= layout->ranks) {
-        return text("its run had ", layout->ranks, " ranks");
-    }
-    std::vector<std::string> files = names_of_files(*layout, name);
-    if (!manifest.files.empty() && manifest.files != files) {
-        return "it names files that are not the rank's state files";
-    }
-    const std::vector<int>& copy = manifest.copy;
-    if (!copy.empty() &&
-        (std::ranges::adjacent_find(copy, std::greater_equal<>()) != copy.end() ||
-         copy.back() >= layout->ranks || !std::ranges::binary_search(copy, name.rank))) {
-        return "it names ranks that cannot hold a copy";
-    }
-    if (!manifest.places.empty() &&
-        manifest.places.size() != static_cast<std::size_t>(layout->ranks)) {
-        return text("it has the places of ", manifest.places.size(), " ranks, not of ",
-                    layout->ranks);
-    }
-    manifest.files = std::move(files);
-    return "";
 }
 
 FoundManifest read_manifest(const std::string& path, store::RankFileName name,

@@ -152,7 +152,9 @@ private:
     // Throws ConfigError if the checkpoint is damaged or not of this parameter vector.
     std::unique_ptr<checkpoint::Reader> open_checkpoint(const std::string& index_path) const;
     // Whether the model has tensors that missed these updates.
-    bool fits(const store::MissedUpdates& missed) const;
+    bool fits(const store::MissedUpdates& missed) const {
+        return missed.size() <= layout_.tensors.size();
+    }
     void restore_residual(checkpoint::Reader& reader);
     store::Manifest manifest() const;
     store::Commit position() const;

@@ -172,16 +172,11 @@ std::unique_ptr<checkpoint::Reader> StorageEngine::open_checkpoint(
     auto reader = checkpoint::Reader::open(index_path);
     const checkpoint::Description& description = reader->description();
     if (description.parameters != layout_.elems || !fits(description.missed)) {
-        throw ConfigError(
-            text("The checkpoint ", index_path, " is damaged: it is of ", description.parameters,
-                 " parameters in ", description.tensors.size(), " tensors, and the model has ",
-                 layout_.elems, " in ", layout_.tensors.size(), ". Use another checkpoint."));
+        throw ConfigError(text("The checkpoint ", index_path,
+                               " is of other tensors than the model (", description.parameters,
+                               " parameters, not ", layout_.elems, "): use another checkpoint."));
     }
     return reader;
-}
-
-bool StorageEngine::fits(const store::MissedUpdates& missed) const {
-    return missed.size() <= layout_.tensors.size();
 }
 
 void StorageEngine::restore(const std::string& index_path, const Origin& origin) {
