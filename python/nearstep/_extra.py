@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import stat
 
 
 _RUN = "nearstep_run"
@@ -14,9 +16,9 @@ def _path(folder: str, step: int) -> str:
 
 
 def _remove_foreign(path: str, runs: list):
-    """Removes the file if another run has written it. Returns an error instead of raising it, as write()."""
+    """Removes the file if another run of this user's has written it. Returns an error instead of raising it, as write()."""
     try:
-        if os.path.exists(path) and _load(path)[0] not in runs:
+        if _is_own(path) and _load(path)[0] not in runs:
             os.remove(path)
     except (OSError, ValueError) as error:
         return error
@@ -38,7 +40,7 @@ def write(folder: str, step: int, runs: list, extra):
         return TypeError(f"extra, which the checkpoint of this step lacks, has a value that JSON cannot hold ({error}): give numbers, texts, lists and dictionaries.")
     try:
         os.makedirs(folder, exist_ok=True)
-        with open(path + ".partial", "w") as file:
+        with _make(path + ".partial") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
@@ -46,6 +48,22 @@ def write(folder: str, step: int, runs: list, extra):
     except OSError as error:
         return error
     return None
+
+
+def _is_own(path: str) -> bool:
+    """Whether this is a regular file of this user's, and no link."""
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
+
+
+def _make(path: str):
+    """Opens a new file. What has the name, as a crash left it, is removed; a link is not followed."""
+    with contextlib.suppress(FileNotFoundError):
+        os.remove(path)
+    return open(path, "x")
 
 
 def _load(path: str) -> tuple:
@@ -58,7 +76,7 @@ def _load(path: str) -> tuple:
 def read(folder: str, step: int, runs: list | None = None):
     """The data written for this step, by one of ``runs`` if they are given; None if there is none."""
     path = _path(folder, step)
-    if not os.path.exists(path):
+    if not os.path.isfile(path):
         return None
     run, extra = _load(path)
     return extra if runs is None or run is None or run in runs else None

@@ -356,6 +356,22 @@ class Checkpoints(Package):
         self.assertEqual(opt.extra, {"batch": 3})
         self.assertEqual(opt.masters_digest(), digest)
 
+    def test_extra_is_written_through_no_link(self):
+        model, opt = self.make()
+        self.train(model, opt, 0, 3)
+        thesis = self.folder / "thesis.tex"
+        thesis.write_text("a thesis")
+        folder = pathlib.Path(opt.save(extra={"batch": 2})).parent
+        for name in ("step-00000003.extra.json", "step-00000003.extra.json.partial"):
+            (folder / name).unlink(missing_ok=True)
+            (folder / name).symlink_to(thesis)
+        opt.save(extra={"batch": 3})
+        self.assertEqual(thesis.read_text(), "a thesis")
+        self.assertFalse((folder / "step-00000003.extra.json").is_symlink())
+        opt.close()
+        _, opt = self.make()
+        self.assertEqual((opt.resume(), opt.extra), (3, {"batch": 3}))
+
     def test_state_dict_is_a_pointer_and_leads_back(self):
         model, opt = self.make()
         self.train(model, opt, 0, 3)
