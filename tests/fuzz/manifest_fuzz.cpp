@@ -52,6 +52,11 @@ void read(Bytes bytes) {
     for (const store::Commit& commit : manifest->commits) {
         require(is_possible(commit), "commits are of steps that there can be");
     }
+    for (const std::string& line : {manifest->model, manifest->layout, manifest->line.run}) {
+        require(std::ranges::none_of(
+                    line, [](char letter) { return static_cast<unsigned char>(letter) < ' '; }),
+                "texts have no control characters");
+    }
     file.replace(*manifest);
     require(file.read() == manifest, "a manifest reads back as it was written");
 }
