@@ -4,6 +4,7 @@
 #include "base/descriptor.hpp"
 #include "base/digest.hpp"
 #include "base/error.hpp"
+#include "base/plain_file.hpp"
 #include "store/folder.hpp"
 #include "store/storage.hpp"
 
@@ -68,22 +69,34 @@ void write_program_bytes(int file, std::span<const std::byte> bytes, const std::
     }
 }
 
+// Whether the file may be overwritten: it has no other name and is empty, ours, or begun by a
+// crash.
+bool is_replaceable(const std::string& path) {
+    const std::string start = start_of_plain(path, kProgramMagic.size());
+    struct stat facts = {};
+    return ::lstat(path.c_str(), &facts) == 0 && facts.st_nlink == 1 &&
+           (kProgramMagic.starts_with(start) ||
+            std::ranges::all_of(start, [](char byte) { return byte == '\0'; }));
+}
+
 }  // namespace
 
 std::optional<ProgramState> read_program_state(const std::string& path) {
-    const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+    const PlainFile opened = open_plain(path, O_RDONLY);
+    const Descriptor& file = opened.file;
     if (!file) {
-        if (errno == ENOENT || errno == ENOTDIR || errno == ELOOP) {
+        constexpr std::array kNone = {ENOENT, ENOTDIR, ELOOP, EISDIR, EINVAL};
+        if (std::ranges::find(kNone, opened.code) != kNone.end()) {
             return std::nullopt;
         }
-        fail_to("open", path, errno);
+        fail_to("open", path, opened.code);
     }
     struct stat about = {};
     if (::fstat(file.get(), &about) != 0) {
         fail_to("look at", path, errno);
     }
     std::array<char, kAboutBytes> start = {};
-    if (!S_ISREG(about.st_mode) || about.st_size < static_cast<off_t>(kAboutBytes) ||
+    if (about.st_size < static_cast<off_t>(kAboutBytes) ||
         about.st_blocks * 512 < about.st_size / 2 ||  // holes are none of ours
         ::pread(file.get(), start.data(), start.size(), 0) != static_cast<ssize_t>(start.size())) {
         return std::nullopt;
@@ -119,16 +132,24 @@ std::optional<ProgramState> read_program_state(const std::string& path) {
 void write_program_state(const std::string& path, const std::string& run, std::int64_t step,
                          std::span<const std::byte> bytes) {
     const std::string header = about_of(run, step, program_digest(run, step, bytes));
-    const Descriptor file(::open(path.c_str(),
-                                 O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK,
-                                 kProgramMode));
-    if (!file) {
-        fail_to("make", path, errno);
+    const PlainFile opened = open_plain(path, O_WRONLY | O_CREAT, kProgramMode);
+    if (!opened.file) {
+        throw IoError(text("Cannot make \"", path, "\" (", opened.obstacle,
+                           "): check the drive and its free space, then start again."));
     }
-    write_program_bytes(file.get(), std::as_bytes(std::span(header)), path);
-    write_program_bytes(file.get(), bytes, path);
+    if (!is_replaceable(path)) {
+        throw ConfigError(text("The file \"", path,
+                               "\" has another name too or was not made by nearstep, and would be "
+                               "overwritten: move it away, or choose another folder."));
+    }
+    const int file = opened.file.get();
+    if (::ftruncate(file, 0) != 0) {
+        fail_to("empty", path, errno);
+    }
+    write_program_bytes(file, std::as_bytes(std::span(header)), path);
+    write_program_bytes(file, bytes, path);
     Storage storage;
-    if (storage.flush(file.get()) != 0 || storage.flush_folder(folder_of(path)) != 0) {
+    if (storage.flush(file) != 0 || storage.flush_folder(folder_of(path)) != 0) {
         fail_to("flush", path, errno);
     }
 }

@@ -26,7 +26,7 @@ struct ProgramState {
 std::optional<ProgramState> read_program_state(const std::string& path);
 
 // On return the file survives a power cut. A crash before that may leave it unreadable. Follows no
-// link. Throws IoError.
+// link, and overwrites no other file: throws ConfigError then. Throws IoError.
 void write_program_state(const std::string& path, const std::string& run, std::int64_t step,
                          std::span<const std::byte> bytes);
 

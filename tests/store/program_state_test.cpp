@@ -1,5 +1,6 @@
 #include "store/program_state.hpp"
 
+#include "base/error.hpp"
 #include "support/places.hpp"
 
 #include <gtest/gtest.h>
@@ -89,6 +90,25 @@ TEST_F(ProgramStateFile, IsOneOfOursOrNone) {
     std::ofstream(paths_[0], std::ios::binary) << whole;
     ASSERT_EQ(::truncate(paths_[0].c_str(), off_t{1} << 40), 0);
     EXPECT_EQ(found(1), "none") << "a file with a hole";
+}
+
+TEST_F(ProgramStateFile, OverwritesNoOtherFile) {
+    const std::string thesis = folder_ + "/thesis.tex";
+    std::ofstream(thesis) << "a thesis";
+    std::filesystem::create_hard_link(thesis, paths_[0]);
+    EXPECT_THROW(write_program_state(paths_[0], "b", 2, bytes_of("x")), ConfigError);
+    std::filesystem::remove(paths_[0]);
+    std::filesystem::copy_file(thesis, paths_[0]);
+    EXPECT_THROW(write_program_state(paths_[0], "b", 2, bytes_of("x")), ConfigError);
+    EXPECT_EQ(std::filesystem::file_size(paths_[0]), 8);
+    EXPECT_EQ(std::filesystem::file_size(thesis), 8);
+    for (const std::string& start :
+         {std::string(), std::string("nearstep prog"), std::string(200, '\0')}) {
+        std::filesystem::remove(paths_[0]);
+        std::ofstream(paths_[0]) << start;  // by a crash
+        write_program_state(paths_[0], "b", 2, bytes_of("x"));
+        EXPECT_EQ(found(2), "x");
+    }
 }
 
 }  // namespace
