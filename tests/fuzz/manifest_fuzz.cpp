@@ -19,7 +19,7 @@ std::string sealed(std::string content) {
            to_hex(xxh3(std::as_bytes(std::span<const char>(content)))) + "\n";
 }
 
-bool is_possible(const store::Commit& commit) {
+bool is_allowed(const store::Commit& commit) {
     return commit.step >= 0 && commit.generation >= 0 && std::isfinite(commit.loss_scale) &&
            commit.good_steps >= 0 && std::isfinite(commit.norm) &&
            std::ranges::all_of(commit.missed, [&](std::int64_t count) {
@@ -50,7 +50,7 @@ void read(Bytes bytes) {
     const std::optional<store::Manifest> manifest = file.read();
     require(manifest.has_value(), "a manifest that is there is read or refused");
     for (const store::Commit& commit : manifest->commits) {
-        require(is_possible(commit), "commits are of steps that there can be");
+        require(is_allowed(commit), "commits are of steps that there can be");
     }
     for (const std::string& line : {manifest->model, manifest->layout, manifest->line.run}) {
         require(std::ranges::none_of(
