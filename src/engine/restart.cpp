@@ -248,9 +248,9 @@ Decision refuse_lost(const Found& found) {
     return refuse(
         text("Slurm has started this job again, and an earlier start of it may have "
              "taken steps, but there is no state of a run in ",
-             found.state_folder,
-             ". Bring back the folder of csd.path or checkpoint.path "
-             "that has it, and release or submit the job again; to start anew, submit a "
+             found.state_folder, ". Bring back the folder of ", Term::path,
+             " or checkpoint.path that has it, and release or submit the job again; to start anew, "
+             "submit a "
              "new job."));
 }
 
@@ -419,8 +419,9 @@ Decision refuse_unfinished(const char* key, const std::string& folder, std::int6
 Decision start_if_nothing_is_unfinished(const Found& found) {
     for (const FoundManifest& one : found.manifests) {
         if (!one.manifest) {
-            return refuse_all(found, text("A manifest cannot be used (", one.damage, ")"),
-                              text("To start anew, use ", Term::fresh, "; else ", way_from(found), "."));
+            return refuse_all(
+                found, text("A manifest cannot be used (", one.damage, ")"),
+                text("To start anew, use ", Term::fresh, "; else ", way_from(found), "."));
         }
         const store::Manifest& manifest = *one.manifest;
         if (!manifest.commits.empty() && manifest.commits.front().step > 0 &&

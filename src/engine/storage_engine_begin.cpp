@@ -105,7 +105,8 @@ public:
                         text("The file ", one.path,
                              " has the name of a manifest that this start would remove, but "
                              "belongs to another user or was not made by nearstep: move it away, "
-                             "or set csd.path to another folder."));
+                             "or choose another folder for ",
+                             Term::path, "."));
                 }
             }
         });

@@ -59,7 +59,8 @@ File::File(std::string path, Storage* storage)
     PlainFile opened = open_plain(path_, O_RDWR | O_CREAT, kOwnerAndGroup);
     if (!opened.file) {
         throw PathError(text("State file \"", path_, "\" cannot be opened (", opened.obstacle,
-                             "): choose a ", Term::path, " that you may write to and that has no other "
+                             "): choose a ", Term::path,
+                             " that you may write to and that has no other "
                              "file of this name."),
                         opened.code);
     }
@@ -69,7 +70,8 @@ File::File(std::string path, Storage* storage)
         throw PathError(text("State file \"", path_,
                              "\" has another name too (a hard link), and "
                              "what has that name would be overwritten: replace one of them by a "
-                             "copy, or choose another ", Term::path, "."),
+                             "copy, or choose another ",
+                             Term::path, "."),
                         EMLINK);
     }
     lock();

@@ -136,7 +136,8 @@ void make_private_folder(const std::string& folder) {
         throw PathError(text("The folder \"", folder,
                              "\" for state in memory (csd.memory_gb) is a link, belongs to another "
                              "user or may be written by others, who could change the state: remove "
-                             "it, or set csd.memory_gb to 0 or csd.path to another folder."),
+                             "it, set csd.memory_gb to 0, or choose another folder for ",
+                             Term::path, "."),
                         EEXIST);
     }
     const Descriptor opened(
