@@ -107,6 +107,23 @@ void refuse_overlaps(const std::string& path,
     }
 }
 
+// Refuses files of tensors that no entry of the index leads to: a save that was interrupted, or
+// that went to a folder with another model, leaves them.
+void refuse_other_files(const std::string& folder, const std::string& index,
+                        const std::map<std::string, Safetensors::Tensors>& shards) {
+    std::error_code unreadable;
+    for (const auto& entry : fs::directory_iterator(folder, unreadable)) {
+        const std::string name = entry.path().filename().string();
+        const bool is_model = name == "model.safetensors" ||
+                              (name.starts_with("model-") && name.ends_with(".safetensors"));
+        if (is_model && !shards.contains((fs::path(index).parent_path() / name).string())) {
+            throw ConfigError(text("The folder ", folder, " holds ", quoted(name),
+                                   ", which its model.safetensors.index.json does not name, so "
+                                   "two models may be mixed: remove the file or the index."));
+        }
+    }
+}
+
 std::string shard_path(const std::string& index, const std::string& name) {
     const std::string shown = quoted(name);
     if (name.empty() || fs::path(name).filename() != name || shown != '"' + name + '"') {
@@ -149,6 +166,10 @@ Safetensors::Safetensors(const std::string& path) {
         }
         tensors_.insert(*tensor);
     }
+    for (const auto& [at, tensors] : shards) {
+        tensors_.insert(tensors.begin(), tensors.end());
+    }
+    refuse_other_files(path, index, shards);
 }
 
 Safetensors::Tensors Safetensors::open(const std::string& path) {

@@ -26,10 +26,16 @@ struct StoredTensor {
 // model.safetensors.index.json names. The files are mapped, so unread tensors take no memory.
 class Safetensors {
 public:
+    using Tensors = std::map<std::string, StoredTensor, std::less<>>;
+
     // Throws ConfigError with the file's name if a file is missing, truncated or damaged: its
     // header is not JSON, tensors overlap, end past the file or do not match their shape, or a
-    // shard lacks a tensor of the index.
+    // shard lacks a tensor of the index. Also if the folder has another model.safetensors, or a
+    // model-*.safetensors that the index does not name, since these belong to another model.
     explicit Safetensors(const std::string& path);
+
+    // All of them by name, those of a shard that the index does not list as well.
+    const Tensors& tensors() const { return tensors_; }
 
     // Null if no tensor has this name.
     const StoredTensor* find(const std::string& name) const;
@@ -38,8 +44,6 @@ public:
     static void read(const StoredTensor& tensor, std::size_t first, std::span<float> values);
 
 private:
-    using Tensors = std::map<std::string, StoredTensor, std::less<>>;
-
     Tensors open(const std::string& path);
 
     std::vector<MappedFile> files_;

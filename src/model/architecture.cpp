@@ -90,7 +90,7 @@ Starts starts_for(int layers) {
 
 void append_output_weights(Geometry& geometry, const config::ModelSettings& settings) {
     if (!settings.tied) {
-        append_parameter(geometry, "lm_head.weight", {settings.vocabulary, settings.width},
+        append_parameter(geometry, kOutputWeights, {settings.vocabulary, settings.width},
                          starts_for(settings.layers).weight);
     }
 }

@@ -34,6 +34,9 @@ struct Block {
     std::size_t last_parameter = 0;  // one past
 };
 
+// The output layer's weights, which a tied model has no parameter for.
+inline constexpr const char* kOutputWeights = "lm_head.weight";
+
 // Elements [begin, end) of the parameter vector.
 struct Elements {
     std::size_t begin = 0;

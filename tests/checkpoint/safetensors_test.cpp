@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <numeric>
 
@@ -97,6 +98,23 @@ TEST_F(SafetensorsTest, ReadsTheShardsOfAFolder) {
     write("model.safetensors.index.json", "[]");
     EXPECT_THAT(message_of<ConfigError>([&] { const Safetensors file(folder()); }),
                 HasSubstr("no JSON object"));
+}
+
+TEST_F(SafetensorsTest, KnowsWhatTheIndexOfAFolderLeavesOut) {
+    const std::string both = R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+                             R"("b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})";
+    write("model-00001-of-00001.safetensors", file_of(both, bytes_of_values({1, 2})));
+    write("model.safetensors.index.json",
+          R"({"weight_map":{"a":"model-00001-of-00001.safetensors"}})");
+    write("adapter.safetensors", "of something else");
+    EXPECT_EQ(Safetensors(folder()).tensors().size(), 2U) << "the shard holds one more";
+    for (const char* other : {"model.safetensors", "model-00002-of-00002.safetensors"}) {
+        const std::string path = write(other, file_of(both, bytes_of_values({1, 2})));
+        EXPECT_THAT(
+            message_of<ConfigError>([&] { const Safetensors file(folder()); }),
+            HasSubstr(text("\"", other, "\", which its model.safetensors.index.json does")));
+        std::filesystem::remove(path);
+    }
 }
 
 TEST_F(SafetensorsTest, RefusesHeadersThatLie) {
