@@ -234,6 +234,29 @@ engine::Step step_of(const std::string& optimizer, const Hypers& groups, double 
 
 using Bytes = nb::ndarray<nb::pytorch, std::uint8_t, nb::ndim<1>>;
 
+// Name, format, shape, bytes, and a function that returns the bytes as a tensor.
+using OtherTensor =
+    std::tuple<std::string, std::string, std::vector<std::int64_t>, std::size_t, nb::callable>;
+
+// `others` outlive the result. `last` holds the tensor that was read last.
+std::vector<checkpoint::OtherTensor> others_of(const std::vector<OtherTensor>& others,
+                                               Bytes& last) {
+    std::vector<checkpoint::OtherTensor> tensors;
+    for (const auto& [name, dtype, shape, bytes, read] : others) {
+        tensors.push_back(
+            {.name = name,
+             .dtype = dtype,
+             .shape = shape,
+             .bytes = bytes,
+             .content = [&last, &read = read]() -> std::span<const std::byte> {
+                 const nb::gil_scoped_acquire with_python;
+                 last = nb::cast<Bytes>(read());
+                 return {reinterpret_cast<const std::byte*>(last.data()), last.size()};
+             }});
+    }
+    return tensors;
+}
+
 }  // namespace
 
 // NOLINTNEXTLINE
@@ -433,12 +456,20 @@ NB_MODULE(_engine, m) {
     m.def(
         "export_safetensors",
         [](const std::string& checkpoint, const std::string& folder, const std::string& dtype,
-           std::size_t shard_bytes, const std::string& config) {
-            checkpoint::export_safetensors(checkpoint, folder, dtype_of(dtype), shard_bytes,
-                                           [&](const auto& /*about*/) { return config; });
+           std::size_t shard_bytes, const std::string& config, const std::string& generation_config,
+           const std::vector<OtherTensor>& others) {
+            Bytes last;  // read; dropped with the GIL
+            const std::vector<checkpoint::OtherTensor> tensors = others_of(others, last);
+            const nb::gil_scoped_release without_python;
+            checkpoint::export_safetensors(
+                checkpoint, folder, dtype_of(dtype), shard_bytes,
+                [&](const auto& /*about*/) {
+                    return checkpoint::ModelTexts{config, generation_config};
+                },
+                tensors);
         },
-        nb::call_guard<nb::gil_scoped_release>(), nb::arg("checkpoint"), nb::arg("folder"),
-        nb::arg("dtype"), nb::arg("shard_bytes"), nb::arg("config"));
+        nb::arg("checkpoint"), nb::arg("folder"), nb::arg("dtype"), nb::arg("shard_bytes"),
+        nb::arg("config"), nb::arg("generation_config"), nb::arg("others"));
 }
 
 }  // namespace nearstep::python

@@ -325,18 +325,18 @@ class Optimizer(torch.optim.Optimizer):
         return path
 
     def export(self, folder: str, dtype: str | torch.dtype = "fp32") -> None:
-        """Writes the module's parameters, the fp32 masters rounded to ``dtype`` (``"fp32"``, ``"bf16"``, ``"fp16"``, or
-        PyTorch's name), as safetensors into a new folder, with the module's names and its ``config.json``; ``from_pretrained(folder)``
-        loads it. Uses a checkpoint of this step, which ``save()`` writes if there is none. The files are complete when
-        rank 0 returns. Collective. Raises ValueError if the folder exists, or if the module has tensors that the
-        optimizer does not hold."""
+        """Writes what the module's ``state_dict()`` holds as safetensors into a new folder, with the module's names, tied ones
+        once, and its ``config.json``; ``from_pretrained(folder)`` loads it. Trained parameters are the fp32 masters. These and
+        all other floating-point tensors are rounded to ``dtype`` (``"fp32"``, ``"bf16"``, ``"fp16"``, or PyTorch's name). Uses a
+        checkpoint of this step, which ``save()`` writes if there is none. The files are complete when rank 0 returns. Collective.
+        Raises ValueError if the folder exists, or if safetensors cannot hold what the module has."""
         self._settle()
-        _export.refuse_what_is_not_held(self._module, self._params)
+        others = _export.others_of(self._module, self._params, self._names)
         step, path = self._saved
         if step != self._conductor.steps or not os.path.exists(path):
             path = self.save()
         if self._conductor.rank == 0:
-            _export.write(path, folder, DTYPES.get(dtype, str(dtype)), self._module)
+            _export.write(path, folder, DTYPES.get(dtype, str(dtype)), self._module, others)
 
     def finish(self) -> None:
         """Waits until all steps so far are finished, and durable as ``durability`` says. Not collective."""

@@ -222,13 +222,15 @@ void add_doctor(CLI::App& program, Action& action) {
     });
 }
 
-// The config.json of our own models; a program that trains another model has its own.
-std::string config_json(const checkpoint::Description& about, Dtype dtype) {
+// Those of our own models; a program that trains another model has its own.
+checkpoint::ModelTexts model_texts(const checkpoint::Description& about, Dtype dtype) {
     const config::Run run = config::parse(
         {.config_path = "the checkpoint", .config_text = about.config, .needs_data = false});
-    return about.model.starts_with(run.model.architecture + " ")
-               ? model::hugging_face_config(run.model, dtype)
-               : "";
+    if (!about.model.starts_with(run.model.architecture + " ")) {
+        return {};
+    }
+    return {.config = model::hugging_face_config(run.model, dtype),
+            .generation_config = model::generation_config(run.model)};
 }
 
 void add_export(CLI::App& program, Action& action) {
@@ -268,7 +270,7 @@ void add_export(CLI::App& program, Action& action) {
                 checkpoint::export_safetensors(
                     arguments->checkpoint, arguments->out, dtype,
                     static_cast<std::size_t>(arguments->shard_gb * 1e9),
-                    [&](const auto& about) { return config_json(about, dtype); });
+                    [&](const auto& about) { return model_texts(about, dtype); });
             }
             std::cout << "exported " << arguments->out << "\n";
         });

@@ -13,30 +13,49 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The config.json of a published model; its path is empty if model.from is no folder.
+// A file of a published model; its path is empty if there is none.
 struct ModelFile {
     std::string path;
     std::string content;
 };
 
-ModelFile read_model_file(const config::Sources& sources) {
-    const std::string from = config::model_from(sources);
+// None if model.from is no folder.
+struct ModelFiles {
+    ModelFile config;      // config.json
+    ModelFile generation;  // generation_config.json
+};
+
+ModelFile read_model_file(const fs::path& path, const char* advice) {
+    const MappedFile mapped(path.string(), "The model's", advice);
+    return {.path = path.string(),
+            .content = std::string(reinterpret_cast<const char*>(mapped.bytes().data()),
+                                   mapped.bytes().size())};
+}
+
+ModelFiles read_model_files(const config::Sources& sources) {
+    const fs::path from = config::model_from(sources);
     std::error_code ignored;
     if (!fs::is_directory(from, ignored)) {
         return {};
     }
-    ModelFile file{.path = (fs::path(from) / "config.json").string(), .content = ""};
-    const MappedFile mapped(file.path, "The model's",
-                            "download it too, or name the file of safetensors in model.from and "
-                            "set the keys of [model].");
-    file.content.assign(reinterpret_cast<const char*>(mapped.bytes().data()),
-                        mapped.bytes().size());
-    return file;
+    ModelFiles files;
+    files.config = read_model_file(from / "config.json",
+                                   "download it too, or name the file of safetensors in model.from "
+                                   "and set the keys of [model].");
+    if (const fs::path path = from / "generation_config.json"; fs::exists(path, ignored)) {
+        files.generation = read_model_file(path, "download it again, or remove it.");
+    }
+    return files;
 }
 
-void add_model(config::Sources& sources, const ModelFile& file) {
-    if (!file.path.empty()) {
-        sources.model = model::read_hugging_face_config(file.path, file.content);
+void add_model(config::Sources& sources, const ModelFiles& files) {
+    if (!files.config.path.empty()) {
+        sources.model = model::read_hugging_face_config(files.config.path, files.config.content);
+    }
+    if (!files.generation.path.empty()) {
+        const auto more =
+            model::read_generation_config(files.generation.path, files.generation.content);
+        sources.model.insert(sources.model.end(), more.begin(), more.end());
     }
 }
 
@@ -45,17 +64,17 @@ void add_model(config::Sources& sources, const ModelFile& file) {
 config::Sources read_sources(const RunArguments& arguments) {
     config::Sources sources =
         config::read_sources(arguments.config, arguments.site, arguments.overrides);
-    add_model(sources, read_model_file(sources));
+    add_model(sources, read_model_files(sources));
     return sources;
 }
 
 config::Sources read_sources(const mpi::Communicator& world, const RunArguments& arguments) {
     config::Sources sources;
-    ModelFile file;
+    ModelFiles files;
     world.together([&] {
         if (world.rank() == 0) {
             sources = config::read_sources(arguments.config, arguments.site, arguments.overrides);
-            file = read_model_file(sources);
+            files = read_model_files(sources);
         }
     });
     sources.config_path = world.broadcast(sources.config_path, 0);
@@ -63,9 +82,11 @@ config::Sources read_sources(const mpi::Communicator& world, const RunArguments&
     sources.site_path = world.broadcast(sources.site_path, 0);
     sources.site_text = world.broadcast(sources.site_text, 0);
     sources.overrides = arguments.overrides;
-    file.path = world.broadcast(file.path, 0);
-    file.content = world.broadcast(file.content, 0);
-    add_model(sources, file);
+    for (ModelFile* file : {&files.config, &files.generation}) {
+        file->path = world.broadcast(file->path, 0);
+        file->content = world.broadcast(file->content, 0);
+    }
+    add_model(sources, files);
     return sources;
 }
 

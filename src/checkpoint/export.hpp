@@ -6,9 +6,12 @@
 #include "checkpoint/checkpoint.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <ostream>
+#include <span>
 #include <string>
+#include <vector>
 
 namespace nearstep::checkpoint {
 
@@ -18,15 +21,33 @@ namespace nearstep::checkpoint {
 // `out_path`. Throws ConfigError for a bad checkpoint, a bad path, or bf16, which HDF5 lacks.
 void export_checkpoint(const std::string& index_path, const std::string& out_path, Dtype dtype);
 
-// Returns the content of config.json for a checkpoint; empty: do not write one.
-using ModelConfig = std::function<std::string(const Description&)>;
+// The contents of files beside the tensors; one that is empty is not written.
+struct ModelTexts {
+    std::string config = {};             // config.json
+    std::string generation_config = {};  // generation_config.json
+};
 
-// Streams the masters into model.safetensors, or into shards of about `shard_bytes` with an index,
-// and writes config.json, so that Hugging Face's from_pretrained() can load the folder. Uses the
-// memory of a tile. `folder` must be new or empty. Writes to a temporary folder and renames it.
-// Throws ConfigError for a bad checkpoint or a bad folder.
+// Returns what belongs to a checkpoint.
+using TextsOf = std::function<ModelTexts(const Description&)>;
+
+// A tensor that the checkpoint does not hold, such as a frozen parameter or a buffer.
+struct OtherTensor {
+    std::string name;
+    std::string dtype;                // as safetensors writes it: "F32", "I64", "BOOL"
+    std::vector<std::int64_t> shape;  // row-major
+    std::size_t bytes = 0;
+    // Called once, when the tensor is written. Its result stays valid until the next call of any.
+    std::function<std::span<const std::byte>()> content;
+};
+
+// Streams the masters, and after them `others` as they are, into model.safetensors, or into shards
+// of about `shard_bytes` with an index, and writes the texts, so that Hugging Face's
+// from_pretrained() can load the folder. Uses the memory of a tile. `folder` must be new or empty.
+// Writes to a temporary folder and renames it. Throws ConfigError for a bad checkpoint, a bad
+// folder, or a name that two tensors have.
 void export_safetensors(const std::string& index_path, const std::string& folder, Dtype dtype,
-                        std::size_t shard_bytes, const ModelConfig& config);
+                        std::size_t shard_bytes, const TextsOf& texts,
+                        std::span<const OtherTensor> others = {});
 
 // Prints the contents of a checkpoint (index) or an HDF5 export and verifies all checksums but
 // those of residuals. Throws ConfigError if the file is neither, or is damaged.

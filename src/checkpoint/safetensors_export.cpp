@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iomanip>
+#include <set>
 #include <sstream>
 #include <utility>
 
@@ -25,23 +26,57 @@ const char* tag_of(Dtype dtype) {
     return dtype == Dtype::fp32 ? "F32" : dtype == Dtype::fp16 ? "F16" : "BF16";
 }
 
-std::size_t bytes_of(const TensorPlace& tensor, Dtype dtype) {
-    return elems_of(tensor.shape) * size_bytes(dtype);
+// A tensor of the output: one of the checkpoint, or another one.
+struct Tensor {
+    std::string name;
+    std::string dtype;
+    std::vector<std::int64_t> shape;
+    std::size_t bytes = 0;
+    std::size_t offset = 0;              // of its master
+    const OtherTensor* other = nullptr;  // null: of the checkpoint
+};
+
+std::vector<Tensor> tensors_of(const Description& about, Dtype dtype,
+                               std::span<const OtherTensor> others) {
+    std::vector<Tensor> tensors;
+    std::set<std::string> names;
+    const auto add = [&](Tensor tensor) {
+        if (!names.insert(tensor.name).second) {
+            throw ConfigError(text("Cannot export two tensors of one name, ",
+                                   nlohmann::json(tensor.name).dump(), ": rename one of them."));
+        }
+        tensors.push_back(std::move(tensor));
+    };
+    for (const TensorPlace& place : in_order(about.tensors)) {
+        add({.name = place.name,
+             .dtype = tag_of(dtype),
+             .shape = place.shape,
+             .bytes = elems_of(place.shape) * size_bytes(dtype),
+             .offset = place.offset});
+    }
+    for (const OtherTensor& other : others) {
+        add({.name = other.name,
+             .dtype = other.dtype,
+             .shape = other.shape,
+             .bytes = other.bytes,
+             .other = &other});
+    }
+    return tensors;
 }
 
+using Shards = std::vector<std::vector<Tensor>>;
+
 // Groups consecutive tensors into shards of at least one tensor.
-std::vector<std::vector<TensorPlace>> shards_of(const std::vector<TensorPlace>& tensors,
-                                                Dtype dtype, std::size_t shard_bytes) {
-    std::vector<std::vector<TensorPlace>> shards(1);
+Shards shards_of(std::vector<Tensor> tensors, std::size_t shard_bytes) {
+    Shards shards(1);
     std::size_t bytes = 0;
-    for (const TensorPlace& tensor : tensors) {
-        const std::size_t more = bytes_of(tensor, dtype);
-        if (!shards.back().empty() && bytes + more > shard_bytes) {
+    for (Tensor& tensor : tensors) {
+        if (!shards.back().empty() && bytes + tensor.bytes > shard_bytes) {
             shards.emplace_back();
             bytes = 0;
         }
-        bytes += more;
-        shards.back().push_back(tensor);
+        bytes += tensor.bytes;
+        shards.back().push_back(std::move(tensor));
     }
     return shards;
 }
@@ -87,14 +122,14 @@ void write_file(const std::string& path, const std::string& words) {
 }
 
 // The header with its length in front, padded so that the tensors are aligned.
-std::string header_of(const std::vector<TensorPlace>& tensors, Dtype dtype) {
+std::string header_of(const std::vector<Tensor>& tensors) {
     OrderedJson json;
     json["__metadata__"] = {{"format", "pt"}};  // transformers requires it
     std::size_t at = 0;
-    for (const TensorPlace& tensor : tensors) {
-        const std::size_t end = at + bytes_of(tensor, dtype);
+    for (const Tensor& tensor : tensors) {
+        const std::size_t end = at + tensor.bytes;
         json[tensor.name] = {
-            {"dtype", tag_of(dtype)}, {"shape", tensor.shape}, {"data_offsets", {at, end}}};
+            {"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {at, end}}};
         at = end;
     }
     std::string words = json.dump();
@@ -106,32 +141,41 @@ std::string header_of(const std::vector<TensorPlace>& tensors, Dtype dtype) {
     return bytes + words;
 }
 
-void write_shard(const std::string& path, const std::vector<TensorPlace>& tensors, Dtype dtype,
+void write_masters(Output& file, const Tensor& tensor, Dtype dtype, Masters& masters) {
+    std::vector<std::byte> converted;
+    const std::size_t end = tensor.offset + elems_of(tensor.shape);
+    for (std::size_t at = tensor.offset; at < end;) {
+        const std::span<const float> values = masters.at(at, end);
+        converted.resize(values.size() * size_bytes(dtype));
+        convert_from_fp32(values.data(), dtype, converted.data(), values.size());
+        file.write(converted);
+        at += values.size();
+    }
+}
+
+void write_shard(const std::string& path, const std::vector<Tensor>& tensors, Dtype dtype,
                  Masters& masters) {
     Output file(path);
-    file.write(header_of(tensors, dtype));
-    std::vector<std::byte> converted;
-    for (const TensorPlace& tensor : tensors) {
-        const std::size_t end = tensor.offset + elems_of(tensor.shape);
-        for (std::size_t at = tensor.offset; at < end;) {
-            const std::span<const float> values = masters.at(at, end);
-            converted.resize(values.size() * size_bytes(dtype));
-            convert_from_fp32(values.data(), dtype, converted.data(), values.size());
-            file.write(converted);
-            at += values.size();
+    file.write(header_of(tensors));
+    for (const Tensor& tensor : tensors) {
+        if (tensor.other == nullptr) {
+            write_masters(file, tensor, dtype, masters);
+            continue;
         }
+        const std::span<const std::byte> content = tensor.other->content();
+        expects(content.size() == tensor.bytes, "a tensor has the bytes that its header says");
+        file.write(content);
     }
     file.close();
 }
 
-void write_index(const std::string& path, const std::vector<std::vector<TensorPlace>>& shards,
-                 Dtype dtype) {
+void write_index(const std::string& path, const Shards& shards) {
     OrderedJson json;
     std::size_t bytes = 0;
     for (std::size_t shard = 0; shard < shards.size(); ++shard) {
-        for (const TensorPlace& tensor : shards[shard]) {
+        for (const Tensor& tensor : shards[shard]) {
             json["weight_map"][tensor.name] = shard_name(shard, shards.size());
-            bytes += bytes_of(tensor, dtype);
+            bytes += tensor.bytes;
         }
     }
     json["metadata"] = {{"total_size", bytes}};
@@ -141,7 +185,7 @@ void write_index(const std::string& path, const std::vector<std::vector<TensorPl
 bool is_part_of_export(const fs::directory_entry& entry) {
     const std::string name = entry.path().filename().string();
     return is_own_plain(entry.path().string()) &&
-           (name == "config.json" ||
+           (name == "config.json" || name == "generation_config.json" ||
             (name.starts_with("model") &&
              (name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json"))));
 }
@@ -173,6 +217,12 @@ void remove_partial(const std::string& partial) {
     fs::remove(partial);
 }
 
+void write_text(const std::string& path, const std::string& words) {
+    if (!words.empty()) {
+        write_file(path, words);
+    }
+}
+
 void check_place(const std::string& folder) {
     std::error_code ignored;
     if (fs::exists(folder, ignored) &&
@@ -189,10 +239,12 @@ void check_place(const std::string& folder) {
 }  // namespace
 
 void export_safetensors(const std::string& index_path, const std::string& folder, Dtype dtype,
-                        std::size_t shard_bytes, const ModelConfig& config) {
+                        std::size_t shard_bytes, const TextsOf& texts,
+                        std::span<const OtherTensor> others) {
     const std::unique_ptr<Reader> reader = Reader::open(index_path);
     const std::string place = folder.ends_with('/') ? folder.substr(0, folder.size() - 1) : folder;
     check_place(place);
+    const Shards shards = shards_of(tensors_of(reader->description(), dtype, others), shard_bytes);
     const std::string partial = place + kPartial;
     remove_partial(partial);
     if (std::error_code error; !fs::create_directory(partial, error)) {
@@ -200,19 +252,17 @@ void export_safetensors(const std::string& index_path, const std::string& folder
                                ". Name a place that can be written."));
     }
     try {
-        const auto shards = shards_of(in_order(reader->description().tensors), dtype, shard_bytes);
         Masters masters(*reader);
         for (std::size_t shard = 0; shard < shards.size(); ++shard) {
             write_shard(partial + "/" + shard_name(shard, shards.size()), shards[shard], dtype,
                         masters);
         }
         if (shards.size() > 1) {
-            write_index(partial + "/model.safetensors.index.json", shards, dtype);
+            write_index(partial + "/model.safetensors.index.json", shards);
         }
-        const std::string words = config(reader->description());
-        if (!words.empty()) {
-            write_file(partial + "/config.json", words);
-        }
+        const ModelTexts written = texts(reader->description());
+        write_text(partial + "/config.json", written.config);
+        write_text(partial + "/generation_config.json", written.generation_config);
     } catch (...) {
         remove_partial(partial);
         throw;

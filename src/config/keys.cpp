@@ -92,6 +92,18 @@ std::vector<Key> layer_keys(ModelSettings& model) {
                     "config.json, in JSON; rope_type linear, dynamic, llama3 or yarn; empty: none",
          .may_be_empty = true,
          .may_have_lines = true},
+        {.name = "model.token_ids",
+         .target = &model.token_ids,
+         .meaning = "bos_token_id, eos_token_id and the like of an exported config.json, in JSON, "
+                    "by default those of model.from; empty: none",
+         .may_be_empty = true,
+         .may_have_lines = true},
+        {.name = "model.generation_config",
+         .target = &model.generation_config,
+         .meaning =
+             "an exported generation_config.json, by default that of model.from; empty: none",
+         .may_be_empty = true,
+         .may_have_lines = true},
     };
 }
 
@@ -423,7 +435,7 @@ std::vector<Key> operation_keys(Run& run) {
         {.name = "exchange.scatter",
          .target = &run.exchange.scatter,
          .meaning = "hierarchical: sum gradients over each node first, then between nodes; flat: "
-                    "all at once",
+                    "all at once, as with placement.gradients = \"replicated\"",
          .words = {"hierarchical", "flat"}},
         {.name = "exchange.densify",
          .target = &run.exchange.densify,

@@ -26,7 +26,10 @@ struct ModelSettings {
     double norm_epsilon = 1e-5;
     double rope_theta = 10000;
     std::string rope_scaling = {};  // JSON as in a published config.json; empty: none
-    std::string from = {};          // safetensors with start values; empty: random start values
+    // What a published model says of its tokens and of generation, for exports: JSON, may be empty.
+    std::string token_ids = {};          // the ..._token_id of its config.json
+    std::string generation_config = {};  // its generation_config.json
+    std::string from = {};  // safetensors with start values; empty: random start values
     Dtype dtype =
         Dtype::bf16;  // of the parameters that the model computes with, and of dense gradients
     std::string device = "auto";       // "auto", "cpu" or "cuda": where the model computes

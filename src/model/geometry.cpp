@@ -5,6 +5,7 @@
 #include "config/checks.hpp"
 #include "config/value.hpp"
 #include "model/architecture.hpp"
+#include "model/hugging_face.hpp"
 #include "model/rope.hpp"
 
 #include <algorithm>
@@ -42,6 +43,7 @@ Geometry describe(const config::ModelSettings& settings) {
     const Architecture& architecture = find_architecture(settings.architecture);
     check_sizes(settings);
     config::check_model(settings, {});
+    check_export_settings(settings);
     return architecture.describe(settings);
 }
 

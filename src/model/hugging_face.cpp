@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <initializer_list>
 #include <optional>
 #include <utility>
@@ -15,6 +16,45 @@ namespace {
 
 using Json = nlohmann::json;
 using OrderedJson = nlohmann::ordered_json;
+
+constexpr std::string_view kTokenId = "_token_id";
+
+std::string on_one_line(const Json& json) {
+    return json.dump(-1, ' ', true, Json::error_handler_t::replace);
+}
+
+// A token, several of them (as for the end of a text), or none.
+bool is_token_id(const Json& value) {
+    const auto is_one = [](const Json& id) { return id.is_number_integer(); };
+    return value.is_null() || is_one(value) ||
+           (value.is_array() && std::all_of(value.begin(), value.end(), is_one));
+}
+
+// A setting that holds JSON.
+OrderedJson parse_setting(const char* key, const std::string& value) {
+    OrderedJson json = OrderedJson::parse(value, nullptr, false);
+    if (!json.is_object()) {
+        throw ConfigError(text(key, " is ", config::written(std::string_view(value)),
+                               ", which is no JSON object: write it as in a published model, or "
+                               "leave it out."));
+    }
+    return json;
+}
+
+OrderedJson token_ids_of(const config::ModelSettings& settings) {
+    if (settings.token_ids.empty()) {
+        return {{"bos_token_id", nullptr}, {"eos_token_id", nullptr}};
+    }
+    OrderedJson ids = parse_setting("model.token_ids", settings.token_ids);
+    for (const auto& [name, value] : ids.items()) {
+        if (!name.ends_with(kTokenId) || !is_token_id(Json(value))) {
+            throw ConfigError(text("model.token_ids gives ", config::on_one_line(name),
+                                   ", which is not the ..._token_id of a token or a list of them: "
+                                   "write it as in a published config.json."));
+        }
+    }
+    return ids;
+}
 
 // A published config.json, and the keys that it sets.
 class Published {
@@ -70,6 +110,19 @@ public:
                             .value = {.items = {std::move(value)}},
                             .origin = origin_});
     }
+
+    // Its keys whose names end in "_token_id", such as "eos_token_id".
+    Json token_ids() const {
+        Json ids = Json::object();
+        for (const auto& [name, value] : json_.items()) {
+            if (name.ends_with(kTokenId)) {
+                ids[name] = value;
+            }
+        }
+        return ids;
+    }
+
+    const Json& all() const { return json_; }
 
     std::vector<config::Entry> entries() && { return std::move(entries_); }
 
@@ -140,8 +193,7 @@ void read_rope(Published& json) {
         scaling["original_max_position_embeddings"] = *original;  // as in transformers
     }
     json.set("rope_theta", theta);
-    json.set("rope_scaling", is_scaled ? scaling.dump(-1, ' ', true, Json::error_handler_t::replace)
-                                       : std::string());
+    json.set("rope_scaling", is_scaled ? on_one_line(scaling) : std::string());
 }
 
 void read_llama(Published& json, bool is_qwen2) {
@@ -231,13 +283,40 @@ std::vector<config::Entry> read_hugging_face_config(const std::string& path,
                          ", and nearstep knows \"gpt2\", \"llama\" and \"qwen2\""),
                     "name another model in model.from, or train it with the Python package");
     }
+    const Json ids = json.token_ids();
+    for (const auto& [name, value] : ids.items()) {
+        if (!is_token_id(value)) {
+            json.refuse(text("has another value than a whole number or a list of them for ",
+                             config::on_one_line(name)),
+                        "download it again");
+        }
+    }
+    json.set("token_ids", on_one_line(ids));
     return std::move(json).entries();
+}
+
+std::vector<config::Entry> read_generation_config(const std::string& path,
+                                                  std::string_view content) {
+    Published json(path, content);
+    json.set("generation_config", on_one_line(json.all()));
+    return std::move(json).entries();
+}
+
+void check_export_settings(const config::ModelSettings& settings) {
+    static_cast<void>(token_ids_of(settings));
+    static_cast<void>(generation_config(settings));
+}
+
+std::string generation_config(const config::ModelSettings& settings) {
+    return settings.generation_config.empty()
+               ? ""
+               : parse_setting("model.generation_config", settings.generation_config).dump(2) +
+                     "\n";
 }
 
 std::string hugging_face_config(const config::ModelSettings& settings, Dtype dtype) {
     OrderedJson json = settings.is_llama() ? write_llama(settings) : write_gpt2(settings);
-    json["bos_token_id"] = nullptr;
-    json["eos_token_id"] = nullptr;
+    json.update(token_ids_of(settings));
     json["tie_word_embeddings"] = settings.tied;
     json["torch_dtype"] = dtype == Dtype::fp32   ? "float32"
                           : dtype == Dtype::fp16 ? "float16"

@@ -16,6 +16,17 @@ namespace nearstep::model {
 std::vector<config::Entry> read_hugging_face_config(const std::string& path,
                                                     std::string_view content);
 
+// The setting that the published model's generation_config.json gives, for exports. Throws
+// ConfigError if it is no JSON object.
+std::vector<config::Entry> read_generation_config(const std::string& path,
+                                                  std::string_view content);
+
+// Throws ConfigError if model.token_ids or model.generation_config is not what an export can write.
+void check_export_settings(const config::ModelSettings& settings);
+
+// The content of generation_config.json; empty: the model has none.
+std::string generation_config(const config::ModelSettings& settings);
+
 // The content of config.json, with which AutoModelForCausalLM.from_pretrained() loads an export of
 // this model. A llama with model.qkv_bias is a Qwen2. `dtype`: the exported tensors' format.
 std::string hugging_face_config(const config::ModelSettings& settings, Dtype dtype);

@@ -2,12 +2,14 @@
 
 #include "base/error.hpp"
 #include "config/load.hpp"
+#include "model/geometry.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace nearstep::model {
@@ -134,6 +136,54 @@ TEST(HuggingFaceConfig, IsWrittenAsItWasRead) {
             }
         }
         EXPECT_EQ(written["torch_dtype"], "bfloat16");
+    }
+}
+
+TEST(HuggingFaceConfig, KeepsTheTokenIds) {
+    Json json = llama();
+    json["bos_token_id"] = 7;
+    json["eos_token_id"] = {9, 10};
+    json["pad_token_id"] = nullptr;
+    const config::Run run = config::parse(sources_of(json));
+    // As a checkpoint keeps its settings.
+    const config::Run again =
+        config::parse({.config_path = "x", .config_text = config::print(run), .needs_data = false});
+    const Json written = Json::parse(hugging_face_config(again.model, Dtype::fp32));
+    for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
+        EXPECT_EQ(written.at(key), json.at(key)) << key;
+    }
+    EXPECT_FALSE(written.contains("sep_token_id"));
+    // What the published file leaves to transformers stays so; an own model has none.
+    EXPECT_FALSE(Json::parse(hugging_face_config(settings_of(llama()), Dtype::fp32))
+                     .contains("bos_token_id"));
+    EXPECT_TRUE(Json::parse(hugging_face_config({}, Dtype::fp32)).at("eos_token_id").is_null());
+    json["eos_token_id"] = "</s>";
+    EXPECT_THAT(refusal(json), HasSubstr("eos_token_id"));
+}
+
+TEST(HuggingFaceConfig, KeepsTheGenerationConfig) {
+    const Json generation = {{"eos_token_id", {1, 2}}, {"temperature", 0.6}};
+    config::Sources sources = sources_of(gpt2());
+    for (const config::Entry& entry :
+         read_generation_config("m/generation_config.json", generation.dump(2))) {
+        sources.model.push_back(entry);
+    }
+    const config::Run run = config::parse(sources);
+    const config::Run again =
+        config::parse({.config_path = "x", .config_text = config::print(run), .needs_data = false});
+    EXPECT_EQ(Json::parse(generation_config(again.model)), generation);
+    EXPECT_EQ(generation_config({}), "");
+    EXPECT_THROW(read_generation_config("m/generation_config.json", "[]"), ConfigError);
+}
+
+TEST(HuggingFaceConfig, RefusesExportSettingsThatAreNoJsonBeforeTraining) {
+    for (const auto& [ids, generation] :
+         {std::pair("{", ""), std::pair("[7]", ""), std::pair(R"({"layers":3})", ""),
+          std::pair(R"({"eos_token_id":"x"})", ""), std::pair("", "7")}) {
+        config::ModelSettings settings;
+        settings.token_ids = ids;
+        settings.generation_config = generation;
+        EXPECT_THROW(describe(settings), ConfigError) << ids << generation;
     }
 }
 

@@ -334,10 +334,77 @@ class Exports(Package):
                 for key, value in model.state_dict().items():
                     self.assertTrue(torch.equal(value.bfloat16(), half.state_dict()[key]), key)
 
-    def test_what_the_optimizer_does_not_hold_is_named(self):
-        model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8))
-        _, opt = self.make(model)
-        self.refuses(ValueError, "1.running_mean", lambda: opt.export(self.folder / "model"))
+    def test_frozen_parts_and_buffers_are_exported_too(self):
+        import safetensors.torch
+
+        class Model(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.base, self.norm, self.head = torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 8)
+                self.base.requires_grad_(False)
+                self.again, self.head_again = self.base, self.head  # a second name of each
+                self.register_buffer("mask", torch.tensor([[True, False], [False, True]]).t())
+                self.register_buffer("table", torch.arange(12, dtype=torch.float64).view(3, 4).t())
+                self.register_buffer("nothing", torch.zeros(0, 3))
+                self.register_buffer("passing", torch.ones(2), persistent=False)
+
+            def forward(self, x):
+                return self.head(self.norm(self.base(x)))
+
+        model, opt = self.make(Model())
+        for step in range(2):
+            model(torch.randn(4, 8, generator=torch.Generator().manual_seed(step))).square().mean().backward()
+            opt.step()
+            opt.zero_grad()
+        opt.export(self.folder / "model")
+        stored = safetensors.torch.load_file(self.folder / "model" / "model.safetensors")
+        state = model.state_dict()
+        self.assertEqual(set(stored), {name for name in state if "again" not in name})
+        for name, value in stored.items():
+            self.assertTrue(torch.equal(value, state[name].to(value.dtype)), name)
+        self.assertEqual({name: stored[name].dtype for name in ("base.weight", "mask", "table", "norm.num_batches_tracked")},
+                         {"base.weight": torch.float32, "mask": torch.bool, "table": torch.float32, "norm.num_batches_tracked": torch.int64})
+        loaded = Model()
+        self.assertEqual(loaded.load_state_dict(stored, strict=False).unexpected_keys, [])
+        for name, value in loaded.state_dict().items():
+            self.assertTrue(torch.equal(value, state[name]), name)
+        opt.export(self.folder / "half", dtype="bf16")
+        half = safetensors.torch.load_file(self.folder / "half" / "model.safetensors")
+        for name in ("base.weight", "norm.running_var", "head.bias"):
+            self.assertTrue(torch.equal(half[name], state[name].bfloat16()), name)
+        self.assertTrue(torch.equal(half["norm.num_batches_tracked"], torch.tensor(2)))
+
+    def test_from_pretrained_reads_a_model_with_frozen_layers(self):
+        import transformers
+
+        model = networks.make("llama")
+        model.generation_config.eos_token_id = [3, 4]
+        for p in model.model.layers[0].parameters():
+            p.requires_grad_(False)
+        model.model.embed_tokens.weight.requires_grad_(False)
+        model, opt = self.make(model, config={})
+        batch = networks.inputs("llama", 4, torch.Generator().manual_seed(1))
+        model(**batch).loss.backward()
+        opt.step()
+        opt.zero_grad()
+        opt.export(self.folder / "model")
+        loaded, about = transformers.AutoModelForCausalLM.from_pretrained(self.folder / "model", output_loading_info=True)
+        for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+            self.assertFalse(about[kind], kind)
+        for name, value in model.state_dict().items():
+            self.assertTrue(torch.equal(value, loaded.state_dict()[name]), name)
+        self.assertEqual(loaded.generation_config.eos_token_id, [3, 4])
+
+    def test_what_safetensors_cannot_hold_is_named(self):
+        class WithState(torch.nn.Linear):
+            def get_extra_state(self):
+                return {"calls": 3}
+
+            def set_extra_state(self, state):
+                pass
+
+        _, opt = self.make(torch.nn.Sequential(WithState(8, 8)))
+        self.refuses(ValueError, "0._extra_state is a dict", lambda: opt.export(self.folder / "model"))
         self.assertFalse((self.folder / "model").exists())
         _, plain = self.make(cls=lambda module, **settings: nearstep.AdamW(module.parameters(), **{**settings, "path": self.folder / "plain"}))
         self.refuses(ValueError, "does not know the module", lambda: plain.export(self.folder / "model"))

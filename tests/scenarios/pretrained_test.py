@@ -173,6 +173,30 @@ class Pretrained(program.Scenario):
                 theirs = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
                 self.assertLess((ours(tokens).logits - theirs(tokens).logits).abs().max(), 1e-5)
 
+    def test_token_ids_and_generation_go_through_checkpoint_and_resume(self):
+        model = self.llama(bos_token_id=7, eos_token_id=[9, 11], pad_token_id=5)
+        model.generation_config.eos_token_id, model.generation_config.max_length = [12, 13], 17
+        folder = self.folder / "model"
+        model.save_pretrained(folder)
+        keys = {"config": "configs/pretrained.toml", "model__from": f'"{folder}"', "train__steps": 2, **SMALL}
+        self.train(train__stop_at=1, **keys)
+        ours = self.export(self.train(flags=["--resume"], **keys), "ours")
+        theirs = self.load(ours)
+        self.assertEqual([theirs.config.bos_token_id, theirs.config.eos_token_id, theirs.config.pad_token_id], [7, [9, 11], 5])
+        self.assertEqual([theirs.generation_config.eos_token_id, theirs.generation_config.max_length], [[12, 13], 17])
+        (folder / "generation_config.json").unlink()
+        again = self.export(self.train(state="without", **keys), "exported")
+        self.assertFalse((again / "generation_config.json").exists())
+
+    def test_tensors_that_config_json_has_no_place_for_are_named(self):
+        for name, change, words in (("bias", {"attention_bias": False}, "self_attn.k_proj.bias"), ("layer", {"num_hidden_layers": 1}, "model.layers.1."),
+                                    ("head", {"tie_word_embeddings": True}, "lm_head.weight")):
+            folder = self.folder / name
+            self.llama(attention_bias=name == "bias").save_pretrained(folder)
+            config = json.loads((folder / "config.json").read_text())
+            (folder / "config.json").write_text(json.dumps({**config, **change}))
+            self.refused(folder, words, "no place for", config="configs/pretrained.toml", **SMALL)
+
     def test_a_published_model_that_does_not_fit_is_refused(self):
         folder = self.folder / "theirs"
         self.llama().save_pretrained(folder)
