@@ -42,8 +42,9 @@ plan::Space space_of_run(const config::Run& run, const plan::Problem& problem) {
     plan::Space space = plan::trainable_space_of(problem, {plan::parse_codec(run.compress.codec)});
     const bool has_deltas = run.gather.codec == "delta";
     space.gathers = {has_deltas ? plan::Gather::delta : plan::Gather::dense};
-    space.scatters = {run.exchange.scatter == "flat" ? plan::Scatter::flat
-                                                     : plan::Scatter::hierarchical};
+    space.scatters = {run.exchange.scatter == "flat" && problem.site.gpus > 1
+                          ? plan::Scatter::flat
+                          : plan::Scatter::hierarchical};
     const auto spans_nodes = [](const plan::Mesh& mesh) { return mesh.nodes > 1; };
     if (has_deltas) {
         std::erase_if(space.parameters, spans_nodes);
@@ -127,7 +128,10 @@ PlannedRun place_by_plan(const mpi::Communicator& world, const config::Sources& 
              ", gradients ", plan::name_of(choice.gradients, problem), ", optimizer ",
              plan::name_of(choice.optimizer, problem), "; a step of ", found.plan->cost.terms.step,
              " s, of which ", found.plan->cost.terms.opt, " s for the update");
-    const std::vector<std::string> automatic = run.placement.automatic;
+    std::vector<std::string> automatic = run.placement.automatic;
+    if (run.exchange.scatter == "flat") {  // so gradients are replicated
+        std::erase(automatic, "gradients");
+    }
     planned.run = with_choice(sources, automatic, plan::placement_settings_of(choice, problem));
     return planned;
 }

@@ -241,6 +241,9 @@ Run parse(const Sources& sources) {
     }
     const Placement placement = placement_of(run);
     std::vector<std::string> automatic = automatic_keys(run.placement);
+    if (placement.gradients == Sharding::replicated) {  // two words for the same thing
+        run.exchange.scatter = "flat";
+    }
     run.placement = {.parameters = name_of(placement.parameters),
                      .gradients = name_of(placement.gradients),
                      .optimizer = name_of(placement.optimizer),

@@ -34,7 +34,7 @@ GradientRoute::GradientRoute(const config::EngineSettings& settings, Dtype dtype
                                 .dtype = dtype,
                                 .rounding = codec::parse_rounding(settings.compress.rounding)})),
       dense_(codec::make_codec({.name = "dense", .dtype = dtype})),
-      groups_(settings.exchange.scatter == "flat"
+      groups_(config::placement_of(settings).gradients == config::Sharding::replicated
                   ? mpi::each_rank_alone(static_cast<int>(nodes.group_of.size()))
                   : nodes),
       warmup_steps_(settings.compress.warmup_steps),

@@ -98,6 +98,7 @@ Space trainable_space_of(const Problem& problem, const std::vector<Codec>& codec
     for (std::vector<Mesh>* meshes : {&space.parameters, &space.gradients, &space.optimizers}) {
         meshes->erase(std::remove_if(meshes->begin(), meshes->end(), is_other), meshes->end());
     }
+    space.is_of_training = true;
     space.homes = {Home::host};
     space.orders = {Order::by_block};
     space.handovers = {Handover::raw, Handover::dense};

@@ -72,6 +72,9 @@ struct Space {
     std::vector<Landing> landings;
     std::vector<std::size_t> subgroups;
     std::vector<int> slots;
+    // In training the mesh of gradients decides the scatter: replicated ones are not summed over
+    // the node, as a hierarchical scatter would do after the last micro-batch.
+    bool is_of_training = false;
 };
 
 // Number of payloads that reach the owner of a tile.

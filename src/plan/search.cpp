@@ -22,7 +22,9 @@ std::vector<Choice> front_choices(const Problem& problem, const Space& space) {
             choice.gradients = gradients;
             for (const Scatter scatter : space.scatters) {
                 choice.scatter = scatter;
-                if (is_allowed(problem, choice)) {
+                const bool sums_replicated = problem.site.gpus > 1 && gradients.size() == 1 &&
+                                             scatter == Scatter::hierarchical;
+                if (is_allowed(problem, choice) && !(space.is_of_training && sums_replicated)) {
                     choices.push_back(choice);
                 }
             }

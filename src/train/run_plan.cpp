@@ -32,8 +32,9 @@ plan::Choice choice_of(const RunRecord& record) {
         .parameters = mesh(placement.parameters),
         .home = plan::Home::host,
         .gradients = mesh(placement.gradients),
-        .scatter = record.run.exchange.scatter == "flat" ? plan::Scatter::flat
-                                                         : plan::Scatter::hierarchical,
+        .scatter = placement.gradients == config::Sharding::replicated
+                       ? plan::Scatter::flat
+                       : plan::Scatter::hierarchical,
         .optimizer = mesh(placement.optimizer),
         .handover = record.facts.has_dense_sums ? plan::Handover::dense : plan::Handover::raw,
         .subgroup_tiles = static_cast<std::size_t>(record.run.csd.subgroup_tiles),

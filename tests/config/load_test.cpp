@@ -168,6 +168,16 @@ TEST(Parse, TurnsAutoPlacementIntoWhatGoesWithTheRest) {
                 ElementsAre("replicated", "global", "global"));
 }
 
+TEST(Parse, MakesTheScatterOfReplicatedGradientsFlat) {
+    const auto scatter_with = [](const std::vector<std::string>& overrides) {
+        return parse_overrides(overrides).exchange.scatter;
+    };
+    EXPECT_EQ(scatter_with({}), "hierarchical");
+    EXPECT_EQ(scatter_with({"placement.gradients=replicated"}), "flat");
+    EXPECT_EQ(scatter_with({"placement.optimizer=replicated"}), "flat");
+    EXPECT_EQ(scatter_with({"placement.gradients=global"}), "hierarchical");
+}
+
 TEST(Override, TakesTomlOrABareWord) {
     EXPECT_EQ(parse_overrides({"mode=su+o"}).mode, Mode::su_o);
     EXPECT_EQ(parse_overrides({"mode=\"base\""}).mode, Mode::base);

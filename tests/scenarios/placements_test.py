@@ -21,6 +21,19 @@ class Placements(program.Scenario):
         return self.train(ranks=NODES * RANKS_PER_NODE, exchange__ranks_per_node=RANKS_PER_NODE, state="-".join(placement),
                           **{"train__steps": 6, **keys_of(placement), **keys})
 
+    def usual_of(self, gradients, **keys):
+        """The summary of a run with the default placements, but with replicated gradients if `gradients` says so: these are added
+        up in another order, which gives other bits."""
+        gradients = "replicated" if gradients == "replicated" else "node"
+        name = gradients, *sorted(keys.items())
+        if name not in self.usual:
+            self.usual[name] = self.train(state=f"usual-{len(self.usual)}", placement__gradients=gradients, **keys)
+        return self.usual[name]
+
+    def setUp(self):
+        super().setUp()
+        self.usual = {}
+
     def assert_formulas(self, summary):
         """Checks that every link's bytes are within 3 % of the planner's formulas."""
         for link, formulas in summary["formula_bytes_per_parameter"].items():
@@ -34,11 +47,12 @@ class Placements(program.Scenario):
         passes = 2 if parameters == "global" else 1
         copies = {"replicated": 4, "node": 2, "global": 1}[optimizer]
         wanted = {
-            ("host_link", "gradients"): copies * size * (1 if gradients == "global" else NODES),
+            ("host_link", "gradients"): copies * size * {"replicated": NODES * RANKS_PER_NODE, "node": NODES, "global": 1}[gradients],
             ("host_link", "parameters"): copies * size,
             ("device_internal", "read"): copies * 12,
-            # Each node sends a payload, or a dense sum, to the other node's owner, or to owners in both.
-            ("network", "gradients"): size * (1 if gradients == "global" or optimizer == "global" else 2),
+            # Each node, or each of its ranks, sends a payload, or a dense sum, to the other node's owner, or to owners in both.
+            ("network", "gradients"): size * (1 if gradients == "global" else (1 if optimizer == "global" else 2)
+                                              * (RANKS_PER_NODE if gradients == "replicated" else 1)),
             # Parameters spread over all ranks are sent for forward and for backward, else once.
             ("network", "parameters"): passes * size if optimizer == "global" else 0,
             # Inside the nodes: to the ranks that keep their own copies of the received parameters.
@@ -50,7 +64,8 @@ class Placements(program.Scenario):
 
     def test_every_placement_gives_the_same_losses_and_the_formulas_traffic(self):
         keys = {"model__dtype": "fp32", "exchange__densify": "never", "csd__slots": 4}  # so few keep no state
-        usual = self.train(ranks=4, exchange__ranks_per_node=2, train__steps=6, **keys)
+        run = {"ranks": 4, "exchange__ranks_per_node": 2, "train__steps": 6, **keys}
+        usual = self.train(**run)
         self.assertEqual(usual["placement"]["gradients"], "node")
         self.assertEqual(len(ALLOWED), 10)
         # Every word in every place where it is allowed.
@@ -62,11 +77,14 @@ class Placements(program.Scenario):
                 self.assert_close(summary["losses"], usual["losses"], 1e-4)
                 self.assert_formulas(summary)
                 self.assert_volumes(summary, placement, 4)
-                if placement[1] != "global":  # the same sums, so the same bits
+                if placement[1] == "node":  # the same sums, so the same bits
                     self.assert_same_bits(summary, usual)
+                elif placement[1] == "replicated":
+                    self.assert_same_bits(summary, self.usual_of("replicated", **run))
 
     def test_state_that_slots_keep_is_read_in_the_first_step_alone(self):
         kept = self.train_placed(("replicated",) * 3)
+        self.assertEqual(kept["placement"]["gradients"], "replicated")
         inside = kept["bytes_per_parameter"]["device_internal"]
         self.assertAlmostEqual(inside["read"], inside["write"] / kept["steps"], delta=0.01)
         self.assertAlmostEqual(kept["formula_bytes_per_parameter"]["device_internal"]["read"], 0, delta=0.01)
@@ -74,12 +92,13 @@ class Placements(program.Scenario):
 
     def test_with_codes_and_deltas(self):
         keys = {"mode": "su+o+c", "compress__codec": "q4", "gather__codec": "delta", "csd__state": "compact"}
-        usual = self.train(ranks=4, exchange__ranks_per_node=2, train__steps=6, **keys)
+        run = {"ranks": 4, "exchange__ranks_per_node": 2, "train__steps": 6, **keys}
+        usual = self.usual_of("node", **run)
         for placement in program.sweep((("replicated", "node", "node"), ("node", "node", "global"), ("node", "node", "node"),
                                         ("replicated", "replicated", "replicated")), 1, 3):
             with self.subTest(placement):
                 summary = self.train_placed(placement, **keys)
-                self.assert_same_bits(summary, usual)
+                self.assert_same_bits(summary, self.usual_of(placement[1], **run))
                 self.assertAlmostEqual(summary["bytes_per_parameter"]["network"]["gradients"],
                                        summary["formula_bytes_per_parameter"]["network"]["gradients"], delta=0.01)
         # Encoded once, after the sum over all ranks: other bits, but the same learning.
@@ -96,13 +115,12 @@ class Placements(program.Scenario):
         self.assertLessEqual(parts["placement"]["vector_bytes"], 2 * 131072)  # 2 of 8 tiles
 
     def test_unequal_nodes_and_devices(self):
-        usual = self.train(ranks=3, exchange__ranks_per_node=2, train__steps=6, csd__per_rank="[2,1,3]")
+        run = {"ranks": 3, "exchange__ranks_per_node": 2, "train__steps": 6, "csd__per_rank": "[2,1,3]"}
         for placement in program.sweep((("node", "node", "node"), ("node", "node", "global"), ("replicated", "replicated", "replicated"),
                                         ("global", "global", "global")), 0, 3):
             with self.subTest(placement):
-                summary = self.train(ranks=3, exchange__ranks_per_node=2, train__steps=6, csd__per_rank="[2,1,3]",
-                                     **keys_of(placement))
-                self.assert_same_bits(summary, usual)
+                summary = self.train(**run, **keys_of(placement))
+                self.assert_same_bits(summary, self.usual_of(placement[1], **run))
                 self.assertIsNone(summary["formula_bytes_per_parameter"])
 
     def test_base_updates_copies_on_hosts(self):
@@ -112,10 +130,10 @@ class Placements(program.Scenario):
 
     def test_stopped_and_killed_runs_go_on_bit_identically(self):
         keys = {"train__steps": 8, "csd__per_rank": 2}
-        usual = self.train(ranks=4, exchange__ranks_per_node=2, **keys)
         for placement in program.sweep((("node", "node", "node"), ("node", "node", "global"), ("replicated", "replicated", "replicated"),
                                         ("global", "global", "global")), 0, 3):
             with self.subTest(placement):
+                usual = self.usual_of(placement[1], ranks=4, exchange__ranks_per_node=2, **keys)
                 self.train_placed(placement, train__stop_at=3, **keys)
                 again = self.train_placed(placement, flags=["--resume"], **keys)
                 self.assertEqual(again["losses"], usual["losses"][3:])
@@ -134,12 +152,13 @@ class Placements(program.Scenario):
 
     def test_another_placement_goes_on_from_the_checkpoint_and_exports_the_same(self):
         keys = {"train__steps": 6}
-        usual = self.train(ranks=4, exchange__ranks_per_node=2, **keys)
         exports = set()
         for placement in (("node", "node", "node"), ("replicated", "replicated", "replicated")):
+            gradients = placement[1]
+            usual = self.usual_of(gradients, ranks=4, exchange__ranks_per_node=2, **keys)
             first = self.train_placed(placement, train__stop_at=3, **keys)
             self.assertEqual(program.run(0, "inspect", first["checkpoint"]).returncode, 0)
-            for other in program.sweep((("replicated", "node", "global"), ("node", "node", "node")), placement[0] == "replicated"):
+            for other in program.sweep((("replicated", gradients, "global"), ("replicated", gradients, "node")), gradients == "replicated"):
                 with self.subTest(placement, other=other):
                     again = self.train(ranks=4, exchange__ranks_per_node=2, flags=["--from", first["checkpoint"], "--fresh"],
                                        state="other", **keys_of(other), **keys)
