@@ -354,6 +354,31 @@ TEST(CommitTest, WantsTheStateFlushedBeforeItIsNamed) {
     EXPECT_EQ(log.read()->commits.size(), 1U);
 }
 
+// A step flushes two devices, then the manifest. Whichever fails, the manifest keeps the step
+// before.
+TEST(CommitTest, NamesNoStepIfAFlushFailed) {
+    constexpr int kFlushes = 3;
+    for (int flush = 1; flush <= kFlushes + 1; ++flush) {
+        const ScratchFolder folder;
+        JobSettings settings{.ranks = 1, .devices = 2, .folder = folder.path()};
+        {
+            Job job(settings);
+            job.start();
+        }
+        FaultPoints points(text("count=", kFlushes + flush, " action=fail phase=before_flush"), 0);
+        store::FaultyStorage storage(points);
+        settings.storage = &storage;
+        Job job(settings);
+        job.go_on_from(job.offered().front());  // flushes as a step does
+        if (flush > kFlushes) {
+            job.step(0);
+        } else {
+            EXPECT_THROW(job.step(0), IoError) << flush;
+        }
+        EXPECT_EQ(job.offered().front().step, flush > kFlushes ? 1 : 0) << flush;
+    }
+}
+
 // `action` makes one operation fail in each phase. The message must give `reason`.
 void expect_survival(const std::string& action, const std::string& reason) {
     const ScratchFolder folder;

@@ -8,9 +8,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <future>
+#include <mutex>
 #include <span>
 #include <string>
 #include <utility>
@@ -124,6 +128,72 @@ TEST(TransferHandlerTest, NeverShowsParametersThatDidNotLand) {
     device.go_on.set_value();
     EXPECT_THROW(handler->wait_parameters(1), XrtError);
     EXPECT_THROW(handler->finish(), XrtError);
+}
+
+// A device whose operations end only once another stage has begun: the write of a subgroup ends
+// when the next one is updated, and its delivery when its write has begun. A handler that does one
+// thing after another would wait for ever, so that each wait ends after a while and is counted.
+class EntwinedDevice : public UndeliveredDevice {
+public:
+    explicit EntwinedDevice(std::vector<shard::Subgroup> subgroups)
+        : UndeliveredDevice(std::move(subgroups), kNone) {}
+
+    int slots() const override { return 3; }
+    Ticket read(int, std::size_t, std::int64_t) override {
+        const std::lock_guard lock(mutex_);
+        ++reads_;
+        return {};
+    }
+    void update(int, std::size_t, const StepScalars&, std::span<std::byte>) override {
+        const std::lock_guard lock(mutex_);
+        reads_before_update.push_back(reads_);
+        ++updates_;
+        changed_.notify_all();
+    }
+    Ticket deliver(int, std::size_t, std::span<std::byte>, const Landed& landed) override {
+        return deliveries_.submit([this, landed, number = ++delivered_] {
+            await(writes_, number);
+            landed();
+        });
+    }
+    Ticket write(int, std::size_t, std::int64_t) override {
+        const std::lock_guard lock(mutex_);
+        const std::size_t next = std::min(++writes_ + 1, subgroups().size());
+        changed_.notify_all();
+        return written_.submit([this, next] { await(updates_, next); });
+    }
+
+    std::vector<std::size_t> reads_before_update;
+    std::size_t given_up = 0;  // waits for what did not begin
+
+private:
+    static constexpr std::size_t kNone = 1000;
+
+    void await(const std::size_t& count, std::size_t least) {
+        std::unique_lock lock(mutex_);
+        if (!changed_.wait_for(lock, std::chrono::seconds(5), [&] { return count >= least; })) {
+            ++given_up;
+        }
+    }
+
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::size_t reads_ = 0;
+    std::size_t updates_ = 0;
+    std::size_t writes_ = 0;
+    std::size_t delivered_ = 0;  // used by the handler's thread alone
+    store::Worker deliveries_;
+    store::Worker written_;
+};
+
+TEST(TransferHandlerTest, ReadsUpdatesDeliversAndWritesDifferentSubgroupsAtOnce) {
+    EntwinedDevice device(small_subgroups());
+    const auto handler = TransferHandler::make(HandlerKind::overlapped, device);
+    std::vector<std::byte> vector;
+    handler->start(test_scalars(), 0, vector);
+    handler->finish();
+    EXPECT_EQ(device.given_up, 0U);
+    EXPECT_THAT(device.reads_before_update, testing::ElementsAre(2, 3, 3));
 }
 
 TEST(TransferHandlerTest, UpdatesWhatIsReleasedWhileGradientsArrive) {

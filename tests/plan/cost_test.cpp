@@ -197,6 +197,22 @@ TEST(Parameters, ShardedOverAllNodesCrossTheNetworkInEveryPass) {
     EXPECT_DOUBLE_EQ(cost_of(problem, choice).volumes.network_parameters, 2 * 2 * (1 - 1.0 / 8));
 }
 
+// 7e9 new parameters of 2 bytes go up, and gradients of 2 bytes that waited in host memory down.
+TEST(HostLink, OfALimitedSumOfBothDirectionsBoundsTheUpdate) {
+    Problem problem = seven_billion(1);
+    problem.site.device_read = problem.site.device_write = 1e12;
+    Choice choice = usual(problem);
+    const Terms free = cost_of(problem, choice).terms;
+    expect_close(free.opt - free.fill, 14 / 12.0);
+    problem.site.host_link_total = 4e9;
+    const Terms up = cost_of(problem, choice).terms;
+    expect_close(up.opt - up.fill, 14 / 4.0);
+    choice.landing = Landing::host;
+    const Terms both = cost_of(problem, choice).terms;
+    expect_close(both.opt - both.fill, 28 / 4.0);
+    EXPECT_DOUBLE_EQ(replication_of(problem, choice, both).b_pcie, 4e9);
+}
+
 TEST(Step, IsAsLongAsItsPhasesLessTheOverlap) {
     for (const int nodes : {1, 8, 64, 1024}) {
         const Problem problem = seven_billion(nodes);

@@ -40,10 +40,11 @@ TEST(Site, HasRatesInUnitsOfOne) {
 
 TEST(Site, IsScaledAsShapedLinksAre) {
     std::vector<std::string> rates = kRates;
-    rates.emplace_back("link.scale=0.5");
+    rates.insert(rates.end(), {"link.scale=0.5", "link.host_total_gb_s=16"});
     const Site site = site_of(run_with(rates), 2);
     EXPECT_DOUBLE_EQ(site.device_read, 1.5e9);
     EXPECT_DOUBLE_EQ(site.host_link, 6e9);
+    EXPECT_DOUBLE_EQ(site.host_link_total, 8e9);
     EXPECT_DOUBLE_EQ(site.network, 12.5e9);
     EXPECT_DOUBLE_EQ(site.gpu_link, 25e9);
 }
