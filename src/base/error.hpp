@@ -33,7 +33,7 @@ private:
     int code_;
 };
 
-// A file operation failed. The message names the file, the offset and the reason.
+// A file operation failed, and trying again may help. The message names the file and the reason.
 class IoError : public Error {
 public:
     using Error::Error;
@@ -65,6 +65,13 @@ class ContractError : public Error {
 public:
     using Error::Error;
 };
+
+// Throws the error of a file operation that failed with `code`, an errno: PathError "`what`
+// (reason): `advice`" if another path or other permissions can help, else IoError, which speaks of
+// the drive. The only place that tells these apart.
+[[noreturn]] void throw_path_error(const std::string& what, int code, const std::string& advice);
+// Whether `code` is such that another path or other permissions can help.
+bool is_mistake_in_path(int code);
 
 // Concatenates its arguments, each formatted with operator<<.
 template <typename... Parts>

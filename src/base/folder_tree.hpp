@@ -1,13 +1,18 @@
-// Recursive operations on folders.
+// Looks at files and folders.
 //
-// They replace std::filesystem's recursive functions. PyTorch's library exports its own copy of
-// those, and a program built with a newer C++ library crashes in them (g++ 13, PyTorch 2.11).
+// walk_tree replaces std::filesystem's recursive functions. PyTorch's library exports its own copy
+// of those, and a program built with a newer C++ library crashes in them (g++ 13, PyTorch 2.11).
 #pragma once
 
 #include <filesystem>
 #include <functional>
+#include <string>
 
 namespace nearstep {
+
+// False if there is no such file, or if it may not be looked at. Throws IoError if the drive or its
+// server does not answer, so that a failure is not taken for an absence.
+bool is_present(const std::string& path);
 
 // Visits everything below `folder`, each folder after its contents. Enters a folder if `enters`
 // returns true. Does not follow links. Throws std::filesystem::filesystem_error.

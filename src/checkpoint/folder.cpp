@@ -35,20 +35,9 @@ void sync(const std::string& path, int flags) {
     }
 }
 
-// Throws PathError if other permissions or another name can help, else IoError.
 [[noreturn]] void refuse(const char* verb, const std::string& folder, const std::error_code& why,
                          const char* advice) {
-    const std::string message =
-        text("Cannot ", verb, " the checkpoint folder ", folder, ": ", why.message(), ". ", advice);
-    for (const std::errc mistake :
-         {std::errc::permission_denied, std::errc::operation_not_permitted,
-          std::errc::read_only_file_system, std::errc::not_a_directory, std::errc::file_exists,
-          std::errc::filename_too_long, std::errc::too_many_symbolic_link_levels}) {
-        if (why == mistake) {
-            throw PathError(message, why.value());
-        }
-    }
-    throw IoError(message);
+    throw_path_error(text("Cannot ", verb, " the checkpoint folder ", folder), why.value(), advice);
 }
 
 // The first 64 KiB of a file, where a rank file has its attributes.
@@ -115,7 +104,7 @@ std::vector<FileName> list_folder(const std::string& folder) {
         }
     }
     if (error && error != std::errc::no_such_file_or_directory) {
-        refuse("list", folder, error, "Name a folder that can be read and written.");
+        refuse("list", folder, error, "name a folder that can be read and written.");
     }
     return files;
 }
@@ -145,7 +134,7 @@ void make_folder(const std::string& folder) {
     }
     fs::create_directories(folder, error);
     if (error) {
-        refuse("make", folder, error, "Name a folder that can be written.");
+        refuse("make", folder, error, "name a folder that can be written.");
     }
     for (const fs::path& made : missing) {
         sync_folder(folder_of(made.string()));

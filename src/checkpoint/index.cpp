@@ -1,6 +1,7 @@
 #include "checkpoint/index.hpp"
 
 #include "base/error.hpp"
+#include "base/folder_tree.hpp"
 #include "checkpoint/h5.hpp"
 #include "checkpoint/rank_file.hpp"
 #include "checkpoint/seal.hpp"
@@ -218,7 +219,7 @@ void write_index(const std::string& path, const Index& index) {
 
 Index read_index(const std::string& path) {
     std::error_code error;
-    if (!std::filesystem::is_regular_file(path, error)) {
+    if (!is_present(path) || !std::filesystem::is_regular_file(path, error)) {
         throw ConfigError(text("There is no checkpoint ", path,
                                ". Name the index of one, a file like step-00000020.h5."));
     }

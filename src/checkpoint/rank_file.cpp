@@ -8,8 +8,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
+#include <charconv>
 #include <filesystem>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -194,6 +195,22 @@ void report_damage(const std::string& path, const std::string& reason) {
              ". Restore it from a copy, or delete its checkpoint and resume from another one."));
 }
 
+namespace {
+
+// HDF5's messages hold "errno = 5,".
+bool tells_of_drive(const std::string& reason) {
+    constexpr std::string_view kErrno = "errno = ";
+    const std::size_t at = reason.find(kErrno);
+    int code = 0;
+    if (at != std::string::npos) {
+        const char* const number = reason.data() + at + kErrno.size();
+        std::from_chars(number, reason.data() + reason.size(), code);
+    }
+    return code != 0 && !is_mistake_in_path(code);
+}
+
+}  // namespace
+
 void report_damage_in(const std::string& path, const std::function<void()>& read) {
     try {
         read();
@@ -202,7 +219,7 @@ void report_damage_in(const std::string& path, const std::function<void()>& read
         while (reason.ends_with('.')) {
             reason.pop_back();
         }
-        if (reason.find(text("errno = ", EIO, ",")) != std::string::npos) {
+        if (tells_of_drive(reason)) {
             throw IoError(
                 text("Cannot read ", path, ": ", reason, ". Check the disk, and try again."));
         }
@@ -216,9 +233,8 @@ RankFile::RankFile(std::string path, const RankFileRecord& record,
     std::error_code error;
     const std::uint64_t bytes = std::filesystem::file_size(path_, error);
     if (error) {
-        throw ConfigError(text("The checkpoint's file ", path_,
-                               " cannot be opened: ", error.message(),
-                               ". Put it back beside its index, or use another checkpoint."));
+        throw_path_error(text("The checkpoint's file ", path_, " cannot be opened"), error.value(),
+                         "put it back beside its index, or use another checkpoint.");
     }
     if (bytes != record.file_bytes) {
         report_damage(path_,

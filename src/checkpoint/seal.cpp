@@ -18,10 +18,23 @@ namespace {
 
 std::string start_of(const Format& format) { return text(format.name, ", version "); }
 
+// A file that may not be read counts as empty. A drive that fails is no damage.
+std::ifstream open_to_read(const std::string& path) {
+    errno = 0;
+    std::ifstream file(path, std::ios::binary);
+    if (!file && errno != 0 && !is_mistake_in_path(errno)) {
+        throw_path_error(text("The file ", path, " cannot be opened"), errno, "");
+    }
+    return file;
+}
+
 // Reads at most `most` bytes from the stream.
 std::string take(std::istream& file, std::size_t most) {
     std::string bytes(most, '\0');
     file.read(bytes.data(), static_cast<std::streamsize>(most));
+    if (file.bad()) {
+        throw IoError("A file of a checkpoint cannot be read: check the disk, and try again.");
+    }
     bytes.resize(static_cast<std::size_t>(file.gcount()));
     return bytes;
 }
@@ -54,13 +67,13 @@ void seal_file(const std::string& path, const Format& format) {
 }
 
 bool has_format(const std::string& path, const Format& format) {
-    std::ifstream file(path, std::ios::binary);
+    std::ifstream file = open_to_read(path);
     const std::string start = start_of(format);
     return file && take(file, start.size()) == start;
 }
 
 void verify_seal(const std::string& path, const Format& format) {
-    std::ifstream file(path, std::ios::binary);
+    std::ifstream file = open_to_read(path);
     const std::string seal = take(file, kSealBytes);
     const std::string start = start_of(format);
     if (!seal.starts_with(text(start, format.version, ","))) {

@@ -35,8 +35,8 @@ std::string read_file(const std::string& path, const std::string& what) {
     std::ifstream file(path, std::ios::binary);
     std::ostringstream content;
     if (!file || (file.peek() != std::ifstream::traits_type::eof() && !(content << file.rdbuf()))) {
-        throw ConfigError(text("The ", what, " ", on_one_line(path), " cannot be read (",
-                               std::strerror(errno == 0 ? EIO : errno), "): check its path."));
+        throw_path_error(text("The ", what, " ", on_one_line(path), " cannot be read"),
+                         errno == 0 ? EIO : errno, "check its path.");
     }
     return content.str();
 }

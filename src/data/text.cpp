@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
@@ -31,10 +32,12 @@ bool looks_like_text(std::span<const std::uint8_t> bytes) {
 Bytes read_file(const fs::path& path) {
     std::error_code error;
     const std::uintmax_t size = fs::file_size(path, error);
+    errno = 0;
     std::ifstream file(path, std::ios::binary);
     if (error || !file) {
-        throw ConfigError(
-            text("The text file ", path, " cannot be opened: check that it may be read."));
+        throw_path_error(text("The text file ", path, " cannot be opened"),
+                         error ? error.value() : (errno != 0 ? errno : EIO),
+                         "check that it may be read.");
     }
     Bytes bytes(size);
     // iostreams read char; the bytes are the same.
@@ -57,9 +60,8 @@ std::vector<fs::path> files_below(const fs::path& folder) {
                 }
             });
     } catch (const fs::filesystem_error& error) {
-        throw ConfigError(text("The data folder ", folder, " cannot be read (",
-                               error.code().message(), " at ", error.path1(),
-                               "): check its permissions."));
+        throw_path_error(text("The data folder ", folder, " cannot be read at ", error.path1()),
+                         error.code().value(), "check its permissions.");
     }
     std::sort(files.begin(), files.end());
     return files;
@@ -148,7 +150,7 @@ Bytes read_text(const std::vector<std::string>& paths) {
     for (const std::string& path : paths) {
         std::error_code error;
         const fs::file_status status = fs::status(path, error);
-        if (!fs::exists(status)) {
+        if (!is_present(path)) {
             throw ConfigError(text("The data path \"", path,
                                    "\" does not exist: correct data.train or "
                                    "data.valid."));

@@ -3,6 +3,7 @@
 #include "base/descriptor.hpp"
 #include "base/digest.hpp"
 #include "base/error.hpp"
+#include "base/folder_tree.hpp"
 #include "base/stopwatch.hpp"
 #include "base/units.hpp"
 #include "base/wording.hpp"
@@ -85,12 +86,10 @@ std::string make_token(const mpi::Communicator& world, const std::string& folder
         path = text(place, "/nearstep-shared-", to_hex(source()), to_hex(source()));
         const Descriptor token(::open(path.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600));
         if (!token) {
-            const int code = errno;
-            throw PathError(text("The checkpoint folder ", folder, " cannot be written (",
-                                 std::strerror(code), "): set checkpoint.path, or ", Term::path,
-                                 " in which it is by default, to a "
-                                 "folder that you may write to."),
-                            code);
+            throw_path_error(
+                text("The checkpoint folder ", folder, " cannot be written"), errno,
+                text("set checkpoint.path, or ", Term::path,
+                     " in which it is by default, to a folder that you may write to."));
         }
     });
     return world.broadcast(path, 0);
@@ -109,7 +108,7 @@ void check_shared_folder(const mpi::Communicator& world, const std::string& fold
     const std::string token = make_token(world, folder, place);
     const std::string host_of_rank_0 = world.broadcast(host_name(), 0);
     const auto look = [&] {
-        if (store::nearest_present(folder) != place || ::access(token.c_str(), F_OK) != 0) {
+        if (store::nearest_present(folder) != place || !is_present(token)) {
             throw ConfigError(text("The checkpoint folder ", folder, " of host ", host_of_rank_0,
                                    " is not there on host ", host_name(), " (rank ", world.rank(),
                                    "): set checkpoint.path to a folder that all hosts share."));

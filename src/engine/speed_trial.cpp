@@ -1,6 +1,7 @@
 #include "engine/speed_trial.hpp"
 
 #include "base/error.hpp"
+#include "base/folder_tree.hpp"
 #include "base/random.hpp"
 #include "base/thread_pool.hpp"
 #include "engine/devices.hpp"
@@ -42,7 +43,7 @@ class TemporaryNames {
 public:
     explicit TemporaryNames(std::vector<std::string> names) {
         for (const std::string& name : names) {
-            if (std::filesystem::exists(name)) {
+            if (is_present(name)) {
                 throw ConfigError(text("The file ", name,
                                        " is in the way of measuring the device: remove it, or set "
                                        "csd.speed to numbers."));

@@ -58,11 +58,9 @@ File::File(std::string path, Storage* storage)
     : path_(std::move(path)), storage_(storage != nullptr ? storage : &system_) {
     PlainFile opened = open_plain(path_, O_RDWR | O_CREAT, kOwnerAndGroup);
     if (!opened.file) {
-        throw PathError(text("State file \"", path_, "\" cannot be opened (", opened.obstacle,
-                             "): choose a ", Term::path,
-                             " that you may write to and that has no other "
-                             "file of this name."),
-                        opened.code);
+        throw_path_error(text("State file \"", path_, "\" cannot be opened"), opened.code,
+                         text("choose a ", Term::path,
+                              " that you may write to and that has no other file of this name."));
     }
     descriptor_ = std::move(opened.file);
     struct stat facts {};
@@ -91,6 +89,12 @@ void File::lock() {
     constexpr std::chrono::seconds kPatience{5};
     const auto until = std::chrono::steady_clock::now() + kPatience;
     while (::flock(descriptor_.get(), LOCK_EX | LOCK_NB) != 0) {
+        if (errno == EINTR) {
+            continue;
+        }
+        if (errno == EIO || errno == ESTALE) {  // other errors tell of a file system without locks
+            fail("lock", 0, errno);
+        }
         if (errno != EWOULDBLOCK) {
             log_event("state_file_not_locked", {{"file", path_}, {"reason", std::strerror(errno)}});
             return;

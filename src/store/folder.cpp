@@ -2,6 +2,7 @@
 
 #include "base/descriptor.hpp"
 #include "base/error.hpp"
+#include "base/folder_tree.hpp"
 #include "base/units.hpp"
 #include "base/wording.hpp"
 #include "store/file.hpp"
@@ -36,13 +37,9 @@ struct Filesystem {
     std::size_t free_bytes = 0;
 };
 
-// `reason`: that of `code`, an errno, if it is empty.
-[[noreturn]] void refuse(const std::string& folder, const char* what, int code,
-                         const std::string& reason = "") {
-    throw PathError(text(Term::path, " \"", folder, "\" cannot be ", what, " (",
-                         reason.empty() ? std::strerror(code) : reason,
-                         "): choose a folder that you may write to, or change its permissions."),
-                    code);
+[[noreturn]] void refuse(const std::string& folder, const std::string& what, int code) {
+    throw_path_error(text(Term::path, " \"", folder, "\" cannot be ", what), code,
+                     "choose a folder that you may write to, or change its permissions.");
 }
 
 void make_writable_folder(const std::string& folder) {
@@ -101,8 +98,7 @@ bool is_memory(const struct statfs& facts) {
 
 std::string nearest_present(const std::string& folder) {
     std::filesystem::path path = std::filesystem::absolute(folder);
-    std::error_code failure;
-    while (!std::filesystem::exists(path, failure) && path.has_relative_path()) {
+    while (!is_present(path.string()) && path.has_relative_path()) {
         path = path.parent_path();
     }
     return path.string();
@@ -115,7 +111,7 @@ void check_place(const std::string& folder) {
     }
     const std::string present = nearest_present(folder);
     if (!std::filesystem::is_directory(present, failure)) {
-        refuse(folder, "made", ENOTDIR, present + " is a file");
+        refuse(folder, text("made, since ", present, " is a file"), ENOTDIR);
     }
 }
 
@@ -178,7 +174,8 @@ void check_folders(const std::vector<PlannedFile>& files) {
 
 FolderFacts examine_folder(const std::string& folder) {
     const std::string present = nearest_present(folder);
-    FolderFacts facts{.is_there = std::filesystem::is_directory(folder),
+    std::error_code ignored;
+    FolderFacts facts{.is_there = std::filesystem::is_directory(folder, ignored),
                       .filesystem = filesystem_of(present),
                       .free_bytes = free_bytes_of(present)};
     std::string name = present + "/nearstep-doctor-XXXXXX";
@@ -204,7 +201,7 @@ FolderFacts examine_folder(const std::string& folder) {
 
 void check_unused(const std::vector<std::string>& files) {
     for (const std::string& file : files) {
-        if (std::filesystem::exists(file)) {
+        if (is_present(file)) {
             const File lock(file);
         }
     }

@@ -2,6 +2,7 @@
 
 #include "base/digest.hpp"
 #include "base/error.hpp"
+#include "base/folder_tree.hpp"
 #include "base/plain_file.hpp"
 
 #include <fcntl.h>
