@@ -1,7 +1,7 @@
 #include "base/thread_pool.hpp"
 
-#include "base/cpus.hpp"
 #include "base/error.hpp"
+#include "base/machine.hpp"
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -26,8 +26,7 @@ int pool_threads() {
     constexpr long kMost = 16;
     const char* given = std::getenv("OMP_NUM_THREADS");
     const long wanted = given != nullptr ? std::strtol(given, nullptr, 10) : 0;
-    const auto cpus = static_cast<long>(usable_cpus().size());
-    return static_cast<int>(std::clamp(wanted > 0 ? wanted : cpus, 1L, kMost));
+    return static_cast<int>(std::clamp(wanted > 0 ? wanted : usable_cores(), 1L, kMost));
 }
 
 ThreadPool::ThreadPool(int threads, Priority priority) {

@@ -13,7 +13,7 @@
 
 namespace nearstep {
 
-// Threads for a rank's loops: OMP_NUM_THREADS if set, else one per usable CPU. At most 16, because
+// Threads for a rank's loops: OMP_NUM_THREADS if set, else usable_cores(). At most 16, because
 // 16 threads saturate memory bandwidth.
 int pool_threads();
 

@@ -1,7 +1,7 @@
 #include "bench/update_bench.hpp"
 
-#include "base/cpus.hpp"
 #include "base/error.hpp"
+#include "base/machine.hpp"
 #include "base/statistics.hpp"
 #include "base/units.hpp"
 #include "base/version.hpp"

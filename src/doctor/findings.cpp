@@ -52,10 +52,12 @@ Json find_cpu(const System& system) {
 }
 
 Json find_memory(const System& system) {
-    return {{"summary", text(size_text(system.memory_bytes), ", of which ",
-                             size_text(system.available_bytes), " are available")},
+    return {{"summary",
+             text(size_text(system.memory_bytes), ", of which ", size_text(system.available_bytes),
+                  " are available", system.is_memory_limited ? " (the limit of a cgroup)" : "")},
             {"bytes", system.memory_bytes},
-            {"available_bytes", system.available_bytes}};
+            {"available_bytes", system.available_bytes},
+            {"is_limited", system.is_memory_limited}};
 }
 
 // Requests memory as a slot does, and checks what the kernel gave.

@@ -1,7 +1,6 @@
 #include "doctor/system.hpp"
 
-#include "base/cpus.hpp"
-#include "base/units.hpp"
+#include "base/machine.hpp"
 
 #include <sys/resource.h>
 #include <sys/utsname.h>
@@ -47,14 +46,6 @@ std::string value_of(const std::string& table, const std::string& name) {
     return "";
 }
 
-// Parses lines such as "MemTotal: 24684084 kB".
-std::size_t bytes_of(const std::string& meminfo, const std::string& name) {
-    std::istringstream value(value_of(meminfo, name));
-    std::size_t kib = 0;
-    value >> kib;
-    return kib * KiB;
-}
-
 std::vector<std::string> gpu_names() {
     std::vector<std::string> names;
     std::error_code none;
@@ -88,7 +79,7 @@ std::string chosen_word(const std::string& choices) {
 
 System find_system() {
     const std::string cpuinfo = read_whole("/proc/cpuinfo");
-    const std::string meminfo = read_whole("/proc/meminfo");
+    const MachineMemory memory = machine_memory();
     System system;
     utsname names{};
     if (::uname(&names) == 0) {
@@ -100,9 +91,10 @@ System find_system() {
         cpuinfo, {"avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_bf16",
                   "avx512_fp16", "amx_tile", "amx_bf16", "asimd", "sve", "bf16"});
     system.cpus = static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
-    system.usable_cpus = static_cast<int>(usable_cpus().size());
-    system.memory_bytes = bytes_of(meminfo, "MemTotal");
-    system.available_bytes = bytes_of(meminfo, "MemAvailable");
+    system.usable_cpus = usable_cores();
+    system.memory_bytes = memory.total_bytes;
+    system.available_bytes = memory.available_bytes;
+    system.is_memory_limited = memory.is_limited;
     system.huge_pages = chosen_word(read_whole("/sys/kernel/mm/transparent_hugepage/enabled"));
     rlimit limit{};
     if (::getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {

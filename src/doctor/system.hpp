@@ -15,8 +15,9 @@ struct System {
     std::vector<std::string> features{};  // the processor's flags that some part needs
     int cpus = 0;                         // of the machine
     int usable_cpus = 0;                  // of this process
-    std::size_t memory_bytes = 0;
+    std::size_t memory_bytes = 0;         // of the machine, or what a cgroup grants
     std::size_t available_bytes = 0;
+    bool is_memory_limited = false;           // by a cgroup
     std::string huge_pages{};                 // "always", "madvise" or "never"; empty: unknown
     std::optional<std::size_t> lock_bytes{};  // RLIMIT_MEMLOCK; none: no limit
     std::vector<std::string> gpus{};          // names from NVIDIA's kernel driver

@@ -2,6 +2,7 @@
 
 #include "base/digest.hpp"
 #include "base/error.hpp"
+#include "base/machine.hpp"
 #include "base/thread_pool.hpp"
 #include "base/wording.hpp"
 #include "config/hosts.hpp"
@@ -382,7 +383,7 @@ std::vector<ReadAheadBytes> read_ahead_bytes(const config::EngineSettings& setti
     }
     constexpr std::size_t kShare = 8;  // of the free memory, as csd.slots says
     const auto ranks = static_cast<std::size_t>(around.ranks_beside);
-    ReadAheadBytes of_rank{.host = memory::available_bytes() / kShare / ranks};
+    ReadAheadBytes of_rank{.host = machine_memory().available_bytes / kShare / ranks};
     if (around.gpu && around.fills_gpu) {
         const auto gpus = static_cast<std::size_t>(memory::gpus());
         of_rank.gpu = memory::room_of_gpu().free_bytes / kShare / ((ranks + gpus - 1) / gpus);

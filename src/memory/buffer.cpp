@@ -1,5 +1,6 @@
 #include "memory/buffer.hpp"
 
+#include "base/machine.hpp"
 #include "base/units.hpp"
 
 #include <sys/mman.h>
@@ -20,21 +21,39 @@ namespace {
 
 constexpr std::size_t kHugePage = 2 * MiB;
 
+[[noreturn]] void refuse(std::size_t bytes, const std::string& why) {
+    throw Error(text("Cannot get ", human_bytes(static_cast<double>(bytes)), " of host memory (",
+                     why, "): use a smaller model, fewer ranks per node or fewer slots."));
+}
+
+// A process that takes more than its cgroup grants is killed without a word.
+void refuse_more_than_left(std::size_t bytes) {
+    constexpr std::size_t kLarge = 16 * MiB;
+    if (bytes < kLarge) {
+        return;
+    }
+    const MachineMemory memory = machine_memory();
+    if (memory.is_limited && bytes > memory.available_bytes) {
+        refuse(bytes, text(human_bytes(static_cast<double>(memory.available_bytes)), " of ",
+                           human_bytes(static_cast<double>(memory.total_bytes)),
+                           " are left in this process's cgroup"));
+    }
+}
+
 }  // namespace
 
 Buffer::Buffer(std::size_t bytes) : bytes_(bytes) {
     if (bytes == 0) {
         return;
     }
+    refuse_more_than_left(bytes);
     // Reserve one extra huge page, so that the start can be aligned.
     mapped_bytes_ = round_up(bytes, kHugePage);
     const std::size_t reserved = mapped_bytes_ + kHugePage;
     void* base =
         ::mmap(nullptr, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (base == MAP_FAILED) {
-        throw Error(text("Cannot get ", human_bytes(static_cast<double>(bytes)),
-                         " of host memory (", std::strerror(errno),
-                         "): use a smaller model, fewer ranks per node or fewer slots."));
+        refuse(bytes, std::strerror(errno));
     }
     auto* start = static_cast<std::byte*>(base);
     const std::size_t head = round_up(reinterpret_cast<std::uintptr_t>(start), kHugePage) -

@@ -1,6 +1,7 @@
 #include "memory/shared_memory.hpp"
 
 #include "base/error.hpp"
+#include "base/machine.hpp"
 #include "base/units.hpp"
 
 #include <fcntl.h>
@@ -9,7 +10,6 @@
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <string>
 
 namespace nearstep::memory {
@@ -25,20 +25,10 @@ namespace {
 
 }  // namespace
 
-std::size_t available_bytes() {
-    std::ifstream table("/proc/meminfo");
-    for (std::string line; std::getline(table, line);) {
-        constexpr const char* kName = "MemAvailable:";
-        if (line.rfind(kName, 0) == 0) {
-            return std::stoull(line.substr(std::strlen(kName))) * KiB;
-        }
-    }
-    return 0;
-}
-
 SharedMemory SharedMemory::create(std::size_t bytes) {
     // Check before reserving: a machine that runs out of memory kills other processes.
-    if (const std::size_t available = available_bytes(); available != 0 && bytes > available) {
+    if (const std::size_t available = machine_memory().available_bytes;
+        available != 0 && bytes > available) {
         refuse(bytes, ENOMEM);
     }
     SharedMemory memory(::memfd_create("nearstep-parameters", MFD_CLOEXEC), bytes);

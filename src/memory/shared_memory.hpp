@@ -1,4 +1,4 @@
-// Memory that the processes of a node share, and how much is left.
+// Memory that the processes of a node share.
 #pragma once
 
 #include "base/descriptor.hpp"
@@ -8,9 +8,6 @@
 #include <string>
 
 namespace nearstep::memory {
-
-// Memory that the kernel can give without swapping; 0 if unknown.
-std::size_t available_bytes();
 
 // Memory without a name in a file system. It is freed when its last process ends or is killed, and
 // no limit of /dev/shm applies to it.

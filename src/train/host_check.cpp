@@ -1,8 +1,8 @@
 #include "train/host_check.hpp"
 
-#include "base/cpus.hpp"
 #include "base/digest.hpp"
 #include "base/error.hpp"
+#include "base/machine.hpp"
 #include "base/version.hpp"
 #include "config/load.hpp"
 #include "data/text.hpp"
@@ -100,7 +100,7 @@ HostFacts check_host(const config::Run& run, int ranks, const config::HostPart& 
                     .program_digest = digest_of_file("/proc/self/exe"),
                     .data_digest = digest_of_data(run),
                     .machine = identity_of_machine(),
-                    .cores = static_cast<int>(usable_cpus().size())};
+                    .cores = usable_cores()};
     const std::size_t parameters = model::describe(run.model).elems;
     const std::vector<int> drives = config::drives_per_rank(run, ranks);
     config::Run placed = run;

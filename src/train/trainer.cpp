@@ -2,11 +2,11 @@
 
 #include "base/digest.hpp"
 #include "base/error.hpp"
+#include "base/machine.hpp"
 #include "base/stop_request.hpp"
 #include "config/load.hpp"
 #include "csd/optimizer.hpp"
 #include "memory/gpu.hpp"
-#include "memory/shared_memory.hpp"
 #include "model/library.hpp"
 #include "mpi/topology.hpp"
 #include "train/pretrained.hpp"
@@ -109,7 +109,7 @@ void Trainer::plan_gpu(int machine_ranks) {
 // for other programs.
 model::Residence Trainer::plan_cpu(int machine_ranks) const {
     const std::size_t room =
-        memory::available_bytes() / 4 / static_cast<std::size_t>(machine_ranks);
+        machine_memory().available_bytes / 4 / static_cast<std::size_t>(machine_ranks);
     return model::plan_cpu(run_.model, {.rows = rows_, .micro_rows = run_.train.micro_batch}, room);
 }
 
