@@ -4,7 +4,8 @@ import array
 import json
 import os
 import pathlib
-import tempfile
+
+import nearstep_output
 
 from ._values import Mistake, at, number, words
 
@@ -142,16 +143,12 @@ def is_same_run(summary, metrics):
 
 def check_writable(path):
     try:
-        if path.is_dir():
-            raise IsADirectoryError
-        tempfile.NamedTemporaryFile(dir=path.parent).close()
+        nearstep_output.check_writable(path)
     except OSError as error:
-        raise Mistake(f"The page {path} cannot be written: name a file in a folder that exists and is writable with --out.") from error
+        raise Mistake(f"The page {path} cannot be written ({error.strerror}): name a file in a folder that exists and is writable with --out.") from error
 
 
 def write_whole(path, text):
-    """Writes the file atomically."""
-    with tempfile.NamedTemporaryFile("w", encoding="utf-8", errors="replace", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-        file.write(text)
-    os.chmod(file.name, 0o644)
-    os.replace(file.name, path)
+    """Writes a page."""
+    with nearstep_output.open_output(path) as file:
+        file.write(text.encode("utf-8", "replace"))

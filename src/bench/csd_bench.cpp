@@ -1,6 +1,7 @@
 #include "bench/csd_bench.hpp"
 
 #include "base/error.hpp"
+#include "base/output_file.hpp"
 #include "base/statistics.hpp"
 #include "base/thread_pool.hpp"
 #include "base/units.hpp"
@@ -18,7 +19,6 @@
 #include <chrono>
 #include <cstdio>
 #include <ctime>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <span>
@@ -176,34 +176,17 @@ void print_row(const nlohmann::json& line) {
                 line["what"].get<std::string>().c_str());
 }
 
-// Opens the JSON file before measuring, so that no measurement is lost.
-std::ofstream open_json(const std::string& path) {
-    std::ofstream file;
-    if (!path.empty()) {
-        file.open(path, std::ios::trunc);
-        if (!file) {
-            throw ConfigError(text("The result file ", path,
-                                   " cannot be written: name a file in a folder that exists and is "
-                                   "writable."));
-        }
-    }
-    return file;
-}
-
-void report(std::vector<Measured>& all, const CsdBenchSettings& bench, std::size_t parameters,
-            std::ofstream& json) {
+void report(std::vector<Measured>& all, const CsdBenchSettings& bench, std::size_t parameters) {
+    std::string json;
     std::printf("%s\n%-12s %8s %6s %6s  %-18s %-18s %-30s\n", kFormula, "row", "Mparam/s", "GB/s",
                 "cores", "of memory", "ratio to raw", "ratio to another row");
     for (const Measured& measured : all) {
         const nlohmann::json line = to_json(measured, all, bench, parameters);
         print_row(line);
-        if (json.is_open()) {
-            json << line.dump() << "\n";
-        }
+        json += line.dump() + "\n";
     }
-    if (json.is_open() && !json.flush()) {
-        throw ConfigError(
-            text("The result file ", bench.json, " cannot be written: free some space."));
+    if (!bench.json.empty()) {
+        write_whole_file(bench.json, json);
     }
 }
 
@@ -237,7 +220,9 @@ void serve(std::vector<Measured>& all, const CsdBenchSettings& bench, const CsdS
 }  // namespace
 
 void bench_csd(const CsdBenchSettings& bench) {
-    std::ofstream json = open_json(bench.json);
+    if (!bench.json.empty()) {
+        check_writable(bench.json);
+    }
     const auto codec = codec::make_codec({.name = bench.codec});
     CsdScene scene{.folder = bench.folder,
                    .parameters = shard::tiles_of(bench.parameters) * shard::kTileElems,
@@ -275,7 +260,7 @@ void bench_csd(const CsdBenchSettings& bench) {
             }
         }
     }
-    report(all, bench, scene.parameters, json);
+    report(all, bench, scene.parameters);
 }
 
 }  // namespace nearstep::bench

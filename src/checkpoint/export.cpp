@@ -2,6 +2,7 @@
 
 #include "base/digest.hpp"
 #include "base/error.hpp"
+#include "base/output_file.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "checkpoint/folder.hpp"
 #include "checkpoint/masters.hpp"
@@ -86,7 +87,7 @@ void export_checkpoint(const std::string& index_path, const std::string& out_pat
     }
     const std::unique_ptr<Reader> reader = Reader::open(index_path);
     check_place(index_path, out_path);
-    PartialFile file(out_path);
+    PartialFile file(regular_output(out_path, "An export"));
     try {
         write_export(file.partial_path(), *reader, dtype);
     } catch (const Hdf5Error& error) {

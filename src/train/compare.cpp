@@ -1,6 +1,6 @@
 #include "base/error.hpp"
 #include "base/log.hpp"
-#include "base/whole_file.hpp"
+#include "base/output_file.hpp"
 #include "config/load.hpp"
 #include "engine/device_speeds.hpp"
 #include "engine/devices.hpp"

@@ -1,8 +1,8 @@
 #include "train/reporter.hpp"
 
 #include "base/error.hpp"
+#include "base/output_file.hpp"
 #include "base/version.hpp"
-#include "base/whole_file.hpp"
 #include "train/run_lines.hpp"
 #include "train/summary.hpp"
 
@@ -11,6 +11,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <fstream>
+#include <system_error>
 #include <utility>
 
 namespace nearstep::train {
@@ -57,18 +59,12 @@ Reporter::Reporter(bool is_speaking, const config::Run& run, std::size_t paramet
       parameters_(parameters),
       metrics_path_(std::move(metrics)) {
     if (is_speaking_ && !metrics_path_.empty()) {
-        metrics_.open(metrics_path_, std::ios::app);
-        if (!metrics_) {
-            throw ConfigError(
-                text("The metrics file ", metrics_path_,
-                     " cannot be written: name a file in a folder that exists and is writable."));
-        }
+        metrics_ = LineOutput(metrics_path_);
     }
 }
 
 void Reporter::begin(std::int64_t done, std::int64_t last_step) {
     if (metrics_.is_open()) {
-        metrics_.close();
         const nlohmann::json head = {{"commit", commit()},
                                      {"config", run_.name},
                                      {"site", run_.site},
@@ -76,10 +72,9 @@ void Reporter::begin(std::int64_t done, std::int64_t last_step) {
                                      {"parameters", parameters_},
                                      {"last_step", last_step},
                                      {"has_shaped_links", run_.link.are_shaped()}};
-        write_whole_file(
-            metrics_path_,
-            head.dump() + "\n" + (done > 0 ? kept_lines(metrics_path_, done, last_step) : ""));
-        metrics_.open(metrics_path_, std::ios::app);
+        const bool continues = done > 0 && metrics_.is_regular();
+        metrics_.begin(head.dump() + "\n" +
+                       (continues ? kept_lines(metrics_path_, done, last_step) : ""));
     }
     start_ = Clock::now();
     ends_.assign(1, start_);
@@ -105,7 +100,7 @@ void Reporter::step(const StepReport& report, std::int64_t last_step, const Spee
     if (metrics_.is_open()) {
         nlohmann::json line = to_json(report, parameters_);
         line["wall_s"] = seconds_between(ends_.at(ends_.size() - 2), ends_.back());
-        metrics_ << line.dump() << std::endl;
+        add_metrics(line.dump());
     }
     if (ends_.size() > kStepsOfRate + 1) {
         ends_.pop_front();
@@ -129,19 +124,27 @@ void Reporter::heldout(std::int64_t step, const HeldOutLoss& loss) {
         loss.bits_per_byte());
     say(line.data());
     if (metrics_.is_open()) {
-        metrics_ << nlohmann::json{{"step", step},
+        add_metrics(nlohmann::json{{"step", step},
                                    {"heldout_loss", loss.nats_per_token},
                                    {"heldout_nats_per_byte", loss.nats_per_byte}}
-                        .dump()
-                 << std::endl;
+                        .dump());
     }
 }
 
 void Reporter::end(std::int64_t step, bool is_finished) {
     if (metrics_.is_open()) {
-        metrics_ << nlohmann::json{{"step", step}, {"ended", is_finished ? "finished" : "stopped"}}
-                        .dump()
-                 << std::endl;
+        add_metrics(
+            nlohmann::json{{"step", step}, {"ended", is_finished ? "finished" : "stopped"}}.dump());
+    }
+}
+
+void Reporter::add_metrics(const std::string& line) {
+    const int code = metrics_.add(line + "\n");
+    if (code != 0 && !has_lost_lines_) {
+        has_lost_lines_ = true;
+        say(text("warning: the metrics file ", metrics_path_, " lacks lines from here on (",
+                 std::generic_category().message(code), "): free some space, or end the run and ",
+                 "resume it with another --metrics"));
     }
 }
 

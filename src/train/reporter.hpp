@@ -3,6 +3,7 @@
 // ends, unless it was killed.
 #pragma once
 
+#include "base/output_file.hpp"
 #include "config/run.hpp"
 #include "train/speed_of_light.hpp"
 #include "train/terminal.hpp"
@@ -12,7 +13,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <fstream>
 #include <string>
 
 namespace nearstep::train {
@@ -45,13 +45,16 @@ private:
 
     // Whether step `step`, just ended, gets a line.
     bool is_due(std::int64_t step, std::int64_t last_step) const;
+    // Says once that a line cannot be written; the run goes on.
+    void add_metrics(const std::string& line);
     void show_progress(const StepReport& report, std::int64_t last_step, const SpeedOfLight& light);
 
     bool is_speaking_;
     const config::Run& run_;
     std::size_t parameters_;
     std::string metrics_path_;
-    std::ofstream metrics_;
+    LineOutput metrics_;
+    bool has_lost_lines_ = false;
     Terminal terminal_ = Terminal::of_stdout();
     bool is_line_open_ = false;  // of the progress, on a terminal
     std::int64_t steps_ = 0;

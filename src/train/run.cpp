@@ -1,9 +1,9 @@
 #include "train/run.hpp"
 
 #include "base/error.hpp"
+#include "base/output_file.hpp"
 #include "base/stop_request.hpp"
 #include "base/stopwatch.hpp"
-#include "base/whole_file.hpp"
 #include "config/load.hpp"
 #include "engine/checkpoint_folder.hpp"
 #include "engine/device_speeds.hpp"

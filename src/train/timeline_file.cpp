@@ -1,7 +1,7 @@
 #include "train/timeline_file.hpp"
 
 #include "base/error.hpp"
-#include "base/whole_file.hpp"
+#include "base/output_file.hpp"
 
 #include <array>
 #include <cstdio>
