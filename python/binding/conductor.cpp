@@ -306,7 +306,7 @@ void Conductor::share_start_values(std::span<const StartValues> values) {
     std::string files;
     for (std::size_t i = 0; i < values.size(); ++i) {
         if (const checkpoint::StoredTensor* stored = values[i].stored) {
-            files += text(i, ' ', stored->bytes.size(), ' ', name_of(stored->dtype.value()), '\n');
+            files += text(i, ' ', stored->bytes, ' ', name_of(stored->dtype.value()), '\n');
         } else {
             digests.push_back(xxh3(bytes_of(i, values[i].piece)));
         }

@@ -1,10 +1,11 @@
-"""nearstep-tokenize: text as a file of tokens, which training maps (docs/formats/token-file.md)."""
+"""nearstep-tokenize: text as a file of tokens, which training reads (docs/formats/token-file.md)."""
 
 from __future__ import annotations
 
 import argparse
 import array
 import codecs
+import contextlib
 import hashlib
 import json
 import os
@@ -12,7 +13,8 @@ import pathlib
 import re
 import struct
 import sys
-import tempfile
+
+import nearstep_output
 
 from ._read import HEADER_BYTES, MAGIC, read_tokens
 
@@ -58,7 +60,7 @@ def open_tokenizer(path: pathlib.Path):
     try:
         tokenizer = make(*map(str, files))
     except Exception as error:  # the library raises Exception itself
-        raise Mistake(f"The tokenizer {files[0]} cannot be read ({' '.join(str(error).split())}): check the file.") from error
+        raise Mistake(f"The tokenizer {' and '.join(map(str, files))} cannot be read ({' '.join(str(error).split())}): check the file.") from error
     tokenizer.no_truncation()
     tokenizer.no_padding()
     digest = hashlib.blake2b(digest_size=8)
@@ -166,6 +168,8 @@ def pieces_of(file, cuts: bool):
                     continue
                 try:
                     text = json.loads(line)["text"]
+                except RecursionError as error:
+                    raise Mistake(f"Line {number} of {file} is nested too deeply: mend the line.") from error
                 except (ValueError, KeyError, TypeError) as error:
                     raise Mistake(f'Line {number} of {file} is no object with a "text": mend the line.') from error
                 if not isinstance(text, str):
@@ -189,7 +193,7 @@ def pieces_of(file, cuts: bool):
 
 
 class TokenWriter:
-    """Writes a token file beside its name, and renames it when it is whole."""
+    """Writes a token file, which appears when it is whole."""
 
     def __init__(self, path: pathlib.Path, texts: list, tokenizer_digest: int):
         import numpy
@@ -198,9 +202,10 @@ class TokenWriter:
         self.dtype = numpy.dtype("<u2" if len(texts) <= 1 << 16 else "<u4")
         self.numpy = numpy
         self.count, self.ends, self.digest = 0, array.array("Q"), hashlib.blake2b(digest_size=8)
+        self.output = nearstep_output.open_output(path)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self.file = tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False)
+            self.file = self.output.__enter__()
         except OSError as error:
             raise Mistake(f"The token file {path} cannot be written ({error.strerror}): name a file in a folder that you may write to.") from error
         self.file.write(b"\0" * HEADER_BYTES)
@@ -225,15 +230,11 @@ class TokenWriter:
         self.file.seek(0)
         self.file.write(MAGIC + struct.pack("<8Q", 1, self.dtype.itemsize, self.count, len(self.ends), len(self.texts), len(joined),
                                             self.tokenizer_digest, tokens_digest))
-        self.file.flush()
-        os.fsync(self.file.fileno())
-        self.file.close()
-        os.chmod(self.file.name, 0o644)
-        os.replace(self.file.name, self.path)
+        self.output.__exit__(None, None, None)
 
-    def drop(self) -> None:
-        self.file.close()
-        pathlib.Path(self.file.name).unlink(missing_ok=True)
+    def drop(self, error: BaseException) -> None:
+        with contextlib.suppress(type(error)):
+            self.output.__exit__(type(error), error, error.__traceback__)
 
 
 def tokenize(out, tokenizer_path, inputs, end=None, show=None) -> int:
@@ -274,10 +275,10 @@ def tokenize(out, tokenizer_path, inputs, end=None, show=None) -> int:
         encode()
         if writer.count == 0:
             raise Mistake(f"The texts {', '.join(map(str, inputs))} have no tokens: name files with text.")
-        writer.finish()
-    except BaseException:
-        writer.drop()
+    except BaseException as error:
+        writer.drop(error)
         raise
+    writer.finish()
     return writer.count
 
 

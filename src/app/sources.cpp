@@ -1,6 +1,5 @@
 #include "app/commands.hpp"
-#include "base/error.hpp"
-#include "base/mapped_file.hpp"
+#include "base/input_file.hpp"
 #include "model/hugging_face.hpp"
 
 #include <filesystem>
@@ -26,10 +25,8 @@ struct ModelFiles {
 };
 
 ModelFile read_model_file(const fs::path& path, const char* advice) {
-    const MappedFile mapped(path.string(), "The model's", advice);
     return {.path = path.string(),
-            .content = std::string(reinterpret_cast<const char*>(mapped.bytes().data()),
-                                   mapped.bytes().size())};
+            .content = InputFile(path.string(), "The model's", advice).read_all()};
 }
 
 ModelFiles read_model_files(const config::Sources& sources) {

@@ -1,6 +1,9 @@
 #include "checkpoint/safetensors.hpp"
 
 #include "base/error.hpp"
+#include "base/folder_tree.hpp"
+#include "base/json_text.hpp"
+#include "base/units.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -34,9 +37,11 @@ std::string quoted(const std::string& name) {
     return Json(name).dump(-1, ' ', true, Json::error_handler_t::replace);
 }
 
-Json parse(const std::string& path, std::span<const std::byte> from) {
-    const auto* begin = reinterpret_cast<const char*>(from.data());
-    Json json = Json::parse(begin, begin + from.size(), nullptr, false);
+Json parse(const std::string& path, const std::string& words) {
+    if (is_nested_too_deeply(words)) {
+        refuse(path, "its header is nested too deeply");
+    }
+    Json json = Json::parse(words, nullptr, false);
     if (!json.is_object()) {
         refuse(path, "its header is no JSON object");
     }
@@ -63,10 +68,11 @@ std::optional<std::size_t> elems_in(const std::vector<std::int64_t>& shape) {
     return elems;
 }
 
-// Parses a tensor's header entry. `data`: the bytes after the header.
-StoredTensor tensor_of(const std::string& path, const std::string& name, const Json& entry,
-                       std::span<const std::byte> data) {
-    StoredTensor tensor;
+// Parses a tensor's header entry. `data`: where the bytes after the header begin.
+StoredTensor tensor_of(const InputFile& file, const std::string& name, const Json& entry,
+                       std::size_t data) {
+    const std::string& path = file.path();
+    StoredTensor tensor{.shape = {}, .dtype = {}, .file = file};
     std::vector<std::uint64_t> offsets;
     try {
         tensor.dtype = dtype_of(entry.at("dtype").get<std::string>());
@@ -80,13 +86,14 @@ StoredTensor tensor_of(const std::string& path, const std::string& name, const J
     } catch (const Json::exception&) {
         refuse(path, text("its header does not describe the tensor ", quoted(name)));
     }
-    if (offsets.size() != 2 || offsets[0] > offsets[1] || offsets[1] > data.size()) {
+    if (offsets.size() != 2 || offsets[0] > offsets[1] || offsets[1] > file.size() - data) {
         refuse(path, text("its tensor ", quoted(name), " lies outside of the file"));
     }
-    tensor.bytes = data.subspan(offsets[0], offsets[1] - offsets[0]);
+    tensor.offset = data + offsets[0];
+    tensor.bytes = offsets[1] - offsets[0];
     const std::optional<std::size_t> elems = elems_in(tensor.shape);
-    if (!elems || (tensor.dtype && (tensor.bytes.size() % size_bytes(*tensor.dtype) != 0 ||
-                                    tensor.bytes.size() / size_bytes(*tensor.dtype) != *elems))) {
+    if (!elems || (tensor.dtype && (tensor.bytes % size_bytes(*tensor.dtype) != 0 ||
+                                    tensor.bytes / size_bytes(*tensor.dtype) != *elems))) {
         refuse(path, text("its tensor ", quoted(name), " has another size than its shape"));
     }
     return tensor;
@@ -94,14 +101,14 @@ StoredTensor tensor_of(const std::string& path, const std::string& name, const J
 
 void refuse_overlaps(const std::string& path,
                      const std::map<std::string, StoredTensor, std::less<>>& tensors) {
-    std::vector<std::span<const std::byte>> parts;
+    std::vector<std::pair<std::size_t, std::size_t>> parts;  // begin and end
     parts.reserve(tensors.size());
     for (const auto& [name, tensor] : tensors) {
-        parts.push_back(tensor.bytes);
+        parts.emplace_back(tensor.offset, tensor.offset + tensor.bytes);
     }
-    std::ranges::sort(parts, {}, [](const auto& part) { return part.data(); });
+    std::ranges::sort(parts);
     for (std::size_t i = 1; i < parts.size(); ++i) {
-        if (parts[i - 1].data() + parts[i - 1].size() > parts[i].data()) {
+        if (parts[i - 1].second > parts[i].first) {
             refuse(path, "its tensors overlap");
         }
     }
@@ -135,17 +142,17 @@ std::string shard_path(const std::string& index, const std::string& name) {
 }  // namespace
 
 Safetensors::Safetensors(const std::string& path) {
-    if (!fs::is_directory(path)) {
+    std::error_code ignored;
+    if (!fs::is_directory(path, ignored)) {
         tensors_ = open(path);
         return;
     }
     const std::string index = path + "/model.safetensors.index.json";
-    if (!fs::exists(index)) {
+    if (!is_present(index)) {
         tensors_ = open(path + "/model.safetensors");
         return;
     }
-    const MappedFile file(index, "The safetensors index", kAdvice);
-    const Json json = parse(index, file.bytes());
+    const Json json = parse(index, InputFile(index, "The safetensors index", kAdvice).read_all());
     const auto map = json.find("weight_map");
     if (map == json.end() || !map->is_object()) {
         refuse(index, "it has no weight_map");
@@ -173,23 +180,25 @@ Safetensors::Safetensors(const std::string& path) {
 }
 
 Safetensors::Tensors Safetensors::open(const std::string& path) {
-    files_.emplace_back(path, "The safetensors file",
-                        "name a file, or a folder with model.safetensors or its shards.");
-    const std::span<const std::byte> all = files_.back().bytes();
+    const InputFile file(path, "The safetensors file",
+                         "name a file, or a folder with model.safetensors or its shards.");
     std::uint64_t header_bytes = 0;
-    if (all.size() < sizeof header_bytes) {
+    if (file.size() < sizeof header_bytes) {
         refuse(path, "it ends within its header");
     }
-    std::memcpy(&header_bytes, all.data(), sizeof header_bytes);
-    const std::span<const std::byte> rest = all.subspan(sizeof header_bytes);
-    if (header_bytes > std::min<std::uint64_t>(rest.size(), kMostHeaderBytes)) {
+    file.read(0, std::as_writable_bytes(std::span(&header_bytes, 1)));
+    if (header_bytes >
+        std::min<std::uint64_t>(file.size() - sizeof header_bytes, kMostHeaderBytes)) {
         refuse(path, "it ends within its header");
     }
-    const Json header = parse(path, rest.first(header_bytes));
+    std::string words(header_bytes, '\0');
+    file.read(sizeof header_bytes, std::as_writable_bytes(std::span(words)));
+    const Json header = parse(path, words);
+    const std::size_t data = sizeof header_bytes + header_bytes;
     Tensors tensors;
     for (const auto& [name, entry] : header.items()) {
         if (name != "__metadata__") {
-            tensors.emplace(name, tensor_of(path, name, entry, rest.subspan(header_bytes)));
+            tensors.emplace(name, tensor_of(file, name, entry, data));
         }
     }
     refuse_overlaps(path, tensors);
@@ -201,17 +210,16 @@ const StoredTensor* Safetensors::find(const std::string& name) const {
     return found == tensors_.end() ? nullptr : &found->second;
 }
 
-// A header can have any length, so the tensors can be unaligned.
 void Safetensors::read(const StoredTensor& tensor, std::size_t first, std::span<float> values) {
     const std::size_t each = size_bytes(tensor.dtype.value());
-    const std::span<const std::byte> from =
-        tensor.bytes.subspan(first * each, values.size() * each);
-    alignas(float) std::array<std::byte, 16384>
-        aligned;  // NOLINT(cppcoreguidelines-pro-type-member-init)
-    for (std::size_t done = 0; done < from.size(); done += aligned.size()) {
-        const std::size_t bytes = std::min(aligned.size(), from.size() - done);
-        std::memcpy(aligned.data(), from.data() + done, bytes);
-        convert_to_fp32(*tensor.dtype, aligned.data(), values.data() + done / each, bytes / each);
+    const std::size_t bytes = values.size() * each;
+    expects(first * each <= tensor.bytes && bytes <= tensor.bytes - first * each,
+            "the elements are in the tensor");
+    std::vector<std::byte> piece(std::min<std::size_t>(bytes, MiB));
+    for (std::size_t done = 0; done < bytes; done += piece.size()) {
+        const std::size_t size = std::min(piece.size(), bytes - done);
+        tensor.file.read(tensor.offset + first * each + done, std::span(piece).first(size));
+        convert_to_fp32(*tensor.dtype, piece.data(), values.data() + done / each, size / each);
     }
 }
 

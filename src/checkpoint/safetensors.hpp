@@ -3,7 +3,7 @@
 #pragma once
 
 #include "base/dtype.hpp"
-#include "base/mapped_file.hpp"
+#include "base/input_file.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -19,11 +19,14 @@ namespace nearstep::checkpoint {
 struct StoredTensor {
     std::vector<std::int64_t> shape;  // row-major
     std::optional<Dtype> dtype;       // none: a format that we cannot read
-    std::span<const std::byte> bytes;
+    InputFile file;
+    std::size_t offset = 0;  // in the file
+    std::size_t bytes = 0;
 };
 
 // The tensors of a file, or of a folder's model.safetensors or of the shards that its
-// model.safetensors.index.json names. The files are mapped, so unread tensors take no memory.
+// model.safetensors.index.json names. The tensors are read when they are used, so they take
+// no memory.
 class Safetensors {
 public:
     using Tensors = std::map<std::string, StoredTensor, std::less<>>;
@@ -40,13 +43,13 @@ public:
     // Null if no tensor has this name.
     const StoredTensor* find(const std::string& name) const;
 
-    // Reads elements from `first` on, widened to fp32. The tensor must have a dtype.
+    // Reads elements from `first` on, widened to fp32. The tensor must have a dtype. Throws
+    // IoError.
     static void read(const StoredTensor& tensor, std::size_t first, std::span<float> values);
 
 private:
-    Tensors open(const std::string& path);
+    static Tensors open(const std::string& path);
 
-    std::vector<MappedFile> files_;
     Tensors tensors_;
 };
 

@@ -2,15 +2,15 @@
 
 #include "base/descriptor.hpp"
 #include "base/error.hpp"
-#include "base/mapped_file.hpp"
 #include "base/units.hpp"
 
 #include <fcntl.h>
-#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 
 namespace nearstep::data {
 
@@ -41,19 +41,22 @@ bool TokenFile::is_one(const std::string& path) {
            std::string_view(begin.data(), begin.size()) == kMagic;
 }
 
-TokenFile::TokenFile(const std::string& path) : path_(path) {
-    const MappedFile file(path, "The token file", "correct data.train or data.valid.");
-    mapping_ = file.mapping();
-    const std::size_t bytes = file.bytes().size();
-    if (bytes < kHeaderBytes) {
+TokenFile::TokenFile(const std::string& path)
+    : file_(path, "The token file", "correct data.train or data.valid.") {
+    if (file_.size() < kHeaderBytes) {
         refuse("it ends within its header");
     }
-    read_header(bytes);
-    ::madvise(const_cast<void*>(mapping_.get()), bytes, MADV_RANDOM);  // rows are drawn anywhere
+    read_header();
+    check_documents();
+    read_texts();
+    file_.expect_random_reads();  // rows are drawn anywhere
 }
 
-void TokenFile::read_header(std::size_t bytes) {
-    if (std::memcmp(at(0), kMagic.data(), kMagic.size()) != 0) {
+void TokenFile::read_header() {
+    const std::size_t bytes = file_.size();
+    header_.resize(kHeaderBytes);
+    file_.read(0, header_);
+    if (std::memcmp(header_.data(), kMagic.data(), kMagic.size()) != 0) {
         refuse("it does not begin as one");
     }
     if (number_at(kVersionAt) != kVersion) {
@@ -86,57 +89,70 @@ void TokenFile::read_header(std::size_t bytes) {
     if (tokens_ == 0 || vocabulary_ == 0 || vocabulary_ > kMostTokens) {
         refuse("it has no tokens, or a vocabulary that cannot be");
     }
+}
+
+// Reads numbers of the file in pieces.
+template <typename Use>
+void TokenFile::visit_numbers(std::size_t offset, std::size_t count, const Use& use) const {
+    std::vector<std::uint64_t> piece(std::min<std::size_t>(count, 64 * KiB));
+    for (std::size_t done = 0; done < count; done += piece.size()) {
+        const std::span<std::uint64_t> some =
+            std::span(piece).first(std::min(piece.size(), count - done));
+        file_.read(offset + done * kNumber, std::as_writable_bytes(some));
+        std::ranges::for_each(some, use);
+    }
+}
+
+void TokenFile::check_documents() const {
     std::uint64_t last = 0;
-    for (std::size_t document = 0; document < documents_; ++document) {
-        const std::uint64_t end = document_end(document);
+    visit_numbers(ends_, documents_, [&](std::uint64_t end) {
         if (end < last || end > tokens_) {
             refuse("the ends of its documents do not ascend");
         }
         last = end;
-    }
+    });
     if (last != tokens_) {
         refuse("its documents end before or after its tokens");
     }
-    last = 0;
-    for (std::size_t token = 0; token < vocabulary_; ++token) {
-        const std::uint64_t end = text_end(token);
-        if (end < last || end > text_bytes_) {
+}
+
+void TokenFile::read_texts() {
+    std::vector<std::uint64_t> ends;
+    ends.reserve(vocabulary_);
+    visit_numbers(texts_, vocabulary_, [&](std::uint64_t end) {
+        if (end < (ends.empty() ? 0 : ends.back()) || end > text_bytes_) {
             refuse("the texts of its vocabulary do not ascend");
         }
-        last = end;
-    }
+        ends.push_back(end);
+    });
+    std::string bytes(text_bytes_, '\0');
+    file_.read(texts_ + vocabulary_ * kNumber, std::as_writable_bytes(std::span(bytes)));
+    text_ends_ = std::make_shared<const std::vector<std::uint64_t>>(std::move(ends));
+    all_texts_ = std::make_shared<const std::string>(std::move(bytes));
 }
 
 void TokenFile::refuse(const std::string& why) const {
-    throw ConfigError(text("The token file ", path_, " cannot be used, since ", why,
+    throw ConfigError(text("The token file ", path(), " cannot be used, since ", why,
                            ": make it again with nearstep-tokenize."));
-}
-
-const std::byte* TokenFile::at(std::size_t offset) const {
-    return static_cast<const std::byte*>(mapping_.get()) + offset;
 }
 
 std::uint64_t TokenFile::number_at(std::size_t offset) const {
     std::uint64_t number = 0;
-    std::memcpy(&number, at(offset), sizeof number);
+    std::memcpy(&number, header_.data() + offset, sizeof number);
     return number;
 }
 
-Tokens TokenFile::tokens() const {
-    return {mapping_, at(kHeaderBytes), width_, tokens_, vocabulary_, path_};
-}
+Tokens TokenFile::tokens() const { return {file_, kHeaderBytes, width_, tokens_, vocabulary_}; }
 
 std::uint64_t TokenFile::document_end(std::size_t document) const {
-    return number_at(ends_ + document * kNumber);
+    std::uint64_t end = 0;
+    file_.read(ends_ + document * kNumber, std::as_writable_bytes(std::span(&end, 1)));
+    return end;
 }
 
-std::uint64_t TokenFile::text_end(std::size_t token) const {
-    return number_at(texts_ + token * kNumber);
-}
+std::uint64_t TokenFile::text_end(std::size_t token) const { return text_ends_->at(token); }
 
-std::string_view TokenFile::texts() const {
-    return {reinterpret_cast<const char*>(at(texts_ + vocabulary_ * kNumber)), text_bytes_};
-}
+std::string_view TokenFile::texts() const { return *all_texts_; }
 
 bool names_token_files(const config::DataSettings& settings) {
     const auto names_one = [](const std::vector<std::string>& paths) {

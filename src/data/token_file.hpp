@@ -1,6 +1,7 @@
 // Token files, which nearstep-tokenize writes (docs/formats/token-file.md).
 #pragma once
 
+#include "base/input_file.hpp"
 #include "config/run.hpp"
 #include "data/tokens.hpp"
 
@@ -14,7 +15,8 @@
 
 namespace nearstep::data {
 
-// The file is mapped, so unread tokens take no memory. Copies share the mapping.
+// Tokens are read when they are used, so they take no memory; the texts of the vocabulary stay in
+// memory. Copies share both.
 class TokenFile {
 public:
     // True if the file begins like a token file; false if it cannot be read.
@@ -24,7 +26,7 @@ public:
     // header.
     explicit TokenFile(const std::string& path);
 
-    const std::string& path() const { return path_; }
+    const std::string& path() const { return file_.path(); }
     std::size_t size() const { return tokens_; }
     std::size_t vocabulary() const { return vocabulary_; }
     std::uint64_t tokenizer_digest() const { return tokenizer_digest_; }
@@ -39,13 +41,18 @@ public:
     std::string_view texts() const;
 
 private:
-    const std::byte* at(std::size_t offset) const;
-    std::uint64_t number_at(std::size_t offset) const;
+    template <typename Use>
+    void visit_numbers(std::size_t offset, std::size_t count, const Use& use) const;
+    std::uint64_t number_at(std::size_t offset) const;  // of the header
     [[noreturn]] void refuse(const std::string& why) const;
-    void read_header(std::size_t bytes);
+    void read_header();
+    void check_documents() const;
+    void read_texts();
 
-    std::string path_;
-    std::shared_ptr<const void> mapping_;
+    InputFile file_;
+    std::vector<std::byte> header_;
+    std::shared_ptr<const std::vector<std::uint64_t>> text_ends_;
+    std::shared_ptr<const std::string> all_texts_;
     std::size_t width_ = 0;
     std::size_t tokens_ = 0;
     std::size_t documents_ = 0;

@@ -1,6 +1,7 @@
 #include "model/hugging_face.hpp"
 
 #include "base/error.hpp"
+#include "base/json_text.hpp"
 #include "model/rope.hpp"
 
 #include <nlohmann/json.hpp>
@@ -60,7 +61,11 @@ OrderedJson token_ids_of(const config::ModelSettings& settings) {
 class Published {
 public:
     Published(const std::string& path, std::string_view content)
-        : origin_(config::on_one_line(path)), json_(Json::parse(content, nullptr, false)) {
+        : origin_(config::on_one_line(path)) {
+        if (is_nested_too_deeply(content)) {
+            refuse("is nested too deeply", "download it again");
+        }
+        json_ = Json::parse(content, nullptr, false);
         if (!json_.is_object()) {
             refuse("is no JSON object", "download it again");
         }

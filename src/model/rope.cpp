@@ -1,6 +1,7 @@
 #include "model/rope.hpp"
 
 #include "base/error.hpp"
+#include "base/json_text.hpp"
 #include "config/value.hpp"
 
 #include <nlohmann/json.hpp>
@@ -24,6 +25,9 @@ using Json = nlohmann::json;
 }
 
 Json parse(const std::string& words) {
+    if (is_nested_too_deeply(words)) {
+        refuse("is nested too deeply");
+    }
     Json json = Json::parse(words, nullptr, false);
     if (!json.is_object()) {
         refuse(text("is ", config::written(std::string_view(words)), ", which is no JSON object"));

@@ -1,6 +1,7 @@
 #include "plan/calibration.hpp"
 
 #include "base/error.hpp"
+#include "base/json_text.hpp"
 #include "plan/problem.hpp"
 
 #include <nlohmann/json.hpp>
@@ -133,7 +134,7 @@ Calibration read_calibration(const std::string& lines, const std::string& path) 
     int number = 0;
     for (std::string line; std::getline(in, line);) {
         ++number;
-        const json row = json::parse(line, nullptr, false);
+        const json row = is_nested_too_deeply(line) ? json() : json::parse(line, nullptr, false);
         const std::string bench = row.is_object() ? word_at(row, "bench") : "";
         if (!(bench == "csd" && add_device(row, calibration)) &&
             !(bench == "network" && add_network(row, calibration))) {

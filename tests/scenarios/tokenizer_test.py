@@ -140,7 +140,8 @@ class Tokenizers(program.Scenario):
         self.assertEqual(documents, [b"the!", b"an of!", b"of the!"])
 
     def test_mistakes_are_one_sentence_and_leave_nothing(self):
-        empty, latin, broken, half = (self.folder / name for name in ("empty", "latin", "broken.jsonl", "half.jsonl"))
+        empty, latin, broken, half, deep = (self.folder / name for name in ("empty", "latin", "broken.jsonl", "half.jsonl", "deep.jsonl"))
+        deep.write_text('{"text": "a"}\n{"text":' + 100_000 * "[" + 100_000 * "]" + "}\n")
         empty.write_text("")
         latin.write_bytes(b"of the \xc3\xa4 " * 50000 + b"\xe9t\xe9 ")
         broken.write_text('{"text": "a"}\n{"tex": 1}\n')
@@ -153,6 +154,7 @@ class Tokenizers(program.Scenario):
                                  (["out", empty, "--tokenizer", self.pairs], "no tokens"),
                                  (["out", latin, "--tokenizer", self.pairs], "not UTF-8 (invalid continuation byte at byte 500000)"),
                                  (["out", half, "--tokenizer", self.pairs], "Line 2 of " + str(half) + " has half of a surrogate pair"),
+                                 (["out", deep, "--tokenizer", self.pairs], "Line 2 of " + str(deep) + " is nested too deeply"),
                                  (["/proc/out", self.text, "--tokenizer", self.pairs], "/proc/out cannot be written"),
                                  ([self.folder, self.text, "--tokenizer", self.pairs], "is a folder"),
                                  (["out", broken, "--tokenizer", self.pairs], "Line 2")):

@@ -1,0 +1,61 @@
+#include "base/input_file.hpp"
+
+#include "base/error.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+namespace nearstep {
+
+InputFile::InputFile(const std::string& path, std::string what, const std::string& advice)
+    : path_(path), what_(std::move(what)) {
+    // Without O_NONBLOCK a pipe would wait for its writer.
+    file_ =
+        std::make_shared<const Descriptor>(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+    struct stat status {};
+    if (!*file_ || ::fstat(file_->get(), &status) != 0) {
+        throw_path_error(text(what_, " ", path, " cannot be opened"), errno, advice);
+    }
+    if (!S_ISREG(status.st_mode)) {
+        throw ConfigError(text(what_, " ", path, " is no regular file: ", advice));
+    }
+    size_ = static_cast<std::size_t>(status.st_size);
+}
+
+void InputFile::read(std::size_t offset, std::span<std::byte> to) const {
+    while (!to.empty()) {
+        const ssize_t count =
+            ::pread(file_->get(), to.data(), to.size(), static_cast<off_t>(offset));
+        if (count == 0) {
+            throw IoError(text(what_, " ", path_, " ends before offset ", offset + to.size(),
+                               " but had ", size_, " bytes when it was opened: something else has ",
+                               "made it shorter. Restore it, then start again."));
+        }
+        if (count < 0 && errno != EINTR && errno != EAGAIN) {
+            throw IoError(text(what_, " ", path_, " cannot be read at offset ", offset, " (",
+                               std::generic_category().message(errno),
+                               "): check the drive or the server that it is on."));
+        }
+        if (count > 0) {
+            to = to.subspan(static_cast<std::size_t>(count));
+            offset += static_cast<std::size_t>(count);
+        }
+    }
+}
+
+std::string InputFile::read_all() const {
+    std::string all(size_, '\0');
+    read(0, std::as_writable_bytes(std::span(all)));
+    return all;
+}
+
+void InputFile::expect_random_reads() const {
+    ::posix_fadvise(file_->get(), 0, 0, POSIX_FADV_RANDOM);
+}
+
+}  // namespace nearstep

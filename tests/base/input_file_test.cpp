@@ -1,0 +1,63 @@
+#include "base/input_file.hpp"
+
+#include "base/error.hpp"
+#include "store/scratch_folder.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sys/stat.h>
+
+#include <array>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+namespace nearstep {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+using testing::Property;
+using testing::ThrowsMessage;
+
+TEST(InputFile, ThatIsCutShortIsASentence) {
+    const ScratchFolder folder;
+    const std::string path = folder.path() + "/tokens";
+    std::ofstream(path) << std::string(10000, 'x');
+    const InputFile file(path, "The token file", "mend it.");
+    std::filesystem::resize_file(path, 4096);
+    std::array<std::byte, 100> some{};
+    file.read(3996, some);
+    EXPECT_THAT([&] { file.read(4000, some); },
+                ThrowsMessage<IoError>(AllOf(HasSubstr(path), HasSubstr("shorter"))));
+    EXPECT_THAT([&] { file.read_all(); }, ThrowsMessage<IoError>(HasSubstr(path)));
+}
+
+TEST(InputFile, IsARegularFile) {
+    const ScratchFolder folder;
+    const std::string pipe = folder.path() + "/pipe";
+    ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+    EXPECT_THAT([&] { const InputFile file(pipe, "The model's", "mend it."); },
+                ThrowsMessage<ConfigError>(HasSubstr("no regular file")));
+    EXPECT_THROW(InputFile(folder.path() + "/none", "The model's", "mend it."), PathError);
+}
+
+TEST(PathErrors, TellAMistakeFromADriveThatFails) {
+    for (const int code : {EACCES, EPERM, EROFS, ENOENT, ENOTDIR, EEXIST, ENOSPC, EDQUOT, ELOOP}) {
+        EXPECT_THAT([&] { throw_path_error("It fails", code, "choose another."); },
+                    ThrowsMessage<PathError>(HasSubstr("choose another")))
+            << code;
+    }
+    for (const int code : {EIO, ENXIO, ENODEV, EREMOTEIO, ESTALE, ETIMEDOUT, ENOTCONN, EUCLEAN,
+                           EHOSTDOWN, ENOLCK, EMFILE, ENOMEM}) {
+        EXPECT_THAT([&] { throw_path_error("It fails", code, "choose another."); },
+                    ThrowsMessage<IoError>(
+                        AllOf(HasSubstr("check the drive"), Not(HasSubstr("choose another")))))
+            << code;
+    }
+}
+
+}  // namespace
+}  // namespace nearstep
