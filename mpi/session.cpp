@@ -3,6 +3,8 @@
 #include "base/error.hpp"
 #include "mpi/call.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -10,7 +12,10 @@
 #include <cstdlib>
 #include <exception>
 #include <string>
+#include <string_view>
 #include <thread>
+#include <utility>
+#include <vector>
 
 namespace nearstep::mpi {
 
@@ -95,8 +100,72 @@ void check(int code, const Where& where) {
     throw MpiError(text("MPI failed at ", where.file, ":", where.line, ": ", reason.data(), "."));
 }
 
+namespace {
+
+bool is_set(const char* name) { return std::getenv(name) != nullptr; }
+
+// Slurm's variables of a step that has started this process without PMI, as an interactive shell
+// (srun --pty bash) has them. Open MPI would look for the step's ranks and end. A process that is
+// alone needs none: its variables are hidden while MPI starts.
+class HiddenSlurm {
+public:
+    HiddenSlurm() {
+        const auto is_launched = [] {
+            return is_set("OMPI_COMM_WORLD_SIZE") || is_set("PMIX_NAMESPACE") ||
+                   is_set("PMIX_RANK") || is_set("PMI_RANK") || is_set("PMI_FD");
+        };
+        if (!is_set("SLURM_JOB_ID") || is_launched()) {
+            return;
+        }
+        refuse_many();
+        for (char** entry = environ; *entry != nullptr; ++entry) {
+            const std::string_view variable = *entry;
+            const std::size_t end = variable.find('=');
+            if (variable.starts_with("SLURM") && end != std::string_view::npos) {
+                hidden_.emplace_back(variable.substr(0, end), variable.substr(end + 1));
+            }
+        }
+        for (const auto& [name, value] : hidden_) {
+            ::unsetenv(name.c_str());
+        }
+    }
+    HiddenSlurm(const HiddenSlurm&) = delete;
+    HiddenSlurm& operator=(const HiddenSlurm&) = delete;
+    ~HiddenSlurm() {
+        for (const auto& [name, value] : hidden_) {
+            ::setenv(name.c_str(), value.c_str(), 1);
+        }
+    }
+
+private:
+    // Several tasks that do not know of each other would all do the same work.
+    static void refuse_many() {
+        const char* tasks = std::getenv("SLURM_STEP_NUM_TASKS");
+        if (is_set("SLURM_STEP_ID") && tasks != nullptr && std::strtol(tasks, nullptr, 10) > 1) {
+            throw ConfigError(
+                text("srun has started ", tasks,
+                     " tasks without PMIx, so they cannot find each other: start "
+                     "them with srun --mpi=pmix, with mpirun, or with launch/slurm."));
+        }
+    }
+
+    std::vector<std::pair<std::string, std::string>> hidden_;
+};
+
+// Before MPI runs, nothing can report an exception.
+HiddenSlurm hide_slurm() try { return {}; } catch (const ConfigError& error) {
+    const char* task = std::getenv("SLURM_PROCID");
+    if (task == nullptr || std::string(task) == "0") {
+        std::fprintf(stderr, "nearstep: %s\n", error.what());
+    }
+    std::_Exit(kUsageExitCode);
+}
+
+}  // namespace
+
 Session::Session(int& argc, char**& argv) {
     int provided = MPI_THREAD_SINGLE;
+    const HiddenSlurm hidden = hide_slurm();
     check(MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided));
     check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
     main_thread = std::this_thread::get_id();
@@ -121,6 +190,7 @@ void start_for_library() {
     }
     int provided = MPI_THREAD_SINGLE;
     if (is_up == 0) {
+        const HiddenSlurm hidden;
         check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided));
         is_started_here = true;
     } else {
