@@ -624,17 +624,12 @@ StepStats Conductor::stats() const {
     return stats;
 }
 
-std::string Conductor::save(const std::string& folder, const std::string& program) {
+std::string Conductor::do_in_folder(const std::function<std::string()>& work) {
     std::string path;
     std::exception_ptr refused;
     do_and_wait([&] {
         try {
-            path = engine_->save(folder);
-            if (rank_ == 0 && !program.empty()) {
-                store::write_program_state(program_path_of(path), lines_.front(),
-                                           engine_->steps_done(),
-                                           std::as_bytes(std::span(program)));
-            }
+            path = work();
         } catch (const ConfigError&) {  // on all ranks, and nothing changed: training may go on
             refused = std::current_exception();
         } catch (const IoError&) {  // the same
@@ -645,6 +640,21 @@ std::string Conductor::save(const std::string& folder, const std::string& progra
         std::rethrow_exception(refused);
     }
     return path;
+}
+
+std::string Conductor::claim_checkpoint_folder(const std::string& folder) {
+    return do_in_folder([&] { return engine_->claim_checkpoint_folder(folder); });
+}
+
+std::string Conductor::save(const std::string& folder, const std::string& program) {
+    return do_in_folder([&] {
+        std::string path = engine_->save(folder);
+        if (rank_ == 0 && !program.empty()) {
+            store::write_program_state(program_path_of(path), lines_.front(), engine_->steps_done(),
+                                       std::as_bytes(std::span(program)));
+        }
+        return path;
+    });
 }
 
 std::array<std::vector<float>, 3> Conductor::read_state(std::size_t tensor) {

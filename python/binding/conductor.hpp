@@ -135,6 +135,7 @@ public:
     bool is_done(std::uint64_t work) const;
 
     // Collective, like engine::Engine's; they wait for all ranks.
+    std::string claim_checkpoint_folder(const std::string& folder);
     // `program`: what keep() would keep, for a start from this checkpoint; empty: nothing.
     std::string save(const std::string& folder, const std::string& program);
     std::uint64_t masters_digest();
@@ -169,6 +170,7 @@ private:
     void post(std::function<void()> work);
     void wait(const Poll& poll, const std::function<bool()>& is_over);
     void do_and_wait(std::function<void()> work);
+    std::string do_in_folder(const std::function<std::string()>& work);
     void find_state(const Beginning& beginning);
     std::vector<std::string> fill_state(std::span<const StartValues> values);
     void share_start_values(std::span<const StartValues> values);

@@ -390,6 +390,8 @@ NB_MODULE(_engine, m) {
             "finish", [](Driver& self) { self.finish(check_signals); },
             nb::call_guard<nb::gil_scoped_release>())
         .def("is_done", &Conductor::is_done)
+        .def("claim_checkpoint_folder", &Conductor::claim_checkpoint_folder,
+             nb::call_guard<nb::gil_scoped_release>(), nb::arg("folder"))
         .def(
             "save",
             [](Driver& self, const std::string& folder, const nb::bytes& program) {

@@ -312,11 +312,12 @@ class Optimizer(torch.optim.Optimizer):
             self._parameters.settle(is_thorough=True)
 
     def save(self, folder: str | None = None, extra=None) -> str:
-        """Writes a checkpoint, which is kept until the next one in the folder, and returns its path. ``extra``: any
-        JSON value, such as the position in the data; ``opt.extra`` holds it after a start from this checkpoint.
+        """Writes a checkpoint, which is kept until this run's next one in the folder, and returns its path. If
+        ``folder`` is another run's, the checkpoint goes into the folder ``run-ID`` in it. ``extra``: any JSON value, such as the position in the data; ``opt.extra`` holds it after a start from this checkpoint.
         Collective."""
         self._settle()
         folder = os.fspath(folder or self._conductor.checkpoint_folder)
+        folder = self._conductor.claim_checkpoint_folder(folder)
         failure = _extra.write(folder, self._conductor.steps, self._conductor.lines, extra) if self._conductor.rank == 0 else None
         path = self._conductor.save(folder, self._program.content(self._device))
         if failure is not None:
@@ -427,7 +428,7 @@ class Optimizer(torch.optim.Optimizer):
     def _place(self) -> dict:
         step = self._conductor.steps
         folder = os.path.abspath(self._conductor.checkpoint_folder)
-        checkpoint = self._saved[1] if self._saved[0] == step else os.path.join(folder, "state_dicts", f"step-{step:08}", f"step-{step:08}.h5")
+        checkpoint = self._saved[1] if self._saved[0] == step else os.path.join(folder, "state_dicts", f"run-{self._conductor.line}", f"step-{step:08}", f"step-{step:08}.h5")
         return {"path": list(self._conductor.paths), "run": self._conductor.line, "step": step, "checkpoint": checkpoint}
 
     def load_state_dict(self, state_dict: dict) -> None:

@@ -68,15 +68,21 @@ def _make(path: str):
 
 def _load(path: str) -> tuple:
     """The run that has written the file, None with a version that did not name it, and the data."""
-    with open(path) as file:
-        found = json.load(file)
+    try:
+        with open(path) as file:
+            found = json.load(file)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"The file {path} is not JSON ({error}): remove it, and opt.extra is None.") from error
     return (found[_RUN], found["extra"]) if isinstance(found, dict) and _RUN in found else (None, found)
 
 
 def read(folder: str, step: int, runs: list | None = None):
-    """The data written for this step, by one of ``runs`` if they are given; None if there is none."""
-    path = _path(folder, step)
-    if not os.path.isfile(path):
-        return None
-    run, extra = _load(path)
-    return extra if runs is None or run is None or run in runs else None
+    """The data written for this step, by one of ``runs`` if they are given; None if there is none. Runs that share a folder
+    have a folder ``run-ID`` each in it."""
+    for place in (folder, *(os.path.join(folder, f"run-{run}") for run in runs or ())):
+        path = _path(place, step)
+        if os.path.isfile(path):
+            run, extra = _load(path)
+            if runs is None or run is None or run in runs:
+                return extra
+    return None

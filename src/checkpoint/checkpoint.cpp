@@ -5,6 +5,7 @@
 #include "checkpoint/folder.hpp"
 #include "checkpoint/h5.hpp"
 #include "checkpoint/index.hpp"
+#include "checkpoint/owner.hpp"
 #include "checkpoint/rank_file.hpp"
 
 #include <algorithm>
@@ -222,19 +223,22 @@ std::string publish(const std::string& folder, const Description& description, i
     write_index(file.partial_path(), index);
     file.commit();
     remove_older(folder, index);
+    release_folder(folder, {.run = description.run, .parents = description.parents});
     return path;
 }
 
 std::vector<std::string> find_all(const std::string& folder) {
-    std::vector<FileName> indexes = list_folder(folder);
-    std::erase_if(indexes, [](const FileName& file) { return file.kind != FileKind::index; });
-    std::sort(indexes.begin(), indexes.end(),
-              [](const FileName& a, const FileName& b) { return a.step > b.step; });
     std::vector<std::string> paths;
-    paths.reserve(indexes.size());
-    for (const FileName& index : indexes) {
-        paths.push_back(text(folder, "/", index.name));
+    for (const std::string& one : folders_of_runs(folder)) {
+        for (const FileName& file : list_folder(one)) {
+            if (file.kind == FileKind::index) {
+                paths.push_back(text(one, "/", file.name));
+            }
+        }
     }
+    std::stable_sort(paths.begin(), paths.end(), [](const std::string& a, const std::string& b) {
+        return step_of_index(a) > step_of_index(b);
+    });
     return paths;
 }
 

@@ -94,15 +94,17 @@ public:
 
 // Publishes a checkpoint; called on one rank when all rank files are finished. Compares each file
 // with its record, writes the index under a temporary name, syncs it and renames it to
-// `folder`/step-<step>.h5. Then removes older checkpoints and leftovers of crashed runs and logs
-// that. Keeps files of later steps and files that nearstep did not write. ranges[r]: what rank r
-// wrote; together the ranks wrote every tile once. Returns the index's path. Throws IoError if a
-// rank file is missing or differs; then nothing was published or removed.
+// `folder`/step-<step>.h5. The folder is this run's: see claim_folder(). Then removes older
+// checkpoints and leftovers of crashed runs and logs that. Keeps files of later steps and files
+// that nearstep did not write. ranges[r]: what rank r wrote; together the ranks wrote every tile
+// once. Returns the index's path. Throws IoError if a rank file is missing or differs; then nothing
+// was published or removed.
 std::string publish(const std::string& folder, const Description& description, int attempt,
                     const std::vector<std::vector<shard::TileRange>>& ranges,
                     const std::vector<RankFileRecord>& records);
 
-// Paths of the indexes in `folder`, newest first. There are several if runs share the folder.
+// Paths of the indexes in `folder` and in the folders of runs in it, newest first. There are
+// several if runs share the folder.
 std::vector<std::string> find_all(const std::string& folder);
 
 // The step in an index's file name; 0 for any other name.

@@ -424,7 +424,9 @@ std::vector<Key> operation_keys(Run& run) {
     return {
         {.name = "checkpoint.path",
          .target = &run.checkpoint.path,
-         .meaning = "folder for checkpoints; empty: folder checkpoints in the first csd.path",
+         .meaning =
+             "folder for checkpoints, which runs may share; empty: folder checkpoints in the "
+             "first csd.path",
          .may_be_empty = true,
          .is_for_sites = true},
         {.name = "checkpoint.every",

@@ -239,7 +239,10 @@ public:
     virtual const EngineFacts& facts() const = 0;
     virtual const store::Lineage& line() const = 0;  // the line of the current steps
 
-    // Writes and publishes a checkpoint in `folder`. Returns the path of its index.
+    // The folder that save(folder) writes to: another one in `folder` if that is another run's.
+    // Makes and claims it. Collective.
+    virtual std::string claim_checkpoint_folder(const std::string& folder) = 0;
+    // Writes and publishes a checkpoint in that folder. Returns the path of its index.
     virtual std::string save(const std::string& folder) = 0;
     // Estimates it by writing a part of the state to a temporary file in `folder`.
     virtual CheckpointTime expect_checkpoint(const std::string& folder) = 0;

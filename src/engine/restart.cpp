@@ -92,7 +92,8 @@ void keep_to_line(const Lineage& line, StateGroup& group) {
 void look_at_checkpoints(const Found& found, Choices& choices) {
     for (const FoundCheckpoint& one : found.checkpoints) {
         const FoundCheckpoint*& best = one.damage.empty() ? choices.checkpoint : choices.damaged;
-        if ((!one.damage.empty() || is_on(choices.line, one.line, one.step)) &&
+        const bool is_unknown = !one.damage.empty() && one.line.run.empty();
+        if ((is_unknown || is_on(choices.line, one.line, one.step)) &&
             (best == nullptr || best->step < one.step)) {
             best = &one;
         }

@@ -42,8 +42,8 @@ struct FoundCheckpoint {
     std::string path = {};
     std::int64_t step = 0;
     std::int64_t generation = 0;
-    std::int64_t steps = 0;  // of the whole run
-    store::Lineage line = {};
+    std::int64_t steps = 0;    // of the whole run
+    store::Lineage line = {};  // if damaged: of the folder's run; empty: unknown
     std::string model = {};
     std::string damage = {};                      // as a sentence; empty: intact
     std::vector<std::string> state_folders = {};  // csd.path of the run that wrote it

@@ -1,8 +1,11 @@
 #include "engine/restart_search.hpp"
 
 #include "base/error.hpp"
+#include "base/folder_tree.hpp"
 #include "base/wording.hpp"
 #include "checkpoint/checkpoint.hpp"
+#include "checkpoint/folder.hpp"
+#include "checkpoint/owner.hpp"
 #include "config/load.hpp"
 #include "engine/devices.hpp"
 #include "engine/gathered_text.hpp"
@@ -73,7 +76,7 @@ std::vector<std::string> places_of_files(const std::vector<std::string>& folders
         std::string found;
         for (const std::string& folder : folders) {
             const std::string path = text(folder, "/", name);
-            if ((found.empty() || folder == beside) && is_plain(path)) {
+            if ((found.empty() || folder == beside) && is_present(path) && is_plain(path)) {
                 found = path;
             }
         }
@@ -118,8 +121,9 @@ std::vector<FoundManifest> look_for_manifests(const std::vector<std::string>& na
         }
         if (error && error != std::errc::no_such_file_or_directory &&
             error != std::errc::not_a_directory) {
-            throw IoError(text("Cannot list the folder ", folder, " of ", Term::path, ": ",
-                               error.message(), ". Check the drive, then start again."));
+            throw_path_error(text("Cannot list the folder ", folder, " of ", Term::path),
+                             error.value(),
+                             "choose a folder that you may read, or change its permissions.");
         }
     }
     std::sort(manifests.begin(), manifests.end(),
@@ -182,8 +186,14 @@ std::vector<FoundCheckpoint> look_for_checkpoints(const config::EngineSettings& 
         try {
             checkpoints.push_back(open_checkpoint(path, steps_of));
         } catch (const ConfigError& damage) {
+            if (!is_present(path)) {
+                continue;  // another run has removed its old checkpoint meanwhile
+            }
             checkpoints.push_back(
-                {.path = path, .step = checkpoint::step_of_index(path), .damage = damage.what()});
+                {.path = path,
+                 .step = checkpoint::step_of_index(path),
+                 .line = {.run = checkpoint::run_of_folder(checkpoint::folder_of(path))},
+                 .damage = damage.what()});
         }
     }
     return checkpoints;

@@ -27,6 +27,7 @@
 #include "store/manifest.hpp"
 #include "store/storage.hpp"
 
+#include <set>
 namespace nearstep::engine {
 
 // What a run continues from, according to manifests or a checkpoint.
@@ -82,7 +83,8 @@ public:
     double commit_seconds() const override { return commit_seconds_; }
     const EngineFacts& facts() const override { return facts_; }
     const store::Lineage& line() const override { return line_; }
-    std::string save(const std::string& folder) override;
+    std::string claim_checkpoint_folder(const std::string& folder) override;
+    std::string save(const std::string& named) override;
     CheckpointTime expect_checkpoint(const std::string& folder) override;
     std::uint64_t masters_digest() override;
     std::vector<std::uint64_t> written_bytes() const override;
@@ -162,6 +164,7 @@ private:
     void choose_line(const Origin& origin, std::int64_t step);
     void empty_state_files(const std::string& replaced, const Claimed& claimed = {});
     void list_what_was_filled();
+    void replace_runs(const Found& found);
     void fill_from(checkpoint::Reader& reader);
     std::optional<std::string> fill_from(OtherLayout& old, std::int64_t generation);
     void move_state(const SubgroupWorkers::Stages& stages);
@@ -214,12 +217,13 @@ private:
     double waited_seconds_ = 0;
     double commit_seconds_ = 0;
     store::Lineage line_;
-    std::string state_;                // see store::Manifest::state
-    std::string replaced_;             // see store::Manifest::replaces
-    std::vector<std::string> places_;  // see store::Manifest::places
-    std::string threads_;              // see store::Manifest::threads
-    std::string threads_before_;       // of the steps that were resumed
-    StateTransfer moved_;              // by this rank, see first_transfer()
+    std::string state_;                    // see store::Manifest::state
+    std::string replaced_;                 // see store::Manifest::replaces
+    std::set<std::string> replaced_runs_;  // whose manifests this start has replaced
+    std::vector<std::string> places_;      // see store::Manifest::places
+    std::string threads_;                  // see store::Manifest::threads
+    std::string threads_before_;           // of the steps that were resumed
+    StateTransfer moved_;                  // by this rank, see first_transfer()
     LossScale loss_scale_;
     ScalarSets scalar_sets_;
     // With clips_by_last_norm: norm of the last step that was not skipped, without loss scale; 0:

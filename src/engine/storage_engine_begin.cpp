@@ -3,6 +3,7 @@
 #include "base/error.hpp"
 #include "base/plain_file.hpp"
 #include "base/wording.hpp"
+#include "checkpoint/owner.hpp"
 #include "engine/device_speeds.hpp"
 #include "engine/devices.hpp"
 #include "engine/gathered_text.hpp"
@@ -292,6 +293,21 @@ std::string describe_threads(const std::string& before, const std::string& now) 
 
 }  // namespace
 
+// A run whose manifests were here cannot go on, so its checkpoint folder becomes this run's.
+void StorageEngine::replace_runs(const Found& found) {
+    for (const FoundManifest& one : found.manifests) {
+        if (one.manifest && one.manifest->line.run != line_.run) {
+            replaced_runs_.insert(one.manifest->line.run);
+        }
+    }
+    world_.together([&] {
+        if (world_.rank() == 0) {
+            checkpoint::take_over_folder(config::checkpoint_folder(settings_),
+                                         {.line = line_, .replaced = replaced_runs_});
+        }
+    });
+}
+
 BeginReport StorageEngine::begin(const StartingPoint& start, const Fill& fill) {
     const Decision& decision = *start.decision;
     check_unchanged(world_, settings_, *start.found);
@@ -326,6 +342,7 @@ BeginReport StorageEngine::begin(const StartingPoint& start, const Fill& fill) {
     if (decision.action != Action::start_anew) {
         left.remove(state_);
     }
+    replace_runs(*start.found);
     const std::vector<std::string> removed = left.describe();
     begun.lines.insert(begun.lines.end(), removed.begin(), removed.end());
     if (decision.action != Action::start_anew && line().run != decision.line.run) {

@@ -3,6 +3,7 @@
 #include "base/error.hpp"
 #include "base/version.hpp"
 #include "base/wording.hpp"
+#include "checkpoint/owner.hpp"
 #include "engine/devices.hpp"
 #include "engine/gathered_text.hpp"
 #include "engine/storage_engine.hpp"
@@ -461,8 +462,19 @@ checkpoint::Description StorageEngine::describe() const {
     return description;
 }
 
-std::string StorageEngine::save(const std::string& folder) {
+std::string StorageEngine::claim_checkpoint_folder(const std::string& folder) {
+    std::string own;
+    world_.together([&] {
+        if (world_.rank() == 0) {
+            own = checkpoint::claim_folder(folder, {.line = line_, .replaced = replaced_runs_});
+        }
+    });
+    return world_.broadcast(own, 0);
+}
+
+std::string StorageEngine::save(const std::string& named) {
     expects(!under_way_, "a step is finished before it is saved");
+    const std::string folder = claim_checkpoint_folder(named);
     // Only rank 0 looks at the folder, so all ranks use the same attempt number in names.
     int attempt = 0;
     world_.together(
