@@ -6,15 +6,14 @@ import pathlib
 import shutil
 import subprocess
 import sys
-import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "scenarios"))
 import program  # noqa: E402
+import verdict  # noqa: E402
 
 SITE = program.ROOT / "cluster/virtual-hosts"
 PREFIX = "nst"
 HOSTS = [f"{PREFIX}{i}" for i in (1, 2, 3, 4)]
-SKIPPED = 77
 
 
 def environment():
@@ -52,9 +51,8 @@ def skip_unless(*probes):
     """Ends the test program with a message if the machine lacks something."""
     for probe in probes:
         done = call(probe, "probe")
-        if done.returncode == SKIPPED:
-            print(f"[  SKIPPED ] {pathlib.Path(sys.argv[0]).stem}: {done.stderr.strip()} (0 ms)", flush=True)
-            sys.exit(SKIPPED)
+        if done.returncode == verdict.SKIPPED:
+            verdict.end_skipped(done.stderr)
         if done.returncode != 0:
             raise AssertionError(done.stderr)
 
@@ -94,5 +92,4 @@ class Cluster(program.Scenario):
         return json.loads(summary.read_text())
 
 
-def main():
-    sys.exit(not unittest.main(exit=False, verbosity=2).result.wasSuccessful())
+main = program.main

@@ -15,7 +15,8 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-SKIPPED = 77
+sys.path.append(str(ROOT / "tests/support"))
+import verdict  # noqa: E402
 
 STAND_IN = """#!/usr/bin/env bash
 set -euo pipefail
@@ -51,8 +52,7 @@ def make(out, compiler):
 
 def main():
     if shutil.which("make") is None:
-        print("skipped: there is no make on this machine")
-        return SKIPPED
+        verdict.end_skipped("there is no make on this machine")
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         log = folder / "calls"

@@ -8,6 +8,9 @@ import time
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "tests/support"))
+import verdict  # noqa: E402
+
 PROGRAM = os.environ["NEARSTEP_STOPPED_RANK"]
 LIMIT_S = 4
 PHASES = {"init": "NCCL's start", "reduce_scatter": "a reduce-scatter", "exchange": "a send and receive",
@@ -60,4 +63,4 @@ class StoppedRank(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    sys.exit(not unittest.main(exit=False, verbosity=2).result.wasSuccessful())
+    verdict.main()

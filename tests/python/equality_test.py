@@ -20,7 +20,8 @@ class Equality(launcher.FolderTest):
         for name in equality_cases.ON_RANKS[ranks]:
             absent = launcher.missing(*needed(name))
             if absent:
-                print(f"skipped: {name} on {ranks} ranks: {absent}", flush=True)
+                with self.subTest(case=name):
+                    self.skipTest(absent)
             else:
                 chosen.append(name)
         if not chosen:

@@ -14,6 +14,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent / "support"))
 import forked
 import open_mpi
+import verdict
 
 # For tests that train in their own process.
 os.environ.update(open_mpi.environment())
@@ -100,5 +101,4 @@ def scratch():
     return folder
 
 
-def main():
-    sys.exit(not unittest.main(module="__main__", exit=False, verbosity=2).result.wasSuccessful())
+main = verdict.main

@@ -6,6 +6,7 @@ import unittest
 
 import browser
 import results
+import verdict
 from nearstep_report import main
 
 # Everything that is wrong with the page, in words.
@@ -42,8 +43,7 @@ COUNTS = "['section', 'figure > svg', 'figcaption', 'table', '.legend li', '.fin
 class OnScreens(unittest.TestCase):
     def setUp(self):
         if browser.find() is None:
-            print(f"[  SKIPPED ] report.browser: there is no Chromium ({', '.join(browser.NAMES)}); launch/setup installs one (0 ms)", flush=True)
-            self.skipTest("there is no Chromium")
+            self.skipTest(f"there is no Chromium ({', '.join(browser.NAMES)}); launch/setup installs one")
         folder = tempfile.TemporaryDirectory(prefix="nearstep-report-")
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
@@ -95,4 +95,4 @@ class OnScreens(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    verdict.main()

@@ -10,6 +10,7 @@ import time
 import unittest
 
 import results
+import verdict
 
 
 class Follow(unittest.TestCase):
@@ -71,4 +72,4 @@ class Follow(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    verdict.main()

@@ -12,6 +12,7 @@ import tempfile
 import unittest
 
 import results
+import verdict
 from nearstep_report import _findings as findings
 from nearstep_report import main
 from nearstep_report._command import _inside
@@ -251,4 +252,4 @@ class MetricsFile(InFolder):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    verdict.main()

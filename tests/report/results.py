@@ -6,6 +6,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "python"))
+sys.path.append(str(ROOT / "tests/support"))
 PHASES = {"forward": 0.1, "backward": 0.4, "update": 0.3, "hidden": 0.05}
 
 

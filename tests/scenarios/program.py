@@ -15,6 +15,7 @@ sys.path.append(str(ROOT / "tests/support"))
 import command_server
 import forked
 import open_mpi
+import verdict
 
 PROGRAM = pathlib.Path(os.environ.get("NEARSTEP_PROGRAM", ROOT / "build/release/nearstep"))
 # Starts the program as a fork (tests/support/forked.py). For all but tests of the program file itself.
@@ -143,5 +144,4 @@ def scratch():
     return folder
 
 
-def main():
-    sys.exit(not unittest.main(exit=False, verbosity=2).result.wasSuccessful())
+main = verdict.main
