@@ -7,6 +7,7 @@
 #include <climits>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <utility>
 
@@ -210,6 +211,22 @@ void Communicator::together(const std::function<void()>& work) const {
         }
         throw ConfigError(told.substr(1));
     }
+}
+
+Meeting Communicator::meet(int purpose, bool raises, std::chrono::seconds limit) const {
+    Patience patience = patience_;
+    patience.limit = limit;
+    const std::array<std::int64_t, 3> mine{std::int64_t{purpose} * size_ + rank_, -purpose,
+                                           raises ? 0 : 1};
+    std::array<std::int64_t, 3> least{};
+    MPI_Request request = MPI_REQUEST_NULL;
+    check(MPI_Iallreduce(mine.data(), least.data(), count_of(least.size()), MPI_INT64_T, MPI_MIN,
+                         group_->comm, &request));
+    pending(request, patience).wait();
+    return {.lowest = static_cast<int>(least[0] / size_),
+            .rank = static_cast<int>(least[0] % size_),
+            .highest = static_cast<int>(-least[1]),
+            .is_raised = least[2] == 0};
 }
 
 std::string Communicator::broadcast(const std::string& value, int root) const {

@@ -50,6 +50,14 @@ private:
     std::unique_ptr<State> state_;
 };
 
+// The purposes for which ranks came to a meeting. They differ if the ranks do not do the same.
+struct Meeting {
+    int lowest = 0;
+    int rank = 0;  // the lowest one that came for the lowest purpose
+    int highest = 0;
+    bool is_raised = false;  // the flag, by any rank
+};
+
 // One block of bytes per rank of the group, contiguous in rank order.
 struct Blocks {
     std::vector<std::size_t> bytes;  // per rank
@@ -88,6 +96,9 @@ public:
     // see. An Hdf5Error becomes an IoError. A rank with less work waits 10 times the limit for the
     // others.
     void together(const std::function<void()>& work) const;
+
+    // Waits until all ranks are here, for `limit`, and tells what for. Each may raise a flag.
+    Meeting meet(int purpose, bool raises, std::chrono::seconds limit) const;
 
     // Returns the root's `value` on all ranks.
     std::string broadcast(const std::string& value, int root) const;

@@ -216,6 +216,14 @@ bool end_for_library(std::chrono::seconds limit) {
     return MPI_Finalize() == MPI_SUCCESS;
 }
 
+bool is_running() {
+    int is_up = 0;
+    int is_over = 0;
+    MPI_Initialized(&is_up);
+    MPI_Finalized(&is_over);
+    return is_up != 0 && is_over == 0;
+}
+
 void abort_ranks(int exit_code) {
     MPI_Abort(MPI_COMM_WORLD, exit_code);
     std::_Exit(exit_code);

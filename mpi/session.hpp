@@ -24,6 +24,8 @@ void start_for_library();
 // Ends MPI if start_for_library() started it. Returns false if some rank does not call this within
 // the limit.
 bool end_for_library(std::chrono::seconds limit);
+// Whether MPI has started and has not ended.
+bool is_running();
 // Ends the processes of all ranks at once.
 [[noreturn]] void abort_ranks(int exit_code);
 

@@ -23,6 +23,8 @@ namespace nearstep::python {
 
 namespace {
 
+// As Communicator::together().
+constexpr int kPatience = 10;
 constexpr std::size_t kMostBytesAtOnce = GiB;  // of a broadcast; MPI takes less than 2 GiB
 
 double now() {
@@ -85,6 +87,7 @@ Conductor::~Conductor() { close(); }
 // --- Work on the MPI thread ---
 
 void Conductor::post(std::function<void()> work) {
+    MpiThread::instance().refuse_fork();
     {
         const std::lock_guard lock(mutex_);
         if (failure_) {
@@ -116,6 +119,7 @@ void Conductor::post(std::function<void()> work) {
 }
 
 void Conductor::wait(const Poll& poll, const std::function<bool()>& is_over) {
+    MpiThread::instance().refuse_fork();
     for (;;) {
         {
             std::unique_lock lock(mutex_);
@@ -143,7 +147,20 @@ bool Conductor::is_done(std::uint64_t work) const {
     return done_ >= work;
 }
 
+// The parent's files and connections stay as they are, and so does the memory.
+void Conductor::leave_to_parent() {
+    static_cast<void>(engine_.release());
+    if (world_) {
+        static_cast<void>(new mpi::Communicator(std::move(*world_)));  // NOLINT
+    }
+    new (&changed_) std::condition_variable;  // the end of one for which a thread waited would wait
+}
+
 void Conductor::close(bool keeps_vector) {
+    if (MpiThread::instance().is_of_parent()) {
+        leave_to_parent();
+        return;
+    }
     std::uint64_t mine = 0;
     {
         const std::lock_guard lock(mutex_);
@@ -194,6 +211,7 @@ std::vector<std::string> Conductor::begin(std::span<const StartValues> values) {
 
 void Conductor::find_state(const Beginning& beginning) {
     mpi::start_for_library();
+    meet(Purpose::open);
     world_.emplace(mpi::Communicator::world(std::chrono::seconds(run_.exchange.timeout_s)));
     const mpi::Communicator& world = *world_;
     rank_ = world.rank();
@@ -232,6 +250,7 @@ void Conductor::find_state(const Beginning& beginning) {
 }
 
 std::vector<std::string> Conductor::fill_state(std::span<const StartValues> values) {
+    meet(Purpose::begin);
     if (engine::begins_anew(*decided_)) {
         share_start_values(values);
     }
@@ -361,6 +380,12 @@ void Conductor::fill(std::span<const StartValues> values, std::size_t first,
 
 // --- A step ---
 
+// One rank alone may evaluate before, for long.
+void Conductor::meet(Purpose purpose) {
+    MpiThread::instance().meet(purpose, false,
+                               kPatience * std::chrono::seconds(run_.exchange.timeout_s));
+}
+
 // For each tensor the ranks that have a gradient of it, then those that give the step up.
 std::vector<std::uint64_t> Conductor::present_on_all(const std::vector<std::size_t>& absent,
                                                      bool is_given_up) const {
@@ -390,7 +415,7 @@ std::vector<std::size_t> skipped_of(const std::vector<std::uint64_t>& present) {
 void Conductor::begin_step(const engine::Step& step, const std::vector<std::size_t>& absent,
                            bool is_given_up) {
     post([this, step, absent, is_given_up] {
-        world_->together([] {});  // one rank alone may evaluate before, for long
+        meet(Purpose::step);
         begun_at_ = now();
         const std::vector<std::uint64_t> present = present_on_all(absent, is_given_up);
         is_void_ = present.back() > 0;
@@ -532,16 +557,20 @@ void Conductor::end_step(const std::vector<std::size_t>& absent, bool is_given_u
     });
 }
 
-std::uint64_t Conductor::change_masters(std::vector<std::pair<std::size_t, Piece>> values) {
-    post([this, values = std::move(values)] { change_on_all(values); });
+std::uint64_t Conductor::change_masters(std::vector<std::pair<std::size_t, Piece>> values,
+                                        bool is_last) {
+    post([this, values = std::move(values), is_last] { change_on_all(values, is_last); });
     const std::lock_guard lock(mutex_);
     return posted_;
 }
 
-void Conductor::change_on_all(const std::vector<std::pair<std::size_t, Piece>>& values) {
-    std::vector<std::uint64_t> changed = {values.empty() ? 0U : 1U};
-    world_->sum(std::span(changed));
-    if (changed.front() == 0) {
+void Conductor::change_on_all(const std::vector<std::pair<std::size_t, Piece>>& values,
+                              bool is_last) {
+    const std::chrono::seconds limit =
+        is_last ? std::chrono::seconds(MpiThread::kEndLimit)
+                : kPatience * std::chrono::seconds(run_.exchange.timeout_s);
+    const Purpose purpose = is_last ? Purpose::close : Purpose::change;
+    if (!MpiThread::instance().meet(purpose, !values.empty(), limit)) {
         return;
     }
     std::vector<StartValues> starts(layout_.tensors.size());
@@ -628,6 +657,7 @@ std::string Conductor::do_in_folder(const std::function<std::string()>& work) {
     std::string path;
     std::exception_ptr refused;
     do_and_wait([&] {
+        meet(Purpose::save);
         try {
             path = work();
         } catch (const ConfigError&) {  // on all ranks, and nothing changed: training may go on
@@ -691,7 +721,10 @@ std::vector<std::int64_t> Conductor::updates() {
 
 std::uint64_t Conductor::masters_digest() {
     std::uint64_t digest = 0;
-    do_and_wait([&] { digest = engine_->masters_digest(); });
+    do_and_wait([&] {
+        meet(Purpose::digest);
+        digest = engine_->masters_digest();
+    });
     return digest;
 }
 

@@ -7,6 +7,7 @@
 #include "config/run.hpp"
 #include "engine/engine.hpp"
 #include "memory/gpu.hpp"
+#include "python/binding/mpi_thread.hpp"
 #include "store/program_state.hpp"
 
 #include <array>
@@ -119,8 +120,9 @@ public:
     void end_step(const std::vector<std::size_t>& absent, bool is_given_up);
     // Replaces the masters of these tensors by values that the program gave its parameters. A
     // master that rounds to its value stays. All ranks call it between two steps, with the same
-    // tensors and values, or none. Keep the pieces until is_done().
-    std::uint64_t change_masters(std::vector<std::pair<std::size_t, Piece>> values);
+    // tensors and values, or none. Keep the pieces until is_done(). `is_last`: before close(), for
+    // which a rank may have to wait long.
+    std::uint64_t change_masters(std::vector<std::pair<std::size_t, Piece>> values, bool is_last);
     // Gradients of another step will come: see engine::Engine::expect_backward().
     void expect_step() {
         post([this] { engine_->expect_backward(); });
@@ -168,6 +170,8 @@ public:
 
 private:
     void post(std::function<void()> work);
+    void meet(Purpose purpose);  // see MpiThread
+    void leave_to_parent();  // in a fork of the process
     void wait(const Poll& poll, const std::function<bool()>& is_over);
     void do_and_wait(std::function<void()> work);
     std::string do_in_folder(const std::function<std::string()>& work);
@@ -181,7 +185,7 @@ private:
               std::span<float> masters) const;
     void change(std::span<const StartValues> values, std::size_t first,
                 std::span<float> masters) const;
-    void change_on_all(const std::vector<std::pair<std::size_t, Piece>>& values);
+    void change_on_all(const std::vector<std::pair<std::size_t, Piece>>& values, bool is_last);
     void write_gradients(std::size_t block, std::span<const Piece> pieces, float factor,
                          CUevent_st* made);
     void pass_blocks();

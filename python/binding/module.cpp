@@ -295,8 +295,13 @@ NB_MODULE(_engine, m) {
         },
         nb::arg("optimizer"));
     m.def(
-        "end", [](bool has_failed) { MpiThread::instance().end(has_failed); },
-        nb::call_guard<nb::gil_scoped_release>(), nb::arg("has_failed"));
+        "end",
+        [](bool has_failed, bool others_wait) {
+            MpiThread::instance().end(has_failed, others_wait);
+        },
+        nb::call_guard<nb::gil_scoped_release>(), nb::arg("has_failed"), nb::arg("others_wait"));
+
+    m.def("is_forked", [] { return MpiThread::instance().is_of_parent(); });
 
     nb::class_<Safetensors>(m, "Weights")
         .def(nb::init<const std::string&>(), nb::arg("path"))
@@ -366,14 +371,14 @@ NB_MODULE(_engine, m) {
             "change_masters",
             [](Driver& self,
                const std::vector<std::tuple<std::size_t, std::uintptr_t, std::string>>& values,
-               nb::object tensors) {
+               nb::object tensors, bool is_last) {
                 std::vector<std::pair<std::size_t, Piece>> pieces;
                 for (const auto& [tensor, address, dtype] : values) {
                     pieces.emplace_back(tensor, piece_of(address, dtype));
                 }
-                self.hold(self.change_masters(std::move(pieces)), std::move(tensors));
+                self.hold(self.change_masters(std::move(pieces), is_last), std::move(tensors));
             },
-            nb::arg("values"), nb::arg("tensors").none())
+            nb::arg("values"), nb::arg("tensors").none(), nb::arg("is_last"))
         .def("expect_step", &Conductor::expect_step)
         .def(
             "await_block",

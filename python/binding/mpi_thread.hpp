@@ -2,35 +2,67 @@
 // it.
 #pragma once
 
+#include "mpi/communicator.hpp"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 namespace nearstep::python {
 
+// What all ranks meet for.
+enum class Purpose { end, close, open, begin, step, change, save, digest };
+
 class MpiThread {
 public:
+    // How long a finished rank waits for the others, which may be evaluating or writing files.
+    static constexpr std::chrono::hours kEndLimit{24};
+
     static MpiThread& instance();
 
     MpiThread(const MpiThread&) = delete;
     MpiThread& operator=(const MpiThread&) = delete;
     ~MpiThread() = delete;  // ends with the process
 
+    // Whether the thread runs in the process that this one is a fork of. Nothing here may be used
+    // then: neither the thread nor MPI's connections are in the fork, and locks may be held
+    // forever.
+    bool is_of_parent() const {
+        const pid_t owner = owner_;
+        return owner != 0 && owner != getpid();
+    }
+    // Throws an Error in such a fork.
+    void refuse_fork() const;
+
     // Adds work, which runs in the order of the calls and must not throw. Starts the thread.
     void post(std::function<void()> work);
 
+    // For posted work, which it comes before: waits until all ranks are here, and returns whether
+    // any of them `raises` its flag. Throws MpiError if one came for something else, such as end(),
+    // or not within the limit. Collective.
+    bool meet(Purpose purpose, bool raises, std::chrono::seconds limit);
+
     // Ends MPI together with the other ranks. Ends the processes of all ranks if `has_failed`, or
     // if the others do not come in time. Call it from any thread, and post nothing afterwards.
-    // Posted work is finished first, unless this rank has failed.
-    void end(bool has_failed);
+    // Posted work is finished first, unless this rank has failed. Without posted work it does
+    // nothing, unless others wait: then it starts MPI to tell them. Does nothing in a fork.
+    void end(bool has_failed, bool others_wait);
 
 private:
     MpiThread() = default;
 
     void run();
+    bool end_with_others(bool others_wait);
 
+    std::atomic<pid_t> owner_ = 0;                // the process that started the thread
+    std::optional<mpi::Communicator> all_ranks_;  // used only by the thread
     std::mutex mutex_;
     std::condition_variable has_work_;
     std::deque<std::function<void()>> work_;

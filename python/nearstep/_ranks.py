@@ -1,6 +1,7 @@
 """Which rank this process is, and how the ranks end together."""
 
 import atexit
+import itertools
 import os
 import sys
 import traceback
@@ -13,9 +14,11 @@ _LAUNCHERS = (
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
     ("PMIX_RANK", "SLURM_NTASKS", "SLURM_LOCALID"),
 )
-_optimizers = weakref.WeakSet()
+_optimizers = weakref.WeakValueDictionary()  # in the order in which they were made, which is that of all ranks
 _in_step: dict = {}  # conductors by id, kept alive: sys.exit() drops local variables before the process ends
 _has_failed = False
+_numbers = itertools.count()
+_has_made = False  # an optimizer
 
 
 def _set_environment() -> None:
@@ -42,14 +45,16 @@ def check_launcher() -> None:
 
 def keep(optimizer) -> None:
     """Closes the optimizer at the end of the process, before MPI ends."""
-    _optimizers.add(optimizer)
+    global _has_made
+    _has_made = True
+    _optimizers[next(_numbers)] = optimizer
 
 
 def close_others(optimizer, paths: list) -> None:
     """Closes the optimizers of this process that have their state in one of the folders, as after a notebook's cell is
     run again."""
     folders = set(map(os.path.realpath, paths))
-    for other in list(_optimizers):
+    for other in list(_optimizers.values()):
         if other is not optimizer and other.has_begun and folders & set(map(os.path.realpath, other._conductor.paths)):
             other.close()
             other._closed_because = f"This optimizer is closed, since another one of this process has opened {paths[0]}: give each a path of its own."
@@ -78,13 +83,15 @@ def _note_failure(hook):
 
 
 def _end() -> None:
-    begun = [optimizer._conductor for optimizer in _optimizers if optimizer.has_begun]
+    if _engine.is_forked():  # the optimizers are the parent's
+        return
+    begun = [optimizer._conductor for optimizer in _optimizers.values() if optimizer.has_begun]
     several = any(conductor.ranks > 1 for conductor in (*begun, *_in_step.values()))
     if several and _in_step and not _has_failed:
         print("nearstep: this rank ends in the middle of a step, so all ranks end; what is durable stays.", file=sys.stderr)
     has_failed = several and (_has_failed or bool(_in_step))
     has_lost_step = False
-    for optimizer in [] if has_failed else list(_optimizers):
+    for optimizer in [] if has_failed else list(_optimizers.values()):
         try:
             optimizer.close()
         except Exception:  # Python would go on and end with code 0
@@ -92,7 +99,7 @@ def _end() -> None:
             has_lost_step = True
     sys.stdout.flush()
     sys.stderr.flush()
-    _engine.end(has_failed or (several and has_lost_step))
+    _engine.end(has_failed or (several and has_lost_step), others_wait=_has_made and int(os.environ.get("WORLD_SIZE", 1)) > 1)
     if has_lost_step:
         os._exit(1)
 

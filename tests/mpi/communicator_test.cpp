@@ -25,6 +25,20 @@ TEST(Communicator, AgreesOnlyIfEveryRankDoes) {
     EXPECT_EQ(world.agree(world.rank() != world.size() - 1), false);
 }
 
+TEST(Communicator, TellsWhatForTheRanksMeet) {
+    const Communicator world = make_world();
+    for (int rank = 0; rank < world.size(); ++rank) {
+        const bool is_first = world.rank() < rank;
+        const Meeting meeting =
+            world.meet(is_first ? 5 : 3, world.rank() == rank, std::chrono::seconds(30));
+        EXPECT_EQ(meeting.lowest, 3);
+        EXPECT_EQ(meeting.rank, rank);
+        EXPECT_EQ(meeting.highest, rank == 0 ? 3 : 5);
+        EXPECT_TRUE(meeting.is_raised);
+        EXPECT_FALSE(world.meet(0, false, std::chrono::seconds(30)).is_raised);
+    }
+}
+
 TEST(Communicator, BroadcastsTextsOfAnyLength) {
     const Communicator world = make_world();
     const int root = world.size() - 1;

@@ -62,6 +62,25 @@ class Durable(launcher.FolderTest):
             loss = (here[step] + beside[step]) / 2 if step in beside else here[step]
             self.assertLess(abs(loss - alone[step]), 1e-5, f"step {step}")
 
+    def test_a_rank_that_ends_its_program_ends_the_others_with_a_sentence(self):
+        """Between two steps, before its first one, and while another one begins with a second optimizer."""
+        whole, parts = self.folder / "whole", self.folder / "parts"
+        self.train(whole, 2, 8)
+        for end, start in (("leave@1@5", 0), ("leave@0@5", 5)):
+            began = time.monotonic()
+            said = self.train(parts, 2, 8, f"--end={end}", fails=True)
+            self.assertIn(f"Rank {end[6]} has ended its program, and another rank goes on to train or to save: let all ranks", said)
+            self.assertLess(time.monotonic() - began, 90, "a rank would wait for 20 minutes")
+            self.assertEqual(self.starts(parts)[-1][1], start, "the steps before are durable")
+        self.train(parts, 2, 8)
+        self.assertEqual((parts / "digest").read_text(), (whole / "digest").read_text())
+        for work, words in (("second", "Rank 1 closes its optimizer, as at the end of its program, and another rank opens a state"),
+                            ("never", "Rank 1 has ended its program, and another rank opens a state")):
+            with self.subTest(work):
+                worker = launcher.Process(2, "ending_worker.py", self.folder / work, work)
+                self.assertNotEqual(worker.wait(90), 0, worker.text())
+                self.assertIn(words, worker.text())
+
     def test_2_ranks_end_by_exception_exit_kill_and_ctrl_c_and_go_on(self):
         whole, parts = self.folder / "whole", self.folder / "parts"
         self.train(whole, 2, 12)
@@ -77,7 +96,8 @@ class Durable(launcher.FolderTest):
         time.sleep(0.5)  # now rank 1 waits for rank 0
         worker.signal(signal.SIGINT)
         self.assertNotEqual(worker.wait(END_LIMIT_S), 0)
-        self.train(parts, 2, 12)
+        self.train(parts, 2, 12, "--end=evaluate@1@-1")
+        self.assertTrue((parts / "evaluated").exists())
         starts = [start for _, start in self.starts(parts)]
         for start, at in zip(starts, (0, 3, 5, 7, 9)):  # the last step may be unfinished, the previous one uncommitted
             self.assertTrue(max(0, at - 2) <= start <= at, f"{starts}: a step that was done is lost")

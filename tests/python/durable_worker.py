@@ -4,7 +4,8 @@
     durable_worker.py --campaign FOLDER KILLS                 on one rank, killed at random instants
 
 FOLDER/losses-RANK.txt gets a line per step: its number and the loss, in hexadecimal. FOLDER/digest gets the masters'
-digest. WHAT: exception, exit (between backward() and step()), kill, sleep.
+digest. WHAT: exception, exit (between backward() and step()), leave (between two steps), kill, sleep, evaluate (after the
+last step, which is the other ranks' end).
 """
 import json
 import os
@@ -35,6 +36,8 @@ def train(folder, steps, end=("", 0, 0)):
         is_here = (opt.rank, step) == (on_rank, at)
         if is_here and what == "exception":
             raise RuntimeError("raised on one rank")
+        if is_here and what == "leave":
+            sys.exit(0)
         if is_here and what == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
         if is_here and what == "sleep":
@@ -51,6 +54,10 @@ def train(folder, steps, end=("", 0, 0)):
     digest = opt.masters_digest()
     if opt.rank == 0:
         (folder / "digest").write_text(str(digest))
+    if what == "evaluate" and opt.rank == on_rank:
+        time.sleep(2)  # the others have ended
+        with torch.no_grad():
+            (folder / "evaluated").write_text(str(model.loss(0).item()))
 
 
 def in_child(work, kill_after_s=None):

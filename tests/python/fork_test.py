@@ -1,0 +1,34 @@
+"""Forks of a process that trains end at once and leave its optimizer alone. One rank."""
+import re
+import unittest
+
+import launcher
+
+ABSENT = launcher.missing(*launcher.NEEDED)
+
+
+@unittest.skipIf(ABSENT, ABSENT)
+class Forks(launcher.FolderTest):
+    def test_forks_end_and_the_process_trains_on(self):
+        import torch
+
+        import networks
+
+        worker = launcher.Process(1, "fork_worker.py", self.folder)
+        self.assertEqual(worker.wait(), 0, worker.text())
+        said = worker.text()
+        self.assertEqual(re.findall("codes (.*)", said), ["[0, 0, 7, 7, 7, 0, 8, 3]", "[0, 0]"], said)
+        self.assertEqual(len(re.findall("child: RuntimeError: This process is a fork of one that trains", said)), 3, said)
+        self.assertIn("untouched True", said)
+        model = networks.Layers(3, 200)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        for step, got in enumerate(map(float, re.search(r"losses \[(.*)\]", said)[1].split(","))):
+            loss = model.loss(step)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            self.assertAlmostEqual(loss.item(), got, delta=1e-5)
+
+
+if __name__ == "__main__":
+    launcher.main()
