@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 
 from . import _expectation
+from ._groups import plain_module
 
 
 def _elements(params) -> int:
@@ -14,7 +15,7 @@ def _elements(params) -> int:
 def of_model(module, names: list, params: list, moments: str) -> str:
     """The engine refuses the state of a model with another description."""
     shapes = [(name, tuple(p.shape)) for name, p in zip(names, params)]
-    kind = type(module).__name__ if module is not None else "tensors"
+    kind = type(plain_module(module)).__name__ if module is not None else "tensors"
     digest = hashlib.sha256(repr(shapes).encode()).hexdigest()[:12]
     return f"torch {kind}, {len(shapes)} tensors, {_elements(params)} parameters, shapes {digest}, moments of {moments}"
 

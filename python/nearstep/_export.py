@@ -8,7 +8,7 @@ import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from . import _engine
-from ._groups import DTYPES
+from ._groups import DTYPES, plain_module
 
 # The names of formats in safetensors. Older versions of PyTorch lack some formats.
 _FORMATS = {
@@ -61,7 +61,7 @@ def config_of(module) -> str:
     if not hasattr(config, "to_json_string"):
         return ""
     config = copy.deepcopy(config)
-    config.architectures = [type(module).__name__]
+    config.architectures = [type(plain_module(module)).__name__]
     return _json_of(config)
 
 

@@ -12,6 +12,19 @@ _LEAST_ELEMENTS = 65536
 DTYPES = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}  # names of the engine
 
 
+_WRAPPERS = ("_orig_mod",)  # parts of names that torch.compile adds
+
+
+def plain_name(name: str) -> str:
+    """The name that the parameter or module has without torch.compile."""
+    return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
+
+
+def plain_module(module):
+    """The module that torch.compile wraps; another module itself."""
+    return getattr(module, "_modules", {}).get("_orig_mod", module)
+
+
 class Groups(list):
     """Parameter groups that know their module."""
 
@@ -57,7 +70,7 @@ class Block:
 
 
 def _is_composite(module) -> bool:
-    return next(module.children(), None) is not None
+    return next(plain_module(module).children(), None) is not None
 
 
 def _is_list(module) -> bool:
@@ -134,7 +147,7 @@ def lay_out(param_groups: list, module: torch.nn.Module | None) -> Layout:
         for place, p in enumerate(group["params"]):
             if p.requires_grad and p.numel():
                 in_groups[id(p)] = (p, number, f"{number}.{place}")
-    names = {} if module is None else {id(p): name for name, p in module.named_parameters()}
+    names = {} if module is None else {id(p): plain_name(name) for name, p in module.named_parameters()}
     found = [key for key in names if key in in_groups] + [key for key in in_groups if key not in names]
     for key in found:
         p, _, name = in_groups[key]

@@ -7,7 +7,7 @@ import zlib
 
 import torch
 
-from ._groups import has_list
+from ._groups import has_list, plain_name
 
 
 def _units(module, path="", owner=None):
@@ -31,7 +31,7 @@ def _initialise(module, path, owner, seed) -> None:
     own = [getattr(module, name, None) for name in ("reset_parameters", "_reset_parameters")]
     way = (lambda: owner._init_weights(module)) if owner is not None else next(filter(None, own), None)
     if way is not None:
-        torch.manual_seed(zlib.crc32(f"{seed} {path}".encode()))
+        torch.manual_seed(zlib.crc32(f"{seed} {plain_name(path)}".encode()))
         way()
 
 

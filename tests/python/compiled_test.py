@@ -1,0 +1,71 @@
+"""States of compiled and of plain models resume each other. One process, one rank."""
+import unittest
+
+import launcher
+from bad_input_test import Package
+
+ABSENT = launcher.missing(*launcher.NEEDED)
+if not ABSENT:
+    import torch
+
+    import nearstep
+    import networks
+
+
+@unittest.skipIf(ABSENT, ABSENT)
+class Compiled(Package):
+    def model(self, how):
+        """Compiled at any depth; "eager" is the backend that compiles nothing."""
+        model = networks.Layers(3, 64)
+        model.head = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 64))
+        make = lambda module: torch.compile(module, backend="eager")
+        if "layers" in how:
+            for i in range(3):
+                model.layers[i] = make(model.layers[i])
+        if "head" in how:
+            model.head[1] = make(model.head[1])
+            model.head = make(model.head)
+        return make(model) if "whole" in how else model
+
+    def train(self, how, steps, path, **settings):
+        model, opt = self.make(nearstep.groups(self.model(how)), path=self.folder / path, **settings)
+        start = opt.resume()
+        for step in range(start, start + steps):
+            generator = torch.Generator().manual_seed(step)
+            whole = self.module_of(opt)
+            x, y = torch.randn(2, 8, 64, generator=generator)
+            for layer in whole.layers:
+                x = layer(x)
+            torch.nn.functional.mse_loss(whole.head(x), y).backward()
+            opt.step()
+            opt.zero_grad()
+        digest, names = opt.masters_digest(), list(opt._names)
+        opt.close()
+        return start, digest, names
+
+    def module_of(self, opt):
+        opt.synchronize()  # reads layers beside the whole module's forward
+        return opt._module
+
+    def test_every_form_goes_on_from_every_other(self):
+        _, digest, names = self.train((), 10, "plain")
+        self.assertFalse([name for name in names if "_orig_mod" in name])
+        for i, how in enumerate([("whole",), ("layers",), ("head",), ("whole", "layers", "head"), ()]):
+            with self.subTest(how=how):
+                start, last, own = self.train(how, 2, "parts")
+                self.assertEqual((start, own), (2 * i, names))
+        self.assertEqual(last, digest)
+
+    def test_start_values_are_the_same(self):
+        digests = []
+        for how in ((), ("whole", "layers")):
+            with nearstep.empty():
+                model = self.model(how)
+            _, opt = self.make(nearstep.groups(model), path=self.folder / f"empty-{len(digests)}")
+            opt.resume()
+            digests.append(opt.masters_digest())
+        self.assertEqual(*digests)
+
+
+if __name__ == "__main__":
+    launcher.main()
