@@ -1,10 +1,12 @@
-"""Computes a layer twice: without a graph in forward, and with one in backward."""
+"""Computes a layer twice. The first time its operations keep nothing for a backward, so that only the second one has
+gradients; what leaves the first one other than by its return value is known to need a gradient, and is refused one."""
 
 from __future__ import annotations
 
 import contextlib
 import inspect
 import itertools
+import weakref
 
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
@@ -56,7 +58,7 @@ class _Call:
         settings = {name: _without_cache(name, value) for name, value in settings.items()}
         self._leaves, self._form = tree_flatten((arguments, settings))
         self._places = [i for i, leaf in enumerate(self._leaves) if isinstance(leaf, torch.Tensor)]
-        self._forward, self._at_layer, self._autocast = forward, at_layer, autocast
+        self._forward, self.at_layer, self._autocast = forward, at_layer, autocast
 
     def tensors(self) -> list:
         """Gives away the tensors, so that the call keeps none of them."""
@@ -76,45 +78,163 @@ class _Call:
         return output
 
 
+def _refuse(name: str):
+    raise RuntimeError(
+        f"A tensor that was computed in {name} needs a gradient, and left it other than by the return value of its forward, as router logits, "
+        "values kept by hooks and attributes of modules do; a streamed layer keeps no graph for it: return it, detach() it, or train without stream=."
+    )
+
+
+class _Entrance(torch.autograd.Function):
+    """An input of a first computation, from which no gradient leaves."""
+
+    @staticmethod
+    def forward(ctx, name, tensor):
+        ctx.name = name
+        return tensor.detach()
+
+    @staticmethod
+    def backward(ctx, _):
+        _refuse(ctx.name)
+
+
+@contextlib.contextmanager
+def _without_memory(name: str):
+    """Operations record a graph, which says of every tensor that it needs a gradient, but keep nothing for it. A backward
+    that comes there is refused."""
+    with torch.enable_grad(), torch.autograd.graph.saved_tensors_hooks(lambda _: None, lambda _: _refuse(name)):
+        yield
+
+
+@contextlib.contextmanager
+def _without_hooks(params: list):
+    """Hooks (register_hook) do not see a part of a gradient, but the sum, when the parameter gets it."""
+    hooks = [p._backward_hooks for p in params if p._backward_hooks]
+    entries = [dict(one) for one in hooks]
+    for one in hooks:
+        one.clear()
+    try:
+        yield
+    finally:
+        for one, its in zip(hooks, entries):
+            one.update(its)
+
+
+class Uses:
+    """A layer's calls, and the gradients of its parameters. A layer may be called several times in a forward, and may have
+    parameters that others have, too; as without ``stream``, each parameter gets the sum in one piece."""
+
+    def __init__(self, name: str, own: list, shared: list):
+        """``own``: the parameters that only this layer has; ``shared``: the others of the layer that may be trained."""
+        self.name, self._own, self._shared = name, own, shared
+        self._calls = weakref.WeakSet()  # whose backward has not run
+        self._backward, self._held = None, {}  # a backward, and sums so far
+
+    @property
+    def own(self) -> list:
+        return [p for p in self._own if p.requires_grad]
+
+    @property
+    def shared(self) -> list:
+        return [p for p in self._shared if p.requires_grad]
+
+    def begin(self, call) -> None:
+        self._calls.add(call)
+
+    def end(self, call) -> bool:
+        """The call's backward runs. Returns whether its gradients are all that the layer's own parameters get."""
+        self._calls.discard(call)
+        backward = torch._C._current_graph_task_id()
+        if backward != self._backward:  # another one may have failed
+            self._backward, self._held = backward, {}
+        return not self._calls and not self._held
+
+    def hold(self, params: list, gradients) -> None:
+        for p, gradient in zip(params, gradients):
+            if gradient is not None:
+                _, have = self._held.get(id(p), (p, None))
+                self._held[id(p)] = (p, gradient if have is None else have + gradient)
+
+    def deliver(self, at_layer) -> None:
+        """Gives the parameters what is held: when no call waits, or at the end of this backward."""
+        if self._calls:
+            torch.autograd.Variable._execution_engine.queue_callback(lambda: self._give(at_layer))
+        else:
+            self._give(at_layer)
+
+    def _give(self, at_layer) -> None:
+        held, self._held = list(self._held.values()), {}
+        if held:
+            with at_layer(True):
+                torch.autograd.backward([p for p, _ in held], [gradient for _, gradient in held])
+
+
 class _Recomputed(torch.autograd.Function):
     """Keeps the inputs of the call. Its backward computes the call again and its gradients at once, so that the layer is
     in its slot from the first to the last of this work."""
 
     @staticmethod
-    def forward(ctx, call, keep, random, _anchor, *tensors):
-        ctx.call, ctx.random = call, random
+    def forward(ctx, call, keep, random, uses, _anchor, *tensors):
+        ctx.call, ctx.random, ctx.uses, ctx.shared = call, random, uses, uses.shared
+        tensors = tensors[: len(tensors) - len(ctx.shared)]
         ctx.set_materialize_grads(False)
         kept, ctx.waiting = keep(tensors)
         ctx.save_for_backward(*kept)
-        with call._at_layer(False):
-            leaves = call.compute(tensors)
+        with call.at_layer(False), _without_memory(uses.name):
+            entered = [_Entrance.apply(uses.name, one.detach().requires_grad_()) if one.requires_grad else one for one in tensors]
+            leaves = call.compute(entered)
         call.output = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         call.is_tensor = [isinstance(leaf, torch.Tensor) for leaf in leaves]
-        found = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        found = [leaf.detach() if leaf.requires_grad else leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         ctx.mark_non_differentiable(*(one for one in found if not (one.is_floating_point() or one.is_complex())))
         return tuple(found)
 
     @staticmethod
+    @torch.autograd.function.once_differentiable
     def backward(ctx, *gradients):
+        if not torch.autograd._is_checkpoint_valid():
+            raise RuntimeError(
+                f"torch.autograd.grad() and backward(inputs=...) come to {ctx.uses.name}, and a streamed layer computes the gradients of all its "
+                "parameters at once: call backward() without inputs, or train without stream=."
+            )
+        call, uses, shared = ctx.call, ctx.uses, ctx.shared
+        is_only = uses.end(call)
         inputs = ctx.waiting(ctx.saved_tensors)
-        inputs = [one.detach().requires_grad_(needs) for one, needs in zip(inputs, ctx.needs_input_grad[4:])]
-        with ctx.call._at_layer(True), torch.enable_grad(), ctx.random.again():
-            found = [leaf for leaf in ctx.call.compute(inputs) if isinstance(leaf, torch.Tensor)]
+        inputs = [one.detach().requires_grad_(needs) for one, needs in zip(inputs, ctx.needs_input_grad[_FIRST:])]
+        with call.at_layer(True), torch.enable_grad(), ctx.random.again():
+            found = [leaf for leaf in call.compute(inputs) if isinstance(leaf, torch.Tensor)]
             pairs = [(one, gradient) for one, gradient in zip(found, gradients) if gradient is not None and one.requires_grad]
-            torch.autograd.backward([one for one, _ in pairs], [gradient for _, gradient in pairs])
-        return None, None, None, None, *(one.grad for one in inputs)
+            outputs, given = [one for one, _ in pairs], [gradient for _, gradient in pairs]
+            if is_only and not shared:
+                torch.autograd.backward(outputs, given)
+                return *(None,) * _FIRST, *(one.grad for one in inputs)
+            own, needing = uses.own, [one for one in inputs if one.requires_grad]
+            with _without_hooks([*own, *shared]):
+                found = iter(torch.autograd.grad(outputs, [*own, *shared, *needing], given, allow_unused=True))
+            uses.hold(own, [next(found) for _ in own])
+            of_shared = [next(found) for _ in shared]
+            of_inputs = [next(found) if one.requires_grad else None for one in inputs]
+        uses.deliver(call.at_layer)
+        return *(None,) * _FIRST, *of_inputs, *of_shared
 
 
-def run(forward, arguments, settings, *, at_layer, keep, is_trained: bool, device: torch.device):
-    """Calls ``forward``. ``at_layer(is_backward)``: a context in which the layer's parameters
-    are there. ``keep(tensors)``: returns
-    what autograd shall save of them, and a function that makes them of it again."""
+_FIRST = 5  # of forward's arguments, which are no tensors of the call
+
+
+def run(forward, arguments, settings, *, at_layer, keep, uses: Uses, is_trained: bool, device: torch.device):
+    """Calls ``forward``. ``at_layer(is_backward)``: a context in which the layer's parameters are there.
+    ``keep(tensors)``: returns what autograd shall save of them, and a function that makes them of it again."""
     call = _Call(forward, arguments, settings, at_layer, _Autocast(device.type))
     tensors = call.tensors()
-    if not is_trained and not any(one.requires_grad for one in tensors):
-        with at_layer(False), torch.no_grad():
-            return tree_unflatten(call.compute(tensors), call.form)
+    shared = uses.shared
+    if not is_trained and not shared and not any(one.requires_grad for one in tensors):
+        with at_layer(False), _without_memory(uses.name):
+            leaves = call.compute(tensors)
+        if any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves):
+            raise RuntimeError(f"{uses.name}, which has no parameters to train, reads a tensor that needs a gradient other than by its arguments: pass it as an argument.")
+        return tree_unflatten(leaves, call.form)
+    uses.begin(call)
     anchor = torch.zeros((), requires_grad=True)  # so that the output needs a gradient although no input may
-    found = iter(_Recomputed.apply(call, keep, _Random(device), anchor, *tensors))
+    found = iter(_Recomputed.apply(call, keep, _Random(device), uses, anchor, *tensors, *shared))
     output = [next(found) if is_tensor else leaf for is_tensor, leaf in zip(call.is_tensor, call.output)]
     return tree_unflatten(output, call.form)

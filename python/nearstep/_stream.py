@@ -12,7 +12,7 @@ import torch
 
 from . import _recompute
 from ._activations import Activations
-from ._groups import layers_of
+from ._groups import layers_of, plain_name
 from ._slots import HostMemory, Layer, Slots
 
 _FEWEST_SLOTS = 2  # one computes while the next is loaded
@@ -52,6 +52,12 @@ def _layers_with_params(module) -> list:
     return [(layer, params) for layer, params in pairs if params]
 
 
+def _uses_of(module, pairs: list) -> list:
+    names = {id(one): plain_name(name) for name, one in module.named_modules()}
+    streamed = {id(p) for _, mine in pairs for p in mine}
+    return [_recompute.Uses(names[id(layer)], mine, [p for p in layer.parameters() if id(p) not in streamed]) for layer, mine in pairs]
+
+
 class Streaming:
     """Streams a module's layers while an optimizer trains it."""
 
@@ -75,6 +81,7 @@ class Streaming:
         self._is_measuring = False
         self._last = None
         self._following: dict = {}  # what was computed after a layer's forward or backward
+        self._uses = _uses_of(module, pairs)
         self._forwards = [_wrap(weakref.ref(self), layer, i) for i, layer in enumerate(self._layers)]
 
     def numbers(self) -> set:
@@ -154,7 +161,7 @@ class Streaming:
                 return forward(*arguments, **settings)
         layer = self._layers[number]
         return _recompute.run(forward, arguments, settings, at_layer=functools.partial(self._at, number), keep=self._activations.keep,
-                              is_trained=layer.is_trained, device=self._device)
+                              uses=self._uses[number], is_trained=layer.is_trained, device=self._device)
 
     @contextlib.contextmanager
     def _at(self, number: int, is_backward: bool):
