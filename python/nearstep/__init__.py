@@ -12,6 +12,7 @@
 """
 
 from . import _ranks  # sets RANK, WORLD_SIZE and LOCAL_RANK
+from . import _distributed
 from ._base import Optimizer
 from ._empty import empty
 from ._groups import groups

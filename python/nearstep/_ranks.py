@@ -3,9 +3,11 @@
 import atexit
 import itertools
 import os
+import re
 import sys
 import traceback
 import weakref
+import zlib
 
 from . import _engine
 
@@ -14,6 +16,8 @@ _LAUNCHERS = (
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
     ("PMIX_RANK", "SLURM_NTASKS", "SLURM_LOCALID"),
 )
+_JOBS = ("PMIX_NAMESPACE", "OMPI_MCA_orte_hnp_uri", "SLURM_JOB_ID", "SLURM_STEP_ID")  # the same on all ranks of a job
+_FIRST_PORT, _PORTS = 20000, 10000  # below those that systems give to connections
 _optimizers = weakref.WeakValueDictionary()  # in the order in which they were made, which is that of all ranks
 _in_step: dict = {}  # conductors by id, kept alive: sys.exit() drops local variables before the process ends
 _has_failed = False
@@ -31,6 +35,21 @@ def _set_environment() -> None:
     if int(values[1]) > 1:
         for name, value in zip(("RANK", "WORLD_SIZE", "LOCAL_RANK"), values):
             os.environ.setdefault(name, value)
+        _set_address(int(values[1]))
+
+
+def _set_address(ranks: int) -> None:
+    """Says where torch.distributed finds rank 0, for programs that use it beside nearstep, such as Accelerate's."""
+    first = re.match(r"([^,\[]+)(?:\[(\d+))?", os.environ.get("SLURM_STEP_NODELIST", ""))
+    if os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE") == str(ranks):
+        host = "127.0.0.1"
+    elif first:
+        host = first[1] + (first[2] or "")
+    else:
+        return
+    os.environ.setdefault("MASTER_ADDR", host)
+    job = "".join(os.environ.get(name, "") for name in _JOBS)
+    os.environ.setdefault("MASTER_PORT", str(_FIRST_PORT + zlib.crc32(job.encode()) % _PORTS))
 
 
 def check_launcher() -> None:
@@ -58,6 +77,11 @@ def close_others(optimizer, paths: list) -> None:
         if other is not optimizer and other.has_begun and folders & set(map(os.path.realpath, other._conductor.paths)):
             other.close()
             other._closed_because = f"This optimizer is closed, since another one of this process has opened {paths[0]}: give each a path of its own."
+
+
+def optimizers() -> list:
+    """Those of this process, in the order in which they were made."""
+    return list(_optimizers.values())
 
 
 def enter_step(conductor) -> None:

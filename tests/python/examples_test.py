@@ -1,7 +1,9 @@
-"""The programs in examples/ learn, and resume to the same bits after a stop."""
+"""The programs in examples/ learn, and resume to the same bits after a stop. The Trainer on several ranks."""
+import os
 import pathlib
 import re
 import shutil
+import unittest.mock
 
 import launcher
 
@@ -34,6 +36,39 @@ class Examples(launcher.FolderTest):
         masters = [re.search(r"masters ([0-9a-f]{16})", text).group(1) for text in (whole, resumed)]
         self.assertEqual(*masters)
         self.assertEqual(len(re.findall(r"'grad_norm'", resumed)), 4)
+
+    def test_the_address_of_rank_0(self):
+        if absent := launcher.missing(*launcher.NEEDED):
+            self.skipTest(absent)
+        from nearstep import _ranks
+
+        def address(ranks, **variables):
+            with unittest.mock.patch.dict(os.environ, variables, clear=True):
+                _ranks._set_address(ranks)
+                return os.environ.get("MASTER_ADDR"), int(os.environ.get("MASTER_PORT", 0))
+
+        host, port = address(4, OMPI_COMM_WORLD_LOCAL_SIZE="4", PMIX_NAMESPACE="one")
+        self.assertEqual(host, "127.0.0.1")
+        self.assertTrue(20000 <= port < 30000)
+        self.assertEqual(address(4, OMPI_COMM_WORLD_LOCAL_SIZE="4", PMIX_NAMESPACE="one"), (host, port))
+        self.assertNotEqual(address(4, OMPI_COMM_WORLD_LOCAL_SIZE="4", PMIX_NAMESPACE="another")[1], port)
+        for nodes, first in (("gpu[07-09,12]", "gpu07"), ("gpu[3,5]", "gpu3"), ("alpha,beta[1-2]", "alpha"), ("a-1.site", "a-1.site")):
+            self.assertEqual(address(8, SLURM_STEP_NODELIST=nodes)[0], first)
+        self.assertEqual(address(8, OMPI_COMM_WORLD_LOCAL_SIZE="4"), (None, 0), "several hosts, of which the launcher says nothing")
+        self.assertEqual(address(4, OMPI_COMM_WORLD_LOCAL_SIZE="4", MASTER_ADDR="given", MASTER_PORT="5")[0], "given")
+
+    def test_the_trainer_on_2_ranks_has_the_losses_of_one_with_all_rows(self):
+        for accumulation in (1, 2):
+            with self.subTest(accumulation=accumulation):
+                said = []
+                for ranks in (1, 2):
+                    (self.folder / f"{accumulation}-{ranks}").mkdir()
+                    said.append(self.run_example(ranks, launcher.HERE / "trainer_worker.py", self.folder / f"{accumulation}-{ranks}", accumulation))
+                losses = [[float(loss) for loss in re.search(r"losses \[(.*)\]", text)[1].replace("'", "").split(",")] for text in said]
+                self.assertEqual(len(losses[0]), 5)
+                for one, other in zip(*losses, strict=True):
+                    self.assertAlmostEqual(one, other, delta=2e-4)
+                self.assertEqual([re.search("sums (.*)", text)[1] for text in said], ["None", "False"], "DistributedDataParallel adds nothing up")
 
 
 if __name__ == "__main__":
