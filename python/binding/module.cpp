@@ -305,6 +305,14 @@ NB_MODULE(_engine, m) {
 
     nb::class_<Safetensors>(m, "Weights")
         .def(nb::init<const std::string&>(), nb::arg("path"))
+        .def("names",
+             [](const Safetensors& self) {
+                 std::vector<std::string> names;
+                 for (const auto& [name, tensor] : self.tensors()) {
+                     names.push_back(name);
+                 }
+                 return names;
+             })
         .def("describe", &describe, nb::arg("name"))
         .def(
             "read",

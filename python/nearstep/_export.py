@@ -8,7 +8,7 @@ import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from . import _engine
-from ._groups import DTYPES, plain_module
+from ._groups import DTYPES, plain_module, plain_name
 
 # The names of formats in safetensors. Older versions of PyTorch lack some formats.
 _FORMATS = {
@@ -29,7 +29,7 @@ def others_of(module, held: list, names: list) -> dict:
         raise ValueError("The optimizer does not know the module: make it from the module, or from nearstep.groups(module), to export it.")
     seen = set(map(id, held))
     others = {}
-    for name, value in module.state_dict(keep_vars=True).items():
+    for name, value in ((plain_name(name), value) for name, value in module.state_dict(keep_vars=True).items()):
         if id(value) in seen or name in names:
             continue
         seen.add(id(value))

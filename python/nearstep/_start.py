@@ -28,7 +28,7 @@ def begin(conductor, parameters: Parameters, params: list, module, weights, seed
         drawn = [params[i] for i in parameters.were_empty] if needs_values else []
         if weights is not None:
             for p in frozen:
-                weights.read(weights.name_of(p), p.data)
+                weights.fill(p, p.data)
             weights.read_buffers(module)
         elif drawn or frozen:
             _initial.draw(module, drawn + frozen, seed, parameters.device)
@@ -37,6 +37,8 @@ def begin(conductor, parameters: Parameters, params: list, module, weights, seed
         give_back(filled)
         raise
     parameters.take_start()
+    if weights is not None and weights.line:
+        lines.append(weights.line)
     if weights is None and drawn + frozen:
         count = sum(p.numel() for p in drawn + frozen)
         lines.append(f"without weights=FOLDER, {count / 1e6:.2f} M parameters got random values from their modules")
@@ -55,7 +57,9 @@ def _fill_state(conductor, parameters, params, weights, needs_values) -> list[st
             pieces.append((0, DTYPES[parameters.values[i].dtype]))
             continue
         value = parameters.values[i]
-        if i not in were_empty:
+        if weights is not None and weights.is_made(p):
+            weights.fill(p, value)
+        elif i not in were_empty:
             value = p.detach().to("cpu").contiguous()
             kept.append(value)
         elif not parameters.is_value(i):

@@ -107,6 +107,68 @@ class Empty(Package):
                     self.assertTrue(torch.equal(value, other), key)
         self.assertIs(made.get_output_embeddings().weight, made.get_input_embeddings().weight)
 
+    def resumed(self, made, folder, path):
+        """What a start from the folder says of it."""
+        _, opt = self.make(nearstep.groups(made), path=self.folder / path, weights=folder)
+        with contextlib.redirect_stderr(io.StringIO()) as shown:
+            opt.resume()
+        return [line for line in shown.getvalue().splitlines() if "tensors in" in line]
+
+    def test_experts_that_files_have_apart_and_the_model_in_one_tensor(self):
+        """As Transformers 5 writes them; more than ten experts, whose order by name is another."""
+        for name, dtype in (("mixtral", torch.float32), ("qwen2_moe", torch.bfloat16)):
+            with self.subTest(name):
+                model, folder = self.saved(name, dtype, max_shard_size="100KB")
+                stored = json.loads((folder / "model.safetensors.index.json").read_text())["weight_map"]
+                self.assertFalse(set(dict(model.named_parameters())) <= set(stored), "these files have the model's own tensors")
+                made = self.empty(model, dtype)
+                self.assertEqual(self.resumed(made, folder, f"empty-{name}"), [])
+                for (key, p), (_, other) in zip(made.named_parameters(), model.named_parameters(), strict=True):
+                    self.assertTrue(torch.equal(p, other), key)
+        adapted = peft.get_peft_model(self.empty(model, dtype), peft.LoraConfig(r=4, target_modules=["q_proj"]))
+        self.assertEqual(self.resumed(adapted, folder, "lora"), [])
+        wanted = dict(model.named_parameters())
+        for key, p in adapted.named_parameters():
+            if "lora_" not in key:
+                self.assertTrue(torch.equal(p, wanted[key.removeprefix("base_model.model.").replace(".base_layer.", ".")]), key)
+
+    def test_experts_that_do_not_fit_are_refused(self):
+        import safetensors.torch
+
+        model, folder = self.saved("mixtral")
+        file = folder / "model.safetensors"
+        whole = safetensors.torch.load_file(file)
+        name = next(key for key in whole if ".experts.5.w2." in key)
+        without = {key: one for key, one in whole.items() if key != name}
+        for words, changed in (("is 11 x 64 x 128, the model's is 12 x 64 x 128", without), ("cannot be made of the files' tensors", {**without, name: torch.zeros(3, 5)})):
+            safetensors.torch.save_file(changed, file)
+            self.refuses(ValueError, words, lambda: self.resumed(self.empty(model), folder, "state"))
+        self.assertFalse((self.folder / "state").exists())
+
+    def test_tensors_without_a_place_are_listed(self):
+        import safetensors.torch
+
+        model, folder = self.saved("llama")
+        file = folder / "model.safetensors"
+        whole = safetensors.torch.load_file(file)
+        whole.update({"model.layers.0.self_attn.q_proj.bias": torch.zeros(64), "model.layers.2.mlp.up_proj.weight": torch.zeros(128, 64),
+                      "model.layers.0.self_attn.rotary_emb.inv_freq": torch.zeros(8)})
+        safetensors.torch.save_file(whole, file)
+        lines = self.resumed(self.empty(model), folder, "more")
+        self.assertRegex("\n".join(lines), r"^nearstep: 2 tensors in \S+ are not used, .*: model.layers.0.self_attn.q_proj.bias, model.layers.2.mlp.up_proj.weight$")
+        with nearstep.empty():
+            inner = type(model.model)(model.config)
+        self.assertIn("3 tensors", self.resumed(inner, folder, "inner")[0], "the head has no place in it either")
+        tied = type(model.config)(**{**model.config.to_dict(), "tie_word_embeddings": True})
+        with nearstep.empty():
+            made = type(model)(tied)
+        self.assertIn("lm_head.weight", self.resumed(made, folder, "tied")[0], "the head of an untied model differs from its embedding")
+        plain = torch.nn.Sequential(torch.nn.Linear(4, 4))
+        safetensors.torch.save_file({**plain.state_dict(), "1.weight": torch.zeros(2)}, file)
+        with nearstep.empty():
+            made = torch.nn.Sequential(torch.nn.Linear(4, 4))
+        self.assertRegex(self.resumed(made, folder, "plain")[0], "1 tensors .*: 1.weight$")
+
     def test_f16_files_and_parameters_of_another_format(self):
         model, folder = self.saved("llama", torch.float16)
         made = self.empty(model)

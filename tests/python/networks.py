@@ -28,6 +28,10 @@ def make(name):
         return t.LlamaForCausalLM(t.LlamaConfig(**shape))
     if name == "qwen2":
         return t.Qwen2ForCausalLM(t.Qwen2Config(**shape))
+    if name == "mixtral":
+        return t.MixtralForCausalLM(t.MixtralConfig(**shape, num_local_experts=12))
+    if name == "qwen2_moe":
+        return t.Qwen2MoeForCausalLM(t.Qwen2MoeConfig(**shape, num_experts=4, moe_intermediate_size=32, shared_expert_intermediate_size=32))
     raise KeyError(name)
 
 
