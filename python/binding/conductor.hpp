@@ -171,7 +171,7 @@ public:
 private:
     void post(std::function<void()> work);
     void meet(Purpose purpose);  // see MpiThread
-    void leave_to_parent();  // in a fork of the process
+    void leave_to_parent();      // in a fork of the process
     void wait(const Poll& poll, const std::function<bool()>& is_over);
     void do_and_wait(std::function<void()> work);
     std::string do_in_folder(const std::function<std::string()>& work);
