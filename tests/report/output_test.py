@@ -7,8 +7,9 @@ import tempfile
 import unittest
 
 PYTHON = pathlib.Path(__file__).resolve().parents[2] / "python"
-sys.path.insert(0, str(PYTHON))
+sys.path[:0] = [str(PYTHON), str(pathlib.Path(__file__).resolve().parents[1] / "support")]
 import nearstep_output
+import verdict
 
 
 class Output(unittest.TestCase):
@@ -67,4 +68,4 @@ class Output(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(verbosity=2)
+    verdict.main()
