@@ -23,28 +23,26 @@ namespace nearstep::python {
 
 namespace {
 
-// As Communicator::together().
-constexpr int kPatience = 10;
 constexpr std::size_t kMostBytesAtOnce = GiB;  // of a broadcast; MPI takes less than 2 GiB
-
-double now() {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
-        .count();
-}
 
 std::string program_path_of(const std::string& index) {
     return index.substr(0, index.rfind('.')) + ".program";
 }
 
-std::size_t elems_of(const engine::Tensor& tensor) {
+}  // namespace
+
+double Conductor::now() {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+}
+
+std::size_t Conductor::elems_of(const engine::Tensor& tensor) {
     std::size_t elems = 1;
     for (const std::int64_t size : tensor.shape) {
         elems *= static_cast<std::size_t>(size);
     }
     return elems;
 }
-
-}  // namespace
 
 Conductor::Conductor(Plan plan)
     : model_(std::move(plan.model)),
@@ -378,280 +376,7 @@ void Conductor::fill(std::span<const StartValues> values, std::size_t first,
     }
 }
 
-// --- A step ---
-
-// One rank alone may evaluate before, for long.
-void Conductor::meet(Purpose purpose) {
-    MpiThread::instance().meet(purpose, false,
-                               kPatience * std::chrono::seconds(run_.exchange.timeout_s));
-}
-
-// For each tensor the ranks that have a gradient of it, then those that give the step up.
-std::vector<std::uint64_t> Conductor::present_on_all(const std::vector<std::size_t>& absent,
-                                                     bool is_given_up) const {
-    std::vector<std::uint64_t> present(layout_.tensors.size(), 1);
-    for (const std::size_t tensor : absent) {
-        present.at(tensor) = 0;
-    }
-    present.push_back(is_given_up ? 1 : 0);
-    world_->sum(std::span(present));
-    return present;
-}
-
-namespace {
-
-std::vector<std::size_t> skipped_of(const std::vector<std::uint64_t>& present) {
-    std::vector<std::size_t> skipped;
-    for (std::size_t tensor = 0; tensor + 1 < present.size(); ++tensor) {
-        if (present[tensor] == 0) {
-            skipped.push_back(tensor);
-        }
-    }
-    return skipped;
-}
-
-}  // namespace
-
-void Conductor::begin_step(const engine::Step& step, const std::vector<std::size_t>& absent,
-                           bool is_given_up) {
-    post([this, step, absent, is_given_up] {
-        meet(Purpose::step);
-        begun_at_ = now();
-        const std::vector<std::uint64_t> present = present_on_all(absent, is_given_up);
-        is_void_ = present.back() > 0;
-        if (!is_void_) {
-            engine::Step of_all = step;
-            of_all.skipped = skipped_of(present);
-            engine_->begin_backward(of_all);
-        }
-    });
-}
-
-std::uint64_t Conductor::put(std::size_t block, std::vector<Piece> pieces, float factor,
-                             CUevent_st* made) {
-    post([this, block, pieces = std::move(pieces), factor, made] {
-        if (is_void_) {
-            return;
-        }
-        write_gradients(block, pieces, factor, made);
-        engine_->put_gradient(block);
-    });
-    const std::lock_guard lock(mutex_);
-    return posted_;
-}
-
-void Conductor::write_gradients(std::size_t block, std::span<const Piece> pieces, float factor,
-                                CUevent_st* made) {
-    const bool is_on_gpu = facts_.encodes_on_gpu;
-    const std::span<float> space = engine_->gradient_space(block);
-    if (is_on_gpu) {
-        gradient_stream_.wait_for(made);
-    }
-    std::size_t at = 0;
-    for (std::size_t i = 0; i < pieces.size(); ++i) {
-        const std::size_t elems = elems_of(layout_.tensors[first_tensors_[block] + i]);
-        const std::span<float> to = space.subspan(at, elems);
-        at += elems;
-        if (is_on_gpu && pieces[i].address == nullptr) {
-            memory::fill_with_zeros(std::as_writable_bytes(to), gradient_stream_);
-        } else if (is_on_gpu) {
-            memory::convert_on_gpu(to, pieces[i].address, pieces[i].dtype, factor,
-                                   gradient_stream_);
-        } else if (pieces[i].address == nullptr) {
-            std::ranges::fill(to, 0.0F);
-        } else {
-            convert_to_fp32(pieces[i].dtype, pieces[i].address, to.data(), elems);
-            if (factor != 1) {
-                std::ranges::transform(to, to.begin(), [factor](float g) { return factor * g; });
-            }
-        }
-    }
-}
-
-std::uint64_t Conductor::keep(std::string about, std::vector<std::span<const std::byte>> pieces,
-                              CUevent_st* made) {
-    post([this, about = std::move(about), pieces = std::move(pieces), made] {
-        if (made != nullptr) {
-            gradient_stream_.wait_for(made);
-            gradient_stream_.wait();
-        }
-        program_ = about;
-        for (const std::span<const std::byte> piece : pieces) {
-            program_.append(reinterpret_cast<const char*>(piece.data()), piece.size());  // NOLINT
-        }
-    });
-    const std::lock_guard lock(mutex_);
-    return posted_;
-}
-
-void Conductor::write_program_state(std::int64_t step) {
-    const std::uint64_t digest = xxh3(std::as_bytes(std::span(program_)));
-    if (!program_.empty() && digest != written_program_ && run_.csd.durability == "step") {
-        program_files_->write(lines_.front(), step, std::as_bytes(std::span(program_)));
-        written_program_ = digest;
-    }
-    program_.clear();
-}
-
-// All ranks know that this step does not take place.
-void Conductor::end_void_step(bool is_given_up) {
-    is_void_ = false;
-    program_.clear();
-    const std::lock_guard lock(mutex_);
-    steps_ -= is_given_up ? 0 : 1;
-    ++norms_known_;
-    blocks_here_ = layout_.blocks.size();
-    changed_.notify_all();
-}
-
-void Conductor::end_step(const std::vector<std::size_t>& absent, bool is_given_up) {
-    {
-        // Set before posting, because the work may be finished when post() returns.
-        const std::lock_guard lock(mutex_);
-        waited_s_ = 0;
-        ++norms_asked_;
-        steps_ += is_given_up ? 0 : 1;
-        blocks_here_ = 0;
-    }
-    post([this, absent, is_given_up] {
-        if (is_void_) {
-            end_void_step(is_given_up);
-            return;
-        }
-        const std::vector<std::uint64_t> present = present_on_all(absent, is_given_up);
-        const bool is_void = present.back() > 0;
-        engine_->end_pass();
-        StepStats stats;
-        stats.gradients =
-            engine_->end_gradients({.skipped = skipped_of(present), .is_given_up = is_void});
-        skipped_ += stats.gradients.is_finite || is_void ? 0 : 1;
-        stats.skipped = skipped_;
-        guesses_ += stats.gradients.guess != engine::Guess::none ? 1 : 0;
-        misses_ += stats.gradients.guess == engine::Guess::wrong ? 1 : 0;
-        stats.guesses = guesses_;
-        stats.misses = misses_;
-        stats.gradients_s = now() - begun_at_;
-        engine_->update();
-        stats.step = engine_->steps_done();
-        stats.is_of_step = true;
-        stats.loss_scale = engine_->loss_scale();
-        {
-            const std::lock_guard lock(mutex_);
-            ++norms_known_;
-            steps_ -= is_void && !is_given_up ? 1 : 0;
-            loss_scale_ = stats.loss_scale;
-            changed_.notify_all();
-        }
-        pass_blocks();
-        const double committed = engine_->commit_seconds();
-        stats.update = engine_->finish();
-        if (is_void) {
-            program_.clear();
-            return;
-        }
-        write_program_state(stats.step);
-        engine_->commit();
-        stats.commit_s = engine_->commit_seconds() - committed;
-        const std::lock_guard lock(mutex_);
-        stats_ = stats;
-    });
-}
-
-std::uint64_t Conductor::change_masters(std::vector<std::pair<std::size_t, Piece>> values,
-                                        bool is_last) {
-    post([this, values = std::move(values), is_last] { change_on_all(values, is_last); });
-    const std::lock_guard lock(mutex_);
-    return posted_;
-}
-
-void Conductor::change_on_all(const std::vector<std::pair<std::size_t, Piece>>& values,
-                              bool is_last) {
-    const std::chrono::seconds limit =
-        is_last ? std::chrono::seconds(MpiThread::kEndLimit)
-                : kPatience * std::chrono::seconds(run_.exchange.timeout_s);
-    const Purpose purpose = is_last ? Purpose::close : Purpose::change;
-    if (!MpiThread::instance().meet(purpose, !values.empty(), limit)) {
-        return;
-    }
-    std::vector<StartValues> starts(layout_.tensors.size());
-    std::string names;
-    for (const auto& [tensor, piece] : values) {
-        starts.at(tensor).piece = piece;
-        names += text(tensor, ' ', to_hex(xxh3(bytes_of(tensor, piece))), '\n');
-    }
-    if (!world_->agree(names == world_->broadcast(names, 0))) {
-        throw ConfigError(
-            "The program changed parameters between two steps, and not to the same values on all "
-            "ranks: change them alike on every rank.");
-    }
-    engine_->change_masters(
-        [&](std::size_t first, std::span<float> masters) { change(starts, first, masters); });
-}
-
-// A value that the master rounds to was not changed.
-void Conductor::change(std::span<const StartValues> values, std::size_t first,
-                       std::span<float> masters) const {
-    std::vector<float> wanted(masters.begin(), masters.end());
-    fill(values, first, wanted);
-    std::vector<std::byte> rounded;
-    for (std::size_t i = 0; i < values.size(); ++i) {
-        const auto [begin, end] = overlap(i, first, masters.size());
-        if (values[i].piece.address == nullptr || begin >= end) {
-            continue;
-        }
-        const Dtype dtype = values[i].piece.dtype;
-        const std::span<float> mine = masters.subspan(begin - first, end - begin);
-        rounded.resize(mine.size() * size_bytes(dtype));
-        std::vector<float> as_seen(mine.size());
-        convert_from_fp32(mine.data(), dtype, rounded.data(), mine.size());
-        convert_to_fp32(dtype, rounded.data(), as_seen.data(), mine.size());
-        for (std::size_t k = 0; k < mine.size(); ++k) {
-            const float value = wanted[begin - first + k];
-            mine[k] = as_seen[k] == value ? mine[k] : value;
-        }
-    }
-}
-
-// Fetches the parameters of the current step, so that modules need not ask for them.
-void Conductor::pass_blocks() {
-    engine_->begin_forward();
-    for (std::size_t block = 0; block < layout_.blocks.size(); ++block) {
-        engine_->await_parameters(block, {&layout_.blocks[block], 1}, {});
-        const std::lock_guard lock(mutex_);
-        blocks_here_ = block + 1;
-        changed_.notify_all();
-    }
-    engine_->end_pass();
-}
-
-void Conductor::await_block(std::size_t block, const Poll& poll) {
-    const double began = now();
-    wait(poll, [&] { return blocks_here_ > block && norms_known_ == norms_asked_; });
-    const std::lock_guard lock(mutex_);
-    waited_s_ += now() - began;
-}
-
-bool Conductor::has_block(std::size_t block) const {
-    const std::lock_guard lock(mutex_);
-    return blocks_here_ > block && norms_known_ == norms_asked_;
-}
-
-void Conductor::finish(const Poll& poll) {
-    wait(poll, [&] { return done_ == posted_; });
-}
-
-double Conductor::loss_scale(const Poll& poll) {
-    wait(poll, [&] { return norms_known_ == norms_asked_; });
-    const std::lock_guard lock(mutex_);
-    return loss_scale_;
-}
-
-StepStats Conductor::stats() const {
-    const std::lock_guard lock(mutex_);
-    StepStats stats = stats_;
-    stats.waited_s = waited_s_;
-    return stats;
-}
+// --- Checkpoints and questions ---
 
 std::string Conductor::do_in_folder(const std::function<std::string()>& work) {
     std::string path;

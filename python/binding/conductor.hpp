@@ -169,6 +169,9 @@ public:
     void close(bool keeps_vector = false);
 
 private:
+    static constexpr int kPatience = 10;  // as Communicator::together()
+    static double now();                  // seconds
+    static std::size_t elems_of(const engine::Tensor& tensor);
     void post(std::function<void()> work);
     void meet(Purpose purpose);  // see MpiThread
     void leave_to_parent();      // in a fork of the process
