@@ -14,8 +14,10 @@ bool is_mistake_in_path(int code) {
     return std::ranges::find(kMistakes, code) != kMistakes.end();
 }
 
-void throw_path_error(const std::string& what, int code, const std::string& advice) {
-    const std::string start = text(what, " (", std::generic_category().message(code), "): ");
+void throw_path_error(const std::string& what, int code, const std::string& advice,
+                      const std::string& reason) {
+    const std::string start =
+        text(what, " (", reason.empty() ? std::generic_category().message(code) : reason, "): ");
     if (is_mistake_in_path(code)) {
         throw PathError(start + advice, code);
     }

@@ -68,8 +68,9 @@ public:
 
 // Throws the error of a file operation that failed with `code`, an errno: PathError "`what`
 // (reason): `advice`" if another path or other permissions can help, else IoError, which speaks of
-// the drive. The only place that tells these apart.
-[[noreturn]] void throw_path_error(const std::string& what, int code, const std::string& advice);
+// the drive. The only place that tells these apart. `reason`: in other words than the system's.
+[[noreturn]] void throw_path_error(const std::string& what, int code, const std::string& advice,
+                                   const std::string& reason = {});
 // Whether `code` is such that another path or other permissions can help.
 bool is_mistake_in_path(int code);
 

@@ -60,7 +60,8 @@ File::File(std::string path, Storage* storage)
     if (!opened.file) {
         throw_path_error(text("State file \"", path_, "\" cannot be opened"), opened.code,
                          text("choose a ", Term::path,
-                              " that you may write to and that has no other file of this name."));
+                              " that you may write to and that has no other file of this name."),
+                         opened.obstacle);
     }
     descriptor_ = std::move(opened.file);
     struct stat facts {};
