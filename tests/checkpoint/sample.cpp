@@ -124,7 +124,7 @@ int run_python(const std::string& words) {
 bool has_h5py() { return run_python("-c 'import h5py, numpy' 2>/dev/null") == 0; }
 
 InFolder::InFolder() {
-    std::string pattern = testing::TempDir() + "/nearstep-checkpoint-XXXXXX";
+    std::string pattern = testing::TempDir() + "nearstep-checkpoint-XXXXXX";
     if (mkdtemp(pattern.data()) == nullptr) {
         throw IoError("Cannot make a temporary folder.");
     }
