@@ -7,6 +7,7 @@ that the program dropped it; a tensor is a gradient of the program's own.
 from __future__ import annotations
 
 import enum
+import functools
 import weakref
 
 import torch
@@ -42,6 +43,7 @@ class Intake:
         self._learned = accumulation
         self._cautious = 0  # steps left
         self._departed: list = [None] * len(self.params)
+        self._taken_away: dict = {}  # what stood in p.grad before a gradient came, by autograd's number of the pass
         self._conductor = None
         self._where = [_Where.nowhere] * len(self.params)
         self._begin_counting()
@@ -63,6 +65,7 @@ class Intake:
         self._is_put = [False] * len(self.blocks)
         self._streams = [set() for _ in self.blocks]  # of the GPU, in which the block's gradients were computed
         self._zeroed: set = set()  # left, and the program has set them to zero
+        self._own: set = set()  # held, and the program's own tensors, which it may write at any time
         self.told = None  # the step's description sent to the engine; None: not sent
         self.is_collecting = False  # a gradient of the step has come
         _ranks.leave_step(self._conductor)
@@ -146,6 +149,7 @@ class Intake:
                 raise RuntimeError(f"p.grad was set when the gradient of this step had left. {self.sentence_about(i)}")
             self._forget(i)
             self._gradients[i] = grad
+            self._own.add(i)
             self._where[i] = _Where.held
 
     def _check(self, i: int, gradient) -> None:
@@ -161,12 +165,25 @@ class Intake:
         return 0 if self._cautious else self._learned
 
     def _before(self, i: int) -> None:
-        """A gradient of the parameter comes. Runs on a thread of autograd."""
+        """A gradient of the parameter comes, to p.grad or, for torch.autograd.grad(), to the program. Runs on a thread of
+        autograd."""
         with torch._C.DisableTorchFunctionSubclass():
             self._look(i)
-            if self._where[i] is _Where.used:
-                self._where[i] = _Where.spoilt
+            stood = self.params[i].grad
+            if stood is None:
+                return
+            number = torch._C._current_graph_task_id()
+            if number not in self._taken_away:
+                self._taken_away[number] = []
+                torch.autograd.Variable._execution_engine.queue_callback(functools.partial(_put_back, weakref.ref(self), number))
+            self._taken_away[number].append((i, stood))
             self.params[i].grad = None
+
+    def _put_back(self, number: int) -> None:
+        """torch.autograd.grad() leaves p.grad as it was."""
+        for i, stood in self._taken_away.pop(number, ()):
+            if self.params[i].grad is None:
+                self.params[i].grad = stood
 
     @torch.no_grad()
     def _take(self, i: int) -> None:
@@ -175,7 +192,8 @@ class Intake:
             p = self.params[i]
             gradient, p.grad = p.grad, self._stand_in(i)
             block = self._block_of[i]
-            if self._where[i] is _Where.spoilt:
+            if self._where[i] in (_Where.used, _Where.spoilt):
+                self._where[i] = _Where.spoilt
                 return
             if self._is_put[block]:
                 raise RuntimeError(
@@ -215,7 +233,7 @@ class Intake:
     def _tell(self, in_backward: bool) -> None:
         step = self._describe()()
         self._parameters.bring_all()
-        self._parameters.settle(is_thorough=self._looks_late or not in_backward)
+        self._parameters.settle(is_thorough=self._looks_late or not in_backward or not self._parameters.is_looked)
         absent = [i for i in self._absent() if not in_backward or not self.params[i].requires_grad]
         self._conductor.begin_step(*step, absent)
         self.told = step
@@ -237,8 +255,8 @@ class Intake:
         for stream in self._streams[block]:
             torch.cuda.current_stream(self._device).wait_stream(stream)
         place = self._device if self._on_gpu else "cpu"
-        # What stays in p.grad may change before the engine has read it.
-        gradients = [None if g is None else (g.to(place, copy=not self.takes)).contiguous() for g in gradients]
+        # What the program has, too, may change before the engine has read it.
+        gradients = [None if g is None else g.to(place, copy=not self.takes or i in self._own).contiguous() for i, g in zip(tensors, gradients)]
         made = self._event() if self._on_gpu else None
         for gradient in gradients if made else []:
             if gradient is not None:  # not reused before the engine has read it
@@ -288,6 +306,7 @@ class Intake:
         passes = max(self._passes, default=0)
         self._learned = self._fixed or max(passes, self._learned)
         self._cautious = max(self._cautious - 1, 0)
+        self._taken_away.clear()  # what an error in a pass has left
         self._begin_counting()
 
     def _after(self, where: _Where) -> None:
@@ -337,6 +356,7 @@ class Intake:
             if self.told is not None or _Where.held in self._where:
                 self.give_up()
             self._where = [_Where.nowhere] * len(self.params)
+            self._taken_away.clear()
             for p in self.params if to_none else []:
                 p.grad = None
             for i in stand:
@@ -345,3 +365,8 @@ class Intake:
                     self._where[i] = _Where.zero
                 else:
                     self.params[i].grad = torch.zeros_like(self.params[i].grad)
+
+
+def _put_back(intake, number: int) -> None:
+    if intake() is not None:
+        intake()._put_back(number)
