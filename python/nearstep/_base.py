@@ -9,6 +9,7 @@ import warnings
 import weakref
 
 import torch
+import torch._functorch.pyfunctorch
 
 from . import _clipping, _description, _engine, _export, _extra, _first_calls, _hooks, _ranks, _start
 from ._empty import is_empty
@@ -143,6 +144,7 @@ class Optimizer(torch.optim.Optimizer):
         if not self._is_ready:
             raise RuntimeError(self._closed_because or "This optimizer is closed: make a new one to go on.")
 
+    @torch._functorch.pyfunctorch.temporarily_clear_interpreter_stack()  # also in torch.func's transforms
     def _begin(self, is_resuming: bool = False, checkpoint: str = "") -> None:
         if self._conductor is not None:
             return
@@ -179,7 +181,7 @@ class Optimizer(torch.optim.Optimizer):
                 self._streaming.prepare(conductor, self._device)
             lines = _start.begin(conductor, self._parameters, self._params, self._module, self._weights, self._seed, needs_values, self._streaming)
             if conductor.program_state:
-                self._program.restore(conductor.program_state)
+                self._program.restore(conductor.program_state, self._device)
         except BaseException:
             self._parameters = None
             conductor.close()
@@ -205,14 +207,15 @@ class Optimizer(torch.optim.Optimizer):
         """``number``: of the hook; 0: of the whole module; ``blocks``: those that the module's own forward reads."""
         is_training = torch.is_grad_enabled() and torch._C._current_graph_task_id() == -1  # not computed again in backward
         if torch.is_grad_enabled():  # all ranks train; a single rank may evaluate first
-            self._begin()
+            if self._conductor is None:
+                self._begin()
             if not self._is_expected:
                 self._conductor.expect_step()
                 self._is_expected = True
         elif self._conductor is None and self._module is not None and any(map(is_empty, self._module.parameters())):
             raise RuntimeError("The module is empty until training begins: call opt.resume() before the first evaluation.")
         if self._conductor is not None:
-            if number == 0 and is_training and not self._intake.is_collecting:
+            if is_training and not self._intake.is_collecting and (number == 0 or not self._parameters.is_looked):
                 self._parameters.look_for_written()
             for block in blocks:
                 self._parameters.bring(block)

@@ -35,6 +35,7 @@ class Digests:
     def __init__(self, params: list, device: torch.device):
         self._params = params
         self._is_known = [False] * len(params)
+        self._versions = [-1] * len(params)
         self._on_gpu = device.type == "cuda"
         if self._on_gpu:
             self._noted, self._now = (torch.zeros(len(params), dtype=torch.int64, device=device) for _ in range(2))
@@ -59,6 +60,7 @@ class Digests:
         """The parameters are as they should be."""
         for i in numbers:
             self._is_known[i] = True
+            self._versions[i] = self._params[i]._version
         if self._on_gpu:
             self._compute(numbers, self._noted)
         else:
@@ -68,6 +70,10 @@ class Digests:
     def forget(self, numbers: list) -> None:
         for i in numbers:
             self._is_known[i] = False
+
+    def counted(self, numbers: list) -> list:
+        """Those of which PyTorch has counted a change since they were noted, as by Embedding(max_norm=1) in a forward."""
+        return [i for i in numbers if self._is_known[i] and self._params[i]._version != self._versions[i]]
 
     @torch.no_grad()
     def differing(self, numbers: list) -> list:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 
 import torch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
 from . import _watch
 from ._departed import Departed
@@ -45,6 +46,7 @@ class Parameters:
         self._is_put = [False] * len(blocks)  # its gradients have left, and its values may be those of the next step
         self._digests = Digests(params, device)
         self._written: list = []  # by the program, as far as known
+        self.is_looked = False  # whether look_for_written() was called in this step
         self._lost: list = []  # names
         self._said_lost = False  # in this step
         if device.type == "cuda":
@@ -112,7 +114,7 @@ class Parameters:
         """Starts to update the block's parameters."""
         if self._is_fetched[block]:
             return
-        with torch._C.DisableTorchFunctionSubclass():
+        with torch._C.DisableTorchFunctionSubclass(), temporarily_clear_interpreter_stack():  # also in torch.func's transforms
             copied = self._copies_of(block)
             if self.device.type == "cuda":
                 with torch.cuda.stream(self._copies):
@@ -187,7 +189,7 @@ class Parameters:
         """All blocks have new values from here on."""
         count = len(self._blocks)
         self._is_brought, self._is_fetched, self._is_put = [False] * count, [False] * count, [False] * count
-        self._said_lost = False
+        self._said_lost = self.is_looked = False
         self.watch(range(len(self._params)))
         if self.device.type == "cuda":
             self._used.record(torch.cuda.current_stream(self.device))
@@ -213,6 +215,7 @@ class Parameters:
     def look_for_written(self) -> None:
         """Finds out which parameters differ from the last step's values. Costs nothing for those that were not used since."""
         with torch._C.DisableTorchFunctionSubclass():
+            self.is_looked = True
             found = self._digests.differing(self._here())
             self._written = [i for i in found if self.is_value(i) or not self._equals_value(i)]
             self._digests.note([i for i in found if i not in self._written and i not in self._streamed])
@@ -224,13 +227,13 @@ class Parameters:
     @torch.no_grad()
     def settle(self, is_thorough: bool, is_last: bool = False) -> None:
         """What the program has written since the last step becomes the masters' values. ``is_thorough``: looks at all
-        parameters, else at those that look_for_written() found. ``is_last``: what does not fit the state is left out,
-        instead of raising RuntimeError. All ranks call it alike."""
+        parameters, else at those that look_for_written() found and those that changed since as PyTorch counts changes.
+        ``is_last``: what does not fit the state is left out, instead of raising RuntimeError. All ranks call it alike."""
         self._raise_lost()
         if is_thorough:
             self.look_for_written()
         with torch._C.DisableTorchFunctionSubclass():
-            written = [i for i in self._written if self._digests.differing([i])]
+            written = self._digests.differing(sorted({*self._written, *self._digests.counted(self._here())}))
             if is_last:
                 written = [i for i in written if self._params[i].shape == self.values[i].shape and self._params[i].dtype in DTYPES]
             for i in written:
