@@ -22,7 +22,8 @@ def plain_name(name: str) -> str:
 
 def plain_module(module):
     """The module that torch.compile wraps; another module itself."""
-    return getattr(module, "_modules", {}).get("_orig_mod", module)
+    inner = getattr(module, "_modules", {})
+    return inner["_orig_mod"] if "_orig_mod" in inner else module  # TorchScript's have no get()
 
 
 class Groups(list):

@@ -5,6 +5,9 @@ from __future__ import annotations
 import weakref
 
 import torch
+import torch._dynamo
+
+torch._dynamo.trace_rules.add(__package__)  # torch.compile calls this package's code and does not trace it
 
 _owners: dict = {}  # the optimizer of each parameter, by its id
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 
 import torch
+from torch._functorch import eager_transforms, vmap
 
 from ._departed import ABOUT
 
@@ -54,6 +55,25 @@ class _Watched:
         return self.__reduce_ex__(protocol)
 
 
+def _using(function):
+    """For a function of PyTorch that computes with tensors without asking their class."""
+
+    @functools.wraps(function)
+    def use_first(tensor, *arguments, **named):
+        if isinstance(tensor, _Watched):
+            _use(tensor)
+        return function(tensor, *arguments, **named)
+
+    return use_first
+
+
+def _bring_for_transforms() -> None:
+    """torch.func's transforms wrap tensors so that the class is not asked."""
+    for module, name in ((eager_transforms, "_wrap_tensor_for_grad"), (vmap, "_add_batch_dim")):
+        if hasattr(module, name):
+            setattr(module, name, _using(getattr(module, name)))
+
+
 @functools.cache
 def _watched_class(plain):
     return type(plain.__name__, (_Watched, plain), {"__module__": plain.__module__, "_plain": plain})
@@ -71,3 +91,6 @@ def release(p) -> None:
     _watchers.pop(id(p), None)
     if isinstance(p, _Watched):
         p.__class__ = type(p)._plain
+
+
+_bring_for_transforms()
