@@ -3,11 +3,15 @@ generators. See docs/formats/state-file.md."""
 
 from __future__ import annotations
 
+import io
 import json
+import pickle
 import random
 import warnings
 
 import torch
+
+from ._groups import plain_name
 
 _LENGTH_BYTES = 8
 _MOST_ABOUT = 1 << 26
@@ -21,7 +25,26 @@ def _buffers(module):
         for name, buffer in owner.named_buffers(recurse=False):
             if name not in owner._non_persistent_buffers_set and id(buffer) not in seen:
                 seen.add(id(buffer))
-                yield (f"{path}.{name}" if path else name), buffer
+                yield plain_name(f"{path}.{name}" if path else name), buffer
+
+
+def _is_dense(buffer) -> bool:
+    """Whether its bytes and shape say what it holds."""
+    return type(buffer) is torch.Tensor and buffer.layout is torch.strided and not buffer.is_quantized
+
+
+def _on_host(buffer):
+    """A copy, which is complete when the current stream has come here."""
+    if buffer.device.type == "cpu":
+        return buffer.contiguous().clone()
+    return torch.empty(buffer.shape, dtype=buffer.dtype, pin_memory=True).copy_(buffer, non_blocking=True)
+
+
+def _saved(buffer):
+    """The bytes that torch.save() writes."""
+    file = io.BytesIO()
+    torch.save(buffer, file)
+    return torch.frombuffer(file.getbuffer(), dtype=torch.uint8)
 
 
 def _random_states(device) -> dict:
@@ -48,12 +71,12 @@ class Program:
 
     @staticmethod
     def _version(buffer) -> tuple:
-        return (id(buffer), buffer._version)
+        return (id(buffer), None if buffer.is_inference() else buffer._version)
 
     def _kept(self):
         """Buffers to keep: large ones only once they have changed."""
         for name, buffer in _buffers(self._module) if self._module is not None else ():
-            if name in self._versions and self._versions[name] == self._version(buffer):
+            if buffer.is_meta or (name in self._versions and self._versions[name] == self._version(buffer)):
                 continue
             if self._is_large(buffer):
                 self._versions.pop(name, None)
@@ -72,9 +95,11 @@ class Program:
             return None
         kept = []
         for name, tensor in tensors:
-            host = tensor.contiguous().clone() if tensor.device.type == "cpu" else torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor, non_blocking=True)
+            host = _on_host(tensor) if _is_dense(tensor) else _saved(tensor)
             kept.append(host)
             about["buffers"].append({"name": name, "dtype": str(host.dtype).removeprefix("torch."), "shape": list(host.shape)})
+            if not _is_dense(tensor):
+                about["buffers"][-1]["is_saved"] = True
         text = json.dumps(about).encode()
         return len(text).to_bytes(_LENGTH_BYTES, "little") + text, [(t.data_ptr(), t.numel() * t.element_size()) for t in kept], kept
 
@@ -89,19 +114,18 @@ class Program:
         return header + b"".join(t.view(-1).view(torch.uint8).numpy().tobytes() for t in tensors)
 
     @torch.no_grad()
-    def restore(self, content: bytes) -> None:
+    def restore(self, content: bytes, device) -> None:
         """Raises ValueError for what is not whole, and warns of buffers that the module has in another shape."""
         about, tensors = _parse(content)
         random_names = set(about["random"]["names"]) if about["random"] else set()
-        buffers = dict(_buffers(self._module)) if self._module is not None else {}
+        modules = {plain_name(path): owner for path, owner in self._module.named_modules()} if self._module is not None else {}
         odd = []
         for name, tensor in tensors.items():
             if name in random_names:
                 continue
-            if name not in buffers or buffers[name].shape != tensor.shape:
+            path, _, key = name.rpartition(".")
+            if path not in modules or not _set(modules[path], key, tensor, device):
                 odd.append(name)
-                continue
-            buffers[name].copy_(tensor)
             self._versions.pop(name, None)
         if odd:
             warnings.warn(f"The state holds buffers that this module does not have in the same shape ({', '.join(odd[:3])}): they keep their values.")
@@ -112,6 +136,22 @@ class Program:
             version, numbers, gauss = about["random"]["python"]
             random.setstate((version, tuple(numbers), gauss))
             _set_numpy_state(about["random"]["numpy"])
+
+
+def _set(owner, name: str, value, device) -> bool:
+    """Gives a module's buffer the value, or returns False if it has another shape or is none of the module's."""
+    if name not in owner._buffers:
+        return False
+    buffer = owner._buffers[name]
+    if buffer is None or (not _is_dense(buffer) and buffer.shape == value.shape):
+        setattr(owner, name, value.to(device if buffer is None else buffer.device))
+    elif buffer.shape != value.shape:
+        return False
+    elif any(stride == 0 and size > 1 for stride, size in zip(buffer.stride(), buffer.shape)):  # its elements share memory
+        setattr(owner, name, value.to(buffer.device, buffer.dtype))
+    else:
+        buffer.copy_(value)
+    return True
 
 
 def _parse(content: bytes) -> tuple:
@@ -131,10 +171,11 @@ def _parse(content: bytes) -> tuple:
             if count < 0 or at + size > len(content):
                 raise ValueError("it is cut short")
             memory = torch.frombuffer(bytearray(content[at : at + size]), dtype=torch.uint8) if size else torch.empty(0, dtype=torch.uint8)
-            tensors[one["name"]] = memory.view(dtype).view(one["shape"])
+            value = memory.view(dtype).view(one["shape"])
+            tensors[one["name"]] = torch.load(io.BytesIO(value.numpy().tobytes()), map_location="cpu", weights_only=True) if one.get("is_saved") else value
             at += size
         return about, tensors
-    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, RecursionError, pickle.UnpicklingError) as error:
         raise ValueError(f"The buffers that were kept with the step cannot be read ({error}): remove the files named rank-*.program-* to go on without them.") from error
 
 
