@@ -25,8 +25,11 @@ def _functions():
     for name in _METHODS:
         if hasattr(_TENSOR, name):
             yield getattr(_TENSOR, name)
-    yield from (torch.is_floating_point, torch.is_complex, torch.numel, torch.is_tensor, torch.is_same_size)
+    yield from (torch._has_compatible_shallow_copy_type, torch.is_floating_point, torch.is_complex, torch.numel, torch.is_tensor, torch.is_same_size)
 
+
+# What returns the tensor itself if it is in the format and on the device asked for, as in module.to().
+_CONVERSIONS = ("to", "cpu", "cuda", "float", "bfloat16", "half", "double", "type")
 
 # What asks a tensor about itself and not about its values.
 ABOUT = frozenset(_functions())
@@ -58,7 +61,7 @@ class Departed(torch.Tensor):
 
     @classmethod
     def __torch_function__(cls, func, types, args=(), kwargs=None):
-        if func in ABOUT:
+        if func in ABOUT or (func == _TENSOR.untyped_storage and torch._guards.TracingContext.try_get() is not None):  # torch.compile describes it
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **(kwargs or {}))
         return cls._act(func, args, kwargs)
@@ -75,6 +78,10 @@ class Departed(torch.Tensor):
             for one in found:
                 one._zero()
             return args[0]
+        if func == _TENSOR.data.__set__ and args[0] is args[1]:  # by module.to()
+            return None
+        if name in _CONVERSIONS and args and any(one is args[0] for one in found) and _changes_nothing(func, args, kwargs):
+            return args[0]
         next(iter(found))._refuse()
 
     def __repr__(self):
@@ -90,6 +97,13 @@ class Departed(torch.Tensor):
 
     def __reduce_ex__(self, _):
         self._refuse()
+
+
+def _changes_nothing(func, args, kwargs) -> bool:
+    """Whether a conversion returns the tensor itself: tried on one of the same kind that has no elements."""
+    with torch._C.DisableTorchFunctionSubclass():
+        one = torch.empty([0] * args[0].dim(), dtype=args[0].dtype, device=args[0].device)
+        return func(one, *args[1:], **(kwargs or {})) is one
 
 
 def _departed_in(values):
