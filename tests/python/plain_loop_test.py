@@ -108,6 +108,53 @@ class PlainLoop(Package):
 
         self.compare(loop)
 
+    def test_autograd_grad_leaves_gradients_as_they_were(self):
+        def loop(model, optimizer, step):
+            out = model(batch(step))
+            loss = (out - 1).square().mean()
+            if step % 3 == 0:
+                loss.backward(retain_graph=True)
+            seen = torch.autograd.grad(out.sum(), list(model.parameters()), retain_graph=True)[0]
+            stands = model[0].weight.grad is not None
+            if step % 3 > 0:
+                loss.backward()
+            if step % 3 == 2:
+                optimizer.step()
+                optimizer.zero_grad()
+                torch.autograd.grad(model(batch(step)).sum(), list(model.parameters()))
+            return loss.detach(), seen, stands
+
+        self.compare(loop, steps=9)
+        self.compare(loop, steps=9, keep_gradients=True)
+
+    def test_gradients_in_memory_that_the_program_uses_again(self):
+        memory = {}
+
+        def loop(model, optimizer, step):
+            loss = (model(batch(step)) - 1).square().mean()
+            params = list(model.parameters())
+            held = memory.setdefault(id(model), [torch.empty_like(p) for p in params])
+            for p, own, g in zip(params, held, torch.autograd.grad(loss, params)):
+                own.copy_(g)
+                p.grad = own
+            optimizer.step()
+            for own in held:
+                own.fill_(1e6)
+            return (loss.detach(),)
+
+        self.compare(loop, steps=10)
+
+    def test_conversions_that_change_nothing_while_gradients_are_gone(self):
+        def loop(model, optimizer, step):
+            optimizer.zero_grad()
+            loss = backward(model, step)
+            optimizer.step()
+            model.to(DEVICE).to(torch.float32).float()
+            return (loss.detach(),)
+
+        _, opt = self.compare(loop)
+        self.refuses(RuntimeError, "clip_norm", lambda: opt.param_groups[0]["params"][0].grad.double())
+
     def test_kept_gradients_are_clipped_masked_and_added_to(self):
         def loop(model, optimizer, step):
             loss = backward(model, step)
@@ -411,6 +458,62 @@ class PlainLoop(Package):
         if DEVICE == "cpu":  # on a GPU each parameter is said once
             self.refuses(RuntimeError, "the change is lost", goes_on)
 
+    def test_parameters_that_are_written_in_the_forward(self):
+        class Embedded(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                torch.manual_seed(0)
+                self.table = torch.nn.Embedding(300, WIDTH, max_norm=1.0)
+                self.rest = network(1)
+
+            def forward(self, x):
+                return self.rest(self.table(x))
+
+        def loop(model, optimizer, step):
+            loss = (model(torch.arange(step, 300, 7, device=DEVICE)) - 1).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            return (loss.detach(),)
+
+        self.compare(loop, make=Embedded)
+
+    def test_parameters_of_a_module_whose_own_forward_is_never_called(self):
+        def loop(model, optimizer, step):
+            loss = (model[1](model[0](batch(step))) - 1).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            for p in model.parameters():
+                p.data.clamp_(-0.03, 0.03)
+            return (loss.detach(),)
+
+        self.compare(loop, make=lambda: torch.nn.ModuleList([network(1), network(2)]))
+
+    def test_transforms_of_functions(self):
+        def per_sample(model, step):
+            loss = torch.func.grad(lambda params, x: (torch.func.functional_call(model, params, x) - 1).square().mean())
+            return torch.func.vmap(loss, in_dims=(None, 0))({name: p.detach() for name, p in model.named_parameters()}, batch(step))["0.bias"]
+
+        uses = {
+            "grad": lambda model, step: torch.func.grad(lambda w: (w**3).sum())(model[0].weight),
+            "captured": lambda model, step: torch.func.grad(lambda x: (x * model[0].weight).square().sum())(batch(step)[0]),
+            "vmap": lambda model, step: torch.func.vmap(lambda w: (w**3).sum())(model[0].weight),
+            "jvp": lambda model, step: torch.func.jvp(lambda w: w.square().sum(), (model[0].weight,), (torch.ones_like(model[0].weight),))[1],
+            "jacrev": lambda model, step: torch.func.jacrev(lambda x: model(x).sum())(batch(step)[0]),
+            "per_sample": per_sample,
+        }
+        for name, use in uses.items():
+            def loop(model, optimizer, step):
+                first = use(model, step) if step == 0 else torch.zeros(())
+                loss = backward(model, step)
+                optimizer.step()
+                optimizer.zero_grad()
+                return first.detach(), loss.detach(), use(model, step).detach()
+
+            with self.subTest(name):
+                self.compare(loop, steps=3, rtol=1e-3)[1].close()
+
     def test_weight_decay_by_hand_with_kept_gradients(self):
         def loop(model, optimizer, step):
             loss = backward(model, step)
@@ -474,6 +577,25 @@ class PlainLoop(Package):
                 torch._dynamo.config.error_on_recompile = False
                 torch._dynamo.reset()
 
+    def test_steps_and_reads_that_are_compiled(self):
+        compiled = {}
+
+        def loop(model, optimizer, step):
+            if id(model) not in compiled:
+                def train(x):
+                    optimizer.zero_grad()
+                    loss = (model(x) - 1).square().mean()
+                    loss.backward()
+                    optimizer.step()
+                    return loss.detach()
+
+                compiled[id(model)] = (torch.compile(train, backend="eager"), torch.compile(lambda: sum(p.square().sum() for p in model.parameters()), backend="eager"))
+            train, read = compiled[id(model)]
+            return train(batch(step)), read().detach()
+
+        self.addCleanup(torch._dynamo.reset)
+        self.compare(loop, steps=3)
+
     def test_a_parameter_that_was_replaced(self):
         for replace in (lambda model: setattr(model[0], "weight", torch.nn.Parameter(torch.zeros(WIDTH, WIDTH, device=DEVICE))),
                         lambda model: model.load_state_dict(network(3).state_dict(), assign=True)):
@@ -534,6 +656,37 @@ class PlainLoop(Package):
         steps(model, opt, 5, 6)
         for name, value in model.state_dict().items():
             self.assertTrue(torch.equal(value, whole[name]), name)
+
+    def test_buffers_of_any_kind_come_back(self):
+        def in_inference():
+            with torch.inference_mode():
+                return torch.ones(600, 600, device=DEVICE)
+
+        starts = {"sparse": lambda: torch.eye(8, device=DEVICE).to_sparse(), "rows": lambda: torch.eye(8, device=DEVICE).to_sparse_csr(), "none": lambda: None, "inference": in_inference,
+                  "one_for_all": lambda: torch.ones(1, device=DEVICE).expand(5, 5), "complex": lambda: torch.ones(3, dtype=torch.complex64, device=DEVICE), "meta": lambda: torch.empty(3, device="meta")}
+
+        def make(name):
+            model = network()
+            model.register_buffer("kept", starts[name]())
+            return self.make(torch.nn.Sequential(model), path=self.folder / name)
+
+        for name in starts:
+            with self.subTest(name):
+                model, opt = make(name)
+                if name in ("sparse", "rows", "none"):
+                    model[0].kept = torch.full((3,), 2.0, device=DEVICE) if name == "none" else model[0].kept * 2
+                if name == "one_for_all":
+                    model[0].kept = model[0].kept + 1
+                for step in range(2):
+                    backward(model, step)
+                    opt.step()
+                    opt.zero_grad()
+                opt.close()
+                again, opt = make(name)
+                self.assertEqual(opt.resume(), 2)
+                if name != "meta":
+                    self.assertEqual(again[0].kept.layout, model[0].kept.layout)
+                    torch.testing.assert_close(again[0].kept, model[0].kept)
 
     def test_random_generators_come_back_on_request(self):
         import random
