@@ -55,6 +55,7 @@ class Intake:
         self._looks_late = looks_late
         self._on_gpu = conductor.facts()["encodes_on_gpu"]
         self._factor = 1 / conductor.ranks
+        parameters.give_up_dropped = functools.partial(_give_up_dropped, weakref.ref(self))
 
     def _begin_counting(self) -> None:
         """Resets what belongs to one step."""
@@ -370,3 +371,10 @@ class Intake:
 def _put_back(intake, number: int) -> None:
     if intake() is not None:
         intake()._put_back(number)
+
+
+def _give_up_dropped(intake) -> None:
+    """Ends a step that the program has given up by module.zero_grad(), which the optimizer does not see."""
+    me = intake()
+    if me is not None and me.told is not None and torch._C._current_graph_task_id() == -1 and me._all_dropped():
+        me.give_up()

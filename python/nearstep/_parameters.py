@@ -49,6 +49,7 @@ class Parameters:
         self.is_looked = False  # whether look_for_written() was called in this step
         self._lost: list = []  # names
         self._said_lost = False  # in this step
+        self.give_up_dropped = lambda: None  # ends a step whose gradients the program has dropped
         if device.type == "cuda":
             self._copies = torch.cuda.Stream(device)
             self._copied = [torch.cuda.Event() for _ in blocks]
@@ -153,6 +154,8 @@ class Parameters:
         """The program uses the parameter."""
         block = self._block_of[i]
         if self._is_put[block] and self.is_value(i):
+            self.give_up_dropped()
+        if self._is_put[block] and self.is_value(i):
             raise RuntimeError(
                 f"{self._names[i]} is between two steps, as are all parameters, since backward() has begun the update: call step() before you read them or change them."
             )
@@ -217,10 +220,11 @@ class Parameters:
         with torch._C.DisableTorchFunctionSubclass():
             self.is_looked = True
             found = self._digests.differing(self._here())
-            self._written = [i for i in found if self.is_value(i) or not self._equals_value(i)]
+            self._written = [i for i in found if self._was_empty[i] or self.is_value(i) or not self._equals_value(i)]
             self._digests.note([i for i in found if i not in self._written and i not in self._streamed])
 
     def _equals_value(self, i: int) -> bool:
+        """For a parameter that never was the value itself, which the program may have written then."""
         p, value = self._params[i], self.values[i]
         return p.shape == value.shape and torch.equal(p.detach().cpu(), value.to(p.dtype))
 

@@ -27,10 +27,14 @@ DEVICE = os.environ.get("NEARSTEP_TEST_DEVICE", "cpu")
 ABSENT = ABSENT or ("" if DEVICE == "cpu" or torch.cuda.is_available() else "there is no GPU")
 
 
+def layers():
+    return torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.Tanh(), torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.Tanh()),
+                               torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH)))
+
+
 def network(seed=0):
     torch.manual_seed(seed)
-    return torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.Tanh(), torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.Tanh()),
-                               torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH))).to(DEVICE)
+    return layers().to(DEVICE)
 
 
 def batch(step):
@@ -303,6 +307,34 @@ class PlainLoop(Package):
             return (loss.detach(),)
 
         self.compare(loop, steps=8, cls="Adam", lr=1e-3)
+
+    def test_a_model_that_was_empty_is_written_swapped_and_dropped(self):
+        for backward_passes in (None, 1):
+            theirs = network()
+            with nearstep.empty(DEVICE):
+                ours = layers()
+            _, opt = self.make(ours, nearstep.SGD, lr=0.1, path=self.folder / str(backward_passes), accumulation=backward_passes)
+            opt.resume()
+            ours.load_state_dict(theirs.state_dict())
+            for model, optimizer in ((theirs, torch.optim.SGD(theirs.parameters(), lr=0.1)), (ours, opt)):
+                for step in range(6):
+                    backward(model, step)
+                    if step % 3 == 2:
+                        model.zero_grad()
+                        continue
+                    optimizer.step()
+                    optimizer.zero_grad()
+                    with torch.no_grad():
+                        for p in model.parameters():
+                            p.clamp_(-0.03, 0.03)
+                    kept = [p.data.clone() for p in model.parameters()]
+                    for p in model.parameters():
+                        p.data = p.data * 0.5
+                    for p, value in zip(model.parameters(), kept):
+                        p.data = value
+                    torch.autograd.grad(model(batch(step)).sum(), list(model.parameters()))
+            for p, q in zip(theirs.parameters(), ours.parameters()):
+                torch.testing.assert_close(q, p, rtol=1e-4, atol=1e-5)
 
     def test_a_closure(self):
         def loop(model, optimizer, step):
