@@ -314,8 +314,8 @@ class Intake:
         for i in range(len(self.params)):
             if self._where[i] in (_Where.left, _Where.held, _Where.zero) or isinstance(self.params[i].grad, Departed):
                 self._where[i] = where if self.takes and self.params[i].grad is not None else _Where.nowhere
-                if self._where[i] is _Where.used:
-                    self.params[i].grad = self._stand_in(i)  # also in place of a gradient of the program's own
+                if self._where[i] is _Where.used and not isinstance(self.params[i].grad, Departed):
+                    self.params[i].grad = self._stand_in(i)  # in place of a gradient of the program's own
 
     def give_up(self) -> None:
         """Ends a step whose gradients the program dropped: on all ranks it does not take place."""
