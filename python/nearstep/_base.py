@@ -58,7 +58,7 @@ class Optimizer(torch.optim.Optimizer):
 
     _name = ""  # the engine's name of the optimizer
     _like: type | None = None  # PyTorch's class of it
-    _moments: tuple = ()  # PyTorch's names
+    _moments: tuple = ()  # PyTorch's names of the engine's arrays; None: not used
 
     def __init__(self, params, defaults: dict, *, path=None, state=None, codec=None, clip_norm=None, clipping="exact",
                  accumulation=None, keep_gradients=False, keep_random=False, devices=None, durability=None, seed=None, fresh=False,
@@ -415,7 +415,7 @@ class Optimizer(torch.optim.Optimizer):
             raise RuntimeError("Moments are read on one rank: call opt.save(), and read the checkpoint, where there are several.")
         found = self._conductor.read_state(i)
         shape = self._params[i].shape
-        return {name: values.view(shape) for name, values in zip(("master", *self._moments), found)}
+        return {name: values.view(shape) for name, values in zip(("master", *self._moments), found) if name}
 
     def state_dict(self) -> dict:
         """The parameter groups, and where the state is, which is not copied. If it is saved, as by ``torch.save``, a

@@ -35,7 +35,7 @@ class SGD(Optimizer):
 class Adagrad(Optimizer):
     """``torch.optim.Adagrad``. Keyword arguments: see ``Optimizer``."""
 
-    _name, _like, _moments = "adagrad", torch.optim.Adagrad, ("sum",)
+    _name, _like, _moments = "adagrad", torch.optim.Adagrad, (None, "sum")
 
     def __init__(self, params, lr=1e-2, eps=1e-10, weight_decay=0.0, **settings):
         super().__init__(params, {"lr": lr, "eps": eps, "weight_decay": weight_decay}, **settings)

@@ -19,7 +19,7 @@ class OfParameter(collections.abc.Mapping):
         self._optimizer, self._i = optimizer, i
 
     def _names(self) -> tuple:
-        return ("step", "master", *self._optimizer._moments) if self._optimizer.has_begun else ("step",)
+        return ("step", "master", *filter(None, self._optimizer._moments)) if self._optimizer.has_begun else ("step",)
 
     def __getitem__(self, name: str):
         if name not in self._names():
