@@ -421,12 +421,17 @@ class Optimizer(torch.optim.Optimizer):
         """The parameter groups, and where the state is, which is not copied. If it is saved, as by ``torch.save``, a
         checkpoint of this step is written unless ``save()`` wrote one. Raises RuntimeError then if several ranks train,
         or if another step was taken since."""
-        out = super().state_dict()
+        handle = self.register_state_dict_post_hook(Optimizer._show_place, prepend=True)  # the program's hooks see all of it
+        try:
+            return super().state_dict()
+        finally:
+            handle.remove()
+
+    def _show_place(self, out: dict) -> None:
         updates = self._conductor.updates() if self._conductor is not None else [0] * len(self._params)
         out["state"] = {i: {"step": float(n)} for i, n in enumerate(updates)} if any(updates) else {}
         place = {} if self._conductor is None else self._place()
         out["nearstep"] = Place(place, functools.partial(_make_durable, weakref.ref(self)))
-        return out
 
     def _place(self) -> dict:
         step = self._conductor.steps
@@ -437,6 +442,22 @@ class Optimizer(torch.optim.Optimizer):
     def load_state_dict(self, state_dict: dict) -> None:
         """Returns to the step that the dictionary names: to its checkpoint, or to the state in ``path`` if that is at
         this step. Collective. Raises RuntimeError if training went on since."""
+        place: dict = {}
+
+        def before(_, given: dict) -> dict:
+            place.update(self._place_to_return_to(given))
+            return {"state": {}, "param_groups": given["param_groups"]}
+
+        handles = [self.register_load_state_dict_pre_hook(before),  # after the program's, which may change the dictionary
+                   self.register_load_state_dict_post_hook(lambda _: self._return_to(place), prepend=True)]  # before the program's
+        try:
+            super().load_state_dict(state_dict)
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _place_to_return_to(self, state_dict: dict) -> dict:
+        """Empty if the state is from before the first step. Raises if the optimizer cannot return there."""
         place = state_dict.get("nearstep")
         if place is None:
             raise ValueError("This is the state of another optimizer: nearstep's says where its state is. Start from the module's weights.")
@@ -448,9 +469,10 @@ class Optimizer(torch.optim.Optimizer):
             )
         if here is not None and place and here != (place["run"], place["step"]):
             raise RuntimeError(f"This state is of step {place['step']}, and the optimizer is at step {here[1]}: load_state_dict() comes before the first forward.")
-        shown = {"state": {}, "param_groups": state_dict["param_groups"]}
-        super().load_state_dict(shown)
-        if not place or here is not None:
+        return place
+
+    def _return_to(self, place: dict) -> None:
+        if not place or self._conductor is not None:
             return
         has_checkpoint = os.path.exists(place["checkpoint"])
         self._begin(is_resuming=True, checkpoint=place["checkpoint"] if has_checkpoint else "")
