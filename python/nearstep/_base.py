@@ -481,6 +481,9 @@ class Optimizer(torch.optim.Optimizer):
                 f"The state in {', '.join(place['path'])} is at step {self._conductor.steps} and there is no checkpoint of step "
                 f"{place['step']} ({place['checkpoint']}): call opt.save() whenever the model is saved."
             )
+        if place["run"] not in self._conductor.lines:
+            found = place["checkpoint"] if has_checkpoint else ", ".join(place["path"])
+            raise ValueError(f"{found} holds step {place['step']} of another run, which has replaced this state: give each run a folder of its own.")
 
     def __deepcopy__(self, _):
         raise TypeError("An optimizer whose state lies in storage cannot be copied: make another one with a path of its own.")

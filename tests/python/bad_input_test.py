@@ -477,6 +477,22 @@ class Checkpoints(Package):
         self.refuses(ValueError, "another optimizer", lambda: opt.load_state_dict({"state": {}, "param_groups": []}))
         self.train(*self.make(path=self.folder / "other"), 0, 1)
 
+    def test_a_state_dict_whose_checkpoint_another_run_has_replaced(self):
+        pointers = []
+        for _ in range(2):
+            model, opt = self.make(fresh=True)
+            self.train(model, opt, 0, 3)
+            opt.save()
+            pointers.append(opt.state_dict())
+            opt.close()
+        for path in (self.path, self.folder / "other"):
+            _, opt = self.make(path=path)
+            self.refuses(ValueError, "of another run", lambda: opt.load_state_dict(pointers[0]))
+            opt.close()
+        _, opt = self.make(path=self.folder / "another")
+        opt.load_state_dict(pointers[1])
+        self.assertEqual(opt.steps, 3)
+
 
 class Module(Package):
     def test_weights_after_close_and_in_the_modules_state_dict_are_the_last_steps(self):
