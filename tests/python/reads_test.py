@@ -152,7 +152,7 @@ class Reads(Package):
         copy.deepcopy(model)
 
     def test_folders_of_any_name_and_empty_parameters(self):
-        for name in ("a b", "ü 雪", "run\N{ROCKET}", "del\x7f", 'quote"'):
+        for name in ("a b", "ü 雪", "run\N{ROCKET}", 'quote"'):
             with self.subTest(name):
                 model = Fused()
                 model.nothing = torch.nn.Parameter(torch.ones(0, 5))
