@@ -2,6 +2,7 @@
 
 #include "base/digest.hpp"
 #include "base/error.hpp"
+#include "base/plain_file.hpp"
 #include "base/units.hpp"
 #include "config/load.hpp"
 #include "csd/state_format.hpp"
@@ -16,6 +17,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <filesystem>
 #include <limits>
 #include <utility>
 
@@ -25,8 +27,23 @@ namespace {
 
 constexpr std::size_t kMostBytesAtOnce = GiB;  // of a broadcast; MPI takes less than 2 GiB
 
+constexpr const char* kProgram = ".program";
+
 std::string program_path_of(const std::string& index) {
-    return index.substr(0, index.rfind('.')) + ".program";
+    return index.substr(0, index.rfind('.')) + kProgram;
+}
+
+// Removes those whose checkpoint is gone.
+void remove_left_program_states(const std::string& folder) {
+    namespace fs = std::filesystem;
+    std::error_code ignored;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) {
+        const fs::path& path = entry.path();
+        if (path.extension() == kProgram && !fs::exists(fs::path(path).replace_extension(".h5")) &&
+            is_own_plain(path.string()) && store::read_program_state(path.string())) {
+            fs::remove(path, ignored);
+        }
+    }
 }
 
 }  // namespace
@@ -407,6 +424,7 @@ std::string Conductor::save(const std::string& folder, const std::string& progra
         if (rank_ == 0 && !program.empty()) {
             store::write_program_state(program_path_of(path), lines_.front(), engine_->steps_done(),
                                        std::as_bytes(std::span(program)));
+            remove_left_program_states(std::filesystem::path(path).parent_path().string());
         }
         return path;
     });

@@ -410,9 +410,10 @@ class Optimizer(torch.optim.Optimizer):
         return 0 if self._conductor is None else self._conductor.updates()[i]
 
     def _read_state(self, i: int) -> dict:
-        self._settle()
+        self._begin()
         if self._conductor.ranks > 1:
             raise RuntimeError("Moments are read on one rank: call opt.save(), and read the checkpoint, where there are several.")
+        self._settle()
         found = self._conductor.read_state(i)
         shape = self._params[i].shape
         return {name: values.view(shape) for name, values in zip(("master", *self._moments), found) if name}
@@ -492,7 +493,9 @@ class Optimizer(torch.optim.Optimizer):
         raise TypeError("An optimizer whose state lies in storage cannot be pickled: save opt.state_dict(), or call opt.save().")
 
     @property
-    def _step_supports_amp_scaling(self):  # GradScaler asks for it in its step()
+    def _step_supports_amp_scaling(self) -> bool:  # GradScaler asks for it in its step()
+        if not self._intake.takes:
+            return False  # it unscales the gradients itself
         raise RuntimeError("GradScaler finds no gradients, which nearstep takes during backward: leave it out; float16 parameters need opt.scale(loss).backward().")
 
     def add_param_group(self, param_group: dict) -> None:

@@ -92,6 +92,8 @@ class Intake:
             return take
 
         handles = []
+        # They run before ours, and see the gradient of one pass in p.grad where PyTorch has the sum.
+        self._older_hooks = {i for i, p in enumerate(self.params) if getattr(p, "_post_accumulate_grad_hooks", None)}
         for i, p in enumerate(self.params if self.takes else []):
             handles += [p.register_hook(before(i)), p.register_post_accumulate_grad_hook(after(i))]
         return handles
@@ -200,6 +202,11 @@ class Intake:
                 raise RuntimeError(
                     f"The gradient of {self.names[i]} comes once more, and that of this step has left: backward runs {self._expected()} times for a step, "
                     "as before. Pass accumulation=N for N times, or keep_gradients=True if the number changes; to drop the step, call zero_grad() first."
+                )
+            if self._passes[i] and i in self._older_hooks:
+                raise RuntimeError(
+                    f"A hook on {self.names[i]} that was registered before the optimizer was made sees the gradient of one backward pass, where PyTorch has the "
+                    "sum: make the optimizer with keep_gradients=True, or run backward() once per step."
                 )
             self._check(i, gradient)
             gradient = gradient.detach()

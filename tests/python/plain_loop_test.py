@@ -101,6 +101,33 @@ class PlainLoop(Package):
             opt.zero_grad()
         self.assertEqual(opt.steps, 2)
 
+    def test_a_hook_from_before_sees_the_sum_or_is_refused(self):
+        model = network()
+        seen = []
+        model[0].bias.register_post_accumulate_grad_hook(lambda p: seen.append(p.grad.clone()))
+        _, opt = self.make(model)
+        backward(model, 0)
+        self.refuses(RuntimeError, "keep_gradients=True", lambda: backward(model, 1))
+        opt.close()
+        model.zero_grad()
+        _, opt = self.make(model, keep_gradients=True, path=self.folder / "kept")
+        backward(model, 0)
+        backward(model, 0)
+        torch.testing.assert_close(seen[-1], 2 * seen[-2])
+
+    def test_a_scaler_of_pytorch_with_kept_gradients(self):
+        def loop(model, optimizer, step):
+            scaler = torch.amp.GradScaler(DEVICE, init_scale=4.0)
+            loss = (model(batch(step)) - 1).square().mean()
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+            return (loss.detach(),)
+
+        self.compare(loop, keep_gradients=True)
+
     def test_gradients_that_the_program_computes_itself(self):
         def loop(model, optimizer, step):
             loss = (model(batch(step)) - 1).square().mean()
@@ -667,8 +694,11 @@ class PlainLoop(Package):
 
         torch.manual_seed(0)
         model, opt = self.make(Counts().to(DEVICE))
-        steps(model, opt, 0, 5)
+        steps(model, opt, 0, 4)
+        opt.save(self.folder / "kept")
+        steps(model, opt, 4, 5)
         saved = opt.save(self.folder / "kept")
+        self.assertEqual(len(list((self.folder / "kept").glob("*.program"))), 1)
         steps(model, opt, 5, 6)
         opt.finish()
         whole = {name: value.clone() for name, value in model.state_dict().items()}
