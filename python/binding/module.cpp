@@ -242,6 +242,7 @@ using OtherTensor =
 std::vector<checkpoint::OtherTensor> others_of(const std::vector<OtherTensor>& others,
                                                Bytes& last) {
     std::vector<checkpoint::OtherTensor> tensors;
+    tensors.reserve(others.size());
     for (const auto& [name, dtype, shape, bytes, read] : others) {
         tensors.push_back(
             {.name = name,
@@ -381,6 +382,7 @@ NB_MODULE(_engine, m) {
                const std::vector<std::tuple<std::size_t, std::uintptr_t, std::string>>& values,
                nb::object tensors, bool is_last) {
                 std::vector<std::pair<std::size_t, Piece>> pieces;
+                pieces.reserve(values.size());
                 for (const auto& [tensor, address, dtype] : values) {
                     pieces.emplace_back(tensor, piece_of(address, dtype));
                 }

@@ -186,7 +186,7 @@ std::string claim_folder(const std::string& folder, const Claimant& claimant) {
     if (is_claimed(folder, claimant)) {
         return folder;
     }
-    const std::string own = text(folder, "/", kFolderOfRun, id_of(claimant.line.run));
+    std::string own = text(folder, "/", kFolderOfRun, id_of(claimant.line.run));
     std::error_code ignored;
     if (!fs::is_directory(own, ignored)) {
         log_event("checkpoint_folder_shared", {{"folder", folder}, {"checkpoints_in", own}});

@@ -14,8 +14,10 @@ namespace nearstep::engine {
 namespace {
 
 std::vector<std::string> names_of_files(const LayoutValues& layout, store::RankFileName of) {
+    const int devices = layout.devices[static_cast<std::size_t>(of.rank)];
     std::vector<std::string> names;
-    for (int device = 0; device < layout.devices[static_cast<std::size_t>(of.rank)]; ++device) {
+    names.reserve(static_cast<std::size_t>(devices));
+    for (int device = 0; device < devices; ++device) {
         names.push_back(store::state_file_name(of.rank, device, of.set));
     }
     return names;

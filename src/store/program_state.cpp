@@ -170,7 +170,7 @@ std::optional<ProgramState> find_program_state(std::span<const std::string> path
 
 ProgramStatePair::ProgramStatePair(std::array<std::string, 2> paths, const Lineage& line,
                                    std::int64_t step)
-    : paths_(std::move(paths)), next_(0) {
+    : paths_(std::move(paths)) {
     const auto first = find_program_state({paths_.data(), 1}, line, step);
     const auto second = find_program_state({paths_.data() + 1, 1}, line, step);
     next_ = first && (!second || second->step <= first->step) ? 1 : 0;

@@ -46,7 +46,7 @@ public:
 
 private:
     std::array<std::string, 2> paths_;
-    std::size_t next_;  // to be overwritten
+    std::size_t next_ = 0;  // to be overwritten
 };
 
 }  // namespace nearstep::store

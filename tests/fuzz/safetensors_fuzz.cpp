@@ -34,7 +34,7 @@ void read(Bytes bytes) {
         if (tensor == nullptr || !tensor->dtype) {
             continue;
         }
-        std::vector<float> values(tensor->bytes.size() / size_bytes(*tensor->dtype));
+        std::vector<float> values(tensor->bytes / size_bytes(*tensor->dtype));
         require(values.size() <= bytes.size(), "tensors are in the file");
         checkpoint::Safetensors::read(*tensor, 0, values);
     }
