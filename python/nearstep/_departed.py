@@ -72,7 +72,7 @@ class Departed(torch.Tensor):
 
     @classmethod
     def _act(cls, func, args, kwargs):
-        found = list(_departed_in(args)) + list(_departed_in(tuple((kwargs or {}).values())))
+        found = list(instances_in(Departed, args)) + list(instances_in(Departed, tuple((kwargs or {}).values())))
         name = getattr(func, "_overloadpacket", func).__name__
         if name in ("zero_", "_foreach_zero_") and found:
             for one in found:
@@ -106,9 +106,12 @@ def _changes_nothing(func, args, kwargs) -> bool:
         return func(one, *args[1:], **(kwargs or {})) is one
 
 
-def _departed_in(values):
+def instances_in(kind, values):
+    """The tensors of a class among arguments."""
     for one in values:
-        if isinstance(one, Departed):
+        if isinstance(one, kind):
             yield one
         elif isinstance(one, (list, tuple)):
-            yield from _departed_in(one)
+            yield from instances_in(kind, one)
+        elif isinstance(one, dict):
+            yield from instances_in(kind, one.values())

@@ -49,8 +49,8 @@ class Intake:
         self._begin_counting()
 
     def open(self, conductor, parameters, device, encodes, describe, looks_late: bool) -> None:
-        """``looks_late``: no forward says when the program has changed parameters; ``encodes``: the stream in which the engine reads gradients, or None; ``describe``: a weak reference to what returns the
-        step's description."""
+        """``encodes``: the stream in which the engine reads gradients, or None; ``describe``: a weak reference to what returns
+        the step's description; ``looks_late``: no forward says when the program has changed parameters."""
         self._conductor, self._parameters, self._device, self._encodes, self._describe = conductor, parameters, device, encodes, describe
         self._looks_late = looks_late
         self._on_gpu = conductor.facts()["encodes_on_gpu"]

@@ -49,6 +49,7 @@ class Parameters:
         self.is_looked = False  # whether look_for_written() was called in this step
         self._lost: list = []  # names
         self._said_lost = False  # in this step
+        self._watchers = [self._watcher(i) for i in range(len(params))]
         self.give_up_dropped = lambda: None  # ends a step whose gradients the program has dropped
         if device.type == "cuda":
             self._copies = torch.cuda.Stream(device)
@@ -100,9 +101,6 @@ class Parameters:
         self.watch(self._streamed)
 
     # --- Bringing the values of the last step ---
-
-    def needs(self, block: int) -> bool:
-        return not self._is_brought[block]
 
     def _copies_of(self, block: int) -> list:
         return [i for i in self._blocks[block] if not self.is_value(i)]
@@ -177,7 +175,7 @@ class Parameters:
 
     def watch(self, numbers) -> None:
         for i in numbers:
-            _watch.watch(self._params[i], self._watcher(i))
+            _watch.watch(self._params[i], self._watchers[i])
 
     def release(self, numbers) -> None:
         for i in numbers:

@@ -11,19 +11,9 @@ import functools
 import torch
 from torch._functorch import eager_transforms, vmap
 
-from ._departed import ABOUT
+from ._departed import ABOUT, instances_in
 
 _watchers: dict = {}  # a function to call, by the parameter's id
-
-
-def _watched_in(values):
-    for one in values:
-        if isinstance(one, _Watched):
-            yield one
-        elif isinstance(one, (list, tuple)):
-            yield from _watched_in(one)
-        elif isinstance(one, dict):
-            yield from _watched_in(one.values())
 
 
 def _use(p) -> None:
@@ -41,7 +31,7 @@ class _Watched:
     def __torch_function__(cls, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         if func not in ABOUT:
-            for p in (*_watched_in(args), *_watched_in(kwargs.values())):
+            for p in (*instances_in(_Watched, args), *instances_in(_Watched, kwargs.values())):
                 _use(p)
         with torch._C.DisableTorchFunctionSubclass():
             return func(*args, **kwargs)
