@@ -5,6 +5,7 @@
 The copy gets all ranks' shares of a batch, this rank's network only its own. Each rank writes
 FOLDER/results-RANK.jsonl. On several ranks a failed case ends the run, because the ranks would no longer be in step.
 """
+import contextlib
 import copy
 import faulthandler
 import json
@@ -303,7 +304,8 @@ def parameters_that_all_ranks_write():
         expect(False, "ranks that write different values are refused")
     except ValueError as error:
         expect("on every rank" in str(error), str(error))
-    opt._conductor.close()
+    with contextlib.suppress(ValueError):  # the same, if the step had not begun
+        opt.close()
 
 
 def used_in_some_steps_with_adamw():
