@@ -207,7 +207,7 @@ void add_bench_exchange(CLI::App& bench, Action& action) {
     CLI::App& command = *bench.add_subcommand(
         "exchange",
         "Measure how fast the GPUs of a node exchange gradients and parameters, a rank for each. "
-        "tests/bench/gpu_exchange sets a copy between two GPUs beside it. Example:\n  launch/ranks "
+        "bench/gpu_exchange sets a copy between two GPUs beside it. Example:\n  launch/ranks "
         "4 nearstep bench exchange");
     bench::ExchangeBenchOptions& options = arguments->options;
     add_parameters(command, options.parameters,

@@ -52,8 +52,8 @@ class FilesNamed(unittest.TestCase):
     def test_files_that_are_named_and_what_they_import_in_turn_and_no_others(self):
         scripts = run_tests.candidates(run_tests.files_of_checkout())
         for script, read, unread in (("python/equality_test.py", {"python/equality_worker.py", "python/in_memory.py"}, {"python/durable_worker.py"}),
-                                     ("scenarios/restart_campaign_test.py", {"bench/restart_campaign", "bench/restart_round.py", "scenarios/program.py"},
-                                      {"bench/same_bits", "scenarios/crash_test.py"}),
+                                     ("scenarios/restart_campaign_test.py", {"campaigns/restart_campaign", "campaigns/restart_round.py", "scenarios/program.py"},
+                                      {"campaigns/same_bits", "scenarios/crash_test.py"}),
                                      ("scenarios/gpu_bench_test.py", {"bench/gpu_codec", "bench/gpu_runs.py"}, {"python/equality_test.py"}),
                                      ("scenarios/embedding_test.py", {"embedding/vision_transformer.cpp"}, {"bench/gpu_codec"})):
             found = {path.removeprefix("tests/") for path in run_tests.files_named(f"tests/{script}", scripts)}

@@ -8,7 +8,7 @@ import program
 
 class GpuBench(program.Scenario):
     def bench(self, name, *options):
-        command = [sys.executable, str(program.ROOT / "tests/bench" / name), "--program", str(program.PROGRAM_FORKED), *map(str, options)]
+        command = [sys.executable, str(program.ROOT / "bench" / name), "--program", str(program.PROGRAM_FORKED), *map(str, options)]
         return subprocess.run(command, cwd=program.ROOT, env=program.environment(), text=True, capture_output=True, timeout=200)
 
     def rows(self, name, *options):

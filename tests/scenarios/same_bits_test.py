@@ -5,7 +5,7 @@ import unittest
 
 import program
 
-TOOL = program.ROOT / "tests/bench/same_bits"
+TOOL = program.ROOT / "tests/campaigns/same_bits"
 
 
 def same_bits(path, *arguments):

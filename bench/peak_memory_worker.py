@@ -1,4 +1,4 @@
-"""A Python row of tests/bench/peak_memory: starts training from the weights, and takes a step.
+"""A Python row of bench/peak_memory: starts training from the weights, and takes a step.
 
     peak_memory_worker.py ROW WEIGHTS STATE CODEC TOKENS
 

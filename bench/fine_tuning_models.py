@@ -1,4 +1,4 @@
-"""The networks of tests/bench/fine_tuning, all of Transformers, and batches for them."""
+"""The networks of bench/fine_tuning, all of Transformers, and batches for them."""
 import functools
 
 import numpy

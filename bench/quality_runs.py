@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[1]
 MODEL = {"model.layers": 6, "model.heads": 6, "model.width": 384, "model.context": 256, "model.dtype": "bf16",
          "train.global_batch": 32, "train.micro_batch": 32, "train.evaluate_batches": 8, "csd.subgroup_tiles": 4,
          "csd.durability": "checkpoint"}

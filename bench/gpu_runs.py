@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+ROOT = pathlib.Path(__file__).resolve().parents[1]
 SMOKE = {"model.layers": 3, "model.heads": 2, "model.width": 32, "model.context": 32, "model.vocabulary": 512,
          "train.micro_batch": 1, "train.evaluate_batches": 1, "csd.subgroup_tiles": 1}
 

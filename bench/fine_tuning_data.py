@@ -1,4 +1,4 @@
-"""The data of tests/bench/fine_tuning: texts as WordPiece tokens and images, encoded once and kept as NumPy files.
+"""The data of bench/fine_tuning: texts as WordPiece tokens and images, encoded once and kept as NumPy files.
 
     gutenberg.npz, shakespeare.npz    train, valid: tokens, one after another
     sst2.npz, qnli.npz                for train and dev: ids [rows, length], lengths, seconds (where the second text begins), labels

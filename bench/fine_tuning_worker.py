@@ -1,4 +1,4 @@
-"""Does jobs of tests/bench/fine_tuning: reads a job of JSON from each line of stdin, answers `result ` and a line of JSON."""
+"""Does jobs of bench/fine_tuning: reads a job of JSON from each line of stdin, answers `result ` and a line of JSON."""
 import argparse
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""One round of tests/bench/restart_campaign: lives of a run in its own folder, and what each must fulfil.
+"""One round of tests/campaigns/restart_campaign: lives of a run in its own folder, and what each must fulfil.
 
 A *life* is one start of the program. The round finds the durable step in the files on disk (manifests and indexes of
 checkpoints, read here without nearstep) and in the lines of --metrics. From it follows what the next life may do.

@@ -1,4 +1,4 @@
-"""One row of tests/bench/torch_stream: trains a Llama for some steps and prints a line of JSON."""
+"""One row of bench/torch_stream: trains a Llama for some steps and prints a line of JSON."""
 import argparse
 import json
 import os

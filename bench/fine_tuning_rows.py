@@ -1,4 +1,4 @@
-"""The rows of tests/bench/fine_tuning, how each task is trained, and the table of results. Standard library only."""
+"""The rows of bench/fine_tuning, how each task is trained, and the table of results. Standard library only."""
 import json
 import statistics
 

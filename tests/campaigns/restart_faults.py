@@ -1,4 +1,4 @@
-"""The faults of tests/bench/restart_campaign. Each is a function of a Round, from the first life to the user's last
+"""The faults of tests/campaigns/restart_campaign. Each is a function of a Round, from the first life to the user's last
 command."""
 import dataclasses
 import random

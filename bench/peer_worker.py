@@ -1,4 +1,4 @@
-"""DeepSpeed's NVMe optimizer swap, one step at a time; tests/bench/peer starts it in the peer's environment.
+"""DeepSpeed's NVMe optimizer swap, one step at a time; bench/peer starts it in the peer's environment.
 
 Prints a JSON line that names its rows. For each row name on stdin it runs a turn, compares values with AdamW in double
 precision, and prints a JSON line. All rows have fp32 state and fp32 gradients:

@@ -1,4 +1,4 @@
-"""One row of tests/bench/end_to_end: trains a GPT-2 of transformers for some steps and prints a line of JSON."""
+"""One row of bench/end_to_end: trains a GPT-2 of transformers for some steps and prints a line of JSON."""
 import argparse
 import json
 import os
