@@ -56,7 +56,7 @@ struct Engine {
     // Writes only run.parameters: the values update() wrote when it made these masters.
     void (*round)(const UpdateRun& run);
     // Adds 1 to each word. This reads and writes memory without arithmetic, the upper bound that
-    // `nearstep bench update` measures.
+    // bench/micro measures.
     void (*increment)(std::uint64_t* words, std::size_t count);
 };
 

@@ -54,8 +54,8 @@ class FilesNamed(unittest.TestCase):
         for script, read, unread in (("python/equality_test.py", {"python/equality_worker.py", "python/in_memory.py"}, {"python/durable_worker.py"}),
                                      ("scenarios/restart_campaign_test.py", {"campaigns/restart_campaign", "campaigns/restart_round.py", "scenarios/program.py"},
                                       {"campaigns/same_bits", "scenarios/crash_test.py"}),
-                                     ("scenarios/gpu_bench_test.py", {"bench/gpu_codec", "bench/gpu_runs.py"}, {"python/equality_test.py"}),
-                                     ("scenarios/embedding_test.py", {"embedding/vision_transformer.cpp"}, {"bench/gpu_codec"})):
+                                     ("scenarios/gpu_bench_test.py", {"bench/gpu_quality", "bench/gpu_runs.py"}, {"python/equality_test.py"}),
+                                     ("scenarios/embedding_test.py", {"embedding/vision_transformer.cpp"}, {"bench/gpu_quality"})):
             found = {path.removeprefix("tests/") for path in run_tests.files_named(f"tests/{script}", scripts)}
             self.assertIn(script, found)
             self.assertLessEqual(read, found, script)

@@ -73,11 +73,7 @@ if not glob.glob("/dev/nvidia[0-9]*"):
 
 # name: (arguments, words)
 COMMANDS = {
-    "a benchmark of a format that there is not": (["bench", "update", "--state", "q4"], ["q4", "compact"]),
-    "a benchmark of an optimizer that there is not": (["bench", "update", "--optimizer", "adamax"], ["adamax", "lion"]),
-    "a benchmark of a codec that there is not": (["bench", "codec", "--codec", "zip"], ["zip", "ternary"]),
-    "a benchmark of instructions that there are not": (["bench", "codec", "--kernels", "mmx"], ["mmx", "scalar"]),
-    "more pinned threads than CPUs": (["bench", "update", "--threads", "100000"], ["100000", "CPUs"]),
+    "a benchmark of a codec that there is not": (["bench", "csd", "--codec", "zip"], ["zip", "topk"]),
     "a plan for a site without rates": (["plan", "configs/gpt-7b.toml"], ["plan.gpu_tflops", "site file"]),
     "a plan for no node": (["plan", "configs/gpt-7b.toml", "--nodes", "0"], ["--nodes"]),
     "a plan for no device": (["plan", "configs/gpt-7b.toml", "--csds", "0"], ["--csds"]),

@@ -66,24 +66,5 @@ class Optimizers(program.Scenario):
                 self.assertLess(runs[0]["heldout_loss"], runs[0]["losses"][0] - 0.5)
 
 
-class BenchUpdate(program.Scenario):
-    def test_it_verifies_every_row_and_names_its_ceiling(self):
-        rows = self.folder / "rows.json"
-        done = program.run(0, "bench", "update", "--parameters", 2**20, "--threads", 1, "--rounds", 3,
-                           "--optimizer", "adamw,lion", "--json", rows)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        rows = program.json.loads(rows.read_text())
-        self.assertEqual([(r["state"], r["optimizer"]) for r in rows],
-                         [(s, o) for s in FORMATS for o in ("adamw", "lion")])
-        for row in rows:
-            self.assertTrue(row["verified"])
-            self.assertAlmostEqual(row["update_gb_per_s"],
-                                   row["parameters_per_s"] * row["bytes_per_parameter"] / 1e9, places=6)
-            self.assertGreater(row["in_place_gb_per_s"], 0)
-        # State both ways, 2 bytes of gradient in and 2 of parameters out. lion has one moment.
-        self.assertEqual([r["bytes_per_parameter"] for r in rows],
-                         [28, 20, 20, 16, 16.0625, 14.03125, 12.0625, 10.03125])
-
-
 if __name__ == "__main__":
     program.main()
