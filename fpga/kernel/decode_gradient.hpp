@@ -19,7 +19,6 @@ constexpr std::uint32_t kTileGroups = kTileElems / kDecodeLanes;
 // --- Dense and block codes -----------------------------------------------------------------------
 
 constexpr std::uint32_t kBlockGroups = kScaleElems / kDecodeLanes;
-constexpr std::uint32_t kPieceGroups = kPieceElems / kDecodeLanes;
 constexpr std::uint32_t kTailGroups = kWordHalves * kBlockGroups;  // served by one word of scales
 
 inline float decode_dense(GradientCodec codec, const Word& word, std::uint32_t part,
@@ -30,44 +29,21 @@ inline float decode_dense(GradientCodec codec, const Word& word, std::uint32_t p
                                                 : from_fp16(half);
 }
 
-// One of a byte's five ternary digits.
-inline std::uint32_t digit_of(std::uint32_t byte, std::uint32_t place) {
-    const std::uint32_t above = place == 0   ? byte
-                                : place == 1 ? third_of(byte)
-                                : place == 2 ? ninth_of(byte)
-                                : place == 3 ? part_27_of(byte)
-                                             : part_81_of(byte);
-    // The highest digit needs no reduction: part_81_of a byte below 243 is below 3.
-    return place == 4 ? above : above - 3 * third_of(above);
-}
-
 // Element `at` of a block, which is block number `slot` of its word.
 inline float decode_block(GradientCodec codec, const Word& word, std::uint32_t slot,
-                          std::uint32_t at, std::uint16_t scale) {
+                          std::uint32_t at, float scale) {
     constexpr std::uint32_t kHalf = kScaleElems / 2;
-    switch (codec) {
-        case GradientCodec::q8:
-            return decode_code(static_cast<std::int8_t>(byte_of(word, at)), from_bf16(scale));
-        case GradientCodec::q4: {
-            const std::uint32_t byte = byte_of(word, slot * kHalf + at % kHalf);
-            const std::uint32_t nibble = at < kHalf ? byte & 0xFU : byte >> 4U;
-            return decode_code(static_cast<std::int32_t>(nibble ^ 8U) - 8, from_bf16(scale));
-        }
-        case GradientCodec::ternary: {
-            const std::uint32_t digit = digit_of(byte_of(word, at), slot);
-            return decode_code(static_cast<std::int32_t>(digit) - 1, from_bf16(scale));
-        }
-        default:
-            return decode_sign((word.of[2 * slot + at / 32] >> (at % 32)) & 1U, scale);
+    if (codec == GradientCodec::q8) {
+        return decode_code(static_cast<std::int8_t>(byte_of(word, at)), scale);
     }
+    const std::uint32_t byte = byte_of(word, slot * kHalf + at % kHalf);
+    const std::uint32_t nibble = at < kHalf ? byte & 0xFU : byte >> 4U;
+    return decode_code(static_cast<std::int32_t>(nibble ^ 8U) - 8, scale);
 }
 
 // Blocks whose codes share one word.
 inline std::uint32_t blocks_in_word(GradientCodec codec) {
-    return codec == GradientCodec::q8        ? 1
-           : codec == GradientCodec::q4      ? 2
-           : codec == GradientCodec::ternary ? static_cast<std::uint32_t>(kTernaryBlocks)
-                                             : 8;
+    return codec == GradientCodec::q8 ? 1 : 2;
 }
 
 inline void decode_dense_payload(GradientCodec codec, Stream<Word>& heads, Stream<Word>& out) {
@@ -92,22 +68,18 @@ inline void decode_block_payload(GradientCodec codec, Stream<Word>& heads, Strea
     const std::uint32_t blocks = blocks_in_word(codec);
     Word codes = zero_word();
     Word scales = zero_word();
-    std::uint32_t slot = 0;  // of the block within its word
     for (std::uint32_t group = 0; group < kTileGroups; ++group) {
 #pragma HLS pipeline II = 1
         const std::uint32_t quarter = group % kBlockGroups;
         if (group % kTailGroups == 0) {
             scales = tails.read();
         }
-        // The last word of a piece of ternary codes holds one block fewer.
-        if (quarter == 0) {
-            slot = slot + 1 == blocks || group % kPieceGroups == 0 ? 0 : slot + 1;
-            if (slot == 0) {
-                codes = heads.read();
-            }
+        const std::uint32_t slot = group / kBlockGroups % blocks;  // of the block within its word
+        if (quarter == 0 && slot == 0) {
+            codes = heads.read();
         }
-        const auto scale =
-            static_cast<std::uint16_t>(half_of(scales, group / kBlockGroups % kWordHalves));
+        const float scale = from_bf16(
+            static_cast<std::uint16_t>(half_of(scales, group / kBlockGroups % kWordHalves)));
         Word values;
         for (std::uint32_t lane = 0; lane < kDecodeLanes; ++lane) {
 #pragma HLS unroll

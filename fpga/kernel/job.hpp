@@ -100,13 +100,6 @@ inline bool is_topk(GradientCodec codec) {
     return codec == GradientCodec::topk_bf16 || codec == GradientCodec::topk_fp16;
 }
 
-inline BlockFormat block_format(GradientCodec codec) {
-    return codec == GradientCodec::q8        ? BlockFormat::q8
-           : codec == GradientCodec::q4      ? BlockFormat::q4
-           : codec == GradientCodec::ternary ? BlockFormat::ternary
-                                             : BlockFormat::sign;
-}
-
 // Words of a payload's head: its values, codes or indices. The last word of a topk head also holds
 // values.
 inline std::uint32_t head_words(const Job& job) {
@@ -116,13 +109,10 @@ inline std::uint32_t head_words(const Job& job) {
     if (is_topk(job.codec)) {
         return (job.kept + kWordHalves - 1) / kWordHalves;
     }
-    return static_cast<std::uint32_t>(kTileElems / kPieceElems *
-                                      piece_code_bytes(block_format(job.codec)) / kWordBytes);
+    return tile_words(job.codec == GradientCodec::q8 ? 8 : 4);
 }
 static_assert(piece_code_bytes(BlockFormat::q8) % kWordBytes == 0 &&
-                  piece_code_bytes(BlockFormat::q4) % kWordBytes == 0 &&
-                  piece_code_bytes(BlockFormat::ternary) % kWordBytes == 0 &&
-                  piece_code_bytes(BlockFormat::sign) % kWordBytes == 0,
+                  piece_code_bytes(BlockFormat::q4) % kWordBytes == 0,
               "the codes of a piece are whole words, so pieces and scales begin at words");
 
 // First word of a payload's tail, which holds scales or values. A topk tail usually begins within a

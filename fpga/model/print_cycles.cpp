@@ -13,13 +13,11 @@ struct Named {
     const char* name;
     GradientCodec codec;
 };
-constexpr std::array<Named, 7> kCodecs = {{{"dense fp32", GradientCodec::dense_fp32},
+constexpr std::array<Named, 5> kCodecs = {{{"dense fp32", GradientCodec::dense_fp32},
                                            {"dense 16 bit", GradientCodec::dense_bf16},
                                            {"topk 1 %", GradientCodec::topk_bf16},
                                            {"q8", GradientCodec::q8},
-                                           {"q4", GradientCodec::q4},
-                                           {"ternary", GradientCodec::ternary},
-                                           {"sign", GradientCodec::sign}}};
+                                           {"q4", GradientCodec::q4}}};
 constexpr std::array<const char*, 4> kFormats = {"fp32", "bf16", "q8", "compact"};
 
 void print_row(const char* format, const std::string& what, const CardEstimate& estimate) {

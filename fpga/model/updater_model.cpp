@@ -157,9 +157,8 @@ void UpdaterNetwork::add_decoder() {
             {{decoded, always}});
         return;
     }
-    const std::uint64_t period = std::uint64_t{blocks_in_word(job_.codec)} * kBlockGroups;
     add("decode_payloads", kTileGroups * sources,
-        {{fifo("heads"), [=](std::uint64_t i) { return i % kPieceGroups % period == 0; }},
+        {{fifo("heads"), first_of(blocks_in_word(job_.codec) * kBlockGroups)},
          {fifo("tails"), first_of(kTailGroups)}},
         {{decoded, always}});
 }

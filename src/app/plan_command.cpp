@@ -136,7 +136,7 @@ void add_plan(CLI::App& program, Action& action) {
     command
         .add_option("--codecs", arguments->codecs,
                     "gradient codecs that may be chosen, those to prefer first: dense, q8, q4, "
-                    "ternary, sign, topk")
+                    "topk")
         ->delimiter(',')
         ->capture_default_str();
     command.add_option("--calibrate", arguments->calibration,

@@ -22,14 +22,12 @@ enum class GradientCodec : std::uint32_t {
     topk_bf16,
     topk_fp16,
     q8,
-    q4,
-    ternary,
-    sign
+    q4
 };
-constexpr std::uint32_t kGradientCodecs = 9;
+constexpr std::uint32_t kGradientCodecs = 7;
 
-// Codes: q8 -127 .. 127, q4 -7 .. 7, ternary -1, 0, 1, sign -1, 1.
-enum class BlockFormat : std::uint8_t { q8, q4, ternary, sign };
+// Codes: q8 -127 .. 127, q4 -7 .. 7.
+enum class BlockFormat : std::uint8_t { q8, q4 };
 
 enum class Rounding : std::uint8_t { nearest, stochastic };
 
@@ -39,29 +37,18 @@ constexpr std::size_t kScaleElems = 64;
 constexpr std::size_t kPieceElems = 4096;
 constexpr std::size_t kPieceBlocks = kPieceElems / kScaleElems;
 
-// Ternary codes: a group of five blocks shares bytes; a piece has 13 groups.
-constexpr std::size_t kTernaryBlocks = 5;
-constexpr std::size_t kTernaryGroups = (kPieceBlocks + kTernaryBlocks - 1) / kTernaryBlocks;
-
 // Bytes of a piece's codes.
 NEARSTEP_HOST_DEVICE constexpr std::size_t piece_code_bytes(BlockFormat format) {
-    return format == BlockFormat::q8        ? kPieceElems
-           : format == BlockFormat::q4      ? kPieceElems / 2
-           : format == BlockFormat::ternary ? kTernaryGroups * kScaleElems
-                                            : kPieceElems / 8;
+    return format == BlockFormat::q8 ? kPieceElems : kPieceElems / 2;
 }
 
-// L, the largest code. For sign and ternary it applies to stochastic rounding only, where the scale
-// is the largest magnitude.
+// L, the largest code.
 NEARSTEP_HOST_DEVICE constexpr std::int32_t largest_code(BlockFormat format) {
-    return format == BlockFormat::q8 ? 127 : format == BlockFormat::q4 ? 7 : 1;
+    return format == BlockFormat::q8 ? 127 : 7;
 }
 
 constexpr float kScaleFloor = 7.8886090522101181e-31F;  // 2^-100: no product is subnormal
 constexpr std::uint16_t kNanScale = 0x7FC0U;
-constexpr float kTernaryThreshold = 0.7F;  // times the mean magnitude: Li, Zhang and Liu (2016)
-
-NEARSTEP_HOST_DEVICE inline float magnitude(float value) { return float_of(magnitude_bits(value)); }
 
 // The scale of a block, bf16, rounded up. `largest`: the bits of the block's largest magnitude.
 NEARSTEP_HOST_DEVICE inline std::uint16_t scale_of_largest(std::uint32_t largest,
@@ -71,14 +58,6 @@ NEARSTEP_HOST_DEVICE inline std::uint16_t scale_of_largest(std::uint32_t largest
     const std::uint32_t rounded_up = (bits_of(floored) + 0xFFFFU) >> 16U;
     const std::uint32_t finite = largest == 0 ? 0U : rounded_up;
     return static_cast<std::uint16_t>(largest >= 0x7F800000U ? kNanScale : finite);
-}
-
-// The scale of a block with this mean, bf16, rounded to nearest even: 0 if the mean is below the
-// floor, NaN if it is not finite.
-NEARSTEP_HOST_DEVICE inline std::uint16_t scale_of_mean(float mean) {
-    const std::uint32_t bits = bits_of(mean);
-    const std::uint32_t finite = mean < kScaleFloor ? 0U : to_bf16(mean);
-    return static_cast<std::uint16_t>((bits & 0x7FFFFFFFU) >= 0x7F800000U ? kNanScale : finite);
 }
 
 // False if the scale is 0 or NaN; then all codes of the block are 0.
@@ -107,37 +86,8 @@ NEARSTEP_HOST_DEVICE inline std::int32_t code_of(float value, float one_over_sca
     return below > -limit ? below : -limit;
 }
 
-// Maps -1, 0, 1 to 0, 1, 2. `threshold` applies to the magnitude.
-NEARSTEP_HOST_DEVICE inline std::uint32_t ternary_digit(float value, float threshold) {
-    return 1U + (value > threshold ? 1U : 0U) - (value < -threshold ? 1U : 0U);
-}
-
-// 1 for negative. `half_per_scale`: 0.5 / scale.
-NEARSTEP_HOST_DEVICE inline std::uint32_t sign_bit(float value) { return bits_of(value) >> 31U; }
-NEARSTEP_HOST_DEVICE inline std::uint32_t dithered_sign_bit(float value, float half_per_scale,
-                                                            float dither) {
-    return dither > value * half_per_scale ? 1U : 0U;
-}
-
-// v divided by 3, 9, 27 and 81, to find the digits of a ternary byte; for v < 243.
-NEARSTEP_HOST_DEVICE inline std::uint32_t third_of(std::uint32_t v) {
-    return (v * 171U) >> 9U;
-}  // v / 3
-NEARSTEP_HOST_DEVICE inline std::uint32_t ninth_of(std::uint32_t v) {
-    return (v * 57U) >> 9U;
-}  // v / 9
-NEARSTEP_HOST_DEVICE inline std::uint32_t part_27_of(std::uint32_t v) {
-    return (v * 19U) >> 9U;
-}  // v / 27
-NEARSTEP_HOST_DEVICE inline std::uint32_t part_81_of(std::uint32_t v) {
-    return (v * 203U) >> 14U;
-}  // v / 81
-
 NEARSTEP_HOST_DEVICE inline float decode_code(std::int32_t code, float scale) {
     return static_cast<float>(code) * scale;
-}
-NEARSTEP_HOST_DEVICE inline float decode_sign(std::uint32_t is_negative, std::uint16_t scale) {
-    return float_of((static_cast<std::uint32_t>(scale) << 16U) | (is_negative << 31U));
 }
 
 }  // namespace arith

@@ -15,17 +15,7 @@ constexpr std::size_t kTilePieces = shard::kTileElems / kPieceElems;
 }  // namespace
 
 const char* name_of(arith::BlockFormat format) {
-    switch (format) {
-        case arith::BlockFormat::q8:
-            return "q8";
-        case arith::BlockFormat::q4:
-            return "q4";
-        case arith::BlockFormat::ternary:
-            return "ternary";
-        case arith::BlockFormat::sign:
-            return "sign";
-    }
-    return "unknown";
+    return format == arith::BlockFormat::q8 ? "q8" : "q4";
 }
 
 std::size_t BlockCodec::payload_bytes() const {
@@ -34,17 +24,8 @@ std::size_t BlockCodec::payload_bytes() const {
 }
 
 KernelForm BlockCodec::kernel_form() const {
-    switch (coding_.format) {
-        case arith::BlockFormat::q8:
-            return {arith::GradientCodec::q8};
-        case arith::BlockFormat::q4:
-            return {arith::GradientCodec::q4};
-        case arith::BlockFormat::ternary:
-            return {arith::GradientCodec::ternary};
-        case arith::BlockFormat::sign:
-            break;
-    }
-    return {arith::GradientCodec::sign};
+    return {coding_.format == arith::BlockFormat::q8 ? arith::GradientCodec::q8
+                                                     : arith::GradientCodec::q4};
 }
 
 void BlockCodec::encode(std::span<const float> tile, std::span<std::byte> payload,

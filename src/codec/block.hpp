@@ -1,11 +1,11 @@
-// Block codes: a few bits per element and one 16-bit scale per 64 elements (q8, q4, ternary, sign).
+// Block codes: a few bits per element and one 16-bit scale per 64 elements (q8, q4).
 #pragma once
 
 #include "codec/codec.hpp"
 
 namespace nearstep::codec {
 
-// "q8", "q4", "ternary", "sign".
+// "q8" or "q4".
 const char* name_of(arith::BlockFormat format);
 
 // Payload: the codes of all pieces, then the scales of all blocks.

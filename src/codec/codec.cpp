@@ -12,8 +12,7 @@ namespace nearstep::codec {
 
 std::optional<arith::BlockFormat> find_block_format(const std::string& name) {
     using arith::BlockFormat;
-    for (const BlockFormat format :
-         {BlockFormat::q8, BlockFormat::q4, BlockFormat::ternary, BlockFormat::sign}) {
+    for (const BlockFormat format : {BlockFormat::q8, BlockFormat::q4}) {
         if (name == name_of(format)) {
             return format;
         }
@@ -22,7 +21,7 @@ std::optional<arith::BlockFormat> find_block_format(const std::string& name) {
 }
 
 const std::vector<std::string>& codec_names() {
-    static const std::vector<std::string> names = {"dense", "topk", "q8", "q4", "ternary", "sign"};
+    static const std::vector<std::string> names = {"dense", "topk", "q8", "q4"};
     return names;
 }
 
@@ -47,9 +46,8 @@ std::unique_ptr<Codec> make_codec(const CodecSettings& settings) {
     if (const auto format = find_block_format(settings.name)) {
         return std::make_unique<BlockCodec>(BlockCoding{*format, settings.rounding}, kernels);
     }
-    throw ConfigError(
-        text(Term::codec, " \"", settings.name,
-             R"(" is not known: use "dense", "topk", "q8", "q4", "ternary" or "sign".)"));
+    throw ConfigError(text(Term::codec, " \"", settings.name,
+                           R"(" is not known: use "dense", "topk", "q8" or "q4".)"));
 }
 
 void decode_sum(const Codec& codec, std::span<const std::span<const std::byte>> payloads,

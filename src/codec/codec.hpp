@@ -17,7 +17,7 @@
 
 namespace nearstep::codec {
 
-// "dense", "topk", "q8", "q4", "ternary", "sign".
+// "dense", "topk", "q8", "q4".
 const std::vector<std::string>& codec_names();
 
 // The block format of a codec; none if it has no block codes.

@@ -1,7 +1,7 @@
-// Block codes but ternary on a GPU. A thread block encodes one piece. Eight neighbouring threads
+// Block codes on a GPU. A thread block encodes one piece. Eight neighbouring threads
 // share a block of 64 elements, eight each.
-#include "codec/gpu_block.cuh"
 #include "codec/gpu_kernels.hpp"
+#include "codec/gpu_tile.cuh"
 #include "memory/cuda_call.hpp"
 
 namespace nearstep::codec {
@@ -15,84 +15,65 @@ using arith::Rounding;
 
 constexpr unsigned kThreads = 256;
 constexpr unsigned kEach = kPieceOctets / kThreads;
-static_assert(kBlockThreads == 8, "sums over a block take three exchanges");
 
-// --- Scales --------------------------------------------------------------------------------------
+// Neighbouring threads that share a block of 64 elements, eight elements each.
+constexpr unsigned kBlockThreads = arith::kScaleElems / kOctet;
 
-// Sums a block by halving, as the format requires: element i plus i + n/2, until one is left. All
-// its threads get the sum. In each exchange a thread gives away one half of its terms and keeps the
-// other. Terms are added in pairs, so the order within a pair does not matter.
-__device__ inline float sum_of_block(const float (&terms)[kOctet]) {
-    const bool is_high = (threadIdx.x & 4U) != 0;
-    const bool is_second = (threadIdx.x & 2U) != 0;
-    const bool is_odd = (threadIdx.x & 1U) != 0;
-    float half[4];
-#pragma unroll
-    for (unsigned i = 0; i < 4; ++i) {
-        const float kept = is_high ? terms[i + 4] : terms[i];
-        const float given = is_high ? terms[i] : terms[i + 4];
-        half[i] = kept + __shfl_xor_sync(kEveryLane, given, 4);
+struct BlockEncoding {
+    TileSource source;
+    std::byte* payloads;
+    double* squares;
+    std::uint64_t random_key;
+    std::uint64_t first_tile;
+    const std::uint32_t* places;
+    std::size_t payload_bytes;
+
+    BlockEncoding(const GpuEncoding& encoding, std::size_t bytes)
+        : source(encoding),
+          payloads(encoding.payloads),
+          squares(encoding.squares),
+          random_key(encoding.random_key),
+          first_tile(encoding.first_tile),
+          places(encoding.places),
+          payload_bytes(bytes) {}
+
+    template <arith::Rounding kRounding>
+    __device__ arith::TileKey key_of(unsigned tile) const {
+        if (kRounding == arith::Rounding::nearest) {
+            return {0, 0};
+        }
+        return arith::tile_key(random_key, first_tile + (places ? places[tile] : tile));
     }
-    float quarter[2];
+};
+
+// Bits of the block's largest magnitude; returned in all its threads.
+__device__ inline std::uint32_t largest_of_block(const float (&values)[kOctet]) {
+    std::uint32_t largest = 0;
 #pragma unroll
-    for (unsigned i = 0; i < 2; ++i) {
-        const float kept = is_second ? half[i + 2] : half[i];
-        const float given = is_second ? half[i] : half[i + 2];
-        quarter[i] = kept + __shfl_xor_sync(kEveryLane, given, 2);
+    for (const float value : values) {
+        largest = max(largest, arith::magnitude_bits(value));
     }
-    const float kept = is_odd ? quarter[1] : quarter[0];
-    const float given = is_odd ? quarter[0] : quarter[1];
-    float sum = kept + __shfl_xor_sync(kEveryLane, given, 1);
-    // Now thread t holds the sum of the elements equal to t modulo 8.
 #pragma unroll
     for (unsigned step = kBlockThreads / 2; step > 0; step /= 2) {
-        sum += __shfl_xor_sync(kEveryLane, sum, step);
+        largest = max(largest, __shfl_xor_sync(kEveryLane, largest, step));
     }
-    return sum;
+    return largest;
 }
 
-__device__ inline float mean_magnitude(const float (&values)[kOctet]) {
-    float terms[kOctet];
-#pragma unroll
-    for (unsigned i = 0; i < kOctet; ++i) {
-        terms[i] = arith::magnitude(values[i]);
-    }
-    return sum_of_block(terms) * (1.0F / kScaleElems);
-}
-
-template <BlockFormat kFormat, Rounding kRounding>
-__device__ inline std::uint16_t scale_of(const float (&values)[kOctet]) {
-    if (kFormat == BlockFormat::sign && kRounding == Rounding::nearest) {
-        return arith::scale_of_mean(mean_magnitude(values));
-    }
-    constexpr float kOneOverLimit = 1.0F / static_cast<float>(arith::largest_code(kFormat));
-    return arith::scale_of_largest(largest_of_block(values), kOneOverLimit);
-}
-
-// --- Codes ---------------------------------------------------------------------------------------
-
-// q8, q4: the codes; sign: 1 for negative.
 template <BlockFormat kFormat, Rounding kRounding>
 __device__ inline void code_octet(const float (&values)[kOctet], std::uint16_t scale,
                                   arith::TileKey key, std::uint32_t index,
                                   std::int32_t (&codes)[kOctet]) {
-    constexpr bool kIsStochastic = kRounding == Rounding::stochastic;
     const float per_scale = arith::per_scale(scale);
     const bool has_codes = arith::has_block_codes(scale);
 #pragma unroll
     for (unsigned i = 0; i < kOctet; ++i) {
-        const float dither =
-            kIsStochastic ? arith::dither_of(arith::rounding_bits(key, index + i)) : 0.0F;
-        if (kFormat == BlockFormat::sign) {
-            const std::uint32_t bit =
-                kIsStochastic ? arith::dithered_sign_bit(values[i], 0.5F * per_scale, dither)
-                              : arith::sign_bit(values[i]);
-            codes[i] = scale == arith::kNanScale ? 0 : static_cast<std::int32_t>(bit);
-        } else {
-            constexpr std::int32_t kLimit = arith::largest_code(kFormat);
-            const std::int32_t code = arith::code_of(values[i], per_scale, dither, kLimit);
-            codes[i] = has_codes ? code : 0;
-        }
+        const float dither = kRounding == Rounding::stochastic
+                                 ? arith::dither_of(arith::rounding_bits(key, index + i))
+                                 : 0.0F;
+        const std::int32_t code =
+            arith::code_of(values[i], per_scale, dither, arith::largest_code(kFormat));
+        codes[i] = has_codes ? code : 0;
     }
 }
 
@@ -118,7 +99,7 @@ __device__ inline void store_codes(const std::int32_t (&codes)[kOctet], unsigned
     if (kFormat == BlockFormat::q8) {
         reinterpret_cast<uint2*>(codes_of_piece)[octet] =
             make_uint2(bytes_of(codes), bytes_of(codes + 4));
-    } else if (kFormat == BlockFormat::q4) {
+    } else {
         std::uint32_t nibbles = 0;
 #pragma unroll
         for (unsigned i = 0; i < kOctet; ++i) {
@@ -133,20 +114,12 @@ __device__ inline void store_codes(const std::int32_t (&codes)[kOctet], unsigned
         const unsigned word = octet / kBlockThreads * kBlockThreads +
                               thread % (kBlockThreads / 2) * 2 + (is_second ? 1U : 0U);
         reinterpret_cast<std::uint32_t*>(codes_of_piece)[word] = spread(low) | (spread(high) << 4U);
-    } else {
-        std::uint32_t bits = 0;
-#pragma unroll
-        for (unsigned i = 0; i < kOctet; ++i) {
-            bits |= static_cast<std::uint32_t>(codes[i]) << i;
-        }
-        codes_of_piece[octet] = static_cast<std::byte>(bits);
     }
 }
 
-// --- Kernels -------------------------------------------------------------------------------------
-
 template <BlockFormat kFormat, Rounding kRounding>
 __global__ void __launch_bounds__(kThreads) encode(BlockEncoding e) {
+    constexpr float kOneOverLimit = 1.0F / static_cast<float>(arith::largest_code(kFormat));
     __shared__ double sums[kThreads / kWarp];
     const unsigned piece = blockIdx.x % kTilePieces;
     const unsigned place = blockIdx.x / kTilePieces;
@@ -164,7 +137,8 @@ __global__ void __launch_bounds__(kThreads) encode(BlockEncoding e) {
 #pragma unroll
     for (unsigned o = 0; o < kEach; ++o) {
         const unsigned octet = o * kThreads + threadIdx.x;
-        const std::uint16_t scale = scale_of<kFormat, kRounding>(values[o]);
+        const std::uint16_t scale =
+            arith::scale_of_largest(largest_of_block(values[o]), kOneOverLimit);
         std::int32_t codes[kOctet];
         const auto index = static_cast<std::uint32_t>(piece * arith::kPieceElems + octet * kOctet);
         code_octet<kFormat, kRounding>(values[o], scale, key, index, codes);
@@ -202,18 +176,10 @@ void encode_blocks(const GpuEncoding& encoding, BlockCoding coding, std::size_t 
                    CUstream_st* stream) {
     const BlockEncoding arguments(encoding, payload_bytes);
     const auto blocks = static_cast<unsigned>(encoding.tiles * kTilePieces);
-    switch (coding.format) {
-        case BlockFormat::q8:
-            launch_encode<BlockFormat::q8>(arguments, blocks, coding.rounding, stream);
-            break;
-        case BlockFormat::q4:
-            launch_encode<BlockFormat::q4>(arguments, blocks, coding.rounding, stream);
-            break;
-        case BlockFormat::sign:
-            launch_encode<BlockFormat::sign>(arguments, blocks, coding.rounding, stream);
-            break;
-        case BlockFormat::ternary:
-            return encode_ternary(encoding, coding.rounding, payload_bytes, stream);
+    if (coding.format == BlockFormat::q8) {
+        launch_encode<BlockFormat::q8>(arguments, blocks, coding.rounding, stream);
+    } else {
+        launch_encode<BlockFormat::q4>(arguments, blocks, coding.rounding, stream);
     }
     memory::check_launch();
 }

@@ -20,7 +20,5 @@ void encode_topk(const GpuEncoding& encoding, std::size_t payload_bytes, Dtype d
 
 void encode_blocks(const GpuEncoding& encoding, BlockCoding coding, std::size_t payload_bytes,
                    CUstream_st* stream);
-void encode_ternary(const GpuEncoding& encoding, arith::Rounding rounding,
-                    std::size_t payload_bytes, CUstream_st* stream);
 
 }  // namespace nearstep::codec

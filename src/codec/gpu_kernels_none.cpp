@@ -23,10 +23,6 @@ void encode_blocks(const GpuEncoding& /*encoding*/, BlockCoding /*coding*/,
                    std::size_t /*payload_bytes*/, CUstream_st* /*stream*/) {
     refuse();
 }
-void encode_ternary(const GpuEncoding& /*encoding*/, arith::Rounding /*rounding*/,
-                    std::size_t /*payload_bytes*/, CUstream_st* /*stream*/) {
-    refuse();
-}
 
 void add_dense(std::span<const std::byte* const> /*addends*/, Dtype /*dtype*/,
                std::size_t /*elems*/, float* /*sums*/, const memory::Stream& /*stream*/) {

@@ -5,7 +5,7 @@
 // handles one kind and stays within a piece, which fits the L1 cache, so compilers vectorise it.
 #pragma once
 
-#include "codec/block_codes_body.hpp"
+#include "arith/gradient_lane.hpp"
 #include "codec/kernels.hpp"
 
 #include <cstddef>
@@ -13,6 +13,12 @@
 
 namespace nearstep::codec {
 namespace {
+
+using arith::BlockFormat;
+using arith::kPieceBlocks;
+using arith::kScaleElems;
+using arith::Rounding;
+using arith::TileKey;
 
 // --- Number formats ------------------------------------------------------------------------------
 
@@ -100,36 +106,71 @@ inline void add_squares(const float* __restrict values, double* __restrict sums,
     }
 }
 
-// --- Pieces --------------------------------------------------------------------------------------
+// --- Block codes ---------------------------------------------------------------------------------
+
+inline void scales_of_largest(const float* values, std::int32_t limit,
+                              std::uint16_t* __restrict scales) {
+    std::uint32_t largest[kPieceBlocks];  // NOLINT(modernize-avoid-c-arrays): as C++14
+    for (std::size_t b = 0; b < kPieceBlocks; ++b) {
+        largest[b] = 0;
+        for (std::size_t i = 0; i < kScaleElems; ++i) {
+            const std::uint32_t bits = arith::magnitude_bits(values[b * kScaleElems + i]);
+            largest[b] = bits > largest[b] ? bits : largest[b];
+        }
+    }
+    const float one_over_limit = 1.0F / static_cast<float>(limit);
+    for (std::size_t b = 0; b < kPieceBlocks; ++b) {
+        scales[b] = arith::scale_of_largest(largest[b], one_over_limit);
+    }
+}
+
+// The dither of one element: 0, or derived from its random bits.
+template <Rounding kRounding>
+inline float dither_at(TileKey key, std::uint32_t index) {
+    return kRounding == Rounding::stochastic ? arith::dither_of(arith::rounding_bits(key, index))
+                                             : 0.0F;
+}
+
+template <Rounding kRounding>
+inline void encode_q8(const float* __restrict values, std::uint16_t scale, TileKey key,
+                      std::uint32_t first, std::uint8_t* __restrict codes) {
+    constexpr std::int32_t kLimit = arith::largest_code(BlockFormat::q8);
+    const float per_scale = arith::per_scale(scale);
+    const std::uint32_t mask = arith::has_block_codes(scale) ? 0xFFU : 0U;
+    for (std::uint32_t i = 0; i < kScaleElems; ++i) {
+        const float dither = dither_at<kRounding>(key, first + i);
+        const std::int32_t code = arith::code_of(values[i], per_scale, dither, kLimit);
+        codes[i] = static_cast<std::uint8_t>(static_cast<std::uint32_t>(code) & mask);
+    }
+}
+
+template <Rounding kRounding>
+inline void encode_q4(const float* __restrict values, std::uint16_t scale, TileKey key,
+                      std::uint32_t first, std::uint8_t* __restrict codes) {
+    constexpr std::uint32_t kHalf = kScaleElems / 2;
+    constexpr std::int32_t kLimit = arith::largest_code(BlockFormat::q4);
+    const float per_scale = arith::per_scale(scale);
+    const std::uint32_t mask = arith::has_block_codes(scale) ? 0xFU : 0U;
+    for (std::uint32_t i = 0; i < kHalf; ++i) {
+        const float low_dither = dither_at<kRounding>(key, first + i);
+        const float high_dither = dither_at<kRounding>(key, first + i + kHalf);
+        const std::int32_t low = arith::code_of(values[i], per_scale, low_dither, kLimit);
+        const std::int32_t high = arith::code_of(values[i + kHalf], per_scale, high_dither, kLimit);
+        codes[i] = static_cast<std::uint8_t>((static_cast<std::uint32_t>(low) & mask) |
+                                             ((static_cast<std::uint32_t>(high) & mask) << 4U));
+    }
+}
 
 template <Rounding kRounding>
 inline void encode_rounded(BlockFormat format, const float* values, TileKey key,
                            std::uint32_t first, std::uint8_t* codes, std::uint16_t* scales) {
-    if (kRounding == Rounding::stochastic || format == BlockFormat::q8 ||
-        format == BlockFormat::q4) {
-        scales_of_largest(values, arith::largest_code(format), scales);
-    } else if (format == BlockFormat::sign) {
-        scales_of_mean(values, scales);
-    }
-    if (format == BlockFormat::ternary) {
-        Digits digits;
-        if (kRounding == Rounding::nearest) {
-            ternary_digits_nearest(values, scales, digits);
-        } else {
-            ternary_digits_stochastic(values, key, first, scales, digits);
-        }
-        return pack_ternary(digits, codes);
-    }
-    const std::size_t code_bytes = arith::piece_code_bytes(format) / kPieceBlocks;
+    scales_of_largest(values, arith::largest_code(format), scales);
     for (std::uint32_t b = 0; b < kPieceBlocks; ++b) {
         const std::uint32_t at = b * static_cast<std::uint32_t>(kScaleElems);
-        std::uint8_t* to = codes + b * code_bytes;
         if (format == BlockFormat::q8) {
-            encode_q8<kRounding>(values + at, scales[b], key, first + at, to);
-        } else if (format == BlockFormat::q4) {
-            encode_q4<kRounding>(values + at, scales[b], key, first + at, to);
+            encode_q8<kRounding>(values + at, scales[b], key, first + at, codes + at);
         } else {
-            encode_sign<kRounding>(values + at, scales[b], key, first + at, to);
+            encode_q4<kRounding>(values + at, scales[b], key, first + at, codes + at / 2);
         }
     }
 }
@@ -144,34 +185,48 @@ inline void encode_rounded(BlockFormat format, const float* values, TileKey key,
     }
 }
 
+inline void decode_q8(const std::uint8_t* __restrict codes, float scale, float* __restrict sum) {
+    for (std::size_t i = 0; i < kScaleElems; ++i) {
+        sum[i] += arith::decode_code(static_cast<std::int8_t>(codes[i]), scale);
+    }
+}
+
+inline void decode_q4(const std::uint8_t* __restrict codes, float scale, float* __restrict sum) {
+    constexpr std::size_t kHalf = kScaleElems / 2;
+    for (std::size_t i = 0; i < kHalf; ++i) {
+        const auto both = static_cast<std::int8_t>(codes[i]);
+        const auto low = static_cast<std::int32_t>((static_cast<std::uint32_t>(both) & 0xFU) ^ 8U);
+        sum[i] += arith::decode_code(low - 8, scale);
+        sum[i + kHalf] += arith::decode_code(both >> 4, scale);
+    }
+}
+
 [[gnu::flatten]] inline void decode_add_piece(BlockFormat format, const std::uint8_t* codes,
                                               const std::uint16_t* scales, float* sum) {
-    switch (format) {
-        case BlockFormat::q8:
-            for (std::size_t b = 0; b < kPieceBlocks; ++b) {
-                decode_q8(codes + b * kScaleElems, from_bf16(scales[b]), sum + b * kScaleElems);
-            }
-            return;
-        case BlockFormat::q4:
-            for (std::size_t b = 0; b < kPieceBlocks; ++b) {
-                decode_q4(codes + b * kScaleElems / 2, from_bf16(scales[b]), sum + b * kScaleElems);
-            }
-            return;
-        case BlockFormat::ternary: {
-            Digits digits;
-            unpack_ternary(codes, digits);
-            for (std::size_t b = 0; b < kPieceBlocks; ++b) {
-                decode_ternary(digits.of + b * kScaleElems, from_bf16(scales[b]),
-                               sum + b * kScaleElems);
-            }
-            return;
+    for (std::size_t b = 0; b < kPieceBlocks; ++b) {
+        const std::size_t at = b * kScaleElems;
+        if (format == BlockFormat::q8) {
+            decode_q8(codes + at, from_bf16(scales[b]), sum + at);
+        } else {
+            decode_q4(codes + at / 2, from_bf16(scales[b]), sum + at);
         }
-        case BlockFormat::sign:
-            for (std::size_t b = 0; b < kPieceBlocks; ++b) {
-                decode_signs(codes + b * kScaleElems / 8, scales[b], sum + b * kScaleElems);
-            }
-            return;
     }
+}
+
+// --- Top-k ---------------------------------------------------------------------------------------
+
+// Packs bit(0) to bit(63) into a word, bit(0) lowest.
+template <typename Bit>
+inline std::uint64_t gather_bits(const Bit& bit) {
+    std::uint32_t low = 0;
+    std::uint32_t high = 0;
+    for (std::uint32_t i = 0; i < 32; ++i) {
+        low |= bit(i) << i;
+    }
+    for (std::uint32_t i = 0; i < 32; ++i) {
+        high |= bit(i + 32) << i;
+    }
+    return low | (static_cast<std::uint64_t>(high) << 32U);
 }
 
 [[gnu::flatten]] inline void mark(const float* __restrict values, std::uint32_t least,

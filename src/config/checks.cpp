@@ -77,10 +77,9 @@ void check_codec(const Run& run, const Given& given) {
                    R"(: set mode = "su+o+c", or )", Term::codec, R"( = "dense".)"));
     const bool is_dense = run.compress.codec == "dense";
     const std::string codec = given("compress.codec", quoted(run.compress.codec));
-    refuse_if(
-        run.compress.rounding == "stochastic" && (is_dense || run.compress.codec == "topk"),
-        text(given("compress.rounding", quoted(run.compress.rounding)), " does not fit ", codec,
-             R"(: set compress.rounding = "nearest", or a codec of q8, q4, ternary, sign.)"));
+    refuse_if(run.compress.rounding == "stochastic" && (is_dense || run.compress.codec == "topk"),
+              text(given("compress.rounding", quoted(run.compress.rounding)), " does not fit ",
+                   codec, R"(: set compress.rounding = "nearest", or the codec q8 or q4.)"));
     refuse_if(run.compress.error_feedback && is_dense,
               text(given("compress.error_feedback", "true"), " has nothing to add with ", codec,
                    ": set it to false, or another codec."));

@@ -37,6 +37,11 @@ bool contains(const std::vector<std::string>& words, const std::string& word) {
 }
 
 void check_word(const Key& key, const std::string& word, const std::string& origin) {
+    if (const auto removed = key.removed_words.find(word); removed != key.removed_words.end()) {
+        throw ConfigError(text(name_of_key(key.name), " = ", written(std::string_view(word)),
+                               " was removed: use ", written(std::string_view(removed->second)),
+                               " (", origin, ")."));
+    }
     if (!key.words.empty() && !contains(key.words, word)) {
         throw ConfigError(text(name_of_key(key.name), " = ", written(std::string_view(word)),
                                " is not known: use ", allowed(key), " (", origin, ")."));

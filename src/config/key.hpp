@@ -5,6 +5,7 @@
 #include "config/run.hpp"
 #include "config/value.hpp"
 
+#include <map>
 #include <string>
 #include <variant>
 #include <vector>
@@ -24,6 +25,8 @@ struct Key {
     Limits limits{};  // for numbers
     // For texts; empty: any text. A list of numbers may be its word instead, stored as no numbers.
     std::vector<std::string> words{};
+    // Words of earlier versions, and what to write instead.
+    std::map<std::string, std::string> removed_words{};
     bool may_be_empty = false;    // for a text or a list
     bool may_have_lines = false;  // a text may have line breaks and other control characters
     bool is_for_sites = false;    // a site file may set it

@@ -370,7 +370,8 @@ std::vector<Key> codec_keys(CompressSettings& compress, GatherSettings& gather) 
          .target = &compress.codec,
          .meaning = "codec of gradients; all except dense need mode su+o+c; auto: q4 in that mode, "
                     "else dense",
-         .words = {"auto", "dense", "topk", "q8", "q4", "ternary", "sign"}},
+         .words = {"auto", "dense", "topk", "q8", "q4"},
+         .removed_words = {{"ternary", "q4"}, {"sign", "q4"}}},
         {.name = "compress.keep",
          .target = &compress.keep,
          .unit = "share",
@@ -381,7 +382,7 @@ std::vector<Key> codec_keys(CompressSettings& compress, GatherSettings& gather) 
          .meaning = "add the error of encoding to the next gradient; not with csd.durability step"},
         {.name = "compress.rounding",
          .target = &compress.rounding,
-         .meaning = "rounding of the codes of q8, q4, ternary and sign; stochastic: unbiased",
+         .meaning = "rounding of the codes of q8 and q4; stochastic: unbiased",
          .words = {"nearest", "stochastic"}},
         {.name = "compress.where",
          .target = &compress.where,

@@ -134,67 +134,21 @@ __device__ inline void add_topk(const std::byte* payload, Octet octet, codec::Ke
     }
 }
 
-// v divided by 3 to the power of `place`.
-__device__ inline std::uint32_t without_digits(std::uint32_t v, unsigned place) {
-    switch (place) {
-        case 0:
-            return v;
-        case 1:
-            return arith::third_of(v);
-        case 2:
-            return arith::ninth_of(v);
-        case 3:
-            return arith::part_27_of(v);
-        default:
-            return arith::part_81_of(v);
-    }
-}
-
-// The octet's codes: q8, q4 and ternary as numbers, sign as 1 for negative.
 __device__ inline void load_codes(const std::byte* payload, Octet octet, arith::BlockFormat format,
                                   std::int32_t (&codes)[kOctet]) {
+    constexpr unsigned kHalf = arith::kScaleElems / 2;
     const auto* of_piece = reinterpret_cast<const std::uint8_t*>(payload) +
                            octet.piece() * arith::piece_code_bytes(format);
     const unsigned at = octet.at % arith::kPieceElems;
-    const unsigned block = at / arith::kScaleElems;
     const unsigned in_block = octet.in_scale_block();
+    const bool is_q8 = format == arith::BlockFormat::q8;
     std::uint8_t bytes[kOctet];
-    switch (format) {
-        case arith::BlockFormat::q8:
-            load(of_piece + at, bytes);
-            break;
-        case arith::BlockFormat::q4:
-            load(of_piece + block * (arith::kScaleElems / 2) + in_block % (arith::kScaleElems / 2),
-                 bytes);
-            break;
-        case arith::BlockFormat::ternary:
-            load(of_piece + block / arith::kTernaryBlocks * arith::kScaleElems + in_block, bytes);
-            break;
-        case arith::BlockFormat::sign:
-            bytes[0] = of_piece[at / kOctet];
-            break;
-    }
+    load(of_piece + (is_q8 ? at : at / arith::kScaleElems * kHalf + in_block % kHalf), bytes);
 #pragma unroll
     for (unsigned i = 0; i < kOctet; ++i) {
-        switch (format) {
-            case arith::BlockFormat::q8:
-                codes[i] = static_cast<std::int8_t>(bytes[i]);
-                break;
-            case arith::BlockFormat::q4: {
-                const bool is_high = in_block >= arith::kScaleElems / 2;
-                const std::uint32_t nibble = is_high ? bytes[i] >> 4U : bytes[i] & 0xFU;
-                codes[i] = static_cast<std::int32_t>(nibble ^ 8U) - 8;
-                break;
-            }
-            case arith::BlockFormat::ternary: {
-                const std::uint32_t v = without_digits(bytes[i], block % arith::kTernaryBlocks);
-                codes[i] = static_cast<std::int32_t>(v - 3 * arith::third_of(v)) - 1;
-                break;
-            }
-            case arith::BlockFormat::sign:
-                codes[i] = (bytes[0] >> i) & 1;
-                break;
-        }
+        const std::uint32_t nibble = in_block >= kHalf ? bytes[i] >> 4U : bytes[i] & 0xFU;
+        codes[i] =
+            is_q8 ? static_cast<std::int8_t>(bytes[i]) : static_cast<std::int32_t>(nibble ^ 8U) - 8;
     }
 }
 
@@ -203,14 +157,12 @@ __device__ inline void add_blocks(const std::byte* payload, Octet octet, arith::
     constexpr unsigned kPieces = kTileElems / arith::kPieceElems;
     const auto* scales =
         reinterpret_cast<const std::uint16_t*>(payload + kPieces * arith::piece_code_bytes(format));
-    const std::uint16_t scale = scales[octet.scale_block()];
+    const float scale = from_bf16(scales[octet.scale_block()]);
     std::int32_t codes[kOctet];
     load_codes(payload, octet, format, codes);
 #pragma unroll
     for (unsigned i = 0; i < kOctet; ++i) {
-        sum[i] += format == arith::BlockFormat::sign
-                      ? arith::decode_sign(static_cast<std::uint32_t>(codes[i]), scale)
-                      : arith::decode_code(codes[i], from_bf16(scale));
+        sum[i] += arith::decode_code(codes[i], scale);
     }
 }
 
@@ -239,12 +191,6 @@ __device__ inline void load_gradient(const GpuTiles& job, std::size_t tile, Octe
                 break;
             case GradientCodec::q4:
                 add_blocks(payload, octet, arith::BlockFormat::q4, sum);
-                break;
-            case GradientCodec::ternary:
-                add_blocks(payload, octet, arith::BlockFormat::ternary, sum);
-                break;
-            case GradientCodec::sign:
-                add_blocks(payload, octet, arith::BlockFormat::sign, sum);
                 break;
         }
     }

@@ -9,8 +9,7 @@ namespace nearstep::plan {
 
 namespace {
 
-constexpr std::array<std::string_view, 6> kCodecs = {"dense",   "q8",   "q4",
-                                                     "ternary", "sign", "topk"};
+constexpr std::array<std::string_view, 4> kCodecs = {"dense", "q8", "q4", "topk"};
 constexpr std::array<std::string_view, 2> kGathers = {"dense", "delta"};
 constexpr std::array<std::string_view, 2> kHomes = {"gpu", "host"};
 constexpr std::array<std::string_view, 2> kOrders = {"by block", "by micro-batch"};
@@ -110,7 +109,7 @@ Codec parse_codec(const std::string& name) {
     const auto* const place = std::find(kCodecs.begin(), kCodecs.end(), name);
     if (place == kCodecs.end()) {
         throw ConfigError(text("There is no gradient codec \"", name,
-                               R"(": use "dense", "q8", "q4", "ternary", "sign" or "topk".)"));
+                               R"(": use "dense", "q8", "q4" or "topk".)"));
     }
     return static_cast<Codec>(place - kCodecs.begin());
 }

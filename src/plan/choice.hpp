@@ -27,7 +27,7 @@ struct Mesh {
 // Whether the mesh `inner` is a part of the mesh `outer`.
 bool is_within(const Mesh& inner, const Mesh& outer);
 
-enum class Codec { dense, q8, q4, ternary, sign, topk };
+enum class Codec { dense, q8, q4, topk };
 enum class Gather { dense, delta };
 // Where the parameters are between their uses.
 enum class Home { gpu, host };

@@ -23,10 +23,6 @@ double payload_bytes(Codec codec, double keep, double element_bytes) {
             return 1 + kScaleBytes;
         case Codec::q4:
             return 0.5 + kScaleBytes;
-        case Codec::ternary:  // five codes per byte; a piece of 4,096 codes takes 832 bytes
-            return 832.0 / 4096 + kScaleBytes;
-        case Codec::sign:
-            return 0.125 + kScaleBytes;
         case Codec::topk:
             return std::ceil(keep * kTile) * kEntryBytes / kTile;
     }

@@ -92,61 +92,6 @@ TEST(IntegerCodes, LieWhereTheFormatSays) {
     EXPECT_EQ(q8.values, tile);
 }
 
-TEST(Ternary, FollowsTheRuleOfTernaryWeightNetworks) {
-    const std::vector<float> tile = random_values(2);
-    const Payload payload({BlockFormat::ternary, Rounding::nearest}, tile);
-    for (std::size_t block = 0; block < kBlocks; ++block) {
-        double sum = 0;
-        for (std::size_t i = 0; i < kScaleElems; ++i) {
-            sum += std::abs(tile[block * kScaleElems + i]);
-        }
-        const double threshold = 0.7 * sum / kScaleElems;
-        double above = 0;
-        int count = 0;
-        for (std::size_t i = 0; i < kScaleElems; ++i) {
-            const double magnitude = std::abs(tile[block * kScaleElems + i]);
-            above += magnitude > threshold ? magnitude : 0;
-            count += magnitude > threshold ? 1 : 0;
-        }
-        ASSERT_NEAR(payload.scale_of(block), above / count, above / count / 250);
-        for (std::size_t i = block * kScaleElems; i < (block + 1) * kScaleElems; ++i) {
-            if (std::abs(std::abs(tile[i]) - threshold) < 1e-5 * threshold) {
-                continue;  // decided by rounding
-            }
-            const float code = std::abs(tile[i]) > threshold ? std::copysign(1.0F, tile[i]) : 0.0F;
-            ASSERT_EQ(payload.values[i], code * payload.scale_of(block)) << "element " << i;
-        }
-    }
-}
-
-TEST(Ternary, PacksFiveNeighbouringBlocksIntoABytesDigits) {
-    std::vector<float> tile(kTileElems, 0.0F);
-    tile[0 * 64 + 3] = 1;   // digit 2
-    tile[1 * 64 + 3] = -1;  // digit 0
-    tile[4 * 64 + 3] = 1;
-    const Payload payload({BlockFormat::ternary, Rounding::nearest}, tile);
-    EXPECT_EQ(payload.byte(3), 2 + 3 * 0 + 9 * 1 + 27 * 1 + 81 * 2);
-    EXPECT_EQ(payload.byte(4), 1 + 3 + 9 + 27 + 81);
-    EXPECT_EQ(payload.values, tile);
-}
-
-TEST(Sign, KeepsSignsAndTheMeanMagnitude) {
-    const std::vector<float> tile = random_values(2);
-    const Payload payload({BlockFormat::sign, Rounding::nearest}, tile);
-    for (std::size_t block = 0; block < kBlocks; ++block) {
-        double sum = 0;
-        for (std::size_t i = 0; i < kScaleElems; ++i) {
-            sum += std::abs(tile[block * kScaleElems + i]);
-        }
-        ASSERT_NEAR(payload.scale_of(block), sum / kScaleElems, sum / kScaleElems / 250);
-        for (std::size_t i = block * kScaleElems; i < (block + 1) * kScaleElems; ++i) {
-            ASSERT_EQ(payload.values[i], std::copysign(payload.scale_of(block), tile[i]));
-            const bool is_negative = ((payload.byte(i / 8) >> (i % 8)) & 1) != 0;
-            ASSERT_EQ(is_negative, std::signbit(tile[i]));
-        }
-    }
-}
-
 // For every |x| up to the largest, the mean of the decoded values over many keys is x.
 class Stochastic : public testing::TestWithParam<BlockFormat> {};
 
@@ -166,10 +111,9 @@ TEST_P(Stochastic, RoundsWithoutBias) {
             means[i] += static_cast<double>(payload.values[i]) / kDraws;
         }
     }
-    // A draw deviates by at most one step (the distance of two codes), and by at most half a step
-    // in root mean square. So the mean of an element deviates by about 1 / (2 sqrt(200)) steps.
-    const double step = GetParam() == BlockFormat::sign ? 2 * scale : scale;
-    const double deviation = step / 2 / std::sqrt(kDraws);
+    // A draw deviates by at most one scale, and by at most half of it in root mean square. So the
+    // mean of an element deviates by about 1 / (2 sqrt(200)) scales.
+    const double deviation = scale / 2 / std::sqrt(kDraws);
     double bias = 0;
     for (std::size_t i = 0; i < tile.size(); ++i) {
         ASSERT_NEAR(means[i], tile[i], 7 * deviation) << "element " << i;
@@ -187,19 +131,8 @@ TEST_P(Stochastic, DependsOnTheKeyAloneAndRepeats) {
     EXPECT_NE(first.bytes, Payload(coding, tile, arith::tile_key(2, 1)).bytes);
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, Stochastic,
-                         testing::Values(BlockFormat::q8, BlockFormat::q4, BlockFormat::ternary,
-                                         BlockFormat::sign),
+INSTANTIATE_TEST_SUITE_P(Formats, Stochastic, testing::Values(BlockFormat::q8, BlockFormat::q4),
                          [](const auto& one) { return std::string(name_of(one.param)); });
-
-TEST(TernaryDigits, AreThoseOfEveryByte) {
-    for (std::uint32_t v = 0; v < 243; ++v) {
-        EXPECT_EQ(arith::third_of(v), v / 3);
-        EXPECT_EQ(arith::ninth_of(v), v / 9);
-        EXPECT_EQ(arith::part_27_of(v), v / 27);
-        EXPECT_EQ(arith::part_81_of(v), v / 81);
-    }
-}
 
 }  // namespace
 }  // namespace nearstep::codec

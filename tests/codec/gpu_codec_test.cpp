@@ -197,9 +197,7 @@ INSTANTIATE_TEST_SUITE_P(
                     GpuCase{.name = "topk", .keep = 0.5}, GpuCase{.name = "topk", .keep = 1.0},
                     GpuCase{.name = "topk", .dtype = Dtype::fp16}, GpuCase{.name = "q8"},
                     GpuCase{.name = "q8", .rounding = kAtRandom}, GpuCase{.name = "q4"},
-                    GpuCase{.name = "q4", .rounding = kAtRandom}, GpuCase{.name = "ternary"},
-                    GpuCase{.name = "ternary", .rounding = kAtRandom}, GpuCase{.name = "sign"},
-                    GpuCase{.name = "sign", .rounding = kAtRandom}),
+                    GpuCase{.name = "q4", .rounding = kAtRandom}),
     [](const auto& one) {
         return one.param.name + "_" + name_of(one.param.dtype) + "_" +
                std::to_string(static_cast<int>(one.param.keep * 65536)) +

@@ -377,11 +377,10 @@ INSTANTIATE_TEST_SUITE_P(
     IoAndCodecs, PlacesWith,
     testing::Combine(testing::Values(store::IoKind::io_uring, store::IoKind::threads),
                      testing::Values("dense", "topk"), testing::Values(StateFormat::fp32)));
-INSTANTIATE_TEST_SUITE_P(Codecs, PlacesWith,
-                         testing::Combine(testing::Values(store::IoKind::automatic),
-                                          testing::Values("topk", "q8", "q4", "ternary", "sign"),
-                                          testing::Values(StateFormat::fp32, StateFormat::bf16,
-                                                          StateFormat::compact)));
+INSTANTIATE_TEST_SUITE_P(
+    Codecs, PlacesWith,
+    testing::Combine(testing::Values(store::IoKind::automatic), testing::Values("topk", "q8", "q4"),
+                     testing::Values(StateFormat::fp32, StateFormat::bf16, StateFormat::compact)));
 
 TEST(EmulatedDeviceTest, CountsWhatMovesNearStorage) {
     SmallDevice small({.codec = "topk"});

@@ -47,10 +47,7 @@ inline GradientCodec gradient_codec(const codec::CodecSettings& settings) {
     if (settings.name == "topk") {
         return settings.dtype == Dtype::fp16 ? GradientCodec::topk_fp16 : GradientCodec::topk_bf16;
     }
-    return settings.name == "q8"        ? GradientCodec::q8
-           : settings.name == "q4"      ? GradientCodec::q4
-           : settings.name == "ternary" ? GradientCodec::ternary
-                                        : GradientCodec::sign;
+    return settings.name == "q8" ? GradientCodec::q8 : GradientCodec::q4;
 }
 
 // The extent, payloads, parameters and report of one subgroup. Copies are independent.

@@ -81,8 +81,7 @@ protected:
 // training.
 TEST_P(Blocks, GiveThePayloadsOfTheHost) {
     const auto dense = codec::make_codec({.name = "dense", .dtype = kDtype});
-    const auto codes =
-        codec::make_codec({.name = "ternary", .rounding = arith::Rounding::stochastic});
+    const auto codes = codec::make_codec({.name = "q4", .rounding = arith::Rounding::stochastic});
     GpuGradients gradients(0, blocks_, dense->payload_bytes(), kDtype);
     int step = 0;
     for (const codec::Codec* codec : {dense.get(), codes.get(), codes.get()}) {

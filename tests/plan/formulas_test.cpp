@@ -97,7 +97,7 @@ TEST(Densification, OfMergedListsPaysUpTo34And69) {
 }
 
 TEST(PayloadBytes, AreThoseOfTheCodecs) {
-    for (const std::string name : {"dense", "q8", "q4", "ternary", "sign", "topk"}) {
+    for (const std::string name : {"dense", "q8", "q4", "topk"}) {
         const auto codec = codec::make_codec({.name = name, .keep = 0.01, .dtype = Dtype::bf16});
         EXPECT_DOUBLE_EQ(payload_bytes(parse_codec(name), 0.01, 2) * shard::kTileElems,
                          static_cast<double>(codec->payload_bytes()))
@@ -105,8 +105,6 @@ TEST(PayloadBytes, AreThoseOfTheCodecs) {
     }
     EXPECT_DOUBLE_EQ(payload_bytes(Codec::q8, 0.01, 2), 1.03125);
     EXPECT_DOUBLE_EQ(payload_bytes(Codec::q4, 0.01, 2), 0.53125);
-    EXPECT_DOUBLE_EQ(payload_bytes(Codec::ternary, 0.01, 2), 0.234375);
-    EXPECT_DOUBLE_EQ(payload_bytes(Codec::sign, 0.01, 2), 0.15625);
 }
 
 TEST(StateBytes, AreThoseOfTheDevices) {

@@ -12,8 +12,7 @@
 namespace nearstep::plan {
 namespace {
 
-const std::vector<Codec> kAllCodecs = {Codec::dense,   Codec::q8,   Codec::q4,
-                                       Codec::ternary, Codec::sign, Codec::topk};
+const std::vector<Codec> kAllCodecs = {Codec::dense, Codec::q8, Codec::q4, Codec::topk};
 
 bool holds(const std::vector<Mesh>& meshes, const Mesh& mesh) {
     return std::find(meshes.begin(), meshes.end(), mesh) != meshes.end();

@@ -49,9 +49,9 @@ class GpuBench(program.Scenario):
 
     def test_gpu_quality_goes_on(self):
         first = self.rows("gpu_quality", "--folder", self.folder, "--runs", "base,su+o", "--rows", 2, "--steps", 2)
-        lines = self.rows("gpu_quality", "--folder", self.folder, "--runs", "base,su+o,sign", "--rows", 2, "--steps", 2)
+        lines = self.rows("gpu_quality", "--folder", self.folder, "--runs", "base,su+o,q8", "--rows", 2, "--steps", 2)
         self.assertEqual(lines[:2], first)
-        self.assertEqual([line["run"] for line in lines], ["base", "su+o", "sign"])
+        self.assertEqual([line["run"] for line in lines], ["base", "su+o", "q8"])
 
     def test_state_is_removed(self):
         self.rows("gpu_quality", "--folder", self.folder / "state", "--runs", "base,dense", "--rows", 2, "--steps", 1)

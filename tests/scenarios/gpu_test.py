@@ -83,7 +83,7 @@ class Gpu(program.Scenario):
         self.assert_same_bits_of_payloads_between_gpus(2, compress__codec="topk", compress__warmup_steps=2)
 
     def test_payloads_of_four_gpus_by_themselves(self):
-        self.assert_same_bits_of_payloads_between_gpus(4, compress__codec="ternary")
+        self.assert_same_bits_of_payloads_between_gpus(4, compress__codec="q8")
 
     def test_payloads_of_copies_of_the_state_go_through_host_memory(self):
         self.need_nccl_and_gpus(2)
