@@ -77,7 +77,7 @@ struct StepStats {
     double commit_s = 0;
     double loss_scale = 1;     // of the next step
     std::int64_t skipped = 0;  // steps of this process whose gradient was not finite
-    std::int64_t guesses = 0;  // total so far, see engine::Guess
+    std::int64_t guesses = 0;  // total so far, see trace::Guess
     std::int64_t misses = 0;   // total of wrong guesses
 };
 
@@ -150,7 +150,7 @@ public:
     const std::string& program_state() const { return program_state_; }
 
     std::span<const std::byte> vector() const { return vector_; }
-    const engine::EngineFacts& facts() const { return facts_; }
+    const trace::RunFacts& facts() const { return facts_; }
     const StartFacts& start() const { return start_; }
     const config::Run& run() const { return run_; }
     int rank() const { return rank_; }
@@ -224,7 +224,7 @@ private:
 
     // Set in open() and begin().
     std::span<const std::byte> vector_;
-    engine::EngineFacts facts_;
+    trace::RunFacts facts_;
     StartFacts start_;
     std::vector<std::string> lines_ = {""};
     std::string program_state_;

@@ -157,8 +157,8 @@ void Conductor::end_step(const std::vector<std::size_t>& absent, bool is_given_u
             engine_->end_gradients({.skipped = skipped_of(present), .is_given_up = is_void});
         skipped_ += stats.gradients.is_finite || is_void ? 0 : 1;
         stats.skipped = skipped_;
-        guesses_ += stats.gradients.guess != engine::Guess::none ? 1 : 0;
-        misses_ += stats.gradients.guess == engine::Guess::wrong ? 1 : 0;
+        guesses_ += stats.gradients.guess != trace::Guess::none ? 1 : 0;
+        misses_ += stats.gradients.guess == trace::Guess::wrong ? 1 : 0;
         stats.guesses = guesses_;
         stats.misses = misses_;
         stats.gradients_s = now() - begun_at_;

@@ -133,7 +133,7 @@ nb::dict dict_of(const StepStats& stats) {
     return out;
 }
 
-nb::dict dict_of(const engine::EngineFacts& facts) {
+nb::dict dict_of(const trace::RunFacts& facts) {
     nb::dict out;
     out["nodes"] = facts.nodes;
     out["devices"] = facts.devices;

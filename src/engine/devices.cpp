@@ -14,9 +14,9 @@
 #include "csd/state_layout.hpp"
 #include "csd/traced_device.hpp"
 #include "engine/restart.hpp"
-#include "engine/site_links.hpp"
 #include "fpga/host/pairing.hpp"
 #include "memory/shared_memory.hpp"
+#include "plan/link_rates.hpp"
 #include "store/names.hpp"
 #include "store/volume.hpp"
 
@@ -456,7 +456,7 @@ std::vector<std::unique_ptr<csd::Device>> make_devices(const config::EngineSetti
         device.gpu_read_ahead_bytes = ahead[static_cast<std::size_t>(local)].gpu;
         device.links = around.links;
         device.gpu = settings.csd.where == "auto" ? around.gpu : std::nullopt;
-        device.updates_per_s = update_rate_of(settings);
+        device.updates_per_s = plan::update_rate_of(settings);
         devices.push_back(csd::make_emulated_device(device, traffic));
         if (around.timeline != nullptr) {
             devices.back() =

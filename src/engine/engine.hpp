@@ -24,6 +24,7 @@
 #include "memory/buffer.hpp"
 #include "mpi/communicator.hpp"
 #include "store/lineage.hpp"
+#include "trace/run_facts.hpp"
 #include "trace/timeline.hpp"
 #include "trace/traffic.hpp"
 
@@ -67,10 +68,6 @@ struct Step {
     std::vector<std::size_t> skipped = {};
 };
 
-// Whether backward began the update early on the guess that the step is neither clipped nor
-// skipped. If the norm proves the guess wrong, the update is repeated; the bits are the same.
-enum class Guess { none, right, wrong };
-
 // What is known of a step only when all its gradients were put. The same on all ranks.
 struct StepEnd {
     // Replaces Step::skipped. An update that backward began otherwise is repeated.
@@ -84,7 +81,7 @@ struct GradientFacts {
     double norm = 0;
     bool is_finite = true;     // if false, nothing is updated
     bool is_given_up = false;  // likewise: see StepEnd
-    Guess guess = Guess::none;
+    trace::Guess guess = trace::Guess::none;
 };
 
 // A step whose update has ended: seconds of the slowest rank, traffic of all ranks.
@@ -93,26 +90,6 @@ struct UpdateReport {
     double hidden_s = 0;  // part of the update and its flush that is hidden: the least of all ranks
     trace::TrafficSnapshot traffic = {};
     codec::DeltaTally deltas = {};  // zeros without gather.codec = "delta"
-};
-
-// How state and gradients are placed and travel. The same on all ranks except `io` and `gpu`.
-struct EngineFacts {
-    int nodes = 1;
-    bool has_equal_nodes = true;             // all nodes have equally many ranks
-    int copies = 1;                          // of the optimizer state
-    int devices = 0;                         // of all ranks; in mode base, the plain devices
-    std::size_t most_subgroups = 0;          // of one device
-    double kept_bytes = 0;                   // of state, of all devices, that a step does not read
-    double payload_bytes_per_parameter = 0;  // of one gradient payload
-    double handed_bytes_per_parameter = 0;   // of all that a device receives
-    bool has_dense_sums = false;
-    bool encodes_on_gpu = false;           // this rank
-    std::size_t gradient_bytes = 0;        // memory for gradients on this rank's GPU
-    std::string transport = {};            // "nccl", "mpi" or empty: see GradientTransport
-    std::string payload_transport = {};    // the same for payloads between groups
-    std::string parameter_transport = {};  // the same for parameters: see ParameterTransport
-    std::string io = {};                   // how the first device of rank 0 does I/O, there alone
-    std::vector<std::string> lines = {};   // how gradients and parameters travel, as sentences
 };
 
 struct CheckpointTime {
@@ -192,12 +169,12 @@ public:
     // The previous step must be finished and committed.
     virtual void begin_backward(const Step& step) = 0;
     // Where to write this rank's gradient of the block: fp32, times loss_scale(). In GPU memory, in
-    // the order of EngineOptions::gradient_stream, if EngineFacts::encodes_on_gpu. Valid until the
-    // block is put. Not collective.
+    // the order of EngineOptions::gradient_stream, if trace::RunFacts::encodes_on_gpu. Valid until
+    // the block is put. Not collective.
     virtual std::span<float> gradient_space(std::size_t block) = 0;
     // Adds a micro-batch's fp32 gradient of the block, in fp32. Replaces gradient_space() and may
-    // be called repeatedly. `gradient` is in host memory or, if EngineFacts::encodes_on_gpu, in GPU
-    // memory, where it is read in the order of EngineOptions::gradient_stream. Not collective.
+    // be called repeatedly. `gradient` is in host memory or, if trace::RunFacts::encodes_on_gpu, in
+    // GPU memory, where it is read in the order of EngineOptions::gradient_stream. Not collective.
     virtual void add_gradient(std::size_t block, std::span<const float> gradient) = 0;
     // Each block once, in an order of the rank's choice: see puts_in_any_order. Last block first is
     // fastest and needs no memory for waiting blocks. The bits do not depend on the order.
@@ -236,7 +213,7 @@ public:
     virtual double loss_scale() const = 0;      // of the next step
     virtual double waited_seconds() const = 0;  // total wait of this rank for updates
     virtual double commit_seconds() const = 0;  // total for commits, hidden or not
-    virtual const EngineFacts& facts() const = 0;
+    virtual const trace::RunFacts& facts() const = 0;
     virtual const store::Lineage& line() const = 0;  // the line of the current steps
 
     // The folder that save(folder) writes to: another one in `folder` if that is another run's.

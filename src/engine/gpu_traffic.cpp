@@ -1,15 +1,9 @@
 #include "engine/gpu_traffic.hpp"
 
 #include "base/dtype.hpp"
+#include "plan/link_rates.hpp"
 
 namespace nearstep::engine {
-
-double gpu_bytes_of_node(const config::LinkSettings& link, int ranks, double vector_bytes) {
-    if (link.gpu_traffic == "apart") {
-        return 0;
-    }
-    return link.gpu_traffic == "whole" ? vector_bytes * ranks : vector_bytes;
-}
 
 GpuTraffic::GpuTraffic(const config::EngineSettings& settings, const Layout& layout,
                        const link::NodeLinks* links, int ranks) {
@@ -19,7 +13,7 @@ GpuTraffic::GpuTraffic(const config::EngineSettings& settings, const Layout& lay
     for (const shard::ElementRange& block : layout.blocks) {
         const auto bytes = static_cast<double>(block.size() * size_bytes(layout.dtype));
         block_bytes_.push_back(
-            static_cast<std::size_t>(gpu_bytes_of_node(settings.link, ranks, bytes) / ranks));
+            static_cast<std::size_t>(plan::gpu_bytes_of_node(settings.link, ranks, bytes) / ranks));
     }
     // GPUs are on the devices' side of the link.
     in_.emplace(links->to_storage(), links->clock());

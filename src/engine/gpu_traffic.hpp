@@ -12,10 +12,6 @@
 
 namespace nearstep::engine {
 
-// Bytes of 16-bit parameters, or of dense gradients, that a node's GPUs move in one pass over all
-// blocks. `vector_bytes` is the size of all parameters. 0 if the GPUs have links of their own.
-double gpu_bytes_of_node(const config::LinkSettings& link, int ranks, double vector_bytes);
-
 // Delays passes over the blocks, and other users of the host link. Parameters cross before their
 // block is computed, gradients after it, and a pass ends when all have crossed. No bytes move: this
 // emulates a GPU behind the link.

@@ -5,6 +5,7 @@
 #include "engine/gathered_text.hpp"
 #include "engine/parameter_vector.hpp"
 #include "engine/site_links.hpp"
+#include "plan/link_rates.hpp"
 
 #include <algorithm>
 #include <array>
@@ -201,7 +202,7 @@ void StorageEngine::make_facts() {
         facts_.gradient_bytes = offload::GpuGradients::gpu_bytes(
             layout_.blocks, route_.most_sent_bytes(), ranks, layout_.dtype);
     }
-    facts_.lines = {describe_links(settings_), route_.describe(settings_),
+    facts_.lines = {plan::describe_links(settings_), route_.describe(settings_),
                     facts_.encodes_on_gpu ? "gradients of rank 0 are encoded on its GPU" : "",
                     gradient_transport_->describe(), parameter_transport_->describe()};
     std::erase(facts_.lines, "");

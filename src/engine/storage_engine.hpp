@@ -81,7 +81,7 @@ public:
     double loss_scale() const override { return loss_scale_.value(); }
     double waited_seconds() const override { return waited_seconds_; }
     double commit_seconds() const override { return commit_seconds_; }
-    const EngineFacts& facts() const override { return facts_; }
+    const trace::RunFacts& facts() const override { return facts_; }
     const store::Lineage& line() const override { return line_; }
     std::string claim_checkpoint_folder(const std::string& folder) override;
     std::string save(const std::string& named) override;
@@ -200,7 +200,7 @@ private:
     std::unique_ptr<offload::StepPipeline> pipeline_;
     std::optional<offload::ParameterWindow> window_;  // if parameters are spread over all ranks
     std::optional<HeldGradients> held_;
-    EngineFacts facts_;
+    trace::RunFacts facts_;
     // Of the current step.
     Step step_;
     GradientFacts gradients_;

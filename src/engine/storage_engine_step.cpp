@@ -260,7 +260,7 @@ void StorageEngine::judge_guess() {
     }
     const bool is_right = gradients_.is_finite && factor() == 1;
     if (begun_factor_ && is_guess_) {
-        gradients_.guess = is_right ? Guess::right : Guess::wrong;
+        gradients_.guess = is_right ? trace::Guess::right : trace::Guess::wrong;
     }
     guess_.note_step(is_right);
 }
@@ -331,7 +331,7 @@ void StorageEngine::leave_out(const std::vector<std::size_t>& skipped) {
     if (begun_factor_) {
         pipeline_->cancel_update();
         begun_factor_ = std::nullopt;
-        gradients_.guess = Guess::wrong;
+        gradients_.guess = trace::Guess::wrong;
     }
     step_.skipped = skipped;
     use_scalars();

@@ -1,15 +1,17 @@
+// Runs the same first steps in several modes. Used by the command compare.
 #include "base/error.hpp"
 #include "base/log.hpp"
 #include "base/output_file.hpp"
 #include "config/load.hpp"
 #include "engine/device_speeds.hpp"
 #include "engine/devices.hpp"
-#include "engine/site_links.hpp"
-#include "train/compare_table.hpp"
+#include "plan/link_rates.hpp"
+#include "report/compare_table.hpp"
+#include "report/lines.hpp"
+#include "report/prediction.hpp"
+#include "report/traffic.hpp"
 #include "train/corpus.hpp"
-#include "train/prediction.hpp"
 #include "train/run.hpp"
-#include "train/summary.hpp"
 #include "train/trainer.hpp"
 
 #include <nlohmann/json.hpp>
@@ -54,7 +56,7 @@ config::Run unshaped(config::Run run) {
 // The state files of this rank's runs.
 using Made = std::set<std::string>;
 
-RunRecord run_steps(const mpi::Communicator& world, const config::Run& given, Made& made) {
+report::RunRecord run_steps(const mpi::Communicator& world, const config::Run& given, Made& made) {
     config::validate_for_ranks(given, world.size());
     config::Run run = given;
     run.csd.places = engine::place_devices(world, run, "");
@@ -70,22 +72,23 @@ RunRecord run_steps(const mpi::Communicator& world, const config::Run& given, Ma
     });
     Trainer trainer(world, run, load_corpus(world, run));
     trainer.start();
-    RunRecord record{.run = run,
-                     .ranks = world.size(),
-                     .facts = trainer.engine().facts(),
-                     .vector_bytes = trainer.engine().vector_bytes(),
-                     .parameters = trainer.parameters()};
+    report::RunRecord record{.run = run,
+                             .ranks = world.size(),
+                             .facts = trainer.engine().facts(),
+                             .vector_bytes = trainer.engine().vector_bytes(),
+                             .parameters = trainer.parameters()};
     const std::vector<std::uint64_t> written = trainer.engine().written_bytes();
     for (std::int64_t step = 0; step < run.train.stop_at; ++step) {
         // No overlap of steps in any mode, so that the phases match the paper's formula.
         trainer.step();
         record.steps.push_back(trainer.finish());
-        record.seconds += total(record.steps.back().seconds);
+        record.seconds += record.steps.back().seconds.total();
     }
-    record.endurance = measure_endurance(written, trainer.engine().written_bytes(),
-                                         record.steps.size(), record.seconds, run.csd.rated_tbw);
+    record.endurance =
+        report::measure_endurance(written, trainer.engine().written_bytes(), record.steps.size(),
+                                  record.seconds, run.csd.rated_tbw);
     record.masters_digest = trainer.engine().masters_digest();
-    record.gpu = trainer.report_gpu(record.steps.size());
+    record.gpu = trainer.gpu_use(record.steps.size());
     return record;
 }
 
@@ -101,7 +104,7 @@ class ComputeSeconds {
 public:
     ComputeSeconds(const mpi::Communicator& world, Made& made) : world_(world), made_(made) {}
 
-    const PhaseSeconds& of(const config::Run& run) {
+    const report::PhaseSeconds& of(const config::Run& run) {
         const std::string kind =
             text(run.compress.codec, " ", run.compress.keep, " ", name_of(run.model.dtype));
         const auto known = known_.find(kind);
@@ -110,33 +113,34 @@ public:
         }
         announce(world_, text("measuring the compute without shaped links (codec ",
                               run.compress.codec, ") ..."));
-        const RunRecord record = run_steps(world_, unshaped(run), made_);
-        return known_[kind] = median_seconds(record.steps);
+        const report::RunRecord record = run_steps(world_, unshaped(run), made_);
+        return known_[kind] = report::median_seconds(record.steps);
     }
 
 private:
     const mpi::Communicator& world_;
     Made& made_;
-    std::map<std::string, PhaseSeconds> known_;
+    std::map<std::string, report::PhaseSeconds> known_;
 };
 
-std::vector<Compared> run_all(const mpi::Communicator& world, const CompareOptions& options,
-                              Made& made) {
+std::vector<report::Compared> run_all(const mpi::Communicator& world, const CompareOptions& options,
+                                      Made& made) {
     const std::vector<int> counts = options.devices.empty() ? std::vector<int>{0} : options.devices;
     ComputeSeconds compute(world, made);
-    std::vector<Compared> all;
+    std::vector<report::Compared> all;
     for (const int devices : counts) {
         for (const Column& column : options.columns) {
             const config::Run run = settings_of(column, options, devices);
-            Compared one{.label = column.label, .record = {}};
+            report::Compared one{.label = column.label, .record = {}};
             const bool is_shaped = run.link.are_shaped();
-            const PhaseSeconds reference = is_shaped ? compute.of(run) : PhaseSeconds{};
+            const report::PhaseSeconds reference =
+                is_shaped ? compute.of(run) : report::PhaseSeconds{};
             announce(world,
                      text("running ", run.train.stop_at, " steps of ", column.label, " ..."));
             one.record = run_steps(world, run, made);
-            one.seconds = median_seconds(one.record.steps);
+            one.seconds = report::median_seconds(one.record.steps);
             if (is_shaped) {
-                one.predicted = predict(one.record, reference);
+                one.predicted = report::predict(one.record, reference);
             }
             all.push_back(std::move(one));
         }
@@ -173,16 +177,16 @@ void remove_state(const mpi::Communicator& world, const Made& made) {
     announce(world, line);
 }
 
-void print(const std::vector<Compared>& all) {
-    std::vector<RunRecord> records;
+void print(const std::vector<report::Compared>& all) {
+    std::vector<report::RunRecord> records;
     records.reserve(all.size());
-    for (const Compared& one : all) {
+    for (const report::Compared& one : all) {
         records.push_back(one.record);
     }
-    std::printf("%s%s", phase_table(all).c_str(), traffic_table(records).c_str());
-    for (const Compared& one : all) {
+    std::printf("%s%s", report::phase_table(all).c_str(), report::traffic_table(records).c_str());
+    for (const report::Compared& one : all) {
         std::printf("%s, %d devices: %s\n", one.label.c_str(), one.record.facts.devices,
-                    describe(one.record.endurance).c_str());
+                    report::describe(one.record.endurance).c_str());
     }
     std::fflush(stdout);
 }
@@ -199,18 +203,18 @@ void compare(const mpi::Communicator& world, const CompareOptions& options) {
             check_writable(options.json);
         }
     });
-    const std::string links = engine::describe_links(options.columns.front().run);
+    const std::string links = plan::describe_links(options.columns.front().run);
     if (!links.empty()) {
         announce(world, links);
     }
     Made made;
-    const std::vector<Compared> all = run_all(world, options, made);
+    const std::vector<report::Compared> all = run_all(world, options, made);
     remove_state(world, made);
     world.together([&] {
         if (world.rank() == 0) {
             print(all);
             if (!options.json.empty()) {
-                write_whole_file(options.json, to_json(all).dump(2) + "\n");
+                write_whole_file(options.json, report::to_json(all).dump(2) + "\n");
             }
         }
     });

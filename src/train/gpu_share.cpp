@@ -1,3 +1,4 @@
+// Plans a rank's share of a GPU and says what it used. Used by the trainer.
 #include "train/gpu_share.hpp"
 
 #include "base/error.hpp"
@@ -53,7 +54,7 @@ void GpuShare::plan_within(std::size_t budget_bytes) {
     }
 }
 
-GpuReport GpuShare::report(const model::NetworkTraffic& traffic, std::size_t steps) const {
+report::GpuUse GpuShare::use(const model::NetworkTraffic& traffic, std::size_t steps) const {
     const model::GpuMemoryUse use = model::gpu_memory_use(device_);
     const std::size_t divisor = std::max<std::size_t>(steps, 1);
     return {.name = name_,
@@ -66,22 +67,23 @@ GpuReport GpuShare::report(const model::NetworkTraffic& traffic, std::size_t ste
             .peak_operations = peak_operations_};
 }
 
-std::optional<GpuReport> report_gpus(const mpi::Communicator& world,
-                                     const std::optional<GpuShare>& share,
-                                     const model::NetworkTraffic& traffic, std::size_t steps) {
-    std::optional<GpuReport> report;
+std::optional<report::GpuUse> gpu_use_of_ranks(const mpi::Communicator& world,
+                                               const std::optional<GpuShare>& share,
+                                               const model::NetworkTraffic& traffic,
+                                               std::size_t steps) {
+    std::optional<report::GpuUse> use;
     if (share) {
-        report = share->report(traffic, steps);
+        use = share->use(traffic, steps);
     }
-    const std::array mine{report ? static_cast<double>(report->most_bytes) : 0.0,
-                          report ? static_cast<double>(report->most_tensor_bytes) : 0.0};
+    const std::array mine{use ? static_cast<double>(use->most_bytes) : 0.0,
+                          use ? static_cast<double>(use->most_tensor_bytes) : 0.0};
     const std::vector<double> of_ranks = world.all_gather(mine);
-    for (std::size_t i = 0; report && i < of_ranks.size(); i += mine.size()) {
-        report->most_bytes = std::max(report->most_bytes, static_cast<std::size_t>(of_ranks[i]));
-        report->most_tensor_bytes =
-            std::max(report->most_tensor_bytes, static_cast<std::size_t>(of_ranks[i + 1]));
+    for (std::size_t i = 0; use && i < of_ranks.size(); i += mine.size()) {
+        use->most_bytes = std::max(use->most_bytes, static_cast<std::size_t>(of_ranks[i]));
+        use->most_tensor_bytes =
+            std::max(use->most_tensor_bytes, static_cast<std::size_t>(of_ranks[i + 1]));
     }
-    return report;
+    return use;
 }
 
 }  // namespace nearstep::train

@@ -6,24 +6,13 @@
 #include "model/gpu_plan.hpp"
 #include "model/network.hpp"
 #include "mpi/communicator.hpp"
+#include "report/record.hpp"
 
 #include <cstddef>
 #include <optional>
 #include <string>
 
 namespace nearstep::train {
-
-// A run's final report on its GPUs.
-struct GpuReport {
-    std::string name{};  // rank 0's
-    int ranks_per_gpu = 1;
-    model::GpuPlan plan{};                    // rank 0's
-    std::size_t most_bytes = 0;               // GPU memory of the rank that used most
-    std::size_t most_tensor_bytes = 0;        // likewise, of tensors in use at once
-    std::size_t parameter_step_bytes = 0;     // moved to rank 0's GPU per step
-    std::size_t input_step_bytes = 0;         // inputs of blocks per step, out and back in
-    std::optional<double> peak_operations{};  // of one GPU, per second
-};
 
 class GpuShare {
 public:
@@ -45,7 +34,7 @@ public:
     }
 
     // The plan and what this rank used.
-    GpuReport report(const model::NetworkTraffic& traffic, std::size_t steps) const;
+    report::GpuUse use(const model::NetworkTraffic& traffic, std::size_t steps) const;
 
 private:
     model::ComputeDevice device_;
@@ -58,11 +47,12 @@ private:
     std::optional<double> peak_operations_;
 };
 
-// Reports this rank's GPU with the maxima over ranks; none without a GPU. `traffic` covers `steps`
-// steps. Collective.
-std::optional<GpuReport> report_gpus(const mpi::Communicator& world,
-                                     const std::optional<GpuShare>& share,
-                                     const model::NetworkTraffic& traffic, std::size_t steps);
+// What this rank's GPU does, with the maxima over ranks; none without a GPU. `traffic` covers
+// `steps` steps. Collective.
+std::optional<report::GpuUse> gpu_use_of_ranks(const mpi::Communicator& world,
+                                               const std::optional<GpuShare>& share,
+                                               const model::NetworkTraffic& traffic,
+                                               std::size_t steps);
 
 // GPU memory in bytes for one of `ranks_per_gpu` ranks. It is `wanted_gb` or, if that is 0 or
 // exceeds what is there, its part of the free memory minus a reserve.

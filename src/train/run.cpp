@@ -1,3 +1,4 @@
+// Runs the steps of `nearstep train` from start to end. Used by the command train.
 #include "train/run.hpp"
 
 #include "base/error.hpp"
@@ -8,15 +9,17 @@
 #include "engine/checkpoint_folder.hpp"
 #include "engine/device_speeds.hpp"
 #include "engine/devices.hpp"
-#include "engine/site_links.hpp"
 #include "engine/starting_point.hpp"
 #include "model/compute_format.hpp"
+#include "model/gpu_peak.hpp"
 #include "model/product_rate.hpp"
+#include "mpi/session.hpp"
+#include "plan/link_rates.hpp"
+#include "report/lines.hpp"
+#include "report/prediction.hpp"
+#include "report/reporter.hpp"
+#include "report/summary.hpp"
 #include "train/corpus.hpp"
-#include "train/prediction.hpp"
-#include "train/reporter.hpp"
-#include "train/run_lines.hpp"
-#include "train/summary.hpp"
 #include "train/timeline_file.hpp"
 #include "train/trainer.hpp"
 
@@ -56,24 +59,30 @@ double measure_operations(const mpi::Communicator& world, const Trainer& trainer
     return all;
 }
 
-SpeedOfLight expect_speed(const mpi::Communicator& world, const Trainer& trainer,
-                          const RunRecord& record) {
+report::SpeedOfLight expect_speed(const mpi::Communicator& world, const Trainer& trainer,
+                                  const report::RunRecord& record) {
     const engine::StateTransfer first = trainer.engine().first_transfer();
-    return {record.run, record.parameters,
-            Ceilings{.operations = measure_operations(world, trainer, record.run),
-                     .state_bytes = first.seconds > 0 ? first.bytes / first.seconds : 0,
-                     .update_s = least_update_seconds(record)},
-            expected_storage_bytes(record)};
+    const double operations =
+        model::operations_per_token(record.run.model, record.parameters) * record.tokens_per_step();
+    return {record.run.mode,
+            {.operations = operations, .state_bytes = report::expected_storage_bytes(record)},
+            {.operations = measure_operations(world, trainer, record.run),
+             .state_bytes = first.seconds > 0 ? first.bytes / first.seconds : 0,
+             .update_s = report::least_update_seconds(record)}};
 }
 
-void say_head(Reporter& reporter, const Trainer& trainer, const RunRecord& record,
+void say_head(report::Reporter& reporter, const Trainer& trainer, const report::RunRecord& record,
               const std::vector<std::string>& start, const RunOptions& options, std::int64_t last) {
-    std::vector<std::string> lines = head_lines(trainer, record, last);
+    std::vector<std::string> lines =
+        report::head_lines(record, trainer.describe_model(), trainer.steps_done(), last);
     if (options.shows_traffic) {
-        const std::vector<std::string> paths = path_lines(trainer, record.run);
+        const std::vector<std::string> paths = report::path_lines(record, mpi::library_version());
         lines.insert(lines.end(), paths.begin(), paths.end());
+        if (trainer.gpu() != nullptr) {
+            lines.push_back(model::describe(trainer.gpu()->plan()));
+        }
     } else if (record.run.link.are_shaped()) {
-        lines.push_back(engine::describe_links(record.run));
+        lines.push_back(plan::describe_links(record.run));
     }
     lines.insert(lines.end(), start.begin(), start.end());
     for (const std::string& line : lines) {
@@ -110,14 +119,16 @@ enum class Ending { finished, stopped };
 // A step's metrics and evaluations come before its commit. So a committed step has them, and a step
 // that a crash undid is repeated with them. After a request to stop, nothing is evaluated and no
 // checkpoint is due.
-void run_steps(Trainer& trainer, Reporter& reporter, RunRecord& record, std::int64_t last,
-               Ending& ending) {
+void run_steps(Trainer& trainer, report::Reporter& reporter, report::RunRecord& record,
+               std::int64_t last, Ending& ending) {
     const config::Run& run = record.run;
     const std::vector<std::uint64_t> written = trainer.engine().written_bytes();
     const double committed = trainer.engine().commit_seconds();
     const auto ended = [&](const StepReport& report) {
         record.steps.push_back(report);
-        record.light->note(report);
+        if (!report.is_skipped) {
+            record.light->note(report.traffic, report.seconds.update);
+        }
         reporter.step(report, last, *record.light);
     };
     const auto is_due = [](std::int64_t every, std::int64_t done) {
@@ -155,29 +166,30 @@ void run_steps(Trainer& trainer, Reporter& reporter, RunRecord& record, std::int
         }
     }
     record.commit_seconds = trainer.engine().commit_seconds() - committed;
-    record.endurance = measure_endurance(written, trainer.engine().written_bytes(),
-                                         record.steps.size(), record.seconds, run.csd.rated_tbw);
+    record.endurance =
+        report::measure_endurance(written, trainer.engine().written_bytes(), record.steps.size(),
+                                  record.seconds, run.csd.rated_tbw);
     reporter.end_progress();
 }
 
 // What is known before the first step.
-RunRecord begin_record(const mpi::Communicator& world, const Trainer& trainer,
-                       const config::Run& run, const plan::Calibration& calibration,
-                       const StartSeconds& start) {
-    RunRecord record{.run = run,
-                     .ranks = world.size(),
-                     .facts = trainer.engine().facts(),
-                     .parameters = trainer.parameters(),
-                     .start = start,
-                     .calibration = calibration};
-    record.expected = expect_of_links(record);
+report::RunRecord begin_record(const mpi::Communicator& world, const Trainer& trainer,
+                               const config::Run& run, const plan::Calibration& calibration,
+                               const report::StartSeconds& start) {
+    report::RunRecord record{.run = run,
+                             .ranks = world.size(),
+                             .facts = trainer.engine().facts(),
+                             .parameters = trainer.parameters(),
+                             .start = start,
+                             .calibration = calibration};
+    record.expected = report::expect_of_links(record);
     record.light = expect_speed(world, trainer, record);
     return record;
 }
 
 // Everything that is read and computed after the run's steps are safe.
-void look_at_result(Trainer& trainer, Reporter& reporter, const RunOptions& options,
-                    RunRecord& record, Ending& ending) {
+void look_at_result(Trainer& trainer, report::Reporter& reporter, const RunOptions& options,
+                    report::RunRecord& record, Ending& ending) {
     record.heldout_loss = trainer.evaluate();
     if (!record.heldout_loss) {
         ending = Ending::stopped;
@@ -191,18 +203,14 @@ void look_at_result(Trainer& trainer, Reporter& reporter, const RunOptions& opti
     }
 }
 
-void say_end(Reporter& reporter, const RunRecord& record, const RunOptions& options,
+void say_end(report::Reporter& reporter, const report::RunRecord& record, const RunOptions& options,
              std::int64_t steps_done) {
     if (options.shows_traffic && !record.steps.empty()) {
-        for (const std::string& lines :
-             {traffic_table({record}), describe_guesses(record), describe_deltas(record),
-              describe_expected(record), describe_gpu(record)}) {
-            if (!lines.empty()) {
-                reporter.say(lines);
-            }
+        for (const std::string& lines : report::traffic_lines(record)) {
+            reporter.say(lines);
         }
     }
-    reporter.say(closing_lines(record, steps_done));
+    reporter.say(report::closing_lines(record, steps_done));
 }
 
 // The user's settings, checked, with a position for each device.
@@ -226,7 +234,8 @@ config::Run prepared(const mpi::Communicator& world, const config::Run& given,
 }
 
 // Writes a checkpoint unless the state is already safe.
-void save_at_end(Trainer& trainer, std::int64_t last_checkpoint, Ending ending, RunRecord& record) {
+void save_at_end(Trainer& trainer, std::int64_t last_checkpoint, Ending ending,
+                 report::RunRecord& record) {
     const config::Run& run = record.run;
     // A durable step needs no checkpoint to survive a stop.
     const bool is_safe = trainer.steps_done() == last_checkpoint ||
@@ -237,10 +246,10 @@ void save_at_end(Trainer& trainer, std::int64_t last_checkpoint, Ending ending, 
 }
 
 void write_json(const mpi::Communicator& world, const RunOptions& options,
-                const RunRecord& record) {
+                const report::RunRecord& record) {
     world.together([&] {
         if (world.rank() == 0 && !options.json.empty()) {
-            write_whole_file(options.json, to_json(record).dump(2) + "\n");
+            write_whole_file(options.json, report::to_json(record).dump(2) + "\n");
         }
     });
 }
@@ -258,7 +267,7 @@ bool train(const mpi::Communicator& world, const config::Run& given, const RunOp
     const engine::StartingPoint start =
         engine::find_starting_point(world, run, model::describe(run.model).elems,
                                     model_line(run, *corpus.tokenizer), wish_of(options));
-    StartSeconds start_seconds{.search = watch.lap()};
+    report::StartSeconds start_seconds{.search = watch.lap()};
     if (run.csd.durability != "none") {
         engine::check_shared_folder(world, config::checkpoint_folder(run));
     }
@@ -268,13 +277,14 @@ bool train(const mpi::Communicator& world, const config::Run& given, const RunOp
     }
     Trainer trainer(world, run, corpus, options.fault_plan, timeline ? &*timeline : nullptr,
                     start.set);
-    std::optional<Reporter> reporter;
+    std::optional<report::Reporter> reporter;
     world.together(
         [&] { reporter.emplace(world.rank() == 0, run, trainer.parameters(), options.metrics); });
     watch.lap();
     const engine::BeginReport begun = begin_and_describe(trainer, run, start, options);
     start_seconds.begin = watch.lap();
-    RunRecord record = begin_record(world, trainer, run, options.calibration, start_seconds);
+    report::RunRecord record =
+        begin_record(world, trainer, run, options.calibration, start_seconds);
     const std::int64_t last =
         run.train.stop_at > 0 ? std::min(run.train.stop_at, run.train.steps) : run.train.steps;
     say_head(*reporter, trainer, record, begun.lines, options, last);
@@ -288,7 +298,7 @@ bool train(const mpi::Communicator& world, const config::Run& given, const RunOp
         reporter->say(write_timeline(world, *timeline, *record.lanes, options.trace));
     }
     record.vector_bytes = trainer.engine().vector_bytes();
-    record.gpu = trainer.report_gpu(record.steps.size());
+    record.gpu = trainer.gpu_use(record.steps.size());
     record.network_sent_bytes = trainer.engine().network_sent_bytes();
     if (ending == Ending::finished) {
         look_at_result(trainer, *reporter, options, record, ending);

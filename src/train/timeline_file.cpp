@@ -1,10 +1,11 @@
+// Gathers the timelines of all ranks and writes them. Used by run.cpp.
 #include "train/timeline_file.hpp"
 
 #include "base/error.hpp"
+#include "base/formatted.hpp"
 #include "base/output_file.hpp"
 
 #include <array>
-#include <cstdio>
 #include <numeric>
 #include <span>
 #include <vector>
@@ -42,9 +43,9 @@ void begin_timeline(const mpi::Communicator& world, std::optional<trace::Timelin
     }
 }
 
-LaneShares lane_shares(const mpi::Communicator& world, const trace::Timeline& timeline,
-                       double seconds) {
-    LaneShares shares = timeline.busy_seconds();
+report::LaneShares lane_shares(const mpi::Communicator& world, const trace::Timeline& timeline,
+                               double seconds) {
+    report::LaneShares shares = timeline.busy_seconds();
     world.sum(std::span(shares));
     for (double& share : shares) {
         share /= seconds * world.size();
@@ -53,7 +54,7 @@ LaneShares lane_shares(const mpi::Communicator& world, const trace::Timeline& ti
 }
 
 std::string write_timeline(const mpi::Communicator& world, const trace::Timeline& timeline,
-                           const LaneShares& shares, const std::string& path) {
+                           const report::LaneShares& shares, const std::string& path) {
     std::array<double, 1> left_out = {static_cast<double>(timeline.left_out())};
     world.sum(std::span(left_out));
     const std::string events = gather_events(world, timeline);
@@ -65,15 +66,10 @@ std::string write_timeline(const mpi::Communicator& world, const trace::Timeline
     });
     std::string line = "trace " + path + "; seconds of work per second and rank:";
     for (std::size_t lane = 0; lane < shares.size(); ++lane) {
-        std::array<char, 64> part{};
-        std::snprintf(part.data(), part.size(), " %s %.2f,",
-                      trace::name_of(static_cast<trace::Lane>(lane)), shares.at(lane));
-        line += part.data();
+        line +=
+            formatted(" %s %.2f,", trace::name_of(static_cast<trace::Lane>(lane)), shares.at(lane));
     }
-    std::array<char, 64> sum{};
-    std::snprintf(sum.data(), sum.size(), " together %.2f",
-                  std::accumulate(shares.begin(), shares.end(), 0.0));
-    line += sum.data();
+    line += formatted(" together %.2f", std::accumulate(shares.begin(), shares.end(), 0.0));
     return left_out[0] > 0 ? line + text("; the last ", left_out[0], " spans had no room") : line;
 }
 

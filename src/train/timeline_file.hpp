@@ -2,9 +2,9 @@
 #pragma once
 
 #include "mpi/communicator.hpp"
+#include "report/record.hpp"
 #include "trace/timeline.hpp"
 
-#include <array>
 #include <optional>
 #include <string>
 
@@ -15,13 +15,12 @@ void begin_timeline(const mpi::Communicator& world, std::optional<trace::Timelin
 
 // How busy each lane was during `seconds` of steps: seconds of work, of all devices, per second and
 // rank. The sum is how many lanes worked at once. Collective.
-using LaneShares = std::array<double, trace::kLanes>;
-LaneShares lane_shares(const mpi::Communicator& world, const trace::Timeline& timeline,
-                       double seconds);
+report::LaneShares lane_shares(const mpi::Communicator& world, const trace::Timeline& timeline,
+                               double seconds);
 
 // Rank 0 writes all ranks' spans to `path` in Chrome's trace format. Returns a line that says so,
 // with `shares`. Collective.
 std::string write_timeline(const mpi::Communicator& world, const trace::Timeline& timeline,
-                           const LaneShares& shares, const std::string& path);
+                           const report::LaneShares& shares, const std::string& path);
 
 }  // namespace nearstep::train

@@ -6,49 +6,20 @@
 #include "engine/engine.hpp"
 #include "model/network.hpp"
 #include "mpi/communicator.hpp"
+#include "report/record.hpp"
 #include "train/gpu_share.hpp"
 
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <numbers>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace nearstep::train {
 
-struct PhaseSeconds {
-    double forward = 0;   // without waiting for the previous update
-    double backward = 0;  // includes sending gradients
-    double update = 0;    // includes bringing the parameters in
-    double hidden = 0;    // part of the update and its flush under backward and the next forward
-};
-
-// The same on all ranks. Seconds are the slowest rank's (for `hidden` the least); traffic is the
-// sum over ranks.
-struct StepReport {
-    std::int64_t step = 0;  // steps done, with this one
-    double loss = 0;        // mean over the global batch, nats per token
-    double gradient_norm = 0;
-    double learning_rate = 0;
-    double loss_scale = 1;
-    bool is_skipped = false;  // the gradient was not finite: nothing was updated
-    engine::Guess guess = engine::Guess::none;
-    bool is_stop_requested = false;  // on any rank, see base/stop_request.hpp
-    PhaseSeconds seconds;
-    trace::TrafficSnapshot traffic;
-    codec::DeltaTally deltas;  // zeros without gather.codec = "delta"
-};
-
-// Over the evaluated rows of the held-out text, the same on all ranks. Per byte of the text behind
-// the rows' targets, to compare runs with different tokenizers.
-struct HeldOutLoss {
-    double nats_per_token = 0;
-    double nats_per_byte = 0;
-
-    double bits_per_byte() const { return nats_per_byte / std::numbers::ln2; }
-};
+using report::HeldOutLoss;
+using report::StepReport;
 
 // All calls are collective. Throws ConfigError on all ranks alike if data, sizes or folders are
 // unusable. A step's update still runs when step() returns, except in the modes without overlap
@@ -87,8 +58,8 @@ public:
     // This rank's; null: the model runs on the CPU, or the program has no CUDA.
     const GpuShare* gpu() const { return gpu_ ? &*gpu_ : nullptr; }
     // Rank 0's, on rank 0, after `steps` steps of this process.
-    std::optional<GpuReport> report_gpu(std::size_t steps) const {
-        return report_gpus(world_, gpu_, step_traffic_, steps);
+    std::optional<report::GpuUse> gpu_use(std::size_t steps) const {
+        return gpu_use_of_ranks(world_, gpu_, step_traffic_, steps);
     }
 
     // nullopt if any rank was asked to stop before the end.

@@ -228,8 +228,8 @@ Ended clipped_run(const mpi::Communicator& world, const config::EngineSettings& 
                    static_cast<std::uint64_t>(engine->steps_done() * 64 + world.rank()), kind);
         engine->end_pass();
         const GradientFacts facts = engine->end_gradients();
-        ended.right += facts.guess == Guess::right ? 1 : 0;
-        ended.wrong += facts.guess == Guess::wrong ? 1 : 0;
+        ended.right += facts.guess == trace::Guess::right ? 1 : 0;
+        ended.wrong += facts.guess == trace::Guess::wrong ? 1 : 0;
         engine->update();
         engine->finish();
         engine->commit();

@@ -1,5 +1,7 @@
 #include "train/schedule.hpp"
 
+#include "train/gpu_share.hpp"
+
 #include <gtest/gtest.h>
 
 namespace nearstep::train {
@@ -41,6 +43,14 @@ TEST(Hypers, DifferInDecayAlone) {
     EXPECT_EQ(groups.at(group_of(settings, 1)).decay, 0);
     EXPECT_EQ(groups[0].rate, groups[1].rate);
     EXPECT_EQ(groups[0].beta2, groups[1].beta2);
+}
+
+TEST(GpuBudget, IsARanksPartOfWhatIsFreeOrLess) {
+    constexpr std::size_t kFree = 100'000'000'000;
+    EXPECT_EQ(gpu_budget(0, kFree, 1), 95'000'000'000U);
+    EXPECT_EQ(gpu_budget(0, kFree, 2), 47'500'000'000U);
+    EXPECT_EQ(gpu_budget(16, kFree, 2), 16'000'000'000U);
+    EXPECT_EQ(gpu_budget(200, kFree, 1), 95'000'000'000U);
 }
 
 }  // namespace

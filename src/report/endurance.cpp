@@ -1,15 +1,13 @@
-#include "train/endurance.hpp"
+// Counts what a run wrote to its drives. Used by the trainer and by comparisons.
+#include "report/endurance.hpp"
 
 #include "base/error.hpp"
+#include "base/formatted.hpp"
 #include "base/units.hpp"
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
-#include <array>
-#include <cstdio>
 
-namespace nearstep::train {
+namespace nearstep::report {
 
 namespace {
 
@@ -18,12 +16,6 @@ constexpr double kTerabyte = 1e12;
 
 double most(const std::vector<double>& values) {
     return values.empty() ? 0 : *std::max_element(values.begin(), values.end());
-}
-
-std::string days(double count) {
-    std::array<char, 32> digits{};
-    std::snprintf(digits.data(), digits.size(), "%.3g", count);
-    return digits.data();
 }
 
 }  // namespace
@@ -48,24 +40,15 @@ Endurance measure_endurance(const std::vector<std::uint64_t>& at_start,
     return endurance;
 }
 
-nlohmann::json to_json(const Endurance& endurance) {
-    return {{"written_bytes", endurance.written_bytes},
-            {"written_bytes_per_step", endurance.written_bytes_per_step},
-            {"rated_tbw", endurance.rated_tbw},
-            {"days_to_rated_tbw", endurance.days_to_rated_tbw
-                                      ? nlohmann::json(*endurance.days_to_rated_tbw)
-                                      : nlohmann::json()}};
-}
-
 std::string describe(const Endurance& endurance) {
     std::string out =
         text("written to a device, at most: ", human_bytes(most(endurance.written_bytes_per_step)),
              " per step, ", human_bytes(most(endurance.written_bytes)), " in all");
     if (endurance.days_to_rated_tbw) {
         out += text("; at this rate its rated ", human_bytes(endurance.rated_tbw * kTerabyte),
-                    " last ", days(*endurance.days_to_rated_tbw), " days");
+                    " last ", formatted("%.3g", *endurance.days_to_rated_tbw), " days");
     }
     return out;
 }
 
-}  // namespace nearstep::train
+}  // namespace nearstep::report

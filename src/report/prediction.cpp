@@ -1,22 +1,49 @@
-#include "train/prediction.hpp"
+// Compares a run with the planner's model of it. Used by the trainer before the first step, and by
+// tables of traffic and of comparisons.
+#include "report/prediction.hpp"
 
 #include "base/dtype.hpp"
+#include "config/placement.hpp"
 #include "csd/state_format.hpp"
-#include "engine/gpu_traffic.hpp"
-#include "engine/site_links.hpp"
+#include "model/geometry.hpp"
 #include "plan/calibration.hpp"
 #include "plan/cost.hpp"
 #include "plan/host_link.hpp"
+#include "plan/link_rates.hpp"
 #include "shard/partition.hpp"
 #include "store/subgroup_header.hpp"
-#include "train/run_plan.hpp"
 
 #include <algorithm>
 #include <limits>
 
-namespace nearstep::train {
+namespace nearstep::report {
 
 namespace {
+
+plan::Mesh mesh_of(config::Sharding sharding, int ranks_per_node, int nodes) {
+    return {.gpus = sharding == config::Sharding::replicated ? 1 : ranks_per_node,
+            .nodes = sharding == config::Sharding::global ? nodes : 1};
+}
+
+plan::Choice choice_of(const RunRecord& record) {
+    const config::Placement placement = config::placement_of(record.run);
+    const auto mesh = [&](config::Sharding sharding) {
+        return mesh_of(sharding, record.ranks / record.facts.nodes, record.facts.nodes);
+    };
+    return {
+        .codec = plan::parse_codec(record.run.compress.codec),
+        .gather = record.run.gather.codec == "delta" ? plan::Gather::delta : plan::Gather::dense,
+        .parameters = mesh(placement.parameters),
+        .home = plan::Home::host,
+        .gradients = mesh(placement.gradients),
+        .scatter = placement.gradients == config::Sharding::replicated
+                       ? plan::Scatter::flat
+                       : plan::Scatter::hierarchical,
+        .optimizer = mesh(placement.optimizer),
+        .handover = record.facts.has_dense_sums ? plan::Handover::dense : plan::Handover::raw,
+        .subgroup_tiles = static_cast<std::size_t>(record.run.csd.subgroup_tiles),
+        .slots = record.run.csd.slots > 0 ? record.run.csd.slots : config::kLeastSlots};
+}
 
 // Bytes of the state in all of its copies.
 double state_of_copies(const RunRecord& record) {
@@ -36,7 +63,7 @@ RunPlan plan_with_rates(const RunRecord& record) {
     const config::Run run = plan::calibrated(record.run, record.calibration, record.facts.nodes);
     config::LinkSettings link = run.link;
     link.shape = true;
-    const link::Rates rates = engine::rates_of(link);
+    const link::Rates rates = plan::rates_of(link);
     const auto or_no_limit = [](double rate) {
         return rate > 0 ? rate : std::numeric_limits<double>::infinity();
     };
@@ -50,7 +77,7 @@ RunPlan plan_with_rates(const RunRecord& record) {
     site.host_link_total = rates.host_total;
     site.device_read = or_no_limit(rates.device_read) / read_share(record);
     site.device_write = or_no_limit(rates.device_write);
-    site.device_updates = engine::update_rate_of(run);
+    site.device_updates = plan::update_rate_of(run);
     site.network = or_no_limit(rates.network);
     site.latency_s = run.plan.network_latency_us * 1e-6;
     return of_run;
@@ -91,6 +118,21 @@ PhaseSeconds seconds_of_devices(const RunPlan& of_run) {
 
 }  // namespace
 
+RunPlan run_plan_of(const RunRecord& record) {
+    const trace::RunFacts& facts = record.facts;
+    plan::Problem problem;
+    problem.work = plan::workload_of(
+        record.run,
+        {.parameters = record.parameters,
+         .blocks = static_cast<int>(model::describe(record.run.model).blocks.size())},
+        1);
+    problem.site.gpus = record.ranks / facts.nodes;
+    problem.site.csds = std::max(facts.devices / facts.nodes, 1);
+    problem.site.delta_bytes = record.run.plan.delta_bytes;
+    problem.nodes = facts.nodes;
+    return {.problem = problem, .choice = choice_of(record)};
+}
+
 PhaseSeconds predict(const RunRecord& record, const PhaseSeconds& unshaped) {
     const RunPlan of_run = plan_with_rates(record);
     const plan::Site& site = of_run.problem.site;
@@ -98,7 +140,7 @@ PhaseSeconds predict(const RunRecord& record, const PhaseSeconds& unshaped) {
     const PhaseSeconds links = is_base ? seconds_of_base(record, site) : seconds_of_devices(of_run);
     const std::size_t parameters = shard::tiles_of(record.parameters) * shard::kTileElems;
     const auto vector_bytes = static_cast<double>(parameters * size_bytes(record.run.model.dtype));
-    const double of_gpus = engine::gpu_bytes_of_node(record.run.link, site.gpus, vector_bytes);
+    const double of_gpus = plan::gpu_bytes_of_node(record.run.link, site.gpus, vector_bytes);
     const double of_gradients =
         (is_base ? sizeof(float) : record.facts.handed_bytes_per_parameter) *
         of_node(record, parameters);
@@ -139,4 +181,4 @@ std::optional<double> least_update_seconds(const RunRecord& record) {
     return std::max(terms.csd, terms.up);
 }
 
-}  // namespace nearstep::train
+}  // namespace nearstep::report

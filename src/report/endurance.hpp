@@ -1,14 +1,12 @@
 // How fast a run wears out its devices' drives.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
-
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
-namespace nearstep::train {
+namespace nearstep::report {
 
 // Counts state and, in mode base, gradients, with headers, without checkpoints and manifests.
 struct Endurance {
@@ -25,9 +23,7 @@ Endurance measure_endurance(const std::vector<std::uint64_t>& at_start,
                             const std::vector<std::uint64_t>& at_end, std::size_t steps,
                             double seconds, double rated_tbw);
 
-nlohmann::json to_json(const Endurance& endurance);
-
-// "written to each device: 94.5 MB per step, 1.2 GB in all; ...".
+// "written to a device, at most: 94.5 MB per step, 1.2 GB in all; ...".
 std::string describe(const Endurance& endurance);
 
-}  // namespace nearstep::train
+}  // namespace nearstep::report

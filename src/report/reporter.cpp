@@ -1,21 +1,22 @@
-#include "train/reporter.hpp"
+// Prints progress and writes the metrics. Used by the trainer, on rank 0.
+#include "report/reporter.hpp"
 
 #include "base/error.hpp"
+#include "base/formatted.hpp"
 #include "base/output_file.hpp"
 #include "base/version.hpp"
-#include "train/run_lines.hpp"
-#include "train/summary.hpp"
+#include "report/lines.hpp"
+#include "report/summary.hpp"
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cstdio>
 #include <fstream>
 #include <system_error>
 #include <utility>
 
-namespace nearstep::train {
+namespace nearstep::report {
 
 namespace {
 
@@ -116,13 +117,10 @@ void Reporter::step(const StepReport& report, std::int64_t last_step, const Spee
 }
 
 void Reporter::heldout(std::int64_t step, const HeldOutLoss& loss) {
-    std::array<char, 160> line{};
-    std::snprintf(
-        line.data(), line.size(),
+    say(formatted(
         "step %lld  held-out loss %.4f nats per token, %.4f per byte (%.4f bits per byte)",
         static_cast<long long>(step), loss.nats_per_token, loss.nats_per_byte,
-        loss.bits_per_byte());
-    say(line.data());
+        loss.bits_per_byte()));
     if (metrics_.is_open()) {
         add_metrics(nlohmann::json{{"step", step},
                                    {"heldout_loss", loss.nats_per_token},
@@ -170,19 +168,19 @@ void Reporter::show_progress(const StepReport& report, std::int64_t last_step,
     const double step_s = seconds_between(ends_.front(), ends_.back()) /
                           static_cast<double>(std::max<std::size_t>(ends_.size() - 1, 1));
     const std::string place = text("step ", report.step, "/", last_step);
-    std::array<char, 120> rest{};
-    std::snprintf(rest.data(), rest.size(), "  loss %.4f  %.0f tokens/s%s  %s left", report.loss,
+    const std::string rest =
+        formatted("  loss %.4f  %.0f tokens/s%s  %s left", report.loss,
                   static_cast<double>(run_.train.global_batch) * run_.model.context / step_s,
                   describe_share(light.least(), step_s).c_str(),
                   describe_duration(static_cast<double>(last_step - report.step) * step_s).c_str());
     if (terminal_.columns == 0) {
-        say(place + rest.data());
+        say(place + rest);
         return;
     }
     // One column less: some terminals begin a new line behind the last one.
     const std::string shown_place = cut(place, terminal_.columns - 1);
     const std::string shown_rest =
-        cut(rest.data(), terminal_.columns - 1 - static_cast<int>(shown_place.size()));
+        cut(rest, terminal_.columns - 1 - static_cast<int>(shown_place.size()));
     std::printf("%s%s%s%s%s", kErasesLine, terminal_.has_colours ? kBold : "", shown_place.c_str(),
                 terminal_.has_colours ? kPlain : "", shown_rest.c_str());
     is_line_open_ = true;
@@ -192,4 +190,4 @@ void Reporter::show_progress(const StepReport& report, std::int64_t last_step,
     std::fflush(stdout);
 }
 
-}  // namespace nearstep::train
+}  // namespace nearstep::report

@@ -5,9 +5,8 @@
 
 #include "base/output_file.hpp"
 #include "config/run.hpp"
-#include "train/speed_of_light.hpp"
-#include "train/terminal.hpp"
-#include "train/trainer.hpp"
+#include "report/record.hpp"
+#include "report/terminal.hpp"
 
 #include <chrono>
 #include <cstddef>
@@ -15,7 +14,7 @@
 #include <deque>
 #include <string>
 
-namespace nearstep::train {
+namespace nearstep::report {
 
 // Prints only if it is the speaking rank. Metrics lines are with the operating system when a call
 // returns, so those of a committed step survive a crash of the process.
@@ -63,4 +62,4 @@ private:
     Clock::time_point last_line_ = Clock::now();
 };
 
-}  // namespace nearstep::train
+}  // namespace nearstep::report

@@ -1,9 +1,7 @@
 // The results of a comparison of modes: the table, and the summaries for scripts.
 #pragma once
 
-#include "train/run.hpp"
-#include "train/summary.hpp"
-#include "train/trainer.hpp"
+#include "report/record.hpp"
 
 #include <nlohmann/json_fwd.hpp>
 
@@ -11,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace nearstep::train {
+namespace nearstep::report {
 
 // One column at one number of devices.
 struct Compared {
@@ -19,11 +17,9 @@ struct Compared {
     RunRecord record;
     PhaseSeconds seconds = {};  // medians
     // Computed from the site's rates and the seconds of the same compute on unshaped links. Empty
-    // if links are not shaped. See train/prediction.hpp.
+    // if links are not shaped. See report/prediction.hpp.
     std::optional<PhaseSeconds> predicted = {};
 };
-
-double total(const PhaseSeconds& seconds);
 
 // Medians over all steps but the first, which warms up.
 PhaseSeconds median_seconds(const std::vector<StepReport>& steps);
@@ -37,4 +33,4 @@ std::string phase_table(const std::vector<Compared>& all);
 // links.
 nlohmann::json to_json(const std::vector<Compared>& all);
 
-}  // namespace nearstep::train
+}  // namespace nearstep::report

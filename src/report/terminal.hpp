@@ -3,7 +3,7 @@
 
 #include <string>
 
-namespace nearstep::train {
+namespace nearstep::report {
 
 struct Terminal {
     int columns = 0;  // 0: not a terminal, or one that cannot rewrite a line
@@ -18,4 +18,4 @@ struct Terminal {
 // The first `columns` characters of UTF-8 text.
 std::string cut(const std::string& line, int columns);
 
-}  // namespace nearstep::train
+}  // namespace nearstep::report

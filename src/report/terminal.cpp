@@ -1,4 +1,5 @@
-#include "train/terminal.hpp"
+// Finds out what kind of terminal stdout is. Used by the reporter.
+#include "report/terminal.hpp"
 
 #include "base/descriptor.hpp"
 #include "base/error.hpp"
@@ -10,7 +11,7 @@
 #include <cstdlib>
 #include <string_view>
 
-namespace nearstep::train {
+namespace nearstep::report {
 
 namespace {
 
@@ -55,4 +56,4 @@ std::string cut(const std::string& line, int columns) {
     return line.substr(0, end);
 }
 
-}  // namespace nearstep::train
+}  // namespace nearstep::report

@@ -1,12 +1,21 @@
 // The modelled duration of a step on the site's links, to compare with measurements.
 #pragma once
 
-#include "train/summary.hpp"
-#include "train/trainer.hpp"
+#include "plan/choice.hpp"
+#include "plan/problem.hpp"
+#include "report/record.hpp"
 
 #include <optional>
 
-namespace nearstep::train {
+namespace nearstep::report {
+
+// A run in the planner's terms. Of the site, only the numbers of GPUs and devices of a node are
+// set, and the size of deltas.
+struct RunPlan {
+    plan::Problem problem;
+    plan::Choice choice;
+};
+RunPlan run_plan_of(const RunRecord& record);
 
 // `unshaped`: the phases of the same compute without link delays. The model is the planner's
 // (plan/cost.hpp); plan/host_link.hpp covers mode base and GPUs on the host link. Rates are the
@@ -22,4 +31,4 @@ std::optional<PhaseSeconds> expect_of_links(const RunRecord& record);
 double expected_storage_bytes(const RunRecord& record);
 std::optional<double> least_update_seconds(const RunRecord& record);
 
-}  // namespace nearstep::train
+}  // namespace nearstep::report

@@ -3,12 +3,11 @@
 #pragma once
 
 #include "config/run.hpp"
-#include "train/trainer.hpp"
+#include "trace/traffic.hpp"
 
-#include <cstddef>
 #include <optional>
 
-namespace nearstep::train {
+namespace nearstep::report {
 
 // Known before the first step. Rates are of all ranks together, per second; 0: unknown.
 struct Ceilings {
@@ -18,8 +17,11 @@ struct Ceilings {
     std::optional<double> update_s = {};
 };
 
-// Bytes that the devices of all ranks read and write for a step's update.
-double storage_bytes(const trace::TrafficSnapshot& traffic, config::Mode mode);
+// Of one step, by all ranks.
+struct StepWork {
+    double operations = 0;   // of the model
+    double state_bytes = 0;  // that the devices read and write for the update, as expected
+};
 
 class SpeedOfLight {
 public:
@@ -30,26 +32,24 @@ public:
         Bound bound = Bound::none;
     };
 
-    // `step_bytes`: expected storage_bytes() of a step.
-    SpeedOfLight(const config::Run& run, std::size_t parameters, const Ceilings& ceilings,
-                 double step_bytes);
+    SpeedOfLight(config::Mode mode, const StepWork& work, const Ceilings& ceilings);
 
-    // Learns from a step what it moved, and a higher rate of the state if its update shows one.
-    void note(const StepReport& report);
+    // Learns from a step that was not skipped what it moved, and a higher rate of the state if its
+    // update, which took `update_s`, shows one.
+    void note(const trace::TrafficSnapshot& traffic, double update_s);
 
-    double compute_seconds() const { return compute_s_; }  // 0: unknown
-    double storage_seconds() const;                        // 0: unknown
+    double compute_seconds() const;  // 0: unknown
+    double storage_seconds() const;  // 0: unknown
     Least least() const;
     const Ceilings& ceilings() const { return ceilings_; }
 
 private:
     config::Mode mode_;
+    StepWork work_;
     Ceilings ceilings_;
-    double compute_s_;
-    double step_bytes_;
 };
 
 // "compute" or "storage".
 const char* name_of(SpeedOfLight::Bound bound);
 
-}  // namespace nearstep::train
+}  // namespace nearstep::report

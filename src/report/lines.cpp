@@ -1,0 +1,234 @@
+// Words what a run is about to do and what it did. Used by the trainer, and by the reporter for its
+// progress.
+#include "report/lines.hpp"
+
+#include "base/descriptor.hpp"
+#include "base/error.hpp"
+#include "base/formatted.hpp"
+#include "base/units.hpp"
+#include "base/version.hpp"
+#include "csd/engine.hpp"
+#include "report/prediction.hpp"
+#include "report/summary.hpp"
+#include "report/traffic.hpp"
+#include "store/folder.hpp"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace nearstep::report {
+
+namespace {
+
+// Three significant digits.
+std::string rounded(double value) { return formatted("%.3g", value); }
+
+// "1 rank", "2 ranks".
+std::string counted(int count, const std::string& noun) {
+    return text(count, " ", noun, count == 1 ? "" : "s");
+}
+
+// "runs/state", or "/mnt/a, /mnt/b and 2 more folders".
+std::string describe_folders(const std::vector<std::string>& folders) {
+    std::string out = folders.front();
+    if (folders.size() > 1) {
+        out += ", " + folders[1];
+    }
+    return folders.size() > 2 ? text(out, " and ", folders.size() - 2, " more folders") : out;
+}
+
+std::string describe_state(const RunRecord& record) {
+    const config::Run& run = record.run;
+    const int devices = record.facts.devices;
+    const std::string place = text(run.csd.state, " in ", describe_folders(run.csd.path));
+    const std::string moved = human_bytes(expected_storage_bytes(record));
+    if (run.mode == config::Mode::base) {
+        return text("state: ", place, ", updated by the host; a step reads and writes ", moved,
+                    " of state and gradients on ", counted(devices, "plain drive"));
+    }
+    return text("state: ", place, ", updated by ",
+                counted(devices, run.csd.device == "xrt" ? "card" : "emulated device"),
+                "; a step reads and writes ", moved, " there; gradients come as ",
+                run.compress.codec, ", ", rounded(record.facts.handed_bytes_per_parameter),
+                " bytes per parameter");
+}
+
+std::string describe_steps(const RunRecord& record, std::int64_t done, std::int64_t last) {
+    const std::int64_t left = std::max<std::int64_t>(last - done, 0);
+    if (left == 0) {
+        return text("steps: all ", last, " are done");
+    }
+    std::string out = text("steps ", done + 1, " to ", last, " of ",
+                           std::llround(record.tokens_per_step()), " tokens each");
+    const SpeedOfLight::Least least = record.light->least();
+    if (least.bound != SpeedOfLight::Bound::none) {
+        out += text(": ", rounded(least.seconds), " s per step at the speed of light (sol) of ",
+                    name_of(least.bound), " as known now, ",
+                    describe_duration(least.seconds * static_cast<double>(left)), " in all");
+    }
+    return out;
+}
+
+bool is_in_memory(const std::string& folder) {
+    const Descriptor opened(::open(folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    return opened && store::lies_in_memory(opened.get());
+}
+
+std::string describe_durability(const config::Run& run) {
+    if (run.csd.durability == "step") {
+        const bool has_memory =
+            run.csd.memory_gb > 0 || std::ranges::any_of(run.csd.path, is_in_memory);
+        return text(
+            "crash: every step survives",
+            has_memory ? " a killed process, but no reboot, since state lies in memory" : "",
+            "; go on with --resume");
+    }
+    if (run.csd.durability == "none") {
+        return "crash: it loses the run (csd.durability = \"none\")";
+    }
+    return run.checkpoint.every > 0
+               ? text("crash: the run goes back to the last checkpoint; one comes every ",
+                      run.checkpoint.every, " steps in ", config::checkpoint_folder(run))
+               : text("crash: it loses the run until the checkpoint at its end in ",
+                      config::checkpoint_folder(run), "; set checkpoint.every for more");
+}
+
+// "gradients: topk, keeps 1 % of the elements in a volume of 0.04004 bytes per parameter, ...".
+std::string describe_gradients(const RunRecord& record) {
+    const config::CompressSettings& compress = record.run.compress;
+    std::string line = formatted(
+        "gradients: %s, keeps %.4g %% of the elements in a volume of %.4g bytes per parameter, "
+        "%.4g %% of the dense %s",
+        compress.codec.c_str(), 100 * kept_share(record.run),
+        record.facts.payload_bytes_per_parameter, 100 * share_of_dense(record),
+        name_of(record.run.model.dtype));
+    if (compress.rounding == "stochastic") {
+        line += ", rounds stochastically";
+    }
+    if (compress.error_feedback) {
+        line += ", feeds back what is lost";
+    }
+    return compress.warmup_steps > 0
+               ? text(line, ", dense for the first ", compress.warmup_steps, " steps")
+               : line;
+}
+
+// A sentence on how many updates began on a guess; empty if none did.
+std::string describe_guesses(const RunRecord& record) {
+    const std::int64_t wrong = guesses_in(record.steps, trace::Guess::wrong);
+    const std::int64_t all = guesses_in(record.steps, trace::Guess::right) + wrong;
+    return all == 0 ? ""
+                    : text("updates of ", all, " of ", record.steps.size(),
+                           " steps began in backward on the guess that the step is not clipped; ",
+                           wrong, " were done again");
+}
+
+// A step's means beside the expected times; empty if nothing is expected.
+std::string describe_expected(const RunRecord& record) {
+    if (!record.expected) {
+        return "";
+    }
+    const PhaseSeconds measured = mean_seconds(record.steps);
+    std::string out = formatted(
+        "update: %.4g s measured, %.4g s modelled from the rates of the links; "
+        "backward: %.4g s measured, of which gradients take %.4g s, modelled",
+        measured.update, record.expected->update, measured.backward, record.expected->backward);
+    for (const std::string& line :
+         plan::describe(record.calibration, record.run, record.facts.nodes)) {
+        out += "\nmodelled with " + line;
+    }
+    return out;
+}
+
+}  // namespace
+
+std::vector<std::string> head_lines(const RunRecord& record, const std::string& backend,
+                                    std::int64_t done, std::int64_t last) {
+    const config::Run& run = record.run;
+    return {text("nearstep ", version(), ", commit ", commit(), ": config ", run.name, " on site ",
+                 run.site, ", mode ", config::name_of(run.mode)),
+            text("model: ", run.model.architecture, " with ",
+                 rounded(static_cast<double>(record.parameters) / 1e6), " M parameters in ",
+                 name_of(run.model.dtype), " on ", counted(record.ranks, "rank"), " of ",
+                 counted(record.facts.nodes, "node"), "; ", backend),
+            describe_state(record), describe_steps(record, done, last), describe_durability(run)};
+}
+
+std::vector<std::string> path_lines(const RunRecord& record, const std::string& mpi) {
+    const config::Run& run = record.run;
+    const bool is_on_cards = run.csd.device == "xrt" && run.mode != config::Mode::base;
+    std::vector<std::string> lines = {text(mpi, "; engine ",
+                                           is_on_cards ? "of the cards, on the host " : "",
+                                           csd::best_engine().name)};
+    if (!record.facts.io.empty()) {
+        lines.push_back(text("state of rank 0: ", record.facts.io, " per device"));
+    }
+    if (run.compress.codec != "dense") {
+        lines.push_back(describe_gradients(record));
+    }
+    lines.insert(lines.end(), record.facts.lines.begin(), record.facts.lines.end());
+    return lines;
+}
+
+std::string closing_lines(const RunRecord& record, std::int64_t steps_done) {
+    std::string out = text("trained to step ", steps_done);
+    if (record.steps.empty()) {
+        return record.checkpoint.empty() ? out : text(out, "; checkpoint ", record.checkpoint);
+    }
+    out += formatted(": loss %.4f", record.steps.back().loss);
+    if (!record.checkpoint.empty()) {
+        out += text("; checkpoint ", record.checkpoint);
+    } else if (record.run.csd.durability == "step") {
+        out += text("; the state is in ", describe_folders(record.run.csd.path));
+    }
+    out += text("\nspeed: ", std::llround(record.tokens_per_second()), " tokens/s, ",
+                rounded(record.step_seconds()), " s per step");
+    const SpeedOfLight::Least least = record.light->least();
+    if (least.bound != SpeedOfLight::Bound::none) {
+        out += text("; ", rounded(100 * least.seconds / record.step_seconds()),
+                    " % of the speed of light, which ", name_of(least.bound), " bounds");
+    }
+    return text(out, "\n", describe(record.endurance));
+}
+
+std::vector<std::string> traffic_lines(const RunRecord& record) {
+    std::vector<std::string> lines = {traffic_table({record}), describe_guesses(record),
+                                      describe_deltas(record), describe_expected(record)};
+    if (record.gpu) {
+        lines.push_back(describe(*record.gpu, flop_utilisation(record)));
+    }
+    std::erase(lines, "");
+    return lines;
+}
+
+std::string describe(const GpuUse& gpu, std::optional<double> utilisation) {
+    const auto size = [](std::size_t bytes) { return human_bytes(static_cast<double>(bytes)); };
+    std::string line =
+        text("GPU ", gpu.name, ": ", size(gpu.most_bytes), " taken at most, ",
+             size(gpu.most_tensor_bytes), " of it in use, ", size(gpu.plan.total_bytes()),
+             " planned of ", size(gpu.plan.budget_bytes), "; a step moved ",
+             size(gpu.parameter_step_bytes), " of parameters and ", size(gpu.input_step_bytes),
+             " of blocks' inputs over the link");
+    return utilisation
+               ? text(line, "; model FLOP utilisation ", std::round(*utilisation * 1000) / 10, " %")
+               : line;
+}
+
+std::string describe_share(const SpeedOfLight::Least& least, double step_s) {
+    if (least.bound == SpeedOfLight::Bound::none) {
+        return "";
+    }
+    const double percent = 100 * least.seconds / step_s;
+    return formatted(percent < 9.95 ? "  sol %.1f %% (%s)" : "  sol %.0f %% (%s)", percent,
+                     name_of(least.bound));
+}
+
+std::string describe_duration(double seconds) {
+    const long long all = std::llround(seconds);
+    return all >= 3600 ? formatted("%lld:%02lld:%02lld", all / 3600, all / 60 % 60, all % 60)
+                       : formatted("%lld:%02lld", all / 60, all % 60);
+}
+
+}  // namespace nearstep::report

@@ -1,0 +1,35 @@
+// What the engine says of a run's devices, nodes and paths, for clients and reports.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace nearstep::trace {
+
+// Whether backward began the update early on the guess that the step is neither clipped nor
+// skipped. If the norm proves the guess wrong, the update is repeated; the bits are the same.
+enum class Guess : std::uint8_t { none, right, wrong };
+
+// How state and gradients are placed and travel. The same on all ranks except `io` and `gpu`.
+struct RunFacts {
+    int nodes = 1;
+    bool has_equal_nodes = true;             // all nodes have equally many ranks
+    int copies = 1;                          // of the optimizer state
+    int devices = 0;                         // of all ranks; in mode base, the plain devices
+    std::size_t most_subgroups = 0;          // of one device
+    double kept_bytes = 0;                   // of state, of all devices, that a step does not read
+    double payload_bytes_per_parameter = 0;  // of one gradient payload
+    double handed_bytes_per_parameter = 0;   // of all that a device receives
+    bool has_dense_sums = false;
+    bool encodes_on_gpu = false;           // this rank
+    std::size_t gradient_bytes = 0;        // memory for gradients on this rank's GPU
+    std::string transport = {};            // "nccl", "mpi" or empty: see GradientTransport
+    std::string payload_transport = {};    // the same for payloads between groups
+    std::string parameter_transport = {};  // the same for parameters: see ParameterTransport
+    std::string io = {};                   // how the first device of rank 0 does I/O, there alone
+    std::vector<std::string> lines = {};   // how gradients and parameters travel, as sentences
+};
+
+}  // namespace nearstep::trace
