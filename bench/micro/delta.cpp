@@ -18,7 +18,7 @@ namespace nearstep::bench {
 
 namespace {
 
-using codec::DeltaKernels;
+using codec::Kernels;
 using shard::kTileElems;
 
 constexpr std::size_t kMessageTiles = 16;
@@ -38,7 +38,7 @@ constexpr std::array kShares = {Shares{0, 0},         Shares{0.015, 0.002}, Shar
 
 class DeltaWork {
 public:
-    DeltaWork(const MicroOptions& options, const Shares& shares, const DeltaKernels& kernels)
+    DeltaWork(const MicroOptions& options, const Shares& shares, const Kernels& kernels)
         : kernels_(kernels),
           messages_(round_up(options.parameters, kMessageElems) / kMessageElems),
           room_bytes_(codec::message_room_bytes(kMessageTiles)),
@@ -83,7 +83,7 @@ public:
         decode();
         std::vector<std::uint64_t> memory(room_bytes_ / sizeof(std::uint64_t));
         const std::span<std::byte> first = std::as_writable_bytes(std::span(memory));
-        const std::size_t bytes = write(0, first, codec::delta_kernels().front());
+        const std::size_t bytes = write(0, first, codec::kernels().front());
         if (std::memcmp(memory.data(), room(0).data(), bytes) != 0 ||
             !std::ranges::equal(copy_.span(), fresh_.span())) {
             throw Error(text("The kernels ", kernels_.name, " do not give the bits of the scalar ",
@@ -116,7 +116,7 @@ private:
     }
 
     // Returns the message's bytes.
-    std::size_t write(std::size_t message, std::span<std::byte> to, const DeltaKernels& kernels) {
+    std::size_t write(std::size_t message, std::span<std::byte> to, const Kernels& kernels) {
         codec::DeltaWriter writer(to, tiles_of(message), kernels);
         for (std::size_t tile = 0; tile < kMessageTiles; ++tile) {
             const std::size_t at = message * kMessageElems + tile * kTileElems;
@@ -132,7 +132,7 @@ private:
         return rooms_.span().subspan(message * room_bytes_, room_bytes_);
     }
 
-    DeltaKernels kernels_;
+    Kernels kernels_;
     std::size_t messages_;
     std::size_t room_bytes_;
     memory::Buffer old_;
@@ -143,7 +143,7 @@ private:
 };
 
 void add_pass(const std::string& name, const MicroOptions& options, const Shares& shares,
-              const DeltaKernels& kernels, void (DeltaWork::*pass)()) {
+              const Kernels& kernels, void (DeltaWork::*pass)()) {
     benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) {
         DeltaWork work(options, shares, kernels);
         work.verify();
@@ -163,11 +163,11 @@ void add_pass(const std::string& name, const MicroOptions& options, const Shares
 }  // namespace
 
 void add_deltas(const MicroOptions& options) {
-    const std::vector<DeltaKernels>& all = codec::delta_kernels();
+    const std::vector<Kernels>& all = codec::kernels();
     add_pass("delta/copy", options, kShares.front(), all.back(), &DeltaWork::copy_old);
     add_pass("delta/digest", options, kShares.front(), all.back(), &DeltaWork::digest);
     for (const Shares& shares : kShares) {
-        for (const DeltaKernels& kernels : variants_of(options, all)) {
+        for (const Kernels& kernels : variants_of(options, all)) {
             const std::string row = text("delta/", shares.changed, "/", kernels.name);
             add_pass(row + "/encode", options, shares, kernels, &DeltaWork::encode);
             add_pass(row + "/decode", options, shares, kernels, &DeltaWork::decode);

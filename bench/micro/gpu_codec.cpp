@@ -18,7 +18,6 @@ namespace nearstep::bench {
 
 namespace {
 
-using codec::GpuCodec;
 using memory::Event;
 using memory::GpuBuffer;
 using shard::kTileElems;
@@ -61,12 +60,11 @@ std::vector<std::uint16_t> make_values(const MicroOptions& options, std::size_t 
 class GpuCodecWork {
 public:
     GpuCodecWork(const MicroOptions& options, const codec::CodecSettings& settings)
-        : settings_(settings),
-          codec_(settings),
+        : codec_(codec::make_codec(settings)),
           tiles_(round_up(options.parameters, kTileElems) / kTileElems),
           values_(make_values(options, tiles_ * kTileElems)),
           copy_(values_.size() * sizeof(std::uint16_t)),
-          payloads_(tiles_ * codec_.payload_bytes()),
+          payloads_(tiles_ * codec_->payload_bytes()),
           squares_(tiles_ * codec::kSquareParts * sizeof(double)) {
         for (GpuBuffer& input : inputs_) {
             input = GpuBuffer(copy_.size());
@@ -78,7 +76,8 @@ public:
     // Each works on the other input than the last one.
     void copy() { copy_on_gpu(copy_.span(), next_input().span(), stream); }
     void encode() {
-        codec_.encode({.tiles = tiles_,
+        encode_on_gpu(*codec_,
+                      {.tiles = tiles_,
                        .gradient = next_input().span().data(),
                        .gradient_dtype = Dtype::bf16,
                        .payloads = payloads_.as<std::byte>(),
@@ -90,8 +89,7 @@ public:
     // Compares payloads with the scalar codec's of the CPU.
     void verify() {
         encode();
-        const auto scalar = codec::make_codec(settings_);
-        const std::size_t bytes = scalar->payload_bytes();
+        const std::size_t bytes = codec_->payload_bytes();
         std::vector<std::byte> payloads(tiles_ * bytes);
         copy_to_host(payloads, payloads_.span(), stream);
         stream.wait();
@@ -101,9 +99,9 @@ public:
             const std::size_t number = i < kKinds ? i : tiles_ - 1;
             std::ranges::transform(std::span(values_).subspan(number * kTileElems, kTileElems),
                                    tile.begin(), from_bf16);
-            scalar->encode(tile, payload, arith::tile_key(1, number));
+            codec_->encode(tile, payload, arith::tile_key(1, number));
             if (!std::ranges::equal(payload, std::span(payloads).subspan(number * bytes, bytes))) {
-                throw Error(text("The codec ", settings_.name, " does not give the CPU's bits in ",
+                throw Error(text("The codec ", codec_->name(), " does not give the CPU's bits in ",
                                  "tile ", number, ": do not train on this GPU, and report it."));
             }
         }
@@ -111,7 +109,7 @@ public:
 
     std::size_t gradient_bytes() const { return copy_.size(); }
     double payload_bytes_per_parameter() const {
-        return static_cast<double>(codec_.payload_bytes()) / kTileElems;
+        return static_cast<double>(codec_->payload_bytes()) / kTileElems;
     }
 
     memory::Stream stream;
@@ -119,8 +117,7 @@ public:
 private:
     GpuBuffer& next_input() { return inputs_.at(++turn_ % inputs_.size()); }
 
-    codec::CodecSettings settings_;
-    GpuCodec codec_;
+    std::unique_ptr<codec::Codec> codec_;
     std::size_t tiles_;
     std::vector<std::uint16_t> values_;
     std::array<GpuBuffer, 2> inputs_;

@@ -92,14 +92,6 @@ inline std::uint64_t scales2_at(const Job& job) {
 
 // --- Payloads ------------------------------------------------------------------------------------
 
-inline bool is_dense(GradientCodec codec) {
-    return codec == GradientCodec::dense_fp32 || codec == GradientCodec::dense_bf16 ||
-           codec == GradientCodec::dense_fp16;
-}
-inline bool is_topk(GradientCodec codec) {
-    return codec == GradientCodec::topk_bf16 || codec == GradientCodec::topk_fp16;
-}
-
 // Words of a payload's head: its values, codes or indices. The last word of a topk head also holds
 // values.
 inline std::uint32_t head_words(const Job& job) {
@@ -111,8 +103,8 @@ inline std::uint32_t head_words(const Job& job) {
     }
     return tile_words(job.codec == GradientCodec::q8 ? 8 : 4);
 }
-static_assert(piece_code_bytes(BlockFormat::q8) % kWordBytes == 0 &&
-                  piece_code_bytes(BlockFormat::q4) % kWordBytes == 0,
+static_assert(piece_code_bytes(GradientCodec::q8) % kWordBytes == 0 &&
+                  piece_code_bytes(GradientCodec::q4) % kWordBytes == 0,
               "the codes of a piece are whole words, so pieces and scales begin at words");
 
 // First word of a payload's tail, which holds scales or values. A topk tail usually begins within a

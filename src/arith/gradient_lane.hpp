@@ -26,8 +26,12 @@ enum class GradientCodec : std::uint32_t {
 };
 constexpr std::uint32_t kGradientCodecs = 7;
 
-// Codes: q8 -127 .. 127, q4 -7 .. 7.
-enum class BlockFormat : std::uint8_t { q8, q4 };
+NEARSTEP_HOST_DEVICE constexpr bool is_dense(GradientCodec codec) {
+    return codec <= GradientCodec::dense_fp16;
+}
+NEARSTEP_HOST_DEVICE constexpr bool is_topk(GradientCodec codec) {
+    return codec == GradientCodec::topk_bf16 || codec == GradientCodec::topk_fp16;
+}
 
 enum class Rounding : std::uint8_t { nearest, stochastic };
 
@@ -37,14 +41,16 @@ constexpr std::size_t kScaleElems = 64;
 constexpr std::size_t kPieceElems = 4096;
 constexpr std::size_t kPieceBlocks = kPieceElems / kScaleElems;
 
+// The rest is about q8, with codes -127 .. 127, and q4, with codes -7 .. 7.
+
 // Bytes of a piece's codes.
-NEARSTEP_HOST_DEVICE constexpr std::size_t piece_code_bytes(BlockFormat format) {
-    return format == BlockFormat::q8 ? kPieceElems : kPieceElems / 2;
+NEARSTEP_HOST_DEVICE constexpr std::size_t piece_code_bytes(GradientCodec codec) {
+    return codec == GradientCodec::q8 ? kPieceElems : kPieceElems / 2;
 }
 
 // L, the largest code.
-NEARSTEP_HOST_DEVICE constexpr std::int32_t largest_code(BlockFormat format) {
-    return format == BlockFormat::q8 ? 127 : 7;
+NEARSTEP_HOST_DEVICE constexpr std::int32_t largest_code(GradientCodec codec) {
+    return codec == GradientCodec::q8 ? 127 : 7;
 }
 
 constexpr float kScaleFloor = 7.8886090522101181e-31F;  // 2^-100: no product is subnormal

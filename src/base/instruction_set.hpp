@@ -5,8 +5,15 @@
 
 namespace nearstep {
 
-// avx512 stands for F, BW, DQ and VL together.
+// avx2 stands for AVX2, BMI2 and POPCNT together, avx512 for these and F, BW, DQ and VL.
 enum class InstructionSet { scalar, avx2, avx512 };
+
+// True if the build has sources with x86 vector instructions.
+#ifdef __x86_64__
+constexpr bool kHasX86Sets = true;
+#else
+constexpr bool kHasX86Sets = false;
+#endif
 
 // "scalar", "avx2", "avx512".
 const char* name_of(InstructionSet set);

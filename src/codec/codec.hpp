@@ -20,9 +20,6 @@ namespace nearstep::codec {
 // "dense", "topk", "q8", "q4".
 const std::vector<std::string>& codec_names();
 
-// The block format of a codec; none if it has no block codes.
-std::optional<arith::BlockFormat> find_block_format(const std::string& name);
-
 // True if the codec has block codes, which share one scale per block and allow stochastic rounding.
 bool has_block_codes(const std::string& name);
 
@@ -47,33 +44,59 @@ struct KernelForm {
 // with stochastic rounding, on the key.
 class Codec {
 public:
+    Codec(const Codec&) = delete;
+    Codec& operator=(const Codec&) = delete;
     virtual ~Codec() = default;
 
-    virtual std::string name() const = 0;
+    const std::string& name() const { return settings_.name; }
 
     // Settings from which make_codec() builds an equal codec on any CPU.
-    virtual CodecSettings settings() const = 0;
+    const CodecSettings& settings() const { return settings_; }
 
     // Size of one tile's payload.
-    virtual std::size_t payload_bytes() const = 0;
+    std::size_t payload_bytes() const { return payload_bytes_; }
+
+    KernelForm kernel_form() const { return form_; }
 
     // Element format if the payload is just the tile's values; else none.
-    virtual std::optional<Dtype> plain_dtype() const { return std::nullopt; }
-
-    virtual KernelForm kernel_form() const = 0;
+    std::optional<Dtype> plain_dtype() const;
 
     // `tile`: kTileElems values. `payload`: payload_bytes() bytes, aligned to 4, all overwritten.
     // `key`: identifies the tile and the step, see arith::tile_key().
-    virtual void encode(std::span<const float> tile, std::span<std::byte> payload,
-                        arith::TileKey key = {0, 0}) const = 0;
+    void encode(std::span<const float> tile, std::span<std::byte> payload,
+                arith::TileKey key = {0, 0}) const;
 
     // sum[i] += decoded[first + i]. `first` and the size of `sum` are multiples of kPieceElems.
-    virtual void decode_add(std::span<const std::byte> payload, std::size_t first,
-                            std::span<float> sum) const = 0;
+    void decode_add(std::span<const std::byte> payload, std::size_t first,
+                    std::span<float> sum) const;
+
+protected:
+    Codec(const CodecSettings& settings, KernelForm form, std::size_t payload_bytes);
+
+    const Kernels& kernels() const { return kernels_; }
+
+private:
+    // As encode() and decode_add(), for arguments that were checked.
+    virtual void encode_tile(std::span<const float> tile, std::byte* payload,
+                             arith::TileKey key) const = 0;
+    virtual void add_decoded(const std::byte* payload, std::size_t first,
+                             std::span<float> sum) const = 0;
+
+    CodecSettings settings_;
+    Kernels kernels_;
+    KernelForm form_;
+    std::size_t payload_bytes_;
 };
 
 // Throws ConfigError for an unknown name or a share outside (0, 1].
 std::unique_ptr<Codec> make_codec(const CodecSettings& settings);
+
+// The same for topk alone: it keeps the largest magnitudes of a tile, as the paper's SmartComp
+// does, with a fixed quota per tile: exactly the q = ceil(keep x 65,536) largest; ties go to the
+// lower index, NaN ranks above infinity. Payload: q ascending 16-bit indices, then q 16-bit values,
+// little-endian: 4 bytes per kept element. The paper counts volume: keeping 1 % of the elements is
+// its "2 %".
+std::unique_ptr<Codec> make_topk_codec(const CodecSettings& settings);
 
 // Decodes the payloads and adds them in order, in fp32: sum = ((0 + d0) + d1) + ..., starting at
 // element `first`. This defines the gradient of a tile; host and devices both use this function.

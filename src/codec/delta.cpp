@@ -48,7 +48,7 @@ std::byte* append(const Bitmap& bits, std::byte* out) {
     return out + kBitmapBytes;
 }
 
-void write_payload(const DeltaKernels& kernels, DeltaForm form, const DeltaCensus& census,
+void write_payload(const Kernels& kernels, DeltaForm form, const DeltaCensus& census,
                    const Bitmap& plus, const Bitmap& minus, const std::uint16_t* fresh,
                    std::byte* out) {
     Bitmap changed;
@@ -136,8 +136,7 @@ std::size_t message_room_bytes(std::size_t tiles) {
     return most_message_bytes(tiles) + kDeltaSlackBytes;
 }
 
-DeltaWriter::DeltaWriter(std::span<std::byte> room, shard::TileRange tiles,
-                         const DeltaKernels& kernels)
+DeltaWriter::DeltaWriter(std::span<std::byte> room, shard::TileRange tiles, const Kernels& kernels)
     : room_(room), tiles_(tiles), kernels_(&kernels), end_(delta_table_end(tiles.size())) {
     expects(room.size() >= message_room_bytes(tiles.size()), "a message has room and slack");
     expects(reinterpret_cast<std::uintptr_t>(room.data()) % kDeltaAlignment == 0,
@@ -177,7 +176,7 @@ std::size_t DeltaWriter::finish() {
 }
 
 DeltaReader::DeltaReader(std::span<const std::byte> room, shard::TileRange tiles,
-                         const DeltaKernels& kernels)
+                         const Kernels& kernels)
     : room_(room), tiles_(tiles), kernels_(&kernels) {
     expects(reinterpret_cast<std::uintptr_t>(room.data()) % kDeltaAlignment == 0,
             "a message is aligned");

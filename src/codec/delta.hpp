@@ -4,7 +4,7 @@
 // docs/formats/parameter-payload.md. Decoding restores every bit, whatever the values are.
 #pragma once
 
-#include "codec/delta_format.hpp"
+#include "codec/kernels.hpp"
 #include "shard/partition.hpp"
 
 #include <array>
@@ -42,7 +42,7 @@ class DeltaWriter {
 public:
     // `room`: message_room_bytes() bytes, aligned to 8; outlives the writer.
     DeltaWriter(std::span<std::byte> room, shard::TileRange tiles,
-                const DeltaKernels& kernels = best_delta_kernels());
+                const Kernels& kernels = best_kernels());
 
     // Appends the next tile: kTileElems old and new parameters.
     void add(const std::uint16_t* old, const std::uint16_t* fresh);
@@ -53,7 +53,7 @@ public:
 private:
     std::span<std::byte> room_;
     shard::TileRange tiles_;
-    const DeltaKernels* kernels_;
+    const Kernels* kernels_;
     std::size_t next_ = 0;  // tile, relative to the first
     std::size_t end_;       // end of the bytes written so far
 };
@@ -64,7 +64,7 @@ public:
     // `room`: memory that starts with a message, aligned to 8 bytes, with slack behind it. Throws
     // Error if it is not a message of these tiles.
     DeltaReader(std::span<const std::byte> room, shard::TileRange tiles,
-                const DeltaKernels& kernels = best_delta_kernels());
+                const Kernels& kernels = best_kernels());
 
     std::size_t bytes() const { return bytes_; }
 
@@ -86,7 +86,7 @@ private:
 
     std::span<const std::byte> room_;
     shard::TileRange tiles_;
-    const DeltaKernels* kernels_;
+    const Kernels* kernels_;
     std::size_t bytes_ = 0;
 };
 

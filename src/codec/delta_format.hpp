@@ -3,13 +3,25 @@
 #pragma once
 
 #include "base/host_device.hpp"
-#include "codec/delta_kernels.hpp"
+#include "shard/tile.hpp"
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 
 namespace nearstep::codec {
+
+// Bytes behind the end of an array that kernels may read or overwrite.
+constexpr std::size_t kDeltaSlackBytes = 64;
+
+// 64-bit words of a bitmap with one bit per parameter of a tile.
+constexpr std::size_t kBitmapWords = shard::kTileElems / 64;
+
+// Per tile: how many parameters changed, and how many of those by more than one unit.
+struct DeltaCensus {
+    std::size_t changed = 0;
+    std::size_t escaped = 0;
+};
 
 enum class DeltaForm : std::uint8_t { dense, bitmap, units, codes, list };
 constexpr std::size_t kDeltaForms = 5;

@@ -2,7 +2,7 @@
 // source includes its own copy.
 #pragma once
 
-#include "codec/delta_kernels.hpp"
+#include "codec/kernels.hpp"
 
 #include <immintrin.h>
 

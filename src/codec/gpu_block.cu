@@ -1,50 +1,18 @@
-// Block codes on a GPU. A thread block encodes one piece. Eight neighbouring threads
-// share a block of 64 elements, eight each.
-#include "codec/gpu_kernels.hpp"
+// Block codes on a GPU. Eight neighbouring threads share a block of 64 elements, eight each. Called
+// by gpu_codec.cu.
 #include "codec/gpu_tile.cuh"
-#include "memory/cuda_call.hpp"
 
 namespace nearstep::codec {
 
 namespace {
 
-using arith::BlockFormat;
+using arith::GradientCodec;
 using arith::kPieceBlocks;
 using arith::kScaleElems;
 using arith::Rounding;
 
-constexpr unsigned kThreads = 256;
-constexpr unsigned kEach = kPieceOctets / kThreads;
-
 // Neighbouring threads that share a block of 64 elements, eight elements each.
 constexpr unsigned kBlockThreads = arith::kScaleElems / kOctet;
-
-struct BlockEncoding {
-    TileSource source;
-    std::byte* payloads;
-    double* squares;
-    std::uint64_t random_key;
-    std::uint64_t first_tile;
-    const std::uint32_t* places;
-    std::size_t payload_bytes;
-
-    BlockEncoding(const GpuEncoding& encoding, std::size_t bytes)
-        : source(encoding),
-          payloads(encoding.payloads),
-          squares(encoding.squares),
-          random_key(encoding.random_key),
-          first_tile(encoding.first_tile),
-          places(encoding.places),
-          payload_bytes(bytes) {}
-
-    template <arith::Rounding kRounding>
-    __device__ arith::TileKey key_of(unsigned tile) const {
-        if (kRounding == arith::Rounding::nearest) {
-            return {0, 0};
-        }
-        return arith::tile_key(random_key, first_tile + (places ? places[tile] : tile));
-    }
-};
 
 // Bits of the block's largest magnitude; returned in all its threads.
 __device__ inline std::uint32_t largest_of_block(const float (&values)[kOctet]) {
@@ -60,7 +28,7 @@ __device__ inline std::uint32_t largest_of_block(const float (&values)[kOctet]) 
     return largest;
 }
 
-template <BlockFormat kFormat, Rounding kRounding>
+template <GradientCodec kCodec, Rounding kRounding>
 __device__ inline void code_octet(const float (&values)[kOctet], std::uint16_t scale,
                                   arith::TileKey key, std::uint32_t index,
                                   std::int32_t (&codes)[kOctet]) {
@@ -72,7 +40,7 @@ __device__ inline void code_octet(const float (&values)[kOctet], std::uint16_t s
                                  ? arith::dither_of(arith::rounding_bits(key, index + i))
                                  : 0.0F;
         const std::int32_t code =
-            arith::code_of(values[i], per_scale, dither, arith::largest_code(kFormat));
+            arith::code_of(values[i], per_scale, dither, arith::largest_code(kCodec));
         codes[i] = has_codes ? code : 0;
     }
 }
@@ -93,10 +61,10 @@ __device__ inline std::uint32_t spread(std::uint32_t nibbles) {
 }
 
 // `codes_of_piece`: the piece's codes in the payload. `octet`: position in the piece.
-template <BlockFormat kFormat>
+template <GradientCodec kCodec>
 __device__ inline void store_codes(const std::int32_t (&codes)[kOctet], unsigned octet,
                                    std::byte* codes_of_piece) {
-    if (kFormat == BlockFormat::q8) {
+    if (kCodec == GradientCodec::q8) {
         reinterpret_cast<uint2*>(codes_of_piece)[octet] =
             make_uint2(bytes_of(codes), bytes_of(codes + 4));
     } else {
@@ -117,71 +85,51 @@ __device__ inline void store_codes(const std::int32_t (&codes)[kOctet], unsigned
     }
 }
 
-template <BlockFormat kFormat, Rounding kRounding>
-__global__ void __launch_bounds__(kThreads) encode(BlockEncoding e) {
-    constexpr float kOneOverLimit = 1.0F / static_cast<float>(arith::largest_code(kFormat));
-    __shared__ double sums[kThreads / kWarp];
-    const unsigned piece = blockIdx.x % kTilePieces;
-    const unsigned place = blockIdx.x / kTilePieces;
-    const unsigned tile = e.source.tile_at(place);
-    const std::size_t from = tile * shard::kTileElems + piece * arith::kPieceElems;
-    const arith::TileKey key = e.key_of<kRounding>(tile);
-    std::byte* payload = e.payloads + place * e.payload_bytes;
-    std::byte* codes_of_piece = payload + piece * arith::piece_code_bytes(kFormat);
+template <GradientCodec kCodec, Rounding kRounding>
+__global__ void __launch_bounds__(kPieceThreads) encode(GpuEncoding e) {
+    constexpr float kOneOverLimit = 1.0F / static_cast<float>(arith::largest_code(kCodec));
+    constexpr std::size_t kTileCodeBytes = kTilePieces * arith::piece_code_bytes(kCodec);
+    constexpr std::size_t kScaleBytes = kPieceBlocks * sizeof(std::uint16_t);
+    const Piece own = load_piece(e);
+    const auto key =
+        kRounding == Rounding::nearest
+            ? arith::TileKey{0, 0}
+            : arith::tile_key(e.random_key,
+                              e.first_tile + (e.places ? e.places[own.tile] : own.tile));
+    std::byte* payload = e.payloads + own.place * (kTileCodeBytes + kTilePieces * kScaleBytes);
+    std::byte* codes_of_piece = payload + own.piece * arith::piece_code_bytes(kCodec);
     auto* scales =
-        reinterpret_cast<std::uint16_t*>(payload + kTilePieces * arith::piece_code_bytes(kFormat)) +
-        piece * kPieceBlocks;
-
-    float values[kEach][kOctet];
-    load_octets(e.source, from + threadIdx.x * kOctet, kThreads * kOctet, values);
+        reinterpret_cast<std::uint16_t*>(payload + kTileCodeBytes + own.piece * kScaleBytes);
 #pragma unroll
     for (unsigned o = 0; o < kEach; ++o) {
-        const unsigned octet = o * kThreads + threadIdx.x;
+        const unsigned octet = Piece::octet(o);
         const std::uint16_t scale =
-            arith::scale_of_largest(largest_of_block(values[o]), kOneOverLimit);
+            arith::scale_of_largest(largest_of_block(own.values[o]), kOneOverLimit);
         std::int32_t codes[kOctet];
-        const auto index = static_cast<std::uint32_t>(piece * arith::kPieceElems + octet * kOctet);
-        code_octet<kFormat, kRounding>(values[o], scale, key, index, codes);
-        store_codes<kFormat>(codes, octet, codes_of_piece);
+        const auto index =
+            static_cast<std::uint32_t>(own.piece * arith::kPieceElems + octet * kOctet);
+        code_octet<kCodec, kRounding>(own.values[o], scale, key, index, codes);
+        store_codes<kCodec>(codes, octet, codes_of_piece);
         if (octet % kBlockThreads == 0) {
             scales[octet / kBlockThreads] = scale;
         }
     }
-    if (e.squares) {
-        double sum = 0;
-#pragma unroll
-        for (unsigned o = 0; o < kEach; ++o) {
-            sum += squares_of(values[o]);
-        }
-        sum = sum_over_block<kThreads>(sum, sums);
-        if (threadIdx.x == 0) {
-            e.squares[tile * kSquareParts + piece] = sum;
-        }
-    }
+    store_squares(e, own);
 }
 
-template <BlockFormat kFormat>
-void launch_encode(const BlockEncoding& arguments, unsigned blocks, Rounding rounding,
-                   CUstream_st* stream) {
-    if (rounding == Rounding::stochastic) {
-        encode<kFormat, Rounding::stochastic><<<blocks, kThreads, 0, stream>>>(arguments);
-    } else {
-        encode<kFormat, Rounding::nearest><<<blocks, kThreads, 0, stream>>>(arguments);
-    }
+template <GradientCodec kCodec>
+auto kernel_of(Rounding rounding) {
+    return rounding == Rounding::stochastic ? encode<kCodec, Rounding::stochastic>
+                                            : encode<kCodec, Rounding::nearest>;
 }
 
 }  // namespace
 
-void encode_blocks(const GpuEncoding& encoding, BlockCoding coding, std::size_t payload_bytes,
-                   CUstream_st* stream) {
-    const BlockEncoding arguments(encoding, payload_bytes);
-    const auto blocks = static_cast<unsigned>(encoding.tiles * kTilePieces);
-    if (coding.format == BlockFormat::q8) {
-        launch_encode<BlockFormat::q8>(arguments, blocks, coding.rounding, stream);
-    } else {
-        launch_encode<BlockFormat::q4>(arguments, blocks, coding.rounding, stream);
-    }
-    memory::check_launch();
+void encode_blocks(const GpuEncoding& encoding, BlockCoding coding, CUstream_st* stream) {
+    const auto kernel = coding.codec == GradientCodec::q8
+                            ? kernel_of<GradientCodec::q8>(coding.rounding)
+                            : kernel_of<GradientCodec::q4>(coding.rounding);
+    kernel<<<piece_blocks(encoding), kPieceThreads, 0, stream>>>(encoding);
 }
 
 }  // namespace nearstep::codec

@@ -1,5 +1,7 @@
-// The gradient codecs on a GPU. They encode tiles in GPU memory into the payloads of codec.hpp, bit
-// for bit. The formats are in docs/formats/gradient-payload.md.
+// The gradient codecs on a GPU. They encode tiles in GPU memory into the payloads of codec.hpp and
+// sum dense ones, bit for bit. The formats are in docs/formats/gradient-payload.md. Calls return at
+// once; the work runs in stream order. Any thread that uses the GPU may call. A program without
+// CUDA throws CudaError.
 #pragma once
 
 #include "codec/codec.hpp"
@@ -7,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace nearstep::codec {
 
@@ -40,25 +43,16 @@ struct GpuEncoding {
     const std::uint32_t* places = nullptr;
 };
 
-// Stateless after construction; any thread that uses the GPU may call. Calls return at once; the
-// work runs in stream order.
-class GpuCodec {
-public:
-    // Takes the same settings as make_codec().
-    explicit GpuCodec(const CodecSettings& settings);
+// Reads the gradient once; topk may read it again.
+void encode_on_gpu(const Codec& codec, const GpuEncoding& encoding, const memory::Stream& stream);
 
-    std::size_t payload_bytes() const { return payload_bytes_; }
+// Most addends in one sum; a node has no more GPUs.
+constexpr std::size_t kMostAddends = 64;
 
-    // Reads the gradient once; topk may read it again.
-    void encode(const GpuEncoding& encoding, const memory::Stream& stream) const;
-
-private:
-    enum class Kind { dense, topk, block };
-
-    Kind kind_ = Kind::dense;
-    Dtype dtype_;
-    BlockCoding coding_;
-    std::size_t payload_bytes_;
-};
+// sums[i] = ((a[i] + b[i]) + c[i]) + ... in fp32, over the addends in order. Each addend holds
+// `elems` values of `dtype`. All addresses are in GPU memory, aligned to 16 bytes; `elems` is a
+// multiple of 8.
+void add_on_gpu(std::span<const std::byte* const> addends, Dtype dtype, std::size_t elems,
+                float* sums, const memory::Stream& stream);
 
 }  // namespace nearstep::codec

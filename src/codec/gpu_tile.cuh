@@ -1,37 +1,31 @@
-// How the kernels read tiles and sum their squares. Only .cu sources include this.
+// How the kernels of a GPU's codecs read tiles and sum their squares. Only .cu sources include
+// this.
 #pragma once
 
 #include "arith/gradient_lane.hpp"
 #include "codec/gpu_codec.hpp"
+#include "memory/gpu_octets.cuh"
 #include "shard/partition.hpp"
 
 #include <cstdint>
 
 namespace nearstep::codec {
 
-// Consecutive elements that a thread reads at once; a piece has kPieceOctets octets.
-constexpr unsigned kOctet = 8;
+// A piece has kPieceOctets octets: consecutive elements that a thread reads at once.
+using memory::kOctet;
 constexpr unsigned kWarp = 32;
 constexpr unsigned kEveryLane = 0xFFFFFFFFU;
 constexpr unsigned kPieceOctets = arith::kPieceElems / kOctet;
 constexpr unsigned kTilePieces = shard::kTileElems / arith::kPieceElems;
 static_assert(kTilePieces == kSquareParts, "a piece of a tile has a sum of squares");
 
-// The input fields of GpuEncoding.
-struct TileSource {
-    const void* values;
-    const std::uint32_t* order;
-    bool is_bf16;
-    Dtype rounding;
+// The launches of gpu_codec.cu.
+void encode_blocks(const GpuEncoding& encoding, BlockCoding coding, CUstream_st* stream);
+void encode_topk(const GpuEncoding& encoding, KernelForm form, CUstream_st* stream);
 
-    explicit TileSource(const GpuEncoding& encoding)
-        : values(encoding.gradient),
-          order(encoding.order),
-          is_bf16(encoding.gradient_dtype == Dtype::bf16),
-          rounding(encoding.rounding) {}
-
-    __device__ unsigned tile_at(unsigned place) const { return order ? order[place] : place; }
-};
+__device__ inline unsigned tile_at(const GpuEncoding& e, unsigned place) {
+    return e.order ? e.order[place] : place;
+}
 
 __device__ inline float rounded(float value, Dtype dtype) {
     if (dtype == Dtype::bf16) {
@@ -41,58 +35,43 @@ __device__ inline float rounded(float value, Dtype dtype) {
 }
 
 // The value to encode.
-__device__ inline float load_value(const TileSource& source, std::size_t at) {
-    return source.is_bf16 ? from_bf16(static_cast<const std::uint16_t*>(source.values)[at])
-                          : rounded(static_cast<const float*>(source.values)[at], source.rounding);
-}
-
-__device__ inline void load_floats(const float* from, float (&values)[kOctet]) {
-    const float4 low = *reinterpret_cast<const float4*>(from);
-    const float4 high = reinterpret_cast<const float4*>(from)[1];
-    values[0] = low.x, values[1] = low.y, values[2] = low.z, values[3] = low.w;
-    values[4] = high.x, values[5] = high.y, values[6] = high.z, values[7] = high.w;
-}
-
-__device__ inline void store_floats(const float (&values)[kOctet], float* to) {
-    auto* out = reinterpret_cast<float4*>(to);
-    out[0] = make_float4(values[0], values[1], values[2], values[3]);
-    out[1] = make_float4(values[4], values[5], values[6], values[7]);
+__device__ inline float load_value(const GpuEncoding& e, std::size_t at) {
+    return e.gradient_dtype == Dtype::bf16
+               ? from_bf16(static_cast<const std::uint16_t*>(e.gradient)[at])
+               : rounded(static_cast<const float*>(e.gradient)[at], e.rounding);
 }
 
 // Loads kCount octets of values to encode; octet o starts at element `at` + o x `stride`. Issues
 // all loads before the first use. `at` and `stride` are multiples of 8.
 template <unsigned kCount>
-__device__ inline void load_octets(const TileSource& source, std::size_t at, std::size_t stride,
+__device__ inline void load_octets(const GpuEncoding& e, std::size_t at, std::size_t stride,
                                    float (&values)[kCount][kOctet]) {
-    if (source.is_bf16) {
-        uint4 halves[kCount];
-        const auto* from = static_cast<const std::uint16_t*>(source.values) + at;
+    if (e.gradient_dtype == Dtype::bf16) {
+        std::uint16_t halves[kCount][kOctet];
 #pragma unroll
         for (unsigned o = 0; o < kCount; ++o) {
-            halves[o] = *reinterpret_cast<const uint4*>(from + o * stride);
+            memory::load(static_cast<const std::uint16_t*>(e.gradient) + at + o * stride,
+                         halves[o]);
         }
 #pragma unroll
         for (unsigned o = 0; o < kCount; ++o) {
-            const std::uint32_t words[4] = {halves[o].x, halves[o].y, halves[o].z, halves[o].w};
 #pragma unroll
-            for (unsigned i = 0; i < 4; ++i) {
-                values[o][2 * i] = float_of(words[i] << 16U);
-                values[o][2 * i + 1] = float_of(words[i] & 0xFFFF0000U);
+            for (unsigned i = 0; i < kOctet; ++i) {
+                values[o][i] = from_bf16(halves[o][i]);
             }
         }
-    } else {
-        const auto* from = static_cast<const float*>(source.values) + at;
+        return;
+    }
+#pragma unroll
+    for (unsigned o = 0; o < kCount; ++o) {
+        memory::load(static_cast<const float*>(e.gradient) + at + o * stride, values[o]);
+    }
+    if (e.rounding != Dtype::fp32) {
 #pragma unroll
         for (unsigned o = 0; o < kCount; ++o) {
-            load_floats(from + o * stride, values[o]);
-        }
-        if (source.rounding != Dtype::fp32) {
 #pragma unroll
-            for (unsigned o = 0; o < kCount; ++o) {
-#pragma unroll
-                for (float& value : values[o]) {
-                    value = rounded(value, source.rounding);
-                }
+            for (float& value : values[o]) {
+                value = rounded(value, e.rounding);
             }
         }
     }
@@ -127,6 +106,51 @@ __device__ inline double sum_over_block(double value, double* sums) {
         }
     }
     return total;
+}
+
+// --- Codecs that encode each piece alone: a thread block per piece -------------------------------
+
+constexpr unsigned kPieceThreads = 256;
+constexpr unsigned kEach = kPieceOctets / kPieceThreads;  // octets of a thread
+
+struct Piece {
+    unsigned place;  // of the tile's payload
+    unsigned tile;
+    unsigned piece;
+    float values[kEach][kOctet];
+
+    // Octet o of this thread in its piece.
+    __device__ static unsigned octet(unsigned o) { return o * kPieceThreads + threadIdx.x; }
+};
+
+// Loads the values of this thread block's piece.
+__device__ inline Piece load_piece(const GpuEncoding& e) {
+    Piece own{blockIdx.x / kTilePieces, tile_at(e, blockIdx.x / kTilePieces),
+              blockIdx.x % kTilePieces};
+    const std::size_t from = own.tile * shard::kTileElems + own.piece * arith::kPieceElems;
+    load_octets(e, from + threadIdx.x * kOctet, kPieceThreads * kOctet, own.values);
+    return own;
+}
+
+// Stores the piece's sum of squares, if wanted. All threads call.
+__device__ inline void store_squares(const GpuEncoding& e, const Piece& own) {
+    __shared__ double sums[kPieceThreads / kWarp];
+    if (!e.squares) {
+        return;
+    }
+    double sum = 0;
+#pragma unroll
+    for (unsigned o = 0; o < kEach; ++o) {
+        sum += squares_of(own.values[o]);
+    }
+    sum = sum_over_block<kPieceThreads>(sum, sums);
+    if (threadIdx.x == 0) {
+        e.squares[own.tile * kSquareParts + own.piece] = sum;
+    }
+}
+
+inline unsigned piece_blocks(const GpuEncoding& encoding) {
+    return static_cast<unsigned>(encoding.tiles * kTilePieces);
 }
 
 }  // namespace nearstep::codec

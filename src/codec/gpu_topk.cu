@@ -4,9 +4,9 @@
 // elements from that bound on. They are listed in order in shared memory, from which the exact
 // threshold and the kept elements are taken. If the list is too small, as with many equal values,
 // the tile is read once per digit of the threshold instead, usually from the GPU's cache.
-#include "codec/gpu_kernels.hpp"
 #include "codec/gpu_tile.cuh"
-#include "memory/cuda_call.hpp"
+
+#include <cmath>
 
 namespace nearstep::codec {
 
@@ -30,9 +30,7 @@ constexpr unsigned kSampleEvery = 64;
 constexpr unsigned kSamples = kTileElems / kSampleEvery;
 
 struct TopkEncoding {
-    TileSource source;
-    std::byte* payloads;
-    double* squares;
+    GpuEncoding source;
     unsigned kept;
     unsigned wanted_samples;
     bool is_fp16;
@@ -139,7 +137,7 @@ __device__ inline double mark(const TopkEncoding& e, std::size_t first, std::uin
                 bits |= arith::magnitude_bits(values[o][i]) >= least ? 1U << i : 0U;
             }
             marks[octet + o * kThreads] = static_cast<std::uint8_t>(bits);
-            if (e.squares) {
+            if (e.source.squares) {
                 sum += squares_of(values[o]);
             }
         }
@@ -289,9 +287,9 @@ __device__ inline void keep_of_tile(const TopkEncoding& e, std::uint16_t* payloa
 
 __global__ void __launch_bounds__(kThreads, kBlocksAtOnce) encode(TopkEncoding e) {
     __shared__ Workspace w;
-    const unsigned tile = e.source.tile_at(blockIdx.x);
+    const unsigned tile = tile_at(e.source, blockIdx.x);
     const std::size_t first = static_cast<std::size_t>(tile) * kTileElems;
-    auto* payload = reinterpret_cast<std::uint16_t*>(e.payloads) +
+    auto* payload = reinterpret_cast<std::uint16_t*>(e.source.payloads) +
                     static_cast<std::size_t>(blockIdx.x) * 2 * e.kept;
     clear_histogram(w);
     for (unsigned i = threadIdx.x; i < kSamples; i += kThreads) {
@@ -306,17 +304,17 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce) encode(TopkEncoding e
         const std::uint32_t bucket = w.bucket;
         const std::uint32_t least = bucket << kShifts[0];
         // bf16 octets need half the registers until use.
-        const double sum =
-            e.source.is_bf16 ? mark<4>(e, first, least, w) : mark<2>(e, first, least, w);
+        const double sum = e.source.gradient_dtype == Dtype::bf16 ? mark<4>(e, first, least, w)
+                                                                  : mark<2>(e, first, least, w);
         std::uint32_t count = 0;
         for (unsigned i = threadIdx.x; i < kWords; i += kThreads) {
             count += __popc(w.marks[i]);
         }
         static_cast<void>(sum_before(count, w, marked));
-        if (e.squares && wanted == e.wanted_samples) {
+        if (e.source.squares && wanted == e.wanted_samples) {
             const double total = sum_over_block<kThreads>(sum, w.sums);
             if (threadIdx.x < kSquareParts) {
-                e.squares[tile * kSquareParts + threadIdx.x] = threadIdx.x == 0 ? total : 0;
+                e.source.squares[tile * kSquareParts + threadIdx.x] = threadIdx.x == 0 ? total : 0;
             }
         }
         if (marked >= e.kept || bucket == 0) {
@@ -333,19 +331,14 @@ __global__ void __launch_bounds__(kThreads, kBlocksAtOnce) encode(TopkEncoding e
 
 }  // namespace
 
-void encode_topk(const GpuEncoding& encoding, std::size_t payload_bytes, Dtype dtype,
-                 CUstream_st* stream) {
-    const std::size_t kept = payload_bytes / 4;
-    const double share = static_cast<double>(kept) / kSampleEvery;
+void encode_topk(const GpuEncoding& encoding, KernelForm form, CUstream_st* stream) {
+    const double share = static_cast<double>(form.kept) / kSampleEvery;
     const TopkEncoding arguments{
-        .source = TileSource(encoding),
-        .payloads = encoding.payloads,
-        .squares = encoding.squares,
-        .kept = static_cast<unsigned>(kept),
+        .source = encoding,
+        .kept = form.kept,
         .wanted_samples = static_cast<unsigned>(share + 3 * std::sqrt(share) + 2),
-        .is_fp16 = dtype == Dtype::fp16};
+        .is_fp16 = form.codec == arith::GradientCodec::topk_fp16};
     encode<<<static_cast<unsigned>(encoding.tiles), kThreads, 0, stream>>>(arguments);
-    memory::check_launch();
 }
 
 }  // namespace nearstep::codec

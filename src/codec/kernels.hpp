@@ -3,6 +3,7 @@
 
 #include "arith/gradient_lane.hpp"
 #include "base/dtype.hpp"
+#include "codec/delta_format.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +15,7 @@ namespace nearstep::codec {
 constexpr std::size_t kSquareSums = 8;
 
 struct BlockCoding {
-    arith::BlockFormat format = arith::BlockFormat::q8;
+    arith::GradientCodec codec = arith::GradientCodec::q8;
     arith::Rounding rounding = arith::Rounding::nearest;
 };
 
@@ -38,13 +39,42 @@ struct Kernels {
     void (*encode_piece)(BlockCoding coding, const float* values, arith::TileKey key,
                          std::uint32_t first, std::uint8_t* codes, std::uint16_t* scales);
     // sum[i] += decoded[i] for kPieceElems elements.
-    void (*decode_add_piece)(arith::BlockFormat format, const std::uint8_t* codes,
+    void (*decode_add_piece)(arith::GradientCodec codec, const std::uint8_t* codes,
                              const std::uint16_t* scales, float* sum);
 
     // Sets bit i % 64 of marks[i / 64] if the bits of |values[i]| are at least `least`, else clears
     // it. `count`: a multiple of 64.
     void (*mark)(const float* values, std::uint32_t least, std::uint64_t* marks, std::size_t count);
+
+    // For deltas. Arrays hold a tile's elements or kBitmapWords words.
+
+    // Sets a bit in `plus` for each parameter that grew by 1, in `minus` for each that shrank by 1,
+    // and in both for any other change.
+    DeltaCensus (*compare)(const std::uint16_t* old, const std::uint16_t* fresh,
+                           std::uint64_t* plus, std::uint64_t* minus);
+
+    // Writes the values, or the indices, of the set bits. May also write into the slack.
+    void (*pick_values)(const std::uint64_t* bits, const std::uint16_t* values, std::uint16_t* out);
+    void (*pick_indices)(const std::uint64_t* bits, std::uint16_t* out);
+
+    // Packs the bits of `bits` where `mask` is set; pads the last word with zeros.
+    void (*pack)(const std::uint64_t* mask, const std::uint64_t* bits, std::uint64_t* out);
+    // Undoes pack(); zeros where `mask` is not set.
+    void (*unpack)(const std::uint64_t* mask, const std::uint64_t* packed, std::uint64_t* bits);
+
+    // Counts the bits that are set in both.
+    std::size_t (*count_both)(const std::uint64_t* one, const std::uint64_t* other);
+
+    // Undoes compare(): `values` has one entry per bit set in both bitmaps, then slack.
+    void (*apply)(const std::uint64_t* plus, const std::uint64_t* minus,
+                  const std::uint16_t* values, std::uint16_t* target);
 };
+
+// The variants as constants. They are data, not functions: naming one runs no code of its
+// instruction set. Those of vectors are in builds for x86 only.
+extern const Kernels scalar_kernels;
+extern const Kernels avx2_kernels;
+extern const Kernels avx512_kernels;
 
 // The variants this CPU can run, slowest first: "scalar", "avx2", "avx512".
 const std::vector<Kernels>& kernels();

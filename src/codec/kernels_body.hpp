@@ -14,7 +14,7 @@
 namespace nearstep::codec {
 namespace {
 
-using arith::BlockFormat;
+using arith::GradientCodec;
 using arith::kPieceBlocks;
 using arith::kScaleElems;
 using arith::Rounding;
@@ -134,7 +134,7 @@ inline float dither_at(TileKey key, std::uint32_t index) {
 template <Rounding kRounding>
 inline void encode_q8(const float* __restrict values, std::uint16_t scale, TileKey key,
                       std::uint32_t first, std::uint8_t* __restrict codes) {
-    constexpr std::int32_t kLimit = arith::largest_code(BlockFormat::q8);
+    constexpr std::int32_t kLimit = arith::largest_code(GradientCodec::q8);
     const float per_scale = arith::per_scale(scale);
     const std::uint32_t mask = arith::has_block_codes(scale) ? 0xFFU : 0U;
     for (std::uint32_t i = 0; i < kScaleElems; ++i) {
@@ -148,7 +148,7 @@ template <Rounding kRounding>
 inline void encode_q4(const float* __restrict values, std::uint16_t scale, TileKey key,
                       std::uint32_t first, std::uint8_t* __restrict codes) {
     constexpr std::uint32_t kHalf = kScaleElems / 2;
-    constexpr std::int32_t kLimit = arith::largest_code(BlockFormat::q4);
+    constexpr std::int32_t kLimit = arith::largest_code(GradientCodec::q4);
     const float per_scale = arith::per_scale(scale);
     const std::uint32_t mask = arith::has_block_codes(scale) ? 0xFU : 0U;
     for (std::uint32_t i = 0; i < kHalf; ++i) {
@@ -162,12 +162,12 @@ inline void encode_q4(const float* __restrict values, std::uint16_t scale, TileK
 }
 
 template <Rounding kRounding>
-inline void encode_rounded(BlockFormat format, const float* values, TileKey key,
+inline void encode_rounded(GradientCodec codec, const float* values, TileKey key,
                            std::uint32_t first, std::uint8_t* codes, std::uint16_t* scales) {
-    scales_of_largest(values, arith::largest_code(format), scales);
+    scales_of_largest(values, arith::largest_code(codec), scales);
     for (std::uint32_t b = 0; b < kPieceBlocks; ++b) {
         const std::uint32_t at = b * static_cast<std::uint32_t>(kScaleElems);
-        if (format == BlockFormat::q8) {
+        if (codec == GradientCodec::q8) {
             encode_q8<kRounding>(values + at, scales[b], key, first + at, codes + at);
         } else {
             encode_q4<kRounding>(values + at, scales[b], key, first + at, codes + at / 2);
@@ -179,9 +179,9 @@ inline void encode_rounded(BlockFormat format, const float* values, TileKey key,
                                           std::uint32_t first, std::uint8_t* codes,
                                           std::uint16_t* scales) {
     if (coding.rounding == Rounding::nearest) {
-        encode_rounded<Rounding::nearest>(coding.format, values, key, first, codes, scales);
+        encode_rounded<Rounding::nearest>(coding.codec, values, key, first, codes, scales);
     } else {
-        encode_rounded<Rounding::stochastic>(coding.format, values, key, first, codes, scales);
+        encode_rounded<Rounding::stochastic>(coding.codec, values, key, first, codes, scales);
     }
 }
 
@@ -201,11 +201,11 @@ inline void decode_q4(const std::uint8_t* __restrict codes, float scale, float* 
     }
 }
 
-[[gnu::flatten]] inline void decode_add_piece(BlockFormat format, const std::uint8_t* codes,
+[[gnu::flatten]] inline void decode_add_piece(GradientCodec codec, const std::uint8_t* codes,
                                               const std::uint16_t* scales, float* sum) {
     for (std::size_t b = 0; b < kPieceBlocks; ++b) {
         const std::size_t at = b * kScaleElems;
-        if (format == BlockFormat::q8) {
+        if (codec == GradientCodec::q8) {
             decode_q8(codes + at, from_bf16(scales[b]), sum + at);
         } else {
             decode_q4(codes + at / 2, from_bf16(scales[b]), sum + at);

@@ -1,8 +1,8 @@
-#include "codec/topk.hpp"
-
+// The gradient codec topk on a CPU; gpu_topk.cu encodes the same on a GPU. Made by make_codec().
 #include "base/error.hpp"
 #include "base/wording.hpp"
-#include "codec/pieces.hpp"
+#include "codec/codec.hpp"
+#include "shard/partition.hpp"
 
 #include <algorithm>
 #include <array>
@@ -129,36 +129,33 @@ Threshold select(std::span<const float> tile, const Candidates& candidates, std:
         Term::resume, "; if it happens again, test this machine's memory and network."));
 }
 
-}  // namespace
+class TopkCodec : public Codec {
+public:
+    TopkCodec(const CodecSettings& settings, std::size_t kept)
+        : Codec(settings,
+                {settings.dtype == Dtype::fp16 ? arith::GradientCodec::topk_fp16
+                                               : arith::GradientCodec::topk_bf16,
+                 static_cast<std::uint32_t>(kept)},
+                4 * kept),
+          kept_(kept),
+          is_fp16_(settings.dtype == Dtype::fp16) {}
 
-TopkCodec::TopkCodec(double keep, Dtype dtype, const Kernels& kernels)
-    : kept_(static_cast<std::size_t>(std::ceil(keep * static_cast<double>(kTileElems) - 1e-9))),
-      is_fp16_(dtype == Dtype::fp16),
-      kernels_(kernels) {
-    if (!(keep > 0 && keep <= 1)) {
-        throw ConfigError(text("compress.keep is ", keep,
-                               ": give the share of elements to keep, above 0 and at most 1."));
-    }
-}
+private:
+    void encode_tile(std::span<const float> tile, std::byte* payload,
+                     arith::TileKey key) const override;
+    void add_decoded(const std::byte* payload, std::size_t first,
+                     std::span<float> sum) const override;
 
-KernelForm TopkCodec::kernel_form() const {
-    return {is_fp16_ ? arith::GradientCodec::topk_fp16 : arith::GradientCodec::topk_bf16,
-            static_cast<std::uint32_t>(kept_)};
-}
+    std::size_t kept_;  // q
+    bool is_fp16_;
+};
 
-CodecSettings TopkCodec::settings() const {
-    return {.name = name(),
-            .keep = static_cast<double>(kept_) / kTileElems,
-            .dtype = is_fp16_ ? Dtype::fp16 : Dtype::bf16};
-}
-
-void TopkCodec::encode(std::span<const float> tile, std::span<std::byte> payload,
-                       arith::TileKey /*key*/) const {
-    expect_tile(*this, tile, payload);
+void TopkCodec::encode_tile(std::span<const float> tile, std::byte* payload,
+                            arith::TileKey /*key*/) const {
     Candidates candidates;
-    list_candidates(kernels_, tile, kept_, candidates);
+    list_candidates(kernels(), tile, kept_, candidates);
     const Threshold threshold = select(tile, candidates, kept_);
-    auto* indices = reinterpret_cast<std::uint16_t*>(payload.data());
+    auto* indices = reinterpret_cast<std::uint16_t*>(payload);
     std::uint16_t* values = indices + kept_;
     std::size_t ties = threshold.ties;
     // Always write the candidate and advance only if it is taken: this avoids a branch.
@@ -174,10 +171,9 @@ void TopkCodec::encode(std::span<const float> tile, std::span<std::byte> payload
     }
 }
 
-void TopkCodec::decode_add(std::span<const std::byte> payload, std::size_t first,
-                           std::span<float> sum) const {
-    expect_pieces(*this, payload, first, sum);
-    const auto* indices = reinterpret_cast<const std::uint16_t*>(payload.data());
+void TopkCodec::add_decoded(const std::byte* payload, std::size_t first,
+                            std::span<float> sum) const {
+    const auto* indices = reinterpret_cast<const std::uint16_t*>(payload);
     const std::uint16_t* values = indices + kept_;
     const std::uint16_t* begin = std::lower_bound(indices, values, first);
     const std::uint16_t* end = std::lower_bound(begin, values, first + sum.size());
@@ -189,6 +185,17 @@ void TopkCodec::decode_add(std::span<const std::byte> payload, std::size_t first
         const std::uint16_t value = values[index - indices];
         sum[at] += is_fp16_ ? from_fp16(value) : from_bf16(value);
     }
+}
+
+}  // namespace
+
+std::unique_ptr<Codec> make_topk_codec(const CodecSettings& settings) {
+    if (!(settings.keep > 0 && settings.keep <= 1)) {
+        throw ConfigError(text("compress.keep is ", settings.keep,
+                               ": give the share of elements to keep, above 0 and at most 1."));
+    }
+    const double kept = std::ceil(settings.keep * static_cast<double>(kTileElems) - 1e-9);
+    return std::make_unique<TopkCodec>(settings, static_cast<std::size_t>(kept));
 }
 
 }  // namespace nearstep::codec

@@ -134,14 +134,14 @@ __device__ inline void add_topk(const std::byte* payload, Octet octet, codec::Ke
     }
 }
 
-__device__ inline void load_codes(const std::byte* payload, Octet octet, arith::BlockFormat format,
+__device__ inline void load_codes(const std::byte* payload, Octet octet, GradientCodec codec,
                                   std::int32_t (&codes)[kOctet]) {
     constexpr unsigned kHalf = arith::kScaleElems / 2;
     const auto* of_piece = reinterpret_cast<const std::uint8_t*>(payload) +
-                           octet.piece() * arith::piece_code_bytes(format);
+                           octet.piece() * arith::piece_code_bytes(codec);
     const unsigned at = octet.at % arith::kPieceElems;
     const unsigned in_block = octet.in_scale_block();
-    const bool is_q8 = format == arith::BlockFormat::q8;
+    const bool is_q8 = codec == GradientCodec::q8;
     std::uint8_t bytes[kOctet];
     load(of_piece + (is_q8 ? at : at / arith::kScaleElems * kHalf + in_block % kHalf), bytes);
 #pragma unroll
@@ -152,14 +152,14 @@ __device__ inline void load_codes(const std::byte* payload, Octet octet, arith::
     }
 }
 
-__device__ inline void add_blocks(const std::byte* payload, Octet octet, arith::BlockFormat format,
+__device__ inline void add_blocks(const std::byte* payload, Octet octet, GradientCodec codec,
                                   float (&sum)[kOctet]) {
     constexpr unsigned kPieces = kTileElems / arith::kPieceElems;
     const auto* scales =
-        reinterpret_cast<const std::uint16_t*>(payload + kPieces * arith::piece_code_bytes(format));
+        reinterpret_cast<const std::uint16_t*>(payload + kPieces * arith::piece_code_bytes(codec));
     const float scale = from_bf16(scales[octet.scale_block()]);
     std::int32_t codes[kOctet];
-    load_codes(payload, octet, format, codes);
+    load_codes(payload, octet, codec, codes);
 #pragma unroll
     for (unsigned i = 0; i < kOctet; ++i) {
         sum[i] += arith::decode_code(codes[i], scale);
@@ -176,22 +176,13 @@ __device__ inline void load_gradient(const GpuTiles& job, std::size_t tile, Octe
     for (unsigned source = 0; source < job.sources; ++source) {
         const std::byte* payload =
             job.payloads + (tile * job.sources + source) * job.payload_stride;
-        switch (job.codec.codec) {
-            case GradientCodec::dense_fp32:
-            case GradientCodec::dense_bf16:
-            case GradientCodec::dense_fp16:
-                add_dense(payload, octet, job.codec.codec, sum);
-                break;
-            case GradientCodec::topk_bf16:
-            case GradientCodec::topk_fp16:
-                add_topk(payload, octet, job.codec, sum);
-                break;
-            case GradientCodec::q8:
-                add_blocks(payload, octet, arith::BlockFormat::q8, sum);
-                break;
-            case GradientCodec::q4:
-                add_blocks(payload, octet, arith::BlockFormat::q4, sum);
-                break;
+        const GradientCodec codec = job.codec.codec;
+        if (arith::is_dense(codec)) {
+            add_dense(payload, octet, codec, sum);
+        } else if (arith::is_topk(codec)) {
+            add_topk(payload, octet, job.codec, sum);
+        } else {
+            add_blocks(payload, octet, codec, sum);
         }
     }
 }

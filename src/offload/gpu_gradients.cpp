@@ -96,7 +96,7 @@ std::size_t GpuGradients::gpu_bytes(std::span<const ElementRange> blocks,
 }
 
 void GpuGradients::begin_step(const codec::Codec& codec, std::uint64_t random_key) {
-    codec_.emplace(codec.settings());
+    codec_ = &codec;
     random_key_ = random_key;
     for (Batch& batch : batches_) {  // drops batches of the previous step
         batch.tiles = {};
@@ -174,7 +174,7 @@ std::size_t GpuGradients::encode_tiles(std::size_t block, const float* gradient,
     const memory::Stream& stream = sum_ ? sum_->stream() : compute_;
     stream.wait_for(batch.arrived);
     if (!sum_) {
-        codec_->encode(encoding, compute_);
+        encode_on_gpu(*codec_, encoding, compute_);
         batch.encoded.record(compute_);
         return encoding.tiles;
     }
@@ -183,7 +183,7 @@ std::size_t GpuGradients::encode_tiles(std::size_t block, const float* gradient,
     encoding.gradient = mine.values;
     encoding.rounding = Dtype::fp32;  // a sum is not rounded again
     encoding.places = mine.places;
-    codec_->encode(encoding, sum_->stream());
+    encode_on_gpu(*codec_, encoding, sum_->stream());
     batch.encoded.record(sum_->stream());
     return encoding.tiles;
 }

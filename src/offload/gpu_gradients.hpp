@@ -59,7 +59,7 @@ public:
     // payload().
     bool are_brought() const { return exchange_.has_value(); }
 
-    // `random_key` belongs to the step and this source.
+    // `random_key` belongs to the step and this source. `codec` outlives the step.
     void begin_step(const codec::Codec& codec, std::uint64_t random_key);
 
     // Where to write the block's gradient: fp32, on the GPU. Blocks come last first in every step.
@@ -102,7 +102,7 @@ private:
     Dtype dtype_;
     std::optional<GpuGroupSum> sum_;              // with a GradientGroup
     std::optional<GpuPayloadExchange> exchange_;  // with a PayloadGroup
-    std::optional<codec::GpuCodec> codec_;
+    const codec::Codec* codec_ = nullptr;         // of the step
     std::uint64_t random_key_ = 0;
     memory::Stream compute_;
     memory::Stream copies_;

@@ -1,7 +1,6 @@
 #include "offload/gpu_group_sum.hpp"
 
 #include "base/error.hpp"
-#include "codec/gpu_sum.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -14,7 +13,7 @@ GpuGroupSum::GpuGroupSum(nccl::Group& group, std::vector<Slices> blocks, Dtype d
     : group_(group),
       blocks_(std::move(blocks)),
       dtype_(dtype),
-      dense_({.name = "dense", .dtype = dtype}),
+      dense_(codec::make_codec({.name = "dense", .dtype = dtype})),
       to_(static_cast<std::size_t>(group.size())),
       from_(to_.size()),
       addends_(to_.size()) {
@@ -42,7 +41,8 @@ GpuGroupSum::Slice GpuGroupSum::add_up(std::size_t block, const float* gradient,
     const Slices& slices = blocks_[block];
     const auto* order = order_.as<const std::uint32_t>() + starts_[block];
     compute.wait_for(added_);  // the previous block's exchange reads out_
-    dense_.encode({.tiles = slices.tiles(),
+    encode_on_gpu(*dense_,
+                  {.tiles = slices.tiles(),
                    .gradient = gradient,
                    .order = order,
                    .payloads = out_.as<std::byte>()},
@@ -68,7 +68,7 @@ GpuGroupSum::Slice GpuGroupSum::add_up(std::size_t block, const float* gradient,
         }
     }
     group_.exchange(to_, from_, stream_);
-    codec::add_dense(addends_, dtype_, mine * kTileElems, sums_.as<float>(), stream_);
+    codec::add_on_gpu(addends_, dtype_, mine * kTileElems, sums_.as<float>(), stream_);
     added_.record(stream_);
     return {.tiles = mine, .values = sums_.as<float>(), .places = order + slices.first(me)};
 }

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -50,7 +51,7 @@ private:
     nccl::Group& group_;
     std::vector<Slices> blocks_;
     Dtype dtype_;
-    codec::GpuCodec dense_;
+    std::unique_ptr<codec::Codec> dense_;
     memory::Stream stream_{memory::StreamPriority::high};
     memory::GpuBuffer order_;          // slices of all blocks
     std::vector<std::size_t> starts_;  // of each block in order_

@@ -3,7 +3,6 @@
 #include "base/error.hpp"
 #include "base/random.hpp"
 #include "codec/sample_tiles.hpp"
-#include "codec/topk.hpp"
 #include "shard/partition.hpp"
 
 #include <gtest/gtest.h>
@@ -79,9 +78,10 @@ class Topk : public testing::TestWithParam<TopkCase> {};
 TEST_P(Topk, KeepsExactlyTheLargestMagnitudesTiesToTheLowerIndex) {
     const std::vector<float> tile = tile_of(GetParam().value);
     for (const Kernels& kernels : kernels()) {
-        const TopkCodec codec(GetParam().keep, Dtype::bf16, kernels);
-        const std::vector<std::byte> payload = encode(codec, tile);
-        const std::vector<std::size_t> wanted = largest_by_sorting(tile, codec.kept());
+        const auto codec =
+            make_codec({.name = "topk", .keep = GetParam().keep, .kernels = &kernels});
+        const std::vector<std::byte> payload = encode(*codec, tile);
+        const std::vector<std::size_t> wanted = largest_by_sorting(tile, codec->kernel_form().kept);
         ASSERT_EQ(payload.size(), 4 * wanted.size());
         for (std::size_t i = 0; i < wanted.size(); ++i) {
             std::uint16_t index = 0;
@@ -117,11 +117,12 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& one) { return one.param.name; });
 
 TEST(TopkSize, IsFourBytesForEachElementKept) {
-    const Kernels& kernels = best_kernels();
-    EXPECT_EQ(TopkCodec(0.01, Dtype::bf16, kernels).kept(), 656U);  // 655.36 rounded up
-    EXPECT_EQ(TopkCodec(0.01, Dtype::bf16, kernels).payload_bytes(), 2624U);
-    EXPECT_EQ(TopkCodec(1e-9, Dtype::bf16, kernels).kept(), 1U);
-    EXPECT_EQ(TopkCodec(1.0, Dtype::fp16, kernels).kept(), kTileElems);
+    const auto payload_bytes = [](double keep) {
+        return make_codec({.name = "topk", .keep = keep})->payload_bytes();
+    };
+    EXPECT_EQ(payload_bytes(0.01), 4 * 656U);  // 655.36 rounded up
+    EXPECT_EQ(payload_bytes(1e-9), 4U);
+    EXPECT_EQ(payload_bytes(1.0), 4 * kTileElems);
 }
 
 TEST(DecodeSum, AddsThePayloadsInOrder) {

@@ -15,9 +15,7 @@
 
 namespace nearstep::codec {
 
-std::ostream& operator<<(std::ostream& out, const DeltaKernels& kernels) {
-    return out << kernels.name;
-}
+std::ostream& operator<<(std::ostream& out, const Kernels& kernels) { return out << kernels.name; }
 
 namespace {
 
@@ -47,7 +45,7 @@ std::size_t smallest_bytes(const Tile& old, const Tile& fresh) {
     return std::min({most, 16384 + 2 * escaped, codes, 4 * differing});
 }
 
-class Delta : public testing::TestWithParam<DeltaKernels> {
+class Delta : public testing::TestWithParam<Kernels> {
 protected:
     // Encodes and decodes one tile; returns its form.
     static DeltaForm round_trip(const Tile& old, const Tile& fresh) {
@@ -70,7 +68,7 @@ protected:
         return static_cast<DeltaForm>(found);
     }
 
-    static DeltaKernels scalar() { return delta_kernels().front(); }
+    static Kernels scalar() { return kernels().front(); }
 };
 
 TEST_P(Delta, OfEqualTilesIsEmpty) {
@@ -202,11 +200,9 @@ TEST_P(Delta, RefusesAMessageOfOtherTiles) {
     EXPECT_THROW(DeltaReader(message.room(), {5, 7}, GetParam()), Error);
 }
 
-std::string kernels_name(const testing::TestParamInfo<DeltaKernels>& info) {
-    return info.param.name;
-}
+std::string kernels_name(const testing::TestParamInfo<Kernels>& info) { return info.param.name; }
 
-INSTANTIATE_TEST_SUITE_P(Kernels, Delta, testing::ValuesIn(delta_kernels()), kernels_name);
+INSTANTIATE_TEST_SUITE_P(Kernels, Delta, testing::ValuesIn(kernels()), kernels_name);
 
 }  // namespace
 }  // namespace nearstep::codec

@@ -78,7 +78,7 @@ struct Message {
     std::span<std::byte> room() { return std::as_writable_bytes(std::span(memory)); }
 };
 
-inline Message encode(const DeltaKernels& kernels, const std::vector<Tile>& old,
+inline Message encode(const Kernels& kernels, const std::vector<Tile>& old,
                       const std::vector<Tile>& fresh, std::size_t first = 5) {
     Message message;
     message.memory.assign(message_room_bytes(old.size()) / 8, 0xEEEEEEEEEEEEEEEEU);

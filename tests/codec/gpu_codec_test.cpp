@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <numeric>
 
 namespace nearstep::codec {
@@ -92,8 +93,6 @@ protected:
         const std::vector<Kernels> all = kernels();
         settings.kernels = all.data();
         cpu_ = make_codec(settings);
-        gpu_.emplace(settings);
-        ASSERT_EQ(gpu_->payload_bytes(), cpu_->payload_bytes());
     }
 
     std::vector<std::byte> cpu_payloads(const std::vector<float>& values) const {
@@ -125,7 +124,7 @@ protected:
         encoding.squares = squares.as<double>();
         encoding.random_key = kRandomKey;
         encoding.first_tile = kFirstTile;
-        gpu_->encode(encoding, *stream_);
+        encode_on_gpu(*cpu_, encoding, *stream_);
 
         const std::vector<std::byte> wanted = cpu_payloads(values);
         const std::vector<std::byte> found = to_host<std::byte>(payloads, *stream_);
@@ -157,7 +156,6 @@ protected:
 
     std::optional<memory::Stream> stream_;
     std::unique_ptr<Codec> cpu_;
-    std::optional<GpuCodec> gpu_;
 };
 
 TEST_P(GpuCodecs, EncodeFp32RoundedAsOnItsWayThroughAGroup) {
@@ -203,6 +201,51 @@ INSTANTIATE_TEST_SUITE_P(
                std::to_string(static_cast<int>(one.param.keep * 65536)) +
                (one.param.rounding == kAtRandom ? "_stochastic" : "");
     });
+
+// --- Sums ----------------------------------------------------------------------------------------
+
+constexpr std::size_t kElems = 8 * 12345;
+
+// Includes values that round or cancel, zeros of both signs and infinities.
+std::vector<std::byte> addend(std::size_t number, Dtype dtype) {
+    std::vector<float> wide(kElems);
+    for (std::size_t i = 0; i < kElems; ++i) {
+        wide[i] = static_cast<float>(random_normal(number, 9, i)) *
+                  std::ldexp(1.0F, static_cast<int>(i % 13));
+    }
+    wide[3] = -0.0F;
+    wide[4] = number % 2 == 0 ? 1.0F : -1.0F;
+    wide[5] = number == 1 ? std::numeric_limits<float>::infinity() : 2.0F;
+    std::vector<std::byte> out(kElems * size_bytes(dtype));
+    best_kernels().narrow(wide.data(), dtype, out.data(), kElems);
+    return out;
+}
+
+TEST(GpuSum, HasTheBitsOfTheHosts) {
+    if (memory::gpus() == 0) {
+        GTEST_SKIP() << "there is no GPU here";
+    }
+    memory::use_gpu(0);
+    const memory::Stream stream;
+    for (const Dtype dtype : {Dtype::bf16, Dtype::fp16, Dtype::fp32}) {
+        for (const std::size_t count : {1U, 2U, 3U, 8U}) {
+            std::vector<GpuBuffer> buffers;
+            std::vector<const std::byte*> addresses;
+            std::vector<float> wanted(kElems);
+            for (std::size_t number = 0; number < count; ++number) {
+                const std::vector<std::byte> values = addend(number, dtype);
+                addresses.push_back(buffers.emplace_back(to_gpu(values, stream)).span().data());
+                const auto& take = number == 0 ? best_kernels().widen : best_kernels().add_widened;
+                take(dtype, values.data(), wanted.data(), kElems);
+            }
+            GpuBuffer sums(kElems * sizeof(float));
+            add_on_gpu(addresses, dtype, kElems, sums.as<float>(), stream);
+            const std::vector<float> found = to_host<float>(sums, stream);
+            EXPECT_EQ(std::memcmp(found.data(), wanted.data(), kElems * sizeof(float)), 0)
+                << name_of(dtype) << ", " << count << " addends";
+        }
+    }
+}
 
 }  // namespace
 }  // namespace nearstep::codec

@@ -38,18 +38,6 @@ struct SubgroupSettings {
     std::uint64_t first_tile = 5;
 };
 
-inline GradientCodec gradient_codec(const codec::CodecSettings& settings) {
-    if (settings.name == "dense") {
-        return settings.dtype == Dtype::fp32   ? GradientCodec::dense_fp32
-               : settings.dtype == Dtype::bf16 ? GradientCodec::dense_bf16
-                                               : GradientCodec::dense_fp16;
-    }
-    if (settings.name == "topk") {
-        return settings.dtype == Dtype::fp16 ? GradientCodec::topk_fp16 : GradientCodec::topk_bf16;
-    }
-    return settings.name == "q8" ? GradientCodec::q8 : GradientCodec::q4;
-}
-
 // The extent, payloads, parameters and report of one subgroup. Copies are independent.
 class Subgroup {
 public:
@@ -134,7 +122,7 @@ public:
     // The correct arguments for the settings.
     Launch launch() const {
         return {.tiles = static_cast<std::uint32_t>(settings_.tiles),
-                .codec = gradient_codec(settings_.codec),
+                .codec = codec_->kernel_form().codec,
                 .sources = static_cast<std::uint32_t>(settings_.sources),
                 .payload_stride = static_cast<std::uint32_t>(stride_),
                 .kept = kept(),

@@ -91,7 +91,7 @@ void read(Bytes bytes) {
     std::vector<std::byte> room = message_of(first, tiles);
     edit(input, room);
     std::optional<std::vector<std::uint16_t>> expected;
-    for (const codec::DeltaKernels& kernels : codec::delta_kernels()) {
+    for (const codec::Kernels& kernels : codec::kernels()) {
         const codec::DeltaReader reader(room, {.begin = 10, .end = 10 + tiles}, kernels);
         require(reader.bytes() <= room.size() - codec::kDeltaSlackBytes,
                 "a message is in its room");
