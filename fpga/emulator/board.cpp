@@ -1,7 +1,5 @@
 #include "fpga/emulator/board.hpp"
 
-#include "fpga/emulator/plugin.hpp"
-
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
@@ -14,7 +12,6 @@ namespace nearstep::emulator {
 namespace {
 
 constexpr std::uint64_t kKib = 1024;
-constexpr std::uint32_t kInterruptBits = 0xFE;
 constexpr unsigned kMostCards = 64;
 constexpr unsigned kAnyUnit = 0xFFFFFFFF;
 
@@ -29,12 +26,6 @@ const T* find_section(const axlf& file, axlf_section_kind kind) {
         }
     }
     return nullptr;
-}
-
-template <typename T>
-const T* find_section(const axlf& file, axlf_section_kind kind, axlf_section_kind instead) {
-    const T* found = find_section<T>(file, kind);
-    return found != nullptr ? found : find_section<T>(file, instead);
 }
 
 // Makes an object that is never destroyed, see board.hpp.
@@ -75,7 +66,7 @@ Board* find_board(unsigned index) {
 unsigned board_count() { return static_cast<unsigned>(boards().size()); }
 
 void Board::make_banks(const axlf& file) {
-    const auto* topology = find_section<mem_topology>(file, ASK_GROUP_TOPOLOGY, MEM_TOPOLOGY);
+    const auto* topology = find_section<mem_topology>(file, MEM_TOPOLOGY);
     if (topology == nullptr) {
         refuse(EINVAL, "a file without memory topology");
     }
@@ -101,27 +92,13 @@ RunPlan Board::plan_run() {
 
 void Board::make_units(const axlf& file) {
     const auto* layout = find_section<ip_layout>(file, IP_LAYOUT);
-    const auto* wires = find_section<connectivity>(file, ASK_GROUP_CONNECTIVITY, CONNECTIVITY);
+    const auto* wires = find_section<connectivity>(file, CONNECTIVITY);
     if (layout == nullptr || wires == nullptr) {
         refuse(EINVAL, "a file without compute units or their connections");
     }
-    std::vector<std::int32_t> order;
-    bool has_interrupts = false;
-    for (std::int32_t i = 0; i < layout->m_count; ++i) {
-        if (layout->m_ip_data[i].m_type == IP_KERNEL) {
-            order.push_back(i);
-            has_interrupts |= (layout->m_ip_data[i].properties & kInterruptBits) != 0;
-        }
-    }
-    // XRT counts units in this order.
-    std::stable_sort(order.begin(), order.end(), [&](std::int32_t one, std::int32_t other) {
-        const ip_data& a = layout->m_ip_data[one];
-        const ip_data& b = layout->m_ip_data[other];
-        return has_interrupts ? (a.properties & kInterruptBits) < (b.properties & kInterruptBits)
-                              : a.m_base_address < b.m_base_address;
-    });
     units_.clear();
-    for (const std::int32_t ip : order) {
+    // In the order of their addresses, as XRT counts them.
+    for (std::int32_t ip = 0; ip < layout->m_count; ++ip) {
         std::set<Bank*> reached;
         for (std::int32_t i = 0; i < wires->m_count; ++i) {
             const connection& wire = wires->m_connection[i];
@@ -138,9 +115,8 @@ void Board::make_units(const axlf& file) {
             }
             return nullptr;
         };
-        units_.push_back(make_for_ever<ComputeUnit>(name,
-                                                    find_model(name.substr(0, name.find(':'))),
-                                                    translate, [this] { return plan_run(); }));
+        units_.push_back(make_for_ever<ComputeUnit>(name.substr(0, name.find(':')), translate,
+                                                    [this] { return plan_run(); }));
     }
 }
 
@@ -169,11 +145,6 @@ void Board::check_context(const Uuid& uuid, unsigned unit) {
 Bank* Board::bank(unsigned index) {
     const std::lock_guard lock(mutex_);
     return index < banks_.size() ? banks_[index] : nullptr;
-}
-
-ComputeUnit* Board::unit(unsigned index) {
-    const std::lock_guard lock(mutex_);
-    return index < units_.size() ? units_[index] : nullptr;
 }
 
 ComputeUnit* Board::choose_unit(const std::vector<std::uint32_t>& mask) {

@@ -45,7 +45,6 @@ public:
 
     // Null if there is none.
     Bank* bank(unsigned index);
-    ComputeUnit* unit(unsigned index);
     // The least loaded unit in the mask; null if the mask is empty.
     ComputeUnit* choose_unit(const std::vector<std::uint32_t>& mask);
     bool abort(const void* owner, unsigned command);

@@ -6,25 +6,10 @@
 
 namespace nearstep::emulator {
 
-namespace {
-
-constexpr std::size_t kRegisterBytes = 65536;
-constexpr std::size_t kControlWords = 4;  // ap_ctrl and interrupts, before the arguments
-constexpr std::uint32_t kBusy = 1;
-constexpr std::uint32_t kDoneAndIdle = 6;
-
-void* call_translate(void* context, std::uint64_t address, std::uint64_t bytes) {
-    return (*static_cast<ComputeUnit::Translate*>(context))(address, bytes);
-}
-
-}  // namespace
-
-ComputeUnit::ComputeUnit(std::string name, KernelModel model, Translate translate, Planner plan)
-    : name_(std::move(name)),
-      model_(model),
+ComputeUnit::ComputeUnit(std::string kernel, Translate translate, Planner plan)
+    : kernel_(std::move(kernel)),
       translate_(std::move(translate)),
       plan_(std::move(plan)),
-      registers_(kRegisterBytes / sizeof(std::uint32_t)),
       thread_([this] { run(); }) {}
 
 void ComputeUnit::submit(Command command) {
@@ -66,27 +51,6 @@ void ComputeUnit::reset() {
     changed_.notify_all();
 }
 
-std::uint32_t ComputeUnit::read_register(std::uint32_t offset) {
-    const std::lock_guard lock(mutex_);
-    if (offset == 0) {
-        return is_running_ ? kBusy : kDoneAndIdle;
-    }
-    return registers_.at(offset / sizeof(std::uint32_t));
-}
-
-void ComputeUnit::write_register(std::uint32_t offset, std::uint32_t value) {
-    const std::lock_guard lock(mutex_);
-    registers_.at(offset / sizeof(std::uint32_t)) = value;
-}
-
-Outcome ComputeUnit::carry_out(const RunPlan& plan) {
-    if (plan.has_error || model_ == nullptr) {
-        return Outcome::error;
-    }
-    const KernelCall call{registers_.data(), registers_.size(), &translate_, call_translate};
-    return model_(call) == 0 ? Outcome::completed : Outcome::error;
-}
-
 bool ComputeUnit::stay(const RunPlan& plan) {
     std::unique_lock lock(mutex_);
     is_lost_ = plan.is_lost;
@@ -102,19 +66,16 @@ bool ComputeUnit::stay(const RunPlan& plan) {
 
 void ComputeUnit::run() {
     while (true) {
+        std::vector<std::uint32_t> registers;
         {
             std::unique_lock lock(mutex_);
             changed_.wait(lock, [this] { return !queue_.empty(); });
             is_running_ = true;
             is_aborted_ = false;
-            const std::vector<std::uint32_t>& given = queue_.front().registers;
-            if (given.size() > kControlWords) {
-                std::copy(given.begin() + kControlWords, given.end(),
-                          registers_.begin() + kControlWords);
-            }
+            registers = queue_.front().registers;
         }
         const RunPlan plan = plan_();
-        const Outcome outcome = carry_out(plan);
+        const bool is_done = !plan.has_error && run_kernel(kernel_, registers, translate_);
         const bool is_reported = stay(plan);
         Command done;
         {
@@ -123,7 +84,9 @@ void ComputeUnit::run() {
             queue_.pop_front();
             is_running_ = false;
         }
-        done.finish(is_reported ? outcome : Outcome::aborted);
+        done.finish(!is_reported ? Outcome::aborted
+                    : is_done    ? Outcome::completed
+                                 : Outcome::error);
     }
 }
 

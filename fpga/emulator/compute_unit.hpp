@@ -1,7 +1,7 @@
 // A compute unit of an emulated card: a thread that runs kernel models, one command at a time.
 #pragma once
 
-#include "fpga/emulator/kernel_model.hpp"
+#include "fpga/emulator/kernels.hpp"
 
 #include <condition_variable>
 #include <cstddef>
@@ -36,33 +36,26 @@ struct RunPlan {
 // Kernels never run on the caller's thread. Any thread may call. Never destroyed.
 class ComputeUnit {
 public:
-    using Translate = std::function<void*(std::uint64_t address, std::uint64_t bytes)>;
     using Planner = std::function<RunPlan()>;
 
-    // `name` is "kernel:instance".
-    ComputeUnit(std::string name, KernelModel model, Translate translate, Planner plan);
+    ComputeUnit(std::string kernel, Translate translate, Planner plan);
     ComputeUnit(const ComputeUnit&) = delete;
     ComputeUnit& operator=(const ComputeUnit&) = delete;
     ~ComputeUnit() = default;
 
-    const std::string& name() const { return name_; }
     void submit(Command command);
     std::size_t pending();
     // Ends the command, whether queued, running or lost. False if there is no such command.
     bool abort(const void* owner, unsigned id);
     // Ends a lost run, like a reset of the card.
     void reset();
-    std::uint32_t read_register(std::uint32_t offset);
-    void write_register(std::uint32_t offset, std::uint32_t value);
 
 private:
     void run();
-    Outcome carry_out(const RunPlan& plan);
     // Waits as `plan` says. Returns false if the command is aborted.
     bool stay(const RunPlan& plan);
 
-    std::string name_;
-    KernelModel model_;
+    std::string kernel_;
     Translate translate_;
     Planner plan_;
     std::mutex mutex_;
@@ -71,7 +64,6 @@ private:
     bool is_running_ = false;
     bool is_lost_ = false;  // the run will never be reported
     bool is_aborted_ = false;
-    std::vector<std::uint32_t> registers_;
     std::thread thread_;
 };
 

@@ -152,26 +152,6 @@ xclBufferHandle xclImportBO(xclDeviceHandle, xclBufferExportHandle, unsigned) {
     return XRT_NULL_BO;
 }
 
-int xclRegRead(xclDeviceHandle handle, uint32_t unit, uint32_t offset, uint32_t* value) {
-    return code_of([&] {
-        auto* found = open_of(handle).board().unit(unit);
-        if (found == nullptr) {
-            throw std::system_error(EINVAL, std::system_category());
-        }
-        *value = found->read_register(offset);
-    });
-}
-
-int xclRegWrite(xclDeviceHandle handle, uint32_t unit, uint32_t offset, uint32_t value) {
-    return code_of([&] {
-        auto* found = open_of(handle).board().unit(unit);
-        if (found == nullptr) {
-            throw std::system_error(EINVAL, std::system_category());
-        }
-        found->write_register(offset, value);
-    });
-}
-
 int xclExecBuf(xclDeviceHandle handle, xclBufferHandle command) {
     return code_of([&] { open_of(handle).execute(command); });
 }
@@ -180,6 +160,8 @@ int xclExecWait(xclDeviceHandle handle, int milliseconds) {
     return open_of(handle).wait_for_completion(milliseconds) ? 1 : 0;
 }
 
+int xclRegRead(xclDeviceHandle, uint32_t, uint32_t, uint32_t*) { return -EOPNOTSUPP; }
+int xclRegWrite(xclDeviceHandle, uint32_t, uint32_t, uint32_t) { return -EOPNOTSUPP; }
 int xclReClock2(xclDeviceHandle, unsigned short, const unsigned short*) { return -EOPNOTSUPP; }
 int xclP2pEnable(xclDeviceHandle, bool, bool) { return 0; }
 

@@ -1,8 +1,10 @@
 #include "fpga/emulator/faults.hpp"
 
+#include <algorithm>
 #include <array>
 #include <sstream>
 #include <stdexcept>
+#include <string_view>
 #include <utility>
 
 namespace nearstep::emulator {
@@ -11,19 +13,10 @@ namespace {
 
 constexpr std::uint64_t kUsualCelsius = 45;
 
-struct NamedKind {
-    const char* name;
-    FaultKind kind;
-};
-
-constexpr std::array<NamedKind, 6> kKinds{{
-    {"lost_completion", FaultKind::lost_completion},
-    {"run_error", FaultKind::run_error},
-    {"late_completion", FaultKind::late_completion},
-    {"no_memory", FaultKind::no_memory},
-    {"no_p2p", FaultKind::no_p2p},
-    {"lost_sync", FaultKind::lost_sync},
-}};
+// In the order of FaultKind.
+constexpr std::array<std::string_view, 7> kKinds = {
+    "lost_completion", "run_error", "late_completion", "no_memory",
+    "no_p2p",          "lost_sync", "temperature"};
 
 // The numbers in a text such as "1:20:500".
 std::vector<std::uint64_t> numbers_of(const std::string& words) {
@@ -41,7 +34,6 @@ void Faults::plan(const std::string& list) {
     const std::lock_guard lock(mutex_);
     planned_.clear();
     counts_.clear();
-    temperatures_.clear();
     std::istringstream in(list);
     for (std::string part; std::getline(in, part, ',');) {
         const std::size_t equals = part.find('=');
@@ -49,21 +41,13 @@ void Faults::plan(const std::string& list) {
         const std::vector<std::uint64_t> numbers = equals == std::string::npos
                                                        ? std::vector<std::uint64_t>()
                                                        : numbers_of(part.substr(equals + 1));
-        bool is_known = false;
-        if (name == "temperature" && numbers.size() == 2) {
-            temperatures_[static_cast<unsigned>(numbers[0])] = numbers[1];
-            is_known = true;
-        }
-        for (const NamedKind& kind : kKinds) {
-            if (name == kind.name && numbers.size() >= 2) {
-                planned_.push_back({kind.kind, static_cast<unsigned>(numbers[0]), numbers[1],
-                                    numbers.size() > 2 ? numbers[2] : 1});
-                is_known = true;
-            }
-        }
-        if (!is_known) {
+        const auto* const kind = std::find(kKinds.begin(), kKinds.end(), name);
+        if (kind == kKinds.end() || numbers.size() < 2) {
             throw std::invalid_argument(part);
         }
+        planned_.push_back({static_cast<FaultKind>(kind - kKinds.begin()),
+                            static_cast<unsigned>(numbers[0]), numbers[1],
+                            numbers.size() > 2 ? numbers[2] : 1});
     }
 }
 
@@ -80,8 +64,12 @@ std::uint64_t Faults::next(FaultKind kind, unsigned card) {
 
 std::uint64_t Faults::temperature(unsigned card) {
     const std::lock_guard lock(mutex_);
-    const auto found = temperatures_.find(card);
-    return found == temperatures_.end() ? kUsualCelsius : found->second;
+    for (const Planned& one : planned_) {
+        if (one.kind == FaultKind::temperature && one.card == card) {
+            return one.nth;
+        }
+    }
+    return kUsualCelsius;
 }
 
 }  // namespace nearstep::emulator

@@ -18,6 +18,7 @@ enum class FaultKind {
     no_memory,        // an allocation fails
     no_p2p,           // an allocation of a peer-to-peer buffer fails
     lost_sync,        // a synchronisation moves nothing, as if the host forgot it
+    temperature       // of the card, with the degrees in place of a count
 };
 
 // The list is "lost_completion=CARD:NTH", or several separated by commas.
@@ -45,7 +46,6 @@ private:
     std::mutex mutex_;
     std::vector<Planned> planned_;
     std::map<std::pair<FaultKind, unsigned>, std::uint64_t> counts_;
-    std::map<unsigned, std::uint64_t> temperatures_;
 };
 
 }  // namespace nearstep::emulator

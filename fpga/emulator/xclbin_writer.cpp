@@ -45,30 +45,20 @@ std::string hexadecimal(std::uint64_t value) {
     return out.str();
 }
 
-const char* type_of(fpga::ArgumentKind kind) {
-    switch (kind) {
-        case fpga::ArgumentKind::memory_in:
-        case fpga::ArgumentKind::memory_out:
-            return "void*";
-        case fpga::ArgumentKind::u64:
-            return "ulong";
-        case fpga::ArgumentKind::u32:
-            return "uint";
-        case fpga::ArgumentKind::f32:
-            break;
-    }
-    return "float";
-}
-
 void write_argument(std::ostream& out, const KernelDescription& kernel, std::size_t index) {
     const Argument& argument = kernel.arguments[index];
-    const std::size_t bytes = fpga::size_bytes(argument.kind);
-    out << "<arg name=\"" << argument.name << "\" addressQualifier=\""
-        << (is_memory(argument.kind) ? 1 : 0) << "\" id=\"" << index << "\" port=\""
-        << (is_memory(argument.kind) ? std::string("M_AXI_") + argument.bundle : "S_AXI_CONTROL")
-        << "\" size=\"" << hexadecimal(bytes) << "\" offset=\""
-        << hexadecimal(fpga::register_offset(kernel, index)) << "\" hostOffset=\"0x0\" hostSize=\""
-        << hexadecimal(bytes) << "\" type=\"" << type_of(argument.kind) << "\"/>\n";
+    const bool is_pointer = is_memory(argument.kind);
+    const std::string bytes = hexadecimal(fpga::size_bytes(argument.kind));
+    out << "<arg name=\"" << argument.name << "\" addressQualifier=\"" << (is_pointer ? 1 : 0)
+        << "\" id=\"" << index << "\" port=\""
+        << (is_pointer ? std::string("M_AXI_") + argument.bundle : "S_AXI_CONTROL") << "\" size=\""
+        << bytes << "\" offset=\"" << hexadecimal(fpga::register_offset(kernel, index))
+        << "\" hostOffset=\"0x0\" hostSize=\"" << bytes << "\" type=\""
+        << (is_pointer                                 ? "void*"
+            : argument.kind == fpga::ArgumentKind::u64 ? "ulong"
+            : argument.kind == fpga::ArgumentKind::u32 ? "uint"
+                                                       : "float")
+        << "\"/>\n";
 }
 
 void write_kernel(std::ostream& out, const KernelDescription& kernel) {
@@ -91,77 +81,58 @@ void write_kernel(std::ostream& out, const KernelDescription& kernel) {
     out << "</kernel>\n";
 }
 
-Bytes make_memory_section(const CardDescription& card) {
-    Bytes section;
-    append(section, static_cast<std::int32_t>(card.banks.size()));
-    append(section, std::int32_t{0});
+// A count, then from byte `begin` on the entries.
+template <typename Entry>
+Bytes make_section(std::size_t begin, const std::vector<Entry>& entries) {
+    Bytes section(begin);
+    const auto count = static_cast<std::int32_t>(entries.size());
+    std::memcpy(section.data(), &count, sizeof count);
+    for (const Entry& entry : entries) {
+        append(section, entry);
+    }
+    return section;
+}
+
+std::vector<mem_data> make_banks(const CardDescription& card) {
+    std::vector<mem_data> banks;
     for (const BankOnCard& bank : card.banks) {
-        mem_data data{};
+        mem_data& data = banks.emplace_back(mem_data{});
         data.m_type = MEM_DDR4;
         data.m_used = 1;
         data.m_size = bank.bytes / kKib;
         data.m_base_address = bank.base;
         put_name(data.m_tag, bank.name);
-        append(section, data);
     }
-    return section;
+    return banks;
 }
 
-// Calls `action(kernel, unit)` for each compute unit; `unit` counts from 1 within its kernel.
-template <typename Action>
-void for_each_unit(const CardDescription& card, const Action& action) {
-    for (const KernelOnCard& on_card : card.kernels) {
-        for (int unit = 1; unit <= on_card.units; ++unit) {
-            action(on_card.kernel, unit);
+// The compute units, and which of their arguments are wired to which bank.
+struct Units {
+    std::vector<ip_data> units;
+    std::vector<connection> wires;
+};
+
+void add_unit(const CardDescription& card, const KernelDescription& kernel, int number,
+              Units& made) {
+    const auto index = static_cast<std::int32_t>(made.units.size());
+    ip_data& data = made.units.emplace_back(ip_data{});
+    data.m_type = IP_KERNEL;
+    data.m_base_address = kFirstUnit + static_cast<std::uint64_t>(index) * kUnitSpaceBytes;
+    put_name(data.m_name,
+             std::string(kernel.name) + ":" + kernel.name + "_" + std::to_string(number));
+    for (std::size_t i = 0; i < kernel.count; ++i) {
+        const Argument& argument = kernel.arguments[i];
+        const auto bank =
+            std::find_if(card.banks.begin(), card.banks.end(),
+                         [&](const BankOnCard& one) { return one.name == argument.bank; });
+        if (is_memory(argument.kind) && bank == card.banks.end()) {
+            throw std::invalid_argument(std::string("the card has no bank ") + argument.bank);
+        }
+        if (is_memory(argument.kind)) {
+            made.wires.push_back({static_cast<std::int32_t>(i), index,
+                                  static_cast<std::int32_t>(bank - card.banks.begin())});
         }
     }
-}
-
-Bytes make_unit_section(const CardDescription& card) {
-    Bytes section;
-    Bytes units;
-    std::int32_t count = 0;
-    for_each_unit(card, [&](const KernelDescription& kernel, int unit) {
-        ip_data data{};
-        data.m_type = IP_KERNEL;
-        data.m_base_address = kFirstUnit + static_cast<std::uint64_t>(count) * kUnitSpaceBytes;
-        put_name(data.m_name,
-                 std::string(kernel.name) + ":" + kernel.name + "_" + std::to_string(unit));
-        append(units, data);
-        ++count;
-    });
-    append(section, count);
-    append(section, std::int32_t{0});
-    section.insert(section.end(), units.begin(), units.end());
-    return section;
-}
-
-Bytes make_connection_section(const CardDescription& card) {
-    Bytes wires;
-    std::int32_t count = 0;
-    std::int32_t ip = 0;
-    for_each_unit(card, [&](const KernelDescription& kernel, int) {
-        for (std::size_t i = 0; i < kernel.count; ++i) {
-            if (!is_memory(kernel.arguments[i].kind)) {
-                continue;
-            }
-            const auto bank = std::find_if(
-                card.banks.begin(), card.banks.end(),
-                [&](const BankOnCard& one) { return one.name == kernel.arguments[i].bank; });
-            if (bank == card.banks.end()) {
-                throw std::invalid_argument(std::string("the card has no bank ") +
-                                            kernel.arguments[i].bank);
-            }
-            append(wires, connection{static_cast<std::int32_t>(i), ip,
-                                     static_cast<std::int32_t>(bank - card.banks.begin())});
-            ++count;
-        }
-        ++ip;
-    });
-    Bytes section;
-    append(section, count);
-    section.insert(section.end(), wires.begin(), wires.end());
-    return section;
 }
 
 // FNV-1a; any digest that depends on every byte would do.
@@ -182,12 +153,20 @@ struct Section {
 std::vector<Section> make_sections(const CardDescription& card) {
     const std::string metadata = make_metadata(card);
     const auto* text = reinterpret_cast<const std::byte*>(metadata.data());
+    Units made;
+    for (const KernelOnCard& on_card : card.kernels) {
+        for (int number = 1; number <= on_card.units; ++number) {
+            add_unit(card, on_card.kernel, number, made);
+        }
+    }
+    const Bytes banks = make_section(offsetof(mem_topology, m_mem_data), make_banks(card));
+    const Bytes wires = make_section(offsetof(connectivity, m_connection), made.wires);
     return {{EMBEDDED_METADATA, "metadata", Bytes(text, text + metadata.size())},
-            {MEM_TOPOLOGY, "mem_topology", make_memory_section(card)},
-            {ASK_GROUP_TOPOLOGY, "group_topology", make_memory_section(card)},
-            {CONNECTIVITY, "connectivity", make_connection_section(card)},
-            {ASK_GROUP_CONNECTIVITY, "group_connect", make_connection_section(card)},
-            {IP_LAYOUT, "ip_layout", make_unit_section(card)}};
+            {MEM_TOPOLOGY, "mem_topology", banks},
+            {ASK_GROUP_TOPOLOGY, "group_topology", banks},
+            {CONNECTIVITY, "connectivity", wires},
+            {ASK_GROUP_CONNECTIVITY, "group_connect", wires},
+            {IP_LAYOUT, "ip_layout", make_section(offsetof(ip_layout, m_ip_data), made.units)}};
 }
 
 }  // namespace

@@ -3,12 +3,15 @@
 
 #include "csd/card_device.hpp"
 #include "csd/device_fixture.hpp"
+#include "fpga/emulator/xclbin_writer.hpp"
+#include "store/scratch_folder.hpp"
 #include "support/places.hpp"
 
 #include <dlfcn.h>
 
 #include <chrono>
 #include <cstdint>
+#include <fstream>
 #include <memory>
 #include <string>
 
@@ -17,6 +20,17 @@ namespace nearstep::csd {
 // The .xclbin of emulated cards in the build tree.
 inline std::string emulated_xclbin() {
     return std::string(test::kBuildFolder) + "/emulated-card/nearstep.xclbin";
+}
+
+// Writes an .xclbin; returns its path.
+inline std::string write_xclbin(const ScratchFolder& folder,
+                                const emulator::CardDescription& card) {
+    const std::string path = folder.file("kernels.xclbin");
+    const auto bytes = emulator::make_xclbin(card);
+    std::ofstream(path, std::ios::binary)
+        .write(reinterpret_cast<const char*>(bytes.data()),
+               static_cast<std::streamsize>(bytes.size()));
+    return path;
 }
 
 // Plans faults (fpga/emulator/faults.hpp) after a card was opened; "" removes all.

@@ -4,7 +4,6 @@
 #include "base/digest.hpp"
 #include "base/error.hpp"
 #include "fpga/card_fixture.hpp"
-#include "fpga/emulator/xclbin_writer.hpp"
 #include "fpga/host/inventory.hpp"
 #include "store/file.hpp"
 
@@ -13,7 +12,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -28,15 +26,6 @@ constexpr std::size_t kBytes = 8192;
 
 const KernelDescription& updater() { return kKernels[0]; }
 const KernelDescription& digest() { return kKernels[1]; }
-
-std::string write_file(const ScratchFolder& folder, const emulator::CardDescription& card) {
-    const std::string path = folder.file("kernels.xclbin");
-    const auto bytes = emulator::make_xclbin(card);
-    std::ofstream(path, std::ios::binary)
-        .write(reinterpret_cast<const char*>(bytes.data()),
-               static_cast<std::streamsize>(bytes.size()));
-    return path;
-}
 
 Buffer random_buffer(Card& card, BufferKind kind) {
     const Buffer buffer = card.allocate(kind, kBytes, digest(), "memory", "a test");
@@ -138,14 +127,14 @@ TEST_F(CardTest, IsGivenUpAfterATimeOutAndSaysSoAtOnce) {
 }
 
 TEST(CardFilesTest, RefuseABufferInABankThatItsPortIsNotConnectedTo) {
-    ScratchFolder folder;
+    const ScratchFolder folder;
     emulator::CardDescription two;
     std::vector<Argument> moved(digest().arguments, digest().arguments + digest().count);
     moved[0].bank = "other";
     two.kernels = {{updater(), 1}, {{digest().name, moved.data(), moved.size()}, 1}};
     two.banks = {{.base = 0x4000000000, .bytes = 1ULL << 28U},
                  {.name = "other", .base = 0x5000000000, .bytes = 1ULL << 28U}};
-    Card card({.card = "2", .xclbin = write_file(folder, two)});
+    Card card({.card = "2", .xclbin = csd::write_xclbin(folder, two)});
     const Buffer buffer =
         card.allocate(BufferKind::normal, kBytes, updater(), "master_in", "a test");
     fpga::Run run = card.make_run(digest());
@@ -156,9 +145,9 @@ TEST(CardFilesTest, RefuseABufferInABankThatItsPortIsNotConnectedTo) {
 }
 
 TEST(CardFilesTest, RefuseKernelsOfAnotherProgram) {
-    ScratchFolder folder;
+    const ScratchFolder folder;
     const auto refusal = [&](const emulator::CardDescription& kernels) {
-        const CardSettings settings{.card = "3", .xclbin = write_file(folder, kernels)};
+        const CardSettings settings{.card = "3", .xclbin = csd::write_xclbin(folder, kernels)};
         return message_of<ConfigError>([&] { Card card(settings); });
     };
     emulator::CardDescription other;

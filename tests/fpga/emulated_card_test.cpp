@@ -1,24 +1,22 @@
 // The emulated card under Debian's XRT library: ordinary XRT programs run on it, and their mistakes
 // are detected.
-#include "fpga/emulator/xclbin_writer.hpp"
-#include "fpga/test_kernel.hpp"
+#include "base/digest.hpp"
+#include "fpga/card_fixture.hpp"
 #include "store/scratch_folder.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <unistd.h>
 #include <xrt/xrt_bo.h>
 #include <xrt/xrt_device.h>
 #include <xrt/xrt_kernel.h>
 
+#include <array>
 #include <chrono>
 #include <cstdint>
-#include <cstring>
-#include <fstream>
-#include <functional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -26,52 +24,48 @@
 namespace nearstep::emulator {
 namespace {
 
+using csd::plan_faults;
+using csd::write_xclbin;
 using std::chrono::milliseconds;
 
-constexpr std::size_t kBytes = 1024 * fpga::kWordBytes;
-constexpr std::uint32_t kWords = kBytes / fpga::kWordBytes;
+constexpr std::size_t kBytes = 65536;
 constexpr milliseconds kLong{20000};
 
 CardDescription two_banks() {
     CardDescription card;
-    card.kernels = {{kAdd, 2}};
+    card.kernels = {{fpga::kKernels[1], 2}};
     card.banks = {{.name = fpga::kBank, .base = 0x4000000000, .bytes = 1ULL << 30U},
                   {.name = "other", .base = 0x5000000000, .bytes = 1ULL << 20U}};
     return card;
 }
 
-// Plans faults in the driver, which is loaded when a card is first opened.
-void plan_faults(const std::string& list) {
-    const auto plan =
-        reinterpret_cast<int (*)(const char*)>(::dlsym(RTLD_DEFAULT, "nearstep_card_faults"));
-    ASSERT_NE(plan, nullptr);
-    ASSERT_EQ(plan(list.c_str()), 0);
+void fill(xrt::bo& buffer, std::uint32_t value) {
+    auto* words = buffer.map<std::uint32_t*>();
+    std::fill(words, words + buffer.size() / 4, value);
 }
 
-class EmulatedCard : public testing::Test {
-protected:
-    explicit EmulatedCard(unsigned index = 0) : device(index) {
-        const std::string path = folder.file("test.xclbin");
-        const auto bytes = make_xclbin(two_banks());
-        std::ofstream(path, std::ios::binary)
-            .write(reinterpret_cast<const char*>(bytes.data()),
-                   static_cast<std::streamsize>(bytes.size()));
-        kernel = xrt::kernel(device, device.load_xclbin(path), "add_words");
+std::uint64_t digest_of(std::uint32_t value) {
+    const std::vector<std::uint32_t> words(kBytes / 4, value);
+    return xxh3(std::as_bytes(std::span(words)));
+}
+
+std::uint64_t first_of(xrt::bo& buffer) { return *buffer.map<std::uint64_t*>(); }
+
+// A card that digests what is in a buffer.
+struct Digester {
+    explicit Digester(unsigned index)
+        : device(index),
+          kernel(device, device.load_xclbin(write_xclbin(folder, two_banks())), "nearstep_digest") {
     }
 
-    void SetUp() override { plan_faults(""); }
-    void TearDown() override { plan_faults(""); }
-
-    xrt::bo buffer(std::uint32_t value, xrt::bo::flags flags = xrt::bo::flags::normal) {
+    xrt::bo buffer(std::uint32_t value, xrt::bo::flags flags = xrt::bo::flags::normal) const {
         xrt::bo made(device, kBytes, flags, kernel.group_id(0));
-        auto* words = made.map<std::uint32_t*>();
-        std::fill(words, words + kBytes / 4, value);
+        fill(made, value);
         made.sync(XCL_BO_SYNC_BO_TO_DEVICE);
         return made;
     }
-
-    xrt::run start(const xrt::bo& one, const xrt::bo& other, const xrt::bo& sum) {
-        return kernel(one, other, sum, kWords);
+    xrt::run start(const xrt::bo& memory, const xrt::bo& digest) {
+        return kernel(memory, digest, std::uint64_t{0}, std::uint64_t{memory.size()});
     }
 
     ScratchFolder folder;
@@ -79,68 +73,61 @@ protected:
     xrt::kernel kernel;
 };
 
-std::uint32_t first_of(xrt::bo& buffer) { return *buffer.map<std::uint32_t*>(); }
+class EmulatedCard : public testing::Test, protected Digester {
+protected:
+    EmulatedCard() : Digester(0) {}
 
-TEST_F(EmulatedCard, RunsTheKernelOnWhatTheHostSynchronised) {
-    xrt::bo one = buffer(3);
-    xrt::bo other = buffer(4);
-    xrt::bo sum = buffer(0);
-    EXPECT_EQ(start(one, other, sum).wait(kLong), ERT_CMD_STATE_COMPLETED);
-    sum.sync(XCL_BO_SYNC_BO_FROM_DEVICE);
-    EXPECT_EQ(first_of(sum), 7U);
-}
+    void SetUp() override { plan_faults(""); }
+    void TearDown() override { plan_faults(""); }
+};
 
-TEST_F(EmulatedCard, ShowsAForgottenSynchronisationInEitherDirection) {
-    xrt::bo one = buffer(3);
-    xrt::bo other = buffer(4);
-    xrt::bo sum = buffer(0);
-    *one.map<std::uint32_t*>() = 100;
-    ASSERT_EQ(start(one, other, sum).wait(kLong), ERT_CMD_STATE_COMPLETED);
-    EXPECT_EQ(first_of(sum), 0U) << "the result came without a synchronisation";
-    sum.sync(XCL_BO_SYNC_BO_FROM_DEVICE);
-    EXPECT_EQ(first_of(sum), 7U) << "the kernel saw what was not synchronised";
+TEST_F(EmulatedCard, RunsTheKernelAndShowsAForgottenSynchronisationInEitherDirection) {
+    xrt::bo memory = buffer(3);
+    xrt::bo digest = buffer(0);
+    *memory.map<std::uint32_t*>() = 100;
+    ASSERT_EQ(start(memory, digest).wait(kLong), ERT_CMD_STATE_COMPLETED);
+    EXPECT_EQ(first_of(digest), 0U) << "the result came without a synchronisation";
+    digest.sync(XCL_BO_SYNC_BO_FROM_DEVICE);
+    EXPECT_EQ(first_of(digest), digest_of(3)) << "the kernel saw what was not synchronised";
 }
 
 TEST_F(EmulatedCard, PoisonsWhatTheHostDidNotWrite) {
-    xrt::bo other = buffer(0);
-    xrt::bo sum = buffer(0);
-    xrt::bo fresh(device, kBytes, kernel.group_id(0));
-    ASSERT_EQ(start(fresh, other, sum).wait(kLong), ERT_CMD_STATE_COMPLETED);
-    sum.sync(XCL_BO_SYNC_BO_FROM_DEVICE);
-    EXPECT_EQ(first_of(sum), 0xA5A5A5A5U);
+    xrt::bo digest = buffer(0);
+    const xrt::bo fresh(device, kBytes, kernel.group_id(0));
+    ASSERT_EQ(start(fresh, digest).wait(kLong), ERT_CMD_STATE_COMPLETED);
+    digest.sync(XCL_BO_SYNC_BO_FROM_DEVICE);
+    EXPECT_EQ(first_of(digest), digest_of(0xA5A5A5A5));
 }
 
 TEST_F(EmulatedCard, FailsARunThatReachesIntoABankItIsNotConnectedTo) {
-    xrt::bo one = buffer(3);
-    xrt::bo other = buffer(4);
+    const xrt::bo memory = buffer(3);
+    const xrt::bo digest = buffer(0);
     const xrt::bo elsewhere(device, kBytes, 1);
-    EXPECT_EQ(kernel.group_id(2), 0);
+    EXPECT_EQ(kernel.group_id(1), 0);
     // Passes the address: XRT would move a buffer argument to the right bank.
     xrt::run run(kernel);
-    run.set_arg(0, one);
-    run.set_arg(1, other);
+    run.set_arg(0, memory);
     const std::uint64_t address = elsewhere.address();
-    run.set_arg(2, address);
-    run.set_arg(3, kWords);
+    run.set_arg(1, address);
+    run.set_arg(2, std::uint64_t{0});
+    run.set_arg(3, std::uint64_t{kBytes});
     run.start();
     EXPECT_EQ(run.wait(kLong), ERT_CMD_STATE_ERROR);
-    xrt::bo sum = buffer(0);
-    EXPECT_EQ(start(one, other, sum).wait(kLong), ERT_CMD_STATE_COMPLETED) << "it recovers";
+    EXPECT_EQ(start(memory, digest).wait(kLong), ERT_CMD_STATE_COMPLETED) << "it recovers";
 }
 
 TEST_F(EmulatedCard, MovesAFileIntoAndOutOfAPeerToPeerBuffer) {
     const std::string path = folder.file("data");
-    xrt::bo one = buffer(5, xrt::bo::flags::p2p);
-    xrt::bo other = buffer(6);
-    xrt::bo sum = buffer(0, xrt::bo::flags::p2p);
+    xrt::bo memory = buffer(5, xrt::bo::flags::p2p);
+    xrt::bo digest = buffer(0, xrt::bo::flags::p2p);
     const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_DIRECT, 0600);
     ASSERT_GE(file, 0) << "the scratch folder's file system refuses direct I/O";
-    ASSERT_EQ(::pwrite(file, one.map<void*>(), kBytes, 0), static_cast<ssize_t>(kBytes));
-    std::memset(one.map<void*>(), 0, kBytes);
-    ASSERT_EQ(::pread(file, one.map<void*>(), kBytes, 0), static_cast<ssize_t>(kBytes));
-    EXPECT_EQ(::pread(file, one.map<char*>(), kBytes, 512 + 7), -1) << "an unaligned offset";
-    ASSERT_EQ(start(one, other, sum).wait(kLong), ERT_CMD_STATE_COMPLETED);
-    EXPECT_EQ(first_of(sum), 11U) << "peer to peer needs no synchronisation";
+    ASSERT_EQ(::pwrite(file, memory.map<void*>(), kBytes, 0), static_cast<ssize_t>(kBytes));
+    fill(memory, 0);
+    ASSERT_EQ(::pread(file, memory.map<void*>(), kBytes, 0), static_cast<ssize_t>(kBytes));
+    EXPECT_EQ(::pread(file, memory.map<char*>(), kBytes, 512 + 7), -1) << "an unaligned offset";
+    ASSERT_EQ(start(memory, digest).wait(kLong), ERT_CMD_STATE_COMPLETED);
+    EXPECT_EQ(first_of(digest), digest_of(5)) << "peer to peer needs no synchronisation";
     ::close(file);
 }
 
@@ -159,34 +146,33 @@ TEST_F(EmulatedCard, RefusesWhatACardRefuses) {
 }
 
 TEST_F(EmulatedCard, LosesDelaysAndFailsRunsOnDemand) {
-    xrt::bo one = buffer(3);
-    xrt::bo other = buffer(4);
-    xrt::bo sum = buffer(0);
+    const xrt::bo memory = buffer(3);
+    const xrt::bo digest = buffer(0);
     plan_faults("lost_completion=0:1,run_error=0:2,late_completion=0:3:300");
-    xrt::run lost = start(one, other, sum);
+    xrt::run lost = start(memory, digest);
     EXPECT_EQ(lost.wait(milliseconds(100)), ERT_CMD_STATE_TIMEOUT);
-    EXPECT_EQ(start(one, other, sum).wait(kLong), ERT_CMD_STATE_ERROR);
+    EXPECT_EQ(start(memory, digest).wait(kLong), ERT_CMD_STATE_ERROR);
     const auto begin = std::chrono::steady_clock::now();
-    EXPECT_EQ(start(one, other, sum).wait(kLong), ERT_CMD_STATE_COMPLETED);
+    EXPECT_EQ(start(memory, digest).wait(kLong), ERT_CMD_STATE_COMPLETED);
     EXPECT_GE(std::chrono::steady_clock::now() - begin, milliseconds(300));
     EXPECT_EQ(lost.abort(), ERT_CMD_STATE_ABORT);
 }
 
 TEST_F(EmulatedCard, CopiesOverTheHostAsTheShellHasNoCopyUnit) {
-    xrt::bo one = buffer(3);
+    const xrt::bo one = buffer(3);
     xrt::bo other = buffer(4);
     other.copy(one);
     other.sync(XCL_BO_SYNC_BO_FROM_DEVICE);
-    EXPECT_EQ(first_of(other), 3U);
+    EXPECT_EQ(*other.map<std::uint32_t*>(), 3U);
 }
 
 TEST_F(EmulatedCard, HoldsPartsOfABuffer) {
-    xrt::bo one = buffer(3);
-    xrt::bo part(one, kBytes / 2, kBytes / 2);
-    EXPECT_EQ(part.address(), one.address() + kBytes / 2);
-    xrt::bo sum(device, kBytes, xrt::bo::flags::device_only, kernel.group_id(2));
-    EXPECT_THROW(sum.map<void*>(), std::exception);
-    EXPECT_EQ(kernel(part, part, sum, kWords / 2).wait(kLong), ERT_CMD_STATE_COMPLETED);
+    const xrt::bo memory = buffer(3);
+    const xrt::bo part(memory, kBytes / 2, kBytes / 2);
+    EXPECT_EQ(part.address(), memory.address() + kBytes / 2);
+    xrt::bo unmapped(device, kBytes, xrt::bo::flags::device_only, kernel.group_id(1));
+    EXPECT_THROW(unmapped.map<void*>(), std::exception);
+    EXPECT_EQ(start(part, unmapped).wait(kLong), ERT_CMD_STATE_COMPLETED);
 }
 
 TEST_F(EmulatedCard, AnswersByItsAddressAndSaysWhatItIs) {
@@ -197,35 +183,20 @@ TEST_F(EmulatedCard, AnswersByItsAddressAndSaysWhatItIs) {
 }
 
 TEST(EmulatedCards, FourRunFromFourThreads) {
-    constexpr unsigned kCards = 4;
-    ScratchFolder folder;
-    const std::string path = folder.file("test.xclbin");
-    const auto bytes = make_xclbin(two_banks());
-    std::ofstream(path, std::ios::binary)
-        .write(reinterpret_cast<const char*>(bytes.data()),
-               static_cast<std::streamsize>(bytes.size()));
-    // XRT requires that one thread does all of this.
-    std::vector<xrt::device> devices;
-    std::vector<xrt::kernel> kernels;
-    for (unsigned card = 0; card < kCards; ++card) {
-        devices.emplace_back(card);
-        kernels.emplace_back(devices[card], devices[card].load_xclbin(path), "add_words");
-    }
-    std::vector<std::uint32_t> wrong(kCards);
+    // XRT requires that one thread opens them all.
+    std::array cards = {Digester(0), Digester(1), Digester(2), Digester(3)};
+    std::vector<std::uint32_t> wrong(cards.size());
     {
         std::vector<std::jthread> threads;
-        for (unsigned card = 0; card < kCards; ++card) {
+        for (std::uint32_t card = 0; card < cards.size(); ++card) {
             threads.emplace_back([&, card] {
                 for (std::uint32_t round = 0; round < 50; ++round) {
-                    xrt::bo one(devices[card], kBytes, kernels[card].group_id(0));
-                    xrt::bo sum(devices[card], kBytes, kernels[card].group_id(2));
-                    auto* words = one.map<std::uint32_t*>();
-                    std::fill(words, words + kBytes / 4, card * 1000 + round);
-                    one.sync(XCL_BO_SYNC_BO_TO_DEVICE);
-                    const auto state = kernels[card](one, one, sum, kWords).wait(kLong);
-                    sum.sync(XCL_BO_SYNC_BO_FROM_DEVICE);
+                    const xrt::bo memory = cards[card].buffer(card * 1000 + round);
+                    xrt::bo digest = cards[card].buffer(0);
+                    const auto state = cards[card].start(memory, digest).wait(kLong);
+                    digest.sync(XCL_BO_SYNC_BO_FROM_DEVICE);
                     const bool is_right = state == ERT_CMD_STATE_COMPLETED &&
-                                          first_of(sum) == 2 * (card * 1000 + round);
+                                          first_of(digest) == digest_of(card * 1000 + round);
                     wrong[card] += is_right ? 0 : 1;
                 }
             });
@@ -240,7 +211,7 @@ TEST(XclbinTest, DependsOnItsDescriptionAlone) {
     EXPECT_EQ(make_xclbin(two_banks()), make_xclbin(two_banks()));
     EXPECT_NE(make_xclbin(two_banks()), make_xclbin(other));
     EXPECT_THAT(make_metadata(two_banks()),
-                testing::HasSubstr("name=\"words\" addressQualifier=\"0\" id=\"3\""));
+                testing::HasSubstr("name=\"bytes\" addressQualifier=\"0\" id=\"3\""));
     other.banks.erase(other.banks.begin());
     EXPECT_THROW(make_xclbin(other), std::invalid_argument) << "a bank that no card has";
 }
