@@ -38,12 +38,19 @@ public:
 
     // Copy the host's part to the card, or back, and return when done. Offsets and sizes are
     // multiples of kWordBytes. Throw XrtError. No effect on a peer-to-peer buffer.
-    void to_card(std::size_t offset, std::size_t bytes) const;
-    void from_card(std::size_t offset, std::size_t bytes) const;
+    void to_card(std::size_t offset, std::size_t bytes) const {
+        synchronise(Way::to_card, offset, bytes);
+    }
+    void from_card(std::size_t offset, std::size_t bytes) const {
+        synchronise(Way::from_card, offset, bytes);
+    }
 
     const std::shared_ptr<Memory>& memory() const { return memory_; }
 
 private:
+    enum class Way { to_card, from_card };
+    void synchronise(Way way, std::size_t offset, std::size_t bytes) const;
+
     std::shared_ptr<Memory> memory_;
     std::span<std::byte> host_;
 };

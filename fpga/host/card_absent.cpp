@@ -1,6 +1,8 @@
-// Replaces card_xrt.cpp in builds without XRT. Every call refuses.
+// Replaces card_xrt.cpp, run_xrt.cpp and inventory_xrt.cpp in builds without XRT. Every call of a
+// card refuses; the inventory has what Linux shows.
 #include "base/error.hpp"
 #include "fpga/host/card.hpp"
+#include "fpga/host/inventory.hpp"
 
 namespace nearstep::fpga {
 
@@ -21,8 +23,7 @@ struct Card::State {};
 
 void require_cards() { refuse(); }
 
-void Buffer::to_card(std::size_t, std::size_t) const { refuse(); }
-void Buffer::from_card(std::size_t, std::size_t) const { refuse(); }
+void Buffer::synchronise(Way, std::size_t, std::size_t) const { refuse(); }
 
 Run::Run(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Run::Run(Run&&) noexcept = default;
@@ -47,5 +48,12 @@ Buffer Card::allocate(BufferKind, std::size_t, const KernelDescription&, const c
 }
 int Card::units(const KernelDescription&) const { refuse(); }
 Run Card::make_run(const KernelDescription&) { refuse(); }
+
+Inventory find_cards() {
+    Inventory found;
+    found.obstacle = "this program was built without XRT";
+    add_pci_cards(found.obstacle, found.cards);
+    return found;
+}
 
 }  // namespace nearstep::fpga

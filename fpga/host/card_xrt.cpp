@@ -1,3 +1,4 @@
+// Opens cards by XRT: their kernels and buffers. Used by csd.
 #include "base/log.hpp"
 #include "base/units.hpp"
 #include "fpga/host/card.hpp"
@@ -194,21 +195,15 @@ Run Card::make_run(const KernelDescription& kernel) {
     return Run(std::move(run));
 }
 
-void Buffer::to_card(std::size_t offset, std::size_t bytes) const {
+void Buffer::synchronise(Way way, std::size_t offset, std::size_t bytes) const {
     expects(offset % kWordBytes == 0 && bytes % kWordBytes == 0 && offset + bytes <= size(),
             "what is synchronised is whole words of the buffer");
     if (memory_->kind == BufferKind::normal && bytes > 0) {
-        call_xrt(memory_->card, "copying to the card",
-                 [&] { memory_->bo.sync(XCL_BO_SYNC_BO_TO_DEVICE, bytes, offset); });
-    }
-}
-
-void Buffer::from_card(std::size_t offset, std::size_t bytes) const {
-    expects(offset % kWordBytes == 0 && bytes % kWordBytes == 0 && offset + bytes <= size(),
-            "what is synchronised is whole words of the buffer");
-    if (memory_->kind == BufferKind::normal && bytes > 0) {
-        call_xrt(memory_->card, "copying from the card",
-                 [&] { memory_->bo.sync(XCL_BO_SYNC_BO_FROM_DEVICE, bytes, offset); });
+        const bool is_to_card = way == Way::to_card;
+        call_xrt(memory_->card, is_to_card ? "copying to the card" : "copying from the card", [&] {
+            memory_->bo.sync(is_to_card ? XCL_BO_SYNC_BO_TO_DEVICE : XCL_BO_SYNC_BO_FROM_DEVICE,
+                             bytes, offset);
+        });
     }
 }
 

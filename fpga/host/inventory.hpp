@@ -28,6 +28,10 @@ struct Inventory {
 // Opens every card. Does not throw if the machine lacks something.
 Inventory find_cards();
 
+// Adds to `cards` the drives beside them, and the cards that Linux shows and that are not in the
+// list, with this obstacle.
+void add_pci_cards(const std::string& obstacle, std::vector<CardFacts>& cards);
+
 // A card above this is reported as hot. The value is a choice: FPGAs like a SmartSSD's (Kintex
 // UltraScale+, extended grade) are specified up to 100 degrees, and a SmartSSD has no fan.
 constexpr double kHotCelsius = 85;

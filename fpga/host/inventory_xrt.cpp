@@ -1,5 +1,5 @@
+// Asks XRT for the cards of this machine. Used by doctor.
 #include "fpga/host/inventory.hpp"
-#include "fpga/host/pairing.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -7,7 +7,6 @@
 #include <version.h>
 #include <xrt/xrt_device.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <exception>
 
@@ -84,7 +83,6 @@ Inventory find_cards() {
     Inventory found;
     found.is_built = true;
     found.version = std::begin(xrt_build_version);
-    const std::vector<PciCard> shown = find_pci_cards();
     unsigned count = 0;
     try {
         count = xrt::system::enumerate_devices();
@@ -92,27 +90,9 @@ Inventory find_cards() {
         found.obstacle = error.what();
     }
     for (unsigned index = 0; index < count; ++index) {
-        CardFacts facts = examine(index);
-        const auto same = std::find_if(shown.begin(), shown.end(), [&](const PciCard& card) {
-            return card.address == facts.address;
-        });
-        if (same != shown.end()) {
-            facts.drive = same->drive;
-        }
-        found.cards.push_back(facts);
+        found.cards.push_back(examine(index));
     }
-    for (const PciCard& card : shown) {
-        const bool is_listed =
-            std::any_of(found.cards.begin(), found.cards.end(),
-                        [&](const CardFacts& facts) { return facts.address == card.address; });
-        if (!is_listed) {
-            CardFacts facts;
-            facts.address = card.address;
-            facts.drive = card.drive;
-            facts.obstacle = "the kernel shows it, XRT does not";
-            found.cards.push_back(facts);
-        }
-    }
+    add_pci_cards("the kernel shows it, XRT does not", found.cards);
     return found;
 }
 

@@ -1,4 +1,7 @@
+// Finds cards and the drives beside them in sysfs. Used by engine and doctor.
 #include "fpga/host/pairing.hpp"
+
+#include "fpga/host/inventory.hpp"
 
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -96,6 +99,22 @@ std::vector<PciCard> find_pci_cards(const std::string& sys) {
     std::sort(cards.begin(), cards.end(),
               [](const PciCard& one, const PciCard& other) { return one.address < other.address; });
     return cards;
+}
+
+void add_pci_cards(const std::string& obstacle, std::vector<CardFacts>& cards) {
+    for (const PciCard& shown : find_pci_cards()) {
+        const auto same = std::find_if(cards.begin(), cards.end(), [&](const CardFacts& card) {
+            return card.address == shown.address;
+        });
+        if (same != cards.end()) {
+            same->drive = shown.drive;
+        } else {
+            CardFacts& facts = cards.emplace_back();
+            facts.address = shown.address;
+            facts.drive = shown.drive;
+            facts.obstacle = obstacle;
+        }
+    }
 }
 
 Pairing find_card_beside(const std::string& folder, const std::string& sys) {

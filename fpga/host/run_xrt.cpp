@@ -1,3 +1,4 @@
+// Runs a card's kernels by XRT. Used by csd.
 #include "base/wording.hpp"
 #include "fpga/host/xrt_state.hpp"
 
@@ -28,13 +29,12 @@ const char* name_of(ert_cmd_state state) {
     }
 }
 
-// The index of the argument, whose kind must be one of the two.
-int index_in(const KernelDescription& kernel, const char* argument, ArgumentKind kind,
-             ArgumentKind other) {
+// The index of the argument, whose type must be that of its table.
+int index_in(const KernelDescription& kernel, const char* argument, ArgumentKind kind) {
     const std::size_t index = index_of(kernel, argument);
     expects(index < kernel.count, text("the kernel ", kernel.name, " has an argument ", argument));
     const ArgumentKind found = kernel.arguments[index].kind;
-    expects(found == kind || found == other,
+    expects(found == kind || (is_memory(found) && is_memory(kind)),
             text("the argument ", argument, " of ", kernel.name, " has the type of its table"));
     return static_cast<int>(index);
 }
@@ -58,8 +58,7 @@ Run::~Run() {
 }
 
 void Run::set(const char* argument, const Buffer& buffer) {
-    const int index =
-        index_in(state_->kernel, argument, ArgumentKind::memory_in, ArgumentKind::memory_out);
+    const int index = index_in(state_->kernel, argument, ArgumentKind::memory_in);
     const std::shared_ptr<Buffer::Memory>& memory = buffer.memory();
     call_xrt(state_->card, text("setting ", argument, " of ", state_->kernel.name), [&] {
         // XRT would copy a buffer of another bank to the right one, and the kernel would use the
@@ -78,18 +77,15 @@ void Run::set(const char* argument, const Buffer& buffer) {
 }
 
 void Run::set(const char* argument, std::uint64_t value) {
-    state_->run.set_arg(index_in(state_->kernel, argument, ArgumentKind::u64, ArgumentKind::u64),
-                        value);
+    state_->run.set_arg(index_in(state_->kernel, argument, ArgumentKind::u64), value);
 }
 
 void Run::set(const char* argument, std::uint32_t value) {
-    state_->run.set_arg(index_in(state_->kernel, argument, ArgumentKind::u32, ArgumentKind::u32),
-                        value);
+    state_->run.set_arg(index_in(state_->kernel, argument, ArgumentKind::u32), value);
 }
 
 void Run::set(const char* argument, float value) {
-    state_->run.set_arg(index_in(state_->kernel, argument, ArgumentKind::f32, ArgumentKind::f32),
-                        value);
+    state_->run.set_arg(index_in(state_->kernel, argument, ArgumentKind::f32), value);
 }
 
 void Run::start() {

@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 
-// C++14 has no nested namespace definitions.
 namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
 namespace fpga {
 

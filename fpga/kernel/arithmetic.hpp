@@ -2,12 +2,12 @@
 // C++14, no exceptions, no containers.
 #pragma once
 
+#include "arith/delta_lane.hpp"
 #include "arith/gradient_lane.hpp"
 #include "arith/state_lane.hpp"
 #include "arith/update_lane.hpp"
 #include "arith/xxh3_keys.hpp"
 
-// C++14 has no nested namespace definitions.
 namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
 namespace fpga {
 

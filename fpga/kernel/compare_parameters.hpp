@@ -9,7 +9,6 @@
 
 #include <cstdint>
 
-// C++14 has no nested namespace definitions.
 namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
 namespace fpga {
 
@@ -42,12 +41,6 @@ inline void digest_parameters(const Job& job, TileSpan span, Stream<Word>& fresh
     }
 }
 
-// Parameters of a tile that changed, and how many of them changed by more than one unit.
-struct Census {
-    std::uint32_t changed;
-    std::uint32_t escaped;
-};
-
 // Changes of 32 parameters. Bit i is set in `plus` if parameter i grew by 1, in `minus` if it
 // shrank by 1, in both if it changed otherwise.
 struct Changes {
@@ -79,12 +72,12 @@ using BitmapStream = Stream<std::uint64_t, kBitmapDepth>;
 // Passes new parameters on after their bitmaps. The census follows at the end of the tile.
 inline void compare_parameters(const Job& job, TileSpan span, Stream<Word>& old,
                                Stream<Word>& compared, FreshStream& fresh, BitmapStream& plus,
-                               BitmapStream& minus, Stream<Census>& censuses) {
+                               BitmapStream& minus, Stream<DeltaCensus>& censuses) {
     if (job.delivery != ParameterDelivery::deltas) {
         return;
     }
     for (std::uint32_t tile = span.begin; tile < span.end; ++tile) {
-        Census census = {0, 0};
+        DeltaCensus census = {0, 0};
         Changes first = {0, 0};
         for (std::uint32_t i = 0; i < kTileWordsOfHalves; ++i) {
 #pragma HLS pipeline II = 1

@@ -9,33 +9,18 @@
 
 #include <cstdint>
 
-// C++14 has no nested namespace definitions.
 namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
 namespace fpga {
 
-// Of forms with equal size, the first wins.
-enum class TileForm : std::uint32_t { dense, bitmap, units, codes, list };
-
 struct TileDelta {
-    TileForm form;
-    Census census;
+    DeltaForm form;
+    DeltaCensus census;
     std::uint32_t payload_bytes;
 };
 
-constexpr std::uint32_t kBitmapBytes = kTileElems / 8;
-
-inline std::uint32_t quads_of_bits(std::uint32_t bits) { return (bits + 63) / 64; }
-
-inline TileDelta smallest_delta(const Census& census) {
-    // NOLINTNEXTLINE(modernize-avoid-c-arrays)
-    const std::uint32_t bytes[] = {
-        2 * kTileElems, kBitmapBytes + 2 * census.changed, 2 * kBitmapBytes + 2 * census.escaped,
-        kBitmapBytes + 16 * quads_of_bits(census.changed) + 2 * census.escaped, 4 * census.changed};
-    std::uint32_t best = 0;
-    for (std::uint32_t form = 1; form < 5; ++form) {
-        best = bytes[form] < bytes[best] ? form : best;
-    }
-    return {static_cast<TileForm>(best), census, bytes[best]};
+inline TileDelta smallest_delta(const DeltaCensus& census) {
+    const DeltaForm form = smallest_form(census, kTileElems);
+    return {form, census, delta_bytes(form, census, kTileElems)};
 }
 
 // Packs 16-bit values into 64-bit words without gaps.
@@ -171,7 +156,7 @@ inline std::uint64_t compress(std::uint64_t bits, std::uint64_t mask) {
     return bits;
 }
 
-// Writes the plus or minus bits of the parameters that changed, for TileForm::codes.
+// Writes the plus or minus bits of the parameters that changed, for DeltaForm::codes.
 inline void pack_bits(const Bitmaps& bitmaps, bool is_plus, Stream<std::uint64_t>& out) {
     std::uint64_t pending = 0;
     std::uint32_t waiting = 0;
@@ -204,41 +189,41 @@ inline void send_dense(FreshStream& fresh, Stream<std::uint64_t>& out) {
 }
 
 // Writes the bitmaps that precede the values.
-inline void send_bitmaps(TileForm form, const Bitmaps& bitmaps, Stream<std::uint64_t>& out) {
+inline void send_bitmaps(DeltaForm form, const Bitmaps& bitmaps, Stream<std::uint64_t>& out) {
     for (std::uint32_t i = 0; i < kBitmapQuads; ++i) {
 #pragma HLS pipeline II = 1
-        out.write(form == TileForm::units ? bitmaps.plus[i] : bitmaps.changed(i));
+        out.write(form == DeltaForm::units ? bitmaps.plus[i] : bitmaps.changed(i));
     }
-    if (form == TileForm::units) {
+    if (form == DeltaForm::units) {
         for (const std::uint64_t minus : bitmaps.minus) {
 #pragma HLS pipeline II = 1
             out.write(minus);
         }
-    } else if (form == TileForm::codes) {
+    } else if (form == DeltaForm::codes) {
         pack_bits(bitmaps, true, out);
         pack_bits(bitmaps, false, out);
     }
 }
 
-inline void encode_delta(TileForm form, const Bitmaps& bitmaps, FreshStream& fresh,
+inline void encode_delta(DeltaForm form, const Bitmaps& bitmaps, FreshStream& fresh,
                          Stream<std::uint64_t>& out) {
-    if (form == TileForm::dense) {
+    if (form == DeltaForm::dense) {
         return send_dense(fresh, out);
     }
     QuadPacker packer;
-    if (form == TileForm::list) {
+    if (form == DeltaForm::list) {
         pick_indices(bitmaps, packer, out);
     } else {
         send_bitmaps(form, bitmaps, out);
     }
-    const bool is_by_unit = form == TileForm::units || form == TileForm::codes;
+    const bool is_by_unit = form == DeltaForm::units || form == DeltaForm::codes;
     pick_values(bitmaps, is_by_unit ? PickedBits::escaped : PickedBits::changed, fresh, packer,
                 out);
     packer.flush(out);
 }
 
 inline void encode_deltas(const Job& job, TileSpan span, FreshStream& fresh, BitmapStream& plus,
-                          BitmapStream& minus, Stream<Census>& censuses,
+                          BitmapStream& minus, Stream<DeltaCensus>& censuses,
                           Stream<std::uint64_t>& quads, Stream<TileDelta>& sent,
                           Stream<TileDelta>& reported) {
     if (job.delivery != ParameterDelivery::deltas) {

@@ -10,25 +10,8 @@
 
 #include <cstdint>
 
-// C++14 has no nested namespace definitions.
 namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
 namespace fpga {
-
-// How each moment is encoded.
-struct FirstMoment {
-    static float scale_of(std::uint32_t largest) { return scale_of_moment1(largest); }
-    static float codes() { return kMoment1Codes; }
-    static std::uint32_t encode(float value, float per_unit) {
-        return static_cast<std::uint8_t>(encode_moment1(value, per_unit));
-    }
-    static bool is_used(const Job& job) { return uses_moment1(job); }
-};
-struct SecondMoment {
-    static float scale_of(std::uint32_t largest) { return scale_of_root2(largest); }
-    static float codes() { return kRoot2Codes; }
-    static std::uint32_t encode(float root, float per_unit) { return encode_root2(root, per_unit); }
-    static bool is_used(const Job& job) { return uses_moment2(job); }
-};
 
 template <int kLanes>
 inline std::uint32_t largest_of(const Group<kLanes>& group) {

@@ -9,7 +9,6 @@
 
 #include <cstdint>
 
-// C++14 has no nested namespace definitions.
 namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
 namespace fpga {
 
@@ -79,12 +78,10 @@ constexpr std::uint32_t kPingPong = 2;
 // Scales of a tile wait until they fill whole bursts.
 constexpr int kScaleDepth = 2 * static_cast<int>(kTileElems / kBlockElems);
 // A message's header and table wait until the message is complete.
-constexpr std::uint32_t kMessageHeaderBytes = 24;
-constexpr std::uint32_t kMessageEntryBytes = 16;
-static_assert((kMessageHeaderBytes / 8) % 2 == 1 && kMessageEntryBytes == 16,
+static_assert((kDeltaHeaderBytes / 8) % 2 == 1 && kDeltaEntryBytes == 16,
               "a table ends within a word, which the first payload shares");
 constexpr std::uint32_t kFrontWords =
-    (kMessageHeaderBytes + kMessageEntryBytes * kMostSubgroupTiles) / kWordBytes + 1;
+    (kDeltaHeaderBytes + kDeltaEntryBytes * kMostSubgroupTiles) / kWordBytes + 1;
 
 constexpr std::uint32_t kUramUsed = uram_of(kWordBits, kSumWords) +
                                     uram_of(kWordBits, static_cast<std::uint32_t>(kSumDepth)) +

@@ -7,7 +7,6 @@
 
 #include <cstdint>
 
-// C++14 has no nested namespace definitions.
 namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
 namespace fpga {
 
@@ -32,14 +31,10 @@ inline void read_master(const Job& job, TileSpan span, const Word* memory, Strea
 }
 
 // Moments that no group uses are neither read nor written.
-inline void read_moment1(const Job& job, TileSpan span, const Word* memory, Stream<Word>& out) {
-    if (uses_moment1(job)) {
-        read_array(memory, moment1_at(job), tile_words(moment_bits(job)), span, out);
-    }
-}
-inline void read_moment2(const Job& job, TileSpan span, const Word* memory, Stream<Word>& out) {
-    if (uses_moment2(job)) {
-        read_array(memory, moment2_at(job), tile_words(moment_bits(job)), span, out);
+template <typename Moment>
+inline void read_moment(const Job& job, TileSpan span, const Word* memory, Stream<Word>& out) {
+    if (Moment::is_used(job)) {
+        read_array(memory, Moment::place(job), tile_words(moment_bits(job)), span, out);
     }
 }
 

@@ -12,7 +12,6 @@
 #include <vector>
 #endif
 
-// C++14 has no nested namespace definitions.
 namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
 namespace fpga {
 

@@ -11,7 +11,6 @@
 #include <cmath>
 #include <cstdint>
 
-// C++14 has no nested namespace definitions.
 namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
 namespace fpga {
 

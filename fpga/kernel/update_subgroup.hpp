@@ -16,7 +16,6 @@
 
 #include <cstdint>
 
-// C++14 has no nested namespace definitions.
 namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
 namespace fpga {
 
@@ -37,8 +36,8 @@ inline void update_span(const Job& job, TileSpan span, const Word* master_in, Wo
     Stream<Word> moments2;
     Stream<Scales> scales;
     read_master(job, span, master_in, masters);
-    read_moment1(job, span, moment1_in, moments1);
-    read_moment2(job, span, moment2_in, moments2);
+    read_moment<FirstMoment>(job, span, moment1_in, moments1);
+    read_moment<SecondMoment>(job, span, moment2_in, moments2);
     read_scales(job, span, scales_in, scales);
 
     Stream<std::uint32_t> runs;
@@ -79,8 +78,8 @@ inline void update_span(const Job& job, TileSpan span, const Word* master_in, Wo
     encode_moments<kLanes, FirstMoment>(job, span, wide1, new_moments1, scales1);
     encode_moments<kLanes, SecondMoment>(job, span, wide2, new_moments2, scales2);
     write_master(job, span, new_masters, master_out, masters_not_finite);
-    write_moment1(job, span, new_moments1, moment1_out);
-    write_moment2(job, span, new_moments2, moment2_out);
+    write_moment<FirstMoment>(job, span, new_moments1, moment1_out);
+    write_moment<SecondMoment>(job, span, new_moments2, moment2_out);
     write_scales(job, span, scales1, scales2, scales_out);
 
     Stream<Word> plain;
@@ -90,7 +89,7 @@ inline void update_span(const Job& job, TileSpan span, const Word* master_in, Wo
     FreshStream waiting;
     BitmapStream plus;
     BitmapStream minus;
-    Stream<Census> censuses;
+    Stream<DeltaCensus> censuses;
     Stream<std::uint64_t> quads;
     Stream<TileDelta> deltas_sent;
     Stream<TileDelta> deltas_reported;

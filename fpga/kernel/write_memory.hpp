@@ -8,7 +8,6 @@
 
 #include <cstdint>
 
-// C++14 has no nested namespace definitions.
 namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
 namespace fpga {
 
@@ -46,14 +45,10 @@ inline void write_master(const Job& job, TileSpan span, Stream<Word>& in, Word* 
     }
 }
 
-inline void write_moment1(const Job& job, TileSpan span, Stream<Word>& in, Word* memory) {
-    if (uses_moment1(job)) {
-        write_array(in, moment1_at(job), tile_words(moment_bits(job)), span, memory);
-    }
-}
-inline void write_moment2(const Job& job, TileSpan span, Stream<Word>& in, Word* memory) {
-    if (uses_moment2(job)) {
-        write_array(in, moment2_at(job), tile_words(moment_bits(job)), span, memory);
+template <typename Moment>
+inline void write_moment(const Job& job, TileSpan span, Stream<Word>& in, Word* memory) {
+    if (Moment::is_used(job)) {
+        write_array(in, Moment::place(job), tile_words(moment_bits(job)), span, memory);
     }
 }
 

@@ -13,7 +13,6 @@
 #include <cstdint>
 #include <cstring>
 
-// C++14 has no nested namespace definitions.
 namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
 namespace fpga {
 
@@ -24,7 +23,7 @@ namespace fpga {
 
 // 64-bit words before the first payload.
 inline std::uint32_t front_quads(const Job& job) {
-    return (kMessageHeaderBytes + kMessageEntryBytes * job.tiles) / 8;
+    return (kDeltaHeaderBytes + kDeltaEntryBytes * job.tiles) / 8;
 }
 
 // The incomplete 512-bit word of payloads; it persists between tiles.
@@ -104,7 +103,7 @@ inline void write_message(const Job& job, TileSpan span, Stream<Word>& words,
     for (std::uint32_t tile = span.begin; tile < span.end; ++tile) {
         const MessagePart part = parts.read();
         const TileDelta& delta = part.delta;
-        const std::uint32_t entry = (kMessageHeaderBytes + kMessageEntryBytes * tile) / 8;
+        const std::uint32_t entry = (kDeltaHeaderBytes + kDeltaEntryBytes * tile) / 8;
         set_front_quad(front, entry,
                        static_cast<std::uint32_t>(delta.form) | (delta.census.changed << 8U) |
                            (static_cast<std::uint64_t>(delta.census.escaped) << 32U));
@@ -176,7 +175,7 @@ inline void write_report(const Job& job, TileSpan span, Stream<double>& squares,
         const double sum = squares.read();
         const std::uint32_t of_gradients = gradients_not_finite.read();
         const std::uint32_t of_masters = masters_not_finite.read();
-        TileDelta delta = {TileForm::dense, {0, 0}, kTileElems / 8 * parameter_bits(job)};
+        TileDelta delta = {DeltaForm::dense, {0, 0}, kTileElems / 8 * parameter_bits(job)};
         if (job.delivery == ParameterDelivery::deltas) {
             delta = deltas.read();
         }

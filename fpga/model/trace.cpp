@@ -79,7 +79,7 @@ public:
         add_quads(waiting > 0 ? 1 : 0);
     }
 
-    DeltaTrace finish(TileForm form) {
+    DeltaTrace finish(DeltaForm form) {
         add_quads(halves_ > 0 ? 1 : 0);
         trace_.form = static_cast<std::uint32_t>(form);
         return trace_;
@@ -149,26 +149,26 @@ DeltaTrace delta_trace(double changed, double escaped) {
         steps.add({DeltaStep::reads_bitmaps});
     }
     steps.add({DeltaStep::reads_census});
-    const bool is_by_unit = delta.form == TileForm::units || delta.form == TileForm::codes;
+    const bool is_by_unit = delta.form == DeltaForm::units || delta.form == DeltaForm::codes;
     switch (delta.form) {
-        case TileForm::dense:
+        case DeltaForm::dense:
             for (std::uint32_t i = 0; i < kTileWordsOfHalves; ++i) {
                 steps.add({DeltaStep::reads_parameters, DeltaStep::writes_quad});
                 steps.add_quads(kWordQuads - 1);
             }
             return steps.finish(delta.form);
-        case TileForm::bitmap:
+        case DeltaForm::bitmap:
             steps.add_quads(kBitmapQuads);
             break;
-        case TileForm::units:
+        case DeltaForm::units:
             steps.add_quads(2ULL * kBitmapQuads);
             break;
-        case TileForm::codes:
+        case DeltaForm::codes:
             steps.add_quads(kBitmapQuads);
             steps.add_packed(changes);
             steps.add_packed(changes);
             break;
-        case TileForm::list:
+        case DeltaForm::list:
             steps.add_pick(changes, false);
             break;
     }

@@ -17,7 +17,7 @@ enum class DeltaStep : std::uint8_t { reads_bitmaps, reads_census, reads_paramet
 struct DeltaTrace {
     std::vector<std::bitset<4>> steps;
     std::uint64_t quads = 0;
-    std::uint32_t form = 0;  // TileForm
+    std::uint32_t form = 0;  // DeltaForm
 };
 
 // Bitmaps of a tile, in 64-bit words.

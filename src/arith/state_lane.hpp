@@ -9,7 +9,6 @@
 #include <cstddef>
 #include <cstdint>
 
-// C++14 has no nested namespace definitions.
 namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
 namespace arith {
 

@@ -16,11 +16,11 @@
 
 namespace nearstep::codec {
 
+using arith::DeltaForm;
+using arith::kDeltaForms;
+
 // "dense", "bitmap", "units", "codes" or "list".
 const char* name_of(DeltaForm form);
-
-// The form with the fewest bytes.
-DeltaForm smallest_form(const DeltaCensus& census);
 
 // Tiles and bytes per form. Bytes include payloads and their table entries.
 struct DeltaTally {
@@ -77,13 +77,6 @@ public:
     std::optional<std::string> apply_to(std::span<std::byte> parameters) const;
 
 private:
-    std::string fault_of_tile(std::size_t tile) const;
-    DeltaEntry entry_of(std::size_t tile) const;
-    bool is_within(const DeltaEntry& entry, std::size_t at) const;
-    bool apply_tile(const DeltaEntry& entry, const std::byte* payload, std::uint16_t* target) const;
-    bool apply_codes(const DeltaEntry& entry, const std::byte* payload,
-                     std::uint16_t* target) const;
-
     std::span<const std::byte> room_;
     shard::TileRange tiles_;
     const Kernels* kernels_;

@@ -1,9 +1,10 @@
 // The codecs' loops, compiled for several vector instruction sets and chosen at run time.
 #pragma once
 
+#include "arith/delta_lane.hpp"
 #include "arith/gradient_lane.hpp"
 #include "base/dtype.hpp"
-#include "codec/delta_format.hpp"
+#include "shard/tile.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -13,6 +14,12 @@ namespace nearstep::codec {
 
 // A sum of squares has a fixed order and can be vectorised.
 constexpr std::size_t kSquareSums = 8;
+
+// Bytes behind the end of an array that kernels of deltas may read or overwrite.
+constexpr std::size_t kDeltaSlackBytes = 64;
+
+// 64-bit words of a bitmap with one bit per parameter of a tile.
+constexpr std::size_t kBitmapWords = shard::kTileElems / 64;
 
 struct BlockCoding {
     arith::GradientCodec codec = arith::GradientCodec::q8;
@@ -50,8 +57,8 @@ struct Kernels {
 
     // Sets a bit in `plus` for each parameter that grew by 1, in `minus` for each that shrank by 1,
     // and in both for any other change.
-    DeltaCensus (*compare)(const std::uint16_t* old, const std::uint16_t* fresh,
-                           std::uint64_t* plus, std::uint64_t* minus);
+    arith::DeltaCensus (*compare)(const std::uint16_t* old, const std::uint16_t* fresh,
+                                  std::uint64_t* plus, std::uint64_t* minus);
 
     // Writes the values, or the indices, of the set bits. May also write into the slack.
     void (*pick_values)(const std::uint64_t* bits, const std::uint16_t* values, std::uint16_t* out);

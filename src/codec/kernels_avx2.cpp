@@ -62,12 +62,12 @@ Word sign_bits(__m256i first, __m256i second) {
     return static_cast<std::uint32_t>(_mm256_movemask_epi8(bytes));
 }
 
-DeltaCensus compare(const Half* old, const Half* fresh, Word* plus, Word* minus) {
+arith::DeltaCensus compare(const Half* old, const Half* fresh, Word* plus, Word* minus) {
     const __m256i one = _mm256_set1_epi16(1);
     const __m256i all = _mm256_set1_epi16(-1);
     const __m256i zero = _mm256_setzero_si256();
-    std::size_t changed = 0;
-    std::size_t escaped = 0;
+    std::uint32_t changed = 0;
+    std::uint32_t escaped = 0;
     for (std::size_t word = 0; word < kBitmapWords; ++word) {
         Word same = 0;
         Word up = 0;
@@ -83,8 +83,8 @@ DeltaCensus compare(const Half* old, const Half* fresh, Word* plus, Word* minus)
         }
         plus[word] = ~same & ~down;
         minus[word] = ~same & ~up;
-        changed += static_cast<std::size_t>(__builtin_popcountll(~same));
-        escaped += static_cast<std::size_t>(__builtin_popcountll(~(same | up | down)));
+        changed += static_cast<std::uint32_t>(__builtin_popcountll(~same));
+        escaped += static_cast<std::uint32_t>(__builtin_popcountll(~(same | up | down)));
     }
     return {changed, escaped};
 }

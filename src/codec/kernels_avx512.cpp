@@ -26,11 +26,11 @@ __m256i narrowed(__m512i values) { return _mm512_maskz_cvtepi32_epi16(0xFFFF, va
 
 Word join(__mmask32 first, __mmask32 second) { return (static_cast<Word>(second) << 32U) | first; }
 
-DeltaCensus compare(const Half* old, const Half* fresh, Word* plus, Word* minus) {
+arith::DeltaCensus compare(const Half* old, const Half* fresh, Word* plus, Word* minus) {
     const __m512i one = _mm512_set1_epi16(1);
     const __m512i all = _mm512_set1_epi16(-1);
-    std::size_t changed = 0;
-    std::size_t escaped = 0;
+    std::uint32_t changed = 0;
+    std::uint32_t escaped = 0;
     for (std::size_t word = 0; word < kBitmapWords; ++word) {
         const std::size_t i = word * 64;
         const __m512i d0 = _mm512_sub_epi16(load(fresh + i), load(old + i));
@@ -40,8 +40,8 @@ DeltaCensus compare(const Half* old, const Half* fresh, Word* plus, Word* minus)
         const Word down = join(_mm512_cmpeq_epi16_mask(d0, all), _mm512_cmpeq_epi16_mask(d1, all));
         plus[word] = differs & ~down;
         minus[word] = differs & ~up;
-        changed += static_cast<std::size_t>(__builtin_popcountll(differs));
-        escaped += static_cast<std::size_t>(__builtin_popcountll(differs & ~(up | down)));
+        changed += static_cast<std::uint32_t>(__builtin_popcountll(differs));
+        escaped += static_cast<std::uint32_t>(__builtin_popcountll(differs & ~(up | down)));
     }
     return {changed, escaped};
 }

@@ -10,9 +10,9 @@ constexpr std::size_t kWordBits = 64;
 
 std::uint64_t bit_of(bool is_set, std::size_t at) { return (is_set ? 1ULL : 0ULL) << at; }
 
-DeltaCensus compare(const std::uint16_t* old, const std::uint16_t* fresh, std::uint64_t* plus,
-                    std::uint64_t* minus) {
-    DeltaCensus census;
+arith::DeltaCensus compare(const std::uint16_t* old, const std::uint16_t* fresh,
+                           std::uint64_t* plus, std::uint64_t* minus) {
+    arith::DeltaCensus census{0, 0};
     for (std::size_t word = 0; word < kBitmapWords; ++word) {
         std::uint64_t up = 0;
         std::uint64_t down = 0;

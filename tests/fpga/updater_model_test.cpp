@@ -114,13 +114,13 @@ TEST(Trace, CountsTheWordsThatTheKernelWrites) {
         FreshStream fresh;
         BitmapStream plus;
         BitmapStream minus;
-        Stream<Census> censuses;
+        Stream<DeltaCensus> censuses;
         Stream<std::uint64_t> quads;
         Stream<TileDelta> sent;
         Stream<TileDelta> reported;
         const DeltaTrace trace = delta_trace(changed, escaped);
         const auto [plus_bits, minus_bits] = delta_marks(changed, escaped);
-        Census census = {0, 0};
+        DeltaCensus census = {0, 0};
         for (std::size_t i = 0; i < kBitmapQuads; ++i) {
             plus.write(plus_bits[i]);
             minus.write(minus_bits[i]);
