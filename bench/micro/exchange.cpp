@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace nearstep::bench {
@@ -87,9 +88,12 @@ public:
     void group_sum(benchmark::State& state) {
         GpuBuffer gradient(all_.size() * 2);
         fill(gradient, static_cast<float>(me_ + 1));
-        const offload::Slices slices({0, tiles_}, world_.size(), [&](std::size_t tile) {
-            return static_cast<int>(tile * ranks_ / tiles_);
-        });
+        std::vector<exchange::ByRank::Item> tiles;
+        for (std::size_t tile = 0; tile < tiles_; ++tile) {
+            tiles.push_back(
+                {static_cast<int>(tile * ranks_ / tiles_), static_cast<std::uint32_t>(tile)});
+        }
+        const exchange::ByRank slices(world_.size(), std::move(tiles));
         offload::GpuGroupSum group_sum(group_, {slices}, Dtype::bf16);
         offload::GpuGroupSum::Slice slice;
         measure(state, group_sum.stream(),

@@ -115,29 +115,28 @@ private:
     // Scatters stripe by stripe, the last one first, as backward does.
     void scatter(Seconds& seconds) {
         const auto ranks = static_cast<std::size_t>(world_.size());
-        std::vector<shard::TileRange> rounds;
+        const exchange::Routes routes(
+            owners_, settings_.is_flat ? mpi::each_rank_alone(world_.size()) : nodes_, nodes_,
+            world_.rank());
+        std::vector<exchange::Route> rounds;
         for (int stripe = settings_.stripes - 1; stripe >= 0; --stripe) {
-            rounds.push_back({static_cast<std::size_t>(stripe) * ranks,
-                              static_cast<std::size_t>(stripe + 1) * ranks});
+            rounds.push_back(routes.of({static_cast<std::size_t>(stripe) * ranks,
+                                        static_cast<std::size_t>(stripe + 1) * ranks}));
         }
-        exchange::GradientScatter scatter(
-            world_,
-            {.owners = &owners_,
-             .codec = codec_.get(),
-             .gradient_dtype = Dtype::bf16,
-             .groups = settings_.is_flat ? mpi::each_rank_alone(world_.size()) : nodes_,
-             .nodes = nodes_},
-            rounds, traffic_);
+        exchange::GradientScatter scatter(world_, routes,
+                                          {.codec = codec_.get(), .gradient_dtype = Dtype::bf16},
+                                          rounds, traffic_);
         scatter.begin_step({.codec = codec_.get(), .random_key = 1});
         std::vector<float> gradient(ranks * kTileElems);
         const double start = start_together();
-        for (const shard::TileRange round : rounds) {
+        for (const exchange::Route& round : rounds) {
             for (std::size_t i = 0; settings_.is_checked && i < gradient.size(); ++i) {
-                gradient[i] =
-                    static_cast<float>(gradient_of(world_.rank(), round.begin * kTileElems + i));
+                gradient[i] = static_cast<float>(
+                    gradient_of(world_.rank(), round.tiles.begin * kTileElems + i));
             }
-            scatter.scatter(round, gradient,
-                            [this](std::size_t tile, auto payloads) { check_sum(tile, payloads); });
+            for (const exchange::TilePayloads& one : scatter.scatter(round, gradient)) {
+                check_sum(one.tile, one.payloads);
+            }
         }
         seconds.scatter = slowest_since(start);
     }

@@ -1,15 +1,45 @@
+// Brings new parameters from their owners to all ranks while the client computes. Used by offload's
+// step.
 #include "mpi/exchange/parameter_gather.hpp"
 
 #include "base/error.hpp"
-#include "mpi/exchange/relay.hpp"
+#include "mpi/exchange/routes.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <thread>
 #include <utility>
 
 namespace nearstep::exchange {
 
 namespace {
+
+// Short compared with the update of a subgroup, long compared with polling the pending transfers.
+constexpr std::chrono::microseconds kPollInterval{20};
+
+// MPI tag of messages with this subgroup (a position in Partition::subgroups()).
+int tag_of(std::size_t subgroup) {
+    return static_cast<int>(subgroup % 32768);  // MPI promises tags up to 32767
+}
+
+// True once the shaped network has let `bytes` through, so that they may be sent; at once if
+// `links` is null. `crossing` keeps the progress between calls: empty before the first and after
+// the last.
+bool has_crossed(const link::NodeLinks* links, std::size_t bytes,
+                 std::optional<link::Crossing>& crossing) {
+    if (links == nullptr) {
+        return true;
+    }
+    const link::Time now = links->clock().now();
+    if (!crossing) {
+        crossing.emplace(links->network(), now, bytes);
+    }
+    if (!crossing->is_over(now)) {
+        return false;
+    }
+    crossing.reset();
+    return true;
+}
 
 // MPI moves data only inside its calls; one call moves that of all requests. True once all are
 // complete.
@@ -45,7 +75,7 @@ ParameterGather::ParameterGather(const mpi::Communicator& world, ParameterGather
       rank_(world.rank()),
       node_(settings_.nodes.group_of[static_cast<std::size_t>(rank_)]),
       slots_(settings_.in_flight) {
-    expects(settings_.in_flight > 0, "a subgroup can be under way");
+    expects(settings_.in_flight > 0, "at least one subgroup is received at a time");
     for (std::size_t s = 0; s < settings_.partition->subgroups().size(); ++s) {
         subgroups_.push_back({s, settings_.partition->subgroups()[s].tiles});
     }

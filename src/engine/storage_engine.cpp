@@ -107,10 +107,9 @@ void StorageEngine::make_groups() {
 void StorageEngine::make_pipeline() {
     const bool has_gpu = options_.gpu && memory::gpus() > 0;
     const bool are_on_gpus = world_.agree(has_gpu);
-    const offload::VectorKind kind =
-        vector_kind(settings_, are_on_gpus && nodes_.groups() < world_.size());
+    kind_ = vector_kind(settings_, are_on_gpus && nodes_.groups() < world_.size());
     // A window's pages would stay pinned when it drops them.
-    const bool is_pinned = has_gpu && kind != offload::VectorKind::own_tiles;
+    const bool is_pinned = has_gpu && !has_own_tiles();
     std::vector<std::unique_ptr<csd::Device>> devices;
     world_.together([&] {
         devices = make_devices(
@@ -127,7 +126,7 @@ void StorageEngine::make_pipeline() {
             traffic_);
     });
     const std::size_t tile_bytes = kTileElems * size_bytes(layout_.dtype);
-    vector_ = make_parameter_vector(world_, nodes_, owners_.tiles() * tile_bytes, kind);
+    vector_ = make_parameter_vector(world_, nodes_, owners_.tiles() * tile_bytes, kind_);
     if (is_pinned) {
         pinned_ = memory::PinnedRange(vector_.span());
     }
@@ -140,7 +139,8 @@ void StorageEngine::make_pipeline() {
                                   .dtype = layout_.dtype,
                                   .groups = route_.groups(),
                                   .nodes = nodes_,
-                                  .vector = kind,
+                                  .vector = &vector_,
+                                  .vector_kind = kind_,
                                   .meets_in_node = parameter_transport_->is_joint(),
                                   .handler = handler_kind(settings_.mode),
                                   .delivery = delivery(settings_),
@@ -152,9 +152,6 @@ void StorageEngine::make_pipeline() {
                                   .gpu_group = gradient_transport_->group(),
                                   .payload_ranks = gradient_transport_->payload_ranks()},
         std::move(devices), traffic_);
-    if (kind == offload::VectorKind::own_tiles) {
-        window_.emplace(*pipeline_, owners_, world_.rank(), vector_, tile_bytes);
-    }
     held_.emplace(layout_.blocks,
                   pipeline_->has_gpu()
                       ? std::optional(memory::Stream::borrowed(options_.gradient_stream))

@@ -22,7 +22,6 @@
 #include "memory/buffer.hpp"
 #include "memory/gpu.hpp"
 #include "mpi/topology.hpp"
-#include "offload/parameter_window.hpp"
 #include "offload/step_pipeline.hpp"
 #include "store/manifest.hpp"
 #include "store/storage.hpp"
@@ -71,7 +70,7 @@ public:
     using Engine::end_gradients;
     GradientFacts end_gradients(const StepEnd& end) override;
     void update() override;
-    bool is_under_way() const override { return under_way_.has_value(); }
+    bool is_under_way() const override { return pipeline_->stage() == offload::Stage::ending; }
     UpdateReport finish() override;
     void commit() override;
     void change_masters(const Change& change) override;
@@ -79,7 +78,7 @@ public:
     std::vector<std::int64_t> updates() const override;
     std::int64_t steps_done() const override { return steps_done_; }
     double loss_scale() const override { return loss_scale_.value(); }
-    double waited_seconds() const override { return waited_seconds_; }
+    double waited_seconds() const override { return pipeline_->waited_seconds(); }
     double commit_seconds() const override { return commit_seconds_; }
     const trace::RunFacts& facts() const override { return facts_; }
     const store::Lineage& line() const override { return line_; }
@@ -117,18 +116,11 @@ public:
     void forget_commits();
 
 private:
-    // From the moment a step's gradients are final until its update is over.
-    struct UnderWay {
-        offload::UpdateTimes times;
-        double waited;  // seconds that this rank waited for the update
-    };
-
     void make_groups();
     void make_pipeline();
     void make_facts();
-    void hold_parameters_of(std::span<const shard::ElementRange> now,
-                            std::span<const shard::ElementRange> later);
-    std::size_t tiles_end(std::span<const shard::ElementRange> ranges) const;
+    // Parameters of other ranks are here only while they are needed.
+    bool has_own_tiles() const { return kind_ == offload::VectorKind::own_tiles; }
     bool must_guess() const;
     std::optional<double> early_factor() const;
     double factor() const;
@@ -142,13 +134,13 @@ private:
     void leave_out(const std::vector<std::size_t>& skipped);
     void use_scalars();
     bool takes_place() const { return gradients_.is_finite && !gradients_.is_given_up; }
-    void undo_update();
+    void skip_update();
     void load_last_parameters();
     void count_from_here();
     void finish_step();
     void keep_norm(double norm) { last_norm_ = options_.clips_by_last_norm ? norm : 0; }
     void harm_gradient(std::span<float> gradient);
-    offload::UpdateTimes wait_for_update();
+    void wait_for_update();
     void prepare_commit();
     void save_residual(checkpoint::RankFileWriter& writer);
     // Throws ConfigError if the checkpoint is damaged or not of this parameter vector.
@@ -189,7 +181,8 @@ private:
     GradientRoute route_;
     std::optional<GpuTraffic> gpu_traffic_;
     trace::Traffic traffic_;
-    std::uint64_t network_sent_bytes_ = 0;         // by this rank, in steps
+    std::uint64_t network_sent_bytes_ = 0;  // by this rank, in steps
+    offload::VectorKind kind_ = {};
     memory::Buffer vector_;                        // the padded parameter vector
     memory::PinnedRange pinned_;                   // pins the vector for a GPU
     std::optional<nccl::Watchdog> nccl_watchdog_;  // for all exchanges between GPUs
@@ -198,23 +191,18 @@ private:
     csd::StateCommit log_;             // used by the pipeline's updates
     ThreadPool pool_{pool_threads()};  // used by the pipeline
     std::unique_ptr<offload::StepPipeline> pipeline_;
-    std::optional<offload::ParameterWindow> window_;  // if parameters are spread over all ranks
     std::optional<HeldGradients> held_;
     trace::RunFacts facts_;
     // Of the current step.
     Step step_;
     GradientFacts gradients_;
-    std::optional<double> begun_factor_;   // of an update that backward began
-    bool is_guess_ = false;                // whether that factor was guessed
-    std::optional<csd::ReadAhead> ahead_;  // what the devices read, until an update takes it
+    double begun_factor_ = 1;  // of the update, if it has begun
     ClipGuess guess_;
-    std::optional<UnderWay> under_way_;
     // Counters that were already reported, and traffic of parameters that the next step brought
     // before the step under way ended.
     trace::TrafficSnapshot counted_;
     trace::TrafficSnapshot brought_;
     codec::DeltaTally counted_deltas_;
-    double waited_seconds_ = 0;
     double commit_seconds_ = 0;
     store::Lineage line_;
     std::string state_;                    // see store::Manifest::state

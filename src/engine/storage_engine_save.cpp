@@ -94,7 +94,7 @@ std::string StorageEngine::claim_checkpoint_folder(const std::string& folder) {
 }
 
 std::string StorageEngine::save(const std::string& named) {
-    expects(!under_way_, "a step is finished before it is saved");
+    expects(!is_under_way(), "a step is finished before it is saved");
     const std::string folder = claim_checkpoint_folder(named);
     // Only rank 0 looks at the folder, so all ranks use the same attempt number in names.
     int attempt = 0;

@@ -154,7 +154,7 @@ void StorageEngine::start_anew(const Fill& fill, const Claimed& claimed) {
                  }});
     });
     pipeline_->set_generation(0);
-    pipeline_->gather(vector_.span());
+    pipeline_->gather();
     commit();
 }
 
@@ -312,7 +312,7 @@ void StorageEngine::go_on_at(const store::Commit& position, const Origin& origin
     }
     keep_norm(position.norm);
     scalar_sets_.restore(position.missed);
-    pipeline_->gather(vector_.span());
+    pipeline_->gather();
 }
 
 std::optional<std::string> StorageEngine::restore_state(const Origin& origin,
@@ -351,9 +351,8 @@ std::optional<std::string> StorageEngine::restore_state(const Origin& origin,
 
 // The new generation lies in the places of the one before the last, as an update's does.
 void StorageEngine::change_masters(const Change& change) {
-    expects(!under_way_ && !pipeline_->is_updating(), "masters change between two steps");
+    expects(pipeline_->stage() == offload::Stage::idle, "masters change between two steps");
     pipeline_->drop_read_ahead();
-    ahead_ = std::nullopt;
     const std::int64_t old = pipeline_->generation();
     world_.together([&] {
         SubgroupWorkers(*pipeline_, pool_)
@@ -372,12 +371,12 @@ void StorageEngine::change_masters(const Change& change) {
     });
     pipeline_->set_generation(old + 1);
     scalar_sets_.miss_update();
-    pipeline_->gather(vector_.span());
+    pipeline_->gather();
     commit();
 }
 
 void StorageEngine::see_state(const See& see) {
-    expects(!under_way_, "a step is finished before its state is read");
+    expects(!is_under_way(), "a step is finished before its state is read");
     pipeline_->visit_subgroups(
         [&](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
             const std::size_t elems = tiles.size() * kTileElems;
@@ -398,7 +397,7 @@ std::vector<std::int64_t> StorageEngine::updates() const {
 }
 
 std::uint64_t StorageEngine::masters_digest() {
-    expects(!under_way_, "a step is finished before its masters are read");
+    expects(!is_under_way(), "a step is finished before its masters are read");
     std::vector<std::uint64_t> of_tile(owners_.tiles(), 0);
     SubgroupWorkers(*pipeline_, pool_)
         .visit(

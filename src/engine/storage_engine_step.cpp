@@ -31,7 +31,7 @@ trace::Subject of_block(std::size_t block) { return {.kind = "block", .number = 
 // --- Passes over the blocks ---
 
 void StorageEngine::begin_forward() {
-    if (!under_way_) {
+    if (!is_under_way()) {
         count_from_here();
     }
     if (timeline_ != nullptr) {
@@ -44,71 +44,39 @@ void StorageEngine::count_from_here() {
     counted_deltas_ = pipeline_->delta_tally();
 }
 
-// The end of the ranges' blocks, in whole tiles.
-std::size_t StorageEngine::tiles_end(std::span<const shard::ElementRange> ranges) const {
-    std::size_t end = 0;
-    for (const shard::ElementRange& range : ranges) {
-        const auto last = std::find_if(layout_.blocks.begin(), layout_.blocks.end(),
-                                       [&](const auto& block) { return block.end >= range.end; });
-        end = std::max(end, shard::tiles_of(last->end));
-    }
-    return end;
-}
-
-void StorageEngine::hold_parameters_of(std::span<const shard::ElementRange> now,
-                                       std::span<const shard::ElementRange> later) {
-    const trace::TrafficSnapshot before = traffic_.snapshot();
-    window_->hold(now, later);
-    const trace::TrafficSnapshot moved = traffic_.snapshot() - before;
-    for (const Counter counter : kParameterCounters) {
-        auto& brought = brought_.bytes.at(static_cast<std::size_t>(counter));
-        brought += under_way_ ? moved[counter] : 0;
-    }
-}
-
+// Parameters that the next step brings before the step under way has ended are not the latter's.
 void StorageEngine::await_parameters(std::size_t block, std::span<const shard::ElementRange> now,
                                      std::span<const shard::ElementRange> later) {
     gpu_traffic_->bring_parameters(block);
-    // An update that backward began belongs to this step and brings nothing yet.
-    const bool is_updating = under_way_ && pipeline_->is_updating();
-    if (now.empty() || (!window_ && !is_updating)) {
+    if (now.empty() || !pipeline_->must_await()) {
         return;
     }
     const trace::Span span(timeline_, Lane::exchange, "parameters", of_block(block));
-    Stopwatch watch;
-    if (window_) {
-        hold_parameters_of(now, later);
-    } else {
-        pipeline_->advance_update(tiles_end(now));
-        pipeline_->poll_update();
-    }
-    if (is_updating) {
-        const double waited = watch.lap();
-        under_way_->waited += waited;
-        waited_seconds_ += waited;
+    const trace::TrafficSnapshot before = traffic_.snapshot();
+    pipeline_->await(now, later);
+    if (has_own_tiles() && is_under_way()) {
+        const trace::TrafficSnapshot moved = traffic_.snapshot() - before;
+        for (const Counter counter : kParameterCounters) {
+            brought_.bytes.at(static_cast<std::size_t>(counter)) += moved[counter];
+        }
     }
 }
 
 std::size_t StorageEngine::final_end(std::size_t block) const {
-    if (window_) {
+    if (has_own_tiles()) {
         return 0;
     }
-    const bool is_updating = under_way_ && pipeline_->is_updating();
-    return is_updating ? block + 1 : layout_.blocks.size();
+    return pipeline_->must_await() ? block + 1 : layout_.blocks.size();
 }
 
 void StorageEngine::hold_parameters() {
-    expects(!under_way_, "a step is finished before its parameters are used");
-    if (window_) {
-        const shard::ElementRange all{0, layout_.elems};
-        window_->hold({&all, 1}, {});
-    }
+    expects(!is_under_way(), "a step is finished before its parameters are used");
+    const shard::ElementRange all{0, layout_.elems};
+    pipeline_->hold({&all, 1}, {});
 }
 
 void StorageEngine::end_pass() {
-    if (window_) {
-        window_->drop_all();
-    }
+    pipeline_->hold({}, {});
     gpu_traffic_->finish_pass();
 }
 
@@ -130,14 +98,14 @@ std::optional<double> StorageEngine::early_factor() const {
 
 // Expects a step like the last one; of a first step nothing is known.
 void StorageEngine::expect_backward() {
-    expects(!under_way_ && !pipeline_->is_updating(), "a step is finished before the next one");
+    expects(pipeline_->stage() == offload::Stage::idle, "a step is finished before the next one");
     if (!step_.groups.empty()) {
         read_ahead();
     }
 }
 
 void StorageEngine::begin_backward(const Step& step) {
-    expects(!under_way_, "a step is finished before the next one's gradients come");
+    expects(!is_under_way(), "a step is finished before the next one's gradients come");
     step_ = step;
     use_scalars();
     held_->begin_step();
@@ -148,12 +116,10 @@ void StorageEngine::begin_backward(const Step& step) {
                                                      static_cast<std::uint64_t>(steps_done_)),
                            .feeds_back = settings_.compress.error_feedback && !is_warmup},
                           codecs.handed);
-    is_guess_ = must_guess();
-    begun_factor_ = early_factor();
     read_ahead();
-    if (begun_factor_) {
+    if (const std::optional<double> factor = early_factor()) {
         world_.barrier();  // all ranks have committed the previous step before any writes
-        begin_update(*begun_factor_);
+        begin_update(*factor);
     }
 }
 
@@ -169,18 +135,13 @@ void StorageEngine::use_scalars() {
 // The update begins with the last blocks if it begins in backward. Where links are shaped, reads
 // begin with the update, as in the paper and in the planner's model.
 void StorageEngine::read_ahead() {
-    const auto order = early_factor() ? csd::ReadAhead::from_last : csd::ReadAhead::from_first;
-    if (!overlaps_steps(settings_.mode) || links_ != nullptr || ahead_ == order) {
+    if (!overlaps_steps(settings_.mode) || links_ != nullptr) {
         return;
-    }
-    if (ahead_) {  // the step is not as expected
-        pipeline_->drop_read_ahead();
     }
     if (timeline_ != nullptr) {
         timeline_->begin_update(steps_done_ + 1);
     }
-    pipeline_->read_ahead(order);
-    ahead_ = order;
+    pipeline_->read_ahead(early_factor() ? csd::ReadAhead::from_last : csd::ReadAhead::from_first);
 }
 
 // For tests.
@@ -192,7 +153,7 @@ void StorageEngine::harm_gradient(std::span<float> gradient) {
 }
 
 bool StorageEngine::waits_for_all_gradients() const {
-    return window_.has_value() && options_.puts_in_any_order;
+    return has_own_tiles() && options_.puts_in_any_order;
 }
 
 std::span<float> StorageEngine::gradient_space(std::size_t block) {
@@ -236,9 +197,9 @@ GradientFacts StorageEngine::end_gradients(const StepEnd& end) {
     expects(!held_->next(), "the gradients of all blocks are put before they end");
     {
         const trace::Span span(timeline_, Lane::exchange, "norm");
-        const offload::GradientFacts facts = pipeline_->finish_gradients();
-        gradients_ = {.norm = facts.norm / loss_scale_.value(),
-                      .is_finite = facts.is_finite,
+        const offload::GradientSum sum = pipeline_->finish_gradients();
+        gradients_ = {.norm = sum.norm / loss_scale_.value(),
+                      .is_finite = sum.is_finite,
                       .is_given_up = end.is_given_up};
     }
     judge_guess();
@@ -259,7 +220,7 @@ void StorageEngine::judge_guess() {
         return;
     }
     const bool is_right = gradients_.is_finite && factor() == 1;
-    if (begun_factor_ && is_guess_) {
+    if (pipeline_->is_updating() && must_guess()) {
         gradients_.guess = is_right ? trace::Guess::right : trace::Guess::wrong;
     }
     guess_.note_step(is_right);
@@ -269,26 +230,27 @@ void StorageEngine::judge_guess() {
 
 // Commits are prepared after the update.
 void StorageEngine::begin_update(double factor) {
-    ahead_ = std::nullopt;
+    begun_factor_ = factor;
     if (timeline_ != nullptr) {
         timeline_->begin_update(steps_done_ + 1);
     }
     pipeline_->begin_update(step_scalars(scalar_sets_.sets(), identity_.seed,
                                          pipeline_->generation() + 1, factor / loss_scale_.value()),
-                            vector_.span(), [this] {
+                            [this] {
                                 if (settings_.csd.durability == "step") {
                                     prepare_commit();
                                 }
                             });
 }
 
-// Undoes an update that began before a gradient was found not finite. The devices wrote beside the
-// last step's state, which is intact. Their new parameters in the vector are replaced from that
+// Undoes an update that began before the step was found not to take place. The devices wrote beside
+// the last step's state, which is intact. Their new parameters in the vector are replaced from that
 // state. Other ranks received none yet, and no delta was applied.
-void StorageEngine::undo_update() {
-    pipeline_->cancel_update();
-    load_last_parameters();
-    world_.barrier();  // ranks of a node may share the vector
+void StorageEngine::skip_update() {
+    if (pipeline_->skip_update()) {
+        load_last_parameters();
+        world_.barrier();  // ranks of a node may share the vector
+    }
 }
 
 void StorageEngine::load_last_parameters() {
@@ -306,7 +268,7 @@ void StorageEngine::load_last_parameters() {
 }
 
 void StorageEngine::abandon_step() {
-    if (!under_way_ && pipeline_->is_updating()) {
+    if (!is_under_way() && pipeline_->is_updating()) {
         pipeline_->cancel_update();
         load_last_parameters();
     }
@@ -316,10 +278,10 @@ void StorageEngine::abandon_step() {
 // is cancelled, and the right one overwrites what it wrote.
 void StorageEngine::begin_right_update() {
     const double right = factor();
-    if (begun_factor_ == right) {
-        return;
-    }
-    if (begun_factor_) {
+    if (pipeline_->is_updating()) {
+        if (begun_factor_ == right) {
+            return;
+        }
         pipeline_->cancel_update();
         faults_.pass(FaultPhase::after_undo);
     }
@@ -328,9 +290,8 @@ void StorageEngine::begin_right_update() {
 
 // The update begins anew if it began with other tensors.
 void StorageEngine::leave_out(const std::vector<std::size_t>& skipped) {
-    if (begun_factor_) {
+    if (pipeline_->is_updating()) {
         pipeline_->cancel_update();
-        begun_factor_ = std::nullopt;
         gradients_.guess = trace::Guess::wrong;
     }
     step_.skipped = skipped;
@@ -343,16 +304,12 @@ void StorageEngine::update() {
         pipeline_->accept_update();
         scalar_sets_.end_step();
         keep_norm(gradients_.norm);
-    } else if (begun_factor_) {
-        undo_update();
     } else {
-        pipeline_->drop_read_ahead();
-        ahead_ = std::nullopt;
+        skip_update();
     }
     finish_step();
-    under_way_ = UnderWay{};
-    if (takes_place() && !overlaps_steps(settings_.mode)) {
-        under_way_->times = wait_for_update();
+    if (!overlaps_steps(settings_.mode)) {
+        wait_for_update();
     }
 }
 
@@ -368,28 +325,22 @@ void StorageEngine::finish_step() {
     ++steps_done_;
 }
 
-offload::UpdateTimes StorageEngine::wait_for_update() {
-    const trace::Span span(timeline_, Lane::exchange, "parameters");
-    Stopwatch watch;
-    const offload::UpdateTimes times = pipeline_->finish_update();
-    const double waited = watch.lap();
-    under_way_->waited += waited;
-    waited_seconds_ += waited;
-    commit_seconds_ += times.after_s;
-    return times;
+void StorageEngine::wait_for_update() {
+    if (pipeline_->is_updating()) {
+        const trace::Span span(timeline_, Lane::exchange, "parameters");
+        pipeline_->finish_update();
+    }
 }
 
 UpdateReport StorageEngine::finish() {
-    expects(under_way_.has_value(), "a step that is finished was begun");
-    if (pipeline_->is_updating()) {
-        under_way_->times = wait_for_update();
-    }
-    const UnderWay over = *std::exchange(under_way_, std::nullopt);
+    wait_for_update();
+    const offload::UpdateTimes times = pipeline_->finish_step();
+    commit_seconds_ += times.after_s;
     UpdateReport report;
-    const double hidden = std::max(over.times.update_s + over.times.after_s - over.waited, 0.0);
-    const std::array mine{over.times.update_s, -hidden};
+    const double hidden = std::max(times.update_s + times.after_s - times.waited_s, 0.0);
+    const std::array mine{times.update_s, -hidden};
     const std::vector<double> of_ranks = world_.all_gather(mine);
-    report.update_s = over.times.update_s;
+    report.update_s = times.update_s;
     report.hidden_s = hidden;
     for (std::size_t i = 0; i < of_ranks.size(); i += mine.size()) {
         report.update_s = std::max(report.update_s, of_ranks[i]);

@@ -1,3 +1,4 @@
+// Cuts and encodes gradients on the GPU and brings the payloads to the host. Used by StepPipeline.
 #include "offload/gpu_gradients.hpp"
 
 #include "base/error.hpp"
@@ -39,39 +40,45 @@ memory::Stream on_gpu(int gpu, CUstream_st* stream) {
 
 }  // namespace
 
-GpuGradients::GpuGradients(int gpu, std::vector<ElementRange> blocks,
-                           std::size_t most_payload_bytes, Dtype dtype,
-                           std::optional<GradientGroup> group, std::optional<PayloadGroup> payloads,
-                           CUstream_st* stream)
-    : blocks_(std::move(blocks)),
-      dtype_(dtype),
-      compute_(on_gpu(gpu, stream)),
+GpuGradients::GpuGradients(GpuGradientSettings settings)
+    : settings_(std::move(settings)),
+      compute_(on_gpu(settings_.gpu, settings_.stream)),
+      values_(sizes_of(settings_.blocks, 0).values_bytes),
       carried_(kTileElems * sizeof(float)) {
-    Sizes sizes = sizes_of(blocks_, most_payload_bytes);
-    if (group) {
-        sum_.emplace(*group->ranks, std::move(group->blocks), dtype);
-        std::size_t most_mine = 0;
-        for (std::size_t block = 0; block < blocks_.size(); ++block) {
-            most_mine = std::max(most_mine, sum_->mine(block).size());
+    if (settings_.group != nullptr) {
+        std::vector<exchange::ByRank> slices;
+        for (const exchange::Route& route : settings_.routes) {
+            slices.push_back(route.slices);
         }
-        sizes.batch_bytes = most_mine * most_payload_bytes;
+        sum_.emplace(*settings_.group, std::move(slices), settings_.dtype);
     }
-    std::size_t came_bytes = 0;
-    std::size_t host_bytes = sizes.batch_bytes;
-    if (payloads) {
-        exchange_.emplace(*payloads->ranks, std::move(payloads->blocks));
-        host_bytes = 0;
-        for (std::size_t block = 0; block < blocks_.size(); ++block) {
-            const PayloadRoutes& routes = exchange_->routes(block);
-            came_bytes = std::max(came_bytes, routes.came() * most_payload_bytes);
-            host_bytes = std::max(host_bytes, (routes.came() + routes.kept()) * most_payload_bytes);
+    if (are_brought()) {
+        exchanges_.emplace(memory::StreamPriority::high);
+        std::vector<std::uint32_t> order;
+        for (const exchange::Route& route : settings_.routes) {
+            starts_.push_back(order.size());
+            order.insert(order.end(), route.sent.order().begin(), route.sent.order().end());
+        }
+        order_ = memory::GpuBuffer(order.size() * sizeof(std::uint32_t));
+        copy_to_gpu(order_.span(), std::as_bytes(std::span(order)), *exchanges_);
+        exchanges_->wait();
+    }
+    std::size_t made = 0;
+    std::size_t taken = 0;
+    std::size_t came = 0;  // from other ranks
+    for (const exchange::Route& route : settings_.routes) {
+        made = std::max(made, route.sliced.size());
+        if (are_brought()) {
+            const int me = settings_.payload_ranks->rank();
+            taken = std::max(taken, route.came.size());
+            came = std::max(came, route.came.size() - route.came.count(me));
         }
     }
-    values_ = memory::GpuBuffer(sizes.values_bytes);
     for (Batch& batch : batches_) {
-        batch.on_gpu = memory::GpuBuffer(sizes.batch_bytes);
-        batch.came = memory::GpuBuffer(came_bytes);
-        batch.on_host = memory::PinnedBuffer(host_bytes);
+        batch.on_gpu = memory::GpuBuffer(made * settings_.most_payload_bytes);
+        batch.came = memory::GpuBuffer(came * settings_.most_payload_bytes);
+        batch.on_host =
+            memory::PinnedBuffer((are_brought() ? taken : made) * settings_.most_payload_bytes);
     }
 }
 
@@ -98,14 +105,14 @@ std::size_t GpuGradients::gpu_bytes(std::span<const ElementRange> blocks,
 void GpuGradients::begin_step(const codec::Codec& codec, std::uint64_t random_key) {
     codec_ = &codec;
     random_key_ = random_key;
-    for (Batch& batch : batches_) {  // drops batches of the previous step
-        batch.tiles = {};
+    for (Batch& batch : batches_) {
+        batch.block = std::nullopt;
     }
 }
 
 std::span<float> GpuGradients::space(std::size_t block) {
-    const ElementRange range = blocks_[block];
-    if (block + 1 == blocks_.size()) {  // after the last block: padding of the last tile
+    const ElementRange range = settings_.blocks[block];
+    if (block + 1 == settings_.blocks.size()) {  // after the last block: padding of the last tile
         carried_elems_ = round_up(range.end, kTileElems) - range.end;
         fill_with_zeros(carried_.span().first(carried_elems_ * sizeof(float)), compute_);
     }
@@ -120,7 +127,7 @@ void GpuGradients::carry(std::size_t from, std::size_t count) {
 }
 
 void GpuGradients::encode(std::size_t block) {
-    const ElementRange range = blocks_[block];
+    const ElementRange range = settings_.blocks[block];
     const shard::TileRange tiles = complete_tiles(range);
     const std::size_t base = range.begin / kTileElems * kTileElems;
     copy_on_gpu(
@@ -128,118 +135,93 @@ void GpuGradients::encode(std::size_t block) {
         carried_.span().first(carried_elems_ * sizeof(float)), compute_);
     Batch& batch = batches_.at(std::exchange(next_batch_, 1 - next_batch_));
     batch.block = block;
-    batch.tiles = tiles;
     if (tiles.size() == 0) {  // block inside one tile: carry all of it
         return carry(range.begin - base, carried_elems_ + range.size());
     }
     const std::size_t first = tiles.begin * kTileElems;
     carry(range.begin - base, first - range.begin);
-    const std::size_t bytes =
-        encode_tiles(block, values_.as<float>() + (first - base), batch) * codec_->payload_bytes();
-    if (exchange_) {
-        bring(batch, batch.on_gpu.span().first(bytes));
+    encode_tiles(block, values_.as<float>() + (first - base), batch);
+    if (are_brought()) {
+        bring(block, batch);
     } else {
+        const std::size_t bytes = route(block).sliced.size() * codec_->payload_bytes();
         copies_.wait_for(batch.encoded);
         copy_to_host(batch.on_host.span().first(bytes), batch.on_gpu.span().first(bytes), copies_);
     }
     batch.arrived.record(copies_);
-    batch.is_here = false;
 }
 
-// Exchanges payloads between GPUs, and copies those that this rank takes to its host.
-void GpuGradients::bring(Batch& batch, std::span<const std::byte> made) {
+// Exchanges payloads between GPUs, and copies those that this rank takes to its host: those of the
+// ranks before it, its own, and those of the ranks behind it.
+void GpuGradients::bring(std::size_t block, Batch& batch) {
+    nccl::Group& ranks = *settings_.payload_ranks;
+    const exchange::Route& of = route(block);
     const std::size_t payload_bytes = codec_->payload_bytes();
-    const PayloadRoutes& routes = exchange_->routes(batch.block);
-    const std::span<std::byte> came = batch.came.span().first(routes.came() * payload_bytes);
-    exchange_->exchange(batch.block, made, came, payload_bytes, batch.encoded);
-    batch.exchanged.record(exchange_->stream());
+    std::vector<std::span<const std::byte>> to(static_cast<std::size_t>(ranks.size()));
+    std::vector<std::span<std::byte>> from(to.size());
+    std::span<std::byte> room = batch.came.span();
+    for (int rank = 0; rank < ranks.size(); ++rank) {
+        if (rank != ranks.rank()) {
+            const auto place = static_cast<std::size_t>(rank);
+            to[place] = batch.on_gpu.span().subspan(of.sent.first(rank) * payload_bytes,
+                                                    of.sent.count(rank) * payload_bytes);
+            from[place] = room.first(of.came.count(rank) * payload_bytes);
+            room = room.subspan(from[place].size());
+        }
+    }
+    exchanges_->wait_for(batch.encoded);
+    ranks.exchange(to, from, *exchanges_);
+    batch.exchanged.record(*exchanges_);
     copies_.wait_for(batch.exchanged);
-    const int me = exchange_->rank();
-    const std::size_t kept_bytes = routes.kept() * payload_bytes;
-    copy_to_host(batch.on_host.span().first(came.size()), came, copies_);
-    copy_to_host(batch.on_host.span().subspan(came.size(), kept_bytes),
-                 made.subspan(routes.first_for(me) * payload_bytes, kept_bytes), copies_);
+    const std::size_t before = of.came.first(ranks.rank()) * payload_bytes;
+    const std::size_t own = of.came.count(ranks.rank()) * payload_bytes;
+    const std::size_t behind = of.came.size() * payload_bytes - before - own;
+    const std::span<std::byte> on_host = batch.on_host.span();
+    copy_to_host(on_host.first(before), batch.came.span().first(before), copies_);
+    copy_to_host(on_host.subspan(before, own),
+                 batch.on_gpu.span().subspan(of.sent.first(ranks.rank()) * payload_bytes, own),
+                 copies_);
+    copy_to_host(on_host.subspan(before + own, behind), batch.came.span().subspan(before, behind),
+                 copies_);
 }
 
-// Returns the number of payloads.
-std::size_t GpuGradients::encode_tiles(std::size_t block, const float* gradient, Batch& batch) {
-    codec::GpuEncoding encoding{.tiles = batch.tiles.size(),
-                                .gradient = gradient,
-                                .rounding = dtype_,
-                                .order = exchange_ ? exchange_->order(block) : nullptr,
-                                .payloads = batch.on_gpu.as<std::byte>(),
-                                .random_key = random_key_,
-                                .first_tile = batch.tiles.begin};
+void GpuGradients::encode_tiles(std::size_t block, const float* gradient, Batch& batch) {
+    codec::GpuEncoding encoding{
+        .tiles = route(block).tiles.size(),
+        .gradient = gradient,
+        .rounding = settings_.dtype,
+        .order = are_brought() ? order_.as<const std::uint32_t>() + starts_[block] : nullptr,
+        .payloads = batch.on_gpu.as<std::byte>(),
+        .random_key = random_key_,
+        .first_tile = route(block).tiles.begin};
     // The batch's old payloads may still be in transfer if the host took none of them.
     const memory::Stream& stream = sum_ ? sum_->stream() : compute_;
     stream.wait_for(batch.arrived);
-    if (!sum_) {
-        encode_on_gpu(*codec_, encoding, compute_);
-        batch.encoded.record(compute_);
-        return encoding.tiles;
+    if (sum_) {
+        const GpuGroupSum::Slice mine = sum_->add_up(block, gradient, compute_);
+        encoding.tiles = mine.tiles;
+        encoding.gradient = mine.values;
+        encoding.rounding = Dtype::fp32;  // a sum is not rounded again
+        encoding.places = mine.places;
     }
-    const GpuGroupSum::Slice mine = sum_->add_up(block, gradient, compute_);
-    encoding.tiles = mine.tiles;
-    encoding.gradient = mine.values;
-    encoding.rounding = Dtype::fp32;  // a sum is not rounded again
-    encoding.places = mine.places;
-    encode_on_gpu(*codec_, encoding, sum_->stream());
-    batch.encoded.record(sum_->stream());
-    return encoding.tiles;
-}
-
-// Index of the tile's payload in the batch.
-std::size_t GpuGradients::place_of(std::size_t tile, const Batch& batch) const {
-    const std::size_t in_block = tile - batch.tiles.begin;
-    if (!sum_) {
-        return in_block;
-    }
-    const auto mine = sum_->mine(batch.block);
-    const auto found = std::lower_bound(mine.begin(), mine.end(), in_block);
-    expects(found != mine.end() && *found == in_block, "the tile is of this rank's slice");
-    return static_cast<std::size_t>(found - mine.begin());
+    encode_on_gpu(*codec_, encoding, stream);
+    batch.encoded.record(stream);
 }
 
 // Throws if either exchange was aborted, so that its data is not used.
-void GpuGradients::wait_for(Batch& batch) {
-    if (batch.is_here) {
-        return;
-    }
-    batch.arrived.wait();
+std::span<const std::byte> GpuGradients::payloads(std::size_t block) {
+    const auto batch = std::ranges::find(batches_, std::optional(block), &Batch::block);
+    expects(batch != batches_.end(), "the block was encoded, and at most one after it");
+    batch->arrived.wait();
     if (sum_) {
-        sum_->wait_for(batch.arrived);
+        sum_->wait_for(batch->arrived);
     }
-    if (exchange_) {
-        exchange_->wait_for(batch.arrived);
+    if (are_brought()) {
+        settings_.payload_ranks->wait_for(batch->arrived);
     }
-    batch.is_here = true;
-}
-
-GpuGradients::Batch& GpuGradients::batch_of(std::size_t tile) {
-    for (Batch& batch : batches_) {
-        if (tile >= batch.tiles.begin && tile < batch.tiles.end) {
-            return batch;
-        }
-    }
-    throw ContractError("A payload is asked for that was not encoded.");
-}
-
-std::span<const std::byte> GpuGradients::payload(std::size_t tile) {
-    expects(!exchange_, "payloads come to the host where they are made");
-    Batch& batch = batch_of(tile);
-    const std::size_t place = place_of(tile, batch);
-    wait_for(batch);
-    const std::size_t bytes = codec_->payload_bytes();
-    return batch.on_host.span().subspan(place * bytes, bytes);
-}
-
-std::span<const std::byte> GpuGradients::arrived(std::size_t tile, int group) {
-    expects(exchange_.has_value(), "payloads come to the host where they are taken");
-    Batch& batch = batch_of(tile);
-    const std::size_t place = exchange_->routes(batch.block).place_of(tile, group);
-    wait_for(batch);
-    const std::size_t bytes = codec_->payload_bytes();
-    return batch.on_host.span().subspan(place * bytes, bytes);
+    const exchange::Route& of = route(block);
+    return batch->on_host.span().first((are_brought() ? of.came.size() : of.sliced.size()) *
+                                       codec_->payload_bytes());
 }
 
 }  // namespace nearstep::offload

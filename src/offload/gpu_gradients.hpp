@@ -4,8 +4,9 @@
 
 #include "codec/gpu_codec.hpp"
 #include "memory/gpu.hpp"
+#include "mpi/exchange/routes.hpp"
+#include "mpi/nccl/group.hpp"
 #include "offload/gpu_group_sum.hpp"
-#include "offload/gpu_payload_exchange.hpp"
 #include "offload/gradient_assembly.hpp"
 #include "shard/partition.hpp"
 
@@ -18,34 +19,28 @@
 
 namespace nearstep::offload {
 
-// A group of ranks whose gradients are summed before they are encoded.
-struct GradientGroup {
-    nccl::Group* ranks = nullptr;  // outlives the user
-    std::vector<Slices> blocks;    // of complete_tiles() of each block
-};
-
-// Ranks that exchange payloads between GPUs.
-struct PayloadGroup {
-    nccl::Group* ranks = nullptr;       // outlives the user
-    std::vector<PayloadRoutes> blocks;  // this rank's, for complete_tiles() of each block
+struct GpuGradientSettings {
+    int gpu = 0;
+    std::vector<ElementRange> blocks;      // adjacent, in forward order, from 0
+    std::vector<exchange::Route> routes;   // this rank's, for complete_tiles() of each block
+    std::size_t most_payload_bytes = 0;    // of all codecs of begin_step()
+    Dtype dtype = Dtype::bf16;             // gradients are rounded to it before encoding
+    nccl::Group* group = nullptr;          // sums gradients before encoding; null: this rank alone
+    nccl::Group* payload_ranks = nullptr;  // all ranks; null: payloads travel through host memory
+    CUstream_st* stream = nullptr;         // gradients are written in its order
 };
 
 // Encodes this rank's gradient, or its group's sum: then each rank of the group encodes its slice.
-// Payloads come to the host of the rank that made them or, with a PayloadGroup, of the rank that
-// takes them. Gradients are written, cut and encoded in the order of one stream; exchanges between
-// GPUs, the encoding of sums and copies to the host have streams of their own. Only payload() and
-// arrived() wait. Use from one thread.
+// Payloads come to the host of the rank that made them or, with payload_ranks, of the rank that
+// owns their tiles. Gradients are written, cut and encoded in the order of one stream; exchanges
+// between GPUs, the encoding of sums and copies to the host have streams of their own. Only
+// payloads() waits. Use from one thread.
 class GpuGradients {
 public:
-    // `blocks` are adjacent, in forward order, from 0; memory is allocated for the largest.
-    // `most_payload_bytes` covers all codecs of begin_step(). Gradients are rounded to `dtype`
-    // before encoding. `stream`: gradients are written in its order; it outlives this object.
-    GpuGradients(int gpu, std::vector<ElementRange> blocks, std::size_t most_payload_bytes,
-                 Dtype dtype, std::optional<GradientGroup> group = std::nullopt,
-                 std::optional<PayloadGroup> payloads = std::nullopt,
-                 CUstream_st* stream = nullptr);
+    // Allocates memory for the largest block. The groups and the stream outlive this object.
+    explicit GpuGradients(GpuGradientSettings settings);
 
-    // Rank counts, and the payloads per tile of a PayloadGroup; 0: there is no such group.
+    // Rank counts, and the payloads per tile with payload_ranks; 0: there is no such group.
     struct Ranks {
         int in_group = 1;
         int in_all = 0;
@@ -55,9 +50,9 @@ public:
     static std::size_t gpu_bytes(std::span<const ElementRange> blocks,
                                  std::size_t most_payload_bytes, const Ranks& ranks, Dtype dtype);
 
-    // Whether payloads travel between GPUs to the ranks that take them. Then use arrived(), else
-    // payload().
-    bool are_brought() const { return exchange_.has_value(); }
+    // Whether payloads travel between GPUs to the tiles' owners.
+    bool are_brought() const { return settings_.payload_ranks != nullptr; }
+    const exchange::Route& route(std::size_t block) const { return settings_.routes[block]; }
 
     // `random_key` belongs to the step and this source. `codec` outlives the step.
     void begin_step(const codec::Codec& codec, std::uint64_t random_key);
@@ -66,47 +61,40 @@ public:
     std::span<float> space(std::size_t block);
 
     // Encodes complete_tiles() of the block of the last space() call and starts the payloads'
-    // transfer to the host. Payloads of older blocks than the previous one are lost. Collective
-    // over the groups, if any.
+    // transfer to the host. Collective over the groups, if any.
     void encode(std::size_t block);
 
-    // This rank's payload of a tile in its slice, from one of the last two encoded blocks. Waits
-    // for it.
-    std::span<const std::byte> payload(std::size_t tile);
-
-    // The same for a group's payload of a tile that this rank takes.
-    std::span<const std::byte> arrived(std::size_t tile, int group);
+    // The block's payloads: those of its route's `sliced` or, if are_brought(), of its `came`.
+    // Waits for them. `block` is one of the last two encoded, whose payloads stay until the next
+    // but one is encoded.
+    std::span<const std::byte> payloads(std::size_t block);
 
 private:
     // The payloads of one block in transfer.
     struct Batch {
-        std::size_t block = 0;
-        shard::TileRange tiles;
+        std::optional<std::size_t> block = std::nullopt;
         memory::GpuBuffer on_gpu;
-        memory::GpuBuffer came;  // from other GPUs
+        memory::GpuBuffer came;  // from other GPUs, by rank
         memory::PinnedBuffer on_host;
         memory::Event encoded;
         memory::Event exchanged;
         memory::Event arrived;
-        bool is_here = false;  // `arrived` was waited for
     };
 
     void carry(std::size_t from, std::size_t count);
-    std::size_t encode_tiles(std::size_t block, const float* gradient, Batch& batch);
-    void bring(Batch& batch, std::span<const std::byte> made);
-    void wait_for(Batch& batch);
-    Batch& batch_of(std::size_t tile);
-    std::size_t place_of(std::size_t tile, const Batch& batch) const;
+    void encode_tiles(std::size_t block, const float* gradient, Batch& batch);
+    void bring(std::size_t block, Batch& batch);
 
-    std::vector<ElementRange> blocks_;
-    Dtype dtype_;
-    std::optional<GpuGroupSum> sum_;              // with a GradientGroup
-    std::optional<GpuPayloadExchange> exchange_;  // with a PayloadGroup
-    const codec::Codec* codec_ = nullptr;         // of the step
+    GpuGradientSettings settings_;
+    std::optional<GpuGroupSum> sum_;       // with a group
+    const codec::Codec* codec_ = nullptr;  // of the step
     std::uint64_t random_key_ = 0;
     memory::Stream compute_;
     memory::Stream copies_;
-    memory::GpuBuffer values_;  // from the start of the block's first tile
+    std::optional<memory::Stream> exchanges_;  // with payload_ranks
+    memory::GpuBuffer order_;                  // Route::sent of all blocks, with payload_ranks
+    std::vector<std::size_t> starts_;          // of each block in order_
+    memory::GpuBuffer values_;                 // from the start of the block's first tile
     memory::GpuBuffer carried_;
     std::size_t carried_elems_ = 0;
     std::array<Batch, 2> batches_;

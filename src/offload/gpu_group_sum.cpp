@@ -1,3 +1,4 @@
+// Sums a group's gradients between its GPUs, block by block. Used by GpuGradients.
 #include "offload/gpu_group_sum.hpp"
 
 #include "base/error.hpp"
@@ -9,7 +10,7 @@ namespace nearstep::offload {
 
 using shard::kTileElems;
 
-GpuGroupSum::GpuGroupSum(nccl::Group& group, std::vector<Slices> blocks, Dtype dtype)
+GpuGroupSum::GpuGroupSum(nccl::Group& group, std::vector<exchange::ByRank> blocks, Dtype dtype)
     : group_(group),
       blocks_(std::move(blocks)),
       dtype_(dtype),
@@ -21,10 +22,10 @@ GpuGroupSum::GpuGroupSum(nccl::Group& group, std::vector<Slices> blocks, Dtype d
     std::vector<std::uint32_t> order;
     std::size_t most = 0;
     std::size_t most_mine = 0;
-    for (const Slices& slices : blocks_) {
+    for (const exchange::ByRank& slices : blocks_) {
         starts_.push_back(order.size());
         order.insert(order.end(), slices.order().begin(), slices.order().end());
-        most = std::max(most, slices.tiles());
+        most = std::max(most, slices.size());
         most_mine = std::max(most_mine, slices.count(group.rank()));
     }
     const std::size_t tile_bytes = kTileElems * size_bytes(dtype);
@@ -38,11 +39,11 @@ GpuGroupSum::GpuGroupSum(nccl::Group& group, std::vector<Slices> blocks, Dtype d
 
 GpuGroupSum::Slice GpuGroupSum::add_up(std::size_t block, const float* gradient,
                                        const memory::Stream& compute) {
-    const Slices& slices = blocks_[block];
+    const exchange::ByRank& slices = blocks_[block];
     const auto* order = order_.as<const std::uint32_t>() + starts_[block];
     compute.wait_for(added_);  // the previous block's exchange reads out_
     encode_on_gpu(*dense_,
-                  {.tiles = slices.tiles(),
+                  {.tiles = slices.size(),
                    .gradient = gradient,
                    .order = order,
                    .payloads = out_.as<std::byte>()},

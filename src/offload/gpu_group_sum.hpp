@@ -4,8 +4,8 @@
 #include "base/dtype.hpp"
 #include "codec/gpu_codec.hpp"
 #include "memory/gpu.hpp"
+#include "mpi/exchange/routes.hpp"
 #include "mpi/nccl/group.hpp"
-#include "offload/slices.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -28,9 +28,9 @@ public:
         const std::uint32_t* places = nullptr;
     };
 
-    // `blocks` is the same on all ranks of the group; slice members are its ranks. Allocates for
-    // the largest block. Gradients travel as `dtype`. The group outlives this.
-    GpuGroupSum(nccl::Group& group, std::vector<Slices> blocks, Dtype dtype);
+    // `blocks`: how the tiles of each block are divided among the group's ranks. Allocates for the
+    // largest. Gradients travel as `dtype`. The group outlives this.
+    GpuGroupSum(nccl::Group& group, std::vector<exchange::ByRank> blocks, Dtype dtype);
 
     // `gradient`: the block's tiles, fp32, ready in the order of `compute`, which may overwrite
     // them after this call. The result is in GPU memory in the order of stream(), until the next
@@ -39,17 +39,12 @@ public:
 
     const memory::Stream& stream() const { return stream_; }
 
-    // This rank's tiles of the block, as ascending indices in it.
-    std::span<const std::uint32_t> mine(std::size_t block) const {
-        return blocks_[block].of(group_.rank());
-    }
-
     // Waits on the host. Throws if the exchange was aborted.
     void wait_for(const memory::Event& event) { group_.wait_for(event); }
 
 private:
     nccl::Group& group_;
-    std::vector<Slices> blocks_;
+    std::vector<exchange::ByRank> blocks_;
     Dtype dtype_;
     std::unique_ptr<codec::Codec> dense_;
     memory::Stream stream_{memory::StreamPriority::high};

@@ -1,21 +1,28 @@
 // The optimizer step of all ranks: gradients to the devices, update near storage, parameters back.
+// step_pipeline.cpp has the way of the gradients, step_update.cpp the update and its parameters.
 #pragma once
 
 #include "base/thread_pool.hpp"
 #include "codec/codec.hpp"
 #include "csd/device.hpp"
 #include "csd/state_commit.hpp"
+#include "csd/transfer_handler.hpp"
 #include "link/node_links.hpp"
+#include "memory/buffer.hpp"
 #include "mpi/communicator.hpp"
 #include "mpi/exchange/gradient_scatter.hpp"
 #include "mpi/exchange/owner_sum.hpp"
+#include "mpi/exchange/parameter_gather.hpp"
+#include "mpi/exchange/routes.hpp"
 #include "mpi/topology.hpp"
 #include "offload/gpu_gradients.hpp"
 #include "offload/gradient_assembly.hpp"
-#include "offload/parameter_update.hpp"
+#include "offload/step_state.hpp"
 #include "shard/ownership.hpp"
+#include "store/ticket.hpp"
 #include "trace/traffic.hpp"
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -26,6 +33,11 @@
 
 namespace nearstep::offload {
 
+// What a rank's parameter vector holds: all parameters; all, shared by the ranks of its node; or
+// only its own tiles permanently, and others while they are needed (placement.parameters =
+// "global").
+enum class VectorKind { whole, shared_in_node, own_tiles };
+
 // The pointers outlive the pipeline.
 struct PipelineSettings {
     const shard::Ownership* owners = nullptr;
@@ -35,8 +47,11 @@ struct PipelineSettings {
     Dtype dtype = Dtype::bf16;  // of parameters and dense gradients
     mpi::Topology groups;       // ranks that sum gradients before encoding
     mpi::Topology nodes;
-    VectorKind vector = VectorKind::whole;
-    bool meets_in_node = false;  // as in UpdateSettings
+    // This rank's padded parameter vector, in whole tiles. With own_tiles it is made by
+    // Buffer::untouched().
+    memory::Buffer* vector = nullptr;
+    VectorKind vector_kind = VectorKind::whole;
+    bool meets_in_node = false;  // each rank of a node waits until all have their tiles
     csd::HandlerKind handler = csd::HandlerKind::overlapped;
     csd::Delivery delivery = csd::Delivery::parameters;  // of the devices
     std::vector<ElementRange> blocks;                    // in forward order
@@ -53,9 +68,16 @@ struct PipelineSettings {
 };
 
 // Describes the decoded sum over all ranks, with loss scale. Equal on all ranks, for every layout.
-struct GradientFacts {
+struct GradientSum {
     double norm = 0;  // Euclidean; not finite if any element is not
     bool is_finite = true;
+};
+
+// Durations of a step's update on this rank; zeros if it had none.
+struct UpdateTimes {
+    double update_s = 0;  // from the first release until state is written and parameters are here
+    double after_s = 0;   // of `after`
+    double waited_s = 0;  // that the caller waited for it
 };
 
 // Called for each owned subgroup in tile order, with its device and its index there.
@@ -64,15 +86,26 @@ using SubgroupVisit =
 
 // One per rank. Calls are collective and from the thread that calls MPI, unless stated otherwise. A
 // step is: begin_step; put_gradient of all blocks, last first; finish_gradients; begin_update;
-// accept_update; advance_update as parameters are needed; finish_update before the next begin_step;
-// commit, if steps must survive a crash. To skip a step, do not begin its update. The update may
+// accept_update; await as parameters are needed; finish_step before the next begin_step; commit, if
+// steps must survive a crash. skip_update replaces begin_update and accept_update. The update may
 // begin before the first put_gradient: then devices take gradients as they become final, and
-// cancel_update skips the step.
+// cancel_update or skip_update drops it. StepState refuses other orders.
 class StepPipeline {
 public:
     // `devices`: this rank's, in the order of its copy's device map.
     StepPipeline(const mpi::Communicator& world, PipelineSettings settings,
                  std::vector<std::unique_ptr<csd::Device>> devices, trace::Traffic& traffic);
+    StepPipeline(const StepPipeline&) = delete;
+    StepPipeline& operator=(const StepPipeline&) = delete;
+    // May run at any time, but at the same point on all ranks. Finishes an accepted update, cancels
+    // any other, and drops errors.
+    ~StepPipeline();
+
+    Stage stage() const { return state_.stage(); }
+    // True from begin_update() until the update is over or cancelled.
+    bool is_updating() const { return state_.update() >= UpdateStage::begun; }
+
+    // --- Gradients ---
 
     // Sets how gradients are encoded for the owners, and how owners encode a tile's sum for their
     // devices (null: they pass payloads unchanged). Not collective, but the same on all ranks.
@@ -87,48 +120,66 @@ public:
     // next call does.
     void put_gradient(std::size_t block);
 
-    GradientFacts finish_gradients();
+    GradientSum finish_gradients();
+
+    // --- The update ---
 
     // Starts to read the state of generation() for a begin_update() that follows or, if none does,
-    // for nothing: then drop_read_ahead(). Not collective.
+    // for nothing: then drop_read_ahead(). Reads in another order are dropped. Not collective.
     void read_ahead(csd::ReadAhead order);
     void drop_read_ahead();
 
-    // Starts to update the state from generation() to the next and to bring the new parameters of
-    // this rank's copy into `vector`: see ParameterUpdate::begin().
-    void begin_update(const csd::StepScalars& scalars, std::span<std::byte> vector,
-                      std::function<void()> after);
+    // Starts to update the state from generation() to the next, as gradients become final. Returns
+    // at once. With deltas the vector holds the parameters of generation(), after a first gather().
+    // `after` runs on another thread when all state of an accepted update is written.
+    // finish_step() rethrows its errors and those of the devices.
+    void begin_update(const csd::StepScalars& scalars, std::function<void()> after);
+    // All gradients are there and finite: new parameters now go to the ranks.
     void accept_update();
-    void cancel_update() { update_.cancel(); }
-    bool is_updating() const { return update_.is_under_way(); }
-    // On return the parameters before tile `end` are final.
-    void advance_update(std::size_t end) { update_.advance(end); }
-    void poll_update() { update_.poll(); }
-    // Advances generation().
-    UpdateTimes finish_update();
+    // Drops the update. Tiles whose gradients were final may have new parameters in the vector,
+    // except with deltas. The state of generation() stays intact. Not collective.
+    void cancel_update();
+    // Ends the step without an update. Returns whether one was cancelled. Not collective.
+    bool skip_update();
+
+    // Whether await() has something to do: parameters come, or are spread over the ranks.
+    bool must_await() const;
+    // On return the elements `now` are here and final. With own_tiles this drops tiles that are
+    // neither in `now` nor in `later`; else blocks are awaited whole. If the vector is shared, or
+    // with meets_in_node, they are final for all ranks of the node.
+    void await(std::span<const ElementRange> now, std::span<const ElementRange> later);
+    // Brings all of `now`, and drops held tiles that are neither in `now` nor in `later`. Does
+    // nothing unless own_tiles.
+    void hold(std::span<const ElementRange> now, std::span<const ElementRange> later);
+    // Total seconds in await() and finish_update() for updates. Not collective.
+    double waited_seconds() const { return waited_seconds_; }
+
+    // Waits for all parameters of an accepted update, for its state to be written and for `after`.
+    // Rethrows errors. Advances generation().
+    void finish_update();
+    // The same, and ends the step.
+    UpdateTimes finish_step();
 
     // Makes the manifests name `step`, which every rank's devices must hold durably
     // (StateCommit::prepare). The next step's finish_gradients() waits for all ranks, so none
     // writes before all have committed.
     void commit(csd::StateCommit& log, const store::Commit& step);
 
+    // --- Outside steps ---
+
     // Empties the devices' storage. Not collective.
     void reserve();
+    // Brings every owner's tiles of the vector, which the owner has filled, unchanged to all ranks
+    // of the copy. Does nothing with own_tiles. Call once before the first update.
+    void gather();
 
-    // See ParameterUpdate.
-    void gather(std::span<std::byte> vector) { update_.gather(vector); }
-    void bring(std::span<std::byte> vector, std::span<const shard::TileRange> tiles) {
-        update_.bring(vector, tiles);
-    }
-    codec::DeltaTally delta_tally() const { return update_.delta_tally(); }
-
+    // What this rank's devices delivered as deltas so far. Not collective.
+    codec::DeltaTally delta_tally() const { return gather_.tally(); }
     std::int64_t generation() const { return generation_; }
     // Call after the state was written from outside. Not collective.
     void set_generation(std::int64_t generation) { generation_ = generation; }
-
     // The ranks that hold a copy of the optimizer state together with this one.
     const mpi::Communicator& copy_ranks() const { return copy_ranks_; }
-
     // This rank's, in the order of its copy's device map.
     const std::vector<std::unique_ptr<csd::Device>>& devices() const { return devices_; }
 
@@ -143,33 +194,69 @@ public:
     void visit_subgroups(const SubgroupVisit& visit);
 
 private:
-    std::optional<GradientGroup> gradient_group() const;
-    std::optional<PayloadGroup> payload_group() const;
-    exchange::ParameterGatherSettings gather_settings() const;
-    void release_gradients();
+    using Clock = std::chrono::steady_clock;
+
+    // Where a subgroup of this rank (an index in Partition::subgroups()) lies.
+    struct Place {
+        std::size_t device = 0;    // of this rank
+        std::size_t subgroup = 0;  // of the device
+    };
+
+    GpuGradientSettings gpu_settings() const;
+    std::span<const exchange::Route> rounds_of(std::size_t block) const;
     void put_payloads(std::size_t block);
-    exchange::TileSink collect();
-    void take_round();
-    std::size_t device_of(std::size_t tile) const;
+    void take(std::span<const exchange::TilePayloads> tiles);
     void take_tile(const exchange::TilePayloads& of, exchange::OwnerSum& sum);
+
+    exchange::ParameterGatherSettings gather_settings() const;
+    void make_update();
+    Place place_of(std::size_t subgroup) const;
+    bool has_deltas() const { return settings_.delivery == csd::Delivery::deltas; }
+    bool gathers() const { return settings_.vector_kind != VectorKind::own_tiles; }
+    bool has_parameters(std::size_t subgroup);
+    std::size_t message_room_bytes(std::size_t device) const;
+    std::span<const std::byte> find_message(std::size_t subgroup);
+    void release(std::size_t first);
+    void advance(std::size_t end);
+    void meet_in_node(std::size_t end);
+    void note_gathered();
+    std::vector<bool> tiles_of(std::span<const ElementRange> ranges) const;
 
     const mpi::Communicator& world_;
     PipelineSettings settings_;
     const shard::Replica& copy_;  // that this rank's devices hold a part of
     mpi::Communicator copy_ranks_;
     std::vector<std::unique_ptr<csd::Device>> devices_;
-    std::vector<shard::TileRange> rounds_;
+    StepState state_;
+    std::int64_t generation_ = 0;
+    // Gradients.
+    exchange::Routes routes_;
+    std::vector<exchange::Route> rounds_;         // of all blocks
+    std::vector<std::size_t> first_round_ = {0};  // of each block in rounds_, and the end
     exchange::GradientScatter scatter_;
-    ParameterUpdate update_;
     GradientAssembly assembly_;
     std::optional<GpuGradients> gpu_gradients_;
-    std::optional<std::size_t> encoding_block_;  // on the GPU
-    std::size_t final_from_ = 0;                 // gradients of tiles from here on were put
-    ThreadPool& pool_;
+    std::optional<std::size_t> encoding_block_;   // on the GPU
+    std::size_t final_from_ = 0;                  // gradients of tiles from here on were put
     std::vector<exchange::OwnerSum> owner_sums_;  // one per thread of the pool
-    std::vector<exchange::TilePayloads> taken_;   // of the round, ascending
     std::vector<double> squares_of_tile_;         // of all tiles; 0 outside the first copy
-    std::int64_t generation_ = 0;
+    // The update.
+    std::vector<std::unique_ptr<csd::TransferHandler>> handlers_;  // of the devices
+    csd::ReadAhead order_ = csd::ReadAhead::from_first;            // while they are reading
+    exchange::ParameterGather gather_;
+    std::vector<memory::Buffer> messages_;         // of each device, with deltas
+    bool has_equal_copies_ = false;                // all ranks' vectors were equal once
+    std::optional<mpi::Communicator> node_ranks_;  // that share a vector or wait for each other
+    std::size_t met_ = 0;                          // tiles before it are final for node_ranks_
+    std::vector<bool> is_held_;                    // by tile and all ranks, with own_tiles
+    UpdateTimes times_;
+    double waited_seconds_ = 0;
+    std::optional<Clock::time_point> began_;     // first release of tiles
+    std::optional<Clock::time_point> gathered_;  // when all parameters were seen to be here
+    Clock::time_point written_;                  // set by ending_, like ended_
+    Clock::time_point ended_;
+    store::Ticket ending_;
+    store::Worker ending_worker_;  // last member, so that it ends first
 };
 
 }  // namespace nearstep::offload

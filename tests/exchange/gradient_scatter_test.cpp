@@ -1,13 +1,21 @@
+// The input of devices equals the definition in docs/formats/gradient-payload.md, computed in one
+// process, for every codec, scatter, number of hosts, number of state copies, with or without sums
+// by the owner, and with error feedback.
 #include "mpi/exchange/gradient_scatter.hpp"
 
 #include "base/error.hpp"
 #include "base/random.hpp"
+#include "mpi/exchange/owner_sum.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <cmath>
+#include <functional>
 #include <map>
+#include <memory>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -19,106 +27,385 @@ namespace {
 using shard::kTileElems;
 using trace::Counter;
 
-constexpr std::size_t kTiles = 11;
+constexpr std::size_t kReferenceTiles = 5;
+constexpr std::uint64_t kRandomKey = 99;
+const std::vector<shard::TileRange> kReferenceRounds = {{3, kReferenceTiles}, {2, 3}, {0, 2}};
 
-// The gradient of rank `rank` for element `i` of the vector.
-float gradient_of(int rank, std::size_t i) {
-    return static_cast<float>(random_normal(static_cast<std::uint64_t>(rank) + 1, 0, i));
+// The gradient of a rank, cheap and different everywhere.
+float reference_gradient(int rank, std::size_t element) {
+    const std::uint64_t bits = (element + 1) * 0x9E3779B97F4A7C15U +
+                               static_cast<std::uint64_t>(rank) * 0xD1B54A32D192ED03U;
+    const auto fraction = static_cast<float>((bits ^ bits >> 29U) >> 40U) / (1U << 24U) - 0.5F;
+    return fraction * fraction * fraction;
 }
 
-std::vector<float> rounded_tile(int rank, std::size_t tile, Dtype dtype) {
-    std::vector<float> values(kTileElems);
-    for (std::size_t i = 0; i < kTileElems; ++i) {
-        values[i] = gradient_of(rank, tile * kTileElems + i);
+// The topology that MPI would find with hosts filled one after another.
+mpi::Topology on_hosts(int ranks, int hosts) {
+    std::vector<int> host;
+    for (int rank = 0; rank < ranks; ++rank) {
+        host.push_back(rank * hosts / ranks);
     }
-    std::vector<std::byte> bytes(kTileElems * size_bytes(dtype));
-    convert_from_fp32(values.data(), dtype, bytes.data(), kTileElems);
-    convert_to_fp32(dtype, bytes.data(), values.data(), kTileElems);
-    return values;
+    return mpi::group_by(host);
 }
 
-struct Encoding {
-    const codec::Codec& codec;
-    std::uint64_t random_key = 0;
-};
-
-// The payload of group `group` by the definition in the header, in one process. `residual`: the
-// tile's residual from the last step; receives this step's.
-std::vector<std::byte> reference_payload(const std::vector<int>& ranks, int group, std::size_t tile,
-                                         const Encoding& encoding, Dtype dtype,
-                                         std::vector<float>* residual = nullptr) {
-    std::vector<float> sum = rounded_tile(ranks.front(), tile, dtype);
-    for (std::size_t r = 1; r < ranks.size(); ++r) {
-        const std::vector<float> values = rounded_tile(ranks[r], tile, dtype);
-        for (std::size_t i = 0; i < kTileElems; ++i) {
-            sum[i] += values[i];
-        }
-    }
-    for (std::size_t i = 0; residual != nullptr && i < kTileElems; ++i) {
-        sum[i] += (*residual)[i];
-    }
-    std::vector<std::byte> payload(encoding.codec.payload_bytes());
-    const std::uint64_t key =
-        random_bits(encoding.random_key, 0, static_cast<std::uint64_t>(group));
-    encoding.codec.encode(sum, payload, arith::tile_key(key, tile));
-    if (residual != nullptr) {
-        std::vector<float> decoded(kTileElems, 0.0F);
-        encoding.codec.decode_add(payload, 0, decoded);
-        for (std::size_t i = 0; i < kTileElems; ++i) {
-            (*residual)[i] = sum[i] - decoded[i];
-        }
-    }
-    return payload;
-}
-
-struct Case {
-    std::string codec;
-    Dtype dtype;
-    int ranks_per_group;  // 0: all in one
-    arith::Rounding rounding = arith::Rounding::nearest;
-};
-
-const std::vector<shard::TileRange> kRounds = {{4, kTiles}, {3, 4}, {0, 3}};
-
-// Ranks with one or two devices, in groups of the given number of ranks.
-struct Layout {
-    Layout(int ranks, int ranks_per_group) : owners({copy_of(ranks)}) {
-        std::vector<int> group;
-        for (int rank = 0; rank < ranks; ++rank) {
-            group.push_back(ranks_per_group == 0 ? 0 : rank / ranks_per_group);
-        }
-        groups = mpi::group_by(group);
-    }
-
-    static std::vector<int> devices_of(int ranks) {
+// One copy of the state per list of ranks; some ranks have two devices.
+shard::Ownership copies_of(const std::vector<std::vector<int>>& lists) {
+    std::vector<shard::Replica> copies;
+    for (const std::vector<int>& ranks : lists) {
         std::vector<int> devices;
-        for (int rank = 0; rank < ranks; ++rank) {
-            devices.push_back(rank % 2 == 0 ? 2 : 1);
+        for (const int rank : ranks) {
+            devices.push_back(1 + rank % 2);
         }
-        return devices;
+        const shard::DeviceMap map(devices);
+        copies.push_back(
+            {.ranks = ranks,
+             .devices = map,
+             .partition = shard::Partition(
+                 {.parameters = kReferenceTiles * kTileElems - 77,
+                  .speeds = std::vector<double>(static_cast<std::size_t>(map.devices()), 1.0),
+                  .subgroup_tiles = 2})});
     }
-    static shard::Replica copy_of(int ranks) {
-        std::vector<int> all(static_cast<std::size_t>(ranks));
-        std::iota(all.begin(), all.end(), 0);
-        const shard::DeviceMap map(devices_of(ranks));
-        return {.ranks = all,
-                .devices = map,
-                .partition = shard::Partition(
-                    {.parameters = kTiles * kTileElems - 5,
-                     .speeds = std::vector<double>(static_cast<std::size_t>(map.devices()), 1.0),
-                     .subgroup_tiles = 2})};
-    }
-
-    shard::Ownership owners;
-    mpi::Topology groups;
-};
+    return shard::Ownership(std::move(copies));
+}
 
 std::vector<float> gradient_of_round(int rank, shard::TileRange round) {
     std::vector<float> gradient(round.size() * kTileElems);
     for (std::size_t i = 0; i < gradient.size(); ++i) {
-        gradient[i] = gradient_of(rank, round.begin * kTileElems + i);
+        gradient[i] = reference_gradient(rank, round.begin * kTileElems + i);
     }
     return gradient;
+}
+
+// Computes element by element, without code from the exchange.
+class Reference {
+public:
+    // Sums are computed once for all codecs.
+    Reference(const mpi::Topology& groups, std::size_t tile, Dtype dtype = Dtype::bf16)
+        : tile_(tile), dtype_(dtype) {
+        for (const std::vector<int>& ranks : groups.ranks_of) {
+            std::vector<float>& sum = sums_.emplace_back(kTileElems, 0.0F);
+            for (std::size_t i = 0; i < kTileElems; ++i) {
+                for (std::size_t r = 0; r < ranks.size(); ++r) {
+                    const float value =
+                        rounded(reference_gradient(ranks[r], tile * kTileElems + i));
+                    sum[i] = r == 0 ? value : sum[i] + value;
+                }
+            }
+        }
+    }
+
+    using Payloads = std::vector<std::vector<std::byte>>;
+
+    Payloads payloads(const codec::Codec& codec) const {
+        Payloads out;
+        for (std::size_t group = 0; group < sums_.size(); ++group) {
+            out.push_back(encoded(codec, sums_[group], group));
+        }
+        return out;
+    }
+
+    // The group's payload with error feedback. `residual`: what the last step lost; receives what
+    // this one loses.
+    std::vector<std::byte> payload_fed_back(const codec::Codec& codec, std::size_t group,
+                                            std::vector<float>& residual) const {
+        residual.resize(kTileElems, 0.0F);
+        std::vector<float> sum = sums_[group];
+        std::vector<float> decoded(kTileElems, 0.0F);
+        std::ranges::transform(sum, residual, sum.begin(), std::plus<>());
+        const std::vector<std::byte> payload = encoded(codec, sum, group);
+        codec.decode_add(payload, 0, decoded);
+        std::ranges::transform(sum, decoded, residual.begin(), std::minus<>());
+        return payload;
+    }
+
+    // Sum of the decoded payloads in group order.
+    Payloads sum(const codec::Codec& sent, const codec::Codec& handed) const {
+        std::vector<float> total(kTileElems, 0.0F);
+        for (const std::vector<std::byte>& payload : payloads(sent)) {
+            std::vector<float> decoded(kTileElems, 0.0F);
+            sent.decode_add(payload, 0, decoded);
+            for (std::size_t i = 0; i < kTileElems; ++i) {
+                total[i] += decoded[i];
+            }
+        }
+        if (handed.plain_dtype()) {
+            Payloads dense(1, std::vector<std::byte>(2 * kTileElems));
+            for (std::size_t i = 0; i < kTileElems; ++i) {
+                convert_from_fp32(&total[i], Dtype::bf16, &dense.front()[2 * i], 1);
+            }
+            return dense;
+        }
+        return {encoded(handed, total, 0)};
+    }
+
+private:
+    float rounded(float value) const {
+        std::array<std::byte, sizeof(float)> bits{};
+        convert_from_fp32(&value, dtype_, bits.data(), 1);
+        convert_to_fp32(dtype_, bits.data(), &value, 1);
+        return value;
+    }
+
+    std::vector<std::byte> encoded(const codec::Codec& codec, const std::vector<float>& values,
+                                   std::size_t group) const {
+        std::vector<std::byte> payload(codec.payload_bytes());
+        codec.encode(values, payload, arith::tile_key(random_bits(kRandomKey, 0, group), tile_));
+        return payload;
+    }
+
+    std::size_t tile_;
+    Dtype dtype_;
+    std::vector<std::vector<float>> sums_;
+};
+
+struct ReferenceCase {
+    int hosts;
+    bool is_flat;
+    std::string copies;  // of the state: "one", "per host", "per rank"
+};
+
+class ScatterReference : public testing::TestWithParam<ReferenceCase> {
+protected:
+    ScatterReference()
+        : world_(mpi::Communicator::world(std::chrono::seconds(100))),
+          nodes_(on_hosts(world_.size(), std::min(GetParam().hosts, world_.size()))),
+          groups_(GetParam().is_flat ? mpi::each_rank_alone(world_.size()) : nodes_),
+          owners_(copies_of(lists())),
+          routes_(owners_, groups_, nodes_, world_.rank()),
+          dense_(codec::make_codec({.name = "dense"})) {
+        for (const shard::TileRange round : kReferenceRounds) {
+            rounds_.push_back(routes_.of(round));
+        }
+        refer_to(Dtype::bf16);
+    }
+
+    void refer_to(Dtype dtype) {
+        references_.clear();
+        for (std::size_t tile = 0; tile < kReferenceTiles; ++tile) {
+            if (owners_.owns(world_.rank(), tile)) {
+                references_.emplace(tile, Reference(groups_, tile, dtype));
+            }
+        }
+    }
+
+    std::vector<std::vector<int>> lists() const {
+        if (GetParam().copies == "one") {
+            std::vector<int> all(static_cast<std::size_t>(world_.size()));
+            std::iota(all.begin(), all.end(), 0);
+            return {all};
+        }
+        return GetParam().copies == "per host" ? nodes_.ranks_of
+                                               : mpi::each_rank_alone(world_.size()).ranks_of;
+    }
+
+    // Scatters once and compares what is handed over with the reference. `handed` null: payloads as
+    // received.
+    void check(GradientScatter& scatter, const codec::Codec& sent, const codec::Codec* handed) {
+        scatter.begin_step({.codec = &sent, .random_key = kRandomKey});
+        OwnerSum sum;
+        sum.begin_step(sent, handed, kRandomKey);
+        std::map<std::size_t, int> seen;
+        for (const Route& round : rounds_) {
+            const std::vector<float> gradient = gradient_of_round(world_.rank(), round.tiles);
+            for (const auto& [tile, payloads] : scatter.scatter(round, gradient)) {
+                ++seen[tile];
+                ASSERT_TRUE(references_.contains(tile)) << "tile " << tile << " is not this rank's";
+                constexpr std::size_t kSquared = kTileElems / 2 + 5;  // ends within a piece
+                const Handed given = sum.take(tile, payloads, kSquared);
+                const Reference& reference = references_.at(tile);
+                const Reference::Payloads wanted =
+                    handed == nullptr ? reference.payloads(sent) : reference.sum(sent, *handed);
+                expect_equal(given.payloads, wanted, tile);
+                std::vector<float> decoded(kTileElems, 0.0F);
+                for (const std::vector<std::byte>& payload : wanted) {
+                    (handed == nullptr ? sent : *handed).decode_add(payload, 0, decoded);
+                }
+                EXPECT_TRUE(std::ranges::equal(given.sum, decoded)) << "tile " << tile;
+                std::array<double, codec::kSquareSums> squares{};
+                for (std::size_t i = 0; i < kSquared; ++i) {
+                    squares.at(i % squares.size()) += std::pow(static_cast<double>(decoded[i]), 2);
+                }
+                EXPECT_EQ(given.squares, std::accumulate(squares.begin(), squares.end(), 0.0));
+            }
+        }
+        EXPECT_EQ(seen.size(), references_.size());
+        for (const auto& [tile, times] : seen) {
+            EXPECT_EQ(times, 1) << "tile " << tile;
+        }
+    }
+
+    static void expect_equal(std::span<const std::span<const std::byte>> found,
+                             const Reference::Payloads& wanted, std::size_t tile) {
+        EXPECT_TRUE(
+            std::equal(found.begin(), found.end(), wanted.begin(), wanted.end(),
+                       [](const auto& a, const auto& b) { return std::ranges::equal(a, b); }))
+            << "tile " << tile;
+    }
+
+    // Compares what a call of the scatter returned; returns the number of tiles.
+    std::size_t expect_payloads(std::span<const TilePayloads> taken, const codec::Codec& codec) {
+        for (const auto& [tile, payloads] : taken) {
+            expect_equal(payloads, references_.at(tile).payloads(codec), tile);
+        }
+        return taken.size();
+    }
+
+    GradientScatter make_scatter(const ScatterSettings& settings, trace::Traffic& traffic) const {
+        return {world_, routes_, settings, rounds_, traffic};
+    }
+
+    trace::TrafficSnapshot sent_by_all(const trace::Traffic& traffic) const {
+        auto sent = traffic.snapshot();
+        world_.sum(std::span(sent.bytes));
+        return sent;
+    }
+
+    // A payload goes once from its group to each other host with an owner.
+    std::size_t network_bytes(const codec::Codec& sent) const {
+        std::size_t payloads = 0;
+        for (std::size_t tile = 0; tile < kReferenceTiles; ++tile) {
+            for (const std::vector<int>& host : nodes_.ranks_of) {
+                if (owners_.owners_among(host, tile).empty()) {
+                    continue;
+                }
+                for (const std::vector<int>& group : groups_.ranks_of) {
+                    payloads += std::find(host.begin(), host.end(), group.front()) == host.end();
+                }
+            }
+        }
+        return payloads * sent.payload_bytes();
+    }
+
+    mpi::Communicator world_;
+    mpi::Topology nodes_;
+    mpi::Topology groups_;
+    shard::Ownership owners_;
+    Routes routes_;
+    std::vector<Route> rounds_;
+    std::unique_ptr<codec::Codec> dense_;
+    std::map<std::size_t, Reference> references_;  // of the tiles that this rank owns
+};
+
+TEST_P(ScatterReference, EqualsWhatDevicesAreHandedWithEveryCodecRawDenseAndSummed) {
+    for (const std::string& name : codec::codec_names()) {
+        for (const auto rounding : {arith::Rounding::nearest, arith::Rounding::stochastic}) {
+            if (rounding == arith::Rounding::stochastic && name != "q4") {
+                continue;
+            }
+            SCOPED_TRACE(name);
+            const auto codec =
+                codec::make_codec({.name = name, .keep = 0.01, .rounding = rounding});
+            trace::Traffic traffic;
+            GradientScatter scatter = make_scatter(
+                {.codec = codec.get(), .most_payload_bytes = dense_->payload_bytes()}, traffic);
+            check(scatter, *codec, nullptr);
+            const trace::TrafficSnapshot sent = sent_by_all(traffic);
+            EXPECT_EQ(sent[Counter::network_gradients], network_bytes(*codec));
+            if (!GetParam().is_flat && owners_.copies() == 1) {  // dense, by all but the slicer
+                const auto others = static_cast<std::size_t>(world_.size() - nodes_.groups());
+                EXPECT_EQ(sent[Counter::node_gradients],
+                          others * kReferenceTiles * dense_->payload_bytes());
+            }
+            check(scatter, *codec, dense_.get());  // exchange.densify
+            check(scatter, *dense_, codec.get());  // placement.gradients = "global"
+        }
+    }
+}
+
+TEST_P(ScatterReference, TakesGradientsOfEveryFormat) {
+    for (const Dtype dtype : {Dtype::fp32, Dtype::fp16}) {
+        refer_to(dtype);
+        const auto codec = codec::make_codec({.name = "topk", .keep = 0.01, .dtype = dtype});
+        trace::Traffic traffic;
+        GradientScatter scatter =
+            make_scatter({.codec = codec.get(), .gradient_dtype = dtype}, traffic);
+        check(scatter, *codec, nullptr);
+    }
+}
+
+// As if GPUs had summed and encoded: the same payloads are handed over and the same bytes counted.
+// Every other group leaves it to the scatter.
+TEST_P(ScatterReference, IsTheSameWithPayloadsThatWereMadeElsewhere) {
+    const auto codec = codec::make_codec({.name = "q4", .rounding = arith::Rounding::stochastic});
+    const auto group = static_cast<std::size_t>(routes_.group());
+    trace::Traffic on_host;
+    trace::Traffic elsewhere;
+    trace::Traffic brought;
+    GradientScatter scatter = make_scatter({.codec = codec.get()}, on_host);
+    GradientScatter sending = make_scatter({.codec = codec.get()}, elsewhere);
+    GradientScatter taking = make_scatter({.codec = codec.get()}, brought);
+    check(scatter, *codec, nullptr);
+    sending.begin_step({.codec = codec.get(), .random_key = kRandomKey});
+    taking.begin_step({.codec = codec.get(), .random_key = kRandomKey});
+    std::size_t sent = 0;
+    std::size_t taken = 0;
+    for (const Route& round : rounds_) {
+        std::vector<std::byte> made;
+        for (const std::size_t tile : round.sliced) {
+            const auto payload = Reference(groups_, tile).payloads(*codec)[group];
+            made.insert(made.end(), payload.begin(), payload.end());
+        }
+        const std::vector<float> gradient = gradient_of_round(world_.rank(), round.tiles);
+        sent += expect_payloads(group % 2 == 0 ? sending.scatter_payloads(round, made)
+                                               : sending.scatter(round, gradient),
+                                *codec);
+        if (owners_.copies() > 1) {
+            EXPECT_THROW(taking.take_arrived(round, made), ContractError);
+            continue;
+        }
+        std::vector<std::byte> came(round.places.size() * codec->payload_bytes());
+        for (std::size_t i = 0; i < round.places.size(); ++i) {
+            const auto sources = static_cast<std::size_t>(routes_.sources());
+            const auto payloads = references_.at(round.owned[i / sources].tile).payloads(*codec);
+            std::ranges::copy(payloads[i % sources],
+                              came.begin() + static_cast<std::ptrdiff_t>(round.places[i] *
+                                                                         codec->payload_bytes()));
+        }
+        taken += expect_payloads(taking.take_arrived(round, came), *codec);
+    }
+    EXPECT_EQ(sent, references_.size());
+    EXPECT_EQ(elsewhere.snapshot().bytes, on_host.snapshot().bytes);
+    if (owners_.copies() == 1) {
+        EXPECT_EQ(taken, references_.size());
+        EXPECT_EQ(brought.snapshot().bytes, on_host.snapshot().bytes);
+    }
+}
+
+// A dense warm-up step, then error feedback with one skipped step.
+TEST_P(ScatterReference, FeedsBackWhatTheLastAcceptedStepLost) {
+    for (const char* name : {"topk", "q4"}) {
+        SCOPED_TRACE(name);
+        const auto codec = codec::make_codec({.name = name, .keep = 0.01});
+        trace::Traffic traffic;
+        GradientScatter scatter = make_scatter({.codec = codec.get(),
+                                                .most_payload_bytes = dense_->payload_bytes(),
+                                                .has_residual = true},
+                                               traffic);
+        check(scatter, *dense_, nullptr);
+        scatter.accept();
+        using Residuals = std::map<std::pair<std::size_t, std::size_t>, std::vector<float>>;
+        Residuals kept;  // of the tiles that this rank owns, by group
+        for (const bool is_accepted : {true, false, true, true}) {
+            scatter.begin_step(
+                {.codec = codec.get(), .random_key = kRandomKey, .feeds_back = true});
+            Residuals left = kept;
+            for (const Route& round : rounds_) {
+                const std::vector<float> gradient = gradient_of_round(world_.rank(), round.tiles);
+                for (const auto& [tile, payloads] : scatter.scatter(round, gradient)) {
+                    Reference::Payloads wanted;
+                    for (std::size_t group = 0; group < payloads.size(); ++group) {
+                        wanted.push_back(references_.at(tile).payload_fed_back(
+                            *codec, group, left[{tile, group}]));
+                    }
+                    expect_equal(payloads, wanted, tile);
+                }
+            }
+            if (is_accepted) {
+                scatter.accept();
+                kept = left;
+            }
+        }
+    }
 }
 
 // No memory of 2 GiB is allocated.
@@ -130,265 +417,48 @@ TEST(ScatterOfLargeRounds, IsRefusedWhereAMessageWouldBeTooLarge) {
     constexpr std::size_t kLargeTiles = std::size_t{1} << 14U;  // 2 GiB of bf16
     std::vector<int> all(static_cast<std::size_t>(world.size()));
     std::iota(all.begin(), all.end(), 0);
-    const shard::Replica copy{.ranks = all,
-                              .devices = shard::DeviceMap(std::vector<int>(all.size(), 1)),
-                              .partition = shard::Partition({.parameters = kLargeTiles * kTileElems,
-                                                             .speeds = std::vector(all.size(), 1.0),
-                                                             .subgroup_tiles = kLargeTiles,
-                                                             .least_stripes = 1})};
-    const shard::Ownership owners({copy});
+    const shard::Ownership owners(
+        {{.ranks = all,
+          .devices = shard::DeviceMap(std::vector<int>(all.size(), 1)),
+          .partition = shard::Partition({.parameters = kLargeTiles * kTileElems,
+                                         .speeds = std::vector(all.size(), 1.0),
+                                         .subgroup_tiles = kLargeTiles,
+                                         .least_stripes = 1})}});
     const auto codec = codec::make_codec({.name = "dense"});
-    const mpi::Topology groups = mpi::group_by(std::vector<int>(all.size(), 0));
-    const std::vector<shard::TileRange> rounds = {{0, kLargeTiles}};
+    const mpi::Topology nodes = on_hosts(world.size(), 1);
+    const Routes routes(owners, nodes, nodes, world.rank());
+    const std::vector<Route> rounds = {routes.of({0, kLargeTiles})};
     trace::Traffic traffic;
-    const auto make = [&] {
-        const GradientScatter scatter(
-            world, {.owners = &owners, .codec = codec.get(), .groups = groups, .nodes = groups},
-            rounds, traffic);
-    };
     try {
-        make();
+        const GradientScatter scatter(world, routes, {.codec = codec.get()}, rounds, traffic);
         FAIL() << "it was made";
     } catch (const ConfigError& error) {
         EXPECT_NE(std::string(error.what()).find("lower csd.subgroup_tiles"), std::string::npos);
     }
 }
 
-class Scatter : public testing::TestWithParam<Case> {};
-
-TEST_P(Scatter, GivesOwnersThePayloadsOfTheDefinition) {
-    const auto world = mpi::Communicator::world(std::chrono::seconds(60));
-    const Case& test = GetParam();
-    const auto codec = codec::make_codec(
-        {.name = test.codec, .keep = 0.01, .dtype = test.dtype, .rounding = test.rounding});
-    const Layout layout(world.size(), test.ranks_per_group);
-    const mpi::Topology& groups = layout.groups;
-    trace::Traffic traffic;
-    GradientScatter scatter(world,
-                            {.owners = &layout.owners,
-                             .codec = codec.get(),
-                             .gradient_dtype = test.dtype,
-                             .groups = groups,
-                             .nodes = groups},
-                            kRounds, traffic);
-    ASSERT_EQ(scatter.sources(), groups.groups());
-    scatter.begin_step({.codec = codec.get(), .random_key = 77});
-
-    std::map<std::size_t, int> seen;
-    for (const shard::TileRange round : kRounds) {
-        scatter.scatter(
-            round, gradient_of_round(world.rank(), round),
-            [&](std::size_t tile, std::span<const std::span<const std::byte>> payloads) {
-                ++seen[tile];
-                EXPECT_TRUE(tile >= round.begin && tile < round.end);
-                ASSERT_EQ(payloads.size(), static_cast<std::size_t>(groups.groups()));
-                for (std::size_t g = 0; g < payloads.size(); ++g) {
-                    const auto wanted = reference_payload(groups.ranks_of[g], static_cast<int>(g),
-                                                          tile, {*codec, 77}, test.dtype);
-                    EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), payloads[g].begin(),
-                                           payloads[g].end()))
-                        << "tile " << tile << " group " << g;
-                }
-            });
-    }
-    std::size_t owned = 0;
-    for (std::size_t tile = 0; tile < kTiles; ++tile) {
-        if (layout.owners.owns(world.rank(), tile)) {
-            EXPECT_EQ(seen[tile], 1) << "tile " << tile;
-            ++owned;
+std::vector<ReferenceCase> all_reference_cases() {
+    std::vector<ReferenceCase> cases;
+    for (const int hosts : {1, 2, 3, 4}) {
+        for (const bool is_flat : {false, true}) {
+            cases.push_back({hosts, is_flat, "one"});
         }
     }
-    EXPECT_EQ(seen.size(), owned);
-
-    // Each tile is sent once dense by every rank but its slicer, and once encoded by every group
-    // but its owner's.
-    auto sent = traffic.snapshot();
-    world.sum(std::span(sent.bytes));
-    std::size_t dense = 0;
-    for (const std::vector<int>& ranks : groups.ranks_of) {
-        dense += ranks.size() - 1;
-    }
-    EXPECT_EQ(sent[Counter::node_gradients], kTiles * dense * kTileElems * size_bytes(test.dtype));
-    EXPECT_EQ(sent[Counter::network_gradients],
-              kTiles * (static_cast<std::size_t>(groups.groups()) - 1) * codec->payload_bytes());
-}
-
-// Even ranks encode by the definition themselves; odd ranks leave it to the scatter.
-TEST(ScatterOfPayloads, AreThoseThatARankMadeItself) {
-    const auto world = mpi::Communicator::world(std::chrono::seconds(60));
-    const auto codec = codec::make_codec({.name = "q4", .rounding = arith::Rounding::stochastic});
-    const Layout layout(world.size(), 1);
-    trace::Traffic traffic;
-    GradientScatter scatter(world,
-                            {.owners = &layout.owners,
-                             .codec = codec.get(),
-                             .groups = layout.groups,
-                             .nodes = layout.groups},
-                            kRounds, traffic);
-    scatter.begin_step({.codec = codec.get(), .random_key = 9});
-    std::vector<std::byte> payload;
-    const FindPayload find = [&](std::size_t tile) -> std::span<const std::byte> {
-        payload.resize(codec->payload_bytes());
-        codec->encode(rounded_tile(world.rank(), tile, Dtype::bf16), payload,
-                      arith::tile_key(scatter.source_key(), tile));
-        return payload;
-    };
-    std::size_t seen = 0;
-    const TileSink sink = [&](std::size_t tile,
-                              std::span<const std::span<const std::byte>> payloads) {
-        ++seen;
-        ASSERT_EQ(payloads.size(), static_cast<std::size_t>(world.size()));
-        for (std::size_t source = 0; source < payloads.size(); ++source) {
-            const auto wanted =
-                reference_payload(layout.groups.ranks_of[source], static_cast<int>(source), tile,
-                                  {*codec, 9}, Dtype::bf16);
-            EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), payloads[source].begin(),
-                                   payloads[source].end()))
-                << "tile " << tile << " source " << source;
-        }
-    };
-    for (const shard::TileRange round : kRounds) {
-        if (world.rank() % 2 == 0) {
-            scatter.scatter_payloads(round, find, sink);
-        } else {
-            scatter.scatter(round, gradient_of_round(world.rank(), round), sink);
-        }
-    }
-    std::size_t owned = 0;
-    for (std::size_t tile = 0; tile < kTiles; ++tile) {
-        owned += layout.owners.copy(0).owner_of_tile(tile) == world.rank() ? 1 : 0;
-    }
-    EXPECT_EQ(seen, owned);
-}
-
-// Payloads that arrived by other means are handed over, and counted as if sent here.
-TEST(ScatterOfArrived, IsHandedOverAndCountedAsWhatIsSent) {
-    const auto world = mpi::Communicator::world(std::chrono::seconds(60));
-    const auto codec = codec::make_codec({.name = "q4", .rounding = arith::Rounding::stochastic});
-    for (const int ranks_per_group : {1, 2}) {
-        const Layout layout(world.size(), ranks_per_group);
-        const mpi::Topology nodes = mpi::group_by(Layout(world.size(), 2).groups.group_of);
-        trace::Traffic sent;
-        trace::Traffic brought;
-        const auto make = [&](trace::Traffic& traffic) {
-            return GradientScatter(world,
-                                   {.owners = &layout.owners,
-                                    .codec = codec.get(),
-                                    .groups = layout.groups,
-                                    .nodes = nodes},
-                                   kRounds, traffic);
-        };
-        GradientScatter sending = make(sent);
-        GradientScatter handing = make(brought);
-        sending.begin_step({.codec = codec.get(), .random_key = 9});
-        handing.begin_step({.codec = codec.get(), .random_key = 9});
-        // The payloads of each tile as they were sent.
-        std::map<std::size_t, std::vector<std::vector<std::byte>>> taken;
-        for (const shard::TileRange round : kRounds) {
-            sending.scatter(
-                round, gradient_of_round(world.rank(), round),
-                [&](std::size_t tile, std::span<const std::span<const std::byte>> payloads) {
-                    for (const std::span<const std::byte> payload : payloads) {
-                        taken[tile].emplace_back(payload.begin(), payload.end());
-                    }
-                });
-        }
-        std::size_t seen = 0;
-        for (const shard::TileRange round : kRounds) {
-            handing.hand_over_arrived(
-                round,
-                [&](std::size_t tile, int group) -> std::span<const std::byte> {
-                    return taken.at(tile).at(static_cast<std::size_t>(group));
-                },
-                [&](std::size_t tile, std::span<const std::span<const std::byte>> payloads) {
-                    ++seen;
-                    EXPECT_TRUE(tile >= round.begin && tile < round.end);
-                    const auto& wanted = taken.at(tile);
-                    EXPECT_TRUE(std::equal(
-                        wanted.begin(), wanted.end(), payloads.begin(), payloads.end(),
-                        [](const auto& a, const auto& b) { return std::ranges::equal(a, b); }));
-                });
-        }
-        EXPECT_EQ(seen, taken.size());
-        EXPECT_EQ(brought.snapshot().bytes, sent.snapshot().bytes);
-    }
-}
-
-std::vector<Case> all_cases() {
-    std::vector<Case> cases = {{"dense", Dtype::fp32, 1}, {"topk", Dtype::fp16, 1}};
-    for (const std::string& name : codec::codec_names()) {
-        for (const int ranks_per_group : {0, 1, 2}) {
-            cases.push_back({name, Dtype::bf16, ranks_per_group});
-        }
-        if (codec::has_block_codes(name)) {
-            cases.push_back({name, Dtype::bf16, 1, arith::Rounding::stochastic});
-        }
+    for (const char* copies : {"per host", "per rank"}) {
+        cases.push_back({2, false, copies});
+        cases.push_back({3, true, copies});
     }
     return cases;
 }
 
-INSTANTIATE_TEST_SUITE_P(Codecs, Scatter, testing::ValuesIn(all_cases()), [](const auto& one) {
-    return one.param.codec + "_" + name_of(one.param.dtype) +
-           (one.param.ranks_per_group == 0
-                ? "_one_group"
-                : "_groups_of_" + std::to_string(one.param.ranks_per_group)) +
-           (one.param.rounding == arith::Rounding::stochastic ? "_stochastic" : "");
-});
-
-// A dense warm-up step, then error feedback with one skipped step, compared with the definition.
-class Feedback : public testing::TestWithParam<std::string> {};
-
-TEST_P(Feedback, AddsWhatTheLastAcceptedStepLost) {
-    const auto world = mpi::Communicator::world(std::chrono::seconds(60));
-    const auto codec = codec::make_codec({.name = GetParam(), .keep = 0.01});
-    const auto dense = codec::make_codec({.name = "dense"});
-    const Layout layout(world.size(), 2);
-    const mpi::Topology& groups = layout.groups;
-    trace::Traffic traffic;
-    GradientScatter scatter(world,
-                            {.owners = &layout.owners,
-                             .codec = codec.get(),
-                             .most_payload_bytes = dense->payload_bytes(),
-                             .has_residual = true,
-                             .groups = groups,
-                             .nodes = groups},
-                            kRounds, traffic);
-    using Residuals = std::map<std::pair<std::size_t, std::size_t>, std::vector<float>>;
-    Residuals kept;  // residuals of the tiles that this rank owns, by group
-    struct Step {
-        bool is_warmup;
-        bool is_accepted;
-    };
-    for (const Step step : {Step{true, true}, Step{false, true}, Step{false, false},
-                            Step{false, true}, Step{false, true}}) {
-        const codec::Codec& used = step.is_warmup ? *dense : *codec;
-        scatter.begin_step({.codec = &used, .random_key = 3, .feeds_back = !step.is_warmup});
-        Residuals left = kept;
-        for (const shard::TileRange round : kRounds) {
-            scatter.scatter(
-                round, gradient_of_round(world.rank(), round),
-                [&](std::size_t tile, std::span<const std::span<const std::byte>> payloads) {
-                    for (std::size_t g = 0; g < payloads.size(); ++g) {
-                        std::vector<float>& residual = left[{tile, g}];
-                        residual.resize(kTileElems, 0.0F);
-                        const auto wanted = reference_payload(
-                            groups.ranks_of[g], static_cast<int>(g), tile, {used, 3}, Dtype::bf16,
-                            step.is_warmup ? nullptr : &residual);
-                        EXPECT_TRUE(std::equal(wanted.begin(), wanted.end(), payloads[g].begin(),
-                                               payloads[g].end()))
-                            << "tile " << tile << " group " << g;
-                    }
-                });
-        }
-        if (step.is_accepted) {
-            scatter.accept();
-            kept = left;
-        }
-    }
-}
-
-INSTANTIATE_TEST_SUITE_P(Codecs, Feedback, testing::Values("topk", "q4"),
-                         [](const auto& one) { return one.param; });
+INSTANTIATE_TEST_SUITE_P(Layouts, ScatterReference, testing::ValuesIn(all_reference_cases()),
+                         [](const auto& one) {
+                             std::string name = std::to_string(one.param.hosts) + "_hosts_" +
+                                                (one.param.is_flat ? "flat" : "hierarchical") +
+                                                "_copy_" + one.param.copies;
+                             std::replace(name.begin(), name.end(), ' ', '_');
+                             return name;
+                         });
 
 }  // namespace
 }  // namespace nearstep::exchange

@@ -82,25 +82,21 @@ TEST_F(ShapedNetwork, HoldsTheGradientsBackAndBringsThemAll) {
     std::vector<int> ranks(static_cast<std::size_t>(world_.size()));
     std::iota(ranks.begin(), ranks.end(), 0);
     const shard::Ownership owners({{.ranks = ranks, .devices = map_, .partition = partition_}});
-    GradientScatter scatter(world_,
-                            {.owners = &owners,
-                             .codec = codec.get(),
-                             .groups = nodes_,
-                             .nodes = nodes_,
-                             .links = &*links_},
-                            {&all, 1}, traffic_);
+    const Routes routes(owners, nodes_, nodes_, world_.rank());
+    const Route round = routes.of(all);
+    GradientScatter scatter(world_, routes, {.codec = codec.get(), .links = &*links_}, {&round, 1},
+                            traffic_);
     const std::vector<float> gradient(kShapedTiles * kTileElems, 1.0F);
-    std::size_t tiles = 0;
-    scatter.scatter(all, gradient, [&](std::size_t, auto payloads) {
-        ++tiles;
-        EXPECT_EQ(payloads.size(), static_cast<std::size_t>(world_.size()));
-    });
+    const auto taken = scatter.scatter(round, gradient);
+    for (const TilePayloads& one : taken) {
+        EXPECT_EQ(one.payloads.size(), static_cast<std::size_t>(world_.size()));
+    }
     EXPECT_GE(seconds(), seconds_of(Counter::network_gradients));
     std::size_t owned = 0;
     for (const std::size_t subgroup : partition_.subgroups_of(world_.rank())) {
         owned += partition_.subgroups()[subgroup].tiles.size();
     }
-    EXPECT_EQ(tiles, owned);
+    EXPECT_EQ(taken.size(), owned);
 }
 
 }  // namespace

@@ -58,6 +58,7 @@ public:
         settings.groups = nodes;
         settings.nodes = nodes;
         settings.handler = handler;
+        settings.vector = &vector_;
         settings.blocks = kPipelineBlocks;
         settings.pool = &pool_;
         return std::make_unique<StepPipeline>(world_, settings, std::move(devices), traffic_);
@@ -85,7 +86,7 @@ public:
             return;
         }
         pipeline.begin_step({.codec = codec_.get()});
-        pipeline.begin_update(csd::test_scalars(), vector_, [this] { ++followed_; });
+        pipeline.begin_update(csd::test_scalars(), [this] { ++followed_; });
         for (std::size_t block = kPipelineBlocks.size(); last > Moment::begun && block-- > 0;) {
             put_gradient(pipeline, block);
             if (last == Moment::in_backward) {
@@ -99,10 +100,11 @@ public:
             pipeline.accept_update();
         }
         if (last >= Moment::advanced) {
-            pipeline.advance_update(1);
+            const ElementRange first{0, 1};
+            pipeline.await({&first, 1}, {});
         }
         if (last >= Moment::finished) {
-            pipeline.finish_update();
+            pipeline.finish_step();
         }
     }
 
@@ -154,8 +156,7 @@ private:
     std::unique_ptr<codec::Codec> codec_;
     trace::Traffic traffic_;
     ThreadPool pool_{1};
-    std::vector<std::byte> vector_ =
-        std::vector<std::byte>(kTiles * kTileElems * size_bytes(Dtype::bf16));
+    memory::Buffer vector_{kTiles * kTileElems * size_bytes(Dtype::bf16)};
     std::atomic<int> followed_{0};
 };
 
@@ -203,6 +204,30 @@ std::string name_of_way(const testing::TestParamInfo<Way>& way) {
 }
 
 INSTANTIATE_TEST_SUITE_P(AtAnyMoment, PipelineThatGoes, testing::ValuesIn(all_ways()), name_of_way);
+
+TEST(StepStates, RefuseWhatDoesNotComeNext) {
+    StepState state;
+    EXPECT_THROW(state.enter(Stage::summed), ContractError);
+    EXPECT_THROW(state.enter(Stage::ending), ContractError);
+    EXPECT_THROW(state.enter(Stage::idle), ContractError);
+    state.enter(UpdateStage::reading);
+    state.enter(Stage::backward);
+    EXPECT_THROW(state.enter(Stage::backward), ContractError);
+    EXPECT_THROW(state.enter(UpdateStage::accepted), ContractError);
+    state.enter(UpdateStage::begun);
+    EXPECT_THROW(state.enter(UpdateStage::reading), ContractError);
+    EXPECT_THROW(state.enter(UpdateStage::begun), ContractError);
+    EXPECT_THROW(state.enter(UpdateStage::accepted), ContractError);  // gradients are missing
+    state.enter(Stage::summed);
+    state.enter(UpdateStage::accepted);
+    state.enter(Stage::ending);
+    EXPECT_THROW(state.enter(Stage::backward), ContractError);
+    state.enter(UpdateStage::none);
+    EXPECT_THROW(state.enter(UpdateStage::begun), ContractError);
+    state.enter(Stage::idle);
+    EXPECT_EQ(state.stage(), Stage::idle);
+    EXPECT_EQ(state.update(), UpdateStage::none);
+}
 
 }  // namespace
 }  // namespace nearstep::offload

@@ -1,0 +1,312 @@
+// The update of the rank's devices, and the way of new parameters to all ranks of its copy while
+// the client computes. Used by the engine's step.
+#include "base/error.hpp"
+#include "base/stopwatch.hpp"
+#include "offload/step_pipeline.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace nearstep::offload {
+
+exchange::ParameterGatherSettings StepPipeline::gather_settings() const {
+    // At least one subgroup per device: neighbours in the vector lie on one node's devices, so with
+    // fewer in flight only one node would send at a time. Two per device if parameters arrive in
+    // place, so that a late rank does not delay the others. A delta takes memory while in flight.
+    const std::size_t of_each = has_deltas() ? 1 : 2;
+    const std::size_t in_flight =
+        std::max(exchange::ParameterGatherSettings().in_flight,
+                 of_each * static_cast<std::size_t>(copy_.devices.devices()));
+    return {.partition = &copy_.partition,
+            .devices = &copy_.devices,
+            .parameter_dtype = settings_.dtype,
+            .nodes = mpi::restrict_to(settings_.nodes, copy_.ranks),
+            .are_vectors_shared = settings_.vector_kind == VectorKind::shared_in_node,
+            .has_deltas = has_deltas(),
+            .links = settings_.links,
+            .in_flight = in_flight};
+}
+
+void StepPipeline::make_update() {
+    for (std::size_t device = 0; device < devices_.size(); ++device) {
+        handlers_.push_back(csd::TransferHandler::make(settings_.handler, *devices_[device]));
+        if (has_deltas()) {
+            messages_.emplace_back(message_room_bytes(device) *
+                                   devices_[device]->subgroups().size());
+        }
+    }
+    if (settings_.vector_kind == VectorKind::shared_in_node || settings_.meets_in_node) {
+        const mpi::Topology nodes = mpi::restrict_to(settings_.nodes, copy_.ranks);
+        node_ranks_.emplace(
+            copy_ranks_.split(nodes.group_of[static_cast<std::size_t>(copy_ranks_.rank())]));
+    }
+    if (!gathers()) {
+        is_held_.resize(settings_.owners->tiles());
+    }
+}
+
+// The thread of ending_ waits for the handlers, and these wait for tiles that are not yet released.
+StepPipeline::~StepPipeline() {
+    try {
+        if (state_.update() == UpdateStage::accepted) {
+            finish_update();
+        } else if (is_updating()) {
+            cancel_update();
+        }
+    } catch (const Error&) {  // from devices or from ranks that left: nobody handles it
+    }
+}
+
+StepPipeline::Place StepPipeline::place_of(std::size_t subgroup) const {
+    const shard::Subgroup& found = copy_.partition.subgroups()[subgroup];
+    return {static_cast<std::size_t>(found.device - copy_.devices.first(copy_ranks_.rank())),
+            found.index};
+}
+
+bool StepPipeline::has_parameters(std::size_t subgroup) {
+    const Place place = place_of(subgroup);
+    return handlers_[place.device]->has_parameters(place.subgroup);
+}
+
+// A device's messages lie side by side, each with room for the largest.
+std::size_t StepPipeline::message_room_bytes(std::size_t device) const {
+    const int number = copy_.devices.first(copy_ranks_.rank()) + static_cast<int>(device);
+    return codec::message_room_bytes(copy_.partition.largest_subgroup_tiles(number));
+}
+
+std::span<const std::byte> StepPipeline::find_message(std::size_t subgroup) {
+    if (!has_parameters(subgroup)) {
+        return {};
+    }
+    const Place place = place_of(subgroup);
+    const std::size_t room = message_room_bytes(place.device);
+    return messages_[place.device].span().subspan(place.subgroup * room, room);
+}
+
+void StepPipeline::read_ahead(csd::ReadAhead order) {
+    if (state_.update() == UpdateStage::reading && order == order_) {
+        return;
+    }
+    drop_read_ahead();
+    state_.enter(UpdateStage::reading);
+    order_ = order;
+    for (const auto& handler : handlers_) {
+        handler->read_ahead(generation_, order);
+    }
+}
+
+void StepPipeline::drop_read_ahead() {
+    if (state_.update() == UpdateStage::reading) {
+        for (const auto& handler : handlers_) {
+            handler->drop_read_ahead();
+        }
+        state_.enter(UpdateStage::none);
+    }
+}
+
+void StepPipeline::begin_update(const csd::StepScalars& scalars, std::function<void()> after) {
+    expects(!has_deltas() || has_equal_copies_,
+            "all ranks hold the parameters that deltas are against");
+    state_.enter(UpdateStage::begun);
+    met_ = 0;
+    gathered_ = std::nullopt;
+    began_ = std::nullopt;
+    for (std::size_t device = 0; device < handlers_.size(); ++device) {
+        handlers_[device]->begin(
+            scalars, generation_,
+            has_deltas() ? messages_[device].span() : settings_.vector->span());
+    }
+    ending_ = ending_worker_.submit([this, after = std::move(after)] {
+        for (const auto& handler : handlers_) {
+            handler->finish();
+        }
+        written_ = Clock::now();
+        if (state_.update() == UpdateStage::accepted) {
+            after();
+        }
+        ended_ = Clock::now();
+    });
+}
+
+// The gradients of all tiles from `first` on are with the devices, and nobody reads these tiles'
+// parameters in vectors any more. Devices may write new ones to this rank's vector; other ranks get
+// none before the update is accepted.
+void StepPipeline::release(std::size_t first) {
+    for (std::size_t device = 0; device < handlers_.size(); ++device) {
+        const std::vector<shard::Subgroup>& subgroups = devices_[device]->subgroups();
+        const auto whole = std::partition_point(
+            subgroups.begin(), subgroups.end(),
+            [&](const auto& subgroup) { return subgroup.tiles.begin < first; });
+        handlers_[device]->release(static_cast<std::size_t>(whole - subgroups.begin()));
+    }
+    if (!began_ && first < copy_.partition.tiles()) {
+        began_ = Clock::now();
+    }
+}
+
+void StepPipeline::accept_update() {
+    state_.enter(UpdateStage::accepted);
+    state_.enter(Stage::ending);
+    scatter_.accept();
+    release(0);
+    if (has_deltas()) {
+        gather_.begin_deltas(settings_.vector->span(),
+                             [this](std::size_t s) { return find_message(s); });
+    } else if (gathers()) {
+        gather_.begin(settings_.vector->span(),
+                      [this](std::size_t s) { return has_parameters(s); });
+    }
+}
+
+void StepPipeline::cancel_update() {
+    for (const auto& handler : handlers_) {
+        handler->cancel();
+    }
+    ending_.wait();
+    state_.enter(UpdateStage::none);
+}
+
+bool StepPipeline::skip_update() {
+    const bool has_begun = is_updating();
+    if (has_begun) {
+        cancel_update();
+    } else {
+        drop_read_ahead();
+    }
+    state_.enter(Stage::ending);
+    return has_begun;
+}
+
+void StepPipeline::note_gathered() {
+    if (!gathered_ && gathers() && gather_.is_over()) {
+        gathered_ = Clock::now();
+    }
+}
+
+// Before this barrier, other ranks of the node may still write to the shared vector or wait for
+// parameters from this rank. They write again only after all ranks have sent the next gradients,
+// when all have read the vector.
+void StepPipeline::meet_in_node(std::size_t end) {
+    if (node_ranks_ && end > met_) {
+        node_ranks_->barrier();
+        met_ = end;
+    }
+}
+
+// Blocks until the parameters before tile `end` are final. Then moves the others on without
+// waiting, since MPI moves data only inside its calls.
+void StepPipeline::advance(std::size_t end) {
+    gather_.advance(end);
+    meet_in_node(end);
+    gather_.poll();
+    note_gathered();
+}
+
+bool StepPipeline::must_await() const {
+    return !gathers() || state_.update() == UpdateStage::accepted;
+}
+
+void StepPipeline::await(std::span<const ElementRange> now, std::span<const ElementRange> later) {
+    if (!must_await()) {
+        return;
+    }
+    Stopwatch watch;
+    if (gathers()) {
+        std::size_t end = 0;
+        for (const ElementRange& range : now) {  // to the end of its block
+            const auto block =
+                std::ranges::lower_bound(settings_.blocks, range.end, {}, &ElementRange::end);
+            end = std::max(end, shard::tiles_of(block->end));
+        }
+        advance(end);
+    } else {
+        hold(now, later);
+    }
+    if (state_.update() == UpdateStage::accepted) {
+        const double waited = watch.lap();
+        times_.waited_s += waited;
+        waited_seconds_ += waited;
+    }
+}
+
+void StepPipeline::finish_update() {
+    if (state_.update() != UpdateStage::accepted) {
+        return;
+    }
+    Stopwatch watch;
+    if (gathers()) {
+        gather_.finish();
+    }
+    meet_in_node(copy_.partition.tiles());
+    note_gathered();
+    ending_.wait();
+    state_.enter(UpdateStage::none);
+    ++generation_;
+    const auto seconds = [](Clock::duration time) {
+        return std::chrono::duration<double>(time).count();
+    };
+    const double waited = watch.lap();
+    times_.update_s = seconds(std::max(written_, gathered_.value_or(written_)) - *began_);
+    times_.after_s = seconds(ended_ - written_);
+    times_.waited_s += waited;
+    waited_seconds_ += waited;
+}
+
+UpdateTimes StepPipeline::finish_step() {
+    finish_update();
+    state_.enter(Stage::idle);
+    return std::exchange(times_, {});
+}
+
+void StepPipeline::gather() {
+    if (!gathers()) {
+        return;
+    }
+    gather_.gather(settings_.vector->span(), [](std::size_t) { return true; });
+    if (node_ranks_) {
+        node_ranks_->barrier();
+    }
+    has_equal_copies_ = true;
+}
+
+// True for each tile with an element in the ranges.
+std::vector<bool> StepPipeline::tiles_of(std::span<const ElementRange> ranges) const {
+    std::vector<bool> is_in(settings_.owners->tiles(), false);
+    for (const ElementRange range : ranges) {
+        const std::size_t end = shard::tiles_of(range.end);
+        for (std::size_t tile = range.begin / shard::kTileElems; tile < end; ++tile) {
+            is_in[tile] = true;
+        }
+    }
+    return is_in;
+}
+
+// The rank's own tiles always stay; other tiles take memory only while they are held.
+void StepPipeline::hold(std::span<const ElementRange> now, std::span<const ElementRange> later) {
+    if (gathers()) {
+        return;
+    }
+    const std::vector<bool> is_now = tiles_of(now);
+    const std::vector<bool> is_later = tiles_of(later);
+    const std::size_t tile_bytes = shard::kTileElems * size_bytes(settings_.dtype);
+    std::vector<shard::TileRange> missing;
+    for (std::size_t tile = 0; tile < is_held_.size(); ++tile) {
+        if (is_now[tile] && !is_held_[tile]) {
+            if (missing.empty() || missing.back().end != tile) {
+                missing.push_back({tile, tile});
+            }
+            missing.back().end = tile + 1;
+            is_held_[tile] = true;
+        } else if (is_held_[tile] && !is_now[tile] && !is_later[tile]) {
+            is_held_[tile] = false;
+            if (!settings_.owners->owns(world_.rank(), tile)) {
+                settings_.vector->drop(tile * tile_bytes, tile_bytes);
+            }
+        }
+    }
+    gather_.bring(settings_.vector->span(), missing, [this](std::size_t s) {
+        return state_.update() != UpdateStage::accepted || has_parameters(s);
+    });
+}
+
+}  // namespace nearstep::offload
