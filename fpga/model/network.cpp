@@ -1,3 +1,4 @@
+// Moves tokens through processes and FIFOs, cycle by cycle. Used by the cycle model.
 #include "fpga/model/network.hpp"
 
 #include "base/error.hpp"

@@ -1,3 +1,4 @@
+// Counts the steps of the kernel's loops for random data. Used by the cycle model.
 #include "fpga/model/trace.hpp"
 
 #include "base/error.hpp"
@@ -6,22 +7,15 @@
 #include "fpga/kernel/encode_delta.hpp"
 
 #include <algorithm>
+#include <bit>
+#include <functional>
+#include <numeric>
 
 namespace nearstep::fpga {
 
 namespace {
 
 constexpr std::uint64_t kSeed = 1;
-
-// Bit i is set with probability `share`. Bits for a smaller share are a subset of those for a
-// larger one.
-std::vector<bool> random_marks(double share) {
-    std::vector<bool> marks(kTileElems);
-    for (std::size_t i = 0; i < marks.size(); ++i) {
-        marks[i] = random_uniform(kSeed, 1, i) < share;
-    }
-    return marks;
-}
 
 // Adds the steps of the loops in encode_delta.hpp.
 class DeltaSteps {
@@ -41,34 +35,30 @@ public:
         }
     }
 
-    // One run of pick_indices() or, with parameters, pick_values().
-    void add_pick(const std::vector<bool>& marks, bool has_parameters) {
-        for (std::size_t word = 0; word < kTileWordsOfHalves; ++word) {
+    // One run of pick_indices() or, with parameters, pick_values(): a step per nibble with marks,
+    // at least one per word of the tile.
+    void add_pick(const std::vector<std::uint64_t>& marks, bool has_parameters) {
+        for (std::uint32_t word = 0; word < kTileWordsOfHalves; ++word) {
+            const auto bits = static_cast<std::uint32_t>(marks[word / 2] >> (32 * (word % 2)));
             std::bitset<4> step;
             step.set(static_cast<std::size_t>(DeltaStep::reads_parameters), has_parameters);
-            bool is_first = true;
-            for (std::size_t nibble = 0; nibble < kWordHalves / 4; ++nibble) {
-                const auto begin =
-                    marks.begin() + static_cast<std::ptrdiff_t>(word * kWordHalves + nibble * 4);
-                const auto count = static_cast<std::uint32_t>(std::count(begin, begin + 4, true));
-                if (count > 0) {
-                    put(step, count);
+            for (std::uint32_t rest = bits; rest != 0; rest >>= 4U) {
+                if ((rest & 0xFU) != 0) {
+                    put(step, static_cast<std::uint32_t>(std::popcount(rest & 0xFU)));
                     step.reset();
-                    is_first = false;
                 }
             }
-            if (is_first) {
+            if (bits == 0) {
                 trace_.steps.push_back(step);
             }
         }
     }
 
     // One run of pack_bits().
-    void add_packed(const std::vector<bool>& marks) {
-        std::uint64_t waiting = 0;
-        for (std::size_t i = 0; i < kBitmapQuads; ++i) {
-            const auto begin = marks.begin() + static_cast<std::ptrdiff_t>(i * 64);
-            waiting += static_cast<std::uint64_t>(std::count(begin, begin + 64, true));
+    void add_packed(const std::vector<std::uint64_t>& marks) {
+        int waiting = 0;
+        for (const std::uint64_t mask : marks) {
+            waiting += std::popcount(mask);
             if (waiting >= 64) {
                 add({DeltaStep::writes_quad});
                 waiting -= 64;
@@ -81,7 +71,7 @@ public:
 
     DeltaTrace finish(DeltaForm form) {
         add_quads(halves_ > 0 ? 1 : 0);
-        trace_.form = static_cast<std::uint32_t>(form);
+        trace_.form = form;
         return trace_;
     }
 
@@ -122,41 +112,43 @@ std::vector<bool> merge_trace(std::uint32_t kept) {
     return trace;
 }
 
+DeltaCensus DeltaMarks::census() const {
+    const auto count = [](const std::vector<std::uint64_t>& words) {
+        return std::transform_reduce(
+            words.begin(), words.end(), 0U, std::plus<>(),
+            [](std::uint64_t word) { return static_cast<std::uint32_t>(std::popcount(word)); });
+    };
+    return {count(changed), count(escaped)};
+}
+
 DeltaMarks delta_marks(double changed, double escaped) {
     expects(escaped <= changed, "what changed by more than a unit has changed");
-    const std::vector<bool> escapes = random_marks(escaped);
-    const std::vector<bool> changes = random_marks(changed);
-    DeltaMarks marks{.plus = std::vector<std::uint64_t>(kBitmapQuads),
-                     .minus = std::vector<std::uint64_t>(kBitmapQuads)};
+    DeltaMarks marks{.changed = std::vector<std::uint64_t>(kBitmapQuads),
+                     .escaped = std::vector<std::uint64_t>(kBitmapQuads)};
     for (std::size_t i = 0; i < kTileElems; ++i) {
         const std::uint64_t bit = 1ULL << (i % 64);
-        marks.plus[i / 64] |= changes[i] ? bit : 0;
-        marks.minus[i / 64] |= escapes[i] ? bit : 0;
+        const double random = random_uniform(kSeed, 1, i);
+        marks.changed[i / 64] |= random < changed ? bit : 0;
+        marks.escaped[i / 64] |= random < escaped ? bit : 0;
     }
     return marks;
 }
 
-DeltaTrace delta_trace(double changed, double escaped) {
-    expects(escaped <= changed, "what changed by more than a unit has changed");
-    const std::vector<bool> escapes = random_marks(escaped);
-    const std::vector<bool> changes = random_marks(changed);
-    const auto count = [](const std::vector<bool>& marks) {
-        return static_cast<std::uint32_t>(std::ranges::count(marks, true));
-    };
-    const TileDelta delta = smallest_delta({count(changes), count(escapes)});
+DeltaTrace delta_trace(const DeltaMarks& marks) {
+    const DeltaForm form = smallest_delta(marks.census()).form;
     DeltaSteps steps;
     for (std::uint32_t i = 0; i < kBitmapQuads; ++i) {
         steps.add({DeltaStep::reads_bitmaps});
     }
     steps.add({DeltaStep::reads_census});
-    const bool is_by_unit = delta.form == DeltaForm::units || delta.form == DeltaForm::codes;
-    switch (delta.form) {
+    const bool is_by_unit = form == DeltaForm::units || form == DeltaForm::codes;
+    switch (form) {
         case DeltaForm::dense:
             for (std::uint32_t i = 0; i < kTileWordsOfHalves; ++i) {
                 steps.add({DeltaStep::reads_parameters, DeltaStep::writes_quad});
                 steps.add_quads(kWordQuads - 1);
             }
-            return steps.finish(delta.form);
+            return steps.finish(form);
         case DeltaForm::bitmap:
             steps.add_quads(kBitmapQuads);
             break;
@@ -165,15 +157,15 @@ DeltaTrace delta_trace(double changed, double escaped) {
             break;
         case DeltaForm::codes:
             steps.add_quads(kBitmapQuads);
-            steps.add_packed(changes);
-            steps.add_packed(changes);
+            steps.add_packed(marks.changed);
+            steps.add_packed(marks.changed);
             break;
         case DeltaForm::list:
-            steps.add_pick(changes, false);
+            steps.add_pick(marks.changed, false);
             break;
     }
-    steps.add_pick(is_by_unit ? escapes : changes, true);
-    return steps.finish(delta.form);
+    steps.add_pick(is_by_unit ? marks.escaped : marks.changed, true);
+    return steps.finish(form);
 }
 
 }  // namespace nearstep::fpga

@@ -1,6 +1,8 @@
 // Steps of loops that depend on the data, for random data.
 #pragma once
 
+#include "fpga/kernel/arithmetic.hpp"
+
 #include <bitset>
 #include <cstdint>
 #include <vector>
@@ -17,20 +19,21 @@ enum class DeltaStep : std::uint8_t { reads_bitmaps, reads_census, reads_paramet
 struct DeltaTrace {
     std::vector<std::bitset<4>> steps;
     std::uint64_t quads = 0;
-    std::uint32_t form = 0;  // DeltaForm
+    DeltaForm form = DeltaForm::dense;
 };
 
 // Bitmaps of a tile, in 64-bit words.
 struct DeltaMarks {
-    std::vector<std::uint64_t> plus;
-    std::vector<std::uint64_t> minus;
+    std::vector<std::uint64_t> changed;
+    std::vector<std::uint64_t> escaped;
+
+    DeltaCensus census() const;
 };
 
-// Bitmaps of a tile. `changed` and `escaped` are the shares of parameters that changed, and that
-// changed by more than one unit. All other changes are increases.
+// `changed` and `escaped` are the shares of parameters that changed, and that changed by more than
+// one unit. All other changes are increases.
 DeltaMarks delta_marks(double changed, double escaped);
 
-// Steps for the tile of delta_marks().
-DeltaTrace delta_trace(double changed, double escaped);
+DeltaTrace delta_trace(const DeltaMarks& marks);
 
 }  // namespace nearstep::fpga

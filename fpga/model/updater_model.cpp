@@ -1,3 +1,5 @@
+// The cycle model: processes, streams and memory channels of the updater as a network of tokens.
+// Used by print_cycles.cpp.
 #include "fpga/model/updater_model.hpp"
 
 #include "base/error.hpp"
@@ -34,6 +36,18 @@ Job job_of(const UpdaterSettings& settings) {
                    ? static_cast<std::uint32_t>(std::ceil(settings.keep * kTileElems))
                    : 0;
     return job;
+}
+
+// "1" and "2", as in the names of arguments and processes.
+std::vector<std::string> used_moments(const Job& job) {
+    std::vector<std::string> used;
+    for (const auto& [name, is_used] :
+         {std::pair("1", uses_moment1(job)), std::pair("2", uses_moment2(job))}) {
+        if (is_used) {
+            used.emplace_back(name);
+        }
+    }
+    return used;
 }
 
 bool has_deltas(const Job& job) { return job.delivery == ParameterDelivery::deltas; }
@@ -91,13 +105,14 @@ private:
     void add_decoder();
     void add_lanes();
     void add_measure();
-    void add_moment(const std::string& name, bool is_used);
+    void add_moment(const std::string& number);
     void add_state_out();
     void add_parameters();
     void add_deltas();
 
     UpdaterSettings settings_;
     Job job_;
+    std::vector<std::string> moments_ = used_moments(job_);
     std::uint64_t tiles_;
     Network network_;
     std::map<std::string, Fifo*> fifos_;
@@ -111,15 +126,13 @@ void UpdaterNetwork::add_channels() {
         network_.add(channel);
     }
     add_mover("read_master", tile_words(master_bits(job_)), fifo("master_in"), fifo("masters"));
-    const std::uint64_t moment_words = tile_words(moment_bits(job_));
-    add_mover("read_moment1", uses_moment1(job_) ? moment_words : 0, fifo("moment1_in"),
-              fifo("moments1"));
-    add_mover("read_moment2", uses_moment2(job_) ? moment_words : 0, fifo("moment2_in"),
-              fifo("moments2"));
+    for (const std::string& number : moments_) {
+        add_mover("read_moment" + number, tile_words(moment_bits(job_)),
+                  fifo("moment" + number + "_in"), fifo("moments" + number));
+    }
     if (has_codes(job_)) {
         // Reads the words of a tile's scales, then passes on one block's scales per cycle.
-        const std::uint64_t words = kTileScaleWords * ((uses_moment1(job_) ? 1ULL : 0ULL) +
-                                                       (uses_moment2(job_) ? 1ULL : 0ULL));
+        const std::uint64_t words = kTileScaleWords * moments_.size();
         const std::uint64_t steps = words + kTileBlocks;
         add("read_scales", steps,
             {{fifo("scales_in"), [=](std::uint64_t step) { return step % steps < words; }}},
@@ -194,13 +207,9 @@ void UpdaterNetwork::add_lanes() {
     std::vector<Tap> writes = {{fifo("new_masters"), last_of(of_master)},
                                {fifo("fresh"), last_of(of_parameter)},
                                {fifo("measured"), first_of(cycles_per_word(32))}};
-    if (uses_moment1(job_)) {
-        reads.push_back({fifo("moments1"), first_of(of_moment)});
-        writes.push_back({fifo("wide1"), always});
-    }
-    if (uses_moment2(job_)) {
-        reads.push_back({fifo("moments2"), first_of(of_moment)});
-        writes.push_back({fifo("wide2"), always});
+    for (const std::string& number : moments_) {
+        reads.push_back({fifo("moments" + number), first_of(of_moment)});
+        writes.push_back({fifo("wide" + number), always});
     }
     if (has_codes(job_)) {
         reads.push_back({fifo("scales"), first_of(kBlockElems / lanes())});
@@ -211,10 +220,9 @@ void UpdaterNetwork::add_lanes() {
     add("update_tiles", tile_cycles(), std::move(reads), std::move(writes));
 }
 
-void UpdaterNetwork::add_moment(const std::string& number, bool is_used) {
-    if (!is_used) {
-        return;
-    }
+void UpdaterNetwork::add_moment(const std::string& number) {
+    add_mover("write_moment" + number, tile_words(moment_bits(job_)), fifo("new_moments" + number),
+              fifo("moment" + number + "_out"));
     const std::string name = "encode_moment" + number;
     const std::uint64_t of_word = cycles_per_word(moment_bits(job_));
     if (!has_codes(job_)) {
@@ -233,32 +241,18 @@ void UpdaterNetwork::add_moment(const std::string& number, bool is_used) {
 }
 
 void UpdaterNetwork::add_state_out() {
-    add_moment("1", uses_moment1(job_));
-    add_moment("2", uses_moment2(job_));
-    const std::uint64_t words = tile_words(moment_bits(job_));
     add_mover("write_master", tile_words(master_bits(job_)), fifo("new_masters"),
               fifo("master_out"));
-    add_mover("write_moment1", uses_moment1(job_) ? words : 0, fifo("new_moments1"),
-              fifo("moment1_out"));
-    add_mover("write_moment2", uses_moment2(job_) ? words : 0, fifo("new_moments2"),
-              fifo("moment2_out"));
-    if (!has_codes(job_)) {
-        return;
-    }
-    std::vector<Fifo*> scales;
-    if (uses_moment1(job_)) {
-        scales.push_back(fifo("scales1", kScaleDepth));
-    }
-    if (uses_moment2(job_)) {
-        scales.push_back(fifo("scales2", kScaleDepth));
-    }
+    const std::uint64_t steps = kTileBlocks * moments_.size();
     std::vector<Tap> reads;
-    const std::uint64_t steps = kTileBlocks * scales.size();
-    for (std::uint64_t which = 0; which < scales.size(); ++which) {
-        reads.push_back(
-            {scales[which], [=](std::uint64_t i) { return i % steps / kTileBlocks == which; }});
+    for (std::uint64_t which = 0; which < moments_.size(); ++which) {
+        add_moment(moments_[which]);
+        reads.push_back({fifo("scales" + moments_[which], kScaleDepth),
+                         [=](std::uint64_t i) { return i % steps / kTileBlocks == which; }});
     }
-    add("write_scales", steps, std::move(reads), {{fifo("scales_out"), last_of(kWordUnits)}});
+    if (has_codes(job_)) {
+        add("write_scales", steps, std::move(reads), {{fifo("scales_out"), last_of(kWordUnits)}});
+    }
 }
 
 void UpdaterNetwork::add_parameters() {
@@ -277,8 +271,8 @@ void UpdaterNetwork::add_parameters() {
 }
 
 void UpdaterNetwork::add_deltas() {
-    const auto trace =
-        std::make_shared<DeltaTrace>(delta_trace(settings_.changed, settings_.escaped));
+    const auto trace = std::make_shared<DeltaTrace>(
+        delta_trace(delta_marks(settings_.changed, settings_.escaped)));
     const auto does = [trace](DeltaStep what) {
         return [trace, what](std::uint64_t i) {
             return trace->steps[i % trace->steps.size()].test(static_cast<std::size_t>(what));
@@ -345,27 +339,28 @@ std::vector<Channel> channels_of(const UpdaterSettings& settings) {
     const Job job = job_of(settings);
     const std::uint64_t master = tile_words(master_bits(job));
     const std::uint64_t moment = tile_words(moment_bits(job));
-    const std::uint64_t used1 = uses_moment1(job) ? 1 : 0;
-    const std::uint64_t used2 = uses_moment2(job) ? 1 : 0;
-    const std::uint64_t scales = has_codes(job) ? kTileScaleWords * (used1 + used2) : 0;
+    const std::vector<std::string> moments = used_moments(job);
+    const std::uint64_t scales = has_codes(job) ? kTileScaleWords * moments.size() : 0;
     const std::uint64_t parameters =
-        has_deltas(job) ? delta_trace(settings.changed, settings.escaped).quads / kWordQuads
-                        : tile_words(parameter_bits(job));
+        has_deltas(job)
+            ? delta_trace(delta_marks(settings.changed, settings.escaped)).quads / kWordQuads
+            : tile_words(parameter_bits(job));
     const std::uint64_t sources = job.sources;
     std::vector<Channel> channels;
-    const auto add = [&](const char* name, bool is_read, std::uint64_t words) {
+    const auto add = [&](const std::string& name, bool is_read, std::uint64_t words) {
         if (words > 0) {
             channels.push_back({.name = name, .is_read = is_read, .words = words});
         }
     };
-    add("master_in", true, master);
-    add("master_out", false, master);
-    add("moment1_in", true, moment * used1);
-    add("moment1_out", false, moment * used1);
-    add("moment2_in", true, moment * used2);
-    add("moment2_out", false, moment * used2);
-    add("scales_in", true, scales);
-    add("scales_out", false, scales);
+    const auto add_both = [&](const std::string& array, std::uint64_t words) {
+        add(array + "_in", true, words);
+        add(array + "_out", false, words);
+    };
+    add_both("master", master);
+    for (const std::string& number : moments) {
+        add_both("moment" + number, moment);
+    }
+    add_both("scales", scales);
     add("payload_heads", true, sources * head_words(job));
     add("payload_tails", true, sources * tail_words(job));
     add("parameters", false, parameters);
@@ -388,17 +383,8 @@ UpdaterRun run_updater(const UpdaterSettings& settings, const CardRates& card, T
 }
 
 const char* name_of(Bound bound) {
-    switch (bound) {
-        case Bound::ssd:
-            return "SSD";
-        case Bound::dram:
-            return "DRAM";
-        case Bound::lanes:
-            return "lanes";
-        case Bound::digest:
-            return "digest";
-    }
-    throw ContractError("A bound has a value that no bound has.");
+    constexpr std::array kNames = {"SSD", "DRAM", "lanes", "digest"};
+    return kNames.at(static_cast<std::size_t>(bound));
 }
 
 CardEstimate estimate(const UpdaterSettings& settings, const CardRates& card) {

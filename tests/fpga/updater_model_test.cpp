@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <numeric>
 #include <set>
 #include <string>
@@ -87,10 +86,10 @@ TEST(Trace, SendsTheBytesOfTheSmallestForm) {
         double changed;
         double escaped;
     };
-    std::set<std::uint32_t> forms;
+    std::set<DeltaForm> forms;
     for (const Shares shares :
          {Shares{0, 0}, {0.002, 0.002}, {0.05, 0.0001}, {0.3, 0.3}, {0.6, 0.01}, {1, 1}}) {
-        const DeltaTrace trace = delta_trace(shares.changed, shares.escaped);
+        const DeltaTrace trace = delta_trace(delta_marks(shares.changed, shares.escaped));
         forms.insert(trace.form);
         std::uint64_t quads = 0;
         std::uint64_t parameters = 0;
@@ -118,25 +117,20 @@ TEST(Trace, CountsTheWordsThatTheKernelWrites) {
         Stream<std::uint64_t> quads;
         Stream<TileDelta> sent;
         Stream<TileDelta> reported;
-        const DeltaTrace trace = delta_trace(changed, escaped);
-        const auto [plus_bits, minus_bits] = delta_marks(changed, escaped);
-        DeltaCensus census = {0, 0};
+        const DeltaMarks marks = delta_marks(changed, escaped);
+        const DeltaTrace trace = delta_trace(marks);
         for (std::size_t i = 0; i < kBitmapQuads; ++i) {
-            plus.write(plus_bits[i]);
-            minus.write(minus_bits[i]);
-            census.changed +=
-                static_cast<std::uint32_t>(std::popcount(plus_bits[i] | minus_bits[i]));
-            census.escaped +=
-                static_cast<std::uint32_t>(std::popcount(plus_bits[i] & minus_bits[i]));
+            plus.write(marks.changed[i]);
+            minus.write(marks.escaped[i]);
         }
-        censuses.write(census);
+        censuses.write(marks.census());
         for (std::uint32_t i = 0; i < kTileWordsOfHalves; ++i) {
             fresh.write(zero_word());
         }
         Job job = {};
         job.delivery = ParameterDelivery::deltas;
         encode_deltas(job, {0, 1}, fresh, plus, minus, censuses, quads, sent, reported);
-        EXPECT_EQ(static_cast<std::uint32_t>(sent.read().form), trace.form);
+        EXPECT_EQ(sent.read().form, trace.form);
         EXPECT_EQ((reported.read().payload_bytes + 7) / 8, trace.quads);
         for (std::uint64_t i = 0; i < trace.quads; ++i) {
             quads.read();
