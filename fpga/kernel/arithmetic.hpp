@@ -6,7 +6,6 @@
 #include "arith/gradient_lane.hpp"
 #include "arith/state_lane.hpp"
 #include "arith/update_lane.hpp"
-#include "arith/xxh3_keys.hpp"
 
 namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
 namespace fpga {

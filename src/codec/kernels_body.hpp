@@ -42,30 +42,42 @@ using arith::TileKey;
     }
 }
 
-[[gnu::flatten]] inline void widen(Dtype dtype, const void* __restrict from, float* __restrict to,
-                                   std::size_t count) {
+// Writes the widened values to `to`, or adds them to it.
+template <bool kAdds>
+inline void widen_to(Dtype dtype, const void* __restrict from, float* __restrict to,
+                     std::size_t count) {
+    const auto* floats = static_cast<const float*>(from);
     const auto* halves = static_cast<const std::uint16_t*>(from);
     switch (dtype) {
         case Dtype::fp32:
-            __builtin_memcpy(to, from, count * sizeof(float));
+            for (std::size_t i = 0; i < count; ++i) {
+                to[i] = kAdds ? to[i] + floats[i] : floats[i];
+            }
             return;
         case Dtype::bf16:
             for (std::size_t i = 0; i < count; ++i) {
-                to[i] = from_bf16(halves[i]);
+                to[i] = kAdds ? to[i] + from_bf16(halves[i]) : from_bf16(halves[i]);
             }
             return;
         case Dtype::fp16:
             for (std::size_t i = 0; i < count; ++i) {
-                to[i] = from_fp16(halves[i]);
+                to[i] = kAdds ? to[i] + from_fp16(halves[i]) : from_fp16(halves[i]);
             }
             return;
     }
 }
 
-inline void add(const float* __restrict from, float* __restrict sum, std::size_t count) {
-    for (std::size_t i = 0; i < count; ++i) {
-        sum[i] += from[i];
-    }
+[[gnu::flatten]] inline void widen(Dtype dtype, const void* from, float* to, std::size_t count) {
+    widen_to<false>(dtype, from, to, count);
+}
+
+[[gnu::flatten]] inline void add_widened(Dtype dtype, const void* from, float* sum,
+                                         std::size_t count) {
+    widen_to<true>(dtype, from, sum, count);
+}
+
+inline void add(const float* from, float* sum, std::size_t count) {
+    add_widened(Dtype::fp32, from, sum, count);
 }
 
 inline void add_squares(const float* __restrict values, double* __restrict sums,
@@ -84,26 +96,6 @@ inline void add_squares(const float* __restrict values, double* __restrict sums,
         own[at - whole] += value * value;
     }
     __builtin_memcpy(sums, own, sizeof own);
-}
-
-[[gnu::flatten]] inline void add_widened(Dtype dtype, const void* __restrict from,
-                                         float* __restrict sum, std::size_t count) {
-    const auto* halves = static_cast<const std::uint16_t*>(from);
-    switch (dtype) {
-        case Dtype::fp32:
-            add(static_cast<const float*>(from), sum, count);
-            return;
-        case Dtype::bf16:
-            for (std::size_t i = 0; i < count; ++i) {
-                sum[i] += from_bf16(halves[i]);
-            }
-            return;
-        case Dtype::fp16:
-            for (std::size_t i = 0; i < count; ++i) {
-                sum[i] += from_fp16(halves[i]);
-            }
-            return;
-    }
 }
 
 // --- Block codes ---------------------------------------------------------------------------------

@@ -4,8 +4,10 @@
 #include "base/random.hpp"
 #include "csd/device.hpp"
 #include "fpga/kernel/arithmetic.hpp"
+#include "fpga/subgroup.hpp"
 #include "support/update_values.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -32,6 +34,18 @@ inline Samples random_samples(std::uint64_t seed, std::size_t elems) {
         samples.moment2[i] = static_cast<float>(random_uniform(seed, 3, i) * 1e-4);
     }
     return samples;
+}
+
+// A subgroup with random state and gradients, of which each source has the last one's in reverse.
+inline Subgroup random_subgroup(const SubgroupSettings& settings, std::uint64_t seed) {
+    Subgroup made(settings);
+    Samples samples = random_samples(seed, made.elems());
+    made.set_state(samples.state());
+    for (std::size_t source = 0; source < settings.sources; ++source) {
+        made.set_gradient(source, samples.gradient);
+        std::ranges::reverse(samples.gradient);
+    }
+    return made;
 }
 
 // Every combination. Each gradient with its moments has its own block with every master, so that a

@@ -21,15 +21,12 @@ TEST(Synthesized, UpdatesAllTilesInOneRegion) {
         for (const std::string codec : {"dense", "topk", "q8", "q4"}) {
             for (const auto delivery : {ParameterDelivery::parameters, ParameterDelivery::deltas}) {
                 SCOPED_TRACE(codec);
-                Subgroup start({.format = format,
-                                .codec = {.name = codec},
-                                .tiles = 3,
-                                .sources = 2,
-                                .delivery = delivery});
-                Samples samples = random_samples(1, start.elems());
-                start.set_state(samples.state());
-                start.set_gradient(0, samples.gradient);
-                start.set_gradient(1, samples.moment1);
+                Subgroup start = random_subgroup({.format = format,
+                                                  .codec = {.name = codec},
+                                                  .tiles = 3,
+                                                  .sources = 2,
+                                                  .delivery = delivery},
+                                                 1);
                 expect_bits_of_engines(start, sane_scalars(Optimizer::adamw));
             }
         }

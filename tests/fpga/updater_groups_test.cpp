@@ -43,11 +43,9 @@ csd::GroupMap random_map(std::uint64_t seed) {
 class UpdaterGroupsOf : public testing::TestWithParam<StateFormat> {
 protected:
     static Subgroup subgroup(ParameterDelivery delivery) {
-        Subgroup made(
-            {.format = GetParam(), .codec = {.name = "dense"}, .tiles = 2, .delivery = delivery});
-        Samples samples = random_samples(3, made.elems());
-        made.set_state(samples.state());
-        made.set_gradient(0, samples.gradient);
+        Subgroup made = random_subgroup(
+            {.format = GetParam(), .codec = {.name = "dense"}, .tiles = 2, .delivery = delivery},
+            3);
         return made;
     }
 };
@@ -84,10 +82,8 @@ INSTANTIATE_TEST_SUITE_P(Formats, UpdaterGroupsOf,
 
 // If all are skipped, only masters are read and written.
 TEST(UpdaterGroups, AllSkippedLeaveTheStateAsItIs) {
-    Subgroup subgroup({.format = StateFormat::compact, .codec = {.name = "dense"}});
-    Samples samples = random_samples(4, subgroup.elems());
-    subgroup.set_state(samples.state());
-    subgroup.set_gradient(0, samples.gradient);
+    Subgroup subgroup =
+        random_subgroup({.format = StateFormat::compact, .codec = {.name = "dense"}}, 4);
     const std::vector<std::byte> before(subgroup.extent().begin(), subgroup.extent().end());
     csd::StepScalars scalars = scalars_of_groups();
     scalars.is_skipped.fill(true);

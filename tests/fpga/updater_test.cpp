@@ -27,15 +27,6 @@ namespace {
 constexpr std::array kOptimizers = {Optimizer::adamw, Optimizer::adam, Optimizer::sgd,
                                     Optimizer::adagrad, Optimizer::lion};
 
-void fill(Subgroup& subgroup, std::uint64_t seed) {
-    Samples samples = random_samples(seed, subgroup.elems());
-    subgroup.set_state(samples.state());
-    for (std::size_t source = 0; source < subgroup.settings().sources; ++source) {
-        subgroup.set_gradient(source, samples.gradient);
-        std::ranges::reverse(samples.gradient);
-    }
-}
-
 // --- Optimizers and formats ----------------------------------------------------------------------
 
 using Case = std::tuple<Optimizer, StateFormat>;
@@ -48,11 +39,11 @@ protected:
 
 TEST_P(UpdaterOf, GivesTheBitsOfTheEngines) {
     for (const Dtype dtype : {Dtype::bf16, Dtype::fp16, Dtype::fp32}) {
-        Subgroup start({.format = format(),
-                        .codec = {.name = "dense", .dtype = dtype},
-                        .tiles = 2,
-                        .parameter_dtype = dtype});
-        fill(start, 1);
+        Subgroup start = random_subgroup({.format = format(),
+                                          .codec = {.name = "dense", .dtype = dtype},
+                                          .tiles = 2,
+                                          .parameter_dtype = dtype},
+                                         1);
         expect_bits_of_engines(start, scalars(), 2);
     }
 }
@@ -98,8 +89,7 @@ TEST_P(UpdaterOf, KeepsPaddingZero) {
 
 // Bytes that no engine wrote: codes without a scale, and scales that are NaN.
 TEST_P(UpdaterOf, LeavesAMomentThatTheOptimizerDoesNotUse) {
-    Subgroup subgroup({.format = format(), .tiles = 3});
-    fill(subgroup, 2);
+    Subgroup subgroup = random_subgroup({.format = format(), .tiles = 3}, 2);
     const auto extents_of_moments = [&](std::size_t tile) {
         const csd::StatePointers at =
             csd::state_of_tile(format(), subgroup.payload(), subgroup.settings().tiles, tile);
@@ -166,8 +156,8 @@ class UpdaterFed : public testing::TestWithParam<Coding> {};
 TEST_P(UpdaterFed, SumsPayloadsAsTheHostDoes) {
     for (const std::size_t sources : {1, 3}) {
         SCOPED_TRACE(sources);
-        Subgroup start({.codec = GetParam().codec, .tiles = 2, .sources = sources});
-        fill(start, 3 + sources);
+        Subgroup start = random_subgroup(
+            {.codec = GetParam().codec, .tiles = 2, .sources = sources}, 3 + sources);
         expect_bits_of_engines(start, sane_scalars(Optimizer::adamw));
     }
 }
@@ -264,11 +254,11 @@ TEST_P(DeltasOf, AreTheMessageOfTheHost) {
 
 // Stored masters have any bits, including NaN payloads. The old parameters equal those sent.
 TEST_P(DeltasOf, CompareWithWhatWasSentWhateverItsBits) {
-    Subgroup start({.format = GetParam(),
-                    .codec = {.name = "dense"},
-                    .tiles = 2,
-                    .delivery = ParameterDelivery::deltas});
-    fill(start, 6);
+    Subgroup start = random_subgroup({.format = GetParam(),
+                                      .codec = {.name = "dense"},
+                                      .tiles = 2,
+                                      .delivery = ParameterDelivery::deltas},
+                                     6);
     for (std::size_t i = 0; i < 2 * kTile * 2; ++i) {
         start.payload()[i] = static_cast<std::byte>(random_bits(8, 0, i));
     }
@@ -307,8 +297,7 @@ TEST(UpdaterDeltas, TakeEveryForm) {
 }
 
 TEST(UpdaterDeltas, SayNothingOfParametersThatDidNotMove) {
-    Subgroup subgroup({.tiles = 3, .delivery = ParameterDelivery::deltas});
-    fill(subgroup, 1);
+    Subgroup subgroup = random_subgroup({.tiles = 3, .delivery = ParameterDelivery::deltas}, 1);
     UpdateScalars still = plain_descent();
     still.step_size = 0;
     subgroup.run_kernel(still);
@@ -318,8 +307,7 @@ TEST(UpdaterDeltas, SayNothingOfParametersThatDidNotMove) {
 // --- The report ----------------------------------------------------------------------------------
 
 TEST(UpdaterReport, MeasuresTheGradientAndDigestsTheParameters) {
-    Subgroup subgroup({.codec = {.name = "q4"}, .tiles = 3, .sources = 2});
-    fill(subgroup, 11);
+    Subgroup subgroup = random_subgroup({.codec = {.name = "q4"}, .tiles = 3, .sources = 2}, 11);
     std::vector<std::vector<float>> gradients;
     for (std::size_t tile = 0; tile < 3; ++tile) {
         gradients.push_back(subgroup.gradient_of(tile));
@@ -367,8 +355,7 @@ TEST(UpdaterReport, CountsWhatIsNotFinite) {
 }
 
 TEST(UpdaterReport, RefusesWhatIsNotThere) {
-    Subgroup start({.tiles = 2});
-    fill(start, 13);
+    Subgroup start = random_subgroup({.tiles = 2}, 13);
     Subgroup subgroup = start;
     const UpdateScalars sane = sane_scalars(Optimizer::adamw);
     const auto refuses = [&](const UpdateScalars& scalars, const auto& change) {
