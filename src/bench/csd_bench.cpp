@@ -1,9 +1,9 @@
 #include "bench/csd_bench.hpp"
 
 #include "base/error.hpp"
+#include "base/executor.hpp"
 #include "base/output_file.hpp"
 #include "base/statistics.hpp"
-#include "base/thread_pool.hpp"
 #include "base/units.hpp"
 #include "base/version.hpp"
 #include "bench/csd_plan.hpp"
@@ -52,7 +52,7 @@ double memory_bytes(const CsdRowSettings& row, const codec::Codec& codec) {
 // Adds 1 in place with as many threads as a run has: the rate of memory.
 class InPlace {
 public:
-    InPlace() : words_(std::size_t{256} * MiB), pool_(pool_threads()) { measure(); }
+    InPlace() : words_(std::size_t{256} * MiB), pool_(pool_threads() - 1) { measure(); }
 
     // GB read and written per second.
     double measure() {
@@ -69,7 +69,7 @@ public:
 
 private:
     memory::Buffer words_;
-    ThreadPool pool_;
+    Executor pool_;
 };
 
 // A row and its results in each round.

@@ -1,8 +1,8 @@
 #include "bench/csd_row.hpp"
 
 #include "base/error.hpp"
+#include "base/executor.hpp"
 #include "base/random.hpp"
-#include "base/thread_pool.hpp"
 #include "bench/raw_device.hpp"
 #include "csd/emulated_device.hpp"
 #include "csd/engine.hpp"
@@ -190,14 +190,14 @@ void CsdRow::add_device(int device, const shard::Partition& partition) {
         emulated.io = settings_.io;
         emulated.digest = settings_.digest;
         emulated.gpu = settings_.has_gpu ? std::optional(0) : std::nullopt;
-        emulated.threads = std::max(1, pool_threads() / settings_.devices);
+        emulated.executor = &executor_;
         devices_.push_back(csd::make_emulated_device(emulated, traffic_));
     }
     csd::Device& made = *devices_.back();
     made.reserve();
     write_start_state(made);
     put_gradients(made, *scene_.codec);
-    handlers_.push_back(csd::TransferHandler::make(csd::HandlerKind::overlapped, made));
+    handlers_.push_back(std::make_unique<csd::TransferHandler>(csd::HandlerKind::overlapped, made));
 }
 
 void CsdRow::write_start_state(csd::Device& device) {
@@ -216,11 +216,11 @@ double CsdRow::run(int steps) {
         for (const auto& handler : handlers_) {
             handler->finish();
         }
-        std::vector<store::Ticket> flushes;
+        std::vector<Ticket> flushes;
         for (std::size_t i = 0; settings_.is_durable && i < devices_.size(); ++i) {
             flushes.push_back(devices_[i]->flush());
         }
-        for (store::Ticket& flush : flushes) {
+        for (Ticket& flush : flushes) {
             flush.wait();
         }
         ++generation_;

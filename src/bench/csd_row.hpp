@@ -82,6 +82,7 @@ private:
     CsdRowSettings settings_;
     CsdScene& scene_;
     trace::Traffic traffic_;
+    Executor executor_{pool_threads()};
     std::vector<std::unique_ptr<csd::Device>> devices_;
     std::vector<std::unique_ptr<csd::TransferHandler>> handlers_;  // destroyed before their devices
     std::int64_t generation_ = 0;

@@ -16,7 +16,6 @@ namespace nearstep::bench {
 namespace {
 
 using csd::StateArrays;
-using store::Ticket;
 
 class RawDevice : public csd::Device {
 public:

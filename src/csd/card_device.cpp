@@ -1,3 +1,4 @@
+// The device of a card: its slots, transfers and kernel runs. Made by the engine.
 #include "csd/card_device.hpp"
 
 #include "base/error.hpp"
@@ -88,7 +89,7 @@ private:
         return text("subgroup ", subgroup, " of device \"", settings_.name, "\"");
     }
     void finish_read(CardSlot& slot, std::size_t subgroup, std::int64_t generation);
-    void start_write(CardSlot& slot, std::size_t subgroup, std::int64_t generation);
+    Ticket start_write(CardSlot& slot, std::size_t subgroup, std::int64_t generation);
 
     CardDeviceSettings settings_;
     std::size_t slot_words_;  // words of each slot's group table
@@ -98,13 +99,10 @@ private:
     bool is_peer_to_peer_;
     CardPayloads payloads_;
     std::vector<std::unique_ptr<CardSlot>> slots_;
-    // Each stage waits for the card on its own thread. Declared last, so that the workers end
-    // first.
-    store::Worker read_worker_;
-    store::Worker engine_worker_;
-    store::Worker delivery_worker_;
-    store::Worker seal_worker_;
-    store::Worker write_worker_;
+    // Threads that wait for the card: for updates one behind the other, and for what reads,
+    // deliveries and writes ask of it. Declared last, so that they end first.
+    Executor engine_{1};
+    Executor stages_{3};
 };
 
 CardDevice::CardDevice(const CardDeviceSettings& settings, trace::Traffic& traffic)
@@ -194,11 +192,10 @@ Ticket CardDevice::read(int slot, std::size_t subgroup, std::int64_t generation)
     const std::int64_t offset = layout().extent_offset(subgroup, generation);
     const std::size_t bytes = layout().payload_bytes(subgroup);
     // One request never mixes memory of the host and of the card.
-    s.reading = state_.volume().read(s.header.span(), offset);
-    s.reading.add(state_.volume().read(s.state.host().first(bytes),
-                                       offset + static_cast<std::int64_t>(store::kHeaderBytes)));
-    return read_worker_.submit([this, &s, subgroup, generation] {
-        s.reading.wait();
+    Ticket reading = state_.volume().read(s.header.span(), offset);
+    reading.add(state_.volume().read(s.state.host().first(bytes),
+                                     offset + static_cast<std::int64_t>(store::kHeaderBytes)));
+    return stages_.after(std::move(reading), [this, &s, subgroup, generation] {
         finish_read(s, subgroup, generation);
     });
 }
@@ -238,24 +235,18 @@ void CardDevice::update(int slot, std::size_t subgroup, const StepScalars& scala
                     .sources = static_cast<std::uint32_t>(settings_.sources),
                     .payloads = payloads_.place_of(subgroup)},
                    group_table(settings_.groups, scalars, own.tiles));
-    const auto updated = std::make_shared<std::promise<void>>();
-    s.updated = updated->get_future().share();
-    s.updating = engine_worker_.submit([this, &s, subgroup, updated] {
-        try {
-            s.finish_update("to update " + describe(subgroup));
-            updated->set_value();
-        } catch (...) {
-            // Both the delivery and the write get it.
-            updated->set_exception(std::current_exception());
-        }
-    });
+    s.updated = Completion();
+    s.updating = s.updated.ticket();
+    engine_.submit([this, &s, subgroup] { s.finish_update("to update " + describe(subgroup)); })
+        .on_complete([updated = s.updated](const std::exception_ptr& error) {
+            updated.complete(error);  // the delivery and the write get the error
+        });
 }
 
 Ticket CardDevice::deliver(int slot, std::size_t subgroup, std::span<std::byte> landing,
                            const Landed& landed) {
     CardSlot& s = allocated(slot);
-    return delivery_worker_.submit([this, &s, subgroup, landing, landed] {
-        s.updated.get();
+    return stages_.after(s.updated.ticket(), [this, &s, subgroup, landing, landed] {
         const std::size_t bytes = s.parameter_bytes();
         const std::size_t moved = round_up(bytes, fpga::kWordBytes);
         const std::size_t begin =
@@ -269,16 +260,12 @@ Ticket CardDevice::deliver(int slot, std::size_t subgroup, std::span<std::byte> 
     });
 }
 
-// Sealing has its own worker, so that one extent is digested while another is written.
 Ticket CardDevice::write(int slot, std::size_t subgroup, std::int64_t generation) {
     CardSlot& s = allocated(slot);
-    s.sealing = seal_worker_.submit([this, &s, subgroup, generation] {
-        s.updated.get();
-        start_write(s, subgroup, generation);
+    Ticket written = stages_.after(s.updated.ticket(), [this, &s, subgroup, generation] {
+        return start_write(s, subgroup, generation);
     });
-    return write_worker_.submit([this, &s, subgroup] {
-        s.sealing.wait();
-        s.writing.wait();
+    return written.then([this, subgroup] {
         const std::size_t bytes = layout().payload_bytes(subgroup);
         if (is_peer_to_peer_) {
             traffic_->add(Counter::internal_write, bytes);
@@ -289,7 +276,7 @@ Ticket CardDevice::write(int slot, std::size_t subgroup, std::int64_t generation
     });
 }
 
-void CardDevice::start_write(CardSlot& slot, std::size_t subgroup, std::int64_t generation) {
+Ticket CardDevice::start_write(CardSlot& slot, std::size_t subgroup, std::int64_t generation) {
     const std::size_t bytes = layout().payload_bytes(subgroup);
     const std::uint64_t digest =
         settings_.digest == store::PayloadDigest::present
@@ -300,9 +287,10 @@ void CardDevice::start_write(CardSlot& slot, std::size_t subgroup, std::int64_t 
         slot.state.from_card(0, bytes);
     }
     const std::int64_t offset = layout().extent_offset(subgroup, generation);
-    slot.writing = state_.volume().write(slot.header.span(), offset);
-    slot.writing.add(state_.volume().write(
-        slot.state.host().first(bytes), offset + static_cast<std::int64_t>(store::kHeaderBytes)));
+    Ticket writing = state_.volume().write(slot.header.span(), offset);
+    writing.add(state_.volume().write(slot.state.host().first(bytes),
+                                      offset + static_cast<std::int64_t>(store::kHeaderBytes)));
+    return writing;
 }
 
 }  // namespace

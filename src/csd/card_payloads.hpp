@@ -1,12 +1,12 @@
 // The part of a card's memory that holds the gradient payloads of the next update.
 #pragma once
 
+#include "base/executor.hpp"
 #include "codec/codec.hpp"
 #include "csd/payload_memory.hpp"
 #include "csd/state_layout.hpp"
 #include "fpga/host/card.hpp"
 #include "shard/partition.hpp"
-#include "store/ticket.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -61,8 +61,8 @@ private:
     std::size_t stride_;
     std::vector<fpga::Buffer> buffers_;
     std::vector<Place> places_;  // one per subgroup
-    store::Ticket sending_;
-    store::Worker worker_;
+    Ticket sending_;
+    Executor worker_{1};
 };
 
 }  // namespace nearstep::csd

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/dtype.hpp"
+#include "base/executor.hpp"
 #include "codec/codec.hpp"
 #include "csd/card_groups.hpp"
 #include "csd/card_payloads.hpp"
@@ -9,11 +10,9 @@
 #include "csd/engine.hpp"
 #include "fpga/host/card.hpp"
 #include "memory/buffer.hpp"
-#include "store/ticket.hpp"
 
 #include <cstddef>
 #include <cstdint>
-#include <future>
 #include <string>
 
 namespace nearstep::csd {
@@ -75,11 +74,8 @@ struct CardSlot {
     CardDigest verifying;
     CardDigest sealing_digest;
 
-    std::shared_future<void> updated;
-    store::Ticket reading;
-    store::Ticket updating;
-    store::Ticket writing;  // set by the operation of `sealing`, which therefore ends first
-    store::Ticket sealing;
+    Completion updated;
+    Ticket updating;
 };
 
 }  // namespace nearstep::csd

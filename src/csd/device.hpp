@@ -2,10 +2,11 @@
 #pragma once
 
 #include "base/dtype.hpp"
+#include "base/executor.hpp"
 #include "codec/codec.hpp"
 #include "csd/step_scalars.hpp"
 #include "shard/partition.hpp"
-#include "store/ticket.hpp"
+#include "trace/timeline.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -15,8 +16,6 @@
 #include <vector>
 
 namespace nearstep::csd {
-
-using store::Ticket;
 
 // How new parameters leave a device: as plain values, or as deltas against the values it sent last.
 enum class Delivery { parameters, deltas };
@@ -35,6 +34,15 @@ struct StateArrays {
 class Device {
 public:
     virtual ~Device() = default;
+
+    // Where handlers record the device's stages; null: nowhere. `number`: the device's index within
+    // its rank.
+    struct Tracing {
+        trace::Timeline* timeline = nullptr;
+        int number = 0;
+    };
+    void trace(const Tracing& tracing) { tracing_ = tracing; }
+    const Tracing& tracing() const { return tracing_; }
 
     // "rank 0 device 1 (/mnt/a/...)": for messages.
     virtual const std::string& name() const = 0;
@@ -93,7 +101,7 @@ public:
     // Brings the new parameters to host memory. Plain values go to their places in `landing`, the
     // whole (padded) parameter vector. Deltas go as one message (codec/delta.hpp) to the subgroup's
     // place in `landing`, where each subgroup has room for the largest message. `landed` is called
-    // when they have arrived, in the order of the calls, on any thread.
+    // when they have arrived, on any thread.
     using Landed = std::function<void()>;
     virtual Ticket deliver(int slot, std::size_t subgroup, std::span<std::byte> landing,
                            const Landed& landed) = 0;
@@ -109,6 +117,9 @@ public:
                             const StateArrays& state) = 0;
     virtual void write_state(std::size_t subgroup, std::int64_t generation,
                              const StateArrays& state) = 0;
+
+private:
+    Tracing tracing_;
 };
 
 }  // namespace nearstep::csd

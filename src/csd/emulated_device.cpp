@@ -1,3 +1,4 @@
+// Memory, slots and transfers of an emulated device; emulated_device_update.cpp has its update.
 #include "base/error.hpp"
 #include "codec/delta.hpp"
 #include "csd/emulated_device_body.hpp"
@@ -12,12 +13,8 @@ namespace {
 
 using trace::Counter;
 
-constexpr std::size_t kPieceBytes = arith::kPieceElems * sizeof(float);
-
 // With a GPU more subgroups are in work at once, and slots of mapped state take little memory.
 constexpr std::size_t kSlotsWithGpu = 8;
-
-constexpr std::size_t kMostSealers = 8;
 
 constexpr std::size_t kMostSlots = 1024;
 constexpr std::size_t kHugePage = 2 * MiB;  // a slot's memory is whole ones
@@ -48,7 +45,7 @@ StateVolumeSettings volume_of(const EmulatedDeviceSettings& settings) {
         for (std::size_t file = 0; file < settings.files.size(); ++file) {
             state.volume.paths.push_back(settings.links->add_drive(place));
         }
-        state.volume.clock = &settings.links->clock();
+        state.volume.pacer = &settings.links->pacer();
     }
     return state;
 }
@@ -61,8 +58,7 @@ EmulatedDevice::EmulatedDevice(const EmulatedDeviceSettings& settings, trace::Tr
       engine_(&best_engine()),
       slots_(static_cast<std::size_t>(settings.slots)),
       state_(volume_of(settings), traffic),
-      sealed_(settings.subgroups.size()),
-      pool_(settings.threads, ThreadPool::Priority::background) {
+      sealed_(settings.subgroups.size()) {
     std::ranges::fill(sealed_, kNone);
     if (is_on_host()) {
         staging_.emplace(state_.volume(), layout().gradient_offset(0));
@@ -74,9 +70,6 @@ EmulatedDevice::EmulatedDevice(const EmulatedDeviceSettings& settings, trace::Tr
         }
         add_slots();
         make_gpu_engine();
-    }
-    for (std::size_t sealer = 0; sealer < std::min(slots_.size(), kMostSealers); ++sealer) {
-        sealers_.push_back(std::make_unique<store::Worker>());
     }
 }
 
@@ -109,7 +102,6 @@ bool EmulatedDevice::holds(const Slot& slot, std::size_t subgroup, std::int64_t 
 EmulatedDevice::SlotSizes EmulatedDevice::sizes_of_slot() const {
     return {.extent = is_mapped() ? 0 : layout().most_extent_bytes(),
             .gradients = is_on_host() ? layout().most_tiles() * kTileBytes : 0,
-            .pieces = static_cast<std::size_t>(pool_.threads()) * kPieceBytes,
             .parameters = has_deltas() ? 2 * tile_parameter_bytes() : 0,
             .message = has_deltas() ? message_room_bytes() : 0};
 }
@@ -127,6 +119,7 @@ void EmulatedDevice::make_gpu_engine() {
                                    .lanes = slots_.size(),
                                    .lanes_on_gpu = on_gpu,
                                    .lane_bytes = bytes});
+    deliveries_.emplace(1);
 }
 
 std::string EmulatedDevice::describe_io() const {
@@ -148,7 +141,7 @@ std::string EmulatedDevice::describe_io() const {
 
 EmulatedDevice::Slot& EmulatedDevice::allocated(int slot) {
     Slot& found = slots_.at(static_cast<std::size_t>(slot));
-    expects(!found.pieces.empty(), "a slot is allocated before it is used");
+    expects(found.is_allocated, "a slot is allocated before it is used");
     return found;
 }
 
@@ -197,26 +190,22 @@ void EmulatedDevice::finish_gradients() {
 
 void EmulatedDevice::allocate_slot(int slot) {
     Slot& made = slots_.at(static_cast<std::size_t>(slot));
-    expects(made.pieces.empty(), "a slot is allocated once");
-    const auto members = static_cast<std::size_t>(pool_.threads());
+    expects(!made.is_allocated, "a slot is allocated once");
     const SlotSizes bytes = sizes_of_slot();
-    // Slots of mapped state have no part in I/O, and few of many are used by the host's engine.
-    made.memory = is_mapped() && !has_deltas() ? memory::Buffer::untouched(bytes.all())
-                                               : memory::Buffer(bytes.all());
+    made.memory = memory::Buffer(bytes.all());
     const std::span<std::byte> all = made.memory.span();
     made.extent = all.first(bytes.extent);
     made.gradients = all.subspan(bytes.extent, bytes.gradients);
-    made.pieces = {reinterpret_cast<float*>(all.data() + bytes.extent + bytes.gradients),
-                   members * arith::kPieceElems};
     made.message = all.last(bytes.message);
     made.parameters = all.last(bytes.message + bytes.parameters).first(bytes.parameters);
-    made.payloads.resize(members * static_cast<std::size_t>(settings_.sources));
+    made.is_allocated = true;
 }
 
 void EmulatedDevice::release_slot(int slot) { slots_.at(static_cast<std::size_t>(slot)) = Slot(); }
 
 Ticket EmulatedDevice::read(int slot, std::size_t subgroup, std::int64_t generation) {
     Slot& s = allocated(slot);
+    Ticket reading;
     if (is_mapped()) {
         s.old = state_.map(subgroup, generation);
         s.updated = state_.map(subgroup, generation + 1);
@@ -233,14 +222,13 @@ Ticket EmulatedDevice::read(int slot, std::size_t subgroup, std::int64_t generat
         s.kept = kNone;
         s.old = s.extent.first(layout().extent_bytes(subgroup));
         s.updated = s.old;
-        s.reading = state_.volume().read(s.old, layout().extent_offset(subgroup, generation));
+        reading = state_.volume().read(s.old, layout().extent_offset(subgroup, generation));
     }
     if (is_on_host()) {
-        s.reading.add(state_.volume().read(s.gradients.first(layout().gradient_bytes(subgroup)),
-                                           layout().gradient_offset(subgroup)));
+        reading.add(state_.volume().read(s.gradients.first(layout().gradient_bytes(subgroup)),
+                                         layout().gradient_offset(subgroup)));
     }
-    return read_worker_.submit([this, &s, subgroup, generation] {
-        s.reading.wait();
+    return settings_.executor->after(std::move(reading), [this, &s, subgroup, generation] {
         // Mapped state that this process has sealed never left its memory.
         if (!is_mapped() || sealed_[subgroup] != generation) {
             state_.verify(s.old, subgroup, generation);
@@ -263,7 +251,7 @@ Ticket EmulatedDevice::deliver(int slot, std::size_t subgroup, std::span<std::by
     } else if (!is_on_host()) {  // update() wrote them to their place
         const std::size_t bytes = place_of(landing, subgroup).size();
         if (gpu_) {
-            return deliver_worker_.submit([this, slot, bytes, landed] {
+            return deliveries_->submit([this, slot, bytes, landed] {
                 gpu_->deliver(static_cast<std::size_t>(slot));
                 cross_host_link(bytes);
                 landed();
@@ -287,33 +275,27 @@ void EmulatedDevice::cross_host_link(std::size_t bytes) {
 // Extents are sealed while others are updated and written.
 Ticket EmulatedDevice::write(int slot, std::size_t subgroup, std::int64_t generation) {
     Slot& s = allocated(slot);
-    s.sealing = sealers_[static_cast<std::size_t>(slot) % sealers_.size()]->submit(
-        [this, &s, slot, subgroup, generation] {
-            if (gpu_) {
-                gpu_->write(static_cast<std::size_t>(slot));
-            }
-            state_.seal(s.updated, subgroup, generation);
-            sealed_[subgroup] = generation;
-            if (is_mapped()) {
-                state_.volume().note_written(s.updated.size());
-            } else {
-                s.writing =
-                    state_.volume().write(s.updated, layout().extent_offset(subgroup, generation));
-            }
-        });
-    return write_worker_.submit([this, &s, subgroup, generation] {
-        s.sealing.wait();
-        s.writing.wait();
+    Ticket written = settings_.executor->submit([this, &s, slot, subgroup, generation] {
+        if (gpu_) {
+            gpu_->write(static_cast<std::size_t>(slot));
+        }
+        state_.seal(s.updated, subgroup, generation);
+        sealed_[subgroup] = generation;
+        if (!is_mapped()) {
+            return state_.volume().write(s.updated, layout().extent_offset(subgroup, generation));
+        }
+        state_.volume().note_written(s.updated.size());
+        return Ticket();
+    });
+    return written.then([this, &s, subgroup, generation] {
         s.kept = generation;
         traffic_->add(is_on_host() ? Counter::host_state_write : Counter::internal_write,
                       layout().payload_bytes(subgroup));
     });
 }
 
-std::size_t slot_bytes(StateFormat format, std::size_t tiles, int threads) {
-    return round_up(store::kHeaderBytes + state_bytes(format, tiles) +
-                        static_cast<std::size_t>(threads) * kPieceBytes,
-                    kHugePage);
+std::size_t slot_bytes(StateFormat format, std::size_t tiles) {
+    return round_up(store::kHeaderBytes + state_bytes(format, tiles), kHugePage);
 }
 
 KeptSlots slots_that_keep(std::size_t read_ahead_bytes, std::size_t bytes_of_slot) {
@@ -332,7 +314,8 @@ std::unique_ptr<Device> make_emulated_device(const EmulatedDeviceSettings& setti
     const bool is_on_host = settings.place == UpdatePlace::on_host;
     expects(settings.files.size() == 1 || (is_on_host && !settings.files.empty()),
             "a device near storage has one file, one on the host has one or more");
-    expects(settings.slots >= 1, "a device has a slot");
+    expects(settings.slots >= 1 && settings.executor != nullptr,
+            "a device has a slot and an executor");
     expects(is_on_host || (settings.codec != nullptr && settings.sources >= 1),
             "a device near storage has a codec and a source of gradients");
     expects(settings.delivery == Delivery::parameters ||

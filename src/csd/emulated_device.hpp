@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/dtype.hpp"
+#include "base/executor.hpp"
 #include "codec/codec.hpp"
 #include "csd/device.hpp"
 #include "csd/engine.hpp"
@@ -47,7 +48,9 @@ struct EmulatedDeviceSettings {
     // Helps to update state in mapped memory; it is this process's to use. Not with deltas, links
     // or updates_per_s.
     std::optional<int> gpu = std::nullopt;
-    int threads = 1;  // that share the update of a subgroup; deltas use one
+    // Shares the updates of subgroups with the thread of each, except for deltas, and verifies and
+    // seals them. It outlives the device, and may serve others.
+    Executor* executor = nullptr;
     Delivery delivery = Delivery::parameters;  // deltas: near_storage and 16-bit parameters only
     store::IoKind io = store::IoKind::automatic;
     store::PayloadDigest digest = store::PayloadDigest::present;  // absent: for measurements
@@ -58,7 +61,7 @@ struct EmulatedDeviceSettings {
 };
 
 // Memory of a slot for subgroups of so many tiles, without what deltas need.
-std::size_t slot_bytes(StateFormat format, std::size_t tiles, int threads);
+std::size_t slot_bytes(StateFormat format, std::size_t tiles);
 
 // How many subgroups of a device have a slot each that keeps their state: all, if they are no more
 // than `if_all_fit`; else `otherwise`.

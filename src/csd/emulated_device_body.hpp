@@ -1,7 +1,7 @@
 // The class behind make_emulated_device(). Only its own sources include this.
 #pragma once
 
-#include "base/thread_pool.hpp"
+#include "base/executor.hpp"
 #include "csd/emulated_device.hpp"
 #include "csd/gpu_engine.hpp"
 #include "csd/gradient_staging.hpp"
@@ -68,12 +68,8 @@ private:
     // Spans of one buffer, each large enough for the largest subgroup.
     struct Slot {
         memory::Buffer memory;
-        std::span<std::byte> extent;     // header and arrays; empty if storage is mapped
-        std::span<std::byte> gradients;  // on_host only
-        // For each member of the pool: the sum of the payloads of a piece of a tile, and their
-        // list.
-        std::span<float> pieces;
-        std::vector<std::span<const std::byte>> payloads;
+        std::span<std::byte> extent;      // header and arrays; empty if storage is mapped
+        std::span<std::byte> gradients;   // on_host only
         std::span<std::byte> parameters;  // with deltas: the old and new ones of a tile
         // The subgroup's extents before and after its update: both in the slot's memory, or the two
         // places in mapped storage.
@@ -83,19 +79,16 @@ private:
         std::size_t message_bytes = 0;
         // Of a kept slot: the generation of the subgroup's state that it and the storage hold.
         std::int64_t kept = kNone;
-        Ticket reading;
-        Ticket sealing;
-        Ticket writing;  // set once sealing is complete
+        bool is_allocated = false;
     };
 
     // Bytes of a slot's parts, in the order in which they lie.
     struct SlotSizes {
         std::size_t extent = 0;
         std::size_t gradients = 0;
-        std::size_t pieces = 0;
         std::size_t parameters = 0;
         std::size_t message = 0;
-        std::size_t all() const { return extent + gradients + pieces + parameters + message; }
+        std::size_t all() const { return extent + gradients + parameters + message; }
     };
 
     SlotSizes sizes_of_slot() const;
@@ -114,10 +107,10 @@ private:
     std::span<std::byte> place_of(std::span<std::byte> landing, std::size_t subgroup) const;
     void cross_host_link(std::size_t bytes);
     StatePointers tile_of(std::span<std::byte> extent, std::size_t subgroup, std::size_t tile);
-    const void* gradient(Slot& slot, std::size_t member, std::size_t local_tile, std::size_t tile,
-                         std::size_t first);
-    void update_part(Slot& slot, std::size_t member, std::size_t subgroup, std::size_t tile,
-                     std::size_t part, const StepScalars& scalars, UpdateRun run);
+    const void* gradient(const Slot& slot, std::size_t local_tile, std::size_t tile,
+                         std::size_t first, std::span<float> piece) const;
+    void update_part(Slot& slot, std::size_t subgroup, std::size_t tile, std::size_t part,
+                     const StepScalars& scalars, UpdateRun run);
     UpdateRun run_of(Slot& slot, std::size_t subgroup, std::size_t tile,
                      const StepScalars& scalars);
     void update_tiles(Slot& slot, std::size_t subgroup, std::span<const std::size_t> tiles,
@@ -140,17 +133,10 @@ private:
     StateVolume state_;
     // For each subgroup the last generation that write() sealed; kNone: none.
     std::vector<std::atomic<std::int64_t>> sealed_;
-    std::optional<GradientStaging> staging_;  // on_host only
-    std::optional<GpuEngine> gpu_;            // mapped state only
-    ThreadPool pool_;
+    std::optional<GradientStaging> staging_;        // on_host only
+    std::optional<GpuEngine> gpu_;                  // mapped state only
+    std::optional<Executor> deliveries_;            // waits for the GPU
     std::optional<link::TransferQueue> gradients_;  // near_storage and shaped only
-    // Checksums are computed here, in parallel with the engine. Declared last, so that these
-    // threads end first.
-    store::Worker read_worker_;
-    // Several: a single thread digests more slowly than all threads update.
-    std::vector<std::unique_ptr<store::Worker>> sealers_;
-    store::Worker write_worker_;
-    store::Worker deliver_worker_;  // waits for the GPU
 };
 
 }  // namespace nearstep::csd

@@ -4,6 +4,7 @@
 #include "csd/emulated_device_body.hpp"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <numeric>
 #include <thread>
@@ -29,26 +30,22 @@ StatePointers EmulatedDevice::tile_of(std::span<std::byte> extent, std::size_t s
 }
 
 // The gradient of a piece of a tile. A single bf16 payload is not decoded: the engine widens it.
-const void* EmulatedDevice::gradient(Slot& slot, std::size_t member, std::size_t local_tile,
-                                     std::size_t tile, std::size_t first) {
+const void* EmulatedDevice::gradient(const Slot& slot, std::size_t local_tile, std::size_t tile,
+                                     std::size_t first, std::span<float> piece) const {
     if (is_on_host()) {
         return slot.gradients.data() + tile * kTileBytes + first * sizeof(float);
     }
     if (payloads_->is_single(Dtype::bf16)) {
         return payloads_->of(local_tile, 0).data() + first * size_bytes(Dtype::bf16);
     }
-    const auto sources = static_cast<std::size_t>(settings_.sources);
-    const std::span<float> piece =
-        slot.pieces.subspan(member * arith::kPieceElems, arith::kPieceElems);
-    payloads_->sum(local_tile, first, std::span(slot.payloads).subspan(member * sources, sources),
-                   piece);
+    payloads_->sum(local_tile, first, piece);
     return piece.data();
 }
 
 // Each piece is decoded and updated while it is in the first-level caches.
-void EmulatedDevice::update_part(Slot& slot, std::size_t member, std::size_t subgroup,
-                                 std::size_t tile, std::size_t part, const StepScalars& scalars,
-                                 UpdateRun run) {
+void EmulatedDevice::update_part(Slot& slot, std::size_t subgroup, std::size_t tile,
+                                 std::size_t part, const StepScalars& scalars, UpdateRun run) {
+    alignas(64) std::array<float, arith::kPieceElems> piece;  // NOLINT: a decoder fills it
     const std::size_t local = layout().first_tile(subgroup) + tile;
     const std::size_t element =
         (settings_.subgroups[subgroup].tiles.begin + tile) * shard::kTileElems;
@@ -63,7 +60,7 @@ void EmulatedDevice::update_part(Slot& slot, std::size_t member, std::size_t sub
         if (is_mapped()) {
             run.old = state_from(settings_.state, old, first);
         }
-        run.gradient = gradient(slot, member, local, tile, first);
+        run.gradient = gradient(slot, local, tile, first, piece);
         run.parameters = parameters + first * size_bytes(settings_.parameter_dtype);
         run.first = static_cast<std::uint32_t>(first);
         csd::update(*engine_, scalars, settings_.groups, element + first, run);
@@ -93,12 +90,11 @@ UpdateRun EmulatedDevice::run_of(Slot& slot, std::size_t subgroup, std::size_t t
 void EmulatedDevice::update_tiles(Slot& slot, std::size_t subgroup,
                                   std::span<const std::size_t> tiles, const StepScalars& scalars,
                                   std::span<std::byte> parameters) {
-    pool_.share(tiles.size() * kTileParts, [&](std::size_t i, int member) {
+    settings_.executor->share(tiles.size() * kTileParts, [&](std::size_t i, int /*member*/) {
         const std::size_t tile = tiles[i / kTileParts];
         UpdateRun run = run_of(slot, subgroup, tile, scalars);
         run.parameters = parameters.data() + tile * tile_parameter_bytes();
-        update_part(slot, static_cast<std::size_t>(member), subgroup, tile, i % kTileParts, scalars,
-                    run);
+        update_part(slot, subgroup, tile, i % kTileParts, scalars, run);
     });
 }
 
@@ -115,7 +111,7 @@ void EmulatedDevice::update_to_deltas(Slot& slot, std::size_t subgroup,
         engine_->round(run);
         run.parameters = old + shard::kTileElems;
         for (std::size_t part = 0; part < kTileParts; ++part) {
-            update_part(slot, 0, subgroup, tile, part, scalars, run);
+            update_part(slot, subgroup, tile, part, scalars, run);
         }
         writer.add(old, old + shard::kTileElems);
     }

@@ -72,7 +72,7 @@ void GpuEngine::pin(std::span<const std::byte> state, std::span<const std::byte>
     if (pinning_) {
         return;
     }
-    pinning_ = pinner_.submit([this, state, payloads] {
+    pinning_ = copies_.submit([this, state, payloads] {
         memory::use_gpu(settings_.gpu);
         state_.emplace(state);
         payloads_.emplace(payloads);
@@ -89,7 +89,7 @@ bool GpuEngine::read(std::size_t lane, std::span<const std::byte> state) {
     to.leaving.clear();
     to.is_asked = is_ready_ && lane < settings_.lanes_on_gpu;
     if (to.is_asked) {
-        to.reading = reader_.submit([this, &to, place = memory_of(lane, state.size()), state] {
+        to.reading = copies_.submit([this, &to, place = memory_of(lane, state.size()), state] {
             memory::use_gpu(settings_.gpu);
             copy_to_gpu(place, state, reads_);
             to.read.record(reads_);

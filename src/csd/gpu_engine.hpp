@@ -2,11 +2,11 @@
 // others.
 #pragma once
 
+#include "base/executor.hpp"
 #include "csd/gpu_kernels.hpp"
 #include "csd/group_map.hpp"
 #include "csd/step_scalars.hpp"
 #include "memory/gpu.hpp"
-#include "store/ticket.hpp"
 
 #include <array>
 #include <atomic>
@@ -80,7 +80,7 @@ private:
     };
 
     struct Lane {
-        store::Ticket reading;
+        Ticket reading;
         bool is_asked = false;    // by read()
         bool is_read = false;     // the update is in the lane's memory
         bool is_updated = false;  // the last update was the GPU's
@@ -108,9 +108,8 @@ private:
     memory::Stream writes_;
     std::array<memory::Stream, kMostAtOnce> updates_{memory::Stream(memory::StreamPriority::high),
                                                      memory::Stream(memory::StreamPriority::high)};
-    store::Worker pinner_;
-    std::optional<store::Ticket> pinning_;
-    store::Worker reader_;
+    std::optional<Ticket> pinning_;
+    Executor copies_{1};  // pins first, then reads ahead
 };
 
 }  // namespace nearstep::csd

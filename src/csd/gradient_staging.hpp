@@ -3,7 +3,6 @@
 
 #include "csd/state_layout.hpp"
 #include "memory/buffer.hpp"
-#include "store/ticket.hpp"
 #include "store/volume.hpp"
 
 #include <array>
@@ -40,7 +39,7 @@ private:
         std::size_t region = 0;
         std::bitset<kTilesOfRun> is_here;
         std::size_t arriving = 0;
-        store::Ticket writing;
+        Ticket writing;
 
         bool is_empty() const { return is_here.none() && arriving == 0; }
     };

@@ -36,13 +36,11 @@ std::size_t PayloadMemory::put(std::size_t tile, Payloads payloads) {
     return sources_ * codec_->payload_bytes();
 }
 
-void PayloadMemory::sum(std::size_t tile, std::size_t first,
-                        std::span<std::span<const std::byte>> list, std::span<float> sum) const {
-    expects(list.size() == sources_, "the list has one entry per source");
+void PayloadMemory::sum(std::size_t tile, std::size_t first, std::span<float> sum) const {
+    std::ranges::fill(sum, 0.0F);
     for (std::size_t source = 0; source < sources_; ++source) {
-        list[source] = of(tile, source);
+        codec_->decode_add(of(tile, source), first, sum);
     }
-    codec::decode_sum(*codec_, list, first, sum);
 }
 
 }  // namespace nearstep::csd

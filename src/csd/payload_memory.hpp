@@ -38,10 +38,8 @@ public:
         return memory_.span().subspan(offset_of(tile, source), codec_->payload_bytes());
     }
 
-    // Writes the sum of a tile's payloads from element `first` on to `sum`, in whole pieces. `list`
-    // is scratch space with `sources` entries.
-    void sum(std::size_t tile, std::size_t first, std::span<std::span<const std::byte>> list,
-             std::span<float> sum) const;
+    // Writes the sum of a tile's payloads from element `first` on to `sum`, in whole pieces.
+    void sum(std::size_t tile, std::size_t first, std::span<float> sum) const;
 
 private:
     std::size_t offset_of(std::size_t tile, std::size_t source) const {

@@ -1,85 +1,35 @@
+// The order of a device's stages. Used by the step pipeline, and by trials and benchmarks of
+// devices.
 #include "csd/transfer_handler.hpp"
 
 #include "base/error.hpp"
-#include "csd/handler_shell.hpp"
 
 #include <algorithm>
 #include <utility>
 
 namespace nearstep::csd {
 
-std::unique_ptr<TransferHandler> TransferHandler::make(HandlerKind kind, Device& device) {
-    return kind == HandlerKind::naive ? make_naive_handler(device)
-                                      : make_overlapped_handler(device);
-}
+using trace::Lane;
+using trace::Timeline;
 
-void HandlerShell::read_ahead(std::int64_t from, ReadAhead order) {
-    expects(!ahead_, "what was read ahead is used or dropped before more is");
-    const std::size_t all = device_.subgroups().size();
-    const std::size_t count = std::min(most_ahead(order), all);
-    if (count == 0) {
+TransferHandler::TransferHandler(HandlerKind kind, Device& device)
+    : kind_(kind),
+      device_(device),
+      kept_(static_cast<std::size_t>(device.kept_slots())),
+      shared_(static_cast<std::size_t>(device.slots()) - kept_),
+      subgroups_(device.subgroups().size()),
+      reads_(no_work()) {
+    if (kind == HandlerKind::naive) {
         return;
     }
-    ahead_ = Ahead{from, order, count};
-    std::vector<std::size_t> subgroups(count);
-    for (std::size_t i = 0; i < count; ++i) {
-        subgroups[i] = order == ReadAhead::from_first ? i : all - 1 - i;
+    expects(device.slots() >= 3,
+            "an overlapped handler has three slots: one to read, one to update, one to write");
+    for (int slot = 0; slot < device.slots(); ++slot) {
+        device.allocate_slot(slot);
     }
-    reading_ = worker_.submit(
-        [this, subgroups = std::move(subgroups), from] { start_reads(subgroups, from); });
 }
 
-void HandlerShell::drop_read_ahead() {
-    reading_ = Ticket();
-    drop_reads();
-    ahead_ = std::nullopt;
-}
-
-void HandlerShell::begin(const StepScalars& scalars, std::int64_t from,
-                         std::span<std::byte> landing) {
-    {
-        const std::lock_guard lock(mutex_);
-        const std::size_t all = device_.subgroups().size();
-        low_ = 0;
-        high_ = all;
-        if (const auto ahead = std::exchange(ahead_, std::nullopt)) {
-            expects(ahead->from == from, "the update begins with what was read ahead");
-            (ahead->order == ReadAhead::from_first ? low_ : high_) =
-                ahead->order == ReadAhead::from_first ? ahead->count : all - ahead->count;
-        }
-        released_ = all;
-        is_dropping_ = false;
-        is_delivered_.assign(all, false);
-        error_ = nullptr;
-    }
-    running_ = worker_.submit([this, order = UpdateOrder{scalars, from, landing}] {
-        try {
-            reading_.wait();
-            run(order);
-        } catch (...) {
-            // Kept for all callers that wait, not just the first.
-            const std::lock_guard lock(mutex_);
-            error_ = std::current_exception();
-            changed_.notify_all();
-        }
-    });
-}
-
-void HandlerShell::release(std::size_t first) {
-    const std::lock_guard lock(mutex_);
-    expects(first <= released_, "what was released stays so");
-    released_ = first;
-    changed_.notify_all();
-}
-
-void HandlerShell::cancel() {
-    const std::lock_guard lock(mutex_);
-    high_ = low_;
-    is_dropping_ = true;
-    changed_.notify_all();
-}
-
-void HandlerShell::stop() {
+TransferHandler::~TransferHandler() {
     {
         const std::lock_guard lock(mutex_);
         if (released_ > 0) {
@@ -90,9 +40,91 @@ void HandlerShell::stop() {
     }
     running_ = Ticket();
     drop_read_ahead();
+    for (int slot = 0; kind_ == HandlerKind::overlapped && slot < device_.slots(); ++slot) {
+        device_.release_slot(slot);
+    }
 }
 
-std::optional<std::size_t> HandlerShell::take(Patience patience) {
+// One slot for any stays free for a write.
+std::size_t TransferHandler::most_ahead(ReadAhead order) const {
+    if (kind_ == HandlerKind::naive) {
+        return 0;
+    }
+    if (subgroups_ - kept_ < shared_) {
+        return subgroups_;
+    }
+    return std::min(subgroups_, (order == ReadAhead::from_first ? kept_ : 0) + shared_ - 1);
+}
+
+void TransferHandler::read_ahead(std::int64_t from, ReadAhead order) {
+    expects(!ahead_, "what was read ahead is used or dropped before more is");
+    const std::size_t count = most_ahead(order);
+    if (count == 0) {
+        return;
+    }
+    ahead_ = Ahead{from, order, count};
+    reading_ = thread_.submit([this, ahead = *ahead_] {
+        for (std::size_t i = 0; i < ahead.count; ++i) {
+            start_read(ahead.order == ReadAhead::from_first ? i : subgroups_ - 1 - i, ahead.from,
+                       reads_);
+        }
+    });
+}
+
+void TransferHandler::drop_read_ahead() {
+    reading_ = Ticket();
+    reads_ = no_work();  // tickets wait
+    ahead_ = std::nullopt;
+}
+
+void TransferHandler::begin(const StepScalars& scalars, std::int64_t from,
+                            std::span<std::byte> landing) {
+    {
+        const std::lock_guard lock(mutex_);
+        low_ = 0;
+        high_ = subgroups_;
+        if (const auto ahead = std::exchange(ahead_, std::nullopt)) {
+            expects(ahead->from == from, "the update begins with what was read ahead");
+            if (ahead->order == ReadAhead::from_first) {
+                low_ = ahead->count;
+            } else {
+                high_ = subgroups_ - ahead->count;
+            }
+        }
+        released_ = subgroups_;
+        is_dropping_ = false;
+        is_delivered_.assign(subgroups_, false);
+        error_ = nullptr;
+    }
+    running_ = thread_.submit([this, order = Order{scalars, from, landing}] {
+        try {
+            reading_.wait();
+            kind_ == HandlerKind::naive ? run_naively(order) : run_overlapped(order);
+        } catch (...) {
+            // Kept for all callers that wait, not just the first.
+            const std::lock_guard lock(mutex_);
+            error_ = std::current_exception();
+            changed_.notify_all();
+        }
+    });
+}
+
+void TransferHandler::release(std::size_t first) {
+    const std::lock_guard lock(mutex_);
+    expects(first <= released_, "a subgroup that was released stays released");
+    released_ = first;
+    changed_.notify_all();
+}
+
+void TransferHandler::cancel() {
+    const std::lock_guard lock(mutex_);
+    high_ = low_;
+    is_dropping_ = true;
+    changed_.notify_all();
+}
+
+// The next subgroup to begin. nullopt: none is left or, with `looks`, none is released yet.
+std::optional<std::size_t> TransferHandler::take(Patience patience) {
     std::unique_lock lock(mutex_);
     const auto is_decided = [this] { return low_ >= high_ || released_ == 0 || released_ < high_; };
     if (patience == Patience::waits) {
@@ -104,42 +136,155 @@ std::optional<std::size_t> HandlerShell::take(Patience patience) {
     return released_ == 0 ? low_++ : --high_;
 }
 
-bool HandlerShell::await_release(std::size_t subgroup) {
+// Waits until the subgroup is released. False: it will not be.
+bool TransferHandler::await_release(std::size_t subgroup) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this, subgroup] { return released_ <= subgroup || is_dropping_; });
     return released_ <= subgroup;
 }
 
-void HandlerShell::note_delivered(std::size_t subgroup) {
+void TransferHandler::note_delivered(std::size_t subgroup) {
     const std::lock_guard lock(mutex_);
     is_delivered_[subgroup] = true;
     changed_.notify_all();
 }
 
-void HandlerShell::rethrow_error(const std::unique_lock<std::mutex>& lock) {
+void TransferHandler::rethrow_error(const std::unique_lock<std::mutex>& lock) {
     expects(lock.owns_lock(), "the error is read under the lock");
     if (error_) {
         std::rethrow_exception(error_);
     }
 }
 
-bool HandlerShell::has_parameters(std::size_t subgroup) {
+bool TransferHandler::has_parameters(std::size_t subgroup) {
     const std::unique_lock lock(mutex_);
     rethrow_error(lock);
     return is_delivered_.at(subgroup);
 }
 
-void HandlerShell::wait_parameters(std::size_t subgroup) {
-    expects(subgroup < device_.subgroups().size(), "the subgroup is one of the device's");
+void TransferHandler::wait_parameters(std::size_t subgroup) {
+    expects(subgroup < subgroups_, "the subgroup is one of the device's");
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this, subgroup] { return is_delivered_.at(subgroup) || error_; });
     rethrow_error(lock);
 }
 
-void HandlerShell::finish() {
+void TransferHandler::finish() {
     running_.wait();
     const std::unique_lock lock(mutex_);
     rethrow_error(lock);
+}
+
+// The span begins at the request of the stage, or at the end of the last one in its lane if that is
+// later.
+Ticket TransferHandler::recorded(Ticket ticket, Lane lane, const char* name, std::size_t subgroup) {
+    Timeline* timeline = device_.tracing().timeline;
+    if (timeline == nullptr) {
+        return ticket;
+    }
+    return ticket.then([this, timeline, lane, name, subgroup, asked = Timeline::Clock::now()] {
+        const std::lock_guard lock(recording_);
+        const Timeline::Clock::time_point now = Timeline::Clock::now();
+        Timeline::Clock::time_point& until = recorded_until_[lane];
+        timeline->add(lane, name, subject(subgroup), std::max(asked, until), now);
+        until = now;
+    });
+}
+
+Ticket TransferHandler::read(int slot, std::size_t subgroup, std::int64_t from) {
+    return recorded(device_.read(slot, subgroup, from), Lane::device_read, "read", subgroup);
+}
+
+void TransferHandler::update(int slot, std::size_t subgroup, const Order& order) {
+    const trace::Span span(device_.tracing().timeline, Lane::engine, "update", subject(subgroup));
+    device_.update(slot, subgroup, order.scalars, order.landing);
+}
+
+Ticket TransferHandler::deliver(int slot, std::size_t subgroup, const Order& order) {
+    return recorded(device_.deliver(slot, subgroup, order.landing,
+                                    [this, subgroup] { note_delivered(subgroup); }),
+                    Lane::copy, "deliver", subgroup);
+}
+
+Ticket TransferHandler::write(int slot, std::size_t subgroup, const Order& order) {
+    return recorded(device_.write(slot, subgroup, order.from + 1), Lane::device_write, "write",
+                    subgroup);
+}
+
+void TransferHandler::run_naively(const Order& order) {
+    while (const auto subgroup = take(Patience::waits)) {
+        device_.allocate_slot(0);
+        try {
+            read(0, *subgroup, order.from).wait();
+            update(0, *subgroup, order);
+            deliver(0, *subgroup, order).wait();
+            write(0, *subgroup, order).wait();
+        } catch (...) {
+            device_.release_slot(0);
+            throw;
+        }
+        device_.release_slot(0);
+    }
+}
+
+TransferHandler::Work TransferHandler::no_work() const {
+    Work work;
+    work.tickets.resize(kept_ + shared_);
+    return work;
+}
+
+// The device keeps the first subgroups in slots of their own. The i-th other one to begin uses slot
+// i modulo the number of the other slots.
+void TransferHandler::start_read(std::size_t subgroup, std::int64_t from, Work& work) {
+    const std::size_t slot = subgroup < kept_ ? subgroup : next_slot(work);
+    if (subgroup >= kept_) {
+        ++work.count;
+        ++work.waiting;
+    }
+    Ticket& ticket = work.tickets[slot];
+    ticket.wait();
+    ticket = read(static_cast<int>(slot), subgroup, from);
+    work.begun.push_back({subgroup, static_cast<int>(slot)});
+}
+
+// Starts reads, and waits only if no subgroup is ready to update.
+void TransferHandler::read_more(const Order& order, Work& work) {
+    while (kept_ == subgroups_ || work.waiting < shared_ - 1) {
+        if (!work.begun.empty() && !work.tickets[next_slot(work)].is_complete()) {
+            return;
+        }
+        const auto next = take(work.begun.empty() ? Patience::waits : Patience::looks);
+        if (!next) {
+            return;
+        }
+        start_read(*next, order.from, work);
+    }
+}
+
+void TransferHandler::run_overlapped(const Order& order) {
+    Work work = std::exchange(reads_, no_work());
+    while (true) {
+        read_more(order, work);
+        if (work.begun.empty()) {
+            break;
+        }
+        const auto [subgroup, slot] = work.begun.front();
+        work.begun.pop_front();
+        work.waiting -= subgroup < kept_ ? 0 : 1;
+        Ticket& ticket = work.tickets[static_cast<std::size_t>(slot)];
+        ticket.wait();
+        if (!await_release(subgroup)) {
+            continue;
+        }
+        update(slot, subgroup, order);
+        // New parameters leave while this subgroup is written and the next one is updated.
+        Ticket delivery = deliver(slot, subgroup, order);
+        ticket = write(slot, subgroup, order);
+        ticket.add(std::move(delivery));
+    }
+    for (Ticket& ticket : work.tickets) {
+        ticket.wait();
+    }
 }
 
 }  // namespace nearstep::csd

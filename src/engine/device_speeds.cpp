@@ -1,7 +1,6 @@
 #include "engine/device_speeds.hpp"
 
 #include "base/error.hpp"
-#include "base/thread_pool.hpp"
 #include "base/units.hpp"
 #include "base/wording.hpp"
 #include "csd/emulated_device.hpp"
@@ -213,9 +212,9 @@ UnequalDevice with_slots(const config::EngineSettings& settings, const TrialSpee
     }
     // Less, because shares are rounded, and memory is taken before the devices are made.
     const std::size_t bytes = speeds.read_ahead_bytes / 10 * 9;
-    const csd::KeptSlots slots = csd::slots_that_keep(
-        bytes, csd::slot_bytes(csd::parse_state_format(settings.csd.state),
-                               partition.largest_subgroup_tiles(device), pool_threads()));
+    const csd::KeptSlots slots =
+        csd::slots_that_keep(bytes, csd::slot_bytes(csd::parse_state_format(settings.csd.state),
+                                                    partition.largest_subgroup_tiles(device)));
     const double tiles_of_slot =
         tiles_of(partition, device) / static_cast<double>(subgroups.size());
     made.if_all_fit = static_cast<double>(slots.if_all_fit) * tiles_of_slot;

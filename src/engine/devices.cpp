@@ -3,7 +3,6 @@
 #include "base/digest.hpp"
 #include "base/error.hpp"
 #include "base/machine.hpp"
-#include "base/thread_pool.hpp"
 #include "base/wording.hpp"
 #include "config/hosts.hpp"
 #include "config/load.hpp"
@@ -12,7 +11,6 @@
 #include "csd/emulated_device.hpp"
 #include "csd/state_format.hpp"
 #include "csd/state_layout.hpp"
-#include "csd/traced_device.hpp"
 #include "engine/restart.hpp"
 #include "fpga/host/pairing.hpp"
 #include "memory/shared_memory.hpp"
@@ -24,7 +22,6 @@
 #include <array>
 #include <charconv>
 #include <chrono>
-#include <cmath>
 #include <cstdint>
 #include <numeric>
 #include <span>
@@ -111,13 +108,6 @@ csd::CardDeviceSettings on_card(const csd::EmulatedDeviceSettings& device,
             .card = {.card = card_of_device(settings, local),
                      .xclbin = settings.csd.xclbin,
                      .longest_run = std::chrono::seconds(settings.csd.run_timeout_s)}};
-}
-
-// The part of the rank's threads for a device: as its part of the state.
-int threads_of(const std::vector<double>& speeds, int local) {
-    const double all = std::accumulate(speeds.begin(), speeds.end(), 0.0);
-    const double part = speeds[static_cast<std::size_t>(local)] / all;
-    return std::max(1, static_cast<int>(std::lround(pool_threads() * part)));
 }
 
 // State file headers contain this name.
@@ -423,8 +413,6 @@ std::vector<std::unique_ptr<csd::Device>> make_devices(const config::EngineSetti
     std::vector<std::unique_ptr<csd::Device>> devices;
     const int count = devices_in(copy, rank).count;
     const std::vector<ReadAheadBytes> ahead = read_ahead_bytes(settings, files, around);
-    std::vector<double> speeds = config::device_speeds(settings, world.size());
-    speeds = {speeds.begin() + first_device, speeds.begin() + first_device + count};
     for (int local = 0; local < count; ++local) {
         csd::EmulatedDeviceSettings device;
         device.name = name_of_device(rank, local);
@@ -434,7 +422,7 @@ std::vector<std::unique_ptr<csd::Device>> make_devices(const config::EngineSetti
         } else {
             device.files = {files[static_cast<std::size_t>(local)]};
         }
-        device.threads = around.threads > 0 ? around.threads : threads_of(speeds, local);
+        device.executor = around.executor;
         device.subgroups = subgroups_of(copy, rank, local);
         device.parameters = copy.partition.parameters();
         device.groups = around.groups;
@@ -458,10 +446,7 @@ std::vector<std::unique_ptr<csd::Device>> make_devices(const config::EngineSetti
         device.gpu = settings.csd.where == "auto" ? around.gpu : std::nullopt;
         device.updates_per_s = plan::update_rate_of(settings);
         devices.push_back(csd::make_emulated_device(device, traffic));
-        if (around.timeline != nullptr) {
-            devices.back() =
-                csd::make_traced_device(std::move(devices.back()), local, *around.timeline);
-        }
+        devices.back()->trace({.timeline = around.timeline, .number = local});
     }
     return devices;
 }

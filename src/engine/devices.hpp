@@ -102,7 +102,7 @@ struct DeviceSurroundings {
     link::NodeLinks* links = nullptr;     // null: no rate limits
     trace::Timeline* timeline = nullptr;  // null: no tracing
     int set = 0;                          // of file names
-    int threads = 0;                      // of each device; 0: the rank's, divided like the state
+    Executor* executor = nullptr;         // does the work of emulated devices
     int ranks_beside = 0;  // of the node, this one included; 0: no memory is spent to read ahead
     std::optional<int> gpu = std::nullopt;  // this rank's, if it may update state
     bool fills_gpu = false;                 // its free memory may hold state that is read ahead

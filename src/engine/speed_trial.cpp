@@ -1,9 +1,9 @@
 #include "engine/speed_trial.hpp"
 
 #include "base/error.hpp"
+#include "base/executor.hpp"
 #include "base/folder_tree.hpp"
 #include "base/random.hpp"
-#include "base/thread_pool.hpp"
 #include "engine/devices.hpp"
 #include "engine/site_links.hpp"
 #include "memory/buffer.hpp"
@@ -127,7 +127,7 @@ public:
     Trial(csd::Device& device, csd::HandlerKind handler, std::span<std::byte> landing,
           bool is_durable)
         : device_(&device),
-          handler_(csd::TransferHandler::make(handler, device)),
+          handler_(std::make_unique<csd::TransferHandler>(handler, device)),
           landing_(landing),
           is_durable_(is_durable) {}
 
@@ -254,6 +254,7 @@ std::vector<double> run_trials(const mpi::Communicator& world, const TrialRun& r
     const link::Clock clock;
     const std::unique_ptr<link::NodeLinks> links = make_links(world, run.settings, clock);
     trace::Traffic traffic;
+    Executor executor(pool_threads(), Executor::Priority::background);
     memory::Buffer landing =
         memory::Buffer::untouched(run.tiles * kTileElems * size_bytes(run.dtype));
     std::vector<std::unique_ptr<csd::Device>> devices;
@@ -264,7 +265,7 @@ std::vector<double> run_trials(const mpi::Communicator& world, const TrialRun& r
         devices = make_devices(run.settings, world, owners, route,
                                {.dtype = run.dtype,
                                 .links = links.get(),
-                                .threads = pool_threads(),  // so that they do not limit a device
+                                .executor = &executor,
                                 .ranks_beside = keeps ? beside(run.nodes, world.rank()) : 0,
                                 .files = files.names()},
                                traffic);

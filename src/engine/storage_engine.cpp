@@ -119,6 +119,7 @@ void StorageEngine::make_pipeline() {
              .links = links_.get(),
              .timeline = timeline_,
              .set = options_.set,
+             .executor = &beside_,
              .ranks_beside = static_cast<int>(nodes_.ranks_beside(world_.rank()).size()),
              .gpu = is_pinned ? options_.gpu : std::nullopt,
              .fills_gpu = options_.fills_gpu,

@@ -1,8 +1,8 @@
 // The engine that keeps its state on computational storage devices.
 #pragma once
 
+#include "base/executor.hpp"
 #include "base/fault_point.hpp"
-#include "base/thread_pool.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "csd/state_commit.hpp"
 #include "engine/clip_guess.hpp"
@@ -188,8 +188,10 @@ private:
     std::optional<nccl::Watchdog> nccl_watchdog_;  // for all exchanges between GPUs
     std::optional<ParameterTransport> parameter_transport_;
     std::optional<GradientTransport> gradient_transport_;
-    csd::StateCommit log_;             // used by the pipeline's updates
-    ThreadPool pool_{pool_threads()};  // used by the pipeline
+    csd::StateCommit log_;               // used by the pipeline's updates
+    Executor pool_{pool_threads() - 1};  // used by the pipeline
+    // Used by the devices. It leaves the CPU to the threads that compute or feed a GPU.
+    Executor beside_{pool_threads(), Executor::Priority::background};
     std::unique_ptr<offload::StepPipeline> pipeline_;
     std::optional<HeldGradients> held_;
     trace::RunFacts facts_;

@@ -51,7 +51,7 @@ private:
 
 }  // namespace
 
-SubgroupWorkers::SubgroupWorkers(offload::StepPipeline& pipeline, ThreadPool& pool) : pool_(pool) {
+SubgroupWorkers::SubgroupWorkers(offload::StepPipeline& pipeline, Executor& pool) : pool_(pool) {
     pipeline.visit_subgroups(
         [&](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
             owned_.push_back({&device, subgroup, tiles});
@@ -61,7 +61,7 @@ SubgroupWorkers::SubgroupWorkers(offload::StepPipeline& pipeline, ThreadPool& po
 
 double SubgroupWorkers::visit(const Stages& stages) {
     Occupancy moves;
-    std::vector<Memory> memory(static_cast<std::size_t>(pool_.threads()));
+    std::vector<Memory> memory(static_cast<std::size_t>(pool_.members()));
     pool_.share(owned_.size(), [&](std::size_t i, int member) {
         const Owned& of = owned_[i];
         const csd::StateArrays state = memory[static_cast<std::size_t>(member)].arrays(

@@ -1,7 +1,7 @@
 // Work on a rank's subgroups by a pool of threads, outside of steps.
 #pragma once
 
-#include "base/thread_pool.hpp"
+#include "base/executor.hpp"
 #include "csd/device.hpp"
 #include "offload/step_pipeline.hpp"
 
@@ -15,7 +15,7 @@ namespace nearstep::engine {
 class SubgroupWorkers {
 public:
     // Both outlive this.
-    SubgroupWorkers(offload::StepPipeline& pipeline, ThreadPool& pool);
+    SubgroupWorkers(offload::StepPipeline& pipeline, Executor& pool);
 
     // Each stage may be empty. `state` has room for each element of the subgroup.
     struct Stages {
@@ -39,7 +39,7 @@ private:
         shard::TileRange tiles;
     };
 
-    ThreadPool& pool_;
+    Executor& pool_;
     std::vector<Owned> owned_;  // in tile order: neighbours are on different devices
     std::size_t most_elems_ = 0;
 };

@@ -15,7 +15,7 @@ constexpr std::size_t kNetwork = 3;
 }  // namespace
 
 NodeLinks::NodeLinks(const Rates& rates, SharedTimes times, const Clock& clock)
-    : rates_(rates), times_(std::move(times)), clock_(clock) {
+    : rates_(rates), times_(std::move(times)), clock_(clock), pacer_(clock) {
     add(rates.host, times_[kToHost], to_host_);
     add(rates.host, times_[kToStorage], to_storage_);
     Path both;

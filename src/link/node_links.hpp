@@ -3,6 +3,7 @@
 
 #include "link/clock.hpp"
 #include "link/link.hpp"
+#include "link/pacer.hpp"
 #include "link/shared_times.hpp"
 
 #include <atomic>
@@ -46,6 +47,9 @@ public:
     const Path& to_storage() const { return to_storage_; }
     const Path& network() const { return network_; }  // from this node to the others
 
+    // Of the drives' transfers.
+    Pacer& pacer() { return pacer_; }
+
     // Adds a drive of this process. No other thread may call this object meanwhile.
     DrivePaths add_drive(DrivePlace place);
 
@@ -61,6 +65,7 @@ private:
     Path to_host_;
     Path to_storage_;
     Path network_;
+    Pacer pacer_;  // last, so that its thread ends before what it uses
 };
 
 }  // namespace nearstep::link

@@ -66,7 +66,7 @@ StepPipeline::StepPipeline(const mpi::Communicator& world, PipelineSettings sett
                 .links = settings_.links},
                rounds_, traffic),
       assembly_(settings_.gpu ? std::vector<ElementRange>() : settings_.blocks),
-      owner_sums_(static_cast<std::size_t>(settings_.pool->threads())),
+      owner_sums_(static_cast<std::size_t>(settings_.pool->members())),
       squares_of_tile_(settings_.owners->tiles()),
       gather_(copy_ranks_, gather_settings(), traffic) {
     expects(static_cast<int>(devices_.size()) == copy_.devices.count(copy_ranks_.rank()),

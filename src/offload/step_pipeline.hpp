@@ -2,7 +2,7 @@
 // step_pipeline.cpp has the way of the gradients, step_update.cpp the update and its parameters.
 #pragma once
 
-#include "base/thread_pool.hpp"
+#include "base/executor.hpp"
 #include "codec/codec.hpp"
 #include "csd/device.hpp"
 #include "csd/state_commit.hpp"
@@ -19,7 +19,6 @@
 #include "offload/gradient_assembly.hpp"
 #include "offload/step_state.hpp"
 #include "shard/ownership.hpp"
-#include "store/ticket.hpp"
 #include "trace/traffic.hpp"
 
 #include <chrono>
@@ -56,7 +55,7 @@ struct PipelineSettings {
     csd::Delivery delivery = csd::Delivery::parameters;  // of the devices
     std::vector<ElementRange> blocks;                    // in forward order
     const link::NodeLinks* links = nullptr;              // of the network; null: no rate limits
-    ThreadPool* pool = nullptr;  // decodes gradients and hands them to devices
+    Executor* pool = nullptr;  // decodes gradients and hands them to devices
     // The GPU where gradients are written, summed over the group and encoded; not with error
     // feedback. None: on the host.
     std::optional<int> gpu = std::nullopt;
@@ -255,8 +254,8 @@ private:
     std::optional<Clock::time_point> gathered_;  // when all parameters were seen to be here
     Clock::time_point written_;                  // set by ending_, like ended_
     Clock::time_point ended_;
-    store::Ticket ending_;
-    store::Worker ending_worker_;  // last member, so that it ends first
+    Ticket ending_;
+    Executor ending_worker_{1};  // last member, so that it ends first
 };
 
 }  // namespace nearstep::offload

@@ -29,7 +29,8 @@ exchange::ParameterGatherSettings StepPipeline::gather_settings() const {
 
 void StepPipeline::make_update() {
     for (std::size_t device = 0; device < devices_.size(); ++device) {
-        handlers_.push_back(csd::TransferHandler::make(settings_.handler, *devices_[device]));
+        handlers_.push_back(
+            std::make_unique<csd::TransferHandler>(settings_.handler, *devices_[device]));
         if (has_deltas()) {
             messages_.emplace_back(message_room_bytes(device) *
                                    devices_[device]->subgroups().size());

@@ -39,7 +39,17 @@ void skip(Request& request, std::size_t bytes) {
     }
 }
 
-const char* verb_of(Direction direction) { return direction == Direction::read ? "read" : "write"; }
+const char* verb_of(Direction direction) {
+    switch (direction) {
+        case Direction::read:
+            return "read";
+        case Direction::write:
+            return "write";
+        case Direction::flush:
+            break;
+    }
+    return "flush";
+}
 
 std::string advice_for(int reason) {
     if (reason == ENOSPC || reason == EDQUOT) {
@@ -168,15 +178,7 @@ void File::write_at(std::span<const std::byte> from, std::int64_t offset) {
     transfer({Direction::write, {{const_cast<std::byte*>(from.data()), from.size()}}, offset});
 }
 
-void File::sync() {
-    int result = storage_->flush(descriptor_.get());
-    while (result != 0 && errno == EINTR) {
-        result = storage_->flush(descriptor_.get());
-    }
-    if (result != 0) {
-        fail("flush", 0, errno);
-    }
-}
+void File::sync() { transfer(Request::flush()); }
 
 memory::Buffer File::map(std::size_t bytes) {
     struct stat status {};
@@ -197,26 +199,33 @@ void File::prepare(Request& request) {
                     is_page_multiple(piece.iov_len),
                 "memory of a transfer lies and ends on multiples of 4096");
     }
-    skip(request, 0);
+    if (request.direction != Direction::flush) {
+        skip(request, 0);
+    }
 }
 
 void File::transfer(Request request, const ResultFilter& filter) {
     prepare(request);
     const auto call = request.direction == Direction::read ? &Storage::read : &Storage::write;
+    const bool is_flush = request.direction == Direction::flush;
     while (!request.is_complete()) {
         const auto count =
             static_cast<int>(std::min(request.pieces.size() - request.first, kMostPieces));
         const bool was_direct = is_direct_;
-        const ssize_t done = (storage_->*call)(descriptor_.get(), &request.pieces[request.first],
-                                               count, request.offset);
+        const ssize_t done =
+            is_flush ? storage_->flush(descriptor_.get())
+                     : (storage_->*call)(descriptor_.get(), &request.pieces[request.first], count,
+                                         request.offset);
         const std::int64_t result = done < 0 ? -errno : done;
-        settle(request, was_direct, filter ? filter(request, result) : result);
+        settle(request, was_direct, filter && !is_flush ? filter(request, result) : result);
     }
 }
 
 void File::settle(Request& request, bool was_direct, std::int64_t result) {
     const char* verb = verb_of(request.direction);
-    if (result > 0) {
+    if (result == 0 && request.direction == Direction::flush) {
+        request.first = request.pieces.size();
+    } else if (result > 0) {
         skip(request, static_cast<std::size_t>(result));
     } else if (result == 0) {
         refuse_short(verb, request.offset);

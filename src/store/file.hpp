@@ -24,7 +24,8 @@ constexpr std::size_t kPageBytes = 4096;
 // Most pieces of one system call: IOV_MAX on Linux.
 constexpr std::size_t kMostPieces = 1024;
 
-enum class Direction { read, write };
+// flush: what was written survives a power cut; it has one piece, without bytes.
+enum class Direction { read, write, flush };
 
 // A transfer, or the rest of one: pieces of memory that are contiguous in the file.
 struct Request {
@@ -34,6 +35,8 @@ struct Request {
     std::size_t first = 0;  // first of the pieces that are left
 
     bool is_complete() const { return first == pieces.size(); }
+
+    static Request flush() { return {Direction::flush, {{nullptr, 0}}}; }
 };
 
 // Replaces the kernel's result of a call (bytes moved or a negative errno) before it is used. Runs

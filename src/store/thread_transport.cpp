@@ -1,3 +1,4 @@
+// Transfers by system calls on threads. Used where io_uring is not allowed or not asked for.
 #include "store/transport.hpp"
 
 #include <utility>
@@ -20,8 +21,8 @@ public:
 
     Ticket submit(std::size_t file, Request request) override {
         Member& member = *members_.at(file);
-        Worker& worker = request.direction == Direction::read ? member.reads : member.writes;
-        return worker.submit([this, &member, request = std::move(request)] {
+        Executor& thread = request.direction == Direction::read ? member.reads : member.writes;
+        return thread.submit([this, &member, request = std::move(request)] {
             member.file->transfer(request, filter_);
         });
     }
@@ -29,13 +30,13 @@ public:
 private:
     struct Member {
         File* file = nullptr;
-        Worker reads;
-        Worker writes;
+        Executor reads{1};
+        Executor writes{1};
     };
 
     ResultFilter filter_;
     std::vector<std::unique_ptr<Member>>
-        members_;  // last, so that workers end before what they use
+        members_;  // last, so that threads end before what they use
 };
 
 }  // namespace

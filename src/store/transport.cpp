@@ -1,3 +1,4 @@
+// Chooses between io_uring and threads. Used by Volume.
 #include "store/transport.hpp"
 
 #include "base/error.hpp"

@@ -1,8 +1,8 @@
 // How transfers reach the kernel: through io_uring, or through threads with system calls.
 #pragma once
 
+#include "base/executor.hpp"
 #include "store/file.hpp"
-#include "store/ticket.hpp"
 
 #include <cstddef>
 #include <memory>

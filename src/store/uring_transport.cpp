@@ -1,3 +1,4 @@
+// Transfers through io_uring, by one thread per ring. Used where the kernel allows it.
 #include "base/descriptor.hpp"
 #include "base/error.hpp"
 #include "base/units.hpp"
@@ -34,7 +35,7 @@ constexpr std::uint64_t kWakeUp = kDepth;  // user data of the event read that n
 struct Operation {
     std::size_t file = 0;
     Request rest;
-    std::promise<void> done;
+    Completion done = {};
     std::size_t chunks = 0;  // in flight
     std::exception_ptr error = nullptr;
 };
@@ -79,8 +80,9 @@ private:
         std::vector<std::size_t> free_slots;  // indices into chunks_
     };
 
+    // Flushes go with the writes.
     Queue& queue_of(const Operation& operation) {
-        return queues_.at(static_cast<std::size_t>(operation.rest.direction));
+        return operation.rest.direction == Direction::read ? queues_.front() : queues_.back();
     }
     void wake_up();
 
@@ -174,8 +176,8 @@ Ticket UringTransport::submit(std::size_t file, Request request) {
         return {};
     }
     std::list<Operation> work;
-    work.push_back({.file = file, .rest = std::move(request), .done = {}});
-    Ticket ticket(work.front().done.get_future());
+    work.push_back({.file = file, .rest = std::move(request)});
+    Ticket ticket = work.front().done.ticket();
     {
         const std::lock_guard lock(mutex_);
         new_work_.splice(new_work_.end(), work);
@@ -255,7 +257,9 @@ void UringTransport::start(std::size_t slot) {
     const auto offset = static_cast<std::uint64_t>(chunk.request.offset);
     chunk.was_direct = file.is_direct();
     io_uring_sqe* entry = io_uring_get_sqe(&ring_);
-    if (chunk.request.direction == Direction::read) {
+    if (chunk.request.direction == Direction::flush) {
+        io_uring_prep_fsync(entry, file.descriptor(), IORING_FSYNC_DATASYNC);
+    } else if (chunk.request.direction == Direction::read) {
         io_uring_prep_readv(entry, file.descriptor(), pieces, count, offset);
     } else {
         io_uring_prep_writev(entry, file.descriptor(), pieces, count, offset);
@@ -287,7 +291,9 @@ void UringTransport::settle(std::size_t slot, std::int64_t result) {
     Operation& operation = *chunk.operation;
     try {
         files_[operation.file]->settle(chunk.request, chunk.was_direct,
-                                       filter_ ? filter_(chunk.request, result) : result);
+                                       filter_ && chunk.request.direction != Direction::flush
+                                           ? filter_(chunk.request, result)
+                                           : result);
     } catch (...) {
         // Keeps the first error and drops the chunks not yet started.
         operation.error = operation.error ? operation.error : std::current_exception();
@@ -312,12 +318,11 @@ void UringTransport::finish(std::size_t slot) {
     if (operation->chunks > 0 || !operation->rest.is_complete()) {
         return;
     }
-    if (operation->error) {
-        operation->done.set_exception(operation->error);
-    } else {
-        operation->done.set_value();
-    }
+    // Whoever waited may end what the error names, so that the operation goes first.
+    const Completion done = operation->done;
+    const std::exception_ptr error = std::move(operation->error);
     started_.erase(operation);
+    done.complete(error);
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+// A device's bytes in its files. Used by StateVolume and by the benchmark of raw devices.
 #include "store/volume.hpp"
 
 #include "base/error.hpp"
@@ -23,6 +24,8 @@ Volume::Volume(const VolumeSettings& settings)
       bytes_of_file_(file_bytes(settings)),
       chunk_bytes_(settings.files.size() == 1 ? std::max(settings.bytes, kPageBytes)
                                               : settings.chunk_bytes),
+      paths_(settings.paths),
+      pacer_(settings.pacer),
       written_(settings.files.size()) {
     expects(!settings.files.empty(), "a volume has a file");
     expects(settings.chunk_bytes > 0 && settings.chunk_bytes % kPageBytes == 0,
@@ -35,12 +38,9 @@ Volume::Volume(const VolumeSettings& settings)
     // io_uring would bypass the caller's storage.
     const IoKind io = settings.storage != nullptr ? IoKind::threads : settings.io;
     transport_ = Transport::make(io, files, settings.filter);
-    if (!settings.paths.empty()) {
-        expects(settings.paths.size() == files.size() && settings.clock != nullptr,
-                "every file of a shaped volume has its paths");
-        pacer_ = std::make_unique<Pacer>(settings.paths, *settings.clock);
-    }
-    is_mapped_ = files.size() == 1 && files.front()->lies_in_memory() && !pacer_ &&
+    expects(paths_.empty() || (paths_.size() == files.size() && pacer_ != nullptr),
+            "every file of a shaped volume has its paths");
+    is_mapped_ = files.size() == 1 && files.front()->lies_in_memory() && paths_.empty() &&
                  settings.io == IoKind::automatic && settings.storage == nullptr &&
                  !settings.filter;
 }
@@ -82,7 +82,7 @@ std::vector<Request> Volume::parts_of(Direction direction, std::span<std::byte> 
 Ticket Volume::submit(Direction direction, std::span<std::byte> memory, std::int64_t offset,
                       Speed speed) {
     std::vector<Request> parts = parts_of(direction, memory, offset);
-    const bool is_shaped = pacer_ && speed == Speed::shaped;
+    const bool is_shaped = !paths_.empty() && speed == Speed::shaped;
     const link::Time ready = is_shaped ? pacer_->now() : 0;
     Ticket all;
     for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -94,7 +94,9 @@ Ticket Volume::submit(Direction direction, std::span<std::byte> memory, std::int
             written_[i].fetch_add(bytes, std::memory_order_relaxed);
         }
         if (is_shaped) {
-            all.add(pacer_->cross(i, direction, bytes, ready));
+            const link::DrivePaths& paths = paths_[i];
+            all.add(pacer_->cross(direction == Direction::read ? paths.read : paths.write, bytes,
+                                  ready));
         }
         all.add(transport_->submit(i, std::move(parts[i])));
     }
@@ -126,11 +128,11 @@ std::vector<std::uint64_t> Volume::written_bytes() const {
 }
 
 Ticket Volume::sync() {
-    return flushes_.submit([this] {
-        for (const auto& file : files_) {
-            file->sync();
-        }
-    });
+    Ticket all;
+    for (std::size_t i = 0; i < files_.size(); ++i) {
+        all.add(transport_->submit(i, Request::flush()));
+    }
+    return all;
 }
 
 bool Volume::is_direct() const {

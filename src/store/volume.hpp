@@ -1,11 +1,11 @@
 // One byte space over the state files of a device: a single file, or several in stripes (RAID 0).
 #pragma once
 
+#include "base/executor.hpp"
 #include "base/units.hpp"
+#include "link/node_links.hpp"
 #include "memory/buffer.hpp"
 #include "store/file.hpp"
-#include "store/pacer.hpp"
-#include "store/ticket.hpp"
 #include "store/transport.hpp"
 
 #include <atomic>
@@ -26,9 +26,10 @@ struct VolumeSettings {
     IoKind io = IoKind::automatic;
     ResultFilter filter = {};
     Storage* storage = nullptr;  // used by the files, see File; then threads move the data
-    // The links of each file and the clock, which outlive the volume; empty: links are not shaped.
+    // The links of each file, and what paces transfers over them and outlives the volume; empty:
+    // links are not shaped.
     std::vector<link::DrivePaths> paths = {};
-    const link::Clock* clock = nullptr;
+    link::Pacer* pacer = nullptr;
 };
 
 // shaped: a transfer completes no earlier than its links allow. full: not limited, for transfers
@@ -84,14 +85,14 @@ private:
     std::size_t bytes_;
     std::size_t bytes_of_file_;
     std::size_t chunk_bytes_;
+    std::vector<link::DrivePaths> paths_;  // empty: not shaped
+    link::Pacer* pacer_;
     std::vector<std::unique_ptr<File>> files_;
     std::vector<std::atomic<std::uint64_t>> written_;  // per file
     std::unique_ptr<Transport> transport_;             // declared after files_: ends first
-    std::unique_ptr<Pacer> pacer_;                     // null: not shaped
     bool is_mapped_ = false;
     std::once_flag is_first_map_;
     memory::Buffer mapping_;
-    Worker flushes_;
 };
 
 }  // namespace nearstep::store

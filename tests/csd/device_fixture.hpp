@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/random.hpp"
+#include "base/units.hpp"
 #include "csd/emulated_device.hpp"
 #include "store/scratch_folder.hpp"
 
@@ -30,6 +31,10 @@ inline std::vector<shard::Subgroup> many_subgroups() {
     }
     return subgroups;
 }
+
+// Memory for so many slots of a subgroup of one tile. Of 14 subgroups, 9 slots keep one, 12 keep
+// four, and 15 keep all.
+inline std::size_t room_for(std::size_t slots) { return slots * 2 * MiB; }
 
 constexpr std::size_t kParameters = 8 * shard::kTileElems + 1234;
 constexpr std::size_t kOwnElems = 6 * shard::kTileElems;  // of the device, including padding
@@ -81,7 +86,7 @@ struct SmallDevice {
         settings.slots = wanted.slots;
         settings.read_ahead_bytes = wanted.read_ahead_bytes;
         settings.place = wanted.place;
-        settings.threads = 3;
+        settings.executor = &executor;
         settings.io = wanted.io;
         settings.state = wanted.state;
         settings.delivery = wanted.delivery;
@@ -152,6 +157,7 @@ struct SmallDevice {
     std::unique_ptr<codec::Codec> codec;
     EmulatedDeviceSettings settings;
     trace::Traffic traffic;
+    Executor executor{3};
     std::unique_ptr<Device> device;
     std::vector<std::byte> vector;  // the parameter vector
 };

@@ -95,10 +95,9 @@ public:
     }
 
     void update_on_host() {
-        std::vector<std::span<const std::byte>> list(wanted_.sources);
         std::vector<float> gradient(kTileElems);
         for (std::size_t tile = 0; tile < tiles_; ++tile) {
-            payloads_.sum(tile, 0, list, gradient);
+            payloads_.sum(tile, 0, gradient);
             UpdateRun run;
             run.format = wanted_.state;
             run.state = state_of_tile(wanted_.state, updated(), tiles_, tile);
@@ -232,8 +231,10 @@ TEST_P(GpuDevices, LeaveBitsAsTheyAre) {
     const memory::PinnedRange pinned{std::span<const std::byte>(with_gpu.vector)};
     on_host.initialise();
     with_gpu.initialise();
-    const auto host_handler = TransferHandler::make(HandlerKind::overlapped, *on_host.device);
-    const auto gpu_handler = TransferHandler::make(HandlerKind::overlapped, *with_gpu.device);
+    const auto host_handler =
+        std::make_unique<TransferHandler>(HandlerKind::overlapped, *on_host.device);
+    const auto gpu_handler =
+        std::make_unique<TransferHandler>(HandlerKind::overlapped, *with_gpu.device);
     std::uint64_t gpu_bytes = 0;
     // The first steps pin the memory meanwhile.
     int helped = 0;

@@ -1,8 +1,8 @@
 #include "csd/gradient_staging.hpp"
 
 #include "base/error.hpp"
+#include "base/executor.hpp"
 #include "base/random.hpp"
-#include "base/thread_pool.hpp"
 #include "store/scratch_folder.hpp"
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ protected:
 
     // Puts the tiles; with one thread in this order.
     void put(GradientStaging& staging, const std::vector<std::size_t>& tiles, int threads) {
-        ThreadPool pool(threads);
+        Executor pool(threads - 1);
         std::vector<std::vector<float>> scratch(static_cast<std::size_t>(threads));
         pool.share(tiles.size(), [&](std::size_t i, int member) {
             std::vector<float>& values = scratch[static_cast<std::size_t>(member)];

@@ -133,9 +133,11 @@ private:
         settings.subgroups = {{0, 0, {tile, tile + 1}}, {0, 1, {tile + 1, tile + 2}}};
         settings.codec = codec_.get();
         settings.storage = settings_.storage;
+        settings.executor = &executor_;
         Rank& owner = *ranks_[static_cast<std::size_t>(rank)];
         owner.devices.push_back(make_emulated_device(settings, traffic_));
-        owner.handlers.push_back(TransferHandler::make(settings_.handler, *owner.devices.back()));
+        owner.handlers.push_back(
+            std::make_unique<TransferHandler>(settings_.handler, *owner.devices.back()));
     }
 
     void update(Rank& rank) {
@@ -176,6 +178,7 @@ private:
 
     JobSettings settings_;
     std::unique_ptr<codec::Codec> codec_;
+    Executor executor_{2};
     trace::Traffic traffic_;
     std::vector<std::unique_ptr<Rank>> ranks_;
     std::vector<std::byte> vector_;

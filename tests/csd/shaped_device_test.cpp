@@ -39,7 +39,7 @@ Step step_of(SmallDeviceSettings settings, HandlerKind kind) {
     SmallDevice small(settings);
     small.initialise();
     EXPECT_EQ(shaped.clock.now(), link::FakeClock().now()) << "start values are not of a step";
-    const auto handler = TransferHandler::make(kind, *small.device);
+    const auto handler = std::make_unique<TransferHandler>(kind, *small.device);
     const link::Time begin = shaped.clock.now();
     small.put_gradients(0);
     const link::Time middle = shaped.clock.now();
@@ -88,7 +88,7 @@ TEST(AShapedDevice, OnTheHostTakesStateAndGradientsOverTheHostLink) {
 TEST(AShapedDevice, GivesTheBitsOfOneThatIsNot) {
     SmallDevice small({});
     small.initialise();
-    const auto handler = TransferHandler::make(HandlerKind::overlapped, *small.device);
+    const auto handler = std::make_unique<TransferHandler>(HandlerKind::overlapped, *small.device);
     small.put_gradients(0);
     handler->start(test_scalars(), 0, small.vector);
     handler->finish();
@@ -105,7 +105,7 @@ TEST(ADeviceWithARatedEngine, IsNoFasterThanThat) {
     small.initialise();
     small.put_gradients(0);
     const auto begin = std::chrono::steady_clock::now();
-    const auto handler = TransferHandler::make(HandlerKind::overlapped, *small.device);
+    const auto handler = std::make_unique<TransferHandler>(HandlerKind::overlapped, *small.device);
     handler->start(test_scalars(), 0, small.vector);
     handler->finish();
     EXPECT_GE(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(),
@@ -121,7 +121,8 @@ TEST(ADevice, WritesFewerBytesInNarrowerFormats) {
         const std::uint64_t before = small.device->written_bytes().front();
         EXPECT_GT(before, 0U) << "start values are written, too";
         small.put_gradients(0);
-        const auto handler = TransferHandler::make(HandlerKind::overlapped, *small.device);
+        const auto handler =
+            std::make_unique<TransferHandler>(HandlerKind::overlapped, *small.device);
         handler->start(test_scalars(), 0, small.vector);
         handler->finish();
         written.push_back(small.device->written_bytes().front() - before);

@@ -36,7 +36,7 @@ struct Outcome {
 Outcome train(HandlerKind kind, const SmallDeviceSettings& settings) {
     SmallDevice small(settings);
     small.initialise();
-    const auto handler = TransferHandler::make(kind, *small.device);
+    const auto handler = std::make_unique<TransferHandler>(kind, *small.device);
     for (int step = 0; step < kHandledSteps; ++step) {
         small.put_gradients(step);
         handler->start(test_scalars(), step, small.vector);
@@ -60,7 +60,8 @@ TEST(TransferHandlerTest, GivesTheSameBitsNaiveOrOverlappedWithAnyNumberOfSlots)
 
 TEST(TransferHandlerTest, WantsThreeSlotsToOverlap) {
     SmallDevice small({.slots = 2});
-    EXPECT_THROW(TransferHandler::make(HandlerKind::overlapped, *small.device), ContractError);
+    EXPECT_THROW(std::make_unique<TransferHandler>(HandlerKind::overlapped, *small.device),
+                 ContractError);
 }
 
 // A device whose parameters land at once, except those of one subgroup, which never do.
@@ -110,12 +111,12 @@ private:
     std::string name_ = "device under test";
     std::vector<shard::Subgroup> subgroups_;
     std::size_t undelivered_;
-    store::Worker lane_;
+    Executor lane_{1};
 };
 
 TEST(TransferHandlerTest, NeverShowsParametersThatDidNotLand) {
     UndeliveredDevice device(small_subgroups(), 1);
-    const auto handler = TransferHandler::make(HandlerKind::overlapped, device);
+    const auto handler = std::make_unique<TransferHandler>(HandlerKind::overlapped, device);
     std::vector<std::byte> vector;
     handler->start(test_scalars(), 0, vector);
     device.all_delivered.get_future().wait();
@@ -182,13 +183,13 @@ private:
     std::size_t updates_ = 0;
     std::size_t writes_ = 0;
     std::size_t delivered_ = 0;  // used by the handler's thread alone
-    store::Worker deliveries_;
-    store::Worker written_;
+    Executor deliveries_{1};
+    Executor written_{1};
 };
 
 TEST(TransferHandlerTest, ReadsUpdatesDeliversAndWritesDifferentSubgroupsAtOnce) {
     EntwinedDevice device(small_subgroups());
-    const auto handler = TransferHandler::make(HandlerKind::overlapped, device);
+    const auto handler = std::make_unique<TransferHandler>(HandlerKind::overlapped, device);
     std::vector<std::byte> vector;
     handler->start(test_scalars(), 0, vector);
     handler->finish();
@@ -201,8 +202,8 @@ TEST(TransferHandlerTest, UpdatesWhatIsReleasedWhileGradientsArrive) {
     small.initialise();
     SmallDevice whole({});
     whole.initialise();
-    const auto handler = TransferHandler::make(HandlerKind::overlapped, *small.device);
-    const auto plain = TransferHandler::make(HandlerKind::overlapped, *whole.device);
+    const auto handler = std::make_unique<TransferHandler>(HandlerKind::overlapped, *small.device);
+    const auto plain = std::make_unique<TransferHandler>(HandlerKind::overlapped, *whole.device);
     for (int step = 0; step < kHandledSteps; ++step) {
         whole.put_gradients(step);
         plain->start(test_scalars(), step, whole.vector);
@@ -232,7 +233,7 @@ enum class Follows { at_once, in_backward, after_a_drop, after_a_cancel };
 Outcome train_ahead(const SmallDeviceSettings& settings, ReadAhead order, Follows follows) {
     SmallDevice small(settings);
     small.initialise();
-    const auto handler = TransferHandler::make(HandlerKind::overlapped, *small.device);
+    const auto handler = std::make_unique<TransferHandler>(HandlerKind::overlapped, *small.device);
     for (int step = 0; step < kHandledSteps; ++step) {
         handler->read_ahead(step, order);
         small.put_gradients(step);
@@ -255,10 +256,6 @@ Outcome train_ahead(const SmallDeviceSettings& settings, ReadAhead order, Follow
     handler->read_ahead(kHandledSteps, order);  // and is destroyed
     return {small.states(kHandledSteps), small.vector};
 }
-
-// Memory for so many slots of a subgroup of one tile. Of 14 subgroups, 9 slots keep one, 12 keep
-// four, and 15 keep all.
-std::size_t room_for(std::size_t slots) { return slots * 2 * MiB; }
 
 TEST(TransferHandlerTest, GivesTheSameBitsIfStateIsReadAheadOrKept) {
     std::vector<SmallDeviceSettings> all;
@@ -285,7 +282,7 @@ TEST(TransferHandlerTest, GivesTheSameBitsIfStateIsReadAheadOrKept) {
 TEST(TransferHandlerTest, ReadsAheadWhatItsSlotsHold) {
     SmallDevice small({.slots = 3});
     small.initialise();
-    const auto handler = TransferHandler::make(HandlerKind::overlapped, *small.device);
+    const auto handler = std::make_unique<TransferHandler>(HandlerKind::overlapped, *small.device);
     const auto bytes = [&] { return small.traffic.snapshot()[trace::Counter::internal_read]; };
     handler->read_ahead(0, ReadAhead::from_last);
     handler->drop_read_ahead();  // waits
@@ -296,106 +293,10 @@ TEST(TransferHandlerTest, ReadsAheadWhatItsSlotsHold) {
     EXPECT_THROW(handler->begin(test_scalars(), 1, small.vector), ContractError);
 }
 
-// Updates all subgroups from this generation on. Returns the tiles whose state was read for it.
-std::size_t tiles_read_for_update(SmallDevice& small, TransferHandler& handler,
-                                  std::int64_t generation) {
-    const auto bytes = [&] { return small.traffic.snapshot()[trace::Counter::internal_read]; };
-    const std::size_t before = bytes();
-    small.put_gradients(generation);
-    handler.start(test_scalars(), generation, small.vector);
-    handler.finish();
-    return (bytes() - before) / state_bytes(StateFormat::fp32, 1);
-}
-
-TEST(TransferHandlerTest, ReadsKeptStateOnce) {
-    for (const auto& [slots, others] : {std::pair(8U, 14U), {9U, 13U}, {12U, 10U}, {15U, 0U}}) {
-        SmallDevice small({.read_ahead_bytes = room_for(slots), .subgroups = many_subgroups()});
-        small.initialise();
-        const auto handler = TransferHandler::make(HandlerKind::overlapped, *small.device);
-        EXPECT_EQ(tiles_read_for_update(small, *handler, 0), 14U) << slots;
-        EXPECT_EQ(tiles_read_for_update(small, *handler, 1), others) << slots;
-        EXPECT_EQ(tiles_read_for_update(small, *handler, 2), others) << slots;
-        // Storage has it all: another process could go on.
-        SmallDevice whole({.subgroups = many_subgroups()});
-        whole.initialise();
-        const auto plain = TransferHandler::make(HandlerKind::overlapped, *whole.device);
-        for (int step = 0; step < 3; ++step) {
-            tiles_read_for_update(whole, *plain, step);
-        }
-        EXPECT_TRUE(small.states(3) == whole.states(3)) << slots;
-    }
-}
-
-TEST(TransferHandlerTest, KeepsWhatIsForeseenForItsMemory) {
-    const std::size_t all = many_subgroups().size();
-    for (const std::size_t slots : {0U, 8U, 12U, 14U, 15U, 40U}) {
-        const SmallDevice small(
-            {.read_ahead_bytes = room_for(slots), .subgroups = many_subgroups()});
-        const KeptSlots kept =
-            slots_that_keep(room_for(slots), slot_bytes(StateFormat::fp32, 1, 1));
-        EXPECT_EQ(static_cast<std::size_t>(small.device->kept_slots()),
-                  all <= kept.if_all_fit ? all : kept.otherwise)
-            << slots;
-    }
-}
-
-TEST(TransferHandlerTest, ReadsAgainWhatACancelledUpdateChanged) {
-    SmallDevice small({.read_ahead_bytes = room_for(15), .subgroups = many_subgroups()});
-    small.initialise();
-    const auto handler = TransferHandler::make(HandlerKind::overlapped, *small.device);
-    tiles_read_for_update(small, *handler, 0);
-    small.put_gradients(1);
-    handler->begin(test_scalars(), 1, small.vector);
-    handler->release(11);
-    for (const std::size_t subgroup : {11U, 12U, 13U}) {
-        handler->wait_parameters(subgroup);
-    }
-    handler->cancel();
-    handler->finish();
-    EXPECT_EQ(tiles_read_for_update(small, *handler, 1), 3U);
-}
-
-TEST(TransferHandlerTest, ReadsStateThatWasWrittenFromOutside) {
-    SmallDevice small({.read_ahead_bytes = room_for(15), .subgroups = many_subgroups()});
-    small.initialise();
-    const auto handler = TransferHandler::make(HandlerKind::overlapped, *small.device);
-    tiles_read_for_update(small, *handler, 0);
-    State state(1);
-    small.device->read_state(4, 1, state.arrays());
-    state.master[0] += 1;
-    const float changed = state.master[0];
-    small.device->write_state(4, 1, state.arrays());
-    EXPECT_EQ(tiles_read_for_update(small, *handler, 1), 1U);
-    small.device->read_state(4, 2, state.arrays());
-    EXPECT_NEAR(state.master[0], changed, 0.5);
-}
-
-// Of each subgroup one of 64 updates reads what is kept all the same.
-TEST(TransferHandlerTest, NoticesADriveThatLostKeptState) {
-    SmallDevice small({.read_ahead_bytes = room_for(15), .subgroups = many_subgroups()});
-    small.initialise();
-    const auto handler = TransferHandler::make(HandlerKind::overlapped, *small.device);
-    tiles_read_for_update(small, *handler, 0);
-    const StateLayout layout(small.settings.subgroups, StateFormat::fp32, false);
-    std::size_t read = 0;
-    std::int64_t step = 1;
-    for (; step <= 64; ++step) {
-        read += tiles_read_for_update(small, *handler, step);
-    }
-    EXPECT_EQ(read, 14U);
-    const auto damaged_steps = [&] {
-        for (; step <= 128; ++step) {
-            flip_bit(small.settings.files[0], layout.extent_offset(5, step) + 4096 + 99);
-            tiles_read_for_update(small, *handler, step);
-        }
-    };
-    EXPECT_THROW(damaged_steps(), IoError);
-}
-
 TEST(TransferHandlerTest, SurfacesDamageThatWasReadAheadInTheUpdate) {
     SmallDevice small({});
     small.initialise();
-    const auto handler = TransferHandler::make(HandlerKind::overlapped, *small.device);
+    const auto handler = std::make_unique<TransferHandler>(HandlerKind::overlapped, *small.device);
     const StateLayout layout(small.settings.subgroups, StateFormat::fp32, false);
     const std::int64_t damaged = layout.extent_offset(1, 0) + 4096 + 99;
     flip_bit(small.settings.files[0], damaged);
@@ -418,7 +319,7 @@ TEST(TransferHandlerTest, LeavesTheOldStateWholeWhenItIsCancelled) {
         small.initialise();
         const std::vector<State> before = small.states(0);
         small.put_gradients(0);
-        const auto handler = TransferHandler::make(kind, *small.device);
+        const auto handler = std::make_unique<TransferHandler>(kind, *small.device);
         handler->begin(test_scalars(), 0, small.vector);
         handler->release(2);
         handler->wait_parameters(2);
@@ -439,7 +340,7 @@ class HandlerOf : public testing::TestWithParam<HandlerKind> {};
 TEST_P(HandlerOf, ShowsTheNewParametersOnceItSaysSo) {
     SmallDevice small({});
     small.initialise();
-    const auto handler = TransferHandler::make(GetParam(), *small.device);
+    const auto handler = std::make_unique<TransferHandler>(GetParam(), *small.device);
     small.put_gradients(0);
     handler->start(test_scalars(), 0, small.vector);
     handler->wait_parameters(1);
@@ -462,7 +363,7 @@ TEST_P(HandlerOf, SurfacesADamagedByteInEveryCallAndKeepsTheOldState) {
     SmallDevice small({});
     small.initialise();
     const std::vector<State> before = small.states(0);
-    const auto handler = TransferHandler::make(GetParam(), *small.device);
+    const auto handler = std::make_unique<TransferHandler>(GetParam(), *small.device);
     small.put_gradients(0);
     const StateLayout layout(small.settings.subgroups, StateFormat::fp32, false);
     const std::int64_t damaged = layout.extent_offset(1, 0) + 4096 + 99;
@@ -483,7 +384,7 @@ TEST_P(HandlerOf, SurfacesADamagedByteInEveryCallAndKeepsTheOldState) {
 TEST_P(HandlerOf, SurfacesAnErrorOfALaneInFinish) {
     SmallDevice small({.place = UpdatePlace::on_host, .files = 2});
     small.initialise();
-    const auto handler = TransferHandler::make(GetParam(), *small.device);
+    const auto handler = std::make_unique<TransferHandler>(GetParam(), *small.device);
     small.put_gradients(0);
     std::filesystem::resize_file(small.settings.files[1], 0);
     handler->start(test_scalars(), 0, small.vector);
@@ -496,11 +397,11 @@ TEST_P(HandlerOf, MayBeDestroyedDuringAnUpdate) {
     small.initialise();
     small.put_gradients(0);
     {
-        const auto handler = TransferHandler::make(GetParam(), *small.device);
+        const auto handler = std::make_unique<TransferHandler>(GetParam(), *small.device);
         handler->start(test_scalars(), 0, small.vector);
     }
     EXPECT_NO_THROW(small.states(1));
-    const auto next = TransferHandler::make(GetParam(), *small.device);
+    const auto next = std::make_unique<TransferHandler>(GetParam(), *small.device);
     next->start(test_scalars(), 1, small.vector);
     EXPECT_NO_THROW(next->finish());
 }

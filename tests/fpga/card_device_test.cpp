@@ -48,7 +48,7 @@ void take_step(SmallDevice& small, TransferHandler& handler, int step) {
 Outcome train(HandlerKind kind, SmallDevice& small) {
     small.vector.assign(landing_bytes(small), std::byte{0});
     small.initialise();
-    const auto handler = TransferHandler::make(kind, *small.device);
+    const auto handler = std::make_unique<TransferHandler>(kind, *small.device);
     for (int step = 0; step < kSteps; ++step) {
         take_step(small, *handler, step);
     }
@@ -137,7 +137,8 @@ TEST(CardDeviceTest, GoesOnFromFilesOfTheEmulatedDeviceAndBack) {
         } else {
             small.use_card();
         }
-        take_step(small, *TransferHandler::make(HandlerKind::overlapped, *small.device), step);
+        take_step(small, *std::make_unique<TransferHandler>(HandlerKind::overlapped, *small.device),
+                  step);
     }
     small.use_host();
     EXPECT_TRUE(small.states(kSteps) == expected.states);
@@ -156,7 +157,7 @@ TEST(CardDeviceTest, CountsTheBytesThatTheEmulatedDeviceCounts) {
 TEST(CardDeviceTest, SendsStateToTheCardWithoutSynchronisingIt) {
     SmallCard small({});
     small.initialise();
-    const auto handler = TransferHandler::make(HandlerKind::overlapped, *small.device);
+    const auto handler = std::make_unique<TransferHandler>(HandlerKind::overlapped, *small.device);
     const std::uint64_t to_card = card_counter(0, 0);
     const std::uint64_t from_card = card_counter(0, 1);
     take_step(small, *handler, 0);
@@ -172,7 +173,7 @@ TEST(CardDeviceTest, SendsEachPayloadOnceHoweverOftenItIsWaitedFor) {
     SmallCard small({});
     small.vector.assign(landing_bytes(small), std::byte{0});
     small.initialise();
-    const auto handler = TransferHandler::make(HandlerKind::overlapped, *small.device);
+    const auto handler = std::make_unique<TransferHandler>(HandlerKind::overlapped, *small.device);
     const std::uint64_t to_card = card_counter(0, 0);
     for (int step = 0; step < kSteps; ++step) {
         for (std::size_t g = small.settings.subgroups.size(); g-- > 0;) {
@@ -222,7 +223,7 @@ protected:
     // The message of a step whose runs fail.
     std::string failure_of(SmallCard& small, const std::string& faults) {
         small.initialise();
-        const auto handler = TransferHandler::make(GetParam(), *small.device);
+        const auto handler = std::make_unique<TransferHandler>(GetParam(), *small.device);
         small.put_gradients(0);
         plan_faults(faults);
         handler->start(test_scalars(), 0, small.vector);
@@ -237,7 +238,8 @@ TEST_P(CardHandlerOf, NamesACompletionThatIsLost) {
                 AllOf(HasSubstr("0000:e0:00.1"), HasSubstr("time-out"), HasSubstr("subgroup"),
                       HasSubstr("0.7 s")));
     EXPECT_THAT(message_of<XrtError>([&] {
-                    const auto handler = TransferHandler::make(GetParam(), *small.device);
+                    const auto handler =
+                        std::make_unique<TransferHandler>(GetParam(), *small.device);
                     handler->start(test_scalars(), 0, small.vector);
                     handler->finish();
                 }),
@@ -252,14 +254,14 @@ TEST_P(CardHandlerOf, NamesARunThatFails) {
     plan_faults("");
     // Generation 0 was not overwritten, and the card still works.
     EXPECT_NO_THROW(small.states(0));
-    take_step(small, *TransferHandler::make(GetParam(), *small.device), 0);
+    take_step(small, *std::make_unique<TransferHandler>(GetParam(), *small.device), 0);
     EXPECT_NO_THROW(small.states(1));
 }
 
 TEST_P(CardHandlerOf, WaitsForACompletionThatIsLate) {
     SmallCard small({});
     small.initialise();
-    const auto handler = TransferHandler::make(GetParam(), *small.device);
+    const auto handler = std::make_unique<TransferHandler>(GetParam(), *small.device);
     plan_faults("late_completion=0:3:400");
     take_step(small, *handler, 0);
     EXPECT_NO_THROW(small.states(1));
@@ -271,7 +273,7 @@ TEST_P(CardHandlerOf, SeesStateThatIsDamagedOrOfAnotherGeneration) {
     const StateLayout layout(small.settings.subgroups, StateFormat::fp32, false);
     const std::int64_t damaged = layout.extent_offset(1, 0) + 4096 + 99;
     flip_bit(small.settings.files[0], damaged);
-    const auto handler = TransferHandler::make(GetParam(), *small.device);
+    const auto handler = std::make_unique<TransferHandler>(GetParam(), *small.device);
     small.put_gradients(0);
     handler->start(test_scalars(), 0, small.vector);
     EXPECT_THAT(message_of<IoError>([&] { handler->finish(); }),
@@ -286,7 +288,7 @@ TEST_P(CardHandlerOf, DoesNotHideASynchronisationThatWasForgotten) {
     const Outcome expected = train_emulated({});
     SmallCard small({});
     small.initialise();
-    const auto handler = TransferHandler::make(GetParam(), *small.device);
+    const auto handler = std::make_unique<TransferHandler>(GetParam(), *small.device);
     plan_faults("lost_sync=0:1");  // the payloads of a subgroup
     for (int step = 0; step < kSteps; ++step) {
         take_step(small, *handler, step);

@@ -147,6 +147,7 @@ private:
         settings.parameters = kParameters;
         settings.codec = codec_.get();
         settings.sources = sources;
+        settings.executor = &pool_;
         return csd::make_emulated_device(settings, traffic_);
     }
 
@@ -155,7 +156,7 @@ private:
     shard::Ownership owners_;
     std::unique_ptr<codec::Codec> codec_;
     trace::Traffic traffic_;
-    ThreadPool pool_{1};
+    Executor pool_{1};
     memory::Buffer vector_{kTiles * kTileElems * size_bytes(Dtype::bf16)};
     std::atomic<int> followed_{0};
 };

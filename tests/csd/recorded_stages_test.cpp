@@ -1,12 +1,9 @@
-#include "csd/traced_device.hpp"
-
 #include "csd/device_fixture.hpp"
 #include "csd/transfer_handler.hpp"
 
 #include <gtest/gtest.h>
 
 #include <regex>
-#include <utility>
 
 namespace nearstep::csd {
 namespace {
@@ -15,7 +12,7 @@ constexpr int kSteps = 3;
 
 std::vector<State> states_after_steps(SmallDevice& small, HandlerKind kind) {
     small.initialise();
-    const auto handler = TransferHandler::make(kind, *small.device);
+    const auto handler = std::make_unique<TransferHandler>(kind, *small.device);
     for (int step = 0; step < kSteps; ++step) {
         small.put_gradients(step);
         handler->start(test_scalars(), step, small.vector);
@@ -41,14 +38,14 @@ std::vector<ReadOrWrite> spans_of(const std::string& events, const std::string& 
     return spans;
 }
 
-TEST(TracedDevice, GivesTheSameBitsAndASpanForEachStageOfEachSubgroup) {
+TEST(RecordedStages, HaveTheSameBitsAndASpanForEachSubgroup) {
     for (const HandlerKind kind : {HandlerKind::naive, HandlerKind::overlapped}) {
         SmallDevice plain({});
         const std::vector<State> wanted = states_after_steps(plain, kind);
         SmallDevice traced({});
         trace::Timeline timeline;
         timeline.set_origin();
-        traced.device = make_traced_device(std::move(traced.device), 0, timeline);
+        traced.device->trace({.timeline = &timeline, .number = 0});
         EXPECT_TRUE(states_after_steps(traced, kind) == wanted);
         EXPECT_EQ(traced.vector, plain.vector);
         const std::string events = timeline.events(0);

@@ -1,5 +1,3 @@
-#include "store/pacer.hpp"
-
 #include "link/fake_clock.hpp"
 #include "memory/buffer.hpp"
 #include "store/scratch_folder.hpp"
@@ -24,7 +22,7 @@ struct ShapedVolume {
         VolumeSettings settings;
         settings.bytes = kBytes;
         settings.chunk_bytes = kPageBytes;
-        settings.clock = &clock;
+        settings.pacer = &links.pacer();
         for (int file = 0; file < count; ++file) {
             settings.files.push_back(folder.file("state-" + std::to_string(file)));
             settings.paths.push_back(links.add_drive(link::DrivePlace::near_engine));

@@ -1,0 +1,150 @@
+// Threads for work: an executor runs it, and a ticket tells when it is done.
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace nearstep {
+
+class Ticket;
+
+// What a ticket is for. A ticket that the work returns is a part of the operation.
+using Work = std::function<Ticket()>;
+
+// A pending operation; move-only. The destructor waits and ignores an error that nobody asked for.
+class Ticket {
+public:
+    Ticket() = default;  // of an operation that is complete
+    Ticket(Ticket&&) noexcept = default;
+    Ticket& operator=(Ticket&& other) noexcept;
+    Ticket(const Ticket&) = delete;
+    Ticket& operator=(const Ticket&) = delete;
+    ~Ticket();
+
+    // From now on this ticket covers both operations.
+    void add(Ticket other);
+
+    // Whether wait() would return at once.
+    bool is_complete() const;
+
+    // Blocks until the operation is complete; rethrows its first error. A second call, or one on an
+    // empty ticket, returns at once.
+    void wait();
+
+    // Empties the ticket. `next` is called once with the first error or null: on the thread that
+    // completes the operation, or at once if it is complete. It must neither throw nor block.
+    using Next = std::function<void(std::exception_ptr error)>;
+    void on_complete(Next next);
+
+    // The same for work that runs only if there is no error. Its errors are the new ticket's.
+    template <typename F>
+    Ticket then(F work) {
+        return chain(work_of(std::move(work)));
+    }
+
+    // Work from a function that returns nothing or a ticket.
+    template <typename F>
+    static Work work_of(F function) {
+        if constexpr (std::is_void_v<std::invoke_result_t<F&>>) {
+            return [function = std::move(function)]() mutable {
+                function();
+                return Ticket();
+            };
+        } else {
+            return function;
+        }
+    }
+
+private:
+    friend class Completion;
+    struct Operation;
+    Ticket chain(Work work);
+
+    std::vector<std::shared_ptr<Operation>> pending_;
+};
+
+// The other end of a ticket. Its copies are of one operation, which one of them completes once.
+class Completion {
+public:
+    Completion();
+    Ticket ticket() const;
+    void complete(std::exception_ptr error = nullptr) const;
+    // Does the work and completes when its ticket does, or with its error.
+    void complete_with(const Work& work) const;
+
+private:
+    std::shared_ptr<Ticket::Operation> operation_;
+};
+
+// Threads for a rank's loops: OMP_NUM_THREADS if set, else usable_cores(). At most 16, because
+// 16 threads saturate memory bandwidth.
+int pool_threads();
+
+// Any thread may call, except that work of an executor must not call share() of the same one.
+class Executor {
+public:
+    // background: the threads leave the CPU to threads that keep a GPU busy.
+    enum class Priority { normal, background };
+
+    // `threads` of its own; without one, submit() and after() are not allowed.
+    explicit Executor(int threads, Priority priority = Priority::normal);
+    Executor(const Executor&) = delete;
+    Executor& operator=(const Executor&) = delete;
+    // Waits until all work is done, also work that waits for a ticket.
+    ~Executor();
+
+    // Runs the work on one of the threads. They take it in this order, so that one thread does one
+    // after another.
+    template <typename F>
+    Ticket submit(F work) {
+        return after(Ticket(), std::move(work));
+    }
+    // Runs it once `before` is complete, or not at all after an error, which is then the ticket's.
+    template <typename F>
+    Ticket after(Ticket before, F work) {
+        return enqueue(std::move(before), Ticket::work_of(std::move(work)));
+    }
+
+    // Threads of a loop: the caller and the executor's.
+    int members() const { return static_cast<int>(threads_.size()) + 1; }
+
+    // `member` is the thread's number in [0, members()), 0 for the caller. Calls of one loop with
+    // the same number never overlap.
+    using Turn = std::function<void(std::size_t i, int member)>;
+
+    // Calls `turn` once for each i < count, in any order, and returns when all calls are done.
+    // After an error it starts no more calls and rethrows the first one. Threads help that have no
+    // other work; loops of several callers share them.
+    void share(std::size_t count, const Turn& turn);
+
+private:
+    struct Loop;
+    struct Queued {
+        Work work;
+        Completion completion;
+    };
+
+    Ticket enqueue(Ticket before, Work work);
+    void run(int member);
+    Loop* find_loop() const;
+
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::condition_variable helped_;  // a loop has one helper less
+    std::deque<Queued> queue_;
+    std::size_t expected_ = 0;  // work that waits for a ticket
+    std::vector<Loop*> loops_;
+    bool is_closing_ = false;
+    std::vector<std::thread> threads_;  // declared last: the threads use the other members
+};
+
+}  // namespace nearstep

@@ -1,0 +1,55 @@
+#include "csd/device_fixture.hpp"
+#include "csd/transfer_handler.hpp"
+#include "link/fake_clock.hpp"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace nearstep::csd {
+namespace {
+
+std::ptrdiff_t threads_of_process() {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {});
+}
+
+struct Handled {
+    explicit Handled(const SmallDeviceSettings& settings) : small(settings) { small.initialise(); }
+
+    SmallDevice small;
+    std::unique_ptr<TransferHandler> handler =
+        std::make_unique<TransferHandler>(HandlerKind::overlapped, *small.device);
+};
+
+// The executor is the rank's, and the links' thread the node's.
+TEST(EmulatedDevices, CostThreeThreadsEachAtMost) {
+    const link::FakeClock clock;
+    const std::string name = link::SharedTimes::unused_name();
+    link::NodeLinks links({.device_read = 1e9, .device_write = 1e9},
+                          link::SharedTimes::create(name), clock);
+    link::SharedTimes::remove(name);
+    for (const store::IoKind io : {store::IoKind::automatic, store::IoKind::threads}) {
+        for (const std::ptrdiff_t count : {1, 4}) {
+            const std::ptrdiff_t before = threads_of_process();
+            std::vector<std::unique_ptr<Handled>> devices;
+            for (std::ptrdiff_t i = 0; i < count; ++i) {
+                devices.push_back(
+                    std::make_unique<Handled>(SmallDeviceSettings{.io = io, .links = &links}));
+                devices.back()->small.put_gradients(0);
+            }
+            for (const auto& device : devices) {
+                device->handler->start(test_scalars(), 0, device->small.vector);
+            }
+            const std::ptrdiff_t of_executors = count * (devices[0]->small.executor.members() - 1);
+            EXPECT_LE(threads_of_process() - before - of_executors, 3 * count)
+                << store::name_of(io);
+        }
+    }
+}
+
+}  // namespace
+}  // namespace nearstep::csd
