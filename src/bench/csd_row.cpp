@@ -179,7 +179,7 @@ void CsdRow::add_device(int device, const shard::Partition& partition) {
                                             .slots = settings_.slots,
                                             .io = settings_.io}));
     } else {
-        csd::EmulatedDeviceSettings emulated;
+        csd::DeviceSettings emulated;
         emulated.name = name;
         emulated.files = {file_of(device)};
         emulated.subgroups = subgroups;

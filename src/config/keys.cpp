@@ -288,7 +288,7 @@ std::vector<Key> device_keys(CsdSettings& csd) {
          .target = &csd.speed,
          .unit = "relative",
          .meaning = "relative speed of every device, or a list with one entry per device of all "
-                    "ranks; a device has so large a part of the state and of its rank's threads; "
+                    "ranks; a device has so large a part of the state; "
                     "auto: measured at start, so that all devices end a step together",
          .limits = above_zero(),
          .words = {"auto"},

@@ -8,8 +8,6 @@
 #include "csd/card_groups.hpp"
 #include "csd/card_payloads.hpp"
 #include "csd/card_slot.hpp"
-#include "csd/state_volume.hpp"
-#include "store/folder.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -20,15 +18,7 @@ namespace {
 
 using trace::Counter;
 
-StateVolumeSettings volume_of(const CardDeviceSettings& settings) {
-    return {.name = settings.name,
-            .subgroups = settings.subgroups,
-            .state = settings.state,
-            .digest = settings.digest,
-            .volume = {.files = {settings.file}, .io = settings.io, .storage = settings.storage}};
-}
-
-void check_groups(const CardDeviceSettings& settings, const GroupMap& groups) {
+void check_groups(const DeviceSettings& settings, const GroupMap& groups) {
     for (std::size_t subgroup = 0; subgroup < settings.subgroups.size(); ++subgroup) {
         const auto end = find_uneven_end(groups, settings.subgroups[subgroup].tiles);
         if (end) {
@@ -42,19 +32,11 @@ void check_groups(const CardDeviceSettings& settings, const GroupMap& groups) {
     }
 }
 
-class CardDevice : public Device {
+class CardDevice : public StoredDevice {
 public:
-    CardDevice(const CardDeviceSettings& settings, trace::Traffic& traffic);
+    CardDevice(const DeviceSettings& settings, fpga::Card card, trace::Traffic& traffic);
 
-    const std::string& name() const override { return settings_.name; }
-    const std::vector<shard::Subgroup>& subgroups() const override { return settings_.subgroups; }
-    int slots() const override { return settings_.slots; }
     std::string describe_io() const override;
-    std::vector<std::uint64_t> written_bytes() const override {
-        return state_.volume().written_bytes();
-    }
-    void reserve() override { state_.volume().reserve(); }
-    Ticket flush() override { return state_.volume().sync(); }
     void use_codec(const codec::Codec& codec) override { payloads_.use(codec); }
     void use_groups(const GroupMap& groups) override;
     void put_gradient(std::size_t tile, Payloads payloads, std::span<const float> sum) override;
@@ -67,22 +49,9 @@ public:
     Ticket deliver(int slot, std::size_t subgroup, std::span<std::byte> landing,
                    const Landed& landed) override;
     Ticket write(int slot, std::size_t subgroup, std::int64_t generation) override;
-    void read_state(std::size_t subgroup, std::int64_t generation,
-                    const StateArrays& state) override {
-        state_.read_state(subgroup, generation, state);
-    }
-    void write_state(std::size_t subgroup, std::int64_t generation,
-                     const StateArrays& state) override {
-        state_.write_state(subgroup, generation, state);
-    }
 
 private:
     CardSlot& allocated(int slot);
-    const StateLayout& layout() const { return state_.layout(); }
-    bool has_deltas() const { return settings_.delivery == Delivery::deltas; }
-    std::size_t tile_parameter_bytes() const {
-        return shard::kTileElems * size_bytes(settings_.parameter_dtype);
-    }
     SlotSizes slot_sizes() const;
     std::size_t group_words(const GroupMap& groups) const;
     std::string describe(std::size_t subgroup) const {
@@ -91,11 +60,8 @@ private:
     void finish_read(CardSlot& slot, std::size_t subgroup, std::int64_t generation);
     Ticket start_write(CardSlot& slot, std::size_t subgroup, std::int64_t generation);
 
-    CardDeviceSettings settings_;
     std::size_t slot_words_;  // words of each slot's group table
-    trace::Traffic* traffic_;
     fpga::Card card_;
-    StateVolume state_;
     bool is_peer_to_peer_;
     CardPayloads payloads_;
     std::vector<std::unique_ptr<CardSlot>> slots_;
@@ -105,12 +71,10 @@ private:
     Executor stages_{3};
 };
 
-CardDevice::CardDevice(const CardDeviceSettings& settings, trace::Traffic& traffic)
-    : settings_(settings),
+CardDevice::CardDevice(const DeviceSettings& settings, fpga::Card card, trace::Traffic& traffic)
+    : StoredDevice(settings, traffic),
       slot_words_(group_words(settings.groups)),
-      traffic_(&traffic),
-      card_(settings.card),
-      state_(volume_of(settings), traffic),
+      card_(std::move(card)),
       is_peer_to_peer_(card_.has_peer_to_peer() && state_.volume().is_direct()),
       payloads_(card_, state_.layout(), settings.subgroups.size(),
                 std::max(settings.most_payload_bytes, settings.codec->payload_bytes()),
@@ -118,10 +82,10 @@ CardDevice::CardDevice(const CardDeviceSettings& settings, trace::Traffic& traff
       slots_(static_cast<std::size_t>(settings.slots)) {
     payloads_.use(*settings.codec);
     if (card_.has_peer_to_peer() && !is_peer_to_peer_) {
-        log_event("no_peer_to_peer",
-                  {{"card", card_.name()},
-                   {"instead", "state passes through host memory"},
-                   {"reason", "the file system of " + settings.file + " has no direct I/O"}});
+        log_event("no_peer_to_peer", {{"card", card_.name()},
+                                      {"instead", "state passes through host memory"},
+                                      {"reason", "the file system of " + settings.files.front() +
+                                                     " has no direct I/O"}});
     }
     // The thread that opens all cards also makes each card's first runs.
     const CardSlot first(card_, slot_sizes(), is_peer_to_peer_);
@@ -151,8 +115,7 @@ void CardDevice::use_groups(const GroupMap& groups) {
 SlotSizes CardDevice::slot_sizes() const {
     const std::size_t tiles = layout().most_tiles();
     return {.payload_bytes = layout().most_extent_bytes() - store::kHeaderBytes,
-            .parameter_bytes =
-                has_deltas() ? codec::message_room_bytes(tiles) : tiles * tile_parameter_bytes(),
+            .parameter_bytes = has_deltas() ? message_room_bytes() : tiles * tile_parameter_bytes(),
             .tiles = tiles,
             .group_words = slot_words_};
 }
@@ -160,8 +123,7 @@ SlotSizes CardDevice::slot_sizes() const {
 std::string CardDevice::describe_io() const {
     const SlotSizes sizes = slot_sizes();
     const std::size_t bytes = slots_.size() * (sizes.payload_bytes + sizes.parameter_bytes);
-    return text(store::name_of(state_.volume().io()),
-                state_.volume().is_direct() ? ", direct" : ", page cache", ", ",
+    return text(describe_transport(), ", ",
                 is_peer_to_peer_ ? "peer to peer with" : "by way of the host (no peer to peer) to",
                 " card ", card_.name(), ", ", card_.units(fpga::kKernels[0]),
                 " updaters, slots of ", human_bytes(static_cast<double>(bytes)));
@@ -249,12 +211,9 @@ Ticket CardDevice::deliver(int slot, std::size_t subgroup, std::span<std::byte> 
     return stages_.after(s.updated.ticket(), [this, &s, subgroup, landing, landed] {
         const std::size_t bytes = s.parameter_bytes();
         const std::size_t moved = round_up(bytes, fpga::kWordBytes);
-        const std::size_t begin =
-            has_deltas() ? subgroup * codec::message_room_bytes(layout().most_tiles())
-                         : settings_.subgroups[subgroup].tiles.begin * tile_parameter_bytes();
-        expects(begin + bytes <= landing.size(), "the landing has room for the subgroup");
+        const std::span<std::byte> place = place_of(landing, subgroup, bytes);
         s.parameters.from_card(0, moved);
-        std::ranges::copy(s.parameters.host().first(bytes), landing.subspan(begin).begin());
+        std::ranges::copy(s.parameters.host().first(bytes), place.begin());
         traffic_->add(Counter::host_parameters, moved);
         landed();
     });
@@ -295,13 +254,9 @@ Ticket CardDevice::start_write(CardSlot& slot, std::size_t subgroup, std::int64_
 
 }  // namespace
 
-std::unique_ptr<Device> make_card_device(const CardDeviceSettings& settings,
-                                         trace::Traffic& traffic) {
-    expects(settings.slots >= 1 && settings.codec != nullptr && settings.sources >= 1,
-            "a device has a slot, a codec and a source of gradients");
-    expects(settings.delivery == Delivery::parameters ||
-                size_bytes(settings.parameter_dtype) == sizeof(std::uint16_t),
-            "deltas are of 16-bit parameters");
+std::unique_ptr<Device> make_card_device(const DeviceSettings& settings,
+                                         const fpga::CardSettings& card, trace::Traffic& traffic) {
+    expects(settings.place == UpdatePlace::near_storage, "a card updates state near its drive");
     const auto largest = std::ranges::max_element(
         settings.subgroups, {}, [](const shard::Subgroup& s) { return s.tiles.size(); });
     if (largest != settings.subgroups.end() && largest->tiles.size() > fpga::kMostSubgroupTiles) {
@@ -310,9 +265,9 @@ std::unique_ptr<Device> make_card_device(const CardDeviceSettings& settings,
                                ": lower csd.subgroup_tiles."));
     }
     check_groups(settings, settings.groups);
-    store::check_folders({{settings.file, StateVolume::storage_bytes(volume_of(settings))}});
+    prepare_storage(settings);
     try {
-        return std::make_unique<CardDevice>(settings, traffic);
+        return std::make_unique<CardDevice>(settings, fpga::Card(card), traffic);
     } catch (const XrtError& failure) {
         // No work has started, so the cause is the machine or the settings.
         throw ConfigError(failure.what());

@@ -2,7 +2,6 @@
 #include "base/error.hpp"
 #include "codec/delta.hpp"
 #include "csd/emulated_device_body.hpp"
-#include "store/folder.hpp"
 
 #include <algorithm>
 #include <vector>
@@ -27,37 +26,12 @@ constexpr std::size_t kSharedOf = 4;
 // it confirmed is noticed.
 constexpr std::int64_t kReadAgain = 64;
 
-StateVolumeSettings unshaped_volume_of(const EmulatedDeviceSettings& settings) {
-    return {.name = settings.name,
-            .subgroups = settings.subgroups,
-            .state = settings.state,
-            .has_gradients = settings.place == UpdatePlace::on_host,
-            .digest = settings.digest,
-            .volume = {.files = settings.files, .io = settings.io, .storage = settings.storage}};
-}
-
-StateVolumeSettings volume_of(const EmulatedDeviceSettings& settings) {
-    StateVolumeSettings state = unshaped_volume_of(settings);
-    if (settings.links != nullptr) {
-        const auto place = settings.place == UpdatePlace::on_host
-                               ? link::DrivePlace::behind_host_link
-                               : link::DrivePlace::near_engine;
-        for (std::size_t file = 0; file < settings.files.size(); ++file) {
-            state.volume.paths.push_back(settings.links->add_drive(place));
-        }
-        state.volume.pacer = &settings.links->pacer();
-    }
-    return state;
-}
-
 }  // namespace
 
-EmulatedDevice::EmulatedDevice(const EmulatedDeviceSettings& settings, trace::Traffic& traffic)
-    : settings_(settings),
-      traffic_(&traffic),
+EmulatedDevice::EmulatedDevice(const DeviceSettings& settings, trace::Traffic& traffic)
+    : StoredDevice(settings, traffic),
       engine_(&best_engine()),
       slots_(static_cast<std::size_t>(settings.slots)),
-      state_(volume_of(settings), traffic),
       sealed_(settings.subgroups.size()) {
     std::ranges::fill(sealed_, kNone);
     if (is_on_host()) {
@@ -130,11 +104,8 @@ std::string EmulatedDevice::describe_io() const {
         buffers.push_back(&slot.memory);
     }
     const std::size_t huge = std::min(bytes, memory::huge_page_bytes(buffers));
-    const std::string way = is_mapped()
-                                ? "mapped memory"
-                                : text(store::name_of(state_.volume().io()),
-                                       state_.volume().is_direct() ? ", direct" : ", page cache");
-    return text(way, ", ", human_bytes(static_cast<double>(bytes)), " of buffers of which ",
+    return text(is_mapped() ? "mapped memory" : describe_transport(), ", ",
+                human_bytes(static_cast<double>(bytes)), " of buffers of which ",
                 human_bytes(static_cast<double>(huge)), " on huge pages",
                 gpu_ ? gpu_->describe() : "");
 }
@@ -151,7 +122,7 @@ void EmulatedDevice::reserve() {
     }
     // The GPU would go on with the pages that expect_updates() showed it.
     expects(!gpu_ || !gpu_->has_pinned(), "storage is reserved before the first update");
-    state_.volume().reserve();
+    StoredDevice::reserve();
 }
 
 void EmulatedDevice::expect_updates() {
@@ -245,11 +216,11 @@ Ticket EmulatedDevice::deliver(int slot, std::size_t subgroup, std::span<std::by
                                const Landed& landed) {
     if (has_deltas()) {
         const Slot& s = allocated(slot);
-        const auto place = landing.subspan(subgroup * message_room_bytes(), s.message_bytes);
-        std::ranges::copy(s.message.first(s.message_bytes), place.begin());
+        std::ranges::copy(s.message.first(s.message_bytes),
+                          place_of(landing, subgroup, s.message_bytes).begin());
         cross_host_link(s.message_bytes);
     } else if (!is_on_host()) {  // update() wrote them to their place
-        const std::size_t bytes = place_of(landing, subgroup).size();
+        const std::size_t bytes = parameter_bytes(subgroup);
         if (gpu_) {
             return deliveries_->submit([this, slot, bytes, landed] {
                 gpu_->deliver(static_cast<std::size_t>(slot));
@@ -305,28 +276,10 @@ KeptSlots slots_that_keep(std::size_t read_ahead_bytes, std::size_t bytes_of_slo
             .otherwise = slots - std::min(slots, shared)};
 }
 
-std::size_t storage_bytes(const EmulatedDeviceSettings& settings) {
-    return StateVolume::storage_bytes(unshaped_volume_of(settings));
-}
-
-std::unique_ptr<Device> make_emulated_device(const EmulatedDeviceSettings& settings,
+std::unique_ptr<Device> make_emulated_device(const DeviceSettings& settings,
                                              trace::Traffic& traffic) {
-    const bool is_on_host = settings.place == UpdatePlace::on_host;
-    expects(settings.files.size() == 1 || (is_on_host && !settings.files.empty()),
-            "a device near storage has one file, one on the host has one or more");
-    expects(settings.slots >= 1 && settings.executor != nullptr,
-            "a device has a slot and an executor");
-    expects(is_on_host || (settings.codec != nullptr && settings.sources >= 1),
-            "a device near storage has a codec and a source of gradients");
-    expects(settings.delivery == Delivery::parameters ||
-                (!is_on_host && size_bytes(settings.parameter_dtype) == sizeof(std::uint16_t)),
-            "deltas leave devices near storage and are of 16-bit parameters");
-    const std::size_t bytes_of_each = storage_bytes(settings) / settings.files.size();
-    std::vector<store::PlannedFile> planned;
-    for (const std::string& file : settings.files) {
-        planned.push_back({file, bytes_of_each});
-    }
-    store::check_folders(planned);
+    expects(settings.executor != nullptr, "an emulated device has an executor");
+    prepare_storage(settings);
     return std::make_unique<EmulatedDevice>(settings, traffic);
 }
 

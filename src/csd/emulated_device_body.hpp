@@ -1,14 +1,11 @@
 // The class behind make_emulated_device(). Only its own sources include this.
 #pragma once
 
-#include "base/executor.hpp"
 #include "csd/emulated_device.hpp"
 #include "csd/gpu_engine.hpp"
 #include "csd/gradient_staging.hpp"
 #include "csd/payload_memory.hpp"
 #include "csd/state_format.hpp"
-#include "csd/state_layout.hpp"
-#include "csd/state_volume.hpp"
 #include "memory/buffer.hpp"
 
 #include <atomic>
@@ -22,23 +19,16 @@
 
 namespace nearstep::csd {
 
-class EmulatedDevice : public Device {
+class EmulatedDevice : public StoredDevice {
 public:
-    EmulatedDevice(const EmulatedDeviceSettings& settings, trace::Traffic& traffic);
+    EmulatedDevice(const DeviceSettings& settings, trace::Traffic& traffic);
 
-    const std::string& name() const override { return settings_.name; }
-    const std::vector<shard::Subgroup>& subgroups() const override { return settings_.subgroups; }
     int slots() const override { return static_cast<int>(slots_.size()); }
     int kept_slots() const override { return static_cast<int>(kept_slots_); }
     std::string describe_io() const override;
-    std::vector<std::uint64_t> written_bytes() const override {
-        return state_.volume().written_bytes();
-    }
     void reserve() override;
     void expect_updates() override;
-    Ticket flush() override { return state_.volume().sync(); }
     void use_codec(const codec::Codec& codec) override;
-    void use_groups(const GroupMap& groups) override { settings_.groups = groups; }
     void put_gradient(std::size_t tile, Payloads payloads, std::span<const float> sum) override;
     bool takes_tiles_in_order() const override { return gradients_.has_value(); }
     void finish_gradients() override;
@@ -50,16 +40,12 @@ public:
     Ticket deliver(int slot, std::size_t subgroup, std::span<std::byte> landing,
                    const Landed& landed) override;
     Ticket write(int slot, std::size_t subgroup, std::int64_t generation) override;
-    void read_state(std::size_t subgroup, std::int64_t generation,
-                    const StateArrays& state) override {
-        state_.read_state(subgroup, generation, state);
-    }
     void write_state(std::size_t subgroup, std::int64_t generation,
                      const StateArrays& state) override {
         if (subgroup < kept_slots_) {
             slots_[subgroup].kept = kNone;
         }
-        state_.write_state(subgroup, generation, state);
+        StoredDevice::write_state(subgroup, generation, state);
     }
 
 private:
@@ -95,16 +81,9 @@ private:
     Slot& allocated(int slot);
     bool is_on_host() const { return settings_.place == UpdatePlace::on_host; }
     bool is_mapped() const { return !is_on_host() && state_.volume().is_mapped(); }
-    bool has_deltas() const { return settings_.delivery == Delivery::deltas; }
-    std::size_t message_room_bytes() const {
-        return codec::message_room_bytes(layout().most_tiles());
+    std::size_t parameter_bytes(std::size_t subgroup) const {
+        return layout().tiles_in(subgroup) * tile_parameter_bytes();
     }
-    std::size_t tile_parameter_bytes() const {
-        return shard::kTileElems * size_bytes(settings_.parameter_dtype);
-    }
-    const StateLayout& layout() const { return state_.layout(); }
-    // The subgroup's parameters in the parameter vector.
-    std::span<std::byte> place_of(std::span<std::byte> landing, std::size_t subgroup) const;
     void cross_host_link(std::size_t bytes);
     StatePointers tile_of(std::span<std::byte> extent, std::size_t subgroup, std::size_t tile);
     const void* gradient(const Slot& slot, std::size_t local_tile, std::size_t tile,
@@ -124,13 +103,10 @@ private:
                                           const StepScalars& scalars,
                                           std::span<std::byte> parameters);
 
-    EmulatedDeviceSettings settings_;
-    trace::Traffic* traffic_;
     const Engine* engine_;
     std::optional<PayloadMemory> payloads_;  // near_storage only
     std::vector<Slot> slots_;
     std::size_t kept_slots_ = 0;
-    StateVolume state_;
     // For each subgroup the last generation that write() sealed; kNone: none.
     std::vector<std::atomic<std::int64_t>> sealed_;
     std::optional<GradientStaging> staging_;        // on_host only

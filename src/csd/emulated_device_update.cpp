@@ -67,14 +67,6 @@ void EmulatedDevice::update_part(Slot& slot, std::size_t subgroup, std::size_t t
     }
 }
 
-std::span<std::byte> EmulatedDevice::place_of(std::span<std::byte> landing,
-                                              std::size_t subgroup) const {
-    const std::size_t begin = settings_.subgroups[subgroup].tiles.begin * tile_parameter_bytes();
-    const std::size_t bytes = layout().tiles_in(subgroup) * tile_parameter_bytes();
-    expects(begin + bytes <= landing.size(), "the parameter vector has room for the subgroup");
-    return landing.subspan(begin, bytes);
-}
-
 UpdateRun EmulatedDevice::run_of(Slot& slot, std::size_t subgroup, std::size_t tile,
                                  const StepScalars& scalars) {
     UpdateRun run;
@@ -130,7 +122,8 @@ void EmulatedDevice::update(int slot, std::size_t subgroup, const StepScalars& s
     if (has_deltas()) {
         update_to_deltas(s, subgroup, scalars);
     } else {
-        const std::span<std::byte> parameters = place_of(landing, subgroup);
+        const std::span<std::byte> parameters =
+            place_of(landing, subgroup, parameter_bytes(subgroup));
         std::vector<std::size_t> tiles(layout().tiles_in(subgroup));
         std::iota(tiles.begin(), tiles.end(), std::size_t{0});
         if (gpu_ && gpu_->takes(static_cast<std::size_t>(slot), landing)) {

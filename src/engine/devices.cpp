@@ -87,29 +87,6 @@ std::string listed(const std::vector<Number>& numbers) {
     return out;
 }
 
-// The same device with its card as engine.
-csd::CardDeviceSettings on_card(const csd::EmulatedDeviceSettings& device,
-                                const config::EngineSettings& settings, std::size_t local) {
-    fpga::require_cards();
-    return {.name = device.name,
-            .file = device.files.front(),
-            .subgroups = device.subgroups,
-            .groups = device.groups,
-            .parameter_dtype = device.parameter_dtype,
-            .state = device.state,
-            .codec = device.codec,
-            .most_payload_bytes = device.most_payload_bytes,
-            .sources = device.sources,
-            .slots = device.slots,
-            .delivery = device.delivery,
-            .io = device.io,
-            .digest = device.digest,
-            .storage = device.storage,
-            .card = {.card = card_of_device(settings, local),
-                     .xclbin = settings.csd.xclbin,
-                     .longest_run = std::chrono::seconds(settings.csd.run_timeout_s)}};
-}
-
 // State file headers contain this name.
 std::string name_of_device(int rank, int local) { return text("rank ", rank, " device ", local); }
 
@@ -414,7 +391,7 @@ std::vector<std::unique_ptr<csd::Device>> make_devices(const config::EngineSetti
     const int count = devices_in(copy, rank).count;
     const std::vector<ReadAheadBytes> ahead = read_ahead_bytes(settings, files, around);
     for (int local = 0; local < count; ++local) {
-        csd::EmulatedDeviceSettings device;
+        csd::DeviceSettings device;
         device.name = name_of_device(rank, local);
         if (is_on_host(settings)) {
             device.place = csd::UpdatePlace::on_host;
@@ -436,8 +413,13 @@ std::vector<std::unique_ptr<csd::Device>> make_devices(const config::EngineSetti
         device.io = store::parse_io_kind(settings.csd.io);
         device.storage = around.storage;
         if (is_on_card(settings, first_device + local)) {
+            fpga::require_cards();
             devices.push_back(csd::make_card_device(
-                on_card(device, settings, static_cast<std::size_t>(local)), traffic));
+                device,
+                {.card = card_of_device(settings, static_cast<std::size_t>(local)),
+                 .xclbin = settings.csd.xclbin,
+                 .longest_run = std::chrono::seconds(settings.csd.run_timeout_s)},
+                traffic));
             continue;
         }
         device.read_ahead_bytes = ahead[static_cast<std::size_t>(local)].host;

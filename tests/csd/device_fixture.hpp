@@ -155,7 +155,7 @@ struct SmallDevice {
 
     ScratchFolder folder;
     std::unique_ptr<codec::Codec> codec;
-    EmulatedDeviceSettings settings;
+    DeviceSettings settings;
     trace::Traffic traffic;
     Executor executor{3};
     std::unique_ptr<Device> device;
@@ -182,6 +182,17 @@ inline void update_all(SmallDevice& small, std::int64_t generation,
         device.update(0, s, scalars, landing);
         device.deliver(0, s, landing, [] {}).wait();
         device.write(0, s, generation + 1).wait();
+    }
+}
+
+// The first updates, each with its own gradients and random bits.
+inline void update_steps(SmallDevice& small, int steps) {
+    small.device->allocate_slot(0);
+    for (int step = 0; step < steps; ++step) {
+        UpdateScalars scalars = test_scalars();
+        scalars.random_key = static_cast<std::uint64_t>(step);
+        small.put_gradients(step);
+        update_all(small, step, scalars);
     }
 }
 

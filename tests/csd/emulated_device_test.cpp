@@ -23,9 +23,7 @@ using trace::Counter;
 TEST(EmulatedDeviceTest, ComputesAdamwOfTheSumOfThePayloads) {
     SmallDevice small({});
     small.initialise();
-    small.put_gradients(0);
-    small.device->allocate_slot(0);
-    update_all(small, 0);
+    update_steps(small, 1);
     const std::vector<State> before = small.states(0);
     const std::vector<State> after = small.states(1);
     for (std::size_t s = 0; s < after.size(); ++s) {
@@ -131,28 +129,6 @@ TEST(EmulatedDeviceTest, KeepsTheStateOfASkippedGroupAndDeliversItsMasters) {
     }
 }
 
-class DeviceWith : public testing::TestWithParam<Dtype> {};
-
-TEST_P(DeviceWith, DeliversTheNewMastersInTheParametersFormatAndNothingElse) {
-    SmallDevice small({.dtype = GetParam()});
-    small.initialise();
-    small.put_gradients(0);
-    small.device->allocate_slot(0);
-    std::ranges::fill(small.vector, std::byte{0x5A});
-    std::vector<std::byte> expected = small.vector;
-    update_all(small, 0);
-    const std::vector<State> states = small.states(1);
-    for (std::size_t s = 0; s < states.size(); ++s) {
-        const std::size_t first = small.settings.subgroups[s].tiles.begin * shard::kTileElems;
-        convert_from_fp32(states[s].master.data(), GetParam(),
-                          &expected[first * size_bytes(GetParam())], states[s].master.size());
-    }
-    EXPECT_TRUE(small.vector == expected);
-}
-
-INSTANTIATE_TEST_SUITE_P(Formats, DeviceWith,
-                         testing::Values(Dtype::bf16, Dtype::fp16, Dtype::fp32));
-
 class DeviceOf : public testing::TestWithParam<StateFormat> {};
 
 TEST_P(DeviceOf, DeliversDeltasThatGiveTheParametersOfEachStep) {
@@ -203,11 +179,7 @@ TEST_P(DeviceOf, DeliversDeltasThatGiveTheParametersOfEachStep) {
 TEST_P(DeviceOf, KeepsPaddingZero) {
     SmallDevice small({.codec = "topk", .state = GetParam()});
     small.initialise();
-    small.device->allocate_slot(0);
-    for (int step = 0; step < 3; ++step) {
-        small.put_gradients(step);
-        update_all(small, step);
-    }
+    update_steps(small, 3);
     const State last = small.states(3).back();
     const auto is_zero = [](float value) { return bits_of(value) == 0; };
     EXPECT_TRUE(std::all_of(last.master.begin() + 1234, last.master.end(), is_zero));
@@ -219,11 +191,7 @@ TEST_P(DeviceOf, KeepsPaddingZero) {
 TEST_P(DeviceOf, WidensWhatWasStoredAndStoresThatAsItWas) {
     SmallDevice small({.state = GetParam()});
     small.initialise();
-    small.device->allocate_slot(0);
-    for (int step = 0; step < 2; ++step) {
-        small.put_gradients(step);
-        update_all(small, step);
-    }
+    update_steps(small, 2);
     SmallDevice restored({.state = GetParam()});
     const std::vector<State> states = small.states(2);
     for (std::size_t s = 0; s < states.size(); ++s) {
@@ -255,22 +223,23 @@ TEST_P(DeviceOf, TellsWhatItStoredOfAStartValue) {
     EXPECT_EQ(given == before, GetParam() != StateFormat::compact) << "bf16 masters are rounded";
 }
 
-TEST_P(DeviceOf, DeliversTheStoredMastersOfASingleDensePayload) {
+// A single dense payload is not decoded.
+TEST_P(DeviceOf, DeliversTheStoredMastersInTheParametersFormatAndNothingElse) {
     for (const Dtype dtype : {Dtype::bf16, Dtype::fp16, Dtype::fp32}) {
-        SmallDevice small({.dtype = dtype, .sources = 1, .state = GetParam()});
-        small.initialise();
-        small.put_gradients(0);
-        small.device->allocate_slot(0);
-        update_all(small, 0);
-        const std::vector<State> states = small.states(1);
-        for (std::size_t s = 0; s < states.size(); ++s) {
-            const std::size_t first = small.settings.subgroups[s].tiles.begin * shard::kTileElems;
-            std::vector<std::byte> expected(states[s].master.size() * size_bytes(dtype));
-            convert_from_fp32(states[s].master.data(), dtype, expected.data(),
-                              states[s].master.size());
-            EXPECT_TRUE(std::equal(expected.begin(), expected.end(),
-                                   &small.vector[first * size_bytes(dtype)]))
-                << name_of(dtype) << " subgroup " << s;
+        for (const int sources : {1, 2}) {
+            SmallDevice small({.dtype = dtype, .sources = sources, .state = GetParam()});
+            small.initialise();
+            std::ranges::fill(small.vector, std::byte{0x5A});
+            std::vector<std::byte> expected = small.vector;
+            update_steps(small, 1);
+            const std::vector<State> states = small.states(1);
+            for (std::size_t s = 0; s < states.size(); ++s) {
+                const std::size_t first =
+                    small.settings.subgroups[s].tiles.begin * shard::kTileElems;
+                convert_from_fp32(states[s].master.data(), dtype,
+                                  &expected[first * size_bytes(dtype)], states[s].master.size());
+            }
+            EXPECT_TRUE(small.vector == expected) << name_of(dtype) << ", " << sources;
         }
     }
 }
@@ -289,23 +258,6 @@ TEST_P(DeviceOf, MovesItsFormatsBytes) {
     }
     EXPECT_EQ(moved[Counter::internal_read], expected);
     EXPECT_EQ(moved[Counter::internal_write], expected);
-}
-
-TEST_P(DeviceOf, GivesTheSameBitsNearStorageAndOnTheHost) {
-    SmallDevice near({.state = GetParam()});
-    SmallDevice host({.place = UpdatePlace::on_host, .files = 3, .state = GetParam()});
-    for (SmallDevice* small : {&near, &host}) {
-        small->initialise();
-        small->device->allocate_slot(0);
-        for (int step = 0; step < 3; ++step) {
-            UpdateScalars scalars = test_scalars();
-            scalars.random_key = static_cast<std::uint64_t>(step);
-            small->put_gradients(step);
-            update_all(*small, step, scalars);
-        }
-    }
-    EXPECT_TRUE(near.states(3) == host.states(3));
-    EXPECT_TRUE(near.vector == host.vector);
 }
 
 // State in /dev/shm is updated in place, or through the slots' memory as on a disk.
@@ -340,9 +292,7 @@ TEST_P(DeviceOf, GivesTheSameBitsInMappedMemory) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Formats, DeviceOf,
-                         testing::Values(StateFormat::fp32, StateFormat::bf16, StateFormat::q8,
-                                         StateFormat::compact),
+INSTANTIATE_TEST_SUITE_P(Formats, DeviceOf, testing::ValuesIn(kStateFormats),
                          [](const testing::TestParamInfo<StateFormat>& format) {
                              return std::string(name_of(format.param));
                          });
@@ -360,11 +310,7 @@ TEST_P(PlacesWith, GiveTheSameBits) {
         {.place = UpdatePlace::on_host, .codec = codec, .files = 3, .io = io, .state = state});
     for (SmallDevice* small : {&near, &one_file, &three_files}) {
         small->initialise();
-        small->device->allocate_slot(0);
-        for (int step = 0; step < 3; ++step) {
-            small->put_gradients(step);
-            update_all(*small, step);
-        }
+        update_steps(*small, 3);
     }
     const std::vector<State> expected = near.states(3);
     EXPECT_TRUE(one_file.states(3) == expected);
@@ -377,10 +323,10 @@ INSTANTIATE_TEST_SUITE_P(
     IoAndCodecs, PlacesWith,
     testing::Combine(testing::Values(store::IoKind::io_uring, store::IoKind::threads),
                      testing::Values("dense", "topk"), testing::Values(StateFormat::fp32)));
-INSTANTIATE_TEST_SUITE_P(
-    Codecs, PlacesWith,
-    testing::Combine(testing::Values(store::IoKind::automatic), testing::Values("topk", "q8", "q4"),
-                     testing::Values(StateFormat::fp32, StateFormat::bf16, StateFormat::compact)));
+INSTANTIATE_TEST_SUITE_P(Codecs, PlacesWith,
+                         testing::Combine(testing::Values(store::IoKind::automatic),
+                                          testing::Values("topk", "q8", "q4"),
+                                          testing::ValuesIn(kStateFormats)));
 
 TEST(EmulatedDeviceTest, CountsWhatMovesNearStorage) {
     SmallDevice small({.codec = "topk"});
@@ -434,7 +380,7 @@ TEST(EmulatedDeviceTest, TakesGradientsInAnyOrder) {
 
 TEST(EmulatedDeviceTest, MayOwnNothing) {
     SmallDevice small({});
-    EmulatedDeviceSettings settings = small.settings;
+    DeviceSettings settings = small.settings;
     settings.files = {small.folder.file("empty")};
     settings.subgroups = {};
     const std::unique_ptr<Device> device = make_emulated_device(settings, small.traffic);

@@ -127,7 +127,7 @@ public:
 
 private:
     void add_device(int rank, int device, std::size_t tile) {
-        EmulatedDeviceSettings settings;
+        DeviceSettings settings;
         settings.name = text("rank ", rank, " device ", device);
         settings.files = {text(settings_.folder, "/rank-", rank, ".device-", device, ".state")};
         settings.subgroups = {{0, 0, {tile, tile + 1}}, {0, 1, {tile + 1, tile + 2}}};

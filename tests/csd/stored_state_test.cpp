@@ -39,15 +39,6 @@ State random_state(std::size_t tiles, std::uint64_t seed) {
     return state;
 }
 
-TEST(StoredStateTest, ReadsBackTheStateThatWasWritten) {
-    SmallDevice small({});
-    State state = random_state(3, 3);
-    small.device->write_state(1, 7, state.arrays());
-    State seen(3);
-    small.device->read_state(1, 7, seen.arrays());
-    EXPECT_TRUE(seen == state);
-}
-
 // More threads than concurrent calls. Each has its own subgroup, except the last two, which read
 // one that nobody writes.
 TEST(StoredStateTest, SeveralThreadsWriteAndReadAtOnce) {
@@ -133,7 +124,7 @@ TEST(StoredStateTest, ReservesWhatItAnnounced) {
 TEST(StoredStateTest, RefusesADeviceThatIsTooLargeBeforeItMakesAFile) {
     const ScratchFolder folder;
     SmallDevice small({});
-    EmulatedDeviceSettings settings = small.settings;
+    DeviceSettings settings = small.settings;
     settings.files = {folder.file("state")};
     settings.subgroups = {{0, 0, {0, std::size_t{1} << 40}}};
     EXPECT_THAT(message_of<ConfigError>([&] { make_emulated_device(settings, small.traffic); }),

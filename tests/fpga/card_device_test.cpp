@@ -115,8 +115,10 @@ TEST(CardDeviceTest, RefusesGroupsThatEndWithinAWordAndSaysWhatToDo) {
     SmallDevice small({});
     small.settings.groups = groups_until(2 * shard::kTileElems, 4 * shard::kTileElems + 8);
     EXPECT_THAT(
-        message_of<ConfigError>(
-            [&] { make_card_device(on_card(small.settings, "0"), small.traffic); }),
+        message_of<ConfigError>([&] {
+            make_card_device(small.settings, {.card = "0", .xclbin = emulated_xclbin()},
+                             small.traffic);
+        }),
         AllOf(HasSubstr("subgroup 1 of device \"device under test\""), HasSubstr("element 262152"),
               HasSubstr("csd.device = \"emulated\""), HasSubstr("csd.host_engine")));
 }
@@ -326,9 +328,9 @@ TEST(CardDevicesTest, SayWhatIsMissing) {
     SmallDevice small({});
     small.device.reset();
     const auto refusal = [&](const std::string& card, const std::string& xclbin) {
-        CardDeviceSettings settings = on_card(small.settings, card);
-        settings.card.xclbin = xclbin;
-        return message_of<ConfigError>([&] { make_card_device(settings, small.traffic); });
+        return message_of<ConfigError>([&] {
+            make_card_device(small.settings, {.card = card, .xclbin = xclbin}, small.traffic);
+        });
     };
     EXPECT_THAT(refusal("9", emulated_xclbin()), HasSubstr("csd.cards"));
     EXPECT_THAT(refusal("0000:01:00.1", emulated_xclbin()), HasSubstr("csd.cards"));

@@ -49,26 +49,6 @@ inline std::uint64_t card_counter(unsigned card, int which) {
     return counter == nullptr ? 0 : counter(card, which);
 }
 
-// The settings of a small emulated device, for a card.
-inline CardDeviceSettings on_card(const EmulatedDeviceSettings& settings, const std::string& card) {
-    CardDeviceSettings made;
-    made.name = settings.name;
-    made.file = settings.files.front();
-    made.subgroups = settings.subgroups;
-    made.groups = settings.groups;
-    made.parameter_dtype = settings.parameter_dtype;
-    made.state = settings.state;
-    made.codec = settings.codec;
-    made.most_payload_bytes = settings.most_payload_bytes;
-    made.sources = settings.sources;
-    made.slots = settings.slots;
-    made.delivery = settings.delivery;
-    made.io = settings.io;
-    made.digest = settings.digest;
-    made.card = {.card = card, .xclbin = emulated_xclbin()};
-    return made;
-}
-
 // The small device, with its files used by a card. Scratch folders are in the build tree, whose
 // filesystem supports direct I/O.
 class SmallCard : public SmallDevice {
@@ -81,9 +61,9 @@ public:
 
     void use_card() {
         device.reset();
-        CardDeviceSettings wanted = on_card(settings, card_);
-        wanted.card.longest_run = longest_run_;
-        device = make_card_device(wanted, traffic);
+        device = make_card_device(
+            settings, {.card = card_, .xclbin = emulated_xclbin(), .longest_run = longest_run_},
+            traffic);
     }
     void use_host() {
         device.reset();

@@ -137,7 +137,7 @@ private:
     }
 
     std::unique_ptr<csd::Device> make_device(int sources) {
-        csd::EmulatedDeviceSettings settings;
+        csd::DeviceSettings settings;
         settings.name = "device under test";
         settings.files = {folder_.file("state")};
         const shard::Partition& partition = owners_.copy(0).partition;

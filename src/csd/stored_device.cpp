@@ -1,0 +1,80 @@
+// The files of a device and the places of what it delivers. The base of emulated devices and cards.
+#include "csd/stored_device.hpp"
+
+#include "base/error.hpp"
+#include "codec/delta.hpp"
+#include "store/folder.hpp"
+
+namespace nearstep::csd {
+
+namespace {
+
+StateVolumeSettings unshaped_volume_of(const DeviceSettings& settings) {
+    return {.name = settings.name,
+            .subgroups = settings.subgroups,
+            .state = settings.state,
+            .has_gradients = settings.place == UpdatePlace::on_host,
+            .digest = settings.digest,
+            .volume = {.files = settings.files, .io = settings.io, .storage = settings.storage}};
+}
+
+StateVolumeSettings volume_of(const DeviceSettings& settings) {
+    StateVolumeSettings state = unshaped_volume_of(settings);
+    if (settings.links != nullptr) {
+        const auto place = settings.place == UpdatePlace::on_host
+                               ? link::DrivePlace::behind_host_link
+                               : link::DrivePlace::near_engine;
+        for (std::size_t file = 0; file < settings.files.size(); ++file) {
+            state.volume.paths.push_back(settings.links->add_drive(place));
+        }
+        state.volume.pacer = &settings.links->pacer();
+    }
+    return state;
+}
+
+}  // namespace
+
+std::size_t storage_bytes(const DeviceSettings& settings) {
+    return StateVolume::storage_bytes(unshaped_volume_of(settings));
+}
+
+void prepare_storage(const DeviceSettings& settings) {
+    const bool is_on_host = settings.place == UpdatePlace::on_host;
+    expects(settings.files.size() == 1 || (is_on_host && !settings.files.empty()),
+            "a device near storage has one file, one on the host has one or more");
+    expects(settings.slots >= 1, "a device has a slot");
+    expects(is_on_host || (settings.codec != nullptr && settings.sources >= 1),
+            "a device near storage has a codec and a source of gradients");
+    expects(settings.delivery == Delivery::parameters ||
+                (!is_on_host && size_bytes(settings.parameter_dtype) == sizeof(std::uint16_t)),
+            "deltas leave devices near storage and are of 16-bit parameters");
+    const std::size_t bytes_of_each = storage_bytes(settings) / settings.files.size();
+    std::vector<store::PlannedFile> planned;
+    for (const std::string& file : settings.files) {
+        planned.push_back({file, bytes_of_each});
+    }
+    store::check_folders(planned);
+}
+
+StoredDevice::StoredDevice(const DeviceSettings& settings, trace::Traffic& traffic)
+    : settings_(settings), traffic_(&traffic), state_(volume_of(settings), traffic) {}
+
+std::size_t StoredDevice::message_room_bytes() const {
+    return codec::message_room_bytes(layout().most_tiles());
+}
+
+std::span<std::byte> StoredDevice::place_of(std::span<std::byte> landing, std::size_t subgroup,
+                                            std::size_t bytes) const {
+    const std::size_t begin =
+        has_deltas() ? subgroup * message_room_bytes()
+                     : settings_.subgroups[subgroup].tiles.begin * tile_parameter_bytes();
+    expects(begin + bytes <= landing.size(), "the landing has room for the subgroup");
+    return landing.subspan(begin, bytes);
+}
+
+std::string StoredDevice::describe_transport() const {
+    return text(store::name_of(state_.volume().io()),
+                state_.volume().is_direct() ? ", direct" : ", page cache");
+}
+
+}  // namespace nearstep::csd

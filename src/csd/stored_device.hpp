@@ -1,0 +1,116 @@
+// What emulated devices and cards share: their settings, their state, and where parameters land.
+#pragma once
+
+#include "base/dtype.hpp"
+#include "base/executor.hpp"
+#include "codec/codec.hpp"
+#include "csd/device.hpp"
+#include "csd/engine.hpp"
+#include "csd/state_volume.hpp"
+#include "link/node_links.hpp"
+#include "store/storage.hpp"
+#include "store/subgroup_header.hpp"
+#include "store/transport.hpp"
+#include "trace/traffic.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace nearstep::csd {
+
+// near_storage: state moves on the device-internal link, payloads lie in the device's memory, new
+// parameters cross the host link.
+// on_host: state is striped over the files of all plain devices and crosses the host link, as do
+// fp32 gradients, to storage and back (ZeRO-Infinity on RAID0: mode `base`).
+// Traffic counters count state in its stored format, without subgroup headers. Transfers of a step,
+// headers included, are limited to the rates of `links`; other transfers of state are not.
+enum class UpdatePlace { near_storage, on_host };
+
+struct DeviceSettings {
+    std::string name;
+    std::vector<std::string> files;  // opened, or made if missing; several only with on_host
+    std::vector<shard::Subgroup> subgroups;
+    std::size_t parameters = 0;  // of the whole vector; elements beyond it are padding
+    GroupMap groups = {};        // of the whole vector; a card's runs end at multiples of 16
+    Dtype parameter_dtype = Dtype::bf16;
+    StateFormat state = StateFormat::fp32;
+    const codec::Codec* codec = nullptr;  // outlives the device
+    std::size_t most_payload_bytes = 0;   // largest among the codecs that use_codec() will name
+    int sources = 1;                      // payloads per tile
+    int slots = 3;
+    Delivery delivery = Delivery::parameters;  // deltas: near_storage and 16-bit parameters only
+    store::IoKind io = store::IoKind::automatic;
+    store::PayloadDigest digest = store::PayloadDigest::present;  // absent: for measurements
+    store::Storage* storage = nullptr;  // used for the files, outlives the device; null: the system
+
+    // Of emulated devices; a card ignores the rest.
+
+    // Shares the updates of subgroups with the thread of each, except for deltas, and verifies and
+    // seals them. It outlives the device, and may serve others.
+    Executor* executor = nullptr;
+    // Memory for more slots, which read state ahead or keep it; state in mapped memory needs none.
+    std::size_t read_ahead_bytes = 0;
+    // The same on `gpu`, for state in mapped memory.
+    std::size_t gpu_read_ahead_bytes = 0;
+    UpdatePlace place = UpdatePlace::near_storage;
+    // Helps to update state in mapped memory; it is this process's to use. Not with deltas, links
+    // or updates_per_s.
+    std::optional<int> gpu = std::nullopt;
+    // The links that a step's bytes cross; they outlive the device. null: links are not shaped.
+    link::NodeLinks* links = nullptr;
+    double updates_per_s = 0;  // limit of the engine in parameters; 0: no limit
+};
+
+// Bytes that the device reserves, over all its files.
+std::size_t storage_bytes(const DeviceSettings& settings);
+
+// Checks the settings that all kinds of device have. Makes the folders of the files. Throws
+// ConfigError if one cannot be made or written or has too little space, before any file is touched.
+void prepare_storage(const DeviceSettings& settings);
+
+class StoredDevice : public Device {
+public:
+    // Opens and locks the files; throws as store::Volume. `traffic` outlives this.
+    StoredDevice(const DeviceSettings& settings, trace::Traffic& traffic);
+
+    const std::string& name() const override { return settings_.name; }
+    const std::vector<shard::Subgroup>& subgroups() const override { return settings_.subgroups; }
+    int slots() const override { return settings_.slots; }
+    std::vector<std::uint64_t> written_bytes() const override {
+        return state_.volume().written_bytes();
+    }
+    void reserve() override { state_.volume().reserve(); }
+    Ticket flush() override { return state_.volume().sync(); }
+    void use_groups(const GroupMap& groups) override { settings_.groups = groups; }
+    void read_state(std::size_t subgroup, std::int64_t generation,
+                    const StateArrays& state) override {
+        state_.read_state(subgroup, generation, state);
+    }
+    void write_state(std::size_t subgroup, std::int64_t generation,
+                     const StateArrays& state) override {
+        state_.write_state(subgroup, generation, state);
+    }
+
+protected:
+    const StateLayout& layout() const { return state_.layout(); }
+    bool has_deltas() const { return settings_.delivery == Delivery::deltas; }
+    std::size_t tile_parameter_bytes() const {
+        return shard::kTileElems * size_bytes(settings_.parameter_dtype);
+    }
+    std::size_t message_room_bytes() const;
+    // The place of the subgroup's parameters, or of its message, in `landing`.
+    std::span<std::byte> place_of(std::span<std::byte> landing, std::size_t subgroup,
+                                  std::size_t bytes) const;
+    // "io_uring, direct"
+    std::string describe_transport() const;
+
+    DeviceSettings settings_;
+    trace::Traffic* traffic_;
+    StateVolume state_;
+};
+
+}  // namespace nearstep::csd
