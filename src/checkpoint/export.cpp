@@ -1,3 +1,4 @@
+// Writes a checkpoint's masters as one HDF5 file. Used by the command export.
 #include "checkpoint/export.hpp"
 
 #include "base/digest.hpp"
@@ -19,6 +20,7 @@ namespace nearstep::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
+
 void check_place(const std::string& index_path, const std::string& out_path) {
     const std::string name = fs::path(out_path).filename().string();
     std::error_code ignored;
@@ -44,18 +46,11 @@ void write_tensor(const h5::File& file, const TensorPlace& tensor, Masters& mast
     const std::vector<hsize_t> extent(tensor.shape.begin(), tensor.shape.end());
     const h5::Dataset dataset = h5::make_dataset(file.get(), tensor.name, type.get(), extent);
     Xxh3Stream digest;
-    std::vector<std::byte> converted;
-    const std::size_t elems = elems_of(tensor.shape);
-    for (std::size_t done = 0; done < elems;) {
-        const std::span<const float> values =
-            masters.at(tensor.offset + done, tensor.offset + elems);
-        converted.resize(values.size() * size_bytes(dtype));
-        convert_from_fp32(values.data(), dtype, converted.data(), values.size());
-        write_flat(dataset, tensor.shape, done, values.size(), type.get(), size_bytes(dtype),
-                   converted.data());
-        digest.add(converted);
-        done += values.size();
-    }
+    masters.convert(tensor, dtype, [&](std::size_t done, std::span<const std::byte> values) {
+        write_flat(dataset, tensor.shape, done, values.size() / size_bytes(dtype), type.get(),
+                   size_bytes(dtype), values.data());
+        digest.add(values);
+    });
     h5::write_number(dataset.get(), "xxh3", digest.digest());
 }
 

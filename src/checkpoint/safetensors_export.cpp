@@ -1,10 +1,10 @@
+// Writes a checkpoint's masters as a folder of safetensors. Used by the command export and Python.
 #include "base/error.hpp"
 #include "base/plain_file.hpp"
 #include "base/units.hpp"
 #include "checkpoint/export.hpp"
 #include "checkpoint/folder.hpp"
 #include "checkpoint/masters.hpp"
-#include "checkpoint/slab.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -28,11 +28,9 @@ const char* tag_of(Dtype dtype) {
 
 // A tensor of the output: one of the checkpoint, or another one.
 struct Tensor {
-    std::string name;
+    TensorPlace place;  // without an offset for another one
     std::string dtype;
-    std::vector<std::int64_t> shape;
     std::size_t bytes = 0;
-    std::size_t offset = 0;              // of its master
     const OtherTensor* other = nullptr;  // null: of the checkpoint
 };
 
@@ -41,23 +39,21 @@ std::vector<Tensor> tensors_of(const Description& about, Dtype dtype,
     std::vector<Tensor> tensors;
     std::set<std::string> names;
     const auto add = [&](Tensor tensor) {
-        if (!names.insert(tensor.name).second) {
+        if (!names.insert(tensor.place.name).second) {
             throw ConfigError(text("Cannot export two tensors of one name, ",
-                                   nlohmann::json(tensor.name).dump(), ": rename one of them."));
+                                   nlohmann::json(tensor.place.name).dump(),
+                                   ": rename one of them."));
         }
         tensors.push_back(std::move(tensor));
     };
     for (const TensorPlace& place : in_order(about.tensors)) {
-        add({.name = place.name,
+        add({.place = place,
              .dtype = tag_of(dtype),
-             .shape = place.shape,
-             .bytes = elems_of(place.shape) * size_bytes(dtype),
-             .offset = place.offset});
+             .bytes = elems_of(place.shape) * size_bytes(dtype)});
     }
     for (const OtherTensor& other : others) {
-        add({.name = other.name,
+        add({.place = {.name = other.name, .shape = other.shape},
              .dtype = other.dtype,
-             .shape = other.shape,
              .bytes = other.bytes,
              .other = &other});
     }
@@ -128,8 +124,8 @@ std::string header_of(const std::vector<Tensor>& tensors) {
     std::size_t at = 0;
     for (const Tensor& tensor : tensors) {
         const std::size_t end = at + tensor.bytes;
-        json[tensor.name] = {
-            {"dtype", tensor.dtype}, {"shape", tensor.shape}, {"data_offsets", {at, end}}};
+        json[tensor.place.name] = {
+            {"dtype", tensor.dtype}, {"shape", tensor.place.shape}, {"data_offsets", {at, end}}};
         at = end;
     }
     std::string words = json.dump();
@@ -141,25 +137,15 @@ std::string header_of(const std::vector<Tensor>& tensors) {
     return bytes + words;
 }
 
-void write_masters(Output& file, const Tensor& tensor, Dtype dtype, Masters& masters) {
-    std::vector<std::byte> converted;
-    const std::size_t end = tensor.offset + elems_of(tensor.shape);
-    for (std::size_t at = tensor.offset; at < end;) {
-        const std::span<const float> values = masters.at(at, end);
-        converted.resize(values.size() * size_bytes(dtype));
-        convert_from_fp32(values.data(), dtype, converted.data(), values.size());
-        file.write(converted);
-        at += values.size();
-    }
-}
-
 void write_shard(const std::string& path, const std::vector<Tensor>& tensors, Dtype dtype,
                  Masters& masters) {
     Output file(path);
     file.write(header_of(tensors));
     for (const Tensor& tensor : tensors) {
         if (tensor.other == nullptr) {
-            write_masters(file, tensor, dtype, masters);
+            masters.convert(
+                tensor.place, dtype,
+                [&](std::size_t, std::span<const std::byte> bytes) { file.write(bytes); });
             continue;
         }
         const std::span<const std::byte> content = tensor.other->content();
@@ -174,7 +160,7 @@ void write_index(const std::string& path, const Shards& shards) {
     std::size_t bytes = 0;
     for (std::size_t shard = 0; shard < shards.size(); ++shard) {
         for (const Tensor& tensor : shards[shard]) {
-            json["weight_map"][tensor.name] = shard_name(shard, shards.size());
+            json["weight_map"][tensor.place.name] = shard_name(shard, shards.size());
             bytes += tensor.bytes;
         }
     }
@@ -217,12 +203,6 @@ void remove_partial(const std::string& partial) {
     fs::remove(partial);
 }
 
-void write_text(const std::string& path, const std::string& words) {
-    if (!words.empty()) {
-        write_file(path, words);
-    }
-}
-
 void check_place(const std::string& folder) {
     std::error_code ignored;
     if (fs::exists(folder, ignored) &&
@@ -261,8 +241,13 @@ void export_safetensors(const std::string& index_path, const std::string& folder
             write_index(partial + "/model.safetensors.index.json", shards);
         }
         const ModelTexts written = texts(reader->description());
-        write_text(partial + "/config.json", written.config);
-        write_text(partial + "/generation_config.json", written.generation_config);
+        for (const auto& [name, words] :
+             {std::pair("/config.json", written.config),
+              std::pair("/generation_config.json", written.generation_config)}) {
+            if (!words.empty()) {
+                write_file(partial + name, words);
+            }
+        }
     } catch (...) {
         remove_partial(partial);
         throw;

@@ -1,8 +1,6 @@
 #include "model/architecture.hpp"
 
 #include "base/error.hpp"
-#include "model/gpt.hpp"
-#include "model/llama.hpp"
 
 #include <algorithm>
 #include <array>

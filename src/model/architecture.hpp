@@ -33,6 +33,15 @@ int block_of(const Geometry& geometry, std::size_t parameter);
 std::vector<feed::Visit> blocks_read(const Geometry& geometry,
                                      const std::vector<BlockFunction>& functions);
 
+// The blocks are "embedding", "h.0", "h.1", ..., "head".
+Geometry describe_gpt(const config::ModelSettings& settings);
+std::vector<BlockFunction> make_gpt_functions(const config::ModelSettings& settings);
+
+// The blocks are "embedding", "layers.0", "layers.1", ..., "head". Throws ConfigError for an
+// unusable model.rope_scaling.
+Geometry describe_llama(const config::ModelSettings& settings);
+std::vector<BlockFunction> make_llama_functions(const config::ModelSettings& settings);
+
 // For describe functions: append a block to the geometry, and a parameter to the last block.
 void append_block(Geometry& geometry, std::string name);
 void append_parameter(Geometry& geometry, std::string name, std::vector<std::int64_t> shape,
@@ -55,5 +64,10 @@ std::vector<BlockFunction> decoder_functions(const config::ModelSettings& settin
                                              decltype(BlockFunction::run) embedding,
                                              const BlockFunction& layer,
                                              decltype(BlockFunction::run) head);
+
+// Causal attention. `queries` [rows, heads, columns, elems]; `keys` and `values` have the same
+// shape, or fewer heads that divide those of the queries, each for that many neighbouring ones.
+// Returns [rows, columns, heads * elems].
+at::Tensor attend(const at::Tensor& queries, const at::Tensor& keys, const at::Tensor& values);
 
 }  // namespace nearstep::model

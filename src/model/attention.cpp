@@ -1,4 +1,4 @@
-#include "model/attention.hpp"
+#include "model/architecture.hpp"
 
 #include <ATen/ATen.h>
 

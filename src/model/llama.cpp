@@ -1,7 +1,8 @@
-#include "model/llama.hpp"
-
+// Llama (Touvron et al. 2023) and Qwen2: pre-norm decoder with RMS norms, rotary positions, a gated
+// hidden layer and, if model.kv_heads says so, several attention heads for each head of keys and
+// values. Weights are output x input, as in the published checkpoints.
+#include "base/error.hpp"
 #include "model/architecture.hpp"
-#include "model/attention.hpp"
 #include "model/lean_products.hpp"
 #include "model/rope.hpp"
 
@@ -9,6 +10,7 @@
 #include <c10/core/GradMode.h>
 
 #include <memory>
+#include <string>
 #include <utility>
 
 namespace nearstep::model {
@@ -16,6 +18,31 @@ namespace nearstep::model {
 namespace {
 
 using Tensors = std::vector<at::Tensor>;
+
+void append_llama_layer(Geometry& geometry, const std::string& name,
+                        const config::ModelSettings& settings, const Starts& starts) {
+    const std::int64_t width = settings.width;
+    const std::int64_t key_width = settings.key_width();
+    const std::int64_t hidden = settings.hidden_width();
+    const auto append = [&](const char* suffix, std::vector<std::int64_t> shape, Start start) {
+        append_parameter(geometry, name + "." + suffix, std::move(shape), start);
+    };
+    append_block(geometry, name.substr(name.find('.') + 1));
+    append("input_layernorm.weight", {width}, starts.one);
+    append("self_attn.q_proj.weight", {width, width}, starts.weight);
+    append("self_attn.k_proj.weight", {key_width, width}, starts.weight);
+    append("self_attn.v_proj.weight", {key_width, width}, starts.weight);
+    append("self_attn.o_proj.weight", {width, width}, starts.residual);
+    append("post_attention_layernorm.weight", {width}, starts.one);
+    append("mlp.gate_proj.weight", {hidden, width}, starts.weight);
+    append("mlp.up_proj.weight", {hidden, width}, starts.weight);
+    append("mlp.down_proj.weight", {width, hidden}, starts.residual);
+    if (settings.qkv_bias) {
+        append("self_attn.q_proj.bias", {width}, starts.zero);
+        append("self_attn.k_proj.bias", {key_width}, starts.zero);
+        append("self_attn.v_proj.bias", {key_width}, starts.zero);
+    }
+}
 
 // Cosines and sines of all rotations, [columns, pairs]. All layers share one table, which is made
 // anew if the sequences' length, the format or the device changes.
@@ -88,6 +115,22 @@ at::Tensor run_llama_head(const Tensors& parameters, const at::Tensor& input, do
 }
 
 }  // namespace
+
+Geometry describe_llama(const config::ModelSettings& settings) {
+    static_cast<void>(rope_of(settings, settings.context));  // throws early
+    const Starts starts = starts_for(settings.layers);
+    Geometry geometry;
+    append_block(geometry, "embedding");
+    append_parameter(geometry, "model.embed_tokens.weight", {settings.vocabulary, settings.width},
+                     starts.weight);
+    for (int layer = 0; layer < settings.layers; ++layer) {
+        append_llama_layer(geometry, text("model.layers.", layer), settings, starts);
+    }
+    append_block(geometry, "head");
+    append_parameter(geometry, "model.norm.weight", {settings.width}, starts.one);
+    append_output_weights(geometry, settings);
+    return geometry;
+}
 
 std::vector<BlockFunction> make_llama_functions(const config::ModelSettings& settings) {
     const auto rotations = std::make_shared<RotationTable>(settings);

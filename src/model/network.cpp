@@ -1,3 +1,4 @@
+// Runs a network block by block with torch. Used by the trainer through Network::make().
 #include "model/network.hpp"
 
 #include "base/error.hpp"
@@ -6,11 +7,9 @@
 #include "memory/gpu.hpp"
 #include "model/architecture.hpp"
 #include "model/block_inputs.hpp"
-#include "model/compute_device.hpp"
 #include "model/compute_format.hpp"
 #include "model/loss.hpp"
 #include "model/parameter_store.hpp"
-#include "model/token_check.hpp"
 #include "model/torch_types.hpp"
 
 #include <ATen/ATen.h>
@@ -20,9 +19,7 @@
 #include <torch/version.h>
 
 #include <algorithm>
-#include <functional>
 #include <map>
-#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -34,23 +31,6 @@ using Tensors = std::vector<at::Tensor>;
 
 // The random stream of sampling, separate from other uses of the run's seed.
 constexpr std::uint64_t kSampleStream = 0x73616d706c65;
-
-std::int64_t elems_of(const Parameter& parameter) {
-    return std::accumulate(parameter.shape.begin(), parameter.shape.end(), std::int64_t{1},
-                           std::multiplies<>());
-}
-
-// Torch's own addition of two formats is slower on a GPU.
-void add_to(const at::Tensor& sum, const at::Tensor& gradient) {
-    if (sum.is_cuda() && memory::gpus() > 0 && sum.is_contiguous() && gradient.is_contiguous()) {
-        auto* const sums = sum.mutable_data_ptr<float>();
-        add_on_gpu({sums, static_cast<std::size_t>(sum.numel())}, sums, Dtype::fp32,
-                   gradient.const_data_ptr(), dtype_of(gradient.scalar_type()),
-                   memory::Stream::of_default());
-    } else {
-        sum.add_(gradient);
-    }
-}
 
 class BlockwiseNetwork final : public Network {
 public:
@@ -120,8 +100,10 @@ public:
         inputs_->begin(input_bytes);
         store_->begin(feed::visits_of_step(reads_), Bringing::together);
         for (const MicroBatch& batch : batches) {
-            inputs_->put(0, micros_.size(), token_tensor(batch.tokens, batch.rows, batch.columns));
-            micros_.push_back({.targets = token_tensor(batch.targets, batch.rows, batch.columns)});
+            inputs_->put(0, micros_.size(),
+                         token_tensor(batch.tokens, batch.rows, batch.columns, device_));
+            micros_.push_back(
+                {.targets = token_tensor(batch.targets, batch.rows, batch.columns, device_)});
         }
     }
 
@@ -183,15 +165,15 @@ public:
         check_batch(batch, settings_);
         begin_passes(1);
         const c10::NoGradGuard no_grad;
-        at::Tensor state = token_tensor(batch.tokens, batch.rows, batch.columns);
+        at::Tensor state = token_tensor(batch.tokens, batch.rows, batch.columns, device_);
         for (int block = 0; block < last_block(); ++block) {
             state = visit(block, state);
         }
         store_->enter();
         const Tensors parameters = parameters_of(last_block());
         at::Tensor sum = at::zeros({}, at::TensorOptions(at::kDouble).device(device_));
-        for_pieces(state, token_tensor(batch.targets, batch.rows, batch.columns), most_tokens_,
-                   [&](const at::Tensor& input, const at::Tensor& targets) {
+        for_pieces(state, token_tensor(batch.targets, batch.rows, batch.columns, device_),
+                   most_tokens_, [&](const at::Tensor& input, const at::Tensor& targets) {
                        sum += cross_entropy(run(last_block(), parameters, input), targets,
                                             settings_.vocabulary, {});
                    });
@@ -208,8 +190,8 @@ public:
         check_tokens(prompt, settings_);
         begin_passes(count);
         std::vector<std::int32_t> tokens(prompt.begin(), prompt.end());
-        for (int i = 0; i < count; ++i) {
-            const double place = random_uniform(seed, kSampleStream, static_cast<std::uint64_t>(i));
+        for (std::uint64_t i = 0; std::cmp_less(i, count); ++i) {
+            const double place = random_uniform(seed, kSampleStream, i);
             tokens.push_back(draw(next_shares(tokens, temperature), place));
         }
         return {tokens.begin() + static_cast<std::ptrdiff_t>(prompt.size()), tokens.end()};
@@ -242,12 +224,6 @@ private:
 
     int last_block() const { return static_cast<int>(functions_.size()) - 1; }
 
-    at::Tensor token_tensor(std::span<const std::int32_t> tokens, int rows, int columns) const {
-        at::Tensor tensor = at::empty({rows, columns}, at::kLong);
-        std::copy(tokens.begin(), tokens.end(), tensor.mutable_data_ptr<std::int64_t>());
-        return tensor.to(device_);
-    }
-
     at::Tensor zeros_of(int block) const {
         const Block& range = geometry_.blocks[index_of(block)];
         return at::zeros({static_cast<std::int64_t>(range.end - range.begin)},
@@ -271,12 +247,14 @@ private:
         return output;
     }
 
-    at::Tensor view_parameter(std::size_t index) const {
+    // The parameter's part of `block`, all elements of the block that owns it.
+    at::Tensor part_of(const at::Tensor& block, std::size_t index) const {
         const Parameter& parameter = geometry_.parameters[index];
-        const int block = block_of(geometry_, index);
-        const auto offset =
-            static_cast<std::int64_t>(parameter.offset - geometry_.blocks[index_of(block)].begin);
-        return store_->elems(block).narrow(0, offset, elems_of(parameter)).view(parameter.shape);
+        const Block& owner = geometry_.blocks[index_of(block_of(geometry_, index))];
+        return block
+            .narrow(0, static_cast<std::int64_t>(parameter.offset - owner.begin),
+                    static_cast<std::int64_t>(parameter.elems))
+            .view(parameter.shape);
     }
 
     // Indices of the block's own parameters, then of the borrowed ones.
@@ -296,7 +274,8 @@ private:
         const bool is_fp32 = functions_[index_of(block)].format == BlockFormat::fp32;
         Tensors parameters;
         for (const std::size_t index : parameter_indices(block)) {
-            parameters.push_back(view_parameter(index).to(is_fp32 ? at::kFloat : compute_));
+            const at::Tensor part = part_of(store_->elems(block_of(geometry_, index)), index);
+            parameters.push_back(part.to(is_fp32 ? at::kFloat : compute_));
         }
         return parameters;
     }
@@ -314,9 +293,7 @@ private:
         for (const std::size_t index : parameter_indices(block)) {
             const Parameter& parameter = geometry_.parameters[index];
             if (parameter.offset >= range.begin && parameter.offset < range.end) {
-                const auto offset = static_cast<std::int64_t>(parameter.offset - range.begin);
-                const at::Tensor sum =
-                    gradient.narrow(0, offset, elems_of(parameter)).view(parameter.shape);
+                const at::Tensor sum = part_of(gradient, index);
                 if (const auto waiting = borrowed_gradients_.extract(index)) {
                     sum.copy_(waiting.mapped());
                 }
@@ -338,15 +315,14 @@ private:
         const c10::AutoGradMode with_grad(is_kept);
         Kept& kept = kept_[index_of(block)];
         const Tensors parameters = is_kept ? leaves_of(block) : parameters_of(block);
+        kept.leaves = is_kept ? parameters : Tensors();
         for (std::size_t i = 0; i < micros_.size(); ++i) {
-            at::Tensor output;
+            const at::Tensor input = inputs_->get(block, i);
             if (is_kept) {
-                kept.leaves = parameters;
-                kept.passes.push_back(compute(block, parameters, inputs_->get(block, i)));
-                output = kept.passes.back().output.detach();
-            } else {
-                output = run(block, parameters, inputs_->get(block, i));
+                kept.passes.push_back(compute(block, parameters, input));
             }
+            const at::Tensor output =
+                is_kept ? kept.passes.back().output.detach() : run(block, parameters, input);
             inputs_->put(block + 1, i, output.contiguous());
         }
     }
@@ -372,9 +348,7 @@ private:
     static at::Tensor add_pass_gradients(const Pass& pass, const Tensors& leaves,
                                          const at::Tensor& upstream, const Tensors& sums) {
         Tensors wanted = leaves;
-        if (pass.input.requires_grad()) {
-            wanted.push_back(pass.input);
-        }
+        wanted.insert(wanted.end(), pass.input.requires_grad() ? 1 : 0, pass.input);
         const Tensors gradients = torch::autograd::grad({pass.output}, wanted, {upstream});
         const c10::NoGradGuard no_grad;
         for (std::size_t k = 0; k < sums.size(); ++k) {
@@ -425,7 +399,8 @@ private:
         const c10::NoGradGuard no_grad;
         const std::size_t columns =
             std::min(tokens.size(), static_cast<std::size_t>(settings_.context));
-        at::Tensor state = token_tensor(tokens.last(columns), 1, static_cast<int>(columns));
+        at::Tensor state =
+            token_tensor(tokens.last(columns), 1, static_cast<int>(columns), device_);
         for (int block = 0; block <= last_block(); ++block) {
             if (block == last_block()) {
                 state = state.narrow(1, state.size(1) - 1, 1);
@@ -434,20 +409,6 @@ private:
         }
         const at::Tensor logits = state.view({-1}).narrow(0, 0, settings_.vocabulary);
         return at::softmax(logits.to(at::kDouble) / temperature, 0).cpu();
-    }
-
-    // The first token whose cumulative probability exceeds `place`, in [0, 1).
-    static std::int32_t draw(const at::Tensor& shares, double place) {
-        const auto* share = shares.const_data_ptr<double>();
-        double sum = 0;
-        std::int32_t token = 0;
-        for (; token + 1 < shares.size(0); ++token) {
-            sum += share[token];
-            if (sum > place) {
-                break;
-            }
-        }
-        return token;
     }
 
     config::ModelSettings settings_;

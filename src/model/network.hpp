@@ -28,6 +28,12 @@ struct MicroBatch {
     std::span<const std::int32_t> targets;
 };
 
+// Throws Error unless all are in [0, model.vocabulary).
+void check_tokens(std::span<const std::int32_t> tokens, const config::ModelSettings& settings);
+
+// Checks a micro-batch's tokens and targets, and that its sizes agree and fit model.context.
+void check_batch(const MicroBatch& batch, const config::ModelSettings& settings);
+
 // Where a gradient is written; `gpu` is the network's GPU.
 enum class GradientPlace { host, gpu };
 

@@ -1,6 +1,6 @@
-#include "model/token_check.hpp"
-
+// Checks tokens before they are used as indices. Used by network.cpp.
 #include "base/error.hpp"
+#include "model/network.hpp"
 
 namespace nearstep::model {
 

@@ -1,6 +1,5 @@
-#include "model/llama.hpp"
-
 #include "base/error.hpp"
+#include "model/architecture.hpp"
 #include "model/network_reference.hpp"
 #include "model/network_steps.hpp"
 
