@@ -1,3 +1,4 @@
+// The memory of an emulated card. Used by its board and by what is open on it.
 #include "fpga/emulator/bank.hpp"
 
 #include <sys/mman.h>

@@ -1,3 +1,4 @@
+// Makes an emulated card from its .xclbin, and finds cards. Used by driver, queries and control.
 #include "fpga/emulator/board.hpp"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Reads the list of planned faults and counts events. Used wherever the emulator can fail.
 #include "fpga/emulator/faults.hpp"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Buffers and commands of one opening of an emulated card. Used by driver.cpp.
 #include "fpga/emulator/open.hpp"
 
 #include <ert.h>

@@ -1,3 +1,5 @@
+// Writes an .xclbin: the kernels as XML, banks, compute units and their wires. Used by
+// write_xclbin.cpp.
 #include "fpga/emulator/xclbin_writer.hpp"
 
 #include <xclbin.h>

@@ -1,3 +1,4 @@
+// The entry of the updater: its ports and registers, and their values as a job. Launched by csd.
 #include "fpga/kernel/updater.hpp"
 
 #include "fpga/kernel/update_subgroup.hpp"
