@@ -1,8 +1,20 @@
 #include "csd/engine.hpp"
 
+#include "base/instruction_set.hpp"
 #include "csd/state_format.hpp"
 
 namespace nearstep::csd {
+
+const std::vector<Engine>& engines() {
+    static const std::vector<Engine> usable = [] {
+        if constexpr (kHasX86Sets) {
+            return variants_for(instruction_sets(), scalar_engine, avx2_engine, avx512_engine);
+        } else {
+            return std::vector{scalar_engine};
+        }
+    }();
+    return usable;
+}
 
 void update(const Engine& engine, const StepScalars& scalars, const GroupMap& groups,
             std::size_t element, const UpdateRun& run) {

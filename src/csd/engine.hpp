@@ -65,6 +65,12 @@ struct Engine {
 void update(const Engine& engine, const StepScalars& scalars, const GroupMap& groups,
             std::size_t element, const UpdateRun& run);
 
+// The engines as constants rather than functions, so that naming one runs none of its instructions.
+// Those of vectors are in builds for x86 only.
+extern const Engine scalar_engine;
+extern const Engine avx2_engine;
+extern const Engine avx512_engine;
+
 // The engines this CPU supports, slowest first: "scalar", "avx2", "avx512".
 const std::vector<Engine>& engines();
 

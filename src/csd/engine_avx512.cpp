@@ -1,6 +1,6 @@
+#include "csd/engine.hpp"
 #include "csd/engine_blocks_avx512.hpp"
 #include "csd/engine_groups_body.hpp"
-#include "csd/engine_table.hpp"
 
 namespace nearstep::csd {
 

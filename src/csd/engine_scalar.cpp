@@ -1,5 +1,5 @@
+#include "csd/engine.hpp"
 #include "csd/engine_groups_body.hpp"
-#include "csd/engine_table.hpp"
 
 namespace nearstep::csd {
 
