@@ -12,7 +12,7 @@ import weakref
 
 import torch
 
-from . import _gradients, _ranks
+from . import _engine, _ranks
 from ._departed import Departed
 from ._groups import DTYPES
 
@@ -232,7 +232,7 @@ class Intake:
         if self._streaming and self._expected() != 1:
             gradient = gradient.cpu()  # waits for others; all together do not fit the GPU
         have = self._gradients[i]
-        self._gradients[i] = gradient if have is None else _gradients.add(have, gradient, self._conductor is not None and self._on_gpu)
+        self._gradients[i] = gradient if have is None else _add(have, gradient, self._conductor is not None and self._on_gpu)
 
     def _absent(self) -> list:
         """Parameters without a gradient so far."""
@@ -385,3 +385,14 @@ def _give_up_dropped(intake) -> None:
     me = intake()
     if me is not None and me.told is not None and torch._C._current_graph_task_id() == -1 and me._all_dropped():
         me.give_up()
+
+
+def _add(have, gradient, encodes_on_gpu: bool):
+    """The sum of two gradients of one parameter, in fp32 whatever their formats are; may reuse ``have``."""
+    if encodes_on_gpu and gradient.is_cuda and have.is_contiguous() and gradient.is_contiguous():
+        # One pass over the memory: PyTorch takes two, and its kernel for mixed formats is slower.
+        sums = have if have.dtype == torch.float32 else torch.empty_like(have, dtype=torch.float32)
+        pieces = [(tensor.data_ptr(), DTYPES[tensor.dtype]) for tensor in (have, gradient)]
+        _engine.add_on_gpu(sums.data_ptr(), *pieces, sums.numel(), torch.cuda.current_stream(gradient.device).cuda_stream)
+        return sums
+    return have.float().add_(gradient)
