@@ -22,13 +22,6 @@ std::optional<int> entry_of(const shard::Ownership& owners, const mpi::Topology&
     return there.empty() ? std::nullopt : std::optional(there[tile % there.size()]);
 }
 
-bool have_copies_met(const shard::Ownership& owners, const mpi::Topology& nodes) {
-    return std::ranges::any_of(nodes.ranks_of, [&](const std::vector<int>& ranks) {
-        return std::ranges::any_of(
-            ranks, [&](int rank) { return owners.copy_of(rank) != owners.copy_of(ranks.front()); });
-    });
-}
-
 std::uint32_t number(std::size_t value) { return static_cast<std::uint32_t>(value); }
 
 }  // namespace
@@ -39,6 +32,13 @@ int relay_of(const mpi::Topology& nodes, int node, int owner) {
     }
     const std::vector<int>& ranks = nodes.ranks_of[static_cast<std::size_t>(node)];
     return ranks[static_cast<std::size_t>(owner) % ranks.size()];
+}
+
+bool have_copies_met(const shard::Ownership& owners, const mpi::Topology& nodes) {
+    return std::ranges::any_of(nodes.ranks_of, [&](const std::vector<int>& ranks) {
+        return std::ranges::any_of(
+            ranks, [&](int rank) { return owners.copy_of(rank) != owners.copy_of(ranks.front()); });
+    });
 }
 
 ByRank::ByRank(int ranks, std::vector<Item> items) : firsts_(static_cast<std::size_t>(ranks) + 1) {

@@ -23,6 +23,9 @@ namespace nearstep::exchange {
 // owners take turns over the node's ranks.
 int relay_of(const mpi::Topology& nodes, int node, int owner);
 
+// Whether ranks of some node belong to different copies of the state.
+bool have_copies_met(const shard::Ownership& owners, const mpi::Topology& nodes);
+
 // Numbers sorted by the rank that each is for; those for one rank keep their order.
 class ByRank {
 public:

@@ -97,11 +97,12 @@ void StorageEngine::make_groups() {
     if (options_.gpu && memory::gpus() > 0) {
         memory::use_gpu(*options_.gpu);
     }
-    gradient_transport_.emplace(
-        world_, settings_, route_.groups(),
-        PayloadConditions{.copies = owners_.copies(), .is_shaped = links_ != nullptr}, options_.gpu,
-        nccl_watchdog_);
-    parameter_transport_.emplace(world_, settings_, nodes_, owners_, options_.gpu, nccl_watchdog_);
+    gpu_transport_.emplace(world_, settings_,
+                           GpuConditions{.groups = route_.groups(),
+                                         .nodes = nodes_,
+                                         .owners = owners_,
+                                         .is_shaped = links_ != nullptr},
+                           options_.gpu);
 }
 
 void StorageEngine::make_pipeline() {
@@ -142,16 +143,16 @@ void StorageEngine::make_pipeline() {
                                   .nodes = nodes_,
                                   .vector = &vector_,
                                   .vector_kind = kind_,
-                                  .meets_in_node = parameter_transport_->is_joint(),
+                                  .meets_in_node = gpu_transport_->is_joint(),
                                   .handler = handler_kind(settings_.mode),
                                   .delivery = delivery(settings_),
                                   .blocks = layout_.blocks,
                                   .links = links_.get(),
                                   .pool = &pool_,
-                                  .gpu = gradient_transport_->gpu(),
+                                  .gpu = gpu_transport_->gradient_gpu(),
                                   .gradient_stream = options_.gradient_stream,
-                                  .gpu_group = gradient_transport_->group(),
-                                  .payload_ranks = gradient_transport_->payload_ranks()},
+                                  .gpu_group = gpu_transport_->group(),
+                                  .payload_ranks = gpu_transport_->payload_ranks()},
         std::move(devices), traffic_);
     held_.emplace(layout_.blocks,
                   pipeline_->has_gpu()
@@ -183,18 +184,17 @@ void StorageEngine::make_facts() {
         .handed_bytes_per_parameter = route_.handed_bytes_per_parameter(),
         .has_dense_sums = route_.is_dense_sum(),
         .encodes_on_gpu = pipeline_->has_gpu(),
-        .transport = gradient_transport_->transport(),
-        .payload_transport = gradient_transport_->payload_transport(),
-        .parameter_transport = parameter_transport_->transport(),
+        .transport = gpu_transport_->transport(),
+        .payload_transport = gpu_transport_->payload_transport(),
+        .parameter_transport = gpu_transport_->parameter_transport(),
         .io = world_.rank() != 0 || pipeline_->devices().empty()
                   ? ""
                   : pipeline_->devices().front()->describe_io()};
-    if (gradient_transport_->gpu()) {
+    if (gpu_transport_->gradient_gpu()) {
         const offload::GpuGradients::Ranks ranks{
-            .in_group =
-                gradient_transport_->group() != nullptr ? gradient_transport_->group()->size() : 1,
-            .in_all = gradient_transport_->payload_ranks() != nullptr
-                          ? gradient_transport_->payload_ranks()->size()
+            .in_group = gpu_transport_->group() != nullptr ? gpu_transport_->group()->size() : 1,
+            .in_all = gpu_transport_->payload_ranks() != nullptr
+                          ? gpu_transport_->payload_ranks()->size()
                           : 0,
             .payloads = route_.groups().groups()};
         facts_.gradient_bytes = offload::GpuGradients::gpu_bytes(
@@ -202,7 +202,7 @@ void StorageEngine::make_facts() {
     }
     facts_.lines = {plan::describe_links(settings_), route_.describe(settings_),
                     facts_.encodes_on_gpu ? "gradients of rank 0 are encoded on its GPU" : "",
-                    gradient_transport_->describe(), parameter_transport_->describe()};
+                    gpu_transport_->describe_gradients(), gpu_transport_->describe_parameters()};
     std::erase(facts_.lines, "");
 }
 

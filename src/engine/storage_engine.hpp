@@ -9,12 +9,11 @@
 #include "engine/devices.hpp"
 #include "engine/engine.hpp"
 #include "engine/gpu_traffic.hpp"
+#include "engine/gpu_transport.hpp"
 #include "engine/gradient_route.hpp"
-#include "engine/gradient_transport.hpp"
 #include "engine/held_gradients.hpp"
 #include "engine/loss_scale.hpp"
 #include "engine/other_layout.hpp"
-#include "engine/parameter_transport.hpp"
 #include "engine/scalar_sets.hpp"
 #include "engine/subgroup_workers.hpp"
 #include "link/clock.hpp"
@@ -55,7 +54,7 @@ public:
     std::span<const std::byte> parameters() const override { return vector_.span(); }
     void abandon_step() override;
     memory::Buffer release_parameters() override { return std::move(vector_); }
-    feed::JointCopy joint_copy() override { return parameter_transport_->joint(); }
+    feed::JointCopy joint_copy() override { return gpu_transport_->joint(); }
     void begin_forward() override;
     void await_parameters(std::size_t block, std::span<const shard::ElementRange> now,
                           std::span<const shard::ElementRange> later) override;
@@ -183,11 +182,9 @@ private:
     trace::Traffic traffic_;
     std::uint64_t network_sent_bytes_ = 0;  // by this rank, in steps
     offload::VectorKind kind_ = {};
-    memory::Buffer vector_;                        // the padded parameter vector
-    memory::PinnedRange pinned_;                   // pins the vector for a GPU
-    std::optional<nccl::Watchdog> nccl_watchdog_;  // for all exchanges between GPUs
-    std::optional<ParameterTransport> parameter_transport_;
-    std::optional<GradientTransport> gradient_transport_;
+    memory::Buffer vector_;       // the padded parameter vector
+    memory::PinnedRange pinned_;  // pins the vector for a GPU
+    std::optional<GpuTransport> gpu_transport_;
     csd::StateCommit log_;               // used by the pipeline's updates
     Executor pool_{pool_threads() - 1};  // used by the pipeline
     // Used by the devices. It leaves the CPU to the threads that compute or feed a GPU.

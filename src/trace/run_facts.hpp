@@ -25,9 +25,9 @@ struct RunFacts {
     bool has_dense_sums = false;
     bool encodes_on_gpu = false;           // this rank
     std::size_t gradient_bytes = 0;        // memory for gradients on this rank's GPU
-    std::string transport = {};            // "nccl", "mpi" or empty: see GradientTransport
+    std::string transport = {};            // "nccl", "mpi" or empty: see GpuTransport
     std::string payload_transport = {};    // the same for payloads between groups
-    std::string parameter_transport = {};  // the same for parameters: see ParameterTransport
+    std::string parameter_transport = {};  // the same for parameters: see GpuTransport
     std::string io = {};                   // how the first device of rank 0 does I/O, there alone
     std::vector<std::string> lines = {};   // how gradients and parameters travel, as sentences
 };
