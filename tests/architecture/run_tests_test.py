@@ -1,5 +1,4 @@
-"""What tests/run_tests takes for the files that a script reads, and what it says of skipped tests. Standard library only."""
-import ast
+"""Which files of the checkout a test may read, and what tests/run_tests says of skipped tests. Standard library only."""
 import contextlib
 import importlib.machinery
 import importlib.util
@@ -26,40 +25,24 @@ def module_of(path):
 run_tests = module_of(ROOT / "tests/run_tests")
 
 
-def imports_of(path):
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (one.name for one in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield node.module
+class Declared(unittest.TestCase):
+    def test_all_but_sources_and_what_is_named(self):
+        for reads, declared, hidden in (("*:docs/a.md:src/base", ("launch/run", "tests/x/y.py", "docs/a.md", "src/base/log.cpp"), ("docs/b.md", "src/bases.cpp", "docs/a.md.cu")),
+                                        (".", ("docs/b.md", "src/a.cpp"), ()), ("configs", ("configs/a.toml", "configs"), ("launch/run", "configs.toml"))):
+            for name in declared + hidden:
+                self.assertEqual(verdict.is_declared(name, reads), name in declared, f"{name} of {reads}")
 
+    def test_reading_or_naming_any_other_file_fails(self):
+        for statement, passes in (("open(verdict.ROOT + '/README.md')", False), ("open(verdict.ROOT + '/CMakeLists.txt')", True),
+                                  ("subprocess.run(['true', 'src/app/main.cpp'], cwd=verdict.ROOT)", False), ("subprocess.run(['true', 'CMakeLists.txt'], cwd=verdict.ROOT)", True)):
+            done = subprocess.run([sys.executable, "-c", f"import subprocess, verdict\n{statement}"], cwd=ROOT / "tests/support", capture_output=True, text=True,
+                                  env=dict(os.environ, NEARSTEP_READS="*"), check=False)
+            self.assertEqual(done.returncode == 0, passes, done.stderr)
+            self.assertEqual("add it to READS" in done.stderr, not passes, statement)
 
-class FilesNamed(unittest.TestCase):
-    def test_whatever_python_imports_is_found(self):
-        scripts = run_tests.candidates(run_tests.files_of_checkout())
-        checked = 0
-        for path in scripts:
-            if not path.endswith(".py"):
-                continue
-            found = run_tests.files_named(path, scripts)
-            for name in imports_of(ROOT / path):
-                beside = str(pathlib.Path(path).with_name(f"{name}.py"))
-                if beside in scripts:
-                    checked += 1
-                    self.assertIn(beside, found, f"{path} imports {name}")
-        self.assertGreater(checked, 50)
-
-    def test_files_that_are_named_and_what_they_import_in_turn_and_no_others(self):
-        scripts = run_tests.candidates(run_tests.files_of_checkout())
-        for script, read, unread in (("python/equality_test.py", {"python/equality_worker.py", "python/in_memory.py"}, {"python/durable_worker.py"}),
-                                     ("scenarios/restart_campaign_test.py", {"campaigns/restart_campaign", "campaigns/restart_round.py", "scenarios/program.py"},
-                                      {"campaigns/same_bits", "scenarios/crash_test.py"}),
-                                     ("scenarios/gpu_bench_test.py", {"bench/gpu_quality", "bench/gpu_runs.py"}, {"python/equality_test.py"}),
-                                     ("scenarios/embedding_test.py", {"embedding/vision_transformer.cpp"}, {"bench/gpu_quality"})):
-            found = {path.removeprefix("tests/") for path in run_tests.files_named(f"tests/{script}", scripts)}
-            self.assertIn(script, found)
-            self.assertLessEqual(read, found, script)
-            self.assertFalse(unread & found, script)
+    def test_each_test_declares(self):
+        for test in run_tests.listed(os.environ["NEARSTEP_BUILD"]):
+            self.assertIn("NEARSTEP_READS=", " ".join(test["properties"]["ENVIRONMENT"]), test["name"])
 
 
 SKIPPING = """

@@ -281,7 +281,7 @@ TEST_F(Checkpoint, MapsManyRanges) {
 
 TEST_F(Checkpoint, IsReadByH5py) {
     const std::string index = write_checkpoint(folder(), 20, 1);
-    const std::string script = std::string(test::kSourceFolder) + "/tests/checkpoint/read_index.py";
+    const std::string script = test::source_file("tests/checkpoint/read_index.py");
     for (const std::uint64_t array : {0U, 1U, 2U}) {
         const auto values = sample_values(1, array);
         put_bytes(text(root(), "/array-", array),
@@ -290,8 +290,8 @@ TEST_F(Checkpoint, IsReadByH5py) {
     if (!has_h5py()) {
         GTEST_SKIP() << test::kPython << " has no h5py";
     }
-    EXPECT_EQ(run_python(text(test::kSourceFolder, "/tests/checkpoint/read_index.py ", index, " ",
-                              root(), "/array-0 ", root(), "/array-1 ", root(), "/array-2")),
+    EXPECT_EQ(run_python(text(script, " ", index, " ", root(), "/array-0 ", root(), "/array-1 ",
+                              root(), "/array-2")),
               0);
 }
 

@@ -112,7 +112,7 @@ TEST_P(Export, IsReadByH5py) {
     if (!has_h5py()) {
         GTEST_SKIP() << test::kPython << " has no h5py";
     }
-    EXPECT_EQ(run_python(text(test::kSourceFolder, "/tests/checkpoint/read_export.py ", out(), " ",
+    EXPECT_EQ(run_python(text(test::source_file("tests/checkpoint/read_export.py"), " ", out(), " ",
                               index(), " ", root(), "/masters ",
                               GetParam() == Dtype::fp16 ? "float16" : "float32")),
               0);

@@ -46,13 +46,11 @@ std::vector<std::string> toml_files(const fs::path& folder) {
     return files;
 }
 
-std::vector<std::string> all_configs() {
-    return toml_files(fs::path(test::kSourceFolder) / "configs");
-}
+std::vector<std::string> all_configs() { return toml_files(test::source_file("configs")); }
 
 std::vector<std::string> all_sites() {
     std::vector<std::string> sites;
-    for (const std::string& file : toml_files(fs::path(test::kSourceFolder) / "cluster")) {
+    for (const std::string& file : toml_files(test::source_file("cluster"))) {
         if (fs::path(file).filename() == "site.toml") {
             sites.push_back(file);
         }
@@ -337,10 +335,9 @@ TEST(EverySite, ParsesWithEveryConfig) {
 }
 
 TEST(ReadSources, TakesAFolderThatHoldsASite) {
-    const std::string root = test::kSourceFolder;
-    const Sources sources =
-        read_sources(root + "/configs/tiny.toml", root + "/cluster/localhost", {"mode=su"});
-    EXPECT_EQ(sources.site_path, root + "/cluster/localhost/site.toml");
+    const Sources sources = read_sources(test::source_file("configs/tiny.toml"),
+                                         test::source_file("cluster/localhost"), {"mode=su"});
+    EXPECT_EQ(sources.site_path, test::source_file("cluster/localhost/site.toml"));
     EXPECT_THAT(sources.site_text, HasSubstr("per_rank"));
     EXPECT_THAT(sources.overrides, ElementsAre("mode=su"));
 }

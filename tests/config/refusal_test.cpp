@@ -364,15 +364,15 @@ TEST(ReadSources, NamesTheFileThatIsMissing) {
         }
         return "";
     };
-    const std::string root = test::kSourceFolder;
-    const std::string no_config = message_for(root + "/configs/absent.toml", "");
+    const std::string no_config = message_for(test::source_file("configs/absent.toml"), "");
     expect_one_sentence(no_config);
     EXPECT_THAT(no_config,
                 testing::AllOf(HasSubstr("configs/absent.toml"), HasSubstr("No such file")));
-    const std::string folder = message_for(root + "/configs", "");
+    const std::string folder = message_for(test::source_file("configs"), "");
     expect_one_sentence(folder);
     EXPECT_THAT(folder, HasSubstr("is a folder"));
-    const std::string no_site = message_for(root + "/configs/tiny.toml", root + "/configs");
+    const std::string no_site =
+        message_for(test::source_file("configs/tiny.toml"), test::source_file("configs"));
     expect_one_sentence(no_site);
     EXPECT_THAT(no_site, HasSubstr("configs/site.toml"));
 }

@@ -18,7 +18,7 @@ namespace nearstep::fpga {
 namespace {
 
 std::string text_of(const std::string& file) {
-    const std::string path = std::string(test::kSourceFolder) + "/fpga/kernel/" + file;
+    const std::string path = test::source_file("fpga/kernel/" + file);
     std::ifstream in(path);
     EXPECT_TRUE(in.good()) << path;
     std::ostringstream text;
