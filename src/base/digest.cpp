@@ -1,3 +1,4 @@
+// XXH3 by the xxHash library. Used for state, manifests, checkpoints and reports.
 #include "base/digest.hpp"
 
 #include <xxhash.h>

@@ -1,3 +1,4 @@
+// Plans for tests: when a process kills itself or an operation fails. Used by whatever has such moments.
 #include "base/fault_point.hpp"
 
 #include "base/error.hpp"
@@ -8,47 +9,39 @@
 #include <csignal>
 #include <cstdlib>
 #include <string>
+#include <utility>
 
 namespace nearstep {
 
 namespace {
 
-struct ActionName {
-    std::string_view name;
-    FaultAction action;
-};
+constexpr std::array<std::pair<std::string_view, FaultAction>, 4> kActions = {
+    {{"kill", FaultAction::kill},
+     {"stop", FaultAction::stop},
+     {"fail", FaultAction::fail},
+     {"full", FaultAction::full}}};
 
-constexpr std::array kActions = {
-    ActionName{"kill", FaultAction::kill}, ActionName{"stop", FaultAction::stop},
-    ActionName{"fail", FaultAction::fail}, ActionName{"full", FaultAction::full}};
-
-struct PhaseName {
-    std::string_view name;
-    FaultPhase phase;
-};
-
-constexpr std::array kPhases = {
-    PhaseName{"gradient", FaultPhase::gradient},
-    PhaseName{"after_scatter", FaultPhase::after_scatter},
-    PhaseName{"after_gradients", FaultPhase::after_gradients},
-    PhaseName{"after_undo", FaultPhase::after_undo},
-    PhaseName{"mid_read", FaultPhase::mid_read},
-    PhaseName{"mid_write", FaultPhase::mid_write},
-    PhaseName{"before_flush", FaultPhase::before_flush},
-    PhaseName{"after_flush", FaultPhase::after_flush},
-    PhaseName{"before_rename", FaultPhase::before_rename},
-    PhaseName{"after_rename", FaultPhase::after_rename},
-    PhaseName{"before_commit", FaultPhase::before_commit},
-    PhaseName{"after_commit", FaultPhase::after_commit},
-    PhaseName{"mid_checkpoint", FaultPhase::mid_checkpoint},
-    PhaseName{"before_checkpoint_index", FaultPhase::before_checkpoint_index},
-    PhaseName{"after_checkpoint_index", FaultPhase::after_checkpoint_index},
-};
+constexpr std::array<std::pair<std::string_view, FaultPhase>, 15> kPhases = {
+    {{"gradient", FaultPhase::gradient},
+     {"after_scatter", FaultPhase::after_scatter},
+     {"after_gradients", FaultPhase::after_gradients},
+     {"after_undo", FaultPhase::after_undo},
+     {"mid_read", FaultPhase::mid_read},
+     {"mid_write", FaultPhase::mid_write},
+     {"before_flush", FaultPhase::before_flush},
+     {"after_flush", FaultPhase::after_flush},
+     {"before_rename", FaultPhase::before_rename},
+     {"after_rename", FaultPhase::after_rename},
+     {"before_commit", FaultPhase::before_commit},
+     {"after_commit", FaultPhase::after_commit},
+     {"mid_checkpoint", FaultPhase::mid_checkpoint},
+     {"before_checkpoint_index", FaultPhase::before_checkpoint_index},
+     {"after_checkpoint_index", FaultPhase::after_checkpoint_index}}};
 
 [[noreturn]] void refuse(std::string_view field) {
     std::string names;
-    for (const PhaseName& known : kPhases) {
-        names += text(names.empty() ? "" : ", ", known.name);
+    for (const auto& [name, phase] : kPhases) {
+        names += text(names.empty() ? "" : ", ", name);
     }
     throw ConfigError(text("The fault plan has \"", field,
                            "\", which is none of rank=N, count=N, action=kill, action=stop, "
@@ -65,13 +58,13 @@ void read_number(std::string_view field, std::string_view value, Number& number)
 }
 
 template <typename Table>
-const auto& find_named(std::string_view field, std::string_view name, const Table& table) {
+auto find_named(std::string_view field, std::string_view name, const Table& table) {
     const auto found =
-        std::ranges::find_if(table, [&](const auto& known) { return known.name == name; });
+        std::ranges::find_if(table, [&](const auto& known) { return known.first == name; });
     if (found == table.end()) {
         refuse(field);
     }
-    return *found;
+    return found->second;
 }
 
 }  // namespace
@@ -99,9 +92,9 @@ void FaultPoints::read_field(std::string_view field) {
     } else if (key == "count") {
         read_number(field, value, count_);
     } else if (key == "action") {
-        action_ = find_named(field, value, kActions).action;
+        action_ = find_named(field, value, kActions);
     } else if (key == "phase") {
-        phase_ = find_named(field, value, kPhases).phase;
+        phase_ = find_named(field, value, kPhases);
     } else {
         refuse(field);
     }

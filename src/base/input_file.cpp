@@ -1,3 +1,4 @@
+// Reads parts of a large file. Used for texts, tokens and pretrained weights.
 #include "base/input_file.hpp"
 
 #include "base/error.hpp"

@@ -1,3 +1,4 @@
+// Reads /proc and cgroups. Used to choose thread counts, and to refuse runs that lack memory.
 #include "base/machine.hpp"
 
 #include "base/units.hpp"

@@ -1,3 +1,4 @@
+// Writes results to files, links, devices and pipes. Used by reports, metrics and exports.
 #include "base/output_file.hpp"
 
 #include "base/error.hpp"

@@ -1,9 +1,12 @@
+// Opens regular files without following links. Used by the store, and by restarts that remove files.
 #include "base/plain_file.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -66,19 +69,28 @@ Descriptor make_plain(const std::string& path, mode_t mode) {
         ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
 }
 
+int read_start(const Descriptor& file, std::size_t most, std::string& bytes) {
+    std::array<char, 4096> part{};
+    while (bytes.size() < most) {
+        const ssize_t count =
+            ::read(file.get(), part.data(), std::min(part.size(), most - bytes.size()));
+        if (count == 0) {
+            return 0;
+        }
+        if (count < 0 && errno != EINTR) {
+            return errno;
+        }
+        bytes.append(part.data(), count > 0 ? static_cast<std::size_t>(count) : 0);
+    }
+    return 0;
+}
+
 std::string start_of_plain(const std::string& path, std::size_t most) {
     const PlainFile opened = open_plain(path, O_RDONLY);
-    std::string bytes(opened.file ? most : 0, '\0');
-    std::size_t done = 0;
-    while (done < bytes.size()) {
-        const ssize_t count = ::pread(opened.file.get(), bytes.data() + done, bytes.size() - done,
-                                      static_cast<off_t>(done));
-        if (count == 0 || (count < 0 && errno != EINTR)) {
-            break;
-        }
-        done += count > 0 ? static_cast<std::size_t>(count) : 0;
+    std::string bytes;
+    if (opened.file) {
+        read_start(opened.file, most, bytes);
     }
-    bytes.resize(done);
     return bytes;
 }
 

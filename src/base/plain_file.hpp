@@ -26,6 +26,9 @@ PlainFile open_plain(const std::string& path, int flags, mode_t mode = 0);
 // not followed. On failure the descriptor is empty and errno is set.
 Descriptor make_plain(const std::string& path, mode_t mode);
 
+// Appends the first bytes of a file that was just opened, at most `most`. Returns 0, or an errno.
+int read_start(const Descriptor& file, std::size_t most, std::string& bytes);
+
 // The file's first bytes, at most `most`; empty if there is no plain file that can be read.
 std::string start_of_plain(const std::string& path, std::size_t most);
 

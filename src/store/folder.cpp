@@ -1,3 +1,4 @@
+// Checks and makes the folders for state. Used when a run starts, by restarts, and by doctor.
 #include "store/folder.hpp"
 
 #include "base/descriptor.hpp"

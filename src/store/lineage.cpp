@@ -1,11 +1,11 @@
+// Compares the runs that steps belong to, and prints and parses their parents. Used by restarts.
 #include "store/lineage.hpp"
 
 #include "base/error.hpp"
+#include "store/scanner.hpp"
 
 #include <algorithm>
-#include <charconv>
 #include <limits>
-#include <string_view>
 
 namespace nearstep::store {
 
@@ -50,22 +50,13 @@ std::string print_parents(const std::vector<Branch>& parents) {
 
 std::optional<std::vector<Branch>> parse_parents(const std::string& text) {
     std::vector<Branch> parents;
-    std::string_view rest = text;
-    while (!rest.empty()) {
-        const std::size_t space = rest.find(' ');
-        if (space == std::string_view::npos || space == 0) {
-            return std::nullopt;
-        }
+    for (Scanner scanner(text); !scanner.is_at_end(); scanner.skip_separator(", ")) {
         Branch& parent = parents.emplace_back();
-        parent.run = rest.substr(0, space);
-        rest.remove_prefix(space + 1);
-        const auto [end, error] =
-            std::from_chars(rest.data(), rest.data() + rest.size(), parent.step);
-        rest.remove_prefix(static_cast<std::size_t>(end - rest.data()));
-        if (error != std::errc() || parent.step < 0 || (!rest.empty() && !rest.starts_with(", "))) {
+        parent.run = scanner.up_to(' ');
+        scanner.number_after(" ", parent.step);
+        if (!scanner.is_good() || parent.run.empty() || parent.step < 0) {
             return std::nullopt;
         }
-        rest.remove_prefix(std::min<std::size_t>(rest.size(), 2));
     }
     return parents;
 }

@@ -1,3 +1,4 @@
+// Reads, writes and removes the manifest of a rank. Used by restarts, and by each commit.
 #include "store/manifest.hpp"
 
 #include "base/digest.hpp"
@@ -7,6 +8,7 @@
 #include "base/wording.hpp"
 #include "store/damage.hpp"
 #include "store/folder.hpp"
+#include "store/scanner.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -42,47 +44,6 @@ std::string exact(double value) {
     return {out.data(), end};
 }
 
-// Parses a manifest's text from the front. is_good() is false once something expected is missing.
-class Scanner {
-public:
-    explicit Scanner(std::string_view content) : rest_(content) {}
-
-    bool is_good() const { return is_good_; }
-    bool is_at(std::string_view word) const { return rest_.starts_with(word); }
-    bool is_at_end() const { return rest_.empty(); }
-
-    void skip(std::string_view word) {
-        is_good_ = is_good_ && is_at(word);
-        if (is_good_) {
-            rest_.remove_prefix(word.size());
-        }
-    }
-    std::string rest_of_line() {
-        std::string line(rest_.substr(0, rest_.find('\n')));
-        rest_.remove_prefix(line.size());
-        return line;
-    }
-    std::string line_after(std::string_view word) {
-        skip(word);
-        std::string line = rest_of_line();
-        skip("\n");
-        return line;
-    }
-    void fail() { is_good_ = false; }
-    template <typename Number>
-    void number_after(std::string_view word, Number& number) {
-        skip(word);
-        const auto [end, error] =
-            std::from_chars(rest_.data(), rest_.data() + rest_.size(), number);
-        is_good_ = is_good_ && error == std::errc();
-        rest_.remove_prefix(static_cast<std::size_t>(end - rest_.data()));
-    }
-
-private:
-    std::string_view rest_;
-    bool is_good_ = true;
-};
-
 // Consecutive lines that begin with `key`.
 std::vector<std::string> lines_after(Scanner& scanner, std::string_view key) {
     std::vector<std::string> lines;
@@ -92,17 +53,12 @@ std::vector<std::string> lines_after(Scanner& scanner, std::string_view key) {
     return lines;
 }
 
-// Empty if the line is missing.
-std::string line_after_if_any(Scanner& scanner, std::string_view key) {
-    return scanner.is_at(key) ? scanner.line_after(key) : std::string();
-}
-
 void scan_missed(Scanner& scanner, Commit& commit) {
     if (!scanner.is_at(" missed ")) {
         return;
     }
     scanner.skip(" missed ");
-    const auto missed = parse_missed(scanner.rest_of_line());
+    const auto missed = parse_missed(scanner.up_to('\n'));
     if (!missed) {
         scanner.fail();
         return;
@@ -127,14 +83,11 @@ void scan_commits(Scanner& scanner, std::vector<Commit>& commits) {
 
 std::optional<std::vector<int>> parse_ranks(std::string_view list) {
     std::vector<int> ranks;
-    while (!list.empty()) {
-        int& rank = ranks.emplace_back();
-        const auto [end, error] = std::from_chars(list.data(), list.data() + list.size(), rank);
-        list.remove_prefix(static_cast<std::size_t>(end - list.data()));
-        if (error != std::errc() || rank < 0 || (!list.empty() && list.front() != ',')) {
+    for (Scanner scanner(list); !scanner.is_at_end(); scanner.skip_separator(",")) {
+        scanner.number_after("", ranks.emplace_back());
+        if (!scanner.is_good() || ranks.back() < 0) {
             return std::nullopt;
         }
-        list.remove_prefix(list.empty() ? 0 : 1);
     }
     return ranks;
 }
@@ -162,26 +115,6 @@ bool is_printable(const Manifest& manifest) {
            std::ranges::all_of(manifest.files, is_line) &&
            std::ranges::all_of(manifest.line.parents,
                                [](const Branch& parent) { return is_printable(parent.run); });
-}
-
-// The content of an open file, of which a longer one has too much; nullopt, with errno set, if it
-// cannot be read.
-std::optional<std::string> read_all(int file) {
-    std::string content;
-    std::array<char, 4096> part{};
-    while (true) {
-        const ssize_t count = ::read(file, part.data(), part.size());
-        if (count == 0) {
-            return content;
-        }
-        if (count < 0 && errno != EINTR) {
-            return std::nullopt;
-        }
-        content.append(part.data(), count > 0 ? static_cast<std::size_t>(count) : 0);
-        if (content.size() > kMostBytes) {
-            return content;
-        }
-    }
 }
 
 }  // namespace
@@ -249,20 +182,20 @@ std::optional<Manifest> parse_manifest(std::string_view content) {
     Scanner scanner(content.substr(0, digest_at));
     scanner.skip(kFirstLine);
     manifest.line.run = scanner.line_after("run = ");
-    const auto parents = parse_parents(line_after_if_any(scanner, "parents = "));
+    const auto parents = parse_parents(scanner.line_after_if_any("parents = "));
     manifest.model = scanner.line_after("model = ");
     manifest.layout = scanner.line_after("layout = ");
     scanner.number_after("seed = ", manifest.seed);
     scanner.skip("\n");
-    manifest.data = line_after_if_any(scanner, "data = ");
-    manifest.dtype = line_after_if_any(scanner, "dtype = ");
-    manifest.threads = line_after_if_any(scanner, "threads = ");
+    manifest.data = scanner.line_after_if_any("data = ");
+    manifest.dtype = scanner.line_after_if_any("dtype = ");
+    manifest.threads = scanner.line_after_if_any("threads = ");
     scanner.number_after("steps = ", manifest.steps);
     scanner.skip("\n");
-    manifest.state = line_after_if_any(scanner, "state = ");
-    manifest.replaces = line_after_if_any(scanner, "replaces = ");
+    manifest.state = scanner.line_after_if_any("state = ");
+    manifest.replaces = scanner.line_after_if_any("replaces = ");
     manifest.files = lines_after(scanner, "file = ");
-    const auto copy = parse_ranks(line_after_if_any(scanner, "copy = "));
+    const auto copy = parse_ranks(scanner.line_after_if_any("copy = "));
     manifest.places = lines_after(scanner, "place = ");
     std::ranges::transform(manifest.places, manifest.places.begin(), printable);
     scan_commits(scanner, manifest.commits);
@@ -318,11 +251,12 @@ std::optional<Manifest> ManifestFile::read() const {
         }
         fail("open", path_, opened.code);
     }
-    const std::optional<std::string> content = read_all(opened.file.get());
-    if (!content) {
-        fail("read", path_, errno);
+    std::string content;
+    // A longer file is none of ours, and its digest tells.
+    if (const int code = read_start(opened.file, kMostBytes, content); code != 0) {
+        fail("read", path_, code);
     }
-    std::optional<Manifest> manifest = parse_manifest(*content);
+    std::optional<Manifest> manifest = parse_manifest(content);
     if (!manifest) {
         report_damage("");
     }

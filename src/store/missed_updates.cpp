@@ -1,8 +1,8 @@
 #include "store/missed_updates.hpp"
 
 #include "base/error.hpp"
+#include "store/scanner.hpp"
 
-#include <charconv>
 #include <cstddef>
 
 namespace nearstep::store {
@@ -10,16 +10,6 @@ namespace nearstep::store {
 namespace {
 
 constexpr std::size_t kMostTensors = std::size_t{1} << 22U;  // limits what a damaged text allocates
-
-// Removes a number and the character after it from the front of `rest`.
-template <typename Number>
-bool take(std::string_view& rest, Number& number, char after) {
-    const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), number);
-    rest.remove_prefix(static_cast<std::size_t>(end - rest.data()));
-    const bool is_good = error == std::errc() && rest.starts_with(after);
-    rest.remove_prefix(is_good ? 1 : 0);
-    return is_good;
-}
 
 }  // namespace
 
@@ -37,13 +27,15 @@ std::string print_missed(const MissedUpdates& missed) {
 
 std::optional<MissedUpdates> parse_missed(std::string_view text) {
     MissedUpdates missed;
-    const std::string closed = text.empty() ? "" : std::string(text) + ",";
-    for (std::string_view rest = closed; !rest.empty();) {
+    for (Scanner scanner(text); !scanner.is_at_end(); scanner.skip_separator(",")) {
         std::size_t first = 0;
         std::size_t last = 0;
         std::int64_t count = 0;
-        if (!take(rest, first, '-') || !take(rest, last, ':') || !take(rest, count, ',') ||
-            first < missed.size() || last < first || last >= kMostTensors || count <= 0) {
+        scanner.number_after("", first);
+        scanner.number_after("-", last);
+        scanner.number_after(":", count);
+        if (!scanner.is_good() || first < missed.size() || last < first || last >= kMostTensors ||
+            count <= 0) {
             return std::nullopt;
         }
         missed.resize(first, 0);

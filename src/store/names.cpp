@@ -1,9 +1,8 @@
+// Names of files and what they say. Used by restarts, which look for state.
 #include "store/names.hpp"
 
 #include "base/error.hpp"
-
-#include <charconv>
-#include <string_view>
+#include "store/scanner.hpp"
 
 namespace nearstep::store {
 
@@ -11,15 +10,17 @@ namespace {
 
 std::string infix_of(int set) { return set == 0 ? "" : text(".set-", set); }
 
-// Takes `label` and the number after it from the front of `rest`.
-bool take_number(std::string_view& rest, std::string_view label, int& number) {
-    if (!rest.starts_with(label)) {
-        return false;
+// The set for which `name_of` makes the name again, if what was parsed is good.
+template <typename NameOf>
+std::optional<RankFileName> find_set(const std::string& name, const Scanner& scanner,
+                                     RankFileName parsed, const NameOf& name_of) {
+    const bool is_good = scanner.is_good() && parsed.rank >= 0 && parsed.device >= 0;
+    for (parsed.set = 0; is_good && parsed.set < kSets; ++parsed.set) {
+        if (name == name_of(parsed)) {
+            return parsed;
+        }
     }
-    rest.remove_prefix(label.size());
-    const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), number);
-    rest.remove_prefix(static_cast<std::size_t>(end - rest.data()));
-    return error == std::errc() && number >= 0;
+    return std::nullopt;
 }
 
 }  // namespace
@@ -38,28 +39,20 @@ std::string program_state_name(int rank, int set, int place) {
 
 std::optional<RankFileName> parse_state_file_name(const std::string& name) {
     RankFileName parsed;
-    std::string_view rest = name;
-    if (take_number(rest, "rank-", parsed.rank) && take_number(rest, ".device-", parsed.device)) {
-        for (parsed.set = 0; parsed.set < kSets; ++parsed.set) {
-            if (name == state_file_name(parsed.rank, parsed.device, parsed.set)) {
-                return parsed;
-            }
-        }
-    }
-    return std::nullopt;
+    Scanner scanner(name);
+    scanner.number_after("rank-", parsed.rank);
+    scanner.number_after(".device-", parsed.device);
+    return find_set(name, scanner, parsed, [](const RankFileName& file) {
+        return state_file_name(file.rank, file.device, file.set);
+    });
 }
 
 std::optional<RankFileName> parse_manifest_name(const std::string& name) {
     RankFileName parsed;
-    std::string_view rest = name;
-    if (take_number(rest, "rank-", parsed.rank)) {
-        for (parsed.set = 0; parsed.set < kSets; ++parsed.set) {
-            if (name == manifest_name(parsed.rank, parsed.set)) {
-                return parsed;
-            }
-        }
-    }
-    return std::nullopt;
+    Scanner scanner(name);
+    scanner.number_after("rank-", parsed.rank);
+    return find_set(name, scanner, parsed,
+                    [](const RankFileName& file) { return manifest_name(file.rank, file.set); });
 }
 
 }  // namespace nearstep::store

@@ -1,3 +1,4 @@
+// Looks at the first bytes of files. Used by restarts before they empty or remove files.
 #include "store/provenance.hpp"
 
 #include "base/error.hpp"

@@ -1,3 +1,4 @@
+// Writes and checks the page before each subgroup. Used by volumes and restarts.
 #include "store/subgroup_header.hpp"
 
 #include "base/digest.hpp"

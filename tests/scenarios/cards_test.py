@@ -134,8 +134,7 @@ class Cards(program.Scenario):
     def test_the_doctor_lists_the_cards_and_warns_of_a_hot_one(self):
         self.with_faults("temperature=1:93")
         path = self.folder / "doctor.json"
-        done = program.run(0, "doctor", "--json", path)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        done = program.succeed(0, "doctor", "--json", path)
         found = program.json.loads(path.read_text())["nodes"][0]["findings"]
         self.assertEqual(found["xrt"]["cards"], 4)
         cards = [found[f"card_{i}"] for i in range(4)]

@@ -108,9 +108,8 @@ class Delta(program.Scenario):
 
     def test_compare_runs_base_beside_modes_with_deltas(self):
         summary = self.folder / "compare.json"
-        done = program.run(2, "compare", *self.arguments(gather__codec="delta")[1:], "--steps", 2, "--modes",
-                           "base,su+o", "--json", summary)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        program.succeed(2, "compare", *self.arguments(gather__codec="delta")[1:], "--steps", 2, "--modes",
+                        "base,su+o", "--json", summary)
         base, near = json.loads(summary.read_text())
         self.assertNotIn("deltas", base)
         self.assertIn("deltas", near)

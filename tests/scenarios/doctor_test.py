@@ -15,8 +15,7 @@ import program
 class Doctor(program.Scenario):
     def report(self, ranks, *arguments):
         path = self.folder / "doctor.json"
-        done = program.run(ranks, "doctor", *arguments, "--json", path, timeout=60)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        done = program.succeed(ranks, "doctor", *arguments, "--json", path, timeout=60)
         return json.loads(path.read_text()), done.stdout
 
     def test_findings_are_those_of_the_machine(self):
@@ -50,8 +49,7 @@ class Doctor(program.Scenario):
                                 "--set", f"csd.path={self.folder}/state")
         node, = report["nodes"]
         self.assertEqual((report["ranks"], node["ranks"]), (2, [0, 1]))
-        done = program.run(2, *self.arguments(train__steps=1), "--traffic")
-        self.assertEqual(done.returncode, 0, done.stderr)
+        done = program.succeed(2, *self.arguments(train__steps=1), "--traffic")
         head = done.stdout[:done.stdout.index("step 1")]
         found = node["findings"]
         self.assertIn("engine " + found["engine"]["chosen"], head)

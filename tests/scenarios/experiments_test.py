@@ -52,8 +52,7 @@ class Experiments(program.Scenario):
         self.assertEqual([row["price"] for row in cost["rows"] if row["column"] == "ours"], [49400, 51800])
         self.assertAlmostEqual(cost["rows"][0]["relative_cost"], 1)
 
-        done = program.run(0, "report", self.out)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        program.succeed(0, "report", self.out)
         page = (self.out / "report.html").read_text()
         self.assertIn("What bounds a step, and what to add next", page)
         self.assertEqual(page.count("<figcaption>"), 4)

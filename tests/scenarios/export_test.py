@@ -41,8 +41,7 @@ class Export(program.Scenario):
     def exported(self, *flags, **keys):
         index = self.train(train__steps=20, **keys)
         path = self.folder / "model.h5"
-        done = program.run(0, "export", index["checkpoint"], path, *flags)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        program.succeed(0, "export", index["checkpoint"], path, *flags)
         self.assertEqual(program.run(0, "inspect", path).returncode, 0)
         return index, path
 

@@ -32,9 +32,8 @@ class Links(program.Scenario):
 
     def compare(self, ranks, modes, devices):
         summary = self.folder / "compare.json"
-        done = program.run(ranks, "compare", *self.arguments()[1:], "--site", self.site, "--steps", 3,
-                           "--modes", modes, "--devices", devices, "--json", summary)
-        self.assertEqual(done.returncode, 0, f"{done.stdout}\n{done.stderr}")
+        done = program.succeed(ranks, "compare", *self.arguments()[1:], "--site", self.site, "--steps", 3,
+                               "--modes", modes, "--devices", devices, "--json", summary)
         return json.loads(summary.read_text()), done.stdout
 
     def test_no_phase_is_faster_than_its_links_and_the_model_orders_the_modes_as_the_paper(self):

@@ -166,8 +166,7 @@ class Placements(program.Scenario):
                     self.assertEqual(again["masters_xxh3"], usual["masters_xxh3"])
                     exported = self.folder / "model.h5"
                     exported.unlink(missing_ok=True)
-                    done = program.run(0, "export", again["checkpoint"], exported)
-                    self.assertEqual(done.returncode, 0, done.stderr)
+                    program.succeed(0, "export", again["checkpoint"], exported)
                     exports.add(exported.stat().st_size)
         self.assertEqual(len(exports), 1)
 
@@ -195,8 +194,7 @@ class Placements(program.Scenario):
 
     def test_a_run_says_what_owners_hand_on_and_shows_the_formulas(self):
         arguments = self.arguments(exchange__ranks_per_node=2, train__steps=2, placement__optimizer="node")
-        done = program.run(4, *arguments, "--traffic")
-        self.assertEqual(done.returncode, 0, done.stderr)
+        done = program.succeed(4, *arguments, "--traffic")
         self.assertIn("exchange.densify = auto", done.stdout)
         self.assertIn("replicated, node, node", done.stdout)
 

@@ -11,8 +11,7 @@ class Plan(program.Scenario):
     def plan(self, *arguments, config="configs/gpt-7b.toml"):
         """(text, rows) of a plan that must succeed."""
         out = self.folder / "plan.json"
-        done = program.run(0, "plan", config, *SITE, *arguments, "--json", out, timeout=60)
-        self.assertEqual(done.returncode, 0, f"{arguments}\n{done.stdout}\n{done.stderr}")
+        done = program.succeed(0, "plan", config, *SITE, *arguments, "--json", out, timeout=60)
         return done.stdout, json.loads(out.read_text())
 
     def test_everything_is_labelled(self):
@@ -90,8 +89,7 @@ class Plan(program.Scenario):
     def bench_network(self, ranks, *options):
         """(file, rows) of a benchmark that must succeed."""
         out = self.folder / "network.json"
-        done = program.run(ranks, "bench", "network", "--rounds", 2, "--most-bytes", 1 << 16, *options, "--json", out)
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        program.succeed(ranks, "bench", "network", "--rounds", 2, "--most-bytes", 1 << 16, *options, "--json", out)
         return out, [json.loads(line) for line in out.read_text().splitlines()]
 
     def test_a_measured_network_takes_the_place_of_the_sites(self):
@@ -128,8 +126,7 @@ class Plan(program.Scenario):
     def test_a_run_prints_what_the_measured_network_let_expect(self):
         rates, rows = self.bench_network(2, "--ranks-per-node", 1)
         arguments = self.arguments(train__steps=2, exchange__ranks_per_node=1, plan__calibration=f'"{rates}"')
-        done = program.run(2, *arguments, "--traffic", "--json", self.folder / "run.json")
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        done = program.succeed(2, *arguments, "--traffic", "--json", self.folder / "run.json")
         fit = rows[-1]
         self.assertIn(f"modelled with network as measured: row 2 nodes, fit, {fit['gb_s']:.4g}"[:-1], done.stdout)
         summary = json.loads((self.folder / "run.json").read_text())
@@ -141,8 +138,7 @@ class Plan(program.Scenario):
 
     def test_a_run_takes_the_planners_placement_and_prints_what_it_let_expect(self):
         arguments = self.arguments(train__steps=3, placement__parameters="auto", placement__optimizer="auto")
-        done = program.run(2, *arguments, *SITE, "--traffic", "--json", self.folder / "auto.json")
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        done = program.succeed(2, *arguments, *SITE, "--traffic", "--json", self.folder / "auto.json")
         self.assertRegex(done.stdout, r"placement auto, modelled: parameters \w+, gradients \w+, optimizer \w+; a step of")
         self.assertRegex(done.stdout, r"update: \S+ s measured, \S+ s modelled from the rates of the links")
         automatic = json.loads((self.folder / "auto.json").read_text())

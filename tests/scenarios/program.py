@@ -52,6 +52,13 @@ def run(ranks, *arguments, timeout=170, fault="", threads=1):
                           timeout=timeout + 10, stdin=subprocess.DEVNULL)
 
 
+def succeed(ranks, *arguments, **options):
+    """Like run(), for a command that must succeed."""
+    done = run(ranks, *arguments, **options)
+    assert done.returncode == 0, f"{done.args}\n{done.stderr}\n{done.stdout}"
+    return done
+
+
 start_forks()
 atexit.register(SERVERS.close)  # before the process that started its forks ends
 

@@ -29,8 +29,7 @@ class Report(program.Scenario):
 
         lines = [json.loads(line) for line in metrics.read_text().splitlines()]
         self.assertEqual((lines[0]["last_step"], lines[0]["has_shaped_links"], lines[-1]), (4, False, {"step": 4, "ended": "finished"}))
-        done = program.run(2, "report", self.folder)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        done = program.succeed(2, "report", self.folder)
         self.assertEqual(done.stdout.count("report of"), 1)
         page = (self.folder / "report.html").read_text()
         for words in (f"{summary['heldout_loss']:.4f}", summary["masters_xxh3"], "Wear of the drives", "Seconds of each step"):
@@ -38,8 +37,7 @@ class Report(program.Scenario):
 
     def test_shaped_seconds_are_told_from_measured_ones(self):
         self.train(ranks=1, train__steps=2, link__device_read_gb_s=3, link__device_write_gb_s=2, link__host_gb_s=4, flags=["--metrics", self.folder / "steps.jsonl"])
-        done = program.run(0, "report", self.folder / "summary.json", self.folder / "steps.jsonl")
-        self.assertEqual(done.returncode, 0, done.stderr)
+        program.succeed(0, "report", self.folder / "summary.json", self.folder / "steps.jsonl")
         page = (self.folder / "report.html").read_text()
         for words in ("tiny, shaped: update", "tiny, modelled: update", "training, measured: step 1", '<td class="shaped">'):
             self.assertIn(words, page)

@@ -33,8 +33,7 @@ class Resume(program.Scenario):
             lines = []
             for stop, threads in ((1 + index, 2), (2 + index, 2)):
                 more = flags if stop == 1 + index else ["--resume"]
-                done = program.run(2, *self.arguments(train__steps=9, train__stop_at=stop, flags=more), threads=threads)
-                self.assertEqual(done.returncode, 0, done.stderr)
+                done = program.succeed(2, *self.arguments(train__steps=9, train__stop_at=stop, flags=more), threads=threads)
                 lines.append(done.stdout + done.stderr)
             self.assertEqual([text.count(said) for text in lines], [1, 0], lines)
             self.assertIn("OMP_NUM_THREADS", lines[0])

@@ -74,16 +74,14 @@ class Sites(program.Scenario):
             if "gpu_tflops" not in tomllib.loads((site / "site.toml").read_text()).get("plan", {}):
                 continue
             planned += 1
-            done = program.run(0, "plan", "configs/gpt-7b.toml", "--site", site, "--nodes", "1", timeout=60)
-            self.assertEqual(done.returncode, 0, done.stderr)
+            done = program.succeed(0, "plan", "configs/gpt-7b.toml", "--site", site, "--nodes", "1", timeout=60)
             self.assertNotIn("no plan", done.stdout)
             self.assertIn("tokens/s per $", done.stdout, f"{site} has no prices")
         self.assertGreaterEqual(planned, 3)
 
     def test_real_links_are_not_delayed(self):
         rates = {"link__host_gb_s": 1e-5, "link__device_write_gb_s": 1e-5, "link__device_read_gb_s": 1e-5}
-        done = program.run(1, *self.arguments(train__steps=2, link__shape="false", **rates), timeout=60)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        done = program.succeed(1, *self.arguments(train__steps=2, link__shape="false", **rates), timeout=60)
         self.assertNotIn("shaped links", done.stdout)
 
 
