@@ -1,7 +1,6 @@
 """Every invalid input gives one sentence and exit code 2, without a hang, and overwrites nothing."""
 import fcntl
 import glob
-import hashlib
 import subprocess
 import unittest
 
@@ -99,11 +98,6 @@ COMMANDS = {
 }
 
 
-def digests(folder):
-    """The digest of every file below the folder."""
-    return {str(p): hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(folder.rglob("*")) if p.is_file()}
-
-
 class BadInput(program.Scenario):
     def assert_refused(self, done, words):
         sentences = [line for line in done.stderr.splitlines() if line.startswith("nearstep: ")]
@@ -182,23 +176,23 @@ class BadInput(program.Scenario):
                     path.unlink()
                 else:
                     path.write_bytes(content)
-                before = digests(folder)
+                before = program.content(folder)
                 self.assert_refused(program.run(2, *self.arguments(flags=["--resume"]), timeout=60), [word])
                 self.assert_refused(program.run(0, "export", index, self.folder / "out.h5", timeout=60), [word])
-                self.assertEqual(digests(folder), before)
+                self.assertEqual(program.content(folder), before)
                 self.assertFalse((self.folder / "out.h5").exists())
                 path.write_bytes(good[path])
         self.train(train__stop_at=3, flags=["--resume"])  # works again once repaired
 
     def test_a_state_of_another_model_or_with_other_moments(self):
         checkpoint = self.train(train__stop_at=3)["checkpoint"]
-        before = digests(self.folder / "state")
+        before = program.content(self.folder / "state")
         for keys, flags, words in (({"model__layers": 3}, ["--resume"], ["another model", "layers=3"]),
                                    ({"train__optimizer": "lion"}, ["--resume"], ["(moments of Adam, not moments of Lion)"]),
                                    ({"train__optimizer": "sgd"}, ["--from", checkpoint], ["(moments of Adam, not moments of SGD)"])):
             with self.subTest(keys):
                 self.assert_refused(program.run_in_turn(2, *self.arguments(flags=flags, **keys), timeout=60), words)
-                self.assertEqual(digests(self.folder / "state"), before)
+                self.assertEqual(program.content(self.folder / "state"), before)
         self.train(train__stop_at=4, train__optimizer="adam", flags=["--resume"])
 
     def test_an_export_to_a_folder_that_is_missing(self):
@@ -208,13 +202,13 @@ class BadInput(program.Scenario):
     def test_state_that_another_process_uses(self):
         self.train(train__stop_at=2)
         state = sorted((self.folder / "state").glob("*.state"))[0]
-        before = digests(self.folder / "state/checkpoints"), state.read_bytes()
+        before = program.content(self.folder / "state/checkpoints"), state.read_bytes()
         with open(state, "rb+") as held:
             fcntl.flock(held, fcntl.LOCK_EX)
             self.assert_refused(program.run(2, *self.arguments(flags=["--resume"]), timeout=60), [state.name])
             preflight = ["preflight", *self.arguments()[1:], "--ranks", 2]
             self.assert_refused(program.run(0, *preflight, timeout=60), [state.name, "in use"])
-            self.assertEqual((digests(self.folder / "state/checkpoints"), state.read_bytes()), before)
+            self.assertEqual((program.content(self.folder / "state/checkpoints"), state.read_bytes()), before)
 
     def test_a_disk_that_is_full(self):
         small = self.folder / "small"

@@ -12,7 +12,7 @@ class Codecs(program.Scenario):
         for codec, size in BYTES.items():
             with self.subTest(codec=codec):
                 summary = self.train(compress__codec=codec, **KEYS)
-                padding = -(-summary["parameters"] // 65536) * 65536 / summary["parameters"]
+                padding = program.padding_of(summary)
                 moved = summary["bytes_per_parameter"]["host_link"]["gradients"]
                 self.assertGreaterEqual(moved, size * 0.999)
                 self.assertLessEqual(moved, size * padding * 1.001)

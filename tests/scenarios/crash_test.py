@@ -226,14 +226,14 @@ class Crash(program.Scenario):
             os.waitid(os.P_PID, first.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
             self.assertIsNone(first.poll())
             self.assertTrue((self.folder / "state/checkpoints/step-00000008.h5").exists())
-            before = {path: path.read_bytes() for path in (self.folder / "state").rglob("*") if path.is_file()}
+            before = program.content(self.folder / "state")
             # Each waits some seconds for a run that may be ending.
             starts = [(ranks, self.small_run(flags=flags)) for flags in ([], ["--fresh"], ["--resume"]) for ranks in (0, 3)]
             for done in program.run_all(starts):
                 self.assertEqual(done.returncode, 2, done.stderr)
                 self.assertIn("rank-0.device-0.state", done.stderr)
                 self.assertIn("in use by another nearstep process", done.stderr)
-            after = {path: path.read_bytes() for path in (self.folder / "state").rglob("*") if path.is_file()}
+            after = program.content(self.folder / "state")
             self.assertEqual(before, after)
             self.assertIsNone(first.poll())
         finally:

@@ -47,7 +47,7 @@ class Formats(program.Scenario):
             with self.subTest(state=state):
                 # Four tiles per subgroup fill whole pages. So few slots keep no state.
                 summary = self.train(csd__state=state, csd__subgroup_tiles=4, csd__slots=4, ranks=1, train__steps=2)
-                padding = -(-summary["parameters"] // 65536) * 65536 / summary["parameters"]
+                padding = program.padding_of(summary)
                 internal = summary["bytes_per_parameter"]["device_internal"]
                 self.assertGreaterEqual(internal["read"], size * 0.999)
                 self.assertLessEqual(internal["read"], size * padding * 1.01)

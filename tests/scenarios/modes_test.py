@@ -20,9 +20,7 @@ class Modes(program.Scenario):
     def bytes_of(self, **keys):
         # So few slots keep no state.
         summary = self.train(train__steps=4, csd__per_rank=2, csd__slots=4, **keys)
-        # Links carry whole tiles: the last one is padded.
-        tiles = -(-summary["parameters"] // 65536)
-        return summary["bytes_per_parameter"], tiles * 65536 / summary["parameters"]
+        return summary["bytes_per_parameter"], program.padding_of(summary)
 
     def assert_bytes(self, measured, wanted, padding):
         self.assertGreaterEqual(measured, wanted * 0.999)

@@ -101,6 +101,16 @@ def write_text(path):
     return path
 
 
+def content(folder):
+    """The contents of all files in a folder, by path."""
+    return {path: path.read_bytes() for path in sorted(pathlib.Path(folder).rglob("*")) if path.is_file()}
+
+
+def padding_of(summary):
+    """Elements that links carry per parameter: whole tiles, of which the last is padded."""
+    return -(-summary["parameters"] // 65536) * 65536 / summary["parameters"]
+
+
 def evaluation_starts(length, rows, context):
     """Where the held-out rows begin: spread evenly over the text."""
     return [(length - context) * row // rows for row in range(rows)]

@@ -11,11 +11,6 @@ import program
 STEPS = 12
 
 
-def content(folder):
-    """The contents of all files in a folder, by path."""
-    return {path: path.read_bytes() for path in sorted(pathlib.Path(folder).rglob("*")) if path.is_file()}
-
-
 class Restart(program.Scenario):
     def two_drives(self, name="p"):
         return f'["{self.folder / name}0","{self.folder / name}1"]'
@@ -35,17 +30,24 @@ class Restart(program.Scenario):
 
     def refused(self, *flags, words=(), **options):
         """Expects exit code 2, a sentence with these words, and no changed byte."""
-        before = content(self.folder)
+        before = program.content(self.folder)
         before.pop(self.folder / "summary.json", None)
         done = self.start(*flags, **options)
         self.assertEqual(done.returncode, 2, f"{done.stdout}\n{done.stderr}")
         for word in words:
             self.assertIn(word, done.stderr)
-        after = content(self.folder)
+        after = program.content(self.folder)
         after.pop(self.folder / "summary.json", None)
         self.assertEqual(before.keys(), after.keys())
         self.assertEqual(before, after)
         return done
+
+    def flip_bits_of(self, state):
+        """Damages every subgroup of a state file."""
+        flipped = bytearray(state.read_bytes())
+        for at in range(5000, len(flipped), 65536):
+            flipped[at] ^= 16
+        state.write_bytes(bytes(flipped))
 
     def whole(self, **keys):
         if not hasattr(self, "whole_summary"):
@@ -112,9 +114,9 @@ class Restart(program.Scenario):
         self.assertEqual(memory.stat().st_mode & 0o777, 0o700)
         memory.chmod(0o777)
         self.refused("--fresh", ranks=1, words=[str(memory), "may be written by others"], **keys)
-        before = content(memory)
+        before = program.content(memory)
         self.finish("--fresh", ranks=1, train__stop_at=3)
-        self.assertEqual(content(memory), before)
+        self.assertEqual(program.content(memory), before)
         self.refused("--resume", ranks=1, words=[str(memory)], **keys)
 
     def test_names_that_lead_elsewhere_are_not_followed(self):
@@ -139,7 +141,7 @@ class Restart(program.Scenario):
         job = {"SLURM_RESTART_COUNT": "1"}
         self.finish(ranks=1, train__stop_at=3)
         with unittest.mock.patch.dict(os.environ, job):
-            done = program.succeed(0, *self.arguments(flags=["--resume-if-any"], train__steps=STEPS, train__stop_at=5, csd__path=self.two_drives()))
+            program.succeed(0, *self.arguments(flags=["--resume-if-any"], train__steps=STEPS, train__stop_at=5, csd__path=self.two_drives()))
             for name in ("p0", "p1"):
                 shutil.rmtree(self.folder / name, ignore_errors=True)
             self.finish(ranks=1, train__stop_at=3, csd__path=self.two_drives("other"))
@@ -191,16 +193,12 @@ class Restart(program.Scenario):
         shutil.copytree(self.folder / "p0/checkpoints", self.folder / "copy")
         self.finish("--resume", train__stop_at=9)
         shutil.rmtree(self.folder / "p0/checkpoints")
-        saved = {name: self.folder / f"saved-{name}" for name in ("p0", "p1")}
-        for name, path in saved.items():
-            shutil.copytree(self.folder / name, path)
+        restore = self.save("p0", "p1")
         cases = [(fault, rank) for fault in ("mid_write count=2", "before_flush count=1", "before_rename count=1", "after_rename count=1")
                  for rank in (0, 1)]
         for fault, rank in program.sweep(cases, 1, 2, 4, 5, 6):
             with self.subTest(fault, rank=rank):
-                for name, path in saved.items():
-                    shutil.rmtree(self.folder / name)
-                    shutil.copytree(path, self.folder / name)
+                restore()
                 killed = self.start("--from", self.folder / "copy/step-00000003.h5", fault=f"rank={rank} phase={fault}")
                 self.assertNotEqual(killed.returncode, 0, killed.stdout)
                 resumed = self.finish("--resume")
@@ -224,11 +222,8 @@ class Restart(program.Scenario):
         self.refused("--resume", words=["Step 6 of run", "p1/rank-1.manifest", "damaged", "--from", "--fresh"])
         manifest.write_bytes(good)
         state = self.folder / "p1/rank-1.device-0.state"
-        flipped = bytearray(state.read_bytes())
-        for at in range(5000, len(flipped), 65536):
-            flipped[at] ^= 16
         whole_state = state.read_bytes()
-        state.write_bytes(bytes(flipped))
+        self.flip_bits_of(state)
         self.refused("--resume", words=["nothing whole", "rank-1.device-0.state", "--from", "--fresh"])
         # A failed read is not damage, and may be retried.
         state.write_bytes(whole_state)
@@ -311,10 +306,7 @@ class Restart(program.Scenario):
         self.refused("--resume", ranks=1, words=["rank 1's state file rank-1.device-0.state", "p1/rank-1.manifest", "is missing"])
         self.refused("--resume", ranks=1, csd__path=f'"{self.folder}/p0"', words=["the manifest of rank 1", "p1/rank-1.manifest", "is missing"])
         (self.folder / "away.state").rename(state)
-        flipped = bytearray(state.read_bytes())
-        for at in range(5000, len(flipped), 65536):
-            flipped[at] ^= 16
-        state.write_bytes(bytes(flipped))
+        self.flip_bits_of(state)
         self.refused("--resume", ranks=1, words=["nothing whole", "rank-1.device-0.state", "--from"])
 
     def test_another_seed_begins_a_line(self):
