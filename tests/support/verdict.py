@@ -14,6 +14,7 @@ import unittest
 
 SKIPPED = 77
 ROOT = str(pathlib.Path(__file__).resolve().parents[2])
+READS = os.environ.get("NEARSTEP_READS")
 SOURCES = (".cpp", ".hpp", ".cu", ".cuh", ".md")
 
 
@@ -39,11 +40,11 @@ def _refuse_undeclared(event, arguments):
         path = os.path.abspath(os.path.join(os.fsdecode(folder), os.fsdecode(word)))
         name = path.removeprefix(ROOT + "/")
         is_ours = path.startswith(ROOT + "/") and not name.startswith(("build/", "."))
-        if is_ours and os.path.isfile(path) and not is_declared(name, os.environ["NEARSTEP_READS"]):
+        if is_ours and os.path.isfile(path) and not is_declared(name, READS):
             raise PermissionError(f"{name} is read, but not declared: add it to READS of the test in its CMakeLists.txt.")
 
 
-if "NEARSTEP_READS" in os.environ:
+if READS is not None:
     sys.addaudithook(_refuse_undeclared)
 
 
