@@ -1,4 +1,4 @@
-// Plans for tests: when a process kills itself or an operation fails. Used by whatever has such moments.
+// Plans for tests: when a process kills itself or an operation fails. Used by runs and the store.
 #include "base/fault_point.hpp"
 
 #include "base/error.hpp"

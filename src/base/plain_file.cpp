@@ -1,4 +1,4 @@
-// Opens regular files without following links. Used by the store, and by restarts that remove files.
+// Opens regular files without following links. Used by the store and by restarts.
 #include "base/plain_file.hpp"
 
 #include <fcntl.h>
