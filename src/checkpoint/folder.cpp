@@ -6,13 +6,13 @@
 #include "base/units.hpp"
 #include "checkpoint/rank_file.hpp"
 #include "checkpoint/seal.hpp"
+#include "store/scanner.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <filesystem>
 #include <iomanip>
 #include <string_view>
@@ -49,18 +49,6 @@ bool is_begun(const std::string& start) {
                                [](char byte) { return byte == '\0'; });
 }
 
-// Takes `label` and the number after it from the front of `rest`.
-template <typename Number>
-bool take_number(std::string_view& rest, std::string_view label, Number& number) {
-    if (!rest.starts_with(label)) {
-        return false;
-    }
-    rest.remove_prefix(label.size());
-    const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), number);
-    rest.remove_prefix(static_cast<std::size_t>(end - rest.data()));
-    return error == std::errc() && number >= 0;
-}
-
 }  // namespace
 
 std::string index_name(std::int64_t step) {
@@ -76,20 +64,23 @@ std::string rank_file_name(std::int64_t step, int attempt, int rank) {
 
 std::optional<FileName> parse_name(const std::string& name) {
     FileName parsed{.name = name};
-    std::string_view rest = name;
-    if (!take_number(rest, "step-", parsed.step)) {
+    store::Scanner scanner(name);
+    scanner.number_after("step-", parsed.step);
+    const bool is_rank_file = scanner.is_at(".attempt-");
+    if (is_rank_file) {
+        scanner.number_after(".attempt-", parsed.attempt);
+        scanner.number_after(".rank-", parsed.rank);
+    }
+    if (!scanner.is_good() || parsed.step < 0 || parsed.attempt < 0 || parsed.rank < 0) {
         return std::nullopt;
     }
-    std::string expected;
-    if (rest == ".h5") {
-        expected = index_name(parsed.step);
-    } else if (take_number(rest, ".attempt-", parsed.attempt) &&
-               take_number(rest, ".rank-", parsed.rank)) {
+    std::string expected = index_name(parsed.step);
+    if (is_rank_file) {
         parsed.kind = FileKind::rank_file;
         expected = rank_file_name(parsed.step, parsed.attempt, parsed.rank);
-    } else {
+    } else if (name != expected) {
         parsed.kind = FileKind::partial;
-        expected = index_name(parsed.step) + kPartial;
+        expected += kPartial;
     }
     return name == expected ? std::optional(parsed) : std::nullopt;
 }
