@@ -1,3 +1,4 @@
+// The program's commands and their options, and the choice of one. Used by main.cpp.
 #include "app/commands.hpp"
 
 #include "app/placement.hpp"

@@ -1,3 +1,4 @@
+// The commands hosts and preflight, which launch/mpirun and launch/slurm call.
 #include "app/commands.hpp"
 #include "base/digest.hpp"
 #include "base/error.hpp"

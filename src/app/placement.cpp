@@ -1,3 +1,4 @@
+// Asks the planner where placements are "auto". Used by the commands train and plan.
 #include "app/placement.hpp"
 
 #include "base/error.hpp"

@@ -1,3 +1,4 @@
+// The command plan. Used by commands.cpp.
 #include "app/commands.hpp"
 #include "app/placement.hpp"
 #include "base/error.hpp"

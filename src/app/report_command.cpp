@@ -1,3 +1,4 @@
+// The command report, which becomes a Python program. Used by main.cpp and commands.cpp.
 #include "app/commands.hpp"
 #include "base/error.hpp"
 

@@ -1,3 +1,4 @@
+// Reads what a run's settings come from and gives it to all ranks. Used by the commands.
 #include "app/commands.hpp"
 #include "base/input_file.hpp"
 #include "model/hugging_face.hpp"

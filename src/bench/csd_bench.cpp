@@ -1,3 +1,4 @@
+// Runs the rows of `nearstep bench csd` in turns and reports them. Used by the command.
 #include "bench/csd_bench.hpp"
 
 #include "base/error.hpp"

@@ -1,3 +1,4 @@
+// Chooses the rows of `nearstep bench csd`. Used by csd_bench.cpp.
 #include "bench/csd_plan.hpp"
 
 #include "base/error.hpp"

@@ -1,3 +1,4 @@
+// Takes and verifies steps of a row's devices. Used by csd_bench.cpp.
 #include "bench/csd_row.hpp"
 
 #include "base/error.hpp"

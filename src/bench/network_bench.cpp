@@ -1,3 +1,4 @@
+// Measures exchanges between ranks. Used by the command `nearstep bench network`.
 #include "bench/network_bench.hpp"
 
 #include "base/error.hpp"

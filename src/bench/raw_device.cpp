@@ -1,3 +1,4 @@
+// A device that only moves data. Used by csd_row.cpp as the ceiling of the others.
 #include "bench/raw_device.hpp"
 
 #include "base/error.hpp"

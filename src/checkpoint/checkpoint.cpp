@@ -1,3 +1,4 @@
+// Publishes, finds and reads checkpoints. Used by the engine and by exports.
 #include "checkpoint/checkpoint.hpp"
 
 #include "base/error.hpp"

@@ -1,3 +1,4 @@
+// Names, lists and syncs the files of a checkpoint folder. Used by the rest of this module.
 #include "checkpoint/folder.hpp"
 
 #include "base/descriptor.hpp"

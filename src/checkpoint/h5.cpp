@@ -1,3 +1,4 @@
+// Calls HDF5 and turns its errors into exceptions. Used by the rest of this module.
 #include "checkpoint/h5.hpp"
 
 #include "base/error.hpp"

@@ -1,3 +1,4 @@
+// Reads and writes the index of a checkpoint. Used by checkpoint.cpp, owner.cpp and inspect.cpp.
 #include "checkpoint/index.hpp"
 
 #include "base/error.hpp"

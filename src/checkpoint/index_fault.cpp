@@ -1,3 +1,4 @@
+// Checks what an index says before it is used or written. Used by index.cpp and checkpoint.cpp.
 #include "base/error.hpp"
 #include "checkpoint/folder.hpp"
 #include "checkpoint/index.hpp"

@@ -1,3 +1,4 @@
+// Prints and verifies a checkpoint or an export. Used by the command inspect.
 #include "base/digest.hpp"
 #include "base/error.hpp"
 #include "base/units.hpp"

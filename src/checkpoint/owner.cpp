@@ -1,3 +1,4 @@
+// Decides which run a checkpoint folder belongs to. Used by the engine when it saves and begins.
 #include "checkpoint/owner.hpp"
 
 #include "base/descriptor.hpp"

@@ -1,3 +1,4 @@
+// Writes and reads the checkpoint file of one rank. Used by the engine and by checkpoint.cpp.
 #include "checkpoint/rank_file.hpp"
 
 #include "base/digest.hpp"

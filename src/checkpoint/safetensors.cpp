@@ -1,3 +1,4 @@
+// Opens and checks files of safetensors. Used by the trainer and by Python for start values.
 #include "checkpoint/safetensors.hpp"
 
 #include "base/error.hpp"

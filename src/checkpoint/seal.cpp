@@ -1,3 +1,4 @@
+// Writes and verifies the line that guards a file. Used for indexes and exports.
 #include "checkpoint/seal.hpp"
 
 #include "base/digest.hpp"

@@ -1,3 +1,4 @@
+// Splits flat ranges of elements into boxes. Used by exports, inspect.cpp and index_fault.cpp.
 #include "checkpoint/slab.hpp"
 
 #include "base/error.hpp"

@@ -1,3 +1,4 @@
+// Reads a run's text or token files. Used by the trainer, and by checks of a host.
 #include "data/text.hpp"
 
 #include "base/digest.hpp"

@@ -1,3 +1,4 @@
+// Opens and checks a file of tokens. Used by text.cpp and tokenizer.cpp.
 #include "data/token_file.hpp"
 
 #include "base/descriptor.hpp"

@@ -1,3 +1,4 @@
+// Turns text into tokens and back. Used by text.cpp and the trainer.
 #include "data/tokenizer.hpp"
 
 #include "base/digest.hpp"

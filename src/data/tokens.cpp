@@ -1,3 +1,4 @@
+// Draws rows of tokens for steps and evaluations. Used by the trainer.
 #include "data/tokens.hpp"
 
 #include "base/digest.hpp"

@@ -1,3 +1,4 @@
+// The table of architectures and what they share. Used by geometry.cpp and network.cpp.
 #include "model/architecture.hpp"
 
 #include "base/error.hpp"

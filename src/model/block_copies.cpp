@@ -1,3 +1,4 @@
+// Copies blocks to the network's device. Used by parameter_store.cpp and block_inputs.cpp.
 #include "model/block_copies.hpp"
 
 #include "base/error.hpp"

@@ -1,3 +1,4 @@
+// Keeps the inputs of blocks for their backward. Used by network.cpp.
 #include "model/block_inputs.hpp"
 
 #include "base/error.hpp"

@@ -1,3 +1,4 @@
+// Makes the first calls of torch's libraries. Used by compute_device.cpp.
 #include "model/first_calls.hpp"
 
 #include <ATen/ATen.h>

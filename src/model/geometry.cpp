@@ -1,3 +1,4 @@
+// Lays out the parameter vector and its start values. Used by the trainer and by reports.
 #include "model/geometry.hpp"
 
 #include "base/error.hpp"

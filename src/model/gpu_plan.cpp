@@ -1,3 +1,4 @@
+// Plans a GPU's memory from sizes alone. Used by the trainer.
 #include "model/gpu_plan.hpp"
 
 #include "base/error.hpp"

@@ -1,3 +1,4 @@
+// Translates between our settings and config.json. Used by the commands and by exports.
 #include "model/hugging_face.hpp"
 
 #include "base/error.hpp"

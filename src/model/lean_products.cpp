@@ -1,3 +1,4 @@
+// Products and norms that keep little for backward. Used by gpt.cpp and llama.cpp.
 #include "model/lean_products.hpp"
 
 #include <ATen/ATen.h>

@@ -1,3 +1,4 @@
+// Computes the cross entropy and its gradient. Used by network.cpp.
 #include "model/loss.hpp"
 
 #include "base/error.hpp"

@@ -1,3 +1,4 @@
+// Brings blocks of parameters to the network's device. Used by network.cpp.
 #include "model/parameter_store.hpp"
 
 #include "model/block_copies.hpp"

@@ -1,3 +1,4 @@
+// Reads the scaling of rotary positions, computes their angles. Used by llama.cpp and exports.
 #include "model/rope.hpp"
 
 #include "base/error.hpp"

@@ -1,3 +1,4 @@
+// Checks a host before a run starts. Used by the command preflight.
 #include "train/host_check.hpp"
 
 #include "base/digest.hpp"

@@ -1,3 +1,4 @@
+// Finds the start values of a model in safetensors. Used by the trainer.
 #include "train/pretrained.hpp"
 
 #include "base/error.hpp"

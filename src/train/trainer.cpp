@@ -1,3 +1,4 @@
+// Makes engine and network of a run, evaluates and samples. Used by run.cpp and compare.cpp.
 #include "train/trainer.hpp"
 
 #include "base/digest.hpp"

@@ -1,5 +1,4 @@
-"""The faults of tests/campaigns/restart_campaign. Each is a function of a Round, from the first life to the user's last
-command."""
+"""The faults of restart_campaign. Each is a function of a Round, from the first life to the user's last command."""
 import dataclasses
 import random
 import re
@@ -404,12 +403,10 @@ def second_run_now(this):
         this.fail("bad refusals", f"the first run ended with code {life.code} before it was held: {life.reason}")
         return
     running.send_ranks(signal.SIGSTOP)
-    digest = None
-    while True:  # a system call may still be going on
+    earlier, digest = None, this.digest()
+    while digest != earlier:  # a system call may still be going on
         time.sleep(0.2)
         earlier, digest = digest, this.digest()
-        if digest == earlier:
-            break
     this.faults["a second run beside the first"] += 1
     for flags in this.draw.sample(([], ["--fresh"], *RESUMES), 2):
         layout = dataclasses.replace(this.layout, ranks=this.draw.choice([1, 2, this.layout.ranks]))
