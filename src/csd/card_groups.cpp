@@ -1,3 +1,4 @@
+// Parameter groups as words of the updater's table. Used by CardDevice for each update.
 #include "csd/card_groups.hpp"
 
 #include "base/error.hpp"

@@ -1,3 +1,4 @@
+// Keeps and sends a card's gradient payloads. Used by CardDevice.
 #include "csd/card_payloads.hpp"
 
 #include "base/error.hpp"

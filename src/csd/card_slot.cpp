@@ -1,3 +1,4 @@
+// Buffers and kernel runs of a card's slot. Used by CardDevice.
 #include "csd/card_slot.hpp"
 
 #include "base/error.hpp"

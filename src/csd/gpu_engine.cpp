@@ -1,3 +1,4 @@
+// Hands subgroups of mapped state to a GPU and back. Used by EmulatedDevice.
 #include "csd/gpu_engine.hpp"
 
 #include "base/error.hpp"

@@ -1,3 +1,4 @@
+// Sizes and places of stored arrays, and their conversion. Used by devices and their engines.
 #include "csd/state_format.hpp"
 
 #include "base/error.hpp"

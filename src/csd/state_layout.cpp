@@ -1,3 +1,4 @@
+// Offsets of subgroups in a device's storage. Used by StateVolume and by plans of space.
 #include "csd/state_layout.hpp"
 
 #include "base/digest.hpp"

@@ -1,3 +1,4 @@
+// Seals, verifies, reads and writes a device's state. Used by devices and restarts.
 #include "csd/state_volume.hpp"
 
 #include "base/error.hpp"

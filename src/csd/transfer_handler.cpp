@@ -57,7 +57,7 @@ std::size_t TransferHandler::most_ahead(ReadAhead order) const {
 }
 
 void TransferHandler::read_ahead(std::int64_t from, ReadAhead order) {
-    expects(!ahead_, "what was read ahead is used or dropped before more is");
+    expects(!ahead_, "state that was read ahead is used or dropped before more is read");
     const std::size_t count = most_ahead(order);
     if (count == 0) {
         return;

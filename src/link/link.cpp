@@ -1,3 +1,4 @@
+// When transfers over a link end. Used by Pacer, devices and the exchanges between ranks.
 #include "link/link.hpp"
 
 #include "base/error.hpp"

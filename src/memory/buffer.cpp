@@ -1,3 +1,4 @@
+// Takes and frees host memory. Used by devices, windows and exchanges.
 #include "memory/buffer.hpp"
 
 #include "base/machine.hpp"

@@ -1,3 +1,4 @@
+// memory/gpu.hpp with CUDA. Used by GPU engines, codecs, feeds and exchanges.
 #include "base/units.hpp"
 #include "base/wording.hpp"
 #include "memory/cuda_call.hpp"

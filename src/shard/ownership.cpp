@@ -1,3 +1,4 @@
+// The copies of the state and the owners of tiles. Used by the engine and the exchanges.
 #include "shard/ownership.hpp"
 
 #include "base/error.hpp"

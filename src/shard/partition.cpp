@@ -1,3 +1,4 @@
+// Divides tiles among devices by their speeds. Used by the engine and by plans.
 #include "shard/partition.hpp"
 
 #include "base/error.hpp"

@@ -1,3 +1,4 @@
+// Opens, locks, reserves and transfers a state file. Used by Volume and its transports.
 #include "store/file.hpp"
 
 #include "base/error.hpp"

@@ -1,3 +1,4 @@
+// System calls on state files, with faults on request. Used by File and ManifestFile.
 #include "store/storage.hpp"
 
 #include "base/descriptor.hpp"
