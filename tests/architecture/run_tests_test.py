@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tests/support"))
@@ -43,6 +44,12 @@ class Declared(unittest.TestCase):
     def test_each_test_declares(self):
         for test in run_tests.listed(os.environ["NEARSTEP_BUILD"]):
             self.assertIn("NEARSTEP_READS=", " ".join(test["properties"]["ENVIRONMENT"]), test["name"])
+
+    def test_one_that_declares_nothing_reads_all(self):
+        digests = run_tests.Digests(pathlib.Path(os.environ["NEARSTEP_BUILD"]))
+        with unittest.mock.patch.object(verdict, "is_declared", return_value=False) as asked:
+            digests.test({"command": ["true"], "properties": {"LABELS": [], "ENVIRONMENT": []}})
+        self.assertEqual({call.args[1] for call in asked.call_args_list}, {"."})
 
 
 SKIPPING = """
