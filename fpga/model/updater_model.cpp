@@ -171,7 +171,7 @@ void UpdaterNetwork::add_decoder() {
         return;
     }
     add("decode_payloads", kTileGroups * sources,
-        {{fifo("heads"), first_of(blocks_in_word(job_.codec) * kBlockGroups)},
+        {{fifo("heads"), first_of(std::uint64_t{blocks_in_word(job_.codec)} * kBlockGroups)},
          {fifo("tails"), first_of(kTailGroups)}},
         {{decoded, always}});
 }

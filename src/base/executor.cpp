@@ -119,7 +119,7 @@ Ticket Completion::ticket() const {
     return ticket;
 }
 
-void Completion::complete(std::exception_ptr error) const {
+void Completion::complete(const std::exception_ptr& error) const {
     std::vector<Ticket::Next> next;
     {
         const std::lock_guard lock(operation_->mutex);

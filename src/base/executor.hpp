@@ -77,7 +77,7 @@ class Completion {
 public:
     Completion();
     Ticket ticket() const;
-    void complete(std::exception_ptr error = nullptr) const;
+    void complete(const std::exception_ptr& error = nullptr) const;
     // Does the work and completes when its ticket does, or with its error.
     void complete_with(const Work& work) const;
 

@@ -133,6 +133,7 @@ void StepPipeline::begin_step(const exchange::StepEncoding& encoding, const code
 
 std::vector<int> StepPipeline::residual_ranks(std::size_t tile) const {
     std::vector<int> ranks;
+    ranks.reserve(static_cast<std::size_t>(routes_.sources()));
     for (int group = 0; group < routes_.sources(); ++group) {
         ranks.push_back(routes_.slicer(group, tile));
     }
