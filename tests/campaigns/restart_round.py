@@ -23,7 +23,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "scenarios"
 import program  # noqa: E402
 
 STEPS = 24
-LIFE_SECONDS = 240  # limit for a life that hangs; it takes 1 or 2 on an idle machine
+LIFE_SECONDS = program.HANG_S  # of a life; it takes 1 or 2 on an idle machine
 # 261,120 parameters, 4 tiles: enough for 4 ranks, and a step takes some milliseconds.
 CONFIG = f"""mode = "su+o"
 [model]
@@ -139,7 +139,7 @@ class Running:
         if ranks > 1:
             command = [str(program.ROOT / "launch/ranks"), str(ranks), *command]
         self.files = [open(folder / f"{name}.{stream}", "w+", errors="replace") for stream in ("out", "err")]
-        self.process = subprocess.Popen(command, cwd=folder, env=program.environment(LIFE_SECONDS, fault),
+        self.process = subprocess.Popen(command, cwd=folder, env=program.environment(fault),
                                         stdin=subprocess.DEVNULL, stdout=self.files[0], stderr=self.files[1],
                                         start_new_session=True, restore_signals=False)  # too large a file is an error
         self.under_way.add(self.process.pid)

@@ -19,7 +19,7 @@ HOSTS = [f"{PREFIX}{i}" for i in (1, 2, 3, 4)]
 def environment():
     """Uses separate hosts from those that a user has started."""
     return dict(os.environ, NEARSTEP_PROGRAM=str(program.PROGRAM), NEARSTEP_VHOSTS=str(scratch()), OMP_NUM_THREADS="1",
-                NEARSTEP_VHOSTS_PREFIX=PREFIX, NEARSTEP_VHOSTS_NET="10.78.0", NEARSTEP_TIMEOUT="120")
+                NEARSTEP_VHOSTS_PREFIX=PREFIX, NEARSTEP_VHOSTS_NET="10.78.0", NEARSTEP_TIMEOUT=str(program.HANG_S))
 
 
 @functools.cache
@@ -29,13 +29,13 @@ def scratch():
     return folder
 
 
-def call(*command, timeout=170):
+def call(*command, timeout=program.HANG_S):
     """Runs a command; returns the finished process, with output as text."""
     return subprocess.run([str(word) for word in command], cwd=program.ROOT, env=environment(), text=True,
                           capture_output=True, timeout=timeout, stdin=subprocess.DEVNULL)
 
 
-def must(*command, timeout=170):
+def must(*command, timeout=program.HANG_S):
     """Runs a command that must succeed; returns its standard output."""
     done = call(*command, timeout=timeout)
     if done.returncode != 0:

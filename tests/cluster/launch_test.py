@@ -40,7 +40,7 @@ class Launch(cluster.Cluster):
         del environment["OMP_NUM_THREADS"]
         done = subprocess.run(["launch/mpirun", "configs/tiny.toml", self.site, "-n", "4",
                                *self.settings(hosts__ranks=1, hosts__devices=2, train__stop_at=1)],
-                              cwd=cluster.program.ROOT, env=environment, text=True, capture_output=True, timeout=170)
+                              cwd=cluster.program.ROOT, env=environment, text=True, capture_output=True, timeout=cluster.program.HANG_S)
         self.assertIn(done.returncode, (0, 75), done.stdout + done.stderr)
         cores = len(cluster.os.sched_getaffinity(0))
         self.assertEqual(threads.read_text().split(), 4 * [str(max(1, cores // 4))])
@@ -63,7 +63,7 @@ class Launch(cluster.Cluster):
                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         wait_for_steps(metrics, 8)
         kill_a_rank_on("nst2")
-        output, _ = running.communicate(timeout=60)
+        output, _ = running.communicate(timeout=cluster.program.HANG_S)
         self.assertNotEqual(running.returncode, 0, output)
         done = self.mpirun("--resume", "--json", self.folder / "resumed.json", train__steps=30, csd__per_rank=1)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
@@ -96,7 +96,7 @@ class Launch(cluster.Cluster):
                                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
                 wait_for_steps(metrics, 3)
                 running.send_signal(number)
-                output, _ = running.communicate(timeout=60)
+                output, _ = running.communicate(timeout=cluster.program.HANG_S)
                 self.assertEqual(running.returncode, 75, output)
                 self.assertIn("stopped on request after step", output)
                 self.assertEqual(len(list(checkpoints.glob("step-????????.h5"))), 1)

@@ -267,7 +267,7 @@ class BadInput(Package):
 
     def test_processes_that_mpi_did_not_start(self):
         code = "import networks, nearstep, sys; nearstep.AdamW(networks.Layers(1, 16), path=sys.argv[1]).resume()"
-        done = subprocess.run([sys.executable, "-c", code, str(self.path)], cwd=launcher.HERE, text=True, capture_output=True, timeout=120,
+        done = subprocess.run([sys.executable, "-c", code, str(self.path)], cwd=launcher.HERE, text=True, capture_output=True, timeout=launcher.WORKERS_LIMIT_S,
                               env=dict(launcher.environment(), RANK="1", WORLD_SIZE="2", LOCAL_RANK="1"))
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("mpirun -np 2 python", done.stderr)

@@ -90,7 +90,7 @@ class Durable(launcher.FolderTest):
         self.assertIn("this rank ends in the middle of a step, so all ranks end", said)
         self.train(parts, 2, 12, "--end=kill@1@7", fails=True)
         worker = launcher.Process(2, "durable_worker.py", parts, 12, "--end=sleep@0@9")
-        limit = time.monotonic() + 90
+        limit = time.monotonic() + launcher.WORKERS_LIMIT_S
         while not (parts / "sleeps").exists() and time.monotonic() < limit:
             time.sleep(0.05)
         time.sleep(0.5)  # now rank 1 waits for rank 0

@@ -266,7 +266,7 @@ class Empty(Package):
         weights = self.folder / "model.safetensors"
         value = torch.randn(1000, 1000).bfloat16()
         safetensors.torch.save_file({f"{i}.weight": value.clone() for i in range(30)}, weights)
-        done = subprocess.run([sys.executable, "-c", MEASURED, self.folder / "state", weights], text=True, capture_output=True, timeout=120,
+        done = subprocess.run([sys.executable, "-c", MEASURED, self.folder / "state", weights], text=True, capture_output=True, timeout=launcher.WORKERS_LIMIT_S,
                               env=launcher.environment())
         self.assertEqual(done.returncode, 0, done.stderr)
         vector, gradients = 2 * 30e6 / 2**20, 0.5 * 30e6 / 2**20

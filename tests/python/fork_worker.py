@@ -16,7 +16,7 @@ import torch
 import nearstep
 import networks
 
-LIMIT_S = 20
+LIMIT_S = 300
 
 
 def child(work):

@@ -19,7 +19,7 @@ import verdict
 # For tests that train in their own process.
 os.environ.update(open_mpi.environment())
 
-WORKERS_LIMIT_S = 400
+WORKERS_LIMIT_S = 1200
 NEEDED = ("torch", "nearstep")
 
 

@@ -12,6 +12,8 @@ import unittest
 import results
 import verdict
 
+HANG_S = 1200
+
 
 class Follow(unittest.TestCase):
     def setUp(self):
@@ -30,7 +32,7 @@ class Follow(unittest.TestCase):
         self.addCleanup(self.following.kill)
 
     def wait_for(self, words):
-        end = time.monotonic() + 60
+        end = time.monotonic() + HANG_S
         while not self.page.exists() or words not in self.page.read_text():
             self.assertIsNone(self.following.poll(), self.following.stderr.read() if self.following.poll() else "")
             self.assertLess(time.monotonic(), end)
@@ -50,7 +52,7 @@ class Follow(unittest.TestCase):
         self.wait_for("<dd>3 of 4</dd>")
         (self.folder / "summary.json").write_text(json.dumps(results.summary(losses=(3.0, 2.5, 2.25, 2.125))))
         self.append(self.lines[4][30:] + "".join(self.lines[5:]))
-        said, err = self.following.communicate(timeout=60)
+        said, err = self.following.communicate(timeout=HANG_S)
         self.assertEqual((self.following.returncode, err), (0, ""))
         self.assertIn("the run has finished", said)
         page = self.page.read_text()
@@ -63,7 +65,7 @@ class Follow(unittest.TestCase):
         self.start(self.metrics, "--out", self.page)
         self.wait_for("<dd>2 of 4</dd>")
         self.following.send_signal(signal.SIGINT)
-        said, err = self.following.communicate(timeout=60)
+        said, err = self.following.communicate(timeout=HANG_S)
         self.assertEqual((self.following.returncode, err.strip()), (0, ""))
         page = self.page.read_text()
         self.assertNotIn("http-equiv", page)

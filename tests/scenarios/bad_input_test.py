@@ -113,16 +113,16 @@ class BadInput(program.Scenario):
                 for number, (settings, _) in enumerate(SETTINGS.values())]
         for (name, (_, words)), (ranks, arguments) in zip(SETTINGS.items(), runs):
             with self.subTest(name):
-                self.assert_refused(program.run_in_turn(ranks, *arguments, timeout=120), words)
+                self.assert_refused(program.run_in_turn(ranks, *arguments), words)
         self.assertEqual([path.name for path in self.folder.iterdir()], ["text.txt"], "nothing may be created")
 
     def test_commands(self):
         runs = [(0, arguments) for arguments, _ in COMMANDS.values()]
-        for (name, (arguments, words)), done in zip(COMMANDS.items(), program.run_all(runs, timeout=120)):
+        for (name, (arguments, words)), done in zip(COMMANDS.items(), program.run_all(runs)):
             with self.subTest(name):
                 self.assert_refused(done, words)
             with self.subTest(name, ranks=2):
-                self.assert_refused(program.run_in_turn(2, *arguments, timeout=120), words)
+                self.assert_refused(program.run_in_turn(2, *arguments), words)
 
     def test_files(self):
         syntax = self.folder / "syntax.toml"
@@ -152,7 +152,7 @@ class BadInput(program.Scenario):
                 (["compare", *self.arguments()[1:], "--modes", "base:compress.codec=topk"], ["topk", "su+o+c"]),
                 (["compare", *self.arguments()[1:], "--devices", "0"], ["--devices"])):
             with self.subTest(arguments=arguments):
-                self.assert_refused(program.run(2, *arguments, timeout=60), words)
+                self.assert_refused(program.run(2, *arguments), words)
 
     def test_damaged_checkpoints(self):
         summary = self.train(train__stop_at=3, csd__durability="checkpoint")
@@ -177,8 +177,8 @@ class BadInput(program.Scenario):
                 else:
                     path.write_bytes(content)
                 before = program.content(folder)
-                self.assert_refused(program.run(2, *self.arguments(flags=["--resume"]), timeout=60), [word])
-                self.assert_refused(program.run(0, "export", index, self.folder / "out.h5", timeout=60), [word])
+                self.assert_refused(program.run(2, *self.arguments(flags=["--resume"])), [word])
+                self.assert_refused(program.run(0, "export", index, self.folder / "out.h5"), [word])
                 self.assertEqual(program.content(folder), before)
                 self.assertFalse((self.folder / "out.h5").exists())
                 path.write_bytes(good[path])
@@ -191,13 +191,13 @@ class BadInput(program.Scenario):
                                    ({"train__optimizer": "lion"}, ["--resume"], ["(moments of Adam, not moments of Lion)"]),
                                    ({"train__optimizer": "sgd"}, ["--from", checkpoint], ["(moments of Adam, not moments of SGD)"])):
             with self.subTest(keys):
-                self.assert_refused(program.run_in_turn(2, *self.arguments(flags=flags, **keys), timeout=60), words)
+                self.assert_refused(program.run_in_turn(2, *self.arguments(flags=flags, **keys)), words)
                 self.assertEqual(program.content(self.folder / "state"), before)
         self.train(train__stop_at=4, train__optimizer="adam", flags=["--resume"])
 
     def test_an_export_to_a_folder_that_is_missing(self):
         index = self.train(train__stop_at=2)["checkpoint"]
-        self.assert_refused(program.run(0, "export", index, self.folder / "no/out.h5", timeout=60), ["no/out.h5"])
+        self.assert_refused(program.run(0, "export", index, self.folder / "no/out.h5"), ["no/out.h5"])
 
     def test_state_that_another_process_uses(self):
         self.train(train__stop_at=2)
@@ -205,9 +205,9 @@ class BadInput(program.Scenario):
         before = program.content(self.folder / "state/checkpoints"), state.read_bytes()
         with open(state, "rb+") as held:
             fcntl.flock(held, fcntl.LOCK_EX)
-            self.assert_refused(program.run(2, *self.arguments(flags=["--resume"]), timeout=60), [state.name])
+            self.assert_refused(program.run(2, *self.arguments(flags=["--resume"])), [state.name])
             preflight = ["preflight", *self.arguments()[1:], "--ranks", 2]
-            self.assert_refused(program.run(0, *preflight, timeout=60), [state.name, "in use"])
+            self.assert_refused(program.run(0, *preflight), [state.name, "in use"])
             self.assertEqual((program.content(self.folder / "state/checkpoints"), state.read_bytes()), before)
 
     def test_a_disk_that_is_full(self):
@@ -217,7 +217,7 @@ class BadInput(program.Scenario):
         if mounted.returncode != 0:
             raise unittest.SkipTest("a small file system cannot be mounted here")
         try:
-            done = program.run(2, *self.arguments(csd__path=f'"{small}/state"'), timeout=60)
+            done = program.run(2, *self.arguments(csd__path=f'"{small}/state"'))
             self.assert_refused(done, ["small/state", "free"])
             self.assertEqual(list(small.rglob("*.state")), [])
         finally:

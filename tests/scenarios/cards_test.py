@@ -147,11 +147,11 @@ class Cards(program.Scenario):
         launcher = program.ROOT / "launch/emulated-cards"
         environment = dict(os.environ, NEARSTEP_PRESET=program.PROGRAM.parent.name)
         done = subprocess.run([launcher, "3", "--", program.PROGRAM, "doctor"], env=environment, text=True, capture_output=True,
-                              timeout=60)
+                              timeout=program.HANG_S)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("3 cards", done.stdout)
         for words in (["0", "--", "true"], ["2", "true"], ["65", "--", "true"]):
-            self.assertEqual(subprocess.run([launcher, *words], capture_output=True, timeout=60).returncode, 2)
+            self.assertEqual(subprocess.run([launcher, *words], capture_output=True, timeout=program.HANG_S).returncode, 2)
 
 
 if __name__ == "__main__":

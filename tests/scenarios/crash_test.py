@@ -54,7 +54,7 @@ class Crash(program.Scenario):
 
     def start(self, ranks, arguments, fault):
         """Starts a run, by mpirun if it has several ranks. It may be killed."""
-        return program.run(0 if ranks == 1 else ranks, *arguments, fault=fault, timeout=100)
+        return program.run(0 if ranks == 1 else ranks, *arguments, fault=fault)
 
     def assert_killed(self, done):
         # mpirun reports the signal of a rank as 128 + 9.
@@ -126,7 +126,7 @@ class Crash(program.Scenario):
     def test_a_write_that_fails_ends_the_job_on_all_ranks(self):
         masters = self.whole_masters()
         start = time.monotonic()
-        done = program.run(2, *self.small_run(), fault="rank=1 phase=mid_write count=23 action=fail", timeout=60)
+        done = program.run(2, *self.small_run(), fault="rank=1 phase=mid_write count=23 action=fail")
         self.assertLess(time.monotonic() - start, 60)
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertRegex(done.stderr, r'rank 1: Cannot write state file ".*rank-1\.device-0\.state" at offset \d+ '

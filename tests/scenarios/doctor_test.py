@@ -15,7 +15,7 @@ import program
 class Doctor(program.Scenario):
     def report(self, ranks, *arguments):
         path = self.folder / "doctor.json"
-        done = program.succeed(ranks, "doctor", *arguments, "--json", path, timeout=60)
+        done = program.succeed(ranks, "doctor", *arguments, "--json", path)
         return json.loads(path.read_text()), done.stdout
 
     def test_findings_are_those_of_the_machine(self):
@@ -77,7 +77,7 @@ class Progress(program.Scenario):
         except OSError:  # the other end is closed
             pass
         os.close(ours)
-        self.assertEqual(running.wait(timeout=60), 0, shown)
+        self.assertEqual(running.wait(timeout=program.HANG_S), 0, shown)
         return shown.decode()
 
     def test_progress_rewrites_a_line_of_a_terminal(self):

@@ -31,7 +31,7 @@ class Embedding(program.Scenario):
 
     def train(self, state, *arguments):
         return subprocess.run([*self.command, str(self.folder / state), *map(str, arguments)], env=program.environment(),
-                              capture_output=True, text=True, timeout=170, check=False)
+                              capture_output=True, text=True, timeout=program.HANG_S, check=False)
 
     def results(self, done):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)

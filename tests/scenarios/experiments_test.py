@@ -16,11 +16,11 @@ class Experiments(program.Scenario):
         super().setUp()
         self.out = self.folder / "results"
 
-    def experiment(self, name, *options, timeout=280):
+    def experiment(self, name, *options):
         """(table, result) of an experiment that must succeed."""
         done = subprocess.run([EXPERIMENTS / name, "--quick", "--out", self.out, "--program", program.PROGRAM, *options],
-                              cwd=program.ROOT, env=program.environment(timeout), text=True, capture_output=True,
-                              timeout=timeout, stdin=subprocess.DEVNULL)
+                              cwd=program.ROOT, env=program.environment(), text=True, capture_output=True,
+                              timeout=program.HANG_S, stdin=subprocess.DEVNULL)
         if done.returncode == 77:
             self.skipTest(done.stderr.strip())
         self.assertEqual(done.returncode, 0, f"{name}\n{done.stdout}\n{done.stderr}")
@@ -110,7 +110,7 @@ class Experiments(program.Scenario):
                                   (["--devices", "0"], "has a number below 1"),
                                   (["--site", "cluster/nowhere"], "")):
             done = subprocess.run([EXPERIMENTS / "devices", "--quick", "--out", self.out, "--program", program.PROGRAM,
-                                   *options], cwd=program.ROOT, env=program.environment(60), text=True, capture_output=True, timeout=100)
+                                   *options], cwd=program.ROOT, env=program.environment(), text=True, capture_output=True, timeout=program.HANG_S)
             self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
             self.assertIn(sentence, done.stderr)
         done = program.run(0, "report", self.folder / "nowhere")

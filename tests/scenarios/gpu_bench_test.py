@@ -9,7 +9,7 @@ import program
 class GpuBench(program.Scenario):
     def bench(self, name, *options):
         command = [sys.executable, str(program.ROOT / "bench" / name), "--program", str(program.PROGRAM_FORKED), *map(str, options)]
-        return subprocess.run(command, cwd=program.ROOT, env=program.environment(), text=True, capture_output=True, timeout=200)
+        return subprocess.run(command, cwd=program.ROOT, env=program.environment(), text=True, capture_output=True, timeout=program.HANG_S)
 
     def rows(self, name, *options):
         """The JSON lines of a measurement that must succeed and print a table."""

@@ -69,7 +69,7 @@ class Machine(program.Scenario):
 
     def run_one(self, *words, env=None, **options):
         process = self.start(*words, env=env, **options)
-        said, _ = process.communicate(timeout=170)
+        said, _ = process.communicate(timeout=program.HANG_S)
         return process.returncode, said
 
     def one(self, state, flags=(), **keys):
@@ -111,7 +111,7 @@ class Machine(program.Scenario):
     def test_runs_that_begin_together_keep_each_others(self):
         runs = [self.start(*self.one(f"state-{number}", train__steps=4, checkpoint__every=1, train__seed=number)) for number in range(3)]
         for process in runs:
-            said, _ = process.communicate(timeout=170)
+            said, _ = process.communicate(timeout=program.HANG_S)
             self.assertEqual(process.returncode, 0, said)
         self.assertEqual(sorted(pathlib.Path(name).name for name in indexes(self.shared)), 3 * ["step-00000004.h5"])
 
@@ -159,7 +159,7 @@ class Machine(program.Scenario):
         process = self.start(*self.small(train__steps=40, csd__durability="none", flags=["--metrics", pipe]))
         with pipe.open() as reader:
             reader.readline()
-        said, _ = process.communicate(timeout=170)
+        said, _ = process.communicate(timeout=program.HANG_S)
         self.assertEqual(process.returncode, 0, said)
         self.assertEqual(said.count(f"the metrics file {pipe} lacks lines"), 1, said)
 
@@ -194,7 +194,7 @@ class Machine(program.Scenario):
             self.assertTrue(line, said)
             said += line
         os.truncate(tokens, 8192)
-        said += process.communicate(timeout=60)[0]
+        said += process.communicate(timeout=program.HANG_S)[0]
         self.assertEqual(process.returncode, 1, said)
         self.assertRegex(said, f"{tokens}.*shorter")
 
@@ -233,7 +233,7 @@ class Machine(program.Scenario):
             self.skipTest(f"no cgroup can be used here: {error}")
         words = self.small(train__steps=1, model__layers=16, model__width=512, model__heads=8, model__context=32, model__vocabulary=320, csd__durability="none")
         done = subprocess.run(["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh", program.PROGRAM, *map(str, words)], cwd=program.ROOT,
-                              env=program.environment(), text=True, capture_output=True, timeout=170)
+                              env=program.environment(), text=True, capture_output=True, timeout=program.HANG_S)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
     @staticmethod

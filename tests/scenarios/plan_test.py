@@ -11,7 +11,7 @@ class Plan(program.Scenario):
     def plan(self, *arguments, config="configs/gpt-7b.toml"):
         """(text, rows) of a plan that must succeed."""
         out = self.folder / "plan.json"
-        done = program.succeed(0, "plan", config, *SITE, *arguments, "--json", out, timeout=60)
+        done = program.succeed(0, "plan", config, *SITE, *arguments, "--json", out)
         return done.stdout, json.loads(out.read_text())
 
     def test_everything_is_labelled(self):

@@ -22,13 +22,16 @@ PROGRAM = pathlib.Path(os.environ.get("NEARSTEP_PROGRAM", ROOT / "build/release/
 PROGRAM_FORKED = pathlib.Path(os.environ.get("NEARSTEP_START_FORK", PROGRAM))
 COMMAND_SERVER = os.environ.get("NEARSTEP_COMMAND_SERVER", "")
 SERVERS = command_server.CommandServers(str(ROOT / "launch/ranks"), ROOT)
+# Seconds after which a process hangs. No test checks how fast it is: a machine that others use, or whose disk they use,
+# may stand still for minutes.
+HANG_S = 1200
 TINY = "configs/tiny.toml"
 # As many parameters as in that config, but a third of its tokens: a step takes two thirds of the time.
 SHORT_ROWS = {"model__context": 32, "model__vocabulary": 320}
 SHARED_DATA = pathlib.Path(os.environ.get("NEARSTEP_SHARED_DATA", ROOT / "../shared/data"))
 
 
-def environment(timeout=170, fault="", threads=1):
+def environment(fault="", threads=1, timeout=HANG_S):
     """The environment of one run; fault: a planned fault, see src/base/fault_point.hpp."""
     return dict(os.environ, OMP_NUM_THREADS=str(threads), NEARSTEP_TIMEOUT=str(timeout), NEARSTEP_FAULT=fault,
                 **open_mpi.environment())
@@ -43,13 +46,13 @@ def start_forks(threads=1):
     os.environ.update(server.environment)
 
 
-def run(ranks, *arguments, timeout=170, fault="", threads=1):
+def run(ranks, *arguments, fault="", threads=1):
     """The finished process of `nearstep arguments` on `ranks` ranks; 0 ranks: without mpirun."""
     words = [str(PROGRAM_FORKED), *map(str, arguments)]
     if ranks:
         words = [str(ROOT / "launch/ranks"), str(ranks), *words]
-    return subprocess.run(words, cwd=ROOT, env=environment(timeout, fault, threads), text=True, errors="replace", capture_output=True,
-                          timeout=timeout + 10, stdin=subprocess.DEVNULL)
+    return subprocess.run(words, cwd=ROOT, env=environment(fault, threads), text=True, errors="replace", capture_output=True,
+                          timeout=HANG_S + 10, stdin=subprocess.DEVNULL)
 
 
 def succeed(ranks, *arguments, **options):
@@ -65,16 +68,16 @@ atexit.register(SERVERS.close)  # before the process that started its forks ends
 
 def run_logits(*arguments):
     """Runs logits.cpp."""
-    subprocess.run([PROGRAM.parent / "tests/scenarios/logits", *map(str, arguments)], env=environment(), check=True, timeout=100)
+    subprocess.run([PROGRAM.parent / "tests/scenarios/logits", *map(str, arguments)], env=environment(), check=True, timeout=HANG_S)
 
 
-def run_in_turn(ranks, *arguments, timeout=170, fault="", threads=1):
+def run_in_turn(ranks, *arguments, fault="", threads=1):
     """Like run(), but in processes that ran other commands before; for commands that need no fresh start."""
     if not COMMAND_SERVER or not ranks:
-        return run(ranks, *arguments, timeout=timeout, fault=fault, threads=threads)
+        return run(ranks, *arguments, fault=fault, threads=threads)
     is_forked = PROGRAM_FORKED != PROGRAM and os.environ["NEARSTEP_FORKS_THREADS"] == str(threads)
     words = [str(PROGRAM_FORKED), "command_server"] if is_forked else [COMMAND_SERVER]
-    return SERVERS.run(words, ranks, arguments, environment(timeout=86400, threads=threads), fault, timeout)
+    return SERVERS.run(words, ranks, arguments, environment(timeout=86400, threads=threads), fault, HANG_S)
 
 
 def run_all(runs, **options):
@@ -135,11 +138,11 @@ class Scenario(unittest.TestCase):
         settings = [f"--set={key.replace('__', '.')}={value}" for key, value in keys.items()]
         return ["train", config, *settings, *flags]
 
-    def train(self, ranks=2, timeout=170, threads=1, **options):
+    def train(self, ranks=2, threads=1, **options):
         """Makes a run that must succeed; returns its summary."""
         summary = self.folder / "summary.json"
         arguments = self.arguments(**options) + ["--json", summary]
-        done = (run if self.starts_anew else run_in_turn)(ranks, *arguments, timeout=timeout, threads=threads)
+        done = (run if self.starts_anew else run_in_turn)(ranks, *arguments, threads=threads)
         self.assertEqual(done.returncode, 0, f"{arguments}\n{done.stderr}\n{done.stdout}")
         return json.loads(summary.read_text())
 

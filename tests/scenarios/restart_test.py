@@ -19,7 +19,7 @@ class Restart(program.Scenario):
         summary = self.folder / "summary.json"
         keys = {"train__steps": STEPS, "csd__path": self.two_drives(), **keys}
         start = program.run if fault else program.run_in_turn
-        done = start(ranks, *self.arguments(flags=[*flags, "--json", summary], **keys), fault=fault, timeout=100)
+        done = start(ranks, *self.arguments(flags=[*flags, "--json", summary], **keys), fault=fault)
         done.summary = json.loads(summary.read_text()) if done.returncode == 0 else None
         return done
 

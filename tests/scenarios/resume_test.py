@@ -43,13 +43,13 @@ class Resume(program.Scenario):
         for given in ({}, {"GOMP_SPINCOUNT": "77"}, {"OMP_WAIT_POLICY": "active"}):
             environment = dict(program.environment(threads=2), OMP_DISPLAY_ENV="VERBOSE", **given)
             done = program.subprocess.run([program.PROGRAM, *self.arguments(state=f"state-{len(shown)}", train__stop_at=1)], cwd=program.ROOT,
-                                          env=environment, text=True, capture_output=True, timeout=170)
+                                          env=environment, text=True, capture_output=True, timeout=program.HANG_S)
             self.assertEqual(done.returncode, 0, done.stderr)
             shown[len(shown)] = re.findall(r"GOMP_SPINCOUNT = '(\d+)'", done.stderr)[-1]
         self.assertEqual((shown[0], shown[1]), ("1000", "77"))
         self.assertGreater(int(shown[2]), 1000)
         launched = program.subprocess.run([program.ROOT / "launch/ranks", "1", "printenv", "GOMP_SPINCOUNT"], env=program.environment(), text=True,
-                                          capture_output=True, timeout=60)
+                                          capture_output=True, timeout=program.HANG_S)
         self.assertEqual(launched.stdout.split(), ["1000"])
 
     def test_another_layout_resumes_correctly(self):

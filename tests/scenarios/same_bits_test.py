@@ -10,7 +10,7 @@ TOOL = program.ROOT / "tests/campaigns/same_bits"
 
 def same_bits(path, *arguments):
     return subprocess.run([sys.executable, str(TOOL), str(path), "--folder", str(program.scratch()), *map(str, arguments)],
-                          text=True, capture_output=True, timeout=800)
+                          text=True, capture_output=True, timeout=program.HANG_S)
 
 
 class SameBits(unittest.TestCase):

@@ -12,14 +12,14 @@ SMALLER = {} if IS_LONG else {"model__layers": 2, "model__context": 32, "train__
 @unittest.skipUnless(TEXT.exists(), f"there is no {TEXT}")
 class Shakespeare(program.Scenario):
     def test_su_o_reaches_2_1_nats_per_byte(self):
-        summary = self.train(config="configs/shakespeare.toml", data__train=f'"{TEXT}"', mode="su+o", timeout=800, **SMALLER)
+        summary = self.train(config="configs/shakespeare.toml", data__train=f'"{TEXT}"', mode="su+o", **SMALLER)
         print("su+o held-out loss", summary["heldout_loss"])
         self.assertLess(summary["heldout_loss"], 2.1)
 
     @unittest.skipUnless(IS_LONG, "tests/run --long trains with top-k, too")
     def test_top_k_of_10_percent_learns_too(self):
         summary = self.train(config="configs/shakespeare.toml", data__train=f'"{TEXT}"', mode="su+o+c",
-                             compress__codec="topk", compress__keep=0.1, timeout=800)
+                             compress__codec="topk", compress__keep=0.1)
         print("su+o+c top-k 10 % held-out loss", summary["heldout_loss"])
         self.assertLess(summary["heldout_loss"], 2.6)
         self.assertLess(summary["losses"][-1], summary["losses"][0] - 2)

@@ -33,8 +33,8 @@ class Signals(program.Scenario):
                                    csd__durability=f'"{durability}"', **(keys or LONG))
         return self.start(*before, "launch/ranks", 2, program.PROGRAM_FORKED, *arguments, **options)
 
-    def wait_for(self, condition, running, seconds=60):
-        end = time.monotonic() + seconds
+    def wait_for(self, condition, running):
+        end = time.monotonic() + program.HANG_S
         while not condition():
             self.assertIsNone(running.poll(), self.said.read_text())
             self.assertLess(time.monotonic(), end, self.said.read_text())
@@ -43,8 +43,8 @@ class Signals(program.Scenario):
     def has_steps(self):
         return self.metrics.exists() and len(self.metrics.read_text().splitlines()) >= 4
 
-    def assert_stopped(self, running, seconds=30):
-        self.assertEqual(running.wait(timeout=seconds), 75, self.said.read_text())
+    def assert_stopped(self, running):
+        self.assertEqual(running.wait(timeout=program.HANG_S), 75, self.said.read_text())
         self.assertIn("stopped on request after step", self.said.read_text())
         summary = json.loads((self.folder / "stopped.json").read_text())
         self.assertIsNone(summary["heldout_loss"])
@@ -73,7 +73,7 @@ class Signals(program.Scenario):
                 running = self.start_long("timeout", "--preserve-status", "100", durability=durability)
                 self.wait_for(self.has_steps, running)
                 running.send_signal(signal.SIGTERM)
-                stopped = self.assert_stopped(running, seconds=60)
+                stopped = self.assert_stopped(running)
                 self.assertEqual(len(self.checkpoints()), 1 if durability == "checkpoint" else 0)
                 self.assert_goes_on(stopped, durability)
 
@@ -101,7 +101,7 @@ class Signals(program.Scenario):
         running = self.start_long(keys={"train__steps": 3, "train__evaluate_batches": 10000000})
         self.wait_for(self.has_steps, running)
         running.send_signal(signal.SIGINT)
-        self.assertNotEqual(running.wait(timeout=30), 0)
+        self.assertNotEqual(running.wait(timeout=program.HANG_S), 0)
 
     def test_a_run_says_whether_its_notice_is_long_enough(self):
         notice = dict(os.environ, NEARSTEP_NOTICE="120")
@@ -119,7 +119,7 @@ class Signals(program.Scenario):
         self.assertIn("warning: a stop after the notice of 120 s loses all steps", head(csd__durability='"none"'))
 
     def test_an_io_error_is_not_the_users_mistake(self):
-        done = program.run(2, *self.arguments(train__steps=2), fault="rank=1 phase=mid_write count=1 action=fail", timeout=60)
+        done = program.run(2, *self.arguments(train__steps=2), fault="rank=1 phase=mid_write count=1 action=fail")
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertIn("Input/output error", done.stderr)
 
@@ -149,7 +149,7 @@ class Deletes(program.Scenario):
                     folder.mkdir(parents=True, exist_ok=True)
                     (folder / name).write_text("my own notes")
                     arguments = command + self.arguments(flags=["--fresh"] if command == ["train"] else [], csd__per_rank=1)[1:]
-                    done = program.run(2, *arguments, timeout=60)
+                    done = program.run(2, *arguments)
                     self.assertEqual(done.returncode, 2, done.stderr)
                     self.assertEqual(len([line for line in done.stderr.splitlines() if line.startswith("nearstep")]), 1, done.stderr)
                     self.assertIn(f"{name} was not made by nearstep", done.stderr)
@@ -175,7 +175,7 @@ class Launchers(program.Scenario):
         if subprocess.run(["unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", folder], capture_output=True).returncode != 0:
             raise unittest.SkipTest("no file system can be mounted here")
         arguments = self.arguments(train__steps=2, checkpoint__path=f'"{folder}"')
-        done = subprocess.run(["launch/ranks", "2", wrapper, *map(str, arguments)], cwd=program.ROOT, env=program.environment(60),
+        done = subprocess.run(["launch/ranks", "2", wrapper, *map(str, arguments)], cwd=program.ROOT, env=program.environment(),
                               text=True, capture_output=True)
         self.assertEqual(done.returncode, 2, done.stderr)
         self.assertIn("set checkpoint.path to a folder that all hosts share", done.stderr)
@@ -188,7 +188,7 @@ class Launchers(program.Scenario):
             with self.subTest(base=base):
                 folder = self.folder / base
                 folder.mkdir()
-                kept = {key: value for key, value in program.environment(60).items() if key != "OMPI_MCA_orte_tmpdir_base"}
+                kept = {key: value for key, value in program.environment().items() if key != "OMPI_MCA_orte_tmpdir_base"}
                 done = [subprocess.run(["launch/ranks", "1", "sh", "-c", "echo $OMPI_MCA_orte_top_session_dir"], cwd=program.ROOT,
                                        env={**kept, base: str(folder)}, text=True, capture_output=True, check=True) for _ in range(2)]
                 self.assertEqual([pathlib.Path(one.stdout.strip()).parents[1] for one in done], [folder, folder])

@@ -9,7 +9,7 @@ class Simulate(program.Scenario):
     def simulate(self, *options):
         out = self.folder / "results"
         done = subprocess.run([program.ROOT / "cluster/simulate", "--quick", "--out", out, "--program", program.PROGRAM, *options],
-                              cwd=program.ROOT, env=program.environment(1100), text=True, capture_output=True, timeout=1150)
+                              cwd=program.ROOT, env=program.environment(), text=True, capture_output=True, timeout=program.HANG_S)
         if done.returncode == 77:
             self.skipTest(done.stderr.strip())
         self.assertEqual(done.returncode, 0, f"{done.stdout}\n{done.stderr}")

@@ -21,7 +21,7 @@ class Sites(program.Scenario):
 
     def dry_run(self, launcher, work, site, *options):
         done = subprocess.run([program.ROOT / "launch" / launcher, work, site, "--dry-run", *options], cwd=program.ROOT, text=True,
-                              capture_output=True, timeout=60,
+                              capture_output=True, timeout=program.HANG_S,
                               env=dict(program.environment(), NEARSTEP_PROGRAM=str(program.PROGRAM), NEARSTEP_PYTHON=sys.executable))
         self.assertEqual(done.returncode, 0, f"{launcher} {site}\n{done.stdout}\n{done.stderr}")
         return shlex.split(re.sub(r"^on \S+ by \S+: ", "", done.stdout))
@@ -74,14 +74,14 @@ class Sites(program.Scenario):
             if "gpu_tflops" not in tomllib.loads((site / "site.toml").read_text()).get("plan", {}):
                 continue
             planned += 1
-            done = program.succeed(0, "plan", "configs/gpt-7b.toml", "--site", site, "--nodes", "1", timeout=60)
+            done = program.succeed(0, "plan", "configs/gpt-7b.toml", "--site", site, "--nodes", "1")
             self.assertNotIn("no plan", done.stdout)
             self.assertIn("tokens/s per $", done.stdout, f"{site} has no prices")
         self.assertGreaterEqual(planned, 3)
 
     def test_real_links_are_not_delayed(self):
         rates = {"link__host_gb_s": 1e-5, "link__device_write_gb_s": 1e-5, "link__device_read_gb_s": 1e-5}
-        done = program.succeed(1, *self.arguments(train__steps=2, link__shape="false", **rates), timeout=60)
+        done = program.succeed(1, *self.arguments(train__steps=2, link__shape="false", **rates))
         self.assertNotIn("shaped links", done.stdout)
 
 
