@@ -48,8 +48,8 @@ constexpr Argument kUpdaterArguments[] = {
     reads("payload_heads", "gmem_heads"),
     reads("payload_tails", "gmem_tails"),
     reads("groups", "gmem_groups"),
-    writes("parameters", "gmem_parameters"),
-    writes("report", "gmem_report"),
+    writes("parameters", "gmem_heads"),
+    writes("report", "gmem_tails"),
     scalar("state_offset", ArgumentKind::u64),
     scalar("payload_offset", ArgumentKind::u64),
     scalar("first_tile", ArgumentKind::u64),
@@ -79,7 +79,7 @@ constexpr Argument kUpdaterArguments[] = {
 // NOLINTNEXTLINE(modernize-avoid-c-arrays)
 constexpr Argument kDigestArguments[] = {
     reads("memory", "gmem_memory"),
-    writes("digest", "gmem_digest"),
+    writes("digest", "gmem_memory"),
     scalar("offset", ArgumentKind::u64),
     scalar("bytes", ArgumentKind::u64),
 };

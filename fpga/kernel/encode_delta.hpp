@@ -94,18 +94,44 @@ inline std::uint32_t picked_bits(const Bitmaps& bitmaps, PickedBits wanted, std:
     return static_cast<std::uint32_t>(quad >> (32 * (word % 2)));
 }
 
+// Reads a tile's marks, 32 at a time. Which cycle takes the next ones depends on those before, and
+// a load takes two cycles, so marks are loaded ahead.
+class MarkReader {
+public:
+    MarkReader(const Bitmaps& bitmaps, PickedBits wanted)
+        : first_(picked_bits(bitmaps, wanted, 0)), second_(picked_bits(bitmaps, wanted, 1)) {}
+
+    bool is_done() const { return taken_ == kTileWordsOfHalves; }
+    // Number of the words taken so far.
+    std::uint32_t taken() const { return taken_; }
+    std::uint32_t take(const Bitmaps& bitmaps, PickedBits wanted) {
+        const std::uint32_t bits = first_;
+        first_ = second_;
+        // Past the end the result is not used.
+        second_ = picked_bits(bitmaps, wanted, (taken_ + kAhead) % kTileWordsOfHalves);
+        ++taken_;
+        return bits;
+    }
+
+    static constexpr std::uint32_t kAhead = 2;
+
+private:
+    std::uint32_t first_;
+    std::uint32_t second_;
+    std::uint32_t taken_ = 0;
+};
+
 // Writes the new parameters whose bits are set, up to four per cycle. Reads every word of the tile.
 inline void pick_values(const Bitmaps& bitmaps, PickedBits wanted, FreshStream& fresh,
                         QuadPacker& packer, Stream<std::uint64_t>& out) {
-    std::uint32_t next = 0;
+    MarkReader marks(bitmaps, wanted);
     std::uint32_t bits = 0;
     Word word = zero_word();
-    while (next < kTileWordsOfHalves || bits != 0) {
+    while (!marks.is_done() || bits != 0) {
 #pragma HLS pipeline II = 1
         if (bits == 0) {
             word = fresh.read();
-            bits = picked_bits(bitmaps, wanted, next);
-            ++next;
+            bits = marks.take(bitmaps, wanted);
         }
         const std::uint32_t nibble = first_nibble(bits);
         const Picked picked = pick(quad_of(word, nibble), (bits >> (4 * nibble)) & 0xFU);
@@ -116,15 +142,14 @@ inline void pick_values(const Bitmaps& bitmaps, PickedBits wanted, FreshStream& 
 
 // Writes the indices of the parameters that changed.
 inline void pick_indices(const Bitmaps& bitmaps, QuadPacker& packer, Stream<std::uint64_t>& out) {
-    std::uint32_t next = 0;
+    MarkReader marks(bitmaps, PickedBits::changed);
     std::uint32_t bits = 0;
     std::uint32_t first = 0;  // parameter index of bit 0
-    while (next < kTileWordsOfHalves || bits != 0) {
+    while (!marks.is_done() || bits != 0) {
 #pragma HLS pipeline II = 1
         if (bits == 0) {
-            bits = picked_bits(bitmaps, PickedBits::changed, next);
-            first = next * 32;
-            ++next;
+            first = marks.taken() * 32;
+            bits = marks.take(bitmaps, PickedBits::changed);
         }
         const std::uint32_t nibble = first_nibble(bits);
         const std::uint64_t index = first + 4 * nibble;

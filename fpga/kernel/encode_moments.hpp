@@ -31,7 +31,9 @@ inline void encode_tile(Stream<Group<kLanes>>& moments, Stream<Word>& codes,
                         Stream<float, kScaleDepth>& scales) {
     constexpr std::uint32_t kCycles = kBlockElems / kLanes;
     Group<kLanes> waiting[kPingPong][kCycles];  // NOLINT(modernize-avoid-c-arrays)
-#pragma HLS dependence variable = waiting inter false
+#pragma HLS aggregate variable = waiting
+// A group is read one block after it was written.
+#pragma HLS dependence variable = waiting inter distance = 64 true
     std::uint32_t largest = 0;
     float per_unit = 0;
     Word word = zero_word();

@@ -46,20 +46,19 @@ static_assert(static_cast<std::uint64_t>(kMostSubgroupTiles) * kTileElems <= 0xF
                   static_cast<std::uint64_t>(kMostSubgroupTiles) * kMostSources <= 0xFFFFFFFFU,
               "elements and payloads of a subgroup are counted in 32 bits");
 
+// --- Compute units -------------------------------------------------------------------------------
+
+constexpr std::uint32_t kMostPorts = 15;    // of kernels at a bank of memory (UG1393)
+constexpr std::uint32_t kMostUpdaters = 2;  // beside nearstep_digest; a test counts their ports
+
 // --- On-chip memory of the KU15P -----------------------------------------------------------------
 
 constexpr std::uint32_t kBram36 = 984;  // blocks of 512 x 72 bits
 constexpr std::uint32_t kUram = 128;    // blocks of 4096 x 72 bits
-
-constexpr std::uint32_t blocks(std::uint32_t bits, std::uint32_t depth, std::uint32_t block_depth) {
-    return ((bits + 71) / 72) * ((depth + block_depth - 1) / block_depth);
-}
-constexpr std::uint32_t bram_of(std::uint32_t bits, std::uint32_t depth) {
-    return blocks(bits, depth, 512);
-}
-constexpr std::uint32_t uram_of(std::uint32_t bits, std::uint32_t depth) {
-    return blocks(bits, depth, 4096);
-}
+// What the kernels may take; the rest is for the platform's shell, its DMA and wider lanes.
+// tests/fpga/check_kernels.py counts all memories from their declarations.
+constexpr std::uint32_t kMostBram36 = kBram36 / 2;
+constexpr std::uint32_t kMostUram = kUram / 4;
 
 constexpr std::uint32_t kWordBits = 512;
 constexpr std::uint32_t kTileWordsOfHalves = kTileElems / kWordHalves;
@@ -83,34 +82,7 @@ static_assert((kDeltaHeaderBytes / 8) % 2 == 1 && kDeltaEntryBytes == 16,
 constexpr std::uint32_t kFrontWords =
     (kDeltaHeaderBytes + kDeltaEntryBytes * kMostSubgroupTiles) / kWordBytes + 1;
 
-constexpr std::uint32_t kUramUsed = uram_of(kWordBits, kSumWords) +
-                                    uram_of(kWordBits, static_cast<std::uint32_t>(kSumDepth)) +
-                                    uram_of(kWordBits, static_cast<std::uint32_t>(kFreshDepth));
-static_assert(
-    4 * kUramUsed <= kUram,
-    "the sums and the waiting parameters leave three quarters of the URAM to the platform "
-    "and to wider lanes");
-
-// Ports of both kernels. A test counts these resources in the sources.
-constexpr std::uint32_t kPorts = 11;
-static_assert(kPorts <= 15, "a bank of memory takes 15 ports of kernels (UG1393)");
-constexpr std::uint32_t kWordStreams = 17;    // shallow FIFOs of words
-constexpr std::uint32_t kGroupStreams = 2;    // groups of lanes
-constexpr std::uint32_t kNarrowStreams = 14;  // scales, pairs, sums and others
-constexpr std::uint32_t kNarrowBits = 160;    // width of the widest of them
 constexpr auto kShallowDepth = static_cast<std::uint32_t>(kShallow);
-constexpr std::uint32_t kBramUsed =
-    // Each port buffers its outstanding bursts in both directions.
-    2 * kPorts * bram_of(kWordBits, kBurstWords* kBurstsUnderway) +
-    kWordStreams * bram_of(kWordBits, kShallowDepth) +
-    kGroupStreams * bram_of(32 * kUpdateLanes, kShallowDepth) +
-    kNarrowStreams * bram_of(kNarrowBits, kShallowDepth) +
-    // Bitmaps: in FIFOs, and of the tile that is being encoded.
-    2 * bram_of(64, static_cast<std::uint32_t>(kBitmapDepth)) + 2 * bram_of(64, kBitmapQuads) +
-    2 * bram_of(32 * kUpdateLanes, kPingPong* kBlockElems / kUpdateLanes) +
-    2 * bram_of(32, static_cast<std::uint32_t>(kScaleDepth)) + bram_of(kWordBits, kFrontWords);
-static_assert(2 * kBramUsed <= kBram36,
-              "buffers leave half of the BRAM to the platform's shell and its DMA");
 
 // --- The device's DRAM ---------------------------------------------------------------------------
 

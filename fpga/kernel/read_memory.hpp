@@ -65,21 +65,25 @@ struct RunCursor {
     Word word;
 };
 
-// Reads the tiles' runs; does nothing if there is only one group.
-inline void read_groups(const Job& job, TileSpan span, const Word* table,
-                        Stream<std::uint32_t>& runs, RunCursor& cursor) {
-    for (std::uint32_t tile = span.begin; tile < span.end; ++tile) {
-        std::uint32_t end = 0;
-        while (end < kTileElems / kRunElems && cursor.next < job.groups.runs) {
+// The number of the first run after the tile that begins with run `next`.
+inline std::uint32_t end_of_tile_runs(const Job& job, const Word* table, std::uint32_t next) {
+    bool is_last = false;
+    for (; next < job.groups.runs && !is_last; ++next) {
+        const std::uint32_t run = table[word_of_run(next)].of[unit_of_run(next)];
+        is_last = end_of_run(run) == kTileElems / kRunElems;
+    }
+    return next;
+}
+
+// Reads the table's runs. The end of the loop does not depend on what it reads, so reads overlap.
+inline void read_groups(const Job& job, const Word* table, Stream<std::uint32_t>& runs,
+                        RunCursor& cursor) {
+    for (; cursor.next < job.groups.runs; ++cursor.next) {
 #pragma HLS pipeline II = 1
-            if (unit_of_run(cursor.next) == 0) {
-                cursor.word = table[word_of_run(cursor.next)];
-            }
-            const std::uint32_t run = cursor.word.of[unit_of_run(cursor.next)];
-            end = end_of_run(run);
-            runs.write(run);
-            ++cursor.next;
+        if (unit_of_run(cursor.next) == 0) {
+            cursor.word = table[word_of_run(cursor.next)];
         }
+        runs.write(cursor.word.of[unit_of_run(cursor.next)]);
     }
 }
 
@@ -97,6 +101,7 @@ inline void read_scales(const Job& job, TileSpan span, const Word* memory, Strea
     for (std::uint32_t tile = span.begin; tile < span.end; ++tile) {
         // NOLINTNEXTLINE(modernize-avoid-c-arrays)
         Word scales[2][kTileScaleWords] = {};
+#pragma HLS aggregate variable = scales
         const std::uint64_t at = static_cast<std::uint64_t>(tile) * kTileScaleWords;
         for (std::uint32_t i = 0; i < kTileScaleWords && uses_moment1(job); ++i) {
 #pragma HLS pipeline II = 1

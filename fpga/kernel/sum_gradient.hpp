@@ -19,9 +19,10 @@ using SumStream = Stream<Word, kSumDepth>;
 inline void sum_payloads(const Job& job, TileSpan span, Stream<Word>& decoded, SumStream& sums) {
     static_assert(kSumWords == kTileGroups, "the sums of a tile wait");
     Word waiting[kSumWords];  // NOLINT(modernize-avoid-c-arrays)
+#pragma HLS aggregate variable = waiting
 #pragma HLS bind_storage variable = waiting type = ram_2p impl = uram
-// A word is read only one tile's payload after it was written.
-#pragma HLS dependence variable = waiting inter false
+// A word is read one payload after it was written.
+#pragma HLS dependence variable = waiting inter distance = 4096 true
     for (std::uint32_t tile = span.begin; tile < span.end; ++tile) {
         for (std::uint32_t source = 0; source < job.sources; ++source) {
             for (Word& so_far : waiting) {
@@ -56,8 +57,9 @@ template <int kLanes>
 inline std::uint32_t measure_tile(Stream<Word>& gradients, Stream<double>& squares) {
     // NOLINTNEXTLINE(modernize-avoid-c-arrays)
     double sums[kSquareSums] = {};
-#pragma HLS array_partition variable = sums cyclic factor = kLanes
-#pragma HLS dependence variable = sums inter false
+#pragma HLS array_partition variable = sums cyclic factor = 4
+// Each sum takes its next square after kSquareSums / kLanes cycles.
+#pragma HLS dependence variable = sums inter distance = 16 true
     std::uint32_t not_finite = 0;
     Word word = zero_word();
     for (std::uint32_t group = 0; group < kTileElems / kLanes; ++group) {
@@ -94,6 +96,7 @@ inline void add_squares(TileSpan span, Stream<double>& squares, Stream<double>& 
     for (std::uint32_t tile = span.begin; tile < span.end; ++tile) {
         double sum = 0;
         for (std::uint32_t i = 0; i < kSquareSums; ++i) {
+#pragma HLS pipeline II = 12
             sum += squares.read();
         }
         sums.write(sum);

@@ -20,16 +20,17 @@ namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
 namespace fpga {
 
 // read -> decode, sum -> lanes -> encode -> write. All processes run at once on different parts of
-// the tiles, and values reach memory only when complete. `open`, `front`, `sums` and `cursor`
-// persist between spans; each belongs to one process. A region of processes must be one function.
+// the tiles, and values reach memory only when complete. `open`, `front` and `next_word`, `sums`
+// and `cursor` persist between spans; each belongs to one process. A region of processes must be
+// one function.
 template <int kLanes>
 // NOLINTNEXTLINE(readability-function-size)
 inline void update_span(const Job& job, TileSpan span, const Word* master_in, Word* master_out,
                         const Word* moment1_in, Word* moment1_out, const Word* moment2_in,
                         Word* moment2_out, const Word* scales_in, Word* scales_out,
                         const Word* payload_heads, const Word* payload_tails, const Word* groups,
-                        Word* parameters, Word* report, OpenWord& open, MessageFront& front,
-                        ReportSums& sums, RunCursor& cursor) {
+                        Word* parameters, Word* report, OpenWord& open, Word* front,
+                        std::uint32_t& next_word, ReportSums& sums, RunCursor& cursor) {
 #pragma HLS dataflow
     Stream<Word> masters;
     Stream<Word> moments1;
@@ -41,7 +42,7 @@ inline void update_span(const Job& job, TileSpan span, const Word* master_in, Wo
     read_scales(job, span, scales_in, scales);
 
     Stream<std::uint32_t> runs;
-    read_groups(job, span, groups, runs, cursor);
+    read_groups(job, groups, runs, cursor);
 
     Stream<Word> indices;
     Stream<Word> codes;
@@ -50,6 +51,7 @@ inline void update_span(const Job& job, TileSpan span, const Word* master_in, Wo
     Stream<Entry> entries;
     Stream<Word> decoded;
     SumStream gradients;
+#pragma HLS bind_storage variable = gradients type = fifo impl = uram
     read_heads(job, span, payload_heads, indices, codes);
     read_tails(job, span, payload_tails, values, code_scales);
     pair_entries(job, span, indices, values, entries);
@@ -87,6 +89,7 @@ inline void update_span(const Job& job, TileSpan span, const Word* master_in, Wo
     Stream<std::uint64_t> digests_reported;
     Stream<std::uint64_t> digests_sent;
     FreshStream waiting;
+#pragma HLS bind_storage variable = waiting type = fifo impl = uram
     BitmapStream plus;
     BitmapStream minus;
     Stream<DeltaCensus> censuses;
@@ -99,7 +102,7 @@ inline void update_span(const Job& job, TileSpan span, const Word* master_in, Wo
     compare_parameters(job, span, old, compared, waiting, plus, minus, censuses);
     encode_deltas(job, span, waiting, plus, minus, censuses, quads, deltas_sent, deltas_reported);
     pack_message(job, span, quads, deltas_sent, message, parts, open);
-    write_parameters(job, span, plain, message, parts, digests_sent, parameters, front);
+    write_parameters(job, span, plain, message, parts, digests_sent, parameters, front, next_word);
     write_report(job, span, sums_of_squares, gradients_not_finite, masters_not_finite,
                  digests_reported, deltas_reported, report, sums);
 }
@@ -125,28 +128,34 @@ inline void update_subgroup(const Job& job, const Word* master_in, Word* master_
                             const Word* payload_heads, const Word* payload_tails,
                             const Word* groups, Word* parameters, Word* report) {
     OpenWord open = begin_payloads(job);
-    MessageFront front;
+    Word front[kFrontWords];  // NOLINT(modernize-avoid-c-arrays)
+#pragma HLS aggregate variable = front
+    std::uint32_t next_word = front_quads(job) / kWordQuads;
     ReportSums sums = {0, 0, 0};
     RunCursor cursor = {0, zero_word()};
     if (!is_possible(job)) {
         finish_report(UpdaterStatus::bad_argument, job.tiles, 0, sums, report);
         return;
     }
-    begin_front(job, front);
+    begin_front(front);
 #ifdef __SYNTHESIS__
     update_span<kLanes>(job, {0, job.tiles}, master_in, master_out, moment1_in, moment1_out,
                         moment2_in, moment2_out, scales_in, scales_out, payload_heads,
-                        payload_tails, groups, parameters, report, open, front, sums, cursor);
+                        payload_tails, groups, parameters, report, open, front, next_word, sums,
+                        cursor);
 #else
+    Job part = job;
     for (std::uint32_t tile = 0; tile < job.tiles; ++tile) {
-        update_span<kLanes>(job, {tile, tile + 1}, master_in, master_out, moment1_in, moment1_out,
+        part.groups.runs = end_of_tile_runs(job, groups, cursor.next);
+        update_span<kLanes>(part, {tile, tile + 1}, master_in, master_out, moment1_in, moment1_out,
                             moment2_in, moment2_out, scales_in, scales_out, payload_heads,
-                            payload_tails, groups, parameters, report, open, front, sums, cursor);
+                            payload_tails, groups, parameters, report, open, front, next_word, sums,
+                            cursor);
     }
 #endif
     const std::uint64_t bytes =
         job.delivery == ParameterDelivery::deltas
-            ? finish_message(job, open, front, parameters)
+            ? finish_message(job, open, front, next_word, parameters)
             : static_cast<std::uint64_t>(job.tiles) * (kTileElems / 8) * parameter_bits(job);
     finish_report(UpdaterStatus::done, job.tiles, bytes, sums, report);
 }

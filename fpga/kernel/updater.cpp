@@ -31,8 +31,8 @@ extern "C" void nearstep_updater(
 #pragma HLS interface m_axi port = payload_heads bundle = gmem_heads offset = slave max_read_burst_length = 64 num_read_outstanding = 8
 #pragma HLS interface m_axi port = payload_tails bundle = gmem_tails offset = slave max_read_burst_length = 64 num_read_outstanding = 8
 #pragma HLS interface m_axi port = groups bundle = gmem_groups offset = slave max_read_burst_length = 64 num_read_outstanding = 8
-#pragma HLS interface m_axi port = parameters bundle = gmem_parameters offset = slave max_write_burst_length = 64 num_write_outstanding = 8
-#pragma HLS interface m_axi port = report bundle = gmem_report offset = slave max_write_burst_length = 64 num_write_outstanding = 8
+#pragma HLS interface m_axi port = parameters bundle = gmem_heads offset = slave max_write_burst_length = 64 num_write_outstanding = 8
+#pragma HLS interface m_axi port = report bundle = gmem_tails offset = slave max_write_burst_length = 64 num_write_outstanding = 8
 #pragma HLS interface s_axilite port = master_in bundle = control
 #pragma HLS interface s_axilite port = master_out bundle = control
 #pragma HLS interface s_axilite port = moment1_in bundle = control

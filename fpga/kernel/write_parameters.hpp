@@ -65,41 +65,43 @@ inline void pack_message(const Job& job, TileSpan span, Stream<std::uint64_t>& q
     }
 }
 
-// Header and table, and the place of the next word of payloads.
-struct MessageFront {
-    Word words[kFrontWords];  // NOLINT(modernize-avoid-c-arrays)
-    std::uint32_t next;
-};
-
-inline void set_front_quad(MessageFront& front, std::uint32_t index, std::uint64_t quad) {
-    set_quad(front.words[index / kWordQuads], index % kWordQuads, quad);
+// `front` is the header and the table, kFrontWords words; `next` is the place of the next word of
+// payloads.
+inline void set_front_quad(Word* front, std::uint32_t index, std::uint64_t quad) {
+    Word word = front[index / kWordQuads];
+    set_quad(word, index % kWordQuads, quad);
+    front[index / kWordQuads] = word;
 }
 
-inline void begin_front(const Job& job, MessageFront& front) {
-    for (Word& word : front.words) {
+inline void begin_front(Word* front) {
+    for (std::uint32_t i = 0; i < kFrontWords; ++i) {
 #pragma HLS pipeline II = 1
-        word = zero_word();
+        front[i] = zero_word();
     }
-    front.next = front_quads(job) / kWordQuads;
 }
 
 // Writes a word of payloads to memory, except the one shared with the end of the table.
-inline void place_word(const Job& job, const Word& word, MessageFront& front, Word* memory) {
+inline void place_word(const Job& job, const Word& word, Word* front, std::uint32_t& next,
+                       Word* memory) {
     const std::uint32_t shared = front_quads(job) / kWordQuads;
-    const std::uint32_t begin = front_quads(job) % kWordQuads;
-    if (front.next == shared) {
-        for (std::uint32_t i = begin; i < kWordQuads; ++i) {
-            set_quad(front.words[shared], i, quad_of(word, i));
+    if (next == shared) {
+        Word both = front[shared];
+        for (std::uint32_t i = 0; i < kWordQuads; ++i) {
+#pragma HLS unroll
+            if (i >= front_quads(job) % kWordQuads) {
+                set_quad(both, i, quad_of(word, i));
+            }
         }
+        front[shared] = both;
     } else {
-        memory[front.next] = word;
+        memory[next] = word;
     }
-    ++front.next;
+    ++next;
 }
 
 inline void write_message(const Job& job, TileSpan span, Stream<Word>& words,
                           Stream<MessagePart>& parts, Stream<std::uint64_t>& digests, Word* memory,
-                          MessageFront& front) {
+                          Word* front, std::uint32_t& next) {
     for (std::uint32_t tile = span.begin; tile < span.end; ++tile) {
         const MessagePart part = parts.read();
         const TileDelta& delta = part.delta;
@@ -109,26 +111,25 @@ inline void write_message(const Job& job, TileSpan span, Stream<Word>& words,
                            (static_cast<std::uint64_t>(delta.census.escaped) << 32U));
         set_front_quad(front, entry + 1, digests.read());
         std::uint32_t i = 0;
-        if (front.next == front_quads(job) / kWordQuads && part.words > 0) {
-            place_word(job, words.read(), front, memory);
+        if (next == front_quads(job) / kWordQuads && part.words > 0) {
+            place_word(job, words.read(), front, next, memory);
             ++i;
         }
         for (; i < part.words; ++i) {
 #pragma HLS pipeline II = 1
-            memory[front.next] = words.read();
-            ++front.next;
+            memory[next] = words.read();
+            ++next;
         }
     }
 }
 
 // Called after the last tile. Returns the bytes of the message.
-inline std::uint64_t finish_message(const Job& job, const OpenWord& open, MessageFront& front,
-                                    Word* memory) {
+inline std::uint64_t finish_message(const Job& job, const OpenWord& open, Word* front,
+                                    std::uint32_t next, Word* memory) {
     constexpr std::uint32_t kMagic = 0x6D64736EU;  // "nsdm"
-    const std::uint64_t bytes =
-        static_cast<std::uint64_t>(front.next) * kWordBytes + 8ULL * open.quads;
+    const std::uint64_t bytes = static_cast<std::uint64_t>(next) * kWordBytes + 8ULL * open.quads;
     if (open.quads != 0) {
-        place_word(job, open.word, front, memory);
+        place_word(job, open.word, front, next, memory);
     }
     set_front_quad(front, 0, kMagic | (static_cast<std::uint64_t>(job.tiles) << 32U));
     set_front_quad(front, 1, job.first_tile);
@@ -136,7 +137,7 @@ inline std::uint64_t finish_message(const Job& job, const OpenWord& open, Messag
     const std::uint32_t words = (front_quads(job) + kWordQuads - 1) / kWordQuads;
     for (std::uint32_t i = 0; i < words; ++i) {
 #pragma HLS pipeline II = 1
-        memory[i] = front.words[i];
+        memory[i] = front[i];
     }
     return bytes;
 }
@@ -144,9 +145,10 @@ inline std::uint64_t finish_message(const Job& job, const OpenWord& open, Messag
 // The process of the port for parameters.
 inline void write_parameters(const Job& job, TileSpan span, Stream<Word>& plain,
                              Stream<Word>& words, Stream<MessagePart>& parts,
-                             Stream<std::uint64_t>& digests, Word* memory, MessageFront& front) {
+                             Stream<std::uint64_t>& digests, Word* memory, Word* front,
+                             std::uint32_t& next) {
     if (job.delivery == ParameterDelivery::deltas) {
-        write_message(job, span, words, parts, digests, memory, front);
+        write_message(job, span, words, parts, digests, memory, front, next);
     } else {
         write_array(plain, 0, tile_words(parameter_bits(job)), span, memory);
     }
@@ -172,6 +174,7 @@ inline void write_report(const Job& job, TileSpan span, Stream<double>& squares,
                          Stream<std::uint32_t>& masters_not_finite, Stream<std::uint64_t>& digests,
                          Stream<TileDelta>& deltas, Word* memory, ReportSums& sums) {
     for (std::uint32_t tile = span.begin; tile < span.end; ++tile) {
+#pragma HLS pipeline II = 12
         const double sum = squares.read();
         const std::uint32_t of_gradients = gradients_not_finite.read();
         const std::uint32_t of_masters = masters_not_finite.read();

@@ -32,6 +32,7 @@ constexpr std::uint64_t kXxhSecret[kXxhSecretBytes / 8] = {
 
 // Eight bytes of the secret, starting at any byte.
 inline std::uint64_t xxh_secret(std::uint32_t byte) {
+#pragma HLS array_partition variable = kXxhSecret complete
     const std::uint32_t shift = 8 * (byte % 8);
     const std::uint64_t low = kXxhSecret[byte / 8] >> shift;
     return shift == 0 ? low : low | (kXxhSecret[byte / 8 + 1] << (64 - shift));
@@ -104,6 +105,7 @@ public:
     std::uint64_t digest() const {
         std::uint64_t hash = words_ * kWordBytes * kXxhPrime64[0];
         for (std::uint32_t i = 0; i < kSums; i += 2) {
+#pragma HLS unroll
             hash += folded_product(sums_[i] ^ xxh_secret(kXxhMergeKey + 8 * i),
                                    sums_[i + 1] ^ xxh_secret(kXxhMergeKey + 8 * i + 8));
         }

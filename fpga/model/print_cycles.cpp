@@ -54,8 +54,6 @@ void print_all() {
         settings.delivery = ParameterDelivery::deltas;
         print_row(kFormats.at(format), "q4, deltas out", estimate(settings, card));
     }
-    std::printf("\nOn-chip memory as limits.hpp counts it: %u of %u BRAM36, %u of %u URAM.\n",
-                kBramUsed, kBram36, kUramUsed, kUram);
 }
 
 }  // namespace

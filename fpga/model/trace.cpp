@@ -35,9 +35,10 @@ public:
         }
     }
 
-    // One run of pick_indices() or, with parameters, pick_values(): a step per nibble with marks,
-    // at least one per word of the tile.
+    // One run of pick_indices() or, with parameters, pick_values(): the loads ahead, then a step
+    // per nibble with marks, at least one per word of the tile.
     void add_pick(const std::vector<std::uint64_t>& marks, bool has_parameters) {
+        trace_.steps.resize(trace_.steps.size() + MarkReader::kAhead);
         for (std::uint32_t word = 0; word < kTileWordsOfHalves; ++word) {
             const auto bits = static_cast<std::uint32_t>(marks[word / 2] >> (32 * (word % 2)));
             std::bitset<4> step;

@@ -87,7 +87,7 @@ TEST(Arguments, ArePortsOfTheSynthesizedInterface) {
 }
 
 TEST(Arguments, ShareAPortOnlyAsItsTwoChannels) {
-    std::set<std::string> ports;
+    std::map<std::string, std::set<std::string>> ports;
     for (const KernelDescription& kernel : kKernels) {
         std::set<std::pair<std::string, ArgumentKind>> channels;
         for (std::size_t i = 0; i < kernel.count; ++i) {
@@ -95,11 +95,12 @@ TEST(Arguments, ShareAPortOnlyAsItsTwoChannels) {
             if (is_memory(argument.kind)) {
                 EXPECT_TRUE(channels.emplace(argument.bundle, argument.kind).second)
                     << argument.name;
-                ports.insert(argument.bundle);
+                ports[kernel.name].insert(argument.bundle);
             }
         }
     }
-    EXPECT_EQ(ports.size(), kPorts);
+    EXPECT_LE(kMostUpdaters * ports["nearstep_updater"].size() + ports["nearstep_digest"].size(),
+              kMostPorts);
 }
 
 // Every kernel is linked once, with every memory port at its bank.
@@ -107,7 +108,7 @@ TEST(Arguments, AreLinkedAsTheTablesSay) {
     std::string wanted = text("kernel_frequency=", kClockMhz, "\n\n[connectivity]\n");
     for (const KernelDescription& kernel : kKernels) {
         const std::string unit = std::string(kernel.name) + "_1";
-        wanted += text("nk=", kernel.name, ":1:", unit, "\n");
+        wanted += text("nk=", kernel.name, ":1\n");
         for (std::size_t i = 0; i < kernel.count; ++i) {
             const Argument& argument = kernel.arguments[i];
             if (is_memory(argument.kind)) {
@@ -117,28 +118,6 @@ TEST(Arguments, AreLinkedAsTheTablesSay) {
     }
     const std::string comments = "(#[^\n]*\n)+";
     EXPECT_EQ(std::regex_replace(text_of("link.cfg"), std::regex(comments), ""), wanted);
-}
-
-// Number of such streams declared between the updater's processes.
-std::size_t streams_of(const std::string& items) {
-    const std::string text = text_of("update_subgroup.hpp");
-    const std::regex declaration("\\n    " + items + " \\w+;");
-    return static_cast<std::size_t>(
-        std::distance(std::sregex_iterator(text.begin(), text.end(), declaration), {}));
-}
-
-TEST(Limits, CountTheStreamsThatThereAre) {
-    EXPECT_EQ(streams_of("Stream<Word>"), kWordStreams);
-    EXPECT_EQ(streams_of("Stream<Group<kLanes>>"), kGroupStreams);
-    EXPECT_EQ(
-        streams_of("Stream<(Scales|Entry|double|DeltaCensus|TileDelta|MessagePart|std::u\\w+)>"),
-        kNarrowStreams);
-    EXPECT_EQ(streams_of("FreshStream"), 1U);
-    EXPECT_EQ(streams_of("SumStream"), 1U);
-    EXPECT_EQ(streams_of("BitmapStream"), 2U);
-    EXPECT_EQ(streams_of("Stream<float, kScaleDepth>"), 2U);
-    EXPECT_EQ(streams_of(".*Stream.*"),
-              kWordStreams + kGroupStreams + kNarrowStreams + 1 + 1 + 2 + 2);
 }
 
 // Expected values by hand after UG1399: values from 0x10 on, 12 bytes per 64-bit value and 8 per

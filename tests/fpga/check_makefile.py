@@ -45,9 +45,28 @@ def kernels_of_table():
     return {name: ROOT / f"fpga/kernel/{name.removeprefix('nearstep_')}.cpp" for name in names}
 
 
-def make(out, compiler):
-    return subprocess.run(["make", "-C", str(ROOT / "fpga"), f"OUT={out}", f"VPP={compiler}"],
+def make(out, compiler, *settings):
+    return subprocess.run(["make", "-C", str(ROOT / "fpga"), f"OUT={out}", f"VPP={compiler}", *settings],
                           capture_output=True, text=True, check=False)
+
+
+def lines_of(config):
+    return [line for line in config.read_text().splitlines() if not line.startswith("#")]
+
+
+def check_updaters(folder, stand_in):
+    """Two updaters have the same connections, and one has those of link.cfg."""
+    one = lines_of(folder / "out/link.cfg")
+    assert one == lines_of(ROOT / "fpga/kernel/link.cfg"), one
+    built = make(folder / "two", stand_in, "UPDATERS=2")
+    assert built.returncode == 0, built.stderr
+    two = lines_of(folder / "two/link.cfg")
+    first = [line for line in one if line.startswith("sp=nearstep_updater_1.")]
+    second = [line.replace("updater_1.", "updater_2.") for line in first]
+    assert first and "nk=nearstep_updater:2" in two, two
+    assert sorted(two) == sorted([*(line.replace("updater:1", "updater:2") for line in one), *second]), two
+    three = make(folder / "three", stand_in, "UPDATERS=3")
+    assert three.returncode == 2 and "UPDATERS is 1 or 2" in three.stderr, three.stderr
 
 
 def main():
@@ -74,11 +93,12 @@ def main():
         links = [c for c in calls if c.startswith("--link")]
         assert len(links) == 1 and calls[-1] == links[0], calls
         assert all(f"/{kernel}.xo" in links[0] for kernel in compiled), links
-        assert "fpga/kernel/link.cfg" in links[0], links
+        assert f"--config {folder}/out/link.cfg" in links[0], links
 
         again = make(folder / "out", stand_in)
         assert again.returncode == 0 and len(log.read_text().splitlines()) == len(calls), "nothing is built twice"
 
+        check_updaters(folder, stand_in)
         absent = make(folder / "other", folder / "no-such-compiler")
         assert absent.returncode == 2, absent
         assert "source Vitis's settings64.sh" in absent.stderr, absent.stderr

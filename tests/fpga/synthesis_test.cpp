@@ -33,6 +33,16 @@ TEST(Synthesized, UpdatesAllTilesInOneRegion) {
     }
 }
 
+// Here one process reads the runs of all tiles before the lanes take the first.
+TEST(Synthesized, TakesTheRunsOfAllTiles) {
+    csd::StepScalars scalars(sane_scalars(Optimizer::adamw));
+    scalars.of_group[1] = sane_scalars(Optimizer::lion);
+    scalars.of_group[2] = sane_scalars(Optimizer::sgd);
+    const csd::GroupMap groups(std::vector<csd::GroupRun>{
+        {5 * kTile + 160, 0}, {7 * kTile - 16, 1}, {7 * kTile + 32, 2}, {9 * kTile, 0}});
+    expect_bits_of_engines(random_subgroup({.tiles = 3}, 5), scalars, 1, groups);
+}
+
 TEST(Synthesized, ReportsEveryTile) {
     Subgroup subgroup({.tiles = 3});
     Samples samples = random_samples(2, subgroup.elems());
