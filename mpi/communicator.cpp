@@ -1,3 +1,4 @@
+// MPI's collectives on host memory, with a time limit. Used wherever ranks meet.
 #include "mpi/communicator.hpp"
 
 #include "base/error.hpp"

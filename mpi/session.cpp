@@ -1,3 +1,4 @@
+// Starts and ends MPI, and ends all ranks after an error. Used by main and the MPI thread.
 #include "mpi/session.hpp"
 
 #include "base/error.hpp"

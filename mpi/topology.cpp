@@ -1,3 +1,4 @@
+// Divides ranks into groups by label or node. Used where devices and routes are planned.
 #include "mpi/topology.hpp"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// nccl/group.hpp with NCCL: collectives between GPUs. Used by the engine's GpuTransport.
 #include "base/error.hpp"
 #include "base/wording.hpp"
 #include "mpi/nccl/group.hpp"

@@ -1,3 +1,4 @@
+// Looks at operations on GPUs until one is overdue or fails. Made by GpuTransport.
 #include "mpi/nccl/watchdog.hpp"
 
 #include <memory>

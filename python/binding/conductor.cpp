@@ -1,3 +1,4 @@
+// Opens, saves and ends a PyTorch optimizer's engine. Called from Python through module.cpp.
 #include "python/binding/conductor.hpp"
 
 #include "base/digest.hpp"

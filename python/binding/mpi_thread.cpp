@@ -1,3 +1,4 @@
+// Runs posted work on the thread that calls MPI. Used by Conductor.
 #include "python/binding/mpi_thread.hpp"
 
 #include "base/error.hpp"

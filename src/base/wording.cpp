@@ -1,3 +1,4 @@
+// The words of each client for the terms in a message. Used where messages are written.
 #include "base/wording.hpp"
 
 #include <algorithm>

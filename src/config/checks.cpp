@@ -1,3 +1,4 @@
+// Refuses combinations of keys that no run can use. Called by load.cpp.
 #include "config/checks.hpp"
 
 #include "base/error.hpp"

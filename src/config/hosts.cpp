@@ -1,3 +1,4 @@
+// Assigns ranks to hosts and devices to folders. Used by launch commands and by engine/devices.cpp.
 #include "config/hosts.hpp"
 
 #include "base/error.hpp"

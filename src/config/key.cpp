@@ -1,3 +1,4 @@
+// Reads a key's value into its target and prints it. Used by load.cpp for each key.
 #include "config/key.hpp"
 
 #include "base/error.hpp"

@@ -1,3 +1,4 @@
+// The table of keys: names, limits and targets. Used by load.cpp.
 #include "config/keys.hpp"
 
 #include "config/card_keys.hpp"

@@ -1,3 +1,4 @@
+// Reads a run's settings from files and options. Called by the program and the Python binding.
 #include "config/load.hpp"
 
 #include "base/error.hpp"

@@ -1,3 +1,4 @@
+// The table of a site's keys. Used by keys.cpp.
 #include "config/site_keys.hpp"
 
 namespace nearstep::config {

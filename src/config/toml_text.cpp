@@ -1,3 +1,4 @@
+// Flattens TOML text to keys and values by toml++. Used by load.cpp and hosts.cpp.
 #include "config/toml_text.hpp"
 
 #include "base/error.hpp"

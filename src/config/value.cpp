@@ -1,3 +1,4 @@
+// Writes a key's value for messages and printing. Used by config and the model's geometry.
 #include "config/value.hpp"
 
 #include <array>

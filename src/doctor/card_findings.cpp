@@ -1,3 +1,4 @@
+// What the doctor finds about cards. Called by findings.cpp.
 #include "doctor/card_findings.hpp"
 
 #include "base/error.hpp"

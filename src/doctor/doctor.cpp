@@ -1,3 +1,4 @@
+// Gathers and prints the findings of all nodes. Called by the command doctor.
 #include "doctor/doctor.hpp"
 
 #include "base/version.hpp"

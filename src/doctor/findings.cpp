@@ -1,3 +1,4 @@
+// Examines a node: processor, memory, storage, GPUs and libraries. Called by doctor.cpp.
 #include "doctor/findings.hpp"
 
 #include "base/digest.hpp"

@@ -1,3 +1,4 @@
+// Reads what Linux says of the machine. Called by doctor.cpp.
 #include "doctor/system.hpp"
 
 #include "base/machine.hpp"

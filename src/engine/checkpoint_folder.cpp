@@ -1,3 +1,4 @@
+// Checks and times the checkpoint folder. Called by train/run.cpp before the first step.
 #include "engine/checkpoint_folder.hpp"
 
 #include "base/descriptor.hpp"

@@ -1,3 +1,4 @@
+// Takes speeds from a trial or an earlier run, and agrees on them. Called before an engine is made.
 #include "engine/device_speeds.hpp"
 
 #include "base/error.hpp"

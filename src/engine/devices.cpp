@@ -1,3 +1,4 @@
+// Places a rank's devices and their files. Called before an engine is made, and by it.
 #include "engine/devices.hpp"
 
 #include "base/digest.hpp"

@@ -1,3 +1,4 @@
+// Chooses the codecs of a step and who encodes. Used by StorageEngine.
 #include "engine/gradient_route.hpp"
 
 #include "base/error.hpp"

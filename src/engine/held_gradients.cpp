@@ -1,3 +1,4 @@
+// Keeps gradients that come before their turn. Used by StorageEngine.
 #include "engine/held_gradients.hpp"
 
 #include "base/error.hpp"

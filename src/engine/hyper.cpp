@@ -1,3 +1,4 @@
+// Clipping and scalars of a step. Used by StorageEngine.
 #include "engine/hyper.hpp"
 
 #include "base/error.hpp"

@@ -1,3 +1,4 @@
+// Records a Slurm job's runs in the user's home. Used when an engine begins and by restarts.
 #include "engine/job_record.hpp"
 
 #include "base/digest.hpp"

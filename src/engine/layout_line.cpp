@@ -1,3 +1,4 @@
+// Parses the line of a manifest that names the layout. Used by restarts.
 #include "engine/layout_line.hpp"
 
 #include "base/error.hpp"

@@ -1,3 +1,4 @@
+// Reads state of another layout and sends it to the owners. Used by StorageEngine at a restart.
 #include "engine/other_layout.hpp"
 
 #include "base/error.hpp"

@@ -1,3 +1,4 @@
+// Decides what a run begins with. Called by starting_point.cpp and the search.
 #include "engine/restart.hpp"
 
 #include "base/error.hpp"

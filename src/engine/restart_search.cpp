@@ -1,3 +1,4 @@
+// Gathers manifests and checkpoints of all ranks. Called by starting_point.cpp.
 #include "engine/restart_search.hpp"
 
 #include "base/error.hpp"

@@ -1,3 +1,4 @@
+// Assigns tensors to sets of scalars. Used by StorageEngine in each step.
 #include "engine/scalar_sets.hpp"
 
 #include "base/error.hpp"

@@ -1,3 +1,4 @@
+// Times updates on a rank's devices. Called by device_speeds.cpp.
 #include "engine/speed_trial.hpp"
 
 #include "base/error.hpp"

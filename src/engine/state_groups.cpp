@@ -1,3 +1,4 @@
+// Assembles states from their ranks' manifests. Called by restart.cpp.
 #include "engine/state_groups.hpp"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Makes an engine with its devices and pipeline. Called by the trainer and the Python binding.
 #include "engine/storage_engine.hpp"
 
 #include "base/error.hpp"

@@ -1,3 +1,4 @@
+// Threads that read, verify or write subgroups outside of steps. Used by StorageEngine.
 #include "engine/subgroup_workers.hpp"
 
 #include "base/stopwatch.hpp"

@@ -1,3 +1,4 @@
+// Starts the copies that order_fetches planned. Used by the model's parameters and inputs.
 #include "feed/block_feed.hpp"
 
 #include "base/error.hpp"

@@ -1,3 +1,4 @@
+// Plans which block replaces which. Used by BlockFeed and by the model's plan of GPU memory.
 #include "feed/fetch_order.hpp"
 
 #include "base/error.hpp"

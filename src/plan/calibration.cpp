@@ -1,3 +1,4 @@
+// Reads measured rates and puts them into a site. Used by the planner and by reports.
 #include "plan/calibration.hpp"
 
 #include "base/error.hpp"

@@ -1,3 +1,4 @@
+// Lists and names a plan's choices. Used by the search and by reports.
 #include "plan/choice.hpp"
 
 #include "base/error.hpp"

@@ -1,3 +1,4 @@
+// What a plan's alternatives cost and what more hardware is worth. Used by report.cpp.
 #include "plan/search.hpp"
 
 #include <algorithm>

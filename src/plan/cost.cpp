@@ -1,3 +1,4 @@
+// Times a step of a choice by the planner's formulas. Used by the search and by predictions.
 #include "plan/cost.hpp"
 
 #include "plan/formulas.hpp"

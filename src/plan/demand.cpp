@@ -1,3 +1,4 @@
+// Memory that a choice needs. Used by cost.cpp.
 #include "plan/demand.hpp"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Formulas that several parts of the planner share. Used there and by the engine's route.
 #include "plan/formulas.hpp"
 
 #include "shard/partition.hpp"

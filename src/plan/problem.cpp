@@ -1,3 +1,4 @@
+// Builds a plan's input from model and site. Used by the planner and by predictions.
 #include "plan/problem.hpp"
 
 #include "base/error.hpp"

@@ -1,3 +1,4 @@
+// Prints a plan. Called by the command plan.
 #include "plan/report.hpp"
 
 #include "base/error.hpp"

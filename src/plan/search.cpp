@@ -1,3 +1,4 @@
+// Searches all choices for the shortest step. Called by the command plan and comparison.cpp.
 #include "plan/search.hpp"
 
 #include "plan/formulas.hpp"

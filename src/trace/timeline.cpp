@@ -1,3 +1,4 @@
+// Keeps the spans of a rank and writes them as JSON. Used by engine, devices and trainer.
 #include "trace/timeline.hpp"
 
 #include <algorithm>
