@@ -214,6 +214,10 @@ void Communicator::together(const std::function<void()>& work) const {
     }
 }
 
+void Communicator::on_rank_0(const std::function<void()>& work) const {
+    together(rank_ == 0 ? work : [] {});
+}
+
 Meeting Communicator::meet(int purpose, bool raises, std::chrono::seconds limit) const {
     Patience patience = patience_;
     patience.limit = limit;

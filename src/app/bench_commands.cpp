@@ -92,8 +92,11 @@ void add_bench_network(CLI::App& bench, Action& action) {
     command.callback([arguments, &action] {
         action = [arguments](const mpi::Communicator& world) {
             write_result_of(
-                world, [&] { return bench::bench_network(world, arguments->options, std::cout); },
-                arguments->json, lines_of);
+                world,
+                [&] {
+                    return lines_of(bench::bench_network(world, arguments->options, std::cout));
+                },
+                arguments->json);
         };
     });
 }

@@ -203,22 +203,14 @@ void add_doctor(CLI::App& program, Action& action) {
             sources.needs_data = false;
             const config::Run run = config::parse(sources);
             const mpi::Communicator world = world_of(run);
-            const bool is_speaking = world.rank() == 0;
-            const bool is_writing = is_speaking && !arguments->json.empty();
-            world.together([&] {
-                if (is_writing) {
-                    check_writable(arguments->json);
-                }
-            });
-            const nlohmann::ordered_json report = doctor::examine(world, run);
-            world.together([&] {
-                if (is_speaking) {
-                    doctor::print(report, std::cout);
-                }
-                if (is_writing) {
-                    write_whole_file(arguments->json, report.dump(2) + "\n");
-                }
-            });
+            write_result_of(
+                world,
+                [&] {
+                    const nlohmann::ordered_json report = doctor::examine(world, run);
+                    world.on_rank_0([&] { doctor::print(report, std::cout); });
+                    return report.dump(2) + "\n";
+                },
+                arguments->json);
         };
     });
 }
@@ -301,40 +293,20 @@ std::string lines_of(const nlohmann::json& rows) {
     return lines;
 }
 
-void write_result_of(const std::function<nlohmann::json()>& work, const std::string& json) {
-    if (!json.empty()) {
-        check_writable(json);
-    }
-    const nlohmann::json result = work();
-    if (!json.empty()) {
-        write_whole_file(json, indented(result));
-    }
+void write_result_of(const std::function<std::string()>& work, const std::string& path) {
+    check_writable(path);
+    write_whole_file(path, work());
 }
 
-void write_result_of(const mpi::Communicator& world, const std::function<nlohmann::json()>& work,
-                     const std::string& json, std::string (*format)(const nlohmann::json&)) {
-    const bool is_writing = world.rank() == 0 && !json.empty();
-    world.together([&] {
-        if (is_writing) {
-            check_writable(json);
-        }
-    });
-    const nlohmann::json result = work();
-    world.together([&] {
-        if (is_writing) {
-            write_whole_file(json, format(result));
-        }
-    });
+void write_result_of(const mpi::Communicator& world, const std::function<std::string()>& work,
+                     const std::string& path) {
+    world.on_rank_0([&] { check_writable(path); });
+    const std::string result = work();
+    world.on_rank_0([&] { write_whole_file(path, result); });
 }
 
 Action on_rank_0(std::function<void()> work) {
-    return [work = std::move(work)](const mpi::Communicator& world) {
-        world.together([&] {
-            if (world.rank() == 0) {
-                work();
-            }
-        });
-    };
+    return [work = std::move(work)](const mpi::Communicator& world) { world.on_rank_0(work); };
 }
 
 namespace {

@@ -25,13 +25,12 @@ Action on_rank_0(std::function<void()> work);
 std::string indented(const nlohmann::json& result);
 std::string lines_of(const nlohmann::json& rows);
 
-// Runs `work` and writes its result to the file `json`, unless the name is empty. Checks that the
-// file is writable before the work. Throws ConfigError.
-void write_result_of(const std::function<nlohmann::json()>& work, const std::string& json);
-// Runs `work` on every rank; rank 0 writes its result as `format` says. Collective.
-void write_result_of(const mpi::Communicator& world, const std::function<nlohmann::json()>& work,
-                     const std::string& json,
-                     std::string (*format)(const nlohmann::json&) = indented);
+// Runs `work` and writes its result to the file. Checks that it can be written before the work.
+// Throws ConfigError.
+void write_result_of(const std::function<std::string()>& work, const std::string& path);
+// Runs `work` on every rank; rank 0 writes its result. Collective.
+void write_result_of(const mpi::Communicator& world, const std::function<std::string()>& work,
+                     const std::string& path);
 
 // Runs a command line, whose first word is the program's name. Returns the exit code. Collective;
 // throws ConfigError.

@@ -27,14 +27,6 @@ int ranks_of(const LaunchArguments& arguments, const config::Run& run) {
     return arguments.ranks > 0 ? arguments.ranks : config::ranks_of_site(run);
 }
 
-std::string joined(const std::vector<std::string>& words) {
-    std::string out;
-    for (const std::string& word : words) {
-        out += (out.empty() ? "" : " ") + word;
-    }
-    return out;
-}
-
 // Prints lines of words for the shell's `read`.
 void print_hosts(const LaunchArguments& arguments, const config::Run& run) {
     const int ranks = ranks_of(arguments, run);
@@ -43,8 +35,8 @@ void print_hosts(const LaunchArguments& arguments, const config::Run& run) {
     std::cout << "site " << run.site << "\nranks " << ranks << "\ninterface "
               << run.hosts.interface << "\nremote " << run.hosts.remote << "\nhead "
               << run.hosts.head << "\ncores_per_rank " << run.hosts.cores_per_rank
-              << "\nmpirun_options " << joined(run.hosts.mpirun_options) << "\nsbatch_options "
-              << joined(run.hosts.sbatch_options) << "\n";
+              << "\nmpirun_options " << joined(run.hosts.mpirun_options, " ") << "\nsbatch_options "
+              << joined(run.hosts.sbatch_options, " ") << "\n";
     for (const config::HostPart& part : parts) {
         std::cout << "host " << (part.name.empty() ? "." : part.name) << ' ' << part.ranks << ' '
                   << part.devices << "\n";

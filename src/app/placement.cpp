@@ -64,11 +64,7 @@ plan::Calibration read_calibration(const mpi::Communicator& world, const config:
         return {};
     }
     std::string lines;
-    world.together([&] {
-        if (world.rank() == 0) {
-            lines = plan::read_calibration_lines(path);
-        }
-    });
+    world.on_rank_0([&] { lines = plan::read_calibration_lines(path); });
     return plan::read_calibration(world.broadcast(lines, 0), path);
 }
 

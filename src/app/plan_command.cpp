@@ -155,7 +155,7 @@ void add_plan(CLI::App& program, Action& action) {
     command.add_option("--json", arguments->json, "write an array with an object per plan");
     command.callback([arguments, &action] {
         action = on_rank_0([arguments] {
-            write_result_of([&] { return make_plans(*arguments); }, arguments->json);
+            write_result_of([&] { return indented(make_plans(*arguments)); }, arguments->json);
         });
     });
 }

@@ -69,11 +69,9 @@ config::Sources read_sources(const RunArguments& arguments) {
 config::Sources read_sources(const mpi::Communicator& world, const RunArguments& arguments) {
     config::Sources sources;
     ModelFiles files;
-    world.together([&] {
-        if (world.rank() == 0) {
-            sources = config::read_sources(arguments.config, arguments.site, arguments.overrides);
-            files = read_model_files(sources);
-        }
+    world.on_rank_0([&] {
+        sources = config::read_sources(arguments.config, arguments.site, arguments.overrides);
+        files = read_model_files(sources);
     });
     sources.config_path = world.broadcast(sources.config_path, 0);
     sources.config_text = world.broadcast(sources.config_text, 0);

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 namespace nearstep {  // NOLINT(modernize-concat-nested-namespaces)
 namespace arith {
@@ -17,6 +18,17 @@ namespace arith {
 // q8: master fp32, moments in 8 bits with an fp32 scale per block.
 // compact: master bf16 with stochastic rounding, moments as in q8.
 enum class StateFormat : std::uint8_t { fp32, bf16, q8, compact };
+
+// Element types of a format's arrays.
+template <StateFormat kFormat>
+struct Stored {
+    static constexpr bool kHasCodes = kFormat == StateFormat::q8 || kFormat == StateFormat::compact;
+    // Type of a moment stored without codes.
+    using Plain = std::conditional_t<kFormat == StateFormat::bf16, std::uint16_t, float>;
+    using Master = std::conditional_t<kFormat == StateFormat::compact, std::uint16_t, float>;
+    using Moment1 = std::conditional_t<kHasCodes, std::int8_t, Plain>;
+    using Moment2 = std::conditional_t<kHasCodes, std::uint8_t, Plain>;
+};
 
 // Elements that share a scale. Blocks start at multiples of it in their tile.
 constexpr std::size_t kBlockElems = 256;

@@ -7,11 +7,7 @@
 
 namespace nearstep {
 
-struct DescriptorTraits {
-    using Type = int;
-    static Type empty() { return -1; }
-    static void close(Type descriptor) noexcept { ::close(descriptor); }
-};
-using Descriptor = Handle<DescriptorTraits>;
+inline void close_descriptor(int descriptor) noexcept { ::close(descriptor); }
+using Descriptor = Handle<int, close_descriptor, -1>;
 
 }  // namespace nearstep

@@ -82,6 +82,16 @@ std::string text(const Parts&... parts) {
     return out.str();
 }
 
+// The items in order, each formatted with operator<<, with `between` between them.
+template <typename Items>
+std::string joined(const Items& items, std::string_view between = ", ") {
+    std::string out;
+    for (const auto& item : items) {
+        out += out.empty() ? text(item) : text(between, item);
+    }
+    return out;
+}
+
 // The caller's source location. std::source_location is not used: clang-tidy 14 does not know it.
 struct Where {
     const char* file = __builtin_FILE();

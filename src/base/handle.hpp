@@ -5,19 +5,17 @@
 
 namespace nearstep {
 
-// Traits define Type, static Type empty() and static void close(Type) noexcept.
-template <typename Traits>
+// A handle that `kClose` closes; kEmpty is none.
+template <typename Value, void (*kClose)(Value) noexcept, Value kEmpty = Value{}>
 class Handle {
 public:
-    using Type = typename Traits::Type;
-
     Handle() = default;
-    explicit Handle(Type value) : value_(value) {}
-    Handle(Handle&& other) noexcept : value_(std::exchange(other.value_, Traits::empty())) {}
+    explicit Handle(Value value) : value_(value) {}
+    Handle(Handle&& other) noexcept : value_(std::exchange(other.value_, kEmpty)) {}
     Handle& operator=(Handle&& other) noexcept {
         if (this != &other) {
             reset();
-            value_ = std::exchange(other.value_, Traits::empty());
+            value_ = std::exchange(other.value_, kEmpty);
         }
         return *this;
     }
@@ -25,16 +23,16 @@ public:
     Handle& operator=(const Handle&) = delete;
     ~Handle() { reset(); }
 
-    Type get() const { return value_; }
-    explicit operator bool() const { return value_ != Traits::empty(); }
+    Value get() const { return value_; }
+    explicit operator bool() const { return value_ != kEmpty; }
     void reset() noexcept {
-        if (value_ != Traits::empty()) {
-            Traits::close(std::exchange(value_, Traits::empty()));
+        if (value_ != kEmpty) {
+            kClose(std::exchange(value_, kEmpty));
         }
     }
 
 private:
-    Type value_ = Traits::empty();
+    Value value_ = kEmpty;
 };
 
 }  // namespace nearstep

@@ -2,6 +2,7 @@
 #include "base/output_file.hpp"
 
 #include "base/error.hpp"
+#include "base/plain_file.hpp"
 
 #include <climits>
 
@@ -18,7 +19,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
-#include <string_view>
+#include <span>
 #include <system_error>
 #include <utility>
 
@@ -118,19 +119,9 @@ private:
 };
 
 // 0, or an errno.
-int write_all(int file, std::string_view rest) {
+int write_text(const Descriptor& file, const std::string& words) {
     const NoBrokenPipe guard;
-    while (!rest.empty()) {
-        const ssize_t count = ::write(file, rest.data(), rest.size());
-        if (count > 0) {
-            rest.remove_prefix(static_cast<std::size_t>(count));
-        } else if (count < 0 && errno != EINTR && errno != EAGAIN) {
-            return errno;
-        } else if (count < 0 && errno == EAGAIN) {
-            ::usleep(1000);
-        }
-    }
-    return 0;
+    return write_all(file, std::as_bytes(std::span(words)));
 }
 
 Descriptor open_through(const Target& target, int flags) {
@@ -165,7 +156,7 @@ bool is_in_place(const std::string& path) { return ::access(path.c_str(), W_OK) 
 
 void write_through(const Target& target, int flags, const std::string& words) {
     const Descriptor file = open_through(target, flags);
-    if (const int code = write_all(file.get(), words); code != 0) {
+    if (const int code = write_text(file, words); code != 0) {
         refuse(target.path, code);
     }
 }
@@ -181,7 +172,7 @@ void replace_file(const std::string& path, const std::string& words) {
         write_through({.path = path}, O_TRUNC, words);
         return;
     }
-    int code = write_all(file.get(), words);
+    int code = write_text(file, words);
     file = Descriptor();
     if (code == 0 && std::rename(name.c_str(), path.c_str()) != 0) {
         code = errno;
@@ -199,6 +190,9 @@ void replace_file(const std::string& path, const std::string& words) {
 }  // namespace
 
 void check_writable(const std::string& path) {
+    if (path.empty()) {
+        return;
+    }
     const Target target = follow(path);
     if (target.kind == Kind::descriptor) {
         if (::fcntl(target.descriptor, F_GETFD) < 0) {
@@ -221,6 +215,9 @@ void check_writable(const std::string& path) {
 }
 
 void write_whole_file(const std::string& path, const std::string& text_to_write) {
+    if (path.empty()) {
+        return;
+    }
     const Target target = follow(path);
     if (target.kind == Kind::regular) {
         replace_file(target.path, text_to_write);
@@ -267,7 +264,7 @@ void LineOutput::begin(const std::string& lines) {
 int LineOutput::add(const std::string& line) {
     struct stat before {};
     const bool can_undo = is_regular_ && ::fstat(file_.get(), &before) == 0;
-    const int code = write_all(file_.get(), line);
+    const int code = write_text(file_, line);
     if (code != 0 && can_undo && ::ftruncate(file_.get(), before.st_size) != 0) {
         return code;  // the reason that counts
     }

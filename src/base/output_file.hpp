@@ -1,5 +1,6 @@
 // Writes what the user names as a result: files, and what is no file (links, devices, pipes).
 //
+// An empty path names no result: nothing is checked or written.
 // A regular file, or none, is replaced atomically. A symbolic link stays, and its target is
 // written. A device, a pipe, and a descriptor such as /dev/stdout or /dev/fd/3 are written to.
 #pragma once

@@ -69,6 +69,20 @@ Descriptor make_plain(const std::string& path, mode_t mode) {
         ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode));
 }
 
+int write_all(const Descriptor& file, std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+        const ssize_t count = ::write(file.get(), bytes.data(), bytes.size());
+        if (count > 0) {
+            bytes = bytes.subspan(static_cast<std::size_t>(count));
+        } else if (count < 0 && errno == EAGAIN) {  // a pipe that is full
+            ::usleep(1000);
+        } else if (count < 0 && errno != EINTR) {
+            return errno;
+        }
+    }
+    return 0;
+}
+
 int read_start(const Descriptor& file, std::size_t most, std::string& bytes) {
     std::array<char, 4096> part{};
     while (bytes.size() < most) {

@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <cstddef>
+#include <span>
 #include <string>
 
 namespace nearstep {
@@ -25,6 +26,9 @@ PlainFile open_plain(const std::string& path, int flags, mode_t mode = 0);
 // Makes a new file to be written. What had the name before is removed first; a link is removed and
 // not followed. On failure the descriptor is empty and errno is set.
 Descriptor make_plain(const std::string& path, mode_t mode);
+
+// Writes all bytes where the file is. Returns 0, or an errno.
+int write_all(const Descriptor& file, std::span<const std::byte> bytes);
 
 // Appends the first bytes of a file that was just opened, at most `most`. Returns 0, or an errno.
 int read_start(const Descriptor& file, std::size_t most, std::string& bytes);

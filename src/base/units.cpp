@@ -1,7 +1,8 @@
 #include "base/units.hpp"
 
+#include "base/formatted.hpp"
+
 #include <array>
-#include <cstdio>
 
 namespace nearstep {
 
@@ -12,10 +13,7 @@ std::string human_bytes(double bytes) {
         bytes /= 1000;
         ++unit;
     }
-    std::array<char, 32> out{};
-    std::snprintf(out.data(), out.size(), bytes < 10 && unit > 0 ? "%.1f %s" : "%.0f %s", bytes,
-                  kUnits.at(unit));
-    return out.data();
+    return formatted(bytes < 10 && unit > 0 ? "%.1f %s" : "%.0f %s", bytes, kUnits.at(unit));
 }
 
 }  // namespace nearstep

@@ -3,6 +3,7 @@
 
 #include "base/error.hpp"
 #include "base/executor.hpp"
+#include "base/formatted.hpp"
 #include "base/output_file.hpp"
 #include "base/statistics.hpp"
 #include "base/units.hpp"
@@ -16,7 +17,6 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstdio>
 #include <ctime>
@@ -60,12 +60,12 @@ public:
         const std::span<std::uint64_t> words = words_.as<std::uint64_t>();
         constexpr std::size_t kParts = 256;
         const std::size_t each = words.size() / kParts;
-        const auto begin = std::chrono::steady_clock::now();
-        pool_.share(kParts, [&](std::size_t part, int) {
-            csd::best_engine().increment(words.data() + part * each, each);
+        const double seconds = seconds_of([&] {
+            pool_.share(kParts, [&](std::size_t part, int) {
+                csd::best_engine().increment(words.data() + part * each, each);
+            });
         });
-        const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-        return 2.0 * static_cast<double>(words_.size()) / seconds.count() / 1e9;
+        return 2.0 * static_cast<double>(words_.size()) / seconds / 1e9;
     }
 
 private:
@@ -162,10 +162,8 @@ void print_row(const nlohmann::json& line) {
             return "";
         }
         const nlohmann::json& spread = line[key];
-        std::array<char, 64> out{};
-        std::snprintf(out.data(), out.size(), "%.3f (%.2f-%.2f)", spread["median"].get<double>(),
-                      spread["least"].get<double>(), spread["most"].get<double>());
-        return out.data();
+        return formatted("%.3f (%.2f-%.2f)", spread["median"].get<double>(),
+                         spread["least"].get<double>(), spread["most"].get<double>());
     };
     std::printf("%-12s %8.1f %6.2f %6.2f  %-18s %-18s %-30s %s\n",
                 line["row"].get<std::string>().c_str(), line["mparam_s"]["median"].get<double>(),
@@ -186,9 +184,7 @@ void report(std::vector<Measured>& all, const CsdBenchSettings& bench, std::size
         print_row(line);
         json += line.dump() + "\n";
     }
-    if (!bench.json.empty()) {
-        write_whole_file(bench.json, json);
-    }
+    write_whole_file(bench.json, json);
 }
 
 // Lets another program choose the turns, so that other programs can run between them.
@@ -221,9 +217,7 @@ void serve(std::vector<Measured>& all, const CsdBenchSettings& bench, const CsdS
 }  // namespace
 
 void bench_csd(const CsdBenchSettings& bench) {
-    if (!bench.json.empty()) {
-        check_writable(bench.json);
-    }
+    check_writable(bench.json);
     const auto codec = codec::make_codec({.name = bench.codec});
     CsdScene scene{.folder = bench.folder,
                    .parameters = shard::tiles_of(bench.parameters) * shard::kTileElems,

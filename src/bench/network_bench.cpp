@@ -2,6 +2,7 @@
 #include "bench/network_bench.hpp"
 
 #include "base/error.hpp"
+#include "base/formatted.hpp"
 #include "base/random.hpp"
 #include "base/statistics.hpp"
 #include "base/units.hpp"
@@ -14,9 +15,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
-#include <cstdio>
 #include <functional>
 #include <optional>
 #include <span>
@@ -156,12 +155,9 @@ private:
                     {"gb_s", fit.bytes_per_s / 1e9},
                     {"largest_miss", fit.largest_miss}});
         rows_.push_back(row);
-        std::array<char, 160> line{};
-        std::snprintf(line.data(), line.size(),
-                      "%-10s  fit: %.1f us a message and %.3f GB/s, within %.0f %% of all sizes\n",
-                      group.name().c_str(), latency_us, fit.bytes_per_s / 1e9,
-                      fit.largest_miss * 100);
-        print(line.data());
+        print(formatted(
+            "%-10s  fit: %.1f us a message and %.3f GB/s, within %.0f %% of all sizes\n",
+            group.name().c_str(), latency_us, fit.bytes_per_s / 1e9, fit.largest_miss * 100));
     }
 
     nlohmann::json row_of(Group group, const std::string& name) const {
@@ -231,14 +227,12 @@ private:
     }
 
     void print_size(Group group, std::size_t bytes, const Summary& seconds, double gb_s) {
-        std::array<char, 160> line{};
         const std::string size = bytes % MiB == 0   ? text(bytes / MiB, " MiB")
                                  : bytes % KiB == 0 ? text(bytes / KiB, " KiB")
                                                     : text(bytes, " B");
-        std::snprintf(line.data(), line.size(), "%-10s %8s  %10.1f  (%.1f - %.1f)  %.3f\n",
-                      group.name().c_str(), size.c_str(), seconds.median * 1e6, seconds.least * 1e6,
-                      seconds.most * 1e6, gb_s);
-        print(line.data());
+        print(formatted("%-10s %8s  %10.1f  (%.1f - %.1f)  %.3f\n", group.name().c_str(),
+                        size.c_str(), seconds.median * 1e6, seconds.least * 1e6, seconds.most * 1e6,
+                        gb_s));
     }
 
     void print(const std::string& line) {

@@ -8,6 +8,7 @@
 #include "checkpoint/index.hpp"
 #include "checkpoint/owner.hpp"
 #include "checkpoint/rank_file.hpp"
+#include "store/folder.hpp"
 
 #include <algorithm>
 #include <filesystem>
@@ -116,7 +117,9 @@ void expect_rank_files(const std::string& folder, const Index& index) {
 class IndexReader final : public Reader {
 public:
     explicit IndexReader(const std::string& path)
-        : folder_(folder_of(path)), index_(read_index(path)), extents_(extents_of(index_.ranges)) {
+        : folder_(store::folder_of(path)),
+          index_(read_index(path)),
+          extents_(extents_of(index_.ranges)) {
         files_.resize(index_.files.size());
         for (std::size_t rank = 0; rank < files_.size(); ++rank) {
             for (const std::uint64_t tile : file_of(rank).residual_tiles()) {

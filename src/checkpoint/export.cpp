@@ -9,6 +9,7 @@
 #include "checkpoint/masters.hpp"
 #include "checkpoint/seal.hpp"
 #include "checkpoint/slab.hpp"
+#include "store/folder.hpp"
 
 #include <algorithm>
 #include <filesystem>
@@ -28,9 +29,9 @@ void check_place(const std::string& index_path, const std::string& out_path) {
         throw ConfigError(
             text("Cannot export to ", out_path, ": it is a folder. Name a file in it."));
     }
-    if (!fs::is_directory(folder_of(out_path), ignored)) {
+    if (!fs::is_directory(store::folder_of(out_path), ignored)) {
         throw ConfigError(text("Cannot export to ", out_path, ": there is no folder ",
-                               folder_of(out_path), ". Make it first, or name another."));
+                               store::folder_of(out_path), ". Make it first, or name another."));
     }
     if (parse_name(name) || fs::equivalent(index_path, out_path, ignored)) {
         throw ConfigError(

@@ -7,6 +7,7 @@
 #include "base/units.hpp"
 #include "checkpoint/rank_file.hpp"
 #include "checkpoint/seal.hpp"
+#include "store/folder.hpp"
 #include "store/scanner.hpp"
 
 #include <fcntl.h>
@@ -26,19 +27,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string last_error() { return std::generic_category().message(errno); }
-
 void sync(const std::string& path, int flags) {
     const Descriptor file(::open(path.c_str(), flags | O_CLOEXEC));
     if (!file || ::fsync(file.get()) != 0) {
-        throw IoError(text("Cannot sync ", path, ": ", last_error(),
+        throw IoError(text("Cannot sync ", path, ": ", std::generic_category().message(errno),
                            ". Check the disk, then write the file again."));
     }
 }
 
-[[noreturn]] void refuse(const char* verb, const std::string& folder, const std::error_code& why,
+[[noreturn]] void refuse(const char* verb, const std::string& folder, int code,
                          const char* advice) {
-    throw_path_error(text("Cannot ", verb, " the checkpoint folder ", folder), why.value(), advice);
+    throw_path_error(text("Cannot ", verb, " the checkpoint folder ", folder), code, advice);
 }
 
 // The first 64 KiB of a file, where a rank file has its attributes.
@@ -96,7 +95,7 @@ std::vector<FileName> list_folder(const std::string& folder) {
         }
     }
     if (error && error != std::errc::no_such_file_or_directory) {
-        refuse("list", folder, error, "name a folder that can be read and written.");
+        refuse("list", folder, error.value(), "name a folder that can be read and written.");
     }
     return files;
 }
@@ -118,29 +117,14 @@ bool is_made_here(const std::string& folder, const FileName& file) {
 }
 
 void make_folder(const std::string& folder) {
-    std::vector<fs::path> missing;
-    std::error_code error;
-    for (fs::path path = fs::absolute(folder); !fs::exists(path, error) && path.has_relative_path();
-         path = path.parent_path()) {
-        missing.push_back(path);
-    }
-    fs::create_directories(folder, error);
-    if (error) {
-        refuse("make", folder, error, "name a folder that can be written.");
-    }
-    for (const fs::path& made : missing) {
-        sync_folder(folder_of(made.string()));
+    if (const int code = store::make_folders(folder); code != 0) {
+        refuse("make", folder, code, "name a folder that can be written.");
     }
 }
 
 void sync_file(const std::string& path) { sync(path, O_RDONLY); }
 
 void sync_folder(const std::string& folder) { sync(folder, O_RDONLY | O_DIRECTORY); }
-
-std::string folder_of(const std::string& path) {
-    const std::string folder = fs::path(path).parent_path().string();
-    return folder.empty() ? "." : folder;
-}
 
 PartialFile::PartialFile(std::string path)
     : path_(std::move(path)), partial_path_(path_ + kPartial) {
@@ -172,7 +156,7 @@ void PartialFile::commit() {
         throw IoError(text("Cannot rename ", partial_path_, " to ", path_, ": ", error.message(),
                            ". Check the folder's permissions, then write the file again."));
     }
-    sync_folder(folder_of(path_));
+    sync_folder(store::folder_of(path_));
 }
 
 }  // namespace nearstep::checkpoint

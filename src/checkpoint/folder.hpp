@@ -46,9 +46,6 @@ void make_folder(const std::string& folder);
 void sync_file(const std::string& path);
 void sync_folder(const std::string& folder);
 
-// A path's parent folder, "." if it names none.
-std::string folder_of(const std::string& path);
-
 // A file that is written as `path` + kPartial and renamed to `path` when it is complete. The
 // constructor removes a partial file that a crash left, and throws ConfigError for any other of
 // that name; the destructor removes one that was not committed.

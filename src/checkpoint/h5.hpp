@@ -15,21 +15,21 @@
 namespace nearstep::h5 {
 
 template <auto kClose>
-struct Traits {
-    using Type = hid_t;
-    static Type empty() { return H5I_INVALID_HID; }
-    static void close(Type id) noexcept { kClose(id); }
-};
+void close(hid_t id) noexcept {
+    kClose(id);
+}
+template <auto kClose>
+using Object = Handle<hid_t, close<kClose>, H5I_INVALID_HID>;
 
 // Close all objects of a file before the file, or it stays open. A property list with a virtual
 // layout that stays open crashes the library at exit.
-using File = Handle<Traits<&H5Fclose>>;
-using Group = Handle<Traits<&H5Gclose>>;
-using Dataset = Handle<Traits<&H5Dclose>>;
-using Space = Handle<Traits<&H5Sclose>>;
-using Properties = Handle<Traits<&H5Pclose>>;
-using Attribute = Handle<Traits<&H5Aclose>>;
-using Datatype = Handle<Traits<&H5Tclose>>;
+using File = Object<&H5Fclose>;
+using Group = Object<&H5Gclose>;
+using Dataset = Object<&H5Dclose>;
+using Space = Object<&H5Sclose>;
+using Properties = Object<&H5Pclose>;
+using Attribute = Object<&H5Aclose>;
+using Datatype = Object<&H5Tclose>;
 
 // Throws Hdf5Error: "HDF5 cannot <attempt>: <innermost reason on the library's error stack>."
 [[noreturn]] void fail(const std::string& attempt);

@@ -20,16 +20,8 @@ namespace {
 
 using shard::kTileElems;
 
-std::string shape_text(std::span<const std::int64_t> shape) {
-    std::string out = "[";
-    for (const std::int64_t dimension : shape) {
-        out += text(out.size() > 1 ? ", " : "", dimension);
-    }
-    return out + "]";
-}
-
 void print_tensor(std::ostream& out, const std::string& name, std::span<const std::int64_t> shape) {
-    out << "  " << name << " " << shape_text(shape) << " " << elems_of(shape) << "\n";
+    out << "  " << name << " [" << joined(shape) << "] " << elems_of(shape) << "\n";
 }
 
 void print_origin(std::ostream& out, const Description& about) {

@@ -5,6 +5,7 @@
 #include "base/digest.hpp"
 #include "base/error.hpp"
 #include "base/log.hpp"
+#include "base/plain_file.hpp"
 #include "checkpoint/folder.hpp"
 #include "checkpoint/index.hpp"
 
@@ -96,8 +97,7 @@ bool write_owner(const std::string& folder, const std::string& id, Claim claim) 
         const Descriptor file(
             ::open(partial.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
         const std::string line = text(kOwnerLine, id, "\n");
-        if (!file ||
-            ::write(file.get(), line.data(), line.size()) != static_cast<ssize_t>(line.size())) {
+        if (!file || write_all(file, std::as_bytes(std::span(line))) != 0) {
             fail("write", partial);
         }
     }

@@ -5,6 +5,7 @@
 #include "checkpoint/export.hpp"
 #include "checkpoint/folder.hpp"
 #include "checkpoint/masters.hpp"
+#include "store/folder.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -210,9 +211,9 @@ void check_place(const std::string& folder) {
         throw ConfigError(
             text("Cannot export to ", folder, ": it is there already. Name a new folder."));
     }
-    if (!fs::is_directory(folder_of(folder), ignored)) {
+    if (!fs::is_directory(store::folder_of(folder), ignored)) {
         throw ConfigError(text("Cannot export to ", folder, ": there is no folder ",
-                               folder_of(folder), ". Make it first, or name another."));
+                               store::folder_of(folder), ". Make it first, or name another."));
     }
 }
 
@@ -254,7 +255,7 @@ void export_safetensors(const std::string& index_path, const std::string& folder
     }
     sync_folder(partial);
     fs::rename(partial, place);
-    sync_folder(folder_of(place));
+    sync_folder(store::folder_of(place));
 }
 
 }  // namespace nearstep::checkpoint

@@ -24,6 +24,7 @@ namespace {
 
 using arith::kBlockElems;
 using arith::Optimizer;
+using arith::Stored;
 using arith::TileKey;
 using arith::UpdateScalars;
 
@@ -61,17 +62,6 @@ inline void narrow_to_bf16(const float* __restrict from, std::uint16_t* __restri
         to[i] = to_bf16(from[i]);
     }
 }
-
-// Element types of a format's arrays.
-template <StateFormat kFormat>
-struct Stored {
-    static constexpr bool kHasCodes = kFormat == StateFormat::q8 || kFormat == StateFormat::compact;
-    // Type of a moment stored without codes.
-    using Plain = std::conditional_t<kFormat == StateFormat::bf16, std::uint16_t, float>;
-    using Master = std::conditional_t<kFormat == StateFormat::compact, std::uint16_t, float>;
-    using Moment1 = std::conditional_t<kHasCodes, std::int8_t, Plain>;
-    using Moment2 = std::conditional_t<kHasCodes, std::uint8_t, Plain>;
-};
 
 inline float widen(float value) { return value; }
 inline float widen(std::uint16_t half) { return from_bf16(half); }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "csd/engine_body.hpp"
+#include "csd/state_format.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -13,17 +14,10 @@ namespace nearstep::csd {
 namespace {
 
 // The part of the run from `at`, a multiple of kBlockElems, with `count` elements.
-template <StateFormat kFormat, typename Gradient>
+template <typename Gradient>
 inline UpdateRun part_of(const UpdateRun& run, std::size_t at, std::size_t count) {
-    using Types = Stored<kFormat>;
     UpdateRun part = run;
-    part.state.master = static_cast<typename Types::Master*>(run.state.master) + at;
-    part.state.moment1 = static_cast<typename Types::Moment1*>(run.state.moment1) + at;
-    part.state.moment2 = static_cast<typename Types::Moment2*>(run.state.moment2) + at;
-    if constexpr (Types::kHasCodes) {
-        part.state.scale1 = run.state.scale1 + at / kBlockElems;
-        part.state.scale2 = run.state.scale2 + at / kBlockElems;
-    }
+    part.state = state_from(run.format, run.state, at);
     part.gradient = static_cast<const Gradient*>(run.gradient) + at;
     part.parameters =
         static_cast<std::byte*>(run.parameters) + at * size_bytes(run.parameter_dtype);
@@ -120,13 +114,12 @@ inline void run_groups_of(const StepScalars& scalars, const GroupRun* group, std
         const std::size_t end = left < run.count ? left / kBlockElems * kBlockElems : run.count;
         if (end <= at) {
             const std::size_t rest = run.count - at;
-            const auto block =
-                part_of<kFormat, Gradient>(run, at, rest < kBlockElems ? rest : kBlockElems);
+            const auto block = part_of<Gradient>(run, at, rest < kBlockElems ? rest : kBlockElems);
             run_shared_block<kFormat, Gradient>(scalars, group, element + at, block, wide);
             at += block.count;
             continue;
         }
-        const auto part = part_of<kFormat, Gradient>(run, at, end - at);
+        const auto part = part_of<Gradient>(run, at, end - at);
         if (scalars.is_skipped[group->group]) {
             round_run(part);
         } else {

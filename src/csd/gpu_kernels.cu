@@ -16,6 +16,7 @@ namespace {
 using arith::GradientCodec;
 using arith::kBlockElems;
 using arith::Optimizer;
+using arith::Stored;
 using memory::kOctet;
 using memory::load;
 using memory::store;
@@ -190,10 +191,10 @@ __device__ inline void load_gradient(const GpuTiles& job, std::size_t tile, Octe
 // --- Moments in storage --------------------------------------------------------------------------
 
 // Without codes: fp32, or bf16 rounded with the half of the random bits that is the moment's.
-template <typename Stored>
+template <typename Element>
 __device__ inline void store_plain(const float (&values)[kOctet],
-                                   const std::uint32_t (&random)[kOctet], Stored* to) {
-    Stored stored[kOctet];
+                                   const std::uint32_t (&random)[kOctet], Element* to) {
+    Element stored[kOctet];
 #pragma unroll
     for (unsigned i = 0; i < kOctet; ++i) {
         narrow(values[i], random[i], stored[i]);
@@ -244,15 +245,6 @@ __device__ inline void store_codes2(const float (&roots)[kOctet], bool is_first_
 }
 
 // --- The update ----------------------------------------------------------------------------------
-
-template <StateFormat kFormat>
-struct Stored {
-    static constexpr bool kHasCodes = kFormat == StateFormat::q8 || kFormat == StateFormat::compact;
-    using Master = std::conditional_t<kFormat == StateFormat::compact, std::uint16_t, float>;
-    using Plain = std::conditional_t<kFormat == StateFormat::bf16, std::uint16_t, float>;
-    using Moment1 = std::conditional_t<kHasCodes, std::int8_t, Plain>;
-    using Moment2 = std::conditional_t<kHasCodes, std::uint8_t, Plain>;
-};
 
 template <typename T>
 __device__ inline T* array_at(void* array, std::size_t at) {

@@ -20,12 +20,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 void print_node(const Json& node, int ranks, std::ostream& out) {
-    std::string numbers;
-    for (const Json& rank : node["ranks"]) {
-        numbers += (numbers.empty() ? "" : ",") + std::to_string(rank.get<int>());
-    }
-    out << "node " << node["host"].get<std::string>() << ": ranks " << numbers << " of " << ranks
-        << ", Linux " << node["kernel"].get<std::string>() << "\n";
+    out << "node " << node["host"].get<std::string>() << ": ranks " << joined(node["ranks"], ",")
+        << " of " << ranks << ", Linux " << node["kernel"].get<std::string>() << "\n";
     const Json& findings = node["findings"];
     std::size_t width = 0;
     for (const auto& [topic, facts] : findings.items()) {

@@ -32,14 +32,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string joined(const std::vector<std::string>& words, const char* between) {
-    std::string out;
-    for (const std::string& word : words) {
-        out += (out.empty() ? "" : between) + word;
-    }
-    return out;
-}
-
 std::string size_text(std::size_t bytes) { return human_bytes(static_cast<double>(bytes)); }
 
 Json find_cpu(const System& system) {
@@ -86,7 +78,7 @@ Json find_engine() {
         usable.emplace_back(engine.name);
     }
     return {{"summary", text(csd::best_engine().name, " updates the state of emulated devices (of ",
-                             joined(usable, ", "), ")")},
+                             joined(usable), ")")},
             {"chosen", csd::best_engine().name},
             {"usable", usable}};
 }
@@ -113,11 +105,11 @@ Json find_model(const config::Run& run) {
 
 Json find_gpus(const System& system, const Json& model) {
     const int seen = model["gpus"].get<int>();
-    return {{"summary",
-             text(system.gpus.empty() ? "NVIDIA's driver shows none" : joined(system.gpus, ", "),
-                  "; PyTorch finds ", seen)},
-            {"names", system.gpus},
-            {"seen_by_torch", seen}};
+    return {
+        {"summary", text(system.gpus.empty() ? "NVIDIA's driver shows none" : joined(system.gpus),
+                         "; PyTorch finds ", seen)},
+        {"names", system.gpus},
+        {"seen_by_torch", seen}};
 }
 
 Json find_state_io(const config::Run& run) {

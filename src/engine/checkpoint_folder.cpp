@@ -5,6 +5,7 @@
 #include "base/digest.hpp"
 #include "base/error.hpp"
 #include "base/folder_tree.hpp"
+#include "base/plain_file.hpp"
 #include "base/stopwatch.hpp"
 #include "base/units.hpp"
 #include "base/wording.hpp"
@@ -43,13 +44,8 @@ public:
     }
 
     void write(std::span<const float> values) {
-        auto bytes = std::as_bytes(values);
-        while (!bytes.empty()) {
-            const ssize_t written = ::write(file_.get(), bytes.data(), bytes.size());
-            if (written < 0) {
-                fail("write to");
-            }
-            bytes = bytes.subspan(static_cast<std::size_t>(written));
+        if (write_all(file_, std::as_bytes(values)) != 0) {
+            fail("write to");
         }
     }
 
@@ -61,7 +57,7 @@ public:
 
 private:
     [[noreturn]] void fail(const char* verb) const {
-        throw IoError(text("Cannot ", verb, " the checkpoint folder ", checkpoint::folder_of(name_),
+        throw IoError(text("Cannot ", verb, " the checkpoint folder ", store::folder_of(name_),
                            " (", std::strerror(errno), "): check the disk and its free space."));
     }
 

@@ -193,7 +193,7 @@ std::vector<FoundCheckpoint> look_for_checkpoints(const config::EngineSettings& 
             checkpoints.push_back(
                 {.path = path,
                  .step = checkpoint::step_of_index(path),
-                 .line = {.run = checkpoint::run_of_folder(checkpoint::folder_of(path))},
+                 .line = {.run = checkpoint::run_of_folder(store::folder_of(path))},
                  .damage = damage.what()});
         }
     }

@@ -43,7 +43,7 @@ SharedTimes SharedTimes::map(const std::string& name, int flags) {
     return SharedTimes(memory);
 }
 
-void SharedTimes::Mapping::close(Type memory) noexcept { ::munmap(memory, kBytes); }
+void SharedTimes::unmap(void* memory) noexcept { ::munmap(memory, kBytes); }
 
 SharedTimes SharedTimes::create(const std::string& name) { return map(name, O_CREAT | O_EXCL); }
 

@@ -26,16 +26,11 @@ public:
     std::atomic<Time>& operator[](std::size_t index) const;
 
 private:
-    struct Mapping {
-        using Type = void*;
-        static Type empty() { return nullptr; }
-        static void close(Type memory) noexcept;
-    };
-
+    static void unmap(void* memory) noexcept;
     explicit SharedTimes(void* memory) : memory_(memory) {}
     static SharedTimes map(const std::string& name, int flags);
 
-    Handle<Mapping> memory_;
+    Handle<void*, unmap> memory_;
 };
 
 }  // namespace nearstep::link

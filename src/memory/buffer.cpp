@@ -13,7 +13,6 @@
 #include <cstring>
 #include <fstream>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace nearstep::memory {
@@ -43,14 +42,19 @@ void refuse_more_than_left(std::size_t bytes) {
 
 }  // namespace
 
-Buffer::Buffer(std::size_t bytes) : bytes_(bytes) {
+void Unmap::operator()(std::byte* memory) const noexcept { ::munmap(memory, bytes); }
+
+Buffer::Buffer(void* mapped, std::size_t mapped_bytes, std::size_t bytes)
+    : memory_(static_cast<std::byte*>(mapped), {mapped_bytes}), bytes_(bytes) {}
+
+Buffer::Buffer(std::size_t bytes) {
     if (bytes == 0) {
         return;
     }
     refuse_more_than_left(bytes);
     // Reserve one extra huge page, so that the start can be aligned.
-    mapped_bytes_ = round_up(bytes, kHugePage);
-    const std::size_t reserved = mapped_bytes_ + kHugePage;
+    const std::size_t mapped_bytes = round_up(bytes, kHugePage);
+    const std::size_t reserved = mapped_bytes + kHugePage;
     void* base =
         ::mmap(nullptr, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (base == MAP_FAILED) {
@@ -63,17 +67,16 @@ Buffer::Buffer(std::size_t bytes) : bytes_(bytes) {
         ::munmap(start, head);
     }
     if (head < kHugePage) {
-        ::munmap(start + head + mapped_bytes_, kHugePage - head);
+        ::munmap(start + head + mapped_bytes, kHugePage - head);
     }
-    data_ = start + head;
-    ::madvise(data_, mapped_bytes_, MADV_HUGEPAGE);
-    std::memset(data_, 0, mapped_bytes_);
+    *this = Buffer(start + head, mapped_bytes, bytes);
+    ::madvise(start + head, mapped_bytes, MADV_HUGEPAGE);
+    std::memset(start + head, 0, mapped_bytes);
 }
 
 Buffer Buffer::untouched(std::size_t bytes) {
-    Buffer buffer;
     if (bytes == 0) {
-        return buffer;
+        return {};
     }
     void* const start = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -82,21 +85,20 @@ Buffer Buffer::untouched(std::size_t bytes) {
                          std::strerror(errno), "): use a smaller model."));
     }
     ::madvise(start, bytes, MADV_NOHUGEPAGE);
-    buffer.data_ = static_cast<std::byte*>(start);
-    buffer.bytes_ = bytes;
-    buffer.mapped_bytes_ = bytes;
-    return buffer;
+    return {start, bytes, bytes};
 }
 
 void Buffer::drop(std::size_t offset, std::size_t bytes) {
-    expects(offset + bytes <= bytes_, "what is dropped is in the buffer");
-    expects(::madvise(data_ + offset, bytes, MADV_DONTNEED) == 0, "whole pages are dropped");
+    expects(offset + bytes <= size(), "what is dropped is in the buffer");
+    expects(::madvise(memory_.get() + offset, bytes, MADV_DONTNEED) == 0,
+            "whole pages are dropped");
 }
 
 std::size_t Buffer::resident_bytes() const {
     const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-    std::vector<unsigned char> pages((mapped_bytes_ + page - 1) / page);
-    if (data_ == nullptr || ::mincore(data_, mapped_bytes_, pages.data()) != 0) {
+    const std::size_t mapped_bytes = memory_.get_deleter().bytes;
+    std::vector<unsigned char> pages((mapped_bytes + page - 1) / page);
+    if (!memory_ || ::mincore(memory_.get(), mapped_bytes, pages.data()) != 0) {
         return 0;
     }
     return page * static_cast<std::size_t>(std::count_if(
@@ -104,51 +106,26 @@ std::size_t Buffer::resident_bytes() const {
 }
 
 Buffer Buffer::of_file(int descriptor, std::size_t bytes) {
-    Buffer buffer;
     void* const start = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
     if (start == MAP_FAILED) {
         throw Error(text("Cannot map ", human_bytes(static_cast<double>(bytes)),
                          " of shared memory (", std::strerror(errno), ")."));
     }
-    buffer.data_ = static_cast<std::byte*>(start);
-    buffer.bytes_ = bytes;
-    buffer.mapped_bytes_ = bytes;
-    return buffer;
-}
-
-Buffer::Buffer(Buffer&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)),
-      bytes_(std::exchange(other.bytes_, 0)),
-      mapped_bytes_(std::exchange(other.mapped_bytes_, 0)) {}
-
-Buffer& Buffer::operator=(Buffer&& other) noexcept {
-    if (this != &other) {
-        release();
-        data_ = std::exchange(other.data_, nullptr);
-        bytes_ = std::exchange(other.bytes_, 0);
-        mapped_bytes_ = std::exchange(other.mapped_bytes_, 0);
-    }
-    return *this;
-}
-
-Buffer::~Buffer() { release(); }
-
-void Buffer::release() noexcept {
-    if (data_ != nullptr) {
-        ::munmap(data_, mapped_bytes_);
-        data_ = nullptr;
-    }
+    return {start, bytes, bytes};
 }
 
 std::size_t huge_page_bytes(std::span<const Buffer* const> buffers) {
     const auto begin_of = [](const Buffer* one) {
-        return reinterpret_cast<std::uintptr_t>(one->data_);
+        return reinterpret_cast<std::uintptr_t>(one->memory_.get());
+    };
+    const auto bytes_of = [](const Buffer* one) {
+        return one->memory_ ? one->memory_.get_deleter().bytes : 0;
     };
     std::uintptr_t last = 0;
     std::size_t most = 0;
     for (const Buffer* one : buffers) {
-        last = std::max(last, begin_of(one) + one->mapped_bytes_);
-        most += one->mapped_bytes_;
+        last = std::max(last, begin_of(one) + bytes_of(one));
+        most += bytes_of(one);
     }
     std::ifstream maps("/proc/self/smaps");
     bool is_inside = false;
@@ -162,7 +139,7 @@ std::size_t huge_page_bytes(std::span<const Buffer* const> buffers) {
                 break;
             }
             is_inside = std::any_of(buffers.begin(), buffers.end(), [&](const Buffer* one) {
-                return from < begin_of(one) + one->mapped_bytes_ && begin_of(one) < to;
+                return from < begin_of(one) + bytes_of(one) && begin_of(one) < to;
             });
         } else if (is_inside && line.rfind("AnonHugePages:", 0) == 0) {
             bytes += std::stoull(line.substr(14)) * KiB;

@@ -4,9 +4,15 @@
 #include "base/error.hpp"
 
 #include <cstddef>
+#include <memory>
 #include <span>
 
 namespace nearstep::memory {
+
+struct Unmap {
+    std::size_t bytes = 0;
+    void operator()(std::byte* memory) const noexcept;
+};
 
 // Sole owner of host memory; allocated at start, not during a step.
 class Buffer {
@@ -22,21 +28,15 @@ public:
     // Maps the first `bytes` of a memory file, which other processes may share; see
     // shared_memory.hpp. Throws Error if it cannot be mapped.
     static Buffer of_file(int descriptor, std::size_t bytes);
-    Buffer(Buffer&& other) noexcept;
-    Buffer& operator=(Buffer&& other) noexcept;
-    Buffer(const Buffer&) = delete;
-    Buffer& operator=(const Buffer&) = delete;
-    ~Buffer();
-
-    std::size_t size() const { return bytes_; }
-    std::span<std::byte> span() { return {data_, bytes_}; }
-    std::span<const std::byte> span() const { return {data_, bytes_}; }
+    std::size_t size() const { return memory_ ? bytes_ : 0; }
+    std::span<std::byte> span() { return {memory_.get(), size()}; }
+    std::span<const std::byte> span() const { return {memory_.get(), size()}; }
 
     // The whole buffer as elements of T; its size must be a multiple of sizeof(T).
     template <typename T>
     std::span<T> as() {
-        expects(bytes_ % sizeof(T) == 0, "the buffer holds whole elements");
-        return {reinterpret_cast<T*>(data_), bytes_ / sizeof(T)};
+        expects(size() % sizeof(T) == 0, "the buffer holds whole elements");
+        return {reinterpret_cast<T*>(memory_.get()), size() / sizeof(T)};
     }
 
     // Bytes of the buffer that take memory now.
@@ -44,11 +44,10 @@ public:
 
 private:
     friend std::size_t huge_page_bytes(std::span<const Buffer* const> buffers);
-    void release() noexcept;
+    Buffer(void* mapped, std::size_t mapped_bytes, std::size_t bytes);
 
-    std::byte* data_ = nullptr;
+    std::unique_ptr<std::byte, Unmap> memory_;
     std::size_t bytes_ = 0;
-    std::size_t mapped_bytes_ = 0;
 };
 
 // Bytes of the buffers on huge pages now, from /proc/self/smaps. The kernel counts the pages of

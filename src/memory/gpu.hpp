@@ -49,37 +49,23 @@ PeerLink link_between(int gpu, int other);
 // Waits for all work of the calling thread's GPU.
 void wait_for_gpu();
 
-struct GpuMemoryTraits {
-    using Type = void*;
-    static Type empty() { return nullptr; }
-    static void close(Type memory) noexcept;
-};
-struct PinnedMemoryTraits {
-    using Type = void*;
-    static Type empty() { return nullptr; }
-    static void close(Type memory) noexcept;
-};
-struct StreamTraits {
-    using Type = CUstream_st*;
-    static Type empty() { return nullptr; }
-    static void close(Type stream) noexcept;
-};
-struct EventTraits {
-    using Type = CUevent_st*;
-    static Type empty() { return nullptr; }
-    static void close(Type event) noexcept;
-};
+// What the types below call. Both allocations are null for 0 bytes.
+void* allocate_on_gpu(std::size_t bytes);
+void* allocate_pinned(std::size_t bytes);
+void free_on_gpu(void* memory) noexcept;
+void free_pinned(void* memory) noexcept;
+void unpin(void* memory) noexcept;
+void destroy(CUstream_st* stream) noexcept;
+void destroy(CUevent_st* event) noexcept;
 
-// GPU memory, aligned to 256 bytes, not initialised. Allocated at start.
-class GpuBuffer {
+template <void* (*kAllocate)(std::size_t), void (*kFree)(void*) noexcept>
+class OwnMemory {
 public:
-    GpuBuffer() = default;
-    // Throws CudaError naming the size if the GPU has too little memory. `bytes` may be 0.
-    explicit GpuBuffer(std::size_t bytes);
+    OwnMemory() = default;
+    explicit OwnMemory(std::size_t bytes) : memory_(kAllocate(bytes)), bytes_(bytes) {}
 
     std::size_t size() const { return bytes_; }
-    // An address in GPU memory: the host must not read or write there.
-    std::span<std::byte> span() { return {static_cast<std::byte*>(memory_.get()), bytes_}; }
+    std::span<std::byte> span() { return {as<std::byte>(), bytes_}; }
     std::span<const std::byte> span() const {
         return {static_cast<const std::byte*>(memory_.get()), bytes_};
     }
@@ -89,31 +75,15 @@ public:
     }
 
 private:
-    Handle<GpuMemoryTraits> memory_;
+    Handle<void*, kFree> memory_;
     std::size_t bytes_ = 0;
 };
 
+// GPU memory, aligned to 256 bytes, not initialised. Allocated at start. The host must not read or
+// write at its addresses. Throws CudaError naming the size if the GPU has too little memory.
+using GpuBuffer = OwnMemory<allocate_on_gpu, free_on_gpu>;
 // Host memory that the GPU accesses at the link's full speed; zero at first.
-class PinnedBuffer {
-public:
-    PinnedBuffer() = default;
-    explicit PinnedBuffer(std::size_t bytes);
-
-    std::size_t size() const { return bytes_; }
-    std::span<std::byte> span() { return {static_cast<std::byte*>(memory_.get()), bytes_}; }
-    std::span<const std::byte> span() const {
-        return {static_cast<const std::byte*>(memory_.get()), bytes_};
-    }
-    template <typename T>
-    std::span<T> as() {
-        expects(bytes_ % sizeof(T) == 0, "the buffer holds whole elements");
-        return {static_cast<T*>(memory_.get()), bytes_ / sizeof(T)};
-    }
-
-private:
-    Handle<PinnedMemoryTraits> memory_;
-    std::size_t bytes_ = 0;
-};
+using PinnedBuffer = OwnMemory<allocate_pinned, free_pinned>;
 
 // Pins host memory owned by someone else during this object's life. If pinning fails, copies are
 // slower but correct.
@@ -125,13 +95,7 @@ public:
     bool is_pinned() const { return static_cast<bool>(range_); }
 
 private:
-    struct Traits {
-        using Type = void*;
-        static Type empty() { return nullptr; }
-        static void close(Type memory) noexcept;
-    };
-
-    Handle<Traits> range_;
+    Handle<void*, unpin> range_;
 };
 
 // True if the GPU reaches this host memory at its own address. Looks at the first byte.
@@ -157,7 +121,7 @@ public:
     CUevent_st* handle() const { return event_.get(); }
 
 private:
-    Handle<EventTraits> event_;
+    Handle<CUevent_st*, destroy> event_;
 };
 
 enum class StreamPriority { usual, high };
@@ -168,7 +132,9 @@ public:
     explicit Stream(StreamPriority priority = StreamPriority::usual);
     // A stream that someone else owns and keeps; null: the default stream, which PyTorch uses. The
     // default stream and other Streams do not wait for each other.
-    static Stream borrowed(CUstream_st* handle) { return {Handle<StreamTraits>(), handle}; }
+    static Stream borrowed(CUstream_st* handle) {
+        return {Handle<CUstream_st*, destroy>(), handle};
+    }
     static Stream of_default() { return borrowed(nullptr); }
 
     void wait() const;
@@ -179,10 +145,10 @@ public:
     CUstream_st* handle() const { return handle_; }
 
 private:
-    Stream(Handle<StreamTraits> owned, CUstream_st* handle)
+    Stream(Handle<CUstream_st*, destroy> owned, CUstream_st* handle)
         : owned_(std::move(owned)), handle_(handle) {}
 
-    Handle<StreamTraits> owned_;
+    Handle<CUstream_st*, destroy> owned_;
     CUstream_st* handle_ = nullptr;
 };
 

@@ -72,12 +72,13 @@ PeerLink link_between(int gpu, int other) {
 
 void wait_for_gpu() { check(cudaDeviceSynchronize()); }
 
-void GpuMemoryTraits::close(Type memory) noexcept { static_cast<void>(cudaFree(memory)); }
-void PinnedMemoryTraits::close(Type memory) noexcept { static_cast<void>(cudaFreeHost(memory)); }
-void StreamTraits::close(Type stream) noexcept { static_cast<void>(cudaStreamDestroy(stream)); }
-void EventTraits::close(Type event) noexcept { static_cast<void>(cudaEventDestroy(event)); }
+void free_on_gpu(void* memory) noexcept { static_cast<void>(cudaFree(memory)); }
+void free_pinned(void* memory) noexcept { static_cast<void>(cudaFreeHost(memory)); }
+void unpin(void* memory) noexcept { static_cast<void>(cudaHostUnregister(memory)); }
+void destroy(CUstream_st* stream) noexcept { static_cast<void>(cudaStreamDestroy(stream)); }
+void destroy(CUevent_st* event) noexcept { static_cast<void>(cudaEventDestroy(event)); }
 
-GpuBuffer::GpuBuffer(std::size_t bytes) : bytes_(bytes) {
+void* allocate_on_gpu(std::size_t bytes) {
     void* memory = nullptr;
     if (bytes > 0) {
         const cudaError_t code = cudaMalloc(&memory, bytes);
@@ -88,26 +89,22 @@ GpuBuffer::GpuBuffer(std::size_t bytes) : bytes_(bytes) {
         }
         check(code);
     }
-    memory_ = Handle<GpuMemoryTraits>(memory);
+    return memory;
 }
 
-PinnedBuffer::PinnedBuffer(std::size_t bytes) : bytes_(bytes) {
+void* allocate_pinned(std::size_t bytes) {
     void* memory = nullptr;
     if (bytes > 0) {
         check(cudaHostAlloc(&memory, bytes, cudaHostAllocDefault));
         std::memset(memory, 0, bytes);
     }
-    memory_ = Handle<PinnedMemoryTraits>(memory);
-}
-
-void PinnedRange::Traits::close(Type memory) noexcept {
-    static_cast<void>(cudaHostUnregister(memory));
+    return memory;
 }
 
 PinnedRange::PinnedRange(std::span<const std::byte> memory) {
     auto* begin = const_cast<std::byte*>(memory.data());
     if (cudaHostRegister(begin, memory.size(), cudaHostRegisterDefault) == cudaSuccess) {
-        range_ = Handle<Traits>(begin);
+        range_ = Handle<void*, unpin>(begin);
     } else {
         static_cast<void>(cudaGetLastError());
     }
@@ -126,7 +123,7 @@ Event::Event(EventWait way) {
     cudaEvent_t event = nullptr;
     check(cudaEventCreateWithFlags(
         &event, way == EventWait::sleeps ? cudaEventBlockingSync : cudaEventDefault));
-    event_ = Handle<EventTraits>(event);
+    event_ = Handle<CUevent_st*, destroy>(event);
 }
 
 void Event::record(const Stream& stream) { check(cudaEventRecord(event_.get(), stream.handle())); }
@@ -155,7 +152,7 @@ Stream::Stream(StreamPriority priority) {
     cudaStream_t stream = nullptr;
     check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking,
                                        priority == StreamPriority::high ? greatest : least));
-    owned_ = Handle<StreamTraits>(stream);
+    owned_ = Handle<CUstream_st*, destroy>(stream);
     handle_ = stream;
 }
 

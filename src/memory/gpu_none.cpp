@@ -30,16 +30,13 @@ PeerLink link_between(int /*gpu*/, int /*other*/) { refuse(); }
 void wait_for_gpu() { refuse(); }
 
 // Handles are always empty.
-void GpuMemoryTraits::close(Type /*memory*/) noexcept {}
-void PinnedMemoryTraits::close(Type /*memory*/) noexcept {}
-void StreamTraits::close(Type /*stream*/) noexcept {}
-void EventTraits::close(Type /*event*/) noexcept {}
-
-GpuBuffer::GpuBuffer(std::size_t /*bytes*/) { refuse(); }
-
-PinnedBuffer::PinnedBuffer(std::size_t /*bytes*/) { refuse(); }
-
-void PinnedRange::Traits::close(Type /*memory*/) noexcept {}
+void* allocate_on_gpu(std::size_t /*bytes*/) { refuse(); }
+void* allocate_pinned(std::size_t /*bytes*/) { refuse(); }
+void free_on_gpu(void* /*memory*/) noexcept {}
+void free_pinned(void* /*memory*/) noexcept {}
+void unpin(void* /*memory*/) noexcept {}
+void destroy(CUstream_st* /*stream*/) noexcept {}
+void destroy(CUevent_st* /*event*/) noexcept {}
 
 PinnedRange::PinnedRange(std::span<const std::byte> /*memory*/) { refuse(); }
 

@@ -44,18 +44,8 @@ struct Filesystem {
 }
 
 void make_writable_folder(const std::string& folder) {
-    const std::filesystem::path present = nearest_present(folder);
-    std::error_code failure;
-    std::filesystem::create_directories(folder, failure);
-    if (failure) {
-        refuse(folder, "made", failure.value());
-    }
-    // The names of new folders must survive a power cut too.
-    for (auto made = std::filesystem::absolute(folder); made != present && made.has_relative_path();
-         made = made.parent_path()) {
-        if (Storage().flush_folder(made.parent_path().string()) != 0) {
-            refuse(folder, "flushed", errno);
-        }
+    if (const int code = make_folders(folder); code != 0) {
+        refuse(folder, "made", code);
     }
     if (::access(folder.c_str(), W_OK | X_OK) != 0) {
         refuse(folder, "written", errno);
@@ -103,6 +93,18 @@ std::string nearest_present(const std::string& folder) {
         path = path.parent_path();
     }
     return path.string();
+}
+
+int make_folders(const std::string& folder) {
+    const std::filesystem::path present = nearest_present(folder);
+    std::error_code failure;
+    std::filesystem::create_directories(folder, failure);
+    int code = failure.value();
+    for (auto made = std::filesystem::absolute(folder);
+         code == 0 && made != present && made.has_relative_path(); made = made.parent_path()) {
+        code = Storage().flush_folder(made.parent_path().string()) == 0 ? 0 : errno;
+    }
+    return code;
 }
 
 void check_place(const std::string& folder) {

@@ -21,6 +21,10 @@ struct PlannedFile {
 // The folder, or its closest existing parent.
 std::string nearest_present(const std::string& folder);
 
+// Makes the folder and its missing parents, whose names then survive a power cut. Returns 0, or an
+// errno.
+int make_folders(const std::string& folder);
+
 // Throws PathError if there is a file in the folder's place, or if its files may not be looked at.
 // Changes nothing.
 void check_place(const std::string& folder);

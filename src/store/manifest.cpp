@@ -154,11 +154,7 @@ std::string print_manifest(const Manifest& manifest) {
     for (const std::string& file : manifest.files) {
         add("file", file);
     }
-    std::string copy;
-    for (const int rank : manifest.copy) {
-        copy += text(copy.empty() ? "" : ",", rank);
-    }
-    add_if_any("copy", copy);
+    add_if_any("copy", joined(manifest.copy, ","));
     for (const std::string& place : manifest.places) {
         add("place", printable(place));
     }

@@ -1,11 +1,11 @@
 // Reads and writes what a program keeps beside the optimizer state. Called by the Python package.
 #include "store/program_state.hpp"
 
-#include "base/descriptor.hpp"
 #include "base/digest.hpp"
 #include "base/error.hpp"
 #include "base/plain_file.hpp"
 #include "store/folder.hpp"
+#include "store/scanner.hpp"
 #include "store/storage.hpp"
 
 #include <fcntl.h>
@@ -13,7 +13,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <string_view>
 #include <utility>
@@ -49,26 +48,6 @@ std::uint64_t program_digest(const std::string& run, std::int64_t step,
     return stream.digest();
 }
 
-// The word after `name` and a space, up to the next space or line end.
-std::string_view program_word(std::string_view header, std::string_view name) {
-    const std::size_t at = header.find(name);
-    if (at == std::string_view::npos) {
-        return {};
-    }
-    const std::string_view rest = header.substr(at + name.size());
-    return rest.substr(0, rest.find_first_of(" \n"));
-}
-
-void write_program_bytes(int file, std::span<const std::byte> bytes, const std::string& path) {
-    while (!bytes.empty()) {
-        const ssize_t count = ::write(file, bytes.data(), bytes.size());
-        if (count < 0 && errno != EINTR) {
-            fail_to("write", path, errno);
-        }
-        bytes = bytes.subspan(count > 0 ? static_cast<std::size_t>(count) : 0);
-    }
-}
-
 // Whether the file may be overwritten: it has no other name and is empty, ours, or begun by a
 // crash.
 bool is_replaceable(const std::string& path) {
@@ -83,8 +62,7 @@ bool is_replaceable(const std::string& path) {
 
 std::optional<ProgramState> read_program_state(const std::string& path) {
     const PlainFile opened = open_plain(path, O_RDONLY);
-    const Descriptor& file = opened.file;
-    if (!file) {
+    if (!opened.file) {
         constexpr std::array kNone = {ENOENT, ENOTDIR, ELOOP, EISDIR, EINVAL};
         if (std::ranges::find(kNone, opened.code) != kNone.end()) {
             return std::nullopt;
@@ -92,40 +70,33 @@ std::optional<ProgramState> read_program_state(const std::string& path) {
         fail_to("open", path, opened.code);
     }
     struct stat about = {};
-    if (::fstat(file.get(), &about) != 0) {
+    if (::fstat(opened.file.get(), &about) != 0) {
         fail_to("look at", path, errno);
     }
-    std::array<char, kAboutBytes> start = {};
-    if (about.st_size < static_cast<off_t>(kAboutBytes) ||
-        about.st_blocks * 512 < about.st_size / 2 ||  // holes are none of ours
-        ::pread(file.get(), start.data(), start.size(), 0) != static_cast<ssize_t>(start.size())) {
+    const auto size = static_cast<std::size_t>(about.st_size);
+    if (size < kAboutBytes || about.st_blocks * 512 < about.st_size / 2) {  // ours have no holes
         return std::nullopt;
     }
-    const std::string_view header(start.data(), start.size());
-    ProgramState state{.run = std::string(program_word(header, "run "))};
-    const std::string_view step = program_word(header, " step ");
-    const auto number = std::from_chars(step.data(), step.data() + step.size(), state.step);
-    if (!header.starts_with(kProgramMagic) || state.run.empty() || state.run.size() > kMostRun ||
-        number.ec != std::errc() || state.step < 0) {
+    std::string content;
+    if (const int code = read_start(opened.file, size, content); code != 0) {
+        fail_to("read", path, code);
+    }
+    const std::string_view header = std::string_view(content).substr(0, kAboutBytes);
+    Scanner scanner(header);
+    ProgramState state;
+    scanner.skip(kProgramMagic);
+    scanner.skip("run ");
+    state.run = scanner.up_to(' ');
+    scanner.number_after(" step ", state.step);
+    if (!scanner.is_good() || state.run.empty() || state.run.size() > kMostRun || state.step < 0 ||
+        content.size() != size) {
         return std::nullopt;
     }
-    state.bytes.resize(static_cast<std::size_t>(about.st_size) - kAboutBytes);
-    for (std::size_t done = 0; done < state.bytes.size();) {
-        const ssize_t count =
-            ::pread(file.get(), state.bytes.data() + done, state.bytes.size() - done,
-                    static_cast<off_t>(kAboutBytes + done));
-        if (count < 0 && errno != EINTR) {
-            fail_to("read", path, errno);
-        }
-        if (count == 0) {
-            return std::nullopt;
-        }
-        done += count > 0 ? static_cast<std::size_t>(count) : 0;
-    }
-    if (header !=
-        about_of(state.run, state.step, program_digest(state.run, state.step, state.bytes))) {
+    const auto bytes = std::as_bytes(std::span(content)).subspan(kAboutBytes);
+    if (header != about_of(state.run, state.step, program_digest(state.run, state.step, bytes))) {
         return std::nullopt;
     }
+    state.bytes.assign(bytes.begin(), bytes.end());
     return state;
 }
 
@@ -142,14 +113,16 @@ void write_program_state(const std::string& path, const std::string& run, std::i
                                "\" has another name too or was not made by nearstep, and would be "
                                "overwritten: move it away, or choose another folder."));
     }
-    const int file = opened.file.get();
-    if (::ftruncate(file, 0) != 0) {
+    if (::ftruncate(opened.file.get(), 0) != 0) {
         fail_to("empty", path, errno);
     }
-    write_program_bytes(file, std::as_bytes(std::span(header)), path);
-    write_program_bytes(file, bytes, path);
+    for (const auto part : {std::as_bytes(std::span(header)), bytes}) {
+        if (const int code = write_all(opened.file, part); code != 0) {
+            fail_to("write", path, code);
+        }
+    }
     Storage storage;
-    if (storage.flush(file) != 0 || storage.flush_folder(folder_of(path)) != 0) {
+    if (storage.flush(opened.file.get()) != 0 || storage.flush_folder(folder_of(path)) != 0) {
         fail_to("flush", path, errno);
     }
 }

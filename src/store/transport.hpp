@@ -42,8 +42,4 @@ public:
 std::unique_ptr<Transport> make_uring_transport(const std::vector<File*>& files,
                                                 const ResultFilter& filter);
 
-// Two threads per file: one reads, one writes.
-std::unique_ptr<Transport> make_thread_transport(const std::vector<File*>& files,
-                                                 const ResultFilter& filter);
-
 }  // namespace nearstep::store

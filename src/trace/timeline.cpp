@@ -1,8 +1,9 @@
 // Keeps the spans of a rank and writes them as JSON. Used by engine, devices and trainer.
 #include "trace/timeline.hpp"
 
+#include "base/formatted.hpp"
+
 #include <algorithm>
-#include <cstdio>
 #include <set>
 
 namespace nearstep::trace {
@@ -25,11 +26,8 @@ std::string row_name(std::size_t row) {
 }
 
 std::string metadata(const char* what, int rank, std::size_t row, const std::string& name) {
-    std::array<char, 160> line{};
-    std::snprintf(line.data(), line.size(),
-                  R"({"ph":"M","name":"%s","pid":%d,"tid":%zu,"args":{"name":"%s"}})", what, rank,
-                  row, name.c_str());
-    return line.data();
+    return formatted(R"({"ph":"M","name":"%s","pid":%d,"tid":%zu,"args":{"name":"%s"}})", what,
+                     rank, row, name.c_str());
 }
 
 }  // namespace
@@ -82,14 +80,12 @@ std::string Timeline::events(int rank) const {
         const Recorded& span = recorded_[i];
         const std::size_t row = row_of(span.lane, span.subject);
         rows.insert(row);
-        std::array<char, 256> line{};
-        std::snprintf(line.data(), line.size(),
-                      ",\n"
-                      R"({"ph":"X","name":"%s","cat":"%s","pid":%d,"tid":%zu,"ts":%.3f,"dur":%.3f,)"
-                      R"("args":{"step":%lld)",
-                      span.name, name_of(span.lane), rank, row, microseconds(span.begin - origin_),
-                      microseconds(span.end - span.begin), static_cast<long long>(span.step));
-        text += line.data();
+        text += formatted(
+            ",\n"
+            R"({"ph":"X","name":"%s","cat":"%s","pid":%d,"tid":%zu,"ts":%.3f,"dur":%.3f,)"
+            R"("args":{"step":%lld)",
+            span.name, name_of(span.lane), rank, row, microseconds(span.begin - origin_),
+            microseconds(span.end - span.begin), static_cast<long long>(span.step));
         if (span.subject.kind != nullptr) {
             text += ",\"" + std::string(span.subject.kind) +
                     "\":" + std::to_string(span.subject.number);
@@ -98,13 +94,10 @@ std::string Timeline::events(int rank) const {
     }
     for (const std::size_t row : rows) {
         text += ",\n" + metadata("thread_name", rank, row, row_name(row));
-        std::array<char, 128> order{};
-        std::snprintf(
-            order.data(), order.size(),
+        text += formatted(
             ",\n"
             R"({"ph":"M","name":"thread_sort_index","pid":%d,"tid":%zu,"args":{"sort_index":%zu}})",
             rank, row, row);
-        text += order.data();
     }
     return text;
 }

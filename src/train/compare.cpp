@@ -198,11 +198,7 @@ void compare(const mpi::Communicator& world, const CompareOptions& options) {
         throw ConfigError(text("compare --steps is ", options.steps, ": give 1 or more."));
     }
     expects(!options.columns.empty(), "a comparison has a column");
-    world.together([&] {
-        if (world.rank() == 0 && !options.json.empty()) {
-            check_writable(options.json);
-        }
-    });
+    world.on_rank_0([&] { check_writable(options.json); });
     const std::string links = plan::describe_links(options.columns.front().run);
     if (!links.empty()) {
         announce(world, links);
@@ -210,13 +206,9 @@ void compare(const mpi::Communicator& world, const CompareOptions& options) {
     Made made;
     const std::vector<report::Compared> all = run_all(world, options, made);
     remove_state(world, made);
-    world.together([&] {
-        if (world.rank() == 0) {
-            print(all);
-            if (!options.json.empty()) {
-                write_whole_file(options.json, report::to_json(all).dump(2) + "\n");
-            }
-        }
+    world.on_rank_0([&] {
+        print(all);
+        write_whole_file(options.json, report::to_json(all).dump(2) + "\n");
     });
 }
 

@@ -12,14 +12,6 @@ namespace nearstep::train {
 
 namespace {
 
-std::string words_of(const std::vector<std::int64_t>& shape) {
-    std::string words;
-    for (const std::int64_t size : shape) {
-        words += (words.empty() ? "" : " x ") + std::to_string(size);
-    }
-    return words;
-}
-
 constexpr std::string_view kPrefix = "transformer.";
 
 std::string_view without_prefix(std::string_view name) {
@@ -74,8 +66,8 @@ Pretrained::Pretrained(const std::string& path, const model::Geometry& geometry)
         }
         if (tensor->shape != parameter.shape) {
             throw ConfigError(text("model.from: ", parameter.name, " of ", path, " is ",
-                                   words_of(tensor->shape), ", the settings make it ",
-                                   words_of(parameter.shape),
+                                   joined(tensor->shape, " x "), ", the settings make it ",
+                                   joined(parameter.shape, " x "),
                                    ": set [model] as its config.json says."));
         }
         if (!tensor->dtype) {

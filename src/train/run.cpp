@@ -223,12 +223,9 @@ config::Run prepared(const mpi::Communicator& world, const config::Run& given,
                                                    {.elems = model::describe(run.model).elems,
                                                     .dtype = run.model.dtype,
                                                     .is_resuming = options.is_resuming});
-    world.together([&] {
-        for (const std::string* file : {&options.json, &options.trace}) {
-            if (world.rank() == 0 && !file->empty()) {
-                check_writable(*file);
-            }
-        }
+    world.on_rank_0([&] {
+        check_writable(options.json);
+        check_writable(options.trace);
     });
     return run;
 }
@@ -243,15 +240,6 @@ void save_at_end(Trainer& trainer, std::int64_t last_checkpoint, Ending ending,
     if (run.csd.durability != "none" && !is_safe) {
         record.checkpoint = trainer.engine().save(config::checkpoint_folder(run));
     }
-}
-
-void write_json(const mpi::Communicator& world, const RunOptions& options,
-                const report::RunRecord& record) {
-    world.together([&] {
-        if (world.rank() == 0 && !options.json.empty()) {
-            write_whole_file(options.json, report::to_json(record).dump(2) + "\n");
-        }
-    });
 }
 
 }  // namespace
@@ -304,7 +292,8 @@ bool train(const mpi::Communicator& world, const config::Run& given, const RunOp
         look_at_result(trainer, *reporter, options, record, ending);
     }
     say_end(*reporter, record, options, trainer.steps_done());
-    write_json(world, options, record);
+    world.on_rank_0(
+        [&] { write_whole_file(options.json, report::to_json(record).dump(2) + "\n"); });
     reporter->end(trainer.steps_done(), ending == Ending::finished);
     if (ending == Ending::stopped) {
         reporter->say(text("stopped on request after step ", trainer.steps_done(), " of ", last,

@@ -58,11 +58,9 @@ std::string write_timeline(const mpi::Communicator& world, const trace::Timeline
     std::array<double, 1> left_out = {static_cast<double>(timeline.left_out())};
     world.sum(std::span(left_out));
     const std::string events = gather_events(world, timeline);
-    world.together([&] {
-        if (world.rank() == 0) {
-            write_whole_file(path,
-                             "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n" + events + "\n]}\n");
-        }
+    world.on_rank_0([&] {
+        write_whole_file(path,
+                         "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n" + events + "\n]}\n");
     });
     std::string line = "trace " + path + "; seconds of work per second and rank:";
     for (std::size_t lane = 0; lane < shares.size(); ++lane) {
