@@ -159,7 +159,7 @@ TEST_F(Checkpoint, IsNotPublishedUnlessEveryFileIsSeenAsItWasWritten) {
     const std::string file = folder() + "/step-00000020.attempt-0.rank-00001.h5";
     const std::string good = bytes_of(file);
     const auto refusal = [&] {
-        return complaint<IoError>(
+        return message_of<IoError>(
             [&] { publish(folder(), sample_description(20), 0, sample_ranges(), records); });
     };
     fs::remove(file);  // as if the folder were local to that rank's host
@@ -199,7 +199,7 @@ TEST_F(Checkpoint, OfTheSameStepStaysCompleteUntilItIsReplaced) {
 
 TEST_F(Checkpoint, NeverReplacesARankFile) {
     write_checkpoint(folder(), 20, 1);
-    EXPECT_THAT(complaint<IoError>([&] {
+    EXPECT_THAT(message_of<IoError>([&] {
                     RankFileWriter::make(folder(), 20, 0, 1, {{0, 1}});
                 }),
                 HasSubstr("step-00000020.attempt-0.rank-00001.h5"));
@@ -207,24 +207,24 @@ TEST_F(Checkpoint, NeverReplacesARankFile) {
 
 TEST_F(Checkpoint, NeedsAFolderThatCanBeWritten) {
     put_bytes(root() + "/file", "not a folder");
-    EXPECT_THAT(complaint([&] {
+    EXPECT_THAT(message_of([&] {
                     RankFileWriter::make(root() + "/file/below", 1, 0, 0, {{0, 1}});
                 }),
                 HasSubstr(root() + "/file/below"));
-    EXPECT_THAT(complaint([&] { find_all(root() + "/file"); }), HasSubstr(root() + "/file"));
+    EXPECT_THAT(message_of([&] { find_all(root() + "/file"); }), HasSubstr(root() + "/file"));
 }
 
 TEST_F(Checkpoint, TellsADiskThatFailsFromAFileThatIsDamaged) {
     const auto read_with = [](const std::string& reason) {
         report_damage_in("the/file", [&] { throw Hdf5Error(reason); });
     };
-    EXPECT_THAT(complaint<IoError>([&] {
+    EXPECT_THAT(message_of<IoError>([&] {
                     read_with(
                         "HDF5 cannot read data: file read failed: errno = 5, error message = "
                         "'Input/output error', offset = 8.");
                 }),
                 HasSubstr("the/file"));
-    EXPECT_THAT(complaint([&] { read_with("HDF5 cannot read data: bad object header."); }),
+    EXPECT_THAT(message_of([&] { read_with("HDF5 cannot read data: bad object header."); }),
                 HasSubstr("the/file is damaged"));
 }
 

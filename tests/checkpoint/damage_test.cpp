@@ -26,12 +26,8 @@ TEST_F(DamagedCheckpoint, NamesTheFileThatCannotGrowAndKeepsTheOldOne) {
     const rlimit low{.rlim_cur = 1 << 20, .rlim_max = limit.rlim_max};
     ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &low), 0);
     const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
-    std::string message;
-    try {
-        write_rank_files(folder(), 20, 0, 2);
-    } catch (const Hdf5Error& error) {
-        message = error.what();
-    }
+    const std::string message =
+        message_of<Hdf5Error>([&] { write_rank_files(folder(), 20, 0, 2); });
     std::signal(SIGXFSZ, old_handler);
     ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
     EXPECT_THAT(message, HasSubstr("step-00000020.attempt-0.rank-00000.h5"));
@@ -43,14 +39,15 @@ TEST_F(DamagedCheckpoint, NamesAMissingRankFile) {
     const std::string index = write_checkpoint(folder(), 20, 1);
     const std::string gone = folder() + "/step-00000020.attempt-0.rank-00001.h5";
     fs::remove(gone);
-    EXPECT_THAT(complaint([&] { Reader::open(index); }), HasSubstr(gone));
+    EXPECT_THAT(message_of([&] { Reader::open(index); }), HasSubstr(gone));
 }
 
 TEST_F(DamagedCheckpoint, NamesATruncatedRankFile) {
     const std::string index = write_checkpoint(folder(), 20, 1);
     const std::string cut = folder() + "/step-00000020.attempt-0.rank-00002.h5";
     fs::resize_file(cut, fs::file_size(cut) - 1);
-    EXPECT_THAT(complaint([&] { Reader::open(index); }), AllOf(HasSubstr(cut), HasSubstr("bytes")));
+    EXPECT_THAT(message_of([&] { Reader::open(index); }),
+                AllOf(HasSubstr(cut), HasSubstr("bytes")));
 }
 
 TEST_F(DamagedCheckpoint, NamesARankFileOfAnotherRun) {
@@ -59,7 +56,7 @@ TEST_F(DamagedCheckpoint, NamesARankFileOfAnotherRun) {
     write_checkpoint(other, 20, 2);
     const std::string swapped = "/step-00000020.attempt-0.rank-00002.h5";
     fs::copy_file(other + swapped, folder() + swapped, fs::copy_options::overwrite_existing);
-    EXPECT_THAT(complaint([&] { Reader::open(index); }),
+    EXPECT_THAT(message_of([&] { Reader::open(index); }),
                 AllOf(HasSubstr(swapped), HasSubstr("checksums")));
 }
 
@@ -70,11 +67,11 @@ TEST_F(DamagedCheckpoint, NamesTheFileAndTileOfAFlippedByte) {
     const std::string needle(reinterpret_cast<const char*>(values.data() + 4 * kTileElems + 5), 32);
     const std::size_t at = bytes_of(path).find(needle);
     ASSERT_NE(at, std::string::npos);
-    flip_byte(path, at + 3);
+    flip_bit(path, at + 3);
     const auto reader = Reader::open(index);
     expect_values(*reader, {0, 4}, 1);
     expect_values(*reader, {5, kTiles}, 1);
-    EXPECT_THAT(complaint([&] {
+    EXPECT_THAT(message_of([&] {
                     read_tiles(*reader, {0, kTiles});
                 }),
                 AllOf(HasSubstr(path), HasSubstr("tile 4 of moment1")));
@@ -85,14 +82,15 @@ TEST_F(DamagedCheckpoint, NoticesAFlippedByteAnywhereInTheIndex) {
     const std::string good = bytes_of(index);
     ASSERT_GT(good.size(), 1000U);
     for (std::size_t at = 0; at < good.size(); at += 97) {
-        flip_byte(index, at);
-        EXPECT_THAT(complaint([&] { Reader::open(index); }), HasSubstr(index)) << "byte " << at;
+        flip_bit(index, at);
+        EXPECT_THAT(message_of([&] { Reader::open(index); }), HasSubstr(index)) << "byte " << at;
         put_bytes(index, good);
     }
     for (const std::size_t bytes :
          {std::size_t{0}, std::size_t{40}, std::size_t{512}, good.size() - 1}) {
         fs::resize_file(index, bytes);
-        EXPECT_THAT(complaint([&] { Reader::open(index); }), HasSubstr(index)) << bytes << " bytes";
+        EXPECT_THAT(message_of([&] { Reader::open(index); }), HasSubstr(index))
+            << bytes << " bytes";
         put_bytes(index, good);
     }
     expect_values(*Reader::open(index), {0, kTiles}, 1);
@@ -105,7 +103,7 @@ TEST_F(DamagedCheckpoint, NamesAnIndexThatNoRunHasWritten) {
     const auto complaint_of = [&](const Index& index) {
         fs::remove(path);
         write_index(path, index);
-        return complaint([&] { Reader::open(path); });
+        return message_of([&] { Reader::open(path); });
     };
     Index index = good;
     index.description.parameters = std::size_t{1} << 60U;
@@ -128,17 +126,17 @@ TEST_F(DamagedCheckpoint, NamesAnIndexThatNoRunHasWritten) {
 }
 
 TEST_F(DamagedCheckpoint, NamesAnIndexThatIsMissingOrOfAnotherFormat) {
-    EXPECT_THAT(complaint([&] { Reader::open(root() + "/none.h5"); }), HasSubstr("/none.h5"));
-    EXPECT_THAT(complaint([&] { Reader::open(root()); }), HasSubstr(root()));
+    EXPECT_THAT(message_of([&] { Reader::open(root() + "/none.h5"); }), HasSubstr("/none.h5"));
+    EXPECT_THAT(message_of([&] { Reader::open(root()); }), HasSubstr(root()));
     const std::string foreign = root() + "/foreign.h5";
     h5::close_file(h5::create_file(foreign, 0), foreign);
-    EXPECT_THAT(complaint([&] { Reader::open(foreign); }),
+    EXPECT_THAT(message_of([&] { Reader::open(foreign); }),
                 AllOf(HasSubstr(foreign), HasSubstr("not the index")));
     const std::string index = write_checkpoint(folder(), 20, 1);
     std::string later = bytes_of(index);
     later.replace(later.find("version 1"), 9, "version 2");
     put_bytes(index, later);
-    EXPECT_THAT(complaint([&] { Reader::open(index); }),
+    EXPECT_THAT(message_of([&] { Reader::open(index); }),
                 AllOf(HasSubstr(index), HasSubstr("has version 2 of")));
 }
 

@@ -81,12 +81,12 @@ TEST_P(Export, ReplacesAnOldFileAndLeavesNoOther) {
 
 TEST_P(Export, ReplacesNoOtherFileAndFollowsNoLink) {
     put_bytes(out() + ".partial", "my own notes");
-    EXPECT_THAT(complaint([&] { export_checkpoint(index(), out(), GetParam()); }),
+    EXPECT_THAT(message_of([&] { export_checkpoint(index(), out(), GetParam()); }),
                 HasSubstr(out() + ".partial"));
     EXPECT_EQ(bytes_of(out() + ".partial"), "my own notes");
     fs::rename(out() + ".partial", root() + "/notes");
     fs::create_symlink(root() + "/notes", out() + ".partial");
-    EXPECT_THAT(complaint([&] { export_checkpoint(index(), out(), GetParam()); }),
+    EXPECT_THAT(message_of([&] { export_checkpoint(index(), out(), GetParam()); }),
                 HasSubstr(out() + ".partial"));
     EXPECT_EQ(bytes_of(root() + "/notes"), "my own notes");
 }
@@ -97,8 +97,8 @@ TEST_P(Export, KeepsTheOldFileIfTheCheckpointIsDamaged) {
     const auto masters = sample_values(1, 0);
     const std::string needle(reinterpret_cast<const char*>(masters.data() + 2 * shard::kTileElems),
                              32);
-    flip_byte(path, bytes_of(path).find(needle));
-    EXPECT_THAT(complaint([&] { export_checkpoint(index(), out(), GetParam()); }),
+    flip_bit(path, bytes_of(path).find(needle));
+    EXPECT_THAT(message_of([&] { export_checkpoint(index(), out(), GetParam()); }),
                 AllOf(HasSubstr(path), HasSubstr("tile 2 of master")));
     EXPECT_EQ(bytes_of(out()), "old");
     EXPECT_FALSE(fs::exists(out() + ".partial"));
@@ -125,7 +125,7 @@ class ExportTo : public Export {};
 
 TEST_F(ExportTo, RefusesABadTypeOrPlace) {
     const auto refusal = [&](const std::string& place, Dtype dtype) {
-        return complaint([&] { export_checkpoint(index(), place, dtype); });
+        return message_of([&] { export_checkpoint(index(), place, dtype); });
     };
     EXPECT_THAT(refusal(out(), Dtype::bf16), HasSubstr("bf16"));
     EXPECT_THAT(refusal(root(), Dtype::fp32), HasSubstr("it is a folder"));
@@ -134,7 +134,7 @@ TEST_F(ExportTo, RefusesABadTypeOrPlace) {
                 HasSubstr("Choose another name"));
     EXPECT_THAT(refusal(folder() + "/step-00000020.attempt-0.rank-00000.h5", Dtype::fp32),
                 HasSubstr("Choose another name"));
-    EXPECT_THAT(complaint([&] { export_checkpoint(root() + "/none.h5", out(), Dtype::fp32); }),
+    EXPECT_THAT(message_of([&] { export_checkpoint(root() + "/none.h5", out(), Dtype::fp32); }),
                 HasSubstr("/none.h5"));
     EXPECT_FALSE(fs::exists(out()));
 }
@@ -155,14 +155,15 @@ TEST_F(ExportTo, NoticesAFlippedByteAnywhere) {
     export_checkpoint(index(), out(), Dtype::fp16);
     const std::string good = bytes_of(out());
     for (std::size_t at = 0; at < good.size(); at += at < 4096 ? 61 : 7919) {
-        flip_byte(out(), at);
-        EXPECT_THAT(complaint([&] { inspect_text(out()); }), HasSubstr(out())) << "byte " << at;
+        flip_bit(out(), at);
+        EXPECT_THAT(message_of([&] { inspect_text(out()); }), HasSubstr(out())) << "byte " << at;
         put_bytes(out(), good);
     }
     for (const std::size_t bytes :
          {std::size_t{0}, std::size_t{60}, good.size() / 2, good.size() - 1}) {
         fs::resize_file(out(), bytes);
-        EXPECT_THAT(complaint([&] { inspect_text(out()); }), HasSubstr(out())) << bytes << " bytes";
+        EXPECT_THAT(message_of([&] { inspect_text(out()); }), HasSubstr(out()))
+            << bytes << " bytes";
         put_bytes(out(), good);
     }
     EXPECT_THAT(inspect_text(out()), HasSubstr("as they were written"));
@@ -182,18 +183,18 @@ TEST_F(ExportTo, InspectNoticesADamagedTile) {
     const auto values = sample_values(1, 2);
     const std::string needle(
         reinterpret_cast<const char*>(values.data() + 6 * shard::kTileElems + 40), 32);
-    flip_byte(path, bytes_of(path).find(needle));
-    EXPECT_THAT(complaint([&] { inspect_text(index()); }),
+    flip_bit(path, bytes_of(path).find(needle));
+    EXPECT_THAT(message_of([&] { inspect_text(index()); }),
                 AllOf(HasSubstr(path), HasSubstr("tile 6 of moment2")));
 }
 
 TEST_F(ExportTo, InspectRefusesOtherFiles) {
-    EXPECT_THAT(complaint([&] { inspect_text(root() + "/none.h5"); }), HasSubstr("/none.h5"));
+    EXPECT_THAT(message_of([&] { inspect_text(root() + "/none.h5"); }), HasSubstr("/none.h5"));
     EXPECT_THAT(
-        complaint([&] { inspect_text(folder() + "/step-00000020.attempt-0.rank-00000.h5"); }),
+        message_of([&] { inspect_text(folder() + "/step-00000020.attempt-0.rank-00000.h5"); }),
         HasSubstr("neither"));
     put_bytes(out(), "garbage");
-    EXPECT_THAT(complaint([&] { inspect_text(out()); }),
+    EXPECT_THAT(message_of([&] { inspect_text(out()); }),
                 AllOf(HasSubstr(out()), HasSubstr("neither")));
 }
 

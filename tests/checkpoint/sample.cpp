@@ -88,12 +88,6 @@ void put_bytes(const std::string& path, const std::string& bytes) {
     std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
 }
 
-void flip_byte(const std::string& path, std::size_t at) {
-    std::string bytes = bytes_of(path);
-    bytes.at(at) = static_cast<char>(bytes.at(at) ^ 0x10);
-    put_bytes(path, bytes);
-}
-
 State read_tiles(Reader& reader, shard::TileRange tiles) {
     const std::vector<float> zeros(tiles.size() * shard::kTileElems);
     State state{.master = zeros, .moment1 = zeros, .moment2 = zeros};
@@ -122,17 +116,6 @@ int run_python(const std::string& words) {
 }
 
 bool has_h5py() { return run_python("-c 'import h5py, numpy' 2>/dev/null") == 0; }
-
-InFolder::InFolder() {
-    std::string pattern = testing::TempDir() + "nearstep-checkpoint-XXXXXX";
-    if (mkdtemp(pattern.data()) == nullptr) {
-        throw IoError("Cannot make a temporary folder.");
-    }
-    root_ = pattern;
-    folder_ = root_ + "/run/checkpoints";
-}
-
-InFolder::~InFolder() { std::filesystem::remove_all(root_); }
 
 std::vector<std::string> InFolder::files() const {
     std::vector<std::string> names;

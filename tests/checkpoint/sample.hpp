@@ -4,6 +4,7 @@
 #include "base/error.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "store/scratch_folder.hpp"
+#include "support/message_of.hpp"
 
 #include <gtest/gtest.h>
 
@@ -39,35 +40,18 @@ std::string write_checkpoint(const std::string& folder, std::int64_t step, std::
 
 class InFolder : public testing::Test {
 protected:
-    InFolder();
-    ~InFolder() override;
-
-    const std::string& root() const { return root_; }
+    const std::string& root() const { return root_.path(); }
     const std::string& folder() const { return folder_; }
 
     // Names of the files in the checkpoint folder.
     std::vector<std::string> files() const;
 
 private:
-    std::string root_;
-    std::string folder_;
+    ScratchFolder root_;
+    std::string folder_ = root_.file("run/checkpoints");
 };
 
 void put_bytes(const std::string& path, const std::string& bytes);
-
-void flip_byte(const std::string& path, std::size_t at);
-
-// The message of the error of type Kind that `action` throws. The test fails if it throws none.
-template <typename Kind = ConfigError, typename Action>
-std::string complaint(Action action) {
-    try {
-        action();
-    } catch (const Kind& error) {
-        return error.what();
-    }
-    ADD_FAILURE() << "no such error was thrown";
-    return "";
-}
 
 struct State {
     std::vector<float> master;

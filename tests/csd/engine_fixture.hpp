@@ -85,20 +85,9 @@ public:
     }
 
     UpdateRun run_of(std::uint64_t random_key, std::size_t begin, std::size_t count) {
-        const StatePointers all = state_of_tile(format_, payload(), 1, 0);
-        const std::size_t halves = format_ == StateFormat::compact ? 2 : 4;
-        const std::size_t moment = format_ == StateFormat::fp32   ? 4
-                                   : format_ == StateFormat::bf16 ? 2
-                                                                  : 1;
         UpdateRun run;
         run.format = format_;
-        run.state.master = static_cast<std::byte*>(all.master) + begin * halves;
-        run.state.moment1 = static_cast<std::byte*>(all.moment1) + begin * moment;
-        run.state.moment2 = static_cast<std::byte*>(all.moment2) + begin * moment;
-        if (all.scale1 != nullptr) {
-            run.state.scale1 = all.scale1 + begin / arith::kBlockElems;
-            run.state.scale2 = all.scale2 + begin / arith::kBlockElems;
-        }
+        run.state = state_from(format_, state_of_tile(format_, payload(), 1, 0), begin);
         run.gradient = &gradient_[begin * size_bytes(gradient_dtype_)];
         run.gradient_dtype = gradient_dtype_;
         run.parameters = &parameters_[begin * size_bytes(parameter_dtype_)];

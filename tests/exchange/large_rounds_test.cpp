@@ -1,7 +1,9 @@
 // Rounds whose messages MPI cannot count.
 #include "base/error.hpp"
 #include "mpi/exchange/gradient_scatter.hpp"
+#include "support/message_of.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -35,12 +37,10 @@ TEST(ScatterOfLargeRounds, IsRefusedWhereAMessageWouldBeTooLarge) {
     const Routes routes(owners, nodes, nodes, world.rank());
     const std::vector<Route> rounds = {routes.of({0, kLargeTiles})};
     trace::Traffic traffic;
-    try {
-        const GradientScatter scatter(world, routes, {.codec = codec.get()}, rounds, traffic);
-        FAIL() << "it was made";
-    } catch (const ConfigError& error) {
-        EXPECT_NE(std::string(error.what()).find("lower csd.subgroup_tiles"), std::string::npos);
-    }
+    EXPECT_THAT(message_of([&] {
+                    GradientScatter(world, routes, {.codec = codec.get()}, rounds, traffic);
+                }),
+                testing::HasSubstr("lower csd.subgroup_tiles"));
 }
 
 }  // namespace

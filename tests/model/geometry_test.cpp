@@ -1,6 +1,7 @@
 #include "model/geometry.hpp"
 
 #include "base/error.hpp"
+#include "support/message_of.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,13 +21,8 @@ config::ModelSettings tiny_settings() {
     return {.layers = 2, .heads = 2, .width = 8, .context = 6, .vocabulary = 11};
 }
 
-std::string message_of(const config::ModelSettings& settings) {
-    try {
-        describe(settings);
-    } catch (const ConfigError& error) {
-        return error.what();
-    }
-    return "";
+std::string refusal_of(const config::ModelSettings& settings) {
+    return message_of([&] { describe(settings); });
 }
 
 const Parameter& find(const Geometry& geometry, const std::string& name) {
@@ -89,20 +85,20 @@ TEST(Geometry, NamesAndShapesAreThoseOfPublishedCheckpoints) {
 TEST(Geometry, RefusesWhatCannotBeInOneSentence) {
     config::ModelSettings settings = tiny_settings();
     settings.architecture = "rnn";
-    EXPECT_EQ(message_of(settings),
+    EXPECT_EQ(refusal_of(settings),
               "model.architecture is \"rnn\", which nearstep does not have: choose \"gpt\", "
               "\"llama\".");
     settings = tiny_settings();
     settings.heads = 3;
-    EXPECT_EQ(message_of(settings),
+    EXPECT_EQ(refusal_of(settings),
               "model.width = 8 is not a multiple of model.heads = 3: choose heads that divide the "
               "width.");
     settings = tiny_settings();
     settings.context = 0;
-    EXPECT_EQ(message_of(settings), "model.context is 0: set it to 1 or more.");
+    EXPECT_EQ(refusal_of(settings), "model.context is 0: set it to 1 or more.");
     settings = tiny_settings();
     settings.heads = -2;
-    EXPECT_EQ(message_of(settings), "model.heads is -2: set it to 1 or more.");
+    EXPECT_EQ(refusal_of(settings), "model.heads is -2: set it to 1 or more.");
 }
 
 TEST(StartValues, AreTheSameHoweverTheVectorIsSplit) {

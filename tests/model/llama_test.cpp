@@ -2,6 +2,7 @@
 #include "model/architecture.hpp"
 #include "model/network_reference.hpp"
 #include "model/network_steps.hpp"
+#include "support/message_of.hpp"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -135,12 +136,7 @@ TEST(Llama, NamesAndShapesAreThoseOfPublishedCheckpoints) {
 }
 
 std::string refusal(const config::ModelSettings& settings) {
-    try {
-        describe(settings);
-    } catch (const ConfigError& error) {
-        return error.what();
-    }
-    return "";
+    return message_of([&] { describe(settings); });
 }
 
 TEST(Llama, RefusesHeadsThatDoNotFit) {

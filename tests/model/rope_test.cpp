@@ -1,6 +1,7 @@
 #include "model/rope.hpp"
 
 #include "base/error.hpp"
+#include "support/message_of.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -99,12 +100,7 @@ TEST(Rope, HasTheFrequenciesOfTransformers) {
 }
 
 std::string refusal(const std::string& scaling) {
-    try {
-        rope_of(scaled(scaling, 64), 8);
-    } catch (const ConfigError& error) {
-        return error.what();
-    }
-    return "";
+    return message_of([&] { rope_of(scaled(scaling, 64), 8); });
 }
 
 TEST(Rope, RefusesWhatItDoesNotKnowInOneSentence) {

@@ -2,6 +2,7 @@
 
 #include "base/error.hpp"
 #include "mpi/topology.hpp"
+#include "support/message_of.hpp"
 
 #include <gtest/gtest.h>
 
@@ -153,17 +154,16 @@ TEST(Communicator, WaitsForNothingMoreOnceARankDidNotTakePart) {
 TEST(Communicator, TellsAllRanksOfTheLowestRanksProblem) {
     const Communicator world = make_world();
     const int culprit = world.size() - 1;
-    try {
-        world.together([&] {
-            if (world.rank() == culprit) {
-                throw ConfigError(text("rank ", world.rank(), " has no disk"));
-            }
-        });
-        FAIL() << "together() must throw on every rank";
-    } catch (const ConfigError& error) {
-        EXPECT_EQ(std::string(error.what()), text("rank ", culprit, " has no disk"));
-    }
+    const auto fail = [&] {
+        if (world.rank() == culprit) {
+            throw ConfigError(text("rank ", world.rank(), " has no disk"));
+        }
+    };
+    EXPECT_EQ(message_of<ConfigError>([&] { world.together(fail); }),
+              text("rank ", culprit, " has no disk"));
     world.together([] {});  // later calls still work
+    EXPECT_EQ(message_of([&] { world.on_rank_0([] { throw ConfigError("not here"); }); }),
+              "not here");
 }
 
 TEST(Communicator, WaitsLongerForRanksWithMoreWork) {
@@ -179,16 +179,13 @@ TEST(Communicator, WaitsLongerForRanksWithMoreWork) {
 TEST(Communicator, KeepsTheKindOfTheProblemOnAllRanks) {
     const Communicator world = make_world();
     const int culprit = world.size() - 1;
-    try {
-        world.together([&] {
-            if (world.rank() == culprit) {
-                throw IoError(text("rank ", world.rank(), " cannot read"));
-            }
-        });
-        FAIL() << "together() must throw on every rank";
-    } catch (const IoError& error) {
-        EXPECT_EQ(std::string(error.what()), text("rank ", culprit, " cannot read"));
-    }
+    const auto fail = [&] {
+        if (world.rank() == culprit) {
+            throw IoError(text("rank ", world.rank(), " cannot read"));
+        }
+    };
+    EXPECT_EQ(message_of<IoError>([&] { world.together(fail); }),
+              text("rank ", culprit, " cannot read"));
     try {
         world.together([&] {
             if (world.rank() == culprit) {

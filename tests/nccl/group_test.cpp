@@ -4,7 +4,9 @@
 #include "base/dtype.hpp"
 #include "base/error.hpp"
 #include "base/random.hpp"
+#include "support/message_of.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -69,12 +71,8 @@ TEST(WithoutNccl, AGroupSaysWhatToDo) {
     }
     const auto world = mpi::Communicator::world(kLimit);
     Watchdog watchdog;
-    try {
-        const Group group(world, 0, watchdog, kLimit);
-        FAIL() << "there is no NCCL";
-    } catch (const NcclError& error) {
-        EXPECT_NE(std::string(error.what()).find("exchange.transport"), std::string::npos);
-    }
+    EXPECT_THAT(message_of<NcclError>([&] { const Group group(world, 0, watchdog, kLimit); }),
+                testing::HasSubstr("exchange.transport"));
 }
 
 class Gpus : public testing::Test {

@@ -1,5 +1,7 @@
 #include "mpi/nccl/watchdog.hpp"
 
+#include "support/message_of.hpp"
+
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -106,11 +108,7 @@ TEST_F(Dog, ThrowsTheFirstProblemAtWhoeverGivesUpAndAbortsOnce) {
     const auto dog = make();
     dog->watch(thing(fine, aborts));
     for (const char* problem : {"the cause", "its consequence"}) {
-        try {
-            dog->give_up(problem);
-        } catch (const NcclError& error) {
-            EXPECT_STREQ(error.what(), "the cause");
-        }
+        EXPECT_EQ(message_of<NcclError>([&] { dog->give_up(problem); }), "the cause");
     }
     EXPECT_EQ(*aborts, 1);
 }

@@ -3,6 +3,7 @@
 #include "base/error.hpp"
 #include "plan/formulas.hpp"
 #include "plan/problem.hpp"
+#include "support/message_of.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -97,14 +98,6 @@ TEST(Calibration, OfTwoRowsWithTheSameNameTheLaterCounts) {
 }
 
 TEST(Calibration, SaysWhatIsMissingOrWrong) {
-    const auto message_of = [](const std::function<void()>& work) -> std::string {
-        try {
-            work();
-        } catch (const ConfigError& error) {
-            return error.what();
-        }
-        return "";
-    };
     const auto message_of_lines = [&](const std::string& lines) {
         return message_of([&] { read_calibration(lines, "rates.json"); });
     };
@@ -123,11 +116,8 @@ TEST(Calibration, SaysWhatIsMissingOrWrong) {
     const Calibration devices = read_calibration(kDevices, "x");
     EXPECT_THAT(message_of([&] { expect_device(devices, "x", {.state = "compact"}); }),
                 HasSubstr("bench csd --state compact --json FILE"));
-    EXPECT_EQ(message_of([&] {
-                  expect_device(devices, "x", {.state = "q8"});
-                  expect_device(read_calibration(kNetwork, "x"), "x", {.state = "compact"});
-              }),
-              "");
+    EXPECT_NO_THROW(expect_device(devices, "x", {.state = "q8"}));
+    EXPECT_NO_THROW(expect_device(read_calibration(kNetwork, "x"), "x", {.state = "compact"}));
     EXPECT_THAT(message_of([] { read_calibration_lines("/nowhere/rates.json"); }),
                 HasSubstr("/nowhere/rates.json cannot be read"));
 }

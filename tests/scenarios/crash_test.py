@@ -180,19 +180,14 @@ class Crash(program.Scenario):
         self.flip(place=1)
         state = self.folder / "state/rank-0.device-0.state"
         before = state.read_bytes()
-        done = program.run(2, *self.small_run(flags=["--resume"]))
-        self.assertEqual(done.returncode, 2, done.stderr)
-        self.assertIn("nothing whole to resume from", done.stderr)
+        self.assert_refusal(program.run(2, *self.small_run(flags=["--resume"])), "nothing whole to resume from")
         self.assertEqual(state.read_bytes(), before)
 
     def test_state_alone_is_enough_to_go_on_and_is_not_overwritten_unasked(self):
         masters = self.whole_masters()
         self.train(train__steps=8, train__stop_at=5)
         program.shutil.rmtree(self.folder / "state/checkpoints")
-        refused = program.run(2, *self.small_run())
-        self.assertEqual(refused.returncode, 2)
-        self.assertIn("step 5 of 8", refused.stderr)
-        self.assertIn("--resume", refused.stderr)
+        self.assert_refusal(program.run(2, *self.small_run()), "step 5 of 8", "--resume")
         said, summary = self.finish()
         self.assertIn("resumed from the state files at step 5", said)
         self.assertEqual(summary["masters_xxh3"], masters)
@@ -230,9 +225,7 @@ class Crash(program.Scenario):
             # Each waits some seconds for a run that may be ending.
             starts = [(ranks, self.small_run(flags=flags)) for flags in ([], ["--fresh"], ["--resume"]) for ranks in (0, 3)]
             for done in program.run_all(starts):
-                self.assertEqual(done.returncode, 2, done.stderr)
-                self.assertIn("rank-0.device-0.state", done.stderr)
-                self.assertIn("in use by another nearstep process", done.stderr)
+                self.assert_refusal(done, "rank-0.device-0.state", "in use by another nearstep process")
             after = program.content(self.folder / "state")
             self.assertEqual(before, after)
             self.assertIsNone(first.poll())

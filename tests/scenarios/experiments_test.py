@@ -111,11 +111,8 @@ class Experiments(program.Scenario):
                                   (["--site", "cluster/nowhere"], "")):
             done = subprocess.run([EXPERIMENTS / "devices", "--quick", "--out", self.out, "--program", program.PROGRAM,
                                    *options], cwd=program.ROOT, env=program.environment(), text=True, capture_output=True, timeout=program.HANG_S)
-            self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
-            self.assertIn(sentence, done.stderr)
-        done = program.run(0, "report", self.folder / "nowhere")
-        self.assertEqual(done.returncode, 2)
-        self.assertIn("There is no folder", done.stderr)
+            self.assert_refusal(done, sentence)
+        self.assert_refusal(program.run(0, "report", self.folder / "nowhere"), "There is no folder")
 
 
 if __name__ == "__main__":

@@ -169,9 +169,7 @@ class Gpu(program.Scenario):
 
     def test_says_what_to_set_where_nothing_fits(self):
         arguments = self.arguments(model__device='"cuda"', model__gpu_memory_gb=0.01)
-        done = program.run(1, *arguments)
-        self.assertEqual(done.returncode, 2, done.stderr)
-        self.assertIn("set model.gpu_memory_gb to ", done.stderr)
+        self.assert_refusal(program.run(1, *arguments), "set model.gpu_memory_gb to ")
 
 
 if __name__ == "__main__":

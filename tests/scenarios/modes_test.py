@@ -22,10 +22,6 @@ class Modes(program.Scenario):
         summary = self.train(train__steps=4, csd__per_rank=2, csd__slots=4, **keys)
         return summary["bytes_per_parameter"], program.padding_of(summary)
 
-    def assert_bytes(self, measured, wanted, padding):
-        self.assertGreaterEqual(measured, wanted * 0.999)
-        self.assertLessEqual(measured, wanted * padding * 1.001)
-
     def test_base_moves_24_bytes_of_state_and_8_of_gradients_over_the_host_link(self):
         links, padding = self.bytes_of(mode="base")
         self.assert_bytes(links["host_link"]["state_read"], 12, padding)

@@ -151,6 +151,21 @@ class Scenario(unittest.TestCase):
         self.assertEqual(one["masters_xxh3"], other["masters_xxh3"])
         self.assertEqual(one["heldout_loss"], other["heldout_loss"])
 
+    def assert_goes_on(self, whole, *parts):
+        """Expects the losses of the whole run from its parts, and its masters from the last."""
+        self.assertEqual([loss for part in parts for loss in part["losses"]], whole["losses"])
+        self.assertEqual(parts[-1]["masters_xxh3"], whole["masters_xxh3"])
+
+    def assert_refusal(self, done, *words):
+        """Expects exit code 2 and a message with these words."""
+        self.assertEqual(done.returncode, 2, f"{done.args}\n{done.stdout}\n{done.stderr}")
+        for word in words:
+            self.assertIn(word, done.stderr)
+
+    def assert_bytes(self, measured, wanted, padding):
+        self.assertGreaterEqual(measured, wanted * 0.999)
+        self.assertLessEqual(measured, wanted * padding * 1.001)
+
     def assert_close(self, one, other, relative):
         self.assertEqual(len(one), len(other))
         for step, (a, b) in enumerate(zip(one, other)):

@@ -33,9 +33,7 @@ class Restart(program.Scenario):
         before = program.content(self.folder)
         before.pop(self.folder / "summary.json", None)
         done = self.start(*flags, **options)
-        self.assertEqual(done.returncode, 2, f"{done.stdout}\n{done.stderr}")
-        for word in words:
-            self.assertIn(word, done.stderr)
+        self.assert_refusal(done, *words)
         after = program.content(self.folder)
         after.pop(self.folder / "summary.json", None)
         self.assertEqual(before.keys(), after.keys())
@@ -148,8 +146,7 @@ class Restart(program.Scenario):
             from_other = ["--from", self.folder / "other0/checkpoints/step-00000003.h5"]
             for flags in ([], from_other):
                 done = program.run(0, *self.arguments(flags=["--resume-if-any", *flags], train__steps=STEPS, csd__path=self.two_drives()))
-                self.assertEqual(done.returncode, 2, done.stderr)
-                self.assertIn("Slurm has started this job again", done.stderr)
+                self.assert_refusal(done, "Slurm has started this job again")
         self.assertFalse((self.folder / "p0/rank-0.manifest").exists())
 
     def test_a_run_in_the_folder_of_another_goes_on_with_its_own_steps(self):

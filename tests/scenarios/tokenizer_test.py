@@ -104,9 +104,7 @@ class Tokenizers(program.Scenario):
                 first = self.train(state=durability, train__stop_at=3, **self.keys(tokens, **keys))
                 for other in (others, self.text):
                     refused = program.run_in_turn(2, *self.arguments(state=durability, flags=["--resume"], **self.keys(other, **keys)))
-                    self.assertEqual(refused.returncode, 2, refused.stdout + refused.stderr)
-                    self.assertIn("another model", refused.stderr)
-                    self.assertIn("tokenizer=file", refused.stderr)
+                    self.assert_refusal(refused, "another model", "tokenizer=file")
                 second = self.train(state=durability, flags=["--resume"], **self.keys(tokens, **keys))
                 self.assertEqual(first["losses"] + second["losses"], whole["losses"])
                 shown = program.run(0, "inspect", second["checkpoint"])
@@ -120,9 +118,7 @@ class Tokenizers(program.Scenario):
                                    (self.keys(bent), [], "longer or shorter"),
                                    ({**self.keys(tokens), "data__train": f'["{tokens}", "{self.text}"]'}, [], "is not one token file")):
             with self.subTest(words):
-                done = program.run_in_turn(2, *self.arguments(flags=flags, **keys))
-                self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
-                self.assertIn(words, done.stderr)
+                self.assert_refusal(program.run_in_turn(2, *self.arguments(flags=flags, **keys)), words)
                 self.assertFalse((self.folder / "state").exists())
 
     def test_samples_are_text(self):

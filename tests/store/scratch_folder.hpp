@@ -1,6 +1,8 @@
 // A folder for the files of one test, removed with the object.
 #pragma once
 
+#include "support/message_of.hpp"
+
 #include <gtest/gtest.h>
 
 #include <cstddef>
@@ -52,18 +54,6 @@ inline void flip_bit(const std::string& path, std::int64_t offset) {
     if (!file.flush()) {
         throw std::runtime_error("No byte can be changed in " + path);
     }
-}
-
-// The message of the exception of type `E` that `action` throws; a test failure if it throws none.
-template <typename E, typename Action>
-std::string message_of(const Action& action) {
-    try {
-        action();
-    } catch (const E& error) {
-        return error.what();
-    }
-    ADD_FAILURE() << "nothing was thrown";
-    return "";
 }
 
 }  // namespace nearstep
