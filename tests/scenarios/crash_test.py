@@ -56,6 +56,13 @@ class Crash(program.Scenario):
         """Starts a run, by mpirun if it has several ranks. It may be killed."""
         return program.run(0 if ranks == 1 else ranks, *arguments, fault=fault)
 
+    def go_on(self, ranks, arguments, fault=""):
+        """Resumes a run, or starts it anew if it was killed before anything was committed."""
+        done = self.start(ranks, arguments + ["--resume"], fault)
+        if done.returncode == 2 and "There is no checkpoint" in done.stderr:
+            done = self.start(ranks, arguments, fault)
+        return done
+
     def assert_killed(self, done):
         # mpirun reports the signal of a rank as 128 + 9.
         self.assertIn(done.returncode, (-9, 137), f"{done.args}\n{done.stdout}\n{done.stderr}")
@@ -67,7 +74,6 @@ class Crash(program.Scenario):
         # First each phase in turn, so that all occur, then random phases. Each life lasts a few steps.
         phases = list(PHASES)
         draw.shuffle(phases)
-        resumes = []
         for kill in range(kills):
             phase = phases[kill] if kill < len(phases) else draw.choice(phases)
             steps = draw.randrange(3) if phase in IN_A_STEP else 0
@@ -76,19 +82,13 @@ class Crash(program.Scenario):
             fault = f"rank={draw.randrange(ranks)} phase={phase} count={count}"
             # Each step reads, unless slots keep the state.
             life = dict(keys, csd__slots=4) if phase == "mid_read" else keys
-            arguments = self.arguments_of(ranks, "killed", dtype, **life) + resumes
-            done = self.start(ranks, arguments, fault)
-            if done.returncode == 2 and "There is no checkpoint" in done.stderr:
-                resumes = []  # killed before anything was committed
-                done = self.start(ranks, self.arguments_of(ranks, "killed", dtype, **life), fault)
-            self.assert_killed(done)
-            resumes = ["--resume"]
+            self.assert_killed(self.go_on(ranks, self.arguments_of(ranks, "killed", dtype, **life), fault))
         # A step is reported before it is committed, so this is no less than the step that the last run resumes from.
         # What a life says does not tell: one killed as it starts says nothing.
         metrics = self.folder / "killed.jsonl"
         reached = max((line.get("step", 0) for line in lines_of(metrics)), default=0) if metrics.exists() else 0
         last = min(STEPS, reached + CHECKPOINT_EVERY + 3)
-        done = self.start(ranks, self.arguments_of(ranks, "killed", dtype, train__stop_at=last, **keys) + resumes, "")
+        done = self.go_on(ranks, self.arguments_of(ranks, "killed", dtype, train__stop_at=last, **keys))
         self.assertEqual(done.returncode, 0, done.stderr)
         whole = self.start(ranks, self.arguments_of(ranks, "whole", dtype, train__stop_at=last, **keys), "")
         self.assertEqual(whole.returncode, 0, whole.stderr)
