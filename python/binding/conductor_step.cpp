@@ -1,5 +1,5 @@
 // A step of the conductor: gradients to the engine, parameters back, and what the program changes
-// between two steps. Called by python/nearstep/_intake.py and _parameters.py.
+// between two steps. Called by python/nearstep/_gradients/intake.py and _model/parameters.py.
 #include "base/digest.hpp"
 #include "base/error.hpp"
 #include "memory/gpu.hpp"

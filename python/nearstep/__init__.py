@@ -13,10 +13,10 @@
 
 from . import _ranks  # sets RANK, WORLD_SIZE and LOCAL_RANK
 from . import _distributed
-from ._base import Optimizer
-from ._empty import empty
-from ._groups import groups
-from ._stream import Stream
+from ._optimizer import Optimizer
+from ._model.empty import empty
+from ._model.groups import groups
+from ._streaming.stream import Stream
 from ._optimizers import Adagrad, Adam, AdamW, Lion, SGD
 from ._engine import version as _version
 

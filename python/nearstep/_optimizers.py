@@ -2,7 +2,7 @@
 
 import torch
 
-from ._base import Optimizer
+from ._optimizer import Optimizer
 
 
 class AdamW(Optimizer):

@@ -220,7 +220,7 @@ class Empty(Package):
             self.refuses(RuntimeError, "call step() before you read them", lambda: made(torch.ones(2, 256)))
         for read in (opt.synchronize, made.state_dict):
             self.refuses(RuntimeError, "call step() before you read them", read)
-        begun = lambda: any(not torch.equal(value, before[name]) for name, value in zip(opt._names, opt._parameters.values))
+        begun = lambda: any(not torch.equal(value, before[name]) for name, value in zip(opt._names, opt._session.parameters.values))
         self.assertTrue(any(begun() or time.sleep(0.01) for _ in range(6000)), "the update has begun")
         opt.close()
         for key, p in made.state_dict().items():

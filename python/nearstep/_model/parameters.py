@@ -7,11 +7,11 @@ import weakref
 import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
-from . import _watch
-from ._departed import Departed
-from ._digests import Digests
-from ._empty import fill, is_empty
-from ._groups import DTYPES
+from . import watch
+from .departed import Departed
+from .digests import Digests
+from .empty import fill, is_empty
+from .groups import DTYPES
 
 _FEW = 3  # names in a message
 
@@ -175,11 +175,11 @@ class Parameters:
 
     def watch(self, numbers) -> None:
         for i in numbers:
-            _watch.watch(self._params[i], self._watchers[i])
+            watch.watch(self._params[i], self._watchers[i])
 
     def release(self, numbers) -> None:
         for i in numbers:
-            _watch.release(self._params[i])
+            watch.release(self._params[i])
 
     def put(self, block: int) -> None:
         """The block's gradients have left."""
@@ -201,7 +201,7 @@ class Parameters:
     def close(self) -> None:
         """The parameters are plain ones from here on, without stand-ins for gradients."""
         for p in self._params:
-            _watch.release(p)
+            watch.release(p)
             if isinstance(p.grad, Departed):
                 p.grad = None
         self.values = []

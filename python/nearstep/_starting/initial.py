@@ -7,7 +7,7 @@ import zlib
 
 import torch
 
-from ._groups import has_list, plain_name
+from .._model.groups import has_list, plain_name
 
 
 def _units(module, path="", owner=None):

@@ -11,7 +11,7 @@ import warnings
 
 import torch
 
-from ._groups import plain_name
+from .._model.groups import plain_name
 
 _LENGTH_BYTES = 8
 _MOST_ABOUT = 1 << 26

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from . import _engine
+from .. import _engine
 
 _WORDS_AT_ONCE = 1 << 22
 

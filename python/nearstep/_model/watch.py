@@ -11,7 +11,7 @@ import functools
 import torch
 from torch._functorch import eager_transforms, vmap
 
-from ._departed import ABOUT, instances_in
+from .departed import ABOUT, instances_in
 
 _watchers: dict = {}  # a function to call, by the parameter's id
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from . import _initial
-from ._empty import fill, give_back, is_empty
-from ._groups import DTYPES
-from ._parameters import Parameters
+from . import initial
+from .._model.empty import fill, give_back, is_empty
+from .._model.groups import DTYPES
+from .._model.parameters import Parameters
 
 
 def refuse_empty_without_module(params: list, module) -> None:
@@ -15,7 +15,7 @@ def refuse_empty_without_module(params: list, module) -> None:
         raise ValueError("Parameters from nearstep.empty() get their values by their modules: make the optimizer from the module, or from nearstep.groups(module).")
 
 
-def begin(conductor, parameters: Parameters, params: list, module, weights, seed: int, needs_values: bool, streaming) -> list[str]:
+def begin_state(conductor, parameters: Parameters, params: list, module, weights, seed: int, needs_values: bool, streaming) -> list[str]:
     """Fills or resumes the state, and then the module. ``weights``: see Weights; None: empty parameters are drawn.
     ``streaming``: see Streaming; or None. Returns the engine's messages. If it fails, empty parameters are empty again."""
     trained = set(map(id, params))
@@ -31,7 +31,7 @@ def begin(conductor, parameters: Parameters, params: list, module, weights, seed
                 weights.fill(p, p.data)
             weights.read_buffers(module)
         elif drawn or frozen:
-            _initial.draw(module, drawn + frozen, seed, parameters.device)
+            initial.draw(module, drawn + frozen, seed, parameters.device)
         lines = _fill_state(conductor, parameters, params, weights, needs_values)
     except BaseException:
         give_back(filled)

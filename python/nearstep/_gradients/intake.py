@@ -12,9 +12,9 @@ import weakref
 
 import torch
 
-from . import _engine, _ranks
-from ._departed import Departed
-from ._groups import DTYPES
+from .. import _engine, _ranks
+from .._model.departed import Departed
+from .._model.groups import DTYPES
 
 # Steps after one that was given up in which gradients leave in step(), so that they can be dropped at no cost.
 _CAUTIOUS_STEPS = 100

@@ -10,10 +10,10 @@ import weakref
 
 import torch
 
-from . import _recompute
-from ._activations import Activations
-from ._groups import layers_of, plain_name
-from ._slots import HostMemory, Layer, Slots
+from . import recompute
+from .activations import Activations
+from .._model.groups import layers_of, plain_name
+from .slots import HostMemory, Layer, Slots
 
 _FEWEST_SLOTS = 2  # one computes while the next is loaded
 
@@ -55,7 +55,7 @@ def _layers_with_params(module) -> list:
 def _uses_of(module, pairs: list) -> list:
     names = {id(one): plain_name(name) for name, one in module.named_modules()}
     streamed = {id(p) for _, mine in pairs for p in mine}
-    return [_recompute.Uses(names[id(layer)], mine, [p for p in layer.parameters() if id(p) not in streamed]) for layer, mine in pairs]
+    return [recompute.Uses(names[id(layer)], mine, [p for p in layer.parameters() if id(p) not in streamed]) for layer, mine in pairs]
 
 
 class Streaming:
@@ -160,7 +160,7 @@ class Streaming:
             with self._at(number, False):
                 return forward(*arguments, **settings)
         layer = self._layers[number]
-        return _recompute.run(forward, arguments, settings, at_layer=functools.partial(self._at, number), keep=self._activations.keep,
+        return recompute.run(forward, arguments, settings, at_layer=functools.partial(self._at, number), keep=self._activations.keep,
                               uses=self._uses[number], is_trained=layer.is_trained, device=self._device)
 
     @contextlib.contextmanager

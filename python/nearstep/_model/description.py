@@ -1,10 +1,10 @@
-"""What a run is and takes, in one line. Used by _base.py."""
+"""What a run is and takes, in one line. Used by _session.py."""
 
 from __future__ import annotations
 
 import hashlib
 
-from ._groups import plain_module
+from .groups import plain_module
 
 _DAY_S = 86400
 

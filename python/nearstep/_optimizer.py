@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import functools
 import os
-import sys
-import warnings
 import weakref
 
 import torch
-import torch._functorch.pyfunctorch
 
-from . import _clipping, _description, _engine, _export, _extra, _first_calls, _hooks, _ranks, _start
-from ._empty import is_empty
-from ._groups import DTYPES, check_formats, lay_out, trained_of
-from ._intake import Intake
-from ._parameters import Parameters
-from ._program import Program
-from ._settings import check_groups, check_numbers, settings_of
-from ._state import OfAll, Place
-from ._stream import Stream, Streaming
-from ._weights import Weights
+from . import _hooks, _ranks
+from ._gradients.clipping import answer_for_norms
+from ._gradients.intake import Intake
+from ._model.empty import is_empty
+from ._model.groups import DTYPES, lay_out, trained_of
+from ._saving import export, state_dicts
+from ._saving.program import Program
+from ._saving.state import OfAll
+from ._session import Session, drop
+from ._starting.begin import refuse_empty_without_module
+from ._starting.settings import check_groups, check_numbers, settings_of
+from ._starting.weights import Weights
+from ._streaming.stream import Stream, Streaming
 
 
 class Optimizer(torch.optim.Optimizer):
@@ -72,31 +71,22 @@ class Optimizer(torch.optim.Optimizer):
             raise ValueError("keep_gradients=True keeps all gradients on the GPU, which stream= is there to avoid: leave one of them out.")
         self._module = module
         self._clip_norm = float(clip_norm or 0)
-        self._is_fresh = bool(fresh)
-        self._conductor = None
-        self._parameters = None
-        self._streaming = None
         self._closed_because = ""
-        self._handles: list = []
         layout = lay_out(self.param_groups, module)
-        self._settings = settings_of(path, state, codec, clipping, devices, durability, seed, config or {},
-                                     elements=sum(block.elements for block in layout.blocks))
-        self._params, self._names, self._group_of, self._dtype = layout.params, layout.names, layout.group_of, layout.dtype
-        self._blocks, self._block_of = layout.blocks, layout.block_of
-        _start.refuse_empty_without_module(self._params, module)
-        self._weights = None if weights is None else Weights(weights, module)
-        self._streaming = stream and Streaming(stream, module, self._params, self._block_of, self._dtype)
+        settings = settings_of(path, state, codec, clipping, devices, durability, seed, config or {}, elements=sum(block.elements for block in layout.blocks))
+        self._params, self._names, self._dtype = layout.params, layout.names, layout.dtype
+        refuse_empty_without_module(self._params, module)
+        weights = None if weights is None else Weights(weights, module)
+        streaming = stream and Streaming(stream, module, self._params, layout.block_of, self._dtype)
         if stream is not None:  # gradients of all layers do not fit the GPU, so that they must leave in backward
             accumulation = accumulation or 1
-        self._seed = 1 if seed is None else int(seed)
-        self._program = Program(module, keep_random)
-        self._intake = Intake(layout, int(accumulation or 0), not keep_gradients, self._streaming)
-        self._said_skipped = 0
-        self._is_expected = False  # whether the engine knows that a step comes
+        self._intake = Intake(layout, int(accumulation or 0), not keep_gradients, streaming)
+        self._session = Session(layout, module, settings, self._name, weights, 1 if seed is None else int(seed), bool(fresh),
+                                Program(module, keep_random), self._intake, streaming)
         self._is_scaled = False
         ids = set() if module is None else set(map(id, module.parameters()))
         self._of_module = {id(p): name for p, name in zip(self._params, self._names) if id(p) in ids}
-        _clipping.answer_for_norms()
+        answer_for_norms()
         _hooks.refuse_second_optimizer(self, self._params, self._names)
         self._handles, self._is_read_elsewhere = _hooks.register(self, module, layout.reads, self._params)
         self._handles += self._intake.hooks()
@@ -109,7 +99,11 @@ class Optimizer(torch.optim.Optimizer):
     @property
     def has_begun(self) -> bool:
         """Whether the state is open."""
-        return self._conductor is not None
+        return self._session.has_begun
+
+    @property
+    def _conductor(self):
+        return self._session.conductor
 
     @property
     def steps(self) -> int:
@@ -133,7 +127,7 @@ class Optimizer(torch.optim.Optimizer):
         """Resumes from the newest durable step in ``path``, else from the newest checkpoint, else starts anew. With
         ``checkpoint``, a path that ``save()`` returned, resumes from that one. The module's persistent buffers come back,
         too. Returns the number of steps done. Call it before the first step. Collective."""
-        if self._conductor is not None:
+        if self.has_begun:
             raise RuntimeError("resume() comes before the first forward: the optimizer has begun already.")
         if not self._params:
             return 0
@@ -144,81 +138,26 @@ class Optimizer(torch.optim.Optimizer):
         if not self._is_ready:
             raise RuntimeError(self._closed_because or "This optimizer is closed: make a new one to go on.")
 
-    @torch._functorch.pyfunctorch.temporarily_clear_interpreter_stack()  # also in torch.func's transforms
     def _begin(self, is_resuming: bool = False, checkpoint: str = "") -> None:
-        if self._conductor is not None:
+        if self.has_begun:
             return
         self._check_open()
-        if not self._params:
-            raise RuntimeError("This optimizer has no state, since nothing is trained: all parameters are frozen (requires_grad=False).")
-        _ranks.check_launcher()
-        _first_calls.make_first_calls()
-        devices = {p.device for p in self._params}
-        check_formats(self._params, self._names)
-        if len(devices) > 1 or any(device.type not in ("cpu", "cuda") for device in devices):
-            raise ValueError(f"The parameters are on {', '.join(sorted(map(str, devices)))}: nearstep takes one CPU or one CUDA device per rank.")
-        self._device = devices.pop()
-        if self._device.type == "cuda":  # gradients leave while backward, which was queued before, goes on
-            self._encodes = torch.cuda.Stream(self._device, priority=-1)
-        conductor = _engine.Conductor(
-            settings=self._settings,
-            tensors=[(name, list(p.shape), group) for name, p, group in zip(self._names, self._params, self._group_of)],
-            tensors_of_blocks=[len(block.tensors) for block in self._blocks],
-            dtype=DTYPES[self._dtype],
-            model=_description.of_model(self._module, self._names, self._params, _engine.moments_of(self._name)),
-            granted_devices=os.environ.get("NEARSTEP_CSDS", ""),
-            gpu=self._device.index if self._device.type == "cuda" else None,
-            gradient_stream=self._encodes.cuda_stream if self._device.type == "cuda" else 0,
-            fills_gpu=self._streaming is None,
-            threads=torch.get_num_threads() if self._device.type == "cpu" else 0,
-        )
-        _ranks.close_others(self, conductor.paths)
-        needs_values = conductor.open(is_resuming, self._is_fresh, checkpoint)
-        vector = conductor.vector().view(self._dtype)
-        self._parameters = Parameters(self._params, self._names, [block.tensors for block in self._blocks], conductor, vector, self._device, self._streaming)
-        try:
-            if self._streaming:
-                self._streaming.prepare(conductor, self._device)
-            lines = _start.begin(conductor, self._parameters, self._params, self._module, self._weights, self._seed, needs_values, self._streaming)
-            if conductor.program_state:
-                self._program.restore(conductor.program_state, self._device)
-        except BaseException:
-            self._parameters = None
-            conductor.close()
-            raise
-        self._conductor = conductor
-        if conductor.steps:
+        self._session.begin(self, is_resuming, checkpoint)
+        if self._conductor.steps:
             self._opt_called = True  # a scheduler that catches up with these steps need not warn
-        self._saved = (-1, "")
-        self.extra = (_extra.read(os.path.dirname(checkpoint), conductor.steps) if checkpoint
-                      else _extra.read(conductor.checkpoint_folder, conductor.steps, conductor.lines))
-        if conductor.rank == 0:
-            print(f"nearstep {_engine.version()}: {_description.of_run(conductor, self._params, self._device)}", *lines, sep="\nnearstep: ", file=sys.stderr)
-        if self._streaming:
-            self._streaming.open(self._parameters)
-        self._intake.open(conductor, self._parameters, self._device, self._encodes if self._device.type == "cuda" else None,
-                          weakref.WeakMethod(self._step_to_take), looks_late=self._is_read_elsewhere)
-        self._drops = weakref.finalize(self, _drop, conductor, self._parameters, self._handles)
+        self.extra = self._session.extra
+        self._drops = weakref.finalize(self, drop, self._conductor, self._session.parameters, self._handles)
         self._drops.atexit = False  # _ranks closes optimizers at the end of the process
 
     # --- A step ---
 
     def _before_forward(self, number: int, blocks: list) -> None:
         """``number``: of the hook; 0: of the whole module; ``blocks``: those that the module's own forward reads."""
-        is_training = torch.is_grad_enabled() and torch._C._current_graph_task_id() == -1  # not computed again in backward
         if torch.is_grad_enabled():  # all ranks train; a single rank may evaluate first
-            if self._conductor is None:
-                self._begin()
-            if not self._is_expected:
-                self._conductor.expect_step()
-                self._is_expected = True
-        elif self._conductor is None and self._module is not None and any(map(is_empty, self._module.parameters())):
+            self._begin()
+        elif not self.has_begun and self._module is not None and any(map(is_empty, self._module.parameters())):
             raise RuntimeError("The module is empty until training begins: call opt.resume() before the first evaluation.")
-        if self._conductor is not None:
-            if is_training and not self._intake.is_collecting and (number == 0 or not self._parameters.is_looked):
-                self._parameters.look_for_written()
-            for block in blocks:
-                self._parameters.bring(block)
+        self._session.bring(number, blocks)
 
     def _step_to_take(self):
         """The step's description for the engine."""
@@ -243,12 +182,9 @@ class Optimizer(torch.optim.Optimizer):
         self._begin()
         with torch._C.DisableTorchFunctionSubclass():
             self._refuse_unfrozen(of_module)
-            self._intake.end_step(self._program.collect(self._device))
-            self._is_expected = self._is_scaled = False
-            self._parameters.end_step()
-        if self._streaming:
-            self._streaming.end_step()
-        self._say_skipped()
+            self._session.end_step()
+        self._is_scaled = False
+        self._session.after_step()
         if self._is_read_elsewhere:
             self.synchronize()
         return loss
@@ -263,15 +199,6 @@ class Optimizer(torch.optim.Optimizer):
                 f"{len(late)} parameters were frozen when the optimizer was made and have a gradient now, for which there is no state: make a new "
                 "optimizer to train them, or make it while they require gradients and freeze them afterwards."
             )
-
-    def _say_skipped(self) -> None:
-        """A line when gradients were not finite: at the first time, and whenever the number has doubled."""
-        skipped = self._conductor.stats()["skipped"]
-        first = 16 if self._dtype == torch.float16 else 1  # fp16 finds its loss scale by skipping
-        if self._conductor.rank == 0 and skipped >= max(first, 2 * self._said_skipped):
-            self._said_skipped = skipped
-            steps = "1 step was" if skipped == 1 else f"{skipped} steps were"
-            print(f"nearstep: {steps} skipped, since a gradient was infinite or NaN; parameters and state stay as they are", file=sys.stderr)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops the gradients. If some of this step have left, the step is given up on all ranks: state and parameters
@@ -299,34 +226,21 @@ class Optimizer(torch.optim.Optimizer):
         in host memory then, until their layer computes. Not collective. Raises RuntimeError between backward() and step()
         if parameters are the engine's own, because these may be new already: streamed ones, and those of a model from
         ``nearstep.empty()``."""
-        if self._conductor is not None:
-            if self._intake.told is not None and self._parameters.are_values:
-                raise RuntimeError("The parameters are between two steps, since backward() has begun the update: call step() before you read them.")
-            self._parameters.bring_all()
-            if self._streaming and self._streaming.is_open:
-                self._streaming.empty()
+        self._session.synchronize()
 
     # --- Checkpoints and reports ---
 
     def _settle(self) -> None:
         """What the program wrote into parameters is in the state."""
         self._begin()
-        if self._intake.told is None:
-            self._parameters.settle(is_thorough=True)
+        self._session.settle()
 
     def save(self, folder: str | None = None, extra=None) -> str:
         """Writes a checkpoint, which is kept until this run's next one in the folder, and returns its path. If
         ``folder`` is another run's, the checkpoint goes into the folder ``run-ID`` in it. ``extra``: any JSON value, such as the position in the data; ``opt.extra`` holds it after a start from this checkpoint.
         Collective."""
         self._settle()
-        folder = os.fspath(folder or self._conductor.checkpoint_folder)
-        folder = self._conductor.claim_checkpoint_folder(folder)
-        failure = _extra.write(folder, self._conductor.steps, self._conductor.lines, extra) if self._conductor.rank == 0 else None
-        path = self._conductor.save(folder, self._program.content(self._device))
-        if failure is not None:
-            raise failure
-        self._saved = (self._conductor.steps, os.path.abspath(path))
-        return path
+        return self._session.save(folder, extra)
 
     def export(self, folder: str, dtype: str | torch.dtype = "fp32") -> None:
         """Writes what the module's ``state_dict()`` holds as safetensors into a new folder, with the module's names, tied ones
@@ -335,17 +249,16 @@ class Optimizer(torch.optim.Optimizer):
         checkpoint of this step, which ``save()`` writes if there is none. The files are complete when rank 0 returns. Collective.
         Raises ValueError if the folder exists, or if safetensors cannot hold what the module has."""
         self._settle()
-        others = _export.others_of(self._module, self._params, self._names)
-        step, path = self._saved
+        others = export.others_of(self._module, self._params, self._names)
+        step, path = self._session.saved
         if step != self._conductor.steps or not os.path.exists(path):
             path = self.save()
         if self._conductor.rank == 0:
-            _export.write(path, folder, DTYPES.get(dtype, str(dtype)), self._module, others)
+            export.write(path, folder, DTYPES.get(dtype, str(dtype)), self._module, others)
 
     def finish(self) -> None:
         """Waits until all steps so far are finished, and durable as ``durability`` says. Not collective."""
-        if self._conductor is not None:
-            self._conductor.finish()
+        self._session.finish()
 
     def stats(self) -> dict:
         """Facts about the last finished step: ``step``, ``norm`` of the gradient, ``is_skipped``, ``loss_scale`` of the
@@ -354,7 +267,7 @@ class Optimizer(torch.optim.Optimizer):
         over all ranks. Totals so far: ``skipped`` steps, whose gradient was not finite, ``guesses`` that a step needs no
         clipping, with which its update began in backward, and ``misses``, the wrong ones. Empty before the first step of
         this process."""
-        stats = self._conductor.stats() if self._conductor is not None else {}
+        stats = self._conductor.stats() if self.has_begun else {}
         return stats if stats.get("is_of_step") else {}
 
     def progress(self) -> str:
@@ -379,20 +292,9 @@ class Optimizer(torch.optim.Optimizer):
         if not self._is_ready:
             return
         self._is_ready = False
-        if self._conductor is None:
-            return
-        self._drops.detach()
-        try:
-            if self._intake.told is None:
-                self._parameters.settle(is_thorough=True, is_last=True)
-                self.finish()
-                self.synchronize()
-        finally:
-            _ranks.leave_step(self._conductor)
-            if self._streaming:
-                self._streaming.close()
-            self._conductor.close(keeps_vector=self._parameters.are_values)
-            self._parameters.close()
+        if self.has_begun:
+            self._drops.detach()
+        self._session.close()
 
     # --- The state as PyTorch's optimizers show it ---
 
@@ -407,7 +309,7 @@ class Optimizer(torch.optim.Optimizer):
             OfAll(self).clear()
 
     def _updates_of(self, i: int) -> int:
-        return 0 if self._conductor is None else self._conductor.updates()[i]
+        return self._conductor.updates()[i] if self.has_begun else 0
 
     def _read_state(self, i: int) -> dict:
         self._begin()
@@ -429,16 +331,9 @@ class Optimizer(torch.optim.Optimizer):
             handle.remove()
 
     def _show_place(self, out: dict) -> None:
-        updates = self._conductor.updates() if self._conductor is not None else [0] * len(self._params)
+        updates = self._conductor.updates() if self.has_begun else [0] * len(self._params)
         out["state"] = {i: {"step": float(n)} for i, n in enumerate(updates)} if any(updates) else {}
-        place = {} if self._conductor is None else self._place()
-        out["nearstep"] = Place(place, functools.partial(_make_durable, weakref.ref(self)))
-
-    def _place(self) -> dict:
-        step = self._conductor.steps
-        folder = os.path.abspath(self._conductor.checkpoint_folder)
-        checkpoint = self._saved[1] if self._saved[0] == step else os.path.join(folder, "state_dicts", f"run-{self._conductor.line}", f"step-{step:08}", f"step-{step:08}.h5")
-        return {"path": list(self._conductor.paths), "run": self._conductor.line, "step": step, "checkpoint": checkpoint}
+        out["nearstep"] = state_dicts.shown(self)
 
     def load_state_dict(self, state_dict: dict) -> None:
         """Returns to the step that the dictionary names: to its checkpoint, or to the state in ``path`` if that is at
@@ -446,7 +341,7 @@ class Optimizer(torch.optim.Optimizer):
         place: dict = {}
 
         def before(_, given: dict) -> dict:
-            place.update(self._place_to_return_to(given))
+            place.update(state_dicts.place_to_return_to(self._conductor, given))
             return {"state": {}, "param_groups": given["param_groups"]}
 
         handles = [self.register_load_state_dict_pre_hook(before),  # after the program's, which may change the dictionary
@@ -457,34 +352,11 @@ class Optimizer(torch.optim.Optimizer):
             for handle in handles:
                 handle.remove()
 
-    def _place_to_return_to(self, state_dict: dict) -> dict:
-        """Empty if the state is from before the first step. Raises if the optimizer cannot return there."""
-        place = state_dict.get("nearstep")
-        if place is None:
-            raise ValueError("This is the state of another optimizer: nearstep's says where its state is. Start from the module's weights.")
-        here = None if self._conductor is None else (self._conductor.line, self._conductor.steps)
-        if here is not None and not place and self._conductor.steps > 0:
-            raise RuntimeError(
-                f"This state is from before the optimizer began, which is at step {here[1]} now: load_state_dict() comes before the first forward, or make a "
-                "new optimizer with fresh=True."
-            )
-        if here is not None and place and here != (place["run"], place["step"]):
-            raise RuntimeError(f"This state is of step {place['step']}, and the optimizer is at step {here[1]}: load_state_dict() comes before the first forward.")
-        return place
-
     def _return_to(self, place: dict) -> None:
-        if not place or self._conductor is not None:
-            return
-        has_checkpoint = os.path.exists(place["checkpoint"])
-        self._begin(is_resuming=True, checkpoint=place["checkpoint"] if has_checkpoint else "")
-        if self._conductor.steps != place["step"]:
-            raise ValueError(
-                f"The state in {', '.join(place['path'])} is at step {self._conductor.steps} and there is no checkpoint of step "
-                f"{place['step']} ({place['checkpoint']}): call opt.save() whenever the model is saved."
-            )
-        if place["run"] not in self._conductor.lines:
-            found = place["checkpoint"] if has_checkpoint else ", ".join(place["path"])
-            raise ValueError(f"{found} holds step {place['step']} of another run, which has replaced this state: give each run a folder of its own.")
+        if place and not self.has_begun:
+            has_checkpoint = os.path.exists(place["checkpoint"])
+            self._begin(is_resuming=True, checkpoint=place["checkpoint"] if has_checkpoint else "")
+            state_dicts.check_returned(self._conductor, place, has_checkpoint)
 
     def __deepcopy__(self, _):
         raise TypeError("An optimizer whose state lies in storage cannot be copied: make another one with a path of its own.")
@@ -508,26 +380,3 @@ class Optimizer(torch.optim.Optimizer):
         beta1, beta2 = group.get("betas", (group.get("momentum", 0.0), 0.0))
         return tuple(float(x) for x in (group["lr"], beta1, beta2, group.get("eps", 0.0), group["weight_decay"]))
 
-
-def _drop(conductor, parameters, handles) -> None:
-    """Ends the engine of an optimizer that nobody has any more."""
-    for handle in handles:
-        handle.remove()
-    if _ranks.is_left_in_step(conductor):  # the end of the process ends all ranks
-        return
-    _ranks.leave_step(conductor)
-    conductor.close(keeps_vector=parameters.are_values)
-    parameters.close()
-
-
-def _make_durable(me, place) -> None:
-    """Writes the checkpoint that a state_dict() names."""
-    optimizer = me()
-    if not place or os.path.exists(place["checkpoint"]):
-        return
-    begun = optimizer is not None and optimizer.has_begun and optimizer._is_ready
-    if not begun or (optimizer._conductor.line, optimizer._conductor.steps) != (place["run"], place["step"]):
-        raise RuntimeError(f"The state of step {place['step']} is gone, since training went on: save opt.state_dict() before the next step, or call opt.save() first.")
-    if optimizer._conductor.ranks > 1:
-        raise RuntimeError("With several ranks call opt.save() on all of them before one saves opt.state_dict(): it says where that checkpoint is.")
-    optimizer.save(os.path.dirname(place["checkpoint"]))

@@ -7,8 +7,8 @@ import os
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from . import _engine
-from ._groups import DTYPES, plain_module, plain_name
+from .. import _engine
+from .._model.groups import DTYPES, plain_module, plain_name
 
 # The names of formats in safetensors. Older versions of PyTorch lack some formats.
 _FORMATS = {

@@ -4,7 +4,7 @@ import functools
 
 import torch
 
-from ._departed import Departed
+from .._model.departed import Departed
 
 
 def answer_for_norms() -> None:

@@ -8,10 +8,10 @@ import re
 
 import torch
 
-from . import _engine
-from ._conversion import Conversions
-from ._empty import is_empty
-from ._groups import plain_name
+from .. import _engine
+from .conversion import Conversions
+from .._model.empty import is_empty
+from .._model.groups import plain_name
 
 _ELEMENTS_AT_ONCE = 1 << 22
 _FEW = 3  # names in a message

@@ -1,0 +1,1 @@
+"""The module and its parameters, as the engine's vector has them."""

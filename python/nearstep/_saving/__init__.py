@@ -1,0 +1,1 @@
+"""What of a run outlives the process."""

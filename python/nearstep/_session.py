@@ -1,0 +1,193 @@
+"""The engine of one optimizer, from its first use on, and what passes between it and the model. Used by _optimizer.py."""
+
+from __future__ import annotations
+
+import os
+import sys
+import weakref
+
+import torch
+import torch._functorch.pyfunctorch
+
+from . import _engine, _ranks
+from ._gradients.intake import Intake
+from ._model import description
+from ._model.groups import DTYPES, check_formats
+from ._model.parameters import Parameters
+from ._saving import extra
+from ._saving.program import Program
+from ._starting.begin import begin_state
+from ._starting.first_calls import make_first_calls
+
+
+class Session:
+    """``layout``: see lay_out(); ``settings``: of the engine; ``name``: the engine's name of the optimizer; ``weights``: see
+    Weights, or None; ``streaming``: see Streaming, or None; ``intake``: see Intake."""
+
+    def __init__(self, layout, module, settings: list, name: str, weights, seed: int, is_fresh: bool, program: Program, intake: Intake, streaming):
+        self.layout, self.module, self.program, self.intake, self.streaming = layout, module, program, intake, streaming
+        self._settings, self._name, self._weights, self._seed, self._is_fresh = settings, name, weights, seed, is_fresh
+        self.conductor = None
+        self.parameters: Parameters | None = None
+        self.extra = None  # what save() was given for the step that the run began from
+        self.saved = (-1, "")  # the step of the last checkpoint of this process, and its path
+        self.device: torch.device | None = None
+        self._said_skipped = 0
+        self._is_expected = False  # whether the engine knows that a step comes
+
+    @property
+    def has_begun(self) -> bool:
+        return self.conductor is not None
+
+    # --- Start ---
+
+    def _check_launch(self) -> None:
+        params = self.layout.params
+        if not params:
+            raise RuntimeError("This optimizer has no state, since nothing is trained: all parameters are frozen (requires_grad=False).")
+        _ranks.check_launcher()
+        make_first_calls()
+        devices = {p.device for p in params}
+        check_formats(params, self.layout.names)
+        if len(devices) > 1 or any(device.type not in ("cpu", "cuda") for device in devices):
+            raise ValueError(f"The parameters are on {', '.join(sorted(map(str, devices)))}: nearstep takes one CPU or one CUDA device per rank.")
+        self.device = devices.pop()
+
+    def _make_conductor(self, encodes):
+        layout, on_gpu = self.layout, self.device.type == "cuda"
+        return _engine.Conductor(
+            settings=self._settings,
+            tensors=[(name, list(p.shape), group) for name, p, group in zip(layout.names, layout.params, layout.group_of)],
+            tensors_of_blocks=[len(block.tensors) for block in layout.blocks],
+            dtype=DTYPES[layout.dtype],
+            model=description.of_model(self.module, layout.names, layout.params, _engine.moments_of(self._name)),
+            granted_devices=os.environ.get("NEARSTEP_CSDS", ""),
+            gpu=self.device.index if on_gpu else None,
+            gradient_stream=encodes.cuda_stream if on_gpu else 0,
+            fills_gpu=self.streaming is None,
+            threads=0 if on_gpu else torch.get_num_threads(),
+        )
+
+    @torch._functorch.pyfunctorch.temporarily_clear_interpreter_stack()  # also in torch.func's transforms
+    def begin(self, optimizer, is_resuming: bool, checkpoint: str) -> None:
+        """Opens the state. Collective."""
+        self._check_launch()
+        layout = self.layout
+        # Gradients leave while backward, which was queued before, goes on.
+        encodes = torch.cuda.Stream(self.device, priority=-1) if self.device.type == "cuda" else None
+        conductor = self._make_conductor(encodes)
+        _ranks.close_others(optimizer, conductor.paths)
+        needs_values = conductor.open(is_resuming, self._is_fresh, checkpoint)
+        vector = conductor.vector().view(layout.dtype)
+        self.parameters = Parameters(layout.params, layout.names, [block.tensors for block in layout.blocks], conductor, vector, self.device, self.streaming)
+        try:
+            if self.streaming:
+                self.streaming.prepare(conductor, self.device)
+            lines = begin_state(conductor, self.parameters, layout.params, self.module, self._weights, self._seed, needs_values, self.streaming)
+            if conductor.program_state:
+                self.program.restore(conductor.program_state, self.device)
+        except BaseException:
+            self.parameters = None
+            conductor.close()
+            raise
+        self.conductor = conductor
+        self.extra = (extra.read(os.path.dirname(checkpoint), conductor.steps) if checkpoint
+                      else extra.read(conductor.checkpoint_folder, conductor.steps, conductor.lines))
+        if conductor.rank == 0:
+            print(f"nearstep {_engine.version()}: {description.of_run(conductor, layout.params, self.device)}", *lines, sep="\nnearstep: ", file=sys.stderr)
+        if self.streaming:
+            self.streaming.open(self.parameters)
+        self.intake.open(conductor, self.parameters, self.device, encodes, weakref.WeakMethod(optimizer._step_to_take), looks_late=optimizer._is_read_elsewhere)
+
+    # --- A step ---
+
+    def bring(self, number: int, blocks: list) -> None:
+        """Before a forward that reads the blocks. ``number``: of the hook; 0: of the whole module."""
+        if not self.has_begun:
+            return
+        if torch.is_grad_enabled() and not self._is_expected:
+            self.conductor.expect_step()
+            self._is_expected = True
+        is_training = torch.is_grad_enabled() and torch._C._current_graph_task_id() == -1  # not computed again in backward
+        if is_training and not self.intake.is_collecting and (number == 0 or not self.parameters.is_looked):
+            self.parameters.look_for_written()
+        for block in blocks:
+            self.parameters.bring(block)
+
+    def end_step(self) -> None:
+        self.intake.end_step(self.program.collect(self.device))
+        self._is_expected = False
+        self.parameters.end_step()
+
+    def after_step(self) -> None:
+        if self.streaming:
+            self.streaming.end_step()
+        self._say_skipped()
+
+    def _say_skipped(self) -> None:
+        """A line when gradients were not finite: at the first time, and whenever the number has doubled."""
+        skipped = self.conductor.stats()["skipped"]
+        first = 16 if self.layout.dtype == torch.float16 else 1  # fp16 finds its loss scale by skipping
+        if self.conductor.rank == 0 and skipped >= max(first, 2 * self._said_skipped):
+            self._said_skipped = skipped
+            steps = "1 step was" if skipped == 1 else f"{skipped} steps were"
+            print(f"nearstep: {steps} skipped, since a gradient was infinite or NaN; parameters and state stay as they are", file=sys.stderr)
+
+    # --- Between two steps ---
+
+    def settle(self) -> None:
+        """What the program wrote into parameters is in the state."""
+        if self.intake.told is None:
+            self.parameters.settle(is_thorough=True)
+
+    def synchronize(self) -> None:
+        if not self.has_begun:
+            return
+        if self.intake.told is not None and self.parameters.are_values:
+            raise RuntimeError("The parameters are between two steps, since backward() has begun the update: call step() before you read them.")
+        self.parameters.bring_all()
+        if self.streaming and self.streaming.is_open:
+            self.streaming.empty()
+
+    def finish(self) -> None:
+        if self.has_begun:
+            self.conductor.finish()
+
+    def save(self, folder: str, content) -> str:
+        folder = self.conductor.claim_checkpoint_folder(os.fspath(folder or self.conductor.checkpoint_folder))
+        failure = extra.write(folder, self.conductor.steps, self.conductor.lines, content) if self.conductor.rank == 0 else None
+        path = self.conductor.save(folder, self.program.content(self.device))
+        if failure is not None:
+            raise failure
+        self.saved = (self.conductor.steps, os.path.abspath(path))
+        return path
+
+    # --- The end ---
+
+    def close(self) -> None:
+        """Finishes the last step, and leaves a plain module. Collective."""
+        if not self.has_begun:
+            return
+        try:
+            if self.intake.told is None:
+                self.parameters.settle(is_thorough=True, is_last=True)
+                self.finish()
+                self.synchronize()
+        finally:
+            if self.streaming:
+                self.streaming.close()
+            end_engine(self.conductor, self.parameters)
+
+
+def end_engine(conductor, parameters: Parameters) -> None:
+    _ranks.leave_step(conductor)
+    conductor.close(keeps_vector=parameters.are_values)
+    parameters.close()
+
+
+def drop(conductor, parameters: Parameters, handles: list) -> None:
+    """Ends the engine of an optimizer that nobody has any more. Gets no session, whose module may have the optimizer."""
+    for handle in handles:
+        handle.remove()
+    if not _ranks.is_left_in_step(conductor):  # else the end of the process ends all ranks
+        end_engine(conductor, parameters)

@@ -1,0 +1,1 @@
+"""Settings and values that a run starts from."""

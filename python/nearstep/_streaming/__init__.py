@@ -1,0 +1,1 @@
+"""Models whose parameters do not fit the GPU."""
