@@ -135,6 +135,8 @@ public:
     // Waits until all steps are finished and durable.
     void finish(const Poll& poll);
     bool is_done(std::uint64_t work) const;
+    // Waits until is_done().
+    void await_work(std::uint64_t work, const Poll& poll);
 
     // Collective, like engine::Engine's; they wait for all ranks.
     std::string claim_checkpoint_folder(const std::string& folder);

@@ -271,6 +271,10 @@ void Conductor::finish(const Poll& poll) {
     wait(poll, [&] { return done_ == posted_; });
 }
 
+void Conductor::await_work(std::uint64_t work, const Poll& poll) {
+    wait(poll, [&] { return done_ >= work; });
+}
+
 double Conductor::loss_scale(const Poll& poll) {
     wait(poll, [&] { return norms_known_ == norms_asked_; });
     const std::lock_guard lock(mutex_);

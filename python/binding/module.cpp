@@ -9,6 +9,7 @@
 #include "csd/optimizer.hpp"
 #include "memory/gpu.hpp"
 #include "python/binding/conductor.hpp"
+#include "python/binding/conversions.hpp"
 #include "python/binding/mpi_thread.hpp"
 
 #include <nanobind/nanobind.h>
@@ -37,27 +38,7 @@ namespace nearstep::python {
 namespace {
 
 using checkpoint::Safetensors;
-using Pieces = std::vector<std::tuple<std::uintptr_t, std::string>>;
 using Tensors = std::vector<std::tuple<std::string, std::vector<std::int64_t>, std::size_t>>;
-// Learning rate, the two betas, epsilon, weight decay.
-using Hypers = std::vector<std::tuple<double, double, double, double, double>>;
-
-constexpr std::array kCounterNames = {
-    "host_state_read",    "host_state_write", "host_gradients_read", "host_gradients_write",
-    "host_parameters",    "internal_read",    "internal_write",      "network_gradients",
-    "network_parameters", "node_gradients",   "node_parameters",     "gpu_state_read",
-    "gpu_state_write",    "checkpoint"};
-static_assert(kCounterNames.size() == trace::kCounters);
-
-Dtype dtype_of(const std::string& name) {
-    for (const Dtype dtype : {Dtype::fp32, Dtype::bf16, Dtype::fp16}) {
-        if (name == name_of(dtype)) {
-            return dtype;
-        }
-    }
-    throw ConfigError("Parameters are fp32, bf16 or fp16, not " + name + ".");
-}
-
 // Addresses and bytes.
 using Memories = std::vector<std::pair<std::uintptr_t, std::size_t>>;
 
@@ -67,18 +48,6 @@ std::vector<std::span<const std::byte>> spans_of(const Memories& memories) {
         spans.emplace_back(reinterpret_cast<const std::byte*>(address), bytes);  // NOLINT
     }
     return spans;
-}
-
-Piece piece_of(std::uintptr_t address, const std::string& dtype) {
-    return {reinterpret_cast<void*>(address), dtype_of(dtype)};  // NOLINT
-}
-
-std::vector<Piece> pieces_of(const Pieces& addresses) {
-    std::vector<Piece> pieces;
-    for (const auto& [address, dtype] : addresses) {
-        pieces.push_back(piece_of(address, dtype));
-    }
-    return pieces;
 }
 
 // A tensor of `weights` if its name is not empty, else the memory.
@@ -108,57 +77,6 @@ void check_signals() {
     const nb::gil_scoped_acquire with_python;
     if (PyErr_CheckSignals() != 0) {
         throw nb::python_error();
-    }
-}
-
-nb::dict dict_of(const StepStats& stats) {
-    nb::dict bytes;
-    for (std::size_t i = 0; i < kCounterNames.size(); ++i) {
-        bytes[kCounterNames.at(i)] = stats.update.traffic.bytes.at(i);
-    }
-    nb::dict out;
-    out["step"] = stats.step;
-    out["is_of_step"] = stats.is_of_step;
-    out["norm"] = stats.gradients.norm;
-    out["is_skipped"] = !stats.gradients.is_finite;
-    out["skipped"] = stats.skipped;
-    out["guesses"] = stats.guesses;
-    out["misses"] = stats.misses;
-    out["loss_scale"] = stats.loss_scale;
-    out["gradients_s"] = stats.gradients_s;
-    out["update_s"] = stats.update.update_s;
-    out["waited_s"] = stats.waited_s;
-    out["commit_s"] = stats.commit_s;
-    out["bytes"] = bytes;
-    return out;
-}
-
-nb::dict dict_of(const trace::RunFacts& facts) {
-    nb::dict out;
-    out["nodes"] = facts.nodes;
-    out["devices"] = facts.devices;
-    out["copies"] = facts.copies;
-    out["gradient_bytes_per_parameter"] = facts.payload_bytes_per_parameter;
-    out["encodes_on_gpu"] = facts.encodes_on_gpu;
-    out["gradient_bytes"] = facts.gradient_bytes;
-    out["io"] = facts.io;
-    out["lines"] = facts.lines;
-    return out;
-}
-
-// Translates the engine's exceptions to Python types.
-void translate(const std::exception_ptr& pointer, void* /*unused*/) {
-    try {
-        std::rethrow_exception(pointer);
-    } catch (const PathError& error) {  // Python chooses the subclass of OSError by the errno
-        const nb::tuple about = nb::make_tuple(error.code(), std::string(error.what()));
-        PyErr_SetObject(PyExc_OSError, about.ptr());
-    } catch (const ConfigError& error) {
-        PyErr_SetString(PyExc_ValueError, error.what());
-    } catch (const IoError& error) {
-        PyErr_SetString(PyExc_OSError, error.what());
-    } catch (const Error& error) {
-        PyErr_SetString(PyExc_RuntimeError, error.what());
     }
 }
 
@@ -217,19 +135,6 @@ std::unique_ptr<Driver> make_driver(std::vector<std::string> settings, const Ten
         plan.tensors.push_back({.name = name, .shape = shape, .group = group});
     }
     return std::make_unique<Driver>(std::move(plan));
-}
-
-engine::Step step_of(const std::string& optimizer, const Hypers& groups, double clip_norm) {
-    engine::Step step{.clip_norm = clip_norm};
-    for (const auto& [rate, beta1, beta2, epsilon, decay] : groups) {
-        step.groups.push_back({.optimizer = csd::parse_optimizer(optimizer),
-                               .rate = rate,
-                               .beta1 = beta1,
-                               .beta2 = beta2,
-                               .epsilon = epsilon,
-                               .decay = decay});
-    }
-    return step;
 }
 
 using Bytes = nb::ndarray<nb::pytorch, std::uint8_t, nb::ndim<1>>;
@@ -360,9 +265,10 @@ NB_MODULE(_engine, m) {
             [](Driver& self, std::size_t block, const Pieces& pieces, float factor,
                std::uintptr_t made, nb::object tensors) {
                 self.drop_until(self);
-                self.hold(self.put(block, pieces_of(pieces), factor,
-                                   reinterpret_cast<CUevent_st*>(made)),  // NOLINT
-                          std::move(tensors));
+                const std::uint64_t work = self.put(block, pieces_of(pieces), factor,
+                                                    reinterpret_cast<CUevent_st*>(made));  // NOLINT
+                self.hold(work, std::move(tensors));
+                return work;
             },
             nb::arg("block"), nb::arg("pieces"), nb::arg("factor"), nb::arg("made"),
             nb::arg("tensors").none())
@@ -400,6 +306,16 @@ NB_MODULE(_engine, m) {
                 self.drop_until(self);
             },
             nb::arg("block"))
+        .def(
+            "await_work",
+            [](Driver& self, std::uint64_t work) {
+                {
+                    const nb::gil_scoped_release without_python;
+                    self.await_work(work, check_signals);
+                }
+                self.drop_until(self);
+            },
+            nb::arg("work"))
         .def("has_block", &Conductor::has_block, nb::arg("block"))
         .def(
             "finish", [](Driver& self) { self.finish(check_signals); },

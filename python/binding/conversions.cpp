@@ -1,0 +1,108 @@
+// Translates between what Python and the engine call things. Called by module.cpp.
+#include "python/binding/conversions.hpp"
+
+#include "base/error.hpp"
+#include "csd/optimizer.hpp"
+
+#include <array>
+
+namespace nb = nanobind;
+
+namespace nearstep::python {
+
+namespace {
+
+constexpr std::array kCounterNames = {
+    "host_state_read",    "host_state_write", "host_gradients_read", "host_gradients_write",
+    "host_parameters",    "internal_read",    "internal_write",      "network_gradients",
+    "network_parameters", "node_gradients",   "node_parameters",     "gpu_state_read",
+    "gpu_state_write",    "checkpoint"};
+static_assert(kCounterNames.size() == trace::kCounters);
+
+}  // namespace
+
+Dtype dtype_of(const std::string& name) {
+    for (const Dtype dtype : {Dtype::fp32, Dtype::bf16, Dtype::fp16}) {
+        if (name == name_of(dtype)) {
+            return dtype;
+        }
+    }
+    throw ConfigError("Parameters are fp32, bf16 or fp16, not " + name + ".");
+}
+
+Piece piece_of(std::uintptr_t address, const std::string& dtype) {
+    return {reinterpret_cast<void*>(address), dtype_of(dtype)};  // NOLINT
+}
+
+std::vector<Piece> pieces_of(const Pieces& addresses) {
+    std::vector<Piece> pieces;
+    for (const auto& [address, dtype] : addresses) {
+        pieces.push_back(piece_of(address, dtype));
+    }
+    return pieces;
+}
+
+nb::dict dict_of(const StepStats& stats) {
+    nb::dict bytes;
+    for (std::size_t i = 0; i < kCounterNames.size(); ++i) {
+        bytes[kCounterNames.at(i)] = stats.update.traffic.bytes.at(i);
+    }
+    nb::dict out;
+    out["step"] = stats.step;
+    out["is_of_step"] = stats.is_of_step;
+    out["norm"] = stats.gradients.norm;
+    out["is_skipped"] = !stats.gradients.is_finite;
+    out["skipped"] = stats.skipped;
+    out["guesses"] = stats.guesses;
+    out["misses"] = stats.misses;
+    out["loss_scale"] = stats.loss_scale;
+    out["gradients_s"] = stats.gradients_s;
+    out["update_s"] = stats.update.update_s;
+    out["waited_s"] = stats.waited_s;
+    out["commit_s"] = stats.commit_s;
+    out["bytes"] = bytes;
+    return out;
+}
+
+nb::dict dict_of(const trace::RunFacts& facts) {
+    nb::dict out;
+    out["nodes"] = facts.nodes;
+    out["devices"] = facts.devices;
+    out["copies"] = facts.copies;
+    out["gradient_bytes_per_parameter"] = facts.payload_bytes_per_parameter;
+    out["encodes_on_gpu"] = facts.encodes_on_gpu;
+    out["gradient_bytes"] = facts.gradient_bytes;
+    out["io"] = facts.io;
+    out["lines"] = facts.lines;
+    return out;
+}
+
+void translate(const std::exception_ptr& pointer, void* /*unused*/) {
+    try {
+        std::rethrow_exception(pointer);
+    } catch (const PathError& error) {  // Python chooses the subclass of OSError by the errno
+        const nb::tuple about = nb::make_tuple(error.code(), std::string(error.what()));
+        PyErr_SetObject(PyExc_OSError, about.ptr());
+    } catch (const ConfigError& error) {
+        PyErr_SetString(PyExc_ValueError, error.what());
+    } catch (const IoError& error) {
+        PyErr_SetString(PyExc_OSError, error.what());
+    } catch (const Error& error) {
+        PyErr_SetString(PyExc_RuntimeError, error.what());
+    }
+}
+
+engine::Step step_of(const std::string& optimizer, const Hypers& groups, double clip_norm) {
+    engine::Step step{.clip_norm = clip_norm};
+    for (const auto& [rate, beta1, beta2, epsilon, decay] : groups) {
+        step.groups.push_back({.optimizer = csd::parse_optimizer(optimizer),
+                               .rate = rate,
+                               .beta1 = beta1,
+                               .beta2 = beta2,
+                               .epsilon = epsilon,
+                               .decay = decay});
+    }
+    return step;
+}
+
+}  // namespace nearstep::python

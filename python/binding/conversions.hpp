@@ -1,0 +1,37 @@
+// What passes between Python's types and the engine's. Used by module.cpp.
+#pragma once
+
+#include "engine/engine.hpp"
+#include "python/binding/conductor.hpp"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <string>
+#include <tuple>
+#include <vector>
+
+namespace nearstep::python {
+
+using Pieces = std::vector<std::tuple<std::uintptr_t, std::string>>;
+// Learning rate, the two betas, epsilon, weight decay.
+using Hypers = std::vector<std::tuple<double, double, double, double, double>>;
+
+// Throws ConfigError.
+Dtype dtype_of(const std::string& name);
+Piece piece_of(std::uintptr_t address, const std::string& dtype);
+std::vector<Piece> pieces_of(const Pieces& addresses);
+engine::Step step_of(const std::string& optimizer, const Hypers& groups, double clip_norm);
+
+nanobind::dict dict_of(const StepStats& stats);
+nanobind::dict dict_of(const trace::RunFacts& facts);
+
+// Translates the engine's exceptions to Python types.
+void translate(const std::exception_ptr& pointer, void* unused);
+
+}  // namespace nearstep::python
