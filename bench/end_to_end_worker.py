@@ -1,4 +1,4 @@
-"""One row of bench/end_to_end: trains a GPT-2 of transformers for some steps and prints a line of JSON."""
+"""One row of bench/end_to_end: trains a GPT-2 or a Llama of transformers for some steps and prints a line of JSON."""
 import argparse
 import json
 import os
@@ -6,12 +6,15 @@ import pathlib
 import statistics
 import time
 
+os.environ.setdefault("PYTORCH_ALLOC_CONF", "expandable_segments:True")  # else much is lost between tensors
+os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", os.environ["PYTORCH_ALLOC_CONF"])  # its name in older versions
+
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 arguments = argparse.ArgumentParser()
 arguments.add_argument("--row", required=True)
-arguments.add_argument("--shape", type=json.loads, required=True, help="layers, heads, width, context, vocabulary")
+arguments.add_argument("--shape", type=json.loads, required=True, help="layers, heads, width, context, vocabulary; with inner: a Llama")
 arguments.add_argument("--micro-batch", type=int, required=True)
 arguments.add_argument("--accumulation", type=int, required=True)
 arguments.add_argument("--steps", type=int, required=True)
@@ -29,7 +32,25 @@ HELD_OUT = 0.05  # of the text, at its end
 COMPILED = arguments.row != "memory-eager" and DEVICE.type == "cuda"
 
 
+PEAK_FLOPS = 989.5e12  # of an H100 or H200 in bf16, dense
+
+
+def make_llama():
+    shape = arguments.shape
+    torch.manual_seed(1)
+    config = LlamaConfig(num_hidden_layers=shape["layers"], num_attention_heads=shape["heads"], num_key_value_heads=shape["heads"], hidden_size=shape["width"],
+                         intermediate_size=shape["inner"], max_position_embeddings=shape["context"], vocab_size=shape["vocabulary"], attention_dropout=0.0, use_cache=False)
+    with torch.device(DEVICE):
+        model = LlamaForCausalLM._from_config(config, dtype=torch.bfloat16)
+    if COMPILED:
+        for block in model.model.layers:
+            block.compile()
+    return model.train()
+
+
 def make_model():
+    if "inner" in arguments.shape:
+        return make_llama()
     shape = arguments.shape
     if arguments.row.endswith("-aligned"):
         shape["vocabulary"] = -(-shape["vocabulary"] // 64) * 64
@@ -83,6 +104,8 @@ class Near(Memory):
         import nearstep
 
         options = {"clip_norm": CLIP, "devices": arguments.devices, "durability": "none", **arguments.options}
+        if "stream" in options:
+            options["stream"] = nearstep.Stream(**options["stream"])
         self.optimizer = nearstep.AdamW(model, lr=RATE, betas=BETAS, weight_decay=DECAY, path=arguments.folder,
                                         accumulation=arguments.accumulation, fresh=True, **options)
 
@@ -92,7 +115,7 @@ class Near(Memory):
 
     def told(self):
         self.optimizer.finish()
-        return {"stats": self.optimizer.stats()}
+        return {"stats": self.optimizer.stats(), "start": self.optimizer._session.seconds}
 
 
 class DeepSpeed:
@@ -126,6 +149,14 @@ class DeepSpeed:
         return {}
 
 
+def note(parts, name, begin):
+    """Seconds since ``begin`` at which the first and the second micro-batch of the first step were so far."""
+    if len(parts) < 4:
+        if DEVICE.type == "cuda":
+            torch.cuda.synchronize()
+        parts.append((name, time.perf_counter() - begin))
+
+
 def drive_bytes():
     """Bytes that this process has read from drives and written to them; 0 where the kernel does not say."""
     try:
@@ -140,14 +171,16 @@ def main():
     trainer = (DeepSpeed if arguments.row.startswith("deepspeed") else Near if arguments.row.startswith("nearstep") else Memory)(model)
     module = getattr(trainer, "engine", model)
     source = batches()
-    seconds, losses, drive = [], [], [drive_bytes()]
+    seconds, losses, drive, parts = [], [], [drive_bytes()], []
     for step in range(arguments.steps):
         begin = time.perf_counter()
         total = 0
         for _ in range(arguments.accumulation):
             tokens = next(source)
             loss = module(input_ids=tokens, labels=tokens).loss
+            note(parts, "forward", begin)
             trainer.backward(loss)
+            note(parts, "backward", begin)
             total = total + loss.detach()
         trainer.step()
         losses.append(total.item() / arguments.accumulation)  # waits for the device, as printing the loss would
@@ -163,9 +196,14 @@ def main():
     drive_gb_per_s = (drive[-1] - drive[first]) / sum(steady) / 1e9
     tokens = arguments.micro_batch * arguments.accumulation * arguments.shape["context"]
     line = {"row": arguments.row, "tokens_per_s": tokens / statistics.mean(steady), "seconds": seconds, "losses": losses, "heldout_loss": statistics.mean(held_out), "drive_gb_per_s": drive_gb_per_s, **told,
+            "first_step_s": seconds[0], "first_step": parts,
             "torch": torch.__version__, "device": torch.cuda.get_device_name() if DEVICE.type == "cuda" else "cpu"}
     if DEVICE.type == "cuda":
         line["gpu_gb"] = torch.cuda.max_memory_allocated() / 1e9
+        line["gpu_reserved_gb"] = torch.cuda.max_memory_reserved() / 1e9
+        free, whole = torch.cuda.mem_get_info()
+        line["gpu_outside_gb"] = (whole - free - torch.cuda.memory_reserved()) / 1e9  # context, and the engine's own
+        line["mfu"] = 6 * sum(p.numel() for p in model.parameters()) * line["tokens_per_s"] / PEAK_FLOPS
     print(json.dumps(line), flush=True)
 
 
