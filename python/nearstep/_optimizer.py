@@ -48,6 +48,9 @@ class Optimizer(torch.optim.Optimizer):
         fresh: start anew even if ``path`` holds a run.
         weights: folder of safetensors with start values for a model that was made in ``nearstep.empty()``.
         stream: see ``nearstep.Stream``: for models whose parameters do not fit the GPU.
+        gpu_memory_gb: the GPU memory that this process may take; default: all. Over several backward passes, gradients are summed
+            in fp32 on the GPU as far as the memory suffices beside a pass, as measured in the first one, and in host memory
+            for the other layers. With ``stream``: see ``nearstep.Stream``.
         config: any other key of nearstep's configuration, as ``{"csd": {"slots": 6}, "gather.codec": "delta"}``.
 
     Raises ValueError for settings, models and states that do not fit together, PermissionError, NotADirectoryError or
@@ -61,17 +64,20 @@ class Optimizer(torch.optim.Optimizer):
 
     def __init__(self, params, defaults: dict, *, path=None, state=None, codec=None, clip_norm=None, clipping="exact",
                  accumulation=None, keep_gradients=False, keep_random=False, devices=None, durability=None, seed=None, fresh=False,
-                 weights=None, stream: Stream | None = None, config=None):
+                 weights=None, stream: Stream | None = None, gpu_memory_gb=None, config=None):
         self._is_ready = False
         module = params if isinstance(params, torch.nn.Module) else getattr(params, "module", None)
         super().__init__(trained_of(params), defaults)
-        check_numbers(self.param_groups, clip_norm, accumulation)
+        check_numbers(self.param_groups, clip_norm, accumulation, gpu_memory_gb)
         check_groups(self._like, self.param_groups)
         if stream is not None and keep_gradients:
             raise ValueError("keep_gradients=True keeps all gradients on the GPU, which stream= is there to avoid: leave one of them out.")
+        if stream is not None and gpu_memory_gb is not None:
+            raise ValueError("gpu_memory_gb= is given to the stream where there is one: nearstep.Stream(gpu_memory_gb=...).")
         self._module = module
         self._clip_norm = float(clip_norm or 0)
         self._closed_because = ""
+        self._drops: weakref.finalize | None = None
         layout = lay_out(self.param_groups, module)
         settings = settings_of(path, state, codec, clipping, devices, durability, seed, config or {}, elements=sum(block.elements for block in layout.blocks))
         self._params, self._names, self._dtype = layout.params, layout.names, layout.dtype
@@ -80,7 +86,7 @@ class Optimizer(torch.optim.Optimizer):
         streaming = stream and Streaming(stream, module, self._params, layout.block_of, self._dtype)
         if stream is not None:  # gradients of all layers do not fit the GPU, so that they must leave in backward
             accumulation = accumulation or 1
-        self._intake = Intake(layout, int(accumulation or 0), not keep_gradients, streaming)
+        self._intake = Intake(layout, int(accumulation or 0), not keep_gradients, streaming, gpu_memory_gb)
         self._session = Session(layout, module, settings, self._name, weights, 1 if seed is None else int(seed), bool(fresh),
                                 Program(module, keep_random), self._intake, streaming)
         self._is_scaled = False
@@ -292,7 +298,7 @@ class Optimizer(torch.optim.Optimizer):
         if not self._is_ready:
             return
         self._is_ready = False
-        if self.has_begun:
+        if self._drops is not None:
             self._drops.detach()
         self._session.close()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 import weakref
 
 import torch
@@ -32,6 +33,7 @@ class Session:
         self.extra = None  # what save() was given for the step that the run began from
         self.saved = (-1, "")  # the step of the last checkpoint of this process, and its path
         self.device: torch.device | None = None
+        self.seconds: dict = {}  # of the parts of the start
         self._said_skipped = 0
         self._is_expected = False  # whether the engine knows that a step comes
 
@@ -64,7 +66,7 @@ class Session:
             granted_devices=os.environ.get("NEARSTEP_CSDS", ""),
             gpu=self.device.index if on_gpu else None,
             gradient_stream=encodes.cuda_stream if on_gpu else 0,
-            fills_gpu=self.streaming is None,
+            fills_gpu=self.streaming is None and not self.intake.is_limited,
             threads=0 if on_gpu else torch.get_num_threads(),
         )
 
@@ -75,9 +77,11 @@ class Session:
         layout = self.layout
         # Gradients leave while backward, which was queued before, goes on.
         encodes = torch.cuda.Stream(self.device, priority=-1) if self.device.type == "cuda" else None
+        began = time.perf_counter()
         conductor = self._make_conductor(encodes)
         _ranks.close_others(optimizer, conductor.paths)
         needs_values = conductor.open(is_resuming, self._is_fresh, checkpoint)
+        opened = time.perf_counter()
         vector = conductor.vector().view(layout.dtype)
         self.parameters = Parameters(layout.params, layout.names, [block.tensors for block in layout.blocks], conductor, vector, self.device, self.streaming)
         try:
@@ -91,6 +95,8 @@ class Session:
             conductor.close()
             raise
         self.conductor = conductor
+        # Memory and files; values to and from the host, and the state.
+        self.seconds = {"open": opened - began, "values": time.perf_counter() - opened, "state": conductor.facts()["start_s"]}
         self.extra = (extra.read(os.path.dirname(checkpoint), conductor.steps) if checkpoint
                       else extra.read(conductor.checkpoint_folder, conductor.steps, conductor.lines))
         if conductor.rank == 0:
@@ -113,6 +119,8 @@ class Session:
             self.parameters.look_for_written()
         for block in blocks:
             self.parameters.bring(block)
+        if is_training and self.intake.is_collecting:
+            self.intake.before_forward(begins=number == 0)
 
     def end_step(self) -> None:
         self.intake.end_step(self.program.collect(self.device))
@@ -176,6 +184,7 @@ class Session:
         finally:
             if self.streaming:
                 self.streaming.close()
+            self.intake.close()
             end_engine(self.conductor, self.parameters)
 
 

@@ -12,9 +12,11 @@ import weakref
 
 import torch
 
-from .. import _engine, _ranks
+from .. import _ranks
 from .._model.departed import Departed
 from .._model.groups import DTYPES
+from .room import Room, memory_of
+from .sums import Sums
 
 # Steps after one that was given up in which gradients leave in step(), so that they can be dropped at no cost.
 _CAUTIOUS_STEPS = 100
@@ -35,10 +37,11 @@ class Intake:
     """The gradients of a step. ``takes``: whether they are taken during backward; else they stay in ``p.grad`` until
     step(). ``accumulation``: backward passes per step; 0: to be learned."""
 
-    def __init__(self, layout, accumulation: int, takes: bool, streaming):
+    def __init__(self, layout, accumulation: int, takes: bool, streaming, gpu_memory_gb: float | None):
         self.params, self.names, self.blocks, self._block_of = layout.params, layout.names, layout.blocks, layout.block_of
         self.takes = takes
-        self._streaming = streaming
+        self._sums = Sums(layout, is_streamed=streaming is not None)
+        self._gpu_memory_gb = gpu_memory_gb
         self._fixed = accumulation
         self._learned = accumulation
         self._cautious = 0  # steps left
@@ -55,12 +58,31 @@ class Intake:
         self._looks_late = looks_late
         self._on_gpu = conductor.facts()["encodes_on_gpu"]
         self._factor = 1 / conductor.ranks
+        self._sums.open(conductor, device, self._on_gpu, self._room() if self._on_gpu and self.takes else None)
         parameters.give_up_dropped = functools.partial(_give_up_dropped, weakref.ref(self))
+
+    def _room(self) -> Room:
+        torch.cuda.reset_peak_memory_stats(self._device)
+        limit = None if self._gpu_memory_gb is None else self._gpu_memory_gb * 1e9
+        return Room(functools.partial(memory_of, self._device), limit, self._conductor.facts()["gradient_bytes"])
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether the program says how much GPU memory this process may take."""
+        return self._gpu_memory_gb is not None
+
+    def close(self) -> None:
+        self._sums.close()
+
+    def before_forward(self, begins: bool) -> None:
+        """Of a layer, while gradients of this step are here. ``begins``: of the whole module."""
+        with torch.no_grad():
+            self._sums.make_room(begins)
 
     def _begin_counting(self) -> None:
         """Resets what belongs to one step."""
         count = len(self.params)
-        self._gradients = [None] * count
+        self._sums.begin_step()
         self._passes = [0] * count
         self._missing = [len(block.tensors) for block in self.blocks]
         self._is_put = [False] * len(self.blocks)
@@ -128,11 +150,12 @@ class Intake:
 
     def _forget(self, i: int) -> None:
         """Drops a gradient that is held."""
-        if self._gradients[i] is None and not self._passes[i]:
+        if not self._sums.has(i) and not self._passes[i]:
             return
         if self._passes[i] == self._expected() and self._passes[i]:
             self._missing[self._block_of[i]] += 1
-        self._gradients[i], self._passes[i] = None, 0
+        self._sums.forget(i)
+        self._passes[i] = 0
 
     def _look(self, i: int) -> None:
         """Acts on what the program did with the gradient."""
@@ -151,7 +174,7 @@ class Intake:
             if where is _Where.left:
                 raise RuntimeError(f"p.grad was set when the gradient of this step had left. {self.sentence_about(i)}")
             self._forget(i)
-            self._gradients[i] = grad
+            self._sums.keep(i, grad)
             self._own.add(i)
             self._where[i] = _Where.held
 
@@ -212,7 +235,7 @@ class Intake:
             gradient = gradient.detach()
             if gradient.is_cuda:
                 self._streams[block].add(torch.cuda.current_stream(gradient.device))
-            self._add(i, gradient)
+            self._sums.add(i, gradient, is_last=self._passes[i] + 1 == self._expected())
             self._where[i] = _Where.held
             self._passes[i] += 1
             self.is_collecting = True
@@ -226,13 +249,6 @@ class Intake:
         if one is None or one.dtype != p.dtype or one.device != p.device or one.shape != p.shape:
             one = self._departed[i] = Departed(p, self, i)
         return one
-
-    def _add(self, i: int, gradient) -> None:
-        """Adds a gradient in fp32, whatever the parameters' format is."""
-        if self._streaming and self._expected() != 1:
-            gradient = gradient.cpu()  # waits for others; all together do not fit the GPU
-        have = self._gradients[i]
-        self._gradients[i] = gradient if have is None else _add(have, gradient, self._conductor is not None and self._on_gpu)
 
     def _absent(self) -> list:
         """Parameters without a gradient so far."""
@@ -252,14 +268,23 @@ class Intake:
         if self.told is None:
             self._tell(in_backward)
         tensors = self.blocks[block].tensors
-        gradients = [self._gradients[i] for i in tensors]
+        with self._sums.leaving(block) as gradients:
+            self._sums.left(block, self._hand_over(block, gradients))
+        self._is_put[block] = True
+        self._parameters.put(block)
+        for i in tensors:
+            if self._where[i] is not _Where.nowhere:
+                self._where[i] = _Where.left
+
+    def _hand_over(self, block: int, gradients: list) -> int:
+        """Returns the engine's number of this work."""
+        tensors = self.blocks[block].tensors
         for i, gradient in zip(tensors, gradients):
-            if gradient is not None and gradient.device != self._device and not (self._streaming and gradient.device.type == "cpu"):
+            if gradient is not None and gradient.device != self._device:
                 raise RuntimeError(
                     f"Parameter {self.names[i]} moved from {self._device} to {gradient.device} after training began: "
                     "move the model before the optimizer's first use."
                 )
-            self._gradients[i] = None
         for stream in self._streams[block]:
             torch.cuda.current_stream(self._device).wait_stream(stream)
         place = self._device if self._on_gpu else "cpu"
@@ -270,12 +295,7 @@ class Intake:
             if gradient is not None:  # not reused before the engine has read it
                 gradient.record_stream(self._encodes)
         pieces = [(0, "fp32") if g is None else (g.data_ptr(), DTYPES[g.dtype]) for g in gradients]
-        self._conductor.put(block, pieces, self._factor, made.cuda_event if made else 0, (gradients, made))
-        self._is_put[block] = True
-        self._parameters.put(block)
-        for i in tensors:
-            if self._where[i] is not _Where.nowhere:
-                self._where[i] = _Where.left
+        return self._conductor.put(block, pieces, self._factor, made.cuda_event if made else 0, (gradients, made))
 
     # --- The end of a step ---
 
@@ -291,8 +311,8 @@ class Intake:
                 f"The gradient of {again[0]} that an earlier step used is still in p.grad, and PyTorch would use it once more: call zero_grad() after step(), "
                 "or make the optimizer with keep_gradients=True."
             )
-        for i, gradient in enumerate(self._gradients):
-            if gradient is not None and self._where[i] is _Where.held:
+        for i, gradient in self._sums.here():
+            if self._where[i] is _Where.held:
                 self._check(i, gradient)
         absent = self._absent()
         if self.told is None:
@@ -386,13 +406,3 @@ def _give_up_dropped(intake) -> None:
     if me is not None and me.told is not None and torch._C._current_graph_task_id() == -1 and me._all_dropped():
         me.give_up()
 
-
-def _add(have, gradient, encodes_on_gpu: bool):
-    """The sum of two gradients of one parameter, in fp32 whatever their formats are; may reuse ``have``."""
-    if encodes_on_gpu and gradient.is_cuda and have.is_contiguous() and gradient.is_contiguous():
-        # One pass over the memory: PyTorch takes two, and its kernel for mixed formats is slower.
-        sums = have if have.dtype == torch.float32 else torch.empty_like(have, dtype=torch.float32)
-        pieces = [(tensor.data_ptr(), DTYPES[tensor.dtype]) for tensor in (have, gradient)]
-        _engine.add_on_gpu(sums.data_ptr(), *pieces, sums.numel(), torch.cuda.current_stream(gradient.device).cuda_stream)
-        return sums
-    return have.float().add_(gradient)

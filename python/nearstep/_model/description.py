@@ -6,8 +6,6 @@ import hashlib
 
 from .groups import plain_module
 
-_DAY_S = 86400
-
 
 def _elements(params) -> int:
     return sum(p.numel() for p in params)
@@ -25,19 +23,15 @@ def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def _expectation(facts: dict) -> str:
+def _state(facts: dict) -> str:
     """``facts`` of the engine: bytes of the state, seconds that reading or writing it took at the start, the devices,
     and the rated TB of a device's drive, or 0."""
-    state_bytes, start_s = facts["state_bytes"], facts["start_s"]
-    update_s = 2 * start_s  # reads all state and writes it
+    state_bytes = facts["state_bytes"]
     unit, name = (1e9, "GB") if state_bytes >= 1e9 else (1e6, "MB")
-    line = f"its {state_bytes / unit:.3g} {name} took {start_s:.2g} s, so an update, which reads and writes them, takes about {update_s:.2g} s"
+    line = f"its {state_bytes / unit:.3g} {name} took {facts['start_s']:.2g} s"
     if facts["rated_tbw"]:
-        updates = facts["rated_tbw"] * 1e12 * facts["devices"] / state_bytes
-        line += f", and {updates * update_s / _DAY_S:.3g} days of such updates are what its drives are rated for"
-    else:
-        line += "; with config={'csd.rated_tbw': TB} this line says how long the drives last"
-    return line
+        return f"{line}, and its drives are rated for {facts['rated_tbw'] * 1e12 * facts['devices'] / state_bytes:.3g} updates, each of which writes them once"
+    return f"{line}; with config={{'csd.rated_tbw': TB}} this line says how long the drives last"
 
 
 def of_run(conductor, params: list, device) -> str:
@@ -49,5 +43,5 @@ def of_run(conductor, params: list, device) -> str:
     return (
         f"{how_many} parameters on {device}, {_counted(conductor.ranks, 'rank')}, state on "
         f"{_counted(facts['devices'], 'device')} in {', '.join(conductor.paths)}, gradients of "
-        f"{facts['gradient_bytes_per_parameter']:.2f} bytes per parameter encoded {where}, step {conductor.steps}; {_expectation(facts)}"
+        f"{facts['gradient_bytes_per_parameter']:.2f} bytes per parameter encoded {where}, step {conductor.steps}; {_state(facts)}"
     )

@@ -94,7 +94,7 @@ class Parameters:
                 p.data = value
                 continue
             # Equal values stay: a live graph may hold the tensor.
-            if self._was_empty[i] or not torch.equal(p.cpu(), value.to(p.dtype)):
+            if self._was_empty[i] or not torch.equal(p, value.to(p.device, p.dtype)):
                 p.copy_(value)
         for block in range(len(self._blocks)):
             self._note(block)

@@ -59,10 +59,13 @@ def _fill_state(conductor, parameters, params, weights, needs_values) -> list[st
         value = parameters.values[i]
         if weights is not None and weights.is_made(p):
             weights.fill(p, value)
+        elif p.dtype == value.dtype:  # straight into the engine's memory, which a GPU copies to at full rate
+            if p.data_ptr() != value.data_ptr():
+                value.copy_(p)
         elif i not in were_empty:
             value = p.detach().to("cpu").contiguous()
             kept.append(value)
-        elif not parameters.is_value(i):
+        else:
             value.copy_(p)
         pieces.append((value.data_ptr(), DTYPES[value.dtype]))
     return conductor.begin(pieces, weights and weights.files, names)

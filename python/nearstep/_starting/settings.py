@@ -58,8 +58,10 @@ def _check_keys(config: dict) -> None:
 _LARGE_ELEMENTS, _LARGE_SUBGROUP_TILES = 1 << 28, 64
 
 
-def check_numbers(groups: list, clip_norm, accumulation) -> None:
-    """Raises ValueError for a hyperparameter that no optimizer takes."""
+def check_numbers(groups: list, clip_norm, accumulation, gpu_memory_gb) -> None:
+    """Raises ValueError for a number that no optimizer takes."""
+    if gpu_memory_gb is not None and not gpu_memory_gb > 0:
+        raise ValueError(f"gpu_memory_gb={gpu_memory_gb} is no amount of memory: give the GB that this process may take.")
     if not 0 <= (clip_norm or 0) < math.inf:
         raise ValueError(f"clip_norm is {clip_norm}: give a norm above 0, or None for no clipping.")
     if accumulation is not None and int(accumulation) < 1:

@@ -6,7 +6,7 @@ import dataclasses
 
 import torch
 
-_ALIGNMENT = 512  # bytes, of each parameter in a slot
+from .._pinned import PinnedMemory, padded, views
 
 
 @dataclasses.dataclass(eq=False)
@@ -26,11 +26,11 @@ class Layer:
 
     @property
     def slot_bytes(self) -> int:
-        return sum(_padded(p) for p in self.params)
+        return _bytes_of(self.params)
 
 
-def _padded(p) -> int:
-    return -(-p.numel() * p.element_size() // _ALIGNMENT) * _ALIGNMENT
+def _bytes_of(params) -> int:
+    return sum(padded(p.numel() * p.element_size()) for p in params)
 
 
 class HostMemory:
@@ -39,14 +39,11 @@ class HostMemory:
     def __init__(self, params: list):
         self._params = {id(p): p for p in params}
         self._homes: dict = {}
-        self._pinned = None
+        self._pinned: PinnedMemory | None = None
 
     def reserve(self, device: torch.device) -> None:
-        memory = torch.empty(sum(map(_padded, self._params.values())), dtype=torch.uint8, device="cpu")
-        if device.type == "cuda" and memory.numel() and int(torch.cuda.cudart().cudaHostRegister(memory.data_ptr(), memory.numel(), 0)) == 0:
-            self._pinned = memory  # without pinning copies are slower but correct
-        for (key, p), home in zip(self._params.items(), _views(memory, self._params.values())):
-            self._homes[key] = home
+        self._pinned = PinnedMemory(_bytes_of(self._params.values()), device)
+        self._homes = dict(zip(self._params, views(self._pinned.memory, self._params.values())))
 
     def of(self, p):
         """The parameter's memory; None for others."""
@@ -62,16 +59,7 @@ class HostMemory:
 
     def close(self) -> None:
         if self._pinned is not None:
-            torch.cuda.synchronize()
-            torch.cuda.cudart().cudaHostUnregister(self._pinned.data_ptr())
-            self._pinned = None
-
-
-def _views(memory, params):
-    at = 0
-    for p in params:
-        yield memory[at : at + p.numel() * p.element_size()].view(p.dtype).view(p.shape)
-        at += _padded(p)
+            self._pinned.close()
 
 
 class _Slot:
@@ -142,7 +130,7 @@ class Slots:
         if slot.has_stream:
             self._copies.wait_event(slot.used)
         with torch.cuda.stream(self._copies), torch._C.DisableTorchFunctionSubclass():
-            for p, home, view in zip(layer.params, layer.homes, _views(slot.memory, layer.params)):
+            for p, home, view in zip(layer.params, layer.homes, views(slot.memory, layer.params)):
                 view.copy_(home, non_blocking=True)
                 p.data = view
         if slot.has_stream:

@@ -1,0 +1,175 @@
+"""Sums of gradients that wait in host memory between two backward passes."""
+
+from __future__ import annotations
+
+import collections
+import concurrent.futures
+import contextlib
+
+import torch
+
+from .. import _engine
+from .._model.groups import DTYPES
+from .._pinned import PinnedMemory, padded, views
+
+_STREAMS = 2  # one sum is read while another is written
+_PINS_AT_ONCE = 4  # blocks; the kernel takes about 0.3 s for a GB on one thread
+
+
+class HostSum:
+    """The place of a parameter's sum. ``memory`` has room for fp32; ``value`` is the part that holds the sum, in its format."""
+
+    def __init__(self, memory):
+        self.memory = memory
+        self.value = None
+        self.used = None  # an event after the last copy from or to it
+
+
+class HostSums:
+    """The GPU adds: it reads a sum, adds the gradient and writes the sum back, in streams of their own, while backward goes
+    on. So a sum has the same bits as on the GPU. Without a GPU the same happens in host memory."""
+
+    def __init__(self, conductor, device: torch.device, params: list, blocks: list, encodes: bool):
+        """``encodes``: whether the engine's kernels add."""
+        self._conductor, self._device, self._params, self._blocks, self._encodes = conductor, device, params, blocks, encodes
+        self._places: dict = {}  # of each parameter, when its block's memory is there
+        self._waited: dict = {}  # futures of blocks
+        self._flying: collections.deque = collections.deque()  # pairs of bytes and an event
+        self._in_flight = 0
+        self._leaving: collections.deque = collections.deque()  # pairs of bytes and the engine's number of what reads them
+        self._bytes_leaving = 0
+        # One block may be on the way: its gradients in the parameters' format, and its sums.
+        self._most_bytes = max(sum(params[i].numel() * (params[i].element_size() + 4) for i in block.tensors) for block in blocks)
+        self._has_gpu = device.type == "cuda"
+        self._streams = [torch.cuda.Stream(device) for _ in range(_STREAMS)] if self._has_gpu else []
+        self._turn = 0
+        self._joins = torch.cuda.Stream(device, priority=-1) if self._has_gpu else None
+        self._pool = concurrent.futures.ThreadPoolExecutor(_PINS_AT_ONCE, thread_name_prefix="nearstep-pins")
+
+    @property
+    def bytes_on_the_way(self) -> int:
+        """The most GPU memory that sums and gradients take on their way here, and that sums take until the engine has read
+        them."""
+        return 2 * self._most_bytes
+
+    def bytes_of(self, block: int) -> int:
+        return sum(padded(4 * self._params[i].numel()) for i in self._blocks[block].tensors)
+
+    def reserve(self, block: int) -> None:
+        """Begins to take host memory for the block's sums."""
+        if block not in self._waited:
+            self._waited[block] = self._pool.submit(PinnedMemory, self.bytes_of(block), self._device)
+
+    def _place(self, block: int, i: int) -> HostSum:
+        if i not in self._places:
+            self.reserve(block)
+            tensors = self._blocks[block].tensors
+            like = [torch.empty(self._params[k].shape, dtype=torch.float32, device="meta") for k in tensors]
+            self._places.update((k, HostSum(one)) for k, one in zip(tensors, views(self._waited[block].result().memory, like)))
+        return self._places[i]
+
+    # --- Sums ---
+
+    def put(self, block: int, i: int, gradient) -> HostSum:
+        """The first gradient of a step, or a sum that moves here."""
+        place = self._place(block, i)
+        with self._next(place, gradient) as come:
+            come()
+            self._write(place, gradient)
+        return place
+
+    def add(self, place: HostSum, gradient) -> HostSum:
+        with self._next(place, gradient) as come:
+            self._write(place, self._sum(place, gradient, come))
+        return place
+
+    def take(self, place: HostSum, gradient=None):
+        """The sum, with a last gradient if there is one, on the device. ``joined()`` waits for it."""
+        while self._leaving and self._bytes_leaving > self._most_bytes:
+            self._conductor.await_work(self._leaving[0][1])
+            self._forget_left()
+        with self._next(place, gradient) as come:
+            return self._sum(place, gradient, come)
+
+    def _sum(self, place: HostSum, gradient, come):
+        have = place.value.to(self._device, non_blocking=True, copy=True)
+        if gradient is None:
+            return have
+        come()
+        return add(have, gradient, self._encodes)
+
+    def _write(self, place: HostSum, values) -> None:
+        place.value = place.memory.view(-1).view(values.dtype)[: values.numel()].view(values.shape)
+        place.value.copy_(values, non_blocking=True)
+
+    @contextlib.contextmanager
+    def _next(self, place: HostSum, gradient):
+        """Has the next stream, in which the last copy of the place is over. Yields a function after which the gradient is
+        there."""
+        if not self._has_gpu:
+            yield lambda: None
+            return
+        now = torch.cuda.current_stream(self._device)
+        size = place.memory.numel() * (4 + (0 if gradient is None else gradient.element_size()))
+        while self._flying and self._in_flight + size > self._most_bytes:
+            gone, over = self._flying.popleft()
+            over.synchronize()
+            self._in_flight -= gone
+        stream = self._streams[self._turn]
+        self._turn = (self._turn + 1) % _STREAMS
+        made = now.record_event()
+        if place.used is not None:
+            stream.wait_event(place.used)
+        with torch.cuda.stream(stream):
+            yield lambda: stream.wait_event(made)
+        if gradient is not None:
+            gradient.record_stream(stream)
+        place.used = stream.record_event()
+        self._flying.append((size, place.used))
+        self._in_flight += size
+
+    @contextlib.contextmanager
+    def joined(self, values: list):
+        """In here the device waits for the sums that were taken, in a stream of its own, so that backward does not. ``values``:
+        tensors that are used in here, or None."""
+        if not self._has_gpu:
+            yield
+            return
+        for stream in self._streams:
+            self._joins.wait_stream(stream)
+        for value in values:
+            if value is not None and value.is_cuda:
+                value.record_stream(self._joins)
+        with torch.cuda.stream(self._joins):
+            yield
+
+    def left(self, block: int, work: int) -> None:
+        """The engine reads the block's sums. ``work``: its number of that."""
+        self._forget_left()
+        size = self.bytes_of(block)
+        self._leaving.append((size, work))
+        self._bytes_leaving += size
+
+    def _forget_left(self) -> None:
+        while self._leaving and self._conductor.is_done(self._leaving[0][1]):
+            self._bytes_leaving -= self._leaving.popleft()[0]
+
+    def close(self) -> None:
+        """Gives the host memory back."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        for future in self._waited.values():
+            if not future.cancelled():
+                future.result().close()
+        self._waited.clear()
+        self._places.clear()
+
+
+def add(have, gradient, encodes_on_gpu: bool):
+    """The sum of two gradients of one parameter, in fp32 whatever their formats are; may reuse ``have``."""
+    if encodes_on_gpu and gradient.is_cuda and have.is_contiguous() and gradient.is_contiguous():
+        # One pass over the memory: PyTorch takes two, and its kernel for mixed formats is slower.
+        sums = have if have.dtype == torch.float32 else torch.empty_like(have, dtype=torch.float32)
+        pieces = [(tensor.data_ptr(), DTYPES[tensor.dtype]) for tensor in (have, gradient)]
+        _engine.add_on_gpu(sums.data_ptr(), *pieces, sums.numel(), torch.cuda.current_stream(gradient.device).cuda_stream)
+        return sums
+    return have.float().add_(gradient)

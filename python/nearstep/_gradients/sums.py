@@ -1,0 +1,151 @@
+"""The gradients of a step until they leave: on the GPU, or, layers for which it has no room, in pinned host memory."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+
+import torch
+
+from .host_sums import HostSum, HostSums, add
+from .room import Room
+
+
+class Sums:
+    """Gradients are added in fp32, in the order in which they come, wherever they are."""
+
+    def __init__(self, layout, is_streamed: bool):
+        """``is_streamed``: sums of all layers do not fit the GPU."""
+        self._params, self._blocks, self._block_of, self._is_streamed = layout.params, layout.blocks, layout.block_of, is_streamed
+        self._encodes = False
+        self._host: HostSums | None = None
+        self._room: Room | None = None  # None: everything stays where it comes
+        self._is_decided = False
+        self._is_first_rank = False
+        self._on_host = [False] * len(self._blocks)
+        self.begin_step()
+
+    def open(self, conductor, device: torch.device, encodes: bool, room: Room | None) -> None:
+        self._encodes, self._is_first_rank = encodes, conductor.rank == 0
+        if self._is_streamed:
+            self._on_host = [device.type == "cuda"] * len(self._blocks)
+        else:
+            self._room = room
+        self._host = HostSums(conductor, device, self._params, self._blocks, encodes)
+
+    def begin_step(self) -> None:
+        self._values: list = [None] * len(self._params)
+
+    def close(self) -> None:
+        if self._host is not None:
+            self._host.close()
+
+    # --- One gradient ---
+
+    def has(self, i: int) -> bool:
+        return self._values[i] is not None
+
+    def forget(self, i: int) -> None:
+        self._values[i] = None
+
+    def keep(self, i: int, gradient) -> None:
+        """A tensor of the program's own, in place of what was there."""
+        self._values[i] = gradient
+
+    def here(self):
+        """Pairs of a parameter's number and its gradient, for those that are not in host memory."""
+        return [(i, value) for i, value in enumerate(self._values) if isinstance(value, torch.Tensor)]
+
+    def add(self, i: int, gradient, is_last: bool) -> None:
+        have, block = self._values[i], self._block_of[i]
+        if self._room is not None and not self._is_decided:
+            if have is not None:
+                self._decide()
+                have = self._values[i]
+            elif not is_last:
+                self._room.see(self._bytes_here() + gradient.nbytes)
+        if isinstance(have, HostSum):
+            self._values[i] = self._host.take(have, gradient) if is_last else self._host.add(have, gradient)
+        else:
+            sums = gradient if have is None else add(have, gradient, self._encodes)
+            self._values[i] = self._host.put(block, i, sums) if self._on_host[block] and not is_last else sums
+
+    @contextlib.contextmanager
+    def leaving(self, block: int):
+        """Yields the block's gradients, which are this object's no longer; in a stream in which they are there."""
+        tensors = self._blocks[block].tensors
+        values = [self._values[i] for i in tensors]
+        for i in tensors:
+            self._values[i] = None
+        if not self._on_host[block]:
+            yield values
+            return
+        values = [self._host.take(value) if isinstance(value, HostSum) else value for value in values]
+        with self._host.joined(values):
+            yield values
+
+    def left(self, block: int, work: int) -> None:
+        """``work``: the engine's number of what reads the block's gradients."""
+        if self._on_host[block]:
+            self._host.left(block, work)
+
+    # --- Room ---
+
+    def make_room(self, begins: bool) -> None:
+        """Before a layer's forward in a pass after a step's first one; ``begins``: of the pass's first layer."""
+        if self._room is None:
+            return
+        if not self._is_decided:
+            if begins:
+                self._decide()
+            return
+        missing, moved = self._room.missing(begins), []
+        for block in range(len(self._blocks)):
+            if missing > 0 and not self._on_host[block]:
+                missing -= self._move(block)
+                moved.append(block)
+        if moved and self._is_first_rank:
+            print(f"nearstep: GPU memory is short: sums of gradients of {len(moved)} more of {len(self._blocks)} blocks wait in host memory from here on", file=sys.stderr)
+
+    def _bytes_here(self) -> int:
+        return sum(value.nbytes for _, value in self.here())
+
+    def _move(self, block: int) -> int:
+        """The block's sums are in host memory from here on. Returns the bytes that this frees."""
+        self._on_host[block] = True
+        freed = 0
+        for i in self._blocks[block].tensors:
+            value = self._values[i]
+            if isinstance(value, torch.Tensor):
+                freed += value.nbytes
+                self._values[i] = self._host.put(block, i, value)
+        return freed
+
+    def _decide(self) -> None:
+        """After the first pass. Blocks whose sums stay on the GPU are spread over the model, so that backward has work while
+        others are on their way."""
+        sizes = [self._host.bytes_of(block) for block in range(len(self._blocks))]
+        wanted = sum(sizes)
+        room = self._room.for_sums(self._bytes_here(), wanted, self._host.bytes_on_the_way)
+        self._is_decided = True
+        kept, seen, leaving = 0, 0, []
+        for block, size in enumerate(sizes):
+            seen += size
+            if room < wanted and kept + size > room * seen / wanted:
+                leaving.append(block)
+            else:
+                kept += size
+        for block in leaving:  # all at once are pinned while the first ones move
+            self._host.reserve(block)
+        for block in leaving:
+            self._move(block)
+        if self._is_first_rank:
+            self._say(kept, wanted - kept, room)
+
+    def _say(self, kept: int, moved: int, room: int) -> None:
+        line = f"nearstep: sums of gradients take {kept / 1e9:.3g} GB of GPU memory"
+        if moved:
+            line += f" and {moved / 1e9:.3g} GB of host memory; each GB more of GPU memory would save copies of {min(1, moved / 1e9):.3g} GB out and in per backward pass"
+        else:
+            line += f"; a pass would fit with {(room - kept) / 1e9:.3g} GB less"
+        print(line, file=sys.stderr)

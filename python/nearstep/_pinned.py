@@ -1,0 +1,48 @@
+"""Host memory that a GPU reads and writes while the host works on."""
+
+from __future__ import annotations
+
+import weakref
+
+import torch
+
+_ALIGNMENT = 512  # bytes, of each tensor
+
+
+def padded(count: int) -> int:
+    """Bytes that a tensor of so many takes."""
+    return -(-count // _ALIGNMENT) * _ALIGNMENT
+
+
+def views(memory, like):
+    """Tensors of the shapes and formats of ``like``, one behind the other in ``memory``."""
+    at = 0
+    for one in like:
+        size = one.numel() * one.element_size()
+        yield memory[at : at + size].view(one.dtype).view(one.shape)
+        at += padded(size)
+
+
+class PinnedMemory:
+    """Registered with CUDA, so that it has the size that was asked for: PyTorch's own pinned memory has the next power of
+    two. Where a system refuses to pin it, copies are slower but correct."""
+
+    def __init__(self, size: int, device: torch.device):
+        self.memory = torch.empty(size, dtype=torch.uint8, device="cpu")
+        self._unpin = None
+        if device.type != "cuda" or not size:
+            return
+        with torch.cuda.device(device):  # threads of a pool begin with the first one
+            is_pinned = int(torch.cuda.cudart().cudaHostRegister(self.memory.data_ptr(), size, 0)) == 0
+        if is_pinned:
+            self._unpin = weakref.finalize(self, _unpin, self.memory)
+            self._unpin.atexit = False  # the end of the process frees it
+
+    def close(self) -> None:
+        if self._unpin is not None:
+            self._unpin()
+
+
+def _unpin(memory) -> None:
+    torch.cuda.synchronize()
+    torch.cuda.cudart().cudaHostUnregister(memory.data_ptr())
