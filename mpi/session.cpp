@@ -230,15 +230,4 @@ void abort_ranks(int exit_code) {
     std::_Exit(exit_code);
 }
 
-const char* library_version() {
-    static const std::string version = [] {
-        std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> out{};
-        int length = 0;
-        MPI_Get_library_version(out.data(), &length);
-        std::string line(out.data());
-        return line.substr(0, line.find_first_of(",\n"));
-    }();
-    return version.c_str();
-}
-
 }  // namespace nearstep::mpi

@@ -29,7 +29,4 @@ bool is_running();
 // Ends the processes of all ranks at once.
 [[noreturn]] void abort_ranks(int exit_code);
 
-// Name and version of the MPI library: "Open MPI v4.1.4".
-const char* library_version();
-
 }  // namespace nearstep::mpi

@@ -88,6 +88,11 @@ void add_bench_network(CLI::App& bench, Action& action) {
                "make nodes of so many ranks, as exchange.ranks_per_node; 0: as they are", 0, 1024);
     command.add_option("--site", options.site, "name of where this is, for the result")
         ->capture_default_str();
+    command
+        .add_option("--link-gb-s", options.link_gb_s,
+                    "that a node's network should carry (link.network_gb_s), to compare with")
+        ->check(CLI::NonNegativeNumber);
+    command.add_option("--interface", options.interface, "of the network, to print its speed");
     command.add_option("--json", arguments->json, "write a JSON line per row to this file");
     command.callback([arguments, &action] {
         action = [arguments](const mpi::Communicator& world) {

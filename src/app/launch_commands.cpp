@@ -35,7 +35,8 @@ void print_hosts(const LaunchArguments& arguments, const config::Run& run) {
     std::cout << "site " << run.site << "\nranks " << ranks << "\ninterface "
               << run.hosts.interface << "\nremote " << run.hosts.remote << "\nhead "
               << run.hosts.head << "\ncores_per_rank " << run.hosts.cores_per_rank
-              << "\nmpirun_options " << joined(run.hosts.mpirun_options, " ") << "\nsbatch_options "
+              << "\nnetwork_gb_s " << run.link.network_gb_s << "\nmpirun_options "
+              << joined(run.hosts.mpirun_options, " ") << "\nsbatch_options "
               << joined(run.hosts.sbatch_options, " ") << "\n";
     for (const config::HostPart& part : parts) {
         std::cout << "host " << (part.name.empty() ? "." : part.name) << ' ' << part.ranks << ' '

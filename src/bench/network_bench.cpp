@@ -8,14 +8,16 @@
 #include "base/units.hpp"
 #include "base/version.hpp"
 #include "memory/buffer.hpp"
-#include "mpi/session.hpp"
+#include "mpi/library.hpp"
 #include "mpi/topology.hpp"
 #include "plan/network_fit.hpp"
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <fstream>
 #include <functional>
 #include <optional>
 #include <span>
@@ -83,6 +85,13 @@ std::optional<int> colour_of(const Places& places, Group group) {
     return is_whole ? std::optional(number * places.ranks_per_node + places.place) : std::nullopt;
 }
 
+// As its driver says; nullopt if it does not.
+std::optional<double> interface_gb_s(const std::string& name) {
+    double megabits = 0;
+    std::ifstream file("/sys/class/net/" + name + "/speed");
+    return file >> megabits && megabits > 0 ? std::optional(megabits / 8000) : std::nullopt;
+}
+
 void fill(std::span<std::byte> message, int from, int to) {
     const std::uint64_t stream =
         random_bits(kPayloadSeed, static_cast<std::uint64_t>(from), static_cast<std::uint64_t>(to));
@@ -99,8 +108,9 @@ public:
 
     nlohmann::json run() {
         print(text("commit ", commit(), ", site ", options_.site, ": ", places_.nodes.groups(),
-                   " nodes with ", places_.ranks_per_node, " ranks each, ", mpi::library_version(),
-                   "\nGB/s = bytes that a node sends to others (inside: a rank) / seconds / 1e9\n",
+                   " nodes with ", places_.ranks_per_node, " ranks each, ", mpi::describe(library_),
+                   "\n", describe_link(),
+                   "GB/s = bytes that a node sends to others (inside: a rank) / seconds / 1e9\n",
                    "group       message          us  (least - most)         GB/s\n"));
         for (const Group group : groups_of(places_)) {
             measure(group);
@@ -151,23 +161,35 @@ private:
         const plan::NetworkFit fit = plan::fit_network(samples);
         const double latency_us = fit.latency_s / static_cast<double>(messages) * 1e6;
         nlohmann::json row = row_of(group, text(group.name(), ", fit"));
-        row.update({{"latency_us", latency_us},
-                    {"gb_s", fit.bytes_per_s / 1e9},
-                    {"largest_miss", fit.largest_miss}});
+        const bool is_between = group.nodes > 1 && options_.link_gb_s > 0;
+        const double share = is_between ? fit.bytes_per_s / 1e9 / options_.link_gb_s : 0;
+        row.update(
+            {{"latency_us", latency_us},
+             {"gb_s", fit.bytes_per_s / 1e9},
+             {"link_gb_s", is_between ? nlohmann::json(options_.link_gb_s) : nlohmann::json()},
+             {"largest_miss", fit.largest_miss}});
         rows_.push_back(row);
-        print(formatted(
-            "%-10s  fit: %.1f us a message and %.3f GB/s, within %.0f %% of all sizes\n",
-            group.name().c_str(), latency_us, fit.bytes_per_s / 1e9, fit.largest_miss * 100));
+        print(formatted("%-10s  fit: %.1f us a message and %.3f GB/s, within %.0f %% of all sizes",
+                        group.name().c_str(), latency_us, fit.bytes_per_s / 1e9,
+                        fit.largest_miss * 100));
+        print(is_between ? text("; ", std::lround(share * 100), " % of the link\n") : "\n");
+    }
+
+    std::string describe_link() const {
+        if (options_.link_gb_s == 0) {
+            return "";
+        }
+        const std::optional<double> interface = interface_gb_s(options_.interface);
+        return text("link: ", options_.link_gb_s, " GB/s out of a node (link.network_gb_s)",
+                    interface ? text("; ", options_.interface, " has ", *interface, " GB/s") : "",
+                    "\n");
     }
 
     nlohmann::json row_of(Group group, const std::string& name) const {
-        return {{"bench", "network"},
-                {"row", name},
-                {"commit", commit()},
-                {"site", options_.site},
-                {"mpi", mpi::library_version()},
-                {"nodes", group.nodes},
-                {"ranks_per_node", places_.ranks_per_node}};
+        return {{"bench", "network"},      {"row", name},
+                {"commit", commit()},      {"site", options_.site},
+                {"mpi", library_.version}, {"transport", mpi::transport_words(library_)},
+                {"nodes", group.nodes},    {"ranks_per_node", places_.ranks_per_node}};
     }
 
     // Times one exchange, after one exchange was verified.
@@ -245,6 +267,7 @@ private:
     NetworkBenchOptions options_;
     std::ostream& out_;
     Places places_;
+    mpi::Library library_ = mpi::describe_library();
     bool is_taking_part_ = false;
     nlohmann::json rows_ = nlohmann::json::array();
 };

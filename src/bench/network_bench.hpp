@@ -18,6 +18,8 @@ struct NetworkBenchOptions {
     int rounds = 20;
     int ranks_per_node = 0;        // as in mpi::discover_nodes
     std::string site = "unknown";  // site name for the result
+    double link_gb_s = 0;        // that the site expects out of a node, to compare with; 0: unknown
+    std::string interface = {};  // between the nodes; its speed is printed, too
 };
 
 // Measures groups of 2, 4, 8, ... and of all nodes. Each rank exchanges messages with the ranks at
@@ -26,10 +28,11 @@ struct NetworkBenchOptions {
 // If nodes have unequal numbers of ranks, the surplus ranks only watch.
 //
 // Rank 0 prints a table and, for each group, a fit latency + bytes / rate. All ranks get an array
-// with a row per group and size (keys bench, row, commit, site, mpi, nodes (in the group; 1: inside
-// a node), ranks_per_node, messages (sent per rank), message_bytes, sent_bytes (per node, inside a
-// node per rank), rounds, repeats, us {median, least, most}, gb_s, verified), and one per fit
-// (nodes, ranks_per_node, latency_us (per message), gb_s, largest_miss), which `nearstep plan
+// with a row per group and size (keys bench, row, commit, site, mpi, transport, nodes (in the
+// group; 1: inside a node), ranks_per_node, messages (sent per rank), message_bytes, sent_bytes
+// (per node, inside a node per rank), rounds, repeats, us {median, least, most}, gb_s, verified),
+// and one per fit (nodes, ranks_per_node, latency_us (per message), gb_s, link_gb_s (null: unknown,
+// or inside), largest_miss), which `nearstep plan
 // --calibrate` reads.
 //
 // A time is the slowest rank's, of `repeats` exchanges in a row; the median is over the rounds.

@@ -14,8 +14,8 @@
 #include "model/library.hpp"
 #include "model/network.hpp"
 #include "mpi/cuda_support.hpp"
+#include "mpi/library.hpp"
 #include "mpi/nccl/group.hpp"
-#include "mpi/session.hpp"
 #include "store/folder.hpp"
 #include "store/transport.hpp"
 
@@ -149,6 +149,7 @@ Json find_folder(const std::string& path) {
 }
 
 Json find_mpi() {
+    const mpi::Library library = mpi::describe_library();
     const mpi::CudaSupport support = mpi::cuda_support();
     const char* answer = "does not say whether it reads GPU memory";
     if (support != mpi::CudaSupport::unknown) {
@@ -156,8 +157,10 @@ Json find_mpi() {
                                                   : "does not read GPU memory (not CUDA-aware)";
     }
     return {
-        {"summary", text(mpi::library_version(), ", ", answer, "; it moves host memory alone")},
-        {"library", mpi::library_version()},
+        {"summary", text(mpi::describe(library), ", ", answer, "; it moves host memory alone")},
+        {"library", library.version},
+        {"transport", library.transport.empty() ? Json() : Json(library.transport)},
+        {"networks", library.networks},
         {"is_cuda_aware",
          support == mpi::CudaSupport::unknown ? Json() : Json(support == mpi::CudaSupport::yes)}};
 }

@@ -7,6 +7,7 @@
 #include "mpi/communicator.hpp"
 
 #include <memory>
+#include <string>
 
 namespace nearstep::engine {
 
@@ -16,5 +17,9 @@ namespace nearstep::engine {
 std::unique_ptr<link::NodeLinks> make_links(const mpi::Communicator& world,
                                             const config::EngineSettings& settings,
                                             const link::Clock& clock);
+
+// A warning if the site says more than twice what a short exchange between neighbouring nodes shows
+// (link.network_gb_s, with link.shape = false), else empty. Collective.
+std::string check_network(const mpi::Communicator& world, const config::EngineSettings& settings);
 
 }  // namespace nearstep::engine

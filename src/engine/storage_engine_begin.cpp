@@ -9,6 +9,7 @@
 #include "engine/gathered_text.hpp"
 #include "engine/job_record.hpp"
 #include "engine/restart_search.hpp"
+#include "engine/site_links.hpp"
 #include "engine/storage_engine.hpp"
 #include "store/damage.hpp"
 #include "store/folder.hpp"
@@ -361,7 +362,8 @@ BeginReport StorageEngine::begin(const StartingPoint& start, const Fill& fill) {
     for (const auto& device : pipeline_->devices()) {
         device->expect_updates();
     }
-    for (const std::string& line : {describe_threads(threads_before_, threads_), overwritten}) {
+    for (const std::string& line : {describe_threads(threads_before_, threads_), overwritten,
+                                    check_network(world_, settings_)}) {
         if (!line.empty()) {
             begun.lines.push_back(line);
         }

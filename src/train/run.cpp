@@ -13,7 +13,7 @@
 #include "model/compute_format.hpp"
 #include "model/gpu_peak.hpp"
 #include "model/product_rate.hpp"
-#include "mpi/session.hpp"
+#include "mpi/library.hpp"
 #include "plan/link_rates.hpp"
 #include "report/lines.hpp"
 #include "report/prediction.hpp"
@@ -76,7 +76,8 @@ void say_head(report::Reporter& reporter, const Trainer& trainer, const report::
     std::vector<std::string> lines =
         report::head_lines(record, trainer.describe_model(), trainer.steps_done(), last);
     if (options.shows_traffic) {
-        const std::vector<std::string> paths = report::path_lines(record, mpi::library_version());
+        const std::vector<std::string> paths =
+            report::path_lines(record, mpi::describe(mpi::describe_library()));
         lines.insert(lines.end(), paths.begin(), paths.end());
         if (trainer.gpu() != nullptr) {
             lines.push_back(model::describe(trainer.gpu()->plan()));

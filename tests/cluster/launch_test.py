@@ -1,5 +1,6 @@
 """launch/mpirun: ranks, devices and hosts of a site, and one clear sentence when a host lacks something."""
 import pathlib
+import re
 import signal
 import subprocess
 import time
@@ -53,6 +54,16 @@ class Launch(cluster.Cluster):
         cluster.must("launch/ranks", 8, cluster.program.PROGRAM, *arguments, "--json", summary)
         one = cluster.json.loads(summary.read_text())
         self.assert_same_bits(hosts, one)
+
+    def test_a_site_may_pin_ucx_between_hosts(self):
+        keys = {"train__steps": 3, "csd__per_rank": 1}
+        whole = self.train(ranks=4, **keys)
+        pinned = ["--mca", "pml", "ucx", "--mca", "pml_ucx_tls", "any", "--mca", "pml_ucx_devices", "any", "-x", "UCX_TLS=tcp,self"]
+        before = cluster.vhosts("bytes")
+        over_ucx = self.train("--traffic", ranks=4, hosts__mpirun_options=cluster.json.dumps(pinned), **keys)
+        self.assertEqual(over_ucx["masters_xxh3"], whole["masters_xxh3"])
+        sent = [int(re.search(r"nst1 tx_bytes=(\d+)", text)[1]) for text in (before, cluster.vhosts("bytes"))]
+        self.assertGreater(sent[1] - sent[0], over_ucx["network_sent_bytes"][0])
 
     def test_a_killed_run_resumes_on_the_same_hosts(self):
         whole = self.train("--fresh", train__steps=30, csd__per_rank=1)

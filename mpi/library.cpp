@@ -1,0 +1,106 @@
+// Asks the MPI library what it is and which transport it chose. Called once at the start of a run,
+// and by doctor and the network bench.
+#include "mpi/library.hpp"
+
+#include "base/error.hpp"
+#include "mpi/call.hpp"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace nearstep::mpi {
+
+namespace {
+
+std::string version() {
+    std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> out{};
+    int length = 0;
+    check(MPI_Get_library_version(out.data(), &length));
+    const std::string line(out.data());
+    return line.substr(0, line.find_first_of(",\n"));
+}
+
+// MPI's interface for tools, which lists the library's settings.
+class Tools {
+public:
+    Tools() {
+        int provided = MPI_THREAD_SINGLE;
+        check(MPI_T_init_thread(MPI_THREAD_SINGLE, &provided));
+    }
+    Tools(const Tools&) = delete;
+    Tools& operator=(const Tools&) = delete;
+    ~Tools() { MPI_T_finalize(); }
+
+    // Settings that are in force. Open MPI withdraws those of components that it closed.
+    static std::vector<std::string> settings() {
+        int count = 0;
+        check(MPI_T_cvar_get_num(&count));
+        std::vector<std::string> names;
+        for (int i = 0; i < count; ++i) {
+            std::array<char, 256> name{};
+            auto length = static_cast<int>(name.size());
+            int verbosity = 0;
+            MPI_Datatype type = MPI_DATATYPE_NULL;
+            MPI_T_enum values = MPI_T_ENUM_NULL;
+            int no_description = 0;
+            int bind = 0;
+            int scope = 0;
+            if (MPI_T_cvar_get_info(i, name.data(), &length, &verbosity, &type, &values, nullptr,
+                                    &no_description, &bind, &scope) == MPI_SUCCESS) {
+                names.emplace_back(name.data());
+            }
+        }
+        return names;
+    }
+};
+
+// Open components of one of Open MPI's frameworks: each has a setting FRAMEWORK_NAME_major_version.
+std::vector<std::string> components(const std::vector<std::string>& settings,
+                                    std::string_view framework) {
+    constexpr std::string_view kEnd = "_major_version";
+    std::vector<std::string> names;
+    for (const std::string_view setting : settings) {
+        if (setting.starts_with(framework) && setting.ends_with(kEnd)) {
+            const std::size_t both = framework.size() + kEnd.size();
+            names.emplace_back(setting.substr(framework.size(), setting.size() - both));
+        }
+    }
+    std::sort(names.begin(), names.end());
+    return names;
+}
+
+}  // namespace
+
+Library describe_library() {
+    Library library{.version = version(), .transport = {}, .networks = {}};
+    const Tools tools;
+    const std::vector<std::string> settings = Tools::settings();
+    const std::vector<std::string> layers = components(settings, "pml_");
+    if (layers.empty()) {
+        return library;
+    }
+    library.transport = layers.front();
+    if (library.transport == "ob1" || library.transport == "cm") {
+        library.networks = components(settings, library.transport == "ob1" ? "btl_" : "mtl_");
+        std::erase(library.networks, "self");
+    }
+    return library;
+}
+
+std::string transport_words(const Library& library) {
+    std::string words = library.transport.empty() ? "an unknown transport" : library.transport;
+    for (std::size_t i = 0; i < library.networks.size(); ++i) {
+        const bool is_last = i + 1 == library.networks.size();
+        words += text(i == 0 ? " over " : is_last ? " and " : ", ", library.networks[i]);
+    }
+    return words;
+}
+
+std::string describe(const Library& library) {
+    return library.transport.empty()
+               ? library.version
+               : text(library.version, ", messages by ", transport_words(library));
+}
+
+}  // namespace nearstep::mpi

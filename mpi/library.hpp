@@ -1,0 +1,24 @@
+// Which MPI library this is, and what it chose to send messages with.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace nearstep::mpi {
+
+struct Library {
+    std::string version;    // "Open MPI v4.1.4"
+    std::string transport;  // Open MPI's layer for messages: "ob1", "ucx"; empty: unknown
+    std::vector<std::string> networks;  // what the layer may use: "tcp", "vader"; ucx does not tell
+};
+
+// Call it while MPI runs. Not collective.
+Library describe_library();
+
+// "ob1 over tcp and vader".
+std::string transport_words(const Library& library);
+
+// "Open MPI v4.1.4, messages by ob1 over tcp and vader".
+std::string describe(const Library& library);
+
+}  // namespace nearstep::mpi
