@@ -4,6 +4,7 @@
 
 #include "base/error.hpp"
 #include "mpi/call.hpp"
+#include "mpi/settings.hpp"
 
 #include <algorithm>
 #include <array>
@@ -21,41 +22,8 @@ std::string version() {
     return line.substr(0, line.find_first_of(",\n"));
 }
 
-// MPI's interface for tools, which lists the library's settings.
-class Tools {
-public:
-    Tools() {
-        int provided = MPI_THREAD_SINGLE;
-        check(MPI_T_init_thread(MPI_THREAD_SINGLE, &provided));
-    }
-    Tools(const Tools&) = delete;
-    Tools& operator=(const Tools&) = delete;
-    ~Tools() { MPI_T_finalize(); }
-
-    // Settings that are in force. Open MPI withdraws those of components that it closed.
-    static std::vector<std::string> settings() {
-        int count = 0;
-        check(MPI_T_cvar_get_num(&count));
-        std::vector<std::string> names;
-        for (int i = 0; i < count; ++i) {
-            std::array<char, 256> name{};
-            auto length = static_cast<int>(name.size());
-            int verbosity = 0;
-            MPI_Datatype type = MPI_DATATYPE_NULL;
-            MPI_T_enum values = MPI_T_ENUM_NULL;
-            int no_description = 0;
-            int bind = 0;
-            int scope = 0;
-            if (MPI_T_cvar_get_info(i, name.data(), &length, &verbosity, &type, &values, nullptr,
-                                    &no_description, &bind, &scope) == MPI_SUCCESS) {
-                names.emplace_back(name.data());
-            }
-        }
-        return names;
-    }
-};
-
-// Open components of one of Open MPI's frameworks: each has a setting FRAMEWORK_NAME_major_version.
+// Open components of one of Open MPI's frameworks: each has a setting FRAMEWORK_NAME_major_version,
+// which Open MPI withdraws when it closes the component.
 std::vector<std::string> components(const std::vector<std::string>& settings,
                                     std::string_view framework) {
     constexpr std::string_view kEnd = "_major_version";
@@ -74,8 +42,7 @@ std::vector<std::string> components(const std::vector<std::string>& settings,
 
 Library describe_library() {
     Library library{.version = version(), .transport = {}, .networks = {}};
-    const Tools tools;
-    const std::vector<std::string> settings = Tools::settings();
+    const std::vector<std::string> settings = settings_in_force();
     const std::vector<std::string> layers = components(settings, "pml_");
     if (layers.empty()) {
         return library;
@@ -86,6 +53,11 @@ Library describe_library() {
         std::erase(library.networks, "self");
     }
     return library;
+}
+
+bool speaks_pmi2() {
+    const std::vector<std::string> all = components(settings_in_force(), "pmix_");
+    return std::find(all.begin(), all.end(), "s2") != all.end();
 }
 
 std::string transport_words(const Library& library) {

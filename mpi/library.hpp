@@ -15,6 +15,9 @@ struct Library {
 // Call it while MPI runs. Not collective.
 Library describe_library();
 
+// Whether MPI finds its ranks by Slurm's PMI-2. Call it before MPI starts.
+bool speaks_pmi2();
+
 // "ob1 over tcp and vader".
 std::string transport_words(const Library& library);
 

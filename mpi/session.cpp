@@ -3,6 +3,7 @@
 
 #include "base/error.hpp"
 #include "mpi/call.hpp"
+#include "mpi/library.hpp"
 
 #include <unistd.h>
 
@@ -105,24 +106,56 @@ namespace {
 
 bool is_set(const char* name) { return std::getenv(name) != nullptr; }
 
-// Slurm's variables of a step that has started this process without PMI, as an interactive shell
-// (srun --pty bash) has them. Open MPI would look for the step's ranks and end. A process that is
-// alone needs none: its variables are hidden while MPI starts.
+int tasks_of_step() {
+    const char* tasks = std::getenv("SLURM_STEP_NUM_TASKS");
+    return is_set("SLURM_STEP_ID") && tasks != nullptr
+               ? static_cast<int>(std::strtol(tasks, nullptr, 10))
+               : 1;
+}
+
+// How this process came to be, as far as Slurm matters.
+enum class Start {
+    elsewhere,  // without Slurm, or by mpirun
+    alone,      // by a shell in a job, or as the only task of a step
+    together,   // as one of several tasks of a step, in which MPI finds the others
+    separate    // as one of several tasks of a step, in which MPI cannot find the others
+};
+
+Start start_of_process() {
+    if (!is_set("SLURM_JOB_ID") || is_set("OMPI_COMM_WORLD_SIZE")) {
+        return Start::elsewhere;
+    }
+    // With --pty only the first task has the terminal.
+    if (tasks_of_step() == 1 || is_set("SLURM_PTY_PORT")) {
+        return Start::alone;
+    }
+    const bool has_pmix = is_set("PMIX_NAMESPACE");
+    const bool has_pmi2 = is_set("PMI_FD") && speaks_pmi2();
+    return has_pmix || has_pmi2 ? Start::together : Start::separate;
+}
+
+// The variables by which MPI would look for other ranks, of a process that has none. In a shell of
+// a job it would end: the shell's first program already used them up, or there is no PMI. They are
+// hidden while MPI starts.
 class HiddenSlurm {
 public:
     HiddenSlurm() {
-        const auto is_launched = [] {
-            return is_set("OMPI_COMM_WORLD_SIZE") || is_set("PMIX_NAMESPACE") ||
-                   is_set("PMIX_RANK") || is_set("PMI_RANK") || is_set("PMI_FD");
-        };
-        if (!is_set("SLURM_JOB_ID") || is_launched()) {
+        const Start start = start_of_process();
+        if (start == Start::separate) {
+            // They would all do the same work.
+            throw ConfigError(
+                text("srun has started ", tasks_of_step(),
+                     " tasks without a PMI that this MPI knows, so they cannot find each other: "
+                     "start them with srun --mpi=pmix, with mpirun, or with launch/slurm."));
+        }
+        if (start != Start::alone) {
             return;
         }
-        refuse_many();
         for (char** entry = environ; *entry != nullptr; ++entry) {
             const std::string_view variable = *entry;
             const std::size_t end = variable.find('=');
-            if (variable.starts_with("SLURM") && end != std::string_view::npos) {
+            const bool is_hidden = variable.starts_with("SLURM") || variable.starts_with("PMI");
+            if (is_hidden && end != std::string_view::npos) {
                 hidden_.emplace_back(variable.substr(0, end), variable.substr(end + 1));
             }
         }
@@ -139,17 +172,6 @@ public:
     }
 
 private:
-    // Several tasks that do not know of each other would all do the same work.
-    static void refuse_many() {
-        const char* tasks = std::getenv("SLURM_STEP_NUM_TASKS");
-        if (is_set("SLURM_STEP_ID") && tasks != nullptr && std::strtol(tasks, nullptr, 10) > 1) {
-            throw ConfigError(
-                text("srun has started ", tasks,
-                     " tasks without PMIx, so they cannot find each other: start "
-                     "them with srun --mpi=pmix, with mpirun, or with launch/slurm."));
-        }
-    }
-
     std::vector<std::pair<std::string, std::string>> hidden_;
 };
 
@@ -158,6 +180,9 @@ HiddenSlurm hide_slurm() try { return {}; } catch (const ConfigError& error) {
     const char* task = std::getenv("SLURM_PROCID");
     if (task == nullptr || std::string(task) == "0") {
         std::fprintf(stderr, "nearstep: %s\n", error.what());
+    } else {
+        // srun may end all tasks when one has ended, so the first one must have spoken.
+        std::this_thread::sleep_for(std::chrono::seconds(2));
     }
     std::_Exit(kUsageExitCode);
 }

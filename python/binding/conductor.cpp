@@ -9,6 +9,7 @@
 #include "csd/state_format.hpp"
 #include "engine/device_speeds.hpp"
 #include "engine/devices.hpp"
+#include "engine/granted_devices.hpp"
 #include "engine/restart.hpp"
 #include "memory/gpu.hpp"
 #include "mpi/session.hpp"
@@ -211,6 +212,7 @@ void Conductor::find_state(const Beginning& beginning) {
     const mpi::Communicator& world = *world_;
     rank_ = world.rank();
     ranks_ = world.size();
+    granted_devices_ = engine::find_granted(world, granted_devices_);
     if (divides_folders_) {
         run_.csd.per_rank = engine::divide_folders(world, run_, granted_devices_);
     }

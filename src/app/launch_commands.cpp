@@ -1,9 +1,10 @@
-// The commands hosts and preflight, which launch/mpirun and launch/slurm call.
+// The commands hosts, granted and preflight, which launch/mpirun and launch/slurm call.
 #include "app/commands.hpp"
 #include "base/digest.hpp"
 #include "base/error.hpp"
 #include "config/hosts.hpp"
 #include "config/load.hpp"
+#include "config/slurm_grant.hpp"
 #include "train/host_check.hpp"
 
 #include <iostream>
@@ -61,6 +62,19 @@ void print_facts(const LaunchArguments& arguments, const config::Run& run) {
               << (facts.note.empty() ? "" : "note " + facts.note + "\n");
 }
 
+// Prints "node1=0-1 node2=2,3".
+void print_granted() {
+    const std::vector<config::HostGrant> grants = config::ask_slurm_for_grants();
+    if (grants.empty()) {
+        throw ConfigError("This is no job whose devices Slurm knows: start it with launch/slurm.");
+    }
+    const char* before = "";
+    for (const config::HostGrant& grant : grants) {
+        std::cout << std::exchange(before, " ") << grant.host << '=' << grant.devices;
+    }
+    std::cout << "\n";
+}
+
 void add_launch_command(CLI::App& command, Action& action, std::shared_ptr<LaunchArguments> shared,
                         void (*work)(const LaunchArguments&, const config::Run&)) {
     add_run_arguments(command, shared->run);
@@ -83,6 +97,12 @@ void add_launch(CLI::App& program, Action& action) {
         "Print which ranks a run puts on which host of its site, for launch/mpirun. Example:\n"
         "  nearstep hosts configs/tiny.toml --site cluster/virtual-hosts --set data.train=FILE");
     add_launch_command(hosts, action, std::make_shared<LaunchArguments>(), print_hosts);
+
+    CLI::App& granted = *program.add_subcommand(
+        "granted",
+        "Print the devices that Slurm gave to the hosts of the job that this is in, as positions "
+        "in csd.path, for launch/slurm_job. Example:\n  nearstep granted");
+    granted.callback([&action] { action = on_rank_0(print_granted); });
 
     CLI::App& preflight = *program.add_subcommand(
         "preflight",

@@ -245,6 +245,8 @@ void load(StorageEngine& engine, const StartingPoint& start, BeginReport& begun)
         begun.lines.emplace_back(damage.what());
         refuse_damage(start, begun);
     }
+    begun.lines.push_back(
+        text("resumed from ", decision.checkpoint, " at step ", engine.steps_done()));
 }
 
 void read_state(StorageEngine& engine, const StartingPoint& start, BeginReport& begun) {
@@ -331,8 +333,6 @@ BeginReport StorageEngine::begin(const StartingPoint& start, const Fill& fill) {
             break;
         case Action::load_checkpoint:
             load(*this, start, begun);
-            begun.lines.push_back(
-                text("resumed from ", decision.checkpoint, " at step ", steps_done()));
             break;
         case Action::read_state:
             read_state(*this, start, begun);

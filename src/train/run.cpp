@@ -9,6 +9,7 @@
 #include "engine/checkpoint_folder.hpp"
 #include "engine/device_speeds.hpp"
 #include "engine/devices.hpp"
+#include "engine/granted_devices.hpp"
 #include "engine/starting_point.hpp"
 #include "model/compute_format.hpp"
 #include "model/gpu_peak.hpp"
@@ -219,7 +220,8 @@ config::Run prepared(const mpi::Communicator& world, const config::Run& given,
                      const RunOptions& options) {
     config::validate_for_ranks(given, world.size());
     config::Run run = given;
-    run.csd.places = engine::place_devices(world, given, options.granted_devices);
+    run.csd.places =
+        engine::place_devices(world, given, engine::find_granted(world, options.granted_devices));
     run.csd.settled_speeds = engine::settle_speeds(world, run,
                                                    {.elems = model::describe(run.model).elems,
                                                     .dtype = run.model.dtype,

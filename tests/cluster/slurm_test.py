@@ -20,11 +20,13 @@ def on_head(*command, timeout=60):
     return cluster.must(cluster.SITE / "vhosts", "exec", cluster.HOSTS[0], *command, timeout=timeout)
 
 
-class Slurm(cluster.Cluster):
+class Jobs(cluster.Cluster):
+    KIND = ()
+
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        cluster.must(cluster.SITE / "slurm", "up")
+        cluster.must(cluster.SITE / "slurm", "up", *cls.KIND)
 
     def submit(self, name, *sbatch_options, ranks=4, begins=("--fresh",), **keys):
         """Submits a job and returns its number. Its files are NAME.out, NAME.json and NAME.jsonl. begins: options of
@@ -55,6 +57,11 @@ class Slurm(cluster.Cluster):
             time.sleep(0.2)
         self.fail(f"job {job} is {self.state(job)}:\n{self.output(name)}")
 
+    def state_files(self):
+        return sorted(str(path.relative_to(launch_test.DISKS)) for path in launch_test.DISKS.glob("*/*/state/*.state"))
+
+
+class Slurm(Jobs):
     def lose_host(self, host):
         """Kills everything on the host and reports it as lost, rather than wait for the time-out."""
         for pid in cluster.must("ip", "netns", "pids", host).split():
@@ -139,11 +146,14 @@ class Slurm(cluster.Cluster):
     def test_a_lost_node_is_replaced_and_the_job_resumed(self):
         whole = self.whole()
         job = self.submit("lost", "--exclude=nst4", **STEPS)
+        # Another job has the first devices of the host that will replace it.
+        other = on_head("sbatch", "--nodelist=nst3", "--ntasks=1", "--gres=csd:2", "--output=/dev/null", "--wrap=sleep 600").split()[-1]
+        self.addCleanup(on_head, "scancel", other)
         launch_test.wait_for_steps(self.folder / "lost.jsonl", 25)
         self.lose_host("nst2")
         self.wait_for(job, "lost")
         self.assertIn(f"start 0 of job {job} on nst[1-2]", self.output("lost"))
-        self.assertIn(f"start 1 of job {job} on nst[1,3]", self.output("lost"))
+        self.assertIn(f"start 1 of job {job} on nst[1,3], devices nst1=0-1 nst3=2-3", self.output("lost"))
         # The state of two ranks was on the lost node's disk, so the run resumes from the newest checkpoint.
         self.assertRegex(self.output("lost"), r"resumed from \S+/step-000000[2-5]0.h5")
         self.assert_went_on("lost", whole, after=21)
@@ -235,8 +245,86 @@ class Slurm(cluster.Cluster):
         self.assertEqual([(rank, ranks) for rank, ranks, _ in sorted(starts)], [(0, 2), (0, 2), (1, 2), (1, 2)])
         self.assertGreaterEqual(max(step for _, _, step in starts), 3)
         self.assertEqual((self.folder / "slurm/digest").read_text(), (self.folder / "alone/digest").read_text())
-        found = sorted(str(path.relative_to(launch_test.DISKS)) for path in launch_test.DISKS.glob("*/*/state/*.state"))
-        self.assertEqual(found, [f"nst{rank + 1}/csd{device}/state/rank-{rank}.device-{device}.state" for rank in (0, 1) for device in (0, 1)])
+        self.assertEqual(self.state_files(), [f"nst{rank + 1}/csd{device}/state/rank-{rank}.device-{device}.state" for rank in (0, 1) for device in (0, 1)])
+
+
+class Sessions(Jobs):
+    """Steps and shells without launch/slurm, on nodes whose devices have types and whose tasks are bound to cores."""
+
+    KIND = ("affinity",)
+    ENVIRONMENT = ("env", "OMP_NUM_THREADS=1", "OMPI_MCA_btl_tcp_if_include=eth0")
+
+    def srun(self, *words):
+        """What a step on the first host says, with its exit code."""
+        on_host = [cluster.SITE / "vhosts", "exec", cluster.HOSTS[0], *self.ENVIRONMENT]
+        return cluster.call(*on_host, "srun", "-N1", "--nodelist=nst1", *words)
+
+    def trained(self, *options, steps=2, **keys):
+        return ["train", "configs/tiny.toml", "--site", self.site, "--fresh", *options,
+                *self.settings(csd__per_rank=1, train__stop_at=steps, **keys)]
+
+    @unittest.skipIf((os.cpu_count() or 1) < 2, "one core cannot be shared out")
+    def test_each_rank_has_the_cores_that_the_site_gives_it(self):
+        script = self.folder / "cores.py"
+        script.write_text("import os\nprint('cores', len(os.sched_getaffinity(0)), 'threads', os.environ['OMP_NUM_THREADS'], flush=True)\n")
+        site = self.site / "site.toml"
+        for cores, ranks in ((2, 1), (1, 2)):
+            site.write_text(re.sub(r"(?m)^(cores_per_rank = .*\n)?ranks = .*", f"cores_per_rank = {cores}\nranks = {ranks}", site.read_text()))
+            name = f"cores-{cores}"
+            out = cluster.must("env", "-u", "OMP_NUM_THREADS", f"NEARSTEP_PYTHON={sys.executable}", "launch/slurm", script, self.site, "-n", 2,
+                               f"--output={self.folder}/{name}.out")
+            self.wait_for(out.split()[-1], name)
+            self.assertEqual(re.findall(r"cores (\d+) threads (\d+)", self.output(name)), [(str(cores), str(cores))] * 2)
+
+    def test_devices_with_types_are_found(self):
+        job = self.submit("typed", "--nodelist=nst1", "--gres=csd:sata:2", ranks=2, csd__per_rank=1, train__stop_at=1)
+        self.wait_for(job, "typed")
+        self.assertIn("devices nst1=2-3", self.output("typed"))
+        self.assertEqual(self.state_files(), [f"nst1/csd{2 + rank}/state/rank-{rank}.device-0.state" for rank in (0, 1)])
+
+    def test_a_step_finds_the_devices_of_its_job(self):
+        done = self.srun("-n2", "--gres=csd:sata:2", "--mpi=pmix", cluster.program.PROGRAM, *self.trained())
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(self.state_files(), [f"nst1/csd{2 + rank}/state/rank-{rank}.device-0.state" for rank in (0, 1)])
+
+    @unittest.skipIf(importlib.util.find_spec("nearstep") is None, "this Python has no nearstep: launch/setup installs it")
+    def test_a_step_of_a_script_finds_the_devices_of_its_job(self):
+        done = self.srun("-n2", "--gres=csd:sata:2", "--mpi=pmix", sys.executable, SCRIPT, self.folder / "out",
+                         *(f"/mnt/csd{i}/state" for i in range(4)))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(self.state_files(), [f"nst1/csd{2 + rank}/state/rank-{rank}.device-0.state" for rank in (0, 1)])
+
+    def test_a_job_without_devices_is_refused(self):
+        done = self.srun("-n1", "--mpi=pmix", cluster.program.PROGRAM, *self.trained())
+        self.assertEqual(done.returncode, 2, done.stdout + done.stderr)
+        self.assertIn("nearstep: Slurm gave this job no numbered devices on nst1: ask for them with --gres=csd:N", done.stderr)
+        self.assertEqual(self.state_files(), [])
+
+    def test_tasks_that_cannot_find_each_other_are_refused(self):
+        for pmi in ("pmi2", "none"):
+            done = self.srun("-n2", f"--mpi={pmi}", cluster.program.PROGRAM, "doctor")
+            if pmi == "pmi2" and done.returncode == 0:
+                continue  # this Open MPI knows it
+            said = [line for line in done.stderr.splitlines() if line.startswith("nearstep")]
+            self.assertEqual(len(said), 1, done.stderr)
+            self.assertRegex(said[0], "^nearstep: srun has started 2 tasks without a PMI that this MPI knows")
+
+    def test_single_processes_run_in_any_allocation(self):
+        doctor = f"{cluster.program.PROGRAM} doctor >/dev/null"
+        on_host = [cluster.SITE / "vhosts", "exec", "nst1", *self.ENVIRONMENT]
+        for pmi in ("pmix", "pmi2", "none"):
+            for options in (f"-n1 --mpi={pmi}", f"-n1 --mpi={pmi} --pty", f"-n2 --mpi={pmi} --pty"):
+                line = f"srun -N1 {options} bash -c '{doctor} && {doctor} && echo both'"
+                done = cluster.call(*on_host, "script", "-qec", line, "/dev/null")
+                self.assertIn("both", done.stdout, f"{options}: {done.stdout}{done.stderr}")
+        done = cluster.call(*on_host, "salloc", "-N1", "bash", "-c", f"{doctor} && echo one")
+        self.assertIn("one", done.stdout, done.stderr)
+
+    def test_arrays_are_refused(self):
+        for word, variables in (("--array=1-2", ()), ("-a1-2", ()), ("--time=5", ("SBATCH_ARRAY_INX=1-2",))):
+            done = cluster.call("env", *variables, "launch/slurm", "configs/tiny.toml", self.site, "-n", 2, *self.settings(), word)
+            self.assertEqual(done.returncode, 2, done.stdout)
+            self.assertIn("the tasks of an array", done.stderr)
 
 
 if __name__ == "__main__":

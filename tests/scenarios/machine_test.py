@@ -217,7 +217,7 @@ class Machine(program.Scenario):
         self.assertEqual(code, 0, said)
         code, said = self.run_one(*plan, env={**session, "SLURM_STEP_NUM_TASKS": "2"})
         self.assertEqual(code, 2, said)
-        self.assertRegex(said, "^nearstep: srun has started 2 tasks without PMIx")
+        self.assertRegex(said, "^nearstep: srun has started 2 tasks without a PMI that this MPI knows")
 
     def test_a_run_fits_into_the_memory_of_its_cgroup(self):
         group, limit = pathlib.Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"

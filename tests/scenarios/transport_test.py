@@ -24,7 +24,7 @@ def has_ucx():
 class Transport(program.Scenario):
     def launched(self, ranks, *words, **variables):
         return subprocess.run([program.ROOT / "launch/ranks", str(ranks), program.PROGRAM, *map(str, words)], cwd=program.ROOT, text=True,
-                              env={**free_environment(), **variables}, capture_output=True, timeout=120, stdin=subprocess.DEVNULL)
+                              env={**free_environment(), **variables}, capture_output=True, timeout=program.HANG_S, stdin=subprocess.DEVNULL)
 
     def test_each_transport_gives_the_same_masters_and_is_named(self):
         masters = {}
@@ -67,7 +67,7 @@ class Transport(program.Scenario):
         (site / "site.toml").write_text(f'[site]\nname = "two"\n[hosts]\nnames = ["a", "b"]\ninterface = {interface}\n'
                                         'mpirun_options = ["--mca", "pml", "ucx"]\n[csd]\npath = "/x"\n')
         words = [program.ROOT / "launch/mpirun", program.TINY, site, "-n", "2", "--dry-run", "--set", f"data.train={self.text}"]
-        done = subprocess.run(words, cwd=program.ROOT, text=True, capture_output=True, timeout=60, check=True,
+        done = subprocess.run(words, cwd=program.ROOT, text=True, capture_output=True, timeout=program.HANG_S, check=True,
                               env={**free_environment(), "NEARSTEP_PROGRAM": str(program.PROGRAM), **variables})
         before, after = done.stdout.split(" mpirun ")
         return dict(word.split("=", 1) for word in before.replace("\\", "").split() if "=" in word), after.split()

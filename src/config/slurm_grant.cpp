@@ -1,0 +1,117 @@
+// Reads which devices of its hosts a Slurm job has. Called by engine/granted_devices.cpp and the
+// command granted.
+#include "config/slurm_grant.hpp"
+
+#include "base/error.hpp"
+
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <regex>
+#include <sstream>
+
+namespace nearstep::config {
+
+namespace {
+
+// Standard output of a command line, whether or not it succeeds.
+std::string output_of(const std::string& line) {
+    std::string out;
+    FILE* pipe = ::popen((line + " 2>/dev/null").c_str(), "r");
+    if (pipe == nullptr) {
+        return out;
+    }
+    std::array<char, 4096> piece{};
+    while (const std::size_t count = std::fread(piece.data(), 1, piece.size(), pipe)) {
+        out.append(piece.data(), count);
+    }
+    ::pclose(pipe);
+    return out;
+}
+
+std::string environment(const char* name) {
+    const char* value = std::getenv(name);
+    return value == nullptr ? "" : value;
+}
+
+// The value behind NAME= in a line of scontrol's.
+std::string value_in(const std::string& line, const std::string& name) {
+    const std::size_t at = line.find(name + "=");
+    if (at == std::string::npos) {
+        return "";
+    }
+    const std::size_t start = at + name.size() + 1;
+    return line.substr(start, line.find(' ', start) - start);
+}
+
+// "0-1,3" of "gpu:a100:4(IDX:0-3),csd:nvme:2(IDX:0-1),csd:sata:1(IDX:3)".
+std::string devices_in(const std::string& resources) {
+    static const std::regex kGranted(R"((?:^|,)csd(?::[^:,()]+)?:\d+\(IDX:([0-9][0-9,-]*)\))");
+    std::string devices;
+    for (std::sregex_iterator one(resources.begin(), resources.end(), kGranted), end; one != end;
+         ++one) {
+        devices += (devices.empty() ? "" : ",") + (*one)[1].str();
+    }
+    return devices;
+}
+
+std::vector<std::string> names_in(const std::string& list) {
+    std::istringstream lines(output_of("scontrol show hostnames '" + list + "'"));
+    std::vector<std::string> names;
+    for (std::string name; std::getline(lines, name);) {
+        names.push_back(name);
+    }
+    return names;
+}
+
+}  // namespace
+
+std::vector<HostGrant> parse_grants(const std::string& job, const HostNames& hosts_in) {
+    std::vector<HostGrant> grants;
+    std::istringstream lines(job);
+    for (std::string line; std::getline(lines, line);) {
+        const std::size_t start = line.find_first_not_of(' ');
+        if (start == std::string::npos || line.compare(start, 6, "Nodes=") != 0) {
+            continue;
+        }
+        const std::string hosts = value_in(line, "Nodes");
+        const std::string devices = devices_in(value_in(line, "GRES"));
+        if (devices.empty()) {
+            throw ConfigError(text("Slurm gave this job no numbered devices on ", hosts,
+                                   ": ask for them with --gres=csd:N, and let gres.conf name a "
+                                   "file for each."));
+        }
+        for (const std::string& host : hosts_in(hosts)) {
+            grants.push_back({host, devices});
+        }
+    }
+    return grants;
+}
+
+std::vector<HostGrant> ask_slurm_for_grants() {
+    const std::string job = environment("SLURM_JOB_ID");
+    const bool is_number = !job.empty() && job.find_first_not_of("0123456789") == std::string::npos;
+    if (!is_number) {
+        return {};
+    }
+    static const std::regex kHasDevices(R"(GresTypes\s*=\s*(\S*,)?csd(,|\s|$))");
+    if (!std::regex_search(output_of("scontrol show config"), kHasDevices)) {
+        return {};
+    }
+    return parse_grants(output_of("scontrol show job -d " + job), names_in);
+}
+
+std::string host_in_slurm() {
+    const std::string name = environment("SLURMD_NODENAME");
+    if (!name.empty()) {
+        return name;
+    }
+    std::array<char, 256> host{};
+    ::gethostname(host.data(), host.size() - 1);
+    const std::string whole = host.data();
+    return whole.substr(0, whole.find('.'));
+}
+
+}  // namespace nearstep::config
