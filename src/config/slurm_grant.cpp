@@ -48,9 +48,9 @@ std::string value_in(const std::string& line, const std::string& name) {
 
 // "0-1,3" of "gpu:a100:4(IDX:0-3),csd:nvme:2(IDX:0-1),csd:sata:1(IDX:3)".
 std::string devices_in(const std::string& resources) {
-    static const std::regex kGranted(R"((?:^|,)csd(?::[^:,()]+)?:\d+\(IDX:([0-9][0-9,-]*)\))");
+    static const std::regex granted(R"((?:^|,)csd(?::[^:,()]+)?:\d+\(IDX:([0-9][0-9,-]*)\))");
     std::string devices;
-    for (std::sregex_iterator one(resources.begin(), resources.end(), kGranted), end; one != end;
+    for (std::sregex_iterator one(resources.begin(), resources.end(), granted), end; one != end;
          ++one) {
         devices += (devices.empty() ? "" : ",") + (*one)[1].str();
     }
@@ -96,15 +96,15 @@ std::vector<HostGrant> ask_slurm_for_grants() {
     if (!is_number) {
         return {};
     }
-    static const std::regex kHasDevices(R"(GresTypes\s*=\s*(\S*,)?csd(,|\s|$))");
-    if (!std::regex_search(output_of("scontrol show config"), kHasDevices)) {
+    static const std::regex has_devices(R"(GresTypes\s*=\s*(\S*,)?csd(,|\s|$))");
+    if (!std::regex_search(output_of("scontrol show config"), has_devices)) {
         return {};
     }
     return parse_grants(output_of("scontrol show job -d " + job), names_in);
 }
 
 std::string host_in_slurm() {
-    const std::string name = environment("SLURMD_NODENAME");
+    std::string name = environment("SLURMD_NODENAME");
     if (!name.empty()) {
         return name;
     }
