@@ -17,6 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 ORIGINS = ("modelled", "simulated")
 LINES = {"measured": "-", "shaped": (0, (9, 1.5)), "modelled": "--", "simulated": ":", "published": "-."}
 # All of our methods at once: narrow state, 4-bit gradients, exact deltas of new parameters, overlapped transfers.
+PAPER = "su+o+c:compress.codec=topk"
 OURS = "su+o+c:csd.state=compact:compress.codec=q4:gather.codec=delta"
 
 

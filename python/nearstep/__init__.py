@@ -2,8 +2,7 @@
 
     import nearstep
     opt = nearstep.AdamW(model, lr=3e-4, path="/nvme0/run")
-    start = opt.resume()
-    for step, batch in enumerate(loader, start):
+    for batch in itertools.islice(loader, opt.resume(), None):  # goes on behind the newest durable step
         model(**batch).loss.backward()
         opt.step()
         opt.zero_grad()

@@ -212,10 +212,13 @@ class Drawer:
         axes.margins(x=0.03)
 
     def plot(self, spec, rows):
-        """A plot of an experiment: {title, x, y: keys, series: key, x_name, y_name, log}."""
+        """A plot of an experiment: {title, x, y: keys, series: key, x_name, y_name, log}. None if all rows have the same x,
+        since a table shows one point better."""
         x, series = words(spec.get("x")), words(spec.get("series"))
         keys = [words(key) for key in spec["y"]] if isinstance(spec.get("y"), list) else []
         rows = objects(rows)
+        if len({number(row.get(x)) for row in rows}) < 2:
+            return None
         lines = []
         for name in dict.fromkeys(words(row.get(series)) for row in rows):
             mine = [row for row in rows if words(row.get(series)) == name]

@@ -229,7 +229,8 @@ def _study_of_wear(runs, drawer):
         charts=[drawer.bars("Written to the most written device in a step", "MB", bars[:24], {"written": LINK_COLOURS["state written"]})],
         columns=[("run", "run", ""), ("devices", "devices", ""), ("per_step", "per step", ""), ("in_all", "in all", ""), ("rated_tbw", "rated TB", ".4g"), ("modelled_days", "days to the rating", ".0f")],
         rows=rows,
-        notes=["The most written device of each run. State, headers and, in mode base, gradients; without checkpoints. Days: at this rate, from the drive's rating."],
+        notes=["The most written device of each run. State, headers and, in mode base, gradients; without checkpoints."]
+        + ["Days: at this rate, from the drive's rating."] * any(row["rated_tbw"] for row in rows),
     )
 
 

@@ -66,6 +66,9 @@ def of_compare(path, content, drawer):
         parts = zip(list(PHASES)[:3], (row["forward_s"], row["backward_s"], row["update_s"]))
         bars.append(Bar(label, row["origin"], dict(parts)))
         bars.append(Bar(label, "modelled", {"update": row["modelled_update_s"]}))
+    note = "Medians; the first step is left out."
+    if any(number(row["modelled_update_s"]) for row in rows):
+        note += " Below: the update at the rates of the links."
     lines = [
         {"title": "Seconds of a step", "x": "devices", "y": ["step_s", "modelled_step_s"], "series": "column", "x_name": "devices", "y_name": "seconds"},
         {"title": "Speed-up over base with the fewest devices", "x": "devices", "y": ["over_first_base", "modelled_over_first_base"], "series": "column", "x_name": "devices", "y_name": "speed-up"},
@@ -76,7 +79,7 @@ def of_compare(path, content, drawer):
         path=path,
         about=facts(runs[0], "config", "site", "commit", "ranks", "parameters") + _rates_of(at(runs[0], "links")),
         findings=findings.of_steps(shown),
-        charts=[drawer.bars("Phases of a step", "seconds", bars[: 2 * 24], PHASES, "Medians; the first step is left out. Below: the update at the rates of the links."), *(drawer.plot(spec, shown) for spec in lines)],
+        charts=[drawer.bars("Phases of a step", "seconds", bars[: 2 * 24], PHASES, note), *(drawer.plot(spec, shown) for spec in lines)],
         columns=[
             ("column", "column", ""), ("devices", "devices", ""), ("forward_s", "forward s", ".3f"), ("backward_s", "backward s", ".3f"),
             ("update_s", "update s", ".3f"), ("modelled_update_s", "expected", ".3f"), ("step_s", "step s", ".3f"), ("modelled_step_s", "expected", ".3f"),

@@ -43,22 +43,17 @@ void add_run_arguments(CLI::App& command, RunArguments& arguments, ConfigFile co
 namespace {
 
 // `label`: a mode, then settings for this column only, separated by colons.
-train::Column parse_column(config::Sources sources, const std::string& label,
-                           const std::string& codec) {
+train::Column parse_column(config::Sources sources, const std::string& label) {
     std::istringstream parts(label);
     std::string part;
     std::getline(parts, part, ':');
     const config::Mode mode = config::parse_mode(part);
     sources.overrides.push_back(std::string("mode=") + config::name_of(mode));
-    const std::string used = mode == config::Mode::su_o_c ? codec : "dense";
-    sources.overrides.push_back("compress.codec=" + used);
-    // Resets the config's codec settings that this codec would refuse.
-    if (used == "dense") {
+    // Resets the config's codec settings that a mode without compression would refuse.
+    if (mode != config::Mode::su_o_c) {
         sources.overrides.insert(sources.overrides.end(),
-                                 {"compress.error_feedback=false", "compress.warmup_steps=0"});
-    }
-    if (used == "dense" || used == "topk") {
-        sources.overrides.emplace_back("compress.rounding=nearest");
+                                 {"compress.codec=dense", "compress.error_feedback=false",
+                                  "compress.warmup_steps=0", "compress.rounding=nearest"});
     }
     if (mode == config::Mode::base) {
         sources.overrides.emplace_back("gather.codec=dense");
@@ -144,7 +139,6 @@ void add_compare(CLI::App& program, Action& action) {
     struct Arguments {
         RunArguments run;
         train::CompareOptions options;
-        std::string codec = "topk";
         std::vector<std::string> modes = {"base", "su", "su+o", "su+o+c"};
     };
     auto arguments = std::make_shared<Arguments>();
@@ -167,17 +161,15 @@ void add_compare(CLI::App& program, Action& action) {
         ->check(CLI::PositiveNumber);
     command.add_option("--steps", options.steps, "steps of each run; the first is not timed")
         ->capture_default_str();
-    command
-        .add_option("--codec", arguments->codec,
-                    "gradient codec of mode su+o+c; the other modes send dense gradients")
-        ->capture_default_str();
+    command.add_flag("--traffic", options.shows_traffic,
+                     "print tables of the bytes on each link, beside the paper's");
     command.add_option("--json", options.json, "write an array of summaries to this file");
     command.callback([arguments, &action] {
         action = [arguments](const mpi::Communicator& starter) {
             const config::Sources sources = read_sources(starter, arguments->run);
             std::vector<train::Column>& columns = arguments->options.columns;
             for (const std::string& mode : arguments->modes) {
-                columns.push_back(parse_column(sources, mode, arguments->codec));
+                columns.push_back(parse_column(sources, mode));
             }
             train::compare(world_of(columns.front().run), arguments->options);
         };

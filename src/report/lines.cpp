@@ -60,15 +60,8 @@ std::string describe_steps(const RunRecord& record, std::int64_t done, std::int6
     if (left == 0) {
         return text("steps: all ", last, " are done");
     }
-    std::string out = text("steps ", done + 1, " to ", last, " of ",
-                           std::llround(record.tokens_per_step()), " tokens each");
-    const SpeedOfLight::Least least = record.light->least();
-    if (least.bound != SpeedOfLight::Bound::none) {
-        out += text(": ", rounded(least.seconds), " s per step at the speed of light (sol) of ",
-                    name_of(least.bound), " as known now, ",
-                    describe_duration(least.seconds * static_cast<double>(left)), " in all");
-    }
-    return out;
+    return text("steps ", done + 1, " to ", last, " of ", std::llround(record.tokens_per_step()),
+                " tokens each");
 }
 
 bool is_in_memory(const std::string& folder) {

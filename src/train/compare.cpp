@@ -177,13 +177,14 @@ void remove_state(const mpi::Communicator& world, const Made& made) {
     announce(world, line);
 }
 
-void print(const std::vector<report::Compared>& all) {
+void print(const std::vector<report::Compared>& all, bool shows_traffic) {
     std::vector<report::RunRecord> records;
     records.reserve(all.size());
     for (const report::Compared& one : all) {
         records.push_back(one.record);
     }
-    std::printf("%s%s", report::phase_table(all).c_str(), report::traffic_table(records).c_str());
+    std::printf("%s%s", report::phase_table(all).c_str(),
+                shows_traffic ? report::traffic_table(records).c_str() : "");
     for (const report::Compared& one : all) {
         std::printf("%s, %d devices: %s\n", one.label.c_str(), one.record.facts.devices,
                     report::describe(one.record.endurance).c_str());
@@ -207,7 +208,7 @@ void compare(const mpi::Communicator& world, const CompareOptions& options) {
     const std::vector<report::Compared> all = run_all(world, options, made);
     remove_state(world, made);
     world.on_rank_0([&] {
-        print(all);
+        print(all, options.shows_traffic);
         write_whole_file(options.json, report::to_json(all).dump(2) + "\n");
     });
 }

@@ -44,10 +44,11 @@ struct CompareOptions {
     std::vector<int> devices;  // per rank, one run each; empty: as configured
     int steps = 5;             // per run; the first is not timed
     std::string json;          // file for the array of summaries; empty: none
+    bool shows_traffic = false;
 };
 
-// Runs the same first steps with each column. Prints seconds per phase, bytes per link and, with
-// shaped links, the expected times. State lies in separate folders below csd.path. At the end only
+// Runs the same first steps with each column. Prints seconds per phase, bytes per link if asked
+// for and, with shaped links, the expected times. State lies in separate folders below csd.path. At the end only
 // the files made there are removed. Collective; throws like train().
 void compare(const mpi::Communicator& world, const CompareOptions& options);
 

@@ -10,7 +10,7 @@ import sys
 import launcher
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-LIMIT_S = 300
+LIMIT_S = launcher.WORKERS_LIMIT_S
 
 
 def script_of(page):

@@ -16,6 +16,7 @@ FAULTS = """(() => {
   const light = colour => { const [r, g, b] = colour.match(/[\\d.]+/g).map(Number); return 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b) };
   const ground = node => { for (; node; node = node.parentElement) { const colour = getComputedStyle(node).backgroundColor; if (!/, 0\\)$/.test(colour)) return colour } return "rgb(255, 255, 255)" };
   if (document.documentElement.scrollWidth > width) faults.push("the page is " + document.documentElement.scrollWidth + " wide");
+  if (width >= 1200) for (const node of document.querySelectorAll("details[open] > .scroll")) if (node.scrollWidth > node.clientWidth) say("clipped columns", node);
   for (const node of document.querySelectorAll("body *")) {
     const box = node.getBoundingClientRect(), has_text = [...node.childNodes].some(one => one.nodeType == 3 && one.data.trim());
     if (!box.width || node.closest("title, summary, details:not([open]) > div")) continue;
@@ -54,7 +55,7 @@ class OnScreens(unittest.TestCase):
         self.addCleanup(self.browser.close)
 
     def test_the_page_is_whole_and_readable_on_a_phone_and_on_a_wide_screen(self):
-        for width in (400, 1600):
+        for width in (400, 1200, 1600):
             self.browser.open(self.page.as_uri(), width)
             self.assertEqual(self.browser.errors(), [])
             self.assertEqual(self.browser.requests(), [self.page.as_uri()])

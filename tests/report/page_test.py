@@ -63,6 +63,12 @@ class Page(InFolder):
         self.assertEqual(len(re.findall("<svg viewBox|<svg [^>]*viewBox=\"0 0 360", page)) > 10, True)
         self.assertLess(len(page), 400_000)
 
+    def test_one_number_of_devices_is_no_plot_and_no_note_names_what_is_absent(self):
+        (study,) = [one for one in studies_of({"compare.json": results.compare()[:1]}, {}, []) if one.title.startswith("Modes")]
+        self.assertEqual([chart.title for chart in study.charts], ["Phases of a step"])
+        one = [{**run, "predicted_s": {}} for run in results.compare()[:1]]
+        self.assertNotIn("Below:", page_of({"compare.json": one}))
+
     def test_loads_nothing(self):
         results.write_all(self.folder)
         self.call(self.folder)

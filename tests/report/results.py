@@ -14,7 +14,7 @@ def summary(mode="su+o", losses=(3.0, 2.5, 2.25), **more):
     links = {"host_link": {"state_read": 0.0, "state_write": 0.0, "gradients": 2.0, "parameters": 2.5},
              "device_internal": {"read": 12.0, "write": 12.5}, "network": {"gradients": 0.0, "parameters": 0.0},
              "node": {"gradients": 2.0, "parameters": 2.0}}
-    return {"masters_xxh3": "00ff", "config": "tiny", "site": "localhost", "commit": "abc", "mode": mode, "ranks": 2, "devices": 4, "parameters": 523600,
+    return {"masters_xxh3": "00ff00ff00ff00ff", "config": "tiny", "site": "localhost", "commit": "abc", "mode": mode, "ranks": 2, "devices": 4, "parameters": 523600,
             "first_step": 1, "steps": len(losses), "losses": list(losses), "heldout_loss": 2.4, "tokens_per_s": 4000.0,
             "phases_s": dict(PHASES, commit=0.01), "modelled_s": {"gradients": 0.2, "update": 0.25}, "bytes_per_parameter": links,
             "formula_bytes_per_parameter": {"host_link": {"gradients": 2.0, "parameters": 2.0}},

@@ -40,7 +40,7 @@ class Experiments(program.Scenario):
         text, result = self.experiment("devices", "--steps", "6")
         self.assertIn("ours over base at 2 devices:", text)
         rows = {(row["column"], row["devices"]): row for row in result["rows"]}
-        self.assertEqual({column for column, _ in rows}, {"base", "su", "su+o", "su+o+c", "ours"})
+        self.assertEqual({column for column, _ in rows}, {"base", "su", "su+o", "su+o+c topk", "ours"})
         # Compares T_opt,n of the replication's formula with the measured update.
         for row in rows.values():
             self.assertGreater(row["modelled_update_s"], 0)

@@ -20,7 +20,7 @@ host_gb_s = 3.6
 scale = {SCALE}
 """
 DEVICE_READ, DEVICE_WRITE, HOST = (rate * 1e9 * SCALE for rate in (3.0, 1.8, 3.6))
-COMPACT = "su+o+c:csd.state=compact"
+COMPACT = "su+o+c:compress.codec=topk:csd.state=compact"
 
 
 class Links(program.Scenario):

@@ -56,7 +56,7 @@ class Modes(program.Scenario):
     def test_compare_reports_every_mode_and_leaves_no_state_behind(self):
         summary = self.folder / "compare.json"
         arguments = self.arguments()[1:]
-        done = program.succeed(2, "compare", *arguments, "--steps", 2, "--devices", "1,2", "--json", summary)
+        done = program.succeed(2, "compare", *arguments, "--steps", 2, "--devices", "1,2", "--traffic", "--json", summary)
         runs = program.json.loads(summary.read_text())
         self.assertEqual([(r["mode"], r["devices"]) for r in runs],
                          [(mode, devices) for devices in (2, 4) for mode in ("base", "su", "su+o", "su+o+c")])
