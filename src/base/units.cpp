@@ -16,4 +16,8 @@ std::string human_bytes(double bytes) {
     return formatted(bytes < 10 && unit > 0 ? "%.1f %s" : "%.0f %s", bytes, kUnits.at(unit));
 }
 
+std::string counted(int count, const std::string& noun) {
+    return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
+}
+
 }  // namespace nearstep

@@ -1,4 +1,4 @@
-// Byte units and how sizes are printed.
+// Byte units, and how sizes and counts are printed.
 #pragma once
 
 #include <cstddef>
@@ -20,5 +20,8 @@ constexpr std::size_t round_up(std::size_t size, std::size_t unit) {
 
 // "1.6 GB": decimal units, at most three significant digits.
 std::string human_bytes(double bytes);
+
+// "1 rank", "2 ranks".
+std::string counted(int count, const std::string& noun);
 
 }  // namespace nearstep

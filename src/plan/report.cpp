@@ -101,6 +101,24 @@ void write_summary(const std::vector<Row>& rows, std::ostream& out) {
     }
 }
 
+// What a reader wants to know first: how long a step takes, what bounds it, and whether further
+// devices would help.
+void write_verdict(const Row& row, std::ostream& out) {
+    const auto shorter = [](const Worth& worth) {
+        return text("shortens it by ", three_digits(100 * worth.gain), " %");
+    };
+    const Worth& bound = row.worths.front();
+    const auto device = std::ranges::find(row.worths, std::string_view("device"), &Worth::resource);
+    out << "modelled verdict: with " << counted(row.problem.nodes, "node") << " and "
+        << counted(row.problem.devices(), "device") << " a step takes "
+        << three_digits(row.found.plan->cost.terms.step) << " s. What bounds it is the "
+        << bound.resource << ": twice as fast, it " << shorter(bound);
+    if (device != row.worths.end() && device->resource != bound.resource) {
+        out << ", and a device that is twice as fast " << shorter(*device);
+    }
+    out << ".\n";
+}
+
 void write_terms(const Terms& terms, std::ostream& out) {
     std::string line = "  ";
     for (const TermName& term : term_names()) {
@@ -279,6 +297,11 @@ std::vector<std::string> settings_of(const Choice& choice) {
 std::string describe(const std::vector<Row>& rows) {
     std::ostringstream out;
     write_summary(rows, out);
+    for (const Row& row : rows) {
+        if (row.found.plan) {
+            write_verdict(row, out);
+        }
+    }
     for (const Row& row : rows) {
         if (row.found.plan) {
             write_row(row, out);

@@ -25,11 +25,6 @@ namespace {
 // Three significant digits.
 std::string rounded(double value) { return formatted("%.3g", value); }
 
-// "1 rank", "2 ranks".
-std::string counted(int count, const std::string& noun) {
-    return text(count, " ", noun, count == 1 ? "" : "s");
-}
-
 // "runs/state", or "/mnt/a, /mnt/b and 2 more folders".
 std::string describe_folders(const std::vector<std::string>& folders) {
     std::string out = folders.front();

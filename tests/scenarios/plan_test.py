@@ -22,6 +22,7 @@ class Plan(program.Scenario):
             self.assertTrue(paragraph.startswith("modelled"), paragraph)
         for row in rows:
             self.assertEqual(row["origin"], "modelled")
+            self.assertRegex(paragraphs[0], rf"verdict: with {row['nodes']} nodes? and .* What bounds it is the {row['binds']}: ")
         for term in rows[0]["terms_s"]:
             self.assertIn(f"{term} ", text)
 
