@@ -48,8 +48,8 @@ struct CompareOptions {
 };
 
 // Runs the same first steps with each column. Prints seconds per phase, bytes per link if asked
-// for and, with shaped links, the expected times. State lies in separate folders below csd.path. At the end only
-// the files made there are removed. Collective; throws like train().
+// for and, with shaped links, the expected times. State lies in separate folders below csd.path. At
+// the end only the files made there are removed. Collective; throws like train().
 void compare(const mpi::Communicator& world, const CompareOptions& options);
 
 }  // namespace nearstep::train
