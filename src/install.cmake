@@ -19,7 +19,7 @@ install(TARGETS nearstep_library EXPORT nearstep LIBRARY DESTINATION ${CMAKE_INS
 install(EXPORT nearstep NAMESPACE nearstep:: FILE nearstepConfig.cmake DESTINATION ${package})
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/nearstepConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/nearstepConfigVersion.cmake DESTINATION ${package})
-# The headers that engine.hpp and mpi/session.hpp include, in the folders of the source tree.
+# The headers that run.hpp and mpi/session.hpp include, in the folders of the source tree.
 set(headers ${CMAKE_INSTALL_INCLUDEDIR}/nearstep)
 foreach(folder arith base codec config csd engine feed memory shard store trace)
     install(DIRECTORY src/${folder} DESTINATION ${headers} FILES_MATCHING PATTERN "*.hpp")

@@ -7,10 +7,7 @@
 #include "base/units.hpp"
 #include "config/load.hpp"
 #include "csd/state_format.hpp"
-#include "engine/device_speeds.hpp"
 #include "engine/devices.hpp"
-#include "engine/granted_devices.hpp"
-#include "engine/restart.hpp"
 #include "memory/gpu.hpp"
 #include "mpi/session.hpp"
 #include "python/binding/mpi_thread.hpp"
@@ -26,6 +23,12 @@ namespace nearstep::python {
 namespace {
 
 constexpr std::size_t kMostBytesAtOnce = GiB;  // of a broadcast; MPI takes less than 2 GiB
+
+config::Run parse(const Plan& plan) {
+    std::vector<std::string> settings = {text("model.dtype=\"", name_of(plan.dtype), "\"")};
+    settings.insert(settings.end(), plan.settings.begin(), plan.settings.end());
+    return config::parse({.overrides = std::move(settings), .needs_data = false});
+}
 
 }  // namespace
 
@@ -43,17 +46,15 @@ std::size_t Conductor::elems_of(const engine::Tensor& tensor) {
 }
 
 Conductor::Conductor(Plan plan)
-    : model_(std::move(plan.model)),
-      divides_folders_(std::ranges::none_of(
-          plan.settings, [](const auto& one) { return one.starts_with("csd.per_rank="); })),
-      granted_devices_(std::move(plan.granted_devices)),
+    : run_(parse(plan)),
+      model_(std::move(plan.model)),
+      grant_{.positions = std::move(plan.granted_devices),
+             .divides_folders = std::ranges::none_of(
+                 plan.settings, [](const auto& one) { return one.starts_with("csd.per_rank="); })},
       gpu_(plan.gpu),
       gradient_stream_(memory::Stream::borrowed(plan.gradient_stream)),
       fills_gpu_(plan.fills_gpu),
       threads_(plan.threads) {
-    std::vector<std::string> settings = {text("model.dtype=\"", name_of(plan.dtype), "\"")};
-    settings.insert(settings.end(), plan.settings.begin(), plan.settings.end());
-    run_ = config::parse({.overrides = std::move(settings), .needs_data = false});
     if (run_.placement.parameters != "replicated") {
         throw ConfigError(
             "placement.parameters: every rank has all parameters of a PyTorch model, so this must "
@@ -145,7 +146,9 @@ bool Conductor::is_done(std::uint64_t work) const {
 
 // The parent's files and connections stay as they are, and so does the memory.
 void Conductor::leave_to_parent() {
-    static_cast<void>(engine_.release());
+    if (opened_) {
+        static_cast<void>(new engine::Run(std::move(*opened_)));  // NOLINT
+    }
     if (world_) {
         static_cast<void>(new mpi::Communicator(std::move(*world_)));  // NOLINT
     }
@@ -167,15 +170,15 @@ void Conductor::close(bool keeps_vector) {
     }
     std::exception_ptr unread;
     MpiThread::instance().post([this, keeps_vector, &unread] {
-        if (keeps_vector && engine_) {
+        if (keeps_vector && opened_) {
             try {
-                engine_->abandon_step();
+                engine().abandon_step();
             } catch (...) {
                 unread = std::current_exception();
             }
-            kept_ = engine_->release_parameters();
+            kept_ = engine().release_parameters();
         }
-        engine_.reset();
+        opened_.reset();
         world_.reset();
         const std::lock_guard lock(mutex_);
         if (!failure_) {
@@ -194,9 +197,9 @@ void Conductor::close(bool keeps_vector) {
 
 // --- Start ---
 
-bool Conductor::open(const Beginning& beginning) {
-    do_and_wait([&] { find_state(beginning); });
-    return engine::begins_anew(*decided_);
+bool Conductor::open(const engine::Wish& wish) {
+    do_and_wait([&] { open_run(wish); });
+    return opened_->begins_anew();
 }
 
 std::vector<std::string> Conductor::begin(std::span<const StartValues> values) {
@@ -205,55 +208,46 @@ std::vector<std::string> Conductor::begin(std::span<const StartValues> values) {
     return lines;
 }
 
-void Conductor::find_state(const Beginning& beginning) {
+void Conductor::open_run(const engine::Wish& wish) {
     mpi::start_for_library();
     meet(Purpose::open);
     world_.emplace(mpi::Communicator::world(std::chrono::seconds(run_.exchange.timeout_s)));
     const mpi::Communicator& world = *world_;
     rank_ = world.rank();
     ranks_ = world.size();
-    granted_devices_ = engine::find_granted(world, granted_devices_);
-    if (divides_folders_) {
-        run_.csd.per_rank = engine::divide_folders(world, run_, granted_devices_);
-    }
-    run_.csd.places = engine::place_devices(world, run_, granted_devices_);
-    run_.csd.settled_speeds = engine::settle_speeds(
-        world, run_,
-        {.elems = layout_.elems, .dtype = layout_.dtype, .is_resuming = beginning.is_resuming});
+    constexpr std::int64_t kNoEnd = std::numeric_limits<std::int64_t>::max();
     // The program decides how long a run is. For the state, it never ends.
     const engine::Identity identity{.model = model_,
                                     .seed = run_.train.seed,
-                                    .steps = std::numeric_limits<std::int64_t>::max(),
-                                    .config = config::print(run_),
+                                    .steps = kNoEnd,
+                                    .config =
+                                        [this](const config::EngineSettings& placed) {
+                                            config::Run run = run_;
+                                            static_cast<config::EngineSettings&>(run) = placed;
+                                            return config::print(run);
+                                        },
                                     .threads = threads_};
-    decided_ = engine::find_starting_point(world, run_, layout_.elems, model_,
-                                           {.is_resuming = beginning.is_resuming,
-                                            .may_start_anew = beginning.checkpoint.empty(),
-                                            .is_fresh = beginning.is_fresh,
-                                            .resume_from = beginning.checkpoint,
-                                            .steps_of = [](const std::string&, const std::string&) {
-                                                return std::numeric_limits<std::int64_t>::max();
-                                            }});
-    engine_ = engine::Engine::make(world, run_, layout_, identity,
-                                   {.gpu = gpu_,
-                                    .gradient_stream = gradient_stream_.handle(),
-                                    .fills_gpu = fills_gpu_,
-                                    .set = decided_->set,
-                                    .clips_by_last_norm = run_.train.clipping == "delayed",
-                                    .loss_scale = {.first = run_.train.loss_scale,
-                                                   .growth_steps = run_.train.scale_growth_steps}});
-    vector_ = engine_->parameters();
-    facts_ = engine_->facts();
+    opened_ = engine::Run::open(
+        world, run_, layout_, wish, identity,
+        {.gpu = gpu_,
+         .gradient_stream = gradient_stream_.handle(),
+         .fills_gpu = fills_gpu_,
+         .grant = grant_,
+         .steps_of = [](const std::string&, const std::string&) { return kNoEnd; },
+         .clips_by_last_norm = run_.train.clipping == "delayed",
+         .loss_scale = {.first = run_.train.loss_scale,
+                        .growth_steps = run_.train.scale_growth_steps}});
+    vector_ = engine().parameters();
+    facts_ = engine().facts();
 }
 
 std::vector<std::string> Conductor::fill_state(std::span<const StartValues> values) {
     meet(Purpose::begin);
-    if (engine::begins_anew(*decided_)) {
+    if (opened_->begins_anew()) {
         share_start_values(values);
     }
     const double began = now();
-    engine::BeginReport begun = engine_->begin(
-        *decided_,
+    engine::BeginReport begun = opened_->begin(
         [&](std::size_t first, std::span<float> masters) { fill(values, first, masters); });
     start_ = {
         .state_bytes = static_cast<double>(facts_.copies) *
@@ -261,16 +255,16 @@ std::vector<std::string> Conductor::fill_state(std::span<const StartValues> valu
                                                             shard::tiles_of(layout_.elems))),
         .seconds = now() - began,
         .rated_tbw = run_.csd.rated_tbw};
-    lines_ = {engine_->line().run};
-    for (const store::Branch& parent : engine_->line().parents) {
+    lines_ = {engine().line().run};
+    for (const store::Branch& parent : engine().line().parents) {
         lines_.push_back(parent.run);
     }
     find_program_state();
     const std::lock_guard lock(mutex_);
     blocks_here_ = layout_.blocks.size();
-    steps_ = engine_->steps_done();
+    steps_ = engine().steps_done();
     stats_.step = steps_;
-    loss_scale_ = engine_->loss_scale();
+    loss_scale_ = engine().loss_scale();
     return std::move(begun.lines);
 }
 

@@ -5,7 +5,7 @@
 
 #include "checkpoint/safetensors.hpp"
 #include "config/run.hpp"
-#include "engine/engine.hpp"
+#include "engine/run.hpp"
 #include "memory/gpu.hpp"
 #include "python/binding/mpi_thread.hpp"
 #include "store/program_state.hpp"
@@ -39,8 +39,8 @@ struct StartValues {
 };
 
 struct Plan {
-    // "key=value", as for nearstep train's --set. Without csd.per_rank see
-    // engine::divide_folders().
+    // "key=value", as for nearstep train's --set. Without csd.per_rank ranks divide the folders,
+    // see engine::Grant.
     std::vector<std::string> settings;
     std::string granted_devices;  // see config::places_of_devices()
     std::vector<engine::Tensor> tensors;
@@ -51,12 +51,6 @@ struct Plan {
     CUstream_st* gradient_stream = nullptr;  // see engine::EngineOptions; never destroyed
     bool fills_gpu = true;                   // see engine::EngineOptions
     int threads = 0;                         // see engine::Identity
-};
-
-struct Beginning {
-    bool is_resuming = false;  // from an existing state, if there is one
-    bool is_fresh = false;     // even if a state exists
-    std::string checkpoint;    // to resume from
 };
 
 // What the start measured about the drives.
@@ -95,7 +89,7 @@ public:
     // Decides what the run goes on from, and opens the state without changing it. Returns whether
     // begin() needs start values. From here on vector() is there, and may hold them. Waits for all
     // ranks.
-    bool open(const Beginning& beginning);
+    bool open(const engine::Wish& wish);
     // Initialises or resumes the state. All ranks use rank 0's start values in host memory, and
     // must have the same files. Returns messages for the user. Waits for all ranks.
     std::vector<std::string> begin(std::span<const StartValues> values);
@@ -125,7 +119,7 @@ public:
     std::uint64_t change_masters(std::vector<std::pair<std::size_t, Piece>> values, bool is_last);
     // Gradients of another step will come: see engine::Engine::expect_backward().
     void expect_step() {
-        post([this] { engine_->expect_backward(); });
+        post([this] { engine().expect_backward(); });
     }
 
     // Waits until the block's parameters in vector() are those of the last step.
@@ -180,7 +174,8 @@ private:
     void wait(const Poll& poll, const std::function<bool()>& is_over);
     void do_and_wait(std::function<void()> work);
     std::string do_in_folder(const std::function<std::string()>& work);
-    void find_state(const Beginning& beginning);
+    void open_run(const engine::Wish& wish);
+    engine::Engine& engine() { return opened_->engine(); }
     std::vector<std::string> fill_state(std::span<const StartValues> values);
     void share_start_values(std::span<const StartValues> values);
     std::span<std::byte> bytes_of(std::size_t tensor, const Piece& piece) const;
@@ -200,12 +195,11 @@ private:
     std::vector<std::uint64_t> present_on_all(const std::vector<std::size_t>& absent,
                                               bool is_given_up) const;
 
-    config::Run run_;
+    const config::Run run_;
     engine::Layout layout_;
     std::vector<std::size_t> first_tensors_;  // first tensor of each block, and the end
     std::string model_;
-    bool divides_folders_;
-    std::string granted_devices_;
+    engine::Grant grant_;
     std::optional<int> gpu_;
     memory::Stream gradient_stream_;
     bool fills_gpu_;
@@ -213,8 +207,7 @@ private:
 
     // Used only by the MPI thread.
     std::optional<mpi::Communicator> world_;
-    std::optional<engine::StartingPoint> decided_;
-    std::unique_ptr<engine::Engine> engine_;
+    std::optional<engine::Run> opened_;
     double begun_at_ = 0;
     bool is_void_ = false;  // the step was given up before it began
     std::optional<store::ProgramStatePair> program_files_;

@@ -3,7 +3,6 @@
 #include "base/error.hpp"
 #include "base/plain_file.hpp"
 #include "engine/devices.hpp"
-#include "engine/restart.hpp"
 #include "python/binding/conductor.hpp"
 
 #include <algorithm>
@@ -39,19 +38,20 @@ void remove_left_program_states(const std::string& folder) {
 
 // What a rank kept is its own if the run has as many ranks as before, which all must find it.
 void Conductor::find_program_state() {
-    const std::int64_t step = engine_->steps_done();
-    program_files_.emplace(engine::program_state_paths(run_, rank_, decided_->set), engine_->line(),
-                           step);
+    const std::int64_t step = engine().steps_done();
+    const engine::Start& start = opened_->start();
+    program_files_.emplace(engine::program_state_paths(start.settings, rank_, start.decision.set),
+                           engine().line(), step);
     std::optional<store::ProgramState> mine;
     std::optional<store::ProgramState> first;
     world_->together([&] {
-        mine = store::find_program_state(engine::all_program_state_paths(run_, rank_),
-                                         engine_->line(), step);
-        std::vector<std::string> paths = engine::all_program_state_paths(run_, 0);
+        mine = store::find_program_state(engine::all_program_state_paths(start.settings, rank_),
+                                         engine().line(), step);
+        std::vector<std::string> paths = engine::all_program_state_paths(start.settings, 0);
         if (rank_ == 0) {
-            paths.push_back(program_path_of(decided_->decision->checkpoint));
+            paths.push_back(program_path_of(start.decision.checkpoint));
         }
-        first = store::find_program_state(paths, engine_->line(), step);
+        first = store::find_program_state(paths, engine().line(), step);
     });
     const auto as_text = [](const std::optional<store::ProgramState>& state) {
         return state ? std::string(reinterpret_cast<const char*>(state->bytes.data()),  // NOLINT
@@ -91,14 +91,14 @@ std::string Conductor::do_in_folder(const std::function<std::string()>& work) {
 }
 
 std::string Conductor::claim_checkpoint_folder(const std::string& folder) {
-    return do_in_folder([&] { return engine_->claim_checkpoint_folder(folder); });
+    return do_in_folder([&] { return engine().claim_checkpoint_folder(folder); });
 }
 
 std::string Conductor::save(const std::string& folder, const std::string& program) {
     return do_in_folder([&] {
-        std::string path = engine_->save(folder);
+        std::string path = engine().save(folder);
         if (rank_ == 0 && !program.empty()) {
-            store::write_program_state(program_path_of(path), lines_.front(), engine_->steps_done(),
+            store::write_program_state(program_path_of(path), lines_.front(), engine().steps_done(),
                                        std::as_bytes(std::span(program)));
             remove_left_program_states(std::filesystem::path(path).parent_path().string());
         }
@@ -115,7 +115,7 @@ std::array<std::vector<float>, 3> Conductor::read_state(std::size_t tensor) {
         array.resize(end - begin);
     }
     do_and_wait([&] {
-        engine_->see_state([&](std::size_t first, std::span<const float> masters,
+        engine().see_state([&](std::size_t first, std::span<const float> masters,
                                std::span<const float> moments1, std::span<const float> moments2) {
             const std::size_t from = std::max(begin, first);
             const std::size_t to = std::min(end, first + masters.size());
@@ -134,7 +134,7 @@ std::array<std::vector<float>, 3> Conductor::read_state(std::size_t tensor) {
 
 std::vector<std::int64_t> Conductor::updates() {
     std::vector<std::int64_t> updates;
-    do_and_wait([&] { updates = engine_->updates(); });
+    do_and_wait([&] { updates = engine().updates(); });
     return updates;
 }
 
@@ -142,7 +142,7 @@ std::uint64_t Conductor::masters_digest() {
     std::uint64_t digest = 0;
     do_and_wait([&] {
         meet(Purpose::digest);
-        digest = engine_->masters_digest();
+        digest = engine().masters_digest();
     });
     return digest;
 }

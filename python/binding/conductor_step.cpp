@@ -53,7 +53,7 @@ void Conductor::begin_step(const engine::Step& step, const std::vector<std::size
         if (!is_void_) {
             engine::Step of_all = step;
             of_all.skipped = skipped_of(present);
-            engine_->begin_backward(of_all);
+            engine().begin_backward(of_all);
         }
     });
 }
@@ -65,7 +65,7 @@ std::uint64_t Conductor::put(std::size_t block, std::vector<Piece> pieces, float
             return;
         }
         write_gradients(block, pieces, factor, made);
-        engine_->put_gradient(block);
+        engine().put_gradient(block);
     });
     const std::lock_guard lock(mutex_);
     return posted_;
@@ -74,7 +74,7 @@ std::uint64_t Conductor::put(std::size_t block, std::vector<Piece> pieces, float
 void Conductor::write_gradients(std::size_t block, std::span<const Piece> pieces, float factor,
                                 CUevent_st* made) {
     const bool is_on_gpu = facts_.encodes_on_gpu;
-    const std::span<float> space = engine_->gradient_space(block);
+    const std::span<float> space = engine().gradient_space(block);
     if (is_on_gpu) {
         gradient_stream_.wait_for(made);
     }
@@ -151,10 +151,10 @@ void Conductor::end_step(const std::vector<std::size_t>& absent, bool is_given_u
         }
         const std::vector<std::uint64_t> present = present_on_all(absent, is_given_up);
         const bool is_void = present.back() > 0;
-        engine_->end_pass();
+        engine().end_pass();
         StepStats stats;
         stats.gradients =
-            engine_->end_gradients({.skipped = skipped_of(present), .is_given_up = is_void});
+            engine().end_gradients({.skipped = skipped_of(present), .is_given_up = is_void});
         skipped_ += stats.gradients.is_finite || is_void ? 0 : 1;
         stats.skipped = skipped_;
         guesses_ += stats.gradients.guess != trace::Guess::none ? 1 : 0;
@@ -162,10 +162,10 @@ void Conductor::end_step(const std::vector<std::size_t>& absent, bool is_given_u
         stats.guesses = guesses_;
         stats.misses = misses_;
         stats.gradients_s = now() - begun_at_;
-        engine_->update();
-        stats.step = engine_->steps_done();
+        engine().update();
+        stats.step = engine().steps_done();
         stats.is_of_step = true;
-        stats.loss_scale = engine_->loss_scale();
+        stats.loss_scale = engine().loss_scale();
         {
             const std::lock_guard lock(mutex_);
             ++norms_known_;
@@ -174,15 +174,15 @@ void Conductor::end_step(const std::vector<std::size_t>& absent, bool is_given_u
             changed_.notify_all();
         }
         pass_blocks();
-        const double committed = engine_->commit_seconds();
-        stats.update = engine_->finish();
+        const double committed = engine().commit_seconds();
+        stats.update = engine().finish();
         if (is_void) {
             program_.clear();
             return;
         }
         write_program_state(stats.step);
-        engine_->commit();
-        stats.commit_s = engine_->commit_seconds() - committed;
+        engine().commit();
+        stats.commit_s = engine().commit_seconds() - committed;
         const std::lock_guard lock(mutex_);
         stats_ = stats;
     });
@@ -215,7 +215,7 @@ void Conductor::change_on_all(const std::vector<std::pair<std::size_t, Piece>>& 
             "The program changed parameters between two steps, and not to the same values on all "
             "ranks: change them alike on every rank.");
     }
-    engine_->change_masters(
+    engine().change_masters(
         [&](std::size_t first, std::span<float> masters) { change(starts, first, masters); });
 }
 
@@ -245,14 +245,14 @@ void Conductor::change(std::span<const StartValues> values, std::size_t first,
 
 // Fetches the parameters of the current step, so that modules need not ask for them.
 void Conductor::pass_blocks() {
-    engine_->begin_forward();
+    engine().begin_forward();
     for (std::size_t block = 0; block < layout_.blocks.size(); ++block) {
-        engine_->await_parameters(block, {&layout_.blocks[block], 1}, {});
+        engine().await_parameters(block, {&layout_.blocks[block], 1}, {});
         const std::lock_guard lock(mutex_);
         blocks_here_ = block + 1;
         changed_.notify_all();
     }
-    engine_->end_pass();
+    engine().end_pass();
 }
 
 void Conductor::await_block(std::size_t block, const Poll& poll) {

@@ -230,20 +230,26 @@ NB_MODULE(_engine, m) {
             nb::call_guard<nb::gil_scoped_release>(), nb::arg("name"), nb::arg("first"),
             nb::arg("fp32"), nb::arg("elems"));
 
+    using engine::Wish;
+    nb::class_<Wish> wish(m, "Wish");
+    nb::enum_<Wish::Kind>(wish, "Kind")
+        .value("NONE", Wish::Kind::none)
+        .value("RESUME_IF_ANY", Wish::Kind::resume_if_any)
+        .value("FROM", Wish::Kind::from)
+        .value("FRESH", Wish::Kind::fresh);
+    wish.def(
+            "__init__",
+            [](Wish* self, Wish::Kind kind, std::string path) {
+                new (self) Wish{.kind = kind, .path = std::move(path)};
+            },
+            nb::arg("kind"), nb::arg("path") = "")
+        .def_ro("path", &Wish::path);
     nb::class_<Driver>(m, "Conductor")
         .def(nb::new_(&make_driver), nb::arg("settings"), nb::arg("tensors"),
              nb::arg("tensors_of_blocks"), nb::arg("dtype"), nb::arg("model"),
              nb::arg("granted_devices"), nb::arg("gpu").none(), nb::arg("gradient_stream"),
              nb::arg("fills_gpu"), nb::arg("threads") = 0)
-        .def(
-            "open",
-            [](Driver& self, bool is_resuming, bool is_fresh, std::string checkpoint) {
-                return self.open({.is_resuming = is_resuming,
-                                  .is_fresh = is_fresh,
-                                  .checkpoint = std::move(checkpoint)});
-            },
-            nb::call_guard<nb::gil_scoped_release>(), nb::arg("is_resuming"), nb::arg("is_fresh"),
-            nb::arg("checkpoint"))
+        .def("open", &Driver::open, nb::call_guard<nb::gil_scoped_release>(), nb::arg("wish"))
         .def(
             "begin",
             [](Driver& self, const Pieces& values, const Safetensors* weights,

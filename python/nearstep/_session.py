@@ -20,6 +20,8 @@ from ._saving.program import Program
 from ._starting.begin import begin_state
 from ._starting.first_calls import make_first_calls
 
+_Kind = _engine.Wish.Kind
+
 
 class Session:
     """``layout``: see lay_out(); ``settings``: of the engine; ``name``: the engine's name of the optimizer; ``weights``: see
@@ -80,7 +82,9 @@ class Session:
         began = time.perf_counter()
         conductor = self._make_conductor(encodes)
         _ranks.close_others(optimizer, conductor.paths)
-        needs_values = conductor.open(is_resuming, self._is_fresh, checkpoint)
+        going_on = _Kind.FROM if checkpoint else _Kind.RESUME_IF_ANY
+        kind = _Kind.FRESH if self._is_fresh else going_on if is_resuming else _Kind.NONE
+        needs_values = conductor.open(_engine.Wish(kind, checkpoint))
         opened = time.perf_counter()
         vector = conductor.vector().view(layout.dtype)
         self.parameters = Parameters(layout.params, layout.names, [block.tensors for block in layout.blocks], conductor, vector, self.device, self.streaming)

@@ -68,17 +68,33 @@ mpi::Communicator world_of(const config::Run& run) {
     return mpi::Communicator::world(std::chrono::seconds(run.exchange.timeout_s));
 }
 
-void check_beginning(const train::RunOptions& options) {
-    if (options.is_resuming && options.is_fresh) {
+// The flags of `nearstep train` that say what to begin with.
+struct BeginningFlags {
+    bool resume = false;
+    bool resume_if_any = false;
+    bool fresh = false;
+    std::string from;
+};
+
+engine::Wish wish_of(const BeginningFlags& flags) {
+    using Kind = engine::Wish::Kind;
+    if (flags.fresh && (flags.resume || flags.resume_if_any)) {
         throw ConfigError(text("--fresh starts anew and ",
-                               options.may_start_anew ? "--resume-if-any" : "--resume",
+                               flags.resume_if_any ? "--resume-if-any" : "--resume",
                                " goes on from an earlier run: leave one of them out."));
     }
+    const Kind kind = flags.fresh           ? Kind::fresh
+                      : flags.resume_if_any ? Kind::resume_if_any
+                      : !flags.from.empty() ? Kind::from
+                      : flags.resume        ? Kind::resume
+                                            : Kind::none;
+    return {.kind = kind, .path = flags.from};
 }
 
 void add_train(CLI::App& program, Action& action, int& exit_code) {
     struct Arguments {
         RunArguments run;
+        BeginningFlags flags;
         train::RunOptions options;
     };
     auto arguments = std::make_shared<Arguments>();
@@ -87,13 +103,14 @@ void add_train(CLI::App& program, Action& action, int& exit_code) {
                                                 "train configs/tiny.toml --set data.train=FILE");
     add_run_arguments(command, arguments->run);
     train::RunOptions& options = arguments->options;
-    command.add_flag("--resume", options.is_resuming,
+    BeginningFlags& flags = arguments->flags;
+    command.add_flag("--resume", flags.resume,
                      "go on from the state in csd.path, or from the newest checkpoint in "
                      "checkpoint.path");
-    command.add_flag("--resume-if-any", options.may_start_anew,
+    command.add_flag("--resume-if-any", flags.resume_if_any,
                      "as --resume, but start anew where there is nothing to resume from");
-    command.add_option("--from", options.resume_from, "go on from this checkpoint's index file");
-    command.add_flag("--fresh", options.is_fresh, "start anew although an unfinished run is there");
+    command.add_option("--from", flags.from, "go on from this checkpoint's index file");
+    command.add_flag("--fresh", flags.fresh, "start anew although an unfinished run is there");
     command.add_option("--json", options.json, "write the run's summary to this file");
     command.add_option("--metrics", options.metrics, "write a JSON line per step to this file");
     command.add_option(
@@ -119,8 +136,7 @@ void add_train(CLI::App& program, Action& action, int& exit_code) {
         ->check(CLI::Range(0, 1'000'000'000));
     command.add_option("--prompt", options.prompt, "what the sampled text goes on from");
     command.callback([arguments, &action, &exit_code] {
-        arguments->options.is_resuming |= arguments->options.may_start_anew;
-        check_beginning(arguments->options);
+        arguments->options.wish = wish_of(arguments->flags);
         action = [arguments, &exit_code](const mpi::Communicator& starter) {
             const PlannedRun planned =
                 place_by_plan(starter, read_sources(starter, arguments->run));

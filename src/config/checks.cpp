@@ -304,12 +304,6 @@ std::vector<int> devices_per_rank(const EngineSettings& settings, int ranks) {
 
 std::vector<double> device_speeds(const EngineSettings& settings, int ranks) {
     const std::vector<int> per_rank = drives_per_rank(settings, ranks);
-    if (!settings.csd.settled_speeds.empty()) {
-        expects(settings.csd.settled_speeds.size() ==
-                    static_cast<std::size_t>(devices_of(devices_per_rank(settings, ranks))),
-                "speeds were settled for these devices");
-        return settings.csd.settled_speeds;
-    }
     const std::vector<double>& given = settings.csd.speed;
     const auto drives = static_cast<std::size_t>(devices_of(per_rank));
     refuse_if(given.size() > 1 && given.size() != drives,

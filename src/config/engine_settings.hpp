@@ -25,14 +25,9 @@ struct CsdSettings {
     std::vector<int> per_rank = {1};  // one entry for all ranks, or one per rank
     std::vector<std::string> path = {
         "runs/state"};  // folders; device i of a rank uses path[i % size]
-    // Not a key: indices into `path` of this rank's devices, see places_of_devices().
-    std::vector<int> places = {};
     // Relative, one for all or one per drive of all ranks. Empty: "auto", measured at start.
     std::vector<double> speed = {1.0};
     double memory_gb = 0;  // of the state, per rank, in a folder in memory
-    // Not a key: the speed of each device of all ranks, from engine::settle_speeds(). Empty: as
-    // `speed` says.
-    std::vector<double> settled_speeds = {};
     std::size_t subgroup_tiles = 16;
     int slots = 0;  // 0: kLeastSlots, and more where memory is free
     std::string state = "fp32";
@@ -125,8 +120,8 @@ std::vector<int> drives_per_rank(const EngineSettings& settings, int ranks);
 // its last.
 std::vector<int> devices_per_rank(const EngineSettings& settings, int ranks);
 
-// Speed of each device of all ranks, from csd.speed or, once settled, csd.settled_speeds. All are 1
-// before they are measured, and so is that of a device in memory. Throws ConfigError.
+// Speed of each device of all ranks, from csd.speed. Those that are measured are 1, and so is that
+// of a device in memory. Throws ConfigError.
 std::vector<double> device_speeds(const EngineSettings& settings, int ranks);
 
 // Folders of csd.path that this host's ranks may use: those that `granted` lists, see

@@ -7,14 +7,10 @@
 #include "csd/emulated_device.hpp"
 #include "csd/state_format.hpp"
 #include "engine/devices.hpp"
-#include "engine/gathered_text.hpp"
 #include "engine/layout_line.hpp"
-#include "engine/restart.hpp"
 #include "engine/speed_trial.hpp"
 #include "mpi/topology.hpp"
 #include "shard/partition.hpp"
-#include "store/damage.hpp"
-#include "store/manifest.hpp"
 
 #include <algorithm>
 #include <array>
@@ -29,48 +25,6 @@ namespace nearstep::engine {
 namespace {
 
 constexpr std::size_t kMostListed = 16;
-
-// The layout line of the rank's newest manifest, after its step; empty if there is none.
-std::string known_layout(const config::EngineSettings& settings, int rank) {
-    std::int64_t newest = -2;
-    std::string layout;
-    for (int set = 0; set < kSets; ++set) {
-        try {
-            const auto manifest = store::ManifestFile(manifest_path(settings, rank, set)).read();
-            if (!manifest) {
-                continue;
-            }
-            const std::int64_t step =
-                manifest->commits.empty() ? -1 : manifest->commits.front().step;
-            if (step > newest) {
-                newest = step;
-                layout = manifest->layout;
-            }
-        } catch (const store::DamageError&) {
-            continue;  // the search for a state reports it
-        }
-    }
-    return layout.empty() ? "" : text(newest, ' ', layout);
-}
-
-// The speeds that the newest manifest of all ranks lists; empty if none is of these devices.
-std::vector<double> known_speeds(const mpi::Communicator& world,
-                                 const config::EngineSettings& settings) {
-    std::string mine;
-    world.together([&] { mine = known_layout(settings, world.rank()); });
-    std::int64_t newest = -2;
-    std::string layout;
-    for (const std::string& of_rank : gather_text(world, mine)) {
-        const std::size_t space = of_rank.find(' ');
-        if (space != std::string::npos && std::stoll(of_rank) > newest) {
-            newest = std::stoll(of_rank);
-            layout = of_rank.substr(space + 1);
-        }
-    }
-    const std::vector<int> devices = config::devices_per_rank(settings, world.size());
-    const std::optional<LayoutValues> known = parse_layout(layout);
-    return known && known->devices == devices ? known->speeds : std::vector<double>();
-}
 
 // Few enough digits to be the same after a layout line was printed and read.
 double four_digits(double value) {
@@ -100,8 +54,7 @@ double share_of(const shard::Ownership& owners, int rank, int local) {
     return tiles_of(copy.partition, device) / static_cast<double>(copy.partition.tiles());
 }
 
-std::string describe_measured(const config::EngineSettings& settings,
-                              const shard::Ownership& owners, int ranks) {
+std::string describe_measured(const Placed& settings, const shard::Ownership& owners, int ranks) {
     const std::vector<int> drives = config::drives_per_rank(settings, ranks);
     const shard::DeviceMap devices(config::devices_per_rank(settings, ranks));
     std::string list;
@@ -113,7 +66,7 @@ std::string describe_measured(const config::EngineSettings& settings,
             }
             const auto place =
                 static_cast<std::size_t>(devices.first(rank)) + static_cast<std::size_t>(local);
-            const double speed = settings.csd.settled_speeds[place];
+            const double speed = settings.speeds[place];
             const bool is_drive = local < drives[static_cast<std::size_t>(rank)];
             list += text(list.empty() ? "" : ", ", is_drive ? text(speed) : "in memory", " (",
                          percent(share_of(owners, rank, local)), ")");
@@ -131,12 +84,12 @@ bool measures_speeds(const config::EngineSettings& settings) {
            settings.mode != config::Mode::base;
 }
 
-void settle_memory(config::EngineSettings& settings, std::size_t elems,
-                   const std::vector<int>& copy_ranks, int ranks) {
+void settle_memory(Placed& settings, std::size_t elems, const std::vector<int>& copy_ranks,
+                   int ranks) {
     if (settings.csd.memory_gb == 0) {
         return;
     }
-    std::vector<double> speeds = config::device_speeds(settings, ranks);
+    std::vector<double> speeds = speeds_of_devices(settings, ranks);
     const shard::DeviceMap devices(config::devices_per_rank(settings, ranks));
     double of_drives = 0;
     std::vector<std::size_t> in_memory;
@@ -166,7 +119,7 @@ void settle_memory(config::EngineSettings& settings, std::size_t elems,
     for (const std::size_t device : in_memory) {
         speeds[device] = four_digits(of_drives * share / rest);
     }
-    settings.csd.settled_speeds = speeds;
+    settings.speeds = speeds;
 }
 
 namespace {
@@ -196,8 +149,7 @@ std::vector<std::vector<int>> all_copies(const config::EngineSettings& settings,
     return copies;
 }
 
-void settle_all_memory(config::EngineSettings& settings, std::size_t elems,
-                       const mpi::Topology& nodes) {
+void settle_all_memory(Placed& settings, std::size_t elems, const mpi::Topology& nodes) {
     for (const std::vector<int>& copy : all_copies(settings, nodes)) {
         settle_memory(settings, elems, copy, static_cast<int>(nodes.group_of.size()));
     }
@@ -225,8 +177,8 @@ UnequalDevice with_slots(const config::EngineSettings& settings, const TrialSpee
 
 // Balances the drives of one copy, whose subgroups, and so their slots, are those of the speeds
 // that were settled before. csd.memory_gb says what the devices in memory have.
-void balance(config::EngineSettings& settings, const std::vector<TrialSpeeds>& trials,
-             std::size_t elems, const std::vector<int>& copy, int ranks) {
+void balance(Placed& settings, const std::vector<TrialSpeeds>& trials, std::size_t elems,
+             const std::vector<int>& copy, int ranks) {
     const std::vector<int> drives_of = config::drives_per_rank(settings, ranks);
     const shard::DeviceMap devices(config::devices_per_rank(settings, ranks));
     const shard::Partition partition = make_copy(settings, elems, copy, ranks).partition;
@@ -245,19 +197,18 @@ void balance(config::EngineSettings& settings, const std::vector<TrialSpeeds>& t
     }
     const std::vector<double> balanced = balanced_speeds(drives, tiles);
     for (std::size_t i = 0; i < places.size(); ++i) {
-        settings.csd.settled_speeds[places[i]] = four_digits(balanced[i]);
+        settings.speeds[places[i]] = four_digits(balanced[i]);
     }
 }
 
-std::vector<double> measured_speeds(const mpi::Communicator& world,
-                                    const config::EngineSettings& settings, const SpeedsFor& what,
-                                    const mpi::Topology& nodes) {
+std::vector<double> measured_speeds(const mpi::Communicator& world, const Placed& settings,
+                                    const SpeedsFor& what, const mpi::Topology& nodes) {
     const std::vector<TrialSpeeds> trials =
         measure_devices(world, settings, what.elems, what.dtype);
-    config::EngineSettings settled = settings;
-    settled.csd.settled_speeds.clear();
+    Placed settled = settings;
+    settled.speeds.clear();
     for (const TrialSpeeds& trial : trials) {
-        settled.csd.settled_speeds.push_back(trial.of_read);
+        settled.speeds.push_back(trial.of_read);
     }
     constexpr int kRounds = 4;  // a device's subgroups grow with its speed
     for (int round = 0; round < kRounds; ++round) {
@@ -269,7 +220,7 @@ std::vector<double> measured_speeds(const mpi::Communicator& world,
     // Those of rank 0, because hosts may differ in cores and in mathematics.
     std::vector<double> speeds(trials.size(), 0.0);
     if (world.rank() == 0) {
-        speeds = settled.csd.settled_speeds;
+        speeds = settled.speeds;
     }
     world.sum(std::span(speeds));
     return speeds;
@@ -307,33 +258,51 @@ std::vector<double> balanced_speeds(const std::vector<UnequalDevice>& devices, d
     return speeds;
 }
 
-std::vector<double> settle_speeds(const mpi::Communicator& world,
-                                  const config::EngineSettings& settings, const SpeedsFor& what) {
-    config::EngineSettings settled = settings;
-    settled.csd.settled_speeds.clear();
+std::vector<double> known_speeds(const Found& found, const std::vector<int>& devices) {
+    if (found.wish.kind == Wish::Kind::none || found.wish.is_fresh()) {
+        return {};
+    }
+    const auto is_of_seat = [&](const FoundManifest& one) {
+        return std::ranges::any_of(found.ranks, [&](const Seat& seat) {
+            return seat.node == one.node && std::ranges::count(seat.manifests, one.path) > 0;
+        });
+    };
+    std::int64_t newest = -2;
+    std::string layout;
+    for (const FoundManifest& one : found.manifests) {
+        if (one.manifest && is_of_seat(one)) {
+            const std::vector<store::Commit>& commits = one.manifest->commits;
+            const std::int64_t step = commits.empty() ? -1 : commits.front().step;
+            if (step > newest) {
+                newest = step;
+                layout = one.manifest->layout;
+            }
+        }
+    }
+    const std::optional<LayoutValues> known = parse_layout(layout);
+    return known && known->devices == devices ? known->speeds : std::vector<double>();
+}
+
+std::vector<double> settle_speeds(const mpi::Communicator& world, const Placed& settings,
+                                  const SpeedsFor& what) {
+    Placed settled = settings;
     const mpi::Topology nodes = mpi::discover_nodes(world, settings.exchange.ranks_per_node);
     settle_all_memory(settled, what.elems, nodes);  // refuses before anything is written
     if (measures_speeds(settings)) {
-        settled.csd.settled_speeds.clear();
-        if (what.is_resuming) {
-            settled.csd.settled_speeds = known_speeds(world, settings);
-        }
-        if (settled.csd.settled_speeds.empty()) {
-            settled.csd.settled_speeds = measured_speeds(world, settings, what, nodes);
-        }
+        settled.speeds =
+            what.known.empty() ? measured_speeds(world, settings, what, nodes) : what.known;
         settle_all_memory(settled, what.elems, nodes);
     }
-    return settled.csd.settled_speeds;
+    return settled.speeds;
 }
 
-std::vector<std::string> describe_speeds(const config::EngineSettings& settings,
-                                         const shard::Ownership& owners) {
+std::vector<std::string> describe_speeds(const Placed& settings, const shard::Ownership& owners) {
     int ranks = 0;
     for (int copy = 0; copy < owners.copies(); ++copy) {
         ranks += static_cast<int>(owners.copy(copy).ranks.size());
     }
     std::vector<std::string> lines;
-    if (measures_speeds(settings) && !settings.csd.settled_speeds.empty()) {
+    if (measures_speeds(settings) && !settings.speeds.empty()) {
         lines.push_back(describe_measured(settings, owners, ranks));
     } else if (settings.csd.speed.empty()) {
         lines.emplace_back(

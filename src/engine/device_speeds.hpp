@@ -4,6 +4,8 @@
 
 #include "base/dtype.hpp"
 #include "config/engine_settings.hpp"
+#include "engine/placed.hpp"
+#include "engine/restart.hpp"
 #include "mpi/communicator.hpp"
 #include "shard/ownership.hpp"
 
@@ -20,23 +22,26 @@ bool measures_speeds(const config::EngineSettings& settings);
 struct SpeedsFor {
     std::size_t elems = 0;  // of the parameter vector
     Dtype dtype = Dtype::bf16;
-    bool is_resuming = false;  // the speeds of an earlier run are used again, see below
+    std::vector<double> known = {};  // of these devices, from an earlier run; empty: unknown
 };
 
-// csd.settled_speeds; empty if csd.speed has numbers and csd.memory_gb is 0. Call it after
-// place_devices() and before find_start(). With csd.speed = "auto" it takes the speeds from this
-// run's manifest if that is of the same ranks and devices, so that a restart finds its layout. Else
-// all ranks measure all their devices at once, for about two seconds, with temporary files in the
-// devices' folders. Cards, and drives in mode base, are not measured and count as equal.
-// Collective; throws ConfigError and IoError on all ranks alike.
-std::vector<double> settle_speeds(const mpi::Communicator& world,
-                                  const config::EngineSettings& settings, const SpeedsFor& what);
+// Placed::speeds; empty if csd.speed has numbers and csd.memory_gb is 0. With csd.speed = "auto" it
+// takes the known speeds, so that a restart finds its layout. Else all ranks measure all their
+// devices at once, for about two seconds, with temporary files in the devices' folders. Cards, and
+// drives in mode base, are not measured and count as equal. Collective; throws ConfigError and
+// IoError on all ranks alike.
+std::vector<double> settle_speeds(const mpi::Communicator& world, const Placed& settings,
+                                  const SpeedsFor& what);
+
+// The speeds that the newest manifest of the run's ranks lists, if the wish goes on with a run and
+// that manifest is of these devices of each rank; else empty.
+std::vector<double> known_speeds(const Found& found, const std::vector<int>& devices);
 
 // Sets the speeds of the devices in memory of `copy_ranks`, which hold one copy of the state, so
-// that each holds csd.memory_gb; other entries of csd.settled_speeds stay. Does nothing without
-// csd.memory_gb. Throws ConfigError if the state is smaller.
-void settle_memory(config::EngineSettings& settings, std::size_t elems,
-                   const std::vector<int>& copy_ranks, int ranks);
+// that each holds csd.memory_gb; other speeds stay. Does nothing without csd.memory_gb. Throws
+// ConfigError if the state is smaller.
+void settle_memory(Placed& settings, std::size_t elems, const std::vector<int>& copy_ranks,
+                   int ranks);
 
 // Tiles per second of a device: of those that are read and written, and of those that are written
 // only, because slots keep them: all tiles, if they are no more than `if_all_fit`, else
@@ -53,7 +58,6 @@ struct UnequalDevice {
 std::vector<double> balanced_speeds(const std::vector<UnequalDevice>& devices, double tiles);
 
 // Sentences about measured speeds and state in memory, for a run's first lines.
-std::vector<std::string> describe_speeds(const config::EngineSettings& settings,
-                                         const shard::Ownership& owners);
+std::vector<std::string> describe_speeds(const Placed& settings, const shard::Ownership& owners);
 
 }  // namespace nearstep::engine

@@ -12,6 +12,7 @@
 #include "csd/emulated_device.hpp"
 #include "csd/state_format.hpp"
 #include "csd/state_layout.hpp"
+#include "engine/granted_devices.hpp"
 #include "engine/restart.hpp"
 #include "fpga/host/pairing.hpp"
 #include "memory/shared_memory.hpp"
@@ -35,20 +36,19 @@ namespace nearstep::engine {
 namespace {
 
 // Position in csd.path.
-std::size_t place_of_device(const config::EngineSettings& settings, std::size_t local) {
-    const std::size_t place = local < settings.csd.places.size()
-                                  ? static_cast<std::size_t>(settings.csd.places[local])
-                                  : local;
+std::size_t place_of_device(const Placed& settings, std::size_t local) {
+    const std::size_t place =
+        local < settings.places.size() ? static_cast<std::size_t>(settings.places[local]) : local;
     return place % settings.csd.path.size();
 }
 
 // Of a drive.
-const std::string& folder_of_device(const config::EngineSettings& settings, std::size_t local) {
+const std::string& folder_of_device(const Placed& settings, std::size_t local) {
     return settings.csd.path[place_of_device(settings, local)];
 }
 
 // The card in csd.cards or, without that, on the same PCIe switch as the folder's drive.
-std::string card_of_device(const config::EngineSettings& settings, std::size_t local) {
+std::string card_of_device(const Placed& settings, std::size_t local) {
     if (!settings.csd.cards.empty()) {
         return settings.csd.cards[place_of_device(settings, local)];
     }
@@ -112,10 +112,27 @@ std::vector<shard::Subgroup> subgroups_of(const shard::Replica& copy, int rank, 
     return subgroups;
 }
 
+// The drives of each rank.
+std::vector<int> divide_folders(const mpi::Communicator& world,
+                                const config::EngineSettings& settings, const mpi::Topology& nodes,
+                                const std::string& granted) {
+    const auto beside = static_cast<int>(nodes.ranks_beside(world.rank()).size());
+    const int place = nodes.rank_in_group(world.rank());
+    int mine = 0;
+    world.together([&] {
+        const int folders = config::folders_of_host(settings, granted);
+        mine = std::max(1, folders / beside + (place < folders % beside ? 1 : 0));
+    });
+    std::vector<int> devices;
+    for (const double of_rank : world.all_gather(std::array{static_cast<double>(mine)})) {
+        devices.push_back(static_cast<int>(of_rank));
+    }
+    return devices;
+}
+
 }  // namespace
 
-std::vector<std::string> state_files(const config::EngineSettings& settings, int rank, int ranks,
-                                     int set) {
+std::vector<std::string> state_files(const Placed& settings, int rank, int ranks, int set) {
     const auto place = static_cast<std::size_t>(rank);
     const int drives = config::drives_per_rank(settings, ranks)[place];
     const int devices = config::devices_per_rank(settings, ranks)[place];
@@ -130,8 +147,8 @@ std::vector<std::string> state_files(const config::EngineSettings& settings, int
     return files;
 }
 
-std::vector<store::PlannedFile> planned_files(const config::EngineSettings& settings, int rank,
-                                              int ranks, const shard::Replica& copy) {
+std::vector<store::PlannedFile> planned_files(const Placed& settings, int rank, int ranks,
+                                              const shard::Replica& copy) {
     const std::vector<std::string> files = state_files(settings, rank, ranks);
     std::vector<store::PlannedFile> planned;
     for (int local = 0; local < devices_in(copy, rank).count; ++local) {
@@ -170,38 +187,35 @@ std::vector<csd::StateVolumeSettings> state_volumes(const config::EngineSettings
     return volumes;
 }
 
-std::vector<int> divide_folders(const mpi::Communicator& world,
-                                const config::EngineSettings& settings,
-                                const std::string& granted) {
-    const mpi::Topology nodes = mpi::discover_nodes(world);
-    const auto beside = static_cast<int>(nodes.ranks_beside(world.rank()).size());
-    const int place = nodes.rank_in_group(world.rank());
-    int mine = 0;
-    world.together([&] {
-        const int folders = config::folders_of_host(settings, granted);
-        mine = std::max(1, folders / beside + (place < folders % beside ? 1 : 0));
-    });
-    std::vector<int> devices;
-    for (const double of_rank : world.all_gather(std::array{static_cast<double>(mine)})) {
-        devices.push_back(static_cast<int>(of_rank));
-    }
-    return devices;
-}
-
-std::vector<int> place_devices(const mpi::Communicator& world,
-                               const config::EngineSettings& settings, const std::string& granted) {
+Placed place_devices(const mpi::Communicator& world, const config::EngineSettings& settings,
+                     const Grant& grant) {
     const mpi::Topology nodes = mpi::discover_nodes(world);  // ranks with the same csd.path
-    const std::vector<int> devices = config::drives_per_rank(settings, world.size());
+    Placed placed{settings};
+    const std::string granted = find_granted(world, grant.positions);
+    if (grant.divides_folders) {
+        placed.csd.per_rank = divide_folders(world, settings, nodes, granted);
+    }
+    const std::vector<int> devices = config::drives_per_rank(placed, world.size());
     int before = 0;
     for (const int rank : nodes.ranks_beside(world.rank())) {
         before += rank < world.rank() ? devices[static_cast<std::size_t>(rank)] : 0;
     }
-    std::vector<int> places;
     world.together([&] {
-        places = config::places_of_devices(
-            settings, before, devices[static_cast<std::size_t>(world.rank())], granted);
+        placed.places = config::places_of_devices(
+            placed, before, devices[static_cast<std::size_t>(world.rank())], granted);
     });
-    return places;
+    return placed;
+}
+
+std::vector<double> speeds_of_devices(const Placed& settings, int ranks) {
+    if (settings.speeds.empty()) {
+        return config::device_speeds(settings, ranks);
+    }
+    expects(settings.speeds.size() ==
+                static_cast<std::size_t>(
+                    shard::DeviceMap(config::devices_per_rank(settings, ranks)).devices()),
+            "speeds were settled for these devices");
+    return settings.speeds;
 }
 
 std::string digest_of_tiles(const shard::Partition& partition) {
@@ -218,30 +232,28 @@ void make_memory_folder(const config::EngineSettings& settings) {
     }
 }
 
-std::string layout_line(const config::EngineSettings& settings, int ranks,
-                        const shard::Replica& copy) {
+std::string layout_line(const Placed& settings, int ranks, const shard::Replica& copy) {
     const config::Sharding sharding = config::placement_of(settings).optimizer;
     return text(
         "ranks=", ranks, " devices=", listed(config::devices_per_rank(settings, ranks)),
-        " speeds=", listed(config::device_speeds(settings, ranks)),
+        " speeds=", listed(speeds_of_devices(settings, ranks)),
         " subgroup_tiles=", settings.csd.subgroup_tiles,
         " update=", is_on_host(settings) ? "host" : "storage", " state=", settings.csd.state,
         sharding == config::Sharding::global ? "" : text(" copies=", config::name_of(sharding)),
         " tiles_xxh3=", digest_of_tiles(copy.partition));
 }
 
-std::string manifest_path(const config::EngineSettings& settings, int rank, int set) {
+std::string manifest_path(const Placed& settings, int rank, int set) {
     return text(folder_of_device(settings, 0), "/", store::manifest_name(rank, set));
 }
 
-std::array<std::string, 2> program_state_paths(const config::EngineSettings& settings, int rank,
-                                               int set) {
+std::array<std::string, 2> program_state_paths(const Placed& settings, int rank, int set) {
     const std::string folder = folder_of_device(settings, 0);
     return {text(folder, "/", store::program_state_name(rank, set, 0)),
             text(folder, "/", store::program_state_name(rank, set, 1))};
 }
 
-std::vector<std::string> all_program_state_paths(const config::EngineSettings& settings, int rank) {
+std::vector<std::string> all_program_state_paths(const Placed& settings, int rank) {
     std::vector<std::string> folders = settings.csd.path;
     folders.push_back(folder_of_device(settings, 0));
     std::vector<std::string> paths;
@@ -255,8 +267,7 @@ std::vector<std::string> all_program_state_paths(const config::EngineSettings& s
     return paths;
 }
 
-store::RankFiles files_of_rank(const config::EngineSettings& settings,
-                               const mpi::Communicator& world, int set) {
+store::RankFiles files_of_rank(const Placed& settings, const mpi::Communicator& world, int set) {
     return {.states = state_files(settings, world.rank(), world.size(), set),
             .manifest = manifest_path(settings, world.rank(), set)};
 }
@@ -276,10 +287,10 @@ std::vector<int> ranks_of_copy(const config::EngineSettings& settings, int rank,
     return all;
 }
 
-shard::Replica make_copy(const config::EngineSettings& settings, std::size_t parameters,
+shard::Replica make_copy(const Placed& settings, std::size_t parameters,
                          const std::vector<int>& copy_ranks, int ranks) {
     const shard::DeviceMap all(config::devices_per_rank(settings, ranks));
-    const std::vector<double> speeds_of_all = config::device_speeds(settings, ranks);
+    const std::vector<double> speeds_of_all = speeds_of_devices(settings, ranks);
     std::size_t subgroup_tiles = settings.csd.subgroup_tiles;
     std::vector<int> counts;
     std::vector<double> speeds;
@@ -315,7 +326,7 @@ shard::Replica make_copy(const config::EngineSettings& settings, std::size_t par
                 {.parameters = parameters, .speeds = speeds, .subgroup_tiles = subgroup_tiles})};
 }
 
-shard::Ownership make_ownership(const config::EngineSettings& settings, std::size_t parameters,
+shard::Ownership make_ownership(const Placed& settings, std::size_t parameters,
                                 const mpi::Topology& nodes) {
     std::vector<shard::Replica> copies;
     const auto ranks = static_cast<int>(nodes.group_of.size());
@@ -374,12 +385,9 @@ std::vector<ReadAheadBytes> read_ahead_bytes(const config::EngineSettings& setti
     return bytes;
 }
 
-std::vector<std::unique_ptr<csd::Device>> make_devices(const config::EngineSettings& settings,
-                                                       const mpi::Communicator& world,
-                                                       const shard::Ownership& owners,
-                                                       const GradientRoute& route,
-                                                       const DeviceSurroundings& around,
-                                                       trace::Traffic& traffic) {
+std::vector<std::unique_ptr<csd::Device>> make_devices(
+    const Placed& settings, const mpi::Communicator& world, const shard::Ownership& owners,
+    const GradientRoute& route, const DeviceSurroundings& around, trace::Traffic& traffic) {
     const int rank = world.rank();
     const shard::Replica& copy = owners.of_rank(rank);
     const RouteCodecs first = route.of_step(0);

@@ -8,6 +8,7 @@
 #include "csd/state_volume.hpp"
 #include "csd/transfer_handler.hpp"
 #include "engine/gradient_route.hpp"
+#include "engine/placed.hpp"
 #include "link/node_links.hpp"
 #include "mpi/communicator.hpp"
 #include "mpi/topology.hpp"
@@ -25,6 +26,15 @@
 
 namespace nearstep::engine {
 
+// Ranks of a node take consecutive devices of csd.path. Where they divide the folders of their
+// host they do so evenly, lower ranks first, and a rank has one device at least. Collective; throws
+// ConfigError on all ranks alike.
+Placed place_devices(const mpi::Communicator& world, const config::EngineSettings& settings,
+                     const Grant& grant);
+
+// Speed of each device of all ranks, as config::device_speeds() until speeds are settled.
+std::vector<double> speeds_of_devices(const Placed& settings, int ranks);
+
 // The ranks that hold one copy of the optimizer state together with `rank`. `node_ranks` are the
 // ranks of its node.
 std::vector<int> ranks_of_copy(const config::EngineSettings& settings, int rank,
@@ -33,10 +43,10 @@ std::vector<int> ranks_of_copy(const config::EngineSettings& settings, int rank,
 // The copy held by `copy_ranks`, out of `ranks` in all. In mode base a rank updates on its host and
 // uses its plain devices as one striped store, so there is one owner per rank. Throws ConfigError
 // if these ranks have no device.
-shard::Replica make_copy(const config::EngineSettings& settings, std::size_t parameters,
+shard::Replica make_copy(const Placed& settings, std::size_t parameters,
                          const std::vector<int>& copy_ranks, int ranks);
 
-shard::Ownership make_ownership(const config::EngineSettings& settings, std::size_t parameters,
+shard::Ownership make_ownership(const Placed& settings, std::size_t parameters,
                                 const mpi::Topology& nodes);
 
 csd::HandlerKind handler_kind(config::Mode mode);
@@ -48,29 +58,17 @@ csd::Delivery delivery(const config::EngineSettings& settings);
 bool overlaps_steps(config::Mode mode);
 
 // The rank's state files. `set` is the set of names (see store/names.hpp).
-std::vector<std::string> state_files(const config::EngineSettings& settings, int rank, int ranks,
-                                     int set = 0);
+std::vector<std::string> state_files(const Placed& settings, int rank, int ranks, int set = 0);
 
 // The same with the bytes that each file will take. `copy` is the rank's.
-std::vector<store::PlannedFile> planned_files(const config::EngineSettings& settings, int rank,
-                                              int ranks, const shard::Replica& copy);
+std::vector<store::PlannedFile> planned_files(const Placed& settings, int rank, int ranks,
+                                              const shard::Replica& copy);
 
 // The state of each of the rank's devices in its copy, in device order. `files` are their files in
 // the same order; in mode base all files belong to one device.
 std::vector<csd::StateVolumeSettings> state_volumes(const config::EngineSettings& settings,
                                                     int rank, const shard::Replica& copy,
                                                     const std::vector<std::string>& files);
-
-// A csd.per_rank with which the ranks of each node divide the folders of their host evenly, lower
-// ranks first; a rank has one device at least. `granted` as for place_devices(). Collective; throws
-// ConfigError on all ranks alike.
-std::vector<int> divide_folders(const mpi::Communicator& world,
-                                const config::EngineSettings& settings, const std::string& granted);
-
-// csd.places of this rank's drives. Ranks of a node take consecutive devices of csd.path. `granted`
-// is passed to config::places_of_devices. Collective; throws ConfigError on all ranks alike.
-std::vector<int> place_devices(const mpi::Communicator& world,
-                               const config::EngineSettings& settings, const std::string& granted);
 
 // Makes the folder of csd.memory_gb, if the run has one, for this user alone. Throws PathError.
 void make_memory_folder(const config::EngineSettings& settings);
@@ -80,20 +78,17 @@ std::string digest_of_tiles(const shard::Partition& partition);
 
 // "ranks=2 devices=1,1 ...": everything that determines where each tile's state lies in the rank's
 // copy. State files fit a run if the lines are equal.
-std::string layout_line(const config::EngineSettings& settings, int ranks,
-                        const shard::Replica& copy);
+std::string layout_line(const Placed& settings, int ranks, const shard::Replica& copy);
 
 // The file that says what the rank's state files hold. It lies beside the first of them.
-std::string manifest_path(const config::EngineSettings& settings, int rank, int set = 0);
+std::string manifest_path(const Placed& settings, int rank, int set = 0);
 // The two files beside it for a program's own state: see store::ProgramStatePair.
-std::array<std::string, 2> program_state_paths(const config::EngineSettings& settings, int rank,
-                                               int set);
+std::array<std::string, 2> program_state_paths(const Placed& settings, int rank, int set);
 // Those that any set of a rank may have in any of the settings' folders.
-std::vector<std::string> all_program_state_paths(const config::EngineSettings& settings, int rank);
+std::vector<std::string> all_program_state_paths(const Placed& settings, int rank);
 
 // The rank's state files and manifest.
-store::RankFiles files_of_rank(const config::EngineSettings& settings,
-                               const mpi::Communicator& world, int set = 0);
+store::RankFiles files_of_rank(const Placed& settings, const mpi::Communicator& world, int set = 0);
 
 // What the devices share. The pointers outlive them.
 struct DeviceSurroundings {
@@ -123,11 +118,8 @@ std::vector<ReadAheadBytes> read_ahead_bytes(const config::EngineSettings& setti
 
 // This rank's devices, in the order of its copy's device map. Files are named after the rank and
 // the device. The codecs in `route` outlive the devices. Throws like csd::make_emulated_device.
-std::vector<std::unique_ptr<csd::Device>> make_devices(const config::EngineSettings& settings,
-                                                       const mpi::Communicator& world,
-                                                       const shard::Ownership& owners,
-                                                       const GradientRoute& route,
-                                                       const DeviceSurroundings& around,
-                                                       trace::Traffic& traffic);
+std::vector<std::unique_ptr<csd::Device>> make_devices(
+    const Placed& settings, const mpi::Communicator& world, const shard::Ownership& owners,
+    const GradientRoute& route, const DeviceSurroundings& around, trace::Traffic& traffic);
 
 }  // namespace nearstep::engine

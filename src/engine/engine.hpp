@@ -2,7 +2,7 @@
 // updated near it, and every step can survive a crash. The engine knows tensors but no models or
 // text. It handles no signals, prints nothing and never exits; errors are exceptions.
 //
-// A step, on every rank alike:
+// Run::open() makes it. A step, on every rank alike:
 //
 //     engine.begin_forward();
 //     for each block:  engine.await_parameters(block, ...);  compute
@@ -19,7 +19,8 @@
 #include "codec/delta.hpp"
 #include "config/engine_settings.hpp"
 #include "engine/layout.hpp"
-#include "engine/starting_point.hpp"
+#include "engine/placed.hpp"
+#include "engine/wish.hpp"
 #include "feed/block_parts.hpp"
 #include "memory/buffer.hpp"
 #include "mpi/communicator.hpp"
@@ -49,8 +50,10 @@ struct EngineOptions {
     CUstream_st* gradient_stream = nullptr;
     // Whether free memory of the GPU may hold state that is read ahead.
     bool fills_gpu = true;
-    int set = 0;                      // of the state files' names: Decision::set
-    bool clips_by_last_norm = false;  // clips by the norm of the previous step
+    Grant grant = {};
+    bool needs_shared_folder = false;  // for checkpoints, on all hosts: checked by Run::open()
+    StepsOf steps_of = {};             // of the client's checkpoints; empty: none is unfinished
+    bool clips_by_last_norm = false;   // clips by the norm of the previous step
     // Gradients come in any order. Matters only where parameters are spread over ranks: then all
     // gradients wait for end_gradients(), because ranks also meet in await_parameters().
     bool puts_in_any_order = false;
@@ -98,28 +101,26 @@ struct CheckpointTime {
     double probed_bytes = 0;  // read and written to measure this
 };
 
-// What start() wrote or begin() read in state files: bytes of all ranks, and the seconds of the
+// What the run's begin wrote or read in state files: bytes of all ranks, and the seconds of the
 // slowest rank in which a transfer was under way. Zeros if the state came from elsewhere.
 struct StateTransfer {
     double bytes = 0;
     double seconds = 0;
 };
 
-// One per rank. Calls are collective and come from the thread that calls MPI, unless stated
-// otherwise. Waiting for a lost rank ends after exchange.timeout_s, or ten times that
+struct BeginReport {
+    std::vector<std::string> lines = {};  // to tell the user
+    std::int64_t checkpoint_step = -1;    // of the newest checkpoint in the folder; -1: none
+};
+
+// One per rank, made by Run::open(). Calls are collective and come from the thread that calls MPI,
+// unless stated otherwise. Waiting for a lost rank ends after exchange.timeout_s, or ten times that
 // where ranks may have different amounts of work. Calls throw ConfigError, on all
 // ranks alike, for what the user can fix, and IoError for what may be temporary.
 class Engine {
 public:
     // Writes start values for the elements from `first` on. Called by several threads at once.
     using Fill = std::function<void(std::size_t first, std::span<float> masters)>;
-
-    // Opens and locks the state files without changing them. start() or begin() must follow.
-    // `world` outlives the engine.
-    static std::unique_ptr<Engine> make(const mpi::Communicator& world,
-                                        const config::EngineSettings& settings,
-                                        const Layout& layout, const Identity& identity,
-                                        const EngineOptions& options);
 
     Engine() = default;
     Engine(const Engine&) = delete;
@@ -128,10 +129,6 @@ public:
     // cancels any other. Committed state stays intact.
     virtual ~Engine() = default;
 
-    // Empties the state files and writes start values as generation 0.
-    virtual void start(const Fill& fill) = 0;
-    // Does what was decided. If it throws, what was durable before still is.
-    virtual BeginReport begin(const StartingPoint& start, const Fill& fill) = 0;
     virtual StateTransfer first_transfer() const = 0;
 
     // The parameter vector in layout.dtype, in host memory, in whole tiles. Blocks are final once

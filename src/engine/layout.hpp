@@ -3,11 +3,13 @@
 #pragma once
 
 #include "base/dtype.hpp"
+#include "config/engine_settings.hpp"
 #include "csd/optimizer.hpp"
 #include "shard/partition.hpp"
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -29,11 +31,12 @@ struct Layout {
 
 // Tells one training from another.
 struct Identity {
-    std::string model = {};   // one line; state of another model is refused
-    std::uint64_t seed = 0;   // also for rounding; another seed begins a new line
-    std::string data = {};    // digest of the training data; another one begins a new line
-    std::int64_t steps = 0;   // of the whole run; with fewer done it is unfinished
-    std::string config = {};  // text that checkpoints keep
+    std::string model = {};  // one line; state of another model is refused
+    std::uint64_t seed = 0;  // also for rounding; another seed begins a new line
+    std::string data = {};   // digest of the training data; another one begins a new line
+    std::int64_t steps = 0;  // of the whole run; with fewer done it is unfinished
+    // The text that checkpoints keep.
+    std::function<std::string(const config::EngineSettings& placed)> config = {};
     // Of this rank's model arithmetic on the CPU, whose bits depend on it; 0: none or unknown.
     int threads = 0;
 };

@@ -23,19 +23,19 @@ namespace {
 constexpr std::size_t kTileFloats = 3 * kTileElems;  // master and both moments
 
 // `settings` with the values that a layout line determines.
-config::EngineSettings run_of(const config::EngineSettings& settings, const LayoutValues& layout) {
-    config::EngineSettings old = settings;
+Placed run_of(const Placed& settings, const LayoutValues& layout) {
+    Placed old = settings;
     old.mode = layout.is_on_host ? config::Mode::base : config::Mode::su_o;
     old.csd.per_rank = layout.devices;
     old.csd.memory_gb = 0;  // its devices are among these
-    old.csd.settled_speeds = layout.speeds;
+    old.speeds = layout.speeds;
     old.csd.state = csd::name_of(layout.state);
     old.csd.subgroup_tiles = layout.subgroup_tiles;
     return old;
 }
 
 // The old ranks that hold one copy of the state.
-shard::Replica copy_of(const config::EngineSettings& old, const store::Manifest& manifest,
+shard::Replica copy_of(const Placed& old, const store::Manifest& manifest,
                        const LayoutValues& layout, std::size_t parameters) {
     std::vector<int> of_copy = manifest.copy;
     if (of_copy.empty()) {
@@ -102,14 +102,15 @@ std::vector<float> pack_tiles(const std::vector<std::vector<std::size_t>>& tiles
 
 }  // namespace
 
-OtherLayout::OtherLayout(const mpi::Communicator& world, const config::EngineSettings& settings,
-                         std::size_t parameters, const Found& found, const Decision& decision,
+OtherLayout::OtherLayout(const mpi::Communicator& world, std::size_t parameters, const Start& start,
                          store::Storage* storage)
     : world_(world) {
+    const Found& found = start.found;
+    const Decision& decision = start.decision;
     const store::Manifest& first = *found.manifests[decision.manifests.front()].manifest;
     const std::optional<LayoutValues> layout = parse_layout(first.layout);
     expects(layout.has_value(), "a manifest with another layout is not read");
-    const config::EngineSettings old = run_of(settings, *layout);
+    const Placed old = run_of(start.settings, *layout);
     const shard::Replica copy = copy_of(old, first, *layout, parameters);
     std::vector<csd::StateVolumeSettings> mine;
     std::map<int, std::size_t> volumes_of;  // opened by each reader so far

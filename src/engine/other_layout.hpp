@@ -1,9 +1,8 @@
 // Moves state that was written with another layout to the ranks that own its tiles now.
 #pragma once
 
-#include "config/engine_settings.hpp"
 #include "csd/state_volume.hpp"
-#include "engine/restart.hpp"
+#include "engine/start.hpp"
 #include "mpi/communicator.hpp"
 #include "shard/ownership.hpp"
 #include "store/storage.hpp"
@@ -23,10 +22,9 @@ namespace nearstep::engine {
 // Each old file is read once, by one rank of a node that sees it. All calls are collective.
 class OtherLayout {
 public:
-    // Opens and locks the state files that the decision names. Throws ConfigError on all ranks
-    // alike. `storage`: see store::File.
-    OtherLayout(const mpi::Communicator& world, const config::EngineSettings& settings,
-                std::size_t parameters, const Found& found, const Decision& decision,
+    // Opens and locks the state files that were chosen. Throws ConfigError on all ranks alike.
+    // `storage`: see store::File.
+    OtherLayout(const mpi::Communicator& world, std::size_t parameters, const Start& start,
                 store::Storage* storage);
 
     // Hands each rank the tiles that it owns, one by one, roughly in order. If data is damaged it

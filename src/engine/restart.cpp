@@ -211,6 +211,16 @@ Decision use_state(const Found& found, const Choices& choices) {
     decision.line = choices.line;
     decision.commits = group.commits;
     decision.manifests = group.readable;
+    for (const std::size_t readable : group.readable) {
+        const store::Manifest& manifest = manifest_in(found, readable);
+        if (decision.state.empty() || manifest.line == decision.line) {  // the newest line wins
+            decision.writer = {.seed = manifest.seed,
+                               .data = manifest.data,
+                               .dtype = manifest.dtype,
+                               .threads = manifest.threads};
+            decision.state = manifest.state.empty() ? manifest.line.run : manifest.state;
+        }
+    }
     decision.checkpoint_step = choices.checkpoint_step();
     if (choices.checkpoint_step() >= group.step()) {
         decision.checkpoint = choices.checkpoint->path;
@@ -243,7 +253,7 @@ Decision load_newest(const Found& found, const Choices& choices) {
 
 // A job that Slurm started again and whose files are all gone, not even a manifest without steps.
 bool has_lost_all(const Found& found) {
-    return found.may_start_anew && found.may_have_begun && found.manifests.empty();
+    return found.wish.may_start_anew() && found.may_have_begun && found.manifests.empty();
 }
 
 Decision refuse_lost(const Found& found) {
@@ -270,7 +280,7 @@ Decision begin_anew_if_allowed(const Found& found, const Choices& choices) {
     if (has_lost_all(found)) {
         return refuse_lost(found);
     }
-    if (found.may_start_anew) {
+    if (found.wish.may_start_anew()) {
         Decision decision;
         decision.action = Action::start_anew;
         return decision;
@@ -337,7 +347,7 @@ Decision resume(const Found& found) {
     }
     if (choices.short_of != nullptr && choices.short_of->newest_listed > choices.newest()) {
         const StateGroup& group = *choices.short_of;
-        if (found.may_start_anew && choices.checkpoint != nullptr &&
+        if (found.wish.may_start_anew() && choices.checkpoint != nullptr &&
             has_lost_nodes_alone(found, group)) {
             Decision decision = load_newest(found, choices);
             decision.begins_line = true;  // so that the step does not count when its nodes are back
@@ -388,7 +398,7 @@ Decision load_named(const Found& found) {
     }
     decision.checkpoint_step = -1;  // that one may be in another folder
     decision.begins_line = true;
-    if (!found.is_fresh) {
+    if (!found.wish.is_fresh()) {
         const std::vector<StateGroup> groups = group_states(found);
         decision.set = free_set(found, groups);
         decision.replaces = state_with_steps(groups);
@@ -482,18 +492,18 @@ std::string describe(const Found& found) {
 
 Decision decide(const Found& found) {
     if (found.named) {
-        const bool is_restarting = found.may_start_anew && goes_on_from_named(found);
+        const bool is_restarting = found.wish.may_start_anew() && goes_on_from_named(found);
         if (!is_restarting && has_lost_all(found)) {
             return refuse_lost(found);
         }
         return is_restarting ? resume(found) : load_named(found);
     }
-    if (found.is_fresh) {
+    if (found.wish.is_fresh()) {
         Decision decision;
         decision.action = Action::start_anew;
         return decision;
     }
-    return found.is_resuming ? resume(found) : start_if_nothing_is_unfinished(found);
+    return found.wish.resumes() ? resume(found) : start_if_nothing_is_unfinished(found);
 }
 
 }  // namespace nearstep::engine

@@ -2,6 +2,7 @@
 // alike, and tests can enumerate the cases. docs/restart.md has them in a table.
 #pragma once
 
+#include "engine/wish.hpp"
 #include "store/lineage.hpp"
 #include "store/manifest.hpp"
 #include "store/names.hpp"
@@ -64,16 +65,22 @@ struct Found {
     std::vector<FoundManifest> manifests = {};
     std::vector<FoundRemains> remains = {};
     std::vector<FoundCheckpoint> checkpoints = {};        // in the folder
-    std::optional<FoundCheckpoint> named = std::nullopt;  // --from
-    bool is_resuming = false;                             // --resume or --resume-if-any
-    bool may_start_anew = false;                          // --resume-if-any
-    bool is_fresh = false;                                // --fresh
+    std::optional<FoundCheckpoint> named = std::nullopt;  // Wish::path
+    Wish wish = {};
     // Slurm has started this job again, and an earlier start may have begun here.
     bool may_have_begun = false;
     std::string model = {};          // of this run, one line
     std::string state_folder = {};   // for messages
     std::string memory_folder = {};  // with csd.memory_gb, for messages
     std::string checkpoint_folder = {};
+};
+
+// The run that wrote a state, as its manifest or checkpoint tells.
+struct Writer {
+    std::uint64_t seed = 0;    // another seed begins a new line
+    std::string data = {};     // digest; empty: unknown; other data begins a new line
+    std::string dtype = {};    // of the parameters; empty: unknown
+    std::string threads = {};  // see store::Manifest::threads; empty: unknown
 };
 
 enum class Action {
@@ -95,6 +102,8 @@ struct Decision {
     // list them, as indices in Found::manifests (in rank order with resume_state).
     std::vector<store::Commit> commits = {};
     std::vector<std::size_t> manifests = {};
+    Writer writer = {};      // of that state
+    std::string state = {};  // its id
     // The checkpoint to load. For resume_state, one as new as the state, in case the state is
     // damaged. Empty: none.
     std::string checkpoint = {};

@@ -256,8 +256,7 @@ std::string pack_all(const std::vector<Item>& items) {
 }
 
 // What this rank tells the others: its seat and, if it is its node's first, what the node sees.
-std::string look_here(const config::EngineSettings& settings, int rank, int ranks,
-                      const std::string& layout, bool is_first_of_node) {
+std::string look_here(const Placed& settings, int rank, int ranks, bool is_first_of_node) {
     std::vector<FoundManifest> manifests;
     std::vector<FoundRemains> remains;
     if (is_first_of_node) {
@@ -265,20 +264,16 @@ std::string look_here(const config::EngineSettings& settings, int rank, int rank
         remains = look_for_remains(settings, manifests);
     }
     return pack(std::vector<std::string>{
-        own_host(), manifest_path(settings, rank, 0), manifest_path(settings, rank, 1), layout,
+        own_host(), manifest_path(settings, rank, 0), manifest_path(settings, rank, 1),
         pack_all(manifests), pack_all(remains), pack(state_files(settings, rank, ranks, 0)),
         pack(state_files(settings, rank, ranks, 1))});
 }
 
-void look_at_state(const mpi::Communicator& world, const config::EngineSettings& settings,
-                   std::size_t elems, Found& found) {
-    const mpi::Topology nodes = mpi::discover_nodes(world, settings.exchange.ranks_per_node);
+void look_at_state(const mpi::Communicator& world, const Placed& settings, Found& found) {
     const mpi::Topology machines = mpi::discover_nodes(world);
-    const std::string layout = layout_line(
-        settings, world.size(), make_ownership(settings, elems, nodes).of_rank(world.rank()));
     std::string mine;
     world.together([&] {
-        mine = look_here(settings, world.rank(), world.size(), layout,
+        mine = look_here(settings, world.rank(), world.size(),
                          machines.rank_in_group(world.rank()) == 0);
     });
     found.hosts.resize(static_cast<std::size_t>(machines.groups()));
@@ -288,12 +283,11 @@ void look_at_state(const mpi::Communicator& world, const config::EngineSettings&
         found.hosts[static_cast<std::size_t>(node)] = parts.at(0);
         found.ranks.push_back({.node = node,
                                .manifests = {parts.at(1), parts.at(2)},
-                               .layout = parts.at(3),
-                               .files = {unpack(parts.at(6)), unpack(parts.at(7))}});
-        for (const std::string& manifest : unpack(parts.at(4))) {
+                               .files = {unpack(parts.at(5)), unpack(parts.at(6))}});
+        for (const std::string& manifest : unpack(parts.at(3))) {
             found.manifests.push_back(unpack_manifest(manifest, node));
         }
-        for (const std::string& one : unpack(parts.at(5))) {
+        for (const std::string& one : unpack(parts.at(4))) {
             const std::vector<std::string> fields = unpack(one);
             found.remains.push_back(
                 {.node = node, .path = fields.at(0), .generation = std::stoll(fields.at(1))});
@@ -303,16 +297,15 @@ void look_at_state(const mpi::Communicator& world, const config::EngineSettings&
 
 // Rank 0 looks; all ranks get the same.
 void look_at_checkpoints(const mpi::Communicator& world, const config::EngineSettings& settings,
-                         const Wish& wish, Found& found) {
+                         const StepsOf& steps_of, Found& found) {
     std::string in_folder;
     std::string named;
     world.together([&] {
         if (world.rank() == 0) {
-            const bool is_new = !found.is_resuming && !found.is_fresh;
-            in_folder =
-                pack_all(look_for_checkpoints(settings, is_new ? wish.steps_of : StepsOf()));
-            if (!wish.resume_from.empty()) {
-                named = packed(open_checkpoint(wish.resume_from, {}));
+            const bool is_new = found.wish.kind == Wish::Kind::none;
+            in_folder = pack_all(look_for_checkpoints(settings, is_new ? steps_of : StepsOf()));
+            if (!found.wish.path.empty()) {
+                named = packed(open_checkpoint(found.wish.path, {}));
             }
         }
     });
@@ -326,7 +319,7 @@ void look_at_checkpoints(const mpi::Communicator& world, const config::EngineSet
 }
 
 // Checks that no other process uses files that may be read or replaced.
-void check_unused(const config::EngineSettings& settings, int rank, int ranks) {
+void check_unused(const Placed& settings, int rank, int ranks) {
     for (int set = 0; set < kSets; ++set) {
         store::check_unused(state_files(settings, rank, ranks, set));
     }
@@ -358,7 +351,7 @@ void check_unused(const mpi::Communicator& world, const Found& found) {
 void check_earlier_folders(const mpi::Communicator& world, const config::EngineSettings& settings,
                            const Found& found) {
     const auto checkpoint = std::ranges::find(found.checkpoints, "", &FoundCheckpoint::damage);
-    if (!found.is_resuming || found.named || checkpoint == found.checkpoints.end()) {
+    if (!found.wish.resumes() || found.named || checkpoint == found.checkpoints.end()) {
         return;
     }
     const auto newest = [&](const FoundManifest& one) {
@@ -416,28 +409,30 @@ void check_unchanged(const mpi::Communicator& world, const config::EngineSetting
     });
 }
 
-Found search(const mpi::Communicator& world, const config::EngineSettings& settings,
-             std::size_t elems, const std::string& model, const Wish& wish) {
+Found find_states(const mpi::Communicator& world, const Placed& settings, const std::string& model,
+                  const Wish& wish) {
     world.together([&] {
         for (const std::string& folder : state_folders(settings)) {
             store::check_place(folder);
         }
         check_unused(settings, world.rank(), world.size());
     });
-    Found found{.is_resuming = wish.is_resuming,
-                .may_start_anew = wish.may_start_anew,
-                .is_fresh = wish.is_fresh,
+    Found found{.wish = wish,
                 .model = model,
                 .state_folder = settings.csd.path.front(),
                 .memory_folder = settings.csd.memory_gb > 0 ? config::memory_folder(settings) : "",
                 .checkpoint_folder = config::checkpoint_folder(settings)};
     const bool may_have = world.rank() == 0 && may_have_begun(settings.csd.path.front());
     found.may_have_begun = !world.agree(!may_have);
-    look_at_state(world, settings, elems, found);
+    look_at_state(world, settings, found);
     check_unused(world, found);
-    look_at_checkpoints(world, settings, wish, found);
-    check_earlier_folders(world, settings, found);
     return found;
+}
+
+void find_checkpoints(const mpi::Communicator& world, const config::EngineSettings& settings,
+                      const StepsOf& steps_of, Found& found) {
+    look_at_checkpoints(world, settings, steps_of, found);
+    check_earlier_folders(world, settings, found);
 }
 
 Found search_here(const config::EngineSettings& settings, bool looks_at_checkpoints,

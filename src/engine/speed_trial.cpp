@@ -208,11 +208,10 @@ void for_all(std::vector<Trial>& trials, const std::function<void(Trial&)>& work
 }
 
 // The run's settings, with equal shares of a state that is a little smaller.
-config::EngineSettings settings_of_trial(const config::EngineSettings& settings,
-                                         std::size_t tiles_of_device) {
-    config::EngineSettings trial = settings;
+Placed settings_of_trial(const Placed& settings, std::size_t tiles_of_device) {
+    Placed trial = settings;
     trial.csd.speed = {1.0};
-    trial.csd.settled_speeds.clear();
+    trial.speeds.clear();
     trial.csd.subgroup_tiles = std::clamp<std::size_t>(
         tiles_of_device / kSubgroups, 1, std::min(kMostTiles, settings.csd.subgroup_tiles));
     trial.gather.codec = "dense";
@@ -236,7 +235,7 @@ std::size_t most_devices_of_a_copy(const config::EngineSettings& settings,
 
 // What all trials share.
 struct TrialRun {
-    config::EngineSettings settings = {};
+    Placed settings = {};
     mpi::Topology nodes;
     Dtype dtype;
     std::size_t tiles = 0;
@@ -297,9 +296,8 @@ std::vector<double> run_trials(const mpi::Communicator& world, const TrialRun& r
 
 }  // namespace
 
-std::vector<TrialSpeeds> measure_devices(const mpi::Communicator& world,
-                                         const config::EngineSettings& settings, std::size_t elems,
-                                         Dtype dtype) {
+std::vector<TrialSpeeds> measure_devices(const mpi::Communicator& world, const Placed& settings,
+                                         std::size_t elems, Dtype dtype) {
     TrialRun run{.nodes = mpi::discover_nodes(world, settings.exchange.ranks_per_node),
                  .dtype = dtype};
     const std::size_t most = most_devices_of_a_copy(settings, run.nodes);

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/dtype.hpp"
-#include "config/engine_settings.hpp"
+#include "engine/placed.hpp"
 #include "mpi/communicator.hpp"
 
 #include <cstddef>
@@ -20,8 +20,7 @@ struct TrialSpeeds {
 // Of each device of all ranks. Each device repeats updates of a small state, with the run's
 // formats, codec and flushes, while all others do the same. Its file is unlinked before it has
 // content. Collective; throws ConfigError and IoError on all ranks alike.
-std::vector<TrialSpeeds> measure_devices(const mpi::Communicator& world,
-                                         const config::EngineSettings& settings, std::size_t elems,
-                                         Dtype dtype);
+std::vector<TrialSpeeds> measure_devices(const mpi::Communicator& world, const Placed& settings,
+                                         std::size_t elems, Dtype dtype);
 
 }  // namespace nearstep::engine

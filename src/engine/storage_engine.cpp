@@ -51,34 +51,27 @@ std::size_t most_scalar_sets(const config::EngineSettings& settings) {
 
 }  // namespace
 
-std::unique_ptr<Engine> Engine::make(const mpi::Communicator& world,
-                                     const config::EngineSettings& settings, const Layout& layout,
-                                     const Identity& identity, const EngineOptions& options) {
-    expects(settings.csd.memory_gb == 0 || !settings.csd.settled_speeds.empty(),
-            "settle_speeds() found the share of the state that lies in memory");
-    return std::make_unique<StorageEngine>(world, settings, layout, identity, options);
-}
-
-StorageEngine::StorageEngine(const mpi::Communicator& world, const config::EngineSettings& settings,
+StorageEngine::StorageEngine(const mpi::Communicator& world, const Start& start,
                              const Layout& layout, Identity identity, const EngineOptions& options)
     : world_(world),
-      settings_(settings),
+      settings_(start.settings),
       layout_(layout),
       identity_(std::move(identity)),
       options_(options),
+      set_(start.decision.set),
       faults_(options.fault_plan, world.rank()),
       timeline_(options.timeline),
       storage_(faults_.is_armed() ? std::make_unique<store::FaultyStorage>(faults_) : nullptr),
-      links_(make_links(world, settings, clock_)),
-      nodes_(mpi::discover_nodes(world, settings.exchange.ranks_per_node)),
-      owners_(make_ownership(settings, layout.elems, nodes_)),
+      links_(make_links(world, settings_, clock_)),
+      nodes_(mpi::discover_nodes(world, settings_.exchange.ranks_per_node)),
+      owners_(make_ownership(settings_, layout.elems, nodes_)),
       copy_(owners_.of_rank(world.rank())),
-      route_(settings, layout.dtype, nodes_),
-      gpu_traffic_(std::in_place, settings, layout, links_.get(),
+      route_(settings_, layout.dtype, nodes_),
+      gpu_traffic_(std::in_place, settings_, layout, links_.get(),
                    static_cast<int>(nodes_.ranks_beside(world.rank()).size())),
-      log_(manifest_path(settings, world.rank(), options.set), storage_.get()),
+      log_(manifest_path(settings_, world.rank(), set_), storage_.get()),
       loss_scale_(layout.dtype, options.loss_scale),
-      scalar_sets_(layout, most_scalar_sets(settings)) {
+      scalar_sets_(layout, most_scalar_sets(settings_)) {
     threads_ = threads_of_ranks(world, identity_.threads);
     make_groups();
     make_pipeline();
@@ -89,8 +82,8 @@ StorageEngine::StorageEngine(const mpi::Communicator& world, const config::Engin
     for (std::vector<float>* array : {&master_, &moment1_, &moment2_}) {
         array->resize(largest);
     }
-    places_ = gather_text(
-        world, text(own_host(), " ", manifest_path(settings_, world.rank(), options_.set)));
+    places_ =
+        gather_text(world, text(own_host(), " ", manifest_path(settings_, world.rank(), set_)));
     make_facts();
 }
 
@@ -120,7 +113,7 @@ void StorageEngine::make_pipeline() {
              .storage = storage_.get(),
              .links = links_.get(),
              .timeline = timeline_,
-             .set = options_.set,
+             .set = set_,
              .executor = &beside_,
              .ranks_beside = static_cast<int>(nodes_.ranks_beside(world_.rank()).size()),
              .gpu = is_pinned ? options_.gpu : std::nullopt,

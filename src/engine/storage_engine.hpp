@@ -15,6 +15,7 @@
 #include "engine/loss_scale.hpp"
 #include "engine/other_layout.hpp"
 #include "engine/scalar_sets.hpp"
+#include "engine/start.hpp"
 #include "engine/subgroup_workers.hpp"
 #include "link/clock.hpp"
 #include "link/node_links.hpp"
@@ -26,30 +27,17 @@
 #include "store/storage.hpp"
 
 #include <set>
-namespace nearstep::engine {
 
-// What a run continues from, according to manifests or a checkpoint.
-struct Origin {
-    store::Lineage line = {};
-    bool begins_line = false;   // the run branches off here
-    std::uint64_t seed = 0;     // another seed begins a new line
-    std::string data = {};      // digest; empty: unknown; other data begins a new line
-    std::string dtype = {};     // of the parameters; empty: unknown
-    std::string threads = {};   // see store::Manifest::threads; empty: unknown
-    std::string state = {};     // of the files, if they are kept
-    std::string replaces = {};  // state to keep in its own files until this one is durable
-};
+namespace nearstep::engine {
 
 class StorageEngine final : public Engine {
 public:
-    StorageEngine(const mpi::Communicator& world, const config::EngineSettings& settings,
-                  const Layout& layout, Identity identity, const EngineOptions& options);
+    // Opens and locks the state files without changing them.
+    StorageEngine(const mpi::Communicator& world, const Start& start, const Layout& layout,
+                  Identity identity, const EngineOptions& options);
 
-    void start(const Fill& fill) override {
-        start_anew(fill, {});
-        count_from_here();
-    }
-    BeginReport begin(const StartingPoint& start, const Fill& fill) override;
+    // Does what was decided. If it throws, what was durable before still is.
+    BeginReport begin(const Start& start, const Fill& fill);
     StateTransfer first_transfer() const override;
     std::span<const std::byte> parameters() const override { return vector_.span(); }
     void abandon_step() override;
@@ -96,18 +84,17 @@ public:
 
     // Empties the state files and writes start values of all parameters as generation 0.
     void start_anew(const Fill& fill, const Claimed& claimed);
-    // Empties the state files and fills them from a checkpoint of the same model, whatever its
-    // layout. If that fails and origin.replaces is set, the files are removed again.
-    void restore(const std::string& index_path, const Origin& origin);
+    // Empties the state files and fills them from the decision's checkpoint of the same model,
+    // whatever its layout. If that fails while another state is kept, the files are removed again.
+    void restore(const Decision& decision);
     // Reads and verifies the part of a checkpoint that this rank needs. Changes nothing.
     void verify(const std::string& index_path);
     // Continues from the state files at `commit`, which every rank lists. Reads and verifies
     // everything. If data is damaged, returns a sentence and changes nothing.
-    std::optional<std::string> restore_state(const Origin& origin, const store::Commit& commit);
+    std::optional<std::string> restore_state(const Decision& decision, const store::Commit& commit);
     // Fills the state files from those of another layout that hold `commit`. Returns a sentence if
     // those are damaged. If it throws, the new files are removed again.
-    std::optional<std::string> restore_from(const Found& found, const Decision& decision,
-                                            const Origin& origin, const store::Commit& commit);
+    std::optional<std::string> restore_from(const Start& start, const store::Commit& commit);
     // Removes the files that this engine should have filled. The engine is unusable afterwards.
     void remove_state_files();
     // For a csd.durability other than "step": the manifests list no steps from here on, because the
@@ -152,23 +139,24 @@ private:
     store::Manifest manifest() const;
     store::Commit position() const;
     std::string draw_id() const;
-    void choose_line(const Origin& origin, std::int64_t step);
+    void choose_line(const Decision& decision, const Writer& writer, std::int64_t step);
     void empty_state_files(const std::string& replaced, const Claimed& claimed = {});
     void list_what_was_filled();
     void replace_runs(const Found& found);
     void fill_from(checkpoint::Reader& reader);
     std::optional<std::string> fill_from(OtherLayout& old, std::int64_t generation);
     void move_state(const SubgroupWorkers::Stages& stages);
-    void go_on_at(const store::Commit& position, const Origin& origin);
+    void go_on_at(const store::Commit& position, const Writer& writer);
     checkpoint::Description describe() const;
     bool is_in_first_copy() const { return owners_.copy_of(world_.rank()) == 0; }
     void load_masters_into_vector(shard::TileRange tiles, std::span<const float> masters);
 
     const mpi::Communicator& world_;
-    config::EngineSettings settings_;
+    Placed settings_;
     Layout layout_;
     Identity identity_;
     EngineOptions options_;
+    int set_;  // of the state files' names: Decision::set
     FaultPoints faults_;
     trace::Timeline* timeline_;
     std::unique_ptr<store::Storage> storage_;  // null: the operating system's

@@ -33,12 +33,12 @@ namespace {
 // they name. The first rank of each node removes them. Returns sentences about what was removed.
 class LeftBehind {
 public:
-    LeftBehind(const mpi::Communicator& world, const config::EngineSettings& settings,
-               const StartingPoint& start)
+    LeftBehind(const mpi::Communicator& world, const Start& start)
         : world_(world),
-          found_(*start.found),
-          set_(start.set),
-          memory_(config::memory_folder(settings)) {
+          found_(start.found),
+          set_(start.decision.set),
+          memory_(config::memory_folder(start.settings)) {
+        const Placed& settings = start.settings;
         for (int rank = 0; rank < world.size(); ++rank) {
             const Seat& seat = found_.ranks[static_cast<std::size_t>(rank)];
             current_.insert({seat.node, seat.manifests[static_cast<std::size_t>(set_)]});
@@ -177,38 +177,19 @@ private:
     std::vector<std::string> others_;  // of this rank, in the other set
 };
 
-// What the chosen manifests say; a manifest on the newest line wins.
-Origin origin_of(const StartingPoint& start) {
-    const Decision& decision = *start.decision;
-    Origin origin{
-        .line = decision.line, .begins_line = decision.begins_line, .replaces = decision.replaces};
-    for (const std::size_t chosen : decision.manifests) {
-        const store::Manifest& manifest = *start.found->manifests[chosen].manifest;
-        if (origin.state.empty() || manifest.line == decision.line) {
-            origin.seed = manifest.seed;
-            origin.data = manifest.data;
-            origin.dtype = manifest.dtype;
-            origin.threads = manifest.threads;
-            origin.state = manifest.state.empty() ? manifest.line.run : manifest.state;
-        }
-    }
-    return origin;
-}
-
-[[noreturn]] void refuse_damage(const StartingPoint& start, const BeginReport& begun) {
+[[noreturn]] void refuse_damage(const Start& start, const BeginReport& begun) {
     throw ConfigError(text("There is nothing whole to resume from, so nothing was changed. ",
-                           begun.lines.back(), " Found: ", describe(*start.found),
+                           begun.lines.back(), " Found: ", describe(start.found),
                            ". Go on from a checkpoint with ", Term::from, ", or start anew with ",
                            Term::fresh, "."));
 }
 
 // Resumes the newest intact step. A checkpoint of the same step wins over an older step.
-void resume(StorageEngine& engine, const StartingPoint& start, BeginReport& begun) {
-    const Decision& decision = *start.decision;
-    const Origin origin = origin_of(start);
+void resume(StorageEngine& engine, const Start& start, BeginReport& begun) {
+    const Decision& decision = start.decision;
     bool has_checkpoint = !decision.checkpoint.empty();
     for (const store::Commit& commit : decision.commits) {
-        const std::optional<std::string> damage = engine.restore_state(origin, commit);
+        const std::optional<std::string> damage = engine.restore_state(decision, commit);
         if (!damage) {
             begun.lines.push_back(text("resumed from the state files at step ", commit.step));
             return;
@@ -222,9 +203,7 @@ void resume(StorageEngine& engine, const StartingPoint& start, BeginReport& begu
                 has_checkpoint = false;
                 continue;
             }
-            Origin of_checkpoint = origin;
-            of_checkpoint.replaces.clear();
-            engine.restore(decision.checkpoint, of_checkpoint);
+            engine.restore(decision);
             begun.lines.push_back(text("resumed from ", decision.checkpoint, " at step ",
                                        engine.steps_done(), ", which is as new"));
             return;
@@ -234,13 +213,13 @@ void resume(StorageEngine& engine, const StartingPoint& start, BeginReport& begu
 }
 
 // If no other state is kept, the files are emptied, so the checkpoint is verified before that.
-void load(StorageEngine& engine, const StartingPoint& start, BeginReport& begun) {
-    const Decision& decision = *start.decision;
+void load(StorageEngine& engine, const Start& start, BeginReport& begun) {
+    const Decision& decision = start.decision;
     try {
         if (decision.replaces.empty()) {
             engine.verify(decision.checkpoint);
         }
-        engine.restore(decision.checkpoint, origin_of(start));
+        engine.restore(decision);
     } catch (const ConfigError& damage) {
         begun.lines.emplace_back(damage.what());
         refuse_damage(start, begun);
@@ -249,10 +228,9 @@ void load(StorageEngine& engine, const StartingPoint& start, BeginReport& begun)
         text("resumed from ", decision.checkpoint, " at step ", engine.steps_done()));
 }
 
-void read_state(StorageEngine& engine, const StartingPoint& start, BeginReport& begun) {
-    for (const store::Commit& commit : start.decision->commits) {
-        const std::optional<std::string> damage =
-            engine.restore_from(*start.found, *start.decision, origin_of(start), commit);
+void read_state(StorageEngine& engine, const Start& start, BeginReport& begun) {
+    for (const store::Commit& commit : start.decision.commits) {
+        const std::optional<std::string> damage = engine.restore_from(start, commit);
         if (!damage) {
             begun.lines.push_back(
                 text("resumed from the state files of another layout at step ", commit.step));
@@ -265,8 +243,7 @@ void read_state(StorageEngine& engine, const StartingPoint& start, BeginReport& 
 }
 
 // What a fresh start discards; empty: nothing.
-std::string describe_overwritten(const mpi::Communicator& world,
-                                 const config::EngineSettings& settings, int set) {
+std::string describe_overwritten(const mpi::Communicator& world, const Placed& settings, int set) {
     const auto holds_bytes = [](const std::string& path) {
         std::error_code is_missing;
         const auto bytes = std::filesystem::file_size(path, is_missing);
@@ -311,16 +288,16 @@ void StorageEngine::replace_runs(const Found& found) {
     });
 }
 
-BeginReport StorageEngine::begin(const StartingPoint& start, const Fill& fill) {
-    const Decision& decision = *start.decision;
-    check_unchanged(world_, settings_, *start.found);
-    const LeftBehind left(world_, settings_, start);
+BeginReport StorageEngine::begin(const Start& start, const Fill& fill) {
+    const Decision& decision = start.decision;
+    check_unchanged(world_, settings_, start.found);
+    const LeftBehind left(world_, start);
     left.check();
     if (world_.rank() == 0) {
         note_begun(settings_.csd.path.front());
     }
     const std::string overwritten =
-        start.found->is_fresh ? describe_overwritten(world_, settings_, decision.set) : "";
+        start.found.wish.is_fresh() ? describe_overwritten(world_, settings_, decision.set) : "";
     BeginReport begun{.lines = describe_speeds(settings_, owners_),
                       .checkpoint_step = decision.checkpoint_step};
     begun.lines.insert(begun.lines.end(), decision.notes.begin(), decision.notes.end());
@@ -343,7 +320,7 @@ BeginReport StorageEngine::begin(const StartingPoint& start, const Fill& fill) {
     if (decision.action != Action::start_anew) {
         left.remove(state_);
     }
-    replace_runs(*start.found);
+    replace_runs(start.found);
     const std::vector<std::string> removed = left.describe();
     begun.lines.insert(begun.lines.end(), removed.begin(), removed.end());
     if (decision.action != Action::start_anew && line().run != decision.line.run) {

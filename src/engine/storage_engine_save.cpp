@@ -72,7 +72,7 @@ checkpoint::Description StorageEngine::describe() const {
     description.data = identity_.data;
     description.dtype = name_of(layout_.dtype);
     description.threads = threads_;
-    description.config = identity_.config;
+    description.config = identity_.config ? identity_.config(settings_) : "";
     description.model = identity_.model;
     description.commit = nearstep::commit();
     description.site = settings_.site;

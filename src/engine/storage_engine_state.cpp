@@ -59,18 +59,17 @@ store::Manifest StorageEngine::manifest() const {
                              .replaces = replaced_,
                              .copy = owners_.copies() > 1 ? copy_.ranks : std::vector<int>(),
                              .places = places_};
-    for (const std::string& file :
-         state_files(settings_, world_.rank(), world_.size(), options_.set)) {
+    for (const std::string& file : state_files(settings_, world_.rank(), world_.size(), set_)) {
         manifest.files.push_back(name_of_file(file));
     }
     return manifest;
 }
 
 // Another seed or other data begins a new line, like going back a step.
-void StorageEngine::choose_line(const Origin& origin, std::int64_t step) {
-    const bool has_other_data = !origin.data.empty() && origin.data != identity_.data;
-    const bool leaves = origin.begins_line || origin.seed != identity_.seed || has_other_data;
-    line_ = leaves ? store::branch_off(origin.line, step, draw_id()) : origin.line;
+void StorageEngine::choose_line(const Decision& decision, const Writer& writer, std::int64_t step) {
+    const bool has_other_data = !writer.data.empty() && writer.data != identity_.data;
+    const bool leaves = decision.begins_line || writer.seed != identity_.seed || has_other_data;
+    line_ = leaves ? store::branch_off(decision.line, step, draw_id()) : decision.line;
 }
 
 // Before files are emptied, all manifests claim them and list no step. If an older state must stay
@@ -89,8 +88,7 @@ void StorageEngine::empty_state_files(const std::string& replaced, const Claimed
 }
 
 void StorageEngine::remove_state_files() {
-    for (const std::string& file :
-         state_files(settings_, world_.rank(), world_.size(), options_.set)) {
+    for (const std::string& file : state_files(settings_, world_.rank(), world_.size(), set_)) {
         ::unlink(file.c_str());
     }
 }
@@ -171,22 +169,21 @@ std::unique_ptr<checkpoint::Reader> StorageEngine::open_checkpoint(
     return reader;
 }
 
-void StorageEngine::restore(const std::string& index_path, const Origin& origin) {
+void StorageEngine::restore(const Decision& decision) {
     std::unique_ptr<checkpoint::Reader> reader;
-    world_.together([&] { reader = open_checkpoint(index_path); });
+    world_.together([&] { reader = open_checkpoint(decision.checkpoint); });
     const checkpoint::Description& description = reader->description();
-    Origin known = origin;
-    known.seed = description.seed;
-    known.data = description.data;
-    known.dtype = description.dtype;
-    known.threads = description.threads;
-    choose_line(known, description.step);
+    const Writer writer{.seed = description.seed,
+                        .data = description.data,
+                        .dtype = description.dtype,
+                        .threads = description.threads};
+    choose_line(decision, writer, description.step);
     try {
-        empty_state_files(origin.replaces);
+        empty_state_files(decision.replaces);
         world_.together([&] { fill_from(*reader); });
         world_.together([&] { restore_residual(*reader); });
     } catch (const Error&) {
-        if (!origin.replaces.empty()) {
+        if (!decision.replaces.empty()) {
             remove_state_files();
         }
         throw;
@@ -197,7 +194,7 @@ void StorageEngine::restore(const std::string& index_path, const Origin& origin)
               .good_steps = description.good_steps,
               .norm = description.norm,
               .missed = description.missed},
-             known);
+             writer);
     list_what_was_filled();
 }
 
@@ -266,16 +263,16 @@ std::optional<std::string> StorageEngine::fill_from(OtherLayout& old, std::int64
     });
 }
 
-std::optional<std::string> StorageEngine::restore_from(const Found& found, const Decision& decision,
-                                                       const Origin& origin,
+std::optional<std::string> StorageEngine::restore_from(const Start& start,
                                                        const store::Commit& commit) {
     if (!fits(commit.missed)) {
         return kOtherTensors;
     }
-    choose_line(origin, commit.step);
+    const Decision& decision = start.decision;
+    choose_line(decision, decision.writer, commit.step);
     try {
-        OtherLayout old(world_, settings_, layout_.elems, found, decision, storage_.get());
-        empty_state_files(origin.replaces);
+        OtherLayout old(world_, layout_.elems, start, storage_.get());
+        empty_state_files(decision.replaces);
         if (auto damage = fill_from(old, commit.generation)) {
             return damage;
         }
@@ -283,7 +280,7 @@ std::optional<std::string> StorageEngine::restore_from(const Found& found, const
         remove_state_files();
         throw;
     }
-    go_on_at(commit, origin);
+    go_on_at(commit, decision.writer);
     list_what_was_filled();
     return std::nullopt;
 }
@@ -300,11 +297,11 @@ void StorageEngine::verify(const std::string& index_path) {
 }
 
 // Restores what ranks keep besides the state. A residual is scaled like its gradients.
-void StorageEngine::go_on_at(const store::Commit& position, const Origin& origin) {
+void StorageEngine::go_on_at(const store::Commit& position, const Writer& writer) {
     pipeline_->set_generation(position.generation);
     steps_done_ = position.step;
-    threads_before_ = origin.threads;
-    if (origin.dtype.empty() || origin.dtype == name_of(Dtype::fp16)) {
+    threads_before_ = writer.threads;
+    if (writer.dtype.empty() || writer.dtype == name_of(Dtype::fp16)) {
         loss_scale_.restore(position.loss_scale, position.good_steps);
     }
     if (pipeline_->residual() != nullptr && loss_scale_.value() != position.loss_scale) {
@@ -315,7 +312,7 @@ void StorageEngine::go_on_at(const store::Commit& position, const Origin& origin
     pipeline_->gather();
 }
 
-std::optional<std::string> StorageEngine::restore_state(const Origin& origin,
+std::optional<std::string> StorageEngine::restore_state(const Decision& decision,
                                                         const store::Commit& commit) {
     if (!fits(commit.missed)) {
         return kOtherTensors;
@@ -341,9 +338,9 @@ std::optional<std::string> StorageEngine::restore_state(const Origin& origin,
             return of_rank;
         }
     }
-    choose_line(origin, commit.step);
-    state_ = origin.state;
-    go_on_at(commit, origin);
+    choose_line(decision, decision.writer, commit.step);
+    state_ = decision.state;
+    go_on_at(commit, decision.writer);
     log_.begin(manifest());
     list_what_was_filled();
     return std::nullopt;

@@ -3,7 +3,6 @@
 #include "base/log.hpp"
 #include "base/output_file.hpp"
 #include "config/load.hpp"
-#include "engine/device_speeds.hpp"
 #include "engine/devices.hpp"
 #include "plan/link_rates.hpp"
 #include "report/compare_table.hpp"
@@ -35,6 +34,7 @@ config::Run settings_of(const Column& column, const CompareOptions& options, int
         one.csd.per_rank = {devices};
     }
     one.csd.durability = "none";
+    one.checkpoint.path.clear();  // there is none to look for
     one.train.stop_at = std::min<std::int64_t>(options.steps, one.train.steps);
     for (std::string& path : one.csd.path) {
         path += "/compare";
@@ -56,22 +56,14 @@ config::Run unshaped(config::Run run) {
 // The state files of this rank's runs.
 using Made = std::set<std::string>;
 
-report::RunRecord run_steps(const mpi::Communicator& world, const config::Run& given, Made& made) {
-    config::validate_for_ranks(given, world.size());
-    config::Run run = given;
-    run.csd.places = engine::place_devices(world, run, "");
-    run.csd.settled_speeds = engine::settle_speeds(
-        world, run, {.elems = model::describe(run.model).elems, .dtype = run.model.dtype});
-    world.together([&] {
-        const store::RankFiles files = engine::files_of_rank(run, world);
-        if (!std::ranges::includes(made, Made(files.states.begin(), files.states.end()))) {
-            store::refuse_foreign_files(files);
-            made.insert(files.states.begin(), files.states.end());
-            made.insert(files.manifest);
-        }
-    });
-    Trainer trainer(world, run, load_corpus(world, run));
-    trainer.start();
+report::RunRecord run_steps(const mpi::Communicator& world, const config::Run& run, Made& made) {
+    config::validate_for_ranks(run, world.size());
+    Trainer trainer(world, run, load_corpus(world, run),
+                    {.wish = {.kind = engine::Wish::Kind::fresh}});
+    const store::RankFiles files = engine::files_of_rank(trainer.begins_with().settings, world);
+    made.insert(files.states.begin(), files.states.end());
+    made.insert(files.manifest);
+    trainer.begin();
     report::RunRecord record{.run = run,
                              .ranks = world.size(),
                              .facts = trainer.engine().facts(),

@@ -10,7 +10,7 @@
 #include "data/tokenizer.hpp"
 #include "engine/device_speeds.hpp"
 #include "engine/devices.hpp"
-#include "engine/starting_point.hpp"
+#include "engine/start.hpp"
 #include "model/compute_device.hpp"
 #include "model/geometry.hpp"
 #include "store/folder.hpp"
@@ -104,13 +104,13 @@ HostFacts check_host(const config::Run& run, int ranks, const config::HostPart& 
                     .cores = usable_cores()};
     const std::size_t parameters = model::describe(run.model).elems;
     const std::vector<int> drives = config::drives_per_rank(run, ranks);
-    config::Run placed = run;
+    engine::Placed placed{static_cast<const config::EngineSettings&>(run)};
     std::vector<store::PlannedFile> files;
     int before = 0;
     for (int rank = host.first_rank; rank < host.first_rank + host.ranks; ++rank) {
         const int count = drives[static_cast<std::size_t>(rank)];
         model::choose_device(run.model.device, rank - host.first_rank);
-        placed.csd.places = config::places_of_devices(run, before, count, granted);
+        placed.places = config::places_of_devices(run, before, count, granted);
         before += count;
         const std::vector<int> together =
             engine::ranks_of_copy(run, rank, ranks_beside(rank, run, host), ranks);

@@ -7,10 +7,6 @@
 #include "base/stopwatch.hpp"
 #include "config/load.hpp"
 #include "engine/checkpoint_folder.hpp"
-#include "engine/device_speeds.hpp"
-#include "engine/devices.hpp"
-#include "engine/granted_devices.hpp"
-#include "engine/starting_point.hpp"
 #include "model/compute_format.hpp"
 #include "model/gpu_peak.hpp"
 #include "model/product_rate.hpp"
@@ -92,20 +88,10 @@ void say_head(report::Reporter& reporter, const Trainer& trainer, const report::
     }
 }
 
-// What the user asked to begin with.
-engine::Wish wish_of(const RunOptions& options) {
-    return {.is_resuming = options.is_resuming,
-            .may_start_anew = options.may_start_anew,
-            .is_fresh = options.is_fresh,
-            .resume_from = options.resume_from,
-            .steps_of = config::steps_of};
-}
-
 // Calls begin() and adds lines about the notice.
 engine::BeginReport begin_and_describe(Trainer& trainer, const config::Run& run,
-                                       const engine::StartingPoint& start,
                                        const RunOptions& options) {
-    engine::BeginReport begun = trainer.begin(start);
+    engine::BeginReport begun = trainer.begin();
     const engine::CheckpointTime time =
         run.csd.durability == "checkpoint"
             ? trainer.engine().expect_checkpoint(config::checkpoint_folder(run))
@@ -215,22 +201,13 @@ void say_end(report::Reporter& reporter, const report::RunRecord& record, const 
     reporter.say(report::closing_lines(record, steps_done));
 }
 
-// The user's settings, checked, with a position for each device.
-config::Run prepared(const mpi::Communicator& world, const config::Run& given,
-                     const RunOptions& options) {
-    config::validate_for_ranks(given, world.size());
-    config::Run run = given;
-    run.csd.places =
-        engine::place_devices(world, given, engine::find_granted(world, options.granted_devices));
-    run.csd.settled_speeds = engine::settle_speeds(world, run,
-                                                   {.elems = model::describe(run.model).elems,
-                                                    .dtype = run.model.dtype,
-                                                    .is_resuming = options.is_resuming});
+void check_before(const mpi::Communicator& world, const config::Run& run,
+                  const RunOptions& options) {
+    config::validate_for_ranks(run, world.size());
     world.on_rank_0([&] {
         check_writable(options.json);
         check_writable(options.trace);
     });
-    return run;
 }
 
 // Writes a checkpoint unless the state is already safe.
@@ -247,32 +224,28 @@ void save_at_end(Trainer& trainer, std::int64_t last_checkpoint, Ending ending,
 
 }  // namespace
 
-bool train(const mpi::Communicator& world, const config::Run& given, const RunOptions& options) {
+bool train(const mpi::Communicator& world, const config::Run& run, const RunOptions& options) {
     note_stop_requests();
-    const config::Run run = prepared(world, given, options);
+    check_before(world, run, options);
     const data::Corpus corpus = load_corpus(world, run);
     if (options.sample_tokens > 0) {
         corpus.tokenizer->encode(options.prompt);  // throws early if it cannot
-    }
-    Stopwatch watch;
-    const engine::StartingPoint start =
-        engine::find_starting_point(world, run, model::describe(run.model).elems,
-                                    model_line(run, *corpus.tokenizer), wish_of(options));
-    report::StartSeconds start_seconds{.search = watch.lap()};
-    if (run.csd.durability != "none") {
-        engine::check_shared_folder(world, config::checkpoint_folder(run));
     }
     std::optional<trace::Timeline> timeline;
     if (!options.trace.empty()) {
         timeline.emplace();
     }
-    Trainer trainer(world, run, corpus, options.fault_plan, timeline ? &*timeline : nullptr,
-                    start.set);
+    Trainer trainer(world, run, corpus,
+                    {.wish = options.wish,
+                     .granted_devices = options.granted_devices,
+                     .fault_plan = options.fault_plan,
+                     .timeline = timeline ? &*timeline : nullptr});
     std::optional<report::Reporter> reporter;
     world.together(
         [&] { reporter.emplace(world.rank() == 0, run, trainer.parameters(), options.metrics); });
-    watch.lap();
-    const engine::BeginReport begun = begin_and_describe(trainer, run, start, options);
+    report::StartSeconds start_seconds{.search = trainer.begins_with().search_s};
+    Stopwatch watch;
+    const engine::BeginReport begun = begin_and_describe(trainer, run, options);
     start_seconds.begin = watch.lap();
     report::RunRecord record =
         begin_record(world, trainer, run, options.calibration, start_seconds);

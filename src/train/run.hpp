@@ -2,6 +2,7 @@
 #pragma once
 
 #include "config/run.hpp"
+#include "engine/wish.hpp"
 #include "mpi/communicator.hpp"
 #include "plan/calibration.hpp"
 
@@ -11,10 +12,7 @@
 namespace nearstep::train {
 
 struct RunOptions {
-    bool is_resuming = false;     // from the state files or the newest checkpoint
-    bool may_start_anew = false;  // with is_resuming: if nothing can be resumed
-    bool is_fresh = false;        // start anew despite an unfinished run
-    std::string resume_from;      // index of a checkpoint to resume from; empty: none
+    engine::Wish wish;
     std::string granted_devices;  // see config::places_of_devices
     int notice_s = 0;             // seconds between a stop request and the end; 0: unknown
     std::string fault_plan;       // for tests: see FaultPoints

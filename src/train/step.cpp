@@ -49,7 +49,7 @@ std::vector<model::MicroBatch> Trainer::draw_batches() {
 
 // `next` to `end` are the remaining blocks of the pass.
 void Trainer::await_parameters(int block, int next, int end) {
-    engine_->await_parameters(static_cast<std::size_t>(block),
+    engine().await_parameters(static_cast<std::size_t>(block),
                               reads_of(*network_, block, block + 1),
                               reads_of(*network_, next, end));
 }
@@ -61,35 +61,35 @@ double Trainer::forward_pass() {
         await_parameters(block, block + 1, blocks);
         // Blocks with final parameters start their copy to a GPU before their visit.
         const auto final_end =
-            static_cast<int>(engine_->final_end(static_cast<std::size_t>(block)));
+            static_cast<int>(engine().final_end(static_cast<std::size_t>(block)));
         for (; fetched < final_end; ++fetched) {
             network_->fetch(fetched);
         }
         const trace::Span span(timeline_, Lane::compute, "forward", of_block(block));
         network_->forward(block);
     }
-    engine_->end_pass();
+    engine().end_pass();
     return network_->loss();
 }
 
 void Trainer::backward_pass() {
     const int blocks = static_cast<int>(geometry_.blocks.size());
     const auto place =
-        engine_->facts().encodes_on_gpu ? model::GradientPlace::gpu : model::GradientPlace::host;
+        engine().facts().encodes_on_gpu ? model::GradientPlace::gpu : model::GradientPlace::host;
     for (int block = blocks - 1; block >= 0; --block) {
         const auto at = static_cast<std::size_t>(block);
         if (block < blocks - 1) {
             await_parameters(block, 0, block);
         } else {  // its backward ran with its forward
-            engine_->await_parameters(at, {}, {});
+            engine().await_parameters(at, {}, {});
         }
         {
             const trace::Span span(timeline_, Lane::compute, "backward", of_block(block));
-            network_->backward(block, engine_->gradient_space(at), place);
+            network_->backward(block, engine().gradient_space(at), place);
         }
-        engine_->put_gradient(at);
+        engine().put_gradient(at);
     }
-    engine_->end_pass();
+    engine().end_pass();
 }
 
 // What is known of the step before its update ends. Combines the ranks' values.
@@ -112,40 +112,40 @@ StepReport Trainer::step(const StepEnded& ended) {
     const engine::Step step{.groups = hypers(run_.train, steps_done()),
                             .clip_norm = run_.train.clip_norm};
     report.learning_rate = step.groups.front().rate;
-    report.loss_scale = engine_->loss_scale();
+    report.loss_scale = engine().loss_scale();
     const double batch_tokens = static_cast<double>(run_.train.global_batch) * run_.model.context;
-    engine_->begin_forward();
+    engine().begin_forward();
     Stopwatch watch;
-    const double waited = engine_->waited_seconds();
+    const double waited = engine().waited_seconds();
     const model::NetworkTraffic moved_before = network_->traffic();
     network_->begin(draw_batches(), 1.0 / batch_tokens, report.loss_scale);
     report.loss = forward_pass();
-    report.seconds.forward = watch.lap() - (engine_->waited_seconds() - waited);
+    report.seconds.forward = watch.lap() - (engine().waited_seconds() - waited);
 
-    if (engine_->is_under_way()) {
+    if (engine().is_under_way()) {
         const StepReport before = finish();
         if (ended) {
             ended(before);
         }
-        engine_->commit();
+        engine().commit();
         watch.lap();
     }
-    engine_->begin_backward(step);
+    engine().begin_backward(step);
     backward_pass();
     step_traffic_ += network_->traffic() - moved_before;
-    const engine::GradientFacts facts = engine_->end_gradients();
+    const engine::GradientFacts facts = engine().end_gradients();
     report.seconds.backward = watch.lap();
     report.gradient_norm = facts.norm;
     report.is_skipped = !facts.is_finite;
     report.guess = facts.guess;
-    engine_->update();
+    engine().update();
     add_up_losses(report);
     report_ = report;
     return report;
 }
 
 StepReport Trainer::finish() {
-    const engine::UpdateReport update = engine_->finish();
+    const engine::UpdateReport update = engine().finish();
     StepReport report = std::exchange(report_, StepReport());
     report.seconds.update = update.update_s;
     report.seconds.hidden = update.hidden_s;

@@ -40,49 +40,52 @@ engine::Layout layout_of(const model::Geometry& geometry, const config::Run& run
 }  // namespace
 
 Trainer::Trainer(const mpi::Communicator& world, const config::Run& run, data::Corpus corpus,
-                 const std::string& fault_plan, trace::Timeline* timeline, int set)
+                 const Options& options)
     : world_(world),
       run_(run),
       geometry_(model::describe(run.model)),
       corpus_(std::move(corpus)),
-      timeline_(timeline) {
+      timeline_(options.timeline) {
     // Ranks of emulated nodes share the machine's GPUs, so this uses real nodes.
     const mpi::Topology machines = mpi::discover_nodes(world);
     world.together([&] {
         compute_device_ =
             model::choose_device(run.model.device, machines.rank_in_group(world.rank()));
     });
-    make_engine(fault_plan, timeline, set);
+    open_run(options);
     const auto machine_ranks = static_cast<int>(machines.ranks_beside(world.rank()).size());
     plan_gpu(machine_ranks);
     const std::int64_t batch = run.train.global_batch;
     first_row_ = batch * world.rank() / world.size();
     rows_ = static_cast<int>(batch * (world.rank() + 1) / world.size() - first_row_);
-    network_ = model::Network::make(run.model, engine_->parameters(), compute_device_,
+    network_ = model::Network::make(run.model, engine().parameters(), compute_device_,
                                     gpu_ ? gpu_->plan().residence : plan_cpu(machine_ranks),
-                                    engine_->joint_copy());
+                                    engine().joint_copy());
     const auto tokens =
         static_cast<std::size_t>(rows_) * static_cast<std::size_t>(run.model.context);
     tokens_.resize(tokens);
     targets_.resize(tokens);
 }
 
-void Trainer::make_engine(const std::string& fault_plan, trace::Timeline* timeline, int set) {
-    const engine::Identity identity{.model = model_line(run_, *corpus_.tokenizer),
-                                    .seed = run_.train.seed,
-                                    .data = corpus_.train_digest,
-                                    .steps = run_.train.steps,
-                                    .config = config::print(run_),
-                                    .threads = compute_device_.is_gpu() ? 0 : model::threads()};
-    engine_ = engine::Engine::make(world_, run_, layout_of(geometry_, run_), identity,
-                                   {.gpu = compute_device_.gpu,
-                                    .fills_gpu = run_.model.gpu_memory_gb == 0,
-                                    .set = set,
-                                    .clips_by_last_norm = run_.train.clipping == "delayed",
-                                    .loss_scale = {.first = run_.train.loss_scale,
-                                                   .growth_steps = run_.train.scale_growth_steps},
-                                    .fault_plan = fault_plan,
-                                    .timeline = timeline});
+void Trainer::open_run(const Options& options) {
+    const engine::Identity identity{
+        .model = model_line(run_, *corpus_.tokenizer),
+        .seed = run_.train.seed,
+        .data = corpus_.train_digest,
+        .steps = run_.train.steps,
+        .config = [printed = config::print(run_)](const auto&) { return printed; },
+        .threads = compute_device_.is_gpu() ? 0 : model::threads()};
+    opened_ = engine::Run::open(world_, run_, layout_of(geometry_, run_), options.wish, identity,
+                                {.gpu = compute_device_.gpu,
+                                 .fills_gpu = run_.model.gpu_memory_gb == 0,
+                                 .grant = {.positions = options.granted_devices},
+                                 .needs_shared_folder = run_.csd.durability != "none",
+                                 .steps_of = config::steps_of,
+                                 .clips_by_last_norm = run_.train.clipping == "delayed",
+                                 .loss_scale = {.first = run_.train.loss_scale,
+                                                .growth_steps = run_.train.scale_growth_steps},
+                                 .fault_plan = options.fault_plan,
+                                 .timeline = timeline_});
 }
 
 void Trainer::plan_gpu(int machine_ranks) {
@@ -90,11 +93,11 @@ void Trainer::plan_gpu(int machine_ranks) {
     world_.together([&] {
         if (compute_device_.is_gpu() && memory::gpus() > 0) {
             gpu_.emplace(run_, compute_device_, world_.size(), machine_ranks,
-                         engine_->facts().gradient_bytes, engine_->joint_copy().ranks);
+                         engine().facts().gradient_bytes, engine().joint_copy().ranks);
         }
     });
     // Ranks that copy blocks together need equal slots, so that all fetch in the same order.
-    if (engine_->facts().parameter_transport == "nccl") {
+    if (engine().facts().parameter_transport == "nccl") {
         const std::array mine{gpu_ ? static_cast<double>(gpu_->plan().budget_bytes) : kNone};
         const std::vector<double> of_ranks = world_.all_gather(mine);
         const double least = *std::min_element(of_ranks.begin(), of_ranks.end());
@@ -127,11 +130,9 @@ engine::Engine::Fill Trainer::start_values() {
     };
 }
 
-void Trainer::start() { engine_->start(start_values()); }
-
 // The original start values may be gone when a run resumes.
-engine::BeginReport Trainer::begin(const engine::StartingPoint& start) {
-    return engine_->begin(start, engine::begins_anew(start) ? start_values() : nullptr);
+engine::BeginReport Trainer::begin() {
+    return opened_->begin(opened_->begins_anew() ? start_values() : nullptr);
 }
 
 std::string Trainer::describe_model() const {
@@ -148,7 +149,7 @@ std::optional<HeldOutLoss> Trainer::evaluate() {
     std::vector<std::int32_t> targets(tokens.size());
     double nats = 0;
     std::uint64_t bytes = 0;
-    engine_->hold_parameters();
+    engine().hold_parameters();
     for (std::int64_t row = rows * world_.rank() / world_.size(); row < end && !is_stop_requested();
          row += micro) {
         const int count = static_cast<int>(std::min<std::int64_t>(micro, end - row));
@@ -165,7 +166,7 @@ std::optional<HeldOutLoss> Trainer::evaluate() {
             bytes += corpus_.tokenizer->bytes_of(target).size();
         }
     }
-    engine_->end_pass();
+    engine().end_pass();
     if (!world_.agree(!is_stop_requested())) {
         return std::nullopt;
     }
@@ -179,15 +180,15 @@ std::optional<HeldOutLoss> Trainer::evaluate() {
 }
 
 std::string Trainer::sample(const std::string& prompt, int tokens) {
-    engine_->hold_parameters();
+    engine().hold_parameters();
     if (world_.rank() != 0) {
-        engine_->end_pass();
+        engine().end_pass();
         return "";
     }
     std::string sampled = data::decode(
         *corpus_.tokenizer,
         network_->sample(corpus_.tokenizer->encode(prompt), tokens, 0.8, run_.train.seed));
-    engine_->end_pass();
+    engine().end_pass();
     return sampled;
 }
 

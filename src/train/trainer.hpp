@@ -3,7 +3,7 @@
 
 #include "config/run.hpp"
 #include "data/text.hpp"
-#include "engine/engine.hpp"
+#include "engine/run.hpp"
 #include "model/network.hpp"
 #include "mpi/communicator.hpp"
 #include "report/record.hpp"
@@ -27,14 +27,19 @@ using report::StepReport;
 // finish() waits for the update; all calls except step() need it first.
 class Trainer {
 public:
-    // Makes engine and network. start() or begin() must follow. `fault_plan`: see FaultPoints.
-    // `timeline` outlives the trainer; null: no tracing. `set`: of the state files' names.
+    struct Options {
+        engine::Wish wish = {};
+        std::string granted_devices = {};     // see config::places_of_devices
+        std::string fault_plan = {};          // see FaultPoints
+        trace::Timeline* timeline = nullptr;  // outlives the trainer; null: no tracing
+    };
+
+    // Opens the run and makes its network. begin() must follow.
     Trainer(const mpi::Communicator& world, const config::Run& run, data::Corpus corpus,
-            const std::string& fault_plan = "", trace::Timeline* timeline = nullptr, int set = 0);
+            const Options& options);
 
     // Like the engine's, with the model's start values.
-    void start();
-    engine::BeginReport begin(const engine::StartingPoint& start);
+    engine::BeginReport begin();
 
     // Runs a step up to its update, which begins. The report lacks the update's seconds, traffic
     // and deltas. A previous step still under way ends after forward: then `ended` is called on all
@@ -47,10 +52,11 @@ public:
     StepReport finish();
 
     // For the state and its commits, checkpoints and digests.
-    engine::Engine& engine() { return *engine_; }
-    const engine::Engine& engine() const { return *engine_; }
+    engine::Engine& engine() { return opened_->engine(); }
+    const engine::Engine& engine() const { return opened_->engine(); }
 
-    std::int64_t steps_done() const { return engine_->steps_done(); }
+    const engine::Start& begins_with() const { return opened_->start(); }
+    std::int64_t steps_done() const { return engine().steps_done(); }
     std::size_t parameters() const { return geometry_.elems; }
     // Where and with what this rank's model computes.
     std::string describe_model() const;
@@ -69,7 +75,7 @@ public:
     std::string sample(const std::string& prompt, int tokens);
 
 private:
-    void make_engine(const std::string& fault_plan, trace::Timeline* timeline, int set);
+    void open_run(const Options& options);
     void plan_gpu(int machine_ranks);
     model::Residence plan_cpu(int machine_ranks) const;
     engine::Engine::Fill start_values();
@@ -85,7 +91,7 @@ private:
     data::Corpus corpus_;
     trace::Timeline* timeline_;
     model::ComputeDevice compute_device_;
-    std::unique_ptr<engine::Engine> engine_;
+    std::optional<engine::Run> opened_;
     std::optional<GpuShare> gpu_;
     std::unique_ptr<model::Network> network_;  // reads the engine's parameters
     model::NetworkTraffic step_traffic_;       // over all steps

@@ -1,7 +1,7 @@
 // Trains a vision transformer of PyTorch on generated images, on 2 ranks with state on 3 devices,
 // and compares it with torch::optim::AdamW in memory: vision_transformer FOLDER [STEP]; rank 1
 // kills itself in that step.
-#include "engine/engine.hpp"
+#include "engine/run.hpp"
 #include "mpi/session.hpp"
 
 #include <torch/torch.h>
@@ -59,10 +59,9 @@ int main(int, char** argv) {
     config::EngineSettings settings;
     settings.compress.codec = "dense";
     settings.csd = {.per_rank = {2, 1}, .path = {argv[1]}, .subgroup_tiles = 1};
-    const engine::StartingPoint start = engine::find_starting_point(world, settings, layout.elems, identity.model,
-                                                                    {.is_resuming = true, .may_start_anew = true});
-    const auto engine = engine::Engine::make(world, settings, layout, identity, {.set = start.set});
-    engine->begin(start, [&](std::size_t first, std::span<float> masters) {
+    auto run = engine::Run::open(world, settings, layout, {engine::Wish::Kind::resume_if_any}, identity, {});
+    engine::Engine* const engine = &run.engine();
+    run.begin([&](std::size_t first, std::span<float> masters) {
         const auto values = torch::nn::utils::parameters_to_vector(tensors).detach();
         std::copy_n(values.data_ptr<float>() + first, masters.size(), masters.begin());
     });

@@ -4,7 +4,7 @@
 #include "base/digest.hpp"
 #include "base/error.hpp"
 #include "base/random.hpp"
-#include "engine/engine.hpp"
+#include "engine/run.hpp"
 #include "store/manifest.hpp"
 #include "support/places.hpp"
 
@@ -21,7 +21,7 @@
 #include <fstream>
 #include <iterator>
 #include <map>
-#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -192,7 +192,7 @@ protected:
         world_.barrier();
         open({}, 1);
         take_steps(2);
-        engine_.reset();
+        run_.reset();
         world_.barrier();
         for (const fs::directory_entry& entry : fs::directory_iterator(state_)) {
             if (entry.is_regular_file()) {
@@ -214,26 +214,23 @@ protected:
     }
 
     void open(const Wish& wish, int devices) {
-        const config::EngineSettings settings = settings_with(devices);
-        const StartingPoint start =
-            find_starting_point(world_, settings, layout_.elems, "one", wish);
-        engine_ = Engine::make(world_, settings, layout_, {.model = "one", .steps = 100},
-                               {.set = start.set});
-        engine_->begin(start, [](std::size_t first, std::span<float> masters) {
+        run_ = engine::Run::open(world_, settings_with(devices), layout_, wish,
+                                 {.model = "one", .steps = 100}, {});
+        run_->begin([](std::size_t first, std::span<float> masters) {
             std::ranges::fill(masters, static_cast<float>(first % 7));
         });
     }
 
     void take_steps(int steps) {
         for (int taken = 0; taken < steps; ++taken) {
-            engine_->begin_backward({.groups = {Hyper{}}, .skipped = {}});
-            std::ranges::fill(engine_->gradient_space(0), 0.5F);
-            engine_->put_gradient(0);
-            engine_->end_pass();
-            engine_->end_gradients();
-            engine_->update();
-            engine_->finish();
-            engine_->commit();
+            run_->engine().begin_backward({.groups = {Hyper{}}, .skipped = {}});
+            std::ranges::fill(run_->engine().gradient_space(0), 0.5F);
+            run_->engine().put_gradient(0);
+            run_->engine().end_pass();
+            run_->engine().end_gradients();
+            run_->engine().update();
+            run_->engine().finish();
+            run_->engine().commit();
         }
     }
 
@@ -311,10 +308,9 @@ protected:
         }
         world_.barrier();
         Draw choice(number + 1'000'000);
-        const std::array<Wish, 4> wishes = {Wish{}, Wish{.is_resuming = true},
-                                            Wish{.is_resuming = true, .may_start_anew = true},
-                                            Wish{.is_fresh = true}};
-        const Wish& wish = choice.of(wishes);
+        using Kind = Wish::Kind;
+        const Wish wish{.kind = choice.of(std::array{Kind::none, Kind::resume, Kind::resume_if_any,
+                                                     Kind::fresh})};
         std::string said;
         try {
             open(wish, static_cast<int>(1 + choice.below(2)));
@@ -325,7 +321,7 @@ protected:
         } catch (const IoError& failed) {
             said = failed.what();
         }
-        engine_.reset();
+        run_.reset();
         EXPECT_TRUE(said.empty() || is_one_sentence(said)) << said;
         refused_ += said.empty() ? 0 : 1;
         world_.barrier();
@@ -346,7 +342,7 @@ protected:
     std::array<fs::path, 3> thesis_ = {folder_ / "thesis.tex", state_ / "thesis.tex",
                                        state_ / "rank-0.state"};
     std::map<std::string, std::string> files_;
-    std::unique_ptr<Engine> engine_;
+    std::optional<engine::Run> run_;
     int refused_ = 0;
 };
 

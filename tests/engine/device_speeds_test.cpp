@@ -3,7 +3,7 @@
 
 #include "base/error.hpp"
 #include "engine/devices.hpp"
-#include "engine/engine.hpp"
+#include "engine/run.hpp"
 #include "support/places.hpp"
 
 #include <gmock/gmock.h>
@@ -13,6 +13,7 @@
 #include <chrono>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace nearstep::engine {
@@ -55,24 +56,14 @@ std::string new_folder(const mpi::Communicator& world) {
 }
 
 std::vector<double> settled(const mpi::Communicator& world, const config::EngineSettings& settings,
-                            bool is_resuming) {
-    return settle_speeds(world, settings, {.elems = kElems, .is_resuming = is_resuming});
-}
-
-// Writes start values and manifests.
-void start_run(const mpi::Communicator& world, const config::EngineSettings& settings) {
-    Layout layout;
-    layout.elems = kElems;
-    layout.blocks = {{0, kElems}};
-    const auto engine =
-        Engine::make(world, settings, layout, {.model = "one block", .steps = 1}, {});
-    engine->start([](std::size_t, std::span<float> masters) { std::ranges::fill(masters, 1.0F); });
+                            const std::vector<double>& known = {}) {
+    return settle_speeds(world, Placed{settings}, {.elems = kElems, .known = known});
 }
 
 TEST(SettleSpeeds, MeasuresAllDevicesAndLeavesNoFile) {
     const mpi::Communicator all = world();
     const std::string folder = new_folder(all);
-    const std::vector<double> speeds = settled(all, settings_in(folder), false);
+    const std::vector<double> speeds = settled(all, settings_in(folder));
     EXPECT_THAT(speeds, SizeIs(static_cast<std::size_t>(2 * all.size())));
     EXPECT_THAT(speeds, Each(Gt(0.0)));
     all.barrier();
@@ -81,24 +72,57 @@ TEST(SettleSpeeds, MeasuresAllDevicesAndLeavesNoFile) {
     }
 }
 
-TEST(SettleSpeeds, TakesTheSpeedsOfTheRunsManifestAtARestart) {
+TEST(SettleSpeeds, MeasuresNothingIfTheSpeedsAreKnown) {
     const mpi::Communicator all = world();
-    config::EngineSettings settings = settings_in(new_folder(all));
-    settings.csd.settled_speeds.assign(static_cast<std::size_t>(2 * all.size()), 30.0);
-    settings.csd.settled_speeds.front() = 1234567.25;  // none that it would measure
-    start_run(all, settings);
-    all.barrier();
-    config::EngineSettings again = settings;
-    again.csd.settled_speeds = settled(all, settings, true);
-    const auto line_of = [&](const config::EngineSettings& one) {
-        return layout_line(one, all.size(),
-                           make_ownership(one, kElems, mpi::discover_nodes(all)).copy(0));
-    };
-    EXPECT_EQ(line_of(again), line_of(settings));
-    EXPECT_EQ(again.csd.settled_speeds, settings.csd.settled_speeds);
-    // Not those of other devices.
-    again.csd.per_rank = {1};
-    EXPECT_LT(settled(all, again, true).front(), 1e6);
+    const std::string folder = new_folder(all);
+    const std::vector<double> known(static_cast<std::size_t>(2 * all.size()), 1234567.25);
+    EXPECT_EQ(settled(all, settings_in(folder), known), known);
+    EXPECT_FALSE(fs::exists(folder));
+}
+
+TEST(SettleSpeeds, ARestartFindsTheLayoutOfTheRunThatMeasured) {
+    const mpi::Communicator all = world();
+    const config::EngineSettings settings = settings_in(new_folder(all));
+    const Layout layout{.blocks = {{0, kElems}}, .elems = kElems};
+    std::vector<double> measured;
+    for (const Wish::Kind kind : {Wish::Kind::none, Wish::Kind::resume}) {
+        engine::Run run = engine::Run::open(all, settings, layout, {.kind = kind},
+                                            {.model = "one block", .steps = 1}, {});
+        run.begin([](std::size_t, std::span<float> masters) { std::ranges::fill(masters, 1.0F); });
+        if (kind == Wish::Kind::none) {
+            measured = run.start().settings.speeds;
+        }
+        EXPECT_EQ(run.start().settings.speeds, measured);
+        EXPECT_EQ(run.start().decision.action,
+                  kind == Wish::Kind::none ? Action::start_anew : Action::resume_state);
+        all.barrier();
+    }
+}
+
+// Of one rank, whose older set of names has other speeds.
+Found two_sets(Wish::Kind kind) {
+    Found found{.ranks = {{.manifests = {"p/rank-0.manifest", "p/rank-0.set-1.manifest"}}},
+                .wish = {.kind = kind}};
+    for (int set = 0; set < kSets; ++set) {
+        Placed settings{settings_in("/nowhere")};
+        settings.speeds = {7.0 + set, 30};
+        store::Manifest manifest{
+            .layout = layout_line(settings, 1, make_copy(settings, kElems, {0}, 1)),
+            .commits = {{.step = 5 + set}}};
+        found.manifests.push_back({.path = found.ranks[0].manifests[static_cast<std::size_t>(set)],
+                                   .set = set,
+                                   .manifest = std::move(manifest)});
+    }
+    return found;
+}
+
+TEST(KnownSpeeds, AreThoseOfTheNewestManifestOfTheSameDevices) {
+    Found found = two_sets(Wish::Kind::resume);
+    EXPECT_THAT(known_speeds(found, {2}), ElementsAre(8, 30));
+    EXPECT_THAT(known_speeds(found, {1}), IsEmpty());
+    EXPECT_THAT(known_speeds(two_sets(Wish::Kind::fresh), {2}), IsEmpty());
+    found.manifests[1].path = "p/rank-3.manifest";  // not of a rank of this run
+    EXPECT_THAT(known_speeds(found, {2}), ElementsAre(7, 30));
 }
 
 TEST(SettleSpeeds, RefusesTooMuchMemoryBeforeItMakesAFolder) {
@@ -106,7 +130,7 @@ TEST(SettleSpeeds, RefusesTooMuchMemoryBeforeItMakesAFolder) {
     const std::string folder = new_folder(all);
     config::EngineSettings settings = settings_in(folder);
     settings.csd.memory_gb = 1;
-    EXPECT_THROW(settled(all, settings, false), ConfigError);
+    EXPECT_THROW(settled(all, settings), ConfigError);
     EXPECT_FALSE(fs::exists(folder));
 }
 
@@ -114,10 +138,10 @@ TEST(SettleSpeeds, LeavesCardsAndModeBaseEqual) {
     const mpi::Communicator all = world();
     config::EngineSettings settings = settings_in(new_folder(all));
     settings.mode = config::Mode::base;
-    EXPECT_THAT(settled(all, settings, false), IsEmpty());
+    EXPECT_THAT(settled(all, settings), IsEmpty());
     settings.mode = config::Mode::su_o;
     settings.csd.device = "xrt";
-    EXPECT_THAT(settled(all, settings, false), IsEmpty());
+    EXPECT_THAT(settled(all, settings), IsEmpty());
     EXPECT_THAT(config::device_speeds(settings, 2), testing::ElementsAre(1, 1, 1, 1));
 }
 
@@ -145,7 +169,7 @@ TEST(BalancedSpeeds, CountWhatSlotsKeep) {
 }
 
 // Tiles in memory of each of two ranks.
-std::vector<std::size_t> tiles_in_memory(const config::EngineSettings& settings) {
+std::vector<std::size_t> tiles_in_memory(const Placed& settings) {
     const shard::Replica copy = make_copy(settings, kElems, {0, 1}, 2);
     std::vector<std::size_t> tiles = {0, 0};
     for (const shard::Subgroup& subgroup : copy.partition.subgroups()) {
@@ -159,7 +183,7 @@ std::vector<std::size_t> tiles_in_memory(const config::EngineSettings& settings)
 
 TEST(SettleMemory, GivesEachRankItsShareWhateverTheDrivesSpeeds) {
     for (const std::vector<double>& speed : {std::vector<double>{1}, {1, 3, 1, 50}}) {
-        config::EngineSettings settings = settings_in("/nowhere");
+        Placed settings{settings_in("/nowhere")};
         settings.csd.speed = speed;
         settings.csd.memory_gb = kStateGb / 4;
         settle_memory(settings, kElems, {0, 1}, 2);
@@ -172,7 +196,7 @@ TEST(SettleMemory, GivesEachRankItsShareWhateverTheDrivesSpeeds) {
 }
 
 TEST(SettleMemory, RefusesAllOfTheState) {
-    config::EngineSettings settings = settings_in("/nowhere");
+    Placed settings{settings_in("/nowhere")};
     settings.csd.memory_gb = kStateGb / 2;
     try {
         settle_memory(settings, kElems, {0, 1}, 2);

@@ -1,6 +1,6 @@
 // Micro-batches' gradients in GPU memory give the same masters as the same gradients on the host.
 #include "base/random.hpp"
-#include "engine/engine.hpp"
+#include "engine/run.hpp"
 #include "memory/gpu.hpp"
 #include "support/places.hpp"
 
@@ -63,10 +63,12 @@ std::uint64_t masters_of_parts(const mpi::Communicator& world, std::optional<int
     settings.csd.per_rank = {2};
     settings.csd.subgroup_tiles = 1;
     const Layout layout = three_blocks();
-    const auto engine = Engine::make(world, settings, layout, {.model = "m", .steps = kGpuSteps},
-                                     {.gpu = gpu, .puts_in_any_order = true});
+    Run run =
+        Run::open(world, settings, layout, {.kind = Wish::Kind::fresh},
+                  {.model = "m", .steps = kGpuSteps}, {.gpu = gpu, .puts_in_any_order = true});
+    Engine* const engine = &run.engine();
     EXPECT_EQ(engine->facts().encodes_on_gpu, gpu.has_value());
-    engine->start([](std::size_t, std::span<float> masters) { std::ranges::fill(masters, 0.25F); });
+    run.begin([](std::size_t, std::span<float> masters) { std::ranges::fill(masters, 0.25F); });
     for (int step = 0; step < kGpuSteps; ++step) {
         engine->begin_backward({.groups = {Hyper{}}});
         for (const std::size_t block : order) {

@@ -1,6 +1,6 @@
 // Gradients that come in any order or in parts give the same masters as gradients in order.
 #include "base/random.hpp"
-#include "engine/engine.hpp"
+#include "engine/run.hpp"
 #include "support/places.hpp"
 
 #include <gtest/gtest.h>
@@ -122,10 +122,11 @@ void take_step(Engine& engine, const Layout& layout, std::uint64_t rank, Way way
 std::uint64_t masters_after(const mpi::Communicator& world, const config::EngineSettings& settings,
                             Way way) {
     const Layout layout = five_blocks();
-    const auto engine =
-        Engine::make(world, settings, layout, {.model = "five blocks", .steps = kSteps},
-                     {.puts_in_any_order = way != Way::last_first});
-    engine->start([](std::size_t first, std::span<float> masters) {
+    engine::Run run = engine::Run::open(world, settings, layout, {.kind = Wish::Kind::fresh},
+                                        {.model = "five blocks", .steps = kSteps},
+                                        {.puts_in_any_order = way != Way::last_first});
+    Engine* const engine = &run.engine();
+    run.begin([](std::size_t first, std::span<float> masters) {
         for (std::size_t i = 0; i < masters.size(); ++i) {
             masters[i] = value_of(1000, first + i);
         }
@@ -158,9 +159,10 @@ TEST(SkippedTensorsTest, StayAsTheyAreInTheStepThatSkipsThem) {
     const auto world = mpi::Communicator::world(std::chrono::seconds(100));
     const config::EngineSettings settings = settings_in(folder_of(world, 2), "replicated");
     const Layout layout = five_blocks();
-    const auto engine =
-        Engine::make(world, settings, layout, {.model = "five blocks", .steps = kSteps}, {});
-    engine->start([](std::size_t first, std::span<float> masters) {
+    engine::Run run = engine::Run::open(world, settings, layout, {.kind = Wish::Kind::fresh},
+                                        {.model = "five blocks", .steps = kSteps}, {});
+    Engine* const engine = &run.engine();
+    run.begin([](std::size_t first, std::span<float> masters) {
         for (std::size_t i = 0; i < masters.size(); ++i) {
             masters[i] = value_of(1000, first + i);
         }
@@ -211,9 +213,10 @@ Ended clipped_run(const mpi::Communicator& world, const config::EngineSettings& 
                   Dtype dtype, const std::string& steps) {
     Layout layout = five_blocks();
     layout.dtype = dtype;
-    const auto engine = Engine::make(world, settings, layout,
-                                     {.model = "five blocks", .steps = std::ssize(steps)}, {});
-    engine->start([](std::size_t first, std::span<float> masters) {
+    engine::Run run = engine::Run::open(world, settings, layout, {.kind = Wish::Kind::fresh},
+                                        {.model = "five blocks", .steps = std::ssize(steps)}, {});
+    Engine* const engine = &run.engine();
+    run.begin([](std::size_t first, std::span<float> masters) {
         for (std::size_t i = 0; i < masters.size(); ++i) {
             masters[i] = value_of(1000, first + i);
         }

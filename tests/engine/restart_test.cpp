@@ -49,7 +49,7 @@ enum class Kept { none, older, equal, newer, other_line, given_up, damaged };
 constexpr std::array kKept = {Kept::none,       Kept::older,    Kept::equal,  Kept::newer,
                               Kept::other_line, Kept::given_up, Kept::damaged};
 
-enum class Flag { none, resume, resume_if_any, from, fresh };
+using Flag = Wish::Kind;
 constexpr std::array kFlags = {Flag::none, Flag::resume, Flag::resume_if_any, Flag::from,
                                Flag::fresh};
 
@@ -132,9 +132,7 @@ struct Case {
 Found found_of(const Case& one) {
     Found found{.hosts = {"host0"},
                 .checkpoints = checkpoints_of(one.kept),
-                .is_resuming = one.flag == Flag::resume || one.flag == Flag::resume_if_any,
-                .may_start_anew = one.flag == Flag::resume_if_any,
-                .is_fresh = one.flag == Flag::fresh,
+                .wish = {.kind = one.flag},
                 .model = "model",
                 .state_folder = "p0",
                 .checkpoint_folder = "checkpoints"};
@@ -501,7 +499,7 @@ TEST(DecideTest, GoesOnFromItsOwnStepsWhenAJobWithFromComesBack) {
     found.manifests[0].manifest->line = store::branch_off(kLine, 2, "mine");
     EXPECT_EQ(decide(found).action, Action::resume_state);
     EXPECT_EQ(decide(found).line.run, "mine");
-    found.may_start_anew = false;
+    found.wish.kind = Flag::from;
     EXPECT_EQ(decide(found).action, Action::load_checkpoint);
 }
 
@@ -533,7 +531,7 @@ TEST(DecideTest, TakesRunsThatHaveNotBegunForNone) {
         one.manifest->commits.clear();
     }
     EXPECT_EQ(decide(found).action, Action::start_anew);
-    found.may_start_anew = false;
+    found.wish.kind = Flag::resume;
     EXPECT_THAT(decide(found).refusal, HasSubstr("There is no checkpoint"));
     // A run with steps is not hidden by one without.
     found.manifests[1].manifest->commits = {at(3)};
@@ -544,10 +542,10 @@ TEST(DecideTest, TakesAManifestWithoutStepsForNoStep) {
     Found found = found_of({.traces = {Trace::whole, Trace::nothing}, .flag = Flag::resume_if_any});
     found.manifests[0].manifest->commits.clear();
     EXPECT_EQ(decide(found).action, Action::start_anew);
-    found.may_start_anew = false;
+    found.wish.kind = Flag::resume;
     EXPECT_THAT(decide(found).refusal, HasSubstr("There is no checkpoint"));
     // Another run's checkpoints do not count.
-    found.may_start_anew = true;
+    found.wish.kind = Flag::resume_if_any;
     found.checkpoints = checkpoints_of(Kept::other_line);
     EXPECT_EQ(decide(found).action, Action::refuse);
     found.checkpoints.push_back(checkpoints_of(Kept::older).front());
@@ -558,7 +556,7 @@ TEST(DecideTest, TakesAManifestWithoutStepsForNoStep) {
 TEST(DecideTest, BeginsNothingAnewWhereAJobMayHaveLostItsSteps) {
     for (const Flag flag : {Flag::resume_if_any, Flag::from}) {
         Found found = found_of({.traces = {}, .flag = flag});
-        found.may_start_anew = true;
+        found.wish.kind = Flag::resume_if_any;
         EXPECT_NE(decide(found).action, Action::refuse);
         found.may_have_begun = true;
         EXPECT_THAT(decide(found).refusal, HasSubstr("started this job again"));

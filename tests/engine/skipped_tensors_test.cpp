@@ -2,7 +2,7 @@
 // restarts, other layouts and checkpoints.
 #include "base/error.hpp"
 #include "base/random.hpp"
-#include "engine/engine.hpp"
+#include "engine/run.hpp"
 #include "support/places.hpp"
 
 #include <gtest/gtest.h>
@@ -12,6 +12,7 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -76,17 +77,9 @@ struct Oracle {
     }
 };
 
-Wish resuming() {
-    Wish wish;
-    wish.is_resuming = true;
-    return wish;
-}
+Wish resuming() { return {.kind = Wish::Kind::resume}; }
 
-Wish from(const std::string& checkpoint) {
-    Wish wish;
-    wish.resume_from = checkpoint;
-    return wish;
-}
+Wish from(const std::string& checkpoint) { return {.kind = Wish::Kind::from, .path = checkpoint}; }
 
 class SkippedTensors : public testing::Test {
 protected:
@@ -116,18 +109,18 @@ protected:
         return settings;
     }
 
-    StartingPoint find(const Wish& wish, int devices) {
-        engine_.reset();
-        return find_starting_point(world_, settings_with(devices), layout_.elems, "four", wish);
+    Start find(const Wish& wish, int devices) {
+        run_.reset();
+        return find_start(world_, settings_with(devices), layout_, wish, "four", {});
     }
 
     // Begins anew or resumes, with this many devices per rank.
-    void open(const Wish& wish, int devices) { open(find(wish, devices), devices); }
+    void open(const Wish& wish, int devices) { open(find(wish, devices)); }
 
-    void open(const StartingPoint& start, int devices) {
-        engine_ = Engine::make(world_, settings_with(devices), layout_,
-                               {.model = "four", .steps = 100}, {.set = start.set});
-        engine_->begin(start, [](std::size_t first, std::span<float> masters) {
+    void open(const Start& start) {
+        run_.emplace(world_, start, layout_, Identity{.model = "four", .steps = 100},
+                     EngineOptions{});
+        run_->begin([](std::size_t first, std::span<float> masters) {
             for (std::size_t i = 0; i < masters.size(); ++i) {
                 masters[i] = drawn(0, first + i);
             }
@@ -137,31 +130,31 @@ protected:
     // The gradients of a rank, from this stream of random numbers.
     void put_gradients(std::uint64_t stream) {
         for (std::size_t block = layout_.blocks.size(); block-- > 0;) {
-            const std::span<float> space = engine_->gradient_space(block);
+            const std::span<float> space = run_->engine().gradient_space(block);
             for (std::size_t i = 0; i < space.size(); ++i) {
                 space[i] = drawn(stream, layout_.blocks[block].begin + i);
             }
-            engine_->put_gradient(block);
+            run_->engine().put_gradient(block);
         }
-        engine_->end_pass();
+        run_->engine().end_pass();
     }
 
     // A step that does not take place.
     void give_up_step() {
-        const std::int64_t before = engine_->steps_done();
+        const std::int64_t before = run_->engine().steps_done();
         const Hyper hyper{.rate = 100 * kRate, .decay = kDecay};
-        engine_->begin_backward({.groups = {hyper, hyper}, .skipped = {1}});
+        run_->engine().begin_backward({.groups = {hyper, hyper}, .skipped = {1}});
         put_gradients(static_cast<std::uint64_t>(1000 + world_.rank()));
-        EXPECT_TRUE(engine_->end_gradients({.is_given_up = true}).is_given_up);
-        engine_->update();
-        engine_->finish();
-        EXPECT_EQ(engine_->steps_done(), before);
+        EXPECT_TRUE(run_->engine().end_gradients({.is_given_up = true}).is_given_up);
+        run_->engine().update();
+        run_->engine().finish();
+        EXPECT_EQ(run_->engine().steps_done(), before);
     }
 
     // Sets some masters to values of the program's own.
     void change_masters() {
         const auto changed = [this](std::size_t i) { return i < layout_.elems && i % 3 == 0; };
-        engine_->change_masters([&](std::size_t first, std::span<float> masters) {
+        run_->engine().change_masters([&](std::size_t first, std::span<float> masters) {
             for (std::size_t i = 0; i < masters.size(); ++i) {
                 masters[i] = changed(first + i) ? drawn(77, first + i) : masters[i];
             }
@@ -176,12 +169,12 @@ protected:
 
     void take_steps(int steps, Known known = Known::at_begin) {
         for (int taken = 0; taken < steps; ++taken) {
-            const std::int64_t step = engine_->steps_done();
+            const std::int64_t step = run_->engine().steps_done();
             const Hyper hyper{.rate = kRate, .decay = kDecay};
-            engine_->begin_backward({.groups = {hyper, hyper},
-                                     .skipped = known == Known::at_begin
-                                                    ? skipped_in(step)
-                                                    : std::vector<std::size_t>{}});
+            run_->engine().begin_backward({.groups = {hyper, hyper},
+                                           .skipped = known == Known::at_begin
+                                                          ? skipped_in(step)
+                                                          : std::vector<std::size_t>{}});
             std::vector<double> sum(layout_.elems, 0);
             for (int rank = 0; rank < world_.size(); ++rank) {
                 const auto stream = static_cast<std::uint64_t>(step * world_.size() + rank + 1);
@@ -192,30 +185,31 @@ protected:
             const auto stream =
                 static_cast<std::uint64_t>(step * world_.size() + world_.rank() + 1);
             put_gradients(stream);
-            engine_->end_gradients({.skipped = skipped_in(step)});
-            engine_->update();
-            engine_->finish();
-            engine_->commit();
+            run_->engine().end_gradients({.skipped = skipped_in(step)});
+            run_->engine().update();
+            run_->engine().finish();
+            run_->engine().commit();
             oracle_.step(skipped_in(step), sum);
         }
     }
 
     void expect_masters() {
-        engine_->hold_parameters();
+        run_->engine().hold_parameters();
         std::vector<float> masters(layout_.elems);
-        std::memcpy(masters.data(), engine_->parameters().data(), layout_.elems * sizeof(float));
+        std::memcpy(masters.data(), run_->engine().parameters().data(),
+                    layout_.elems * sizeof(float));
         double largest = 0;
         for (std::size_t i = 0; i < layout_.elems; ++i) {
             largest = std::max(largest, std::abs(masters[i] - oracle_.masters[i]));
         }
-        EXPECT_LT(largest, 1e-5) << "after " << engine_->steps_done() << " steps";
+        EXPECT_LT(largest, 1e-5) << "after " << run_->engine().steps_done() << " steps";
     }
 
     mpi::Communicator world_ = mpi::Communicator::world(std::chrono::seconds(100));
     Layout layout_ = four_tensors();
     std::string folder_;
     Oracle oracle_;
-    std::unique_ptr<Engine> engine_;
+    std::optional<engine::Run> run_;
 };
 
 TEST_F(SkippedTensors, KeepTheNumberOfTheirUpdatesAcrossRestartsLayoutsAndCheckpoints) {
@@ -228,9 +222,9 @@ TEST_F(SkippedTensors, KeepTheNumberOfTheirUpdatesAcrossRestartsLayoutsAndCheckp
     open(resuming(), 2);  // reads the state of another layout
     take_steps(4);
     expect_masters();
-    const std::string checkpoint = engine_->save(folder_ + "/checkpoints");
+    const std::string checkpoint = run_->engine().save(folder_ + "/checkpoints");
     open(from(checkpoint), 1);
-    EXPECT_EQ(engine_->steps_done(), 15);
+    EXPECT_EQ(run_->engine().steps_done(), 15);
     take_steps(4);
     expect_masters();
 }
@@ -239,7 +233,7 @@ TEST_F(SkippedTensors, MayBeKnownWhenAllGradientsAreThere) {
     open(Wish(), 2);
     take_steps(9, Known::at_end);
     expect_masters();
-    EXPECT_EQ(engine_->updates(),
+    EXPECT_EQ(run_->engine().updates(),
               std::vector<std::int64_t>(oracle_.updates.begin(), oracle_.updates.end()));
     open(resuming(), 1);
     take_steps(4, Known::at_end);
@@ -256,7 +250,7 @@ TEST_F(SkippedTensors, AreNotTouchedByStepsThatAreGivenUp) {
         expect_masters();
     }
     open(resuming(), 1);
-    EXPECT_EQ(engine_->steps_done(), 5);
+    EXPECT_EQ(run_->engine().steps_done(), 5);
     expect_masters();
 }
 
@@ -271,16 +265,17 @@ TEST_F(SkippedTensors, KeepTheirMomentsWhenMastersChange) {
     change_masters();
     expect_masters();
     open(resuming(), 2);
-    EXPECT_EQ(engine_->steps_done(), 7);
+    EXPECT_EQ(run_->engine().steps_done(), 7);
     expect_masters();
-    EXPECT_EQ(engine_->updates(),
+    EXPECT_EQ(run_->engine().updates(),
               std::vector<std::int64_t>(oracle_.updates.begin(), oracle_.updates.end()));
     take_steps(3);
     open(resuming(), 1);
     take_steps(2, Known::at_end);
     expect_masters();
-    engine_->see_state([&](std::size_t first, std::span<const float> masters,
-                           std::span<const float> moments1, std::span<const float> /*moments2*/) {
+    run_->engine().see_state([&](std::size_t first, std::span<const float> masters,
+                                 std::span<const float> moments1,
+                                 std::span<const float> /*moments2*/) {
         for (std::size_t i = 0; i < masters.size() && first + i < layout_.elems; ++i) {
             EXPECT_NEAR(masters[i], oracle_.masters[first + i], 1e-5);
             EXPECT_NEAR(moments1[i], oracle_.moments1[first + i], 1e-5);
@@ -292,16 +287,16 @@ TEST_F(SkippedTensors, KeepTheirMomentsWhenMastersChange) {
 TEST_F(SkippedTensors, GoOnFromNoDecisionThatIsOlderThanTheState) {
     open(Wish(), 1);
     take_steps(2);
-    const StartingPoint same_layout = find(resuming(), 1);
-    const StartingPoint other_layout = find(resuming(), 2);
+    const Start same_layout = find(resuming(), 1);
+    const Start other_layout = find(resuming(), 2);
     open(resuming(), 1);
     take_steps(1);
-    engine_.reset();
-    EXPECT_THROW(open(same_layout, 1), IoError);
-    engine_.reset();
-    EXPECT_THROW(open(other_layout, 2), IoError);
+    run_.reset();
+    EXPECT_THROW(open(same_layout), IoError);
+    run_.reset();
+    EXPECT_THROW(open(other_layout), IoError);
     open(resuming(), 1);
-    EXPECT_EQ(engine_->steps_done(), 3);
+    EXPECT_EQ(run_->engine().steps_done(), 3);
     expect_masters();
 }
 

@@ -3,7 +3,7 @@
 #include "base/error.hpp"
 #include "base/random.hpp"
 #include "codec/codec.hpp"
-#include "engine/engine.hpp"
+#include "engine/run.hpp"
 #include "support/places.hpp"
 
 #include <gtest/gtest.h>
@@ -74,40 +74,40 @@ public:
                   .blocks = {{0, kBlockElems}},
                   .elems = kBlockElems,
                   .dtype = dtype},
-          engine_(Engine::make(world_, settings, layout_, {.model = "one block", .steps = 100},
-                               options)) {
-        engine_->start([](std::size_t, std::span<float> masters) {
+          run_(Run::open(world_, settings, layout_, {.kind = Wish::Kind::fresh},
+                         {.model = "one block", .steps = 100}, options)) {
+        run_.begin([](std::size_t, std::span<float> masters) {
             std::fill(masters.begin(), masters.end(), 0.0F);
         });
     }
 
-    Engine& engine() { return *engine_; }
+    Engine& engine() { return run_.engine(); }
 
     void step(const Values& gradient, double clip_norm = 0) {
-        engine_->begin_backward(
+        engine().begin_backward(
             {.groups = {{.optimizer = csd::Optimizer::sgd, .rate = kDescentRate, .beta1 = 0}},
              .clip_norm = clip_norm});
-        const auto scale = static_cast<float>(engine_->loss_scale());
-        std::ranges::transform(gradient, engine_->gradient_space(0).begin(),
+        const auto scale = static_cast<float>(engine().loss_scale());
+        std::ranges::transform(gradient, engine().gradient_space(0).begin(),
                                [&](float value) { return scale * value; });
-        engine_->put_gradient(0);
-        engine_->end_pass();
-        engine_->end_gradients();
-        engine_->update();
-        engine_->finish();
-        engine_->commit();
+        engine().put_gradient(0);
+        engine().end_pass();
+        engine().end_gradients();
+        engine().update();
+        engine().finish();
+        engine().commit();
     }
 
     Values parameters() {
         Values values(kBlockElems);
-        convert_to_fp32(layout_.dtype, engine_->parameters().data(), values.data(), kBlockElems);
+        convert_to_fp32(layout_.dtype, engine().parameters().data(), values.data(), kBlockElems);
         return values;
     }
 
 private:
     mpi::Communicator world_;
     Layout layout_;
-    std::unique_ptr<Engine> engine_;
+    Run run_;
 };
 
 // The norms of the gradients that two steps used, whose own norms are given.

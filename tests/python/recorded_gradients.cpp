@@ -1,7 +1,7 @@
 // Feeds recorded gradients to the engine: recorded_gradients FILE FOLDER CODEC STEPS. FILE has fp32
 // numbers: the start values, then the gradients of each step, rank by rank. Prints the digest of
 // the masters. recorded_worker.py does the same from Python.
-#include "engine/engine.hpp"
+#include "engine/run.hpp"
 #include "mpi/session.hpp"
 
 #include <algorithm>
@@ -47,9 +47,11 @@ int main(int argc, char** argv) {
     settings.compress.codec = argv[3];
     settings.mode = settings.compress.codec == "dense" ? config::Mode::su_o : config::Mode::su_o_c;
     settings.csd.path = {argv[2]};
-    const auto engine = engine::Engine::make(world, settings, weight_and_bias(),
-                                             {.model = "recorded", .seed = 1}, {});
-    engine->start([&](std::size_t first, std::span<float> masters) {
+    auto run =
+        engine::Run::open(world, settings, weight_and_bias(), {.kind = engine::Wish::Kind::fresh},
+                          {.model = "recorded", .seed = 1}, {});
+    engine::Engine* const engine = &run.engine();
+    run.begin([&](std::size_t first, std::span<float> masters) {
         std::copy_n(start.begin() + static_cast<std::ptrdiff_t>(first), masters.size(),
                     masters.begin());
     });

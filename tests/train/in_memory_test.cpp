@@ -103,8 +103,8 @@ TEST(Offloaded, TrainsAsPyTorchsAdamWDoesInMemory) {
     const std::vector<double> wanted = losses_in_memory(run, corpus);
     ASSERT_LT(wanted.back(), 0.7 * wanted.front()) << "the comparison needs a run that learns";
 
-    Trainer trainer(world, run, corpus);
-    trainer.start();
+    Trainer trainer(world, run, corpus, {.wish = {.kind = engine::Wish::Kind::fresh}});
+    trainer.begin();
     for (const double loss : wanted) {
         const StepReport report = trainer.step();
         EXPECT_NEAR(report.loss, loss, 1e-5 * std::abs(loss)) << "step " << report.step;

@@ -1,0 +1,23 @@
+// A run's settings, with what its start decides about its devices.
+#pragma once
+
+#include "config/engine_settings.hpp"
+
+#include <string>
+#include <vector>
+
+namespace nearstep::engine {
+
+// csd.per_rank is that of all ranks.
+struct Placed : config::EngineSettings {
+    std::vector<int> places = {};     // in csd.path, of this rank's drives
+    std::vector<double> speeds = {};  // of each device of all ranks; empty: as csd.speed says
+};
+
+// What a batch system and the client say about csd.path.
+struct Grant {
+    std::string positions = {};    // see find_granted()
+    bool divides_folders = false;  // the ranks of a node divide its folders, without csd.per_rank
+};
+
+}  // namespace nearstep::engine

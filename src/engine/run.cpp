@@ -1,0 +1,34 @@
+#include "engine/run.hpp"
+
+#include "engine/checkpoint_folder.hpp"
+#include "engine/storage_engine.hpp"
+
+#include <utility>
+
+namespace nearstep::engine {
+
+Run Run::open(const mpi::Communicator& world, const config::EngineSettings& settings,
+              const Layout& layout, const Wish& wish, const Identity& identity,
+              const EngineOptions& options) {
+    Start start = find_start(world, settings, layout, wish, identity.model, options);
+    if (options.needs_shared_folder) {
+        check_shared_folder(world, config::checkpoint_folder(settings));
+    }
+    return {world, std::move(start), layout, identity, options};
+}
+
+Run::Run(const mpi::Communicator& world, Start start, const Layout& layout,
+         const Identity& identity, const EngineOptions& options)
+    : start_(std::move(start)),
+      engine_(std::make_unique<StorageEngine>(world, start_, layout, identity, options)) {}
+
+Run::Run(Run&& other) noexcept = default;
+Run& Run::operator=(Run&& other) noexcept = default;
+Run::~Run() = default;
+
+BeginReport Run::begin(const Engine::Fill& fill) { return engine_->begin(start_, fill); }
+
+Engine& Run::engine() { return *engine_; }
+const Engine& Run::engine() const { return *engine_; }
+
+}  // namespace nearstep::engine

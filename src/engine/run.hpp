@@ -1,0 +1,54 @@
+// One owner of a run's beginning: where its devices lie, how fast they are, what earlier runs left,
+// and the engine that goes on from there.
+//
+//     engine::Run run = engine::Run::open(world, settings, layout, wish, identity, options);
+//     run.begin(fill);
+//     for each step: see engine.hpp, with run.engine()
+#pragma once
+
+#include "config/engine_settings.hpp"
+#include "engine/engine.hpp"
+#include "engine/layout.hpp"
+#include "engine/start.hpp"
+#include "engine/wish.hpp"
+#include "mpi/communicator.hpp"
+
+#include <memory>
+
+namespace nearstep::engine {
+
+class StorageEngine;
+
+class Run {
+public:
+    // Finds what the run begins with, and opens and locks the state files without changing them.
+    // `world` outlives the run. Collective; throws as find_start().
+    static Run open(const mpi::Communicator& world, const config::EngineSettings& settings,
+                    const Layout& layout, const Wish& wish, const Identity& identity,
+                    const EngineOptions& options);
+
+    // Opens what find_start() found.
+    Run(const mpi::Communicator& world, Start start, const Layout& layout, const Identity& identity,
+        const EngineOptions& options);
+    Run(const Run&) = delete;
+    Run& operator=(const Run&) = delete;
+    Run(Run&& other) noexcept;
+    Run& operator=(Run&& other) noexcept;
+    ~Run();  // see ~Engine()
+
+    // Whether the run continues no existing state, so that begin() needs start values.
+    bool begins_anew() const { return start_.decision.action == Action::start_anew; }
+    // Does what was decided; `fill` writes start values. Collective, once. If it throws, what was
+    // durable before still is.
+    BeginReport begin(const Engine::Fill& fill);
+
+    Engine& engine();
+    const Engine& engine() const;
+    const Start& start() const { return start_; }
+
+private:
+    Start start_;
+    std::unique_ptr<StorageEngine> engine_;
+};
+
+}  // namespace nearstep::engine

@@ -1,0 +1,73 @@
+// Finds what a run begins with. Used by Run::open() and by the check of hosts.
+#include "engine/start.hpp"
+
+#include "base/error.hpp"
+#include "base/stopwatch.hpp"
+#include "engine/device_speeds.hpp"
+#include "engine/devices.hpp"
+#include "engine/restart_search.hpp"
+#include "mpi/topology.hpp"
+#include "store/provenance.hpp"
+
+#include <utility>
+
+namespace nearstep::engine {
+
+namespace {
+
+// A seat's layout depends on the speeds, which may be those that an earlier run left.
+void name_layouts(const mpi::Communicator& world, const Placed& settings, std::size_t elems,
+                  Found& found) {
+    const mpi::Topology nodes = mpi::discover_nodes(world, settings.exchange.ranks_per_node);
+    const shard::Ownership owners = make_ownership(settings, elems, nodes);
+    for (int copy = 0; copy < owners.copies(); ++copy) {
+        const std::string layout = layout_line(settings, world.size(), owners.copy(copy));
+        for (const int rank : owners.copy(copy).ranks) {
+            found.ranks[static_cast<std::size_t>(rank)].layout = layout;
+        }
+    }
+}
+
+Decision decide_or_throw(const Found& found) {
+    Decision decision = decide(found);
+    if (decision.action == Action::refuse) {
+        throw ConfigError(decision.refusal);
+    }
+    return decision;
+}
+
+}  // namespace
+
+Start find_start(const mpi::Communicator& world, const config::EngineSettings& settings,
+                 const Layout& layout, const Wish& wish, const std::string& model,
+                 const EngineOptions& options) {
+    Placed placed = place_devices(world, settings, options.grant);
+    Stopwatch watch;
+    Found found = find_states(world, placed, model, wish);
+    double search_s = watch.lap();
+    placed.speeds = settle_speeds(
+        world, placed,
+        {.elems = layout.elems,
+         .dtype = layout.dtype,
+         .known = known_speeds(found, config::devices_per_rank(placed, world.size()))});
+    watch.lap();
+    name_layouts(world, placed, layout.elems, found);
+    find_checkpoints(world, placed, options.steps_of, found);
+    Decision decision = decide_or_throw(found);
+    if (decision.action != Action::resume_state) {
+        world.together(
+            [&] { store::refuse_foreign_files(files_of_rank(placed, world, decision.set)); });
+    }
+    search_s += watch.lap();
+    return {.settings = std::move(placed),
+            .found = std::move(found),
+            .decision = std::move(decision),
+            .search_s = search_s};
+}
+
+void refuse_unfinished(const config::EngineSettings& settings, bool looks_at_checkpoints,
+                       const StepsOf& steps_of) {
+    decide_or_throw(search_here(settings, looks_at_checkpoints, steps_of));
+}
+
+}  // namespace nearstep::engine

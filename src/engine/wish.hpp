@@ -1,0 +1,34 @@
+// What the user asks a run to begin with.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace nearstep::engine {
+
+struct Wish {
+    enum class Kind {
+        none,           // start anew, but not where a run is unfinished
+        resume,         // from the state files or the folder's newest checkpoint
+        resume_if_any,  // the same; if nothing can be resumed, start anew
+        from,           // from the checkpoint `path`
+        fresh           // start anew despite an unfinished run
+    };
+
+    Kind kind = Kind::none;
+    // Index of a checkpoint to begin from in place of start values. With resume_if_any: unless the
+    // run has gone on from it already.
+    std::string path = {};
+
+    // Whether what is there goes on.
+    bool resumes() const { return kind == Kind::resume || kind == Kind::resume_if_any; }
+    bool may_start_anew() const { return kind == Kind::resume_if_any; }
+    bool is_fresh() const { return kind == Kind::fresh; }
+};
+
+// Number of steps in the whole run that wrote the checkpoint at `path`. `config` is the text that
+// the checkpoint keeps (Identity::config).
+using StepsOf = std::function<std::int64_t(const std::string& path, const std::string& config)>;
+
+}  // namespace nearstep::engine
