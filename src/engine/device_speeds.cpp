@@ -7,7 +7,6 @@
 #include "csd/emulated_device.hpp"
 #include "csd/state_format.hpp"
 #include "engine/devices.hpp"
-#include "engine/layout_line.hpp"
 #include "engine/speed_trial.hpp"
 #include "mpi/topology.hpp"
 #include "shard/partition.hpp"
@@ -17,7 +16,6 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
-#include <optional>
 #include <span>
 
 namespace nearstep::engine {
@@ -256,31 +254,6 @@ std::vector<double> balanced_speeds(const std::vector<UnequalDevice>& devices, d
         speeds.push_back(tiles_within(device, enough) / enough);
     }
     return speeds;
-}
-
-std::vector<double> known_speeds(const Found& found, const std::vector<int>& devices) {
-    if (found.wish.kind == Wish::Kind::none || found.wish.is_fresh()) {
-        return {};
-    }
-    const auto is_of_seat = [&](const FoundManifest& one) {
-        return std::ranges::any_of(found.ranks, [&](const Seat& seat) {
-            return seat.node == one.node && std::ranges::count(seat.manifests, one.path) > 0;
-        });
-    };
-    std::int64_t newest = -2;
-    std::string layout;
-    for (const FoundManifest& one : found.manifests) {
-        if (one.manifest && is_of_seat(one)) {
-            const std::vector<store::Commit>& commits = one.manifest->commits;
-            const std::int64_t step = commits.empty() ? -1 : commits.front().step;
-            if (step > newest) {
-                newest = step;
-                layout = one.manifest->layout;
-            }
-        }
-    }
-    const std::optional<LayoutValues> known = parse_layout(layout);
-    return known && known->devices == devices ? known->speeds : std::vector<double>();
 }
 
 std::vector<double> settle_speeds(const mpi::Communicator& world, const Placed& settings,

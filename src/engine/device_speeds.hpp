@@ -5,7 +5,6 @@
 #include "base/dtype.hpp"
 #include "config/engine_settings.hpp"
 #include "engine/placed.hpp"
-#include "engine/restart.hpp"
 #include "mpi/communicator.hpp"
 #include "shard/ownership.hpp"
 
@@ -32,10 +31,6 @@ struct SpeedsFor {
 // IoError on all ranks alike.
 std::vector<double> settle_speeds(const mpi::Communicator& world, const Placed& settings,
                                   const SpeedsFor& what);
-
-// The speeds that the newest manifest of the run's ranks lists, if the wish goes on with a run and
-// that manifest is of these devices of each rank; else empty.
-std::vector<double> known_speeds(const Found& found, const std::vector<int>& devices);
 
 // Sets the speeds of the devices in memory of `copy_ranks`, which hold one copy of the state, so
 // that each holds csd.memory_gb; other speeds stay. Does nothing without csd.memory_gb. Throws

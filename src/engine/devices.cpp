@@ -13,8 +13,8 @@
 #include "csd/state_format.hpp"
 #include "csd/state_layout.hpp"
 #include "engine/granted_devices.hpp"
-#include "engine/restart.hpp"
 #include "fpga/host/pairing.hpp"
+#include "memory/gpu.hpp"
 #include "memory/shared_memory.hpp"
 #include "plan/link_rates.hpp"
 #include "store/names.hpp"
@@ -258,7 +258,7 @@ std::vector<std::string> all_program_state_paths(const Placed& settings, int ran
     folders.push_back(folder_of_device(settings, 0));
     std::vector<std::string> paths;
     for (const std::string& folder : folders) {
-        for (int set = 0; set < kSets; ++set) {
+        for (int set = 0; set < store::kSets; ++set) {
             for (int place = 0; place < 2; ++place) {
                 paths.push_back(text(folder, "/", store::program_state_name(rank, set, place)));
             }

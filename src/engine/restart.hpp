@@ -2,6 +2,7 @@
 // alike, and tests can enumerate the cases. docs/restart.md has them in a table.
 #pragma once
 
+#include "engine/refusal.hpp"
 #include "engine/wish.hpp"
 #include "store/lineage.hpp"
 #include "store/manifest.hpp"
@@ -93,7 +94,7 @@ enum class Action {
 
 struct Decision {
     Action action = Action::refuse;
-    std::string refusal = {};  // a sentence, for refuse
+    Refusal refusal = {};  // for refuse
 
     // The line of the state or checkpoint. The run continues it or, with begins_line, branches off.
     store::Lineage line = {};
@@ -116,9 +117,6 @@ struct Decision {
 };
 
 Decision decide(const Found& found);
-
-// "host n1: p0/rank-0.manifest holds step 5 of run X (rank 0 of 2), ...": all that was found.
-std::string describe(const Found& found);
 
 // Number of ranks in a layout line; 0 if it has none.
 int ranks_of_layout(const std::string& layout);

@@ -31,8 +31,4 @@ void check_unchanged(const mpi::Communicator& world, const config::EngineSetting
 // Whether this rank is the first of its node.
 bool is_first_of_node(const mpi::Communicator& world, const Found& found);
 
-// What this host finds, for a run without resume flags.
-Found search_here(const config::EngineSettings& settings, bool looks_at_checkpoints,
-                  const StepsOf& steps_of);
-
 }  // namespace nearstep::engine

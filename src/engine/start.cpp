@@ -5,10 +5,14 @@
 #include "base/stopwatch.hpp"
 #include "engine/device_speeds.hpp"
 #include "engine/devices.hpp"
+#include "engine/folder_search.hpp"
+#include "engine/layout_line.hpp"
 #include "engine/restart_search.hpp"
 #include "mpi/topology.hpp"
 #include "store/provenance.hpp"
 
+#include <algorithm>
+#include <optional>
 #include <utility>
 
 namespace nearstep::engine {
@@ -31,12 +35,37 @@ void name_layouts(const mpi::Communicator& world, const Placed& settings, std::s
 Decision decide_or_throw(const Found& found) {
     Decision decision = decide(found);
     if (decision.action == Action::refuse) {
-        throw ConfigError(decision.refusal);
+        throw ConfigError(in_words(decision.refusal, found));
     }
     return decision;
 }
 
 }  // namespace
+
+std::vector<double> known_speeds(const Found& found, const std::vector<int>& devices) {
+    if (found.wish.kind == Wish::Kind::none || found.wish.is_fresh()) {
+        return {};
+    }
+    const auto is_of_seat = [&](const FoundManifest& one) {
+        return std::ranges::any_of(found.ranks, [&](const Seat& seat) {
+            return seat.node == one.node && std::ranges::count(seat.manifests, one.path) > 0;
+        });
+    };
+    std::int64_t newest = -2;
+    std::string layout;
+    for (const FoundManifest& one : found.manifests) {
+        if (one.manifest && is_of_seat(one)) {
+            const std::vector<store::Commit>& commits = one.manifest->commits;
+            const std::int64_t step = commits.empty() ? -1 : commits.front().step;
+            if (step > newest) {
+                newest = step;
+                layout = one.manifest->layout;
+            }
+        }
+    }
+    const std::optional<LayoutValues> known = parse_layout(layout);
+    return known && known->devices == devices ? known->speeds : std::vector<double>();
+}
 
 Start find_start(const mpi::Communicator& world, const config::EngineSettings& settings,
                  const Layout& layout, const Wish& wish, const std::string& model,

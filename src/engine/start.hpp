@@ -10,6 +10,7 @@
 #include "mpi/communicator.hpp"
 
 #include <string>
+#include <vector>
 
 namespace nearstep::engine {
 
@@ -27,6 +28,10 @@ struct Start {
 Start find_start(const mpi::Communicator& world, const config::EngineSettings& settings,
                  const Layout& layout, const Wish& wish, const std::string& model,
                  const EngineOptions& options);
+
+// The speeds that the newest manifest of the run's ranks lists, if the wish goes on with a run and
+// that manifest is of these devices of each rank; else empty.
+std::vector<double> known_speeds(const Found& found, const std::vector<int>& devices);
 
 // Throws ConfigError if the settings' folders hold a run that is or may be unfinished. Looks at
 // csd.path as this host sees it and, if `looks_at_checkpoints`, at the checkpoints.

@@ -178,10 +178,10 @@ private:
 };
 
 [[noreturn]] void refuse_damage(const Start& start, const BeginReport& begun) {
-    throw ConfigError(text("There is nothing whole to resume from, so nothing was changed. ",
-                           begun.lines.back(), " Found: ", describe(start.found),
-                           ". Go on from a checkpoint with ", Term::from, ", or start anew with ",
-                           Term::fresh, "."));
+    throw ConfigError(in_words({.reason = Reason::nothing_whole,
+                                .remedies = {Remedy::from, Remedy::fresh},
+                                .detail = begun.lines.back()},
+                               start.found));
 }
 
 // Resumes the newest intact step. A checkpoint of the same step wins over an older step.
@@ -315,7 +315,7 @@ BeginReport StorageEngine::begin(const Start& start, const Fill& fill) {
             read_state(*this, start, begun);
             break;
         case Action::refuse:
-            throw ConfigError(decision.refusal);
+            throw ConfigError(in_words(decision.refusal, start.found));
     }
     if (decision.action != Action::start_anew) {
         left.remove(state_);

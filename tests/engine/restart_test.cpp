@@ -18,8 +18,11 @@ namespace nearstep::engine {
 namespace {
 
 using store::Lineage;
+using testing::Contains;
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
+using testing::SizeIs;
 
 // The run itself, an unrelated run, and a run that branched off it at step 4.
 const Lineage kLine{.run = "line"};
@@ -344,18 +347,20 @@ TEST(DecideTest, NeverCombinesStatesThatWereFilledApart) {
     });
 }
 
-TEST(DecideTest, RefusesWithASentenceThatListsWhatThereIsAndWaysToGoOn) {
+TEST(DecideTest, RefusesWithAWayToStartAnewAndListsWhatThereIs) {
     for_each_case([](const Case& one) {
-        const Decision decision = decide(found_of(one));
-        EXPECT_EQ(decision.refusal.empty(), decision.action != Action::refuse) << name_of(one);
-        if (decision.action == Action::refuse && one.flag != Flag::from &&
-            !all_are(one, {Trace::nothing})) {
-            EXPECT_THAT(decision.refusal, HasSubstr("--fresh")) << name_of(one);
+        const Found found = found_of(one);
+        const Decision decision = decide(found);
+        if (decision.action != Action::refuse || all_are(one, {Trace::nothing})) {
+            return;
         }
-        if (decision.action == Action::refuse && one.flag == Flag::resume &&
-            !all_are(one, {Trace::nothing})) {
-            EXPECT_THAT(decision.refusal, HasSubstr("host0")) << name_of(one);
-            EXPECT_THAT(decision.refusal, HasSubstr("/rank-")) << name_of(one);
+        if (one.flag != Flag::from) {
+            EXPECT_THAT(decision.refusal.remedies, Contains(Remedy::fresh)) << name_of(one);
+        }
+        if (one.flag == Flag::resume) {
+            const std::string words = in_words(decision.refusal, found);
+            EXPECT_THAT(words, HasSubstr("host0")) << name_of(one);
+            EXPECT_THAT(words, HasSubstr("/rank-")) << name_of(one);
         }
     });
 }
@@ -368,18 +373,20 @@ TEST(DecideTest, RefusesInTheWordsOfTheReaderAndLeavesPathsAsTheyAre) {
         for (FoundManifest& manifest : found.manifests) {
             manifest.path = "p--fresh/csd.path/" + manifest.path;
         }
-        const Decision program = decide(found);
-        write_messages_for(Client::python);
-        Decision python = decide(found);
-        write_messages_for(Client::program);
-        EXPECT_EQ(python.action, program.action) << name_of(one);
-        for (const char* path : {"p--fresh/csd.path", "c--from/--resume"}) {
-            EXPECT_EQ(without(python.refusal, path).second, without(program.refusal, path).second)
-                << name_of(one);
-            python.refusal = without(python.refusal, path).first;
+        const Decision decision = decide(found);
+        if (decision.action != Action::refuse) {
+            return;
         }
-        EXPECT_THAT(python.refusal, Not(HasSubstr("--"))) << name_of(one);
-        EXPECT_THAT(python.refusal, Not(HasSubstr("csd.path"))) << name_of(one);
+        const std::string program = in_words(decision.refusal, found);
+        write_messages_for(Client::python);
+        std::string python = in_words(decision.refusal, found);
+        write_messages_for(Client::program);
+        for (const char* path : {"p--fresh/csd.path", "c--from/--resume"}) {
+            EXPECT_EQ(without(python, path).second, without(program, path).second) << name_of(one);
+            python = without(python, path).first;
+        }
+        EXPECT_THAT(python, Not(HasSubstr("--"))) << name_of(one);
+        EXPECT_THAT(python, Not(HasSubstr("csd.path"))) << name_of(one);
     });
 }
 
@@ -410,9 +417,16 @@ TEST(DecideTest, NamesWhatIsMissing) {
                                                .kept = Kept::older,
                                                .flag = Flag::resume_if_any}));
     EXPECT_EQ(decision.action, Action::refuse);
-    EXPECT_THAT(decision.refusal, HasSubstr("Step 7 of run line is not whole"));
-    EXPECT_THAT(decision.refusal, HasSubstr("the manifest of rank 1 (host0 p1/rank-1.manifest)"));
-    EXPECT_THAT(decision.refusal, HasSubstr("--from checkpoints/one.h5"));
+    EXPECT_EQ(decision.refusal.reason, Reason::step_not_whole);
+    EXPECT_EQ(decision.refusal.step, kNewest);
+    EXPECT_EQ(decision.refusal.run, "line");
+    ASSERT_THAT(decision.refusal.missing, SizeIs(1));
+    EXPECT_EQ(decision.refusal.missing[0].rank, 1);
+    EXPECT_EQ(decision.refusal.missing[0].name, "");
+    EXPECT_EQ(decision.refusal.missing[0].place, "host0 p1/rank-1.manifest");
+    EXPECT_EQ(decision.refusal.checkpoint, "checkpoints/one.h5");
+    EXPECT_THAT(decision.refusal.remedies,
+                ElementsAre(Remedy::bring_back, Remedy::from, Remedy::fresh));
 }
 
 TEST(DecideTest, LeavesAStepToALostNodeOnlyWhereNobodyIsThereToAsk) {
@@ -456,7 +470,7 @@ TEST(DecideTest, GoesOnFromANewerLineWhenTheLostNodeIsBack) {
         found.manifests.push_back(one);
     }
     const Decision decision = decide(found);
-    EXPECT_EQ(decision.action, Action::resume_state) << decision.refusal;
+    EXPECT_EQ(decision.action, Action::resume_state);
     EXPECT_EQ(decision.line.run, "without");
     EXPECT_EQ(decision.commits.front().step, 5);
 }
@@ -487,7 +501,9 @@ TEST(DecideTest, RefusesAStateThatLacksAFileAndReadsOneThatLiesElsewhere) {
     found.manifests[1].files = {""};
     const Decision decision = decide(found);
     EXPECT_EQ(decision.action, Action::refuse);
-    EXPECT_THAT(decision.refusal, HasSubstr("rank 1's state file rank-1.device-0.state"));
+    ASSERT_THAT(decision.refusal.missing, SizeIs(1));
+    EXPECT_EQ(decision.refusal.missing[0].rank, 1);
+    EXPECT_EQ(decision.refusal.missing[0].name, "rank-1.device-0.state");
     found.manifests[1].files = {"p2/rank-1.device-0.state"};
     EXPECT_EQ(decide(found).action, Action::read_state);
 }
@@ -509,7 +525,8 @@ TEST(DecideTest, GoesOnOnlyWithTheSameMomentsIfTheyAreNamed) {
     EXPECT_EQ(decide(found).action, Action::resume_state);  // of an earlier version
     found.manifests[0].manifest->model = "model, moments of Adam";
     EXPECT_EQ(decide(found).action, Action::refuse);
-    EXPECT_THAT(decide(found).refusal, HasSubstr("(moments of Adam, not moments of Lion)"));
+    EXPECT_EQ(decide(found).refusal.reason, Reason::other_model_of_state);
+    EXPECT_EQ(decide(found).refusal.detail, "moments of Adam, not moments of Lion");
 }
 
 TEST(DecideTest, TakesAFirstCommitThatNotAllRanksCameToForNoStep) {
@@ -526,16 +543,17 @@ TEST(DecideTest, TakesAFirstCommitThatNotAllRanksCameToForNoStep) {
 TEST(DecideTest, TakesRunsThatHaveNotBegunForNone) {
     Found found =
         found_of({.traces = {Trace::other_line, Trace::whole}, .flag = Flag::resume_if_any});
-    EXPECT_THAT(decide(found).refusal, HasSubstr("several runs"));
+    EXPECT_EQ(decide(found).refusal.reason, Reason::several_runs);
     for (FoundManifest& one : found.manifests) {
         one.manifest->commits.clear();
     }
     EXPECT_EQ(decide(found).action, Action::start_anew);
     found.wish.kind = Flag::resume;
-    EXPECT_THAT(decide(found).refusal, HasSubstr("There is no checkpoint"));
+    EXPECT_EQ(decide(found).refusal.reason, Reason::nothing_to_resume);
     // A run with steps is not hidden by one without.
     found.manifests[1].manifest->commits = {at(3)};
-    EXPECT_THAT(decide(found).refusal, HasSubstr("Step 3 of run line is not whole"));
+    EXPECT_EQ(decide(found).refusal.reason, Reason::step_not_whole);
+    EXPECT_EQ(decide(found).refusal.step, 3);
 }
 
 TEST(DecideTest, TakesAManifestWithoutStepsForNoStep) {
@@ -543,7 +561,7 @@ TEST(DecideTest, TakesAManifestWithoutStepsForNoStep) {
     found.manifests[0].manifest->commits.clear();
     EXPECT_EQ(decide(found).action, Action::start_anew);
     found.wish.kind = Flag::resume;
-    EXPECT_THAT(decide(found).refusal, HasSubstr("There is no checkpoint"));
+    EXPECT_EQ(decide(found).refusal.reason, Reason::nothing_to_resume);
     // Another run's checkpoints do not count.
     found.wish.kind = Flag::resume_if_any;
     found.checkpoints = checkpoints_of(Kept::other_line);
@@ -559,7 +577,7 @@ TEST(DecideTest, BeginsNothingAnewWhereAJobMayHaveLostItsSteps) {
         found.wish.kind = Flag::resume_if_any;
         EXPECT_NE(decide(found).action, Action::refuse);
         found.may_have_begun = true;
-        EXPECT_THAT(decide(found).refusal, HasSubstr("started this job again"));
+        EXPECT_EQ(decide(found).refusal.reason, Reason::lost_all);
     }
     Found found = found_of({.traces = {}, .flag = Flag::none});
     found.may_have_begun = true;

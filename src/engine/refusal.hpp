@@ -1,0 +1,78 @@
+// Why a run does not begin as wished: a reason, its facts and what the user can do, as values.
+// in_words() says it in the words of the reader, see base/wording.hpp.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace nearstep::engine {
+
+struct Found;
+
+enum class Reason {
+    damaged_checkpoint,
+    damaged_newer_checkpoint,   // than all else
+    damaged_manifest,           // for a run that continues nothing
+    other_model_of_checkpoint,  // than the run's
+    other_model_of_state,
+    several_runs,     // of which none goes on from the others
+    unknown_step,     // all manifests are damaged
+    step_not_whole,   // the newest step lacks files, or a commit that all ranks list
+    step_elsewhere,   // a newer step is in a folder that csd.path named before
+    no_manifest,      // of state files
+    no_durable_step,  // of the newest run; checkpoints are of others
+    nothing_to_resume,
+    nothing_whole,     // all data that was chosen is damaged
+    lost_all,          // in a job that Slurm started again
+    unfinished_state,  // of another run
+    unfinished_checkpoint
+};
+
+// Those from `remove` on give up what the reason speaks of.
+enum class Remedy {
+    bring_back,          // what is missing
+    bring_back_for_job,  // the same, for a job that resumes by itself
+    name_folder,
+    resume,
+    start_without_resume,
+    same_model,
+    other_folder,
+    folders_of_one_run,
+    folder_of_run,
+    remove,  // the damaged checkpoint
+    from,
+    fresh,
+    new_job
+};
+
+// A file of a state that no rank found.
+struct MissingFile {
+    int rank = 0;            // that wrote it
+    std::string name = {};   // of a state file; empty: the manifest
+    std::string place = {};  // of the manifest, beside which a state file was; empty: unknown
+};
+
+struct Refusal {
+    Reason reason = Reason::nothing_to_resume;
+    std::vector<Remedy> remedies = {};
+    // Facts, as far as the reason has them.
+    std::int64_t step = -1;
+    std::int64_t steps = -1;  // of the whole run; -1: it has no known end
+    std::string run = {};     // id
+    std::string place = {};   // path of the folder or file that it is about
+    std::string host = {};    // that sees it
+    std::string detail = {};  // how models differ; how data is damaged, as a sentence
+    std::vector<MissingFile> missing = {};
+    std::string checkpoint = {};  // for Remedy::from; empty: any
+};
+
+std::string in_words(const Refusal& refusal, const Found& found);
+
+// "the manifest of rank 1 (host0 p1/rank-1.manifest), ...".
+std::string in_words(const std::vector<MissingFile>& missing);
+
+// "host n1: p0/rank-0.manifest holds step 5 of run X (rank 0 of 2), ...": all that was found.
+std::string describe(const Found& found);
+
+}  // namespace nearstep::engine
