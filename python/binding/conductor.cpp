@@ -7,7 +7,7 @@
 #include "base/units.hpp"
 #include "config/load.hpp"
 #include "csd/state_format.hpp"
-#include "engine/devices.hpp"
+#include "engine/placement/devices.hpp"
 #include "memory/gpu.hpp"
 #include "mpi/session.hpp"
 #include "python/binding/mpi_thread.hpp"

@@ -2,7 +2,7 @@
 // the state; and questions about the state. Called by python/nearstep/_session.py and _saving.
 #include "base/error.hpp"
 #include "base/plain_file.hpp"
-#include "engine/devices.hpp"
+#include "engine/placement/devices.hpp"
 #include "python/binding/conductor.hpp"
 
 #include <algorithm>

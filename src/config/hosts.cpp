@@ -1,4 +1,5 @@
-// Assigns ranks to hosts and devices to folders. Used by launch commands and by engine/devices.cpp.
+// Assigns ranks to hosts and devices to folders. Used by launch commands and by
+// engine/placement/devices.cpp.
 #include "config/hosts.hpp"
 
 #include "base/error.hpp"

@@ -1,5 +1,5 @@
-// Reads which devices of its hosts a Slurm job has. Called by engine/granted_devices.cpp and the
-// command granted.
+// Reads which devices of its hosts a Slurm job has. Called by engine/placement/granted_devices.cpp
+// and the command granted.
 #include "config/slurm_grant.hpp"
 
 #include "base/error.hpp"

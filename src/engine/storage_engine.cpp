@@ -4,8 +4,8 @@
 #include "base/error.hpp"
 #include "csd/state_format.hpp"
 #include "engine/gathered_text.hpp"
-#include "engine/parameter_vector.hpp"
-#include "engine/site_links.hpp"
+#include "engine/placement/site_links.hpp"
+#include "engine/state/parameter_vector.hpp"
 #include "plan/link_rates.hpp"
 
 #include <algorithm>

@@ -6,17 +6,17 @@
 #include "checkpoint/checkpoint.hpp"
 #include "csd/state_commit.hpp"
 #include "engine/clip_guess.hpp"
-#include "engine/devices.hpp"
 #include "engine/engine.hpp"
-#include "engine/gpu_traffic.hpp"
-#include "engine/gpu_transport.hpp"
-#include "engine/gradient_route.hpp"
-#include "engine/held_gradients.hpp"
 #include "engine/loss_scale.hpp"
-#include "engine/other_layout.hpp"
+#include "engine/placement/devices.hpp"
+#include "engine/restart/start.hpp"
+#include "engine/route/gpu_traffic.hpp"
+#include "engine/route/gpu_transport.hpp"
+#include "engine/route/gradient_route.hpp"
+#include "engine/route/held_gradients.hpp"
 #include "engine/scalar_sets.hpp"
-#include "engine/start.hpp"
-#include "engine/subgroup_workers.hpp"
+#include "engine/state/other_layout.hpp"
+#include "engine/state/subgroup_workers.hpp"
 #include "link/clock.hpp"
 #include "link/node_links.hpp"
 #include "memory/buffer.hpp"
@@ -77,7 +77,7 @@ public:
     std::vector<std::uint64_t> network_sent_bytes() const override;
     std::size_t vector_bytes() const override;
 
-    // --- For begin(), in src/engine/storage_engine_begin.cpp ---
+    // --- For begin(), in src/engine/restart/storage_engine_begin.cpp ---
 
     // Runs when all manifests name the new run and nothing is emptied yet; may be empty.
     using Claimed = std::function<void()>;

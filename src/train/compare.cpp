@@ -3,7 +3,7 @@
 #include "base/log.hpp"
 #include "base/output_file.hpp"
 #include "config/load.hpp"
-#include "engine/devices.hpp"
+#include "engine/placement/devices.hpp"
 #include "plan/link_rates.hpp"
 #include "report/compare_table.hpp"
 #include "report/lines.hpp"

@@ -6,7 +6,7 @@
 #include "base/stop_request.hpp"
 #include "base/stopwatch.hpp"
 #include "config/load.hpp"
-#include "engine/checkpoint_folder.hpp"
+#include "engine/state/checkpoint_folder.hpp"
 #include "model/compute_format.hpp"
 #include "model/gpu_peak.hpp"
 #include "model/product_rate.hpp"

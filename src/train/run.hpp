@@ -2,7 +2,7 @@
 #pragma once
 
 #include "config/run.hpp"
-#include "engine/wish.hpp"
+#include "engine/restart/wish.hpp"
 #include "mpi/communicator.hpp"
 #include "plan/calibration.hpp"
 

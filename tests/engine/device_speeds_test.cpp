@@ -1,8 +1,8 @@
 // Speeds of devices: measured once, used again at a restart, and set by csd.memory_gb.
-#include "engine/device_speeds.hpp"
+#include "engine/placement/device_speeds.hpp"
 
 #include "base/error.hpp"
-#include "engine/devices.hpp"
+#include "engine/placement/devices.hpp"
 #include "engine/run.hpp"
 #include "support/places.hpp"
 

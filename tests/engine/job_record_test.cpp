@@ -1,4 +1,4 @@
-#include "engine/job_record.hpp"
+#include "engine/restart/job_record.hpp"
 
 #include "store/scratch_folder.hpp"
 

@@ -1,8 +1,7 @@
 // Checks decide() on every combination of a few findings against rules that always hold.
-#include "engine/restart.hpp"
-
 #include "base/error.hpp"
 #include "base/wording.hpp"
+#include "engine/restart/decide.hpp"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,0 +1,58 @@
+// How fast each device is, so that all devices end an update together: csd.speed = "auto" and
+// csd.memory_gb.
+#pragma once
+
+#include "base/dtype.hpp"
+#include "config/engine_settings.hpp"
+#include "engine/placement/placed.hpp"
+#include "mpi/communicator.hpp"
+#include "shard/ownership.hpp"
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace nearstep::engine {
+
+// Whether settle_speeds() may measure the devices.
+bool measures_speeds(const config::EngineSettings& settings);
+
+// What the speeds are settled for.
+struct SpeedsFor {
+    std::size_t elems = 0;  // of the parameter vector
+    Dtype dtype = Dtype::bf16;
+    std::vector<double> known = {};  // of these devices, from an earlier run; empty: unknown
+};
+
+// Placed::speeds; empty if csd.speed has numbers and csd.memory_gb is 0. With csd.speed = "auto" it
+// takes the known speeds, so that a restart finds its layout. Else all ranks measure all their
+// devices at once, for about two seconds, with temporary files in the devices' folders. Cards, and
+// drives in mode base, are not measured and count as equal. Collective; throws ConfigError and
+// IoError on all ranks alike.
+std::vector<double> settle_speeds(const mpi::Communicator& world, const Placed& settings,
+                                  const SpeedsFor& what);
+
+// Sets the speeds of the devices in memory of `copy_ranks`, which hold one copy of the state, so
+// that each holds csd.memory_gb; other speeds stay. Does nothing without csd.memory_gb. Throws
+// ConfigError if the state is smaller.
+void settle_memory(Placed& settings, std::size_t elems, const std::vector<int>& copy_ranks,
+                   int ranks);
+
+// Tiles per second of a device: of those that are read and written, and of those that are written
+// only, because slots keep them: all tiles, if they are no more than `if_all_fit`, else
+// `otherwise`.
+struct UnequalDevice {
+    double of_read = 0;
+    double of_kept = 0;
+    double if_all_fit = 0;
+    double otherwise = 0;
+};
+
+// The tiles per second of each device if all end an update of `tiles` tiles at the same time.
+// Shares of the state in this ratio make them do so.
+std::vector<double> balanced_speeds(const std::vector<UnequalDevice>& devices, double tiles);
+
+// Sentences about measured speeds and state in memory, for a run's first lines.
+std::vector<std::string> describe_speeds(const Placed& settings, const shard::Ownership& owners);
+
+}  // namespace nearstep::engine

@@ -1,0 +1,445 @@
+// Places a rank's devices and their files. Called before an engine is made, and by it.
+#include "engine/placement/devices.hpp"
+
+#include "base/digest.hpp"
+#include "base/error.hpp"
+#include "base/machine.hpp"
+#include "base/wording.hpp"
+#include "config/hosts.hpp"
+#include "config/load.hpp"
+#include "config/placement.hpp"
+#include "csd/card_device.hpp"
+#include "csd/emulated_device.hpp"
+#include "csd/state_format.hpp"
+#include "csd/state_layout.hpp"
+#include "engine/placement/granted_devices.hpp"
+#include "fpga/host/pairing.hpp"
+#include "memory/gpu.hpp"
+#include "memory/shared_memory.hpp"
+#include "plan/link_rates.hpp"
+#include "store/names.hpp"
+#include "store/volume.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <chrono>
+#include <cstdint>
+#include <numeric>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace nearstep::engine {
+
+namespace {
+
+// Position in csd.path.
+std::size_t place_of_device(const Placed& settings, std::size_t local) {
+    const std::size_t place =
+        local < settings.places.size() ? static_cast<std::size_t>(settings.places[local]) : local;
+    return place % settings.csd.path.size();
+}
+
+// Of a drive.
+const std::string& folder_of_device(const Placed& settings, std::size_t local) {
+    return settings.csd.path[place_of_device(settings, local)];
+}
+
+// The card in csd.cards or, without that, on the same PCIe switch as the folder's drive.
+std::string card_of_device(const Placed& settings, std::size_t local) {
+    if (!settings.csd.cards.empty()) {
+        return settings.csd.cards[place_of_device(settings, local)];
+    }
+    const std::string& folder = folder_of_device(settings, local);
+    const fpga::Pairing pairing = fpga::find_card_beside(folder);
+    if (pairing.card.empty()) {
+        throw ConfigError(text("No card is known for the folder ", folder, " (", pairing.obstacle,
+                               "): name the card beside each folder of ", Term::path,
+                               " in csd.cards, or "
+                               "set csd.device = \"emulated\"."));
+    }
+    return pairing.card;
+}
+
+bool is_on_host(const config::EngineSettings& settings) {
+    return settings.mode == config::Mode::base;
+}
+
+// Mode base does not use cards, only the drives beside them.
+bool is_on_card(const config::EngineSettings& settings, int device) {
+    return settings.csd.device == "xrt" && !is_on_host(settings) &&
+           std::ranges::count(settings.csd.host_engine, device) == 0;
+}
+
+template <typename Number>
+std::string listed(const std::vector<Number>& numbers) {
+    std::string out;
+    for (const Number number : numbers) {
+        std::string digits = text(number);
+        if (std::stod(digits) != static_cast<double>(number)) {  // it needs more digits
+            std::array<char, 32> all{};
+            digits.assign(all.data(),
+                          std::to_chars(all.data(), all.data() + all.size(), number).ptr);
+        }
+        out += text(out.empty() ? "" : ",", digits);
+    }
+    return out;
+}
+
+// State file headers contain this name.
+std::string name_of_device(int rank, int local) { return text("rank ", rank, " device ", local); }
+
+// A rank's devices, as its copy numbers them.
+struct Devices {
+    int first = 0;
+    int count = 0;
+};
+
+Devices devices_in(const shard::Replica& copy, int rank) {
+    const auto found = std::lower_bound(copy.ranks.begin(), copy.ranks.end(), rank);
+    const auto position = static_cast<int>(found - copy.ranks.begin());
+    return {copy.devices.first(position), copy.devices.count(position)};
+}
+
+std::vector<shard::Subgroup> subgroups_of(const shard::Replica& copy, int rank, int local) {
+    std::vector<shard::Subgroup> subgroups;
+    for (const std::size_t subgroup :
+         copy.partition.subgroups_of(devices_in(copy, rank).first + local)) {
+        subgroups.push_back(copy.partition.subgroups()[subgroup]);
+    }
+    return subgroups;
+}
+
+// The drives of each rank.
+std::vector<int> divide_folders(const mpi::Communicator& world,
+                                const config::EngineSettings& settings, const mpi::Topology& nodes,
+                                const std::string& granted) {
+    const auto beside = static_cast<int>(nodes.ranks_beside(world.rank()).size());
+    const int place = nodes.rank_in_group(world.rank());
+    int mine = 0;
+    world.together([&] {
+        const int folders = config::folders_of_host(settings, granted);
+        mine = std::max(1, folders / beside + (place < folders % beside ? 1 : 0));
+    });
+    std::vector<int> devices;
+    for (const double of_rank : world.all_gather(std::array{static_cast<double>(mine)})) {
+        devices.push_back(static_cast<int>(of_rank));
+    }
+    return devices;
+}
+
+}  // namespace
+
+std::vector<std::string> state_files(const Placed& settings, int rank, int ranks, int set) {
+    const auto place = static_cast<std::size_t>(rank);
+    const int drives = config::drives_per_rank(settings, ranks)[place];
+    const int devices = config::devices_per_rank(settings, ranks)[place];
+    std::vector<std::string> files;
+    files.reserve(static_cast<std::size_t>(devices));
+    for (int device = 0; device < devices; ++device) {
+        const std::string& folder =
+            device < drives ? folder_of_device(settings, static_cast<std::size_t>(device))
+                            : config::memory_folder(settings);
+        files.push_back(text(folder, "/", store::state_file_name(rank, device, set)));
+    }
+    return files;
+}
+
+std::vector<store::PlannedFile> planned_files(const Placed& settings, int rank, int ranks,
+                                              const shard::Replica& copy) {
+    const std::vector<std::string> files = state_files(settings, rank, ranks);
+    std::vector<store::PlannedFile> planned;
+    for (int local = 0; local < devices_in(copy, rank).count; ++local) {
+        const csd::StateLayout layout(subgroups_of(copy, rank, local),
+                                      csd::parse_state_format(settings.csd.state),
+                                      is_on_host(settings));
+        const store::VolumeSettings volume{
+            .files = is_on_host(settings)
+                         ? files
+                         : std::vector<std::string>{files[static_cast<std::size_t>(local)]},
+            .bytes = layout.total_bytes()};
+        for (const std::string& file : volume.files) {
+            planned.push_back({file, store::Volume::file_bytes(volume)});
+        }
+    }
+    return planned;
+}
+
+std::vector<csd::StateVolumeSettings> state_volumes(const config::EngineSettings& settings,
+                                                    int rank, const shard::Replica& copy,
+                                                    const std::vector<std::string>& files) {
+    std::vector<csd::StateVolumeSettings> volumes;
+    for (int local = 0; local < devices_in(copy, rank).count; ++local) {
+        csd::StateVolumeSettings volume;
+        volume.name = name_of_device(rank, local);
+        volume.subgroups = subgroups_of(copy, rank, local);
+        volume.state = csd::parse_state_format(settings.csd.state);
+        volume.has_gradients = is_on_host(settings);
+        volume.volume.files =
+            is_on_host(settings)
+                ? files
+                : std::vector<std::string>{files.at(static_cast<std::size_t>(local))};
+        volume.volume.io = store::parse_io_kind(settings.csd.io);
+        volumes.push_back(std::move(volume));
+    }
+    return volumes;
+}
+
+Placed place_devices(const mpi::Communicator& world, const config::EngineSettings& settings,
+                     const Grant& grant) {
+    const mpi::Topology nodes = mpi::discover_nodes(world);  // ranks with the same csd.path
+    Placed placed{settings};
+    const std::string granted = find_granted(world, grant.positions);
+    if (grant.divides_folders) {
+        placed.csd.per_rank = divide_folders(world, settings, nodes, granted);
+    }
+    const std::vector<int> devices = config::drives_per_rank(placed, world.size());
+    int before = 0;
+    for (const int rank : nodes.ranks_beside(world.rank())) {
+        before += rank < world.rank() ? devices[static_cast<std::size_t>(rank)] : 0;
+    }
+    world.together([&] {
+        placed.places = config::places_of_devices(
+            placed, before, devices[static_cast<std::size_t>(world.rank())], granted);
+    });
+    return placed;
+}
+
+std::vector<double> speeds_of_devices(const Placed& settings, int ranks) {
+    if (settings.speeds.empty()) {
+        return config::device_speeds(settings, ranks);
+    }
+    expects(settings.speeds.size() ==
+                static_cast<std::size_t>(
+                    shard::DeviceMap(config::devices_per_rank(settings, ranks)).devices()),
+            "speeds were settled for these devices");
+    return settings.speeds;
+}
+
+std::string digest_of_tiles(const shard::Partition& partition) {
+    std::string facts;
+    for (const shard::Subgroup& subgroup : partition.subgroups()) {
+        facts += text(subgroup.device, ':', subgroup.tiles.begin, '-', subgroup.tiles.end, ';');
+    }
+    return to_hex(xxh3(std::as_bytes(std::span(facts))));
+}
+
+void make_memory_folder(const config::EngineSettings& settings) {
+    if (settings.csd.memory_gb > 0) {
+        store::make_private_folder(config::memory_folder(settings));
+    }
+}
+
+std::string layout_line(const Placed& settings, int ranks, const shard::Replica& copy) {
+    const config::Sharding sharding = config::placement_of(settings).optimizer;
+    return text(
+        "ranks=", ranks, " devices=", listed(config::devices_per_rank(settings, ranks)),
+        " speeds=", listed(speeds_of_devices(settings, ranks)),
+        " subgroup_tiles=", settings.csd.subgroup_tiles,
+        " update=", is_on_host(settings) ? "host" : "storage", " state=", settings.csd.state,
+        sharding == config::Sharding::global ? "" : text(" copies=", config::name_of(sharding)),
+        " tiles_xxh3=", digest_of_tiles(copy.partition));
+}
+
+std::string manifest_path(const Placed& settings, int rank, int set) {
+    return text(folder_of_device(settings, 0), "/", store::manifest_name(rank, set));
+}
+
+std::array<std::string, 2> program_state_paths(const Placed& settings, int rank, int set) {
+    const std::string folder = folder_of_device(settings, 0);
+    return {text(folder, "/", store::program_state_name(rank, set, 0)),
+            text(folder, "/", store::program_state_name(rank, set, 1))};
+}
+
+std::vector<std::string> all_program_state_paths(const Placed& settings, int rank) {
+    std::vector<std::string> folders = settings.csd.path;
+    folders.push_back(folder_of_device(settings, 0));
+    std::vector<std::string> paths;
+    for (const std::string& folder : folders) {
+        for (int set = 0; set < store::kSets; ++set) {
+            for (int place = 0; place < 2; ++place) {
+                paths.push_back(text(folder, "/", store::program_state_name(rank, set, place)));
+            }
+        }
+    }
+    return paths;
+}
+
+store::RankFiles files_of_rank(const Placed& settings, const mpi::Communicator& world, int set) {
+    return {.states = state_files(settings, world.rank(), world.size(), set),
+            .manifest = manifest_path(settings, world.rank(), set)};
+}
+
+std::vector<int> ranks_of_copy(const config::EngineSettings& settings, int rank,
+                               const std::vector<int>& node_ranks, int ranks) {
+    switch (config::placement_of(settings).optimizer) {
+        case config::Sharding::replicated:
+            return {rank};
+        case config::Sharding::node:
+            return node_ranks;
+        case config::Sharding::global:
+            break;
+    }
+    std::vector<int> all(static_cast<std::size_t>(ranks));
+    std::iota(all.begin(), all.end(), 0);
+    return all;
+}
+
+shard::Replica make_copy(const Placed& settings, std::size_t parameters,
+                         const std::vector<int>& copy_ranks, int ranks) {
+    const shard::DeviceMap all(config::devices_per_rank(settings, ranks));
+    const std::vector<double> speeds_of_all = speeds_of_devices(settings, ranks);
+    std::size_t subgroup_tiles = settings.csd.subgroup_tiles;
+    std::vector<int> counts;
+    std::vector<double> speeds;
+    for (const int rank : copy_ranks) {
+        const auto first = speeds_of_all.begin() + all.first(rank);
+        counts.push_back(all.count(rank));
+        if (!is_on_host(settings)) {
+            speeds.insert(speeds.end(), first, first + counts.back());
+        } else if (counts.back() > 0) {
+            speeds.push_back(std::accumulate(first, first + counts.back(), 0.0));
+        }
+    }
+    const int most = *std::max_element(counts.begin(), counts.end());
+    if (most == 0) {
+        throw ConfigError(text("placement.optimizer = \"",
+                               config::name_of(config::placement_of(settings).optimizer),
+                               "\" wants a copy of the optimizer state on the devices of ",
+                               copy_ranks.size() == 1 ? "rank " : "ranks ", listed(copy_ranks),
+                               R"(, which have none: give them some with )", Term::per_rank,
+                               R"(, or set it to "global".)"));
+    }
+    if (is_on_host(settings)) {
+        // Striping a rank's subgroup over all its drives lets each drive move as many bytes as a
+        // device near storage would.
+        subgroup_tiles *= static_cast<std::size_t>(most);
+        for (int& count : counts) {
+            count = count > 0 ? 1 : 0;
+        }
+    }
+    return {.ranks = copy_ranks,
+            .devices = shard::DeviceMap(counts),
+            .partition = shard::Partition(
+                {.parameters = parameters, .speeds = speeds, .subgroup_tiles = subgroup_tiles})};
+}
+
+shard::Ownership make_ownership(const Placed& settings, std::size_t parameters,
+                                const mpi::Topology& nodes) {
+    std::vector<shard::Replica> copies;
+    const auto ranks = static_cast<int>(nodes.group_of.size());
+    for (int rank = 0; rank < ranks; ++rank) {
+        const std::vector<int> together =
+            ranks_of_copy(settings, rank, nodes.ranks_beside(rank), ranks);
+        if (together.front() == rank) {
+            copies.push_back(make_copy(settings, parameters, together, ranks));
+        }
+    }
+    return shard::Ownership(std::move(copies));
+}
+
+csd::Delivery delivery(const config::EngineSettings& settings) {
+    return settings.gather.codec == "delta" ? csd::Delivery::deltas : csd::Delivery::parameters;
+}
+
+csd::HandlerKind handler_kind(config::Mode mode) {
+    return mode == config::Mode::su ? csd::HandlerKind::naive : csd::HandlerKind::overlapped;
+}
+
+bool overlaps_steps(config::Mode mode) {
+    return mode == config::Mode::su_o || mode == config::Mode::su_o_c;
+}
+
+std::vector<ReadAheadBytes> read_ahead_bytes(const config::EngineSettings& settings,
+                                             const std::vector<std::string>& state_files,
+                                             const DeviceSurroundings& around) {
+    std::vector<ReadAheadBytes> bytes(state_files.size());
+    if (settings.csd.slots > 0 || !overlaps_steps(settings.mode) || around.ranks_beside == 0 ||
+        around.links != nullptr) {
+        return bytes;
+    }
+    constexpr std::size_t kShare = 8;  // of the free memory, as csd.slots says
+    const auto ranks = static_cast<std::size_t>(around.ranks_beside);
+    ReadAheadBytes of_rank{.host = machine_memory().available_bytes / kShare / ranks};
+    if (around.gpu && around.fills_gpu) {
+        const auto gpus = static_cast<std::size_t>(memory::gpus());
+        of_rank.gpu = memory::room_of_gpu().free_bytes / kShare / ((ranks + gpus - 1) / gpus);
+    }
+    const bool may_map = around.storage == nullptr &&
+                         store::parse_io_kind(settings.csd.io) == store::IoKind::automatic;
+    std::vector<bool> is_mapped;
+    is_mapped.reserve(state_files.size());
+    for (const std::string& file : state_files) {
+        is_mapped.push_back(may_map && store::lies_in_memory(store::folder_of(file)));
+    }
+    const auto mapped = static_cast<std::size_t>(std::ranges::count(is_mapped, true));
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+        if (is_mapped[i]) {
+            bytes[i].gpu = of_rank.gpu / mapped;
+        } else {
+            bytes[i].host = of_rank.host / (bytes.size() - mapped);
+        }
+    }
+    return bytes;
+}
+
+std::vector<std::unique_ptr<csd::Device>> make_devices(
+    const Placed& settings, const mpi::Communicator& world, const shard::Ownership& owners,
+    const GradientRoute& route, const DeviceSurroundings& around, trace::Traffic& traffic) {
+    const int rank = world.rank();
+    const shard::Replica& copy = owners.of_rank(rank);
+    const RouteCodecs first = route.of_step(0);
+    const int first_device =
+        shard::DeviceMap(config::devices_per_rank(settings, world.size())).first(rank);
+    const std::vector<std::string> files =
+        around.files.empty() ? state_files(settings, rank, world.size(), around.set) : around.files;
+    make_memory_folder(settings);
+    std::vector<std::unique_ptr<csd::Device>> devices;
+    const int count = devices_in(copy, rank).count;
+    const std::vector<ReadAheadBytes> ahead = read_ahead_bytes(settings, files, around);
+    for (int local = 0; local < count; ++local) {
+        csd::DeviceSettings device;
+        device.name = name_of_device(rank, local);
+        if (is_on_host(settings)) {
+            device.place = csd::UpdatePlace::on_host;
+            device.files = files;
+        } else {
+            device.files = {files[static_cast<std::size_t>(local)]};
+        }
+        device.executor = around.executor;
+        device.subgroups = subgroups_of(copy, rank, local);
+        device.parameters = copy.partition.parameters();
+        device.groups = around.groups;
+        device.parameter_dtype = around.dtype;
+        device.state = csd::parse_state_format(settings.csd.state);
+        device.delivery = delivery(settings);
+        device.codec = first.handed != nullptr ? first.handed : first.sent;
+        device.most_payload_bytes = route.most_handed_bytes();
+        device.sources = route.sources();
+        device.slots = settings.csd.slots > 0 ? settings.csd.slots : config::kLeastSlots;
+        device.io = store::parse_io_kind(settings.csd.io);
+        device.storage = around.storage;
+        if (is_on_card(settings, first_device + local)) {
+            fpga::require_cards();
+            devices.push_back(csd::make_card_device(
+                device,
+                {.card = card_of_device(settings, static_cast<std::size_t>(local)),
+                 .xclbin = settings.csd.xclbin,
+                 .longest_run = std::chrono::seconds(settings.csd.run_timeout_s)},
+                traffic));
+            continue;
+        }
+        device.read_ahead_bytes = ahead[static_cast<std::size_t>(local)].host;
+        device.gpu_read_ahead_bytes = ahead[static_cast<std::size_t>(local)].gpu;
+        device.links = around.links;
+        device.gpu = settings.csd.where == "auto" ? around.gpu : std::nullopt;
+        device.updates_per_s = plan::update_rate_of(settings);
+        devices.push_back(csd::make_emulated_device(device, traffic));
+        devices.back()->trace({.timeline = around.timeline, .number = local});
+    }
+    return devices;
+}
+
+}  // namespace nearstep::engine

@@ -1,0 +1,125 @@
+// The devices of a run: how many there are, where their files lie, and how the mode uses them.
+#pragma once
+
+#include "base/dtype.hpp"
+#include "config/engine_settings.hpp"
+#include "csd/device.hpp"
+#include "csd/group_map.hpp"
+#include "csd/state_volume.hpp"
+#include "csd/transfer_handler.hpp"
+#include "engine/placement/placed.hpp"
+#include "engine/route/gradient_route.hpp"
+#include "link/node_links.hpp"
+#include "mpi/communicator.hpp"
+#include "mpi/topology.hpp"
+#include "shard/ownership.hpp"
+#include "store/folder.hpp"
+#include "store/provenance.hpp"
+#include "store/storage.hpp"
+#include "trace/timeline.hpp"
+#include "trace/traffic.hpp"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace nearstep::engine {
+
+// Ranks of a node take consecutive devices of csd.path. Where they divide the folders of their
+// host they do so evenly, lower ranks first, and a rank has one device at least. Collective; throws
+// ConfigError on all ranks alike.
+Placed place_devices(const mpi::Communicator& world, const config::EngineSettings& settings,
+                     const Grant& grant);
+
+// Speed of each device of all ranks, as config::device_speeds() until speeds are settled.
+std::vector<double> speeds_of_devices(const Placed& settings, int ranks);
+
+// The ranks that hold one copy of the optimizer state together with `rank`. `node_ranks` are the
+// ranks of its node.
+std::vector<int> ranks_of_copy(const config::EngineSettings& settings, int rank,
+                               const std::vector<int>& node_ranks, int ranks);
+
+// The copy held by `copy_ranks`, out of `ranks` in all. In mode base a rank updates on its host and
+// uses its plain devices as one striped store, so there is one owner per rank. Throws ConfigError
+// if these ranks have no device.
+shard::Replica make_copy(const Placed& settings, std::size_t parameters,
+                         const std::vector<int>& copy_ranks, int ranks);
+
+shard::Ownership make_ownership(const Placed& settings, std::size_t parameters,
+                                const mpi::Topology& nodes);
+
+csd::HandlerKind handler_kind(config::Mode mode);
+
+csd::Delivery delivery(const config::EngineSettings& settings);
+
+// Whether a step's update overlaps the next step's forward. It does not in base and su, which
+// reproduce systems that run them one after the other.
+bool overlaps_steps(config::Mode mode);
+
+// The rank's state files. `set` is the set of names (see store/names.hpp).
+std::vector<std::string> state_files(const Placed& settings, int rank, int ranks, int set = 0);
+
+// The same with the bytes that each file will take. `copy` is the rank's.
+std::vector<store::PlannedFile> planned_files(const Placed& settings, int rank, int ranks,
+                                              const shard::Replica& copy);
+
+// The state of each of the rank's devices in its copy, in device order. `files` are their files in
+// the same order; in mode base all files belong to one device.
+std::vector<csd::StateVolumeSettings> state_volumes(const config::EngineSettings& settings,
+                                                    int rank, const shard::Replica& copy,
+                                                    const std::vector<std::string>& files);
+
+// Makes the folder of csd.memory_gb, if the run has one, for this user alone. Throws PathError.
+void make_memory_folder(const config::EngineSettings& settings);
+
+// Digest of which device owns which tiles in which subgroups, 16 hexadecimal digits.
+std::string digest_of_tiles(const shard::Partition& partition);
+
+// "ranks=2 devices=1,1 ...": everything that determines where each tile's state lies in the rank's
+// copy. State files fit a run if the lines are equal.
+std::string layout_line(const Placed& settings, int ranks, const shard::Replica& copy);
+
+// The file that says what the rank's state files hold. It lies beside the first of them.
+std::string manifest_path(const Placed& settings, int rank, int set = 0);
+// The two files beside it for a program's own state: see store::ProgramStatePair.
+std::array<std::string, 2> program_state_paths(const Placed& settings, int rank, int set);
+// Those that any set of a rank may have in any of the settings' folders.
+std::vector<std::string> all_program_state_paths(const Placed& settings, int rank);
+
+// The rank's state files and manifest.
+store::RankFiles files_of_rank(const Placed& settings, const mpi::Communicator& world, int set = 0);
+
+// What the devices share. The pointers outlive them.
+struct DeviceSurroundings {
+    Dtype dtype = Dtype::bf16;            // of the parameters
+    store::Storage* storage = nullptr;    // see store::File
+    link::NodeLinks* links = nullptr;     // null: no rate limits
+    trace::Timeline* timeline = nullptr;  // null: no tracing
+    int set = 0;                          // of file names
+    Executor* executor = nullptr;         // does the work of emulated devices
+    int ranks_beside = 0;  // of the node, this one included; 0: no memory is spent to read ahead
+    std::optional<int> gpu = std::nullopt;  // this rank's, if it may update state
+    bool fills_gpu = false;                 // its free memory may hold state that is read ahead
+    csd::GroupMap groups = {};              // of the parameter vector
+    std::vector<std::string> files = {};    // empty: the rank's state files
+};
+
+// Memory for further slots of a device: the host's if its state lies on a drive, the GPU's if it
+// lies in memory.
+struct ReadAheadBytes {
+    std::size_t host = 0;
+    std::size_t gpu = 0;
+};
+// Of each of this rank's devices, whose state files these are.
+std::vector<ReadAheadBytes> read_ahead_bytes(const config::EngineSettings& settings,
+                                             const std::vector<std::string>& state_files,
+                                             const DeviceSurroundings& around);
+
+// This rank's devices, in the order of its copy's device map. Files are named after the rank and
+// the device. The codecs in `route` outlive the devices. Throws like csd::make_emulated_device.
+std::vector<std::unique_ptr<csd::Device>> make_devices(
+    const Placed& settings, const mpi::Communicator& world, const shard::Ownership& owners,
+    const GradientRoute& route, const DeviceSurroundings& around, trace::Traffic& traffic);
+
+}  // namespace nearstep::engine

@@ -1,0 +1,96 @@
+// Parses the line of a manifest that names the layout. Used by restarts.
+#include "engine/placement/layout_line.hpp"
+
+#include "base/error.hpp"
+#include "config/limits.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <numeric>
+#include <sstream>
+#include <string_view>
+
+namespace nearstep::engine {
+
+namespace {
+
+// The value of `key`; empty if it is missing.
+std::string value_in(const std::string& layout, std::string_view key) {
+    std::istringstream words(layout);
+    for (std::string word; words >> word;) {
+        if (word.starts_with(text(key, "="))) {
+            return word.substr(key.size() + 1);
+        }
+    }
+    return "";
+}
+
+// Numbers separated by commas; empty if something else is among them.
+template <typename Number>
+std::vector<Number> numbers_in(const std::string& layout, std::string_view key) {
+    const std::string value = value_in(layout, key);
+    std::vector<Number> numbers;
+    for (std::string_view rest = value; !rest.empty();) {
+        Number number{};
+        const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), number);
+        rest.remove_prefix(static_cast<std::size_t>(end - rest.data()));
+        if (error != std::errc() || (!rest.empty() && (rest.front() != ',' || rest.size() == 1))) {
+            return {};
+        }
+        rest.remove_prefix(rest.empty() ? 0 : 1);
+        numbers.push_back(number);
+    }
+    return numbers;
+}
+
+template <typename Number>
+bool are_within(const std::vector<Number>& numbers, config::Limits limits) {
+    return std::ranges::all_of(
+        numbers, [&](Number number) { return limits.hold(static_cast<double>(number)); });
+}
+
+std::optional<csd::StateFormat> state_format(const std::string& name) {
+    for (const csd::StateFormat format : csd::kStateFormats) {
+        if (name == csd::name_of(format)) {
+            return format;
+        }
+    }
+    return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<LayoutValues> parse_layout(const std::string& layout) {
+    LayoutValues values{.devices = numbers_in<int>(layout, "devices"),
+                        .speeds = numbers_in<double>(layout, "speeds"),
+                        .tiles_xxh3 = value_in(layout, "tiles_xxh3")};
+    const std::vector<int> ranks = numbers_in<int>(layout, "ranks");
+    const std::vector<std::size_t> tiles = numbers_in<std::size_t>(layout, "subgroup_tiles");
+    const std::string update = value_in(layout, "update");
+    const auto state = state_format(value_in(layout, "state"));
+    if (ranks.size() != 1 || tiles.size() != 1 || !state || values.tiles_xxh3.empty() ||
+        (update != "host" && update != "storage") ||
+        !are_within(ranks, config::between(1, config::kMostRanks)) ||
+        !are_within(tiles, config::between(1, config::kMostTiles)) ||
+        values.devices.size() != static_cast<std::size_t>(ranks.front()) ||
+        // One more than config accepts may be in memory.
+        !are_within(values.devices, config::between(0, config::kMostDevices + 1)) ||
+        !are_within(values.speeds, config::above_zero()) ||
+        !std::isfinite(std::accumulate(values.speeds.begin(), values.speeds.end(), 0.0))) {
+        return std::nullopt;
+    }
+    const auto devices = std::accumulate(
+        values.devices.begin(), values.devices.end(), std::size_t{0},
+        [](std::size_t sum, int of_rank) { return sum + static_cast<std::size_t>(of_rank); });
+    if (devices == 0 || devices != values.speeds.size()) {
+        return std::nullopt;
+    }
+    values.ranks = ranks.front();
+    values.subgroup_tiles = tiles.front();
+    values.is_on_host = update == "host";
+    values.state = *state;
+    return values;
+}
+
+}  // namespace nearstep::engine

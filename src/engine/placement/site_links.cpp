@@ -1,0 +1,115 @@
+// The rate limits of a run's links, and a first look at its network. Called by the storage engine
+// when it is made and begins.
+#include "engine/placement/site_links.hpp"
+
+#include "base/error.hpp"
+#include "base/statistics.hpp"
+#include "base/units.hpp"
+#include "link/shared_times.hpp"
+#include "mpi/library.hpp"
+#include "mpi/topology.hpp"
+#include "plan/link_rates.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <iomanip>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace nearstep::engine {
+
+namespace {
+
+constexpr std::size_t kProbeBytes = 4 * MiB;  // of each rank
+constexpr int kProbeTag = 1;
+
+// Memory that the ranks of the node share. Its name is removed before return.
+link::SharedTimes share_times(const mpi::Communicator& world, int ranks_per_node) {
+    const auto rank = static_cast<std::size_t>(world.rank());
+    const mpi::Communicator node =
+        world.split(mpi::discover_nodes(world, ranks_per_node).group_of[rank]);
+    std::string name = node.rank() == 0 ? link::SharedTimes::unused_name() : "";
+    name = node.broadcast(name, 0);
+    std::optional<link::SharedTimes> times;
+    world.together([&] {
+        if (node.rank() == 0) {
+            times = link::SharedTimes::create(name);
+        }
+    });
+    world.together([&] {
+        if (node.rank() != 0) {
+            times = link::SharedTimes::open(name);
+        }
+    });
+    if (node.rank() == 0) {
+        link::SharedTimes::remove(name);
+    }
+    return *std::move(times);
+}
+
+// Bytes per second that a node sends to the next one while it receives from the one before. The
+// ranks at the same place of their nodes exchange.
+double measure_network(const mpi::Communicator& world, const mpi::Topology& nodes) {
+    const auto least = std::min_element(
+        nodes.ranks_of.begin(), nodes.ranks_of.end(),
+        [](const auto& one, const auto& other) { return one.size() < other.size(); });
+    const std::size_t pairs = least->size();
+    const auto node =
+        static_cast<std::size_t>(nodes.group_of[static_cast<std::size_t>(world.rank())]);
+    const auto place = static_cast<std::size_t>(nodes.rank_in_group(world.rank()));
+    const std::size_t count = nodes.ranks_of.size();
+    const std::vector<std::byte> sent(place < pairs ? kProbeBytes : 0);
+    std::vector<std::byte> received(sent.size());
+    const auto exchange = [&] {
+        world.barrier();
+        return seconds_of([&] {
+            if (place >= pairs) {
+                return;
+            }
+            mpi::Request in = world.start_receive(
+                received, nodes.ranks_of[(node + count - 1) % count][place], kProbeTag);
+            mpi::Request out =
+                world.start_send(sent, nodes.ranks_of[(node + 1) % count][place], kProbeTag);
+            in.wait();
+            out.wait();
+        });
+    };
+    exchange();  // makes the connections
+    const double mine = exchange();
+    const std::vector<double> all = world.all_gather({&mine, 1});
+    return static_cast<double>(pairs * kProbeBytes) / *std::max_element(all.begin(), all.end());
+}
+
+}  // namespace
+
+std::unique_ptr<link::NodeLinks> make_links(const mpi::Communicator& world,
+                                            const config::EngineSettings& settings,
+                                            const link::Clock& clock) {
+    const link::Rates rates = plan::rates_of(settings.link);
+    return rates.are_shaped()
+               ? std::make_unique<link::NodeLinks>(
+                     rates, share_times(world, settings.exchange.ranks_per_node), clock)
+               : nullptr;
+}
+
+std::string check_network(const mpi::Communicator& world, const config::EngineSettings& settings) {
+    const double expected = settings.link.network_gb_s;
+    if (settings.link.shape || expected == 0) {
+        return "";
+    }
+    const mpi::Topology nodes = mpi::discover_nodes(world, settings.exchange.ranks_per_node);
+    if (nodes.groups() == 1) {
+        return "";
+    }
+    const double measured = measure_network(world, nodes) / 1e9;
+    return expected <= 2 * measured
+               ? ""
+               : text("warning: the site says that a node sends ", expected,
+                      " GB/s (link.network_gb_s), but a first exchange had ", std::setprecision(2),
+                      measured, " GB/s by ", mpi::transport_words(mpi::describe_library()),
+                      ": correct the site, or see how to choose another network in "
+                      "docs/cluster.md");
+}
+
+}  // namespace nearstep::engine

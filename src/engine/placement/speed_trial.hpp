@@ -1,0 +1,26 @@
+// Measures how fast this rank's devices update state.
+#pragma once
+
+#include "base/dtype.hpp"
+#include "engine/placement/placed.hpp"
+#include "mpi/communicator.hpp"
+
+#include <cstddef>
+#include <vector>
+
+namespace nearstep::engine {
+
+// Tiles per second of a device.
+struct TrialSpeeds {
+    double of_read = 0;                // if state is read and written
+    double of_kept = 0;                // if it is written only, because a slot keeps it
+    std::size_t read_ahead_bytes = 0;  // memory for these slots
+};
+
+// Of each device of all ranks. Each device repeats updates of a small state, with the run's
+// formats, codec and flushes, while all others do the same. Its file is unlinked before it has
+// content. Collective; throws ConfigError and IoError on all ranks alike.
+std::vector<TrialSpeeds> measure_devices(const mpi::Communicator& world, const Placed& settings,
+                                         std::size_t elems, Dtype dtype);
+
+}  // namespace nearstep::engine

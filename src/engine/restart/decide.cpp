@@ -1,0 +1,359 @@
+// Decides what a run begins with. Used by find_start() and the check of hosts.
+#include "engine/restart/decide.hpp"
+
+#include "base/error.hpp"
+#include "engine/restart/choices.hpp"
+#include "engine/restart/model_line.hpp"
+#include "engine/restart/state_groups.hpp"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <utility>
+
+namespace nearstep::engine {
+
+namespace {
+
+Decision start_anew() {
+    Decision decision;
+    decision.action = Action::start_anew;
+    return decision;
+}
+
+Decision refuse(const Found& found, Refusal refusal) {
+    const auto intact = std::ranges::find(found.checkpoints, "", &FoundCheckpoint::damage);
+    refusal.checkpoint = intact == found.checkpoints.end() ? "" : intact->path;
+    Decision decision;
+    decision.refusal = std::move(refusal);
+    return decision;
+}
+
+Decision refuse_damage(const Found& found, const std::string& damage) {
+    return refuse(found, {.reason = Reason::damaged_checkpoint, .detail = damage});
+}
+
+// The manifests and state files of the group that no rank found.
+std::vector<MissingFile> missing_of(const Found& found, const StateGroup& group) {
+    std::vector<MissingFile> missing;
+    const std::vector<std::string>& places = manifest_in(found, group.members.front()).places;
+    for (int rank = 0; rank < group.ranks; ++rank) {
+        const auto place = static_cast<std::size_t>(rank);
+        if (group.present.count(rank) == 0) {
+            missing.push_back(
+                {.rank = rank, .place = place < places.size() ? places[place] : std::string()});
+        }
+    }
+    for (const std::size_t member : group.members) {
+        const FoundManifest& one = found.manifests[member];
+        for (std::size_t file = 0; file < one.files.size(); ++file) {
+            if (one.files[file].empty()) {
+                missing.push_back(
+                    {.rank = one.rank, .name = one.manifest->files[file], .place = one.path});
+            }
+        }
+    }
+    return missing;
+}
+
+bool has_damaged_manifest(const Found& found) {
+    return std::any_of(found.manifests.begin(), found.manifests.end(),
+                       [](const FoundManifest& one) { return !one.manifest; });
+}
+
+// The state that must stay while new files are filled; empty: none.
+std::string state_with_steps(const std::vector<StateGroup>& groups) {
+    const auto has_step = [](const StateGroup& group) { return group.newest_listed >= 0; };
+    const auto found = std::find_if(groups.begin(), groups.end(), has_step);
+    return found == groups.end() ? "" : found->state;
+}
+
+int set_of(const Found& found, const StateGroup& group) {
+    return found.manifests[group.members.front()].set;
+}
+
+// A set of names without a state with steps and without a damaged manifest.
+int free_set(const Found& found, const std::vector<StateGroup>& groups) {
+    std::array<bool, kSets> is_used{};
+    for (const FoundManifest& one : found.manifests) {
+        is_used[static_cast<std::size_t>(one.set)] |= !one.manifest;
+    }
+    for (const StateGroup& group : groups) {
+        is_used[static_cast<std::size_t>(set_of(found, group))] |= group.newest_listed >= 0;
+    }
+    return is_used[0] && !is_used[1] ? 1 : 0;
+}
+
+Decision load(const Found& found, const FoundCheckpoint& checkpoint) {
+    if (!checkpoint.damage.empty()) {
+        return refuse_damage(found, checkpoint.damage);
+    }
+    if (!is_of_model(checkpoint.model, found.model)) {
+        return refuse(found, {.reason = Reason::other_model_of_checkpoint,
+                              .remedies = {Remedy::same_model, Remedy::other_folder},
+                              .place = checkpoint.path,
+                              .detail = difference_of(checkpoint.model, found.model)});
+    }
+    Decision decision;
+    decision.action = Action::load_checkpoint;
+    decision.line = checkpoint.line;
+    decision.checkpoint = checkpoint.path;
+    decision.checkpoint_step = checkpoint.step;
+    return decision;
+}
+
+Decision use_state(const Found& found, const Choices& choices) {
+    const StateGroup& group = *choices.state;
+    const store::Manifest& first = manifest_in(found, group.readable.front());
+    if (!is_of_model(first.model, found.model)) {
+        return refuse(found, {.reason = Reason::other_model_of_state,
+                              .remedies = {Remedy::same_model, Remedy::other_folder},
+                              .place = found.state_folder,
+                              .detail = difference_of(first.model, found.model)});
+    }
+    Decision decision;
+    decision.action = group.is_same_layout ? Action::resume_state : Action::read_state;
+    decision.line = choices.line;
+    decision.commits = group.commits;
+    decision.manifests = group.readable;
+    for (const std::size_t readable : group.readable) {
+        const store::Manifest& manifest = manifest_in(found, readable);
+        if (decision.state.empty() || manifest.line == decision.line) {  // the newest line wins
+            decision.writer = {.seed = manifest.seed,
+                               .data = manifest.data,
+                               .dtype = manifest.dtype,
+                               .threads = manifest.threads};
+            decision.state = manifest.state.empty() ? manifest.line.run : manifest.state;
+        }
+    }
+    decision.checkpoint_step = choices.checkpoint_step();
+    if (choices.checkpoint_step() >= group.step()) {
+        decision.checkpoint = choices.checkpoint->path;
+    }
+    decision.set = group.is_same_layout ? set_of(found, group) : 1 - set_of(found, group);
+    decision.replaces = group.is_same_layout ? "" : group.state;
+    return decision;
+}
+
+Decision load_newest(const Found& found, const Choices& choices) {
+    Decision decision = load(found, *choices.checkpoint);
+    if (decision.action != Action::load_checkpoint) {
+        return decision;
+    }
+    decision.line = choices.line;
+    decision.set = free_set(found, choices.groups);
+    decision.replaces = state_with_steps(choices.groups);
+    for (const StateGroup& group : choices.groups) {
+        if (group.newest_listed >= 0) {
+            decision.notes.push_back(
+                text("The state files hold step ", group.newest_listed,
+                     group.newest_listed < choices.checkpoint_step()
+                         ? text(", older than the checkpoint ", choices.checkpoint->path)
+                         : " in another layout, and so does a checkpoint",
+                     "."));
+        }
+    }
+    return decision;
+}
+
+// A job that Slurm started again and whose files are all gone, not even a manifest without steps.
+bool has_lost_all(const Found& found) {
+    return found.wish.may_start_anew() && found.may_have_begun && found.manifests.empty();
+}
+
+Decision refuse_lost(const Found& found) {
+    return refuse(found, {.reason = Reason::lost_all,
+                          .remedies = {Remedy::bring_back_for_job, Remedy::new_job}});
+}
+
+// For a folder without durable steps.
+Decision begin_anew_if_allowed(const Found& found, const Choices& choices) {
+    if (choices.damaged != nullptr && choices.groups.empty()) {
+        return refuse_damage(found, choices.damaged->damage);
+    }
+    if (!found.checkpoints.empty()) {
+        return refuse(
+            found, {.reason = Reason::no_durable_step, .remedies = {Remedy::from, Remedy::fresh}});
+    }
+    if (has_lost_all(found)) {
+        return refuse_lost(found);
+    }
+    if (found.wish.may_start_anew()) {
+        return start_anew();
+    }
+    return refuse(found, {.reason = Reason::nothing_to_resume,
+                          .remedies = {Remedy::start_without_resume, Remedy::folder_of_run}});
+}
+
+// Whether all missing parts were on nodes outside this job. Only a job that restarts by itself
+// falls back to a checkpoint then: its user may be asleep, and the checkpoint is on the same line.
+bool has_lost_nodes_alone(const Found& found, const StateGroup& group) {
+    const std::vector<std::string>& places = manifest_in(found, group.members.front()).places;
+    bool has_lost = false;
+    for (int rank = 0; rank < group.ranks; ++rank) {
+        if (group.present.count(rank) > 0) {
+            continue;
+        }
+        if (static_cast<std::size_t>(rank) >= places.size()) {
+            return false;
+        }
+        const std::string& place = places[static_cast<std::size_t>(rank)];
+        const std::string host = place.substr(0, place.find(' '));
+        if (std::find(found.hosts.begin(), found.hosts.end(), host) != found.hosts.end()) {
+            return false;
+        }
+        has_lost = true;
+    }
+    return has_lost;
+}
+
+std::int64_t newest_of_remains(const Found& found) {
+    std::int64_t newest = 0;
+    for (const FoundRemains& one : found.remains) {
+        newest = std::max(newest, one.generation);
+    }
+    return newest;
+}
+
+Decision refuse_remains(const Found& found) {
+    return refuse(found, {.reason = Reason::no_manifest,
+                          .remedies = {Remedy::bring_back, Remedy::from, Remedy::fresh}});
+}
+
+Decision resume(const Found& found) {
+    const std::optional<Choices> looked = look(found);
+    if (!looked) {
+        return refuse(found,
+                      {.reason = Reason::several_runs,
+                       .remedies = {Remedy::from, Remedy::folders_of_one_run, Remedy::fresh}});
+    }
+    const Choices& choices = *looked;
+    if (has_damaged_manifest(found) && choices.state == nullptr && choices.short_of == nullptr) {
+        return refuse(found,
+                      {.reason = Reason::unknown_step, .remedies = {Remedy::from, Remedy::fresh}});
+    }
+    if (choices.short_of != nullptr && choices.short_of->newest_listed > choices.newest()) {
+        const StateGroup& group = *choices.short_of;
+        if (found.wish.may_start_anew() && choices.checkpoint != nullptr &&
+            has_lost_nodes_alone(found, group)) {
+            Decision decision = load_newest(found, choices);
+            decision.begins_line = true;  // so that the step does not count when its nodes are back
+            decision.notes.push_back(text("Step ", group.newest_listed,
+                                          " is given up, since its nodes are not in this job: ",
+                                          in_words(missing_of(found, group)), "."));
+            return decision;
+        }
+        return refuse(found, {.reason = Reason::step_not_whole,
+                              .remedies = {Remedy::bring_back, Remedy::from, Remedy::fresh},
+                              .step = group.newest_listed,
+                              .run = group.line.run,
+                              .missing = missing_of(found, group)});
+    }
+    if (choices.damaged != nullptr && choices.damaged->step > choices.newest() &&
+        (choices.newest() >= 0 || !choices.groups.empty())) {
+        return refuse(found, {.reason = Reason::damaged_newer_checkpoint,
+                              .remedies = {Remedy::remove, Remedy::fresh},
+                              .place = choices.damaged->path,
+                              .detail = choices.damaged->damage});
+    }
+    const std::int64_t known = choices.checkpoint != nullptr ? choices.checkpoint->generation : 0;
+    if (choices.state == nullptr && newest_of_remains(found) > known) {
+        return refuse_remains(found);
+    }
+    if (choices.newest() < 0) {
+        return begin_anew_if_allowed(found, choices);
+    }
+    const bool is_copied = choices.state != nullptr && !choices.state->is_same_layout;
+    if (choices.state_step() > choices.checkpoint_step() ||
+        (choices.state_step() == choices.checkpoint_step() && !is_copied)) {
+        return use_state(found, choices);
+    }
+    return load_newest(found, choices);
+}
+
+Decision load_named(const Found& found) {
+    Decision decision = load(found, *found.named);
+    if (decision.action != Action::load_checkpoint) {
+        return decision;
+    }
+    decision.checkpoint_step = -1;  // that one may be in another folder
+    decision.begins_line = true;
+    if (!found.wish.is_fresh()) {
+        const std::vector<StateGroup> groups = group_states(found);
+        decision.set = free_set(found, groups);
+        decision.replaces = state_with_steps(groups);
+    }
+    return decision;
+}
+
+// Whether the folders hold a step of a run that continued from the named checkpoint.
+bool goes_on_from_named(const Found& found) {
+    const std::optional<Choices> choices = look(found);
+    return choices && choices->newest() >= 0 &&
+           std::any_of(choices->line.parents.begin(), choices->line.parents.end(),
+                       [&](const store::Branch& parent) {
+                           return parent.run == found.named->line.run &&
+                                  parent.step == found.named->step;
+                       });
+}
+
+Decision refuse_unfinished(const Found& found, Reason reason, const std::string& folder,
+                           std::int64_t step, std::int64_t steps) {
+    // Clients without a known end pass the largest number.
+    const bool has_end = steps < std::numeric_limits<std::int64_t>::max();
+    return refuse(found, {.reason = reason,
+                          .remedies = {Remedy::resume, Remedy::fresh, Remedy::other_folder},
+                          .step = step,
+                          .steps = has_end ? steps : -1,
+                          .place = folder});
+}
+
+// A finished run does not block the next one.
+Decision start_if_nothing_is_unfinished(const Found& found) {
+    for (const FoundManifest& one : found.manifests) {
+        if (!one.manifest) {
+            return refuse(found, {.reason = Reason::damaged_manifest,
+                                  .remedies = {Remedy::from, Remedy::fresh},
+                                  .place = one.path,
+                                  .detail = one.damage});
+        }
+        const store::Manifest& manifest = *one.manifest;
+        if (!manifest.commits.empty() && manifest.commits.front().step > 0 &&
+            manifest.commits.front().step < manifest.steps) {
+            const std::size_t slash = one.path.rfind('/');
+            return refuse_unfinished(found, Reason::unfinished_state, one.path.substr(0, slash),
+                                     manifest.commits.front().step, manifest.steps);
+        }
+    }
+    if (newest_of_remains(found) > 0) {
+        return refuse_remains(found);
+    }
+    for (const FoundCheckpoint& one : found.checkpoints) {
+        if (!one.damage.empty()) {
+            return refuse_damage(found, one.damage);
+        }
+        if (one.step < one.steps) {
+            return refuse_unfinished(found, Reason::unfinished_checkpoint, found.checkpoint_folder,
+                                     one.step, one.steps);
+        }
+    }
+    return start_anew();
+}
+
+}  // namespace
+
+Decision decide(const Found& found) {
+    if (found.named) {
+        const bool is_restarting = found.wish.may_start_anew() && goes_on_from_named(found);
+        if (!is_restarting && has_lost_all(found)) {
+            return refuse_lost(found);
+        }
+        return is_restarting ? resume(found) : load_named(found);
+    }
+    if (found.wish.is_fresh()) {
+        return start_anew();
+    }
+    return found.wish.resumes() ? resume(found) : start_if_nothing_is_unfinished(found);
+}
+
+}  // namespace nearstep::engine

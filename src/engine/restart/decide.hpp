@@ -1,0 +1,124 @@
+// Decides what a run begins with from what its ranks found. No I/O and no MPI: all ranks decide
+// alike, and tests can enumerate the cases. docs/restart.md has them in a table.
+#pragma once
+
+#include "engine/restart/refusal.hpp"
+#include "engine/restart/wish.hpp"
+#include "store/lineage.hpp"
+#include "store/manifest.hpp"
+#include "store/names.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace nearstep::engine {
+
+using store::kSets;
+
+// A manifest in one of the folders of csd.path.
+struct FoundManifest {
+    int node = 0;  // that sees it
+    std::string path = {};
+    int rank = 0;  // that wrote it
+    int set = 0;
+    std::optional<store::Manifest> manifest = std::nullopt;  // nullopt: damaged
+    std::string damage = {};                                 // as a sentence
+    // Where the node has the state files that the manifest names; an empty path: not found.
+    std::vector<std::string> files = {};
+};
+
+// A state file that no manifest in the folders names. Its manifest may be in a folder that is
+// missing.
+struct FoundRemains {
+    int node = 0;
+    std::string path = {};
+    std::int64_t generation = 0;  // above 0: files with start values only are no loss
+};
+
+// A checkpoint in the run's folder, or one that the user named.
+struct FoundCheckpoint {
+    std::string path = {};
+    std::int64_t step = 0;
+    std::int64_t generation = 0;
+    std::int64_t steps = 0;    // of the whole run
+    store::Lineage line = {};  // if damaged: of the folder's run; empty: unknown
+    std::string model = {};
+    std::string damage = {};                      // as a sentence; empty: intact
+    std::vector<std::string> state_folders = {};  // csd.path of the run that wrote it
+};
+
+// The places of one rank of this run.
+struct Seat {
+    int node = 0;
+    std::array<std::string, kSets> manifests = {};  // paths
+    std::string layout = {};
+    // Paths of the state files. Those of an older state may lie elsewhere.
+    std::array<std::vector<std::string>, kSets> files = {};
+};
+
+struct Found {
+    std::vector<Seat> ranks = {};
+    std::vector<std::string> hosts = {};  // of each node
+    std::vector<FoundManifest> manifests = {};
+    std::vector<FoundRemains> remains = {};
+    std::vector<FoundCheckpoint> checkpoints = {};        // in the folder
+    std::optional<FoundCheckpoint> named = std::nullopt;  // Wish::path
+    Wish wish = {};
+    // Slurm has started this job again, and an earlier start may have begun here.
+    bool may_have_begun = false;
+    std::string model = {};          // of this run, one line
+    std::string state_folder = {};   // for messages
+    std::string memory_folder = {};  // with csd.memory_gb, for messages
+    std::string checkpoint_folder = {};
+};
+
+// The run that wrote a state, as its manifest or checkpoint tells.
+struct Writer {
+    std::uint64_t seed = 0;    // another seed begins a new line
+    std::string data = {};     // digest; empty: unknown; other data begins a new line
+    std::string dtype = {};    // of the parameters; empty: unknown
+    std::string threads = {};  // see store::Manifest::threads; empty: unknown
+};
+
+enum class Action {
+    start_anew,
+    resume_state,     // of the same layout, in place
+    read_state,       // of another layout, into new files
+    load_checkpoint,  // into state files
+    refuse            // and change nothing
+};
+
+struct Decision {
+    Action action = Action::refuse;
+    Refusal refusal = {};  // for refuse
+
+    // The line of the state or checkpoint. The run continues it or, with begins_line, branches off.
+    store::Lineage line = {};
+    bool begins_line = false;
+    // resume_state and read_state: the steps of the state, newest first, and the manifests that
+    // list them, as indices in Found::manifests (in rank order with resume_state).
+    std::vector<store::Commit> commits = {};
+    std::vector<std::size_t> manifests = {};
+    Writer writer = {};      // of that state
+    std::string state = {};  // its id
+    // The checkpoint to load. For resume_state, one as new as the state, in case the state is
+    // damaged. Empty: none.
+    std::string checkpoint = {};
+    // Of the newest checkpoint of the line in the folder, used or not; -1: none.
+    std::int64_t checkpoint_step = -1;
+    int set = 0;  // of the file names to use
+    // The state that must stay until the chosen one is durable. Empty: none.
+    std::string replaces = {};
+    std::vector<std::string> notes = {};  // sentences about what was found but is not used
+};
+
+Decision decide(const Found& found);
+
+// Number of ranks in a layout line; 0 if it has none.
+int ranks_of_layout(const std::string& layout);
+
+}  // namespace nearstep::engine

@@ -1,0 +1,202 @@
+// Finds what one host sees of earlier runs. Used by the search of all ranks and the check of hosts.
+#include "engine/restart/folder_search.hpp"
+
+#include "base/error.hpp"
+#include "base/folder_tree.hpp"
+#include "base/wording.hpp"
+#include "checkpoint/checkpoint.hpp"
+#include "checkpoint/folder.hpp"
+#include "checkpoint/owner.hpp"
+#include "config/load.hpp"
+#include "engine/gathered_text.hpp"
+#include "engine/placement/devices.hpp"
+#include "engine/restart/manifest_values.hpp"
+#include "store/damage.hpp"
+#include "store/folder.hpp"
+#include "store/names.hpp"
+#include "store/subgroup_header.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <set>
+#include <system_error>
+#include <tuple>
+#include <utility>
+
+namespace nearstep::engine {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// Each folder of csd.path once, in its order.
+std::vector<std::string> named_folders(const config::EngineSettings& settings) {
+    std::vector<std::string> folders;
+    for (const std::string& folder : settings.csd.path) {
+        if (std::find(folders.begin(), folders.end(), folder) == folders.end()) {
+            folders.push_back(folder);
+        }
+    }
+    return folders;
+}
+
+bool is_plain(const std::string& path) {
+    std::error_code ignored;
+    return fs::is_regular_file(fs::symlink_status(path, ignored));
+}
+
+// Where the files that a manifest names lie; the manifest's own folder wins.
+std::vector<std::string> places_of_files(const std::vector<std::string>& folders,
+                                         const std::string& beside,
+                                         const std::vector<std::string>& names) {
+    std::vector<std::string> paths;
+    for (const std::string& name : names) {
+        std::string found;
+        for (const std::string& folder : folders) {
+            const std::string path = text(folder, "/", name);
+            if ((found.empty() || folder == beside) && is_present(path) && is_plain(path)) {
+                found = path;
+            }
+        }
+        paths.push_back(found);
+    }
+    return paths;
+}
+
+FoundManifest read_manifest(const std::string& path, store::RankFileName name,
+                            const std::vector<std::string>& folders) {
+    FoundManifest found{.path = path, .rank = name.rank, .set = name.set};
+    try {
+        const store::ManifestFile file(path);
+        std::optional<store::Manifest> manifest = file.read();
+        const std::string fault = manifest ? fault_of(*manifest, name) : "";
+        if (!fault.empty()) {
+            file.report_damage(fault);
+        }
+        found.manifest = std::move(manifest);
+    } catch (const store::DamageError& damage) {
+        found.damage = damage.what();
+    }
+    if (found.manifest) {
+        found.files = places_of_files(folders, store::folder_of(path), found.manifest->files);
+    }
+    return found;
+}
+
+}  // namespace
+
+std::vector<std::string> state_folders(const config::EngineSettings& settings) {
+    std::vector<std::string> folders = named_folders(settings);
+    const std::string memory = config::memory_folder(settings);
+    if (store::is_private_folder(memory)) {
+        folders.push_back(memory);
+    }
+    return folders;
+}
+
+std::vector<FoundManifest> look_for_manifests(const std::vector<std::string>& named,
+                                              const std::vector<std::string>& folders) {
+    std::vector<FoundManifest> manifests;
+    for (const std::string& folder : named) {
+        std::error_code error;
+        for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+             entry.increment(error)) {
+            if (const auto name = store::parse_manifest_name(entry->path().filename().string())) {
+                manifests.push_back(read_manifest(
+                    text(folder, "/", entry->path().filename().string()), *name, folders));
+            }
+        }
+        if (error && error != std::errc::no_such_file_or_directory &&
+            error != std::errc::not_a_directory) {
+            throw_path_error(text("Cannot list the folder ", folder, " of ", Term::path),
+                             error.value(),
+                             "choose a folder that you may read, or change its permissions.");
+        }
+    }
+    std::sort(manifests.begin(), manifests.end(),
+              [](const FoundManifest& a, const FoundManifest& b) {
+                  return std::tie(a.rank, a.set, a.path) < std::tie(b.rank, b.set, b.path);
+              });
+    return manifests;
+}
+
+std::vector<FoundRemains> look_for_remains(const config::EngineSettings& settings,
+                                           const std::vector<FoundManifest>& manifests) {
+    std::set<std::string> named;
+    for (const FoundManifest& one : manifests) {
+        named.insert(one.files.begin(), one.files.end());
+    }
+    std::vector<FoundRemains> remains;
+    for (const std::string& folder : state_folders(settings)) {
+        std::error_code error;
+        for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+            const std::string name = entry.path().filename().string();
+            const std::string path = text(folder, "/", name);
+            const auto parsed = store::parse_state_file_name(name);
+            if (!parsed || named.count(path) > 0 || !is_plain(path)) {
+                continue;
+            }
+            // The second set of names is used only beside a state that lists a step, which may be
+            // out of reach, even if nothing has been written under them yet.
+            const std::int64_t least = parsed->set == 1 ? 1 : 0;
+            const std::int64_t generation = std::max(least, store::newest_generation_in(path));
+            if (generation > 0) {
+                remains.push_back({.path = path, .generation = generation});
+            }
+        }
+    }
+    return remains;
+}
+
+FoundCheckpoint open_checkpoint(const std::string& path, const StepsOf& steps_of) {
+    FoundCheckpoint found{.path = path};
+    const auto reader = checkpoint::Reader::open(path);
+    const checkpoint::Description& description = reader->description();
+    found.step = description.step;
+    found.generation = description.generation;
+    found.line = {.run = description.run, .parents = description.parents};
+    found.model = description.model;
+    found.state_folders = config::state_folders_of(path, description.config);
+    if (steps_of) {
+        found.steps = steps_of(path, description.config);
+    }
+    return found;
+}
+
+std::vector<FoundCheckpoint> look_for_checkpoints(const config::EngineSettings& settings,
+                                                  const StepsOf& steps_of) {
+    std::vector<FoundCheckpoint> checkpoints;
+    for (const std::string& path : checkpoint::find_all(config::checkpoint_folder(settings))) {
+        try {
+            checkpoints.push_back(open_checkpoint(path, steps_of));
+        } catch (const ConfigError& damage) {
+            if (!is_present(path)) {
+                continue;  // another run has removed its old checkpoint meanwhile
+            }
+            checkpoints.push_back(
+                {.path = path,
+                 .step = checkpoint::step_of_index(path),
+                 .line = {.run = checkpoint::run_of_folder(store::folder_of(path))},
+                 .damage = damage.what()});
+        }
+    }
+    return checkpoints;
+}
+
+std::vector<FoundManifest> look_for_manifests(const config::EngineSettings& settings) {
+    return look_for_manifests(named_folders(settings), state_folders(settings));
+}
+
+Found search_here(const config::EngineSettings& settings, bool looks_at_checkpoints,
+                  const StepsOf& steps_of) {
+    Found found{.hosts = {own_host()}, .manifests = look_for_manifests(settings)};
+    found.remains = look_for_remains(settings, found.manifests);
+    found.checkpoint_folder = config::checkpoint_folder(settings);
+    if (looks_at_checkpoints) {
+        found.checkpoints = look_for_checkpoints(settings, steps_of);
+    }
+    return found;
+}
+
+}  // namespace nearstep::engine

@@ -1,0 +1,39 @@
+// What one host sees of earlier runs in a run's folders. Changes nothing.
+#pragma once
+
+#include "config/engine_settings.hpp"
+#include "engine/restart/decide.hpp"
+#include "engine/restart/wish.hpp"
+
+#include <string>
+#include <vector>
+
+namespace nearstep::engine {
+
+// Each folder of csd.path once, in its order, and the folder in memory, which an earlier run may
+// have used for state files. Any user may make a folder of that name, so it counts only if it is
+// this user's alone.
+std::vector<std::string> state_folders(const config::EngineSettings& settings);
+
+// All manifests in `named`, ordered by rank and set. Their files may be in any of `folders`. Throws
+// IoError or ConfigError if a folder cannot be listed.
+std::vector<FoundManifest> look_for_manifests(const std::vector<std::string>& named,
+                                              const std::vector<std::string>& folders);
+// In the folders of csd.path.
+std::vector<FoundManifest> look_for_manifests(const config::EngineSettings& settings);
+
+// State files in the folders that no manifest names.
+std::vector<FoundRemains> look_for_remains(const config::EngineSettings& settings,
+                                           const std::vector<FoundManifest>& manifests);
+
+// `steps_of` is empty if the steps do not matter. Throws ConfigError if the checkpoint is damaged.
+FoundCheckpoint open_checkpoint(const std::string& path, const StepsOf& steps_of);
+// Those in the run's folder, newest first, damaged ones, too.
+std::vector<FoundCheckpoint> look_for_checkpoints(const config::EngineSettings& settings,
+                                                  const StepsOf& steps_of);
+
+// What this host finds, for a run without resume flags.
+Found search_here(const config::EngineSettings& settings, bool looks_at_checkpoints,
+                  const StepsOf& steps_of);
+
+}  // namespace nearstep::engine

@@ -1,0 +1,215 @@
+// Words refusals. Used where a start decides, and where it finds data damaged.
+#include "engine/restart/refusal.hpp"
+
+#include "base/error.hpp"
+#include "base/wording.hpp"
+#include "engine/restart/decide.hpp"
+
+#include <cctype>
+
+namespace nearstep::engine {
+
+namespace {
+
+std::string_view key_of_folder(Reason reason) {
+    const bool is_of_checkpoints =
+        reason == Reason::other_model_of_checkpoint || reason == Reason::unfinished_checkpoint;
+    return is_of_checkpoints ? name_of_key("checkpoint.path") : word(Term::path);
+}
+
+std::string sentence(const Refusal& refusal, const Found& found) {
+    switch (refusal.reason) {
+        case Reason::damaged_checkpoint:
+            return refusal.detail;
+        case Reason::damaged_newer_checkpoint:
+            return text("A newer checkpoint is damaged (", refusal.detail, ")");
+        case Reason::damaged_manifest:
+            return text("A manifest cannot be used (", refusal.detail, ")");
+        case Reason::other_model_of_checkpoint:
+            return text("The checkpoint ", refusal.place, " is of another model (", refusal.detail,
+                        ")");
+        case Reason::other_model_of_state:
+            return text("The state files in ", refusal.place, " are of another model (",
+                        refusal.detail, ")");
+        case Reason::several_runs:
+            return "There are several runs here, of which none goes on from the others";
+        case Reason::unknown_step:
+            return "It cannot be told which step the state files hold";
+        case Reason::step_not_whole:
+            return text("Step ", refusal.step, " of run ", refusal.run, " is not whole (",
+                        refusal.missing.empty() ? "its ranks list no step in common"
+                                                : in_words(refusal.missing) + " is missing",
+                        ")");
+        case Reason::step_elsewhere:
+            return text("Step ", refusal.step, " of run ", refusal.run, " is in ", refusal.place,
+                        " on ", refusal.host, ", which ", Term::path, " does not name");
+        case Reason::no_manifest:
+            return "There are state files whose manifest is missing";
+        case Reason::no_durable_step:
+            return "The newest run here has no durable step, and the checkpoints are of others";
+        case Reason::nothing_to_resume:
+            return text("There is no checkpoint in ", found.checkpoint_folder,
+                        " to resume from, and no state of a run in ", found.state_folder);
+        case Reason::nothing_whole:
+            return text("There is nothing whole to resume from (", refusal.detail, ")");
+        case Reason::lost_all:
+            return text(
+                "Slurm has started this job again, and an earlier start of it may have taken "
+                "steps, but there is no state of a run in ",
+                found.state_folder);
+        case Reason::unfinished_state:
+        case Reason::unfinished_checkpoint:
+            return text("The folder ", refusal.place, " holds a run that stopped at step ",
+                        refusal.step, refusal.steps < 0 ? "" : text(" of ", refusal.steps));
+    }
+    return "";
+}
+
+bool lists_what_was_found(Reason reason) {
+    switch (reason) {
+        case Reason::damaged_newer_checkpoint:
+        case Reason::damaged_manifest:
+        case Reason::several_runs:
+        case Reason::unknown_step:
+        case Reason::step_not_whole:
+        case Reason::no_manifest:
+        case Reason::no_durable_step:
+        case Reason::nothing_whole:
+            return true;
+        default:
+            return false;
+    }
+}
+
+// What the remedies from Remedy::remove on give up; empty: nothing.
+std::string_view given_up(Reason reason) {
+    switch (reason) {
+        case Reason::unknown_step:
+        case Reason::step_not_whole:
+        case Reason::step_elsewhere:
+            return "that step";
+        case Reason::no_manifest:
+            return "that state";
+        case Reason::damaged_newer_checkpoint:
+            return "it";
+        default:
+            return "";
+    }
+}
+
+std::string phrase(Remedy remedy, const Refusal& refusal) {
+    switch (remedy) {
+        case Remedy::bring_back:
+            return text("bring back what is missing and use ", Term::resume, " again");
+        case Remedy::bring_back_for_job:
+            return text("bring back the folder of ", Term::path,
+                        " or checkpoint.path that has it and release or submit the job again");
+        case Remedy::name_folder:
+            return text("name that folder and use ", Term::resume, " again");
+        case Remedy::resume:
+            return text("go on with ", Term::resume);
+        case Remedy::start_without_resume:
+            return text("start without ", Term::resume);
+        case Remedy::same_model:
+            return text("resume with the ", Term::made_with, " it was made with");
+        case Remedy::other_folder:
+            return text("set ", key_of_folder(refusal.reason), " to another folder");
+        case Remedy::folders_of_one_run:
+            return text("set ", Term::path, " and checkpoint.path to folders with one run");
+        case Remedy::folder_of_run:
+            return text("set ", Term::path, " or checkpoint.path to its folder");
+        case Remedy::remove:
+            return text("remove ", refusal.place, " and use ", Term::resume, " again");
+        case Remedy::from:
+            return refusal.checkpoint.empty() ? text("go on from a checkpoint with ", Term::from)
+                                              : text("go on from the checkpoint with ",
+                                                     from_checkpoint(refusal.checkpoint));
+        case Remedy::fresh:
+            return text("start anew with ", Term::fresh);
+        case Remedy::new_job:
+            return "submit a new job to start anew";
+    }
+    return "";
+}
+
+// "a, b, or c".
+std::string joined(const std::vector<std::string>& phrases) {
+    std::string out;
+    for (std::size_t i = 0; i < phrases.size(); ++i) {
+        out += text(i == 0 ? "" : i + 1 == phrases.size() ? ", or " : ", ", phrases[i]);
+    }
+    return out;
+}
+
+std::string ways(const Refusal& refusal) {
+    const std::string_view lost = given_up(refusal.reason);
+    std::vector<std::string> keeping;
+    std::vector<std::string> losing;
+    for (const Remedy remedy : refusal.remedies) {
+        (lost.empty() || remedy < Remedy::remove ? keeping : losing)
+            .push_back(phrase(remedy, refusal));
+    }
+    const std::string rest = losing.empty() ? "" : text("to give ", lost, " up, ", joined(losing));
+    return text(joined(keeping), keeping.empty() || losing.empty() ? "" : "; ", rest);
+}
+
+}  // namespace
+
+std::string in_words(const Refusal& refusal, const Found& found) {
+    if (refusal.remedies.empty()) {
+        return sentence(refusal, found);
+    }
+    std::string rest = ways(refusal);
+    if (!lists_what_was_found(refusal.reason)) {
+        return text(sentence(refusal, found), ": ", rest, ".");
+    }
+    rest.front() = static_cast<char>(std::toupper(static_cast<unsigned char>(rest.front())));
+    const bool may_be_of_memory = !found.memory_folder.empty() && !refusal.missing.empty();
+    return text(
+        sentence(refusal, found), ", so nothing was changed. Found: ", describe(found), ". ",
+        may_be_of_memory ? text("State in memory (", found.memory_folder, ") is lost in a reboot. ")
+                         : "",
+        rest, ".");
+}
+
+std::string in_words(const std::vector<MissingFile>& missing) {
+    std::string out;
+    for (const MissingFile& one : missing) {
+        out += text(out.empty() ? "" : ", ",
+                    one.name.empty() ? text("the manifest of rank ", one.rank,
+                                            one.place.empty() ? "" : text(" (", one.place, ")"))
+                                     : text("rank ", one.rank, "'s state file ", one.name,
+                                            " (beside ", one.place, ")"));
+    }
+    return out;
+}
+
+std::string describe(const Found& found) {
+    std::string out;
+    for (const FoundManifest& one : found.manifests) {
+        out += text(out.empty() ? "" : ", ", "on host ",
+                    found.hosts[static_cast<std::size_t>(one.node)], " ", one.path);
+        if (!one.manifest) {
+            out += " (damaged)";
+            continue;
+        }
+        const store::Manifest& manifest = *one.manifest;
+        out +=
+            manifest.commits.empty() ? " (no step" : text(" (step ", manifest.commits.front().step);
+        out += text(" of run ", manifest.line.run, ", rank ", one.rank, " of ",
+                    ranks_of_layout(manifest.layout), ")");
+    }
+    for (const FoundRemains& one : found.remains) {
+        out += text(out.empty() ? "" : ", ", "on host ",
+                    found.hosts[static_cast<std::size_t>(one.node)], " ", one.path,
+                    " (state that no manifest names)");
+    }
+    for (const FoundCheckpoint& one : found.checkpoints) {
+        out += text(out.empty() ? "" : ", ", one.path,
+                    one.damage.empty() ? text(" (step ", one.step, " of run ", one.line.run, ")")
+                                       : " (damaged)");
+    }
+    return out.empty() ? "nothing" : out;
+}
+
+}  // namespace nearstep::engine

@@ -1,0 +1,34 @@
+// Finds what earlier runs left in the folders of a run. Changes nothing.
+#pragma once
+
+#include "config/engine_settings.hpp"
+#include "engine/placement/placed.hpp"
+#include "engine/restart/decide.hpp"
+#include "mpi/communicator.hpp"
+
+#include <cstddef>
+#include <string>
+
+namespace nearstep::engine {
+
+// What all ranks find in the folders of csd.path; the same on all. Seats have no layouts yet.
+// Collective. Throws ConfigError, on all ranks alike, if another process uses a state file, and
+// IoError if a file cannot be read for now.
+Found find_states(const mpi::Communicator& world, const Placed& settings, const std::string& model,
+                  const Wish& wish);
+
+// Adds the checkpoints, those in the run's folder and the one that the wish names. Collective;
+// throws as find_states() does, and if a newer step lies in a folder that csd.path named before.
+void find_checkpoints(const mpi::Communicator& world, const config::EngineSettings& settings,
+                      const StepsOf& steps_of, Found& found);
+
+// Throws IoError, on all ranks alike, if the manifests are not those that find_states() found.
+// Collective. Another job may have gone on between the search and the moment when all ranks had
+// their locks. What was decided could then undo its steps.
+void check_unchanged(const mpi::Communicator& world, const config::EngineSettings& settings,
+                     const Found& found);
+
+// Whether this rank is the first of its node.
+bool is_first_of_node(const mpi::Communicator& world, const Found& found);
+
+}  // namespace nearstep::engine

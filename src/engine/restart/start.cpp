@@ -1,0 +1,102 @@
+// Finds what a run begins with. Used by Run::open() and by the check of hosts.
+#include "engine/restart/start.hpp"
+
+#include "base/error.hpp"
+#include "base/stopwatch.hpp"
+#include "engine/placement/device_speeds.hpp"
+#include "engine/placement/devices.hpp"
+#include "engine/placement/layout_line.hpp"
+#include "engine/restart/folder_search.hpp"
+#include "engine/restart/search.hpp"
+#include "mpi/topology.hpp"
+#include "store/provenance.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+namespace nearstep::engine {
+
+namespace {
+
+// A seat's layout depends on the speeds, which may be those that an earlier run left.
+void name_layouts(const mpi::Communicator& world, const Placed& settings, std::size_t elems,
+                  Found& found) {
+    const mpi::Topology nodes = mpi::discover_nodes(world, settings.exchange.ranks_per_node);
+    const shard::Ownership owners = make_ownership(settings, elems, nodes);
+    for (int copy = 0; copy < owners.copies(); ++copy) {
+        const std::string layout = layout_line(settings, world.size(), owners.copy(copy));
+        for (const int rank : owners.copy(copy).ranks) {
+            found.ranks[static_cast<std::size_t>(rank)].layout = layout;
+        }
+    }
+}
+
+Decision decide_or_throw(const Found& found) {
+    Decision decision = decide(found);
+    if (decision.action == Action::refuse) {
+        throw ConfigError(in_words(decision.refusal, found));
+    }
+    return decision;
+}
+
+}  // namespace
+
+std::vector<double> known_speeds(const Found& found, const std::vector<int>& devices) {
+    if (found.wish.kind == Wish::Kind::none || found.wish.is_fresh()) {
+        return {};
+    }
+    const auto is_of_seat = [&](const FoundManifest& one) {
+        return std::ranges::any_of(found.ranks, [&](const Seat& seat) {
+            return seat.node == one.node && std::ranges::count(seat.manifests, one.path) > 0;
+        });
+    };
+    std::int64_t newest = -2;
+    std::string layout;
+    for (const FoundManifest& one : found.manifests) {
+        if (one.manifest && is_of_seat(one)) {
+            const std::vector<store::Commit>& commits = one.manifest->commits;
+            const std::int64_t step = commits.empty() ? -1 : commits.front().step;
+            if (step > newest) {
+                newest = step;
+                layout = one.manifest->layout;
+            }
+        }
+    }
+    const std::optional<LayoutValues> known = parse_layout(layout);
+    return known && known->devices == devices ? known->speeds : std::vector<double>();
+}
+
+Start find_start(const mpi::Communicator& world, const config::EngineSettings& settings,
+                 const Layout& layout, const Wish& wish, const std::string& model,
+                 const EngineOptions& options) {
+    Placed placed = place_devices(world, settings, options.grant);
+    Stopwatch watch;
+    Found found = find_states(world, placed, model, wish);
+    double search_s = watch.lap();
+    placed.speeds = settle_speeds(
+        world, placed,
+        {.elems = layout.elems,
+         .dtype = layout.dtype,
+         .known = known_speeds(found, config::devices_per_rank(placed, world.size()))});
+    watch.lap();
+    name_layouts(world, placed, layout.elems, found);
+    find_checkpoints(world, placed, options.steps_of, found);
+    Decision decision = decide_or_throw(found);
+    if (decision.action != Action::resume_state) {
+        world.together(
+            [&] { store::refuse_foreign_files(files_of_rank(placed, world, decision.set)); });
+    }
+    search_s += watch.lap();
+    return {.settings = std::move(placed),
+            .found = std::move(found),
+            .decision = std::move(decision),
+            .search_s = search_s};
+}
+
+void refuse_unfinished(const config::EngineSettings& settings, bool looks_at_checkpoints,
+                       const StepsOf& steps_of) {
+    decide_or_throw(search_here(settings, looks_at_checkpoints, steps_of));
+}
+
+}  // namespace nearstep::engine

@@ -1,0 +1,41 @@
+// What a run begins with: its devices, what earlier runs left, and the choice among that.
+#pragma once
+
+#include "config/engine_settings.hpp"
+#include "engine/engine.hpp"
+#include "engine/layout.hpp"
+#include "engine/placement/placed.hpp"
+#include "engine/restart/decide.hpp"
+#include "engine/restart/wish.hpp"
+#include "mpi/communicator.hpp"
+
+#include <string>
+#include <vector>
+
+namespace nearstep::engine {
+
+// The same on all ranks but for Placed::places.
+struct Start {
+    Placed settings;
+    Found found;
+    Decision decision;
+    double search_s = 0;  // without measuring devices
+};
+
+// Looks at what is there and changes nothing. Collective. Throws ConfigError, on all ranks alike,
+// if another process uses the state files, if foreign files are in the way, or if the wish cannot
+// be fulfilled. Throws IoError if a file cannot be read for now.
+Start find_start(const mpi::Communicator& world, const config::EngineSettings& settings,
+                 const Layout& layout, const Wish& wish, const std::string& model,
+                 const EngineOptions& options);
+
+// The speeds that the newest manifest of the run's ranks lists, if the wish goes on with a run and
+// that manifest is of these devices of each rank; else empty.
+std::vector<double> known_speeds(const Found& found, const std::vector<int>& devices);
+
+// Throws ConfigError if the settings' folders hold a run that is or may be unfinished. Looks at
+// csd.path as this host sees it and, if `looks_at_checkpoints`, at the checkpoints.
+void refuse_unfinished(const config::EngineSettings& settings, bool looks_at_checkpoints,
+                       const StepsOf& steps_of);
+
+}  // namespace nearstep::engine

@@ -1,0 +1,206 @@
+// Checks and times the checkpoint folder. Called by train/run.cpp before the first step.
+#include "engine/state/checkpoint_folder.hpp"
+
+#include "base/descriptor.hpp"
+#include "base/digest.hpp"
+#include "base/error.hpp"
+#include "base/folder_tree.hpp"
+#include "base/plain_file.hpp"
+#include "base/stopwatch.hpp"
+#include "base/units.hpp"
+#include "base/wording.hpp"
+#include "checkpoint/folder.hpp"
+#include "engine/storage_engine.hpp"
+#include "store/folder.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <span>
+#include <utility>
+
+namespace nearstep::engine {
+
+namespace {
+
+// Per rank: enough to time its disk, but short compared with a start.
+constexpr std::size_t kProbedBytes = 16 * MiB;
+
+// A temporary file in the folder, removed by the destructor.
+class ProbeFile {
+public:
+    explicit ProbeFile(const std::string& folder) : name_(folder + "/nearstep-probe-XXXXXX") {
+        file_ = Descriptor(::mkostemp(name_.data(), O_CLOEXEC));
+        if (!file_) {
+            fail("make a file in");
+        }
+        ::unlink(name_.c_str());
+    }
+
+    void write(std::span<const float> values) {
+        if (write_all(file_, std::as_bytes(values)) != 0) {
+            fail("write to");
+        }
+    }
+
+    void sync() {
+        if (::fsync(file_.get()) != 0) {
+            fail("sync a file in");
+        }
+    }
+
+private:
+    [[noreturn]] void fail(const char* verb) const {
+        throw IoError(text("Cannot ", verb, " the checkpoint folder ", store::folder_of(name_),
+                           " (", std::strerror(errno), "): check the disk and its free space."));
+    }
+
+    std::string name_;
+    Descriptor file_;
+};
+
+std::string host_name() {
+    std::array<char, 256> name{};
+    ::gethostname(name.data(), name.size() - 1);
+    return name.data();
+}
+
+// Rank 0 makes a file with a unique name in `place`.
+std::string make_token(const mpi::Communicator& world, const std::string& folder,
+                       const std::string& place) {
+    std::string path;
+    world.together([&] {
+        if (world.rank() != 0) {
+            return;
+        }
+        std::random_device source;
+        path = text(place, "/nearstep-shared-", to_hex(source()), to_hex(source()));
+        const Descriptor token(::open(path.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0600));
+        if (!token) {
+            throw_path_error(
+                text("The checkpoint folder ", folder, " cannot be written"), errno,
+                text("set checkpoint.path, or ", Term::path,
+                     " in which it is by default, to a folder that you may write to."));
+        }
+    });
+    return world.broadcast(path, 0);
+}
+
+std::string seconds_text(double seconds) {
+    std::array<char, 32> out{};
+    std::snprintf(out.data(), out.size(), seconds < 10 ? "%.1f s" : "%.0f s", seconds);
+    return out.data();
+}
+
+}  // namespace
+
+void check_shared_folder(const mpi::Communicator& world, const std::string& folder) {
+    const std::string place = world.broadcast(store::nearest_present(folder), 0);
+    const std::string token = make_token(world, folder, place);
+    const std::string host_of_rank_0 = world.broadcast(host_name(), 0);
+    const auto look = [&] {
+        if (store::nearest_present(folder) != place || !is_present(token)) {
+            throw ConfigError(text("The checkpoint folder ", folder, " of host ", host_of_rank_0,
+                                   " is not there on host ", host_name(), " (rank ", world.rank(),
+                                   "): set checkpoint.path to a folder that all hosts share."));
+        }
+    };
+    const auto remove_token = [&] {
+        if (world.rank() == 0) {
+            ::unlink(token.c_str());
+        }
+    };
+    try {
+        world.together(look);
+    } catch (const ConfigError&) {
+        remove_token();
+        throw;
+    }
+    remove_token();
+}
+
+CheckpointTime StorageEngine::expect_checkpoint(const std::string& folder) {
+    double mine = 0;
+    double probed = 0;
+    double seconds = 0;
+    world_.together([&] {
+        if (world_.rank() == 0) {
+            checkpoint::make_folder(folder);
+        }
+    });
+    world_.together([&] {
+        ProbeFile file(folder);
+        Stopwatch watch;
+        pipeline_->visit_subgroups(
+            [&](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
+                if (!is_in_first_copy()) {
+                    return;  // a checkpoint contains one copy
+                }
+                const std::size_t elems = tiles.size() * shard::kTileElems;
+                const auto bytes = static_cast<double>(3 * elems * sizeof(float));
+                mine += bytes;
+                if (probed >= static_cast<double>(kProbedBytes)) {
+                    return;
+                }
+                const csd::StateArrays state{std::span(master_).first(elems),
+                                             std::span(moment1_).first(elems),
+                                             std::span(moment2_).first(elems)};
+                device.read_state(subgroup, pipeline_->generation(), state);
+                for (const std::span<const float> values :
+                     {state.master, state.moment1, state.moment2}) {
+                    file.write(values);
+                }
+                probed += bytes;
+            });
+        file.sync();
+        seconds = probed > 0 ? watch.lap() * mine / probed : 0;
+    });
+    CheckpointTime time;
+    const std::vector<double> of_ranks = world_.all_gather(std::array{seconds, mine, probed});
+    for (std::size_t i = 0; i < of_ranks.size(); i += 3) {
+        time.seconds = std::max(time.seconds, of_ranks[i]);
+        time.bytes += of_ranks[i + 1];
+        time.probed_bytes += of_ranks[i + 2];
+    }
+    return time;
+}
+
+std::vector<std::string> describe_notice(const config::EngineSettings& settings,
+                                         const CheckpointTime& time, int notice_s) {
+    if (settings.csd.durability == "step") {
+        return notice_s == 0 ? std::vector<std::string>{}
+                             : std::vector{text("a notice of ", notice_s,
+                                                " s leaves time for the step under way: every step "
+                                                "is durable, nothing else is written")};
+    }
+    if (settings.csd.durability == "none") {
+        return notice_s == 0 ? std::vector<std::string>{}
+                             : std::vector{text("warning: a stop after the notice of ", notice_s,
+                                                " s loses all steps: set ", Term::durability,
+                                                " to \"step\" or "
+                                                "\"checkpoint\"")};
+    }
+    std::string line =
+        text("a checkpoint takes about ", seconds_text(time.seconds), " (", human_bytes(time.bytes),
+             ", by ", human_bytes(time.probed_bytes), " read and written now)");
+    if (notice_s == 0) {
+        return {line};
+    }
+    std::vector<std::string> lines = {text(line, ", the notice is ", notice_s, " s")};
+    if (time.seconds > notice_s) {
+        lines.push_back(
+            text("warning: a checkpoint does not fit in the notice, and the steps "
+                 "since the one before would be lost: ask for a longer notice (sbatch "
+                 "--signal=USR1@SECONDS) or set ",
+                 Term::durability, " to \"step\""));
+    }
+    return lines;
+}
+
+}  // namespace nearstep::engine

@@ -1,0 +1,64 @@
+// Moves state that was written with another layout to the ranks that own its tiles now.
+#pragma once
+
+#include "csd/state_volume.hpp"
+#include "engine/restart/start.hpp"
+#include "mpi/communicator.hpp"
+#include "shard/ownership.hpp"
+#include "store/storage.hpp"
+#include "trace/traffic.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace nearstep::engine {
+
+// Each old file is read once, by one rank of a node that sees it. All calls are collective.
+class OtherLayout {
+public:
+    // Opens and locks the state files that were chosen. Throws ConfigError on all ranks alike.
+    // `storage`: see store::File.
+    OtherLayout(const mpi::Communicator& world, std::size_t parameters, const Start& start,
+                store::Storage* storage);
+
+    // Hands each rank the tiles that it owns, one by one, roughly in order. If data is damaged it
+    // returns a sentence and some tiles are missing. Throws IoError.
+    using Take = std::function<void(std::size_t tile, const csd::StateArrays& state)>;
+    std::optional<std::string> read(std::int64_t generation, const shard::Ownership& owners,
+                                    const Take& take);
+
+private:
+    // Adjacent tiles in one old file.
+    struct Piece {
+        shard::TileRange tiles;
+        int reader = 0;            // rank
+        std::size_t volume = 0;    // of the reader
+        std::size_t subgroup = 0;  // in the volume
+    };
+
+    // Tiles of a round, by the rank they go to or come from.
+    struct Exchange {
+        std::vector<std::vector<std::size_t>> sent;
+        std::vector<std::vector<std::size_t>> received;
+    };
+
+    void open(const std::vector<csd::StateVolumeSettings>& settings);
+    Exchange exchange_of(const std::vector<Piece>& round, const shard::Ownership& owners) const;
+    // Returns a sentence if the piece is damaged; else empty.
+    std::string read_piece(const Piece& piece, std::int64_t generation, std::span<float> arrays);
+    std::optional<std::string> read_round(const std::vector<Piece>& round, std::int64_t generation,
+                                          const shard::Ownership& owners, const Take& take);
+
+    const mpi::Communicator& world_;
+    trace::Traffic traffic_;
+    std::vector<Piece> pieces_;                               // in tile order
+    std::vector<std::unique_ptr<csd::StateVolume>> volumes_;  // those this rank reads
+};
+
+}  // namespace nearstep::engine

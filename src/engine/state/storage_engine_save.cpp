@@ -1,0 +1,153 @@
+// Writes a checkpoint and what it describes, and restores residuals from one.
+#include "base/error.hpp"
+#include "base/version.hpp"
+#include "base/wording.hpp"
+#include "checkpoint/owner.hpp"
+#include "engine/gathered_text.hpp"
+#include "engine/placement/devices.hpp"
+#include "engine/storage_engine.hpp"
+
+#include <algorithm>
+#include <functional>
+
+namespace nearstep::engine {
+
+using shard::kTileElems;
+
+namespace {
+
+// Appends `tiles` to ascending ranges and merges them with the last range if they touch.
+void append(std::vector<shard::TileRange>& ranges, shard::TileRange tiles) {
+    if (!ranges.empty() && ranges.back().end == tiles.begin) {
+        ranges.back().end = tiles.end;
+    } else {
+        ranges.push_back(tiles);
+    }
+}
+
+}  // namespace
+
+void StorageEngine::save_residual(checkpoint::RankFileWriter& writer) {
+    if (exchange::Residual* residual = pipeline_->residual()) {
+        for (const std::size_t tile : residual->tiles()) {
+            writer.write_residual(tile, residual->of(tile));
+        }
+    }
+}
+
+// If the same ranks slice a tile as before, each reads its own residual; else the heir sums them.
+void StorageEngine::restore_residual(checkpoint::Reader& reader) {
+    exchange::Residual* residual = pipeline_->residual();
+    if (residual == nullptr) {
+        return;
+    }
+    std::vector<float> addend(kTileElems);
+    for (const std::size_t tile : residual->tiles()) {
+        const std::vector<int> kept_by = reader.residual_ranks(tile);
+        const std::span<float> values = residual->of(tile);
+        std::fill(values.begin(), values.end(), 0.0F);
+        if (kept_by == pipeline_->residual_ranks(tile)) {
+            reader.read_residual(world_.rank(), tile, values);
+        } else if (pipeline_->residual_heir(tile) == world_.rank()) {
+            for (const int rank : kept_by) {
+                reader.read_residual(rank, tile, addend);
+                std::transform(values.begin(), values.end(), addend.begin(), values.begin(),
+                               std::plus<>());
+            }
+        }
+    }
+}
+
+checkpoint::Description StorageEngine::describe() const {
+    checkpoint::Description description;
+    description.step = steps_done_;
+    description.generation = pipeline_->generation();
+    description.loss_scale = loss_scale_.value();
+    description.good_steps = loss_scale_.good_steps();
+    description.norm = last_norm_;
+    description.missed = scalar_sets_.missed();
+    description.seed = identity_.seed;
+    description.run = line_.run;
+    description.parents = line_.parents;
+    description.data = identity_.data;
+    description.dtype = name_of(layout_.dtype);
+    description.threads = threads_;
+    description.config = identity_.config ? identity_.config(settings_) : "";
+    description.model = identity_.model;
+    description.commit = nearstep::commit();
+    description.site = settings_.site;
+    description.parameters = layout_.elems;
+    for (const Tensor& tensor : layout_.tensors) {
+        description.tensors.push_back({tensor.name, tensor.shape, tensor.offset});
+    }
+    return description;
+}
+
+std::string StorageEngine::claim_checkpoint_folder(const std::string& folder) {
+    std::string own;
+    world_.together([&] {
+        if (world_.rank() == 0) {
+            own = checkpoint::claim_folder(folder, {.line = line_, .replaced = replaced_runs_});
+        }
+    });
+    return world_.broadcast(own, 0);
+}
+
+std::string StorageEngine::save(const std::string& named) {
+    expects(!is_under_way(), "a step is finished before it is saved");
+    const std::string folder = claim_checkpoint_folder(named);
+    // Only rank 0 looks at the folder, so all ranks use the same attempt number in names.
+    int attempt = 0;
+    world_.together(
+        [&] { attempt = world_.rank() == 0 ? checkpoint::next_attempt(folder, steps_done_) : 0; });
+    attempt = std::stoi(world_.broadcast(std::to_string(attempt), 0));
+
+    std::vector<std::vector<shard::TileRange>> ranges(static_cast<std::size_t>(world_.size()));
+    for (const shard::Subgroup& subgroup : owners_.copy(0).partition.subgroups()) {
+        const int owner = owners_.copy(0).owner_of_tile(subgroup.tiles.begin);
+        append(ranges[static_cast<std::size_t>(owner)], subgroup.tiles);
+    }
+    std::vector<checkpoint::RankFileRecord> records(ranges.size());
+    const auto rank = static_cast<std::size_t>(world_.rank());
+    world_.together([&] {
+        const exchange::Residual* residual = pipeline_->residual();
+        const auto writer = checkpoint::RankFileWriter::make(
+            folder, steps_done_, attempt, world_.rank(), ranges[rank],
+            residual == nullptr ? std::vector<std::size_t>() : residual->tiles());
+        pipeline_->visit_subgroups(
+            [&](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
+                if (!is_in_first_copy()) {
+                    return;  // copies are equal, and a checkpoint contains one
+                }
+                const std::size_t elems = tiles.size() * kTileElems;
+                const csd::StateArrays state{std::span(master_).first(elems),
+                                             std::span(moment1_).first(elems),
+                                             std::span(moment2_).first(elems)};
+                device.read_state(subgroup, pipeline_->generation(), state);
+                faults_.pass(FaultPhase::mid_checkpoint);
+                writer->write(tiles, {state.master, state.moment1, state.moment2});
+            });
+        save_residual(*writer);
+        records[rank] = writer->finish();
+    });
+    // The records of all ranks: each rank fills in its own.
+    std::vector<std::uint64_t> numbers(2 * records.size(), 0);
+    numbers[2 * rank] = records[rank].file_bytes;
+    numbers[2 * rank + 1] = records[rank].tiles_xxh3;
+    world_.sum(std::span(numbers));
+    for (std::size_t r = 0; r < records.size(); ++r) {
+        records[r].file_bytes = numbers[2 * r];
+        records[r].tiles_xxh3 = numbers[2 * r + 1];
+    }
+    faults_.pass(FaultPhase::before_checkpoint_index);
+    std::string path;
+    world_.together([&] {
+        if (world_.rank() == 0) {
+            path = checkpoint::publish(folder, describe(), attempt, ranges, records);
+        }
+    });
+    faults_.pass(FaultPhase::after_checkpoint_index);
+    return world_.broadcast(path, 0);
+}
+
+}  // namespace nearstep::engine

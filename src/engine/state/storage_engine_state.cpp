@@ -1,0 +1,425 @@
+// The engine's storage: start values, state files, checkpoints and the digest of masters.
+#include "base/digest.hpp"
+#include "base/error.hpp"
+#include "base/version.hpp"
+#include "base/wording.hpp"
+#include "checkpoint/owner.hpp"
+#include "engine/gathered_text.hpp"
+#include "engine/placement/devices.hpp"
+#include "engine/storage_engine.hpp"
+#include "store/damage.hpp"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <functional>
+#include <random>
+
+namespace nearstep::engine {
+
+using shard::kTileElems;
+
+namespace {
+
+constexpr const char* kOtherTensors =
+    "Its manifest counts the updates of tensors that the model does not have.";
+
+std::string name_of_file(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+
+}  // namespace
+
+store::Commit StorageEngine::position() const {
+    return {.step = steps_done_,
+            .generation = pipeline_->generation(),
+            .loss_scale = loss_scale_.value(),
+            .good_steps = loss_scale_.good_steps(),
+            .norm = last_norm_,
+            .missed = scalar_sets_.missed()};
+}
+
+// A random id, different for every run and the same on all ranks.
+std::string StorageEngine::draw_id() const {
+    std::random_device source;
+    const std::uint64_t high = source();
+    return world_.broadcast(to_hex(high << 32U | source()), 0);
+}
+
+store::Manifest StorageEngine::manifest() const {
+    store::Manifest manifest{.line = line_,
+                             .model = identity_.model,
+                             .layout = layout_line(settings_, world_.size(), copy_),
+                             .seed = identity_.seed,
+                             .data = identity_.data,
+                             .dtype = name_of(layout_.dtype),
+                             .threads = threads_,
+                             .steps = identity_.steps,
+                             .state = state_,
+                             .replaces = replaced_,
+                             .copy = owners_.copies() > 1 ? copy_.ranks : std::vector<int>(),
+                             .places = places_};
+    for (const std::string& file : state_files(settings_, world_.rank(), world_.size(), set_)) {
+        manifest.files.push_back(name_of_file(file));
+    }
+    return manifest;
+}
+
+// Another seed or other data begins a new line, like going back a step.
+void StorageEngine::choose_line(const Decision& decision, const Writer& writer, std::int64_t step) {
+    const bool has_other_data = !writer.data.empty() && writer.data != identity_.data;
+    const bool leaves = decision.begins_line || writer.seed != identity_.seed || has_other_data;
+    line_ = leaves ? store::branch_off(decision.line, step, draw_id()) : decision.line;
+}
+
+// Before files are emptied, all manifests claim them and list no step. If an older state must stay
+// until the new one is durable, manifests do not name the new files yet.
+void StorageEngine::empty_state_files(const std::string& replaced, const Claimed& claimed) {
+    state_ = draw_id();
+    replaced_ = replaced;
+    log_.begin(manifest());
+    if (replaced.empty()) {
+        world_.together([this] { log_.claim(); });
+    }
+    if (claimed) {
+        claimed();
+    }
+    world_.together([this] { pipeline_->reserve(); });
+}
+
+void StorageEngine::remove_state_files() {
+    for (const std::string& file : state_files(settings_, world_.rank(), world_.size(), set_)) {
+        ::unlink(file.c_str());
+    }
+}
+
+// For every csd.durability: the files are complete now, and the next step has not begun.
+void StorageEngine::list_what_was_filled() {
+    prepare_commit();
+    pipeline_->commit(log_, position());
+    world_.barrier();
+}
+
+void StorageEngine::forget_commits() {
+    world_.together([this] { log_.claim(); });
+}
+
+// A rank computes with its rounded masters. Writes those of its own tiles.
+void StorageEngine::load_masters_into_vector(shard::TileRange tiles,
+                                             std::span<const float> masters) {
+    const std::size_t tile_bytes = kTileElems * size_bytes(layout_.dtype);
+    convert_from_fp32(masters.data(), layout_.dtype,
+                      vector_.span().data() + tiles.begin * tile_bytes, masters.size());
+}
+
+void StorageEngine::move_state(const SubgroupWorkers::Stages& stages) {
+    const trace::TrafficSnapshot before = traffic_.snapshot();
+    const double seconds = SubgroupWorkers(*pipeline_, pool_).visit(stages);
+    const trace::TrafficSnapshot moved = traffic_.snapshot() - before;
+    moved_ = {.bytes = static_cast<double>(moved[trace::Counter::checkpoint]), .seconds = seconds};
+}
+
+StateTransfer StorageEngine::first_transfer() const {
+    StateTransfer all;
+    const std::vector<double> of_ranks =
+        world_.all_gather(std::array{moved_.bytes, moved_.seconds});
+    for (std::size_t i = 0; i < of_ranks.size(); i += 2) {
+        all.bytes += of_ranks[i];
+        all.seconds = std::max(all.seconds, of_ranks[i + 1]);
+    }
+    return all;
+}
+
+void StorageEngine::start_anew(const Fill& fill, const Claimed& claimed) {
+    line_ = {.run = draw_id()};
+    empty_state_files("", claimed);
+    world_.together([&] {
+        move_state(
+            {.before =
+                 [&](shard::TileRange tiles, const csd::StateArrays& state) {
+                     const std::size_t first = tiles.begin * kTileElems;
+                     const std::size_t elems = std::min(state.master.size(), layout_.elems - first);
+                     fill(first, state.master.first(elems));
+                     std::ranges::fill(state.master.subspan(elems), 0.0F);  // padding
+                     std::ranges::fill(state.moment1, 0.0F);
+                     std::ranges::fill(state.moment2, 0.0F);
+                 },
+             .move = [](csd::Device& device, std::size_t subgroup,
+                        const csd::StateArrays& state) { device.write_state(subgroup, 0, state); },
+             .after =
+                 [this](shard::TileRange tiles, const csd::StateArrays& state) {
+                     load_masters_into_vector(tiles, state.master);
+                 }});
+    });
+    pipeline_->set_generation(0);
+    pipeline_->gather();
+    commit();
+}
+
+// Its description of the model is ours, but somebody else may have written it.
+std::unique_ptr<checkpoint::Reader> StorageEngine::open_checkpoint(
+    const std::string& index_path) const {
+    auto reader = checkpoint::Reader::open(index_path);
+    const checkpoint::Description& description = reader->description();
+    if (description.parameters != layout_.elems || !fits(description.missed)) {
+        throw ConfigError(text("The checkpoint ", index_path,
+                               " is of other tensors than the model (", description.parameters,
+                               " parameters, not ", layout_.elems, "): use another checkpoint."));
+    }
+    return reader;
+}
+
+void StorageEngine::restore(const Decision& decision) {
+    std::unique_ptr<checkpoint::Reader> reader;
+    world_.together([&] { reader = open_checkpoint(decision.checkpoint); });
+    const checkpoint::Description& description = reader->description();
+    const Writer writer{.seed = description.seed,
+                        .data = description.data,
+                        .dtype = description.dtype,
+                        .threads = description.threads};
+    choose_line(decision, writer, description.step);
+    try {
+        empty_state_files(decision.replaces);
+        world_.together([&] { fill_from(*reader); });
+        world_.together([&] { restore_residual(*reader); });
+    } catch (const Error&) {
+        if (!decision.replaces.empty()) {
+            remove_state_files();
+        }
+        throw;
+    }
+    go_on_at({.step = description.step,
+              .generation = description.generation,
+              .loss_scale = description.loss_scale,
+              .good_steps = description.good_steps,
+              .norm = description.norm,
+              .missed = description.missed},
+             writer);
+    list_what_was_filled();
+}
+
+void StorageEngine::fill_from(checkpoint::Reader& reader) {
+    pipeline_->visit_subgroups(
+        [&](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
+            const std::size_t elems = tiles.size() * kTileElems;
+            const std::span<float> masters = std::span(master_).first(elems);
+            const std::span<float> moments1 = std::span(moment1_).first(elems);
+            const std::span<float> moments2 = std::span(moment2_).first(elems);
+            reader.read(tiles, {masters, moments1, moments2});
+            device.write_state(subgroup, reader.description().generation,
+                               {masters, moments1, moments2});
+            load_masters_into_vector(tiles, masters);
+        });
+}
+
+namespace {
+
+// A subgroup whose tiles arrive one by one.
+struct Incoming {
+    csd::Device* device = nullptr;
+    std::size_t subgroup = 0;
+    shard::TileRange tiles;
+    std::size_t missing = 0;  // tiles
+    // Allocated while only some tiles have arrived.
+    std::vector<float> master = {};
+    std::vector<float> moment1 = {};
+    std::vector<float> moment2 = {};
+};
+
+void put(Incoming& of, std::size_t tile, const csd::StateArrays& state) {
+    const std::size_t elems = of.tiles.size() * kTileElems;
+    const auto at = static_cast<std::ptrdiff_t>((tile - of.tiles.begin) * kTileElems);
+    for (auto [to, from] :
+         {std::pair(&of.master, state.master), std::pair(&of.moment1, state.moment1),
+          std::pair(&of.moment2, state.moment2)}) {
+        to->resize(elems);
+        std::copy(from.begin(), from.end(), to->begin() + at);
+    }
+    --of.missing;
+}
+
+}  // namespace
+
+std::optional<std::string> StorageEngine::fill_from(OtherLayout& old, std::int64_t generation) {
+    std::vector<Incoming> incoming;  // in tile order
+    pipeline_->visit_subgroups(
+        [&](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
+            incoming.push_back(
+                {.device = &device, .subgroup = subgroup, .tiles = tiles, .missing = tiles.size()});
+        });
+    return old.read(generation, owners_, [&](std::size_t tile, const csd::StateArrays& state) {
+        const auto of = std::upper_bound(
+            incoming.begin(), incoming.end(), tile,
+            [](std::size_t wanted, const Incoming& one) { return wanted < one.tiles.end; });
+        put(*of, tile, state);
+        if (of->missing == 0) {
+            of->device->write_state(of->subgroup, generation,
+                                    {of->master, of->moment1, of->moment2});
+            load_masters_into_vector(of->tiles, of->master);
+            of->master = {};
+            of->moment1 = {};
+            of->moment2 = {};
+        }
+    });
+}
+
+std::optional<std::string> StorageEngine::restore_from(const Start& start,
+                                                       const store::Commit& commit) {
+    if (!fits(commit.missed)) {
+        return kOtherTensors;
+    }
+    const Decision& decision = start.decision;
+    choose_line(decision, decision.writer, commit.step);
+    try {
+        OtherLayout old(world_, layout_.elems, start, storage_.get());
+        empty_state_files(decision.replaces);
+        if (auto damage = fill_from(old, commit.generation)) {
+            return damage;
+        }
+    } catch (const Error&) {
+        remove_state_files();
+        throw;
+    }
+    go_on_at(commit, decision.writer);
+    list_what_was_filled();
+    return std::nullopt;
+}
+
+void StorageEngine::verify(const std::string& index_path) {
+    world_.together([&] {
+        const auto reader = open_checkpoint(index_path);
+        pipeline_->visit_subgroups([&](csd::Device&, std::size_t, shard::TileRange tiles) {
+            const std::size_t elems = tiles.size() * kTileElems;
+            reader->read(tiles, {std::span(master_).first(elems), std::span(moment1_).first(elems),
+                                 std::span(moment2_).first(elems)});
+        });
+    });
+}
+
+// Restores what ranks keep besides the state. A residual is scaled like its gradients.
+void StorageEngine::go_on_at(const store::Commit& position, const Writer& writer) {
+    pipeline_->set_generation(position.generation);
+    steps_done_ = position.step;
+    threads_before_ = writer.threads;
+    if (writer.dtype.empty() || writer.dtype == name_of(Dtype::fp16)) {
+        loss_scale_.restore(position.loss_scale, position.good_steps);
+    }
+    if (pipeline_->residual() != nullptr && loss_scale_.value() != position.loss_scale) {
+        pipeline_->residual()->scale(static_cast<float>(loss_scale_.value() / position.loss_scale));
+    }
+    keep_norm(position.norm);
+    scalar_sets_.restore(position.missed);
+    pipeline_->gather();
+}
+
+std::optional<std::string> StorageEngine::restore_state(const Decision& decision,
+                                                        const store::Commit& commit) {
+    if (!fits(commit.missed)) {
+        return kOtherTensors;
+    }
+    std::string damage;
+    world_.together([&] {
+        try {
+            move_state(
+                {.move =
+                     [&](csd::Device& device, std::size_t subgroup, const csd::StateArrays& state) {
+                         device.read_state(subgroup, commit.generation, state);
+                     },
+                 .after =
+                     [this](shard::TileRange tiles, const csd::StateArrays& state) {
+                         load_masters_into_vector(tiles, state.master);
+                     }});
+        } catch (const store::DamageError& found) {
+            damage = found.what();
+        }
+    });
+    for (const std::string& of_rank : gather_text(world_, damage)) {
+        if (!of_rank.empty()) {
+            return of_rank;
+        }
+    }
+    choose_line(decision, decision.writer, commit.step);
+    state_ = decision.state;
+    go_on_at(commit, decision.writer);
+    log_.begin(manifest());
+    list_what_was_filled();
+    return std::nullopt;
+}
+
+// The new generation lies in the places of the one before the last, as an update's does.
+void StorageEngine::change_masters(const Change& change) {
+    expects(pipeline_->stage() == offload::Stage::idle, "masters change between two steps");
+    pipeline_->drop_read_ahead();
+    const std::int64_t old = pipeline_->generation();
+    world_.together([&] {
+        SubgroupWorkers(*pipeline_, pool_)
+            .visit(
+                {.move =
+                     [&](csd::Device& device, std::size_t subgroup, const csd::StateArrays& state) {
+                         device.read_state(subgroup, old, state);
+                         const shard::Subgroup& of = device.subgroups()[subgroup];
+                         change(of.tiles.begin * kTileElems, state.master);
+                         device.write_state(subgroup, old + 1, state);
+                     },
+                 .after =
+                     [this](shard::TileRange tiles, const csd::StateArrays& state) {
+                         load_masters_into_vector(tiles, state.master);
+                     }});
+    });
+    pipeline_->set_generation(old + 1);
+    scalar_sets_.miss_update();
+    pipeline_->gather();
+    commit();
+}
+
+void StorageEngine::see_state(const See& see) {
+    expects(!is_under_way(), "a step is finished before its state is read");
+    pipeline_->visit_subgroups(
+        [&](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
+            const std::size_t elems = tiles.size() * kTileElems;
+            const csd::StateArrays state{std::span(master_).first(elems),
+                                         std::span(moment1_).first(elems),
+                                         std::span(moment2_).first(elems)};
+            device.read_state(subgroup, pipeline_->generation(), state);
+            see(tiles.begin * kTileElems, state.master, state.moment1, state.moment2);
+        });
+}
+
+std::vector<std::int64_t> StorageEngine::updates() const {
+    std::vector<std::int64_t> updates;
+    for (const std::int64_t missed : scalar_sets_.missed_of_tensors()) {
+        updates.push_back(pipeline_->generation() - missed);
+    }
+    return updates;
+}
+
+std::uint64_t StorageEngine::masters_digest() {
+    expects(!is_under_way(), "a step is finished before its masters are read");
+    std::vector<std::uint64_t> of_tile(owners_.tiles(), 0);
+    SubgroupWorkers(*pipeline_, pool_)
+        .visit(
+            {.move =
+                 [this](csd::Device& device, std::size_t subgroup, const csd::StateArrays& state) {
+                     device.read_state(subgroup, pipeline_->generation(), state);
+                 },
+             .after =
+                 [&](shard::TileRange tiles, const csd::StateArrays& state) {
+                     for (std::size_t tile = tiles.begin; tile < tiles.end; ++tile) {
+                         const auto values =
+                             state.master.subspan((tile - tiles.begin) * kTileElems,
+                                                  copy_.partition.elems_in_tile(tile));
+                         of_tile[tile] = xxh3(std::as_bytes(values));
+                     }
+                 }});
+    pipeline_->copy_ranks().sum(std::span(of_tile));
+    const std::uint64_t digest = xxh3(std::as_bytes(std::span<const std::uint64_t>(of_tile)));
+    const std::string first = world_.broadcast(to_hex(digest), 0);
+    if (!world_.agree(to_hex(digest) == first)) {
+        throw Error(text("The copies of the optimizer state are not equal (copy ",
+                         owners_.copy_of(world_.rank()), " has ", to_hex(digest), ", copy 0 ",
+                         first, "): go on from a checkpoint with ", Term::from, "."));
+    }
+    return digest;
+}
+
+}  // namespace nearstep::engine
