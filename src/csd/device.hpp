@@ -63,7 +63,7 @@ public:
     // Fills the storage with zeros and reserves all of its space. Before the call it holds the
     // state of an earlier run.
     virtual void reserve() = 0;
-    // The state is complete and updates follow: the device may prepare for them in the background.
+    // The space is there and updates follow: the device may prepare for them in the background.
     virtual void expect_updates() {}
     // All state written and waited for so far survives a power cut once the ticket is complete.
     // Returns at once.

@@ -127,7 +127,13 @@ void EmulatedDevice::reserve() {
 
 void EmulatedDevice::expect_updates() {
     if (gpu_) {
-        gpu_->pin(state_.volume().map(0, layout().total_bytes()), payloads_->span());
+        std::vector<std::span<const std::byte>> pieces = {payloads_->span()};
+        for (std::size_t s = 0; s < layout().subgroups(); ++s) {
+            for (int place = 0; place < StateLayout::kPlaces; ++place) {
+                pieces.push_back(state_.map(s, place));
+            }
+        }
+        gpu_->pin(std::move(pieces));
     }
 }
 

@@ -69,15 +69,16 @@ std::string GpuEngine::describe() const {
                              " of its memory to read ahead");
 }
 
-void GpuEngine::pin(std::span<const std::byte> state, std::span<const std::byte> payloads) {
+void GpuEngine::pin(std::vector<std::span<const std::byte>> pieces) {
     if (pinning_) {
         return;
     }
-    pinning_ = copies_.submit([this, state, payloads] {
+    pinning_ = copies_.submit([this, pieces = std::move(pieces)] {
         memory::use_gpu(settings_.gpu);
-        state_.emplace(state);
-        payloads_.emplace(payloads);
-        is_ready_ = memory::is_pinned(state) && memory::is_pinned(payloads);
+        for (const std::span<const std::byte> piece : pieces) {
+            pinned_.emplace_back(piece);
+        }
+        is_ready_ = std::ranges::all_of(pieces, memory::is_pinned);
     });
 }
 

@@ -39,8 +39,9 @@ public:
     std::string describe() const;
 
     // Pins host memory in the background; until that is done the GPU does nothing. The memory
-    // outlives this. Only the first call has an effect.
-    void pin(std::span<const std::byte> state, std::span<const std::byte> payloads);
+    // outlives this, and no copy crosses the border of a piece. Pieces are small, since whoever
+    // allocates memory of a GPU waits while one is pinned. Only the first call has an effect.
+    void pin(std::vector<std::span<const std::byte>> pieces);
 
     // True once pin() was called.
     bool has_pinned() const { return pinning_.has_value(); }
@@ -97,8 +98,7 @@ private:
 
     GpuEngineSettings settings_;
     std::atomic<bool> is_ready_ = false;
-    std::optional<memory::PinnedRange> state_;
-    std::optional<memory::PinnedRange> payloads_;
+    std::vector<memory::PinnedRange> pinned_;
     memory::GpuBuffer memory_;  // freed, and with it waited for, before the host's is unpinned
     std::vector<Lane> lanes_;
     const std::byte* reached_ = nullptr;  // a vector that is known to be pinned

@@ -10,12 +10,6 @@
 
 namespace nearstep::csd {
 
-namespace {
-
-constexpr std::size_t kPlaces = 2;
-
-}  // namespace
-
 StateLayout::StateLayout(const std::vector<shard::Subgroup>& subgroups, StateFormat format,
                          bool has_gradients)
     : format_(format) {

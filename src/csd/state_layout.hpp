@@ -21,7 +21,12 @@ public:
     StateLayout(const std::vector<shard::Subgroup>& subgroups, StateFormat format,
                 bool has_gradients);
 
+    // A subgroup's generations take turns in its places.
+    static constexpr int kPlaces = 2;
+
     StateFormat format() const { return format_; }
+
+    std::size_t subgroups() const { return first_tile_.size() - 1; }
 
     std::size_t total_bytes() const { return total_bytes_; }
 

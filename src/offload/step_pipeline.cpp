@@ -243,12 +243,6 @@ void StepPipeline::commit(csd::StateCommit& log, const store::Commit& step) {
     log.publish(step);
 }
 
-void StepPipeline::reserve() {
-    for (const auto& device : devices_) {
-        device->reserve();
-    }
-}
-
 void StepPipeline::visit_subgroups(const SubgroupVisit& visit) {
     const auto& subgroups = copy_.partition.subgroups();
     for (std::size_t s = 0; s < subgroups.size(); ++s) {

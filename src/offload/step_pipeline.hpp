@@ -166,8 +166,6 @@ public:
 
     // --- Outside steps ---
 
-    // Empties the devices' storage. Not collective.
-    void reserve();
     // Brings every owner's tiles of the vector, which the owner has filled, unchanged to all ranks
     // of the copy. Does nothing with own_tiles. Call once before the first update.
     void gather();

@@ -73,7 +73,7 @@ public:
         GpuEngine engine({.lanes = 2,
                           .lanes_on_gpu = wanted_.is_read_ahead ? std::size_t{2} : 0,
                           .lane_bytes = old().size() + parameters_.size() + 4096});
-        engine.pin(state_.span(), payloads_.span());
+        engine.pin({state_.span(), payloads_.span()});
         wait_until_taken(engine, parameters_.span(), false);
         EXPECT_EQ(engine.read(kLane, old()), wanted_.is_read_ahead);
         wait_until_taken(engine, parameters_.span(), wanted_.is_read_ahead);

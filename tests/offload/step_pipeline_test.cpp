@@ -66,7 +66,9 @@ public:
 
     // Writes the state of generation 0.
     void write_start_values(StepPipeline& pipeline) {
-        pipeline.reserve();
+        for (const auto& device : pipeline.devices()) {
+            device->reserve();
+        }
         pipeline.visit_subgroups(
             [](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
                 csd::State state(tiles.size());

@@ -84,7 +84,15 @@ void StorageEngine::empty_state_files(const std::string& replaced, const Claimed
     if (claimed) {
         claimed();
     }
-    world_.together([this] { pipeline_->reserve(); });
+    // Memory is cleared as it is reserved, which takes one thread longer than the rest of a start;
+    // and while it is pinned for a GPU, the model's own calls to the GPU wait.
+    const auto& devices = pipeline_->devices();
+    world_.together([&] {
+        pool_.share(devices.size(), [&](std::size_t i, int) {
+            devices[i]->reserve();
+            devices[i]->expect_updates();
+        });
+    });
 }
 
 void StorageEngine::remove_state_files() {
