@@ -333,7 +333,8 @@ class PlainLoop(Package):
             optimizer.zero_grad()
             return (loss.detach(),)
 
-        self.compare(loop, steps=8, cls="Adam", lr=1e-3)
+        # A small rate: where a gradient is all rounding, Adam goes either way by it.
+        self.compare(loop, steps=8, cls="Adam", lr=1e-4)
 
     def test_a_model_that_was_empty_is_written_swapped_and_dropped(self):
         for backward_passes in (None, 1):
