@@ -130,7 +130,7 @@ void EmulatedDevice::expect_updates() {
         std::vector<std::span<const std::byte>> pieces = {payloads_->span()};
         for (std::size_t s = 0; s < layout().subgroups(); ++s) {
             for (int place = 0; place < StateLayout::kPlaces; ++place) {
-                pieces.push_back(state_.map(s, place));
+                pieces.emplace_back(state_.map(s, place));
             }
         }
         gpu_->pin(std::move(pieces));
