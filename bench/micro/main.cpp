@@ -4,6 +4,7 @@
 #include "base/version.hpp"
 #include "bench/micro/benchmarks.hpp"
 #include "codec/codec.hpp"
+#include "config/enumerations.hpp"
 #include "mpi/session.hpp"
 
 #include <CLI/CLI.hpp>
@@ -39,7 +40,7 @@ int run(const mpi::Communicator& world, int argc, char** argv) {
     program.add_option("--gradient", options.gradient, "file of bf16 values for gpu_codec");
     program.add_flag("--all", options.has_all, "all instruction sets and optimizers");
     CLI11_PARSE(program, argc, argv);
-    options.rounding = codec::parse_rounding(rounding);
+    options.rounding = parse_word<arith::Rounding>("rounding", rounding);
 
     std::vector<std::string> words = {argv[0], "--benchmark_repetitions=5",
                                       "--benchmark_min_time=0.1",

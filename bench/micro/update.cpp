@@ -32,7 +32,7 @@ constexpr std::size_t kHalfBytes = 2;  // of a bf16 gradient or parameter
 
 arith::UpdateScalars scalars_of(const std::string& optimizer) {
     arith::UpdateScalars scalars;
-    scalars.optimizer = csd::parse_optimizer(optimizer);
+    scalars.optimizer = parse_word<csd::Optimizer>("optimizer", optimizer);
     scalars.step_size = 1e-4F;
     scalars.decay_factor = 1 - 1e-5F;
     scalars.gradient_decay = 0.1F;

@@ -115,9 +115,7 @@ void Run::wait(const std::string& purpose) {
                  std::chrono::duration<double>(state_->longest).count(),
                  " s (time-out): look at the card with `xbutil examine`, reset it with `xbutil "
                  "reset`, then start again with ",
-                 Term::resume,
-                 "; if its runs are just slow, raise "
-                 "csd.run_timeout_s."));
+                 Term::resume, "; if its runs are just slow, raise exchange.timeout_s."));
         state_->health->check();
     }
     state_->is_in_flight = false;

@@ -55,7 +55,7 @@ Conductor::Conductor(Plan plan)
       gradient_stream_(memory::Stream::borrowed(plan.gradient_stream)),
       fills_gpu_(plan.fills_gpu),
       threads_(plan.threads) {
-    if (run_.placement.parameters != "replicated") {
+    if (config::placement_of(run_).parameters != config::Sharding::replicated) {
         throw ConfigError(
             "placement.parameters: every rank has all parameters of a PyTorch model, so this must "
             "be \"replicated\".");
@@ -234,7 +234,7 @@ void Conductor::open_run(const engine::Wish& wish) {
          .fills_gpu = fills_gpu_,
          .grant = grant_,
          .steps_of = [](const std::string&, const std::string&) { return kNoEnd; },
-         .clips_by_last_norm = run_.train.clipping == "delayed",
+         .clips_by_last_norm = run_.train.clipping == config::Clipping::delayed,
          .loss_scale = {.first = run_.train.loss_scale,
                         .growth_steps = run_.train.scale_growth_steps}});
     vector_ = engine().parameters();
@@ -249,12 +249,11 @@ std::vector<std::string> Conductor::fill_state(std::span<const StartValues> valu
     const double began = now();
     engine::BeginReport begun = opened_->begin(
         [&](std::size_t first, std::span<float> masters) { fill(values, first, masters); });
-    start_ = {
-        .state_bytes = static_cast<double>(facts_.copies) *
-                       static_cast<double>(csd::state_bytes(csd::parse_state_format(run_.csd.state),
-                                                            shard::tiles_of(layout_.elems))),
-        .seconds = now() - began,
-        .rated_tbw = run_.csd.rated_tbw};
+    start_ = {.state_bytes = static_cast<double>(facts_.copies) *
+                             static_cast<double>(
+                                 csd::state_bytes(run_.csd.state, shard::tiles_of(layout_.elems))),
+              .seconds = now() - began,
+              .rated_tbw = run_.csd.rated_tbw};
     lines_ = {engine().line().run};
     for (const store::Branch& parent : engine().line().parents) {
         lines_.push_back(parent.run);

@@ -117,7 +117,8 @@ std::uint64_t Conductor::keep(std::string about, std::vector<std::span<const std
 
 void Conductor::write_program_state(std::int64_t step) {
     const std::uint64_t digest = xxh3(std::as_bytes(std::span(program_)));
-    if (!program_.empty() && digest != written_program_ && run_.csd.durability == "step") {
+    if (!program_.empty() && digest != written_program_ &&
+        run_.csd.durability == config::Durability::step) {
         program_files_->write(lines_.front(), step, std::as_bytes(std::span(program_)));
         written_program_ = digest;
     }

@@ -95,7 +95,7 @@ void translate(const std::exception_ptr& pointer, void* /*unused*/) {
 engine::Step step_of(const std::string& optimizer, const Hypers& groups, double clip_norm) {
     engine::Step step{.clip_norm = clip_norm};
     for (const auto& [rate, beta1, beta2, epsilon, decay] : groups) {
-        step.groups.push_back({.optimizer = csd::parse_optimizer(optimizer),
+        step.groups.push_back({.optimizer = parse_word<csd::Optimizer>("optimizer", optimizer),
                                .rate = rate,
                                .beta1 = beta1,
                                .beta2 = beta2,

@@ -172,7 +172,6 @@ NB_MODULE(_engine, m) {
     nb::register_exception_translator(translate);
     m.def("version", [] { return std::string(version()); });
     m.def("commit", [] { return std::string(commit()); });
-    m.def("describe_keys", &config::describe_keys);
     m.def("has_gpu_kernels", [] { return memory::gpus() > 0; });
     m.def(
         "digest_on_gpu",
@@ -197,7 +196,7 @@ NB_MODULE(_engine, m) {
     m.def(
         "moments_of",
         [](const std::string& optimizer) {
-            return std::string(csd::moments_of(csd::parse_optimizer(optimizer)));
+            return std::string(csd::moments_of(parse_word<csd::Optimizer>("optimizer", optimizer)));
         },
         nb::arg("optimizer"));
     m.def(

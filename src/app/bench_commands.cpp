@@ -60,7 +60,7 @@ void add_bench_csd(CLI::App& bench, Action& action) {
     command.add_option("--json", settings.json, "write a JSON line per row to this file");
     command.callback([arguments, &action] {
         action = on_rank_0([arguments] {
-            arguments->settings.io = store::parse_io_kind(arguments->io);
+            arguments->settings.io = *parse_word<store::IoKind>(arguments->io);
             bench::bench_csd(arguments->settings);
         });
     });

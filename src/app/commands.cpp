@@ -37,7 +37,8 @@ void add_run_arguments(CLI::App& command, RunArguments& arguments, ConfigFile co
         ->allow_extra_args(false)
         ->take_all();
     command.footer("Keys of a config (key, type, unit, default, meaning):\n" +
-                   config::describe_keys());
+                   config::describe_keys(config::KeyTable::config) + "\nKeys of a site alone:\n" +
+                   config::describe_keys(config::KeyTable::site));
 }
 
 namespace {
@@ -47,7 +48,7 @@ train::Column parse_column(config::Sources sources, const std::string& label) {
     std::istringstream parts(label);
     std::string part;
     std::getline(parts, part, ':');
-    const config::Mode mode = config::parse_mode(part);
+    const auto mode = parse_word<config::Mode>("mode", part);
     sources.overrides.push_back(std::string("mode=") + config::name_of(mode));
     // Resets the config's codec settings that a mode without compression would refuse.
     if (mode != config::Mode::su_o_c) {
@@ -225,13 +226,12 @@ void add_doctor(CLI::App& program, Action& action) {
 
 // Those of our own models; a program that trains another model has its own.
 checkpoint::ModelTexts model_texts(const checkpoint::Description& about, Dtype dtype) {
-    const config::Run run = config::parse(
-        {.config_path = "the checkpoint", .config_text = about.config, .needs_data = false});
-    if (!about.model.starts_with(run.model.architecture + " ")) {
+    const config::ModelSettings model = config::stored_model("the checkpoint", about.config);
+    if (!about.model.starts_with(text(config::name_of(model.architecture), " "))) {
         return {};
     }
-    return {.config = model::hugging_face_config(run.model, dtype),
-            .generation_config = model::generation_config(run.model)};
+    return {.config = model::hugging_face_config(model, dtype),
+            .generation_config = model::generation_config(model)};
 }
 
 void add_export(CLI::App& program, Action& action) {

@@ -14,36 +14,40 @@ namespace nearstep::app {
 
 namespace {
 
-// Replaces the keys that are "auto" by the plan's choice.
-config::Run with_choice(config::Sources sources, const std::vector<std::string>& automatic,
-                        const std::vector<std::string>& settings) {
-    for (const std::string& key : automatic) {
-        for (const std::string& setting : settings) {
-            if (setting.rfind(text("placement.", key, "="), 0) == 0) {
-                sources.overrides.push_back(setting);
-            }
+// Replaces the placements that are automatic by the plan's choice.
+config::Run with_choice(config::Sources sources, const config::Placement& asked,
+                        const config::Placement& chosen) {
+    const auto take = [&](const char* key, config::Sharding of_run, config::Sharding of_plan) {
+        if (of_run == config::Sharding::automatic) {
+            sources.overrides.push_back(text(key, "=", config::name_of(of_plan)));
         }
-    }
+    };
+    take("placement.parameters", asked.parameters, chosen.parameters);
+    take("placement.gradients", asked.gradients, chosen.gradients);
+    take("placement.optimizer", asked.optimizer, chosen.optimizer);
     return config::parse(sources);
 }
 
-// Keeps the meshes that `word` names; all of them if it was "auto".
-void keep_meshes(std::vector<plan::Mesh>& meshes, const config::PlacementSettings& placement,
-                 const std::string& key, const std::string& word, const plan::Problem& problem) {
-    if (std::count(placement.automatic.begin(), placement.automatic.end(), key) > 0) {
-        return;
+// Keeps the meshes that are asked for; all of them if that is automatic.
+void keep_meshes(std::vector<plan::Mesh>& meshes, config::Sharding asked,
+                 const plan::Problem& problem) {
+    if (asked != config::Sharding::automatic) {
+        meshes = {{.gpus = asked == config::Sharding::replicated ? 1 : problem.site.gpus,
+                   .nodes = asked == config::Sharding::global ? problem.nodes : 1}};
     }
-    const plan::Mesh asked = {.gpus = word == "replicated" ? 1 : problem.site.gpus,
-                              .nodes = word == "global" ? problem.nodes : 1};
-    meshes = {asked};
+}
+
+// Whether every rank encodes its own gradients.
+bool has_own_gradients(const config::Run& run) {
+    return config::placement_of(run).gradients == config::Sharding::replicated;
 }
 
 // The space of placements; everything else is fixed by the run.
 plan::Space space_of_run(const config::Run& run, const plan::Problem& problem) {
-    plan::Space space = plan::trainable_space_of(problem, {plan::parse_codec(run.compress.codec)});
-    const bool has_deltas = run.gather.codec == "delta";
+    plan::Space space = plan::trainable_space_of(problem, {run.compress.codec});
+    const bool has_deltas = run.gather.codec == config::ParameterCodec::delta;
     space.gathers = {has_deltas ? plan::Gather::delta : plan::Gather::dense};
-    space.scatters = {run.exchange.scatter == "flat" && problem.site.gpus > 1
+    space.scatters = {has_own_gradients(run) && problem.site.gpus > 1
                           ? plan::Scatter::flat
                           : plan::Scatter::hierarchical};
     const auto spans_nodes = [](const plan::Mesh& mesh) { return mesh.nodes > 1; };
@@ -81,11 +85,11 @@ plan::Problem problem_of(const config::Run& run, int nodes, int ranks) {
 
 }  // namespace
 
-void keep_asked_placements(const config::PlacementSettings& placement, const plan::Problem& problem,
+void keep_asked_placements(const config::Placement& placement, const plan::Problem& problem,
                            plan::Space& space) {
-    keep_meshes(space.parameters, placement, "parameters", placement.parameters, problem);
-    keep_meshes(space.gradients, placement, "gradients", placement.gradients, problem);
-    keep_meshes(space.optimizers, placement, "optimizer", placement.optimizer, problem);
+    keep_meshes(space.parameters, placement.parameters, problem);
+    keep_meshes(space.gradients, placement.gradients, problem);
+    keep_meshes(space.optimizers, placement.optimizer, problem);
 }
 
 plan::ModelSize size_of(const config::ModelSettings& settings) {
@@ -103,8 +107,11 @@ PlannedRun place_by_plan(const mpi::Communicator& world, const config::Sources& 
     PlannedRun planned{.run = config::parse(sources), .line = "", .calibration = {}};
     const config::Run& run = planned.run;
     planned.calibration = read_calibration(world, run);
-    if (run.placement.automatic.empty() || run.plan.gpu_tflops <= 0 ||
-        run.mode == config::Mode::base) {
+    const config::Placement& asked = run.placement;
+    const bool is_decided = asked.parameters != config::Sharding::automatic &&
+                            asked.gradients != config::Sharding::automatic &&
+                            asked.optimizer != config::Sharding::automatic;
+    if (is_decided || run.plan.gpu_tflops <= 0 || run.mode == config::Mode::base) {
         return planned;
     }
     config::validate_for_ranks(run, world.size());
@@ -125,11 +132,11 @@ PlannedRun place_by_plan(const mpi::Communicator& world, const config::Sources& 
              ", gradients ", plan::name_of(choice.gradients, problem), ", optimizer ",
              plan::name_of(choice.optimizer, problem), "; a step of ", found.plan->cost.terms.step,
              " s, of which ", found.plan->cost.terms.opt, " s for the update");
-    std::vector<std::string> automatic = run.placement.automatic;
-    if (run.exchange.scatter == "flat") {  // so gradients are replicated
-        std::erase(automatic, "gradients");
+    config::Placement wanted = asked;
+    if (has_own_gradients(run)) {  // also where replicated state implies them
+        wanted.gradients = config::Sharding::replicated;
     }
-    planned.run = with_choice(sources, automatic, plan::placement_settings_of(choice, problem));
+    planned.run = with_choice(sources, wanted, plan::placement_in(choice, problem));
     return planned;
 }
 

@@ -13,7 +13,7 @@ namespace nearstep::app {
 plan::ModelSize size_of(const config::ModelSettings& settings);
 
 // Removes from the space all meshes but those that the settings name. "auto" removes none.
-void keep_asked_placements(const config::PlacementSettings& placement, const plan::Problem& problem,
+void keep_asked_placements(const config::Placement& placement, const plan::Problem& problem,
                            plan::Space& space);
 
 struct PlannedRun {

@@ -32,7 +32,10 @@ struct PlanArguments {
 std::vector<plan::Codec> codecs_of(const PlanArguments& arguments) {
     std::vector<plan::Codec> codecs;
     for (const std::string& name : arguments.codecs) {
-        const plan::Codec codec = plan::parse_codec(name);
+        const auto codec = parse_word<plan::Codec>("gradient codec", name);
+        if (codec == plan::Codec::automatic) {
+            throw ConfigError("--codecs = auto leaves the choice to mode: name codecs.");
+        }
         if (std::find(codecs.begin(), codecs.end(), codec) != codecs.end()) {
             throw ConfigError(text("--codecs names ", name, " twice: name each codec once."));
         }
@@ -86,13 +89,11 @@ nlohmann::json make_plans(const PlanArguments& arguments) {
     const config::Run run = read_run(arguments.run);
     const std::vector<plan::Codec> codecs = codecs_of(arguments);
     const plan::ModelSize size = size_of(run.model);
-    const std::vector<int> devices =
-        arguments.csds.empty() ? std::vector<int>{run.plan.csds_per_node} : arguments.csds;
     const plan::Calibration calibration = calibration_of(arguments, run);
     std::vector<plan::Row> rows;
     for (const int nodes : arguments.nodes) {
         const plan::Site site = plan::site_of(plan::calibrated(run, calibration, nodes), nodes);
-        for (const int csds : devices) {
+        for (const int csds : arguments.csds.empty() ? std::vector{site.csds} : arguments.csds) {
             const double batches = arguments.scaling == "weak" ? nodes : 1;
             plan::Problem problem{
                 .work = plan::workload_of(run, size, batches * run.train.global_batch),
@@ -108,7 +109,7 @@ nlohmann::json make_plans(const PlanArguments& arguments) {
         }
     }
     std::cout << "modelled: " << run.name << ", " << static_cast<double>(size.parameters)
-              << " parameters, state " << run.csd.state << ", on site " << run.site << ", "
+              << " parameters, state " << name_of(run.csd.state) << ", on site " << run.site << ", "
               << arguments.scaling << " scaling\n"
               << describe(calibration, arguments, run) << plan::describe(rows);
     return plan::to_json(rows);
@@ -131,7 +132,7 @@ void add_plan(CLI::App& program, Action& action) {
         ->capture_default_str();
     command
         .add_option("--csds", arguments->csds,
-                    "devices per node, with commas between; default: plan.csds_per_node")
+                    "devices per node, with commas between; default: hosts.devices")
         ->delimiter(',')
         ->check(CLI::Range(1, 1024));
     command

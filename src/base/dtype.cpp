@@ -2,18 +2,6 @@
 
 namespace nearstep {
 
-const char* name_of(Dtype dtype) {
-    switch (dtype) {
-        case Dtype::fp32:
-            return "fp32";
-        case Dtype::bf16:
-            return "bf16";
-        case Dtype::fp16:
-            return "fp16";
-    }
-    return "unknown";
-}
-
 void convert_from_fp32(const float* from, Dtype dtype, void* to, std::size_t count) {
     if (dtype == Dtype::fp32) {
         std::memcpy(to, from, count * sizeof(float));

@@ -19,9 +19,6 @@ NEARSTEP_HOST_DEVICE constexpr std::size_t size_bytes(Dtype dtype) {
     return dtype == Dtype::fp32 ? 4 : 2;
 }
 
-// "fp32", "bf16" or "fp16".
-const char* name_of(Dtype dtype);
-
 NEARSTEP_HOST_DEVICE inline std::uint32_t bits_of(float value) {
     std::uint32_t bits = 0;
     std::memcpy(&bits, &value, sizeof bits);

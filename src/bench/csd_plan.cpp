@@ -58,7 +58,7 @@ void add_rows_of_state(const CsdBenchSettings& bench, const std::string& state,
     const auto row = [&](const std::string& kind, const char* what) {
         CsdRowSettings made = row_of(bench, text(kind, ".", state), what, raw_name,
                                      state == first ? "" : text(kind, ".", first));
-        made.state = csd::parse_state_format(state);
+        made.state = parse_word<csd::StateFormat>("state format", state);
         return made;
     };
     CsdRowSettings raw = row("raw", "the reads and writes of a step alone");

@@ -90,14 +90,6 @@ const std::vector<std::string>& codec_names() {
 
 bool has_block_codes(const std::string& name) { return name == "q8" || name == "q4"; }
 
-arith::Rounding parse_rounding(const std::string& name) {
-    if (name == "nearest" || name == "stochastic") {
-        return name == "nearest" ? arith::Rounding::nearest : arith::Rounding::stochastic;
-    }
-    throw ConfigError(
-        text("The rounding \"", name, R"(" is not known: use "nearest" or "stochastic".)"));
-}
-
 Codec::Codec(const CodecSettings& settings, KernelForm form, std::size_t payload_bytes)
     : settings_(settings),
       kernels_(settings.kernels == nullptr ? best_kernels() : *settings.kernels),

@@ -23,9 +23,6 @@ const std::vector<std::string>& codec_names();
 // True if the codec has block codes, which share one scale per block and allow stochastic rounding.
 bool has_block_codes(const std::string& name);
 
-// "nearest" or "stochastic". Throws ConfigError for any other name.
-arith::Rounding parse_rounding(const std::string& name);
-
 struct CodecSettings {
     std::string name = "dense";
     double keep = 0.01;         // topk: share of a tile's elements to keep, in (0, 1]

@@ -4,7 +4,6 @@
 #include "base/error.hpp"
 #include "base/wording.hpp"
 #include "config/load.hpp"
-#include "config/placement.hpp"
 #include "config/value.hpp"
 
 #include <algorithm>
@@ -46,6 +45,11 @@ void refuse_if(bool is_wrong, const std::string& sentence) {
 
 std::string quoted(const std::string& word) { return written(std::string_view(word)); }
 
+template <Worded E>
+std::string quoted(E value) {
+    return quoted(std::string(name_of(value)));
+}
+
 void check_training(const Run& run, const Given& given) {
     const TrainSettings& train = run.train;
     refuse_if(train.stop_at > train.steps,
@@ -53,17 +57,17 @@ void check_training(const Run& run, const Given& given) {
                    given("train.steps", std::to_string(train.steps)),
                    ": lower it, or raise train.steps."));
     refuse_if(
-        run.checkpoint.every > 0 && run.csd.durability == "none",
+        run.checkpoint.every > 0 && run.csd.durability == Durability::none,
         text(given("checkpoint.every", std::to_string(run.checkpoint.every)),
              " asks for checkpoints, but ", given("csd.durability", quoted(run.csd.durability)),
              " makes none: set ", Term::durability,
              " = \"step\" or \"checkpoint\", or checkpoint.every = "
              "0."));
     const std::string delayed = given("train.clipping", quoted(train.clipping));
-    refuse_if(train.clipping == "delayed" && train.clip_norm == 0,
+    refuse_if(train.clipping == Clipping::delayed && train.clip_norm == 0,
               text(delayed, " has nothing to clip to with ", given("train.clip_norm", "0"),
                    ": set ", Term::clip_norm, " above 0, or ", Term::clipping, " = \"exact\"."));
-    refuse_if(train.clipping == "delayed" && run.model.dtype == Dtype::fp16,
+    refuse_if(train.clipping == Clipping::delayed && run.model.dtype == Dtype::fp16,
               text(delayed, " does not go with ", given("model.dtype", quoted("fp16")),
                    ", whose loss scale is found by steps that are skipped: set ", Term::model_dtype,
                    " = "
@@ -72,19 +76,20 @@ void check_training(const Run& run, const Given& given) {
 }
 
 void check_codec(const Run& run, const Given& given) {
-    refuse_if(run.mode != Mode::su_o_c && run.compress.codec != "dense",
+    refuse_if(run.mode != Mode::su_o_c && run.compress.codec != PayloadCodec::dense,
               text(given("compress.codec", quoted(run.compress.codec)),
-                   " belongs to mode \"su+o+c\", not to ", given("mode", quoted(name_of(run.mode))),
+                   " belongs to mode \"su+o+c\", not to ", given("mode", quoted(run.mode)),
                    R"(: set mode = "su+o+c", or )", Term::codec, R"( = "dense".)"));
-    const bool is_dense = run.compress.codec == "dense";
+    const bool is_dense = run.compress.codec == PayloadCodec::dense;
     const std::string codec = given("compress.codec", quoted(run.compress.codec));
-    refuse_if(run.compress.rounding == "stochastic" && (is_dense || run.compress.codec == "topk"),
+    refuse_if(run.compress.rounding == arith::Rounding::stochastic &&
+                  (is_dense || run.compress.codec == PayloadCodec::topk),
               text(given("compress.rounding", quoted(run.compress.rounding)), " does not fit ",
                    codec, R"(: set compress.rounding = "nearest", or the codec q8 or q4.)"));
     refuse_if(run.compress.error_feedback && is_dense,
               text(given("compress.error_feedback", "true"), " has nothing to add with ", codec,
                    ": set it to false, or another codec."));
-    refuse_if(run.compress.error_feedback && run.csd.durability == "step",
+    refuse_if(run.compress.error_feedback && run.csd.durability == Durability::step,
               text(given("compress.error_feedback", "true"), " does not go with ",
                    given("csd.durability", quoted(run.csd.durability)),
                    ", because what is added lies in checkpoints only: set ", Term::durability,
@@ -97,36 +102,30 @@ void check_codec(const Run& run, const Given& given) {
 }
 
 void check_transport(const Run& run, const Given& given) {
-    const bool is_on_host = run.compress.where == "host";
-    refuse_if(
-        run.exchange.transport == "nccl" && (is_on_host || run.compress.error_feedback),
-        text(given("exchange.transport", quoted(run.exchange.transport)), " does not go with ",
-             is_on_host ? given("compress.where", quoted(run.compress.where))
-                        : given("compress.error_feedback", "true"),
-             ", for which gradients come to the host: set exchange.transport = \"mpi\"."));
+    refuse_if(run.exchange.transport == GpuPath::nccl && run.compress.error_feedback,
+              text(given("exchange.transport", quoted(run.exchange.transport)),
+                   " does not go with ", given("compress.error_feedback", "true"),
+                   ", for which gradients come to the host: set exchange.transport = \"mpi\"."));
 }
 
 void check_gather(const Run& run, const Given& given) {
-    const bool has_deltas = run.gather.codec == "delta";
+    const bool has_deltas = run.gather.codec == ParameterCodec::delta;
     refuse_if(has_deltas && run.mode == Mode::base,
               text(given("gather.codec", quoted("delta")), " does not go with ",
-                   given("mode", quoted(name_of(run.mode))),
+                   given("mode", quoted(run.mode)),
                    ", which reproduces ZeRO-Infinity: set gather.codec = \"dense\", or another "
                    "mode."));
     refuse_if(has_deltas && size_bytes(run.model.dtype) != 2,
               text(given("gather.codec", quoted("delta")), " is for 16-bit parameters, not for ",
-                   given("model.dtype", quoted(nearstep::name_of(run.model.dtype))), ": set ",
-                   Term::model_dtype, " = \"bf16\" or \"fp16\", or gather.codec = \"dense\"."));
+                   given("model.dtype", quoted(run.model.dtype)), ": set ", Term::model_dtype,
+                   " = \"bf16\" or \"fp16\", or gather.codec = \"dense\"."));
 }
 
 void check_placement(const Run& run, const Given& given) {
     const Placement placement = placement_of(run);
-    const std::string parameters =
-        given("placement.parameters", quoted(name_of(placement.parameters)));
-    const std::string gradients =
-        given("placement.gradients", quoted(name_of(placement.gradients)));
-    const std::string optimizer =
-        given("placement.optimizer", quoted(name_of(placement.optimizer)));
+    const std::string parameters = given("placement.parameters", quoted(placement.parameters));
+    const std::string gradients = given("placement.gradients", quoted(placement.gradients));
+    const std::string optimizer = given("placement.optimizer", quoted(placement.optimizer));
     refuse_if(placement.gradients > placement.optimizer,
               text(optimizer, " is narrower than ", gradients,
                    ": spread the optimizer state at least as widely as gradients, and these at "
@@ -135,15 +134,10 @@ void check_placement(const Run& run, const Given& given) {
               text(gradients, " is narrower than ", parameters,
                    ": spread gradients at least as widely as parameters, and the optimizer state "
                    "at least as widely as gradients (replicated, node, global)."));
-    refuse_if(run.gather.codec == "delta" && placement.parameters == Sharding::global,
+    refuse_if(run.gather.codec == ParameterCodec::delta && placement.parameters == Sharding::global,
               text(given("gather.codec", quoted("delta")), " does not go with ", parameters,
                    ", where parameters are gathered anew for every block: set gather.codec = "
                    R"("dense", or placement.parameters = "node".)"));
-    refuse_if(
-        run.exchange.scatter == "flat" && placement.gradients != Sharding::replicated,
-        text(gradients, " does not go with ", given("exchange.scatter", quoted("flat")),
-             R"(, in which every rank encodes its own: set placement.gradients = "replicated", or )"
-             R"(exchange.scatter = "hierarchical".)"));
     refuse_if(run.compress.error_feedback && placement.gradients == Sharding::global,
               text(given("compress.error_feedback", "true"), " does not go with ", gradients,
                    ", where nothing is lost on the way to the owners: set it to false, or "
@@ -158,7 +152,7 @@ void check_slots(const Run& run, const Given& given) {
 }
 
 void check_links(const Run& run, const Given& given) {
-    refuse_if(run.link.scale != 1 && run.link.shape && !run.link.are_shaped() &&
+    refuse_if(run.link.scale != 1 && run.link.scale > 0 && !run.link.are_shaped() &&
                   run.csd.update_mparam_s == 0,
               text(given("link.scale", run.link.scale),
                    " scales rates of which none is set: set link.device_read_gb_s, "
@@ -171,7 +165,7 @@ void check_links(const Run& run, const Given& given) {
              {"link.host_gb_s", run.link.host_gb_s},
              {"link.host_total_gb_s", run.link.host_total_gb_s},
              {"link.network_gb_s", run.link.network_gb_s}}) {
-        refuse_if(rate > 0 && rate * run.link.scale < kLeast,
+        refuse_if(rate > 0 && rate * run.link.factor() < kLeast,
                   text(given(key, rate), " times ", given("link.scale", run.link.scale),
                        " is less than 1 kB/s: raise one of them, or set the rate to 0 to shape "
                        "nothing."));
@@ -179,7 +173,7 @@ void check_links(const Run& run, const Given& given) {
 }
 
 void check_cards(const Run& run, const Given& given) {
-    if (run.csd.device != "xrt") {
+    if (run.csd.device != DeviceKind::xrt) {
         return;
     }
     const std::string device = given("csd.device", quoted(run.csd.device));
@@ -202,10 +196,10 @@ void check_memory(const Run& run, const Given& given) {
     }
     const std::string memory = given("csd.memory_gb", run.csd.memory_gb);
     refuse_if(run.mode == Mode::base,
-              text(memory, " does not go with ", given("mode", quoted(name_of(run.mode))),
+              text(memory, " does not go with ", given("mode", quoted(run.mode)),
                    ", which stripes the state over all drives: set csd.memory_gb = 0, or another "
                    "mode."));
-    refuse_if(run.csd.device == "xrt",
+    refuse_if(run.csd.device == DeviceKind::xrt,
               text(memory, " does not go with ", given("csd.device", quoted(run.csd.device)),
                    ", whose state lies beside its cards: set csd.memory_gb = 0."));
 }

@@ -3,33 +3,25 @@
 #include "base/digest.hpp"
 #include "base/error.hpp"
 
+#include <algorithm>
 #include <filesystem>
 #include <span>
 
 namespace nearstep::config {
 
-const char* name_of(Mode mode) {
-    switch (mode) {
-        case Mode::base:
-            return "base";
-        case Mode::su:
-            return "su";
-        case Mode::su_o:
-            return "su+o";
-        case Mode::su_o_c:
-            return "su+o+c";
+Placement placement_of(const EngineSettings& settings) {
+    Placement placement = settings.placement;
+    if (placement.parameters == Sharding::automatic) {
+        placement.parameters = Sharding::replicated;
     }
-    throw ContractError("A mode has a value that no mode has.");
-}
-
-Mode parse_mode(const std::string& name) {
-    for (const Mode mode : {Mode::base, Mode::su, Mode::su_o, Mode::su_o_c}) {
-        if (name == name_of(mode)) {
-            return mode;
-        }
+    if (placement.optimizer == Sharding::automatic) {
+        placement.optimizer = Sharding::global;
     }
-    throw ConfigError(
-        text("mode = \"", name, R"(" is not known: use "base", "su", "su+o" or "su+o+c".)"));
+    if (placement.gradients == Sharding::automatic) {
+        placement.gradients =
+            std::min(std::max(Sharding::node, placement.parameters), placement.optimizer);
+    }
+    return placement;
 }
 
 std::string checkpoint_folder(const EngineSettings& settings) {

@@ -2,6 +2,9 @@
 // or the text. One struct per section of the TOML file.
 #pragma once
 
+#include "config/enumerations.hpp"
+
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -9,19 +12,11 @@
 
 namespace nearstep::config {
 
-// Where the update happens and what crosses the host link; the paper's BASE, SU, SU+O and SU+O+C.
-enum class Mode { base, su, su_o, su_o_c };
-
-// "base", "su", "su+o", "su+o+c".
-const char* name_of(Mode mode);
-// Throws ConfigError that lists the four names.
-Mode parse_mode(const std::string& name);
-
 // Staging buffers of a device that reads, updates and writes at once, and one that fills a gap.
 constexpr int kLeastSlots = 4;
 
 struct CsdSettings {
-    std::string device = "emulated";
+    DeviceKind device = DeviceKind::emulated;
     std::vector<int> per_rank = {1};  // one entry for all ranks, or one per rank
     std::vector<std::string> path = {
         "runs/state"};  // folders; device i of a rank uses path[i % size]
@@ -30,55 +25,51 @@ struct CsdSettings {
     double memory_gb = 0;  // of the state, per rank, in a folder in memory
     std::size_t subgroup_tiles = 16;
     int slots = 0;  // 0: kLeastSlots, and more where memory is free
-    std::string state = "fp32";
-    std::string durability = "step";
-    std::string io = "auto";
-    std::string where = "auto";
+    arith::StateFormat state = arith::StateFormat::fp32;
+    Durability durability = Durability::step;
+    IoKind io = IoKind::automatic;
     // For device "xrt" only.
     std::vector<std::string> cards = {};  // one per folder of `path`; empty: found through sysfs
     std::string xclbin = "";              // file with the kernels
-    int run_timeout_s = 30;
-    std::vector<int> host_engine = {};  // devices of all ranks whose state the host updates
-    double update_mparam_s = 0;         // 0: the engine's full speed
-    double rated_tbw = 0;               // 0: not known
+    std::vector<int> host_engine = {};    // devices of all ranks whose state the host updates
+    double update_mparam_s = 0;           // 0: the engine's full speed
+    double rated_tbw = 0;                 // 0: not known
 };
 
 // Rates of one device or one node; 0 means not limited.
 struct LinkSettings {
-    bool shape = true;  // false: the rates are only for plans
     double device_read_gb_s = 0;
     double device_write_gb_s = 0;
     double host_gb_s = 0;
     double host_total_gb_s = 0;
     double network_gb_s = 0;
-    double scale = 1;
-    std::string gpu_traffic = "apart";
+    double scale = 1;  // of all rates; 0: they are only for plans, and whole there
+    GpuShare gpu_traffic = GpuShare::apart;
 
+    double factor() const { return scale > 0 ? scale : 1; }
     bool are_shaped() const {
-        return shape && (device_read_gb_s > 0 || device_write_gb_s > 0 || host_gb_s > 0 ||
-                         host_total_gb_s > 0 || network_gb_s > 0);
+        return scale > 0 && (device_read_gb_s > 0 || device_write_gb_s > 0 || host_gb_s > 0 ||
+                             host_total_gb_s > 0 || network_gb_s > 0);
     }
 };
 
 struct CompressSettings {
-    std::string codec = "auto";
+    PayloadCodec codec = PayloadCodec::automatic;  // parse() chooses
     double keep = 0.01;
-    std::string rounding = "nearest";
-    std::string where = "auto";
+    arith::Rounding rounding = arith::Rounding::nearest;
     bool error_feedback = false;
     std::int64_t warmup_steps = 0;
 };
 
 struct GatherSettings {
-    std::string codec = "dense";
+    ParameterCodec codec = ParameterCodec::dense;
 };
 
-struct PlacementSettings {
-    std::string parameters = "auto";  // one of the words of Sharding, or "auto"
-    std::string gradients = "auto";
-    std::string optimizer = "auto";
-    // Not a key: the names of those that were "auto", such as "parameters".
-    std::vector<std::string> automatic = {};
+// As asked for; placement_of() replaces what is automatic.
+struct Placement {
+    Sharding parameters = Sharding::automatic;
+    Sharding gradients = Sharding::automatic;
+    Sharding optimizer = Sharding::automatic;
 };
 
 struct CheckpointSettings {
@@ -87,11 +78,16 @@ struct CheckpointSettings {
 };
 
 struct ExchangeSettings {
-    std::string scatter = "hierarchical";  // or "flat"
-    std::string densify = "auto";          // "auto", "always" or "never"
-    std::string transport = "auto";        // "auto", "mpi" or "nccl"
-    int ranks_per_node = 0;                // 0: ranks that share memory
+    Densify densify = Densify::automatic;
+    GpuPath transport = GpuPath::automatic;
+    int ranks_per_node = 0;  // 0: ranks that share memory
     int timeout_s = 120;
+
+    // Longest run of a card for one subgroup. A card that hangs is found before the ranks that
+    // wait for it give up.
+    std::chrono::milliseconds card_timeout() const {
+        return std::chrono::milliseconds(std::chrono::seconds(timeout_s)) / 4;
+    }
 };
 
 struct EngineSettings {
@@ -100,11 +96,16 @@ struct EngineSettings {
     LinkSettings link;
     CompressSettings compress;
     GatherSettings gather;
-    PlacementSettings placement;
+    Placement placement;
     CheckpointSettings checkpoint;
     ExchangeSettings exchange;
     std::string site = "localhost";
 };
+
+// The placement that the settings ask for. Automatic ones are: parameters replicated, state global,
+// gradients sharded over the node; but these at least as wide as parameters and at most as wide as
+// state.
+Placement placement_of(const EngineSettings& settings);
 
 // The folder that checkpoints go to.
 std::string checkpoint_folder(const EngineSettings& settings);

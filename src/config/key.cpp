@@ -33,29 +33,27 @@ void check_number(const Key& key, double number, bool fits, const std::string& s
     }
 }
 
-bool contains(const std::vector<std::string>& words, const std::string& word) {
-    return std::find(words.begin(), words.end(), word) != words.end();
+[[noreturn]] void refuse_word(const Key& key, const std::string& word, const std::string& origin) {
+    const auto removed = key.removed_words.find(word);
+    const std::string reason =
+        removed == key.removed_words.end()
+            ? text("is not known: use ", allowed(key))
+            : text("was removed: use ", written(std::string_view(removed->second)));
+    throw ConfigError(text(name_of_key(key.name), " = ", written(std::string_view(word)), " ",
+                           reason, " (", origin, ")."));
 }
 
-void check_word(const Key& key, const std::string& word, const std::string& origin) {
-    if (const auto removed = key.removed_words.find(word); removed != key.removed_words.end()) {
-        throw ConfigError(text(name_of_key(key.name), " = ", written(std::string_view(word)),
-                               " was removed: use ", written(std::string_view(removed->second)),
-                               " (", origin, ")."));
+void choose(const Key& key, const Value& value, const std::string& origin,
+            const Enumeration& target) {
+    const auto* word = value.is_list ? nullptr : std::get_if<std::string>(&value.items.front());
+    if (word == nullptr) {
+        refuse_type(key, value, origin);
     }
-    if (!key.words.empty() && !contains(key.words, word)) {
-        throw ConfigError(text(name_of_key(key.name), " = ", written(std::string_view(word)),
-                               " is not known: use ", allowed(key), " (", origin, ")."));
+    const auto found = std::ranges::find(target.words(), std::string_view(*word));
+    if (found == target.words().end()) {
+        refuse_word(key, *word, origin);
     }
-}
-
-Dtype parse_dtype(const std::string& word) {
-    for (const Dtype dtype : {Dtype::fp32, Dtype::bf16}) {
-        if (word == name_of(dtype)) {
-            return dtype;
-        }
-    }
-    return Dtype::fp16;
+    target.choose(static_cast<std::size_t>(found - target.words().begin()));
 }
 
 // The scalar as a T, checked. Empty if its type does not fit.
@@ -86,28 +84,21 @@ std::optional<T> converted(const Key& key, const Scalar& scalar, const std::stri
         if (word == nullptr) {
             return std::nullopt;
         }
-        check_word(key, *word, origin);
-        if constexpr (std::is_same_v<T, Mode>) {
-            return parse_mode(*word);
-        } else if constexpr (std::is_same_v<T, Dtype>) {
-            return parse_dtype(*word);
-        } else {
-            // A single text may be empty, a text in a list may not.
-            const bool may_be_empty =
-                key.may_be_empty && std::holds_alternative<std::string*>(key.target);
-            if (word->empty() && !may_be_empty) {
-                throw ConfigError(text(name_of_key(key.name),
-                                       " holds an empty text: name something (", origin, ")."));
-            }
-            // Manifests, hosts' answers and logs have one line for each.
-            if (!key.may_have_lines && on_one_line(*word) != *word) {
-                throw ConfigError(text(key.name, " = ", written(std::string_view(*word)),
-                                       " has a line break or another control character: choose a "
-                                       "name without (",
-                                       origin, ")."));
-            }
-            return *word;
+        // A single text may be empty, a text in a list may not.
+        const bool may_be_empty =
+            key.may_be_empty && std::holds_alternative<std::string*>(key.target);
+        if (word->empty() && !may_be_empty) {
+            throw ConfigError(text(name_of_key(key.name), " holds an empty text: name something (",
+                                   origin, ")."));
         }
+        // Manifests, hosts' answers and logs have one line for each.
+        if (!key.may_have_lines && on_one_line(*word) != *word) {
+            throw ConfigError(text(key.name, " = ", written(std::string_view(*word)),
+                                   " has a line break or another control character: choose a "
+                                   "name without (",
+                                   origin, ")."));
+        }
+        return *word;
     }
 }
 
@@ -128,45 +119,38 @@ void assign_list(const Key& key, const Value& value, const std::string& origin,
     }
 }
 
-// The text given to a list of numbers that may be a word instead; null if it is none.
-const std::string* word_in(const Key& key, const Value& value) {
-    return key.words.empty() || value.is_list ? nullptr
-                                              : std::get_if<std::string>(&value.items.front());
-}
-
 Scalar scalar_of(bool value) { return value; }
 Scalar scalar_of(double value) { return value; }
 Scalar scalar_of(const std::string& value) { return value; }
-Scalar scalar_of(Mode value) { return std::string(name_of(value)); }
-Scalar scalar_of(Dtype value) { return std::string(name_of(value)); }
 template <typename T>
 requires std::is_integral_v<T> Scalar scalar_of(T value) {
     return static_cast<std::int64_t>(value);
 }
 
-std::string listed(const std::vector<std::string>& words) {
-    std::string out;
-    for (std::size_t i = 0; i < words.size(); ++i) {
-        const bool is_last = i + 1 == words.size();
-        out += (i == 0 ? "" : is_last ? " or " : ", ") + written(std::string_view(words[i]));
+// The value that is given as a word in place of a list of numbers.
+bool is_word(const Key& key, const Value& value, const std::string& origin) {
+    const auto* word = key.word.empty() || value.is_list
+                           ? nullptr
+                           : std::get_if<std::string>(&value.items.front());
+    if (word != nullptr && *word != key.word) {
+        refuse_word(key, *word, origin);
     }
-    return out;
+    return word != nullptr;
 }
 
 }  // namespace
 
 void assign(const Key& key, const Value& value, const std::string& origin) {
-    const auto assign_to = [&](auto* target) {
-        using T = std::remove_pointer_t<decltype(target)>;
-        if constexpr (std::is_same_v<T, std::vector<double>>) {
-            if (const std::string* word = word_in(key, value)) {
-                check_word(key, *word, origin);
+    const auto assign_to = [&](const auto& target) {
+        using T = std::remove_pointer_t<std::remove_cvref_t<decltype(target)>>;
+        if constexpr (std::is_same_v<T, Enumeration>) {
+            choose(key, value, origin, target);
+        } else if constexpr (IsVector<T>::value) {
+            if (is_word(key, value, origin)) {
                 target->clear();
-                return;
+            } else {
+                assign_list(key, value, origin, *target);
             }
-        }
-        if constexpr (IsVector<T>::value) {
-            assign_list(key, value, origin, *target);
         } else {
             std::optional<T> scalar;
             if (!value.is_list) {
@@ -182,14 +166,16 @@ void assign(const Key& key, const Value& value, const std::string& origin) {
 }
 
 std::string written(const Key& key) {
-    const auto* numbers = std::get_if<std::vector<double>*>(&key.target);
-    if (numbers != nullptr && (*numbers)->empty() && !key.words.empty()) {
-        return written(std::string_view(key.words.front()));
-    }
-    const auto value_of = [](const auto* target) {
+    const auto value_of = [&](const auto& target) {
+        using T = std::remove_pointer_t<std::remove_cvref_t<decltype(target)>>;
         Value value;
-        if constexpr (IsVector<std::remove_cvref_t<decltype(*target)>>::value) {
-            value.is_list = true;
+        if constexpr (std::is_same_v<T, Enumeration>) {
+            value.items.emplace_back(std::string(target.words()[target.index()]));
+        } else if constexpr (IsVector<T>::value) {
+            value.is_list = !target->empty() || key.word.empty();
+            if (!value.is_list) {
+                value.items.emplace_back(key.word);
+            }
             for (const auto& element : *target) {
                 value.items.push_back(scalar_of(element));
             }
@@ -202,8 +188,8 @@ std::string written(const Key& key) {
 }
 
 std::string type_of(const Key& key) {
-    const auto describe = [](const auto* target) -> std::string {
-        using T = std::remove_cvref_t<decltype(*target)>;
+    const auto describe = [](const auto& target) -> std::string {
+        using T = std::remove_pointer_t<std::remove_cvref_t<decltype(target)>>;
         if constexpr (std::is_same_v<T, bool>) {
             return "true or false";
         } else if constexpr (std::is_integral_v<T>) {
@@ -224,9 +210,8 @@ std::string type_of(const Key& key) {
 }
 
 std::string allowed(const Key& key) {
-    const bool may_be_number = std::holds_alternative<std::vector<double>*>(key.target);
-    if (!key.words.empty() && !may_be_number) {
-        return listed(key.words);
+    if (const auto* target = std::get_if<Enumeration>(&key.target)) {
+        return listed(target->words());
     }
     const Limits& limits = key.limits;
     const bool has_lowest = limits.lowest > Limits().lowest;
@@ -239,7 +224,7 @@ std::string allowed(const Key& key) {
         out += std::string(has_lowest ? " and " : "") +
                (limits.excludes_highest ? "below " : "at most ") + written(limits.highest);
     }
-    return key.words.empty() ? out : listed(key.words) + " or numbers " + out;
+    return key.word.empty() ? out : written(std::string_view(key.word)) + " or numbers " + out;
 }
 
 }  // namespace nearstep::config

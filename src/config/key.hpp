@@ -5,17 +5,43 @@
 #include "config/run.hpp"
 #include "config/value.hpp"
 
+#include <cstddef>
+#include <functional>
 #include <map>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
 
 namespace nearstep::config {
 
+// An enumeration with words, of any type.
+class Enumeration {
+public:
+    template <Worded E>
+    // NOLINTNEXTLINE(google-explicit-constructor): a key's target is written as a pointer.
+    Enumeration(E* value)
+        : words_(kWords<E>),
+          index_([value] { return index_of(*value); }),
+          choose_([value](std::size_t index) { *value = static_cast<E>(index); }) {}
+
+    std::span<const char* const> words() const { return words_; }
+    std::size_t index() const { return index_(); }
+    void choose(std::size_t index) const { choose_(index); }
+
+private:
+    std::span<const char* const> words_;
+    std::function<std::size_t()> index_;
+    std::function<void(std::size_t)> choose_;
+};
+
 // Where a key's value is stored; its type says which values fit. A vector takes a value or a list.
 using Target =
-    std::variant<bool*, int*, std::int64_t*, std::uint64_t*, double*, std::string*, Mode*, Dtype*,
-                 std::vector<int>*, std::vector<double>*, std::vector<std::string>*>;
+    std::variant<bool*, int*, std::int64_t*, std::uint64_t*, double*, std::string*,
+                 std::vector<int>*, std::vector<double>*, std::vector<std::string>*, Enumeration>;
+
+// Which files may set a key. An override may set every key.
+enum class KeyPlace { config, config_or_site, site };
 
 struct Key {
     std::string name;  // includes the section
@@ -23,13 +49,13 @@ struct Key {
     std::string unit{};
     std::string meaning{};
     Limits limits{};  // for numbers
-    // For texts; empty: any text. A list of numbers may be its word instead, stored as no numbers.
-    std::vector<std::string> words{};
-    // Words of earlier versions, and what to write instead.
+    // What a list of numbers may be instead, stored as no numbers; empty: nothing.
+    std::string word{};
+    // For enumerations: words of earlier versions, and what to write instead.
     std::map<std::string, std::string> removed_words{};
     bool may_be_empty = false;    // for a text or a list
     bool may_have_lines = false;  // a text may have line breaks and other control characters
-    bool is_for_sites = false;    // a site file may set it
+    KeyPlace place = KeyPlace::config;
 };
 
 // Stores the value in the key's target. Throws ConfigError ending in `origin` if it does not fit.

@@ -1,7 +1,7 @@
 // The table of keys: names, limits and targets. Used by load.cpp.
 #include "config/keys.hpp"
 
-#include "config/card_keys.hpp"
+#include "config/device_keys.hpp"
 #include "config/site_keys.hpp"
 
 #include <iterator>
@@ -15,8 +15,7 @@ std::vector<Key> model_keys(ModelSettings& model) {
     return {
         {.name = "model.architecture",
          .target = &model.architecture,
-         .meaning = "network: GPT-2, or Llama and Qwen2",
-         .words = {"gpt", "llama"}},
+         .meaning = "network: GPT-2, or Llama and Qwen2"},
         {.name = "model.layers",
          .target = &model.layers,
          .unit = "blocks",
@@ -113,31 +112,25 @@ std::vector<Key> compute_keys(ModelSettings& model) {
     return {
         {.name = "model.dtype",
          .target = &model.dtype,
-         .meaning = "format of parameters in memory and of dense gradients",
-         .words = {"fp32", "bf16", "fp16"}},
+         .meaning = "format of parameters in memory and of dense gradients"},
         {.name = "model.device",
          .target = &model.device,
          .meaning = "where the model computes; auto: on a GPU if PyTorch finds one",
-         .words = {"auto", "cpu", "cuda"},
-         .is_for_sites = true},
-        {.name = "model.compute",
-         .target = &model.compute,
-         .meaning = "format of matrix products",
-         .words = {"auto", "bf16", "fp32"}},
+         .place = KeyPlace::config_or_site},
+        {.name = "model.compute", .target = &model.compute, .meaning = "format of matrix products"},
         {.name = "model.gpu_memory_gb",
          .target = &model.gpu_memory_gb,
          .unit = "GB",
          .meaning = "limit of a rank's GPU memory; parameters that do not fit are streamed block "
                     "by block; 0: all free memory",
          .limits = not_negative(),
-         .is_for_sites = true},
+         .place = KeyPlace::config_or_site},
         {.name = "model.activations",
          .target = &model.activations,
          .meaning = "what is kept for backward; all: what it needs of every layer; gpu, host: only "
                     "block inputs, there, and backward computes forward again; auto: what it needs "
                     "of as many layers as fit, else block inputs where fewer bytes move",
-         .words = {"auto", "all", "gpu", "host"},
-         .is_for_sites = true},
+         .place = KeyPlace::config_or_site},
     };
 }
 
@@ -204,8 +197,7 @@ std::vector<Key> optimizer_keys(TrainSettings& train) {
     return {
         {.name = "train.optimizer",
          .target = &train.optimizer,
-         .meaning = "update rule; sgd has momentum",
-         .words = {"adamw", "adam", "sgd", "adagrad", "lion"}},
+         .meaning = "update rule; sgd has momentum"},
         {.name = "train.learning_rate",
          .target = &train.learning_rate,
          .meaning = "highest learning rate, after the warm-up",
@@ -239,8 +231,7 @@ std::vector<Key> optimizer_keys(TrainSettings& train) {
         {.name = "train.decay",
          .target = &train.decay,
          .meaning = "parameters with weight decay; matrices: only tensors of two or more "
-                    "dimensions, not biases and norms",
-         .words = {"all", "matrices"}},
+                    "dimensions, not biases and norms"},
     };
 }
 
@@ -253,8 +244,7 @@ std::vector<Key> gradient_scale_keys(TrainSettings& train) {
         {.name = "train.clipping",
          .target = &train.clipping,
          .meaning = "exact: clip by the step's own norm, which backward guesses to begin updates "
-                    "early; delayed: clip by the norm of the previous step",
-         .words = {"exact", "delayed"}},
+                    "early; delayed: clip by the norm of the previous step"},
         {.name = "train.loss_scale",
          .target = &train.loss_scale,
          .meaning = "first loss scale; only with model.dtype fp16",
@@ -267,111 +257,12 @@ std::vector<Key> gradient_scale_keys(TrainSettings& train) {
     };
 }
 
-std::vector<Key> device_keys(CsdSettings& csd) {
-    return {
-        {.name = "csd.device",
-         .target = &csd.device,
-         .meaning = "kind of computational storage device",
-         .words = {"emulated", "xrt"},
-         .is_for_sites = true},
-        {.name = "csd.per_rank",
-         .target = &csd.per_rank,
-         .unit = "devices",
-         .meaning = "devices of every rank, or a list with one entry per rank",
-         .limits = between(0, kMostDevices),
-         .is_for_sites = true},
-        {.name = "csd.path",
-         .target = &csd.path,
-         .meaning = "folders for state files; device i of a rank uses the i-th, starting over at "
-                    "the end of the list",
-         .is_for_sites = true},
-        {.name = "csd.speed",
-         .target = &csd.speed,
-         .unit = "relative",
-         .meaning = "relative speed of every device, or a list with one entry per device of all "
-                    "ranks; a device has so large a part of the state; "
-                    "auto: measured at start, so that all devices end a step together",
-         .limits = above_zero(),
-         .words = {"auto"},
-         .is_for_sites = true},
-        {.name = "csd.memory_gb",
-         .target = &csd.memory_gb,
-         .unit = "GB",
-         .meaning = "part of each rank's state files that lies in /dev/shm; it survives a killed "
-                    "process, but no reboot; not in mode base",
-         .limits = not_negative(),
-         .is_for_sites = true},
-    };
-}
-
-std::vector<Key> state_keys(CsdSettings& csd) {
-    return {
-        {.name = "csd.subgroup_tiles",
-         .target = &csd.subgroup_tiles,
-         .unit = "tiles",
-         .meaning = "tiles of 65536 parameters that are read, updated and written together",
-         .limits = between(1, kMostTiles)},
-        {.name = "csd.slots",
-         .target = &csd.slots,
-         .unit = "slots",
-         .meaning =
-             "staging buffers of a device, at least 3; each holds one subgroup, and all but "
-             "one are filled during backward. 0: as many as fit an eighth of the node's free "
-             "memory, but at least 4; of these all but 8, or from 32 on all but a quarter, keep "
-             "their state from step to step, and all do if the whole state fits; state in "
-             "/dev/shm needs none. "
-             "For state that a GPU updates: an eighth of the GPU's free memory",
-         .limits = between(0, kMostSlots),
-         .is_for_sites = true},
-        {.name = "csd.state",
-         .target = &csd.state,
-         .meaning =
-             "format of masters and moments in storage: 12, 8, 6.03 or 4.03 bytes per parameter",
-         .words = {"fp32", "bf16", "q8", "compact"}},
-        {.name = "csd.durability",
-         .target = &csd.durability,
-         .meaning = "what survives a crash: every step, checkpoints only, or nothing",
-         .words = {"step", "checkpoint", "none"}},
-        {.name = "csd.io",
-         .target = &csd.io,
-         .meaning = "how state moves; auto: mapped if it lies in memory (/dev/shm), else by "
-                    "io_uring, or by threads if io_uring is refused",
-         .words = {"auto", "io_uring", "threads"},
-         .is_for_sites = true},
-        {.name = "csd.where",
-         .target = &csd.where,
-         .meaning = "where state that lies in memory is updated; auto: by the host and by the "
-                    "rank's GPU, if it has one; host: by the host alone; the bits are the same",
-         .words = {"auto", "host"}},
-    };
-}
-
-// Speed and endurance of a device's parts.
-std::vector<Key> part_keys(CsdSettings& csd) {
-    return {
-        {.name = "csd.update_mparam_s",
-         .target = &csd.update_mparam_s,
-         .unit = "Mparam/s",
-         .meaning =
-             "highest update rate of a device, before link.scale; not in mode base; 0: no limit",
-         .limits = not_negative(),
-         .is_for_sites = true},
-        {.name = "csd.rated_tbw",
-         .target = &csd.rated_tbw,
-         .unit = "TB",
-         .meaning = "rated lifetime writes of a device's drive; 0: unknown",
-         .limits = not_negative(),
-         .is_for_sites = true},
-    };
-}
-
 std::vector<Key> codec_keys(CompressSettings& compress, GatherSettings& gather) {
     return {
         {.name = "compress.codec",
          .target = &compress.codec,
          .meaning = "codec of gradients; all except dense need mode su+o+c; auto: q4 in that mode, "
                     "else dense",
-         .words = {"auto", "dense", "topk", "q8", "q4"},
          .removed_words = {{"ternary", "q4"}, {"sign", "q4"}}},
         {.name = "compress.keep",
          .target = &compress.keep,
@@ -383,13 +274,7 @@ std::vector<Key> codec_keys(CompressSettings& compress, GatherSettings& gather) 
          .meaning = "add the error of encoding to the next gradient; not with csd.durability step"},
         {.name = "compress.rounding",
          .target = &compress.rounding,
-         .meaning = "rounding of the codes of q8 and q4; stochastic: unbiased",
-         .words = {"nearest", "stochastic"}},
-        {.name = "compress.where",
-         .target = &compress.where,
-         .meaning = "where gradients are encoded; auto: on the GPU if gradients are there, if "
-                    "other ranks' gradients arrive there by NCCL and if there is no error feedback",
-         .words = {"auto", "host"}},
+         .meaning = "rounding of the codes of q8 and q4; stochastic: unbiased"},
         {.name = "compress.warmup_steps",
          .target = &compress.warmup_steps,
          .unit = "steps",
@@ -397,28 +282,23 @@ std::vector<Key> codec_keys(CompressSettings& compress, GatherSettings& gather) 
          .limits = between(0, kMostSteps)},
         {.name = "gather.codec",
          .target = &gather.codec,
-         .meaning = "send new parameters whole, or only their changes; the result is the same",
-         .words = {"dense", "delta"}},
+         .meaning = "send new parameters whole, or only their changes; the result is the same"},
     };
 }
 
-// parse() replaces "auto" by one of the other words.
-std::vector<Key> placement_keys(PlacementSettings& placement) {
-    const auto key = [](const char* name, std::string* target, const char* meaning) {
-        return Key{.name = name,
-                   .target = target,
-                   .meaning = meaning,
-                   .words = {"replicated", "node", "global", "auto"}};
-    };
+std::vector<Key> placement_keys(Placement& placement) {
     return {
-        key("placement.parameters", &placement.parameters,
-            "one copy of the 16-bit parameters per rank, per node or over all ranks"),
-        key("placement.gradients", &placement.gradients,
-            "dense gradients are summed before encoding: not at all, over each node or over all "
-            "ranks"),
-        key("placement.optimizer", &placement.optimizer,
-            "one copy of the optimizer state on the devices of each rank, of each node or of all "
-            "ranks"),
+        {.name = "placement.parameters",
+         .target = &placement.parameters,
+         .meaning = "one copy of the 16-bit parameters per rank, per node or over all ranks"},
+        {.name = "placement.gradients",
+         .target = &placement.gradients,
+         .meaning = "dense gradients are summed before encoding: not at all, over each node or "
+                    "over all ranks"},
+        {.name = "placement.optimizer",
+         .target = &placement.optimizer,
+         .meaning = "one copy of the optimizer state on the devices of each rank, of each node or "
+                    "of all ranks"},
     };
 }
 
@@ -430,27 +310,20 @@ std::vector<Key> operation_keys(Run& run) {
              "folder for checkpoints, which runs may share; empty: folder checkpoints in the "
              "first csd.path",
          .may_be_empty = true,
-         .is_for_sites = true},
+         .place = KeyPlace::config_or_site},
         {.name = "checkpoint.every",
          .target = &run.checkpoint.every,
          .unit = "steps",
          .meaning = "steps between checkpoints; 0: only at the end and where train.stop_at stops",
          .limits = between(0, kMostSteps)},
-        {.name = "exchange.scatter",
-         .target = &run.exchange.scatter,
-         .meaning = "hierarchical: sum gradients over each node first, then between nodes; flat: "
-                    "all at once, as with placement.gradients = \"replicated\"",
-         .words = {"hierarchical", "flat"}},
         {.name = "exchange.densify",
          .target = &run.exchange.densify,
          .meaning = "owners send their devices one dense sum instead of all payloads; auto: if "
-                    "that is fewer bytes",
-         .words = {"auto", "always", "never"}},
+                    "that is fewer bytes"},
         {.name = "exchange.transport",
          .target = &run.exchange.transport,
          .meaning = "gradients and parameters between GPUs by NCCL, or through host memory by MPI; "
-                    "auto: nccl if every rank has its own GPU",
-         .words = {"auto", "mpi", "nccl"}},
+                    "auto: nccl if every rank has its own GPU"},
         {.name = "exchange.ranks_per_node",
          .target = &run.exchange.ranks_per_node,
          .meaning = "consecutive ranks that count as one node, to try placements on one machine; "
@@ -460,12 +333,13 @@ std::vector<Key> operation_keys(Run& run) {
          .target = &run.exchange.timeout_s,
          .unit = "s",
          .meaning = "longest wait for other ranks; 10 times as long where a rank may have more to "
-                    "do than others, as in a checkpoint or an evaluation by one rank",
+                    "do than others, as in a checkpoint or an evaluation by one rank; a quarter "
+                    "for a card that updates or digests a subgroup",
          .limits = between(1, kMostSeconds)},
         {.name = "site.name",
          .target = &run.site,
          .meaning = "name of the machine or cluster; a site file sets it",
-         .is_for_sites = true},
+         .place = KeyPlace::site},
     };
 }
 
@@ -479,8 +353,7 @@ std::vector<Key> keys_of(Run& run) {
          .may_be_empty = true},
         {.name = "mode",
          .target = &run.mode,
-         .meaning = "where the update runs and what crosses the host link",
-         .words = {"base", "su", "su+o", "su+o+c"}},
+         .meaning = "where the update runs and what crosses the host link"},
     };
     for (std::vector<Key> section :
          {model_keys(run.model), layer_keys(run.model), compute_keys(run.model),

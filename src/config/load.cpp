@@ -4,7 +4,7 @@
 #include "base/error.hpp"
 #include "config/checks.hpp"
 #include "config/keys.hpp"
-#include "config/placement.hpp"
+#include "config/removed_keys.hpp"
 #include "config/toml_text.hpp"
 
 #include <algorithm>
@@ -104,6 +104,21 @@ void check_section(const std::vector<Key>& keys, const Entry& entry) {
                            "): did you mean [", *likeliest, "]?"));
 }
 
+void check_place(const Key& key, Source source, const std::string& origin) {
+    if (source == Source::site && key.place == KeyPlace::config) {
+        throw ConfigError(text(key.name,
+                               " says what to train and not where: it belongs in a config, not in "
+                               "a site file (",
+                               origin, ")."));
+    }
+    if (source == Source::config && key.place == KeyPlace::site) {
+        throw ConfigError(text(key.name,
+                               " says where to train and not what: it belongs in the file of a "
+                               "site (--site), not in a config (",
+                               origin, ")."));
+    }
+}
+
 class Layers {
 public:
     explicit Layers(Run& run) : keys_(keys_of(run)) {}
@@ -119,16 +134,15 @@ public:
                 check_section(keys_, entry);
                 continue;
             }
+            if (const char* instead = instead_of(entry.key)) {
+                throw ConfigError(
+                    text(entry.key, " was removed: ", instead, " (", entry.origin, ")."));
+            }
             if (key == nullptr) {
                 throw ConfigError(text("There is no key ", entry.key, " (", entry.origin,
                                        "): did you mean ", nearest(keys_, entry.key).name, "?"));
             }
-            if (source == Source::site && !key->is_for_sites) {
-                throw ConfigError(text(entry.key,
-                                       " says what to train and not where: it belongs in a config, "
-                                       "not in a site file (",
-                                       entry.origin, ")."));
-            }
+            check_place(*key, source, entry.origin);
             assign(*key, entry.value, entry.origin);
             origins_[entry.key] = entry.origin;
         }
@@ -188,19 +202,6 @@ Layers apply(const Sources& sources, Run& run) {
     return layers;
 }
 
-// The names of the placements set to "auto", such as "parameters".
-std::vector<std::string> automatic_keys(const PlacementSettings& placement) {
-    std::vector<std::string> keys;
-    for (const auto& [name, word] : {std::pair("parameters", &placement.parameters),
-                                     std::pair("gradients", &placement.gradients),
-                                     std::pair("optimizer", &placement.optimizer)}) {
-        if (*word == "auto") {
-            keys.emplace_back(name);
-        }
-    }
-    return keys;
-}
-
 }  // namespace
 
 Sources read_sources(const std::string& config_path, const std::string& site,
@@ -233,23 +234,26 @@ Run parse(const Sources& sources) {
     if (run.model.positions > 0 && !layers.origins().contains("model.context")) {
         run.model.context = run.model.positions;
     }
-    if (run.compress.codec == "auto") {
-        run.compress.codec = run.mode == Mode::su_o_c ? "q4" : "dense";
+    if (run.compress.codec == PayloadCodec::automatic) {
+        run.compress.codec = run.mode == Mode::su_o_c ? PayloadCodec::q4 : PayloadCodec::dense;
     }
     check_combinations(run, layers.origins());
     if (sources.needs_data) {
         check_data(run, layers.origins());
     }
-    const Placement placement = placement_of(run);
-    std::vector<std::string> automatic = automatic_keys(run.placement);
-    if (placement.gradients == Sharding::replicated) {  // two words for the same thing
-        run.exchange.scatter = "flat";
-    }
-    run.placement = {.parameters = name_of(placement.parameters),
-                     .gradients = name_of(placement.gradients),
-                     .optimizer = name_of(placement.optimizer),
-                     .automatic = std::move(automatic)};
     return run;
+}
+
+ModelSettings stored_model(const std::string& path, const std::string& text) {
+    std::vector<Entry> entries = read_toml(path, text);
+    Run run;
+    const std::vector<Key> keys = keys_of(run);
+    std::erase_if(entries, [&](const Entry& entry) {
+        return section_of(entry.key) != "model" || find(keys, entry.key) == nullptr;
+    });
+    Layers(run).apply(entries, Source::override);
+    check_model(run.model, {});
+    return run.model;
 }
 
 std::int64_t steps_of(const std::string& path, const std::string& text) {
@@ -291,11 +295,14 @@ std::string print(const Run& run) {
     return out;
 }
 
-std::string describe_keys() {
+std::string describe_keys(KeyTable table) {
     Run defaults;
     std::vector<std::array<std::string, 4>> rows;
     std::array<std::size_t, 4> widths{};
-    const std::vector<Key> keys = keys_of(defaults);
+    std::vector<Key> keys = keys_of(defaults);
+    std::erase_if(keys, [&](const Key& key) {
+        return (key.place == KeyPlace::site) != (table == KeyTable::site);
+    });
     for (const Key& key : keys) {
         rows.push_back({key.name, type_of(key), key.unit.empty() ? "-" : key.unit, written(key)});
         for (std::size_t i = 0; i < widths.size(); ++i) {

@@ -12,9 +12,9 @@ namespace nearstep::config {
 // All text that decides a run's settings. Rank 0 reads it and sends it to all ranks.
 struct Sources {
     std::string config_path{};  // for messages
-    std::string config_text{};  // TOML: what to train
+    std::string config_text{};  // TOML: what to train, and csd keys of the machine
     std::string site_path{};    // empty: no site file
-    // TOML: where to train. May set site.name, hosts.* and the csd keys that describe a machine.
+    // TOML: where to train. May set all keys that describe a machine; most belong only there.
     std::string site_text{};
     // "key=value", with the value in TOML or a bare word; applied last.
     std::vector<std::string> overrides{};
@@ -46,16 +46,23 @@ std::string toml_version();
 // ConfigError.
 void validate_for_ranks(const Run& run, int ranks);
 
+// Reads [model] from settings written by print() of this or an earlier version. `path` is for
+// messages. Throws ConfigError.
+ModelSettings stored_model(const std::string& path, const std::string& text);
+
 // Reads train.steps from settings written by print(). `path` is for messages.
 std::int64_t steps_of(const std::string& path, const std::string& text);
 
 // Its csd.path; empty if it does not set it.
 std::vector<std::string> state_folders_of(const std::string& path, const std::string& text);
 
-// The effective settings as TOML text. parse() reads it back to the same Run.
+// The effective settings as TOML text. As overrides, its lines give the same Run.
 std::string print(const Run& run);
 
-// The table of all keys for --help, one line each: key, type, unit, default, meaning.
-std::string describe_keys();
+// Keys that a config may set, and those that belong to a site alone.
+enum class KeyTable { config, site };
+
+// The table of keys for --help, one line each: key, type, unit, default, meaning.
+std::string describe_keys(KeyTable table);
 
 }  // namespace nearstep::config

@@ -12,7 +12,7 @@
 namespace nearstep::config {
 
 struct ModelSettings {
-    std::string architecture = "gpt";
+    Network architecture = Network::gpt;
     int layers = 4;
     int heads = 4;
     int kv_heads = 0;  // of keys and values; 0: as many as heads
@@ -32,12 +32,12 @@ struct ModelSettings {
     std::string from = {};  // safetensors with start values; empty: random start values
     Dtype dtype =
         Dtype::bf16;  // of the parameters that the model computes with, and of dense gradients
-    std::string device = "auto";       // "auto", "cpu" or "cuda": where the model computes
-    std::string compute = "auto";      // "auto", "bf16" or "fp32": the format of matrix products
-    double gpu_memory_gb = 0;          // most that a rank takes of its GPU; 0: all that is free
-    std::string activations = "auto";  // "auto", "all", "gpu" or "host": what backward finds
+    Processor device = Processor::automatic;  // where the model computes
+    ProductFormat compute = ProductFormat::automatic;
+    double gpu_memory_gb = 0;  // most that a rank takes of its GPU; 0: all that is free
+    Activations activations = Activations::automatic;
 
-    bool is_llama() const { return architecture == "llama"; }
+    bool is_llama() const { return architecture == Network::llama; }
     int key_heads() const { return kv_heads > 0 ? kv_heads : heads; }
     int key_width() const { return width / heads * key_heads(); }
     int most_positions() const { return positions > 0 ? positions : context; }
@@ -64,7 +64,7 @@ struct TrainSettings {
     std::uint64_t seed = 1;
     int global_batch = 16;  // sequences per step, over all ranks
     int micro_batch = 4;    // sequences that one rank computes at once
-    std::string optimizer = "adamw";
+    arith::Optimizer optimizer = arith::Optimizer::adamw;
     double learning_rate = 1e-3;
     double final_rate_share = 0.1;  // of learning_rate, at the end of the cosine schedule
     std::int64_t warmup_steps = 10;
@@ -72,9 +72,9 @@ struct TrainSettings {
     double beta2 = 0.95;
     double epsilon = 1e-8;
     double weight_decay = 0.1;
-    std::string decay = "all";               // or "matrices": tensors of two or more dimensions
-    double clip_norm = 1.0;                  // 0: no clipping
-    std::string clipping = "exact";          // or "delayed": by the norm of the previous step
+    Decay decay = Decay::all;
+    double clip_norm = 1.0;  // 0: no clipping
+    Clipping clipping = Clipping::exact;
     double loss_scale = 65536;               // fp16: the initial scale; other formats use 1
     std::int64_t scale_growth_steps = 1000;  // fp16: good steps before the scale doubles
     std::int64_t evaluate_every = 0;         // steps; 0: only at the end
@@ -85,7 +85,7 @@ struct TrainSettings {
 struct HostsSettings {
     std::vector<std::string> names;  // empty: only this machine
     int ranks = 0;                   // most per host; 0: one, or any number on this machine
-    int devices = 0;                 // computational storage devices per host; 0: unknown
+    int devices = 0;                 // computational storage devices per host; 0: by csd.per_rank
     int cores_per_rank = 0;          // 0: not bound, ranks share the cores
     std::string interface;           // empty: the system's choice
     std::string remote = "ssh";      // program that runs a command line on a host
@@ -96,8 +96,6 @@ struct HostsSettings {
 
 // What `nearstep plan` must know of a site besides its links; 0 means unknown or no limit.
 struct PlanSettings {
-    int gpus_per_node = 1;
-    int csds_per_node = 1;
     double gpu_tflops = 0;
     double gpu_efficiency = 0.4;
     double gpu_memory_gb = 0;

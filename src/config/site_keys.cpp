@@ -3,7 +3,7 @@
 
 namespace nearstep::config {
 
-// With link.shape, real transfers are delayed to these rates.
+// Real transfers are delayed to these rates, unless link.scale is 0.
 std::vector<Key> link_keys(LinkSettings& link) {
     const auto rate = [](const char* name, double* target, const char* meaning) {
         return Key{.name = name,
@@ -11,14 +11,9 @@ std::vector<Key> link_keys(LinkSettings& link) {
                    .unit = "GB/s",
                    .meaning = meaning,
                    .limits = not_negative(),
-                   .is_for_sites = true};
+                   .place = KeyPlace::site};
     };
     return {
-        {.name = "link.shape",
-         .target = &link.shape,
-         .meaning = "true: delay transfers to the rates of [link]; false: use the rates only to "
-                    "plan and predict",
-         .is_for_sites = true},
         rate("link.device_read_gb_s", &link.device_read_gb_s,
              "highest read rate of a device's drive; 0: not shaped"),
         rate("link.device_write_gb_s", &link.device_write_gb_s,
@@ -33,37 +28,26 @@ std::vector<Key> link_keys(LinkSettings& link) {
          .target = &link.gpu_traffic,
          .meaning = "parameters and gradients that GPUs move over the shaped host link; apart: "
                     "none, whole: all of them for each rank, split: all of them once per node",
-         .words = {"apart", "whole", "split"},
-         .is_for_sites = true},
+         .place = KeyPlace::site},
         {.name = "link.scale",
          .target = &link.scale,
-         .meaning = "factor for all rates of [link] and for csd.update_mparam_s",
-         .limits = above_zero(),
-         .is_for_sites = true},
+         .meaning =
+             "factor for all rates of [link] and for csd.update_mparam_s, to which transfers "
+             "and updates are delayed; 0: the rates are real ones, to plan and predict with",
+         .limits = not_negative(),
+         .place = KeyPlace::site},
     };
 }
 
 // Keys that only `nearstep plan` uses, beside the rates of [link].
 std::vector<Key> plan_node_keys(PlanSettings& plan) {
     return {
-        {.name = "plan.gpus_per_node",
-         .target = &plan.gpus_per_node,
-         .unit = "GPUs",
-         .meaning = "ranks of a node, with one GPU each",
-         .limits = between(1, kMostDevices),
-         .is_for_sites = true},
-        {.name = "plan.csds_per_node",
-         .target = &plan.csds_per_node,
-         .unit = "devices",
-         .meaning = "computational storage devices of a node",
-         .limits = between(1, kMostDevices),
-         .is_for_sites = true},
         {.name = "plan.gpu_efficiency",
          .target = &plan.gpu_efficiency,
          .unit = "share",
          .meaning = "share of plan.gpu_tflops that a model reaches",
          .limits = above_zero_to_one(),
-         .is_for_sites = true},
+         .place = KeyPlace::site},
     };
 }
 
@@ -74,7 +58,7 @@ std::vector<Key> plan_rate_keys(PlanSettings& plan) {
                    .unit = unit,
                    .meaning = meaning,
                    .limits = not_negative(),
-                   .is_for_sites = true};
+                   .place = KeyPlace::site};
     };
     return {
         key("plan.gpu_tflops", &plan.gpu_tflops, "TFLOP/s", "peak rate of a GPU's matrix products"),
@@ -112,7 +96,7 @@ std::vector<Key> plan_rate_keys(PlanSettings& plan) {
          .meaning = "result file (--json) of `nearstep bench csd`, `bench network` or both; empty: "
                     "use the rates above",
          .may_be_empty = true,
-         .is_for_sites = true},
+         .place = KeyPlace::site},
     };
 }
 
@@ -122,49 +106,51 @@ std::vector<Key> hosts_keys(HostsSettings& hosts) {
          .target = &hosts.names,
          .meaning = "hosts of the site, in the order in which ranks fill them; empty: this machine",
          .may_be_empty = true,
-         .is_for_sites = true},
+         .place = KeyPlace::site},
         {.name = "hosts.ranks",
          .target = &hosts.ranks,
          .unit = "ranks",
-         .meaning = "most ranks of each host; 0: one, and any number on this machine",
+         .meaning =
+             "most ranks of each host, with one GPU each in a plan; 0: one, and any number on "
+             "this machine",
          .limits = between(0, kMostDevices),
-         .is_for_sites = true},
+         .place = KeyPlace::site},
         {.name = "hosts.devices",
          .target = &hosts.devices,
          .unit = "devices",
-         .meaning = "computational storage devices of each host; 0: as many as the run needs",
+         .meaning = "computational storage devices of each host; 0: as many as csd.per_rank says",
          .limits = between(0, kMostDevices),
-         .is_for_sites = true},
+         .place = KeyPlace::site},
         {.name = "hosts.cores_per_rank",
          .target = &hosts.cores_per_rank,
          .unit = "cores",
          .meaning = "cores that each rank is bound to; 0: not bound, ranks share the host's cores",
          .limits = between(0, kMostDevices),
-         .is_for_sites = true},
+         .place = KeyPlace::site},
         {.name = "hosts.interface",
          .target = &hosts.interface,
          .meaning = "network interface between the hosts; empty: MPI chooses",
          .may_be_empty = true,
-         .is_for_sites = true},
+         .place = KeyPlace::site},
         {.name = "hosts.remote",
          .target = &hosts.remote,
          .meaning = "program that runs a command on a host, with ssh's arguments",
-         .is_for_sites = true},
+         .place = KeyPlace::site},
         {.name = "hosts.head",
          .target = &hosts.head,
          .meaning = "host that starts the ranks or submits the job; empty: this one",
          .may_be_empty = true,
-         .is_for_sites = true},
+         .place = KeyPlace::site},
         {.name = "hosts.mpirun_options",
          .target = &hosts.mpirun_options,
          .meaning = "more options for mpirun",
          .may_be_empty = true,
-         .is_for_sites = true},
+         .place = KeyPlace::site},
         {.name = "hosts.sbatch_options",
          .target = &hosts.sbatch_options,
          .meaning = "more options for sbatch, such as the partition and GPUs",
          .may_be_empty = true,
-         .is_for_sites = true},
+         .place = KeyPlace::site},
     };
 }
 

@@ -90,30 +90,6 @@ Dtype moment_dtype(StateFormat format) {
 
 }  // namespace
 
-const char* name_of(StateFormat format) {
-    switch (format) {
-        case StateFormat::fp32:
-            return "fp32";
-        case StateFormat::bf16:
-            return "bf16";
-        case StateFormat::q8:
-            return "q8";
-        case StateFormat::compact:
-            return "compact";
-    }
-    throw ContractError("A state format has a value that no format has.");
-}
-
-StateFormat parse_state_format(const std::string& name) {
-    for (const StateFormat format : kStateFormats) {
-        if (name == name_of(format)) {
-            return format;
-        }
-    }
-    throw ConfigError(text("The state format \"", name,
-                           R"(" is not known: use "fp32", "bf16", "q8" or "compact".)"));
-}
-
 std::size_t state_bytes(StateFormat format, std::size_t tiles) {
     const ElementBytes bytes = element_bytes(format);
     return round_up(tiles * (kTileElems * (bytes.master + 2 * bytes.moment) +

@@ -1,6 +1,7 @@
 // The arrays of a subgroup's stored state in each format, see docs/formats/state-file.md.
 #pragma once
 
+#include "config/enumerations.hpp"
 #include "csd/device.hpp"
 #include "csd/engine.hpp"
 
@@ -14,10 +15,7 @@ namespace nearstep::csd {
 inline constexpr std::array kStateFormats = {StateFormat::fp32, StateFormat::bf16, StateFormat::q8,
                                              StateFormat::compact};
 
-// "fp32", "bf16", "q8", "compact".
-const char* name_of(StateFormat format);
-// Throws ConfigError naming the four.
-StateFormat parse_state_format(const std::string& name);
+using nearstep::name_of;
 
 // Bytes of the state of whole tiles, rounded up to 4096: 12, 8, 6.03 and 4.03 per parameter.
 std::size_t state_bytes(StateFormat format, std::size_t tiles);

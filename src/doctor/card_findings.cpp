@@ -63,14 +63,14 @@ Json find_card(const fpga::CardFacts& card) {
 
 void add_card_findings(const config::Run& run, Json& findings) {
     const fpga::Inventory found = fpga::find_cards();
-    const bool is_wanted = run.csd.device == "xrt";
+    const bool is_wanted = run.csd.device == config::DeviceKind::xrt;
     std::string summary =
         found.is_built ? text("XRT ", found.version, ", ") : "not in this build, ";
     summary += found.cards.empty() ? "no cards" : text(found.cards.size(), " cards");
     if (!found.obstacle.empty()) {
         summary += text(" (", found.obstacle, ")");
     }
-    summary += text("; csd.device is \"", run.csd.device, "\"");
+    summary += text("; csd.device is \"", config::name_of(run.csd.device), "\"");
     findings["xrt"] = {{"summary", summary},
                        {"is_built", found.is_built},
                        {"version", found.version},

@@ -113,7 +113,7 @@ Json find_gpus(const System& system, const Json& model) {
 }
 
 Json find_state_io(const config::Run& run) {
-    const store::IoKind wanted = store::parse_io_kind(run.csd.io);
+    const store::IoKind wanted = run.csd.io;
     std::string refusal;
     try {
         static_cast<void>(store::Transport::make(store::IoKind::io_uring, {}, {}));
@@ -130,7 +130,7 @@ Json find_state_io(const config::Run& run) {
         summary += ", as csd.io says; io_uring would work";
     }
     return {{"summary", summary},
-            {"wanted", run.csd.io},
+            {"wanted", name_of(wanted)},
             {"chosen", is_uring ? "io_uring" : "threads"},
             {"io_uring_refusal", refusal.empty() ? Json() : Json(refusal)}};
 }
@@ -196,8 +196,10 @@ Json find_nccl(const config::Run& run) {
                : slowest == memory::PeerLink::pcie ? "PCIe"
                                                    : "no peer access";
     }
-    const bool is_allowed = run.exchange.transport != "mpi" && run.compress.where == "auto" &&
-                            !run.compress.error_feedback && run.model.device != "cpu";
+    const bool is_allowed = run.exchange.transport != config::GpuPath::mpi &&
+                            run.exchange.transport != config::GpuPath::host &&
+                            !run.compress.error_feedback &&
+                            run.model.device != config::Processor::cpu;
     const bool is_used = !version.empty() && gpus > 1 && is_allowed;
     const std::string most = text("up to ", gpus, " ranks of this node");
     return {

@@ -45,7 +45,8 @@ std::size_t most_subgroups(const shard::Ownership& owners) {
 }
 
 std::size_t most_scalar_sets(const config::EngineSettings& settings) {
-    const bool has_cards = settings.csd.device == "xrt" && settings.mode != config::Mode::base;
+    const bool has_cards =
+        settings.csd.device == config::DeviceKind::xrt && settings.mode != config::Mode::base;
     return has_cards ? csd::kMostGroupsOfCard : csd::kMostGroups;
 }
 
@@ -159,7 +160,7 @@ void StorageEngine::make_facts() {
     pipeline_->visit_subgroups(
         [&](const csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
             if (subgroup < static_cast<std::size_t>(device.kept_slots())) {
-                const auto format = csd::parse_state_format(settings_.csd.state);
+                const auto format = settings_.csd.state;
                 kept_bytes.front() += csd::state_bytes(format, tiles.size());
             }
         });

@@ -237,7 +237,7 @@ void StorageEngine::begin_update(double factor) {
     pipeline_->begin_update(step_scalars(scalar_sets_.sets(), identity_.seed,
                                          pipeline_->generation() + 1, factor / loss_scale_.value()),
                             [this] {
-                                if (settings_.csd.durability == "step") {
+                                if (settings_.csd.durability == config::Durability::step) {
                                     prepare_commit();
                                 }
                             });
@@ -371,7 +371,7 @@ void StorageEngine::prepare_commit() {
 
 void StorageEngine::commit() {
     expects(!pipeline_->is_updating(), "a step is finished before it is committed");
-    if (settings_.csd.durability != "step") {
+    if (settings_.csd.durability != config::Durability::step) {
         return;
     }
     Stopwatch watch;

@@ -12,23 +12,16 @@ namespace nearstep::model {
 
 namespace {
 
-constexpr std::array<Architecture, 2> kArchitectures{{
-    {"gpt", describe_gpt, make_gpt_functions},
-    {"llama", describe_llama, make_llama_functions},
+// In the order of config::Network.
+constexpr std::array<Architecture, kWords<config::Network>.size()> kArchitectures{{
+    {describe_gpt, make_gpt_functions},
+    {describe_llama, make_llama_functions},
 }};
 
 }  // namespace
 
-const Architecture& find_architecture(const std::string& name) {
-    std::string known;
-    for (const Architecture& architecture : kArchitectures) {
-        if (architecture.name == name) {
-            return architecture;
-        }
-        known += text(known.empty() ? "" : ", ", '"', architecture.name, '"');
-    }
-    throw ConfigError(text("model.architecture is \"", name,
-                           "\", which nearstep does not have: choose ", known, "."));
+const Architecture& architecture_of(config::Network network) {
+    return kArchitectures.at(index_of(network));
 }
 
 int block_of(const Geometry& geometry, std::size_t parameter) {

@@ -16,15 +16,13 @@
 namespace nearstep::model {
 
 struct Architecture {
-    std::string_view name;
     Geometry (*describe)(const config::ModelSettings& settings);
     // Makes one function per block of the geometry. The last one's output is the logits, as
     // output_product() gives them.
     std::vector<BlockFunction> (*make_functions)(const config::ModelSettings& settings);
 };
 
-// Throws ConfigError with the known names if `name` is unknown.
-const Architecture& find_architecture(const std::string& name);
+const Architecture& architecture_of(config::Network network);
 
 // The block that owns the parameter with this index.
 int block_of(const Geometry& geometry, std::size_t parameter);

@@ -10,15 +10,15 @@
 
 namespace nearstep::model {
 
-ComputeDevice choose_device(const std::string& wanted, int local_rank) {
-    if (wanted == "cpu") {
+ComputeDevice choose_device(config::Processor wanted, int local_rank) {
+    if (wanted == config::Processor::cpu) {
         return {};
     }
     const at::DeviceIndex gpus = torch::cuda::device_count();
     if (gpus > 0) {
         return {.gpu = local_rank % gpus};
     }
-    if (wanted == "cuda") {
+    if (wanted == config::Processor::cuda) {
         throw ConfigError(
             "model.device is \"cuda\" and PyTorch finds no GPU here: run where there is one, with "
             "a "

@@ -1,8 +1,9 @@
 // The device on which a rank's model computes: the CPU or one of the node's GPUs.
 #pragma once
 
+#include "config/enumerations.hpp"
+
 #include <optional>
-#include <string>
 
 namespace nearstep::model {
 
@@ -12,9 +13,9 @@ struct ComputeDevice {
     bool is_gpu() const { return gpu.has_value(); }
 };
 
-// `wanted`: model.device. "auto" uses a GPU if PyTorch finds one. Rank `local_rank` of a node gets
-// GPU local_rank modulo the number of GPUs. Throws ConfigError for "cuda" without a GPU.
-ComputeDevice choose_device(const std::string& wanted, int local_rank);
+// `wanted`: model.device. Automatic uses a GPU if PyTorch finds one. Rank `local_rank` of a node
+// gets GPU local_rank modulo the number of GPUs. Throws ConfigError for cuda without a GPU.
+ComputeDevice choose_device(config::Processor wanted, int local_rank);
 
 // Makes torch give the same bits for the same arguments: chooses deterministic algorithms and makes
 // first calls (first_calls.hpp). Process-wide; call it before torch computes with several threads.

@@ -41,7 +41,7 @@ void check_sizes(const config::ModelSettings& settings) {
 }  // namespace
 
 Geometry describe(const config::ModelSettings& settings) {
-    const Architecture& architecture = find_architecture(settings.architecture);
+    const Architecture& architecture = architecture_of(settings.architecture);
     check_sizes(settings);
     config::check_model(settings, {});
     check_export_settings(settings);
@@ -49,7 +49,7 @@ Geometry describe(const config::ModelSettings& settings) {
 }
 
 std::string describe_model(const config::ModelSettings& settings) {
-    std::string line = text(settings.architecture, " layers=", settings.layers,
+    std::string line = text(name_of(settings.architecture), " layers=", settings.layers,
                             " heads=", settings.heads, " width=", settings.width,
                             " context=", settings.context, " vocabulary=", settings.vocabulary);
     config::ModelSettings defaults;

@@ -34,7 +34,7 @@ class Sizes {
 public:
     Sizes(const config::ModelSettings& settings, const GpuWork& work, const ComputeDevice& device)
         : geometry_(describe(settings)),
-          functions_(find_architecture(settings.architecture).make_functions(settings)),
+          functions_(architecture_of(settings.architecture).make_functions(settings)),
           reads_(blocks_read(geometry_, functions_)),
           joint_ranks_(work.joint_ranks),
           parameter_size_(size_bytes(settings.dtype)),
@@ -234,12 +234,12 @@ std::string gigabytes(std::size_t bytes) { return human_bytes(static_cast<double
 GpuPlan plan_gpu(const config::ModelSettings& settings, const GpuWork& work,
                  std::size_t budget_bytes) {
     const Sizes sizes(settings, work, {.gpu = 0});
-    const bool keeps_all = settings.activations == "all";
+    const bool keeps_all = settings.activations == config::Activations::all;
     std::optional<GpuPlan> best;
     std::optional<GpuPlan> smallest;  // excludes parameters
     for (const bool is_on_host : {false, true}) {
-        if (is_on_host ? settings.activations == "gpu" || keeps_all
-                       : settings.activations == "host") {
+        if (is_on_host ? settings.activations == config::Activations::gpu || keeps_all
+                       : settings.activations == config::Activations::host) {
             continue;
         }
         const GpuPlan plan = plan_of(sizes, work, budget_bytes, is_on_host);
@@ -254,7 +254,7 @@ GpuPlan plan_gpu(const config::ModelSettings& settings, const GpuWork& work,
     if (!best) {
         refuse(*smallest, sizes, settings.gpu_memory_gb);
     }
-    const bool may_keep = keeps_all || settings.activations == "auto";
+    const bool may_keep = keeps_all || settings.activations == config::Activations::automatic;
     if (may_keep && best->residence.slots == 0 && !best->residence.are_inputs_on_host) {
         best->kept_bytes = keep_blocks(sizes, budget_bytes - best->total_bytes(), best->residence);
     }
@@ -271,8 +271,9 @@ GpuPlan plan_gpu(const config::ModelSettings& settings, const GpuWork& work,
 Residence plan_cpu(const config::ModelSettings& settings, const GpuWork& work,
                    std::size_t budget_bytes) {
     Residence residence;
-    if (settings.activations == "all" || settings.activations == "auto") {
-        const bool is_limited = settings.activations == "auto";
+    if (settings.activations == config::Activations::all ||
+        settings.activations == config::Activations::automatic) {
+        const bool is_limited = settings.activations == config::Activations::automatic;
         keep_blocks(Sizes(settings, work, {}),
                     is_limited ? budget_bytes : std::numeric_limits<std::size_t>::max(), residence);
     }

@@ -39,7 +39,7 @@ public:
                      const feed::JointCopy& joint)
         : settings_(settings),
           geometry_(describe(settings)),
-          functions_(find_architecture(settings.architecture).make_functions(settings)),
+          functions_(architecture_of(settings.architecture).make_functions(settings)),
           most_tokens_(std::max<std::int64_t>(1, residence.most_logits / settings.vocabulary)),
           device_(torch_device(device)),
           compute_(scalar_type(compute_format(settings, device))) {

@@ -100,11 +100,12 @@ double slower(double one, double other) {
 
 const DeviceRate* Calibration::device(const config::CsdSettings& csd) const {
     // The second name is that of the bench's plain step without --state.
-    const bool is_durable = csd.durability == "step";
-    for (const std::string& name : {text(is_durable ? "durable." : "step.", csd.state),
+    const bool is_durable = csd.durability == config::Durability::step;
+    const std::string state = name_of(csd.state);
+    for (const std::string& name : {text(is_durable ? "durable." : "step.", state),
                                     std::string(is_durable ? "durable" : "checksums")}) {
         for (const DeviceRate& rate : devices) {
-            if (rate.row == name && rate.state == csd.state) {
+            if (rate.row == name && rate.state == state) {
                 return &rate;
             }
         }
@@ -169,8 +170,9 @@ void expect_device(const Calibration& calibration, const std::string& path,
                    const config::CsdSettings& csd) {
     if (!calibration.devices.empty() && calibration.device(csd) == nullptr) {
         throw ConfigError(text("The calibration ", path, " has no step with csd.state = \"",
-                               csd.state, "\": measure one with nearstep bench csd --state ",
-                               csd.state, " --json FILE."));
+                               name_of(csd.state),
+                               "\": measure one with nearstep bench csd --state ",
+                               name_of(csd.state), " --json FILE."));
     }
 }
 
@@ -179,7 +181,7 @@ config::Run calibrated(config::Run run, const Calibration& calibration, int node
     const bool is_shaped = link.are_shaped();
     // The rate in the unit of the keys of [link].
     const auto rate = [&](double of_site, double bytes_per_s) {
-        const double measured = bytes_per_s / kGiga / link.scale;
+        const double measured = bytes_per_s / kGiga / link.factor();
         return is_shaped ? slower(of_site, measured) : measured;
     };
     if (const DeviceRate* device = calibration.device(run.csd)) {

@@ -51,7 +51,7 @@ std::string read_calibration_lines(const std::string& path);
 void expect_device(const Calibration& calibration, const std::string& path,
                    const config::CsdSettings& csd);
 
-// Replaces the rates of [link] and [plan] by the measured ones. If link.shape limits transfers, the
+// Replaces the rates of [link] and [plan] by the measured ones. If link.scale limits transfers, the
 // slower of both rates counts. The measured update rate includes a device's engine and memory: its
 // links get that rate, and engine and memory are no limit of their own. The rate inside a node is
 // for GPUs that exchange through the host (plan.gpu_to_gpu_gb_s = 0).

@@ -10,14 +10,6 @@ namespace nearstep::plan {
 
 namespace {
 
-constexpr std::array<std::string_view, 4> kCodecs = {"dense", "q8", "q4", "topk"};
-constexpr std::array<std::string_view, 2> kGathers = {"dense", "delta"};
-constexpr std::array<std::string_view, 2> kHomes = {"gpu", "host"};
-constexpr std::array<std::string_view, 2> kOrders = {"by block", "by micro-batch"};
-constexpr std::array<std::string_view, 2> kScatters = {"hierarchical", "flat"};
-constexpr std::array<std::string_view, 3> kHandovers = {"raw", "merged", "dense"};
-constexpr std::array<std::string_view, 3> kLandings = {"device", "host", "flash"};
-
 void put_first(std::vector<Mesh>& meshes, const Mesh& first) {
     const auto place = std::find(meshes.begin(), meshes.end(), first);
     std::rotate(meshes.begin(), place, place + 1);
@@ -104,29 +96,6 @@ Space trainable_space_of(const Problem& problem, const std::vector<Codec>& codec
     space.handovers = {Handover::raw, Handover::dense};
     space.landings = {Landing::device};
     return space;
-}
-
-Codec parse_codec(const std::string& name) {
-    const auto* const place = std::find(kCodecs.begin(), kCodecs.end(), name);
-    if (place == kCodecs.end()) {
-        throw ConfigError(text("There is no gradient codec \"", name,
-                               R"(": use "dense", "q8", "q4" or "topk".)"));
-    }
-    return static_cast<Codec>(place - kCodecs.begin());
-}
-
-std::string_view name_of(Codec codec) { return kCodecs.at(static_cast<std::size_t>(codec)); }
-std::string_view name_of(Gather gather) { return kGathers.at(static_cast<std::size_t>(gather)); }
-std::string_view name_of(Home home) { return kHomes.at(static_cast<std::size_t>(home)); }
-std::string_view name_of(Order order) { return kOrders.at(static_cast<std::size_t>(order)); }
-std::string_view name_of(Scatter scatter) {
-    return kScatters.at(static_cast<std::size_t>(scatter));
-}
-std::string_view name_of(Handover handover) {
-    return kHandovers.at(static_cast<std::size_t>(handover));
-}
-std::string_view name_of(Landing landing) {
-    return kLandings.at(static_cast<std::size_t>(landing));
 }
 
 std::string name_of(const Mesh& mesh, const Problem& problem) {

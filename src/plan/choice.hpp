@@ -5,11 +5,12 @@
 // as many copies as such meshes fit. Choices for computational storage devices are added.
 #pragma once
 
+#include "config/enumerations.hpp"
 #include "plan/problem.hpp"
 
+#include <array>
 #include <cstddef>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace nearstep::plan {
@@ -27,8 +28,8 @@ struct Mesh {
 // Whether the mesh `inner` is a part of the mesh `outer`.
 bool is_within(const Mesh& inner, const Mesh& outer);
 
-enum class Codec { dense, q8, q4, topk };
-enum class Gather { dense, delta };
+using Codec = config::PayloadCodec;  // never automatic
+using Gather = config::ParameterCodec;
 // Where the parameters are between their uses.
 enum class Home { gpu, host };
 // The order of a step's micro-batches: either all of them pass one block before the next, or each
@@ -93,16 +94,23 @@ Space space_of(const Problem& problem, const std::vector<Codec>& codecs);
 // The part of space_of() that `nearstep train` supports.
 Space trainable_space_of(const Problem& problem, const std::vector<Codec>& codecs);
 
-// Parses "dense", "q8", ... Throws ConfigError that lists all names.
-Codec parse_codec(const std::string& name);
-std::string_view name_of(Codec codec);
-std::string_view name_of(Gather gather);
-std::string_view name_of(Home home);
-std::string_view name_of(Order order);
-std::string_view name_of(Scatter scatter);
-std::string_view name_of(Handover handover);
-std::string_view name_of(Landing landing);
+using nearstep::name_of;
 // "replicated", "node", "global" or, for sizes between, "4 GPUs" and "8x16".
 std::string name_of(const Mesh& mesh, const Problem& problem);
 
 }  // namespace nearstep::plan
+
+namespace nearstep {
+
+template <>
+inline constexpr std::array kWords<plan::Home> = {"gpu", "host"};
+template <>
+inline constexpr std::array kWords<plan::Order> = {"by block", "by micro-batch"};
+template <>
+inline constexpr std::array kWords<plan::Scatter> = {"hierarchical", "flat"};
+template <>
+inline constexpr std::array kWords<plan::Handover> = {"raw", "merged", "dense"};
+template <>
+inline constexpr std::array kWords<plan::Landing> = {"device", "host", "flash"};
+
+}  // namespace nearstep

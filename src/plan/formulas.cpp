@@ -26,6 +26,8 @@ double payload_bytes(Codec codec, double keep, double element_bytes) {
             return 0.5 + kScaleBytes;
         case Codec::topk:
             return std::ceil(keep * kTile) * kEntryBytes / kTile;
+        case Codec::automatic:
+            break;
     }
     return element_bytes;
 }

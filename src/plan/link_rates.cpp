@@ -21,14 +21,14 @@ link::Rates rates_of(const config::LinkSettings& settings) {
 double update_rate_of(const config::EngineSettings& settings) {
     return settings.mode == config::Mode::base
                ? 0
-               : settings.csd.update_mparam_s * 1e6 * settings.link.scale;
+               : settings.csd.update_mparam_s * 1e6 * settings.link.factor();
 }
 
 double gpu_bytes_of_node(const config::LinkSettings& link, int ranks, double vector_bytes) {
-    if (link.gpu_traffic == "apart") {
+    if (link.gpu_traffic == config::GpuShare::apart) {
         return 0;
     }
-    return link.gpu_traffic == "whole" ? vector_bytes * ranks : vector_bytes;
+    return link.gpu_traffic == config::GpuShare::whole ? vector_bytes * ranks : vector_bytes;
 }
 
 std::string describe_links(const config::EngineSettings& settings) {
@@ -50,7 +50,7 @@ std::string describe_links(const config::EngineSettings& settings) {
     }
     return out.empty() ? ""
                        : text("shaped links (real transfers, delayed; rates x ",
-                              settings.link.scale, "): ", out);
+                              settings.link.factor(), "): ", out);
 }
 
 }  // namespace nearstep::plan

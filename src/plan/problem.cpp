@@ -3,8 +3,9 @@
 
 #include "base/error.hpp"
 
+#include <algorithm>
 #include <array>
-#include <string_view>
+#include <numeric>
 
 namespace nearstep::plan {
 
@@ -19,23 +20,24 @@ double needed(const std::string& key, double value, double unit) {
     return value * unit;
 }
 
+// Devices of a node with as many ranks.
+int csds_of_node(const config::Run& run, int ranks) {
+    if (run.hosts.devices > 0) {
+        return run.hosts.devices;
+    }
+    const std::vector<int>& per_rank = run.csd.per_rank;
+    const int all = per_rank.size() == 1 ? per_rank.front() * ranks
+                                         : std::accumulate(per_rank.begin(), per_rank.end(), 0);
+    return std::max(all, 1);
+}
+
 }  // namespace
 
-double state_bytes_of(const std::string& state) {
-    struct Format {
-        std::string_view name;
-        double bytes;
-    };
+double state_bytes_of(arith::StateFormat state) {
     // docs/formats/state-file.md; 8-bit moments have an fp32 scale for every 256 elements.
-    constexpr std::array<Format, 4> kFormats = {
-        {{"fp32", 12}, {"bf16", 8}, {"q8", 6.03125}, {"compact", 4.03125}}};
-    for (const Format& format : kFormats) {
-        if (state == format.name) {
-            return format.bytes;
-        }
-    }
-    throw ConfigError(
-        text("csd.state = \"", state, R"(" is not known: use "fp32", "bf16", "q8" or "compact".)"));
+    constexpr std::array<double, kWords<arith::StateFormat>.size()> kBytes = {12, 8, 6.03125,
+                                                                              4.03125};
+    return kBytes.at(index_of(state));
 }
 
 Workload workload_of(const config::Run& run, const ModelSize& model, double sequences) {
@@ -68,10 +70,10 @@ Workload workload_of(const config::Run& run, const ModelSize& model, double sequ
 Site site_of(const config::Run& run, int nodes) {
     const config::PlanSettings& plan = run.plan;
     const config::LinkSettings& link = run.link;
-    const double rate = kGiga * link.scale;
+    const double rate = kGiga * link.factor();
     Site site;
-    site.gpus = plan.gpus_per_node;
-    site.csds = plan.csds_per_node;
+    site.gpus = std::max(run.hosts.ranks, 1);
+    site.csds = csds_of_node(run, site.gpus);
     site.gpu_operations = needed("plan.gpu_tflops", plan.gpu_tflops, 1e12) * plan.gpu_efficiency;
     site.gpu_memory = needed("plan.gpu_memory_gb", plan.gpu_memory_gb, kGiga);
     site.gpu_memory_rate = plan.gpu_memory_gb_s * kGiga;
@@ -87,7 +89,7 @@ Site site_of(const config::Run& run, int nodes) {
     site.device_link = plan.device_link_gb_s * kGiga;
     site.device_memory = needed("plan.device_memory_gb", plan.device_memory_gb, kGiga);
     site.device_memory_rate = plan.device_memory_gb_s * kGiga;
-    site.device_updates = run.csd.update_mparam_s * 1e6 * link.scale;
+    site.device_updates = run.csd.update_mparam_s * 1e6 * link.factor();
     site.device_capacity = needed("plan.device_capacity_gb", plan.device_capacity_gb, kGiga);
     site.network =
         nodes > 1 ? needed("link.network_gb_s", link.network_gb_s, rate) : link.network_gb_s * rate;

@@ -69,8 +69,8 @@ struct Problem {
     int devices() const { return nodes * site.csds; }
 };
 
-// Bytes of state per parameter in a format of csd.state. Throws ConfigError for unknown formats.
-double state_bytes_of(const std::string& state);
+// Bytes of state per parameter.
+double state_bytes_of(arith::StateFormat state);
 
 // `sequences`: per step.
 Workload workload_of(const config::Run& run, const ModelSize& model, double sequences);

@@ -272,26 +272,26 @@ Row plan_for(const Problem& problem, const Space& space) {
     return row;
 }
 
-std::vector<std::string> placement_settings_of(const Choice& choice, const Problem& problem) {
+config::Placement placement_in(const Choice& choice, const Problem& problem) {
+    using config::Sharding;
     const Mesh all = {.gpus = problem.site.gpus, .nodes = problem.nodes};
-    const auto word = [&](const Mesh& mesh) {
-        return mesh.nodes > 1 ? "global" : mesh.gpus == problem.site.gpus ? "node" : "replicated";
+    const auto sharding = [&](const Mesh& mesh) {
+        return mesh.nodes > 1                   ? Sharding::global
+               : mesh.gpus == problem.site.gpus ? Sharding::node
+                                                : Sharding::replicated;
     };
-    // Of words with the same meaning, those that training prefers.
-    const char* parameters = choice.parameters.size() == 1 ? "replicated" : word(choice.parameters);
-    return {
-        text("placement.parameters=", parameters),
-        text("placement.gradients=", word(choice.gradients)),
-        text("placement.optimizer=", choice.optimizer == all ? "global" : word(choice.optimizer))};
+    // Of values with the same meaning, those that training prefers.
+    return {.parameters =
+                choice.parameters.size() == 1 ? Sharding::replicated : sharding(choice.parameters),
+            .gradients = sharding(choice.gradients),
+            .optimizer = choice.optimizer == all ? Sharding::global : sharding(choice.optimizer)};
 }
 
 std::vector<std::string> settings_of(const Choice& choice) {
     return {text("mode=", choice.codec == Codec::dense ? "su+o" : "su+o+c"),
             text("compress.codec=", name_of(choice.codec)),
             text("gather.codec=", name_of(choice.gather)),
-            text("exchange.scatter=", name_of(choice.scatter)),
-            text("csd.subgroup_tiles=", choice.subgroup_tiles),
-            text("csd.slots=", choice.slots)};
+            text("csd.subgroup_tiles=", choice.subgroup_tiles), text("csd.slots=", choice.slots)};
 }
 
 std::string describe(const std::vector<Row>& rows) {

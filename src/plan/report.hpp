@@ -29,8 +29,8 @@ std::string describe(const std::vector<Row>& rows);
 // An array with one object per row.
 nlohmann::json to_json(const std::vector<Row>& rows);
 
-// Arguments of --set for where parameters and state are: "placement.parameters=replicated", ...
-std::vector<std::string> placement_settings_of(const Choice& choice, const Problem& problem);
+// Where the choice has parameters, gradients and state.
+config::Placement placement_in(const Choice& choice, const Problem& problem);
 
 // Arguments of --set for the choice. Fields without a key are left out.
 std::vector<std::string> settings_of(const Choice& choice);

@@ -114,8 +114,8 @@ nlohmann::json to_json(const std::vector<Compared>& all) {
         const Compared* base = find_base(all, one.record.facts.devices);
         nlohmann::json summary = to_json(one.record);
         summary["column"] = one.label;
-        summary["state"] = one.record.run.csd.state;
-        summary["codec"] = one.record.run.compress.codec;
+        summary["state"] = nearstep::name_of(one.record.run.csd.state);
+        summary["codec"] = config::name_of(one.record.run.compress.codec);
         summary["phases_s"] = phases_json(one.seconds);
         summary["speedup_over_base"] = json_of(speedup(base, one));
         summary["speedup_over_first_base"] = json_of(speedup(find_base(all, 0), one));

@@ -37,17 +37,19 @@ std::string describe_folders(const std::vector<std::string>& folders) {
 std::string describe_state(const RunRecord& record) {
     const config::Run& run = record.run;
     const int devices = record.facts.devices;
-    const std::string place = text(run.csd.state, " in ", describe_folders(run.csd.path));
+    const std::string place =
+        text(nearstep::name_of(run.csd.state), " in ", describe_folders(run.csd.path));
     const std::string moved = human_bytes(expected_storage_bytes(record));
     if (run.mode == config::Mode::base) {
         return text("state: ", place, ", updated by the host; a step reads and writes ", moved,
                     " of state and gradients on ", counted(devices, "plain drive"));
     }
-    return text("state: ", place, ", updated by ",
-                counted(devices, run.csd.device == "xrt" ? "card" : "emulated device"),
-                "; a step reads and writes ", moved, " there; gradients come as ",
-                run.compress.codec, ", ", rounded(record.facts.handed_bytes_per_parameter),
-                " bytes per parameter");
+    return text(
+        "state: ", place, ", updated by ",
+        counted(devices, run.csd.device == config::DeviceKind::xrt ? "card" : "emulated device"),
+        "; a step reads and writes ", moved, " there; gradients come as ",
+        config::name_of(run.compress.codec), ", ", rounded(record.facts.handed_bytes_per_parameter),
+        " bytes per parameter");
 }
 
 std::string describe_steps(const RunRecord& record, std::int64_t done, std::int64_t last) {
@@ -65,7 +67,7 @@ bool is_in_memory(const std::string& folder) {
 }
 
 std::string describe_durability(const config::Run& run) {
-    if (run.csd.durability == "step") {
+    if (run.csd.durability == config::Durability::step) {
         const bool has_memory =
             run.csd.memory_gb > 0 || std::ranges::any_of(run.csd.path, is_in_memory);
         return text(
@@ -73,7 +75,7 @@ std::string describe_durability(const config::Run& run) {
             has_memory ? " a killed process, but no reboot, since state lies in memory" : "",
             "; go on with --resume");
     }
-    if (run.csd.durability == "none") {
+    if (run.csd.durability == config::Durability::none) {
         return "crash: it loses the run (csd.durability = \"none\")";
     }
     return run.checkpoint.every > 0
@@ -89,10 +91,10 @@ std::string describe_gradients(const RunRecord& record) {
     std::string line = formatted(
         "gradients: %s, keeps %.4g %% of the elements in a volume of %.4g bytes per parameter, "
         "%.4g %% of the dense %s",
-        compress.codec.c_str(), 100 * kept_share(record.run),
+        config::name_of(compress.codec), 100 * kept_share(record.run),
         record.facts.payload_bytes_per_parameter, 100 * share_of_dense(record),
         name_of(record.run.model.dtype));
-    if (compress.rounding == "stochastic") {
+    if (compress.rounding == arith::Rounding::stochastic) {
         line += ", rounds stochastically";
     }
     if (compress.error_feedback) {
@@ -137,7 +139,7 @@ std::vector<std::string> head_lines(const RunRecord& record, const std::string& 
     const config::Run& run = record.run;
     return {text("nearstep ", version(), ", commit ", commit(), ": config ", run.name, " on site ",
                  run.site, ", mode ", config::name_of(run.mode)),
-            text("model: ", run.model.architecture, " with ",
+            text("model: ", config::name_of(run.model.architecture), " with ",
                  rounded(static_cast<double>(record.parameters) / 1e6), " M parameters in ",
                  name_of(run.model.dtype), " on ", counted(record.ranks, "rank"), " of ",
                  counted(record.facts.nodes, "node"), "; ", backend),
@@ -146,14 +148,15 @@ std::vector<std::string> head_lines(const RunRecord& record, const std::string& 
 
 std::vector<std::string> path_lines(const RunRecord& record, const std::string& mpi) {
     const config::Run& run = record.run;
-    const bool is_on_cards = run.csd.device == "xrt" && run.mode != config::Mode::base;
+    const bool is_on_cards =
+        run.csd.device == config::DeviceKind::xrt && run.mode != config::Mode::base;
     std::vector<std::string> lines = {text(mpi, "; engine ",
                                            is_on_cards ? "of the cards, on the host " : "",
                                            csd::best_engine().name)};
     if (!record.facts.io.empty()) {
         lines.push_back(text("state of rank 0: ", record.facts.io, " per device"));
     }
-    if (run.compress.codec != "dense") {
+    if (run.compress.codec != config::PayloadCodec::dense) {
         lines.push_back(describe_gradients(record));
     }
     lines.insert(lines.end(), record.facts.lines.begin(), record.facts.lines.end());
@@ -168,7 +171,7 @@ std::string closing_lines(const RunRecord& record, std::int64_t steps_done) {
     out += formatted(": loss %.4f", record.steps.back().loss);
     if (!record.checkpoint.empty()) {
         out += text("; checkpoint ", record.checkpoint);
-    } else if (record.run.csd.durability == "step") {
+    } else if (record.run.csd.durability == config::Durability::step) {
         out += text("; the state is in ", describe_folders(record.run.csd.path));
     }
     out += text("\nspeed: ", std::llround(record.tokens_per_second()), " tokens/s, ",

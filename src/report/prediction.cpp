@@ -3,7 +3,6 @@
 #include "report/prediction.hpp"
 
 #include "base/dtype.hpp"
-#include "config/placement.hpp"
 #include "csd/state_format.hpp"
 #include "model/geometry.hpp"
 #include "plan/calibration.hpp"
@@ -30,26 +29,24 @@ plan::Choice choice_of(const RunRecord& record) {
     const auto mesh = [&](config::Sharding sharding) {
         return mesh_of(sharding, record.ranks / record.facts.nodes, record.facts.nodes);
     };
-    return {
-        .codec = plan::parse_codec(record.run.compress.codec),
-        .gather = record.run.gather.codec == "delta" ? plan::Gather::delta : plan::Gather::dense,
-        .parameters = mesh(placement.parameters),
-        .home = plan::Home::host,
-        .gradients = mesh(placement.gradients),
-        .scatter = placement.gradients == config::Sharding::replicated
-                       ? plan::Scatter::flat
-                       : plan::Scatter::hierarchical,
-        .optimizer = mesh(placement.optimizer),
-        .handover = record.facts.has_dense_sums ? plan::Handover::dense : plan::Handover::raw,
-        .subgroup_tiles = static_cast<std::size_t>(record.run.csd.subgroup_tiles),
-        .slots = record.run.csd.slots > 0 ? record.run.csd.slots : config::kLeastSlots};
+    return {.codec = record.run.compress.codec,
+            .gather = record.run.gather.codec,
+            .parameters = mesh(placement.parameters),
+            .home = plan::Home::host,
+            .gradients = mesh(placement.gradients),
+            .scatter = placement.gradients == config::Sharding::replicated
+                           ? plan::Scatter::flat
+                           : plan::Scatter::hierarchical,
+            .optimizer = mesh(placement.optimizer),
+            .handover = record.facts.has_dense_sums ? plan::Handover::dense : plan::Handover::raw,
+            .subgroup_tiles = static_cast<std::size_t>(record.run.csd.subgroup_tiles),
+            .slots = record.run.csd.slots > 0 ? record.run.csd.slots : config::kLeastSlots};
 }
 
 // Bytes of the state in all of its copies.
 double state_of_copies(const RunRecord& record) {
     const std::size_t tiles = shard::tiles_of(record.parameters);
-    return record.facts.copies * static_cast<double>(csd::state_bytes(
-                                     csd::parse_state_format(record.run.csd.state), tiles));
+    return record.facts.copies * static_cast<double>(csd::state_bytes(record.run.csd.state, tiles));
 }
 
 // The part of the state that a step reads; the devices keep the rest.
@@ -62,7 +59,7 @@ double read_share(const RunRecord& record) {
 RunPlan plan_with_rates(const RunRecord& record) {
     const config::Run run = plan::calibrated(record.run, record.calibration, record.facts.nodes);
     config::LinkSettings link = run.link;
-    link.shape = true;
+    link.scale = link.factor();
     const link::Rates rates = plan::rates_of(link);
     const auto or_no_limit = [](double rate) {
         return rate > 0 ? rate : std::numeric_limits<double>::infinity();
@@ -153,7 +150,7 @@ PhaseSeconds predict(const RunRecord& record, const PhaseSeconds& unshaped) {
 std::optional<PhaseSeconds> expect_of_links(const RunRecord& record) {
     config::LinkSettings link =
         plan::calibrated(record.run, record.calibration, record.facts.nodes).link;
-    link.shape = true;
+    link.scale = link.factor();
     return link.are_shaped() ? std::optional(predict(record, {})) : std::nullopt;
 }
 
@@ -167,7 +164,7 @@ std::optional<double> least_update_seconds(const RunRecord& record) {
     const bool is_calibrated = record.calibration.device(record.run.csd) != nullptr;
     const config::LinkSettings& site = record.run.link;
     if (!is_calibrated &&
-        !(site.shape && (site.device_read_gb_s > 0 || site.device_write_gb_s > 0))) {
+        !(site.scale > 0 && (site.device_read_gb_s > 0 || site.device_write_gb_s > 0))) {
         return std::nullopt;
     }
     RunPlan of_run = plan_with_rates(record);

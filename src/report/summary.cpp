@@ -33,9 +33,9 @@ double operations_per_token(const RunRecord& record) {
 
 json codec_json(const RunRecord& record) {
     const config::CompressSettings& compress = record.run.compress;
-    return {{"codec", compress.codec},
+    return {{"codec", config::name_of(compress.codec)},
             {"where", record.facts.encodes_on_gpu ? "gpu" : "host"},
-            {"rounding", compress.rounding},
+            {"rounding", config::name_of(compress.rounding)},
             {"error_feedback", compress.error_feedback},
             {"warmup_steps", compress.warmup_steps},
             {"kept_share_of_elements", kept_share(record.run)},
@@ -98,9 +98,10 @@ json lanes_json(const LaneShares& lanes) {
 }
 
 json placement_json(const RunRecord& record) {
-    return {{"parameters", record.run.placement.parameters},
-            {"gradients", record.run.placement.gradients},
-            {"optimizer", record.run.placement.optimizer},
+    const config::Placement placement = config::placement_of(record.run);
+    return {{"parameters", config::name_of(placement.parameters)},
+            {"gradients", config::name_of(placement.gradients)},
+            {"optimizer", config::name_of(placement.optimizer)},
             {"copies", record.facts.copies},
             {"dense_sums", record.facts.has_dense_sums},
             {"vector_bytes", record.vector_bytes}};
@@ -223,7 +224,7 @@ std::int64_t guesses_in(const std::vector<StepReport>& steps, trace::Guess which
 }
 
 double kept_share(const config::Run& run) {
-    return run.compress.codec == "topk" ? run.compress.keep : 1.0;
+    return run.compress.codec == config::PayloadCodec::topk ? run.compress.keep : 1.0;
 }
 
 double share_of_dense(const RunRecord& record) {

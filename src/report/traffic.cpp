@@ -1,6 +1,7 @@
 // Tables and JSON of the bytes that a run moved. Used by summary.cpp, and at a run's end.
 #include "report/traffic.hpp"
 
+#include "base/error.hpp"
 #include "base/formatted.hpp"
 #include "plan/cost.hpp"
 #include "plan/paper.hpp"
@@ -85,9 +86,10 @@ PaperRow paper_row(const config::Run& run) {
     if (run.mode == config::Mode::base) {
         return {"6M", "6M", "-", "2M", "2M"};
     }
-    const bool is_dense = run.mode != config::Mode::su_o_c || run.compress.codec == "dense";
+    const bool is_dense =
+        run.mode != config::Mode::su_o_c || run.compress.codec == config::PayloadCodec::dense;
     const std::string written = is_dense ? "2M"
-                                : run.compress.codec == "topk"
+                                : run.compress.codec == config::PayloadCodec::topk
                                     ? formatted("%.3gM", 4 * run.compress.keep)
                                     : "-";
     return {"-", "-", "2M", "-", written};
@@ -156,14 +158,14 @@ plan::SharedBytes shared_bytes(const RunRecord& record) {
 // "su+o+c, q4, state fp32, gather delta".
 std::string settings_of(const config::Run& run) {
     std::string name = config::name_of(run.mode);
-    if (run.compress.codec != "dense") {
-        name += ", " + run.compress.codec;
+    if (run.compress.codec != config::PayloadCodec::dense) {
+        name += text(", ", config::name_of(run.compress.codec));
     }
-    if (run.csd.state != "fp32") {
-        name += ", state " + run.csd.state;
+    if (run.csd.state != arith::StateFormat::fp32) {
+        name += text(", state ", nearstep::name_of(run.csd.state));
     }
-    if (run.gather.codec != "dense") {
-        name += ", gather " + run.gather.codec;
+    if (run.gather.codec != config::ParameterCodec::dense) {
+        name += text(", gather ", config::name_of(run.gather.codec));
     }
     return name;
 }
@@ -228,9 +230,10 @@ std::string formula_table(const std::vector<RunRecord>& records) {
         if (!volumes) {
             continue;
         }
-        const config::PlacementSettings& placement = record.run.placement;
+        const config::Placement placement = config::placement_of(record.run);
         const std::string names =
-            placement.parameters + ", " + placement.gradients + ", " + placement.optimizer;
+            text(config::name_of(placement.parameters), ", ", config::name_of(placement.gradients),
+                 ", ", config::name_of(placement.optimizer));
         out += formatted("  %-32s", names.c_str());
         const Moved moved(record);
         for (const LinkColumn& column : kLinkColumns) {

@@ -45,28 +45,6 @@ private:
 
 }  // namespace
 
-const char* name_of(IoKind kind) {
-    switch (kind) {
-        case IoKind::automatic:
-            return "auto";
-        case IoKind::io_uring:
-            return "io_uring";
-        case IoKind::threads:
-            break;
-    }
-    return "threads";
-}
-
-IoKind parse_io_kind(const std::string& name) {
-    for (const IoKind kind : {IoKind::automatic, IoKind::io_uring, IoKind::threads}) {
-        if (name == name_of(kind)) {
-            return kind;
-        }
-    }
-    throw ConfigError(
-        text("There is no I/O of the kind \"", name, R"(": use "auto", "io_uring" or "threads".)"));
-}
-
 std::unique_ptr<Transport> Transport::make(IoKind kind, const std::vector<File*>& files,
                                            const ResultFilter& filter) {
     if (kind == IoKind::threads) {

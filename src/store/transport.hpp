@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/executor.hpp"
+#include "config/enumerations.hpp"
 #include "store/file.hpp"
 
 #include <cstddef>
@@ -12,12 +13,8 @@
 namespace nearstep::store {
 
 // automatic: io_uring if the kernel allows it, else threads.
-enum class IoKind { automatic, io_uring, threads };
-
-// "auto", "io_uring", "threads": the values of csd.io.
-const char* name_of(IoKind kind);
-// Throws ConfigError naming the three.
-IoKind parse_io_kind(const std::string& name);
+using config::IoKind;
+using nearstep::name_of;
 
 // Moves requests of a fixed list of files, which outlive it. Any thread may submit. The memory of a
 // request stays valid until its ticket was waited for; wait() rethrows IoError. Requests of one

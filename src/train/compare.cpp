@@ -33,7 +33,7 @@ config::Run settings_of(const Column& column, const CompareOptions& options, int
     if (devices > 0) {
         one.csd.per_rank = {devices};
     }
-    one.csd.durability = "none";
+    one.csd.durability = config::Durability::none;
     one.checkpoint.path.clear();  // there is none to look for
     one.train.stop_at = std::min<std::int64_t>(options.steps, one.train.steps);
     for (std::string& path : one.csd.path) {
@@ -46,7 +46,7 @@ config::Run settings_of(const Column& column, const CompareOptions& options, int
 config::Run unshaped(config::Run run) {
     run.link = {};
     run.csd.update_mparam_s = 0;
-    run.csd.state = "fp32";
+    run.csd.state = arith::StateFormat::fp32;
     if (run.mode == config::Mode::base || run.mode == config::Mode::su) {
         run.mode = config::Mode::su_o;
     }
@@ -97,14 +97,14 @@ public:
     ComputeSeconds(const mpi::Communicator& world, Made& made) : world_(world), made_(made) {}
 
     const report::PhaseSeconds& of(const config::Run& run) {
-        const std::string kind =
-            text(run.compress.codec, " ", run.compress.keep, " ", name_of(run.model.dtype));
+        const std::string kind = text(config::name_of(run.compress.codec), " ", run.compress.keep,
+                                      " ", name_of(run.model.dtype));
         const auto known = known_.find(kind);
         if (known != known_.end()) {
             return known->second;
         }
         announce(world_, text("measuring the compute without shaped links (codec ",
-                              run.compress.codec, ") ..."));
+                              config::name_of(run.compress.codec), ") ..."));
         const report::RunRecord record = run_steps(world_, unshaped(run), made_);
         return known_[kind] = report::median_seconds(record.steps);
     }

@@ -2,7 +2,6 @@
 #include "train/gpu_share.hpp"
 
 #include "base/error.hpp"
-#include "config/placement.hpp"
 #include "memory/gpu.hpp"
 #include "model/compute_format.hpp"
 #include "model/gpu_memory.hpp"

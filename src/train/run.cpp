@@ -93,7 +93,7 @@ engine::BeginReport begin_and_describe(Trainer& trainer, const config::Run& run,
                                        const RunOptions& options) {
     engine::BeginReport begun = trainer.begin();
     const engine::CheckpointTime time =
-        run.csd.durability == "checkpoint"
+        run.csd.durability == config::Durability::checkpoint
             ? trainer.engine().expect_checkpoint(config::checkpoint_folder(run))
             : engine::CheckpointTime();
     const std::vector<std::string> notice = engine::describe_notice(run, time, options.notice_s);
@@ -128,8 +128,8 @@ void run_steps(Trainer& trainer, report::Reporter& reporter, report::RunRecord& 
         const std::int64_t done = trainer.steps_done();
         const bool goes_on = done < last && !is_stop_requested;
         const bool evaluates = goes_on && is_due(run.train.evaluate_every, done);
-        const bool saves =
-            goes_on && run.csd.durability != "none" && is_due(run.checkpoint.every, done);
+        const bool saves = goes_on && run.csd.durability != config::Durability::none &&
+                           is_due(run.checkpoint.every, done);
         if (goes_on && !evaluates && !saves) {
             record.seconds += seconds_since(begin);
             continue;  // the next step ends it
@@ -215,9 +215,10 @@ void save_at_end(Trainer& trainer, std::int64_t last_checkpoint, Ending ending,
                  report::RunRecord& record) {
     const config::Run& run = record.run;
     // A durable step needs no checkpoint to survive a stop.
-    const bool is_safe = trainer.steps_done() == last_checkpoint ||
-                         (ending == Ending::stopped && run.csd.durability == "step");
-    if (run.csd.durability != "none" && !is_safe) {
+    const bool is_safe =
+        trainer.steps_done() == last_checkpoint ||
+        (ending == Ending::stopped && run.csd.durability == config::Durability::step);
+    if (run.csd.durability != config::Durability::none && !is_safe) {
         record.checkpoint = trainer.engine().save(config::checkpoint_folder(run));
     }
 }

@@ -22,17 +22,17 @@ double learning_rate(const config::TrainSettings& settings, std::int64_t step) {
 }
 
 std::size_t group_of(const config::TrainSettings& settings, std::size_t dimensions) {
-    return settings.decay == "matrices" && dimensions < 2 ? 1 : 0;
+    return settings.decay == config::Decay::matrices && dimensions < 2 ? 1 : 0;
 }
 
 std::vector<engine::Hyper> hypers(const config::TrainSettings& settings, std::int64_t step) {
-    const engine::Hyper decayed{.optimizer = csd::parse_optimizer(settings.optimizer),
+    const engine::Hyper decayed{.optimizer = settings.optimizer,
                                 .rate = learning_rate(settings, step),
                                 .beta1 = settings.beta1,
                                 .beta2 = settings.beta2,
                                 .epsilon = settings.epsilon,
                                 .decay = settings.weight_decay};
-    if (settings.decay == "all") {
+    if (settings.decay == config::Decay::all) {
         return {decayed};
     }
     engine::Hyper others = decayed;

@@ -75,17 +75,18 @@ void Trainer::open_run(const Options& options) {
         .steps = run_.train.steps,
         .config = [printed = config::print(run_)](const auto&) { return printed; },
         .threads = compute_device_.is_gpu() ? 0 : model::threads()};
-    opened_ = engine::Run::open(world_, run_, layout_of(geometry_, run_), options.wish, identity,
-                                {.gpu = compute_device_.gpu,
-                                 .fills_gpu = run_.model.gpu_memory_gb == 0,
-                                 .grant = {.positions = options.granted_devices},
-                                 .needs_shared_folder = run_.csd.durability != "none",
-                                 .steps_of = config::steps_of,
-                                 .clips_by_last_norm = run_.train.clipping == "delayed",
-                                 .loss_scale = {.first = run_.train.loss_scale,
-                                                .growth_steps = run_.train.scale_growth_steps},
-                                 .fault_plan = options.fault_plan,
-                                 .timeline = timeline_});
+    opened_ =
+        engine::Run::open(world_, run_, layout_of(geometry_, run_), options.wish, identity,
+                          {.gpu = compute_device_.gpu,
+                           .fills_gpu = run_.model.gpu_memory_gb == 0,
+                           .grant = {.positions = options.granted_devices},
+                           .needs_shared_folder = run_.csd.durability != config::Durability::none,
+                           .steps_of = config::steps_of,
+                           .clips_by_last_norm = run_.train.clipping == config::Clipping::delayed,
+                           .loss_scale = {.first = run_.train.loss_scale,
+                                          .growth_steps = run_.train.scale_growth_steps},
+                           .fault_plan = options.fault_plan,
+                           .timeline = timeline_});
 }
 
 void Trainer::plan_gpu(int machine_ranks) {
@@ -195,7 +196,7 @@ std::string Trainer::sample(const std::string& prompt, int tokens) {
 std::string model_line(const config::Run& run, const data::Tokenizer& tokenizer) {
     const std::string name = tokenizer.name();
     return text(model::describe_model(run.model), name == "bytes" ? "" : " tokenizer=" + name,
-                ", moments of ", csd::moments_of(csd::parse_optimizer(run.train.optimizer)));
+                ", moments of ", csd::moments_of(run.train.optimizer));
 }
 
 }  // namespace nearstep::train

@@ -10,44 +10,51 @@ import sys
 SECTIONS = {
     "": "The run", "model": "The model", "data": "Data", "train": "Training", "csd": "Devices and their state", "compress": "Gradients on their way",
     "gather": "New parameters on their way", "placement": "Placement over ranks and nodes", "exchange": "Exchange between ranks",
-    "checkpoint": "Checkpoints", "link": "Shaped links", "plan": "What the planner knows of the hardware", "hosts": "Hosts", "site": "The site",
+    "checkpoint": "Checkpoints",
 }
+OF_SITE = {"csd": "Kind and ratings of devices", "link": "Links", "plan": "What the planner knows of the hardware", "hosts": "Hosts", "site": "The site"}
 HEAD = """# Configuration
-Every key of a config file, as `nearstep train --help` describes it. `tests/architecture/configuration.py PROGRAM . --write` writes this page, and a test compares it with the program.
+Every key of a config and of a site, as `nearstep train --help` describes them. `tests/architecture/configuration.py PROGRAM . --write` writes this page, and a test compares it with the program.
 
-A config is a TOML file. `--set KEY=VALUE` overrides a key, and a [site](cluster.md) sets those of the machine. An unknown key, a wrong type, a line break in a name or a value out of range ends the run with one sentence and
+A config is a TOML file. `--set KEY=VALUE` overrides a key of either file. A [site](cluster.md) sets the keys of the machine: of the config's keys `csd.per_rank`, `path`, `speed`, `memory_gb`, `slots` and `io`, `checkpoint.path`,
+`model.device`, `gpu_memory_gb` and `activations`, and those that belong [to it alone](#keys-of-a-site). An unknown key, a wrong type, a line break in a name or a value out of range ends the run with one sentence and
 code 2 before anything is written. From Python, keys of the engine are [arguments of the optimizer](pytorch.md) or go into `config={...}`.
 """
 
 
-def keys_of(program):
-    """(name, type, unit, default, meaning) of each key."""
+def tables_of(program):
+    """(name, type, unit, default, meaning) of each key: those of a config, and those of a site alone."""
     shown = subprocess.run([program, "train", "--help"], capture_output=True, text=True, check=True).stdout
-    lines = shown.split("Keys of a config (key, type, unit, default, meaning):\n")[1].splitlines()
-    return [re.split(r" {2,}", line.strip(), maxsplit=4) for line in lines if line.strip()]
+    tables = shown.split("Keys of a config (key, type, unit, default, meaning):\n")[1].split("Keys of a site alone:\n")
+    return [[re.split(r" {2,}", line.strip(), maxsplit=4) for line in table.splitlines() if line.strip()] for table in tables]
 
 
-def page_of(keys):
-    page, section = HEAD, None
+def sections_of(keys, titles, level):
+    text, section = "", None
     for name, kind, unit, default, meaning in keys:
         here = name.rpartition(".")[0]
         if here != section:
             section = here
-            page += f"\n## {SECTIONS[here]}\n| key | type | unit | default | meaning |\n|---|---|---|---|---|\n"
+            text += f"\n{level} {titles[here]}\n| key | type | unit | default | meaning |\n|---|---|---|---|---|\n"
         row = [f"`{name}`", re.sub(r"^an? ", "", kind), "" if unit == "-" else unit, f"`{default}`", meaning]
-        page += "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |\n"
-    return page
+        text += "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |\n"
+    return text
+
+
+def page_of(tables):
+    config, site = tables
+    return HEAD + sections_of(config, SECTIONS, "##") + "\n## Keys of a site\n" + sections_of(site, OF_SITE, "###")
 
 
 def main():
     program, root = sys.argv[1], pathlib.Path(sys.argv[2])
-    keys = keys_of(program)
+    tables = tables_of(program)
     page = root / "docs/configuration.md"
     if "--write" in sys.argv:
-        page.write_text(page_of(keys))
-    if page.read_text() != page_of(keys):
-        sys.exit(f"docs/configuration.md does not describe the program's {len(keys)} keys: type {sys.argv[0]} {program} {root} --write.")
-    print(f"{len(keys)} keys")
+        page.write_text(page_of(tables))
+    if page.read_text() != page_of(tables):
+        sys.exit(f"docs/configuration.md does not describe the program's keys: type {sys.argv[0]} {program} {root} --write.")
+    print(" and ".join(f"{len(table)} keys of a {of}" for table, of in zip(tables, ("config", "site alone"))))
 
 
 main()

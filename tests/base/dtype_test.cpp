@@ -1,6 +1,7 @@
 #include "base/dtype.hpp"
 
 #include "base/random.hpp"
+#include "base/words.hpp"
 
 #include <gtest/gtest.h>
 

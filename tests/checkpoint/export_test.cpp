@@ -1,6 +1,7 @@
 #include "checkpoint/export.hpp"
 
 #include "base/digest.hpp"
+#include "base/words.hpp"
 #include "checkpoint/h5.hpp"
 #include "checkpoint/sample.hpp"
 #include "support/places.hpp"

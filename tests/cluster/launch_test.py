@@ -47,7 +47,7 @@ class Launch(cluster.Cluster):
         self.assertEqual(threads.read_text().split(), 4 * [str(max(1, cores // 4))])
 
     def test_hosts_give_the_same_result_as_one_machine(self):
-        keys = {"train__stop_at": 4, "csd__per_rank": 1, "exchange__scatter": "flat", **cluster.program.SHORT_ROWS}
+        keys = {"train__stop_at": 4, "csd__per_rank": 1, "placement__gradients": "replicated", **cluster.program.SHORT_ROWS}
         hosts = self.train(**keys)
         arguments = self.arguments(**keys)
         summary = self.folder / "one.json"

@@ -55,7 +55,7 @@ class WireBytes(cluster.Cluster):
 
     def test_flat_dense(self):
         # Six of the eight ranks are on other nodes than the owner.
-        self.assertEqual(self.check(exchange__scatter="flat"), 8 * 65536 * (2 * 6 + 2 * 3))
+        self.assertEqual(self.check(placement__gradients="replicated"), 8 * 65536 * (2 * 6 + 2 * 3))
 
     def test_hierarchical_topk(self):
         # A tenth of the values, 4 bytes each: index and value.
@@ -63,7 +63,7 @@ class WireBytes(cluster.Cluster):
         self.assertAlmostEqual(counted / (8 * 65536), 0.4 * 3 + 2 * 3, delta=0.01)
 
     def test_flat_topk(self):
-        counted = self.check(mode="su+o+c", compress__codec="topk", compress__keep=0.1, exchange__scatter="flat")
+        counted = self.check(mode="su+o+c", compress__codec="topk", compress__keep=0.1, placement__gradients="replicated")
         self.assertAlmostEqual(counted / (8 * 65536), 0.4 * 6 + 2 * 3, delta=0.01)
 
     def test_state_in_every_node(self):

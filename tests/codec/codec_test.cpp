@@ -146,7 +146,6 @@ TEST(MakeCodec, RefusesUnknownNamesAndShares) {
     EXPECT_THROW(make_codec({.name = "zip"}), ConfigError);
     EXPECT_THROW(make_codec({.name = "topk", .keep = 0}), ConfigError);
     EXPECT_THROW(make_codec({.name = "topk", .keep = 1.5}), ConfigError);
-    EXPECT_THROW(parse_rounding("up"), ConfigError);
 }
 
 struct AnyCodec {

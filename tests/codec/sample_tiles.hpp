@@ -3,6 +3,7 @@
 
 #include "base/dtype.hpp"
 #include "base/random.hpp"
+#include "base/words.hpp"
 #include "shard/partition.hpp"
 
 #include <algorithm>

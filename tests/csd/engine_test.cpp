@@ -205,13 +205,6 @@ INSTANTIATE_TEST_SUITE_P(All, OptimizerOf, testing::ValuesIn(kOptimizers),
                              return std::string(name_of(optimizer.param));
                          });
 
-TEST(OptimizerTest, IsReadFromItsName) {
-    for (const Optimizer optimizer : kOptimizers) {
-        EXPECT_EQ(parse_optimizer(name_of(optimizer)), optimizer);
-    }
-    EXPECT_THROW(parse_optimizer("adamW"), ConfigError);
-}
-
 TEST(EngineTest, PrefersTheLastOfTheList) {
     EXPECT_STREQ(best_engine().name, engines().back().name);
 }

@@ -57,7 +57,7 @@ int main(int, char** argv) {
     const engine::Layout layout = layout_of(model);
     const engine::Identity identity{.model = "vision transformer", .steps = kSteps};
     config::EngineSettings settings;
-    settings.compress.codec = "dense";
+    settings.compress.codec = config::PayloadCodec::dense;
     settings.csd = {.per_rank = {2, 1}, .path = {argv[1]}, .subgroup_tiles = 1};
     auto run = engine::Run::open(world, settings, layout, {engine::Wish::Kind::resume_if_any}, identity, {});
     engine::Engine* const engine = &run.engine();

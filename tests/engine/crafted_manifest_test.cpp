@@ -205,7 +205,7 @@ protected:
     config::EngineSettings settings_with(int devices) const {
         config::EngineSettings settings;
         settings.mode = config::Mode::su_o;
-        settings.compress.codec = "dense";
+        settings.compress.codec = config::PayloadCodec::dense;
         settings.csd.path = {state_.string()};
         settings.csd.per_rank = {devices};
         settings.csd.subgroup_tiles = 1;

@@ -35,8 +35,10 @@ constexpr double kStateGb = 2 * 12 * static_cast<double>(kElems) / 1e9;  // fp32
 // Two drives per rank, as many folders.
 config::EngineSettings settings_in(const std::string& folder) {
     config::EngineSettings settings;
-    settings.compress.codec = "dense";
-    settings.placement = {.parameters = "replicated", .gradients = "node", .optimizer = "global"};
+    settings.compress.codec = config::PayloadCodec::dense;
+    settings.placement = {.parameters = config::Sharding::replicated,
+                          .gradients = config::Sharding::node,
+                          .optimizer = config::Sharding::global};
     settings.csd.path = {folder + "/a", folder + "/b"};
     settings.csd.per_rank = {2};
     settings.csd.speed = {};
@@ -140,7 +142,7 @@ TEST(SettleSpeeds, LeavesCardsAndModeBaseEqual) {
     settings.mode = config::Mode::base;
     EXPECT_THAT(settled(all, settings), IsEmpty());
     settings.mode = config::Mode::su_o;
-    settings.csd.device = "xrt";
+    settings.csd.device = config::DeviceKind::xrt;
     EXPECT_THAT(settled(all, settings), IsEmpty());
     EXPECT_THAT(config::device_speeds(settings, 2), testing::ElementsAre(1, 1, 1, 1));
 }

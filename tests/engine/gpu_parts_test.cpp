@@ -58,7 +58,7 @@ std::uint64_t masters_of_parts(const mpi::Communicator& world, std::optional<int
     std::filesystem::remove_all(folder);
     config::EngineSettings settings;
     settings.mode = config::Mode::su_o;
-    settings.compress.codec = "q8";
+    settings.compress.codec = config::PayloadCodec::q8;
     settings.csd.path = {folder};
     settings.csd.per_rank = {2};
     settings.csd.subgroup_tiles = 1;

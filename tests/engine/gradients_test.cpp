@@ -49,17 +49,17 @@ std::vector<float> part_of_gradient(shard::ElementRange block, std::uint64_t str
     return gradient;
 }
 
-config::EngineSettings settings_in(const std::string& folder, const std::string& parameters) {
+config::EngineSettings settings_in(const std::string& folder, config::Sharding parameters) {
     config::EngineSettings settings;
     settings.mode = config::Mode::su_o;
-    settings.compress.codec = "dense";
+    settings.compress.codec = config::PayloadCodec::dense;
     settings.csd.path = {folder + "/state"};
     settings.csd.per_rank = {2};
     settings.csd.subgroup_tiles = 1;
     settings.checkpoint.path = folder + "/checkpoints";
     settings.placement = {.parameters = parameters,
-                          .gradients = parameters == "global" ? "global" : "node",
-                          .optimizer = "global"};
+                          .gradients = std::max(parameters, config::Sharding::node),
+                          .optimizer = config::Sharding::global};
     return settings;
 }
 
@@ -157,7 +157,8 @@ std::vector<std::vector<std::byte>> parameters_after_step(Engine& engine, const 
 
 TEST(SkippedTensorsTest, StayAsTheyAreInTheStepThatSkipsThem) {
     const auto world = mpi::Communicator::world(std::chrono::seconds(100));
-    const config::EngineSettings settings = settings_in(folder_of(world, 2), "replicated");
+    const config::EngineSettings settings =
+        settings_in(folder_of(world, 2), config::Sharding::replicated);
     const Layout layout = five_blocks();
     engine::Run run = engine::Run::open(world, settings, layout, {.kind = Wish::Kind::fresh},
                                         {.model = "five blocks", .steps = kSteps}, {});
@@ -248,9 +249,14 @@ TEST_P(ClippingOf, HasTheBitsOfAStepThatWaitsForItsNorm) {
     for (const std::string& way : GetParam().ways) {
         SCOPED_TRACE(way);
         config::EngineSettings settings =
-            settings_in(folder_of(world, 3), way == "global" ? way : "replicated");
-        settings.gather.codec = way == "delta" ? "delta" : "dense";
-        settings.csd.state = way == "q8" ? "q8" : settings.csd.state;
+            settings_in(folder_of(world, 3),
+                        way == "global" ? config::Sharding::global : config::Sharding::replicated);
+        if (way == "delta") {
+            settings.gather.codec = config::ParameterCodec::delta;
+        }
+        if (way == "q8") {
+            settings.csd.state = arith::StateFormat::q8;
+        }
         const Dtype dtype = way == "fp16" ? Dtype::fp16 : Dtype::bf16;
         const Ended guessed = clipped_run(world, settings, dtype, GetParam().clipped);
         settings.mode = config::Mode::su;
@@ -267,19 +273,20 @@ INSTANTIATE_TEST_SUITE_P(Steps, ClippingOf,
                                          ClipCase{"not_finite", "..x.c.", 2, 3, {"delta", "fp16"}}),
                          [](const auto& of) { return std::string(of.param.name); });
 
-class GradientsOf : public testing::TestWithParam<const char*> {};
+class GradientsOf : public testing::TestWithParam<config::Sharding> {};
 
 TEST_P(GradientsOf, GiveTheSameMastersInAnyOrderAndInParts) {
     const auto world = mpi::Communicator::world(std::chrono::seconds(100));
-    const std::string folder = folder_of(world, GetParam() == std::string("global"));
+    const std::string folder = folder_of(world, GetParam() == config::Sharding::global ? 1 : 0);
     const config::EngineSettings settings = settings_in(folder, GetParam());
     const std::uint64_t in_order = masters_after(world, settings, Way::last_first);
     EXPECT_EQ(masters_after(world, settings, Way::shuffled), in_order);
     EXPECT_EQ(masters_after(world, settings, Way::in_parts), in_order);
 }
 
-INSTANTIATE_TEST_SUITE_P(Placements, GradientsOf, testing::Values("replicated", "global"),
-                         [](const auto& of) { return std::string(of.param); });
+INSTANTIATE_TEST_SUITE_P(Placements, GradientsOf,
+                         testing::Values(config::Sharding::replicated, config::Sharding::global),
+                         [](const auto& of) { return std::string(config::name_of(of.param)); });
 
 }  // namespace
 }  // namespace nearstep::engine

@@ -29,23 +29,26 @@ TEST(UpdateScalars, CorrectTheBiasOfTheFirstUpdate) {
 
 TEST(UpdateScalars, DecayWhereTheOptimizerDecays) {
     Hyper hyper{.rate = 0.01, .decay = 0.5};
-    for (const char* name : {"adamw", "lion"}) {
-        hyper.optimizer = csd::parse_optimizer(name);
+    for (const auto optimizer : {csd::Optimizer::adamw, csd::Optimizer::lion}) {
+        hyper.optimizer = optimizer;
         const auto scalars = scalars_of(hyper, 3);
-        EXPECT_EQ(scalars.decay_factor, static_cast<float>(1 - 0.01 * 0.5)) << name;
+        EXPECT_EQ(scalars.decay_factor, static_cast<float>(1 - 0.01 * 0.5))
+            << csd::name_of(optimizer);
     }
-    for (const char* name : {"adam", "sgd", "adagrad"}) {
-        hyper.optimizer = csd::parse_optimizer(name);
+    for (const auto optimizer :
+         {csd::Optimizer::adam, csd::Optimizer::sgd, csd::Optimizer::adagrad}) {
+        hyper.optimizer = optimizer;
         const auto scalars = scalars_of(hyper, 3);
-        EXPECT_EQ(scalars.gradient_decay, 0.5F) << name;
+        EXPECT_EQ(scalars.gradient_decay, 0.5F) << csd::name_of(optimizer);
     }
 }
 
 TEST(UpdateScalars, CorrectNoBiasOfOptimizersThatHaveNone) {
     Hyper hyper{.rate = 0.01};
-    for (const char* name : {"sgd", "adagrad", "lion"}) {
-        hyper.optimizer = csd::parse_optimizer(name);
-        EXPECT_EQ(scalars_of(hyper, 1).step_size, 0.01F) << name;
+    for (const auto optimizer :
+         {csd::Optimizer::sgd, csd::Optimizer::adagrad, csd::Optimizer::lion}) {
+        hyper.optimizer = optimizer;
+        EXPECT_EQ(scalars_of(hyper, 1).step_size, 0.01F) << csd::name_of(optimizer);
     }
 }
 

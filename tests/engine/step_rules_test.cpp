@@ -56,7 +56,7 @@ config::EngineSettings settings_for_rules(const std::string& name) {
     std::filesystem::remove_all(folder);
     std::filesystem::create_directories(folder);
     config::EngineSettings settings;
-    settings.compress.codec = "dense";
+    settings.compress.codec = config::PayloadCodec::dense;
     settings.csd.path = {folder + "/state"};
     settings.csd.per_rank = {2};
     settings.csd.subgroup_tiles = 1;
@@ -151,9 +151,9 @@ TEST(ClippingTest, ByTheNormOfTheLastStepDividesByThatOne) {
 TEST(ResidualTest, KeepsItsMeaningWhenTheLossScaleChanges) {
     config::EngineSettings settings = settings_for_rules("residual");
     settings.mode = config::Mode::su_o_c;
-    settings.compress.codec = "q4";
+    settings.compress.codec = config::PayloadCodec::q4;
     settings.compress.error_feedback = true;
-    settings.csd.durability = "off";
+    settings.csd.durability = config::Durability::none;
     OneBlock block(settings, Dtype::fp16, {.loss_scale = {.first = 4, .growth_steps = 2}});
     const auto codec = codec::make_codec({.name = "q4", .dtype = Dtype::fp16});
     std::vector<std::byte> payload(codec->payload_bytes());

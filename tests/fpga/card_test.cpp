@@ -120,7 +120,7 @@ TEST_F(CardTest, IsGivenUpAfterATimeOutAndSaysSoAtOnce) {
     const Buffer buffer = random_buffer(hanging, BufferKind::peer_to_peer);
     const std::string reason = message_of<XrtError>([&] { digest_of(hanging, buffer); });
     EXPECT_THAT(reason, AllOf(HasSubstr("time-out"), HasSubstr("nearstep_digest (to test)"),
-                              HasSubstr("csd.run_timeout_s")));
+                              HasSubstr("exchange.timeout_s")));
     EXPECT_EQ(message_of<XrtError>([&] { digest_of(hanging, buffer); }), reason);
     EXPECT_EQ(digest_of(card, random_buffer(card, BufferKind::peer_to_peer)), xxh3(buffer.host()))
         << "other cards go on";

@@ -10,11 +10,14 @@ namespace nearstep::fuzz {
 
 namespace {
 
-constexpr std::array kStates = {"fp32", "bf16", "q8", "compact"};
+constexpr std::array kStates = {arith::StateFormat::fp32, arith::StateFormat::bf16,
+                                arith::StateFormat::q8, arith::StateFormat::compact};
 
 config::Run run_on_site() {
     config::Run run;
-    run.csd = {.state = "fp32", .durability = "step", .update_mparam_s = 1};
+    run.csd = {.state = arith::StateFormat::fp32,
+               .durability = config::Durability::step,
+               .update_mparam_s = 1};
     run.link.device_read_gb_s = 3.0;
     run.link.device_write_gb_s = 1.8;
     run.link.host_gb_s = 12;
@@ -48,7 +51,7 @@ std::vector<std::string> seeds() {
 void read(Bytes bytes) {
     Input input(bytes);
     config::Run run = run_on_site();
-    run.link.shape = input.flag();
+    run.link.scale = input.flag() ? 1 : 0;
     run.csd.state = kStates.at(input.choice(kStates.size()));
     const int nodes = 1 << input.choice(8);
     const Bytes rest = input.rest();
@@ -64,8 +67,7 @@ void read(Bytes bytes) {
         .work = plan::workload_of(run, size, 8),
         .site = plan::site_of(plan::calibrated(run, calibration, nodes), nodes),
         .nodes = nodes};
-    const plan::Row row =
-        plan::plan_for(problem, plan::space_of(problem, {plan::parse_codec("dense")}));
+    const plan::Row row = plan::plan_for(problem, plan::space_of(problem, {plan::Codec::dense}));
     require(!plan::describe({row}).empty(), "a plan is described");
 }
 

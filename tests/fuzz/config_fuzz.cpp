@@ -55,7 +55,12 @@ void read(Bytes bytes) {
     }
     const config::Run run = config::parse(sources);
     const std::string printed = config::print(run);
-    config::Sources again{.config_path = "config.toml", .config_text = printed};
+    config::Sources again{.config_path = "config.toml"};
+    for (const config::Entry& entry : config::read_toml("printed", printed)) {
+        if (!entry.is_section) {
+            again.overrides.push_back(entry.key + '=' + written(entry.value));
+        }
+    }
     again.needs_data = sources.needs_data;
     require(config::print(config::parse(again)) == printed, "printed settings read back the same");
     config::validate_for_ranks(run, ranks);

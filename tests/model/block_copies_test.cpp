@@ -25,7 +25,7 @@ std::vector<std::byte> block_of(std::size_t number) {
 class JointCopies : public testing::TestWithParam<int> {
 protected:
     void SetUp() override {
-        if (memory::gpus() == 0 || !choose_device("auto", 0).is_gpu()) {
+        if (memory::gpus() == 0 || !choose_device(config::Processor::automatic, 0).is_gpu()) {
             GTEST_SKIP() << "there is no GPU here";
         }
         memory::use_gpu(0);

@@ -11,15 +11,17 @@
 namespace nearstep::model {
 namespace {
 
-TEST(ComputeDeviceOf, CpuNeedsNoGpu) { EXPECT_FALSE(choose_device("cpu", 3).is_gpu()); }
+TEST(ComputeDeviceOf, CpuNeedsNoGpu) {
+    EXPECT_FALSE(choose_device(config::Processor::cpu, 3).is_gpu());
+}
 
 TEST(ComputeDeviceOf, CudaIsAGpuOrASentence) {
-    const ComputeDevice found = choose_device("auto", 0);
+    const ComputeDevice found = choose_device(config::Processor::automatic, 0);
     if (found.is_gpu()) {
-        EXPECT_EQ(*choose_device("cuda", 0).gpu, 0);
+        EXPECT_EQ(*choose_device(config::Processor::cuda, 0).gpu, 0);
         return;
     }
-    EXPECT_THAT(message_of([] { choose_device("cuda", 0); }),
+    EXPECT_THAT(message_of([] { choose_device(config::Processor::cuda, 0); }),
                 testing::HasSubstr("set model.device to"));
 }
 
@@ -30,7 +32,7 @@ TEST(ComputeDeviceOf, OnAGpuTheParametersFormatIsComputedIn) {
         EXPECT_EQ(compute_format(settings, {.gpu = 0}), dtype);
     }
     settings.dtype = Dtype::bf16;
-    settings.compute = "fp32";
+    settings.compute = config::ProductFormat::fp32;
     EXPECT_EQ(compute_format(settings, {.gpu = 0}), Dtype::fp32);
 }
 

@@ -8,26 +8,27 @@
 namespace nearstep::model {
 namespace {
 
-config::ModelSettings with(Dtype dtype, const std::string& compute) {
+using config::ProductFormat;
+
+config::ModelSettings with(Dtype dtype, ProductFormat compute) {
     return {.dtype = dtype, .compute = compute};
 }
 
 TEST(ComputeFormat, FollowsTheSettingAndTheParameters) {
-    EXPECT_EQ(compute_format(with(Dtype::bf16, "fp32")), Dtype::fp32);
-    EXPECT_EQ(compute_format(with(Dtype::bf16, "bf16")), Dtype::bf16);
-    EXPECT_EQ(compute_format(with(Dtype::fp32, "bf16")), Dtype::bf16);
-    EXPECT_EQ(compute_format(with(Dtype::fp32, "auto")), Dtype::fp32);
-    EXPECT_EQ(compute_format(with(Dtype::fp16, "auto")), Dtype::fp32);
-    EXPECT_EQ(compute_format(with(Dtype::fp16, "fp32")), Dtype::fp32);
+    EXPECT_EQ(compute_format(with(Dtype::bf16, ProductFormat::fp32)), Dtype::fp32);
+    EXPECT_EQ(compute_format(with(Dtype::bf16, ProductFormat::bf16)), Dtype::bf16);
+    EXPECT_EQ(compute_format(with(Dtype::fp32, ProductFormat::bf16)), Dtype::bf16);
+    EXPECT_EQ(compute_format(with(Dtype::fp32, ProductFormat::automatic)), Dtype::fp32);
+    EXPECT_EQ(compute_format(with(Dtype::fp16, ProductFormat::automatic)), Dtype::fp32);
+    EXPECT_EQ(compute_format(with(Dtype::fp16, ProductFormat::fp32)), Dtype::fp32);
 }
 
 TEST(ComputeFormat, RefusesWhatCannotBe) {
-    EXPECT_THROW(compute_format(with(Dtype::bf16, "int8")), ConfigError);
-    EXPECT_THROW(compute_format(with(Dtype::fp16, "bf16")), ConfigError);
+    EXPECT_THROW(compute_format(with(Dtype::fp16, ProductFormat::bf16)), ConfigError);
 }
 
 TEST(ComputeFormat, IsNamedByTheBackendsLine) {
-    const std::string line = describe_backend(with(Dtype::fp16, "auto"));
+    const std::string line = describe_backend(with(Dtype::fp16, ProductFormat::automatic));
     EXPECT_EQ(line.rfind("torch ", 0), 0U) << line;
     EXPECT_NE(line.find(", fp32 products"), std::string::npos) << line;
 }

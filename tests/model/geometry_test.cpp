@@ -84,11 +84,6 @@ TEST(Geometry, NamesAndShapesAreThoseOfPublishedCheckpoints) {
 
 TEST(Geometry, RefusesWhatCannotBeInOneSentence) {
     config::ModelSettings settings = tiny_settings();
-    settings.architecture = "rnn";
-    EXPECT_EQ(refusal_of(settings),
-              "model.architecture is \"rnn\", which nearstep does not have: choose \"gpt\", "
-              "\"llama\".");
-    settings = tiny_settings();
     settings.heads = 3;
     EXPECT_EQ(refusal_of(settings),
               "model.width = 8 is not a multiple of model.heads = 3: choose heads that divide the "

@@ -24,7 +24,7 @@ struct GpuStep {
 class GpuNetwork : public testing::Test {
 protected:
     void SetUp() override {
-        if (!choose_device("auto", 0).is_gpu()) {
+        if (!choose_device(config::Processor::automatic, 0).is_gpu()) {
             GTEST_SKIP() << "PyTorch finds no GPU here";
         }
         settings_.layers = 2;
@@ -90,7 +90,7 @@ protected:
     }
 
     void make_llama() {
-        settings_.architecture = "llama";
+        settings_.architecture = config::Network::llama;
         settings_.kv_heads = 1;
         settings_.tied = false;
         settings_.qkv_bias = true;

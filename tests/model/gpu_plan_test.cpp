@@ -70,11 +70,11 @@ TEST(GpuPlan, TakesWhatMovesTheFewestBytes) {
         EXPECT_GE(plan.link_bytes, before) << "less room never moves less";
         before = plan.link_bytes;
     }
-    settings.activations = "host";
+    settings.activations = config::Activations::host;
     const GpuPlan host = plan_gpu(settings, kWork, 140 * kGiga);
     EXPECT_TRUE(host.residence.are_inputs_on_host);
     EXPECT_EQ(host.host_bytes, std::size_t{32} * 8 * 2048 * 4096 * 2);
-    settings.activations = "gpu";
+    settings.activations = config::Activations::gpu;
     EXPECT_FALSE(plan_gpu(settings, kWork, 12 * kGiga).residence.are_inputs_on_host);
 }
 
@@ -94,13 +94,13 @@ TEST(GpuPlan, KeepsWhatBackwardNeedsOfAsManyBlocksAsFit) {
         }
     }
     EXPECT_EQ(before, 32) << "all layers, neither embedding nor head";
-    settings.activations = "gpu";
+    settings.activations = config::Activations::gpu;
     EXPECT_EQ(plan_gpu(settings, kWork, 140 * kGiga).residence.kept_blocks, 0);
-    settings.activations = "all";
+    settings.activations = config::Activations::all;
     EXPECT_EQ(plan_gpu(settings, kWork, 140 * kGiga).residence.kept_blocks, 32);
     EXPECT_THROW(plan_gpu(settings, kWork, 20 * kGiga), ConfigError);
     EXPECT_EQ(plan_cpu(settings, kWork, 0).kept_blocks, 32);
-    settings.activations = "auto";
+    settings.activations = config::Activations::automatic;
     EXPECT_EQ(plan_cpu(settings, kWork, 0).kept_blocks, 0);
     EXPECT_EQ(plan_cpu(settings, kWork, 1000 * kGiga).kept_blocks, 32);
 }
@@ -118,7 +118,8 @@ TEST(GpuPlan, CountsBuffersOfGradientsBesideTheNetwork) {
 }
 
 TEST(GpuPlan, KnowsLlamasAndLargeVocabularies) {
-    config::ModelSettings llama{.architecture = "llama", .layers = 32, .heads = 32, .width = 4096};
+    config::ModelSettings llama{
+        .architecture = config::Network::llama, .layers = 32, .heads = 32, .width = 4096};
     llama.kv_heads = 8;
     llama.hidden = 14336;
     llama.context = 4096;

@@ -78,7 +78,7 @@ std::string refusal(const Json& json, std::vector<std::string> overrides = {}) {
 
 TEST(HuggingFaceConfig, GivesTheSettingsOfPublishedModels) {
     const config::ModelSettings ours = settings_of(llama(), {"model.context=4096"});
-    EXPECT_EQ(ours.architecture, "llama");
+    EXPECT_EQ(ours.architecture, config::Network::llama);
     EXPECT_EQ(ours.layers, 32);
     EXPECT_EQ(ours.heads, 32);
     EXPECT_EQ(ours.kv_heads, 8);
@@ -100,7 +100,7 @@ TEST(HuggingFaceConfig, GivesTheSettingsOfPublishedModels) {
     EXPECT_EQ(qwen.rope_scaling, "");
 
     const config::ModelSettings gpt = settings_of(gpt2(), {"model.layers=12"});
-    EXPECT_EQ(gpt.architecture, "gpt");
+    EXPECT_EQ(gpt.architecture, config::Network::gpt);
     EXPECT_EQ(gpt.context, 1024);
     EXPECT_EQ(gpt.hidden_width(), 3072);
     EXPECT_TRUE(gpt.tied);
@@ -142,9 +142,8 @@ TEST(HuggingFaceConfig, KeepsTheTokenIds) {
     json["pad_token_id"] = nullptr;
     const config::Run run = config::parse(sources_of(json));
     // As a checkpoint keeps its settings.
-    const config::Run again =
-        config::parse({.config_path = "x", .config_text = config::print(run), .needs_data = false});
-    const Json written = Json::parse(hugging_face_config(again.model, Dtype::fp32));
+    const config::ModelSettings again = config::stored_model("x", config::print(run));
+    const Json written = Json::parse(hugging_face_config(again, Dtype::fp32));
     for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
         EXPECT_EQ(written.at(key), json.at(key)) << key;
     }
@@ -165,9 +164,8 @@ TEST(HuggingFaceConfig, KeepsTheGenerationConfig) {
         sources.model.push_back(entry);
     }
     const config::Run run = config::parse(sources);
-    const config::Run again =
-        config::parse({.config_path = "x", .config_text = config::print(run), .needs_data = false});
-    EXPECT_EQ(Json::parse(generation_config(again.model)), generation);
+    const config::ModelSettings again = config::stored_model("x", config::print(run));
+    EXPECT_EQ(Json::parse(generation_config(again)), generation);
     EXPECT_EQ(generation_config({}), "");
     EXPECT_THROW(read_generation_config("m/generation_config.json", "[]"), ConfigError);
 }

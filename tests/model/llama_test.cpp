@@ -95,7 +95,8 @@ TEST(Llama, EqualsTheWholeGraphInLossAndEveryGradient) {
 
 config::ModelSettings published(int layers, int heads, int kv_heads, int width, int hidden,
                                 int vocabulary) {
-    config::ModelSettings settings{.architecture = "llama", .layers = layers, .heads = heads};
+    config::ModelSettings settings{
+        .architecture = config::Network::llama, .layers = layers, .heads = heads};
     settings.kv_heads = kv_heads;
     settings.width = width;
     settings.hidden = hidden;

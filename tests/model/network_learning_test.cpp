@@ -28,7 +28,7 @@ struct Adam {
 
 TEST(Network, LearnsASentenceAndThenContinuesIt) {
     const std::string sentence = "a stitch in time. ";
-    config::ModelSettings settings = tiny(Dtype::bf16, "bf16");
+    config::ModelSettings settings = tiny(Dtype::bf16, config::ProductFormat::bf16);
     settings.vocabulary = 128;
     settings.width = 32;
     settings.context = 24;

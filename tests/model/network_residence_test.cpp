@@ -19,7 +19,7 @@ protected:
         network_ = Network::make(settings_, bytes_, {}, GetParam());
     }
 
-    config::ModelSettings settings_ = tiny(Dtype::bf16, "fp32");
+    config::ModelSettings settings_ = tiny(Dtype::bf16, config::ProductFormat::fp32);
     Floats values_;
     std::vector<std::byte> bytes_;
     std::unique_ptr<Network> network_;
@@ -45,7 +45,7 @@ TEST_P(NetworkWith, HasTheBitsOfOneInPlace) {
 }
 
 TEST_P(NetworkWith, HasTheBitsOfALlamaInPlace) {
-    config::ModelSettings settings = tiny_llama(Dtype::bf16, "fp32");
+    config::ModelSettings settings = tiny_llama(Dtype::bf16, config::ProductFormat::fp32);
     settings.layers = 5;
     const std::vector<std::byte> bytes = encode(values_for(settings), settings.dtype);
     const Step expected = run_step(*Network::make(settings, bytes), rows_);

@@ -17,7 +17,8 @@ namespace nearstep::model {
 using Floats = std::vector<float>;
 using Tokens = std::vector<std::int32_t>;
 
-inline config::ModelSettings tiny(Dtype dtype = Dtype::fp32, const std::string& compute = "fp32") {
+inline config::ModelSettings tiny(Dtype dtype = Dtype::fp32,
+                                  config::ProductFormat compute = config::ProductFormat::fp32) {
     return {.layers = 2,
             .heads = 2,
             .width = 16,
@@ -28,10 +29,10 @@ inline config::ModelSettings tiny(Dtype dtype = Dtype::fp32, const std::string& 
 }
 
 // Two attention heads for each head of keys and values, biases, its own output weights.
-inline config::ModelSettings tiny_llama(Dtype dtype = Dtype::fp32,
-                                        const std::string& compute = "fp32") {
+inline config::ModelSettings tiny_llama(
+    Dtype dtype = Dtype::fp32, config::ProductFormat compute = config::ProductFormat::fp32) {
     config::ModelSettings settings = tiny(dtype, compute);
-    settings.architecture = "llama";
+    settings.architecture = config::Network::llama;
     settings.heads = 4;
     settings.kv_heads = 2;
     settings.hidden = 24;

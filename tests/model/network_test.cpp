@@ -150,10 +150,10 @@ TEST_P(NetworkIn, IsCloseToFp32) {
     convert_to_fp32(settings_.dtype, bytes.data(), rounded.data(), rounded.size());
     config::ModelSettings in_fp32 = settings_;
     in_fp32.dtype = Dtype::fp32;
-    in_fp32.compute = "fp32";
+    in_fp32.compute = config::ProductFormat::fp32;
     const Step expected = run_step(in_fp32, rounded, rows_);
     const Step step = run_step(settings_, values_, rows_);
-    if (settings_.compute == "fp32") {
+    if (settings_.compute == config::ProductFormat::fp32) {
         EXPECT_EQ(step.gradient, expected.gradient) << "the parameters are converted, not rounded";
     }
     EXPECT_NEAR(step.loss, expected.loss, 5e-3 * expected.loss);
@@ -161,14 +161,16 @@ TEST_P(NetworkIn, IsCloseToFp32) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, NetworkIn,
-                         testing::Values(tiny(), tiny(Dtype::bf16, "bf16"),
-                                         tiny(Dtype::bf16, "fp32"), tiny(Dtype::fp32, "bf16"),
-                                         tiny(Dtype::fp16, "fp32"), tiny_llama(),
-                                         tiny_llama(Dtype::bf16, "bf16")),
+                         testing::Values(tiny(), tiny(Dtype::bf16, config::ProductFormat::bf16),
+                                         tiny(Dtype::bf16, config::ProductFormat::fp32),
+                                         tiny(Dtype::fp32, config::ProductFormat::bf16),
+                                         tiny(Dtype::fp16, config::ProductFormat::fp32),
+                                         tiny_llama(),
+                                         tiny_llama(Dtype::bf16, config::ProductFormat::bf16)),
                          [](const auto& format) {
                              return text(format.param.is_llama() ? "llama_" : "",
                                          name_of(format.param.dtype), "_computed_in_",
-                                         format.param.compute);
+                                         config::name_of(format.param.compute));
                          });
 
 TEST_P(NetworkIn, ComputesTheLastBlockInPieces) {
@@ -205,7 +207,7 @@ TEST(Network, ReadsParametersInPlaceAndCopiesTokens) {
 }
 
 TEST(Network, AsksTorchForTheSameBitsOnAGpu) {
-    const config::ModelSettings settings = tiny(Dtype::bf16, "bf16");
+    const config::ModelSettings settings = tiny(Dtype::bf16, config::ProductFormat::bf16);
     const Floats values = values_for(settings);
     const std::vector<Rows> rows{draw(2, 8, 5, settings.vocabulary)};
     const Step before = run_step(settings, values, rows);

@@ -41,8 +41,10 @@ const std::string kNetwork =
 // A site with a network of 12.5 GB/s and 5 us, and SmartSSDs.
 config::Run run_on_site() {
     config::Run run;
-    run.csd = {.state = "fp32", .durability = "step", .update_mparam_s = 1};
-    run.link.shape = false;
+    run.csd = {.state = arith::StateFormat::fp32,
+               .durability = config::Durability::step,
+               .update_mparam_s = 1};
+    run.link.scale = 0;
     run.link.device_read_gb_s = 3.0;
     run.link.device_write_gb_s = 1.8;
     run.link.host_gb_s = 12;
@@ -63,18 +65,24 @@ Site calibrated_site(const config::Run& run, const std::string& lines, int nodes
 
 TEST(Calibration, HasTheStepOfTheRunsStateAndDurability) {
     const Calibration found = read_calibration(kDevices, "x");
-    EXPECT_EQ(found.device({.state = "fp32", .durability = "step"})->row, "durable.fp32");
-    const DeviceRate* q8 = found.device({.state = "q8", .durability = "none"});
+    EXPECT_EQ(
+        found.device({.state = arith::StateFormat::fp32, .durability = config::Durability::step})
+            ->row,
+        "durable.fp32");
+    const DeviceRate* q8 =
+        found.device({.state = arith::StateFormat::q8, .durability = config::Durability::none});
     EXPECT_EQ(q8->row, "step.q8");
     EXPECT_DOUBLE_EQ(q8->parameters_per_s, 200e6);
-    EXPECT_EQ(found.device({.state = "compact"}), nullptr);
+    EXPECT_EQ(found.device({.state = arith::StateFormat::compact}), nullptr);
 }
 
 TEST(Calibration, HasThePlainRowsOfABenchWithoutStates) {
     const Calibration found = read_calibration(
         row("raw", "fp32", 50) + row("checksums", "fp32", 40) + row("durable", "fp32", 30), "x");
-    EXPECT_DOUBLE_EQ(found.device({.durability = "step"})->parameters_per_s, 30e6);
-    EXPECT_DOUBLE_EQ(found.device({.durability = "none"})->parameters_per_s, 40e6);
+    EXPECT_DOUBLE_EQ(found.device({.durability = config::Durability::step})->parameters_per_s,
+                     30e6);
+    EXPECT_DOUBLE_EQ(found.device({.durability = config::Durability::none})->parameters_per_s,
+                     40e6);
 }
 
 TEST(Calibration, HasTheNetworkOfTheLargestGroupThatIsNotLarger) {
@@ -92,7 +100,7 @@ TEST(Calibration, HasTheNetworkOfTheLargestGroupThatIsNotLarger) {
 TEST(Calibration, OfTwoRowsWithTheSameNameTheLaterCounts) {
     const Calibration found =
         read_calibration(kDevices + kNetwork + row("durable.q8", "q8", 19) + fit(2, 1, 2), "x");
-    EXPECT_DOUBLE_EQ(found.device({.state = "q8"})->parameters_per_s, 19e6);
+    EXPECT_DOUBLE_EQ(found.device({.state = arith::StateFormat::q8})->parameters_per_s, 19e6);
     EXPECT_DOUBLE_EQ(found.between(2)->bytes_per_s, 1e9);
     EXPECT_DOUBLE_EQ(found.between(2)->latency_us, 2);
 }
@@ -114,10 +122,12 @@ TEST(Calibration, SaysWhatIsMissingOrWrong) {
     }
     EXPECT_THAT(message_of_lines(""), HasSubstr("rates.json has nothing to take"));
     const Calibration devices = read_calibration(kDevices, "x");
-    EXPECT_THAT(message_of([&] { expect_device(devices, "x", {.state = "compact"}); }),
-                HasSubstr("bench csd --state compact --json FILE"));
-    EXPECT_NO_THROW(expect_device(devices, "x", {.state = "q8"}));
-    EXPECT_NO_THROW(expect_device(read_calibration(kNetwork, "x"), "x", {.state = "compact"}));
+    EXPECT_THAT(
+        message_of([&] { expect_device(devices, "x", {.state = arith::StateFormat::compact}); }),
+        HasSubstr("bench csd --state compact --json FILE"));
+    EXPECT_NO_THROW(expect_device(devices, "x", {.state = arith::StateFormat::q8}));
+    EXPECT_NO_THROW(expect_device(read_calibration(kNetwork, "x"), "x",
+                                  {.state = arith::StateFormat::compact}));
     EXPECT_THAT(message_of([] { read_calibration_lines("/nowhere/rates.json"); }),
                 HasSubstr("/nowhere/rates.json cannot be read"));
 }
@@ -148,7 +158,6 @@ TEST(ACalibratedNetwork, NeedsNoRateInTheSite) {
 
 TEST(CalibratedRates, AreTheSlowerOnesWhereTransfersAreHeldToTheSites) {
     config::Run run = run_on_site();
-    run.link.shape = true;
     run.link.scale = 0.5;  // network 6.25 GB/s, drives 1.5 and 0.9, engine 0.5
     const std::string lines = row("durable.fp32", "fp32", 100);  // 1.2 GB/s each way
     Site site = calibrated_site(run, lines + fit(2, 10, 20), 2);

@@ -51,7 +51,7 @@ TEST(DeviceTime, OfOverlappedIoIsTheFlashWriteRate) {
 
 TEST(DeviceTime, OfEightBitMomentsIsTwiceThatOfFp32) {
     Problem problem = seven_billion(1);
-    problem.work.state_bytes = state_bytes_of("q8");
+    problem.work.state_bytes = state_bytes_of(arith::StateFormat::q8);
     const DeviceTime time = device_time(problem, 0, 2, 2);
     EXPECT_NEAR(1 / time.per_parameter(false, 3), 300e6, 2e6);
 }
@@ -97,9 +97,10 @@ TEST(Densification, OfMergedListsPaysUpTo34And69) {
 }
 
 TEST(PayloadBytes, AreThoseOfTheCodecs) {
-    for (const std::string name : {"dense", "q8", "q4", "topk"}) {
+    for (const Codec of_plan : {Codec::dense, Codec::q8, Codec::q4, Codec::topk}) {
+        const std::string name = name_of(of_plan);
         const auto codec = codec::make_codec({.name = name, .keep = 0.01, .dtype = Dtype::bf16});
-        EXPECT_DOUBLE_EQ(payload_bytes(parse_codec(name), 0.01, 2) * shard::kTileElems,
+        EXPECT_DOUBLE_EQ(payload_bytes(of_plan, 0.01, 2) * shard::kTileElems,
                          static_cast<double>(codec->payload_bytes()))
             << name;
     }
@@ -108,12 +109,11 @@ TEST(PayloadBytes, AreThoseOfTheCodecs) {
 }
 
 TEST(StateBytes, AreThoseOfTheDevices) {
-    for (const std::string name : {"fp32", "bf16", "q8", "compact"}) {
+    for (const csd::StateFormat format : csd::kStateFormats) {
         const std::size_t tiles = 64;
-        EXPECT_NEAR(state_bytes_of(name) * shard::kTileElems * tiles,
-                    static_cast<double>(csd::state_bytes(csd::parse_state_format(name), tiles)),
-                    4096)
-            << name;
+        EXPECT_NEAR(state_bytes_of(format) * shard::kTileElems * tiles,
+                    static_cast<double>(csd::state_bytes(format, tiles)), 4096)
+            << name_of(format);
     }
 }
 

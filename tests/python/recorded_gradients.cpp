@@ -44,8 +44,9 @@ int main(int argc, char** argv) {
     std::ifstream file(argv[1], std::ios::binary);
     const std::vector<float> start = read_floats(file);
     config::EngineSettings settings;
-    settings.compress.codec = argv[3];
-    settings.mode = settings.compress.codec == "dense" ? config::Mode::su_o : config::Mode::su_o_c;
+    settings.compress.codec = parse_word<config::PayloadCodec>("codec", argv[3]);
+    settings.mode = settings.compress.codec == config::PayloadCodec::dense ? config::Mode::su_o
+                                                                           : config::Mode::su_o_c;
     settings.csd.path = {argv[2]};
     auto run =
         engine::Run::open(world, settings, weight_and_bias(), {.kind = engine::Wish::Kind::fresh},

@@ -84,7 +84,7 @@ class Cards(program.Scenario):
         # Card 2 belongs to rank 1. Rank 0 has other cards.
         self.with_faults("lost_completion=2:6")
         begin = time.monotonic()
-        done = self.run_cards(train__steps=4, csd__run_timeout_s=5)
+        done = self.run_cards(train__steps=4, exchange__timeout_s=20)
         self.assertLess(time.monotonic() - begin, 60)
         self.assertNotIn(done.returncode, (0, 2, 124))
         self.assertIn("0000:e0:02.1", done.stderr)
@@ -94,7 +94,7 @@ class Cards(program.Scenario):
     def test_a_run_that_was_lost_goes_on_where_it_was(self):
         whole = self.train(**self.emulated(train__steps=4))
         self.with_faults("lost_completion=1:20")
-        self.assertNotEqual(self.run_cards(train__steps=4, csd__run_timeout_s=5).returncode, 0)
+        self.assertNotEqual(self.run_cards(train__steps=4, exchange__timeout_s=20).returncode, 0)
         self.with_faults("")
         resumed = self.train(flags=["--resume"], **self.on_cards(train__steps=4))
         self.assertEqual(resumed["masters_xxh3"], whole["masters_xxh3"])

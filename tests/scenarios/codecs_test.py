@@ -27,17 +27,17 @@ class Codecs(program.Scenario):
         # At the config's rate the loss jumps in step 7, and jumps differ by what rounding does.
         keys = {**KEYS, "compress__codec": "q8", "train__learning_rate": 1e-3}
         two = self.train(**keys)
-        cases = [(ranks, scatter) for ranks in (1, 3, 4) for scatter in ("hierarchical", "flat")]
-        for ranks, scatter in program.sweep(cases, 0, 3, 4):
-            with self.subTest(ranks=ranks, scatter=scatter):
-                other = self.train(ranks=ranks, state=f"{ranks}-{scatter}", exchange__scatter=scatter, **keys)
+        cases = [(ranks, gradients) for ranks in (1, 3, 4) for gradients in ("node", "replicated")]
+        for ranks, gradients in program.sweep(cases, 0, 3, 4):
+            with self.subTest(ranks=ranks, gradients=gradients):
+                other = self.train(ranks=ranks, state=f"{ranks}-{gradients}", placement__gradients=gradients, **keys)
                 self.assert_close(other["losses"], two["losses"], 2e-3)
 
     def test_error_feedback_resumes_bit_identically(self):
-        for codec, dtype, scatter in (("topk", "bf16", "flat"), ("q4", "fp16", "hierarchical")):
+        for codec, dtype, gradients in (("topk", "bf16", "replicated"), ("q4", "fp16", "node")):
             with self.subTest(codec=codec):
                 keys = {**KEYS, "compress__codec": codec, "compress__error_feedback": "true", "model__dtype": dtype,
-                        "train__scale_growth_steps": 5, "exchange__scatter": scatter}
+                        "train__scale_growth_steps": 5, "placement__gradients": gradients}
                 whole = self.train(state=f"whole-{codec}", **keys)
                 first = self.train(state=f"parts-{codec}", train__stop_at=9, **keys)
                 second = self.train(state=f"parts-{codec}", flags=["--resume"], **keys)
@@ -46,7 +46,7 @@ class Codecs(program.Scenario):
                 self.assertNotEqual(without["masters_xxh3"], whole["masters_xxh3"])
 
     def test_error_feedback_goes_on_with_other_ranks(self):
-        keys = {**KEYS, "compress__codec": "q4", "compress__error_feedback": "true", "exchange__scatter": "flat"}
+        keys = {**KEYS, "compress__codec": "q4", "compress__error_feedback": "true", "placement__gradients": "replicated"}
         whole = self.train(state="whole", **keys)
         self.train(state="parts", train__stop_at=10, **keys)
         second = self.train(ranks=3, state="parts", flags=["--resume"], **keys)

@@ -13,7 +13,7 @@ class Gpu(program.Scenario):
             raise unittest.SkipTest("PyTorch finds no GPU here")
 
     def train_encoded(self, where, **keys):
-        summary = self.train(state=where, model__device='"cuda"', compress__where=where, **keys)
+        summary = self.train(state=where, model__device='"cuda"', exchange__transport=f'"{where}"', **keys)
         self.assertEqual(summary["compress"]["where"], "gpu" if where == "auto" else "host")
         return summary
 
@@ -26,7 +26,7 @@ class Gpu(program.Scenario):
 
     def test_stochastic_codes_of_two_ranks(self):
         self.assert_same_bits_wherever_encoded(ranks=2, train__steps=6, mode="su+o+c", compress__codec="q4",
-                                               compress__rounding="stochastic", exchange__scatter="flat")
+                                               compress__rounding="stochastic", placement__gradients="replicated")
 
     def findings(self):
         report = self.folder / "doctor.json"
@@ -131,7 +131,7 @@ class Gpu(program.Scenario):
 
     def test_ranks_that_share_a_gpu_add_up_on_the_host(self):
         ranks = self.findings()["model"]["gpus"] + 1
-        summary = self.train(ranks=ranks, train__steps=2, model__device='"cuda"', compress__where="auto")
+        summary = self.train(ranks=ranks, train__steps=2, model__device='"cuda"')
         self.assertEqual((summary["transport"], summary["compress"]["where"]), ("mpi", "host"))
         refused = program.run(ranks, *self.arguments(state="refused", train__steps=2, model__device='"cuda"',
                                                      exchange__transport="nccl"))

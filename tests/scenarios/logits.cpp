@@ -46,7 +46,7 @@ at::Tensor logits_of(const std::string& folder, at::ScalarType format, std::int6
     const std::vector<at::Tensor> parameters = parameters_of(geometry, values);
     const at::Tensor index = at::arange(2 * columns, at::kLong).view({2, columns});
     at::Tensor state = (7 * index * index + 3 * index).remainder(settings.vocabulary);
-    const auto functions = model::find_architecture(settings.architecture).make_functions(settings);
+    const auto functions = model::architecture_of(settings.architecture).make_functions(settings);
     for (std::size_t block = 0; block < functions.size(); ++block) {
         const model::Block& range = geometry.blocks[block];
         std::vector<at::Tensor> own(

@@ -171,10 +171,10 @@ class Placements(program.Scenario):
         self.assertEqual(len(exports), 1)
 
     def test_dense_sums_of_owners_follow_the_rule(self):
-        """2 payloads of q4 are smaller than a dense sum; 2 dense ones are larger, and so are 4 of q4 with flat
-        scatter."""
+        """2 payloads of q4 are smaller than a dense sum; 2 dense ones are larger, and so are 4 of q4, one of
+        each rank."""
         q4 = {"mode": "su+o+c", "compress__codec": "q4"}
-        flat = {"exchange__scatter": "flat"}
+        flat = {"placement__gradients": "replicated"}
         for number, (keys, densify, handed) in enumerate((
                 ({}, "auto", 2), ({}, "never", 4), (q4, "auto", 2 * 0.53), (q4, "always", 2), (q4 | flat, "auto", 2),
                 (q4 | flat, "never", 4 * 0.53))):

@@ -81,7 +81,7 @@ class Sites(program.Scenario):
 
     def test_real_links_are_not_delayed(self):
         rates = {"link__host_gb_s": 1e-5, "link__device_write_gb_s": 1e-5, "link__device_read_gb_s": 1e-5}
-        done = program.succeed(1, *self.arguments(train__steps=2, link__shape="false", **rates))
+        done = program.succeed(1, *self.arguments(train__steps=2, link__scale=0, **rates))
         self.assertNotIn("shaped links", done.stdout)
 
 

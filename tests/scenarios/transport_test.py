@@ -55,7 +55,7 @@ class Transport(program.Scenario):
 
     def test_a_site_that_promises_twice_what_is_measured_is_warned_of(self):
         for rate, is_warned in ((1e6, True), (1e-6, False)):
-            keys = {"train__steps": 1, "exchange__ranks_per_node": 1, "link__shape": "false", "link__network_gb_s": rate}
+            keys = {"train__steps": 1, "exchange__ranks_per_node": 1, "link__scale": 0, "link__network_gb_s": rate}
             done = self.launched(2, *self.arguments(flags=["--fresh"], **keys))
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual("warning: the site says that a node sends" in done.stdout, is_warned, done.stdout)

@@ -79,12 +79,5 @@ TEST(TransportDeathTest, RefusesWhereIoUringIsAskedForAndForbidden) {
         testing::ExitedWithCode(0), "Operation not permitted.*set csd.io = \"auto\"");
 }
 
-TEST(TransportTest, KnowsItsKindsByName) {
-    for (const IoKind kind : {IoKind::automatic, IoKind::io_uring, IoKind::threads}) {
-        EXPECT_EQ(parse_io_kind(name_of(kind)), kind);
-    }
-    EXPECT_THAT(message_of<ConfigError>([] { parse_io_kind("uring"); }), HasSubstr("\"uring\""));
-}
-
 }  // namespace
 }  // namespace nearstep::store

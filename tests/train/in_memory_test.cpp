@@ -29,7 +29,7 @@ config::Run tiny_run(const std::string& folder) {
     run.train.global_batch = 8;
     run.train.micro_batch = 2;
     run.train.learning_rate = 3e-3;
-    run.compress.codec = "dense";
+    run.compress.codec = config::PayloadCodec::dense;
     run.csd.path = {folder + "/state"};
     run.csd.per_rank = {2};
     run.csd.subgroup_tiles = 1;

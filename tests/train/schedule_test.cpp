@@ -35,7 +35,7 @@ TEST(Hypers, AreOneUnlessMatricesAloneDecay) {
 
 TEST(Hypers, DifferInDecayAlone) {
     config::TrainSettings settings;
-    settings.decay = "matrices";
+    settings.decay = config::Decay::matrices;
     settings.weight_decay = 0.5;
     const std::vector<engine::Hyper> groups = hypers(settings, 3);
     ASSERT_EQ(groups.size(), 2U);

@@ -78,7 +78,7 @@ std::string describe_measured(const Placed& settings, const shard::Ownership& ow
 }  // namespace
 
 bool measures_speeds(const config::EngineSettings& settings) {
-    return settings.csd.speed.empty() && settings.csd.device != "xrt" &&
+    return settings.csd.speed.empty() && settings.csd.device != config::DeviceKind::xrt &&
            settings.mode != config::Mode::base;
 }
 
@@ -103,8 +103,7 @@ void settle_memory(Placed& settings, std::size_t elems, const std::vector<int>& 
     constexpr double kGenerations = 2;
     const std::size_t tiles = shard::tiles_of(elems);
     const double all_bytes =
-        kGenerations *
-        static_cast<double>(csd::state_bytes(csd::parse_state_format(settings.csd.state), tiles));
+        kGenerations * static_cast<double>(csd::state_bytes(settings.csd.state, tiles));
     const double share = settings.csd.memory_gb * 1e9 / all_bytes;
     const double rest = 1 - share * static_cast<double>(in_memory.size());
     if (rest * static_cast<double>(tiles) < 1) {
@@ -163,9 +162,8 @@ UnequalDevice with_slots(const config::EngineSettings& settings, const TrialSpee
     }
     // Less, because shares are rounded, and memory is taken before the devices are made.
     const std::size_t bytes = speeds.read_ahead_bytes / 10 * 9;
-    const csd::KeptSlots slots =
-        csd::slots_that_keep(bytes, csd::slot_bytes(csd::parse_state_format(settings.csd.state),
-                                                    partition.largest_subgroup_tiles(device)));
+    const csd::KeptSlots slots = csd::slots_that_keep(
+        bytes, csd::slot_bytes(settings.csd.state, partition.largest_subgroup_tiles(device)));
     const double tiles_of_slot =
         tiles_of(partition, device) / static_cast<double>(subgroups.size());
     made.if_all_fit = static_cast<double>(slots.if_all_fit) * tiles_of_slot;
@@ -285,7 +283,7 @@ std::vector<std::string> describe_speeds(const Placed& settings, const shard::Ow
         lines.push_back(text(
             "state in memory: ", human_bytes(settings.csd.memory_gb * 1e9), " of each rank in ",
             config::memory_folder(settings), "; it survives a killed process, but after a reboot ",
-            settings.csd.durability == "none"
+            settings.csd.durability == config::Durability::none
                 ? text("the run begins anew")
                 : text("or power loss the run goes on from the last checkpoint, with ",
                        Term::from)));

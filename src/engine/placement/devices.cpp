@@ -7,7 +7,6 @@
 #include "base/wording.hpp"
 #include "config/hosts.hpp"
 #include "config/load.hpp"
-#include "config/placement.hpp"
 #include "csd/card_device.hpp"
 #include "csd/emulated_device.hpp"
 #include "csd/state_format.hpp"
@@ -69,7 +68,7 @@ bool is_on_host(const config::EngineSettings& settings) {
 
 // Mode base does not use cards, only the drives beside them.
 bool is_on_card(const config::EngineSettings& settings, int device) {
-    return settings.csd.device == "xrt" && !is_on_host(settings) &&
+    return settings.csd.device == config::DeviceKind::xrt && !is_on_host(settings) &&
            std::ranges::count(settings.csd.host_engine, device) == 0;
 }
 
@@ -152,8 +151,7 @@ std::vector<store::PlannedFile> planned_files(const Placed& settings, int rank, 
     const std::vector<std::string> files = state_files(settings, rank, ranks);
     std::vector<store::PlannedFile> planned;
     for (int local = 0; local < devices_in(copy, rank).count; ++local) {
-        const csd::StateLayout layout(subgroups_of(copy, rank, local),
-                                      csd::parse_state_format(settings.csd.state),
+        const csd::StateLayout layout(subgroups_of(copy, rank, local), settings.csd.state,
                                       is_on_host(settings));
         const store::VolumeSettings volume{
             .files = is_on_host(settings)
@@ -175,13 +173,13 @@ std::vector<csd::StateVolumeSettings> state_volumes(const config::EngineSettings
         csd::StateVolumeSettings volume;
         volume.name = name_of_device(rank, local);
         volume.subgroups = subgroups_of(copy, rank, local);
-        volume.state = csd::parse_state_format(settings.csd.state);
+        volume.state = settings.csd.state;
         volume.has_gradients = is_on_host(settings);
         volume.volume.files =
             is_on_host(settings)
                 ? files
                 : std::vector<std::string>{files.at(static_cast<std::size_t>(local))};
-        volume.volume.io = store::parse_io_kind(settings.csd.io);
+        volume.volume.io = settings.csd.io;
         volumes.push_back(std::move(volume));
     }
     return volumes;
@@ -238,7 +236,8 @@ std::string layout_line(const Placed& settings, int ranks, const shard::Replica&
         "ranks=", ranks, " devices=", listed(config::devices_per_rank(settings, ranks)),
         " speeds=", listed(speeds_of_devices(settings, ranks)),
         " subgroup_tiles=", settings.csd.subgroup_tiles,
-        " update=", is_on_host(settings) ? "host" : "storage", " state=", settings.csd.state,
+        " update=", is_on_host(settings) ? "host" : "storage",
+        " state=", name_of(settings.csd.state),
         sharding == config::Sharding::global ? "" : text(" copies=", config::name_of(sharding)),
         " tiles_xxh3=", digest_of_tiles(copy.partition));
 }
@@ -280,6 +279,7 @@ std::vector<int> ranks_of_copy(const config::EngineSettings& settings, int rank,
         case config::Sharding::node:
             return node_ranks;
         case config::Sharding::global:
+        case config::Sharding::automatic:
             break;
     }
     std::vector<int> all(static_cast<std::size_t>(ranks));
@@ -341,7 +341,8 @@ shard::Ownership make_ownership(const Placed& settings, std::size_t parameters,
 }
 
 csd::Delivery delivery(const config::EngineSettings& settings) {
-    return settings.gather.codec == "delta" ? csd::Delivery::deltas : csd::Delivery::parameters;
+    return settings.gather.codec == config::ParameterCodec::delta ? csd::Delivery::deltas
+                                                                  : csd::Delivery::parameters;
 }
 
 csd::HandlerKind handler_kind(config::Mode mode) {
@@ -367,8 +368,7 @@ std::vector<ReadAheadBytes> read_ahead_bytes(const config::EngineSettings& setti
         const auto gpus = static_cast<std::size_t>(memory::gpus());
         of_rank.gpu = memory::room_of_gpu().free_bytes / kShare / ((ranks + gpus - 1) / gpus);
     }
-    const bool may_map = around.storage == nullptr &&
-                         store::parse_io_kind(settings.csd.io) == store::IoKind::automatic;
+    const bool may_map = around.storage == nullptr && settings.csd.io == store::IoKind::automatic;
     std::vector<bool> is_mapped;
     is_mapped.reserve(state_files.size());
     for (const std::string& file : state_files) {
@@ -413,13 +413,13 @@ std::vector<std::unique_ptr<csd::Device>> make_devices(
         device.parameters = copy.partition.parameters();
         device.groups = around.groups;
         device.parameter_dtype = around.dtype;
-        device.state = csd::parse_state_format(settings.csd.state);
+        device.state = settings.csd.state;
         device.delivery = delivery(settings);
         device.codec = first.handed != nullptr ? first.handed : first.sent;
         device.most_payload_bytes = route.most_handed_bytes();
         device.sources = route.sources();
         device.slots = settings.csd.slots > 0 ? settings.csd.slots : config::kLeastSlots;
-        device.io = store::parse_io_kind(settings.csd.io);
+        device.io = settings.csd.io;
         device.storage = around.storage;
         if (is_on_card(settings, first_device + local)) {
             fpga::require_cards();
@@ -427,14 +427,15 @@ std::vector<std::unique_ptr<csd::Device>> make_devices(
                 device,
                 {.card = card_of_device(settings, static_cast<std::size_t>(local)),
                  .xclbin = settings.csd.xclbin,
-                 .longest_run = std::chrono::seconds(settings.csd.run_timeout_s)},
+                 .longest_run = settings.exchange.card_timeout()},
                 traffic));
             continue;
         }
         device.read_ahead_bytes = ahead[static_cast<std::size_t>(local)].host;
         device.gpu_read_ahead_bytes = ahead[static_cast<std::size_t>(local)].gpu;
         device.links = around.links;
-        device.gpu = settings.csd.where == "auto" ? around.gpu : std::nullopt;
+        device.gpu =
+            settings.csd.device == config::DeviceKind::emulated ? around.gpu : std::nullopt;
         device.updates_per_s = plan::update_rate_of(settings);
         devices.push_back(csd::make_emulated_device(device, traffic));
         devices.back()->trace({.timeline = around.timeline, .number = local});

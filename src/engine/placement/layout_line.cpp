@@ -50,15 +50,6 @@ bool are_within(const std::vector<Number>& numbers, config::Limits limits) {
         numbers, [&](Number number) { return limits.hold(static_cast<double>(number)); });
 }
 
-std::optional<csd::StateFormat> state_format(const std::string& name) {
-    for (const csd::StateFormat format : csd::kStateFormats) {
-        if (name == csd::name_of(format)) {
-            return format;
-        }
-    }
-    return std::nullopt;
-}
-
 }  // namespace
 
 std::optional<LayoutValues> parse_layout(const std::string& layout) {
@@ -68,7 +59,7 @@ std::optional<LayoutValues> parse_layout(const std::string& layout) {
     const std::vector<int> ranks = numbers_in<int>(layout, "ranks");
     const std::vector<std::size_t> tiles = numbers_in<std::size_t>(layout, "subgroup_tiles");
     const std::string update = value_in(layout, "update");
-    const auto state = state_format(value_in(layout, "state"));
+    const auto state = parse_word<csd::StateFormat>(value_in(layout, "state"));
     if (ranks.size() != 1 || tiles.size() != 1 || !state || values.tiles_xxh3.empty() ||
         (update != "host" && update != "storage") ||
         !are_within(ranks, config::between(1, config::kMostRanks)) ||

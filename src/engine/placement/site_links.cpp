@@ -95,7 +95,7 @@ std::unique_ptr<link::NodeLinks> make_links(const mpi::Communicator& world,
 
 std::string check_network(const mpi::Communicator& world, const config::EngineSettings& settings) {
     const double expected = settings.link.network_gb_s;
-    if (settings.link.shape || expected == 0) {
+    if (settings.link.scale > 0 || expected == 0) {
         return "";
     }
     const mpi::Topology nodes = mpi::discover_nodes(world, settings.exchange.ranks_per_node);

@@ -19,7 +19,7 @@ std::unique_ptr<link::NodeLinks> make_links(const mpi::Communicator& world,
                                             const link::Clock& clock);
 
 // A warning if the site says more than twice what a short exchange between neighbouring nodes shows
-// (link.network_gb_s, with link.shape = false), else empty. Collective.
+// (link.network_gb_s, with link.scale = 0), else empty. Collective.
 std::string check_network(const mpi::Communicator& world, const config::EngineSettings& settings);
 
 }  // namespace nearstep::engine

@@ -214,7 +214,7 @@ Placed settings_of_trial(const Placed& settings, std::size_t tiles_of_device) {
     trial.speeds.clear();
     trial.csd.subgroup_tiles = std::clamp<std::size_t>(
         tiles_of_device / kSubgroups, 1, std::min(kMostTiles, settings.csd.subgroup_tiles));
-    trial.gather.codec = "dense";
+    trial.gather.codec = config::ParameterCodec::dense;
     return trial;
 }
 
@@ -271,7 +271,7 @@ std::vector<double> run_trials(const mpi::Communicator& world, const TrialRun& r
                                traffic);
         for (const auto& device : devices) {
             trials.emplace_back(*device, handler_kind(run.settings.mode), landing.span(),
-                                run.settings.csd.durability == "step");
+                                run.settings.csd.durability == config::Durability::step);
         }
     });
     world.together([&] { for_all(trials, [&](Trial& trial) { trial.prepare(route, run.tile); }); });

@@ -327,7 +327,8 @@ BeginReport StorageEngine::begin(const Start& start, const Fill& fill) {
         begun.lines.push_back(text("run ", line().run, " goes on from step ", steps_done(),
                                    " of run ", decision.line.run));
     }
-    if (settings_.csd.durability != "step" && decision.action != Action::start_anew) {
+    if (settings_.csd.durability != config::Durability::step &&
+        decision.action != Action::start_anew) {
         // The next update overwrites the state, and no manifest will list it.
         if (decision.action != Action::load_checkpoint &&
             decision.checkpoint_step != steps_done()) {

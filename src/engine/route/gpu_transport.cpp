@@ -52,7 +52,7 @@ GpuTransport::GpuTransport(const mpi::Communicator& world, const config::EngineS
                            const GpuConditions& conditions, std::optional<int> gpu)
     : has_gpu_(gpu.has_value()) {
     const std::optional<int> usable = memory::gpus() > 0 ? gpu : std::nullopt;
-    if (settings.compress.where == "auto" && !settings.compress.error_feedback) {
+    if (settings.exchange.transport != config::GpuPath::host && !settings.compress.error_feedback) {
         gradient_gpu_ = usable;
     }
     find_sums(world, settings, conditions.groups, gradient_gpu_);
@@ -75,11 +75,12 @@ void GpuTransport::find_sums(const mpi::Communicator& world, const config::Engin
         return;
     }
     sums_.is_needed = true;
-    sums_.obstacle = settings.exchange.transport == "mpi" ? kSettingForbids
-                                                          : obstacle_in_groups(world, groups, gpu);
+    sums_.obstacle = settings.exchange.transport == config::GpuPath::mpi
+                         ? kSettingForbids
+                         : obstacle_in_groups(world, groups, gpu);
     const bool is_alone = groups.ranks_beside(world.rank()).size() == 1;
     if (!sums_.obstacle.empty()) {
-        if (settings.exchange.transport == "nccl") {
+        if (settings.exchange.transport == config::GpuPath::nccl) {
             throw ConfigError(text(
                 "exchange.transport is \"nccl\", but ", sums_.obstacle,
                 ": start as many ranks on each node as it has GPUs, set model.device to \"cuda\" "
@@ -103,11 +104,12 @@ void GpuTransport::find_payloads(const mpi::Communicator& world,
         return;
     }
     payloads_.is_needed = true;
-    if (settings.exchange.transport == "mpi") {
+    if (settings.exchange.transport == config::GpuPath::mpi) {
         payloads_.obstacle = kSettingForbids;
     } else if (!sums_.obstacle.empty()) {
         payloads_.obstacle = sums_.obstacle;
-    } else if (settings.compress.where == "host" || settings.compress.error_feedback) {
+    } else if (settings.exchange.transport == config::GpuPath::host ||
+               settings.compress.error_feedback) {
         payloads_.obstacle = "they are encoded there";
     } else if (conditions.owners.copies() > 1) {
         payloads_.obstacle =
@@ -131,7 +133,7 @@ void GpuTransport::find_parameters(const mpi::Communicator& world,
         return;
     }
     parameters_.is_needed = true;
-    if (settings.exchange.transport == "mpi") {
+    if (settings.exchange.transport == config::GpuPath::mpi) {
         parameters_.obstacle = kSettingForbids;
     } else if (vector_kind(settings, true) == offload::VectorKind::own_tiles) {
         parameters_.obstacle = "no node has all of them";

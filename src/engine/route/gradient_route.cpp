@@ -2,7 +2,6 @@
 #include "engine/route/gradient_route.hpp"
 
 #include "base/error.hpp"
-#include "config/placement.hpp"
 #include "plan/formulas.hpp"
 #include "shard/partition.hpp"
 
@@ -18,7 +17,7 @@ double per_parameter(std::size_t payload_bytes) {
 
 // Whether `lists` payloads of a tile are larger than their dense sum, by the planner's rule.
 bool does_dense_pay(const config::EngineSettings& settings, Dtype dtype, int lists) {
-    const plan::Codec codec = plan::parse_codec(settings.compress.codec);
+    const plan::Codec codec = settings.compress.codec;
     const auto bytes = [&](plan::Handover handover) {
         return plan::handed_bytes(handover, codec, lists, settings.compress.keep,
                                   static_cast<double>(size_bytes(dtype)));
@@ -30,10 +29,10 @@ bool does_dense_pay(const config::EngineSettings& settings, Dtype dtype, int lis
 
 GradientRoute::GradientRoute(const config::EngineSettings& settings, Dtype dtype,
                              const mpi::Topology& nodes)
-    : codec_(codec::make_codec({.name = settings.compress.codec,
+    : codec_(codec::make_codec({.name = config::name_of(settings.compress.codec),
                                 .keep = settings.compress.keep,
                                 .dtype = dtype,
-                                .rounding = codec::parse_rounding(settings.compress.rounding)})),
+                                .rounding = settings.compress.rounding})),
       dense_(codec::make_codec({.name = "dense", .dtype = dtype})),
       groups_(config::placement_of(settings).gradients == config::Sharding::replicated
                   ? mpi::each_rank_alone(static_cast<int>(nodes.group_of.size()))
@@ -41,8 +40,9 @@ GradientRoute::GradientRoute(const config::EngineSettings& settings, Dtype dtype
       warmup_steps_(settings.compress.warmup_steps),
       is_summed_densely_(config::placement_of(settings).gradients == config::Sharding::global) {
     const int lists = is_summed_densely_ ? 1 : groups_.groups();
-    is_densified_ = settings.exchange.densify == "always" ||
-                    (settings.exchange.densify == "auto" && does_dense_pay(settings, dtype, lists));
+    is_densified_ = settings.exchange.densify == config::Densify::always ||
+                    (settings.exchange.densify == config::Densify::automatic &&
+                     does_dense_pay(settings, dtype, lists));
     has_sum_ = is_summed_densely_ || is_densified_;
 }
 
@@ -81,8 +81,8 @@ std::string GradientRoute::describe(const config::EngineSettings& settings) cons
     return text(
         "owners add up the ", groups_.groups(), groups_.groups() == 1 ? " payload" : " payloads",
         " of a tile and hand the sum to their devices, encoded as ",
-        is_densified_ ? "dense" : settings.compress.codec,
-        " (exchange.densify = ", settings.exchange.densify,
+        is_densified_ ? "dense" : config::name_of(settings.compress.codec),
+        " (exchange.densify = ", config::name_of(settings.exchange.densify),
         ", placement.gradients = ", config::name_of(config::placement_of(settings).gradients), ")");
 }
 

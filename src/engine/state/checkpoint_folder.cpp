@@ -173,13 +173,13 @@ CheckpointTime StorageEngine::expect_checkpoint(const std::string& folder) {
 
 std::vector<std::string> describe_notice(const config::EngineSettings& settings,
                                          const CheckpointTime& time, int notice_s) {
-    if (settings.csd.durability == "step") {
+    if (settings.csd.durability == config::Durability::step) {
         return notice_s == 0 ? std::vector<std::string>{}
                              : std::vector{text("a notice of ", notice_s,
                                                 " s leaves time for the step under way: every step "
                                                 "is durable, nothing else is written")};
     }
-    if (settings.csd.durability == "none") {
+    if (settings.csd.durability == config::Durability::none) {
         return notice_s == 0 ? std::vector<std::string>{}
                              : std::vector{text("warning: a stop after the notice of ", notice_s,
                                                 " s loses all steps: set ", Term::durability,

@@ -29,7 +29,7 @@ Placed run_of(const Placed& settings, const LayoutValues& layout) {
     old.csd.per_rank = layout.devices;
     old.csd.memory_gb = 0;  // its devices are among these
     old.speeds = layout.speeds;
-    old.csd.state = csd::name_of(layout.state);
+    old.csd.state = layout.state;
     old.csd.subgroup_tiles = layout.subgroup_tiles;
     return old;
 }

@@ -1,6 +1,5 @@
 #include "engine/state/parameter_vector.hpp"
 
-#include "config/placement.hpp"
 #include "memory/shared_memory.hpp"
 
 #include <optional>
@@ -43,6 +42,8 @@ offload::VectorKind vector_kind(const config::EngineSettings& settings, bool is_
             return offload::VectorKind::shared_in_node;
         case config::Sharding::global:
             return offload::VectorKind::own_tiles;
+        case config::Sharding::automatic:
+            break;
     }
     return offload::VectorKind::whole;
 }
