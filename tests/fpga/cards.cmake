@@ -20,4 +20,4 @@ foreach(test emulated_card_test card_device_test card_test)
     nearstep_card_test(fpga/${test} CARDS 4 LINKS nearstep::csd nearstep_xclbin_writer ${CMAKE_DL_LIBS} TIMEOUT 900 NEEDS emulated_cards)
 endforeach()
 nearstep_register_test(fpga.first_run COMMAND ${NEARSTEP_PYTHON} ${CMAKE_CURRENT_SOURCE_DIR}/check_first_run.py $<TARGET_FILE:nearstep>
-    ${CMAKE_BINARY_DIR}/emulated-card LABELS fpga TIMEOUT 900 NEEDS emulated_cards READS .)
+    ${CMAKE_BINARY_DIR}/emulated-card LABELS fpga TIMEOUT 900 NEEDS emulated_cards READS . ENVIRONMENT ${test_environment})
