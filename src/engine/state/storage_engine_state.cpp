@@ -84,15 +84,10 @@ void StorageEngine::empty_state_files(const std::string& replaced, const Claimed
     if (claimed) {
         claimed();
     }
-    // Memory is cleared as it is reserved, which takes one thread longer than the rest of a start;
-    // and while it is pinned for a GPU, the model's own calls to the GPU wait.
+    // Memory is cleared as it is reserved, which takes one thread longer than the rest of a start.
     const auto& devices = pipeline_->devices();
-    world_.together([&] {
-        pool_.share(devices.size(), [&](std::size_t i, int) {
-            devices[i]->reserve();
-            devices[i]->expect_updates();
-        });
-    });
+    world_.together(
+        [&] { pool_.share(devices.size(), [&](std::size_t i, int) { devices[i]->reserve(); }); });
 }
 
 void StorageEngine::remove_state_files() {
@@ -141,6 +136,11 @@ StateTransfer StorageEngine::first_transfer() const {
 void StorageEngine::start_anew(const Fill& fill, const Claimed& claimed) {
     line_ = {.run = draw_id()};
     empty_state_files("", claimed);
+    // Now, and not after the start: while memory is pinned for a GPU, the model's own calls to the
+    // GPU wait. Where state comes from elsewhere and is damaged, storage is reserved once more.
+    for (const auto& device : pipeline_->devices()) {
+        device->expect_updates();
+    }
     world_.together([&] {
         move_state(
             {.before =
