@@ -35,6 +35,14 @@ COMPILED = arguments.row != "memory-eager" and DEVICE.type == "cuda"
 PEAK_FLOPS = 989.5e12  # of an H100 or H200 in bf16, dense
 
 
+def compile_block(block):
+    """With DeepSpeed only the forward, so that the hooks that fetch the block's parameters stay outside."""
+    if arguments.row.startswith("deepspeed"):
+        block.forward = torch.compile(block.forward)
+    else:
+        block.compile()
+
+
 def make_llama():
     shape = arguments.shape
     torch.manual_seed(1)
@@ -44,7 +52,7 @@ def make_llama():
         model = LlamaForCausalLM._from_config(config, dtype=torch.bfloat16)
     if COMPILED:
         for block in model.model.layers:
-            block.compile()
+            compile_block(block)
     return model.train()
 
 
@@ -60,9 +68,9 @@ def make_model():
     with torch.device(DEVICE):
         model = GPT2LMHeadModel(config)
     model = model.to(torch.bfloat16)
-    if COMPILED and not arguments.row.startswith("deepspeed"):
+    if COMPILED:
         for block in model.transformer.h:
-            block.compile()
+            compile_block(block)
     return model.train()
 
 
@@ -103,7 +111,7 @@ class Near(Memory):
     def __init__(self, model):
         import nearstep
 
-        options = {"clip_norm": CLIP, "devices": arguments.devices, "durability": "none", **arguments.options}
+        options = {"clip_norm": CLIP, "devices": arguments.devices, **arguments.options}
         if "stream" in options:
             options["stream"] = nearstep.Stream(**options["stream"])
         self.optimizer = nearstep.AdamW(model, lr=RATE, betas=BETAS, weight_decay=DECAY, path=arguments.folder,
@@ -119,20 +127,23 @@ class Near(Memory):
 
 
 class DeepSpeed:
-    """ZeRO stage 3 with the optimizer offloaded, set up as in its documentation."""
+    """DeepSpeed with the optimizer offloaded; the row's options are its own settings."""
 
     def __init__(self, model):
         for name, value in (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0"), ("MASTER_ADDR", "localhost"), ("MASTER_PORT", "29511")):
             os.environ.setdefault(name, value)
         import deepspeed
 
-        place = {"device": "nvme", "nvme_path": arguments.folder, "pin_memory": True, "pipeline_read": False, "pipeline_write": False}
-        if arguments.row == "deepspeed-cpu":
-            place = {"device": "cpu", "pin_memory": True}
+        zero = dict(arguments.options)
+        bf16 = {"enabled": True, **zero.pop("bf16", {})}
+        if zero["offload_optimizer"]["device"] == "nvme":
+            zero["offload_optimizer"]["nvme_path"] = arguments.folder
+        if zero["stage"] == 3:  # a block's parameters are fetched together, and its compiled forward has no hooks inside
+            deepspeed.utils.set_z3_leaf_modules(model, [type(model.transformer.h[0])])
         rows = arguments.micro_batch * arguments.accumulation
         settings = {
             "train_batch_size": rows, "train_micro_batch_size_per_gpu": arguments.micro_batch, "gradient_clipping": CLIP,
-            "bf16": {"enabled": True}, "zero_optimization": {"stage": 3, "offload_optimizer": place},
+            "bf16": bf16, "zero_optimization": zero,
             "aio": {"block_size": 8 << 20, "queue_depth": 32, "thread_count": 4, "single_submit": False, "overlap_events": True},
             "optimizer": {"type": "AdamW", "params": {"lr": RATE, "betas": list(BETAS), "weight_decay": DECAY}},
         }
@@ -195,7 +206,7 @@ def main():
     steady = seconds[first:]
     drive_gb_per_s = (drive[-1] - drive[first]) / sum(steady) / 1e9
     tokens = arguments.micro_batch * arguments.accumulation * arguments.shape["context"]
-    line = {"row": arguments.row, "tokens_per_s": tokens / statistics.mean(steady), "seconds": seconds, "losses": losses, "heldout_loss": statistics.mean(held_out), "drive_gb_per_s": drive_gb_per_s, **told,
+    line = {"row": arguments.row, "tokens_per_s": tokens / statistics.median(steady), "least_tokens_per_s": tokens / max(steady), "most_tokens_per_s": tokens / min(steady), "seconds": seconds, "losses": losses, "heldout_loss": statistics.mean(held_out), "drive_gb_per_s": drive_gb_per_s, **told,
             "first_step_s": seconds[0], "first_step": parts,
             "torch": torch.__version__, "device": torch.cuda.get_device_name() if DEVICE.type == "cuda" else "cpu"}
     if DEVICE.type == "cuda":

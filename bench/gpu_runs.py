@@ -7,9 +7,11 @@ seconds, also without a GPU.
 """
 import argparse
 import collections
+import datetime
 import json
 import os
 import pathlib
+import platform
 import shutil
 import statistics
 import subprocess
@@ -26,9 +28,30 @@ def parser(description):
     made.add_argument("--program", type=pathlib.Path, default=ROOT / "build/gpu/nearstep", help="default: build/gpu/nearstep")
     made.add_argument("--data", nargs="+", help="files or folders of text; default: made up")
     made.add_argument("--json", type=pathlib.Path, help="append the lines of JSON to this file, too")
+    made.add_argument("--commit", default=commit(), help="of the program, for the lines of JSON; default: that of this folder")
     made.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of every run; may be given again")
     made.add_argument("--smoke", action="store_true", help="a tiny model and few steps, to see that everything works")
     return made
+
+
+def commit():
+    """The commit that is checked out here; "unknown" in a folder without git."""
+    done = subprocess.run(["git", "-C", ROOT, "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"], capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
+
+
+def machine():
+    """GPUs, cores and memory of this machine, in words."""
+    done = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True, text=True, check=False) if shutil.which("nvidia-smi") else None
+    names = collections.Counter(done.stdout.split("\n")[:-1] if done and done.returncode == 0 else [])
+    gpus = ", ".join(f"{count} x {name}" for name, count in names.items()) or "no GPU"
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return f"{gpus}; {len(os.sched_getaffinity(0))} cores; {memory:.0f} GiB; Linux {platform.release()}"
+
+
+def source(arguments):
+    """Where a line of JSON comes from."""
+    return {"commit": arguments.commit, "machine": machine(), "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")}
 
 
 def fail(message):
@@ -141,10 +164,16 @@ class Runs:
         return line
 
     def emit(self, line):
-        print(json.dumps(line) + "\n", end="", flush=True)
-        if self.arguments.json:
-            with self.arguments.json.open("a") as file:
-                file.write(json.dumps(line) + "\n")
+        emit(self.arguments, line)
+
+
+def emit(arguments, line):
+    """Prints the line as JSON, and appends it to the file of --json."""
+    text = json.dumps(line | source(arguments)) + "\n"
+    print(text, end="", flush=True)
+    if arguments.json:
+        with arguments.json.open("a") as file:
+            file.write(text)
 
 
 def complaint(done):

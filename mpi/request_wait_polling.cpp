@@ -1,4 +1,5 @@
 #include "base/error.hpp"
+#include "base/machine.hpp"
 #include "mpi/request_state.hpp"
 
 #include <chrono>
@@ -31,7 +32,9 @@ void Request::wait() {
             *patience.has_ended = true;
             throw MpiError(
                 text("Another rank did not take part in a transfer for ", patience.limit.count(),
-                     " s: look for the rank that stopped, or raise exchange.timeout_s."));
+                     " s (seen on host ", own_host(),
+                     "): look for the rank that stopped or the link that is down, or raise "
+                     "exchange.timeout_s."));
         }
         if (waited < kEager) {
             std::this_thread::yield();

@@ -1,5 +1,6 @@
 // nccl/group.hpp with NCCL: collectives between GPUs. Used by the engine's GpuTransport.
 #include "base/error.hpp"
+#include "base/machine.hpp"
 #include "base/wording.hpp"
 #include "mpi/nccl/group.hpp"
 
@@ -8,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <utility>
@@ -100,7 +102,9 @@ struct Group::State {
 
     std::string overdue(const char* what) const {
         return text("Another rank did not take part in ", what, " between GPUs for ", limit.count(),
-                    " s: look for the rank that stopped, or raise exchange.timeout_s.");
+                    " s (seen on host ", own_host(), link.empty() ? "" : ", interface ", link,
+                    "): look for the rank that stopped or the link that is down, or raise "
+                    "exchange.timeout_s.");
     }
 
     // The state of the communicator. Hold `mutex`.
@@ -117,6 +121,8 @@ struct Group::State {
 
     int gpu;
     std::chrono::seconds limit;
+    // NCCL's interface between hosts, if the user or a launcher names one, as in "=eth0".
+    std::string link = std::getenv("NCCL_SOCKET_IFNAME") != nullptr ? std::getenv("NCCL_SOCKET_IFNAME") : "";
     std::mutex mutex;  // guards the non-atomic members below
     ncclComm_t comm = nullptr;
     std::atomic<bool> is_closed = false;  // set before aborting: no more calls

@@ -4,8 +4,10 @@
 #include "base/units.hpp"
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstdint>
 #include <filesystem>
@@ -217,6 +219,11 @@ MachineMemory machine_memory(const std::string& root) {
     });
     memory.total_bytes = least;
     return memory;
+}
+
+std::string own_host() {
+    std::array<char, 256> name{};
+    return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
 
 std::vector<int> usable_cpus() {

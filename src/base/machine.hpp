@@ -1,5 +1,5 @@
-// What this process may use of its machine: memory and CPUs, as /proc and the control groups
-// (cgroups) of a container or a batch system leave them.
+// The machine of this process: its name, and the memory and CPUs that it may use, as /proc and the
+// control groups (cgroups) of a container or a batch system leave them.
 #pragma once
 
 #include <cstddef>
@@ -20,6 +20,9 @@ struct MachineMemory {
 // version 1 or 2. Page cache that the kernel can drop counts as available. `root`: the folder that
 // holds /proc and /sys; tests have one of their own.
 MachineMemory machine_memory(const std::string& root = "");
+
+// The machine's name in its network; "unknown" if the system does not say.
+std::string own_host();
 
 // Numbers of the CPUs in the calling thread's affinity mask, which cpusets limit too, ascending.
 std::vector<int> usable_cpus();

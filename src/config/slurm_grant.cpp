@@ -3,8 +3,7 @@
 #include "config/slurm_grant.hpp"
 
 #include "base/error.hpp"
-
-#include <unistd.h>
+#include "base/machine.hpp"
 
 #include <array>
 #include <cstdio>
@@ -108,9 +107,7 @@ std::string host_in_slurm() {
     if (!name.empty()) {
         return name;
     }
-    std::array<char, 256> host{};
-    ::gethostname(host.data(), host.size() - 1);
-    const std::string whole = host.data();
+    const std::string whole = own_host();
     return whole.substr(0, whole.find('.'));
 }
 

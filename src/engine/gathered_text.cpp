@@ -2,18 +2,10 @@
 
 #include "base/error.hpp"
 
-#include <unistd.h>
-
-#include <array>
 #include <cstdint>
 #include <cstring>
 
 namespace nearstep::engine {
-
-std::string own_host() {
-    std::array<char, 256> name{};
-    return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
-}
 
 std::vector<std::string> gather_text(const mpi::Communicator& world, const std::string& mine) {
     std::vector<std::string> texts;

@@ -8,9 +8,6 @@
 
 namespace nearstep::engine {
 
-// The name of this process's host.
-std::string own_host();
-
 // Each rank's text, in rank order. Collective.
 std::vector<std::string> gather_text(const mpi::Communicator& world, const std::string& mine);
 

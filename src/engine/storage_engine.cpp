@@ -2,6 +2,7 @@
 #include "engine/storage_engine.hpp"
 
 #include "base/error.hpp"
+#include "base/machine.hpp"
 #include "csd/state_format.hpp"
 #include "engine/gathered_text.hpp"
 #include "engine/placement/site_links.hpp"

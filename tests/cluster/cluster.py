@@ -6,6 +6,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "scenarios"))
 import program  # noqa: E402
@@ -58,20 +59,23 @@ def skip_unless(*probes):
 
 
 class Cluster(program.Scenario):
-    """Four virtual hosts like those of the site cluster/virtual-hosts, with their own names."""
+    """Virtual hosts like those of the site cluster/virtual-hosts, with their own names."""
+
+    hosts = HOSTS
 
     @classmethod
     def setUpClass(cls):
         cls.addClassCleanup(call, SITE / "vhosts", "down")
-        vhosts("up", len(HOSTS))
+        vhosts("up", len(cls.hosts))
 
     def setUp(self):
         super().setUp()
         self.site = self.folder / "site"
         self.site.mkdir()
         text = (SITE / "site.toml").read_text().replace('"nsh', f'"{PREFIX}')
+        text = text.replace(json.dumps(HOSTS), json.dumps(self.hosts))
         (self.site / "site.toml").write_text(text.replace("runs/virtual-hosts", str(self.folder)))
-        for host in HOSTS:
+        for host in self.hosts:
             # The folder itself stays, because hosts have mounted it.
             for entry in (scratch() / "disks" / host).iterdir():
                 shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
@@ -84,12 +88,56 @@ class Cluster(program.Scenario):
         """Runs launch/mpirun; returns the finished process."""
         return call("launch/mpirun", "configs/tiny.toml", self.site, "-n", ranks, *options, *self.settings(**keys))
 
+    def check_cut_link(self, sentence, ranks, **keys):
+        """Cuts nst2's cable during a run: all ranks and mpirun end, far before a hang, with the sentence."""
+        metrics = self.folder / "metrics.jsonl"
+        options = self.settings(**{**keys, "train__steps": 100000, "exchange__timeout_s": 10})
+        said = self.folder / "said"
+        with said.open("w") as file:  # no pipe, which a daemon of Open MPI may hold longer
+            running = subprocess.Popen(["launch/mpirun", "configs/tiny.toml", self.site, "-n", str(ranks), "--fresh", "--metrics", metrics, *options],
+                                       cwd=program.ROOT, env=environment(), stdout=file, stderr=subprocess.STDOUT)
+        wait_for_steps(metrics, 5)
+        vhosts("link", self.hosts[1], "down")
+        try:
+            code = running.wait(timeout=program.HANG_S)
+            self.assertEqual(code, 1, said.read_text())
+            self.assertRegex(said.read_text(), "Another rank did not take part " + sentence)
+            end = time.monotonic() + program.HANG_S
+            while still := self.processes():
+                self.assertLess(time.monotonic(), end, f"ranks live on: {still}")
+                time.sleep(0.5)
+        finally:
+            vhosts("link", self.hosts[1], "up")
+
+    def processes(self):
+        """Ranks on the hosts. A daemon of Open MPI without its link lives until TCP gives the connection up."""
+        found = []
+        for host in self.hosts:
+            for pid in must("ip", "netns", "pids", host).split():
+                try:
+                    name = pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
+                except FileNotFoundError:
+                    continue
+                found += [(host, pid)] if name == "nearstep" else []
+        return found
+
     def train(self, *options, ranks=8, **keys):
         """Runs a training that must succeed; returns its summary."""
         summary = self.folder / "summary.json"
         done = self.mpirun("--fresh", "--json", summary, *options, ranks=ranks, **keys)
         self.assertEqual(done.returncode, 0, f"{done.stdout}\n{done.stderr}")
         return json.loads(summary.read_text())
+
+
+def wait_for_steps(metrics, steps, seconds=60):
+    """Waits until the metrics file, or a script's file without other lines, has the lines of that many steps."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        lines = metrics.read_text().splitlines() if metrics.exists() else []
+        if sum('"loss"' in line or metrics.suffix != ".jsonl" for line in lines) >= steps:
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"{metrics} has no {steps} steps after {seconds} s")
 
 
 main = program.main

@@ -3,7 +3,6 @@ import pathlib
 import re
 import signal
 import subprocess
-import time
 
 import cluster
 
@@ -72,7 +71,7 @@ class Launch(cluster.Cluster):
         running = subprocess.Popen(["launch/mpirun", "configs/tiny.toml", self.site, "-n", "8", "--fresh", *options],
                                    cwd=cluster.program.ROOT, env=cluster.environment(), text=True,
                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        wait_for_steps(metrics, 8)
+        cluster.wait_for_steps(metrics, 8)
         kill_a_rank_on("nst2")
         output, _ = running.communicate(timeout=cluster.program.HANG_S)
         self.assertNotEqual(running.returncode, 0, output)
@@ -105,12 +104,15 @@ class Launch(cluster.Cluster):
                 running = subprocess.Popen(["launch/mpirun", "configs/tiny.toml", self.site, "-n", "4", "--fresh", "--metrics", metrics,
                                             *self.settings(**keys)], cwd=cluster.program.ROOT, env=cluster.environment(), text=True,
                                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-                wait_for_steps(metrics, 3)
+                cluster.wait_for_steps(metrics, 3)
                 running.send_signal(number)
                 output, _ = running.communicate(timeout=cluster.program.HANG_S)
                 self.assertEqual(running.returncode, 75, output)
                 self.assertIn("stopped on request after step", output)
                 self.assertEqual(len(list(checkpoints.glob("step-????????.h5"))), 1)
+
+    def test_a_cut_link_ends_all_ranks_and_names_the_host(self):
+        self.check_cut_link(r"in a transfer for \d+ s \(seen on host nst[12]\)", ranks=8, csd__per_rank=1)
 
     def test_hosts_and_devices_that_are_short_are_refused(self):
         self.refused("takes 8 ranks, 2 on each host, and 9 are asked for", ranks=9, train__global_batch=9)
@@ -192,17 +194,6 @@ class Launch(cluster.Cluster):
         self.refused("host nst9: vhosts: there is no virtual host", hosts__names='["nst1","nst9"]', ranks=4)
         self.refused("host nst3 could not be checked (no route)", code=1, **self.remote_that("(echo no route >&2; exit 255); exit 255"))
         self.refused("is no program", hosts__remote='"no-such-remote"')
-
-
-def wait_for_steps(metrics, steps, seconds=60):
-    """Waits until the metrics file, or a script's file without other lines, has the lines of that many steps."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        lines = metrics.read_text().splitlines() if metrics.exists() else []
-        if sum('"loss"' in line or metrics.suffix != ".jsonl" for line in lines) >= steps:
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"{metrics} has no {steps} steps after {seconds} s")
 
 
 def kill_a_rank_on(host):

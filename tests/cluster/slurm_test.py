@@ -136,7 +136,7 @@ class Slurm(Jobs):
     def test_a_killed_rank_is_requeued_and_resumed(self):
         whole = self.whole()
         job = self.submit("killed", **STEPS)
-        launch_test.wait_for_steps(self.folder / "killed.jsonl", 15)
+        cluster.wait_for_steps(self.folder / "killed.jsonl", 15)
         launch_test.kill_a_rank_on("nst2")
         self.wait_for(job, "killed")
         self.assertIn(f"start 1 of job {job}", self.output("killed"))
@@ -149,7 +149,7 @@ class Slurm(Jobs):
         # Another job has the first devices of the host that will replace it.
         other = on_head("sbatch", "--nodelist=nst3", "--ntasks=1", "--gres=csd:2", "--output=/dev/null", "--wrap=sleep 600").split()[-1]
         self.addCleanup(on_head, "scancel", other)
-        launch_test.wait_for_steps(self.folder / "lost.jsonl", 25)
+        cluster.wait_for_steps(self.folder / "lost.jsonl", 25)
         self.lose_host("nst2")
         self.wait_for(job, "lost")
         self.assertIn(f"start 0 of job {job} on nst[1-2]", self.output("lost"))
@@ -161,7 +161,7 @@ class Slurm(Jobs):
     def test_a_job_whose_time_is_nearly_over_commits_and_goes_on(self):
         whole = self.whole()
         job = self.submit("late", **STEPS)
-        launch_test.wait_for_steps(self.folder / "late.jsonl", 10)
+        cluster.wait_for_steps(self.folder / "late.jsonl", 10)
         # The signal that Slurm sends for --signal=USR1@120, without waiting for it.
         on_head("scancel", "--signal=USR1", job)
         self.wait_for(job, "late")
@@ -188,7 +188,7 @@ class Slurm(Jobs):
 
     def test_a_refused_requeue_does_not_end_in_0(self):
         job = self.submit("refused", self.stubbed("scontrol", "[[ $1 != requeue ]] || { echo 'Requeue is off' >&2; exit 1; }"), **STEPS)
-        launch_test.wait_for_steps(self.folder / "refused.jsonl", 5)
+        cluster.wait_for_steps(self.folder / "refused.jsonl", 5)
         on_head("scancel", "--signal=USR1", job)
         self.wait_for(job, "refused", states=("FAILED",))
         self.assertIn("Slurm does not take the job back", self.output("refused"))
@@ -208,7 +208,7 @@ class Slurm(Jobs):
 
     def test_a_cancelled_job_stays_cancelled(self):
         job = self.submit("cancelled", **STEPS)
-        launch_test.wait_for_steps(self.folder / "cancelled.jsonl", 5)
+        cluster.wait_for_steps(self.folder / "cancelled.jsonl", 5)
         on_head("scancel", job)
         self.wait_for(job, "cancelled", states=("CANCELLED",))
         time.sleep(8)
@@ -219,7 +219,7 @@ class Slurm(Jobs):
         self.train(ranks=4, **{**STEPS, "train__stop_at": 10}, checkpoint__path=f'"{self.folder}/origin"')
         whole = self.whole()
         job = self.submit("branch", begins=["--from", self.folder / "origin/step-00000010.h5"], **STEPS)
-        launch_test.wait_for_steps(self.folder / "branch.jsonl", 10)
+        cluster.wait_for_steps(self.folder / "branch.jsonl", 10)
         on_head("scancel", "--signal=USR1", job)
         self.wait_for(job, "branch")
         self.assertIn(f"start 1 of job {job}", self.output("branch"))
@@ -234,7 +234,7 @@ class Slurm(Jobs):
                            "--", self.folder / "slurm", *(f"/mnt/csd{i}/state" for i in range(4)))
         job = out.split()[-1]
         self.addCleanup(cluster.call, cluster.SITE / "vhosts", "exec", cluster.HOSTS[0], "scancel", job)
-        launch_test.wait_for_steps(self.folder / "slurm/steps-0", 5)
+        cluster.wait_for_steps(self.folder / "slurm/steps-0", 5)
         on_head("scancel", "--signal=USR1", job)
         self.wait_for(job, "script")
         said = self.output("script")

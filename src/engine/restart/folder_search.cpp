@@ -3,6 +3,7 @@
 
 #include "base/error.hpp"
 #include "base/folder_tree.hpp"
+#include "base/machine.hpp"
 #include "base/wording.hpp"
 #include "checkpoint/checkpoint.hpp"
 #include "checkpoint/folder.hpp"

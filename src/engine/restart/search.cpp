@@ -2,6 +2,7 @@
 #include "engine/restart/search.hpp"
 
 #include "base/error.hpp"
+#include "base/machine.hpp"
 #include "engine/gathered_text.hpp"
 #include "engine/placement/devices.hpp"
 #include "engine/restart/folder_search.hpp"

@@ -5,6 +5,7 @@
 #include "base/digest.hpp"
 #include "base/error.hpp"
 #include "base/folder_tree.hpp"
+#include "base/machine.hpp"
 #include "base/plain_file.hpp"
 #include "base/stopwatch.hpp"
 #include "base/units.hpp"
@@ -65,12 +66,6 @@ private:
     Descriptor file_;
 };
 
-std::string host_name() {
-    std::array<char, 256> name{};
-    ::gethostname(name.data(), name.size() - 1);
-    return name.data();
-}
-
 // Rank 0 makes a file with a unique name in `place`.
 std::string make_token(const mpi::Communicator& world, const std::string& folder,
                        const std::string& place) {
@@ -103,11 +98,11 @@ std::string seconds_text(double seconds) {
 void check_shared_folder(const mpi::Communicator& world, const std::string& folder) {
     const std::string place = world.broadcast(store::nearest_present(folder), 0);
     const std::string token = make_token(world, folder, place);
-    const std::string host_of_rank_0 = world.broadcast(host_name(), 0);
+    const std::string host_of_rank_0 = world.broadcast(own_host(), 0);
     const auto look = [&] {
         if (store::nearest_present(folder) != place || !is_present(token)) {
             throw ConfigError(text("The checkpoint folder ", folder, " of host ", host_of_rank_0,
-                                   " is not there on host ", host_name(), " (rank ", world.rank(),
+                                   " is not there on host ", own_host(), " (rank ", world.rank(),
                                    "): set checkpoint.path to a folder that all hosts share."));
         }
     };

@@ -1,0 +1,61 @@
+"""NCCL between two hosts with a GPU each: the bits of one host, a cut link. Skipped without two GPUs or virtual hosts."""
+import json
+import re
+import unittest
+
+import cluster
+
+
+def gpus():
+    done = cluster.call(cluster.program.PROGRAM, "doctor", "--json", "/dev/stdout")
+    found = re.search(r'"gpus": *(\d+)', done.stdout)
+    return int(found[1]) if found else 0
+
+
+class GpuHosts(cluster.Cluster):
+    hosts = cluster.HOSTS[:2]
+
+    @classmethod
+    def setUpClass(cls):
+        if gpus() < 2:
+            raise unittest.SkipTest("there are fewer than 2 GPUs here")
+        super().setUpClass()
+
+    def keys(self, **more):
+        return {"train__steps": 6, "model__device": '"cuda"', "csd__per_rank": 1, "hosts__ranks": 1, "hosts__devices": 1, **cluster.program.SHORT_ROWS, **more}
+
+    def assert_same_bits_as_on_one_host(self, **more):
+        """Of one host the ranks are told that each is a node, so that they send what hosts send."""
+        keys = self.keys(**more)
+        hosts = self.train("--traffic", ranks=2, **keys)
+        self.assertEqual((hosts["payload_transport"], hosts["nodes"]), ("nccl", 2))
+        site_only = ("hosts__ranks", "hosts__devices")
+        there = {key: value for key, value in keys.items() if key not in site_only}
+        summary = self.folder / "one.json"
+        cluster.must("launch/ranks", 2, cluster.program.PROGRAM, *self.arguments(exchange__ranks_per_node=1, **there), "--json", summary)
+        self.assert_same_bits(hosts, json.loads(summary.read_text()))
+        return hosts
+
+    def test_payloads_and_parameters_of_two_hosts(self):
+        before = cluster.vhosts("bytes")
+        hosts = self.assert_same_bits_as_on_one_host(mode='"su+o+c"', compress__codec='"q4"', compress__rounding='"stochastic"')
+        sent = [int(re.search(r"nst1 tx_bytes=(\d+)", text)[1]) for text in (before, cluster.vhosts("bytes"))]
+        self.assertGreater(sent[1] - sent[0], hosts["network_sent_bytes"][0])
+
+    def test_dense_gradients_of_two_hosts(self):
+        self.assert_same_bits_as_on_one_host()
+
+    def test_gradients_by_mpi_have_the_same_bits(self):
+        keys = self.keys(mode='"su+o+c"', compress__codec='"q4"')
+        there = self.train(ranks=2, **keys)
+        here = self.train(ranks=2, exchange__transport='"mpi"', **keys)
+        self.assertEqual((there["payload_transport"], here["payload_transport"]), ("nccl", "mpi"))
+        self.assert_same_bits(there, here)
+
+    def test_a_cut_link_ends_all_ranks_and_names_it(self):
+        self.check_cut_link(r"in .* between GPUs for \d+ s \(seen on host nst1, interface =eth0\)", ranks=2, **self.keys())
+
+
+if __name__ == "__main__":
+    cluster.skip_unless(cluster.SITE / "vhosts")
+    cluster.main()
