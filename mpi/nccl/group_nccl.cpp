@@ -122,7 +122,8 @@ struct Group::State {
     int gpu;
     std::chrono::seconds limit;
     // NCCL's interface between hosts, if the user or a launcher names one, as in "=eth0".
-    std::string link = std::getenv("NCCL_SOCKET_IFNAME") != nullptr ? std::getenv("NCCL_SOCKET_IFNAME") : "";
+    std::string link =
+        std::getenv("NCCL_SOCKET_IFNAME") != nullptr ? std::getenv("NCCL_SOCKET_IFNAME") : "";
     std::mutex mutex;  // guards the non-atomic members below
     ncclComm_t comm = nullptr;
     std::atomic<bool> is_closed = false;  // set before aborting: no more calls
