@@ -54,7 +54,8 @@ Conductor::Conductor(Plan plan)
       gpu_(plan.gpu),
       gradient_stream_(memory::Stream::borrowed(plan.gradient_stream)),
       fills_gpu_(plan.fills_gpu),
-      threads_(plan.threads) {
+      threads_(plan.threads),
+      parameters_(plan.parameters) {
     if (config::placement_of(run_).parameters != config::Sharding::replicated) {
         throw ConfigError(
             "placement.parameters: every rank has all parameters of a PyTorch model, so this must "
@@ -208,6 +209,22 @@ std::vector<std::string> Conductor::begin(std::span<const StartValues> values) {
     return lines;
 }
 
+void Conductor::check_parameter_home() const {
+    if (parameters_ == engine::ParameterHome::vector) {
+        return;
+    }
+    if (ranks_ > 1) {
+        throw ConfigError(text("host_memory_gb keeps parameters in storage for one process, and ",
+                               ranks_, " ranks run: start one, or leave it out."));
+    }
+    if (run_.csd.device == config::DeviceKind::xrt ||
+        run_.gather.codec == config::ParameterCodec::delta) {
+        throw ConfigError(
+            "host_memory_gb reads new parameters from the state, and cards and gather.codec = "
+            "\"delta\" bring them to host memory: leave one of them out.");
+    }
+}
+
 void Conductor::open_run(const engine::Wish& wish) {
     mpi::start_for_library();
     meet(Purpose::open);
@@ -215,6 +232,7 @@ void Conductor::open_run(const engine::Wish& wish) {
     const mpi::Communicator& world = *world_;
     rank_ = world.rank();
     ranks_ = world.size();
+    check_parameter_home();
     constexpr std::int64_t kNoEnd = std::numeric_limits<std::int64_t>::max();
     // The program decides how long a run is. For the state, it never ends.
     const engine::Identity identity{.model = model_,
@@ -233,6 +251,7 @@ void Conductor::open_run(const engine::Wish& wish) {
          .gradient_stream = gradient_stream_.handle(),
          .fills_gpu = fills_gpu_,
          .grant = grant_,
+         .parameters = parameters_,
          .steps_of = [](const std::string&, const std::string&) { return kNoEnd; },
          .clips_by_last_norm = run_.train.clipping == config::Clipping::delayed,
          .loss_scale = {.first = run_.train.loss_scale,

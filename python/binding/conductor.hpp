@@ -51,6 +51,7 @@ struct Plan {
     CUstream_st* gradient_stream = nullptr;  // see engine::EngineOptions; never destroyed
     bool fills_gpu = true;                   // see engine::EngineOptions
     int threads = 0;                         // see engine::Identity
+    engine::ParameterHome parameters = engine::ParameterHome::vector;
 };
 
 // What the start measured about the drives.
@@ -145,6 +146,13 @@ public:
     // and files are as before, else on rank 0; empty: nothing.
     const std::string& program_state() const { return program_state_; }
 
+    // With ParameterHome::state, from open() on: see engine::Engine. Any thread may call between
+    // two calls of close().
+    void read_parameters(shard::ElementRange range, std::span<std::byte> to) const {
+        opened_->engine().read_parameters(range, to);
+    }
+    void drop_parameters(shard::ElementRange range) { engine().drop_parameters(range); }
+
     std::span<const std::byte> vector() const { return vector_; }
     const trace::RunFacts& facts() const { return facts_; }
     const StartFacts& start() const { return start_; }
@@ -174,6 +182,7 @@ private:
     void wait(const Poll& poll, const std::function<bool()>& is_over);
     void do_and_wait(std::function<void()> work);
     std::string do_in_folder(const std::function<std::string()>& work);
+    void check_parameter_home() const;
     void open_run(const engine::Wish& wish);
     engine::Engine& engine() { return opened_->engine(); }
     std::vector<std::string> fill_state(std::span<const StartValues> values);
@@ -204,6 +213,7 @@ private:
     memory::Stream gradient_stream_;
     bool fills_gpu_;
     int threads_;
+    engine::ParameterHome parameters_;
 
     // Used only by the MPI thread.
     std::optional<mpi::Communicator> world_;

@@ -6,6 +6,7 @@
 #include "checkpoint/export.hpp"
 #include "checkpoint/safetensors.hpp"
 #include "config/load.hpp"
+#include "csd/device.hpp"
 #include "csd/optimizer.hpp"
 #include "memory/gpu.hpp"
 #include "python/binding/conductor.hpp"
@@ -120,7 +121,8 @@ std::unique_ptr<Driver> make_driver(std::vector<std::string> settings, const Ten
                                     std::vector<std::size_t> tensors_of_blocks,
                                     const std::string& dtype, std::string model,
                                     std::string granted_devices, std::optional<int> gpu,
-                                    std::uintptr_t stream, bool fills_gpu, int threads) {
+                                    std::uintptr_t stream, bool fills_gpu, int threads,
+                                    bool keeps_parameters) {
     Plan plan{.settings = std::move(settings),
               .granted_devices = std::move(granted_devices),
               .tensors = {},
@@ -130,7 +132,9 @@ std::unique_ptr<Driver> make_driver(std::vector<std::string> settings, const Ten
               .gpu = gpu,
               .gradient_stream = reinterpret_cast<CUstream_st*>(stream),  // NOLINT
               .fills_gpu = fills_gpu,
-              .threads = threads};
+              .threads = threads,
+              .parameters =
+                  keeps_parameters ? engine::ParameterHome::vector : engine::ParameterHome::state};
     for (const auto& [name, shape, group] : tensors) {
         plan.tensors.push_back({.name = name, .shape = shape, .group = group});
     }
@@ -172,6 +176,7 @@ NB_MODULE(_engine, m) {
     nb::register_exception_translator(translate);
     m.def("version", [] { return std::string(version()); });
     m.def("commit", [] { return std::string(commit()); });
+    m.attr("READ_ELEMS") = csd::Device::kReadElems;  // a page of what storage reads
     m.def("has_gpu_kernels", [] { return memory::gpus() > 0; });
     m.def(
         "digest_on_gpu",
@@ -247,7 +252,7 @@ NB_MODULE(_engine, m) {
         .def(nb::new_(&make_driver), nb::arg("settings"), nb::arg("tensors"),
              nb::arg("tensors_of_blocks"), nb::arg("dtype"), nb::arg("model"),
              nb::arg("granted_devices"), nb::arg("gpu").none(), nb::arg("gradient_stream"),
-             nb::arg("fills_gpu"), nb::arg("threads") = 0)
+             nb::arg("fills_gpu"), nb::arg("threads") = 0, nb::arg("keeps_parameters") = true)
         .def("open", &Driver::open, nb::call_guard<nb::gil_scoped_release>(), nb::arg("wish"))
         .def(
             "begin",
@@ -377,6 +382,21 @@ NB_MODULE(_engine, m) {
                  facts["rated_tbw"] = self.start().rated_tbw;
                  return facts;
              })
+        .def(
+            "read_parameters",
+            [](const Driver& self, std::size_t begin, std::size_t end, std::uintptr_t address,
+               std::size_t bytes) {
+                self.read_parameters({begin, end},
+                                     {reinterpret_cast<std::byte*>(address), bytes});  // NOLINT
+            },
+            nb::call_guard<nb::gil_scoped_release>(), nb::arg("begin"), nb::arg("end"),
+            nb::arg("address"), nb::arg("bytes"))
+        .def(
+            "drop_parameters",
+            [](Driver& self, std::size_t begin, std::size_t end) {
+                self.drop_parameters({begin, end});
+            },
+            nb::arg("begin"), nb::arg("end"))
         .def("vector",
              [](const Driver& self) {
                  // PyTorch has no read-only tensors.

@@ -271,9 +271,10 @@ class Optimizer(torch.optim.Optimizer):
         next step, seconds of its phases (``gradients_s`` from the first gradient to the norm, ``update_s``,
         ``commit_s``), ``waited_s`` that this rank has waited for parameters since ``step()``, and ``bytes`` per link
         over all ranks. Totals so far: ``skipped`` steps, whose gradient was not finite, ``guesses`` that a step needs no
-        clipping, with which its update began in backward, and ``misses``, the wrong ones. Empty before the first step of
-        this process."""
-        stats = self._conductor.stats() if self.has_begun else {}
+        clipping, with which its update began in backward, and ``misses``, the wrong ones. With ``Stream(host_memory_gb=...)``
+        ``read_s``, in which layers were read from storage, and ``awaited_s``, in which the program waited for that. Empty
+        before the first step of this process."""
+        stats = {**self._conductor.stats(), **self._session.stream_seconds} if self.has_begun else {}
         return stats if stats.get("is_of_step") else {}
 
     def progress(self) -> str:

@@ -23,6 +23,13 @@ def views(memory, like):
         at += padded(size)
 
 
+def resident_bytes() -> int:
+    """Memory of this process that no file has."""
+    with open("/proc/self/status") as status:
+        sizes = dict(line.split(":", 1) for line in status)
+    return sum(int(sizes[name].split()[0]) << 10 for name in ("RssAnon", "RssShmem"))
+
+
 class PinnedMemory:
     """Registered with CUDA, so that it has the size that was asked for: PyTorch's own pinned memory has the next power of
     two. Where a system refuses to pin it, copies are slower but correct."""

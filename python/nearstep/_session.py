@@ -43,6 +43,11 @@ class Session:
     def has_begun(self) -> bool:
         return self.conductor is not None
 
+    @property
+    def stream_seconds(self) -> dict:
+        """See Optimizer.stats()."""
+        return self.streaming.seconds if self.streaming else {}
+
     # --- Start ---
 
     def _check_launch(self) -> None:
@@ -70,6 +75,7 @@ class Session:
             gradient_stream=encodes.cuda_stream if on_gpu else 0,
             fills_gpu=self.streaming is None and not self.intake.is_limited,
             threads=0 if on_gpu else torch.get_num_threads(),
+            keeps_parameters=self.streaming is None or not self.streaming.is_from_storage,
         )
 
     @torch._functorch.pyfunctorch.temporarily_clear_interpreter_stack()  # also in torch.func's transforms
@@ -90,7 +96,7 @@ class Session:
         self.parameters = Parameters(layout.params, layout.names, [block.tensors for block in layout.blocks], conductor, vector, self.device, self.streaming)
         try:
             if self.streaming:
-                self.streaming.prepare(conductor, self.device)
+                self.streaming.prepare(conductor, self.parameters, self.device)
             lines = begin_state(conductor, self.parameters, layout.params, self.module, self._weights, self._seed, needs_values, self.streaming)
             if conductor.program_state:
                 self.program.restore(conductor.program_state, self.device)
@@ -106,7 +112,7 @@ class Session:
         if conductor.rank == 0:
             print(f"nearstep {_engine.version()}: {description.of_run(conductor, layout.params, self.device)}", *lines, sep="\nnearstep: ", file=sys.stderr)
         if self.streaming:
-            self.streaming.open(self.parameters)
+            self.streaming.open()
         self.intake.open(conductor, self.parameters, self.device, encodes, weakref.WeakMethod(optimizer._step_to_take), looks_late=optimizer._is_read_elsewhere)
 
     # --- A step ---
@@ -194,7 +200,7 @@ class Session:
 
 def end_engine(conductor, parameters: Parameters) -> None:
     _ranks.leave_step(conductor)
-    conductor.close(keeps_vector=parameters.are_values)
+    conductor.close(keeps_vector=parameters.are_kept)
     parameters.close()
 
 

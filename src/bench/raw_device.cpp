@@ -63,6 +63,13 @@ public:
                     const StateArrays& state) override;
     void write_state(std::size_t subgroup, std::int64_t generation,
                      const StateArrays& state) override;
+    Ticket read_masters(std::size_t subgroup, std::int64_t generation, std::size_t first,
+                        std::span<std::byte> to) override {
+        return volume_.read(to, layout_.extent_offset(subgroup, generation) +
+                                    static_cast<std::int64_t>(
+                                        store::kHeaderBytes +
+                                        first * size_bytes(csd::master_dtype(layout_.format()))));
+    }
 
 private:
     std::size_t most_bytes() const { return layout_.most_extent_bytes(); }

@@ -17,8 +17,9 @@
 
 namespace nearstep::csd {
 
-// How new parameters leave a device: as plain values, or as deltas against the values it sent last.
-enum class Delivery { parameters, deltas };
+// How new parameters leave a device: as plain values, as deltas against the values it sent last, or
+// not at all: read_masters() reads them from the state.
+enum class Delivery { parameters, deltas, none };
 
 // The fp32 state of some tiles; each span has tiles x 65,536 elements.
 struct StateArrays {
@@ -101,7 +102,7 @@ public:
     // Brings the new parameters to host memory. Plain values go to their places in `landing`, the
     // whole (padded) parameter vector. Deltas go as one message (codec/delta.hpp) to the subgroup's
     // place in `landing`, where each subgroup has room for the largest message. `landed` is called
-    // when they have arrived, on any thread.
+    // when they have arrived, on any thread; without delivery, when write() has stored them.
     using Landed = std::function<void()>;
     virtual Ticket deliver(int slot, std::size_t subgroup, std::span<std::byte> landing,
                            const Landed& landed) = 0;
@@ -117,6 +118,13 @@ public:
                             const StateArrays& state) = 0;
     virtual void write_state(std::size_t subgroup, std::int64_t generation,
                              const StateArrays& state) = 0;
+
+    // Reads masters as they are stored (master_dtype() of the state's format), from element `first`
+    // of the subgroup on. Whole pages (kReadElems), in memory that is aligned like them. The update
+    // verifies them, not this. Any thread may call, also during an update to the next generation.
+    virtual Ticket read_masters(std::size_t subgroup, std::int64_t generation, std::size_t first,
+                                std::span<std::byte> to) = 0;
+    static constexpr std::size_t kReadElems = 2048;  // a page of 16-bit masters
 
 private:
     Tracing tracing_;

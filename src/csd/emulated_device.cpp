@@ -81,8 +81,9 @@ EmulatedDevice::SlotSizes EmulatedDevice::sizes_of_slot() const {
 }
 
 void EmulatedDevice::make_gpu_engine() {
-    if (!settings_.gpu || layout().tiles() == 0 || !is_mapped() || has_deltas() ||
-        settings_.links != nullptr || settings_.updates_per_s > 0) {
+    if (!settings_.gpu || layout().tiles() == 0 || !is_mapped() ||
+        settings_.delivery != Delivery::parameters || settings_.links != nullptr ||
+        settings_.updates_per_s > 0) {
         return;
     }
     const std::size_t bytes =
@@ -220,6 +221,10 @@ Ticket EmulatedDevice::read(int slot, std::size_t subgroup, std::int64_t generat
 
 Ticket EmulatedDevice::deliver(int slot, std::size_t subgroup, std::span<std::byte> landing,
                                const Landed& landed) {
+    if (settings_.delivery == Delivery::none) {
+        allocated(slot).landed = landed;
+        return {};
+    }
     if (has_deltas()) {
         const Slot& s = allocated(slot);
         std::ranges::copy(s.message.first(s.message_bytes),
@@ -268,6 +273,9 @@ Ticket EmulatedDevice::write(int slot, std::size_t subgroup, std::int64_t genera
         s.kept = generation;
         traffic_->add(is_on_host() ? Counter::host_state_write : Counter::internal_write,
                       layout().payload_bytes(subgroup));
+        if (const Landed landed = std::exchange(s.landed, nullptr)) {
+            landed();
+        }
     });
 }
 

@@ -65,6 +65,7 @@ private:
         std::size_t message_bytes = 0;
         // Of a kept slot: the generation of the subgroup's state that it and the storage hold.
         std::int64_t kept = kNone;
+        Landed landed;  // without delivery: what write() calls
         bool is_allocated = false;
     };
 

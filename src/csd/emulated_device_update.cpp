@@ -45,7 +45,8 @@ const void* EmulatedDevice::gradient(const Slot& slot, std::size_t local_tile, s
 // Each piece is decoded and updated while it is in the first-level caches.
 void EmulatedDevice::update_part(Slot& slot, std::size_t subgroup, std::size_t tile,
                                  std::size_t part, const StepScalars& scalars, UpdateRun run) {
-    alignas(64) std::array<float, arith::kPieceElems> piece;  // NOLINT: a decoder fills it
+    alignas(64) std::array<float, arith::kPieceElems> piece;   // NOLINT: a decoder fills it
+    alignas(64) std::array<float, arith::kPieceElems> unread;  // NOLINT: new parameters go nowhere
     const std::size_t local = layout().first_tile(subgroup) + tile;
     const std::size_t element =
         (settings_.subgroups[subgroup].tiles.begin + tile) * shard::kTileElems;
@@ -61,7 +62,9 @@ void EmulatedDevice::update_part(Slot& slot, std::size_t subgroup, std::size_t t
             run.old = state_from(settings_.state, old, first);
         }
         run.gradient = gradient(slot, local, tile, first, piece);
-        run.parameters = parameters + first * size_bytes(settings_.parameter_dtype);
+        run.parameters = parameters == nullptr
+                             ? static_cast<void*>(unread.data())
+                             : parameters + first * size_bytes(settings_.parameter_dtype);
         run.first = static_cast<std::uint32_t>(first);
         csd::update(*engine_, scalars, settings_.groups, element + first, run);
     }
@@ -71,7 +74,7 @@ UpdateRun EmulatedDevice::run_of(Slot& slot, std::size_t subgroup, std::size_t t
                                  const StepScalars& scalars) {
     UpdateRun run;
     run.format = settings_.state;
-    run.streams = !has_deltas();
+    run.streams = settings_.delivery == Delivery::parameters;
     run.parameter_dtype = settings_.parameter_dtype;
     run.state = tile_of(slot.old, subgroup, tile);
     run.key = arith::tile_key(scalars.random_key, settings_.subgroups[subgroup].tiles.begin + tile);
@@ -85,7 +88,9 @@ void EmulatedDevice::update_tiles(Slot& slot, std::size_t subgroup,
     settings_.executor->share(tiles.size() * kTileParts, [&](std::size_t i, int /*member*/) {
         const std::size_t tile = tiles[i / kTileParts];
         UpdateRun run = run_of(slot, subgroup, tile, scalars);
-        run.parameters = parameters.data() + tile * tile_parameter_bytes();
+        if (!parameters.empty()) {
+            run.parameters = parameters.data() + tile * tile_parameter_bytes();
+        }
         update_part(slot, subgroup, tile, i % kTileParts, scalars, run);
     });
 }
@@ -123,7 +128,9 @@ void EmulatedDevice::update(int slot, std::size_t subgroup, const StepScalars& s
         update_to_deltas(s, subgroup, scalars);
     } else {
         const std::span<std::byte> parameters =
-            place_of(landing, subgroup, parameter_bytes(subgroup));
+            settings_.delivery == Delivery::none
+                ? std::span<std::byte>()
+                : place_of(landing, subgroup, parameter_bytes(subgroup));
         std::vector<std::size_t> tiles(layout().tiles_in(subgroup));
         std::iota(tiles.begin(), tiles.end(), std::size_t{0});
         if (gpu_ && gpu_->takes(static_cast<std::size_t>(slot), landing)) {

@@ -80,15 +80,15 @@ void widen_block(const StatePointers& state, std::size_t block, std::span<float>
     }
 }
 
-Dtype master_dtype(StateFormat format) {
-    return format == StateFormat::compact ? Dtype::bf16 : Dtype::fp32;
-}
-
 Dtype moment_dtype(StateFormat format) {
     return format == StateFormat::bf16 ? Dtype::bf16 : Dtype::fp32;
 }
 
 }  // namespace
+
+Dtype master_dtype(StateFormat format) {
+    return format == StateFormat::compact ? Dtype::bf16 : Dtype::fp32;
+}
 
 std::size_t state_bytes(StateFormat format, std::size_t tiles) {
     const ElementBytes bytes = element_bytes(format);

@@ -17,6 +17,8 @@ inline constexpr std::array kStateFormats = {StateFormat::fp32, StateFormat::bf1
 
 using nearstep::name_of;
 
+Dtype master_dtype(StateFormat format);
+
 // Bytes of the state of whole tiles, rounded up to 4096: 12, 8, 6.03 and 4.03 per parameter.
 std::size_t state_bytes(StateFormat format, std::size_t tiles);
 

@@ -125,4 +125,16 @@ void StateVolume::write_state(std::size_t subgroup, std::int64_t generation,
     traffic_->add(trace::Counter::checkpoint, layout_.payload_bytes(subgroup));
 }
 
+// Masters are the first array of a payload.
+Ticket StateVolume::read_masters(std::size_t subgroup, std::int64_t generation, std::size_t first,
+                                 std::span<std::byte> to) {
+    const std::size_t begin = first * size_bytes(master_dtype(settings_.state));
+    expects(begin + to.size() <= layout_.payload_bytes(subgroup), "the subgroup has these masters");
+    const std::int64_t offset = layout_.extent_offset(subgroup, generation) +
+                                static_cast<std::int64_t>(store::kHeaderBytes + begin);
+    return volume_.read(to, offset).then([this, bytes = to.size()] {
+        traffic_->add(trace::Counter::host_masters_read, bytes);
+    });
+}
+
 }  // namespace nearstep::csd

@@ -70,6 +70,8 @@ public:
     // one extent.
     void read_state(std::size_t subgroup, std::int64_t generation, const StateArrays& state);
     void write_state(std::size_t subgroup, std::int64_t generation, const StateArrays& state);
+    Ticket read_masters(std::size_t subgroup, std::int64_t generation, std::size_t first,
+                        std::span<std::byte> to);
 
 private:
     class Transit;

@@ -45,7 +45,7 @@ void prepare_storage(const DeviceSettings& settings) {
     expects(settings.slots >= 1, "a device has a slot");
     expects(is_on_host || (settings.codec != nullptr && settings.sources >= 1),
             "a device near storage has a codec and a source of gradients");
-    expects(settings.delivery == Delivery::parameters ||
+    expects(settings.delivery != Delivery::deltas ||
                 (!is_on_host && size_bytes(settings.parameter_dtype) == sizeof(std::uint16_t)),
             "deltas leave devices near storage and are of 16-bit parameters");
     const std::size_t bytes_of_each = storage_bytes(settings) / settings.files.size();

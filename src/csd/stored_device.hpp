@@ -94,6 +94,10 @@ public:
                      const StateArrays& state) override {
         state_.write_state(subgroup, generation, state);
     }
+    Ticket read_masters(std::size_t subgroup, std::int64_t generation, std::size_t first,
+                        std::span<std::byte> to) override {
+        return state_.read_masters(subgroup, generation, first, to);
+    }
 
 protected:
     const StateLayout& layout() const { return state_.layout(); }

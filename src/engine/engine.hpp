@@ -51,6 +51,7 @@ struct EngineOptions {
     // Whether free memory of the GPU may hold state that is read ahead.
     bool fills_gpu = true;
     Grant grant = {};
+    ParameterHome parameters = ParameterHome::vector;
     bool needs_shared_folder = false;  // for checkpoints, on all hosts: checked by Run::open()
     StepsOf steps_of = {};             // of the client's checkpoints; empty: none is unfinished
     bool clips_by_last_norm = false;   // clips by the norm of the previous step
@@ -132,8 +133,15 @@ public:
     virtual StateTransfer first_transfer() const = 0;
 
     // The parameter vector in layout.dtype, in host memory, in whole tiles. Blocks are final once
-    // they were awaited. Not collective.
+    // they were awaited. With ParameterHome::state it takes memory only where the client writes.
+    // Not collective.
     virtual std::span<const std::byte> parameters() const = 0;
+    // With ParameterHome::state: reads these parameters, which were awaited, from storage. The
+    // range and `to` are whole pages of csd::Device::kReadElems elements. Any thread may call.
+    // Throws IoError.
+    virtual void read_parameters(shard::ElementRange range, std::span<std::byte> to) const = 0;
+    // Gives back the vector's memory of whole pages in the range. Any thread may call.
+    virtual void drop_parameters(shard::ElementRange range) = 0;
     // Ends a step whose update backward may have begun: on return this rank's own parameters are
     // those of the step before. Throws IoError if its state cannot be read. Only
     // release_parameters() and the destructor may follow. Not collective.

@@ -104,9 +104,12 @@ void StorageEngine::make_groups() {
 void StorageEngine::make_pipeline() {
     const bool has_gpu = options_.gpu && memory::gpus() > 0;
     const bool are_on_gpus = world_.agree(has_gpu);
-    kind_ = vector_kind(settings_, are_on_gpus && nodes_.groups() < world_.size());
-    // A window's pages would stay pinned when it drops them.
-    const bool is_pinned = has_gpu && !has_own_tiles();
+    kind_ = options_.parameters == ParameterHome::state
+                ? offload::VectorKind::none
+                : vector_kind(settings_, are_on_gpus && nodes_.groups() < world_.size());
+    // Pages that are dropped would stay pinned.
+    const bool is_pinned =
+        has_gpu && !has_own_tiles() && options_.parameters == ParameterHome::vector;
     std::vector<std::unique_ptr<csd::Device>> devices;
     world_.together([&] {
         devices = make_devices(
@@ -120,7 +123,8 @@ void StorageEngine::make_pipeline() {
              .ranks_beside = static_cast<int>(nodes_.ranks_beside(world_.rank()).size()),
              .gpu = is_pinned ? options_.gpu : std::nullopt,
              .fills_gpu = options_.fills_gpu,
-             .groups = scalar_sets_.elements()},
+             .groups = scalar_sets_.elements(),
+             .parameters = options_.parameters},
             traffic_);
     });
     const std::size_t tile_bytes = kTileElems * size_bytes(layout_.dtype);
@@ -141,7 +145,7 @@ void StorageEngine::make_pipeline() {
                                   .vector_kind = kind_,
                                   .meets_in_node = gpu_transport_->is_joint(),
                                   .handler = handler_kind(settings_.mode),
-                                  .delivery = delivery(settings_),
+                                  .delivery = delivery(settings_, options_.parameters),
                                   .blocks = layout_.blocks,
                                   .links = links_.get(),
                                   .pool = &pool_,
@@ -154,6 +158,20 @@ void StorageEngine::make_pipeline() {
                   pipeline_->has_gpu()
                       ? std::optional(memory::Stream::borrowed(options_.gradient_stream))
                       : std::nullopt);
+    make_reader();
+}
+
+void StorageEngine::make_reader() {
+    if (options_.parameters == ParameterHome::vector) {
+        return;
+    }
+    expects(world_.size() == 1, "parameters that stay in the state are read by one rank");
+    std::vector<ParameterReader::Source> sources;
+    pipeline_->visit_subgroups(
+        [&](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
+            sources.push_back({&device, subgroup, tiles});
+        });
+    reader_.emplace(std::move(sources), settings_.csd.state, layout_.dtype);
 }
 
 void StorageEngine::make_facts() {

@@ -16,6 +16,7 @@
 #include "engine/route/held_gradients.hpp"
 #include "engine/scalar_sets.hpp"
 #include "engine/state/other_layout.hpp"
+#include "engine/state/parameter_reader.hpp"
 #include "engine/state/subgroup_workers.hpp"
 #include "link/clock.hpp"
 #include "link/node_links.hpp"
@@ -40,6 +41,10 @@ public:
     BeginReport begin(const Start& start, const Fill& fill);
     StateTransfer first_transfer() const override;
     std::span<const std::byte> parameters() const override { return vector_.span(); }
+    void read_parameters(shard::ElementRange range, std::span<std::byte> to) const override {
+        reader_->read(range, to);
+    }
+    void drop_parameters(shard::ElementRange range) override;
     void abandon_step() override;
     memory::Buffer release_parameters() override { return std::move(vector_); }
     feed::JointCopy joint_copy() override { return gpu_transport_->joint(); }
@@ -107,6 +112,8 @@ private:
     void make_facts();
     // Parameters of other ranks are here only while they are needed.
     bool has_own_tiles() const { return kind_ == offload::VectorKind::own_tiles; }
+    void make_reader();
+    void go_on_from(std::int64_t generation);
     bool must_guess() const;
     std::optional<double> early_factor() const;
     double factor() const;
@@ -178,6 +185,7 @@ private:
     // Used by the devices. It leaves the CPU to the threads that compute or feed a GPU.
     Executor beside_{pool_threads(), Executor::Priority::background};
     std::unique_ptr<offload::StepPipeline> pipeline_;
+    std::optional<ParameterReader> reader_;  // with ParameterHome::state
     std::optional<HeldGradients> held_;
     trace::RunFacts facts_;
     // Of the current step.

@@ -254,7 +254,7 @@ void StorageEngine::skip_update() {
 }
 
 void StorageEngine::load_last_parameters() {
-    if (delivery(settings_) == csd::Delivery::parameters) {
+    if (delivery(settings_, options_.parameters) == csd::Delivery::parameters) {
         pipeline_->visit_subgroups(
             [this](csd::Device& device, std::size_t subgroup, shard::TileRange tiles) {
                 const std::size_t elems = tiles.size() * shard::kTileElems;
@@ -302,6 +302,9 @@ void StorageEngine::update() {
     if (takes_place()) {
         begin_right_update();
         pipeline_->accept_update();
+        if (reader_) {
+            reader_->use(pipeline_->generation() + 1);  // of blocks that were awaited
+        }
         scalar_sets_.end_step();
         keep_norm(gradients_.norm);
     } else {
@@ -353,7 +356,7 @@ UpdateReport StorageEngine::finish() {
     network_sent_bytes_ +=
         report.traffic[Counter::network_gradients] + report.traffic[Counter::network_parameters];
     world_.sum(std::span(report.traffic.bytes));
-    if (delivery(settings_) == csd::Delivery::deltas) {
+    if (delivery(settings_, options_.parameters) == csd::Delivery::deltas) {
         const codec::DeltaTally deltas = pipeline_->delta_tally();
         report.deltas = deltas - std::exchange(counted_deltas_, deltas);
         world_.sum(std::span(report.deltas.tiles));

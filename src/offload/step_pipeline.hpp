@@ -32,10 +32,10 @@
 
 namespace nearstep::offload {
 
-// What a rank's parameter vector holds: all parameters; all, shared by the ranks of its node; or
-// only its own tiles permanently, and others while they are needed (placement.parameters =
-// "global").
-enum class VectorKind { whole, shared_in_node, own_tiles };
+// What a rank's parameter vector holds: all parameters; all, shared by the ranks of its node; only
+// its own tiles permanently, and others while they are needed (placement.parameters = "global"); or
+// none, because they stay in the state.
+enum class VectorKind { whole, shared_in_node, own_tiles, none };
 
 // The pointers outlive the pipeline.
 struct PipelineSettings {
@@ -47,7 +47,7 @@ struct PipelineSettings {
     mpi::Topology groups;       // ranks that sum gradients before encoding
     mpi::Topology nodes;
     // This rank's padded parameter vector, in whole tiles. With own_tiles it is made by
-    // Buffer::untouched().
+    // Buffer::untouched(), and with none, where nothing but the client writes it.
     memory::Buffer* vector = nullptr;
     VectorKind vector_kind = VectorKind::whole;
     bool meets_in_node = false;  // each rank of a node waits until all have their tiles

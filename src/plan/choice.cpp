@@ -31,6 +31,9 @@ bool is_allowed(const Problem& problem, const Choice& choice) {
            is_within(choice.gradients, choice.optimizer) &&
            (choice.scatter == Scatter::hierarchical ||
             (choice.gradients.size() == 1 && problem.site.gpus > 1)) &&
+           (choice.home != Home::storage ||
+            (problem.ranks() == 1 && choice.order == Order::by_block &&
+             choice.gather == Gather::dense && choice.landing == Landing::device)) &&
            (choice.handover != Handover::merged || choice.codec == Codec::topk) &&
            (choice.handover != Handover::dense || choice.codec != Codec::dense ||
             lists_of(problem, choice) > 1);
@@ -61,6 +64,10 @@ Space space_of(const Problem& problem, const std::vector<Codec>& codecs) {
     }
     space.parameters = meshes;
     space.homes = {Home::gpu, Home::host};
+    if (problem.work.element_bytes * static_cast<double>(problem.work.model.parameters) >
+        problem.site.host_memory) {
+        space.homes.push_back(Home::storage);
+    }
     space.orders = {Order::by_block, Order::by_micro_batch};
     space.gradients = meshes;
     put_first(space.gradients, {.gpus = problem.site.gpus, .nodes = 1});

@@ -30,8 +30,10 @@ bool is_within(const Mesh& inner, const Mesh& outer);
 
 using Codec = config::PayloadCodec;  // never automatic
 using Gather = config::ParameterCodec;
-// Where the parameters are between their uses.
-enum class Home { gpu, host };
+// Where the parameters are between their uses: storage means the masters in the state, for a GPU
+// that has a node for itself. Inputs of blocks then wait in half of the host's memory, and those
+// that do not fit there on the drives.
+enum class Home { gpu, host, storage };
 // The order of a step's micro-batches: either all of them pass one block before the next, or each
 // passes all blocks before the next micro-batch starts.
 enum class Order { by_block, by_micro_batch };
@@ -103,7 +105,7 @@ std::string name_of(const Mesh& mesh, const Problem& problem);
 namespace nearstep {
 
 template <>
-inline constexpr std::array kWords<plan::Home> = {"gpu", "host"};
+inline constexpr std::array kWords<plan::Home> = {"gpu", "host", "storage"};
 template <>
 inline constexpr std::array kWords<plan::Order> = {"by block", "by micro-batch"};
 template <>

@@ -29,14 +29,37 @@ double load_seconds(const Problem& problem, const Choice& choice, const Numbers&
                     seconds(network_bytes(n, mesh), site.network)});
 }
 
+// Rate of all drives of a node together, to or from the host.
+double drives_rate(const Site& site, double of_drive) {
+    return std::min(site.csds * of_drive, site.host_link);
+}
+
+// One pass of all parameters from storage, while inputs of blocks leave for host and drives.
+double forward_from_storage(const Site& site, const Workload& work, const Numbers& n) {
+    const double inputs = n.inputs_on_host + n.inputs_on_drives;
+    return largest({std::max(n.element * n.parameters, inputs) / site.gpu_link,
+                    work.master_bytes * n.parameters / drives_rate(site, site.device_read),
+                    n.inputs_on_drives / drives_rate(site, site.device_write)});
+}
+
+// The same while inputs come back.
+double backward_from_storage(const Site& site, const Workload& work, const Numbers& n) {
+    const double inputs = n.inputs_on_host + n.inputs_on_drives;
+    return std::max((n.element * n.parameters + inputs) / site.gpu_link,
+                    (work.master_bytes * n.parameters + n.inputs_on_drives) /
+                        drives_rate(site, site.device_read));
+}
+
 // The terms that do not depend on where the optimizer state is.
 void set_gpu_terms(const Problem& problem, const Choice& choice, const Numbers& n, Terms& t) {
     const Site& site = problem.site;
     t.fwd_gpu = rows_of_rank(problem) * problem.work.operations_per_sequence / site.gpu_operations;
-    t.fwd_load = n.rounds * load_seconds(problem, choice, n);
+    const bool is_from_storage = choice.home == Home::storage;
+    t.fwd_load = is_from_storage ? forward_from_storage(site, problem.work, n)
+                                 : n.rounds * load_seconds(problem, choice, n);
     t.fwd = std::max(t.fwd_gpu, t.fwd_load);
     t.bwd_gpu = 3 * t.fwd_gpu;
-    t.bwd_load = t.fwd_load;
+    t.bwd_load = is_from_storage ? backward_from_storage(site, problem.work, n) : t.fwd_load;
     const bool is_flat = choice.scatter == Scatter::flat;
     const double part = is_flat ? 1 : 1 / (n.gpus * choice.gradients.nodes);  // that a GPU encodes
     const double slices = choice.gradients.gpus;
@@ -153,7 +176,14 @@ void set_update_terms(const Problem& problem, const Choice& choice, const Number
     const double forward = t.fwd / n.rounds;  // only its first round overlaps the update
     const double first = std::min(t.opt, t.fill + slowest / std::min(subgroups, blocks));
     const double network = t.gather + seconds(network_bytes(n, choice.parameters), site.network);
-    const double both = largest({t.opt + forward / blocks, first + forward, network});
+    double both = largest({t.opt + forward / blocks, first + forward, network});
+    if (choice.home == Home::storage) {  // the drives do the work of both
+        both = largest(
+            {both,
+             share * device.read +
+                 problem.work.master_bytes * n.parameters / drives_rate(site, site.device_read),
+             share * device.write + n.inputs_on_drives / drives_rate(site, site.device_write)});
+    }
     t.overlap = std::max(0.0, t.opt + forward - both);
     t.step = t.fwd + t.bwd + t.norm + t.opt - t.overlap;
 }
@@ -193,11 +223,13 @@ Volumes volumes_of(const Problem& problem, const Choice& choice) {
     const Numbers n(problem, choice);
     const double share = n.copies / n.nodes;  // of the parameters that a node's devices update
     const double on_flash = choice.landing == Landing::flash ? n.handed : 0;
+    const double inputs = n.inputs_on_drives / n.parameters;
+    const double masters = choice.home == Home::storage ? 2 * problem.work.master_bytes : 0;
     return {
-        .host_down = n.handed * share,
-        .host_up = n.new_bytes * share,
-        .device_read = (problem.work.state_bytes + on_flash) * share,
-        .device_write = (problem.work.state_bytes + on_flash) * share,
+        .host_down = n.handed * share + inputs,
+        .host_up = n.new_bytes * share + masters + inputs,
+        .device_read = (problem.work.state_bytes + on_flash) * share + masters + inputs,
+        .device_write = (problem.work.state_bytes + on_flash) * share + inputs,
         .network_gradients = scatter_bytes(choice, n) / n.parameters +
                              n.rounds * network_bytes(n, choice.gradients) / n.parameters,
         .network_parameters = gather_bytes(choice, n) / n.parameters +

@@ -25,8 +25,10 @@ double gpu_bytes(const Problem& problem, const Choice& choice) {
     const double micro_rows = std::min(rows, work.micro_sequences);
     const bool is_by_block = choice.order == Order::by_block;
     const bool is_whole = choice.home == Home::gpu && choice.parameters.size() == 1;
-    double bytes =
-        micro_rows * work.working_bytes + (is_by_block ? rows : micro_rows) * work.checkpoint_bytes;
+    // From storage, inputs wait elsewhere but for those of two blocks.
+    const double kept = choice.home == Home::storage ? 2.0 / work.model.blocks : 1;
+    double bytes = micro_rows * work.working_bytes +
+                   (is_by_block ? rows : micro_rows) * work.checkpoint_bytes * kept;
     // Buffers for two blocks of sharded or streamed parameters and two of fp32 gradients.
     bytes += (is_whole ? 0 : 2 * work.element_bytes * block) + 2 * 4 * block;
     if (choice.home == Home::gpu) {
@@ -55,6 +57,9 @@ Demand demand_of(const Problem& problem, const Choice& choice, const Numbers& n)
         demand.host +=
             n.element * n.parameters * (n.gpus / choice.parameters.gpus) / choice.parameters.nodes;
     }
+    if (choice.home == Home::storage) {  // two blocks in a window
+        demand.host += 2 * n.element * block + n.inputs_on_host;
+    }
     if (choice.landing == Landing::host) {
         demand.host += n.handed * owned;
     }
@@ -62,7 +67,7 @@ Demand demand_of(const Problem& problem, const Choice& choice, const Numbers& n)
         demand.host += 8 * n.parameters * (is_flat ? n.gpus : 1.0 / choice.gradients.nodes);
     }
     demand.device = staged * (work.state_bytes + n.handed + n.new_bytes);
-    demand.drive = 2 * work.state_bytes * n.share();
+    demand.drive = 2 * work.state_bytes * n.share() + n.inputs_on_drives / site.csds;
     if (choice.landing == Landing::device) {
         demand.device += n.handed * n.share();
     }

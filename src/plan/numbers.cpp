@@ -7,6 +7,14 @@
 
 namespace nearstep::plan {
 
+namespace {
+
+double waiting_inputs(const Problem& problem, const Choice& choice) {
+    return choice.home == Home::storage ? rows_of_rank(problem) * problem.work.checkpoint_bytes : 0;
+}
+
+}  // namespace
+
 double rows_of_rank(const Problem& problem) {
     return std::ceil(problem.work.sequences / problem.ranks());
 }
@@ -26,10 +34,13 @@ Numbers::Numbers(const Problem& problem, const Choice& choice)
       lists(lists_of(problem, choice)),
       payload(payload_bytes(choice.codec, problem.work.keep, element)),
       handed(handed_bytes(choice.handover, choice.codec, lists, problem.work.keep, element)),
-      new_bytes(choice.gather == Gather::delta ? std::min(problem.site.delta_bytes, element)
-                                               : element),
+      new_bytes(choice.home == Home::storage     ? 0
+                : choice.gather == Gather::delta ? std::min(problem.site.delta_bytes, element)
+                                                 : element),
       tiles(std::ceil(static_cast<double>(shard::tiles_of(problem.work.model.parameters)) * copies /
                       problem.devices())),
+      inputs_on_host(std::min(waiting_inputs(problem, choice), problem.site.host_memory / 2)),
+      inputs_on_drives(waiting_inputs(problem, choice) - inputs_on_host),
       subgroup_tiles(std::min(static_cast<double>(choice.subgroup_tiles),
                               std::max(1.0, std::floor(tiles / 4)))) {}
 

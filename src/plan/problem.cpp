@@ -49,6 +49,7 @@ Workload workload_of(const config::Run& run, const ModelSize& model, double sequ
     work.model = model;
     work.element_bytes = shape.dtype == Dtype::fp32 ? 4 : 2;
     work.state_bytes = state_bytes_of(run.csd.state);
+    work.master_bytes = run.csd.state == arith::StateFormat::compact ? 2 : 4;
     // One multiply-add per parameter and token, and two for attention over the whole context.
     const auto multiplied = static_cast<double>(model.parameters - shape.looked_up());
     work.operations_per_sequence = context * (2 * multiplied + 4 * layers * context * width);
@@ -91,6 +92,7 @@ Site site_of(const config::Run& run, int nodes) {
     site.device_memory_rate = plan.device_memory_gb_s * kGiga;
     site.device_updates = run.csd.update_mparam_s * 1e6 * link.factor();
     site.device_capacity = needed("plan.device_capacity_gb", plan.device_capacity_gb, kGiga);
+    site.device_rating = run.csd.rated_tbw * 1e12;
     site.network =
         nodes > 1 ? needed("link.network_gb_s", link.network_gb_s, rate) : link.network_gb_s * rate;
     site.latency_s = plan.network_latency_us * 1e-6;

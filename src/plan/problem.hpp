@@ -21,6 +21,7 @@ struct Workload {
     ModelSize model;
     double element_bytes = 2;            // of a parameter in memory and of a dense gradient
     double state_bytes = 12;             // per parameter, read and written by a step
+    double master_bytes = 4;             // of the state's master of a parameter
     double operations_per_sequence = 0;  // of a forward; backward takes 3 times as many
     double checkpoint_bytes = 0;         // per sequence: the inputs of all blocks
     double working_bytes = 0;  // per sequence: the most that a block keeps for its backward
@@ -52,7 +53,8 @@ struct Site {
     double device_memory_rate = 0;
     double device_updates = 0;  // parameters per second of the engine
     double device_capacity = 0;
-    double network = 0;  // of one node, each direction
+    double device_rating = 0;  // that may be written to a drive; 0: unknown
+    double network = 0;        // of one node, each direction
     double latency_s = 0;
     double delta_bytes = 0.35;  // per parameter, in the delta gather
     double node_price = 0;

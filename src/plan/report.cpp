@@ -33,6 +33,19 @@ double bytes_of_gather(const Choice& choice, const Problem& problem) {
     return choice.gather == Gather::delta ? problem.site.delta_bytes : problem.work.element_bytes;
 }
 
+// How a plan wears out its drives.
+struct Wear {
+    double written_bytes = 0;  // to each drive in a step
+    double days = 0;           // until its rating is reached; 0: unknown
+};
+
+Wear wear_of(const Problem& problem, const Plan& plan) {
+    constexpr double kSecondsPerDay = 86400;
+    const double written = plan.cost.volumes.device_write *
+                           static_cast<double>(problem.work.model.parameters) / problem.site.csds;
+    return {written, problem.site.device_rating / written * plan.cost.terms.step / kSecondsPerDay};
+}
+
 double updates_per_s(const Choice& choice, const Problem& problem) {
     return Numbers(problem, choice).share() / cost_of(problem, choice).terms.csd;
 }
@@ -111,10 +124,18 @@ void write_verdict(const Row& row, std::ostream& out) {
     const auto device = std::ranges::find(row.worths, std::string_view("device"), &Worth::resource);
     out << "modelled verdict: with " << counted(row.problem.nodes, "node") << " and "
         << counted(row.problem.devices(), "device") << " a step takes "
-        << three_digits(row.found.plan->cost.terms.step) << " s. What bounds it is the "
-        << bound.resource << ": twice as fast, it " << shorter(bound);
+        << three_digits(row.found.plan->cost.terms.step) << " s, "
+        << three_digits(tokens_per_s(row.problem, row.found.plan->cost.terms))
+        << " tokens/s. What bounds it is the " << bound.resource << ": twice as fast, it "
+        << shorter(bound);
     if (device != row.worths.end() && device->resource != bound.resource) {
         out << ", and a device that is twice as fast " << shorter(*device);
+    }
+    const Wear wear = wear_of(row.problem, *row.found.plan);
+    out << ". A step writes " << human_bytes(wear.written_bytes) << " to each drive";
+    if (wear.days > 0) {
+        out << ", whose rated " << human_bytes(row.problem.site.device_rating) << " last "
+            << three_digits(wear.days) << " days";
     }
     out << ".\n";
 }
@@ -233,6 +254,11 @@ nlohmann::json plan_json(const Plan& plan, const Problem& problem) {
                           {"T_total_n", formula.total_n}};
     if (dollars(problem) > 0) {
         out["price"] = dollars(problem);
+    }
+    const Wear wear = wear_of(problem, plan);
+    out["written_bytes_per_step_and_drive"] = wear.written_bytes;
+    if (wear.days > 0) {
+        out["days_to_rated_tbw"] = wear.days;
     }
     out["step_s"] = plan.cost.terms.step;
     out["tokens_per_s"] = tokens_per_s(problem, plan.cost.terms);

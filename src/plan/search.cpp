@@ -173,11 +173,11 @@ private:
             }
             for (const Handover handover : handovers) {
                 choice.handover = handover;
-                if (!is_allowed(problem_, choice)) {
-                    continue;
-                }
                 for (const Landing landing : space_.landings) {
                     choice.landing = landing;
+                    if (!is_allowed(problem_, choice)) {
+                        continue;
+                    }
                     if (!walk_stagings(choice, visit)) {
                         return;
                     }

@@ -18,6 +18,7 @@ enum class Counter : std::size_t {
     host_gradients_read,
     host_gradients_write,
     host_parameters,
+    host_masters_read,  // by a client whose parameters stay in storage
     internal_read,
     internal_write,
     network_gradients,

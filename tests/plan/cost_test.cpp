@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 
 namespace nearstep::plan {
@@ -221,6 +222,45 @@ TEST(Step, IsAsLongAsItsPhasesLessTheOverlap) {
         EXPECT_GE(t.overlap, 0);
         EXPECT_LE(t.overlap, std::min(t.fwd, t.opt));
         EXPECT_GE(t.opt, std::max({t.csd, t.up, t.gather, t.load}));
+    }
+}
+
+// 7e9 parameters on one GPU of 10 TFLOP/s with 2 drives of 3.0 and 1.8 GB/s: 32 rows leave 17.7 GB
+// of inputs, and half of 20 GB of host memory holds 10 of them.
+TEST(Storage, ReadsParametersTwiceAndSpillsInputs) {
+    Problem problem = seven_billion(1);
+    problem.site.gpus = 1;
+    problem.site.csds = 2;
+    problem.site.gpu_operations = 10e12;
+    problem.site.host_memory = 20e9;
+    problem.work.master_bytes = 2;
+    problem.work.sequences = 32;
+    const double inputs = 32 * 2048 * 4096 * 2.0 * 33;
+    Choice choice = usual(problem);
+    choice.codec = Codec::q4;
+    choice.home = Home::storage;
+    ASSERT_TRUE(is_allowed(problem, choice));
+    const Cost cost = cost_of(problem, choice);
+    EXPECT_DOUBLE_EQ(cost.terms.fwd_load, std::max(14e9 / 6e9, (inputs - 10e9) / 3.6e9));
+    EXPECT_DOUBLE_EQ(cost.terms.bwd_load,
+                     std::max((14e9 + inputs) / 25e9, (14e9 + inputs - 10e9) / 6e9));
+    EXPECT_EQ(cost.terms.up, 0);
+    const double share = shard::tiles_of(7000000000) / 2 * 65536.0;
+    EXPECT_NEAR(cost.demand.drive, 24 * share + (inputs - 10e9) / 2, 24 * 65536);
+    EXPECT_NEAR(cost.demand.host, 2 * 2 * 210e6 + 10e9, 1e9);
+    EXPECT_LT(cost.demand.gpu, inputs);
+    EXPECT_NEAR(cost.volumes.device_read, 12 + 2 * 2 + (inputs - 10e9) / 7e9, 1e-9);
+    EXPECT_NEAR(cost.volumes.device_write, 12 + (inputs - 10e9) / 7e9, 1e-9);
+    for (const auto& spoil :
+         {std::function<void(Problem&, Choice&)>([](Problem&p, Choice&) { p.nodes = 2; }),
+          {[](Problem&p, Choice&) { p.site.gpus = 2; }},
+          {[](Problem&, Choice&c) { c.order = Order::by_micro_batch; }},
+          {[](Problem&, Choice&c) { c.gather = Gather::delta; }},
+          {[](Problem&, Choice&c) { c.landing = Landing::flash; }}}) {
+        Problem other = problem;
+        Choice spoiled = choice;
+        spoil(other, spoiled);
+        EXPECT_FALSE(is_allowed(other, spoiled));
     }
 }
 

@@ -43,6 +43,12 @@ std::vector<std::pair<std::string, Problem>> small_problems() {
         Problem none = problem;
         none.site.device_capacity = 1e9;
         add("full drives", none);
+        Problem small = problem;
+        small.site.gpus = 1;
+        small.site.host_memory = 10e9;
+        small.site.gpu_memory = 12e9;
+        small.work.sequences = 16;
+        add("one GPU", small);
         Problem serial = problem;
         serial.work.is_serial = true;
         serial.site.gpu_operations *= 20;

@@ -1,11 +1,11 @@
 """Trains a small network, from where its state is, to a number of steps.
 
-    durable_worker.py FOLDER STEPS [--end=WHAT@RANK@STEP]     one run, on mpirun's ranks
+    durable_worker.py FOLDER STEPS [--end=WHAT@RANK@STEP] [--from-storage]     one run, on mpirun's ranks
     durable_worker.py --campaign FOLDER KILLS                 on one rank, killed at random instants
 
 FOLDER/losses-RANK.txt gets a line per step: its number and the loss, in hexadecimal. FOLDER/digest gets the masters'
 digest. WHAT: exception, exit (between backward() and step()), leave (between two steps), kill, sleep, evaluate (after the
-last step, which is the other ranks' end).
+last step, which is the other ranks' end). With --from-storage parameters stay in storage.
 """
 import json
 import os
@@ -21,10 +21,10 @@ import nearstep
 import networks
 
 
-def train(folder, steps, end=("", 0, 0)):
+def train(folder, steps, end=("", 0, 0), stream=None):
     what, on_rank, at = end
     model = networks.Layers(3, 200)
-    opt = nearstep.AdamW(nearstep.groups(model, weight_decay=0.1), lr=1e-3, clip_norm=1.0, path=folder / "state",
+    opt = nearstep.AdamW(nearstep.groups(model, weight_decay=0.1), lr=1e-3, clip_norm=1.0, path=folder / "state", stream=stream,
                          config={"checkpoint.path": str(folder / "checkpoints")})
     start = opt.resume()
     for group in opt.param_groups:
@@ -113,10 +113,11 @@ def main():
         campaign(pathlib.Path(sys.argv[2]), int(sys.argv[3]))
         return
     end = ("", 0, 0)
-    if len(sys.argv) > 3:
+    stream = nearstep.Stream(slots=2, host_memory_gb=100) if "--from-storage" in sys.argv else None
+    if len(sys.argv) > 3 and sys.argv[3].startswith("--end="):
         what, rank, step = sys.argv[3].removeprefix("--end=").split("@")
         end = (what, int(rank), int(step))
-    train(pathlib.Path(sys.argv[1]), int(sys.argv[2]), end)
+    train(pathlib.Path(sys.argv[1]), int(sys.argv[2]), end, stream)
 
 
 main()

@@ -18,8 +18,9 @@ if not ABSENT:
     import networks
 
 
-@unittest.skipIf(ABSENT, ABSENT)
-class Streamed(Package):
+class Runs(Package):
+    """Runs of streamed models, which are compared bit by bit."""
+
     def model(self, name="gpt2", layers=4):
         """More layers than slots, and dropout, whose random numbers must come again when layers are recomputed."""
         model = networks.make(name)
@@ -45,14 +46,20 @@ class Streamed(Package):
         _, opt = self.make(nearstep.groups(model), path=self.folder / path, stream=stream, accumulation=micro_batches, config={}, **settings)
         losses = self.steps(model, opt, 0, 4, micro_batches)
         digest = opt.masters_digest()
+        return losses, digest, self.weights_after(model, opt)
+
+    def weights_after(self, model, opt):
         opt.close()
-        return losses, digest, {name: p.detach().clone() for name, p in model.named_parameters()}
+        return {name: p.detach().clone() for name, p in model.named_parameters()}
 
     def assert_equal_runs(self, one, other):
         self.assertEqual(one[:2], other[:2])
         for name, value in one[2].items():
             self.assertTrue(torch.equal(value, other[2][name]), name)
 
+
+@unittest.skipIf(ABSENT, ABSENT)
+class Streamed(Runs):
     def test_any_number_of_slots_has_the_bits_of_a_resident_model(self):
         """With a tied head, micro-batches, and two architectures."""
         for name, micro_batches in (("gpt2", 2), ("llama", 1)):

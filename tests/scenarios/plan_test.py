@@ -8,10 +8,10 @@ SITE = ("--site", "cluster/csd-pod")
 
 
 class Plan(program.Scenario):
-    def plan(self, *arguments, config="configs/gpt-7b.toml"):
+    def plan(self, *arguments, config="configs/gpt-7b.toml", site="cluster/csd-pod"):
         """(text, rows) of a plan that must succeed."""
         out = self.folder / "plan.json"
-        done = program.succeed(0, "plan", config, *SITE, *arguments, "--json", out)
+        done = program.succeed(0, "plan", config, "--site", site, *arguments, "--json", out)
         return done.stdout, json.loads(out.read_text())
 
     def test_everything_is_labelled(self):
@@ -44,6 +44,30 @@ class Plan(program.Scenario):
         updates = [row["terms_s"]["T_csd"] for row in rows]
         for fewer, more in zip(updates, updates[1:]):
             self.assertAlmostEqual(fewer / more, 2, delta=0.01)
+
+    def test_parameters_in_storage_are_those_computed_by_hand(self):
+        """70e9 parameters, one GPU of 80 GB, 128 GB of host memory, 4 drives of 6.8 and 2.8 GB/s, 131,072 tokens a step."""
+        text, [row] = self.plan(config="configs/llama-70b.toml", site="cluster/one-gpu")
+        self.assertEqual(row["choice"]["home"], "storage")
+        self.assertEqual(row["binds"], "GPU")
+        parameters, tokens, layers, width, context = row["parameters"], 131072, 80, 8192, 4096
+        self.assertAlmostEqual(parameters / 1e9, 70.6, delta=0.1)
+        gpu = 989e12 * 0.54
+        # Forward, the same again in backward, and backward itself; an embedding is looked up.
+        seconds = tokens * 8 * (parameters - 128256 * width + 2 * layers * context * width) / gpu
+        self.assertAlmostEqual(row["step_s"] / seconds, 1, delta=0.01)
+        self.assertAlmostEqual(row["tokens_per_s"] / (gpu / 8 / 70e9), 1, delta=0.07, msg="about 950 without attention")
+        # Compact state, and the inputs of 80 layers and the head that half of the host's 88 GB does not hold.
+        inputs = tokens * width * 2 * (layers + 1) - 44e9
+        written = (4.03125 * parameters + inputs) / 4
+        self.assertAlmostEqual(row["written_bytes_per_step_and_drive"] / written, 1, delta=0.01)
+        self.assertAlmostEqual(row["days_to_rated_tbw"] / (7008e12 / written * seconds / 86400), 1, delta=0.02)
+        self.assertIn("whose rated 7.0 PB last ", text)
+        read = {"T_fwd_load": 2 * parameters, "T_bwd_load": 2 * parameters + inputs}
+        for term, read_bytes in read.items():
+            others = {"T_fwd_load": inputs / (4 * 2.8e9), "T_bwd_load": (2 * parameters + inputs + 44e9) / 50e9}
+            self.assertAlmostEqual(row["terms_s"][term] / max(read_bytes / (4 * 6.8e9), others[term]), 1, delta=0.01)
+        self.assertLess(max(row["terms_s"]["T_csd"], row["terms_s"]["T_fwd_load"]), row["terms_s"]["T_fwd_gpu"])
 
     def test_scaling(self):
         text, rows = self.plan("--nodes", "1,256")

@@ -48,8 +48,12 @@ def empty(device: str | torch.device = "cpu"):
         module.register_parameter, module.register_buffer = register_parameter, register_buffer
     for p in made.values():
         if p.is_meta:
-            _replace(p, torch.full((), float("nan"), dtype=p.dtype, device=device).expand(p.shape))
+            _replace(p, _placeholder(p, device))
             p._nearstep_is_empty = True
+
+
+def _placeholder(p, device):
+    return torch.full((), float("nan"), dtype=p.dtype, device=device).expand(p.shape)
 
 
 def _replace(p, data) -> None:
@@ -70,6 +74,13 @@ def fill(p, data) -> tuple:
     p.data = data
     p._nearstep_is_empty = False
     return p, placeholder
+
+
+def make_empty(params: list) -> None:
+    """Parameters take no memory any more, and have no values."""
+    for p in params:
+        p.data = _placeholder(p, p.device)
+        p._nearstep_is_empty = True
 
 
 def give_back(filled: list) -> None:

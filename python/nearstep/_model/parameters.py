@@ -10,8 +10,9 @@ from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from . import watch
 from .departed import Departed
 from .digests import Digests
-from .empty import fill, is_empty
+from .empty import fill, is_empty, make_empty
 from .groups import DTYPES
+from .._storage import pages_of, read
 
 _FEW = 3  # names in a message
 
@@ -22,7 +23,8 @@ def _named(names: list) -> str:
 
 class Parameters:
     """Each parameter has a value in the engine's vector, which is in host memory. A parameter is a copy of it, or, if it
-    was empty and is on the CPU, the value itself. A streamed one is its value, too, unless its layer is in a slot.
+    was empty and is on the CPU, the value itself. A streamed one is its value, too, unless its layer is in a slot. Where
+    values stay in storage, the vector has memory only for those that were read there since the last step.
 
     Until a parameter has the values of the last step it is watched, so that any use brings them. What the program
     writes between two steps is found by digests, and becomes the master's value."""
@@ -35,11 +37,15 @@ class Parameters:
         self.device = device
         self._params, self._names, self._blocks = params, names, blocks
         self._block_of = [block for block, tensors in enumerate(blocks) for _ in tensors]
-        self.values = []
+        self._vector, self.dtype = vector, vector.dtype
+        self.values, self._offsets = [], []
         at = 0
         for p in params:
             self.values.append(vector[at : at + p.numel()].view(p.shape))
+            self._offsets.append(at)
             at += p.numel()
+        self._is_from_storage = streaming is not None and streaming.is_from_storage
+        self._loaded: set[int] = set()  # of those in storage
         self._was_empty = [is_empty(p) for p in params]
         self._is_brought = [True] * len(blocks)
         self._is_fetched = [True] * len(blocks)
@@ -74,6 +80,45 @@ class Parameters:
         """Whether any parameter is in the engine's memory."""
         return any(map(self.is_value, range(len(self._params))))
 
+    @property
+    def are_kept(self) -> bool:
+        """Whether the program keeps the engine's memory after its end. Parameters in storage are empty then."""
+        return self.are_values and not self._is_from_storage
+
+    # --- Values in storage ---
+
+    def range_of(self, i: int) -> tuple:
+        """The parameter's elements in the vector."""
+        return self._offsets[i], self._offsets[i] + self.values[i].numel()
+
+    @property
+    def kept_bytes(self) -> int:
+        """Of the parameters that are read into the vector in every step."""
+        return sum(value.numel() for i, value in enumerate(self.values) if i not in self._streamed) * self.dtype.itemsize
+
+    def is_loaded(self, i: int) -> bool:
+        return i in self._loaded
+
+    def _load(self, numbers) -> None:
+        """Reads parameters of blocks that were awaited into the vector."""
+        for i in numbers if self._is_from_storage else ():
+            if i not in self._loaded:
+                begin, end = self.range_of(i)
+                pages, values = pages_of(begin, end, self.dtype)
+                read(self._conductor, begin, end, pages)
+                self._vector[begin:end].copy_(values)
+                self._loaded.add(i)
+
+    def _load_kept(self, block: int) -> None:
+        self._load(i for i in self._blocks[block] if i not in self._streamed)
+
+    def _unload(self) -> None:
+        """The vector takes no memory for what is in storage."""
+        if self._is_from_storage:
+            self._loaded.clear()
+            self._conductor.drop_parameters(0, len(self._vector))
+            self._digests.forget(self._streamed)
+
     def _memory(self, i: int):
         """For a parameter that was empty."""
         p, value = self._params[i], self.values[i]
@@ -89,6 +134,9 @@ class Parameters:
     @torch.no_grad()
     def take_start(self) -> None:
         """Gives the parameters the values that training starts from."""
+        self._unload()
+        for block in range(len(self._blocks)):
+            self._load_kept(block)
         for i, (p, value) in enumerate(zip(self._params, self.values)):
             if self.is_value(i):
                 p.data = value
@@ -134,13 +182,15 @@ class Parameters:
         if self._is_brought[block]:
             return
         self._conductor.await_block(block)
+        self._load_kept(block)
         self._fetch(block)
         self.release(i for i in self._blocks[block] if i not in self._streamed)
         if self.device.type == "cuda":
             torch.cuda.current_stream(self.device).wait_event(self._copied[block])
         self._is_brought[block] = True
         following = block + 1
-        if self.device.type == "cuda" and following < len(self._blocks) and not self._is_fetched[following] and self._conductor.has_block(following):
+        if (self.device.type == "cuda" and following < len(self._blocks) and not self._is_fetched[following] and self._conductor.has_block(following)
+                and not self._is_from_storage):
             self._fetch(following)  # while the device computes this block
         self._raise_lost()
 
@@ -159,6 +209,7 @@ class Parameters:
             )
         self.bring(block)
         if i in self._streamed:
+            self._load([i])
             self._streaming.empty()
             self._digests.note([i])
             self.release([i])
@@ -191,6 +242,7 @@ class Parameters:
         count = len(self._blocks)
         self._is_brought, self._is_fetched, self._is_put = [False] * count, [False] * count, [False] * count
         self._said_lost = self.is_looked = False
+        self._unload()
         self.watch(range(len(self._params)))
         if self.device.type == "cuda":
             self._used.record(torch.cuda.current_stream(self.device))
@@ -204,7 +256,9 @@ class Parameters:
             watch.release(p)
             if isinstance(p.grad, Departed):
                 p.grad = None
-        self.values = []
+        if self._is_from_storage:
+            make_empty([self._params[i] for i in range(len(self._params)) if self.is_value(i)])
+        self.values, self._vector = [], None
 
     # --- What the program writes ---
 

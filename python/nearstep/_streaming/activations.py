@@ -1,4 +1,4 @@
-"""What a layer's inputs do between forward and backward: they stay on the GPU, or wait in pinned host memory."""
+"""What a layer's inputs do between forward and backward: they stay on the GPU, or wait in pinned host memory, or on drives."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import weakref
 import torch
 
 
-class _Waiting:
-    """A tensor of the GPU that waits in host memory."""
+class _OnHost:
+    """A tensor that waits in host memory: one of the GPU is copied there."""
 
     def __init__(self, tensor, streams):
         self._streams = streams
         self._device = tensor.device
-        self._on_gpu = None
+        self._on_gpu, self._host = None, tensor
+        if streams is None:
+            return
         self._host = torch.empty_like(tensor, device="cpu", pin_memory=True)
         out, _ = streams
         out.wait_stream(torch.cuda.current_stream(self._device))
@@ -22,20 +24,26 @@ class _Waiting:
         tensor.record_stream(out)
         self._is_out = out.record_event()
 
+    @property
+    def is_taken(self) -> bool:
+        return self._host is None and self._on_gpu is None
+
     def fetch(self) -> None:
         """Begins to bring it back."""
-        if self._host is None and self._on_gpu is None:
-            raise RuntimeError("Backward runs twice through a streamed layer whose inputs waited in host memory: pass Stream(activations=\"gpu\").")
-        if self._on_gpu is None:
-            _, back = self._streams
-            back.wait_event(self._is_out)
-            with torch.cuda.stream(back):
-                self._on_gpu = self._host.to(self._device, non_blocking=True)
-            self._is_back = back.record_event()
-            self._host = None  # a program may keep the graph until its next backward
+        if self._on_gpu is not None or self._streams is None:
+            return
+        _, back = self._streams
+        back.wait_event(self._is_out)
+        with torch.cuda.stream(back):
+            self._on_gpu = self._host.to(self._device, non_blocking=True)
+        self._is_back = back.record_event()
+        self._host = None  # a program may keep the graph until its next backward
 
     def take(self):
         self.fetch()
+        if self._streams is None:
+            tensor, self._host = self._host, None
+            return tensor
         now = torch.cuda.current_stream(self._device)
         now.wait_event(self._is_back)
         self._on_gpu.record_stream(now)
@@ -43,14 +51,49 @@ class _Waiting:
         return tensor
 
 
+class _OnDrive:
+    """A tensor that waits in a file."""
+
+    def __init__(self, tensor, spill):
+        self._spill, self._place, self._reading = spill, spill.put(tensor), None
+        self._drop = weakref.finalize(self, spill.drop, self._place, None)
+        self._drop.atexit = False
+
+    @property
+    def is_taken(self) -> bool:
+        return self._place is None
+
+    def fetch(self) -> None:
+        if self._reading is None:
+            self._reading = self._spill.fetch(self._place)
+            self._drop.detach()
+            self._drop = weakref.finalize(self, self._spill.drop, self._place, self._reading)
+            self._drop.atexit = False
+
+    def take(self):
+        self.fetch()
+        tensor = self._spill.take(self._place, self._reading)
+        self._drop.detach()
+        self._spill.drop(self._place, None)
+        self._place = None
+        return tensor
+
+
+def _pinned_bytes(size: int) -> int:
+    """What PyTorch's pinned memory takes."""
+    return 1 << max(0, size - 1).bit_length()
+
+
 class Activations:
     """Keeps the inputs of layers for backward. ``on_host``: those that need a gradient, which are the ones that differ from
-    layer to layer, wait in host memory; the last ones come back first, one layer ahead."""
+    layer to layer, wait in host memory, up to ``room`` bytes, and then in ``spill``; the last ones come back first, one
+    layer ahead. Without ``spill`` all are in memory."""
 
-    def __init__(self, device: torch.device, on_host: bool):
-        self.on_host = on_host and device.type == "cuda"
+    def __init__(self, device: torch.device, on_host: bool, room: float = float("inf"), spill=None):
+        self.on_host = on_host and (device.type == "cuda" or spill is not None)
         self.most_bytes = 0  # that waited at once
         self._bytes = 0
+        self._room, self._spill = room, spill
         self._streams = (torch.cuda.Stream(device), torch.cuda.Stream(device)) if device.type == "cuda" else None
         self._stack: list = []  # weak references to what waits, in the order of forward
 
@@ -65,20 +108,27 @@ class Activations:
 
         return [one for i, one in enumerate(tensors) if i not in out], again
 
-    def _put(self, tensor) -> _Waiting:
-        waiting = _Waiting(tensor.detach(), self._streams)
+    def _put(self, tensor):
         size = tensor.numel() * tensor.element_size()
+        taken = _pinned_bytes(size)
+        is_full = self._spill is not None and taken > self._room
+        waiting = _OnDrive(tensor.detach(), self._spill) if is_full else _OnHost(tensor.detach(), self._streams)
+        taken = 0 if is_full else taken
+        self._room -= taken
         self._bytes += size
         self.most_bytes = max(self.most_bytes, self._bytes)
-        waiting.forget = weakref.finalize(waiting, self._forget, size)
+        waiting.forget = weakref.finalize(waiting, self._forget, size, taken)
         self._newest()
         self._stack.append(weakref.ref(waiting))
         return waiting
 
-    def _forget(self, size: int) -> None:
+    def _forget(self, size: int, taken: int) -> None:
         self._bytes -= size
+        self._room += taken
 
     def _take(self, waiting):
+        if waiting.is_taken:
+            raise RuntimeError("Backward runs twice through a streamed layer whose inputs waited in host memory: pass Stream(activations=\"gpu\").")
         tensor = waiting.take()
         waiting.forget()
         following = self._newest()

@@ -15,6 +15,7 @@ class Layer:
 
     module: torch.nn.Module
     params: list
+    numbers: list  # of the parameters among the trained ones; None: frozen
     blocks: list  # of the engine's vector that hold the trained ones
     homes: list = dataclasses.field(default_factory=list)  # host tensors of the parameters
     slot: _Slot | None = None
@@ -78,10 +79,11 @@ class Slots:
     """Layers take turns in the slots: the one whose use is longest ago makes room. Without a GPU the slots are in host
     memory, and the same happens."""
 
-    def __init__(self, layers: list[Layer], count: int, device: torch.device, conductor):
+    def __init__(self, layers: list[Layer], count: int, device: torch.device, source):
+        """``source``: a Vector or a Window."""
         self._layers = layers
         self._device = device
-        self._conductor = conductor
+        self._source = source
         self._size = max(layer.slot_bytes for layer in layers)
         self._slots: list[_Slot] = []  # longest unused first
         self._in_use: Layer | None = None
@@ -99,8 +101,6 @@ class Slots:
     @torch.no_grad()
     def enter(self, layer: Layer) -> None:
         """Puts the layer's parameters into a slot, for work that the device receives from now on, until leave()."""
-        for block in layer.blocks:
-            self._conductor.await_block(block)
         self._load(layer)
         self._in_use = layer
         self._slots.remove(layer.slot)
@@ -114,15 +114,25 @@ class Slots:
             layer.slot.used.record(torch.cuda.current_stream(self._device))
         self._in_use = None
 
+    def expect(self, layer: Layer) -> None:
+        """The layer computes soon."""
+        if not self._has(layer):
+            self._source.begin(layer)
+
     @torch.no_grad()
     def prefetch(self, layer: Layer) -> None:
         """Begins to load the layer, unless its parameters are not there yet."""
-        if all(map(self._conductor.has_block, layer.blocks)):
+        if layer is not self._in_use and self._source.is_here(layer):
             self._load(layer)
 
+    @staticmethod
+    def _has(layer: Layer) -> bool:
+        return layer.slot is not None and layer.is_current
+
     def _load(self, layer: Layer) -> None:
-        if layer.slot is not None and layer.is_current:
+        if self._has(layer):
             return
+        homes = self._source.take(layer)
         slot = layer.slot or next(one for one in self._slots if one.layer is None or one.layer is not self._in_use)
         if slot.layer is not None and slot.layer is not layer:
             self._evict(slot.layer)
@@ -130,11 +140,12 @@ class Slots:
         if slot.has_stream:
             self._copies.wait_event(slot.used)
         with torch.cuda.stream(self._copies), torch._C.DisableTorchFunctionSubclass():
-            for p, home, view in zip(layer.params, layer.homes, views(slot.memory, layer.params)):
+            for p, home, view in zip(layer.params, homes, views(slot.memory, layer.params)):
                 view.copy_(home, non_blocking=True)
                 p.data = view
         if slot.has_stream:
             slot.loaded.record(self._copies)
+        self._source.taken(layer, self._copies)
 
     def _evict(self, layer: Layer) -> None:
         with torch._C.DisableTorchFunctionSubclass():
@@ -147,6 +158,7 @@ class Slots:
         for layer in self._layers:
             if layer.is_trained:
                 layer.is_current = False
+        self._source.end_step()
 
     def empty(self) -> None:
         """All parameters are in host memory afterwards."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import sys
 import warnings
 import weakref
@@ -13,7 +14,10 @@ import torch
 from . import recompute
 from .activations import Activations
 from .._model.groups import layers_of, plain_name
+from .._pinned import resident_bytes
 from .slots import HostMemory, Layer, Slots
+from .spill import Spill
+from .window import Vector, Window
 
 _FEWEST_SLOTS = 2  # one computes while the next is loaded
 
@@ -25,18 +29,24 @@ class Stream:
     ``gpu_memory_gb``: the GPU memory that this process may take. The first step runs with two slots, and its activations
     wait in host memory; what it leaves of the memory then holds activations and more slots. ``slots``: their number, in
     place of this. ``activations``: where the inputs of layers wait for backward, "gpu" or "host"; default: "gpu" if the
-    memory suffices."""
+    memory suffices.
 
-    def __init__(self, gpu_memory_gb: float | None = None, slots: int | None = None, activations: str | None = None):
+    ``host_memory_gb``: the host memory that this process may take. Trained parameters then stay in storage: layers are read
+    from the state ahead of their use, and the update writes new values there. Inputs of layers that wait on the host and
+    do not fit there go to files beside the state. Default: all are in host memory."""
+
+    def __init__(self, gpu_memory_gb: float | None = None, slots: int | None = None, activations: str | None = None,
+                 host_memory_gb: float | None = None):
         if (gpu_memory_gb is None) == (slots is None):
             raise ValueError("Stream takes one of gpu_memory_gb and slots.")
         if slots is not None and slots < _FEWEST_SLOTS:
             raise ValueError(f"slots={slots}: a stream needs at least {_FEWEST_SLOTS} slots.")
-        if gpu_memory_gb is not None and not gpu_memory_gb > 0:
-            raise ValueError(f"gpu_memory_gb={gpu_memory_gb} is no amount of memory: give the GB that this process may take.")
+        for name, memory_gb in (("gpu_memory_gb", gpu_memory_gb), ("host_memory_gb", host_memory_gb)):
+            if memory_gb is not None and not memory_gb > 0:
+                raise ValueError(f"{name}={memory_gb} is no amount of memory: give the GB that this process may take.")
         if activations not in (None, "gpu", "host"):
             raise ValueError(f"activations={activations!r}: they wait on the \"gpu\" or on the \"host\".")
-        self.gpu_memory_gb, self.slots, self.activations = gpu_memory_gb, slots, activations
+        self.gpu_memory_gb, self.slots, self.activations, self.host_memory_gb = gpu_memory_gb, slots, activations, host_memory_gb
 
 
 def _layers_with_params(module) -> list:
@@ -73,7 +83,8 @@ class Streaming:
         if others:
             raise ValueError(f"stream= needs trained parameters of one format, and some are {others.pop()} beside {dtype}: convert the model to one.")
         self._settings, self._module = settings, module
-        self._layers = [Layer(layer, mine, sorted({block_of[number[id(p)]] for p in mine if id(p) in number})) for layer, mine in pairs]
+        self._layers = [Layer(layer, mine, [number.get(id(p)) for p in mine], sorted({block_of[number[id(p)]] for p in mine if id(p) in number}))
+                        for layer, mine in pairs]
         self._numbers = {id(p): number.get(id(p)) for _, mine in pairs for p in mine}
         self._frozen = HostMemory([p for _, mine in pairs for p in mine if id(p) not in number])
         self._slot_bytes = max(layer.slot_bytes for layer in self._layers)
@@ -88,9 +99,14 @@ class Streaming:
         """Of the trained parameters that are streamed."""
         return set(self._numbers.values()) - {None}
 
-    def prepare(self, conductor, device: torch.device) -> None:
-        """Raises ValueError if the memory does not suffice. Takes host memory for frozen parameters."""
-        self._conductor, self._device = conductor, device
+    @property
+    def is_from_storage(self) -> bool:
+        """Whether trained parameters stay in storage."""
+        return self._settings.host_memory_gb is not None
+
+    def prepare(self, conductor, parameters, device: torch.device) -> None:
+        """Raises ValueError if the memory does not suffice. Takes host memory for frozen parameters and for the window."""
+        self._conductor, self._parameters, self._device = conductor, parameters, device
         kept = [p for p in self._module.parameters() if id(p) not in self._numbers] + list(self._module.buffers())
         self._kept_bytes = sum(one.numel() * one.element_size() for one in kept)
         self._engine_bytes = conductor.facts()["gradient_bytes"]
@@ -102,6 +118,22 @@ class Streaming:
                 f"{least / 1e9:.3g} GB; activations come on top."
             )
         self._frozen.reserve(device)
+        self._source, self._inputs_room, self._spill = Vector(conductor), math.inf, None
+        if self.is_from_storage:
+            self._inputs_room = self._host_bytes_left() / 2  # the other half holds layers
+            self._source = Window([layer for layer in self._layers if layer.is_trained], self._inputs_room, conductor, parameters, device)
+            self._spill = Spill(conductor.paths, device)
+
+    def _host_bytes_left(self) -> float:
+        gb, trained = self._settings.host_memory_gb, [layer for layer in self._layers if layer.is_trained]
+        taken, kept = resident_bytes(), self._parameters.kept_bytes
+        two = Window.least_bytes(trained, self._parameters)
+        if taken + kept + two > gb * 1e9:
+            raise ValueError(
+                f"host_memory_gb={gb:g} is too small: the process takes {taken / 1e9:.3g} GB, parameters that are in no layer {kept / 1e9:.3g} GB and "
+                f"two layers {two / 1e9:.3g} GB. Give at least {math.ceil((taken + kept + two) / 1e8) / 10:g} GB; activations on the host come on top."
+            )
+        return gb * 1e9 - taken - kept
 
     @property
     def _limit(self) -> float:
@@ -111,12 +143,12 @@ class Streaming:
         """Host memory for a frozen parameter; None if it is not streamed."""
         return self._frozen.of(p)
 
-    def open(self, parameters) -> None:
-        """All streamed parameters are in host memory from here on."""
-        self._parameters, values = parameters, parameters.values
+    def open(self) -> None:
+        """All streamed parameters are in host memory or in storage from here on."""
+        values = self._parameters.values
         self._frozen.take()
         for layer in self._layers:
-            layer.homes = [self._frozen.of(p) if self._numbers[id(p)] is None else values[self._numbers[id(p)]] for p in layer.params]
+            layer.homes = [self._frozen.of(p) if i is None else values[i] for i, p in zip(layer.numbers, layer.params)]
         count, on_host = _FEWEST_SLOTS, self._settings.activations == "host"
         if self._settings.slots is not None:
             count = self._settings.slots
@@ -126,16 +158,17 @@ class Streaming:
             torch.cuda.reset_peak_memory_stats(self._device)
         else:
             count = int((self._limit - self._kept_bytes) // self._slot_bytes)
-        self._slots = Slots(self._layers, min(count, len(self._layers)), self._device, self._conductor)
-        self._activations = Activations(self._device, on_host)
+        self._slots = Slots(self._layers, min(count, len(self._layers)), self._device, self._source)
+        self._activations = Activations(self._device, on_host, self._inputs_room, self._spill)
         if not self._is_measuring:
             self._say()
 
     def _say(self, more: str = "") -> None:
         if self._conductor.rank == 0:
             where = "in host memory" if self._activations.on_host or self._device.type == "cpu" else "on the GPU"
+            home = f"are read from storage into {len(self._source)} places of host memory and " if self.is_from_storage else ""
             print(
-                f"nearstep: {len(self._layers)} layers of at most {self._slot_bytes / 1e9:.3g} GB pass through {len(self._slots)} slots, "
+                f"nearstep: {len(self._layers)} layers of at most {self._slot_bytes / 1e9:.3g} GB {home}pass through {len(self._slots)} slots, "
                 f"{self._kept_bytes / 1e9:.3g} GB of other parameters stay, activations between layers wait {where}{more}",
                 file=sys.stderr,
             )
@@ -172,14 +205,30 @@ class Streaming:
         trained = [self._numbers[id(p)] for p in layer.params if self._numbers[id(p)] is not None]
         self._slots.enter(layer)
         self._parameters.release(trained)
-        following, _ = self._following.get(now, (number + (-1 if is_backward else 1), is_backward))
-        if 0 <= following < len(self._layers) and following != number:
-            self._slots.prefetch(self._layers[following])
+        self._prepare_following(now)
         try:
             yield
         finally:
             self._slots.leave(layer)
             self._parameters.watch(trained)
+
+    def _prepare_following(self, now: tuple) -> None:
+        following = []
+        for _ in range(self._source.ahead):
+            number, is_backward = now
+            now = self._following.get(now, (number + (-1 if is_backward else 1), is_backward))
+            if not 0 <= now[0] < len(self._layers):
+                break
+            following.append(self._layers[now[0]])
+        for layer in following:
+            self._slots.expect(layer)
+        if following:
+            self._slots.prefetch(following[0])
+
+    @property
+    def seconds(self) -> dict:
+        """Of the last step."""
+        return self._source.seconds
 
     @property
     def is_open(self) -> bool:
@@ -203,6 +252,9 @@ class Streaming:
         if self.is_open:
             self.empty()
             self._slots = None
+            self._source.close()
+            if self._spill is not None:
+                self._spill.close()
         self._frozen.close()
 
 

@@ -340,7 +340,10 @@ shard::Ownership make_ownership(const Placed& settings, std::size_t parameters,
     return shard::Ownership(std::move(copies));
 }
 
-csd::Delivery delivery(const config::EngineSettings& settings) {
+csd::Delivery delivery(const config::EngineSettings& settings, ParameterHome parameters) {
+    if (parameters == ParameterHome::state) {
+        return csd::Delivery::none;
+    }
     return settings.gather.codec == config::ParameterCodec::delta ? csd::Delivery::deltas
                                                                   : csd::Delivery::parameters;
 }
@@ -414,7 +417,7 @@ std::vector<std::unique_ptr<csd::Device>> make_devices(
         device.groups = around.groups;
         device.parameter_dtype = around.dtype;
         device.state = settings.csd.state;
-        device.delivery = delivery(settings);
+        device.delivery = delivery(settings, around.parameters);
         device.codec = first.handed != nullptr ? first.handed : first.sent;
         device.most_payload_bytes = route.most_handed_bytes();
         device.sources = route.sources();

@@ -51,7 +51,7 @@ shard::Ownership make_ownership(const Placed& settings, std::size_t parameters,
 
 csd::HandlerKind handler_kind(config::Mode mode);
 
-csd::Delivery delivery(const config::EngineSettings& settings);
+csd::Delivery delivery(const config::EngineSettings& settings, ParameterHome parameters);
 
 // Whether a step's update overlaps the next step's forward. It does not in base and su, which
 // reproduce systems that run them one after the other.
@@ -102,7 +102,8 @@ struct DeviceSurroundings {
     std::optional<int> gpu = std::nullopt;  // this rank's, if it may update state
     bool fills_gpu = false;                 // its free memory may hold state that is read ahead
     csd::GroupMap groups = {};              // of the parameter vector
-    std::vector<std::string> files = {};    // empty: the rank's state files
+    ParameterHome parameters = ParameterHome::vector;
+    std::vector<std::string> files = {};  // empty: the rank's state files
 };
 
 // Memory for further slots of a device: the host's if its state lies on a drive, the GPU's if it

@@ -20,4 +20,9 @@ struct Grant {
     bool divides_folders = false;  // the ranks of a node divide its folders, without csd.per_rank
 };
 
+// Where the parameters lie that a client computes with: all in the parameter vector, or in the
+// state alone, from which Engine::read_parameters() reads them. That takes one rank, and neither
+// cards nor deltas.
+enum class ParameterHome { vector, state };
+
 }  // namespace nearstep::engine

@@ -110,9 +110,28 @@ void StorageEngine::forget_commits() {
 // A rank computes with its rounded masters. Writes those of its own tiles.
 void StorageEngine::load_masters_into_vector(shard::TileRange tiles,
                                              std::span<const float> masters) {
+    if (reader_) {
+        return;
+    }
     const std::size_t tile_bytes = kTileElems * size_bytes(layout_.dtype);
     convert_from_fp32(masters.data(), layout_.dtype,
                       vector_.span().data() + tiles.begin * tile_bytes, masters.size());
+}
+
+void StorageEngine::go_on_from(std::int64_t generation) {
+    pipeline_->set_generation(generation);
+    if (reader_) {
+        reader_->use(generation);
+    }
+}
+
+void StorageEngine::drop_parameters(shard::ElementRange range) {
+    constexpr std::size_t kPageBytes = 64 * KiB;  // see Buffer::drop()
+    const std::size_t begin = round_up(range.begin * size_bytes(layout_.dtype), kPageBytes);
+    const std::size_t end = range.end * size_bytes(layout_.dtype) / kPageBytes * kPageBytes;
+    if (begin < end) {
+        vector_.drop(begin, end - begin);
+    }
 }
 
 void StorageEngine::move_state(const SubgroupWorkers::Stages& stages) {
@@ -159,7 +178,7 @@ void StorageEngine::start_anew(const Fill& fill, const Claimed& claimed) {
                      load_masters_into_vector(tiles, state.master);
                  }});
     });
-    pipeline_->set_generation(0);
+    go_on_from(0);
     pipeline_->gather();
     commit();
 }
@@ -306,7 +325,7 @@ void StorageEngine::verify(const std::string& index_path) {
 
 // Restores what ranks keep besides the state. A residual is scaled like its gradients.
 void StorageEngine::go_on_at(const store::Commit& position, const Writer& writer) {
-    pipeline_->set_generation(position.generation);
+    go_on_from(position.generation);
     steps_done_ = position.step;
     threads_before_ = writer.threads;
     if (writer.dtype.empty() || writer.dtype == name_of(Dtype::fp16)) {
@@ -374,7 +393,7 @@ void StorageEngine::change_masters(const Change& change) {
                          load_masters_into_vector(tiles, state.master);
                      }});
     });
-    pipeline_->set_generation(old + 1);
+    go_on_from(old + 1);
     scalar_sets_.miss_update();
     pipeline_->gather();
     commit();

@@ -1,0 +1,33 @@
+"""Parameters that stay in storage, read from the state. Used by _model/parameters.py and _streaming/window.py."""
+
+from __future__ import annotations
+
+import torch
+
+from . import _engine
+
+PAGE = 4096  # bytes; memory that storage is read to begins and ends with one
+
+
+def whole_pages(begin: int, end: int) -> tuple:
+    """The elements of the pages that have these."""
+    unit = _engine.READ_ELEMS
+    return begin // unit * unit, -(-end // unit) * unit
+
+
+def read(conductor, begin: int, end: int, memory) -> None:
+    """Reads elements of the vector from storage. ``memory``: of the pages that have them, page by page."""
+    first, last = whole_pages(begin, end)
+    conductor.read_parameters(first, last, memory.data_ptr(), memory.numel() * memory.element_size())
+
+
+def pages_of(begin: int, end: int, dtype: torch.dtype):
+    """Memory for read(), and where the elements lie in it."""
+    first, last = whole_pages(begin, end)
+    memory = aligned(torch.empty((last - first) * dtype.itemsize + PAGE, dtype=torch.uint8))[: (last - first) * dtype.itemsize].view(dtype)
+    return memory, memory[begin - first : end - first]
+
+
+def aligned(memory):
+    """The bytes from the first page on."""
+    return memory[-memory.data_ptr() % PAGE :]

@@ -1,0 +1,77 @@
+// Devices whose new parameters stay in the state: what is awaited can be read there.
+#include "csd/device_fixture.hpp"
+#include "csd/state_format.hpp"
+#include "csd/transfer_handler.hpp"
+#include "memory/buffer.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <tuple>
+
+namespace nearstep::csd {
+namespace {
+
+constexpr int kStepsInState = 3;
+
+std::vector<float> read_masters(SmallDevice& small, std::size_t subgroup, std::int64_t generation,
+                                std::size_t first, std::size_t elems) {
+    const Dtype dtype = master_dtype(small.settings.state);
+    memory::Buffer memory(elems * size_bytes(dtype));
+    small.device->read_masters(subgroup, generation, first, memory.span()).wait();
+    std::vector<float> masters(elems);
+    convert_to_fp32(dtype, memory.span().data(), masters.data(), elems);
+    return masters;
+}
+
+class Undelivered
+    : public testing::TestWithParam<std::tuple<HandlerKind, UpdatePlace, StateFormat>> {
+protected:
+    SmallDeviceSettings settings(Delivery delivery) {
+        const auto [kind, place, state] = GetParam();
+        return {.place = place, .state = state, .delivery = delivery};
+    }
+};
+
+TEST_P(Undelivered, MastersAreReadWhenTheirSubgroupWasAwaited) {
+    SmallDevice delivered(settings(Delivery::parameters));
+    SmallDevice small(settings(Delivery::none));
+    const HandlerKind kind = std::get<0>(GetParam());
+    for (SmallDevice* one : {&delivered, &small}) {
+        one->initialise();
+        TransferHandler handler(kind, *one->device);
+        for (int step = 0; step < kStepsInState; ++step) {
+            one->put_gradients(step);
+            handler.start(test_scalars(), step, one->vector);
+            std::vector<std::vector<float>> seen;
+            for (std::size_t s = 0; s < one->settings.subgroups.size(); ++s) {
+                handler.wait_parameters(s);
+                if (one == &small) {
+                    seen.push_back(read_masters(small, s, step + 1, Device::kReadElems,
+                                                shard::kTileElems - Device::kReadElems));
+                }
+            }
+            handler.finish();
+            const std::vector<State> states = one->states(step + 1);
+            for (std::size_t s = 0; s < seen.size(); ++s) {
+                EXPECT_TRUE(std::equal(seen[s].begin(), seen[s].end(),
+                                       states[s].master.begin() + Device::kReadElems));
+            }
+        }
+    }
+    EXPECT_TRUE(small.states(kStepsInState) == delivered.states(kStepsInState));
+    EXPECT_THAT(small.vector, testing::Each(std::byte{0}));
+    EXPECT_EQ(small.traffic.snapshot()[trace::Counter::host_parameters], 0U);
+    EXPECT_EQ(small.traffic.snapshot()[trace::Counter::host_masters_read],
+              kStepsInState * 3 * (shard::kTileElems - Device::kReadElems) *
+                  size_bytes(master_dtype(small.settings.state)));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    , Undelivered,
+    testing::Combine(testing::Values(HandlerKind::naive, HandlerKind::overlapped),
+                     testing::Values(UpdatePlace::near_storage, UpdatePlace::on_host),
+                     testing::Values(StateFormat::fp32, StateFormat::compact)));
+
+}  // namespace
+}  // namespace nearstep::csd

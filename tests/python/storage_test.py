@@ -1,0 +1,170 @@
+"""Models whose parameters stay in storage train to the same bits as those with all in memory. One process, one rank; on
+the CPU, where slots are host memory as well."""
+import collections
+import contextlib
+import copy
+import errno
+import os
+import re
+import signal
+import unittest
+import unittest.mock
+
+import launcher
+import stream_test
+
+if not stream_test.ABSENT:
+    import torch
+
+    import nearstep
+    import networks
+    from nearstep._streaming import activations, spill, stream, window
+
+
+@unittest.skipIf(stream_test.ABSENT, stream_test.ABSENT)
+class FromStorage(stream_test.Runs):
+    def setUp(self):
+        super().setUp()
+        self.read = []  # layers
+        begin = window.Window._read
+
+        def counted(one, room, layer):
+            self.read.append(layer)
+            begin(one, room, layer)
+
+        for patch in (unittest.mock.patch.object(window.Window, "_read", counted),
+                      unittest.mock.patch.object(stream, "resident_bytes", lambda: 0)):  # the limit is of parameters alone
+            patch.start()
+            self.addCleanup(patch.stop)
+
+    def stream(self, model, rooms, slots=2, **settings):
+        """A limit that has room for so many layers."""
+        page = window.PAGE
+        size = sum(p.numel() * p.element_size() for p in self.layers(model)[0].parameters()) + 2 * page
+        size = -(-size // page) * page
+        in_layers = {id(p) for layer in self.layers(model) for p in layer.parameters()}
+        kept = sum(p.numel() * p.element_size() for p in model.parameters() if id(p) not in in_layers)
+        return nearstep.Stream(slots=slots, **settings, host_memory_gb=(kept + 2 * (rooms + 0.1) * size) / 1e9)
+
+    def layers(self, model):
+        return model.transformer.h if hasattr(model, "transformer") else model.model.layers
+
+    def weights_after(self, model, opt):
+        weights = {name: p.detach().clone() for name, p in model.named_parameters()}
+        opt.close()
+        return weights
+
+    def test_any_number_of_places_has_the_bits_of_a_resident_model(self):
+        """In fp32 and in bf16, whose compact master is the parameter itself."""
+        for name, micro_batches, dtype, state in (("gpt2", 2, torch.float32, "fp32"), ("llama", 1, torch.bfloat16, "compact"),
+                                                  ("llama", 1, torch.bfloat16, "fp32"), ("gpt2", 1, torch.float32, "compact")):
+            model = self.model(name).to(dtype)
+            settings = {"micro_batches": micro_batches, "state": state}
+            resident = self.trained(copy.deepcopy(model), f"resident-{name}-{dtype}-{state}", **settings)
+            for rooms, slots in ((2, 2), (3, 2), (9, 3)):
+                with self.subTest(name, dtype=dtype, state=state, rooms=rooms):
+                    self.read.clear()
+                    streamed = self.trained(copy.deepcopy(model), f"{name}-{dtype}-{state}-{rooms}", self.stream(model, rooms, slots), **settings)
+                    self.assert_equal_runs(streamed, resident)
+                    self.assertEqual(len(set(self.read)), 4, "each layer is read")
+                    self.assertGreaterEqual(len(self.read), 4 * 4, "in each step")
+
+    def test_inputs_of_layers_wait_in_files_when_the_hosts_share_is_full(self):
+        model = self.model()
+        moved = collections.Counter()
+        move = spill._move
+
+        def counted(how, file, memory, offset):
+            moved[how.__name__] += 1
+            move(how, file, memory, offset)
+
+        resident = self.trained(copy.deepcopy(model), "resident", micro_batches=2)
+        with unittest.mock.patch.object(spill, "_move", counted), unittest.mock.patch.object(activations, "_pinned_bytes", lambda size: 1 << 19):
+            # Half of the memory is for inputs: one of them, then none.
+            for rooms, in_files in ((3, 3), (2, 4)):
+                with self.subTest(in_files=in_files):
+                    moved.clear()
+                    stream = self.stream(model, rooms, activations="host")
+                    streamed = self.trained(copy.deepcopy(model), f"{in_files}", stream, micro_batches=2)
+                    self.assert_equal_runs(streamed, resident)
+                    self.assertEqual(moved, {"pwritev": 4 * 2 * in_files, "preadv": 4 * 2 * in_files})
+        self.assertFalse(list(self.folder.rglob("nearstep-inputs-*")), "the files have no names")
+
+    def test_inputs_that_cannot_be_moved_are_a_sentence(self):
+        model = self.model()
+
+        def full(*_):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        _, opt = self.make(nearstep.groups(model), stream=self.stream(model, 2, activations="host"))
+        with unittest.mock.patch.object(spill, "_move", full), unittest.mock.patch.object(activations, "_pinned_bytes", lambda size: 1 << 30):
+            self.refuses(RuntimeError, "(No space left on device): free space there", lambda: self.steps(model, opt, 0, 1))
+
+    def test_a_killed_run_resumes_from_storage_with_the_same_bits(self):
+        runs = {"whole": [[]], "killed": [["--end=kill@0@7", "--from-storage"], ["--from-storage"]]}
+        digests = set()
+        for name, starts in runs.items():
+            folder = self.folder / name
+            folder.mkdir()
+            codes = []
+            for arguments in starts:
+                worker = launcher.Process(1, "durable_worker.py", folder, 12, *arguments)
+                codes.append(worker.wait())
+            self.assertEqual(codes, [-signal.SIGKILL, 0][-len(starts):], worker.text())
+            digests.add((folder / "digest").read_text())
+        self.assertEqual(len(digests), 1)
+        self.assertRegex((self.folder / "killed/starts.txt").read_text(), r"^0 1 0\n0 1 [567]\n$")
+
+    def test_the_program_reads_and_changes_parameters_between_steps(self):
+        model = self.model()
+        runs = []
+        for stream in (None, self.stream(model, 2)):
+            mine = copy.deepcopy(model)
+            _, opt = self.make(nearstep.groups(mine), path=self.folder / f"{stream is None}", stream=stream, config={})
+            losses = self.steps(mine, opt, 0, 2)
+            with torch.no_grad():
+                seen = {name: p.clone() for name, p in mine.state_dict().items()}
+                mine.transformer.h[1].mlp.c_fc.weight.mul_(0.5)
+                mine.transformer.wpe.weight.add_(0.25)
+                mine.eval()(**networks.inputs("gpt2", 2, torch.Generator().manual_seed(1)))
+            losses += self.steps(mine.train(), opt, 2, 4)
+            opt.export(self.folder / f"exported-{stream is None}")
+            loaded = type(model).from_pretrained(self.folder / f"exported-{stream is None}")
+            for name, value in mine.state_dict().items():
+                self.assertTrue(torch.equal(value, loaded.state_dict()[name]), name)
+            digest = opt.masters_digest()
+            runs.append((losses, digest, {**seen, **self.weights_after(mine, opt)}))
+        self.assert_equal_runs(*runs)
+        with torch._C.DisableTorchFunctionSubclass():
+            self.assertTrue(all(p.isnan().all() for p in mine.transformer.h.parameters()), "their values are in storage alone")
+
+    def test_a_run_moves_to_storage_and_back(self):
+        model = self.model()
+        whole = self.trained(copy.deepcopy(model), "whole")
+        losses, first = [], 0
+        for last, rooms in ((1, None), (3, 2), (4, None)):
+            with nearstep.empty() if first else contextlib.nullcontext():
+                again = type(model)(model.config).train() if first else copy.deepcopy(model)
+            _, opt = self.make(nearstep.groups(again), stream=rooms and self.stream(model, rooms))
+            self.assertEqual(opt.resume(), first)
+            losses += self.steps(again, opt, first, last)
+            digest, first = opt.masters_digest(), last
+            opt.close()
+        self.assertEqual((losses, digest), whole[:2])
+
+    def test_what_cannot_be_in_storage_is_refused(self):
+        model = self.model()
+        _, opt = self.make(nearstep.groups(model), stream=self.stream(model, 0))
+        message = self.refuses(ValueError, "is too small", opt.resume)
+        self.assertFalse(any(self.path.glob("*.manifest")), "refused before the state is written")
+        self.assertEqual(re.findall(r"at least (\S+) GB", message), ["0.1"])
+        self.refuses(ValueError, "no amount of memory", lambda: nearstep.Stream(slots=2, host_memory_gb=0))
+        _, opt = self.make(nearstep.groups(model.bfloat16()), stream=self.stream(model, 2), config={"gather.codec": "delta"})
+        self.refuses(ValueError, "leave one of them out", opt.resume)
+        worker = launcher.Process(2, "durable_worker.py", self.folder, 1, "--from-storage")
+        self.assertNotEqual(worker.wait(), 0)
+        self.assertIn("and 2 ranks run: start one, or leave it out.", worker.text())
+
+
+if __name__ == "__main__":
+    launcher.main()
