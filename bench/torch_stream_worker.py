@@ -1,8 +1,11 @@
-"""One row of bench/torch_stream: trains a Llama for some steps and prints a line of JSON."""
+"""One row of bench/torch_stream or bench/from_storage: trains a Llama for some steps and prints a line of JSON."""
 import argparse
+import contextlib
 import json
 import os
+import pathlib
 import statistics
+import threading
 import time
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # the same bits every time
@@ -20,6 +23,8 @@ arguments.add_argument("--rows-of-step", type=int, required=True)
 arguments.add_argument("--steps", type=int, required=True)
 arguments.add_argument("--folder", required=True)
 arguments.add_argument("--devices", type=int, required=True)
+arguments.add_argument("--slots", type=int, default=0, help="csd.slots; 0: as many as there is memory for")
+arguments.add_argument("--host-limit-gb", type=float, default=0, help="of the host's memory from the first step on; 0: none")
 arguments = arguments.parse_args()
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -28,6 +33,36 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 def wait():
     if DEVICE.type == "cuda":
         torch.cuda.synchronize()
+
+
+class HostMemory:
+    """What this process takes of the host's memory, without the page cache."""
+
+    def __init__(self):
+        self.most_bytes = 0
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self):
+        while True:
+            sizes = dict(line.split(":", 1) for line in pathlib.Path("/proc/self/status").read_text().splitlines())
+            self.most_bytes = max(self.most_bytes, 1024 * sum(int(sizes[name].split()[0]) for name in ("RssAnon", "RssShmem")))
+            time.sleep(0.05)
+
+    def limit(self, gb):
+        """Counts from here on. Returns how the limit is kept."""
+        self.most_bytes = 0
+        if not gb:
+            return "none"
+        for root, name in (("/sys/fs/cgroup", "memory.max"), ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")):  # versions 2 and 1
+            group = pathlib.Path(root, f"nearstep-bench-{os.getpid()}")
+            with contextlib.suppress(OSError):
+                group.mkdir()
+                (group / name).open("r+").write(str(int(gb * 1e9)))  # the kernel makes this file
+                (group / "cgroup.procs").open("r+").write(str(os.getpid()))
+                return f"{gb:.3g} GB, by a cgroup"
+            with contextlib.suppress(OSError):
+                group.rmdir()
+        return f"{gb:.3g} GB, by nearstep alone: no cgroup can be made here"
 
 
 def make_model():
@@ -45,12 +80,15 @@ def make_model():
 def main():
     torch.use_deterministic_algorithms(arguments.row in ("resident", "streamed"), warn_only=False)
     model = make_model()
+    host = HostMemory()
     stream = nearstep.Stream(**arguments.stream) if arguments.stream else None
     opt = nearstep.AdamW(nearstep.groups(model, weight_decay=0.1), lr=1e-5, path=arguments.folder, state="compact", codec="q4",
-                         devices=arguments.devices, durability="none", clip_norm=1.0, accumulation=1, stream=stream)
+                         devices=arguments.devices, durability="none", clip_norm=1.0, accumulation=1, stream=stream,
+                         config={"csd.slots": arguments.slots} if arguments.slots else {})
     began = time.perf_counter()
     opt.resume()
     start_s = time.perf_counter() - began
+    limit = host.limit(arguments.host_limit_gb)
     length = arguments.shape["max_position_embeddings"]
     generator = torch.Generator().manual_seed(2)
     phases, losses = [], []
@@ -76,6 +114,8 @@ def main():
     line = {"row": arguments.row, "parameters": sum(p.numel() for p in model.parameters()), "losses": losses,
             "tokens_per_s": arguments.rows_of_step * length / (forward_s + backward_s + step_s), "forward_s": forward_s,
             "backward_s": backward_s, "step_s": step_s, "update_s": stats["update_s"], "waited_s": stats["waited_s"], "start_s": start_s,
+            "read_s": stats.get("read_s"), "awaited_s": stats.get("awaited_s"), "bytes": stats["bytes"], "host_limit": limit,
+            "host_gb": host.most_bytes / 1e9,
             "digest": f"{opt.masters_digest():016x}", "torch": torch.__version__,
             "device": torch.cuda.get_device_name() if DEVICE.type == "cuda" else "cpu"}
     if DEVICE.type == "cuda":

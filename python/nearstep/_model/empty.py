@@ -76,10 +76,10 @@ def fill(p, data) -> tuple:
     return p, placeholder
 
 
-def make_empty(params: list) -> None:
+def make_empty(params: list, device: torch.device) -> None:
     """Parameters take no memory any more, and have no values."""
     for p in params:
-        p.data = _placeholder(p, p.device)
+        p.data = _placeholder(p, device)
         p._nearstep_is_empty = True
 
 

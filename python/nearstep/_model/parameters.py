@@ -257,7 +257,7 @@ class Parameters:
             if isinstance(p.grad, Departed):
                 p.grad = None
         if self._is_from_storage:
-            make_empty([self._params[i] for i in range(len(self._params)) if self.is_value(i)])
+            make_empty([self._params[i] for i in range(len(self._params)) if self.is_value(i)], self.device)
         self.values, self._vector = [], None
 
     # --- What the program writes ---

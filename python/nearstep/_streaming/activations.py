@@ -6,6 +6,8 @@ import weakref
 
 import torch
 
+from .spill import rooms_bytes
+
 
 class _OnHost:
     """A tensor that waits in host memory: one of the GPU is copied there."""
@@ -111,7 +113,7 @@ class Activations:
     def _put(self, tensor):
         size = tensor.numel() * tensor.element_size()
         taken = _pinned_bytes(size)
-        is_full = self._spill is not None and taken > self._room
+        is_full = self._spill is not None and taken + rooms_bytes(size) > self._room
         waiting = _OnDrive(tensor.detach(), self._spill) if is_full else _OnHost(tensor.detach(), self._streams)
         taken = 0 if is_full else taken
         self._room -= taken

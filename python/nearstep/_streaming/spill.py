@@ -16,7 +16,7 @@ import torch
 from .._pinned import PinnedMemory
 from .._storage import PAGE, aligned
 
-_ROOMS = 4  # tensors that are on their way at once
+_ROOMS = 3  # tensors that are on their way at once: one that computes, one ahead of it, one that is written
 _AT_ONCE = 64 << 20  # bytes
 
 
@@ -78,6 +78,11 @@ def _move(move, file: int, memory, offset: int) -> None:
         if moved == 0:
             raise OSError(errno.EIO, "the file ends too early")
         at += moved
+
+
+def rooms_bytes(size: int) -> int:
+    """Memory through which tensors of so many bytes pass."""
+    return _ROOMS * (size + 2 * PAGE)
 
 
 class Spill:
