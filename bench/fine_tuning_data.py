@@ -10,6 +10,8 @@ import numpy
 
 CLS, SEP, MASK, PAD = 101, 102, 103, 0  # of the vocabulary of bert-uncased
 FIRST_WORD, VOCABULARY = 999, 30522
+TEXTS = ("sentence", "question", "sentence1", "sentence2")  # in GLUE's files
+LABELS = {"entailment": "0", "not_entailment": "1"}
 LENGTHS = {"sst2": 64, "qnli": 128}
 SMALL_TEXT, SMALL_ROWS = 60_000, 256  # with --smoke
 NEEDED = ("gutenberg/train.txt", "gutenberg/valid.txt", "shakespeare/input.txt", "tokenizers/bert-uncased/vocab.txt",
@@ -27,10 +29,22 @@ def encode_text(tokenizer, text):
     return numpy.concatenate([numpy.array(one.ids, numpy.uint16) for one in found])
 
 
+def read_rows(path, most=None):
+    """[label, text, second text or ""] of each row: of a file as GLUE has it, with a line of names first, or of rows
+    `label<TAB>text<TAB>second text` without one. Texts may hold quotation marks."""
+    lines = [line.split("\t") for line in path.read_text(encoding="utf-8").rstrip("\n").split("\n")]
+    names = lines[0]
+    if "label" not in names:
+        return [(line + [""])[:3] for line in lines[:most]]
+    if not (texts := [place for place, name in enumerate(names) if name in TEXTS]):
+        raise ValueError(f"{path} has the columns {', '.join(names)}, of which none is a text: {', '.join(TEXTS)}.")
+    rows = [[line[names.index("label")], *(line[place] for place in texts), ""][:3] for line in lines[1:]]
+    return [[LABELS.get(label, label), *rest] for label, *rest in rows][:most]
+
+
 def encode_rows(tokenizer, path, length, most):
-    """Rows `label<TAB>text_a<TAB>text_b`; those that are too long lose the end of their longer text."""
-    lines = path.read_text(encoding="utf-8").rstrip("\n").split("\n")[:most]
-    rows = [(line.split("\t") + [""])[:3] for line in lines]
+    """Rows that are too long lose the end of their longer text."""
+    rows = read_rows(path, most)
     tokenizer.enable_truncation(length)
     encoded = tokenizer.encode_batch([(a, b) if b else a for _, a, b in rows])
     tokenizer.no_truncation()
