@@ -1,0 +1,157 @@
+// Parameters that a client reads from the state are those that another run has in its vector.
+#include "base/random.hpp"
+#include "base/units.hpp"
+#include "engine/run.hpp"
+#include "memory/buffer.hpp"
+#include "support/places.hpp"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <tuple>
+
+namespace nearstep::engine {
+namespace {
+
+constexpr std::size_t kStoredBlocks = 5;
+constexpr std::size_t kStoredBlockElems = 5 * 65536 + 1000;  // blocks share tiles
+constexpr std::size_t kReadPage = csd::Device::kReadElems;
+
+float stored_value(std::uint64_t stream, std::uint64_t number) {
+    return static_cast<float>(random_uniform(29, stream, number)) - 0.5F;
+}
+
+Layout stored_blocks(Dtype dtype) {
+    Layout layout{.dtype = dtype};
+    for (std::size_t i = 0; i < kStoredBlocks; ++i) {
+        layout.tensors.push_back({.name = "block" + std::to_string(i),
+                                  .shape = {kStoredBlockElems},
+                                  .offset = layout.elems});
+        layout.blocks.push_back({layout.elems, layout.elems + kStoredBlockElems});
+        layout.elems += kStoredBlockElems;
+    }
+    return layout;
+}
+
+class StoredParameters
+    : public testing::TestWithParam<std::tuple<Dtype, arith::StateFormat, std::size_t>> {
+protected:
+    StoredParameters() {
+        std::filesystem::remove_all(folder_);
+        for (const ParameterHome home : {ParameterHome::vector, ParameterHome::state}) {
+            open(home);
+        }
+    }
+
+    void open(ParameterHome home) {
+        const auto [dtype, state, tiles] = GetParam();
+        const std::string name = home == ParameterHome::state ? "/in-state" : "/in-vector";
+        config::EngineSettings settings;
+        settings.mode = config::Mode::su_o;
+        settings.compress.codec = config::PayloadCodec::dense;
+        settings.csd.path = {folder_ + name};
+        settings.csd.per_rank = {2};
+        settings.csd.subgroup_tiles = tiles;
+        settings.csd.state = state;
+        settings.checkpoint.path = folder_ + name + "-checkpoints";
+        std::optional<engine::Run>& run = home == ParameterHome::state ? stored_ : held_;
+        run.emplace(
+            engine::Run::open(world_, settings, layout_, {.kind = Wish::Kind::resume_if_any},
+                              Identity{.model = "blocks", .steps = 100}, {.parameters = home}));
+        run->begin([](std::size_t first, std::span<float> masters) {
+            for (std::size_t i = 0; i < masters.size(); ++i) {
+                masters[i] = stored_value(0, first + i);
+            }
+        });
+    }
+
+    static void put_gradients(Engine& engine, const Layout& layout, std::uint64_t stream) {
+        for (std::size_t block = kStoredBlocks; block-- > 0;) {
+            const std::span<float> space = engine.gradient_space(block);
+            for (std::size_t i = 0; i < space.size(); ++i) {
+                space[i] = stored_value(stream, layout.blocks[block].begin + i);
+            }
+            engine.put_gradient(block);
+        }
+        engine.end_pass();
+    }
+
+    // Compares each block as soon as it was awaited.
+    void expect_same_blocks() {
+        for (std::size_t block = 0; block < kStoredBlocks; ++block) {
+            for (engine::Run* run : {&*held_, &*stored_}) {
+                run->engine().await_parameters(block, {&layout_.blocks[block], 1}, {});
+            }
+            const shard::ElementRange range = layout_.blocks[block];
+            const shard::ElementRange pages{range.begin / kReadPage * kReadPage,
+                                            round_up(range.end, kReadPage)};
+            const std::size_t bytes = size_bytes(layout_.dtype);
+            memory::Buffer read((pages.end - pages.begin) * bytes);
+            stored_->engine().read_parameters(pages, read.span());
+            const auto expected = held_->engine().parameters().subspan(
+                range.begin * bytes, (range.end - range.begin) * bytes);
+            const auto found =
+                read.span().subspan((range.begin - pages.begin) * bytes, expected.size());
+            EXPECT_TRUE(std::ranges::equal(found, expected)) << "block " << block;
+        }
+    }
+
+    void step(bool is_given_up) {
+        for (engine::Run* run : {&*held_, &*stored_}) {
+            Engine& engine = run->engine();
+            engine.begin_backward({.groups = {Hyper{.rate = 0.1}}});
+            put_gradients(engine, layout_, static_cast<std::uint64_t>(engine.steps_done() + 1));
+            engine.end_gradients({.is_given_up = is_given_up});
+            engine.update();
+            engine.begin_forward();
+        }
+        expect_same_blocks();
+        for (engine::Run* run : {&*held_, &*stored_}) {
+            run->engine().end_pass();
+            run->engine().finish();
+            run->engine().commit();
+        }
+        expect_same_blocks();
+    }
+
+    const mpi::Communicator world_ = mpi::Communicator::world(std::chrono::seconds(60));
+    const std::string folder_ = std::string(test::kBuildFolder) + "/engine-stored-parameters";
+    const Layout layout_ = stored_blocks(std::get<0>(GetParam()));
+    std::optional<engine::Run> held_;
+    std::optional<engine::Run> stored_;
+};
+
+TEST_P(StoredParameters, AreThoseOfTheVectorAfterStepsChangesAndRestarts) {
+    expect_same_blocks();
+    for (const bool is_given_up : {false, true, false, false}) {
+        step(is_given_up);
+    }
+    for (engine::Run* run : {&*held_, &*stored_}) {
+        run->engine().change_masters([](std::size_t first, std::span<float> masters) {
+            for (std::size_t i = 0; i < masters.size(); ++i) {
+                masters[i] = (first + i) % 3 == 0 ? 0.25F : masters[i];
+            }
+        });
+    }
+    expect_same_blocks();
+    step(false);
+    EXPECT_EQ(held_->engine().masters_digest(), stored_->engine().masters_digest());
+    EXPECT_EQ(stored_->engine().vector_bytes(), 0U) << "nothing was written to the vector";
+    stored_.reset();
+    open(ParameterHome::state);
+    EXPECT_EQ(stored_->engine().steps_done(), 4);
+    expect_same_blocks();
+    step(false);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    , StoredParameters,
+    testing::Values(std::tuple(Dtype::bf16, arith::StateFormat::compact, std::size_t{1}),
+                    std::tuple(Dtype::bf16, arith::StateFormat::fp32, std::size_t{4}),
+                    std::tuple(Dtype::fp32, arith::StateFormat::q8, std::size_t{16})));
+
+}  // namespace
+}  // namespace nearstep::engine
