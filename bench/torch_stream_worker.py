@@ -1,6 +1,5 @@
 """One row of bench/torch_stream or bench/from_storage: trains a Llama for some steps and prints a line of JSON."""
 import argparse
-import contextlib
 import json
 import os
 import pathlib
@@ -24,7 +23,8 @@ arguments.add_argument("--steps", type=int, required=True)
 arguments.add_argument("--folder", required=True)
 arguments.add_argument("--devices", type=int, required=True)
 arguments.add_argument("--slots", type=int, default=0, help="csd.slots; 0: as many as there is memory for")
-arguments.add_argument("--host-limit-gb", type=float, default=0, help="of the host's memory from the first step on; 0: none")
+arguments.add_argument("--weights", help="folder with start values; default: random ones")
+arguments.add_argument("--write-weights", action="store_true", help="write random ones to --weights, and nothing else")
 arguments = arguments.parse_args()
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -48,21 +48,22 @@ class HostMemory:
             self.most_bytes = max(self.most_bytes, 1024 * sum(int(sizes[name].split()[0]) for name in ("RssAnon", "RssShmem")))
             time.sleep(0.05)
 
-    def limit(self, gb):
-        """Counts from here on. Returns how the limit is kept."""
-        self.most_bytes = 0
-        if not gb:
-            return "none"
-        for root, name in (("/sys/fs/cgroup", "memory.max"), ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")):  # versions 2 and 1
-            group = pathlib.Path(root, f"nearstep-bench-{os.getpid()}")
-            with contextlib.suppress(OSError):
-                group.mkdir()
-                (group / name).open("r+").write(str(int(gb * 1e9)))  # the kernel makes this file
-                (group / "cgroup.procs").open("r+").write(str(os.getpid()))
-                return f"{gb:.3g} GB, by a cgroup"
-            with contextlib.suppress(OSError):
-                group.rmdir()
-        return f"{gb:.3g} GB, by nearstep alone: no cgroup can be made here"
+
+def write_weights(folder):
+    """Random weights in the form of a published model, a file for each layer."""
+    from safetensors.torch import save_file
+
+    model, generator, places = make_model(), torch.Generator().manual_seed(3), {}
+    parts = {}
+    for name, p in model.named_parameters():
+        parts.setdefault(name.split(".")[2] if ".layers." in name else name, []).append((name, p.shape))
+    for number, part in enumerate(parts.values()):
+        file = f"model-{number:05}.safetensors"
+        save_file({name: torch.empty(shape, dtype=torch.bfloat16).normal_(1.0 if "norm" in name else 0.0, 0.02, generator=generator) for name, shape in part},
+                  pathlib.Path(folder, file))
+        places.update((name, file) for name, _ in part)
+    pathlib.Path(folder, "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": places}))
+    model.config.save_pretrained(folder)
 
 
 def make_model():
@@ -83,12 +84,11 @@ def main():
     host = HostMemory()
     stream = nearstep.Stream(**arguments.stream) if arguments.stream else None
     opt = nearstep.AdamW(nearstep.groups(model, weight_decay=0.1), lr=1e-5, path=arguments.folder, state="compact", codec="q4",
-                         devices=arguments.devices, durability="none", clip_norm=1.0, accumulation=1, stream=stream,
+                         devices=arguments.devices, durability="none", clip_norm=1.0, accumulation=1, stream=stream, weights=arguments.weights,
                          config={"csd.slots": arguments.slots} if arguments.slots else {})
     began = time.perf_counter()
     opt.resume()
     start_s = time.perf_counter() - began
-    limit = host.limit(arguments.host_limit_gb)
     length = arguments.shape["max_position_embeddings"]
     generator = torch.Generator().manual_seed(2)
     phases, losses = [], []
@@ -114,8 +114,7 @@ def main():
     line = {"row": arguments.row, "parameters": sum(p.numel() for p in model.parameters()), "losses": losses,
             "tokens_per_s": arguments.rows_of_step * length / (forward_s + backward_s + step_s), "forward_s": forward_s,
             "backward_s": backward_s, "step_s": step_s, "update_s": stats["update_s"], "waited_s": stats["waited_s"], "start_s": start_s,
-            "read_s": stats.get("read_s"), "awaited_s": stats.get("awaited_s"), "bytes": stats["bytes"], "host_limit": limit,
-            "host_gb": host.most_bytes / 1e9,
+            "read_s": stats.get("read_s"), "awaited_s": stats.get("awaited_s"), "bytes": stats["bytes"], "host_gb": host.most_bytes / 1e9,
             "digest": f"{opt.masters_digest():016x}", "torch": torch.__version__,
             "device": torch.cuda.get_device_name() if DEVICE.type == "cuda" else "cpu"}
     if DEVICE.type == "cuda":
@@ -123,4 +122,7 @@ def main():
     print(json.dumps(line), flush=True)
 
 
-main()
+if arguments.write_weights:
+    write_weights(arguments.weights)
+else:
+    main()
