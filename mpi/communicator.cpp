@@ -1,9 +1,11 @@
-// MPI's collectives on host memory, with a time limit. Used wherever ranks meet.
+// Collectives on host memory: MPI's, with a time limit, or copies of a rank that is alone. Used
+// wherever ranks meet.
 #include "mpi/communicator.hpp"
 
 #include "base/error.hpp"
 #include "mpi/call.hpp"
 #include "mpi/request_state.hpp"
+#include "mpi/session.hpp"
 
 #include <climits>
 
@@ -117,6 +119,9 @@ struct Communicator::Group {
 
 Communicator::Communicator(std::unique_ptr<Group> group, Patience patience)
     : group_(std::move(group)), patience_(std::move(patience)) {
+    if (!has_mpi()) {
+        return;
+    }
     check(MPI_Comm_set_errhandler(group_->comm, MPI_ERRORS_RETURN));
     check(MPI_Comm_rank(group_->comm, &rank_));
     check(MPI_Comm_size(group_->comm, &size_));
@@ -138,10 +143,21 @@ void wait_for_all(MPI_Comm comm, const Patience& patience) {
     pending(request, patience).wait();
 }
 
+template <typename Value>
+void add_up(std::span<Value> values, MPI_Datatype type, MPI_Comm comm, const Patience& patience) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    check(MPI_Iallreduce(MPI_IN_PLACE, values.data(), count_of(values.size()), type, MPI_SUM, comm,
+                         &request));
+    pending(request, patience).wait();
+}
+
 }  // namespace
 
 Communicator Communicator::world(std::chrono::seconds limit) {
     const Patience patience{.limit = limit};
+    if (!is_running()) {
+        return {nullptr, patience};
+    }
     wait_for_all(MPI_COMM_WORLD, patience);
     MPI_Comm duplicate = MPI_COMM_NULL;
     check(MPI_Comm_dup(MPI_COMM_WORLD, &duplicate));
@@ -149,6 +165,9 @@ Communicator Communicator::world(std::chrono::seconds limit) {
 }
 
 Communicator Communicator::split(int colour) const {
+    if (!has_mpi()) {
+        return {nullptr, patience_};
+    }
     barrier();
     MPI_Comm part = MPI_COMM_NULL;
     check(MPI_Comm_split(group_->comm, colour, rank_, &part));
@@ -156,6 +175,9 @@ Communicator Communicator::split(int colour) const {
 }
 
 std::vector<int> Communicator::first_ranks_of_nodes() const {
+    if (!has_mpi()) {
+        return {0};
+    }
     barrier();
     MPI_Comm raw = MPI_COMM_NULL;
     check(MPI_Comm_split_type(group_->comm, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &raw));
@@ -168,10 +190,17 @@ std::vector<int> Communicator::first_ranks_of_nodes() const {
     return firsts;
 }
 
-void Communicator::barrier() const { wait_for_all(group_->comm, patience_); }
+void Communicator::barrier() const {
+    if (has_mpi()) {
+        wait_for_all(group_->comm, patience_);
+    }
+}
 
 // Not MPI_IN_PLACE: with SimGrid as the MPI library, the result is then no rank's value.
 int Communicator::smallest(int value, const Patience& patience) const {
+    if (!has_mpi()) {
+        return value;
+    }
     int least = value;
     MPI_Request request = MPI_REQUEST_NULL;
     check(MPI_Iallreduce(&value, &least, 1, MPI_INT, MPI_MIN, group_->comm, &request));
@@ -223,11 +252,13 @@ Meeting Communicator::meet(int purpose, bool raises, std::chrono::seconds limit)
     patience.limit = limit;
     const std::array<std::int64_t, 3> mine{std::int64_t{purpose} * size_ + rank_, -purpose,
                                            raises ? 0 : 1};
-    std::array<std::int64_t, 3> least{};
-    MPI_Request request = MPI_REQUEST_NULL;
-    check(MPI_Iallreduce(mine.data(), least.data(), count_of(least.size()), MPI_INT64_T, MPI_MIN,
-                         group_->comm, &request));
-    pending(request, patience).wait();
+    std::array<std::int64_t, 3> least = mine;
+    if (has_mpi()) {
+        MPI_Request request = MPI_REQUEST_NULL;
+        check(MPI_Iallreduce(mine.data(), least.data(), count_of(least.size()), MPI_INT64_T,
+                             MPI_MIN, group_->comm, &request));
+        pending(request, patience).wait();
+    }
     return {.lowest = static_cast<int>(least[0] / size_),
             .rank = static_cast<int>(least[0] % size_),
             .highest = static_cast<int>(-least[1]),
@@ -246,20 +277,21 @@ std::string Communicator::broadcast(const std::string& value, int root) const {
 }
 
 void Communicator::sum(std::span<double> values) const {
-    MPI_Request request = MPI_REQUEST_NULL;
-    check(MPI_Iallreduce(MPI_IN_PLACE, values.data(), count_of(values.size()), MPI_DOUBLE, MPI_SUM,
-                         group_->comm, &request));
-    pending(request, patience_).wait();
+    if (has_mpi()) {
+        add_up(values, MPI_DOUBLE, group_->comm, patience_);
+    }
 }
 
 void Communicator::sum(std::span<std::uint64_t> values) const {
-    MPI_Request request = MPI_REQUEST_NULL;
-    check(MPI_Iallreduce(MPI_IN_PLACE, values.data(), count_of(values.size()), MPI_UINT64_T,
-                         MPI_SUM, group_->comm, &request));
-    pending(request, patience_).wait();
+    if (has_mpi()) {
+        add_up(values, MPI_UINT64_T, group_->comm, patience_);
+    }
 }
 
 std::vector<double> Communicator::all_gather(std::span<const double> mine) const {
+    if (!has_mpi()) {
+        return {mine.begin(), mine.end()};
+    }
     std::vector<double> all(mine.size() * static_cast<std::size_t>(size_));
     const int count = count_of(mine.size());
     MPI_Request request = MPI_REQUEST_NULL;
@@ -273,6 +305,12 @@ void Communicator::all_to_all(std::span<const std::byte> send, const Blocks& sen
                               std::span<std::byte> receive, const Blocks& receive_blocks) const {
     expects(send.size() >= send_blocks.total(), "the blocks to send lie in the buffer");
     expects(receive.size() >= receive_blocks.total(), "the blocks to receive fit the buffer");
+    if (!has_mpi()) {
+        expects(send_blocks.bytes == receive_blocks.bytes,
+                "a rank receives what it sends to itself");
+        std::copy_n(send.begin(), send_blocks.total(), receive.begin());
+        return;
+    }
     const Counts out(send_blocks);
     const Counts in(receive_blocks);
     MPI_Request request = MPI_REQUEST_NULL;
@@ -283,12 +321,16 @@ void Communicator::all_to_all(std::span<const std::byte> send, const Blocks& sen
 }
 
 Request Communicator::start_broadcast(std::span<std::byte> bytes, int root) const {
+    if (!has_mpi()) {
+        return {};
+    }
     MPI_Request request = MPI_REQUEST_NULL;
     check(MPI_Ibcast(bytes.data(), count_of(bytes.size()), MPI_BYTE, root, group_->comm, &request));
     return pending(request, patience_);
 }
 
 Request Communicator::start_send(std::span<const std::byte> bytes, int to, int tag) const {
+    expects(has_mpi(), "a rank without MPI has no other");
     MPI_Request request = MPI_REQUEST_NULL;
     check(
         MPI_Isend(bytes.data(), count_of(bytes.size()), MPI_BYTE, to, tag, group_->comm, &request));
@@ -296,6 +338,7 @@ Request Communicator::start_send(std::span<const std::byte> bytes, int to, int t
 }
 
 Request Communicator::start_receive(std::span<std::byte> bytes, int from, int tag) const {
+    expects(has_mpi(), "a rank without MPI has no other");
     MPI_Request request = MPI_REQUEST_NULL;
     check(MPI_Irecv(bytes.data(), count_of(bytes.size()), MPI_BYTE, from, tag, group_->comm,
                     &request));

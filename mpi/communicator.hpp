@@ -1,4 +1,5 @@
-// A group of ranks and its operations on host memory.
+// A group of ranks and its operations on host memory. A rank of a job of its own needs no MPI: its
+// operations are copies.
 //
 // Unless stated otherwise, operations are collective over the group. Only the thread that calls MPI
 // may call them. They throw MpiError if MPI fails. Waits poll and throw MpiError after the time
@@ -67,7 +68,8 @@ struct Blocks {
 
 class Communicator {
 public:
-    // Duplicates MPI_COMM_WORLD; `limit` is the time limit of every wait.
+    // All ranks of MPI if it runs, else this process alone; `limit` is the time limit of every
+    // wait.
     static Communicator world(std::chrono::seconds limit);
 
     Communicator(Communicator&&) noexcept;
@@ -120,7 +122,7 @@ public:
     // Starts copying the root's `bytes` to all ranks. All ranks start broadcasts in the same order.
     Request start_broadcast(std::span<std::byte> bytes, int root) const;
 
-    // Point to point, matched by tag; not collective.
+    // Point to point, matched by tag; not collective. Not for a rank without MPI.
     Request start_send(std::span<const std::byte> bytes, int to, int tag) const;
     Request start_receive(std::span<std::byte> bytes, int from, int tag) const;
 
@@ -129,12 +131,13 @@ private:
 
     Communicator(std::unique_ptr<Group> group, Patience patience);
 
+    bool has_mpi() const { return group_ != nullptr; }
     int smallest(int value, const Patience& patience) const;
 
-    std::unique_ptr<Group> group_;
+    std::unique_ptr<Group> group_;  // null: one rank without MPI
     Patience patience_;
     int rank_ = 0;
-    int size_ = 0;
+    int size_ = 1;
 };
 
 }  // namespace nearstep::mpi

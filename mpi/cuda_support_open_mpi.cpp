@@ -8,6 +8,9 @@
 namespace nearstep::mpi {
 
 CudaSupport cuda_support() {
+    if (&MPIX_Query_cuda_support == nullptr) {
+        return CudaSupport::unknown;
+    }
     return MPIX_Query_cuda_support() != 0 ? CudaSupport::yes : CudaSupport::no;
 }
 

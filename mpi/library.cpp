@@ -4,6 +4,7 @@
 
 #include "base/error.hpp"
 #include "mpi/call.hpp"
+#include "mpi/session.hpp"
 #include "mpi/settings.hpp"
 
 #include <algorithm>
@@ -40,8 +41,13 @@ std::vector<std::string> components(const std::vector<std::string>& settings,
 
 }  // namespace
 
+bool is_loaded() { return &MPI_Init_thread != nullptr; }
+
 Library describe_library() {
-    Library library{.version = version(), .transport = {}, .networks = {}};
+    Library library{.version = is_loaded() ? version() : "", .transport = {}, .networks = {}};
+    if (!is_running()) {
+        return library;
+    }
     const std::vector<std::string> settings = settings_in_force();
     const std::vector<std::string> layers = components(settings, "pml_");
     if (layers.empty()) {
@@ -70,6 +76,10 @@ std::string transport_words(const Library& library) {
 }
 
 std::string describe(const Library& library) {
+    if (!is_running()) {
+        return text(library.version.empty() ? "no MPI" : library.version,
+                    ", which one rank does not need");
+    }
     return library.transport.empty()
                ? library.version
                : text(library.version, ", messages by ", transport_words(library));

@@ -12,8 +12,11 @@ struct Library {
     std::vector<std::string> networks;  // what the layer may use: "tcp", "vader"; ucx does not tell
 };
 
-// Call it while MPI runs. Not collective.
+// Without a version if MPI is not loaded, and without a transport unless it runs. Not collective.
 Library describe_library();
+
+// Whether this process has loaded the MPI library.
+bool is_loaded();
 
 // Whether MPI finds its ranks by Slurm's PMI-2. Call it before MPI starts.
 bool speaks_pmi2();
@@ -21,7 +24,7 @@ bool speaks_pmi2();
 // "ob1 over tcp and vader".
 std::string transport_words(const Library& library);
 
-// "Open MPI v4.1.4, messages by ob1 over tcp and vader".
+// "Open MPI v4.1.4, messages by ob1 over tcp and vader", or "no MPI, which one rank does not need".
 std::string describe(const Library& library);
 
 }  // namespace nearstep::mpi

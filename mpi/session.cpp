@@ -1,23 +1,19 @@
-// Starts and ends MPI, and ends all ranks after an error. Used by main and the MPI thread.
+// Starts and ends MPI where there are several ranks, and ends all ranks after an error. Used by
+// main and the MPI thread.
 #include "mpi/session.hpp"
 
 #include "base/error.hpp"
 #include "mpi/call.hpp"
+#include "mpi/launch.hpp"
 #include "mpi/library.hpp"
 
-#include <unistd.h>
-
-#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <string>
-#include <string_view>
 #include <thread>
-#include <utility>
-#include <vector>
 
 namespace nearstep::mpi {
 
@@ -30,12 +26,17 @@ std::thread::id main_thread;  // NOLINT: the terminate handler has no other way 
 
 int world_rank() {
     int rank = 0;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (is_running()) {
+        MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    }
     return rank;
 }
 
 // True if all ranks call this within the limit.
 bool all_ranks_arrive(std::chrono::seconds limit) {
+    if (!is_running()) {
+        return true;
+    }
     MPI_Request request = MPI_REQUEST_NULL;
     if (MPI_Ibarrier(MPI_COMM_WORLD, &request) != MPI_SUCCESS) {
         return false;
@@ -51,26 +52,26 @@ bool all_ranks_arrive(std::chrono::seconds limit) {
     return is_done != 0;
 }
 
+bool end() { return !is_running() || MPI_Finalize() == MPI_SUCCESS; }
+
 [[noreturn]] void end_with_usage_error(const std::string& reason) {
     const int rank = world_rank();
     if (rank == 0) {
         std::fprintf(stderr, "nearstep: %s\n", reason.c_str());
     }
     if (std::this_thread::get_id() == main_thread && all_ranks_arrive(std::chrono::seconds(10))) {
-        MPI_Finalize();
+        end();
         std::_Exit(kUsageExitCode);
     }
     if (rank != 0) {
         std::fprintf(stderr, "nearstep: rank %d: %s\n", rank, reason.c_str());
     }
-    MPI_Abort(MPI_COMM_WORLD, kUsageExitCode);
-    std::_Exit(kUsageExitCode);
+    abort_ranks(kUsageExitCode);
 }
 
 [[noreturn]] void end_with_failure(const std::string& reason) {
     std::fprintf(stderr, "nearstep: rank %d: %s\n", world_rank(), reason.c_str());
-    MPI_Abort(MPI_COMM_WORLD, kFailureExitCode);
-    std::_Exit(kFailureExitCode);
+    abort_ranks(kFailureExitCode);
 }
 
 [[noreturn]] void end_program() {
@@ -104,79 +105,31 @@ void check(int code, const Where& where) {
 
 namespace {
 
-bool is_set(const char* name) { return std::getenv(name) != nullptr; }
-
-int tasks_of_step() {
-    const char* tasks = std::getenv("SLURM_STEP_NUM_TASKS");
-    return is_set("SLURM_STEP_ID") && tasks != nullptr
-               ? static_cast<int>(std::strtol(tasks, nullptr, 10))
-               : 1;
-}
-
-// How this process came to be, as far as Slurm matters.
-enum class Start {
-    elsewhere,  // without Slurm, or by mpirun
-    alone,      // by a shell in a job, or as the only task of a step
-    together,   // as one of several tasks of a step, in which MPI finds the others
-    separate    // as one of several tasks of a step, in which MPI cannot find the others
-};
-
-Start start_of_process() {
-    if (!is_set("SLURM_JOB_ID") || is_set("OMPI_COMM_WORLD_SIZE")) {
-        return Start::elsewhere;
-    }
-    // With --pty only the first task has the terminal.
-    if (tasks_of_step() == 1 || is_set("SLURM_PTY_PORT")) {
-        return Start::alone;
-    }
-    const bool has_pmix = is_set("PMIX_NAMESPACE");
-    const bool has_pmi2 = is_set("PMI_FD") && speaks_pmi2();
-    return has_pmix || has_pmi2 ? Start::together : Start::separate;
-}
-
-// The variables by which MPI would look for other ranks, of a process that has none. In a shell of
-// a job it would end: the shell's first program already used them up, or there is no PMI. They are
-// hidden while MPI starts.
-class HiddenSlurm {
-public:
-    HiddenSlurm() {
-        const Start start = start_of_process();
-        if (start == Start::separate) {
-            // They would all do the same work.
+// Starts MPI if this process is one of several ranks.
+void start() {
+    switch (launch_of_process()) {
+        case Launch::alone:
+            return;
+        case Launch::strangers:  // they would all do the same work
             throw ConfigError(
                 text("srun has started ", tasks_of_step(),
                      " tasks without a PMI that this MPI knows, so they cannot find each other: "
                      "start them with srun --mpi=pmix, with mpirun, or with launch/slurm."));
-        }
-        if (start != Start::alone) {
-            return;
-        }
-        for (char** entry = environ; *entry != nullptr; ++entry) {
-            const std::string_view variable = *entry;
-            const std::size_t end = variable.find('=');
-            const bool is_hidden = variable.starts_with("SLURM") || variable.starts_with("PMI");
-            if (is_hidden && end != std::string_view::npos) {
-                hidden_.emplace_back(variable.substr(0, end), variable.substr(end + 1));
-            }
-        }
-        for (const auto& [name, value] : hidden_) {
-            ::unsetenv(name.c_str());
-        }
+        case Launch::ranks:
+            break;
     }
-    HiddenSlurm(const HiddenSlurm&) = delete;
-    HiddenSlurm& operator=(const HiddenSlurm&) = delete;
-    ~HiddenSlurm() {
-        for (const auto& [name, value] : hidden_) {
-            ::setenv(name.c_str(), value.c_str(), 1);
-        }
+    if (!is_loaded()) {
+        throw ConfigError(
+            "This process is one of several ranks, and Open MPI's libmpi.so.40, by which they find "
+            "each other, was not found: type pip install 'nearstep[mpi]', or install the system's "
+            "Open MPI.");
     }
-
-private:
-    std::vector<std::pair<std::string, std::string>> hidden_;
-};
+    int provided = MPI_THREAD_SINGLE;
+    check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided));
+}
 
 // Before MPI runs, nothing can report an exception.
-HiddenSlurm hide_slurm() try { return {}; } catch (const ConfigError& error) {
+void start_for_program() try { start(); } catch (const ConfigError& error) {
     const char* task = std::getenv("SLURM_PROCID");
     if (task == nullptr || std::string(task) == "0") {
         std::fprintf(stderr, "nearstep: %s\n", error.what());
@@ -187,39 +140,46 @@ HiddenSlurm hide_slurm() try { return {}; } catch (const ConfigError& error) {
     std::_Exit(kUsageExitCode);
 }
 
+void return_errors() {
+    if (is_running()) {
+        check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+    }
+}
+
 }  // namespace
 
-Session::Session(int& argc, char**& argv) {
-    int provided = MPI_THREAD_SINGLE;
-    const HiddenSlurm hidden = hide_slurm();
-    check(MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided));
-    check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+Session::Session() {
+    start_for_program();
+    return_errors();
     main_thread = std::this_thread::get_id();
     std::set_terminate(end_program);
 }
 
-Session::~Session() { MPI_Finalize(); }
+Session::~Session() { end(); }
 
 namespace {
 
 bool is_started_here = false;  // NOLINT: MPI itself is global
 
+bool is_over() {
+    int is_over = 0;
+    if (is_loaded()) {
+        MPI_Finalized(&is_over);
+    }
+    return is_over != 0;
+}
+
 }  // namespace
 
 void start_for_library() {
-    int is_up = 0;
-    int is_over = 0;
-    check(MPI_Initialized(&is_up));
-    check(MPI_Finalized(&is_over));
-    if (is_over != 0) {
+    if (is_over()) {
         throw ConfigError("MPI has ended in this process and cannot start again: start a new one.");
     }
-    int provided = MPI_THREAD_SINGLE;
-    if (is_up == 0) {
-        const HiddenSlurm hidden;
-        check(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided));
-        is_started_here = true;
+    if (!is_running()) {
+        start();
+        is_started_here = is_running();
     } else {
+        int provided = MPI_THREAD_SINGLE;
         check(MPI_Query_thread(&provided));
         int is_main = 0;
         check(MPI_Is_thread_main(&is_main));
@@ -229,29 +189,25 @@ void start_for_library() {
                 "with MPI_THREAD_MULTIPLE, or let nearstep start it.");
         }
     }
-    check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+    return_errors();
 }
 
 bool end_for_library(std::chrono::seconds limit) {
-    if (!is_started_here) {
-        return true;
-    }
-    if (!all_ranks_arrive(limit)) {
-        return false;
-    }
-    return MPI_Finalize() == MPI_SUCCESS;
+    return !is_started_here || (all_ranks_arrive(limit) && end());
 }
 
 bool is_running() {
     int is_up = 0;
-    int is_over = 0;
-    MPI_Initialized(&is_up);
-    MPI_Finalized(&is_over);
-    return is_up != 0 && is_over == 0;
+    if (is_loaded()) {
+        MPI_Initialized(&is_up);
+    }
+    return is_up != 0 && !is_over();
 }
 
 void abort_ranks(int exit_code) {
-    MPI_Abort(MPI_COMM_WORLD, exit_code);
+    if (is_running()) {
+        MPI_Abort(MPI_COMM_WORLD, exit_code);
+    }
     std::_Exit(exit_code);
 }
 

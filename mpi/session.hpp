@@ -1,4 +1,5 @@
-// Starts and ends MPI with the program, and ends all ranks after an error.
+// Starts and ends MPI with the program, and ends all ranks after an error. A rank alone, and a job
+// of one rank, need no MPI and do not start it.
 #pragma once
 
 #include <chrono>
@@ -11,7 +12,7 @@ namespace nearstep::mpi {
 //   Any other exception, on any rank or thread: prints rank and reason; the job exits with code 1.
 class Session {
 public:
-    Session(int& argc, char**& argv);
+    Session();
     Session(const Session&) = delete;
     Session& operator=(const Session&) = delete;
     ~Session();
@@ -24,7 +25,7 @@ void start_for_library();
 // Ends MPI if start_for_library() started it. Returns false if some rank does not call this within
 // the limit.
 bool end_for_library(std::chrono::seconds limit);
-// Whether MPI has started and has not ended.
+// Whether MPI has started and has not ended. If not, this process is a rank alone.
 bool is_running();
 // Ends the processes of all ranks at once.
 [[noreturn]] void abort_ranks(int exit_code);

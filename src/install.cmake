@@ -3,17 +3,11 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 add_library(nearstep_library SHARED $<TARGET_OBJECTS:nearstep_engine> $<TARGET_OBJECTS:nearstep_config> $<TARGET_OBJECTS:nearstep_mpi>)
-target_link_libraries(nearstep_library PRIVATE nearstep_engine nearstep_config nearstep_mpi MPI::MPI_CXX)
+target_link_libraries(nearstep_library PRIVATE nearstep_engine nearstep_config nearstep_mpi)
 target_include_directories(nearstep_library INTERFACE $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/nearstep>)
 target_compile_features(nearstep_library INTERFACE cxx_std_20)
 set_target_properties(nearstep_library PROPERTIES OUTPUT_NAME nearstep EXPORT_NAME engine LINKER_LANGUAGE CXX
     VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR} INSTALL_RPATH_USE_LINK_PATH ON)
-# CMake omits folders inside the source tree from that path, but NCCL may be there, next to PyTorch.
-if(NEARSTEP_NCCL_LIBRARY)
-    cmake_path(GET NEARSTEP_NCCL_LIBRARY PARENT_PATH nccl_folder)
-    set_property(TARGET nearstep_library PROPERTY INSTALL_RPATH ${nccl_folder})
-endif()
-
 set(package ${CMAKE_INSTALL_LIBDIR}/cmake/nearstep)
 install(TARGETS nearstep_library EXPORT nearstep LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT nearstep NAMESPACE nearstep:: FILE nearstepConfig.cmake DESTINATION ${package})

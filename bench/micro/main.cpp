@@ -84,7 +84,7 @@ int run(const mpi::Communicator& world, int argc, char** argv) {
 
 // Nothing is caught: the terminate handler of mpi::Session reports the error and ends all ranks.
 int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape)
-    const nearstep::mpi::Session session(argc, argv);
+    const nearstep::mpi::Session session;
     return nearstep::bench::run(nearstep::mpi::Communicator::world(std::chrono::seconds(120)), argc,
                                 argv);
 }

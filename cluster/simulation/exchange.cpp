@@ -238,7 +238,7 @@ Settings read(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-    const mpi::Session session(argc, argv);
+    const mpi::Session session;
     const auto world = mpi::Communicator::world(std::chrono::hours(1));
     const Settings settings = read(argc, argv);
     Step step(world, settings);

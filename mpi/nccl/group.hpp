@@ -28,7 +28,8 @@
 
 namespace nearstep::nccl {
 
-// The version of NCCL in use, such as "2.28.9"; empty if the program was built without it.
+// The version of NCCL in use, such as "2.28.9"; empty if the program was built without it,
+// or the process cannot load it.
 std::string library_version();
 
 // Why these ranks cannot form a Group, as the end of a sentence, the same on all; none if they can.

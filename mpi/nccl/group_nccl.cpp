@@ -3,8 +3,7 @@
 #include "base/machine.hpp"
 #include "base/wording.hpp"
 #include "mpi/nccl/group.hpp"
-
-#include <nccl.h>
+#include "mpi/nccl/library.hpp"
 
 #include <algorithm>
 #include <array>
@@ -53,8 +52,12 @@ ncclDataType_t type_of(Dtype dtype) {
 }  // namespace
 
 std::string library_version() {
+    const Library* const nccl = find_library();
+    if (nccl == nullptr) {
+        return "";
+    }
     int version = 0;
-    if (ncclGetVersion(&version) != ncclSuccess) {
+    if (nccl->get_version(&version) != ncclSuccess) {
         return "of unknown version";
     }
     return text(version / 10000, ".", version / 100 % 100, ".", version % 100);
@@ -62,6 +65,9 @@ std::string library_version() {
 
 std::optional<std::string> find_obstacle(const mpi::Communicator& ranks, std::optional<int> gpu) {
     constexpr double kNone = -1;
+    if (!ranks.agree(find_library() != nullptr)) {
+        return "a rank has no libnccl.so.2";
+    }
     const double address = gpu ? static_cast<double>(memory::address_of_gpu(*gpu)) : kNone;
     const std::vector<double> addresses = ranks.all_gather({&address, 1});
     const std::vector<int> nodes = ranks.first_ranks_of_nodes();
@@ -92,10 +98,10 @@ struct Group::State {
     State(int gpu_number, std::chrono::seconds time_limit) : gpu(gpu_number), limit(time_limit) {}
 
     std::string failure(const char* what, ncclResult_t code) const {
-        const char* detail = comm != nullptr ? ncclGetLastError(comm) : "";
+        const char* detail = comm != nullptr ? library().last_error(comm) : "";
         std::string words = detail != nullptr ? detail : "";
         std::replace(words.begin(), words.end(), '\n', ' ');
-        return text("NCCL reports \"", ncclGetErrorString(code), "\" in ", what,
+        return text("NCCL reports \"", library().error_text(code), "\" in ", what,
                     words.empty() ? "" : " (", words, words.empty() ? "" : ")",
                     ": look for the rank that stopped, and start again with ", Term::resume, ".");
     }
@@ -110,7 +116,7 @@ struct Group::State {
     // The state of the communicator. Hold `mutex`.
     ncclResult_t ask() const {
         ncclResult_t now = ncclSuccess;
-        const ncclResult_t code = ncclCommGetAsyncError(comm, &now);
+        const ncclResult_t code = library().ask(comm, &now);
         return code == ncclSuccess ? now : code;
     }
 
@@ -178,7 +184,7 @@ void Group::State::abort() {
         std::this_thread::sleep_for(kPoll);
     }
     if (comm != nullptr) {
-        static_cast<void>(ncclCommAbort(comm));
+        static_cast<void>(library().abort(comm));
     }
 }
 
@@ -279,7 +285,7 @@ Group::Group(const mpi::Communicator& ranks, int gpu, Watchdog& watchdog,
     ncclUniqueId id{};
     std::string bytes(sizeof id, '\0');
     if (rank_ == 0) {
-        if (const ncclResult_t code = ncclGetUniqueId(&id); code != ncclSuccess) {
+        if (const ncclResult_t code = library().make_id(&id); code != ncclSuccess) {
             watchdog_.give_up(state_->failure(kWhat, code));
         }
         std::memcpy(bytes.data(), &id, sizeof id);
@@ -296,7 +302,7 @@ Group::Group(const mpi::Communicator& ranks, int gpu, Watchdog& watchdog,
     {
         const std::lock_guard lock(state_->mutex);
         const Call in_nccl(*state_, kWhat);
-        code = ncclCommInitRankConfig(&state_->comm, size_, id, rank_, &config);
+        code = library().start(&state_->comm, size_, id, rank_, &config);
     }
     if (!is_accepted(code)) {
         watchdog_.give_up(state_->failure(kWhat, code));
@@ -310,14 +316,14 @@ Group::~Group() {
     if (state_->comm == nullptr || state_->is_closed.exchange(true)) {
         return;
     }
-    ncclResult_t code = ncclCommFinalize(state_->comm);
+    ncclResult_t code = library().finalize(state_->comm);
     const Clock::time_point deadline = Clock::now() + state_->limit;
     while (code == ncclInProgress && Clock::now() < deadline) {
         std::this_thread::sleep_for(kPoll);
         code = state_->ask();
     }
-    static_cast<void>(code == ncclSuccess ? ncclCommDestroy(state_->comm)
-                                          : ncclCommAbort(state_->comm));
+    static_cast<void>(code == ncclSuccess ? library().destroy(state_->comm)
+                                          : library().abort(state_->comm));
 }
 
 void Group::reduce_scatter(std::span<const std::byte> parts, std::span<std::byte> mine, Dtype dtype,
@@ -327,8 +333,8 @@ void Group::reduce_scatter(std::span<const std::byte> parts, std::span<std::byte
     expects(mine.size() % size_bytes(dtype) == 0, "parts are whole elements");
     const std::size_t count = mine.size() / size_bytes(dtype);
     queue(*state_, watchdog_, "a reduce-scatter", stream, [&](ncclComm_t comm, CUstream_st* on) {
-        return ncclReduceScatter(parts.data(), mine.data(), count, type_of(dtype), ncclSum, comm,
-                                 on);
+        return library().reduce_scatter(parts.data(), mine.data(), count, type_of(dtype), ncclSum,
+                                        comm, on);
     });
 }
 
@@ -337,7 +343,7 @@ void Group::all_gather(std::span<const std::byte> mine, std::span<std::byte> all
     expects(all.size() == mine.size() * static_cast<std::size_t>(size_),
             "there is room for every rank's");
     queue(*state_, watchdog_, "an all-gather", stream, [&](ncclComm_t comm, CUstream_st* on) {
-        return ncclAllGather(mine.data(), all.data(), mine.size(), ncclUint8, comm, on);
+        return library().all_gather(mine.data(), all.data(), mine.size(), ncclUint8, comm, on);
     });
 }
 
@@ -348,21 +354,21 @@ void Group::exchange(std::span<const std::span<const std::byte>> to,
     expects(to.size() == ranks && from.size() == ranks, "every rank has its messages");
     expects(to[me].empty() && from[me].empty(), "a rank sends nothing to itself");
     queue(*state_, watchdog_, "a send and receive", stream, [&](ncclComm_t comm, CUstream_st* on) {
-        ncclResult_t code = ncclGroupStart();
+        ncclResult_t code = library().begin_group();
         // All in one NCCL group: separate calls could deadlock. Each rank starts with another peer.
         for (std::size_t step = 1; step < ranks; ++step) {
             const std::size_t next = (me + step) % ranks;
             const std::size_t previous = (me + ranks - step) % ranks;
             if (is_accepted(code) && !to[next].empty()) {
-                code = ncclSend(to[next].data(), to[next].size(), ncclUint8, static_cast<int>(next),
-                                comm, on);
+                code = library().send(to[next].data(), to[next].size(), ncclUint8,
+                                      static_cast<int>(next), comm, on);
             }
             if (is_accepted(code) && !from[previous].empty()) {
-                code = ncclRecv(from[previous].data(), from[previous].size(), ncclUint8,
-                                static_cast<int>(previous), comm, on);
+                code = library().receive(from[previous].data(), from[previous].size(), ncclUint8,
+                                         static_cast<int>(previous), comm, on);
             }
         }
-        const ncclResult_t end = ncclGroupEnd();
+        const ncclResult_t end = library().end_group();
         return is_accepted(code) ? end : code;
     });
 }

@@ -7,9 +7,10 @@
         opt.step()
         opt.zero_grad()
 
-``python train.py`` is one rank; ``mpirun -np 4 python train.py`` are four, whose gradients the engine averages.
+``python train.py`` is one rank; ``nearstep-run --nproc-per-node 4 train.py`` starts four, whose gradients the engine averages.
 """
 
+from . import _mpi  # loads Open MPI where there may be several ranks, before the engine is loaded
 from . import _ranks  # sets RANK, WORLD_SIZE and LOCAL_RANK
 from . import _distributed
 from ._optimizer import Optimizer

@@ -66,6 +66,7 @@ class Optimizer(torch.optim.Optimizer):
                  accumulation=None, keep_gradients=False, keep_random=False, devices=None, durability=None, seed=None, fresh=False,
                  weights=None, stream: Stream | None = None, gpu_memory_gb=None, config=None):
         self._is_ready = False
+        _ranks.check_launcher()
         module = params if isinstance(params, torch.nn.Module) else getattr(params, "module", None)
         super().__init__(trained_of(params), defaults)
         check_numbers(self.param_groups, clip_norm, accumulation, gpu_memory_gb)

@@ -4,6 +4,7 @@ import atexit
 import itertools
 import os
 import re
+import shlex
 import sys
 import traceback
 import weakref
@@ -52,13 +53,23 @@ def _set_address(ranks: int) -> None:
     os.environ.setdefault("MASTER_PORT", str(_FIRST_PORT + zlib.crc32(job.encode()) % _PORTS))
 
 
+def _program() -> list:
+    """The words that started this program, without Python: a script, or -m and a module, and the arguments."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    if spec is None:
+        return sys.argv
+    return ["-m", spec.name.removesuffix(".__main__"), *sys.argv[1:]]
+
+
 def check_launcher() -> None:
     """Raises RuntimeError if several processes were started without MPI: each would take itself for the only one."""
     told = int(os.environ.get("WORLD_SIZE", 1))
     if told > 1 and not any(all(name in os.environ for name in names) for names in _LAUNCHERS):
+        here = int(os.environ.get("LOCAL_WORLD_SIZE", told))
+        hosts = f" --nnodes {told // here} --hostfile HOSTS" if told > here else ""
         raise RuntimeError(
-            f"WORLD_SIZE is {told}, but MPI knows one process: nearstep's ranks are started by MPI, so type "
-            f"'mpirun -np {told} python {os.path.basename(sys.argv[0])}' instead of torchrun or accelerate launch."
+            f"This is one of {told} processes of torchrun, accelerate launch or another launcher that MPI does not know. Start the "
+            f"ranks with: nearstep-run --nproc-per-node {here}{hosts} {shlex.join(_program())}"
         )
 
 

@@ -54,7 +54,6 @@ class Session:
         params = self.layout.params
         if not params:
             raise RuntimeError("This optimizer has no state, since nothing is trained: all parameters are frozen (requires_grad=False).")
-        _ranks.check_launcher()
         make_first_calls()
         devices = {p.device for p in params}
         check_formats(params, self.layout.names)

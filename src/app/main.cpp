@@ -38,7 +38,7 @@ int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape)
     if (nearstep::app::is_report(argc, argv)) {
         return nearstep::app::run_report(argc, argv);
     }
-    const nearstep::mpi::Session session(argc, argv);
+    const nearstep::mpi::Session session;
     const auto world = nearstep::mpi::Communicator::world(std::chrono::seconds(120));
     return nearstep::app::run_command(world, argc, argv);
 }

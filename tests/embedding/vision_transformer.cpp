@@ -46,8 +46,7 @@ engine::Layout layout_of(const torch::nn::Module& model) {
 }
 
 int main(int, char** argv) {
-    int arguments = 1;
-    const mpi::Session session(arguments, argv);
+    const mpi::Session session;
     const auto world = mpi::Communicator::world(std::chrono::seconds(60));
     const int killed_at = argv[2] != nullptr ? std::atoi(argv[2]) : 0, rows = kBatch / world.size();
     const auto make_model = [] { return torch::manual_seed(1), VisionTransformer(); };

@@ -121,6 +121,9 @@ TEST(Communicator, ExchangesMoreThanTwoGiB) {
 
 TEST(Communicator, PassesMessagesRoundTheRing) {
     const Communicator world = make_world();
+    if (world.size() == 1) {
+        GTEST_SKIP() << "a rank alone has nobody to send to";
+    }
     std::array<std::byte, 3> out{};
     std::array<std::byte, 3> in{};
     out.fill(static_cast<std::byte>(world.rank()));
@@ -135,6 +138,9 @@ TEST(Communicator, PassesMessagesRoundTheRing) {
 
 TEST(Communicator, WaitsForNothingMoreOnceARankDidNotTakePart) {
     const Communicator world = Communicator::world(std::chrono::seconds(5));
+    if (world.size() == 1) {
+        GTEST_SKIP() << "a rank alone waits for nobody";
+    }
     std::array<std::byte, 3> bytes{};
     const auto begin = std::chrono::steady_clock::now();
     {
@@ -217,12 +223,10 @@ TEST(Communicator, FindsThatRanksOfThisTestShareANode) {
 TEST(Communicator, EndsAWaitAtItsTimeLimit) {
     const Communicator world = Communicator::world(std::chrono::seconds(3));
     std::array<std::byte, 1> in{};
-    if (world.rank() == 0) {
+    if (world.rank() == 0 && world.size() > 1) {
         Request never = world.start_receive(in, world.size() - 1, 77);
         EXPECT_THROW(never.wait(), MpiError);
-        if (world.size() > 1) {
-            EXPECT_THROW(static_cast<void>(world.split(0)), MpiError);
-        }
+        EXPECT_THROW(static_cast<void>(world.split(0)), MpiError);
     }
 }
 

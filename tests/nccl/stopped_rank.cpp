@@ -90,7 +90,7 @@ void run(nccl::Group& group, nccl::Group& second, const Plan& plan) {
 }  // namespace
 
 int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape)
-    const nearstep::mpi::Session session(argc, argv);
+    const nearstep::mpi::Session session;
     if (argc != 4) {
         throw nearstep::ConfigError("Usage: nccl.stopped_rank PHASE HOW LIMIT_S");
     }

@@ -265,12 +265,14 @@ class BadInput(Package):
             opt.masters_digest()
         self.assertIn("closed", str(caught.exception))
 
-    def test_processes_that_mpi_did_not_start(self):
-        code = "import networks, nearstep, sys; nearstep.AdamW(networks.Layers(1, 16), path=sys.argv[1]).resume()"
-        done = subprocess.run([sys.executable, "-c", code, str(self.path)], cwd=launcher.HERE, text=True, capture_output=True, timeout=launcher.WORKERS_LIMIT_S,
-                              env=dict(launcher.environment(), RANK="1", WORLD_SIZE="2", LOCAL_RANK="1"))
+    def test_processes_of_torchrun_say_what_to_type(self):
+        script = self.folder / "train.py"
+        script.write_text("import torch, nearstep, sys; nearstep.AdamW(torch.nn.Linear(4, 4), path=sys.argv[1])")
+        done = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", script, self.path], text=True, capture_output=True,
+                              env=launcher.environment(), timeout=launcher.WORKERS_LIMIT_S)
         self.assertNotEqual(done.returncode, 0)
-        self.assertIn("mpirun -np 2 python", done.stderr)
+        self.assertIn(f"Start the ranks with: nearstep-run --nproc-per-node 2 {script} {self.path}\n", done.stderr)
+        self.assertFalse(self.path.exists())
 
 
 class Shown(Package):

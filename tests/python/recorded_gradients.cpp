@@ -38,8 +38,8 @@ engine::Layout weight_and_bias() {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-    const mpi::Session session(argc, argv);
+int main(int /*argc*/, char** argv) {
+    const mpi::Session session;
     const auto world = mpi::Communicator::world(std::chrono::seconds(60));
     std::ifstream file(argv[1], std::ios::binary);
     const std::vector<float> start = read_floats(file);

@@ -70,7 +70,7 @@ void serve(const mpi::Communicator& world, const std::string& folder) {
 }  // namespace nearstep
 
 int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape)
-    const nearstep::mpi::Session session(argc, argv);
+    const nearstep::mpi::Session session;
     const auto world = nearstep::mpi::Communicator::world(std::chrono::seconds(120));
     nearstep::expects(argc == 2, "the folder of the pipes is given");
     nearstep::serve(world, argv[1]);

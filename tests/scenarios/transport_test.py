@@ -49,7 +49,7 @@ class Transport(program.Scenario):
         share = int(re.search(r"; (\d+) % of the link", done.stdout)[1])
         self.assertAlmostEqual(share, 100 * fit["gb_s"] / 0.001, delta=1)
         path = self.folder / "doctor.json"
-        self.launched(1, "doctor", "--json", path, OMPI_MCA_pml="ob1", OMPI_MCA_btl="tcp,self")
+        self.launched(2, "doctor", "--json", path, OMPI_MCA_pml="ob1", OMPI_MCA_btl="tcp,self")
         found = json.loads(path.read_text())["nodes"][0]["findings"]["mpi"]
         self.assertEqual((found["transport"], found["networks"]), ("ob1", ["tcp"]))
 

@@ -32,7 +32,7 @@ private:
 }  // namespace
 
 int main(int argc, char** argv) {
-    const nearstep::mpi::Session session(argc, argv);
+    const nearstep::mpi::Session session;
     testing::InitGoogleTest(&argc, argv);
     nearstep::select_test_source(argc, argv);
     const auto world = nearstep::mpi::Communicator::world(std::chrono::seconds(60));

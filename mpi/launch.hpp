@@ -1,0 +1,17 @@
+// How this process came to be: alone, or as one of several ranks.
+#pragma once
+
+namespace nearstep::mpi {
+
+enum class Launch {
+    alone,     // by hand, as the only task of a launcher, or by a shell in a job of Slurm's
+    ranks,     // as a rank, which finds the others by MPI
+    strangers  // by srun as one of several tasks, which MPI cannot join
+};
+
+Launch launch_of_process();
+
+// The tasks of this step of Slurm's; 1 outside one.
+int tasks_of_step();
+
+}  // namespace nearstep::mpi

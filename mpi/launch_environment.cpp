@@ -1,0 +1,37 @@
+#include "mpi/launch.hpp"
+#include "mpi/library.hpp"
+
+#include <cstdlib>
+
+namespace nearstep::mpi {
+
+namespace {
+
+bool is_set(const char* name) { return std::getenv(name) != nullptr; }
+
+int number(const char* name) {
+    const char* value = std::getenv(name);
+    return value == nullptr ? 1 : static_cast<int>(std::strtol(value, nullptr, 10));
+}
+
+}  // namespace
+
+int tasks_of_step() { return is_set("SLURM_STEP_ID") ? number("SLURM_STEP_NUM_TASKS") : 1; }
+
+Launch launch_of_process() {
+    if (is_set("OMPI_COMM_WORLD_SIZE")) {
+        return number("OMPI_COMM_WORLD_SIZE") > 1 ? Launch::ranks : Launch::alone;
+    }
+    if (!is_set("SLURM_JOB_ID")) {
+        return is_set("PMIX_NAMESPACE") ? Launch::ranks : Launch::alone;
+    }
+    // With --pty only the first task has the terminal. In a shell of a job, the shell's first
+    // program may already have used up what PMI variables name.
+    if (tasks_of_step() == 1 || is_set("SLURM_PTY_PORT")) {
+        return Launch::alone;
+    }
+    const bool has_pmi2 = is_set("PMI_FD") && is_loaded() && speaks_pmi2();
+    return is_set("PMIX_NAMESPACE") || has_pmi2 ? Launch::ranks : Launch::strangers;
+}
+
+}  // namespace nearstep::mpi

@@ -1,0 +1,32 @@
+// NCCL's functions, in the library that the process loads when it first needs them.
+#pragma once
+
+#include <nccl.h>
+
+namespace nearstep::nccl {
+
+struct Library {
+    decltype(&ncclGetVersion) get_version;
+    decltype(&ncclGetErrorString) error_text;
+    decltype(&ncclGetLastError) last_error;
+    decltype(&ncclGetUniqueId) make_id;
+    decltype(&ncclCommInitRankConfig) start;
+    decltype(&ncclCommGetAsyncError) ask;
+    decltype(&ncclCommFinalize) finalize;
+    decltype(&ncclCommDestroy) destroy;
+    decltype(&ncclCommAbort) abort;
+    decltype(&ncclReduceScatter) reduce_scatter;
+    decltype(&ncclAllGather) all_gather;
+    decltype(&ncclGroupStart) begin_group;
+    decltype(&ncclGroupEnd) end_group;
+    decltype(&ncclSend) send;
+    decltype(&ncclRecv) receive;
+};
+
+// Null if the process cannot load libnccl.so.2. Any thread may call it.
+const Library* find_library();
+
+// For a Group and what follows from it: there is none without the library.
+const Library& library();
+
+}  // namespace nearstep::nccl

@@ -1,0 +1,171 @@
+"""The program nearstep-run: starts ranks on this machine, on the hosts of a file or in a Slurm allocation. It takes torchrun's
+options, and MPI finds the ranks. Standard library only."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+
+from . import _open_mpi
+from ._boxes import Boxes
+
+_HERE = pathlib.Path(__file__).resolve().parent
+_SAID = (2, 75)  # a mistake of the user's and a stop on request: the ranks have said all
+_LEFT_OUT = ("--rdzv-backend", "--rdzv-endpoint", "--rdzv-id", "--rdzv-conf", "--node-rank", "--master-addr", "--master-port", "--max-restarts",
+             "--role", "--monitor-interval", "--log-dir", "--redirects", "--tee", "--start-method")
+_NUMBER_OF_GPUS = ("auto", "gpu")
+
+
+def _fail(words: str) -> None:
+    print(f"nearstep-run: {words}", file=sys.stderr)
+    sys.exit(2)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str):
+        _fail(f"{message}: nearstep-run --help lists the options")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="nearstep-run", allow_abbrev=False, description="Starts a program on several ranks: nearstep-run --nproc-per-node 4 train.py",
+                     usage="nearstep-run [--nproc-per-node N] [--nnodes N] [--hostfile FILE] [-m | --no-python] PROGRAM [ARGUMENT...]")
+    parser.add_argument("--nproc-per-node", default="1", metavar="N", help="ranks on each host; auto or gpu: one per GPU")
+    parser.add_argument("--nnodes", metavar="N", help="hosts; default: those of the file, of the Slurm allocation, or this one")
+    parser.add_argument("--hostfile", metavar="FILE", help="a host on each line, as mpirun takes it")
+    parser.add_argument("--standalone", action="store_true", help="this machine, also within a Slurm allocation")
+    parser.add_argument("-m", "--module", action="store_true", help="PROGRAM is a Python module")
+    parser.add_argument("--no-python", action="store_true", help="PROGRAM is started as it is, not by Python")
+    for option in _LEFT_OUT:
+        parser.add_argument(option, help=argparse.SUPPRESS)
+    parser.add_argument("program", metavar="PROGRAM")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENT")
+    return parser
+
+
+def _with_hyphens(words: list) -> list:
+    """Options may be written with underscores, as torchrun's."""
+    return [word.partition("=")[0].replace("_", "-") + "".join(word.partition("=")[1:]) if word.startswith("--") else word for word in words]
+
+
+def _parse(words: list):
+    # What follows PROGRAM is the program's own.
+    first = next((i for i, word in enumerate(words) if not word.startswith("-") and (i == 0 or not _takes_value(words[i - 1]))), len(words))
+    options = _parser().parse_args(_with_hyphens(words[:first]) + words[first:])
+    for option in _LEFT_OUT:
+        if getattr(options, option[2:].replace("-", "_")) is not None:
+            _fail(f"leave {option} out: MPI finds the ranks, and --hostfile names the hosts if Slurm does not")
+    return options
+
+
+def _takes_value(word: str) -> bool:
+    option = word.replace("_", "-")
+    return option in ("--nproc-per-node", "--nnodes", "--hostfile", *_LEFT_OUT)
+
+
+def _gpus() -> int:
+    if "CUDA_VISIBLE_DEVICES" in os.environ:
+        return len([one for one in os.environ["CUDA_VISIBLE_DEVICES"].split(",") if one.strip()])
+    folder = pathlib.Path("/proc/driver/nvidia/gpus")
+    return len(list(folder.iterdir())) if folder.is_dir() else 0
+
+
+def _number(name: str, word: str) -> int:
+    if not word.isascii() or not word.isdigit() or int(word) < 1:
+        _fail(f"{name} takes a number of 1 or more, not '{word}'")
+    return int(word)
+
+
+def _hosts_of(options) -> int:
+    """How many hosts; 1: this one."""
+    if options.standalone:
+        return 1
+    if options.hostfile:
+        try:
+            lines = pathlib.Path(options.hostfile).read_text().splitlines()
+        except OSError as error:
+            _fail(f"the host file {options.hostfile} cannot be read: {error.strerror}")
+        there = len({line.split()[0] for line in lines if line.strip() and not line.lstrip().startswith("#")})
+    else:
+        there = int(os.environ.get("SLURM_NNODES", 1))
+    hosts = _number("--nnodes", options.nnodes) if options.nnodes else there
+    if hosts > there:
+        where = f"{options.hostfile} has {there}" if options.hostfile else "this is one machine" if there == 1 else f"Slurm gave {there}"
+        _fail(f"--nnodes is {hosts}, and {where}: name the hosts with --hostfile FILE, one on each line")
+    return hosts
+
+
+def _command_of(options) -> list:
+    if options.no_python:
+        if shutil.which(options.program) is None:
+            _fail(f"there is no program {options.program}: name one that exists")
+        return [options.program, *options.arguments]
+    if not options.module and not pathlib.Path(options.program).is_file():
+        _fail(f"there is no script {options.program}: name one that exists, or a module with -m")
+    return [sys.executable, *(["-m"] if options.module else []), options.program, *options.arguments]
+
+
+def _places(options, hosts: int, ranks: int) -> list:
+    """mpirun's options that say which hosts."""
+    if hosts == 1 and not options.hostfile:
+        is_within_others = int(os.environ.get("SLURM_NNODES", 1)) > 1
+        return ["--host", f"{os.environ.get('SLURMD_NODENAME', os.uname().nodename)}:{ranks}"] if is_within_others else []
+    where = ["--hostfile", os.path.abspath(options.hostfile)] if options.hostfile else []
+    return [*where, "--map-by", f"ppr:{ranks}:node", "-x", "PATH", "-x", "OMP_NUM_THREADS"]
+
+
+def _say_end(code: int, rank: int | None, ranks: int) -> None:
+    who = "A rank" if rank is None else f"Rank {rank}"
+    if code > 128:
+        name = signal.Signals(code - 128).name if code - 128 in {one.value for one in signal.Signals} else f"signal {code - 128}"
+        why = "; the system does so when memory runs out" if code == 128 + signal.SIGKILL else ""
+        words = f"{who} was ended by {name}{why}"
+    elif code == 124:
+        words = f"The run took longer than NEARSTEP_TIMEOUT={os.environ.get('NEARSTEP_TIMEOUT')} s"
+    else:
+        words = f"{who} ended with code {code}, and what it said is above"
+    print(f"nearstep-run: {words}{', so all ' + str(ranks) + ' ranks have ended' if ranks > 1 else ''}.", file=sys.stderr)
+
+
+def _launchers() -> pathlib.Path:
+    """The folder with start_ranks: the package's, or that of the checkout."""
+    return next(folder for folder in (_HERE / "launch", _HERE.parents[1] / "launch") if (folder / "start_ranks").is_file())
+
+
+def _start(command: list, environment: dict) -> tuple[int, int | None]:
+    """Runs mpirun. Returns its exit code, and the rank that failed first, if mpirun names one."""
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
+    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda number, _frame: process.send_signal(number))
+    boxes = Boxes()
+    while data := os.read(process.stderr.fileno(), 1 << 16):
+        os.write(2, boxes.add(data))
+    os.write(2, boxes.rest())
+    return process.wait(), boxes.rank
+
+
+def main(words: list | None = None) -> int:
+    options = _parse(sys.argv[1:] if words is None else words)
+    count = str(_gpus()) if options.nproc_per_node in _NUMBER_OF_GPUS else options.nproc_per_node
+    if count == "0":
+        _fail(f"--nproc-per-node {options.nproc_per_node}: there is no GPU here, so say how many ranks")
+    per_host = _number("--nproc-per-node", count)
+    hosts = _hosts_of(options)
+    command = _command_of(options)
+    mpirun = _open_mpi.find_mpirun()
+    if mpirun is None:
+        if per_host * hosts == 1:
+            os.execvp(command[0], command)
+        _fail("there is no mpirun: type pip install 'nearstep[mpi]', or install the system's Open MPI (apt-get install openmpi-bin)")
+    environment = dict(os.environ, MPIRUN_OPTIONS=" ".join((*_places(options, hosts, per_host), os.environ.get("MPIRUN_OPTIONS", ""))))
+    if mpirun != shutil.which("mpirun"):
+        environment["PATH"] = os.pathsep.join((os.path.dirname(mpirun), os.environ.get("PATH", os.defpath)))
+    code, rank = _start([str(_launchers() / "start_ranks"), str(per_host * hosts), *command], environment)
+    code = 128 - code if code < 0 else code
+    if code != 0 and code not in _SAID:
+        _say_end(code, rank, per_host * hosts)
+    return code

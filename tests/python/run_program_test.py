@@ -1,0 +1,93 @@
+"""nearstep-run, from the sources: its options, what it starts, and what it says at the end. It needs neither PyTorch nor nearstep."""
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import launcher
+
+ROOT = launcher.HERE.parents[1]
+sys.path.insert(0, str(ROOT / "python"))
+from nearstep_run import _boxes  # noqa: E402
+
+EDGE = "-" * 74 + "\n"
+RUN = f"import sys; sys.path.insert(0, {str(ROOT / 'python')!r}); import nearstep_run; sys.exit(nearstep_run.main())"
+
+
+class Boxes(unittest.TestCase):
+    OF_ENDS = (("Primary job  terminated normally, but 1 process returned\na non-zero exit code.\n", None),
+               ("mpirun detected that one or more processes exited with non-zero status\n\n  Process name: [[5747,1],1]\n  Exit code:    3\n", 1),
+               ("prterun detected that one or more processes exited\n\n   Process name: [prterun-vm-31646@1,12]\n", 12),
+               ("prterun noticed that process rank 3 with PID 31660 on node vm exited on\nsignal 9 (Killed).\n", 3),
+               ("MPI_ABORT was invoked on rank 1 in communicator MPI_COMM_WORLD\n", 1))
+
+    def test_those_of_ends_are_left_out_wherever_the_text_is_cut(self):
+        for box, rank in self.OF_ENDS:
+            said = f"loss 1.5\n{EDGE}{box}{EDGE}{EDGE}{box}{EDGE}the last line\n".encode()
+            for cut in range(len(said)):
+                boxes = _boxes.Boxes()
+                shown = boxes.add(said[:cut]) + boxes.add(said[cut:]) + boxes.rest()
+                self.assertEqual(shown, b"loss 1.5\nthe last line\n", (box, cut))
+                self.assertEqual(boxes.rank, rank)
+
+    def test_all_else_is_shown_at_once(self):
+        boxes = _boxes.Boxes()
+        for words in ("30 %\r40 %", "\n--- a table ---\n", "- - -", "\n", "-" * 80 + "\n", f"{EDGE}There are not enough slots.\n{EDGE}"):
+            self.assertEqual(boxes.add(words.encode()), words.encode())
+
+    def test_an_edge_without_its_box_is_shown_at_the_end(self):
+        boxes = _boxes.Boxes()
+        self.assertEqual(boxes.add(f"{EDGE}half a".encode()) + boxes.rest(), f"{EDGE}half a".encode())
+
+
+class Program(unittest.TestCase):
+    def setUp(self):
+        kept = tempfile.TemporaryDirectory()
+        self.addCleanup(kept.cleanup)
+        self.folder = pathlib.Path(kept.name)
+        self.script = self.folder / "train.py"
+        self.script.write_text("import os, sys\nwords = [os.environ['OMPI_COMM_WORLD_RANK'], os.environ['OMPI_COMM_WORLD_SIZE'], *sys.argv[1:]]\nos.write(1, ' '.join(words).encode() + b'\\n')\n")
+
+    def start(self, *words, code=0, **variables):
+        kept = {name: value for name, value in {**launcher.environment(), **variables}.items() if not name.startswith("OMPI_COMM_")}
+        done = subprocess.run([sys.executable, "-c", RUN, *map(str, words)], text=True, capture_output=True, env=kept, cwd=self.folder, timeout=120)
+        self.assertEqual(done.returncode, code, done.stderr)
+        self.assertNotIn("-" * 74, done.stderr)
+        return sorted(done.stdout.splitlines()) if code == 0 else done.stderr.splitlines()
+
+    def test_options_are_those_of_torchrun(self):
+        ranks = ["0 2 --lr 1", "1 2 --lr 1"]
+        self.assertEqual(self.start("--nproc-per-node", 2, self.script, "--lr", 1), ranks)
+        self.assertEqual(self.start("--standalone", "--nnodes=1", "--nproc_per_node=2", "-m", "train", "--lr", 1), ranks)
+        self.assertEqual(self.start("--nproc-per-node", 2, "--no-python", sys.executable, self.script, "--lr", 1), ranks)
+        self.assertEqual(self.start(self.script, "--nproc-per-node", "7"), ["0 1 --nproc-per-node 7"])
+
+    def test_more_ranks_than_cores(self):
+        ranks = len(os.sched_getaffinity(0)) + 3
+        self.assertEqual(len(self.start("--nproc-per-node", ranks, self.script)), ranks)
+
+    def test_a_file_names_the_hosts(self):
+        hosts = self.folder / "hosts"
+        hosts.write_text("# this machine\nlocalhost slots=1\n")
+        self.assertEqual(self.start("--hostfile", hosts, "--nproc-per-node", 2, self.script), ["0 2", "1 2"])
+        said, = self.start("--hostfile", hosts, "--nnodes", 2, self.script, code=2)
+        self.assertIn(f"--nnodes is 2, and {hosts} has 1", said)
+
+    def test_mistakes_are_one_sentence(self):
+        for words, expected in (((self.folder / "none.py",), "there is no script"), (("--nproc-per-node", "two", self.script), "a number of 1 or more"),
+                                (("--nnodes", 2, self.script), "name the hosts with --hostfile"), (("--no-python", "/nowhere"), "there is no program"),
+                                (("--rdzv-endpoint", "host:1", self.script), "leave --rdzv-endpoint out"), (("--nprocs", 2, self.script), "--help"), ((), "--help")):
+            said, = self.start(*words, code=2)
+            self.assertRegex(said, f"^nearstep-run: .*{expected}")
+
+    def test_a_rank_that_fails_is_one_sentence(self):
+        self.script.write_text("import os, sys, time\nif os.environ['OMPI_COMM_WORLD_RANK'] == '1': exec(sys.argv[1])\ntime.sleep(60)\n")
+        for does, code, expected in (("sys.exit(3)", 3, "ank( 1)? ended with code 3"), ("os.kill(os.getpid(), 9)", 137, "ank( 1)? was ended by SIGKILL")):
+            said, = self.start("--nproc-per-node", 2, self.script, does, code=code)
+            self.assertRegex(said, f"^nearstep-run: .*{expected}.*, so all 2 ranks have ended.$")
+
+
+if __name__ == "__main__":
+    launcher.main()
