@@ -65,9 +65,6 @@ std::string library_version() {
 
 std::optional<std::string> find_obstacle(const mpi::Communicator& ranks, std::optional<int> gpu) {
     constexpr double kNone = -1;
-    if (!ranks.agree(find_library() != nullptr)) {
-        return "a rank has no libnccl.so.2";
-    }
     const double address = gpu ? static_cast<double>(memory::address_of_gpu(*gpu)) : kNone;
     const std::vector<double> addresses = ranks.all_gather({&address, 1});
     const std::vector<int> nodes = ranks.first_ranks_of_nodes();
@@ -81,6 +78,9 @@ std::optional<std::string> find_obstacle(const mpi::Communicator& ranks, std::op
                             " share a GPU");
             }
         }
+    }
+    if (!ranks.agree(find_library() != nullptr)) {
+        return "a rank has no libnccl.so.2";
     }
     return std::nullopt;
 }

@@ -151,13 +151,13 @@ Json find_folder(const std::string& path) {
 Json find_mpi() {
     const mpi::Library library = mpi::describe_library();
     const mpi::CudaSupport support = mpi::cuda_support();
-    const char* answer = "does not say whether it reads GPU memory";
+    const char* answer = "";
     if (support != mpi::CudaSupport::unknown) {
-        answer = support == mpi::CudaSupport::yes ? "reads GPU memory (CUDA-aware)"
-                                                  : "does not read GPU memory (not CUDA-aware)";
+        answer = support == mpi::CudaSupport::yes ? ", reads GPU memory (CUDA-aware)"
+                                                  : ", does not read GPU memory (not CUDA-aware)";
     }
     return {
-        {"summary", text(mpi::describe(library), ", ", answer, "; it moves host memory alone")},
+        {"summary", text(mpi::describe(library), answer, "; it moves host memory alone")},
         {"library", library.version},
         {"transport", library.transport.empty() ? Json() : Json(library.transport)},
         {"networks", library.networks},
@@ -203,7 +203,7 @@ Json find_nccl(const config::Run& run) {
     const bool is_used = !version.empty() && gpus > 1 && is_allowed;
     const std::string most = text("up to ", gpus, " ranks of this node");
     return {
-        {"summary", text(version.empty() ? "not in this build" : "NCCL " + version,
+        {"summary", text(version.empty() ? "no NCCL here or in this build" : "NCCL " + version,
                          link.empty() ? "" : text(", ", link, " between all ", gpus, " GPUs"), "; ",
                          is_used ? most : "ranks of this node", " add up their gradients ",
                          is_used ? "between their GPUs, more in host memory" : "in host memory",

