@@ -179,7 +179,10 @@ void Conductor::close(bool keeps_vector) {
             }
             kept_ = engine().release_parameters();
         }
-        opened_.reset();
+        {
+            const std::unique_lock alone(reading_);
+            opened_.reset();
+        }
         world_.reset();
         const std::lock_guard lock(mutex_);
         if (!failure_) {
@@ -194,6 +197,14 @@ void Conductor::close(bool keeps_vector) {
     if (unread) {  // the destructor keeps no vector
         std::rethrow_exception(unread);
     }
+}
+
+void Conductor::read_parameters(shard::ElementRange range, std::span<std::byte> to) const {
+    const std::shared_lock with_others(reading_);
+    if (!opened_) {
+        throw ConfigError("This optimizer is closed, and its parameters were in its storage.");
+    }
+    opened_->engine().read_parameters(range, to);
 }
 
 // --- Start ---

@@ -19,6 +19,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <shared_mutex>
 #include <span>
 #include <string>
 #include <utility>
@@ -146,11 +147,9 @@ public:
     // and files are as before, else on rank 0; empty: nothing.
     const std::string& program_state() const { return program_state_; }
 
-    // With ParameterHome::state, from open() on: see engine::Engine. Any thread may call between
-    // two calls of close().
-    void read_parameters(shard::ElementRange range, std::span<std::byte> to) const {
-        opened_->engine().read_parameters(range, to);
-    }
+    // With ParameterHome::state, from open() on: see engine::Engine. Any thread may call; close()
+    // waits for it.
+    void read_parameters(shard::ElementRange range, std::span<std::byte> to) const;
     void drop_parameters(shard::ElementRange range) { engine().drop_parameters(range); }
 
     std::span<const std::byte> vector() const { return vector_; }
@@ -214,6 +213,7 @@ private:
     bool fills_gpu_;
     int threads_;
     engine::ParameterHome parameters_;
+    mutable std::shared_mutex reading_;  // close() holds it alone
 
     // Used only by the MPI thread.
     std::optional<mpi::Communicator> world_;

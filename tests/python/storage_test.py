@@ -115,6 +115,16 @@ class FromStorage(stream_test.Runs):
         self.assertEqual(len(digests), 1)
         self.assertRegex((self.folder / "killed/starts.txt").read_text(), r"^0 1 0\n0 1 [567]\n$")
 
+    def test_layers_may_be_frozen_in_part_or_whole(self):
+        for name, is_trained in (("in part", lambda name: ".mlp." in name or "wte" in name), ("whole", lambda name: ".h." not in name)):
+            model, runs = self.model(), []
+            for key, p in model.named_parameters():
+                p.requires_grad_(is_trained(key))
+            for stream in (None, self.stream(model, 2)):
+                with self.subTest(name, stream=stream is not None):
+                    runs.append(self.trained(copy.deepcopy(model), f"{name}-{stream is None}", stream))
+            self.assert_equal_runs(*runs)
+
     def test_the_program_reads_and_changes_parameters_between_steps(self):
         model = self.model()
         runs = []

@@ -79,7 +79,7 @@ class Window:
         """``room_for``: bytes."""
         self._conductor, self._parameters = conductor, parameters
         self._runs = {layer: _runs_of(layer, parameters) for layer in layers}
-        size = max(room_bytes(layer, parameters) for layer in layers)
+        size = max((room_bytes(layer, parameters) for layer in layers), default=0)
         count = max(_FEWEST_ROOMS, min(len(layers), int(room_for // max(size, 1))))
         self._pinned = PinnedMemory(count * size + PAGE, device)
         memory = aligned(self._pinned.memory)
@@ -94,7 +94,7 @@ class Window:
 
     @staticmethod
     def least_bytes(layers: list, parameters) -> int:
-        return _FEWEST_ROOMS * max(room_bytes(layer, parameters) for layer in layers)
+        return _FEWEST_ROOMS * max((room_bytes(layer, parameters) for layer in layers), default=0)
 
     def _room_of(self, layer):
         return next((room for room in self._rooms if room.layer is layer), None)
