@@ -8,7 +8,7 @@ import weakref
 import torch
 
 from . import _hooks, _ranks
-from ._gradients.clipping import answer_for_norms
+from ._gradients.clipping import answer_clipping
 from ._gradients.intake import Intake
 from ._model.empty import is_empty
 from ._model.groups import DTYPES, lay_out, trained_of
@@ -76,7 +76,6 @@ class Optimizer(torch.optim.Optimizer):
         if stream is not None and gpu_memory_gb is not None:
             raise ValueError("gpu_memory_gb= is given to the stream where there is one: nearstep.Stream(gpu_memory_gb=...).")
         self._module = module
-        self._clip_norm = float(clip_norm or 0)
         self._closed_because = ""
         self._drops: weakref.finalize | None = None
         layout = lay_out(self.param_groups, module)
@@ -87,13 +86,13 @@ class Optimizer(torch.optim.Optimizer):
         streaming = stream and Streaming(stream, module, self._params, layout.block_of, self._dtype)
         if stream is not None:  # gradients of all layers do not fit the GPU, so that they must leave in backward
             accumulation = accumulation or 1
-        self._intake = Intake(layout, int(accumulation or 0), not keep_gradients, streaming, gpu_memory_gb)
+        self._intake = Intake(layout, int(accumulation or 0), not keep_gradients, streaming, gpu_memory_gb, float(clip_norm or 0))
         self._session = Session(layout, module, settings, self._name, weights, 1 if seed is None else int(seed), bool(fresh),
                                 Program(module, keep_random), self._intake, streaming)
         self._is_scaled = False
         ids = set() if module is None else set(map(id, module.parameters()))
         self._of_module = {id(p): name for p, name in zip(self._params, self._names) if id(p) in ids}
-        answer_for_norms()
+        answer_clipping()
         _hooks.refuse_second_optimizer(self, self._params, self._names)
         self._handles, self._is_read_elsewhere = _hooks.register(self, module, layout.reads, self._params)
         self._handles += self._intake.hooks()
@@ -171,7 +170,7 @@ class Optimizer(torch.optim.Optimizer):
         check_groups(self._like, self.param_groups)
         if self._dtype == torch.float16 and not self._is_scaled:
             raise RuntimeError("Gradients of float16 parameters need the loss scale: call opt.scale(loss).backward().")
-        return (self._name, [self._hyper(group) for group in self.param_groups], self._clip_norm)
+        return (self._name, [self._hyper(group) for group in self.param_groups], self._intake.clip_norm)
 
     @torch.no_grad()
     def step(self, closure=None):

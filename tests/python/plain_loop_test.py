@@ -73,8 +73,7 @@ class PlainLoop(Package):
             self.assertEqual((p.grad.shape, p.grad.dtype, p.grad is None), (p.shape, p.dtype, False))
             self.assertIn("gradient", repr(p.grad))
             uses = (
-                lambda: clip_grad_norm_(params, 1.0), lambda: torch.nn.utils.clip_grad_norm_(params, 2.0), lambda: clip_grad_value_(params, 1.0),
-                lambda: torch.nn.utils.clip_grad_norm_(params, 1.0, foreach=False), lambda: get_total_norm([p.grad for p in params]),
+                lambda: clip_grad_norm_(params, 1.0), lambda: clip_grad_value_(params, 1.0), lambda: get_total_norm([p.grad for p in params]),
                 lambda: p.grad.norm(), lambda: p.grad.mul_(0.5), lambda: p.grad + 1, lambda: p.grad.clone(), lambda: p.grad.data, lambda: p.grad.detach(),
                 lambda: p.grad.isnan().any(), lambda: p.grad[0], lambda: p.grad.cpu().numpy(), lambda: p.grad.tolist(), lambda: p.grad.copy_(torch.ones_like(p)),
                 lambda: torch._foreach_mul_([p.grad for p in params], 0.5), lambda: torch.nn.utils.parameters_to_vector([p.grad for p in params]),
@@ -86,6 +85,46 @@ class PlainLoop(Package):
             opt.step()
             opt.zero_grad()
         self.assertEqual(opt.steps, 3)
+
+    def test_clipping_by_pytorch_is_taken_over(self):
+        norms = []
+
+        def loop(model, optimizer, step):
+            norms.append([])
+            for _ in range(2):
+                optimizer.zero_grad()
+                loss = backward(model, step)
+                norms[-1].append(torch.nn.utils.clip_grad_norm_(model.parameters(), 0.05))
+                optimizer.step()
+            return (loss.detach(),)
+
+        _, opt = self.compare(loop)
+        wanted, got = (torch.stack([norm.cpu() for pair in norms[which::2] for norm in pair]) for which in (0, 1))
+        self.assertLess(0.05, min(wanted), "every step is clipped")
+        opt.finish()
+        torch.testing.assert_close(opt.stats()["norm"], float(wanted[-1]), rtol=1e-4, atol=0)
+        self.assertEqual(float(got[0]), 0)
+        for number, norm in enumerate(got[2:], 2):
+            self.assertLess(abs(wanted[number - 2:number] - norm).min(), 1e-4, "of the last finished step, which is one of the two before")
+        self.assertEqual(opt.steps, 12)
+
+    def test_clipping_by_pytorch_that_cannot_be_taken_over(self):
+        model, opt = self.make(network())
+        other = network()
+        params = list(model.parameters())
+        backward(model, 0)
+        backward(other, 0)
+        clip = torch.nn.utils.clip_grad_norm_
+        for use in (lambda: clip(params[1:], 1.0), lambda: clip(params + list(other.parameters()), 1.0), lambda: clip(params, 1.0, norm_type=1)):
+            self.refuses(RuntimeError, "pass clip_norm=... to each optimizer", use)
+        clip(params, 1.0, foreach=False)
+        clip(params, float("inf"))
+        self.refuses(RuntimeError, "make the optimizer with clip_norm=2", lambda: clip(params, 2.0))
+        opt.step()
+        opt.close()
+        model, opt = self.make(network(), accumulation=1, path=self.folder / "another")
+        backward(model, 0)
+        self.refuses(RuntimeError, "make the optimizer with clip_norm=1", lambda: clip(model.parameters(), 1.0))
 
     def test_a_gradient_that_replaces_one_that_has_left(self):
         model, opt = self.make(network())

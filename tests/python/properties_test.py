@@ -427,7 +427,7 @@ class Properties(Package):
                 opt = self.opt(info, line.params, settings)
                 opt.step(line.closure(opt))
                 self.assertEqual(len(opt.state), 2)
-                self.assertTrue(all(len(state) > 1 for state in opt.state.values()))
+                self.assertTrue(all("step" in state and "master" in state for state in opt.state.values()))
 
     # --- Hooks ---
 

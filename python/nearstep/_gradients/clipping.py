@@ -1,4 +1,4 @@
-"""Answers transformers.Trainer, which asks for the gradient's norm by PyTorch's clipping with an infinite limit."""
+"""Answers PyTorch's clipping by norm, which Transformers, Accelerate and Lightning call."""
 
 import functools
 
@@ -7,20 +7,20 @@ import torch
 from .._model.departed import Departed
 
 
-def answer_for_norms() -> None:
-    """With an infinite limit, at which nothing is clipped, ``torch.nn.utils.clip_grad_norm_`` returns the norm of the step
-    before if the gradients have left. Any other limit raises, as each use of such a gradient."""
+def answer_clipping() -> None:
+    """``torch.nn.utils.clip_grad_norm_`` tells the optimizer to clip if gradients are with it, and returns the norm of the
+    last finished step. Trainer asks so for the norm alone, with an infinite limit."""
     original = torch.nn.utils.clip_grad_norm_
     if hasattr(original, "_nearstep"):
         return
 
     @functools.wraps(original)
-    def clip(parameters, max_norm, *arguments, **settings):
+    def clip(parameters, max_norm, norm_type=2.0, *arguments, **settings):
         parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
         left = next((p.grad for p in parameters if isinstance(p.grad, Departed)), None)
-        if left is not None and max_norm == float("inf"):
-            return torch.tensor(left.last_norm())
-        return original(parameters, max_norm, *arguments, **settings)
+        if left is not None:
+            return torch.tensor(left.clip(parameters, float(max_norm), float(norm_type)))
+        return original(parameters, max_norm, norm_type, *arguments, **settings)
 
     clip._nearstep = True
     torch.nn.utils.clip_grad_norm_ = torch.nn.utils.clip_grad.clip_grad_norm_ = clip

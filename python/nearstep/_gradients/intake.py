@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import math
 import weakref
 
 import torch
@@ -35,11 +36,12 @@ class _Where(enum.Enum):
 
 class Intake:
     """The gradients of a step. ``takes``: whether they are taken during backward; else they stay in ``p.grad`` until
-    step(). ``accumulation``: backward passes per step; 0: to be learned."""
+    step(). ``accumulation``: backward passes per step; 0: to be learned. ``clip_norm``: largest norm of a gradient; 0: no
+    clipping."""
 
-    def __init__(self, layout, accumulation: int, takes: bool, streaming, gpu_memory_gb: float | None):
+    def __init__(self, layout, accumulation: int, takes: bool, streaming, gpu_memory_gb: float | None, clip_norm: float):
         self.params, self.names, self.blocks, self._block_of = layout.params, layout.names, layout.blocks, layout.block_of
-        self.takes = takes
+        self.takes, self.clip_norm = takes, clip_norm
         self._sums = Sums(layout, is_streamed=streaming is not None)
         self._gpu_memory_gb = gpu_memory_gb
         self._fixed = accumulation
@@ -125,10 +127,23 @@ class Intake:
     def sentence_about(self, i: int) -> str:
         return (
             f"The gradient of {self.names[i]} has left: nearstep takes gradients during backward. To clip, pass clip_norm=... to the optimizer in place of "
-            "clip_grad_norm_ (in transformers.Trainer also max_grad_norm=0). To read or change p.grad, pass keep_gradients=True: gradients then stay until step()."
+            "clip_grad_norm_. To read or change p.grad, pass keep_gradients=True: gradients then stay until step()."
         )
 
-    def last_norm(self) -> float:
+    def clip(self, params: list, max_norm: float, norm_type: float) -> float:
+        """The program clips the gradients of ``params``: the engine does, by the norm over all ranks, in this and all
+        later steps. Returns the norm of the last finished step, 0 before the first one; an infinite ``max_norm`` only asks for it."""
+        asked = {id(p) for p in params if p.grad is not None}
+        if max_norm == math.inf or (max_norm == self.clip_norm and norm_type == 2):
+            return self._last_norm()
+        if norm_type != 2 or asked != {id(p) for p in self.params if p.grad is not None}:
+            raise RuntimeError("clip_grad_norm_() was called with norm_type other than 2, or without some parameters of the optimizer or with others: pass clip_norm=... to each optimizer, or keep_gradients=True.")
+        if self.clip_norm or self.told is not None:
+            raise RuntimeError(f"clip_grad_norm_() has max_norm={max_norm:g} where the optimizer has clip_norm={self.clip_norm or None}, and gradients may have left: make the optimizer with clip_norm={max_norm:g}.")
+        self.clip_norm = max_norm
+        return self._last_norm()
+
+    def _last_norm(self) -> float:
         return 0.0 if self._conductor is None else self._conductor.stats()["norm"]
 
     def zero(self, i: int) -> None:

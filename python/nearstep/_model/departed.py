@@ -49,10 +49,10 @@ class Departed(torch.Tensor):
         intake = self._intake()
         raise RuntimeError("This gradient has left." if intake is None else intake.sentence_about(self._number))
 
-    def last_norm(self) -> float:
-        """Of the gradient of the last finished step, over all ranks; 0 before the first one."""
+    def clip(self, params: list, max_norm: float, norm_type: float) -> float:
+        """The optimizer clips in the program's place: see Intake.clip()."""
         intake = self._intake()
-        return 0.0 if intake is None else intake.last_norm()
+        return 0.0 if intake is None else intake.clip(params, max_norm, norm_type)
 
     def _zero(self) -> None:
         intake = self._intake()

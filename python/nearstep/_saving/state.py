@@ -11,34 +11,40 @@ import torch
 _CLEARED = "The optimizer state lies in storage and cannot be set or cleared here: make a new optimizer with fresh=True to reset the moments."
 
 
-class OfParameter(collections.abc.Mapping):
-    """``opt.state[p]``: ``step``, and the parameter's master and moments, which are read from storage when they are asked
-    for (on one rank; reads the whole state once)."""
+class OfParameter(collections.abc.MutableMapping):
+    """``opt.state[p]``: ``step``; and the parameter's master and moments by name, which are read from storage when they are
+    asked for (on one rank; reads the whole state once). Whoever goes through all entries, such as Lightning, which moves
+    them to another device, finds ``step`` alone."""
 
     def __init__(self, optimizer, i: int):
         self._optimizer, self._i = optimizer, i
 
-    def _names(self) -> tuple:
-        return ("step", "master", *filter(None, self._optimizer._moments)) if self._optimizer.has_begun else ("step",)
+    def _stored(self) -> tuple:
+        return ("master", *filter(None, self._optimizer._moments)) if self._optimizer.has_begun else ()
 
     def __getitem__(self, name: str):
-        if name not in self._names():
-            raise KeyError(name)
         if name == "step":
             return torch.tensor(float(self._optimizer._updates_of(self._i)))
+        if name not in self._stored():
+            raise KeyError(name)
         return self._optimizer._read_state(self._i)[name]
 
+    def __contains__(self, name) -> bool:
+        return name == "step" or name in self._stored()
+
     def __iter__(self):
-        return iter(self._names())
+        return iter(("step",))
 
     def __len__(self) -> int:
-        return len(self._names())
+        return 1
 
     def __setitem__(self, *_):
         raise RuntimeError(_CLEARED)
 
+    __delitem__ = __setitem__
+
     def __repr__(self) -> str:
-        return f"<state in storage: {', '.join(self._names())}>"
+        return f"<state in storage: {', '.join(('step', *self._stored()))}>"
 
 
 class OfAll(collections.abc.Mapping):
