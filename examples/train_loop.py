@@ -17,13 +17,17 @@ if len(sys.argv) != 2:
     sys.exit(__doc__)
 STEPS, ROWS, LENGTH = int(os.environ.get("STEPS", 40)), 8, 32
 rank, ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+rows = (torch.randint(64, (256, 1), generator=torch.Generator().manual_seed(1)) + torch.arange(LENGTH)) % 64
 
 
-def batch(step):
-    """This rank's rows of the step's batch. They depend only on the step, so resuming needs no other position."""
-    generator = torch.Generator().manual_seed(step)
-    rows = torch.randint(64, (ROWS, 1), generator=generator) + torch.arange(LENGTH)
-    return (rows % 64)[rank::ranks]
+def batches(step):
+    """Numbers of this rank's rows for all steps from this one on. They depend on the step alone, so that a resumed run
+    needs no other position, and loads nothing of the steps done."""
+    while step < STEPS:
+        epoch, place = divmod(step * ROWS, len(rows))
+        order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(epoch))
+        yield order[place:place + ROWS][rank::ranks].tolist()
+        step += 1
 
 
 torch.manual_seed(0)
@@ -36,9 +40,9 @@ start = opt.resume()
 scheduler = get_cosine_schedule_with_warmup(opt, 5, STEPS)
 for _ in range(start):
     scheduler.step()
-for step in range(start, STEPS):
-    rows = batch(step).to(model.device)
-    loss = model(input_ids=rows, labels=rows).loss
+for step, batch in enumerate(torch.utils.data.DataLoader(rows, batch_sampler=batches(start)), start):
+    batch = batch.to(model.device)
+    loss = model(input_ids=batch, labels=batch).loss
     loss.backward()
     opt.step()
     scheduler.step()

@@ -24,13 +24,19 @@ namespace {
 
 constexpr std::size_t kMostBytesAtOnce = GiB;  // of a broadcast; MPI takes less than 2 GiB
 
-config::Run parse(const Plan& plan) {
-    std::vector<std::string> settings = {text("model.dtype=\"", name_of(plan.dtype), "\"")};
-    settings.insert(settings.end(), plan.settings.begin(), plan.settings.end());
-    return config::parse({.overrides = std::move(settings), .needs_data = false});
-}
-
 }  // namespace
+
+config::Run run_of(Dtype dtype, const std::vector<std::string>& settings) {
+    std::vector<std::string> overrides = {text("model.dtype=\"", name_of(dtype), "\"")};
+    overrides.insert(overrides.end(), settings.begin(), settings.end());
+    config::Run run = config::parse({.overrides = std::move(overrides), .needs_data = false});
+    if (config::placement_of(run).parameters != config::Sharding::replicated) {
+        throw ConfigError(
+            "placement.parameters: every rank has all parameters of a PyTorch model, so this must "
+            "be \"replicated\".");
+    }
+    return run;
+}
 
 double Conductor::now() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
@@ -46,7 +52,7 @@ std::size_t Conductor::elems_of(const engine::Tensor& tensor) {
 }
 
 Conductor::Conductor(Plan plan)
-    : run_(parse(plan)),
+    : run_(run_of(plan.dtype, plan.settings)),
       model_(std::move(plan.model)),
       grant_{.positions = std::move(plan.granted_devices),
              .divides_folders = std::ranges::none_of(
@@ -56,11 +62,6 @@ Conductor::Conductor(Plan plan)
       fills_gpu_(plan.fills_gpu),
       threads_(plan.threads),
       parameters_(plan.parameters) {
-    if (config::placement_of(run_).parameters != config::Sharding::replicated) {
-        throw ConfigError(
-            "placement.parameters: every rank has all parameters of a PyTorch model, so this must "
-            "be \"replicated\".");
-    }
     layout_.dtype = plan.dtype;
     for (engine::Tensor& tensor : plan.tensors) {
         tensor.offset = layout_.elems;

@@ -39,9 +39,12 @@ struct StartValues {
     const checkpoint::StoredTensor* stored = nullptr;  // null: `piece`
 };
 
+// The settings of an optimizer's run, from "key=value" as for nearstep train's --set. Throws
+// ConfigError.
+config::Run run_of(Dtype dtype, const std::vector<std::string>& settings);
+
 struct Plan {
-    // "key=value", as for nearstep train's --set. Without csd.per_rank ranks divide the folders,
-    // see engine::Grant.
+    // See run_of(). Without csd.per_rank ranks divide the folders, see engine::Grant.
     std::vector<std::string> settings;
     std::string granted_devices;  // see config::places_of_devices()
     std::vector<engine::Tensor> tensors;

@@ -205,6 +205,12 @@ NB_MODULE(_engine, m) {
         },
         nb::arg("optimizer"));
     m.def(
+        "check_settings",
+        [](const std::string& dtype, const std::vector<std::string>& settings) {
+            run_of(dtype_of(dtype), settings);
+        },
+        nb::arg("dtype"), nb::arg("settings"));
+    m.def(
         "end",
         [](bool has_failed, bool others_wait) {
             MpiThread::instance().end(has_failed, others_wait);

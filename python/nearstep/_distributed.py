@@ -23,4 +23,6 @@ def _keep_passive(wrapper, _name, module) -> None:
 
 
 if int(os.environ.get("WORLD_SIZE", 1)) > 1:
+    if not torch.cuda.is_available():  # Accelerate, and with it Trainer, would take each rank for the only process
+        os.environ.setdefault("ACCELERATE_USE_CPU", "true")
     torch.nn.modules.module.register_module_module_registration_hook(_keep_passive)

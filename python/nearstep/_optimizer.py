@@ -7,7 +7,7 @@ import weakref
 
 import torch
 
-from . import _hooks, _ranks
+from . import _engine, _hooks, _ranks
 from ._gradients.clipping import answer_clipping
 from ._gradients.intake import Intake
 from ._model.empty import is_empty
@@ -16,6 +16,7 @@ from ._saving import export, state_dicts
 from ._saving.program import Program
 from ._saving.state import OfAll
 from ._session import Session, drop
+from ._starting import keywords
 from ._starting.begin import refuse_empty_without_module
 from ._starting.settings import check_groups, check_numbers, settings_of
 from ._starting.weights import Weights
@@ -45,6 +46,7 @@ class Optimizer(torch.optim.Optimizer):
         devices: number of emulated devices of each rank, or a list with one number per rank. Default: the ranks of a
             node divide the paths, and each has one device at least.
         durability: "step": every step survives a crash; "checkpoint" or "none": see docs/restart.md.
+        seed: of stochastic rounding, and of start values that are drawn for a model from ``nearstep.empty()``. Default 1.
         fresh: start anew even if ``path`` holds a run.
         weights: folder of safetensors with start values for a model that was made in ``nearstep.empty()``.
         stream: see ``nearstep.Stream``: for models whose parameters do not fit the GPU.
@@ -62,11 +64,17 @@ class Optimizer(torch.optim.Optimizer):
     _like: type | None = None  # PyTorch's class of it
     _moments: tuple = ()  # PyTorch's names of the engine's arrays; None: not used
 
+    def __init_subclass__(cls, **settings):
+        super().__init_subclass__(**settings)
+        if "__init__" in vars(cls):
+            keywords.show(cls, Optimizer)
+
     def __init__(self, params, defaults: dict, *, path=None, state=None, codec=None, clip_norm=None, clipping="exact",
                  accumulation=None, keep_gradients=False, keep_random=False, devices=None, durability=None, seed=None, fresh=False,
-                 weights=None, stream: Stream | None = None, gpu_memory_gb=None, config=None):
+                 weights=None, stream: Stream | None = None, gpu_memory_gb=None, config=None, **unknown):
         self._is_ready = False
         _ranks.check_launcher()
+        keywords.refuse(type(self), unknown)
         module = params if isinstance(params, torch.nn.Module) else getattr(params, "module", None)
         super().__init__(trained_of(params), defaults)
         check_numbers(self.param_groups, clip_norm, accumulation, gpu_memory_gb)
@@ -80,6 +88,7 @@ class Optimizer(torch.optim.Optimizer):
         self._drops: weakref.finalize | None = None
         layout = lay_out(self.param_groups, module)
         settings = settings_of(path, state, codec, clipping, devices, durability, seed, config or {}, elements=sum(block.elements for block in layout.blocks))
+        _engine.check_settings(DTYPES[layout.dtype], settings)
         self._params, self._names, self._dtype = layout.params, layout.names, layout.dtype
         refuse_empty_without_module(self._params, module)
         weights = None if weights is None else Weights(weights, module)

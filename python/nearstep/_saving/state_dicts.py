@@ -52,9 +52,13 @@ def check_returned(conductor, place: dict, has_checkpoint: bool) -> None:
 
 
 def _make_durable(me, place) -> None:
-    """Writes the checkpoint that a state_dict() names."""
+    """Has a state_dict() name a checkpoint that is there: the one that save() wrote since, else a new one."""
     optimizer = me()
     if not place or os.path.exists(place["checkpoint"]):
+        return
+    saved_step, saved = (-1, "") if optimizer is None else optimizer._session.saved
+    if saved_step == place["step"] and os.path.exists(saved):
+        place["checkpoint"] = saved
         return
     begun = optimizer is not None and optimizer.has_begun and optimizer._is_ready
     if not begun or (optimizer._conductor.line, optimizer._conductor.steps) != (place["run"], place["step"]):

@@ -68,10 +68,15 @@ def check_numbers(groups: list, clip_norm, accumulation, gpu_memory_gb) -> None:
         raise ValueError(f"accumulation is {accumulation}: give the number of backward passes per step, 1 or more, or None.")
     for group in groups:
         for name in ("lr", "eps", "weight_decay", "momentum"):
-            if not 0 <= float(group.get(name, 0)) < math.inf:
-                raise ValueError(f"{name} is {group[name]}: give a number of at least 0.")
-        if not all(0 <= float(beta) < 1 for beta in group.get("betas", ())):
-            raise ValueError(f"betas is {group['betas']}: give two numbers of at least 0 and below 1.")
+            if not _is_in(0, group.get(name, 0), math.inf):
+                raise ValueError(f"{name} is {group[name]!r}: give a number of at least 0.")
+        betas = group.get("betas", (0, 0))
+        if not isinstance(betas, (list, tuple)) or len(betas) != 2 or not all(_is_in(0, beta, 1) for beta in betas):
+            raise ValueError(f"betas is {betas!r}: give two numbers of at least 0 and below 1.")
+
+
+def _is_in(least, value, below) -> bool:
+    return not isinstance(value, str) and least <= float(value) < below
 
 
 _FOLDERS = {"csd.path", "checkpoint.path"}

@@ -1,0 +1,94 @@
+"""The keyword arguments that all optimizers take: for editors, help() and a sentence about those that none takes."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union
+
+import torch
+
+if TYPE_CHECKING:
+    from .._streaming.stream import Stream
+
+Params = Union[torch.nn.Module, Iterable[torch.Tensor], Iterable[dict[str, Any]], Iterable[tuple[str, torch.Tensor]]]
+Number = Union[float, torch.Tensor]
+Path = Union[str, "os.PathLike[str]"]
+
+
+class Settings(TypedDict, total=False):
+    """Of every optimizer: see ``Optimizer``, which has their defaults."""
+
+    path: Path | Sequence[Path] | None
+    state: Literal["fp32", "bf16", "q8", "compact"] | None
+    codec: Literal["dense", "q8", "q4", "topk"] | None
+    clip_norm: float | None
+    clipping: Literal["exact", "delayed"]
+    accumulation: int | None
+    keep_gradients: bool
+    keep_random: bool
+    devices: int | Sequence[int] | None
+    durability: Literal["step", "checkpoint", "none"] | None
+    seed: int | None
+    fresh: bool
+    weights: Path | None
+    stream: Stream | None
+    gpu_memory_gb: float | None
+    config: Mapping[str, Any] | None
+
+
+EXAMPLE = """A whole program, which is killed and started again at will:
+
+    import nearstep, torch
+
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1))
+    opt = nearstep.{name}(model, lr=1e-3, path="runs/example", clip_norm=1.0)
+    for step in range(opt.resume(), 100):  # from the newest durable step on
+        rows = torch.randn(32, 64, generator=torch.Generator().manual_seed(step))
+        (model(rows) - rows.sum(1, keepdim=True)).square().mean().backward()
+        opt.step()
+        opt.zero_grad()
+    opt.close()"""
+
+_OWN_WAY = "leave it out, since the update runs near the storage, in one way for all tensors"
+_INSTEAD = {
+    "fused": _OWN_WAY,
+    "foreach": _OWN_WAY,
+    "capturable": _OWN_WAY,
+    "differentiable": "leave it out, since no gradient passes through an update that runs near the storage",
+    "amsgrad": "leave it out, since the state has no room for a third moment",
+    "maximize": "leave it out, and call (-loss).backward()",
+    "nesterov": "leave it out, since momentum is the plain one here",
+    "dampening": "leave it out, since momentum is not damped here",
+    "lr_decay": "leave it out, and use a scheduler of torch.optim.lr_scheduler",
+    "initial_accumulator_value": "leave it out, since sums begin at 0",
+    "decoupled_weight_decay": "leave it out, and choose nearstep.AdamW",
+    "correct_bias": "leave it out, since the bias is always corrected",
+    "max_grad_norm": "write clip_norm",
+    "gradient_clip_val": "write clip_norm",
+    "gradient_accumulation_steps": "write accumulation",
+    "accumulate_grad_batches": "write accumulation",
+    "learning_rate": "write lr",
+}
+
+
+def refuse(cls: type, unknown: Iterable[str]) -> None:
+    """Raises TypeError for keyword arguments that the optimizer does not have, and says what to do."""
+    for name in unknown:
+        known = list(inspect.signature(cls).parameters)
+        near = difflib.get_close_matches(name, known, n=1)
+        guess = f"did you mean {near[0]}?" if near else f"it has {', '.join(known)}."
+        raise TypeError(f"nearstep.{cls.__name__} has no argument {name}: " + (f"{_INSTEAD[name]}." if name in _INSTEAD else guess))
+
+
+def show(cls: type, base: type) -> None:
+    """Has help() and editors at run time show all arguments of the optimizer, and a whole program."""
+    own = inspect.signature(cls.__init__)
+    common = [one.replace(annotation=Settings.__annotations__[one.name].__forward_arg__)
+              for one in inspect.signature(base.__init__).parameters.values() if one.kind is inspect.Parameter.KEYWORD_ONLY]
+    mine = [one for one in own.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+    cls.__init__.__signature__ = own.replace(parameters=mine + common)
+    about = inspect.cleandoc(base.__doc__ or "")
+    cls.__doc__ = "\n\n".join((inspect.cleandoc(cls.__doc__ or ""), EXAMPLE.format(name=cls.__name__), about[about.index("``params``"):]))
