@@ -19,7 +19,7 @@ struct Tensor {
     std::string name;
     std::vector<std::int64_t> shape;  // row-major
     std::size_t offset = 0;           // first element in the parameter vector
-    std::size_t group = 0;            // parameter group, at most 15: see Step::groups
+    std::size_t group = 0;            // parameter group: index in Step::groups
 };
 
 struct Layout {
