@@ -6,7 +6,9 @@ import argparse
 import array
 import codecs
 import contextlib
+import csv
 import hashlib
+import itertools
 import json
 import os
 import pathlib
@@ -158,25 +160,50 @@ def _decoded(file, decoder, read, done):
         raise Mistake(f"The file {file} is not UTF-8 ({error.reason} at byte {place}): convert it, or leave it out.") from error
 
 
-def pieces_of(file, cuts: bool):
-    """Yields (text, bytes, whether a document ends there). Each line of a .jsonl has a document as its "text"; any other file is one,
-    in pieces if it may be cut."""
-    if file.suffix == ".jsonl":
-        with file.open("rb") as lines:
-            for number, line in enumerate(lines, 1):
-                if not line.strip():
-                    continue
-                try:
-                    text = json.loads(line)["text"]
-                except RecursionError as error:
-                    raise Mistake(f"Line {number} of {file} is nested too deeply: mend the line.") from error
-                except (ValueError, KeyError, TypeError) as error:
-                    raise Mistake(f'Line {number} of {file} is no object with a "text": mend the line.') from error
-                if not isinstance(text, str):
-                    raise Mistake(f'Line {number} of {file} has a "text" that is no string: mend the line.')
-                if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
-                    raise Mistake(f'Line {number} of {file} has half of a surrogate pair in its "text": mend the line.')
-                yield text, len(line), True
+def _jsonl_texts(file, column: str):
+    """Yields (text, bytes) of each line."""
+    with file.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                text = json.loads(line)[column]
+            except RecursionError as error:
+                raise Mistake(f"Line {number} of {file} is nested too deeply: mend the line.") from error
+            except (ValueError, KeyError, TypeError) as error:
+                raise Mistake(f'Line {number} of {file} is no object with a "{column}": mend the line.') from error
+            if not isinstance(text, str):
+                raise Mistake(f'Line {number} of {file} has a "{column}" that is no string: mend the line.')
+            if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
+                raise Mistake(f'Line {number} of {file} has half of a surrogate pair in its "{column}": mend the line.')
+            yield text, len(line)
+
+
+def _table_texts(file, column: str | None):
+    """Yields (text, bytes) of each row. ``column``: its name in the first line, or its number from 1 on if there are no names."""
+    try:
+        with file.open(encoding="utf-8", newline="") as lines:
+            rows = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE) if file.suffix == ".tsv" else csv.reader(lines)
+            names = next(rows, [])
+            if column is None:
+                raise Mistake(f"{file} is a table, whose labels and numbers are no text: name the column of the text with --column, one of {', '.join(names)}; a classifier needs no token file.")
+            if column not in names and not (column.isdigit() and 0 < int(column) <= len(names)):
+                raise Mistake(f"The table {file} has no column {column}: name one of {', '.join(names)}.")
+            place = names.index(column) if column in names else int(column) - 1
+            for row in rows if column in names else itertools.chain([names], rows):
+                if len(row) <= place:
+                    raise Mistake(f"Line {rows.line_num} of {file} has {len(row)} columns and not {len(names)}: mend the line.")
+                yield row[place], len("\t".join(row).encode()) + 1
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise Mistake(f"The table {file} cannot be read ({error}): convert it to UTF-8, or leave it out.") from error
+
+
+def pieces_of(file, cuts: bool, column: str | None = None):
+    """Yields (text, bytes, whether a document ends there). Each line of a .jsonl has a document as its "text" or ``column``, each row of
+    a .tsv or .csv as its ``column``; any other file is one, in pieces if it may be cut."""
+    if file.suffix in (".jsonl", ".tsv", ".csv"):
+        for text, size in _jsonl_texts(file, column or "text") if file.suffix == ".jsonl" else _table_texts(file, column):
+            yield text, size, True
         return
     rest = ""
     for text in _texts_in(file):
@@ -237,9 +264,9 @@ class TokenWriter:
             self.output.__exit__(type(error), error, error.__traceback__)
 
 
-def tokenize(out, tokenizer_path, inputs, end=None, show=None) -> int:
+def tokenize(out, tokenizer_path, inputs, end=None, show=None, column=None) -> int:
     """Writes the token file ``out`` of the texts ``inputs``, files or folders, and returns how many tokens it has. ``end``: a token of
-    the tokenizer that is put behind each document. ``show``: called with the number of bytes done. Memory does not grow with the text.
+    the tokenizer that is put behind each document. ``show``: called with the number of bytes done. ``column``: see pieces_of(). Memory does not grow with the text.
     The tokens are the same on any number of threads, which RAYON_NUM_THREADS sets."""
     out = pathlib.Path(out)
     if out.is_dir():
@@ -267,7 +294,7 @@ def tokenize(out, tokenizer_path, inputs, end=None, show=None) -> int:
             batch, size = [], 0
 
         for file in files:
-            for text, length, is_end in pieces_of(file, cuts):
+            for text, length, is_end in pieces_of(file, cuts, column):
                 batch.append((text, is_end))
                 size += length
                 if size >= BATCH_BYTES:
@@ -285,9 +312,10 @@ def tokenize(out, tokenizer_path, inputs, end=None, show=None) -> int:
 def main(arguments=None) -> int:
     parser = argparse.ArgumentParser(prog="nearstep-tokenize", description="Writes text as a file of tokens, which nearstep train takes as data.train.")
     parser.add_argument("out", help="the token file to write")
-    parser.add_argument("inputs", nargs="+", help='text files, each a document; .jsonl files, each line with a "text" a document; or folders of them')
+    parser.add_argument("inputs", nargs="+", help='text files, each a document; .jsonl files, each line with a "text" a document; tables (.tsv, .csv), each row one; or folders of them')
     parser.add_argument("--tokenizer", required=True, help="a tokenizer.json, or the folder of a tokenizer")
     parser.add_argument("--end", metavar="TOKEN", help="a token to put behind each document, such as '<|endoftext|>'")
+    parser.add_argument("--column", metavar="NAME", help='the key or column that has the text, in .jsonl files ("text" if not given) and tables; a number, from 1, in tables without names')
     given = parser.parse_args(arguments)
     try:
         from tqdm import tqdm
@@ -296,10 +324,10 @@ def main(arguments=None) -> int:
     try:
         total = sum(file.stat().st_size for file in files_of(given.inputs))
         if tqdm is None:
-            count = tokenize(given.out, given.tokenizer, given.inputs, given.end)
+            count = tokenize(given.out, given.tokenizer, given.inputs, given.end, column=given.column)
         else:
             with tqdm(total=total, unit="B", unit_scale=True, disable=not sys.stderr.isatty()) as bar:
-                count = tokenize(given.out, given.tokenizer, given.inputs, given.end, bar.update)
+                count = tokenize(given.out, given.tokenizer, given.inputs, given.end, bar.update, given.column)
     except ImportError as error:
         print(f"nearstep-tokenize: the package {error.name} is not installed: type pip install tokenizers numpy", file=sys.stderr)
         return 2

@@ -52,7 +52,7 @@ class FineTuningPage(launcher.FolderTest):
         return said
 
     def test_every_line_runs_and_what_it_promises_comes_true(self):
-        absent = launcher.missing(*launcher.NEEDED, "nearstep_tokenize", "numpy", "tokenizers", "transformers", "peft")
+        absent = launcher.missing(*launcher.NEEDED, "nearstep_tokenize", "numpy", "tokenizers", "transformers", "peft", "trl", "datasets")
         if absent:
             self.skipTest(absent)
         shutil.copytree(ROOT / "docs", self.folder / "docs", ignore=shutil.ignore_patterns("figures"))
@@ -70,10 +70,16 @@ class FineTuningPage(launcher.FolderTest):
         losses = {name: float(loss) for name, loss in re.findall(r"^(\w+): (\S+) nats per token$", said, re.MULTILINE)}
         self.assertLess(losses["tuned"], losses["base"] - 0.5)
         self.assertLess(losses["merged"], losses["base"] - 0.1)
+        self.assertGreater(float(re.search(r"^accuracy (\S+)$", said, re.MULTILINE)[1]), 0.9)
+        self.assertRegex(said, r"(?m)^sentences.tokens: \d+ tokens")
+        of_answers = [float(loss) for loss in re.findall(r"\{'loss': '([0-9.]+)'", said)]
+        self.assertTrue(5 < len(of_answers) < 60, "the killed run did not go on")
+        self.assertLess(sum(of_answers[-5:]) / 5, 3.5, "6.9 at the start")
+        self.assertTrue((folder / "instructed/model.safetensors").exists())
         # What a tiny model says next depends on every word of docs/.
         self.assertRegex(said, r"The state of the\s*\S")
 
 
 if __name__ == "__main__":
-    launcher.start_forks("torch", "transformers.models.gpt2.modeling_gpt2", "peft", "numpy")
+    launcher.start_forks("torch", "transformers.models.gpt2.modeling_gpt2", "peft", "numpy", "trl", "datasets")
     launcher.main()

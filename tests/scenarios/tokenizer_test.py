@@ -135,7 +135,19 @@ class Tokenizers(program.Scenario):
         documents = [b"".join(texts[token] for token in part) for part in numpy.split(tokens, ends[:-1])]
         self.assertEqual(documents, [b"the!", b"an of!", b"of the!"])
 
+    def test_a_column_of_a_table_has_the_texts(self):
+        for name, column, content in (("a.tsv", "text", 'label\ttext\n1\tof "the\n0\tan\n'), ("a.csv", "text", 'label,text\n1,"of ""the"\n0,an\n'),
+                                      ("a.tsv", "2", '1\tof "the\n0\tan\n'), ("a.jsonl", "said", '{"said": "of \\"the", "text": 3}\n{"said": "an"}\n')):
+            with self.subTest(name=name, column=column):
+                table = self.folder / name
+                table.write_text(content)
+                tokens, ends, texts = read(self.tokenize("tokens", self.pairs, table, end="!", column=column))
+                self.assertEqual([b"".join(texts[token] for token in part) for part in numpy.split(tokens, ends[:-1])], [b'of "the!', b"an!"])
+
     def test_mistakes_are_one_sentence_and_leave_nothing(self):
+        table, short = self.folder / "table.tsv", self.folder / "short.csv"
+        table.write_text("sentence\tlabel\nof the\t1\n")
+        short.write_text("label,sentence\n1,of\n0\n")
         empty, latin, broken, half, deep = (self.folder / name for name in ("empty", "latin", "broken.jsonl", "half.jsonl", "deep.jsonl"))
         deep.write_text('{"text": "a"}\n{"text":' + 100_000 * "[" + 100_000 * "]" + "}\n")
         empty.write_text("")
@@ -153,6 +165,9 @@ class Tokenizers(program.Scenario):
                                  (["out", deep, "--tokenizer", self.pairs], "Line 2 of " + str(deep) + " is nested too deeply"),
                                  (["/proc/out", self.text, "--tokenizer", self.pairs], "/proc/out cannot be written"),
                                  ([self.folder, self.text, "--tokenizer", self.pairs], "is a folder"),
+                                 (["out", table, "--tokenizer", self.pairs], "with --column, one of sentence, label"),
+                                 (["out", table, "--tokenizer", self.pairs, "--column", "text"], "has no column text: name one of sentence, label"),
+                                 (["out", short, "--tokenizer", self.pairs, "--column", "sentence"], "Line 3"),
                                  (["out", broken, "--tokenizer", self.pairs], "Line 2")):
             with self.subTest(words):
                 done = subprocess.run([pathlib.Path(sys.executable).parent / "nearstep-tokenize", *arguments], cwd=self.folder, capture_output=True, text=True)
