@@ -17,6 +17,11 @@ int Topology::rank_in_group(int rank) const {
     return static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
 }
 
+int Topology::groups_below(int rank) const {
+    return static_cast<int>(
+        std::ranges::count_if(ranks_of, [&](const auto& ranks) { return ranks.front() < rank; }));
+}
+
 Topology group_by(const std::vector<int>& label) {
     Topology topology;
     std::map<int, int> group_of_label;
@@ -53,6 +58,12 @@ Topology restrict_to(const Topology& topology, const std::vector<int>& ranks) {
     for (const int rank : ranks) {
         label.push_back(topology.group_of[static_cast<std::size_t>(rank)]);
     }
+    return group_by(label);
+}
+
+Topology set_apart_from(const Topology& topology, int rank) {
+    std::vector<int> label = topology.group_of;
+    std::iota(label.begin() + rank, label.end(), topology.groups());
     return group_by(label);
 }
 

@@ -18,6 +18,9 @@ struct Topology {
     int rank_in_group(int rank) const;
 
     int groups() const { return static_cast<int>(ranks_of.size()); }
+
+    // How many groups have a rank below `rank`; they are numbered before all others.
+    int groups_below(int rank) const;
 };
 
 // Ranks with the same label form a group. Groups are numbered in the order of their first rank.
@@ -29,6 +32,9 @@ Topology discover_nodes(const Communicator& world, int ranks_per_node = 0);
 
 // Keeps only `ranks` (ascending) and renumbers them by their positions there. Drops empty groups.
 Topology restrict_to(const Topology& topology, const std::vector<int>& ranks);
+
+// The same groups without the ranks from `rank` on, each of which forms one of its own.
+Topology set_apart_from(const Topology& topology, int rank);
 
 Topology each_rank_alone(int ranks);
 

@@ -133,7 +133,7 @@ ParameterGather::Message ParameterGather::read(std::span<const std::byte> room,
 
 void ParameterGather::spread_in_node(const Message& message, const Piece& piece,
                                      std::vector<mpi::Request>& requests) {
-    if (settings_.are_vectors_shared) {
+    if (settings_.are_vectors_shared || !reads()) {
         return;
     }
     for (const int rank : settings_.nodes.ranks_of[static_cast<std::size_t>(node_)]) {
@@ -171,7 +171,7 @@ void ParameterGather::post_receives() {
 
 // Sends to the nodes in turn as the network allows; false until all are done.
 bool ParameterGather::leave_node(const Message& message, int tag) {
-    for (; next_node_ < settings_.nodes.groups(); ++next_node_) {
+    for (; next_node_ < reading_nodes(); ++next_node_) {
         if (next_node_ == node_) {
             continue;
         }
@@ -244,7 +244,7 @@ void ParameterGather::begin(std::span<std::byte> vector, std::span<const Piece> 
     for (const Piece& piece : pieces) {
         if (owner_of(piece) == rank_) {
             own_.push_back(piece);
-        } else if (!settings_.are_vectors_shared || relay_here(piece) == rank_) {
+        } else if (reads() && (!settings_.are_vectors_shared || relay_here(piece) == rank_)) {
             foreign_.push_back(piece);
         }
     }

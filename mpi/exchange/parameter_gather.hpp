@@ -34,6 +34,7 @@ struct ParameterGatherSettings {
     const shard::DeviceMap* devices = nullptr;    // outlives the gather
     Dtype parameter_dtype = Dtype::bf16;
     mpi::Topology nodes;
+    int storage_nodes = 0;                   // the last ones, which get no parameters
     bool are_vectors_shared = false;         // one vector per node, shared by its ranks
     bool has_deltas = false;                 // begin_deltas() may be called; 16-bit parameters only
     const link::NodeLinks* links = nullptr;  // limits the network rate; null: no limit
@@ -113,6 +114,8 @@ private:
         mpi::Request from_source;
     };
 
+    int reading_nodes() const { return settings_.nodes.groups() - settings_.storage_nodes; }
+    bool reads() const { return node_ < reading_nodes(); }
     int owner_of(const Piece& piece) const;
     int relay_here(const Piece& piece) const;
     std::span<std::byte> place(const Piece& piece) const;

@@ -59,18 +59,34 @@ mpi::Blocks ByRank::blocks(std::size_t bytes) const {
     return blocks;
 }
 
-Routes::Routes(const shard::Ownership& owners, mpi::Topology groups, mpi::Topology nodes, int rank)
+Routes::Routes(const shard::Ownership& owners, mpi::Topology groups, mpi::Topology nodes, int rank,
+               int storage_ranks)
     : owners_(owners),
       groups_(std::move(groups)),
       nodes_(std::move(nodes)),
       rank_(rank),
       group_(groups_.group_of[static_cast<std::size_t>(rank)]),
       node_(node_of(rank)),
-      passes_on_(have_copies_met(owners, nodes_)) {}
+      sources_(groups_.groups_below(static_cast<int>(groups_.group_of.size()) - storage_ranks)),
+      passes_on_(have_copies_met(owners, nodes_)) {
+    const int computing = static_cast<int>(groups_.group_of.size()) - storage_ranks;
+    expects(std::ranges::none_of(groups_.ranks_of,
+                                 [&](const std::vector<int>& ranks) {
+                                     return ranks.front() < computing && ranks.back() >= computing;
+                                 }),
+            "ranks without gradients have groups of their own");
+}
 
 int Routes::slicer(int group, std::size_t tile) const {
     const std::optional<int> owner = entry_of(owners_, groups_, group, tile);
-    return owner ? *owner : relay_of(groups_, group, owners_.copy(0).owner_of_tile(tile));
+    if (owner) {
+        return *owner;
+    }
+    // Owners without gradients may be few, so there the group's ranks take turns by tile.
+    const int elsewhere = owners_.copy(0).owner_of_tile(tile);
+    const std::vector<int>& ranks = groups_.ranks_of[static_cast<std::size_t>(group)];
+    const bool is_source = groups_.group_of[static_cast<std::size_t>(elsewhere)] < sources_;
+    return is_source ? relay_of(groups_, group, elsewhere) : ranks[tile % ranks.size()];
 }
 
 Route Routes::of(shard::TileRange tiles) const {
@@ -84,7 +100,8 @@ Route Routes::of(shard::TileRange tiles) const {
 void Routes::add_sent(Route& route) const {
     std::vector<ByRank::Item> slices;
     std::vector<ByRank::Item> sent;
-    for (std::size_t tile = route.tiles.begin; tile < route.tiles.end; ++tile) {
+    const std::size_t end = group_ < sources_ ? route.tiles.end : route.tiles.begin;
+    for (std::size_t tile = route.tiles.begin; tile < end; ++tile) {
         const int by = slicer(group_, tile);
         slices.push_back({groups_.rank_in_group(by), number(tile - route.tiles.begin)});
         if (by != rank_) {

@@ -78,8 +78,10 @@ struct Route {
 class Routes {
 public:
     // For `rank`. `owners` outlives this. Groups are ranks whose gradients are added before they
-    // are encoded.
-    Routes(const shard::Ownership& owners, mpi::Topology groups, mpi::Topology nodes, int rank);
+    // are encoded. The last `storage_ranks` have no gradients, and groups and nodes of
+    // their own.
+    Routes(const shard::Ownership& owners, mpi::Topology groups, mpi::Topology nodes, int rank,
+           int storage_ranks = 0);
 
     Route of(shard::TileRange tiles) const;
 
@@ -87,7 +89,7 @@ public:
     int slicer(int group, std::size_t tile) const;
 
     // Payloads per tile.
-    int sources() const { return groups_.groups(); }
+    int sources() const { return sources_; }
     // Whether slicers send payloads to other ranks; else each keeps what it makes.
     bool sends_payloads() const { return sources() > 1 || nodes_.groups() > 1; }
     // Whether ranks of some node belong to different copies.
@@ -114,6 +116,7 @@ private:
     int rank_;
     int group_;
     int node_;
+    int sources_;
     bool passes_on_;
 };
 

@@ -2,8 +2,8 @@
 #include "app/placement.hpp"
 
 #include "base/error.hpp"
+#include "engine/placement/devices.hpp"
 #include "model/geometry.hpp"
-#include "mpi/topology.hpp"
 #include "plan/report.hpp"
 
 #include <algorithm>
@@ -72,14 +72,17 @@ plan::Calibration read_calibration(const mpi::Communicator& world, const config:
     return plan::read_calibration(world.broadcast(lines, 0), path);
 }
 
+// `nodes`: that compute.
 plan::Problem problem_of(const config::Run& run, int nodes, int ranks) {
     const std::vector<int> devices = config::drives_per_rank(run, ranks);
     plan::Problem problem{
         .work = plan::workload_of(run, size_of(run.model), run.train.global_batch),
-        .site = plan::site_of(run, nodes),
-        .nodes = nodes};
-    problem.site.gpus = std::max(ranks / nodes, 1);
-    problem.site.csds = std::max(std::accumulate(devices.begin(), devices.end(), 0) / nodes, 1);
+        .site = plan::site_of(run, nodes + run.csd.storage_ranks),
+        .nodes = nodes,
+        .storage_nodes = run.csd.storage_ranks};
+    problem.site.gpus = std::max(config::computing_ranks(run, ranks) / nodes, 1);
+    problem.site.csds =
+        std::max(std::accumulate(devices.begin(), devices.end(), 0) / problem.homes(), 1);
     return problem;
 }
 
@@ -115,9 +118,10 @@ PlannedRun place_by_plan(const mpi::Communicator& world, const config::Sources& 
         return planned;
     }
     config::validate_for_ranks(run, world.size());
-    const int nodes = mpi::discover_nodes(world, run.exchange.ranks_per_node).groups();
+    const int nodes = engine::discover_nodes(world, run).groups() - run.csd.storage_ranks;
     const plan::Problem problem =
-        problem_of(plan::calibrated(run, planned.calibration, nodes), nodes, world.size());
+        problem_of(plan::calibrated(run, planned.calibration, nodes + run.csd.storage_ranks), nodes,
+                   world.size());
     const plan::Found found = plan::search(problem, space_of_run(run, problem));
     if (!found.plan) {
         planned.line =

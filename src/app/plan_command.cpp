@@ -21,6 +21,7 @@ namespace {
 struct PlanArguments {
     RunArguments run;
     std::vector<int> nodes = {1};
+    std::vector<int> storage_nodes;
     std::vector<int> csds;
     std::vector<std::string> codecs = {"dense", "q8", "q4"};
     std::string scaling = "strong";
@@ -92,20 +93,27 @@ nlohmann::json make_plans(const PlanArguments& arguments) {
     const plan::Calibration calibration = calibration_of(arguments, run);
     std::vector<plan::Row> rows;
     for (const int nodes : arguments.nodes) {
-        const plan::Site site = plan::site_of(plan::calibrated(run, calibration, nodes), nodes);
-        for (const int csds : arguments.csds.empty() ? std::vector{site.csds} : arguments.csds) {
-            const double batches = arguments.scaling == "weak" ? nodes : 1;
-            plan::Problem problem{
-                .work = plan::workload_of(run, size, batches * run.train.global_batch),
-                .site = site,
-                .nodes = nodes};
-            problem.site.csds = csds;
-            plan::Space space = plan::space_of(problem, codecs);
-            if (arguments.is_trainable) {
-                space = plan::trainable_space_of(problem, codecs);
-                keep_asked_placements(run.placement, problem, space);
+        for (const int storage : arguments.storage_nodes.empty()
+                                     ? std::vector{run.csd.storage_ranks}
+                                     : arguments.storage_nodes) {
+            const int all = nodes + storage;
+            const plan::Site site = plan::site_of(plan::calibrated(run, calibration, all), all);
+            for (const int csds :
+                 arguments.csds.empty() ? std::vector{site.csds} : arguments.csds) {
+                const double batches = arguments.scaling == "weak" ? nodes : 1;
+                plan::Problem problem{
+                    .work = plan::workload_of(run, size, batches * run.train.global_batch),
+                    .site = site,
+                    .nodes = nodes,
+                    .storage_nodes = storage};
+                problem.site.csds = csds;
+                plan::Space space = plan::space_of(problem, codecs);
+                if (arguments.is_trainable) {
+                    space = plan::trainable_space_of(problem, codecs);
+                    keep_asked_placements(run.placement, problem, space);
+                }
+                rows.push_back(plan::plan_for(problem, space));
             }
-            rows.push_back(plan::plan_for(problem, space));
         }
     }
     std::cout << "modelled: " << run.name << ", " << static_cast<double>(size.parameters)
@@ -131,8 +139,15 @@ void add_plan(CLI::App& program, Action& action) {
         ->check(count)
         ->capture_default_str();
     command
-        .add_option("--csds", arguments->csds,
-                    "devices per node, with commas between; default: hosts.devices")
+        .add_option("--storage-nodes", arguments->storage_nodes,
+                    "numbers of storage nodes, which have all devices and no GPU, with commas "
+                    "between; 0: devices in the nodes; default: csd.storage_ranks")
+        ->delimiter(',')
+        ->check(CLI::Range(0, 65536));
+    command
+        .add_option(
+            "--csds", arguments->csds,
+            "devices per node, or per storage node, with commas between; default: hosts.devices")
         ->delimiter(',')
         ->check(CLI::Range(1, 1024));
     command

@@ -138,6 +138,11 @@ void check_placement(const Run& run, const Given& given) {
               text(given("gather.codec", quoted("delta")), " does not go with ", parameters,
                    ", where parameters are gathered anew for every block: set gather.codec = "
                    R"("dense", or placement.parameters = "node".)"));
+    refuse_if(
+        run.csd.storage_ranks > 0 && placement.parameters == Sharding::global,
+        text(given("csd.storage_ranks", run.csd.storage_ranks), " does not go with ", parameters,
+             ", where ranks keep the parameters that their devices own: set "
+             R"(placement.parameters = "node" or "replicated".)"));
     refuse_if(run.compress.error_feedback && placement.gradients == Sharding::global,
               text(given("compress.error_feedback", "true"), " does not go with ", gradients,
                    ", where nothing is lost on the way to the owners: set it to false, or "
@@ -272,8 +277,17 @@ void check_data(const Run& run, const Origins& origins) {
                    " holds no text out for the evaluation: raise it, or set data.valid."));
 }
 
-std::vector<int> drives_per_rank(const EngineSettings& settings, int ranks) {
+int computing_ranks(const EngineSettings& settings, int ranks) {
     expects(ranks > 0, "there is at least one rank");
+    const int storage = settings.csd.storage_ranks;
+    refuse_if(storage >= ranks,
+              text("csd.storage_ranks = ", storage, " leaves none of the ", ranks,
+                   ranks == 1 ? " rank" : " ranks", " to compute: start more ranks, or lower it."));
+    return ranks - storage;
+}
+
+std::vector<int> drives_per_rank(const EngineSettings& settings, int ranks) {
+    const int computing = computing_ranks(settings, ranks);
     const std::vector<int>& given = settings.csd.per_rank;
     const auto count = static_cast<std::size_t>(ranks);
     refuse_if(given.size() != 1 && given.size() != count,
@@ -281,10 +295,18 @@ std::vector<int> drives_per_rank(const EngineSettings& settings, int ranks) {
                    " ranks: give one number for all ranks, or one for each."));
     std::vector<int> devices =
         given.size() == count ? given : std::vector<int>(count, given.front());
+    if (given.size() == 1 && computing < ranks) {
+        std::fill_n(devices.begin(), computing, 0);
+    }
     refuse_if(std::any_of(devices.begin(), devices.end(), [](int number) { return number < 0; }),
               text(Term::per_rank, " has a negative entry: give each rank 0 devices or more."));
     refuse_if(devices_of(devices) == 0, text(Term::per_rank, " gives none of the ", ranks,
                                              " ranks a device: give at least one rank one."));
+    const auto idle = std::find(devices.begin() + computing, devices.end(), 0);
+    refuse_if(idle != devices.end(),
+              text("Rank ", idle - devices.begin(), " is one of the last ", ranks - computing,
+                   " (csd.storage_ranks), which compute nothing, and ", Term::per_rank,
+                   " gives it no device: give it some, or lower csd.storage_ranks."));
     return devices;
 }
 
@@ -317,9 +339,10 @@ std::vector<double> device_speeds(const EngineSettings& settings, int ranks) {
 }
 
 void validate_for_ranks(const Run& run, int ranks) {
-    refuse_if(ranks > run.train.global_batch,
-              text("train.global_batch = ", run.train.global_batch, " leaves some of ", ranks,
-                   " ranks without a sequence: raise it to ", ranks, " or start fewer ranks."));
+    const int computing = computing_ranks(run, ranks);
+    refuse_if(computing > run.train.global_batch,
+              text("train.global_batch = ", run.train.global_batch, " leaves some of ", computing,
+                   " ranks without a sequence: raise it to ", computing, " or start fewer ranks."));
     static_cast<void>(device_speeds(run, ranks));  // also checks csd.per_rank
     const int devices = devices_of(drives_per_rank(run, ranks));
     for (const int device : run.csd.host_engine) {

@@ -14,7 +14,15 @@ std::vector<Key> device_keys(CsdSettings& csd) {
         {.name = "csd.per_rank",
          .target = &csd.per_rank,
          .unit = "devices",
-         .meaning = "devices of every rank, or a list with one entry per rank",
+         .meaning = "devices of every rank, or of every storage rank if there are some; or a list "
+                    "with one entry per rank",
+         .limits = between(0, kMostDevices),
+         .place = KeyPlace::config_or_site},
+        {.name = "csd.storage_ranks",
+         .target = &csd.storage_ranks,
+         .unit = "ranks",
+         .meaning = "the last ranks, which hold devices and compute nothing; by default one for "
+                    "each of hosts.storage",
          .limits = between(0, kMostDevices),
          .place = KeyPlace::config_or_site},
         {.name = "csd.path",

@@ -22,7 +22,8 @@ struct CsdSettings {
         "runs/state"};  // folders; device i of a rank uses path[i % size]
     // Relative, one for all or one per drive of all ranks. Empty: "auto", measured at start.
     std::vector<double> speed = {1.0};
-    double memory_gb = 0;  // of the state, per rank, in a folder in memory
+    int storage_ranks = 0;  // the last ranks, which hold devices and compute nothing
+    double memory_gb = 0;   // of the state, per rank, in a folder in memory
     std::size_t subgroup_tiles = 16;
     int slots = 0;  // 0: kLeastSlots, and more where memory is free
     arith::StateFormat state = arith::StateFormat::fp32;
@@ -114,7 +115,12 @@ std::string checkpoint_folder(const EngineSettings& settings);
 // csd.path alone, so that a restart finds it.
 std::string memory_folder(const EngineSettings& settings);
 
-// Drives of each rank, `ranks` entries, from csd.per_rank. Throws ConfigError.
+// The ranks that compute: the first of `ranks`, without csd.storage_ranks. Throws ConfigError if
+// there is none.
+int computing_ranks(const EngineSettings& settings, int ranks);
+
+// Drives of each rank, `ranks` entries, from csd.per_rank. If there are storage ranks, one number
+// is theirs and other ranks have none. Throws ConfigError.
 std::vector<int> drives_per_rank(const EngineSettings& settings, int ranks);
 
 // Devices of each rank: its drives and, if it has any, one in memory with csd.memory_gb. That is

@@ -48,15 +48,36 @@ std::vector<int> numbers_in(const std::string& list) {
     return numbers;
 }
 
+// One for each of hosts.storage that the run uses.
+int ranks_of_storage_hosts(const Run& run) {
+    return run.hosts.storage.empty() ? 0 : run.csd.storage_ranks;
+}
+
+void check_storage_hosts(const Run& run) {
+    const auto hosts = static_cast<int>(run.hosts.storage.size());
+    if (hosts > 0 && run.hosts.names.empty()) {
+        throw ConfigError(text("Site ", run.site, " has ", hosts,
+                               " storage hosts beside this machine: name the hosts that compute in "
+                               "hosts.names, or leave hosts.storage out."));
+    }
+    if (hosts > 0 && run.csd.storage_ranks > hosts) {
+        throw ConfigError(text("csd.storage_ranks = ", run.csd.storage_ranks, " is more than the ",
+                               hosts, hosts == 1 ? " host" : " hosts", " in hosts.storage of site ",
+                               run.site, ": lower it, or name more."));
+    }
+}
+
 }  // namespace
 
 int ranks_of_site(const Run& run) {
     return std::max<int>(1, static_cast<int>(run.hosts.names.size())) *
-           std::max(1, run.hosts.ranks);
+               std::max(1, run.hosts.ranks) +
+           ranks_of_storage_hosts(run);
 }
 
 std::vector<HostPart> plan_hosts(const Run& run, int ranks) {
     const bool is_here = run.hosts.names.empty();
+    check_storage_hosts(run);
     const int most = is_here && run.hosts.ranks == 0 ? ranks : ranks_of_site(run);
     const int of_host = is_here && run.hosts.ranks == 0 ? ranks : std::max(1, run.hosts.ranks);
     if (ranks > most) {
@@ -67,11 +88,19 @@ std::vector<HostPart> plan_hosts(const Run& run, int ranks) {
     }
     const std::vector<int> devices = drives_per_rank(run, ranks);
     std::vector<HostPart> parts;
-    for (int first = 0; first < ranks; first += of_host) {
-        HostPart part{.name = is_here ? "" : run.hosts.names[parts.size()],
-                      .first_rank = first,
-                      .ranks = std::min(of_host, ranks - first)};
-        for (int rank = first; rank < first + part.ranks; ++rank) {
+    const int on_storage_hosts = ranks_of_storage_hosts(run);
+    for (int first = 0; first < ranks - on_storage_hosts; first += of_host) {
+        parts.push_back({.name = is_here ? "" : run.hosts.names[parts.size()],
+                         .first_rank = first,
+                         .ranks = std::min(of_host, ranks - on_storage_hosts - first)});
+    }
+    for (int host = 0; host < on_storage_hosts; ++host) {
+        parts.push_back({.name = run.hosts.storage[static_cast<std::size_t>(host)],
+                         .first_rank = ranks - on_storage_hosts + host,
+                         .ranks = 1});
+    }
+    for (HostPart& part : parts) {
+        for (int rank = part.first_rank; rank < part.first_rank + part.ranks; ++rank) {
             part.devices += devices[static_cast<std::size_t>(rank)];
         }
         if (run.hosts.devices > 0 && part.devices > run.hosts.devices) {
@@ -80,7 +109,6 @@ std::vector<HostPart> plan_hosts(const Run& run, int ranks) {
                                    part.ranks, " ranks ask for ", part.devices, ": lower ",
                                    Term::per_rank, ", or start fewer ranks."));
         }
-        parts.push_back(part);
     }
     return parts;
 }

@@ -237,6 +237,9 @@ Run parse(const Sources& sources) {
     if (run.compress.codec == PayloadCodec::automatic) {
         run.compress.codec = run.mode == Mode::su_o_c ? PayloadCodec::q4 : PayloadCodec::dense;
     }
+    if (!layers.origins().contains("csd.storage_ranks")) {
+        run.csd.storage_ranks = static_cast<int>(run.hosts.storage.size());
+    }
     check_combinations(run, layers.origins());
     if (sources.needs_data) {
         check_data(run, layers.origins());

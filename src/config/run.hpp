@@ -83,13 +83,14 @@ struct TrainSettings {
 
 // Where the ranks run; read by the launchers.
 struct HostsSettings {
-    std::vector<std::string> names;  // empty: only this machine
-    int ranks = 0;                   // most per host; 0: one, or any number on this machine
-    int devices = 0;                 // computational storage devices per host; 0: by csd.per_rank
-    int cores_per_rank = 0;          // 0: not bound, ranks share the cores
-    std::string interface;           // empty: the system's choice
-    std::string remote = "ssh";      // program that runs a command line on a host
-    std::string head;                // host that starts the ranks; empty: where the launcher runs
+    std::vector<std::string> names;    // empty: only this machine
+    std::vector<std::string> storage;  // hosts of one storage rank each
+    int ranks = 0;                     // most per host; 0: one, or any number on this machine
+    int devices = 0;                   // computational storage devices per host; 0: by csd.per_rank
+    int cores_per_rank = 0;            // 0: not bound, ranks share the cores
+    std::string interface;             // empty: the system's choice
+    std::string remote = "ssh";        // program that runs a command line on a host
+    std::string head;                  // host that starts the ranks; empty: where the launcher runs
     std::vector<std::string> mpirun_options;
     std::vector<std::string> sbatch_options;
 };
@@ -111,6 +112,7 @@ struct PlanSettings {
     double network_latency_us = 5;
     double delta_bytes = 0.35;
     double node_price = 0;
+    double storage_node_price = 0;  // 0: as node_price
     double gpu_price = 0;
     double csd_price = 0;
     double ssd_price = 0;

@@ -65,11 +65,11 @@ StorageEngine::StorageEngine(const mpi::Communicator& world, const Start& start,
       timeline_(options.timeline),
       storage_(faults_.is_armed() ? std::make_unique<store::FaultyStorage>(faults_) : nullptr),
       links_(make_links(world, settings_, clock_)),
-      nodes_(mpi::discover_nodes(world, settings_.exchange.ranks_per_node)),
+      nodes_(discover_nodes(world, settings_)),
       owners_(make_ownership(settings_, layout.elems, nodes_)),
       copy_(owners_.of_rank(world.rank())),
       route_(settings_, layout.dtype, nodes_),
-      gpu_traffic_(std::in_place, settings_, layout, links_.get(),
+      gpu_traffic_(std::in_place, settings_, layout, computes() ? links_.get() : nullptr,
                    static_cast<int>(nodes_.ranks_beside(world.rank()).size())),
       log_(manifest_path(settings_, world.rank(), set_), storage_.get()),
       loss_scale_(layout.dtype, options.loss_scale),
@@ -103,7 +103,7 @@ void StorageEngine::make_groups() {
 
 void StorageEngine::make_pipeline() {
     const bool has_gpu = options_.gpu && memory::gpus() > 0;
-    const bool are_on_gpus = world_.agree(has_gpu);
+    const bool are_on_gpus = world_.agree(has_gpu || !computes());
     kind_ = options_.parameters == ParameterHome::state
                 ? offload::VectorKind::none
                 : vector_kind(settings_, are_on_gpus && nodes_.groups() < world_.size());
@@ -128,7 +128,8 @@ void StorageEngine::make_pipeline() {
             traffic_);
     });
     const std::size_t tile_bytes = kTileElems * size_bytes(layout_.dtype);
-    vector_ = make_parameter_vector(world_, nodes_, owners_.tiles() * tile_bytes, kind_);
+    vector_ = make_parameter_vector(world_, nodes_, owners_.tiles() * tile_bytes, kind_,
+                                    settings_.csd.storage_ranks);
     if (is_pinned) {
         pinned_ = memory::PinnedRange(vector_.span());
     }
@@ -139,6 +140,7 @@ void StorageEngine::make_pipeline() {
                                   .most_payload_bytes = route_.most_sent_bytes(),
                                   .has_error_feedback = settings_.compress.error_feedback,
                                   .dtype = layout_.dtype,
+                                  .storage_ranks = settings_.csd.storage_ranks,
                                   .groups = route_.groups(),
                                   .nodes = nodes_,
                                   .vector = &vector_,
@@ -185,32 +187,38 @@ void StorageEngine::make_facts() {
         });
     world_.sum(std::span(kept_bytes));
     const std::vector<int> devices = config::devices_per_rank(settings_, world_.size());
-    facts_ = {
-        .nodes = nodes_.groups(),
-        .has_equal_nodes = std::all_of(
-            nodes_.ranks_of.begin(), nodes_.ranks_of.end(),
-            [this](const auto& ranks) { return ranks.size() == nodes_.ranks_of.front().size(); }),
-        .copies = owners_.copies(),
-        .devices = std::accumulate(devices.begin(), devices.end(), 0),
-        .most_subgroups = most_subgroups(owners_),
-        .kept_bytes = static_cast<double>(kept_bytes.front()),
-        .payload_bytes_per_parameter = route_.payload_bytes_per_parameter(),
-        .handed_bytes_per_parameter = route_.handed_bytes_per_parameter(),
-        .has_dense_sums = route_.is_dense_sum(),
-        .encodes_on_gpu = pipeline_->has_gpu(),
-        .transport = gpu_transport_->transport(),
-        .payload_transport = gpu_transport_->payload_transport(),
-        .parameter_transport = gpu_transport_->parameter_transport(),
-        .io = world_.rank() != 0 || pipeline_->devices().empty()
-                  ? ""
-                  : pipeline_->devices().front()->describe_io()};
+    facts_ = {.nodes = nodes_.groups() - settings_.csd.storage_ranks,
+              .storage_nodes = settings_.csd.storage_ranks,
+              .has_equal_nodes = std::all_of(
+                  nodes_.ranks_of.begin(), nodes_.ranks_of.end() - settings_.csd.storage_ranks,
+                  [&](const auto& ranks) {
+                      return ranks.size() == nodes_.ranks_of.front().size() &&
+                             (settings_.csd.storage_ranks == 0 ||
+                              std::ranges::all_of(ranks, [&](int rank) {
+                                  return devices.at(static_cast<std::size_t>(rank)) == 0;
+                              }));
+                  }),
+              .copies = owners_.copies(),
+              .devices = std::accumulate(devices.begin(), devices.end(), 0),
+              .most_subgroups = most_subgroups(owners_),
+              .kept_bytes = static_cast<double>(kept_bytes.front()),
+              .payload_bytes_per_parameter = route_.payload_bytes_per_parameter(),
+              .handed_bytes_per_parameter = route_.handed_bytes_per_parameter(),
+              .has_dense_sums = route_.is_dense_sum(),
+              .encodes_on_gpu = pipeline_->has_gpu(),
+              .transport = gpu_transport_->transport(),
+              .payload_transport = gpu_transport_->payload_transport(),
+              .parameter_transport = gpu_transport_->parameter_transport(),
+              .io = world_.rank() != 0 || pipeline_->devices().empty()
+                        ? ""
+                        : pipeline_->devices().front()->describe_io()};
     if (gpu_transport_->gradient_gpu()) {
         const offload::GpuGradients::Ranks ranks{
             .in_group = gpu_transport_->group() != nullptr ? gpu_transport_->group()->size() : 1,
             .in_all = gpu_transport_->payload_ranks() != nullptr
                           ? gpu_transport_->payload_ranks()->size()
                           : 0,
-            .payloads = route_.groups().groups()};
+            .payloads = route_.gradients()};
         facts_.gradient_bytes = offload::GpuGradients::gpu_bytes(
             layout_.blocks, route_.most_sent_bytes(), ranks, layout_.dtype);
     }

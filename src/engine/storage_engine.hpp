@@ -111,6 +111,9 @@ private:
     void make_pipeline();
     void make_facts();
     // Parameters of other ranks are here only while they are needed.
+    bool computes() const {
+        return world_.rank() < config::computing_ranks(settings_, world_.size());
+    }
     bool has_own_tiles() const { return kind_ == offload::VectorKind::own_tiles; }
     void make_reader();
     void go_on_from(std::int64_t generation);

@@ -56,7 +56,8 @@ StepPipeline::StepPipeline(const mpi::Communicator& world, PipelineSettings sett
       copy_(settings_.owners->of_rank(world.rank())),
       copy_ranks_(world.split(settings_.owners->copy_of(world.rank()))),
       devices_(std::move(devices)),
-      routes_(*settings_.owners, settings_.groups, settings_.nodes, world.rank()),
+      routes_(*settings_.owners, settings_.groups, settings_.nodes, world.rank(),
+              settings_.storage_ranks),
       rounds_(make_rounds(settings_, routes_)),
       scatter_(world, routes_,
                {.codec = settings_.codec,
@@ -65,7 +66,7 @@ StepPipeline::StepPipeline(const mpi::Communicator& world, PipelineSettings sett
                 .gradient_dtype = settings_.dtype,
                 .links = settings_.links},
                rounds_, traffic),
-      assembly_(settings_.gpu ? std::vector<ElementRange>() : settings_.blocks),
+      assembly_(settings_.gpu || !computes() ? std::vector<ElementRange>() : settings_.blocks),
       owner_sums_(static_cast<std::size_t>(settings_.pool->members())),
       squares_of_tile_(settings_.owners->tiles()),
       gather_(copy_ranks_, gather_settings(), traffic) {
@@ -147,6 +148,9 @@ int StepPipeline::residual_heir(std::size_t tile) const {
 }
 
 std::span<float> StepPipeline::gradient_space(std::size_t block) {
+    if (!computes()) {
+        return {};
+    }
     return gpu_gradients_ ? gpu_gradients_->space(block) : assembly_.space(settings_.blocks[block]);
 }
 
@@ -215,10 +219,13 @@ void StepPipeline::put_gradient(std::size_t block) {
         return;
     }
     const shard::TileRange tiles = complete_tiles(settings_.blocks[block]);
-    const std::span<const float> values = assembly_.tiles(settings_.blocks[block]);
+    const std::span<const float> values =
+        computes() ? assembly_.tiles(settings_.blocks[block]) : std::span<const float>();
     for (const exchange::Route& round : rounds_of(block)) {
-        take(scatter_.scatter(round, values.subspan((round.tiles.begin - tiles.begin) * kTileElems,
-                                                    round.tiles.size() * kTileElems)));
+        take(computes() ? scatter_.scatter(
+                              round, values.subspan((round.tiles.begin - tiles.begin) * kTileElems,
+                                                    round.tiles.size() * kTileElems))
+                        : scatter_.scatter_payloads(round, {}));
     }
     final_from_ = std::min(final_from_, tiles.begin);
 }

@@ -44,7 +44,10 @@ struct PipelineSettings {
     std::size_t most_payload_bytes = 0;   // of all codecs in begin_step()
     bool has_error_feedback = false;
     Dtype dtype = Dtype::bf16;  // of parameters and dense gradients
-    mpi::Topology groups;       // ranks that sum gradients before encoding
+    // The last ranks, which have no gradients and of the parameters only their own tiles. Each is
+    // a group and a node of its own.
+    int storage_ranks = 0;
+    mpi::Topology groups;  // ranks that sum gradients before encoding
     mpi::Topology nodes;
     // This rank's padded parameter vector, in whole tiles. With own_tiles it is made by
     // Buffer::untouched(), and with none, where nothing but the client writes it.
@@ -110,8 +113,8 @@ public:
     // devices (null: they pass payloads unchanged). Not collective, but the same on all ranks.
     void begin_step(const exchange::StepEncoding& encoding, const codec::Codec* handed = nullptr);
 
-    // Where to write this rank's gradient of the block: fp32, in GPU memory if has_gpu(). Not
-    // collective.
+    // Where to write this rank's gradient of the block: fp32, in GPU memory if has_gpu(). Empty if
+    // the rank has none. Not collective.
     std::span<float> gradient_space(std::size_t block);
     bool has_gpu() const { return gpu_gradients_.has_value(); }
 
@@ -199,6 +202,7 @@ private:
         std::size_t subgroup = 0;  // of the device
     };
 
+    bool computes() const { return world_.rank() < world_.size() - settings_.storage_ranks; }
     GpuGradientSettings gpu_settings() const;
     std::span<const exchange::Route> rounds_of(std::size_t block) const;
     void put_payloads(std::size_t block);

@@ -17,10 +17,16 @@ exchange::ParameterGatherSettings StepPipeline::gather_settings() const {
     const std::size_t in_flight =
         std::max(exchange::ParameterGatherSettings().in_flight,
                  of_each * static_cast<std::size_t>(copy_.devices.devices()));
+    mpi::Topology nodes = mpi::restrict_to(settings_.nodes, copy_.ranks);
+    const auto first_storage =
+        std::ranges::lower_bound(copy_.ranks, world_.size() - settings_.storage_ranks);
+    const int storage_nodes =
+        nodes.groups() - nodes.groups_below(static_cast<int>(first_storage - copy_.ranks.begin()));
     return {.partition = &copy_.partition,
             .devices = &copy_.devices,
             .parameter_dtype = settings_.dtype,
-            .nodes = mpi::restrict_to(settings_.nodes, copy_.ranks),
+            .nodes = std::move(nodes),
+            .storage_nodes = storage_nodes,
             .are_vectors_shared = settings_.vector_kind == VectorKind::shared_in_node,
             .has_deltas = has_deltas(),
             .links = settings_.links,

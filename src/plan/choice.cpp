@@ -29,6 +29,8 @@ int lists_of(const Problem& problem, const Choice& choice) {
 bool is_allowed(const Problem& problem, const Choice& choice) {
     return is_within(choice.parameters, choice.gradients) &&
            is_within(choice.gradients, choice.optimizer) &&
+           (problem.storage_nodes == 0 ||
+            (choice.gradients.nodes == 1 && choice.optimizer.size() == problem.ranks())) &&
            (choice.scatter == Scatter::hierarchical ||
             (choice.gradients.size() == 1 && problem.site.gpus > 1)) &&
            (choice.home != Home::storage ||

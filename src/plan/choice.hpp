@@ -84,8 +84,9 @@ struct Space {
 int lists_of(const Problem& problem, const Choice& choice);
 
 // Whether the fields fit each other, without looking at memory sizes. OS must be sharded at least
-// as finely as G, and G as P. Flat scatter encodes on every GPU, so it allows no sharded G. Only
-// lists can be merged, and a single dense payload needs no sum.
+// as finely as G, and G as P; storage nodes hold one copy of it, and neither of the others. Flat
+// scatter encodes on every GPU, so it allows no sharded G. Only lists can be merged, and a single
+// dense payload needs no sum.
 bool is_allowed(const Problem& problem, const Choice& choice);
 
 // All meshes of the problem, smallest first.

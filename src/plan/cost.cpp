@@ -74,17 +74,21 @@ void set_gpu_terms(const Problem& problem, const Choice& choice, const Numbers& 
 }
 
 // Payload bytes that a node sends: each of its lists to every other node that holds a copy of the
-// state.
+// state. None of it stays if devices are in storage nodes.
 double scatter_bytes(const Choice& choice, const Numbers& n) {
     const double sent = choice.scatter == Scatter::flat ? n.gpus : 1.0 / choice.gradients.nodes;
-    const double away = 1 - choice.gradients.nodes / n.nodes;
+    const double away = n.is_apart ? 1 : 1 - choice.gradients.nodes / n.nodes;
     return sent * n.payload * n.parameters * n.net_copies * away;
 }
 
 double scatter_seconds(const Problem& problem, const Choice& choice, const Numbers& n) {
-    const double peers = choice.scatter == Scatter::flat ? (n.nodes > 1 ? problem.ranks() - 1.0 : 0)
-                                                         : n.nodes / choice.gradients.nodes - 1;
-    return seconds(scatter_bytes(choice, n), problem.site.network) +
+    const double peers = n.is_apart ? n.homes
+                         : choice.scatter == Scatter::flat
+                             ? (n.nodes > 1 ? problem.ranks() - 1.0 : 0)
+                             : n.nodes / choice.gradients.nodes - 1;
+    // A storage node gets what several nodes send.
+    return seconds(scatter_bytes(choice, n) * std::max(1.0, n.nodes / n.homes),
+                   problem.site.network) +
            problem.site.latency_s * peers * problem.work.model.blocks;
 }
 
@@ -109,11 +113,11 @@ double devices_link(const Site& site) {
 void set_scatter_terms(const Problem& problem, const Choice& choice, const Numbers& n, Terms& t) {
     const Site& site = problem.site;
     t.scat = scatter_seconds(problem, choice, n);
-    const double owned = n.parameters * n.net_copies / n.nodes;
+    const double owned = n.parameters * n.net_copies / n.homes;
     const double written = choice.handover == Handover::raw ? 0 : n.handed;
     t.sum = seconds(owned * 2 * (n.lists * n.payload + written), site.host_memory_rate);
     const double link = devices_link(site);
-    const double handed = n.handed * n.parameters * n.copies / n.nodes;
+    const double handed = n.handed * n.parameters * n.copies / n.homes;
     if (choice.landing == Landing::host) {
         t.push = handed / link;
     } else {
@@ -126,20 +130,22 @@ void set_scatter_terms(const Problem& problem, const Choice& choice, const Numbe
     t.bwd = backward_seconds(problem, choice, n, t) + t.tail;
 }
 
+// New parameters that a node with devices sends.
 double gather_bytes(const Choice& choice, const Numbers& n) {
-    return n.new_bytes * n.parameters *
-           (1.0 / choice.parameters.nodes - 1.0 / choice.optimizer.nodes);
+    const double each = n.is_apart ? n.nodes / n.homes
+                                   : 1.0 / choice.parameters.nodes - 1.0 / choice.optimizer.nodes;
+    return n.new_bytes * n.parameters * each;
 }
 
 // Sets the time of new parameters to the GPUs, in `messages` messages to each node.
 void set_delivery_terms(const Problem& problem, const Choice& choice, const Numbers& n,
                         double messages, Terms& t) {
     const Site& site = problem.site;
-    t.up = n.new_bytes * n.parameters * n.copies / n.nodes / devices_link(site);
-    const double sent = gather_bytes(choice, n);
-    t.gather = sent > 0
-                   ? sent / site.network + site.latency_s * (choice.optimizer.nodes - 1) * messages
-                   : 0;
+    t.up = n.new_bytes * n.parameters * n.copies / n.homes / devices_link(site);
+    // A node gets what several storage nodes send.
+    const double sent = gather_bytes(choice, n) * std::max(1.0, n.homes / n.nodes);
+    const double peers = n.is_apart ? n.nodes : choice.optimizer.nodes - 1;
+    t.gather = sent > 0 ? sent / site.network + site.latency_s * peers * messages : 0;
     if (choice.home == Home::gpu) {
         const double node_bytes = n.element * n.parameters / choice.parameters.nodes;
         const double kept = 1.0 / choice.parameters.gpus - 1 / n.gpus;
@@ -168,7 +174,7 @@ void set_update_terms(const Problem& problem, const Choice& choice, const Number
     t.fill = std::max(0.0, all - slowest) / subgroups;
     const double both_ways =
         seconds((n.new_bytes + (choice.landing == Landing::host ? n.handed : 0)) * n.parameters *
-                    n.copies / n.nodes,
+                    n.copies / n.homes,
                 site.host_link_total);
     t.opt = std::max(slowest, both_ways) + t.fill;
     // The next forward starts with the first subgroups and cannot end before the last ones arrive.
@@ -221,7 +227,7 @@ std::span<const TermName> term_names() {
 
 Volumes volumes_of(const Problem& problem, const Choice& choice) {
     const Numbers n(problem, choice);
-    const double share = n.copies / n.nodes;  // of the parameters that a node's devices update
+    const double share = n.copies / n.homes;  // of the parameters that a node's devices update
     const double on_flash = choice.landing == Landing::flash ? n.handed : 0;
     const double inputs = n.inputs_on_drives / n.parameters;
     const double masters = choice.home == Home::storage ? 2 * problem.work.master_bytes : 0;

@@ -45,7 +45,8 @@ struct TermName {
 // All terms in the order of the struct.
 std::span<const TermName> term_names();
 
-// Traffic of one node per step, in bytes per parameter of the model.
+// Traffic of one node per step, in bytes per parameter of the model: of a node that has devices,
+// but for gradients on the network, which a node that computes sends.
 struct Volumes {
     double host_down = 0;  // host to devices
     double host_up = 0;

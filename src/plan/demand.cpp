@@ -44,13 +44,13 @@ Demand demand_of(const Problem& problem, const Choice& choice, const Numbers& n)
     const Site& site = problem.site;
     const Workload& work = problem.work;
     const auto block = static_cast<double>(work.model.largest_block);
-    const double owned = n.parameters * n.net_copies / n.nodes;
+    const double owned = n.parameters * n.net_copies / n.homes;
     const bool is_flat = choice.scatter == Scatter::flat;
     const double staged = choice.slots * n.subgroup_tiles * static_cast<double>(shard::kTileElems);
     Demand demand;
     demand.gpu = gpu_bytes(problem, choice);
     // Payloads of two blocks in flight, and staging for new parameters.
-    const double received = n.lists * n.payload * 2 * block * n.net_copies / n.nodes;
+    const double received = n.lists * n.payload * 2 * block * n.net_copies / n.homes;
     const double sent = n.payload * 2 * block * (is_flat ? n.gpus : 1);
     demand.host = received + sent + site.csds * staged * n.new_bytes;
     if (choice.home == Home::host) {

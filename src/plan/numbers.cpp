@@ -28,6 +28,8 @@ Numbers::Numbers(const Problem& problem, const Choice& choice)
       element(problem.work.element_bytes),
       gpus(problem.site.gpus),
       nodes(problem.nodes),
+      homes(problem.homes()),
+      is_apart(problem.storage_nodes > 0),
       rounds(choice.order == Order::by_micro_batch ? micro_batches(problem) : 1),
       net_copies(nodes / choice.optimizer.nodes),
       copies(net_copies * gpus / choice.optimizer.gpus),

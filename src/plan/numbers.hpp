@@ -18,6 +18,8 @@ struct Numbers {
     double element;  // of a parameter in memory or of a dense gradient
     double gpus;
     double nodes;
+    double homes;       // nodes that have devices
+    bool is_apart;      // these compute nothing
     double rounds;      // passes of a step through all blocks
     double net_copies;  // nodes that hold the same part of the optimizer state
     double copies;      // of the optimizer state

@@ -20,15 +20,17 @@ double needed(const std::string& key, double value, double unit) {
     return value * unit;
 }
 
-// Devices of a node with as many ranks.
+// Devices of a node with as many ranks, or of a storage node.
 int csds_of_node(const config::Run& run, int ranks) {
     if (run.hosts.devices > 0) {
         return run.hosts.devices;
     }
     const std::vector<int>& per_rank = run.csd.per_rank;
-    const int all = per_rank.size() == 1 ? per_rank.front() * ranks
-                                         : std::accumulate(per_rank.begin(), per_rank.end(), 0);
-    return std::max(all, 1);
+    const int storage = run.csd.storage_ranks;
+    if (per_rank.size() == 1) {
+        return std::max(per_rank.front() * (storage > 0 ? 1 : ranks), 1);
+    }
+    return std::max(std::accumulate(per_rank.begin(), per_rank.end(), 0) / std::max(storage, 1), 1);
 }
 
 }  // namespace
@@ -98,6 +100,8 @@ Site site_of(const config::Run& run, int nodes) {
     site.latency_s = plan.network_latency_us * 1e-6;
     site.delta_bytes = plan.delta_bytes;
     site.node_price = plan.node_price;
+    site.storage_node_price =
+        plan.storage_node_price > 0 ? plan.storage_node_price : plan.node_price;
     site.gpu_price = plan.gpu_price;
     site.csd_price = plan.csd_price;
     return site;

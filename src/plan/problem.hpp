@@ -33,7 +33,8 @@ struct Workload {
     bool has_error_feedback = false;
 };
 
-// One node, its GPUs and its devices, in bytes and bytes per second. A rate of 0 means no limit.
+// One node, its GPUs and its devices, which may be a storage node's, in bytes and bytes per second.
+// A rate of 0 means no limit.
 struct Site {
     int gpus = 1;
     int csds = 1;
@@ -58,6 +59,7 @@ struct Site {
     double latency_s = 0;
     double delta_bytes = 0.35;  // per parameter, in the delta gather
     double node_price = 0;
+    double storage_node_price = 0;
     double gpu_price = 0;
     double csd_price = 0;
 };
@@ -66,9 +68,12 @@ struct Problem {
     Workload work;
     Site site;
     int nodes = 1;
+    int storage_nodes = 0;  // without GPUs; if there are some, only they have devices
 
     int ranks() const { return nodes * site.gpus; }
-    int devices() const { return nodes * site.csds; }
+    // The nodes that have devices.
+    int homes() const { return storage_nodes > 0 ? storage_nodes : nodes; }
+    int devices() const { return homes() * site.csds; }
 };
 
 // Bytes of state per parameter.

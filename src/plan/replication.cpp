@@ -27,7 +27,7 @@ std::string seconds_text(double value) {
 Replication replication_of(const Problem& problem, const Choice& choice, const Terms& terms) {
     const Numbers numbers(problem, choice);
     const Site& site = problem.site;
-    const double parameters = numbers.parameters * numbers.copies / problem.nodes;  // of one node
+    const double parameters = numbers.parameters * numbers.copies / problem.homes();  // of one node
     const DeviceTime device = {.read = problem.work.state_bytes / site.device_read,
                                .engine = seconds(1, site.device_updates),
                                .write = problem.work.state_bytes / site.device_write};

@@ -25,8 +25,8 @@ double tokens_per_s(const Problem& problem, const Terms& terms) {
 
 double dollars(const Problem& problem) {
     const Site& site = problem.site;
-    return problem.nodes *
-           (site.node_price + site.gpus * site.gpu_price + site.csds * site.csd_price);
+    return problem.nodes * (site.node_price + site.gpus * site.gpu_price) +
+           problem.storage_nodes * site.storage_node_price + problem.devices() * site.csd_price;
 }
 
 double bytes_of_gather(const Choice& choice, const Problem& problem) {
@@ -85,12 +85,15 @@ std::vector<std::pair<std::string, std::string>> fields_of(const Choice& choice,
 }
 
 void write_summary(const std::vector<Row>& rows, std::ostream& out) {
-    out << "modelled  nodes   csds     step s   tokens/s  step 1/x  binds         P / G / OS, "
+    out << "modelled  nodes storage   csds     price $     step s   tokens/s  step 1/x  binds      "
+           "   P / G / OS, "
            "codec, gather\n";
     const Row* first = nullptr;
     for (const Row& row : rows) {
-        out << "modelled " << std::setw(6) << row.problem.nodes << std::setw(7)
-            << row.problem.devices();
+        const double price = dollars(row.problem);
+        out << "modelled " << std::setw(6) << row.problem.nodes << std::setw(8)
+            << row.problem.storage_nodes << std::setw(7) << row.problem.devices() << std::setw(12)
+            << (price > 0 ? three_digits(price) : "-");
         if (!row.found.plan) {
             out << "  no plan: " << (row.refusal.empty() ? misfit_text(row.found) : row.refusal)
                 << "\n";
@@ -123,7 +126,11 @@ void write_verdict(const Row& row, std::ostream& out) {
     const Worth& bound = row.worths.front();
     const auto device = std::ranges::find(row.worths, std::string_view("device"), &Worth::resource);
     out << "modelled verdict: with " << counted(row.problem.nodes, "node") << " and "
-        << counted(row.problem.devices(), "device") << " a step takes "
+        << counted(row.problem.devices(), "device")
+        << (row.problem.storage_nodes > 0
+                ? text(" in ", counted(row.problem.storage_nodes, "storage node"))
+                : "")
+        << " a step takes "
         << three_digits(row.found.plan->cost.terms.step) << " s, "
         << three_digits(tokens_per_s(row.problem, row.found.plan->cost.terms))
         << " tokens/s. What bounds it is the " << bound.resource << ": twice as fast, it "
@@ -180,9 +187,12 @@ void write_row(const Row& row, std::ostream& out) {
     const Problem& problem = row.problem;
     const Plan& plan = *row.found.plan;
     out << "\nmodelled plan for nodes = " << problem.nodes
-        << ", each with GPUs = " << problem.site.gpus << " and devices = " << problem.site.csds
-        << " (" << row.found.costed << " choices costed, search " << three_digits(row.search_s)
-        << " s, measured)\n   ";
+        << ", each with GPUs = " << problem.site.gpus
+        << (problem.storage_nodes > 0
+                ? text(", and storage nodes = ", problem.storage_nodes, ", each with")
+                : " and")
+        << " devices = " << problem.site.csds << " (" << row.found.costed
+        << " choices costed, search " << three_digits(row.search_s) << " s, measured)\n   ";
     for (const auto& [field, value] : fields_of(plan.choice, problem)) {
         out << " " << field << " = " << value << ";";
     }
@@ -341,6 +351,7 @@ nlohmann::json to_json(const std::vector<Row>& rows) {
     for (const Row& row : rows) {
         nlohmann::json object = {{"origin", "modelled"},
                                  {"nodes", row.problem.nodes},
+                                 {"storage_nodes", row.problem.storage_nodes},
                                  {"gpus", row.problem.ranks()},
                                  {"devices", row.problem.devices()},
                                  {"parameters", row.problem.work.model.parameters},

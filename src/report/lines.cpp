@@ -126,10 +126,15 @@ std::string describe_expected(const RunRecord& record) {
         "backward: %.4g s measured, of which gradients take %.4g s, modelled",
         measured.update, record.expected->update, measured.backward, record.expected->backward);
     for (const std::string& line :
-         plan::describe(record.calibration, record.run, record.facts.nodes)) {
+         plan::describe(record.calibration, record.run, record.facts.all_nodes())) {
         out += "\nmodelled with " + line;
     }
     return out;
+}
+
+std::string describe_storage_nodes(const RunRecord& record) {
+    const int nodes = record.facts.storage_nodes;
+    return nodes == 0 ? "" : text(" and ", counted(nodes, "storage node"));
 }
 
 }  // namespace
@@ -137,13 +142,15 @@ std::string describe_expected(const RunRecord& record) {
 std::vector<std::string> head_lines(const RunRecord& record, const std::string& backend,
                                     std::int64_t done, std::int64_t last) {
     const config::Run& run = record.run;
-    return {text("nearstep ", version(), ", commit ", commit(), ": config ", run.name, " on site ",
-                 run.site, ", mode ", config::name_of(run.mode)),
-            text("model: ", config::name_of(run.model.architecture), " with ",
-                 rounded(static_cast<double>(record.parameters) / 1e6), " M parameters in ",
-                 name_of(run.model.dtype), " on ", counted(record.ranks, "rank"), " of ",
-                 counted(record.facts.nodes, "node"), "; ", backend),
-            describe_state(record), describe_steps(record, done, last), describe_durability(run)};
+    return {
+        text("nearstep ", version(), ", commit ", commit(), ": config ", run.name, " on site ",
+             run.site, ", mode ", config::name_of(run.mode)),
+        text("model: ", config::name_of(run.model.architecture), " with ",
+             rounded(static_cast<double>(record.parameters) / 1e6), " M parameters in ",
+             name_of(run.model.dtype), " on ",
+             counted(config::computing_ranks(run, record.ranks), "rank"), " of ",
+             counted(record.facts.nodes, "node"), describe_storage_nodes(record), "; ", backend),
+        describe_state(record), describe_steps(record, done, last), describe_durability(run)};
 }
 
 std::vector<std::string> path_lines(const RunRecord& record, const std::string& mpi) {

@@ -24,10 +24,14 @@ plan::Mesh mesh_of(config::Sharding sharding, int ranks_per_node, int nodes) {
             .nodes = sharding == config::Sharding::global ? nodes : 1};
 }
 
+int computing_ranks(const RunRecord& record) {
+    return config::computing_ranks(record.run, record.ranks);
+}
+
 plan::Choice choice_of(const RunRecord& record) {
     const config::Placement placement = config::placement_of(record.run);
     const auto mesh = [&](config::Sharding sharding) {
-        return mesh_of(sharding, record.ranks / record.facts.nodes, record.facts.nodes);
+        return mesh_of(sharding, computing_ranks(record) / record.facts.nodes, record.facts.nodes);
     };
     return {.codec = record.run.compress.codec,
             .gather = record.run.gather.codec,
@@ -57,7 +61,8 @@ double read_share(const RunRecord& record) {
 // The run with the rates of the site's links, whether or not links are shaped. Compute takes no
 // time, because a run knows that of its own.
 RunPlan plan_with_rates(const RunRecord& record) {
-    const config::Run run = plan::calibrated(record.run, record.calibration, record.facts.nodes);
+    const config::Run run =
+        plan::calibrated(record.run, record.calibration, record.facts.all_nodes());
     config::LinkSettings link = run.link;
     link.scale = link.factor();
     const link::Rates rates = plan::rates_of(link);
@@ -82,15 +87,15 @@ RunPlan plan_with_rates(const RunRecord& record) {
 
 // A node's share of bytes that all copies of the state hold together.
 double of_node(const RunRecord& record, std::size_t bytes) {
-    return static_cast<double>(bytes) * record.facts.copies / record.facts.nodes;
+    return static_cast<double>(bytes) * record.facts.copies / record.facts.homes();
 }
 
 // Bytes of a node's state, and of its gradients, which mode base writes and reads, too.
 double state_of_node(const RunRecord& record) {
-    const double state = state_of_copies(record) / record.facts.nodes;
+    const double state = state_of_copies(record) / record.facts.homes();
     const bool is_base = record.run.mode == config::Mode::base;  // one store with few subgroups
     const double headers = static_cast<double>(record.facts.most_subgroups * store::kHeaderBytes) *
-                           record.facts.devices / record.facts.nodes;
+                           record.facts.devices / record.facts.homes();
     return state + (is_base ? 0 : headers);
 }
 
@@ -123,10 +128,11 @@ RunPlan run_plan_of(const RunRecord& record) {
         {.parameters = record.parameters,
          .blocks = static_cast<int>(model::describe(record.run.model).blocks.size())},
         1);
-    problem.site.gpus = record.ranks / facts.nodes;
-    problem.site.csds = std::max(facts.devices / facts.nodes, 1);
-    problem.site.delta_bytes = record.run.plan.delta_bytes;
     problem.nodes = facts.nodes;
+    problem.storage_nodes = facts.storage_nodes;
+    problem.site.gpus = computing_ranks(record) / facts.nodes;
+    problem.site.csds = std::max(facts.devices / facts.homes(), 1);
+    problem.site.delta_bytes = record.run.plan.delta_bytes;
     return {.problem = problem, .choice = choice_of(record)};
 }
 
@@ -149,7 +155,7 @@ PhaseSeconds predict(const RunRecord& record, const PhaseSeconds& unshaped) {
 
 std::optional<PhaseSeconds> expect_of_links(const RunRecord& record) {
     config::LinkSettings link =
-        plan::calibrated(record.run, record.calibration, record.facts.nodes).link;
+        plan::calibrated(record.run, record.calibration, record.facts.all_nodes()).link;
     link.scale = link.factor();
     return link.are_shaped() ? std::optional(predict(record, {})) : std::nullopt;
 }
@@ -157,7 +163,7 @@ std::optional<PhaseSeconds> expect_of_links(const RunRecord& record) {
 double expected_storage_bytes(const RunRecord& record) {
     const double gradients =
         record.run.mode == config::Mode::base ? 2 * gradients_of_base(record) : 0;
-    return record.facts.nodes * (2 * state_of_node(record) + gradients) - record.facts.kept_bytes;
+    return record.facts.homes() * (2 * state_of_node(record) + gradients) - record.facts.kept_bytes;
 }
 
 std::optional<double> least_update_seconds(const RunRecord& record) {

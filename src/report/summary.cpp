@@ -122,10 +122,10 @@ void add_optional_parts(json& summary, const RunRecord& record) {
         summary["lanes"] = lanes_json(*record.lanes);
     }
     if (record.expected) {
-        summary["modelled_s"] = {
-            {"gradients", record.expected->backward},
-            {"update", record.expected->update},
-            {"calibration", plan::describe(record.calibration, record.run, record.facts.nodes)}};
+        summary["modelled_s"] = {{"gradients", record.expected->backward},
+                                 {"update", record.expected->update},
+                                 {"calibration", plan::describe(record.calibration, record.run,
+                                                                record.facts.all_nodes())}};
     }
     if (json deltas = deltas_json(record.steps, record.parameters); !deltas.is_null()) {
         summary["deltas"] = std::move(deltas);
@@ -159,6 +159,7 @@ json to_json(const RunRecord& record) {
         {"mode", config::name_of(record.run.mode)},
         {"ranks", record.ranks},
         {"nodes", record.facts.nodes},
+        {"storage_nodes", record.facts.storage_nodes},
         {"devices", record.facts.devices},
         {"parameters", record.parameters},
         {"steps", steps.empty() ? 0 : steps.back().step},
@@ -236,7 +237,8 @@ std::optional<double> flop_utilisation(const RunRecord& record) {
     if (!record.gpu || !record.gpu->peak_operations) {
         return std::nullopt;
     }
-    const double gpus = static_cast<double>(record.ranks) / record.gpu->ranks_per_gpu;
+    const double gpus = static_cast<double>(config::computing_ranks(record.run, record.ranks)) /
+                        record.gpu->ranks_per_gpu;
     return record.tokens_per_second() * operations_per_token(record) /
            (*record.gpu->peak_operations * gpus);
 }

@@ -8,10 +8,10 @@
 namespace nearstep::report {
 
 // The keys of --json:
-// - commit, config, site, ranks, nodes, devices, parameters, steps, first_step, start_s {search,
-// begin}, seconds, tokens_per_s, train_loss (last step), heldout_loss (nats per token),
-// heldout_nats_per_byte, heldout_bits_per_byte, losses, skipped_steps, clip_guesses, clip_misses
-// (wrong guesses, see trace::Guess), masters_xxh3, checkpoint, mode;
+// - commit, config, site, ranks, nodes (that compute), storage_nodes, devices, parameters, steps,
+// first_step, start_s {search, begin}, seconds, tokens_per_s, train_loss (last step), heldout_loss
+// (nats per token), heldout_nats_per_byte, heldout_bits_per_byte, losses, skipped_steps,
+// clip_guesses, clip_misses (wrong guesses, see trace::Guess), masters_xxh3, checkpoint, mode;
 // - endurance {written_bytes, written_bytes_per_step (per device), rated_tbw, days_to_rated_tbw},
 // network_sent_bytes (per rank, all steps);
 // - compress {codec, where (rank 0: gpu or host), rounding, error_feedback, warmup_steps,

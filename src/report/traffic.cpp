@@ -205,9 +205,15 @@ constexpr std::array<LinkColumn, 6> kLinkColumns = {{
     {Counter::network_parameters, &plan::Volumes::network_parameters},
 }};
 
+// The planner has no formula for it.
+bool sends_dense_sums_to_storage(const RunRecord& record) {
+    return record.facts.storage_nodes > 0 &&
+           config::placement_of(record.run).gradients == config::Sharding::global;
+}
+
 std::optional<plan::Volumes> formula_volumes(const RunRecord& record) {
     if (record.run.mode == config::Mode::base || record.run.compress.warmup_steps > 0 ||
-        !record.facts.has_equal_nodes) {
+        !record.facts.has_equal_nodes || sends_dense_sums_to_storage(record)) {
         return std::nullopt;
     }
     const RunPlan of_run = run_plan_of(record);
@@ -216,7 +222,9 @@ std::optional<plan::Volumes> formula_volumes(const RunRecord& record) {
         static_cast<double>(shard::tiles_of(record.parameters) * shard::kTileElems) /
         static_cast<double>(record.parameters);
     for (const LinkColumn& column : kLinkColumns) {
-        volumes.*column.formula *= record.facts.nodes * padding;
+        const bool is_of_computing = column.counter == Counter::network_gradients;
+        volumes.*column.formula *=
+            padding * (is_of_computing ? record.facts.nodes : record.facts.homes());
     }
     volumes.device_read -= record.facts.kept_bytes / static_cast<double>(record.parameters);
     return volumes;

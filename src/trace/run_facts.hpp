@@ -14,8 +14,10 @@ enum class Guess : std::uint8_t { none, right, wrong };
 
 // How state and gradients are placed and travel. The same on all ranks except `io` and `gpu`.
 struct RunFacts {
-    int nodes = 1;
-    bool has_equal_nodes = true;             // all nodes have equally many ranks
+    int nodes = 1;          // that compute
+    int storage_nodes = 0;  // that do not
+    // All nodes that compute have equally many ranks, and nodes of one kind have all devices.
+    bool has_equal_nodes = true;
     int copies = 1;                          // of the optimizer state
     int devices = 0;                         // of all ranks; in mode base, the plain devices
     std::size_t most_subgroups = 0;          // of one device
@@ -30,6 +32,10 @@ struct RunFacts {
     std::string parameter_transport = {};  // the same for parameters: see GpuTransport
     std::string io = {};                   // how the first device of rank 0 does I/O, there alone
     std::vector<std::string> lines = {};   // how gradients and parameters travel, as sentences
+
+    int all_nodes() const { return nodes + storage_nodes; }
+    // The nodes that have devices.
+    int homes() const { return storage_nodes > 0 ? storage_nodes : nodes; }
 };
 
 }  // namespace nearstep::trace

@@ -109,7 +109,9 @@ HostFacts check_host(const config::Run& run, int ranks, const config::HostPart& 
     int before = 0;
     for (int rank = host.first_rank; rank < host.first_rank + host.ranks; ++rank) {
         const int count = drives[static_cast<std::size_t>(rank)];
-        model::choose_device(run.model.device, rank - host.first_rank);
+        if (rank < config::computing_ranks(run, ranks)) {
+            model::choose_device(run.model.device, rank - host.first_rank);
+        }
         placed.places = config::places_of_devices(run, before, count, granted);
         before += count;
         const std::vector<int> together =

@@ -41,8 +41,9 @@ double seconds_since(Clock::time_point start) {
 // Ranks measure at the same time, so that those that share cores or a GPU get their part of it.
 double measure_operations(const mpi::Communicator& world, const Trainer& trainer,
                           const config::Run& run) {
-    std::optional<double> mine =
-        trainer.gpu() != nullptr ? trainer.gpu()->peak_operations() : std::nullopt;
+    std::optional<double> mine = trainer.gpu() != nullptr ? trainer.gpu()->peak_operations()
+                                 : trainer.computes()     ? std::nullopt
+                                                          : std::optional(0.0);
     world.barrier();
     world.together([&] {
         if (!mine) {

@@ -54,7 +54,12 @@ void Trainer::await_parameters(int block, int next, int end) {
                               reads_of(*network_, next, end));
 }
 
-double Trainer::forward_pass() {
+double Trainer::forward_pass(const StepReport& report) {
+    if (!network_) {
+        return 0;
+    }
+    const double batch_tokens = static_cast<double>(run_.train.global_batch) * run_.model.context;
+    network_->begin(draw_batches(), 1.0 / batch_tokens, report.loss_scale);
     const int blocks = static_cast<int>(geometry_.blocks.size());
     int fetched = 0;
     for (int block = 0; block < blocks; ++block) {
@@ -72,8 +77,16 @@ double Trainer::forward_pass() {
     return network_->loss();
 }
 
+// Without a network, the others' gradients come to this rank's devices.
 void Trainer::backward_pass() {
     const int blocks = static_cast<int>(geometry_.blocks.size());
+    if (!network_) {
+        for (int block = blocks - 1; block >= 0; --block) {
+            engine().put_gradient(static_cast<std::size_t>(block));
+        }
+        return;
+    }
+    const model::NetworkTraffic moved_before = network_->traffic();
     const auto place =
         engine().facts().encodes_on_gpu ? model::GradientPlace::gpu : model::GradientPlace::host;
     for (int block = blocks - 1; block >= 0; --block) {
@@ -90,6 +103,7 @@ void Trainer::backward_pass() {
         engine().put_gradient(at);
     }
     engine().end_pass();
+    step_traffic_ += network_->traffic() - moved_before;
 }
 
 // What is known of the step before its update ends. Combines the ranks' values.
@@ -113,13 +127,10 @@ StepReport Trainer::step(const StepEnded& ended) {
                             .clip_norm = run_.train.clip_norm};
     report.learning_rate = step.groups.front().rate;
     report.loss_scale = engine().loss_scale();
-    const double batch_tokens = static_cast<double>(run_.train.global_batch) * run_.model.context;
     engine().begin_forward();
     Stopwatch watch;
     const double waited = engine().waited_seconds();
-    const model::NetworkTraffic moved_before = network_->traffic();
-    network_->begin(draw_batches(), 1.0 / batch_tokens, report.loss_scale);
-    report.loss = forward_pass();
+    report.loss = forward_pass(report);
     report.seconds.forward = watch.lap() - (engine().waited_seconds() - waited);
 
     if (engine().is_under_way()) {
@@ -132,7 +143,6 @@ StepReport Trainer::step(const StepEnded& ended) {
     }
     engine().begin_backward(step);
     backward_pass();
-    step_traffic_ += network_->traffic() - moved_before;
     const engine::GradientFacts facts = engine().end_gradients();
     report.seconds.backward = watch.lap();
     report.gradient_norm = facts.norm;

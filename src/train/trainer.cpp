@@ -48,16 +48,23 @@ Trainer::Trainer(const mpi::Communicator& world, const config::Run& run, data::C
       timeline_(options.timeline) {
     // Ranks of emulated nodes share the machine's GPUs, so this uses real nodes.
     const mpi::Topology machines = mpi::discover_nodes(world);
+    const int computing = config::computing_ranks(run, world.size());
+    const bool computes = world.rank() < computing;
     world.together([&] {
-        compute_device_ =
-            model::choose_device(run.model.device, machines.rank_in_group(world.rank()));
+        if (computes) {
+            compute_device_ =
+                model::choose_device(run.model.device, machines.rank_in_group(world.rank()));
+        }
     });
     open_run(options);
     const auto machine_ranks = static_cast<int>(machines.ranks_beside(world.rank()).size());
     plan_gpu(machine_ranks);
-    const std::int64_t batch = run.train.global_batch;
-    first_row_ = batch * world.rank() / world.size();
-    rows_ = static_cast<int>(batch * (world.rank() + 1) / world.size() - first_row_);
+    if (!computes) {
+        return;
+    }
+    const Rows mine = rows_of(run.train.global_batch);
+    first_row_ = mine.begin;
+    rows_ = static_cast<int>(mine.end - mine.begin);
     network_ = model::Network::make(run.model, engine().parameters(), compute_device_,
                                     gpu_ ? gpu_->plan().residence : plan_cpu(machine_ranks),
                                     engine().joint_copy());
@@ -65,6 +72,14 @@ Trainer::Trainer(const mpi::Communicator& world, const config::Run& run, data::C
         static_cast<std::size_t>(rows_) * static_cast<std::size_t>(run.model.context);
     tokens_.resize(tokens);
     targets_.resize(tokens);
+}
+
+// The ranks that compute have equal shares; others have none.
+Trainer::Rows Trainer::rows_of(std::int64_t all) const {
+    const int computing = config::computing_ranks(run_, world_.size());
+    const std::int64_t place = std::min(world_.rank(), computing);
+    return {all * place / computing,
+            all * std::min<std::int64_t>(place + 1, computing) / computing};
 }
 
 void Trainer::open_run(const Options& options) {
@@ -93,21 +108,20 @@ void Trainer::plan_gpu(int machine_ranks) {
     constexpr double kNone = std::numeric_limits<double>::max();
     world_.together([&] {
         if (compute_device_.is_gpu() && memory::gpus() > 0) {
-            gpu_.emplace(run_, compute_device_, world_.size(), machine_ranks,
-                         engine().facts().gradient_bytes, engine().joint_copy().ranks);
+            gpu_.emplace(run_, compute_device_, config::computing_ranks(run_, world_.size()),
+                         machine_ranks, engine().facts().gradient_bytes,
+                         engine().joint_copy().ranks);
         }
     });
     // Ranks that copy blocks together need equal slots, so that all fetch in the same order.
-    if (engine().facts().parameter_transport == "nccl") {
-        const std::array mine{gpu_ ? static_cast<double>(gpu_->plan().budget_bytes) : kNone};
-        const std::vector<double> of_ranks = world_.all_gather(mine);
-        const double least = *std::min_element(of_ranks.begin(), of_ranks.end());
-        world_.together([&] {
-            if (gpu_) {
-                gpu_->plan_within(static_cast<std::size_t>(least));
-            }
-        });
-    }
+    const std::array mine{gpu_ ? static_cast<double>(gpu_->plan().budget_bytes) : kNone};
+    const std::vector<double> of_ranks = world_.all_gather(mine);
+    const double least = *std::min_element(of_ranks.begin(), of_ranks.end());
+    world_.together([&] {
+        if (gpu_ && engine().facts().parameter_transport == "nccl") {
+            gpu_->plan_within(static_cast<std::size_t>(least));
+        }
+    });
 }
 
 // The ranks of a machine share a quarter of its free memory; the rest is for the state's cache and
@@ -145,15 +159,14 @@ std::optional<HeldOutLoss> Trainer::evaluate() {
     const auto length = static_cast<std::size_t>(context);
     const int micro = run_.train.micro_batch;
     const std::int64_t rows = static_cast<std::int64_t>(run_.train.evaluate_batches) * micro;
-    const std::int64_t end = rows * (world_.rank() + 1) / world_.size();
+    const Rows mine = rows_of(rows);
     std::vector<std::int32_t> tokens(static_cast<std::size_t>(micro) * length);
     std::vector<std::int32_t> targets(tokens.size());
     double nats = 0;
     std::uint64_t bytes = 0;
     engine().hold_parameters();
-    for (std::int64_t row = rows * world_.rank() / world_.size(); row < end && !is_stop_requested();
-         row += micro) {
-        const int count = static_cast<int>(std::min<std::int64_t>(micro, end - row));
+    for (std::int64_t row = mine.begin; row < mine.end && !is_stop_requested(); row += micro) {
+        const int count = static_cast<int>(std::min<std::int64_t>(micro, mine.end - row));
         const auto elems = static_cast<std::size_t>(count) * length;
         for (int i = 0; i < count; ++i) {
             const std::size_t at = static_cast<std::size_t>(i) * length;

@@ -58,6 +58,8 @@ public:
     const engine::Start& begins_with() const { return opened_->start(); }
     std::int64_t steps_done() const { return engine().steps_done(); }
     std::size_t parameters() const { return geometry_.elems; }
+    // Whether this rank has a part of the batch.
+    bool computes() const { return network_ != nullptr; }
     // Where and with what this rank's model computes.
     std::string describe_model() const;
     const model::ComputeDevice& compute_device() const { return compute_device_; }
@@ -75,13 +77,20 @@ public:
     std::string sample(const std::string& prompt, int tokens);
 
 private:
+    // Rows [begin, end) of a batch.
+    struct Rows {
+        std::int64_t begin = 0;
+        std::int64_t end = 0;
+    };
+
     void open_run(const Options& options);
+    Rows rows_of(std::int64_t all) const;
     void plan_gpu(int machine_ranks);
     model::Residence plan_cpu(int machine_ranks) const;
     engine::Engine::Fill start_values();
     std::vector<model::MicroBatch> draw_batches();
     void await_parameters(int block, int next, int end);
-    double forward_pass();
+    double forward_pass(const StepReport& report);
     void backward_pass();
     void add_up_losses(StepReport& report) const;
 
@@ -93,9 +102,10 @@ private:
     model::ComputeDevice compute_device_;
     std::optional<engine::Run> opened_;
     std::optional<GpuShare> gpu_;
-    std::unique_ptr<model::Network> network_;  // reads the engine's parameters
-    model::NetworkTraffic step_traffic_;       // over all steps
-    StepReport report_;                        // of the step under way
+    // Reads the engine's parameters. Null: this rank computes nothing.
+    std::unique_ptr<model::Network> network_;
+    model::NetworkTraffic step_traffic_;  // over all steps
+    StepReport report_;                   // of the step under way
     // This rank's rows of the global batch, and the tokens drawn for them.
     std::int64_t first_row_ = 0;
     int rows_ = 0;

@@ -37,6 +37,37 @@ TEST(PlanHosts, FillsTheHostsOneAfterAnother) {
     EXPECT_EQ(ranks_of_site(two_hosts()), 4);
 }
 
+Run with_storage_hosts(int storage_ranks) {
+    Run run = two_hosts();
+    run.hosts.storage = {"store1", "store2"};
+    run.csd.storage_ranks = storage_ranks;
+    return run;
+}
+
+TEST(PlanHosts, PutsOneRankOnEachStorageHostBehindTheOthers) {
+    const std::vector<HostPart> parts = plan_hosts(with_storage_hosts(2), 5);
+    ASSERT_EQ(parts.size(), 4U);
+    EXPECT_EQ(parts[1].name, "right");
+    EXPECT_EQ(parts[1].ranks, 1);
+    EXPECT_EQ(parts[1].devices, 0);
+    EXPECT_EQ(parts[2].name, "store1");
+    EXPECT_EQ(parts[2].first_rank, 3);
+    EXPECT_EQ(parts[2].devices, 2);
+    EXPECT_EQ(parts[3].name, "store2");
+    EXPECT_EQ(parts[3].ranks, 1);
+    EXPECT_EQ(ranks_of_site(with_storage_hosts(2)), 6);
+    EXPECT_EQ(ranks_of_site(with_storage_hosts(1)), 5);
+}
+
+TEST(PlanHosts, RefusesStorageRanksWithoutHosts) {
+    EXPECT_THAT([] { plan_hosts(with_storage_hosts(3), 6); },
+                ThrowsMessage<ConfigError>(HasSubstr("more than the 2 hosts in hosts.storage")));
+    config::Run here = with_storage_hosts(1);
+    here.hosts.names.clear();
+    EXPECT_THAT([&] { plan_hosts(here, 2); },
+                ThrowsMessage<ConfigError>(HasSubstr("name the hosts that compute")));
+}
+
 TEST(PlanHosts, PutsAnyNumberOfRanksOnThisMachine) {
     const std::vector<HostPart> parts = plan_hosts(config::Run(), 5);
     ASSERT_EQ(parts.size(), 1U);

@@ -208,6 +208,26 @@ TEST(ValidateForRanks, AllowsUnequalCountsAndARankWithoutDevices) {
     EXPECT_THAT(device_speeds(run, 3), ElementsAre(1.0, 2.0, 3.0));
 }
 
+TEST(ValidateForRanks, GivesOneNumberToStorageRanksAloneAndAListToAnyRank) {
+    const config::Run run = parse_overrides({"csd.per_rank=2", "csd.storage_ranks=1"});
+    EXPECT_NO_THROW(validate_for_ranks(run, 3));
+    EXPECT_EQ(computing_ranks(run, 3), 2);
+    EXPECT_THAT(devices_per_rank(run, 3), ElementsAre(0, 0, 2));
+    const config::Run mixed = parse_overrides({"csd.per_rank=[1,0,2]", "csd.storage_ranks=1"});
+    EXPECT_THAT(devices_per_rank(mixed, 3), ElementsAre(1, 0, 2));
+}
+
+TEST(Parse, HasAStorageRankForEachStorageHost) {
+    const auto storage_ranks = [](std::vector<std::string> overrides) {
+        overrides.emplace_back("data.train=text");
+        return parse({.site_text = "[hosts]\nnames = [\"a\"]\nstorage = [\"b\", \"c\"]\n",
+                      .overrides = std::move(overrides)})
+            .csd.storage_ranks;
+    };
+    EXPECT_EQ(storage_ranks({}), 2);
+    EXPECT_EQ(storage_ranks({"csd.storage_ranks=1"}), 1);
+}
+
 TEST(ValidateForRanks, CountsSpeedsForDrivesAndNotForMemory) {
     const config::Run run =
         parse_overrides({"csd.per_rank=[1,0,2]", "csd.speed=[1,2,3]", "csd.memory_gb=0.5"});

@@ -354,6 +354,12 @@ INSTANTIATE_TEST_SUITE_P(
                         2,
                         {"csd.host_engine names device 2", "devices 0 to 1"}},
         RefusedForRanks{{"csd.per_rank=[0,0]"}, 2, {"csd.per_rank", "a device"}},
+        RefusedForRanks{{"csd.storage_ranks=2"}, 2, {"csd.storage_ranks = 2", "the 2 ranks"}},
+        RefusedForRanks{{"csd.storage_ranks=1", "csd.per_rank=[1,1,0]"},
+                        3,
+                        {"Rank 2", "csd.storage_ranks", "no device"}},
+        RefusedForRanks{
+            {"csd.storage_ranks=1", "train.global_batch=1"}, 3, {"global_batch = 1", "2 ranks"}},
         RefusedForRanks{
             {"csd.per_rank=2", "csd.speed=[1,2]"}, 2, {"csd.speed has 2 entries", "4 devices"}}));
 

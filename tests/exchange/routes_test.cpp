@@ -74,6 +74,7 @@ struct RoutesCase {
     std::vector<int> groups;
     std::vector<int> nodes;
     std::vector<std::vector<int>> copies;
+    int storage_ranks = 0;
 };
 
 class RoutesOf : public testing::TestWithParam<RoutesCase> {};
@@ -87,10 +88,11 @@ TEST_P(RoutesOf, AreTheSameSeenFromBothSides) {
         const mpi::Topology groups = groups_of(GetParam().groups);
         const mpi::Topology nodes = groups_of(GetParam().nodes);
         const int ranks = static_cast<int>(nodes.group_of.size());
-        const auto sources = static_cast<std::size_t>(groups.groups());
+        const int storage_ranks = GetParam().storage_ranks;
+        const auto sources = static_cast<std::size_t>(groups.groups() - storage_ranks);
         std::vector<Route> routes;
         for (int rank = 0; rank < ranks; ++rank) {
-            routes.push_back(Routes(owners, groups, nodes, rank).of(kRange));
+            routes.push_back(Routes(owners, groups, nodes, rank, storage_ranks).of(kRange));
         }
         const auto route = [&](int rank) -> const Route& {
             return routes[static_cast<std::size_t>(rank)];
@@ -151,16 +153,17 @@ TEST_P(RoutesOf, GiveEachTileOneSlicerInEachGroup) {
     const mpi::Topology nodes = groups_of(GetParam().nodes);
     std::set<std::pair<int, std::size_t>> sliced;
     for (int rank = 0; rank < static_cast<int>(groups.group_of.size()); ++rank) {
-        const Routes routes(owners, groups, nodes, rank);
+        const Routes routes(owners, groups, nodes, rank, GetParam().storage_ranks);
         const Route route = routes.of({0, kRoutedTiles});
-        EXPECT_EQ(route.slices.size(), kRoutedTiles);
+        EXPECT_EQ(route.slices.size(), routes.group() < routes.sources() ? kRoutedTiles : 0);
         EXPECT_EQ(route.slices.count(groups.rank_in_group(rank)), route.sliced.size());
         for (const std::size_t tile : route.sliced) {
             EXPECT_EQ(routes.slicer(routes.group(), tile), rank);
             EXPECT_TRUE(sliced.emplace(routes.group(), tile).second);
         }
     }
-    EXPECT_EQ(sliced.size(), kRoutedTiles * static_cast<std::size_t>(groups.groups()));
+    EXPECT_EQ(sliced.size(),
+              kRoutedTiles * static_cast<std::size_t>(groups.groups() - GetParam().storage_ranks));
 }
 
 TEST_P(RoutesOf, MayBeOfNoTile) {
@@ -181,6 +184,9 @@ INSTANTIATE_TEST_SUITE_P(
                     RoutesCase{"copy_per_node", {3, 2}, {3, 2}, {{0, 1, 2}, {3, 4}}},
                     RoutesCase{"copy_per_rank", {3, 2}, {3, 2}, {{0}, {1}, {2}, {3}, {4}}},
                     RoutesCase{"copies_in_one_node", {5}, {5}, {{0, 1}, {2, 3, 4}}},
+                    RoutesCase{
+                        "storage_ranks", {3, 2, 1, 1}, {3, 2, 1, 1}, {{0, 1, 2, 3, 4, 5, 6}}, 2},
+                    RoutesCase{"flat_and_storage", {1, 1, 1, 1}, {3, 1}, {{0, 1, 2, 3}}, 1},
                     RoutesCase{"copies_of_flat_ranks", {1, 1, 1, 1}, {2, 2}, {{0, 2}, {1, 3}}}),
     [](const auto& one) { return one.param.name; });
 

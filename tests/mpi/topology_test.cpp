@@ -26,5 +26,12 @@ TEST(Topology, RestrictedToRanksNumbersThemByTheirPositions) {
     EXPECT_EQ(topology.ranks_of, (std::vector<std::vector<int>>{{0, 1}, {2}}));
 }
 
+TEST(Topology, SetsTheLastRanksApart) {
+    const Topology topology = set_apart_from(group_by({0, 0, 2, 2, 2}), 3);
+    EXPECT_EQ(topology.ranks_of, (std::vector<std::vector<int>>{{0, 1}, {2}, {3}, {4}}));
+    EXPECT_EQ(topology.groups_below(3), 2);
+    EXPECT_EQ(topology.groups_below(2), 1);
+}
+
 }  // namespace
 }  // namespace nearstep::mpi

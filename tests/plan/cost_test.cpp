@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <map>
 
@@ -59,6 +60,28 @@ TEST(Terms, AreThoseOfTheTableComputedByHand) {
         choice.handover = Handover::dense;
         expect_close(cost_of(problem, choice).terms.csd, row.csd88);
     }
+}
+
+TEST(Terms, OfStorageNodesShrinkWithThemUntilOneNodesNetworkIsFull) {
+    Problem problem = seven_billion(2);
+    Choice choice = usual(problem);
+    choice.codec = Codec::q4;
+    for (const auto& [storage, csd, scatter, gather] :
+         {std::array{1.0, 4.67, .298, 1.12}, {2.0, 2.33, .149, .56}, {4.0, 1.17, .149, .56}}) {
+        SCOPED_TRACE(storage);
+        problem.storage_nodes = static_cast<int>(storage);
+        const Terms terms = cost_of(problem, choice).terms;
+        expect_close(terms.csd, csd);
+        expect_close(terms.scat, scatter);
+        expect_close(terms.gather, gather);
+    }
+    problem.nodes = 1;  // what a single one sends and gets
+    choice = usual(problem);
+    choice.codec = Codec::q4;
+    const Volumes volumes = volumes_of(problem, choice);
+    expect_close(volumes.network_gradients, .53125);
+    expect_close(4 * volumes.network_parameters, 2);
+    expect_close(4 * volumes.device_read, 12);
 }
 
 TEST(Terms, OfTheUpdateAndTheGatherMeetAtTheCrossover) {

@@ -257,7 +257,7 @@ std::vector<double> balanced_speeds(const std::vector<UnequalDevice>& devices, d
 std::vector<double> settle_speeds(const mpi::Communicator& world, const Placed& settings,
                                   const SpeedsFor& what) {
     Placed settled = settings;
-    const mpi::Topology nodes = mpi::discover_nodes(world, settings.exchange.ranks_per_node);
+    const mpi::Topology nodes = discover_nodes(world, settings);
     settle_all_memory(settled, what.elems, nodes);  // refuses before anything is written
     if (measures_speeds(settings)) {
         settled.speeds =

@@ -205,6 +205,12 @@ Placed place_devices(const mpi::Communicator& world, const config::EngineSetting
     return placed;
 }
 
+mpi::Topology discover_nodes(const mpi::Communicator& world,
+                             const config::EngineSettings& settings) {
+    return mpi::set_apart_from(mpi::discover_nodes(world, settings.exchange.ranks_per_node),
+                               config::computing_ranks(settings, world.size()));
+}
+
 std::vector<double> speeds_of_devices(const Placed& settings, int ranks) {
     if (settings.speeds.empty()) {
         return config::device_speeds(settings, ranks);

@@ -32,6 +32,11 @@ namespace nearstep::engine {
 Placed place_devices(const mpi::Communicator& world, const config::EngineSettings& settings,
                      const Grant& grant);
 
+// Ranks that share memory, or pieces of exchange.ranks_per_node of them. Each storage rank is a
+// node of its own. Collective.
+mpi::Topology discover_nodes(const mpi::Communicator& world,
+                             const config::EngineSettings& settings);
+
 // Speed of each device of all ranks, as config::device_speeds() until speeds are settled.
 std::vector<double> speeds_of_devices(const Placed& settings, int ranks);
 

@@ -5,6 +5,7 @@
 #include "base/error.hpp"
 #include "base/statistics.hpp"
 #include "base/units.hpp"
+#include "engine/placement/devices.hpp"
 #include "link/shared_times.hpp"
 #include "mpi/library.hpp"
 #include "mpi/topology.hpp"
@@ -25,10 +26,10 @@ constexpr std::size_t kProbeBytes = 4 * MiB;  // of each rank
 constexpr int kProbeTag = 1;
 
 // Memory that the ranks of the node share. Its name is removed before return.
-link::SharedTimes share_times(const mpi::Communicator& world, int ranks_per_node) {
+link::SharedTimes share_times(const mpi::Communicator& world,
+                              const config::EngineSettings& settings) {
     const auto rank = static_cast<std::size_t>(world.rank());
-    const mpi::Communicator node =
-        world.split(mpi::discover_nodes(world, ranks_per_node).group_of[rank]);
+    const mpi::Communicator node = world.split(discover_nodes(world, settings).group_of[rank]);
     std::string name = node.rank() == 0 ? link::SharedTimes::unused_name() : "";
     name = node.broadcast(name, 0);
     std::optional<link::SharedTimes> times;
@@ -88,8 +89,7 @@ std::unique_ptr<link::NodeLinks> make_links(const mpi::Communicator& world,
                                             const link::Clock& clock) {
     const link::Rates rates = plan::rates_of(settings.link);
     return rates.are_shaped()
-               ? std::make_unique<link::NodeLinks>(
-                     rates, share_times(world, settings.exchange.ranks_per_node), clock)
+               ? std::make_unique<link::NodeLinks>(rates, share_times(world, settings), clock)
                : nullptr;
 }
 
@@ -98,7 +98,7 @@ std::string check_network(const mpi::Communicator& world, const config::EngineSe
     if (settings.link.scale > 0 || expected == 0) {
         return "";
     }
-    const mpi::Topology nodes = mpi::discover_nodes(world, settings.exchange.ranks_per_node);
+    const mpi::Topology nodes = discover_nodes(world, settings);
     if (nodes.groups() == 1) {
         return "";
     }

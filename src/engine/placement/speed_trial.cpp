@@ -298,8 +298,7 @@ std::vector<double> run_trials(const mpi::Communicator& world, const TrialRun& r
 
 std::vector<TrialSpeeds> measure_devices(const mpi::Communicator& world, const Placed& settings,
                                          std::size_t elems, Dtype dtype) {
-    TrialRun run{.nodes = mpi::discover_nodes(world, settings.exchange.ranks_per_node),
-                 .dtype = dtype};
+    TrialRun run{.nodes = discover_nodes(world, settings), .dtype = dtype};
     const std::size_t most = most_devices_of_a_copy(settings, run.nodes);
     run.settings = settings_of_trial(settings, shard::tiles_of(elems) / most);
     run.tiles = most * kSubgroups * run.settings.csd.subgroup_tiles;

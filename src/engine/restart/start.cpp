@@ -22,7 +22,7 @@ namespace {
 // A seat's layout depends on the speeds, which may be those that an earlier run left.
 void name_layouts(const mpi::Communicator& world, const Placed& settings, std::size_t elems,
                   Found& found) {
-    const mpi::Topology nodes = mpi::discover_nodes(world, settings.exchange.ranks_per_node);
+    const mpi::Topology nodes = discover_nodes(world, settings);
     const shard::Ownership owners = make_ownership(settings, elems, nodes);
     for (int copy = 0; copy < owners.copies(); ++copy) {
         const std::string layout = layout_line(settings, world.size(), owners.copy(copy));

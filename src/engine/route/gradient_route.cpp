@@ -37,9 +37,11 @@ GradientRoute::GradientRoute(const config::EngineSettings& settings, Dtype dtype
       groups_(config::placement_of(settings).gradients == config::Sharding::replicated
                   ? mpi::each_rank_alone(static_cast<int>(nodes.group_of.size()))
                   : nodes),
+      gradients_(groups_.groups_below(
+          config::computing_ranks(settings, static_cast<int>(nodes.group_of.size())))),
       warmup_steps_(settings.compress.warmup_steps),
       is_summed_densely_(config::placement_of(settings).gradients == config::Sharding::global) {
-    const int lists = is_summed_densely_ ? 1 : groups_.groups();
+    const int lists = is_summed_densely_ ? 1 : gradients_;
     is_densified_ = settings.exchange.densify == config::Densify::always ||
                     (settings.exchange.densify == config::Densify::automatic &&
                      does_dense_pay(settings, dtype, lists));
@@ -79,7 +81,7 @@ std::string GradientRoute::describe(const config::EngineSettings& settings) cons
         return "";
     }
     return text(
-        "owners add up the ", groups_.groups(), groups_.groups() == 1 ? " payload" : " payloads",
+        "owners add up the ", gradients_, gradients_ == 1 ? " payload" : " payloads",
         " of a tile and hand the sum to their devices, encoded as ",
         is_densified_ ? "dense" : config::name_of(settings.compress.codec),
         " (exchange.densify = ", config::name_of(settings.exchange.densify),

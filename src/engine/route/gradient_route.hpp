@@ -32,7 +32,9 @@ public:
 
     const mpi::Topology& groups() const { return groups_; }
     // Number of payloads per tile that reach a device.
-    int sources() const { return has_sum_ ? 1 : groups_.groups(); }
+    int sources() const { return has_sum_ ? 1 : gradients_; }
+    // Number of payloads per tile that reach its owner: groups that have gradients.
+    int gradients() const { return gradients_; }
     bool is_dense_sum() const { return is_densified_; }
 
     std::size_t most_sent_bytes() const;
@@ -50,6 +52,7 @@ private:
     std::unique_ptr<codec::Codec> codec_;  // from the settings
     std::unique_ptr<codec::Codec> dense_;
     mpi::Topology groups_;
+    int gradients_;
     std::int64_t warmup_steps_;
     bool is_summed_densely_;  // over all ranks, before encoding
     bool is_densified_ = false;

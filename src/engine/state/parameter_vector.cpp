@@ -8,22 +8,28 @@
 namespace nearstep::engine {
 
 memory::Buffer make_parameter_vector(const mpi::Communicator& world, const mpi::Topology& nodes,
-                                     std::size_t bytes, offload::VectorKind kind) {
+                                     std::size_t bytes, offload::VectorKind kind,
+                                     int storage_ranks) {
+    const bool has_all = world.rank() < world.size() - storage_ranks;
     if (kind != offload::VectorKind::shared_in_node) {
-        return kind == offload::VectorKind::whole ? memory::Buffer(bytes)
-                                                  : memory::Buffer::untouched(bytes);
+        return kind == offload::VectorKind::whole && has_all ? memory::Buffer(bytes)
+                                                             : memory::Buffer::untouched(bytes);
     }
     const mpi::Communicator node =
         world.split(nodes.group_of[static_cast<std::size_t>(world.rank())]);
     std::optional<memory::SharedMemory> memory;
     world.together([&] {
-        if (node.rank() == 0) {
+        if (node.rank() == 0 && has_all) {
             memory = memory::SharedMemory::create(bytes);
         }
     });
     const std::string path = node.broadcast(memory ? memory->path() : "", 0);
     memory::Buffer vector;
     world.together([&] {
+        if (!has_all) {
+            vector = memory::Buffer::untouched(bytes);
+            return;
+        }
         if (!memory) {
             memory = memory::SharedMemory::open(path, bytes);
         }
