@@ -53,7 +53,8 @@ std::size_t Conductor::elems_of(const engine::Tensor& tensor) {
 
 Conductor::Conductor(Plan plan)
     : run_(run_of(plan.dtype, plan.settings)),
-      model_(std::move(plan.model)),
+      model_(plan.model),
+      told_(plan),
       grant_{.positions = std::move(plan.granted_devices),
              .divides_folders = std::ranges::none_of(
                  plan.settings, [](const auto& one) { return one.starts_with("csd.per_rank="); })},
@@ -62,6 +63,9 @@ Conductor::Conductor(Plan plan)
       fills_gpu_(plan.fills_gpu),
       threads_(plan.threads),
       parameters_(plan.parameters) {
+    if (!plan.checkpoint_folder.empty()) {
+        run_.checkpoint.path = plan.checkpoint_folder;
+    }
     layout_.dtype = plan.dtype;
     for (engine::Tensor& tensor : plan.tensors) {
         tensor.offset = layout_.elems;
@@ -157,6 +161,16 @@ void Conductor::leave_to_parent() {
     new (&changed_) std::condition_variable;  // the end of one for which a thread waited would wait
 }
 
+void Conductor::let_go() {
+    {
+        const std::unique_lock alone(reading_);
+        opened_.reset();
+    }
+    servers_.reset();
+    alike_.reset();
+    world_.reset();
+}
+
 void Conductor::close(bool keeps_vector) {
     if (MpiThread::instance().is_of_parent()) {
         leave_to_parent();
@@ -172,6 +186,9 @@ void Conductor::close(bool keeps_vector) {
     }
     std::exception_ptr unread;
     MpiThread::instance().post([this, keeps_vector, &unread] {
+        if (opened_ && !has_failed()) {
+            tell(Deed::close);
+        }
         if (keeps_vector && opened_) {
             try {
                 engine().abandon_step();
@@ -180,11 +197,7 @@ void Conductor::close(bool keeps_vector) {
             }
             kept_ = engine().release_parameters();
         }
-        {
-            const std::unique_lock alone(reading_);
-            opened_.reset();
-        }
-        world_.reset();
+        let_go();
         const std::lock_guard lock(mutex_);
         if (!failure_) {
             failure_ = std::make_exception_ptr(
@@ -211,13 +224,20 @@ void Conductor::read_parameters(shard::ElementRange range, std::span<std::byte> 
 // --- Start ---
 
 bool Conductor::open(const engine::Wish& wish) {
-    do_and_wait([&] { open_run(wish); });
+    do_and_wait([&] {
+        mpi::start_for_library();
+        meet(Purpose::open);
+        open_run(wish);
+    });
     return opened_->begins_anew();
 }
 
 std::vector<std::string> Conductor::begin(std::span<const StartValues> values) {
     std::vector<std::string> lines;
-    do_and_wait([&] { lines = fill_state(values); });
+    do_and_wait([&] {
+        meet(Purpose::begin);
+        lines = fill_state(values);
+    });
     return lines;
 }
 
@@ -225,9 +245,9 @@ void Conductor::check_parameter_home() const {
     if (parameters_ == engine::ParameterHome::vector) {
         return;
     }
-    if (ranks_ > 1) {
+    if (!is_alone_) {
         throw ConfigError(text("host_memory_gb keeps parameters in storage for one process, and ",
-                               ranks_, " ranks run: start one, or leave it out."));
+                               world_->size(), " ranks run: start one, or leave it out."));
     }
     if (run_.csd.device == config::DeviceKind::xrt ||
         run_.gather.codec == config::ParameterCodec::delta) {
@@ -238,12 +258,17 @@ void Conductor::check_parameter_home() const {
 }
 
 void Conductor::open_run(const engine::Wish& wish) {
-    mpi::start_for_library();
-    meet(Purpose::open);
+    number_ = MpiThread::instance().count_engine();
+    told_.checkpoint_folder = config::checkpoint_folder(run_);
+    tell(Deed::open, 0, packed(told_, wish));
     world_.emplace(mpi::Communicator::world(std::chrono::seconds(run_.exchange.timeout_s)));
     const mpi::Communicator& world = *world_;
+    run_.csd.storage_ranks = MpiThread::instance().serving();
+    alike_.emplace(world.split(serves() ? 1 : 0));
+    servers_.emplace(world.split(serves() || world.rank() == 0 ? 0 : 1));
     rank_ = world.rank();
-    ranks_ = world.size();
+    ranks_ = config::computing_ranks(run_, world.size());
+    is_alone_ = world.size() == 1;
     check_parameter_home();
     constexpr std::int64_t kNoEnd = std::numeric_limits<std::int64_t>::max();
     // The program decides how long a run is. For the state, it never ends.
@@ -273,9 +298,10 @@ void Conductor::open_run(const engine::Wish& wish) {
 }
 
 std::vector<std::string> Conductor::fill_state(std::span<const StartValues> values) {
-    meet(Purpose::begin);
-    if (opened_->begins_anew()) {
+    tell(Deed::begin, 0, formats_of(values));
+    if (opened_->begins_anew() && !serves()) {
         share_start_values(values);
+        pass_to_servers(values);
     }
     const double began = now();
     engine::BeginReport begun = opened_->begin(
@@ -308,6 +334,7 @@ void Conductor::share_start_values(std::span<const StartValues> values) {
     if (ranks_ == 1) {
         return;
     }
+    const mpi::Communicator& ranks = *alike_;
     std::vector<std::uint64_t> digests;
     std::string files;
     for (std::size_t i = 0; i < values.size(); ++i) {
@@ -317,12 +344,12 @@ void Conductor::share_start_values(std::span<const StartValues> values) {
             digests.push_back(xxh3(bytes_of(i, values[i].piece)));
         }
     }
-    if (!world_->agree(files == world_->broadcast(files, 0))) {
+    if (!ranks.agree(files == ranks.broadcast(files, 0))) {
         throw ConfigError(
             "The ranks read different weights: give every rank the same safetensors folder.");
     }
     const std::string mine = to_hex(xxh3(std::as_bytes(std::span(digests))));
-    if (world_->agree(mine == world_->broadcast(mine, 0))) {
+    if (ranks.agree(mine == ranks.broadcast(mine, 0))) {
         return;
     }
     for (std::size_t i = 0; i < values.size(); ++i) {
@@ -330,7 +357,7 @@ void Conductor::share_start_values(std::span<const StartValues> values) {
             std::span<std::byte> rest = bytes_of(i, values[i].piece);
             while (!rest.empty()) {
                 const std::size_t bytes = std::min<std::size_t>(rest.size(), kMostBytesAtOnce);
-                world_->start_broadcast(rest.first(bytes), 0).wait();
+                ranks.start_broadcast(rest.first(bytes), 0).wait();
                 rest = rest.subspan(bytes);
             }
         }

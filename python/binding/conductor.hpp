@@ -45,17 +45,18 @@ config::Run run_of(Dtype dtype, const std::vector<std::string>& settings);
 
 struct Plan {
     // See run_of(). Without csd.per_rank ranks divide the folders, see engine::Grant.
-    std::vector<std::string> settings;
-    std::string granted_devices;  // see config::places_of_devices()
-    std::vector<engine::Tensor> tensors;
-    std::vector<std::size_t> tensors_of_blocks;  // tensors per block, in their order
+    std::vector<std::string> settings = {};
+    std::string granted_devices = {};  // see config::places_of_devices()
+    std::vector<engine::Tensor> tensors = {};
+    std::vector<std::size_t> tensors_of_blocks = {};  // tensors per block, in their order
     Dtype dtype = Dtype::fp32;
-    std::string model;  // see engine::Identity
-    std::optional<int> gpu;
+    std::string model = {};  // see engine::Identity
+    std::optional<int> gpu = std::nullopt;
     CUstream_st* gradient_stream = nullptr;  // see engine::EngineOptions; never destroyed
     bool fills_gpu = true;                   // see engine::EngineOptions
     int threads = 0;                         // see engine::Identity
     engine::ParameterHome parameters = engine::ParameterHome::vector;
+    std::string checkpoint_folder = {};  // empty: as the settings say
 };
 
 // What the start measured about the drives.
@@ -79,6 +80,13 @@ struct StepStats {
     std::int64_t guesses = 0;  // total so far, see trace::Guess
     std::int64_t misses = 0;   // total of wrong guesses
 };
+
+// A plan and a wish as rank 0 tells them to ranks that serve.
+std::string packed(const Plan& plan, const engine::Wish& wish);
+std::pair<Plan, engine::Wish> unpacked(const std::string& told);
+std::string packed(const engine::Step& step);  // without what is skipped
+// Which tensors have values, and in which format.
+std::string formats_of(std::span<const StartValues> values);
 
 class Conductor {
 public:
@@ -124,7 +132,7 @@ public:
     std::uint64_t change_masters(std::vector<std::pair<std::size_t, Piece>> values, bool is_last);
     // Gradients of another step will come: see engine::Engine::expect_backward().
     void expect_step() {
-        post([this] { engine().expect_backward(); });
+        post([this] { expect_on_all(); });
     }
 
     // Waits until the block's parameters in vector() are those of the last step.
@@ -160,7 +168,10 @@ public:
     const StartFacts& start() const { return start_; }
     const config::Run& run() const { return run_; }
     int rank() const { return rank_; }
+    // Those that compute.
     int ranks() const { return ranks_; }
+    // Whether no other rank has a part in this.
+    bool is_alone() const { return is_alone_; }
     std::string line() const { return lines_.front(); }
     // The run's id, and those of its parents.
     const std::vector<std::string>& lines() const { return lines_; }
@@ -175,20 +186,31 @@ public:
     void close(bool keeps_vector = false);
 
 private:
+    friend class Server;
+
     static constexpr int kPatience = 10;  // as Communicator::together()
     static double now();                  // seconds
     static std::size_t elems_of(const engine::Tensor& tensor);
     void post(std::function<void()> work);
     void meet(Purpose purpose);  // see MpiThread
-    void leave_to_parent();      // in a fork of the process
+    void tell(Deed deed, std::uint64_t what = 0, std::string content = {}) const;
+    bool serves() const;
+    void leave_to_parent();  // in a fork of the process
+    bool has_failed() const {
+        const std::lock_guard lock(mutex_);
+        return failure_ != nullptr;
+    }
     void wait(const Poll& poll, const std::function<bool()>& is_over);
     void do_and_wait(std::function<void()> work);
     std::string do_in_folder(const std::function<std::string()>& work);
     void check_parameter_home() const;
     void open_run(const engine::Wish& wish);
+    void let_go();
     engine::Engine& engine() { return opened_->engine(); }
     std::vector<std::string> fill_state(std::span<const StartValues> values);
     void share_start_values(std::span<const StartValues> values);
+    void pass_to_servers(std::span<const StartValues> values);
+    std::vector<StartValues> take_from_rank_0(const std::string& formats);
     std::span<std::byte> bytes_of(std::size_t tensor, const Piece& piece) const;
     std::pair<std::size_t, std::size_t> overlap(std::size_t tensor, std::size_t first,
                                                 std::size_t count) const;
@@ -197,6 +219,16 @@ private:
     void change(std::span<const StartValues> values, std::size_t first,
                 std::span<float> masters) const;
     void change_on_all(const std::vector<std::pair<std::size_t, Piece>>& values, bool is_last);
+    void change_masters_to(std::span<const StartValues> values);
+    void begin_on_all(const engine::Step& step, const std::vector<std::size_t>& absent,
+                      bool is_given_up);
+    void put_on_all(std::size_t block, std::span<const Piece> pieces, float factor,
+                    CUevent_st* made);
+    void end_on_all(const std::vector<std::size_t>& absent, bool is_given_up);
+    void expect_on_all();
+    std::string claim_on_all(const std::string& folder);
+    std::string save_on_all(const std::string& folder, const std::string& program);
+    std::uint64_t digest_on_all();
     void write_gradients(std::size_t block, std::span<const Piece> pieces, float factor,
                          CUevent_st* made);
     void pass_blocks();
@@ -206,10 +238,11 @@ private:
     std::vector<std::uint64_t> present_on_all(const std::vector<std::size_t>& absent,
                                               bool is_given_up) const;
 
-    const config::Run run_;
+    config::Run run_;  // csd.storage_ranks is known from open() on
     engine::Layout layout_;
     std::vector<std::size_t> first_tensors_;  // first tensor of each block, and the end
     std::string model_;
+    Plan told_;  // for ranks that serve
     engine::Grant grant_;
     std::optional<int> gpu_;
     memory::Stream gradient_stream_;
@@ -220,6 +253,10 @@ private:
 
     // Used only by the MPI thread.
     std::optional<mpi::Communicator> world_;
+    std::optional<mpi::Communicator> alike_;    // the ranks that compute, or those that serve
+    std::optional<mpi::Communicator> servers_;  // rank 0 and those that serve
+    memory::Buffer served_;                     // rank 0's values of the tiles that this rank owns
+    std::uint64_t number_ = 0;                  // see Order
     std::optional<engine::Run> opened_;
     double begun_at_ = 0;
     bool is_void_ = false;  // the step was given up before it began
@@ -238,6 +275,7 @@ private:
     std::string program_state_;
     int rank_ = 0;
     int ranks_ = 1;
+    bool is_alone_ = true;
 
     mutable std::mutex mutex_;
     std::condition_variable changed_;

@@ -68,7 +68,7 @@ void Conductor::find_program_state() {
     const std::string of_first =
         world_->broadcast(as_text(first), static_cast<int>(newest - steps.begin()));
     const bool is_mine = mine && static_cast<double>(mine->step) == *newest;
-    program_state_ = world_->agree(is_mine) ? as_text(mine) : of_first;
+    program_state_ = world_->agree(is_mine || serves()) ? as_text(mine) : of_first;
 }
 
 std::string Conductor::do_in_folder(const std::function<std::string()>& work) {
@@ -91,23 +91,31 @@ std::string Conductor::do_in_folder(const std::function<std::string()>& work) {
 }
 
 std::string Conductor::claim_checkpoint_folder(const std::string& folder) {
-    return do_in_folder([&] { return engine().claim_checkpoint_folder(folder); });
+    return do_in_folder([&] { return claim_on_all(folder); });
+}
+
+std::string Conductor::claim_on_all(const std::string& folder) {
+    tell(Deed::claim, 0, folder);
+    return engine().claim_checkpoint_folder(folder);
 }
 
 std::string Conductor::save(const std::string& folder, const std::string& program) {
-    return do_in_folder([&] {
-        std::string path = engine().save(folder);
-        if (rank_ == 0 && !program.empty()) {
-            store::write_program_state(program_path_of(path), lines_.front(), engine().steps_done(),
-                                       std::as_bytes(std::span(program)));
-            remove_left_program_states(std::filesystem::path(path).parent_path().string());
-        }
-        return path;
-    });
+    return do_in_folder([&] { return save_on_all(folder, program); });
+}
+
+std::string Conductor::save_on_all(const std::string& folder, const std::string& program) {
+    tell(Deed::save, 0, folder);
+    std::string path = engine().save(folder);
+    if (rank_ == 0 && !program.empty()) {
+        store::write_program_state(program_path_of(path), lines_.front(), engine().steps_done(),
+                                   std::as_bytes(std::span(program)));
+        remove_left_program_states(std::filesystem::path(path).parent_path().string());
+    }
+    return path;
 }
 
 std::array<std::vector<float>, 3> Conductor::read_state(std::size_t tensor) {
-    expects(ranks_ == 1, "one rank has the whole state");
+    expects(is_alone_, "one rank has the whole state");
     const std::size_t begin = layout_.tensors.at(tensor).offset;
     const std::size_t end = begin + elems_of(layout_.tensors[tensor]);
     std::array<std::vector<float>, 3> found;
@@ -138,11 +146,16 @@ std::vector<std::int64_t> Conductor::updates() {
     return updates;
 }
 
+std::uint64_t Conductor::digest_on_all() {
+    tell(Deed::digest);
+    return engine().masters_digest();
+}
+
 std::uint64_t Conductor::masters_digest() {
     std::uint64_t digest = 0;
     do_and_wait([&] {
         meet(Purpose::digest);
-        digest = engine().masters_digest();
+        digest = digest_on_all();
     });
     return digest;
 }

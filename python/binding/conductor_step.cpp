@@ -20,7 +20,7 @@ void Conductor::meet(Purpose purpose) {
 // For each tensor the ranks that have a gradient of it, then those that give the step up.
 std::vector<std::uint64_t> Conductor::present_on_all(const std::vector<std::size_t>& absent,
                                                      bool is_given_up) const {
-    std::vector<std::uint64_t> present(layout_.tensors.size(), 1);
+    std::vector<std::uint64_t> present(layout_.tensors.size(), serves() ? 0 : 1);
     for (const std::size_t tensor : absent) {
         present.at(tensor) = 0;
     }
@@ -47,28 +47,48 @@ void Conductor::begin_step(const engine::Step& step, const std::vector<std::size
                            bool is_given_up) {
     post([this, step, absent, is_given_up] {
         meet(Purpose::step);
-        begun_at_ = now();
-        const std::vector<std::uint64_t> present = present_on_all(absent, is_given_up);
-        is_void_ = present.back() > 0;
-        if (!is_void_) {
-            engine::Step of_all = step;
-            of_all.skipped = skipped_of(present);
-            engine().begin_backward(of_all);
-        }
+        begin_on_all(step, absent, is_given_up);
     });
+}
+
+void Conductor::begin_on_all(const engine::Step& step, const std::vector<std::size_t>& absent,
+                             bool is_given_up) {
+    tell(Deed::begin_step, 0, packed(step));
+    begun_at_ = now();
+    const std::vector<std::uint64_t> present = present_on_all(absent, is_given_up);
+    is_void_ = present.back() > 0;
+    if (!is_void_) {
+        engine::Step of_all = step;
+        of_all.skipped = skipped_of(present);
+        engine().begin_backward(of_all);
+    }
+}
+
+void Conductor::expect_on_all() {
+    tell(Deed::expect);
+    engine().expect_backward();
 }
 
 std::uint64_t Conductor::put(std::size_t block, std::vector<Piece> pieces, float factor,
                              CUevent_st* made) {
     post([this, block, pieces = std::move(pieces), factor, made] {
-        if (is_void_) {
-            return;
-        }
-        write_gradients(block, pieces, factor, made);
-        engine().put_gradient(block);
+        put_on_all(block, pieces, factor, made);
     });
     const std::lock_guard lock(mutex_);
     return posted_;
+}
+
+// A rank that serves has no gradients.
+void Conductor::put_on_all(std::size_t block, std::span<const Piece> pieces, float factor,
+                           CUevent_st* made) {
+    if (is_void_) {
+        return;
+    }
+    tell(Deed::put, block);
+    if (!serves()) {
+        write_gradients(block, pieces, factor, made);
+    }
+    engine().put_gradient(block);
 }
 
 void Conductor::write_gradients(std::size_t block, std::span<const Piece> pieces, float factor,
@@ -145,48 +165,51 @@ void Conductor::end_step(const std::vector<std::size_t>& absent, bool is_given_u
         steps_ += is_given_up ? 0 : 1;
         blocks_here_ = 0;
     }
-    post([this, absent, is_given_up] {
-        if (is_void_) {
-            end_void_step(is_given_up);
-            return;
-        }
-        const std::vector<std::uint64_t> present = present_on_all(absent, is_given_up);
-        const bool is_void = present.back() > 0;
-        engine().end_pass();
-        StepStats stats;
-        stats.gradients =
-            engine().end_gradients({.skipped = skipped_of(present), .is_given_up = is_void});
-        skipped_ += stats.gradients.is_finite || is_void ? 0 : 1;
-        stats.skipped = skipped_;
-        guesses_ += stats.gradients.guess != trace::Guess::none ? 1 : 0;
-        misses_ += stats.gradients.guess == trace::Guess::wrong ? 1 : 0;
-        stats.guesses = guesses_;
-        stats.misses = misses_;
-        stats.gradients_s = now() - begun_at_;
-        engine().update();
-        stats.step = engine().steps_done();
-        stats.is_of_step = true;
-        stats.loss_scale = engine().loss_scale();
-        {
-            const std::lock_guard lock(mutex_);
-            ++norms_known_;
-            steps_ -= is_void && !is_given_up ? 1 : 0;
-            loss_scale_ = stats.loss_scale;
-            changed_.notify_all();
-        }
-        pass_blocks();
-        const double committed = engine().commit_seconds();
-        stats.update = engine().finish();
-        if (is_void) {
-            program_.clear();
-            return;
-        }
-        write_program_state(stats.step);
-        engine().commit();
-        stats.commit_s = engine().commit_seconds() - committed;
+    post([this, absent, is_given_up] { end_on_all(absent, is_given_up); });
+}
+
+void Conductor::end_on_all(const std::vector<std::size_t>& absent, bool is_given_up) {
+    tell(Deed::end_step);
+    if (is_void_) {
+        end_void_step(is_given_up);
+        return;
+    }
+    const std::vector<std::uint64_t> present = present_on_all(absent, is_given_up);
+    const bool is_void = present.back() > 0;
+    engine().end_pass();
+    StepStats stats;
+    stats.gradients =
+        engine().end_gradients({.skipped = skipped_of(present), .is_given_up = is_void});
+    skipped_ += stats.gradients.is_finite || is_void ? 0 : 1;
+    stats.skipped = skipped_;
+    guesses_ += stats.gradients.guess != trace::Guess::none ? 1 : 0;
+    misses_ += stats.gradients.guess == trace::Guess::wrong ? 1 : 0;
+    stats.guesses = guesses_;
+    stats.misses = misses_;
+    stats.gradients_s = now() - begun_at_;
+    engine().update();
+    stats.step = engine().steps_done();
+    stats.is_of_step = true;
+    stats.loss_scale = engine().loss_scale();
+    {
         const std::lock_guard lock(mutex_);
-        stats_ = stats;
-    });
+        ++norms_known_;
+        steps_ -= is_void && !is_given_up ? 1 : 0;
+        loss_scale_ = stats.loss_scale;
+        changed_.notify_all();
+    }
+    pass_blocks();
+    const double committed = engine().commit_seconds();
+    stats.update = engine().finish();
+    if (is_void) {
+        program_.clear();
+        return;
+    }
+    write_program_state(stats.step);
+    engine().commit();
+    stats.commit_s = engine().commit_seconds() - committed;
+    const std::lock_guard lock(mutex_);
+    stats_ = stats;
 }
 
 std::uint64_t Conductor::change_masters(std::vector<std::pair<std::size_t, Piece>> values,
@@ -211,13 +234,19 @@ void Conductor::change_on_all(const std::vector<std::pair<std::size_t, Piece>>& 
         starts.at(tensor).piece = piece;
         names += text(tensor, ' ', to_hex(xxh3(bytes_of(tensor, piece))), '\n');
     }
-    if (!world_->agree(names == world_->broadcast(names, 0))) {
+    if (!alike_->agree(names == alike_->broadcast(names, 0))) {
         throw ConfigError(
             "The program changed parameters between two steps, and not to the same values on all "
             "ranks: change them alike on every rank.");
     }
+    tell(Deed::change, 0, formats_of(starts));
+    pass_to_servers(starts);
+    change_masters_to(starts);
+}
+
+void Conductor::change_masters_to(std::span<const StartValues> values) {
     engine().change_masters(
-        [&](std::size_t first, std::span<float> masters) { change(starts, first, masters); });
+        [&](std::size_t first, std::span<float> masters) { change(values, first, masters); });
 }
 
 // A value that the master rounds to was not changed.

@@ -12,6 +12,7 @@
 #include "python/binding/conductor.hpp"
 #include "python/binding/conversions.hpp"
 #include "python/binding/mpi_thread.hpp"
+#include "python/binding/server.hpp"
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -217,6 +218,13 @@ NB_MODULE(_engine, m) {
         },
         nb::call_guard<nb::gil_scoped_release>(), nb::arg("has_failed"), nb::arg("others_wait"));
 
+    m.def(
+        "serve",
+        [](std::vector<std::string> settings, std::string granted_devices) {
+            Server(std::move(settings), std::move(granted_devices)).run(check_signals);
+        },
+        nb::call_guard<nb::gil_scoped_release>(), nb::arg("settings"), nb::arg("granted_devices"));
+
     m.def("is_forked", [] { return MpiThread::instance().is_of_parent(); });
 
     nb::class_<Safetensors>(m, "Weights")
@@ -411,6 +419,7 @@ NB_MODULE(_engine, m) {
              })
         .def_prop_ro("rank", &Conductor::rank)
         .def_prop_ro("ranks", &Conductor::ranks)
+        .def_prop_ro("is_alone", &Conductor::is_alone)
         .def_prop_ro("steps", &Conductor::steps)
         .def_prop_ro("line", &Conductor::line)
         .def_prop_ro("lines", &Conductor::lines)

@@ -4,8 +4,11 @@
 #include "base/error.hpp"
 #include "mpi/session.hpp"
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <future>
+#include <span>
 #include <utility>
 
 namespace nearstep::python {
@@ -83,11 +86,28 @@ const char* does(int purpose) {
 
 }  // namespace
 
-bool MpiThread::meet(Purpose purpose, bool raises, std::chrono::seconds limit) {
-    if (!all_ranks_) {
-        all_ranks_.emplace(mpi::Communicator::world(limit));
+// Ranks that serve are the last ones, so that others count from 0.
+void MpiThread::join(bool serves, std::chrono::seconds limit) {
+    all_ranks_.emplace(mpi::Communicator::world(limit));
+    const std::vector<double> all = all_ranks_->all_gather(std::array{serves ? 1.0 : 0.0});
+    serving_ = static_cast<int>(std::ranges::count(all, 1.0));
+    if (!std::ranges::is_sorted(all) || serving_ == all_ranks_->size()) {
+        throw MpiError(text(serving_, " of ", all_ranks_->size(),
+                            " ranks call nearstep.serve(): let the last ones do so, behind at "
+                            "least one that trains."));
     }
-    const mpi::Meeting meeting = all_ranks_->meet(static_cast<int>(purpose), raises, limit);
+}
+
+mpi::Meeting MpiThread::meet_all(Purpose purpose, bool raises, std::chrono::seconds limit) {
+    if (!all_ranks_) {
+        join(false, limit);
+    }
+    tell({.deed = Deed::meet, .what = static_cast<std::uint64_t>(purpose)});
+    return all_ranks_->meet(static_cast<int>(purpose), raises, limit);
+}
+
+bool MpiThread::meet(Purpose purpose, bool raises, std::chrono::seconds limit) {
+    const mpi::Meeting meeting = meet_all(purpose, raises, limit);
     // A rank without the optimizer has nothing to close.
     const bool is_only_closing =
         meeting.highest == static_cast<int>(Purpose::close) && !meeting.is_raised;
@@ -100,16 +120,67 @@ bool MpiThread::meet(Purpose purpose, bool raises, std::chrono::seconds limit) {
     return meeting.is_raised;
 }
 
+namespace {
+
+constexpr int kOrderTag = 2;
+
+struct OrderHead {
+    Deed deed = Deed::meet;
+    std::uint64_t number = 0;
+    std::uint64_t what = 0;
+    std::uint64_t bytes = 0;  // of the content, a message of its own
+};
+
+}  // namespace
+
+void MpiThread::serve() {
+    mpi::start_for_library();
+    join(true, kEndLimit);
+}
+
+void MpiThread::tell(const Order& order) {
+    if (all_ranks_->rank() != 0) {
+        return;
+    }
+    const OrderHead head{order.deed, order.number, order.what, order.content.size()};
+    std::vector<mpi::Request> sent;
+    for (int to = all_ranks_->size() - serving_; to < all_ranks_->size(); ++to) {
+        sent.push_back(all_ranks_->start_send(std::as_bytes(std::span(&head, 1)), to, kOrderTag));
+        if (head.bytes > 0) {
+            sent.push_back(
+                all_ranks_->start_send(std::as_bytes(std::span(order.content)), to, kOrderTag));
+        }
+    }
+    for (mpi::Request& request : sent) {
+        request.wait();
+    }
+}
+
+std::optional<Order> MpiThread::hear() {
+    OrderHead head;
+    all_ranks_->start_receive(std::as_writable_bytes(std::span(&head, 1)), 0, kOrderTag).wait();
+    Order order{.deed = head.deed,
+                .number = head.number,
+                .what = head.what,
+                .content = std::string(head.bytes, 0)};
+    if (head.bytes > 0) {
+        all_ranks_->start_receive(std::as_writable_bytes(std::span(order.content)), 0, kOrderTag)
+            .wait();
+    }
+    const bool ends =
+        order.deed == Deed::meet && order.what == static_cast<std::uint64_t>(Purpose::end);
+    return ends ? std::nullopt : std::optional(std::move(order));
+}
+
 // Returns false if the other ranks do not come in time.
 bool MpiThread::end_with_others(bool others_wait) {
     try {
         if (others_wait && !all_ranks_) {
             mpi::start_for_library();
-            all_ranks_.emplace(mpi::Communicator::world(kEndLimit));
+            join(false, kEndLimit);
         }
         while (all_ranks_ && mpi::is_running() &&
-               all_ranks_->meet(static_cast<int>(Purpose::end), false, kEndLimit).highest !=
-                   static_cast<int>(Purpose::end)) {
+               meet_all(Purpose::end, false, kEndLimit).highest != static_cast<int>(Purpose::end)) {
         }
     } catch (const ConfigError&) {
         return true;  // MPI, which another library started, has ended

@@ -13,12 +13,38 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
+#include <vector>
 
 namespace nearstep::python {
 
 // What all ranks meet for.
 enum class Purpose { end, close, open, begin, step, change, save, digest };
+
+// What a rank that serves does next, together with the others.
+enum class Deed : std::uint8_t {
+    meet,
+    open,
+    begin,
+    expect,
+    begin_step,
+    put,
+    end_step,
+    change,
+    claim,
+    save,
+    digest,
+    close
+};
+
+// An order to it.
+struct Order {
+    Deed deed = Deed::meet;
+    std::uint64_t number = 0;  // of the process's engines, in the order in which they were opened
+    std::uint64_t what = 0;    // a meeting's purpose, a block, or whether rank 0 gives the step up
+    std::string content = {};
+};
 
 class MpiThread {
 public:
@@ -49,6 +75,19 @@ public:
     // or not within the limit. Collective.
     bool meet(Purpose purpose, bool raises, std::chrono::seconds limit);
 
+    // Makes this rank one that serves: hear() says what it does. For posted work, before all else.
+    // Collective with the others' first meeting.
+    void serve();
+    // The ranks that serve, all behind the others. After the first meeting.
+    int serving() const { return serving_; }
+    bool serves() const { return all_ranks_->rank() >= all_ranks_->size() - serving_; }
+    // The number of an engine that all ranks open now.
+    std::uint64_t count_engine() { return engines_++; }
+    // Rank 0 tells the ranks that serve what all do next; other ranks say nothing.
+    void tell(const Order& order);
+    // The next order; none: rank 0 ends its program.
+    std::optional<Order> hear();
+
     // Ends MPI together with the other ranks. Ends the processes of all ranks if `has_failed`, or
     // if the others do not come in time. Call it from any thread, and post nothing afterwards.
     // Posted work is finished first, unless this rank has failed. Without posted work it does
@@ -59,10 +98,14 @@ private:
     MpiThread() = default;
 
     void run();
+    void join(bool serves, std::chrono::seconds limit);
+    mpi::Meeting meet_all(Purpose purpose, bool raises, std::chrono::seconds limit);
     bool end_with_others(bool others_wait);
 
     std::atomic<pid_t> owner_ = 0;                // the process that started the thread
     std::optional<mpi::Communicator> all_ranks_;  // used only by the thread
+    int serving_ = 0;                             // likewise
+    std::uint64_t engines_ = 0;                   // likewise
     std::mutex mutex_;
     std::condition_variable has_work_;
     std::deque<std::function<void()>> work_;

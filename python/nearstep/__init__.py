@@ -8,6 +8,7 @@
         opt.zero_grad()
 
 ``python train.py`` is one rank; ``nearstep-run --nproc-per-node 4 train.py`` starts four, whose gradients the engine averages.
+Ranks that only hold devices call ``nearstep.serve()``.
 """
 
 from . import _mpi  # loads Open MPI where there may be several ranks, before the engine is loaded
@@ -17,8 +18,9 @@ from ._optimizer import Optimizer
 from ._model.empty import empty
 from ._model.groups import groups
 from ._streaming.stream import Stream
+from ._serve import serve
 from ._optimizers import Adagrad, Adam, AdamW, Lion, SGD
 from ._engine import version as _version
 
 __version__ = _version()
-__all__ = ["Adagrad", "Adam", "AdamW", "Lion", "Optimizer", "SGD", "Stream", "empty", "groups"]
+__all__ = ["Adagrad", "Adam", "AdamW", "Lion", "Optimizer", "SGD", "Stream", "empty", "groups", "serve"]

@@ -329,7 +329,7 @@ class Optimizer(torch.optim.Optimizer):
 
     def _read_state(self, i: int) -> dict:
         self._begin()
-        if self._conductor.ranks > 1:
+        if not self._conductor.is_alone:
             raise RuntimeError("Moments are read on one rank: call opt.save(), and read the checkpoint, where there are several.")
         self._settle()
         found = self._conductor.read_state(i)

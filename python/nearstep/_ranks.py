@@ -26,6 +26,7 @@ _FIRST_SPEAKS_S = 5
 _has_failed = False
 _numbers = itertools.count()
 _has_made = False  # an optimizer
+_serves = False
 
 
 def _set_environment() -> None:
@@ -82,6 +83,12 @@ def keep(optimizer) -> None:
     _optimizers[next(_numbers)] = optimizer
 
 
+def note_serving() -> None:
+    """The other ranks wait for this one, though it has no optimizer."""
+    global _serves
+    _serves = True
+
+
 def close_others(optimizer, paths: list) -> None:
     """Closes the optimizers of this process that have their state in one of the folders, as after a notebook's cell is
     run again."""
@@ -107,7 +114,7 @@ def leave_step(conductor) -> None:
 
 def is_left_in_step(conductor) -> bool:
     """Whether other ranks wait for the rest of a step, which nobody will take."""
-    return id(conductor) in _in_step and conductor.ranks > 1
+    return id(conductor) in _in_step and not conductor.is_alone
 
 
 def _is_said(error: str) -> bool:
@@ -140,7 +147,7 @@ def _end() -> None:
     if _engine.is_forked():  # the optimizers are the parent's
         return
     begun = [optimizer._conductor for optimizer in _optimizers.values() if optimizer.has_begun]
-    several = any(conductor.ranks > 1 for conductor in (*begun, *_in_step.values()))
+    several = _serves or any(not conductor.is_alone for conductor in (*begun, *_in_step.values()))
     if several and _in_step and not _has_failed:
         print("nearstep: this rank ends in the middle of a step, so all ranks end; what is durable stays.", file=sys.stderr)
     has_failed = several and (_has_failed or bool(_in_step))

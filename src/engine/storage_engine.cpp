@@ -21,8 +21,10 @@ using shard::kTileElems;
 namespace {
 
 // See store::Manifest::threads.
-std::string threads_of_ranks(const mpi::Communicator& world, int threads) {
-    const std::vector<std::string> all = gather_text(world, std::to_string(threads));
+// Those of the ranks that compute.
+std::string threads_of_ranks(const mpi::Communicator& world, int threads, int computing) {
+    std::vector<std::string> all = gather_text(world, std::to_string(threads));
+    all.resize(static_cast<std::size_t>(computing));
     if (std::ranges::count(all, all.front()) == std::ssize(all)) {
         return threads == 0 ? "" : all.front();
     }
@@ -74,7 +76,8 @@ StorageEngine::StorageEngine(const mpi::Communicator& world, const Start& start,
       log_(manifest_path(settings_, world.rank(), set_), storage_.get()),
       loss_scale_(layout.dtype, options.loss_scale),
       scalar_sets_(layout, most_scalar_sets(settings_)) {
-    threads_ = threads_of_ranks(world, identity_.threads);
+    threads_ = threads_of_ranks(world, identity_.threads,
+                                config::computing_ranks(settings_, world.size()));
     make_groups();
     make_pipeline();
     std::size_t largest = 0;

@@ -130,8 +130,7 @@ void write_verdict(const Row& row, std::ostream& out) {
         << (row.problem.storage_nodes > 0
                 ? text(" in ", counted(row.problem.storage_nodes, "storage node"))
                 : "")
-        << " a step takes "
-        << three_digits(row.found.plan->cost.terms.step) << " s, "
+        << " a step takes " << three_digits(row.found.plan->cost.terms.step) << " s, "
         << three_digits(tokens_per_s(row.problem, row.found.plan->cost.terms))
         << " tokens/s. What bounds it is the " << bound.resource << ": twice as fast, it "
         << shorter(bound);

@@ -54,6 +54,12 @@ class Launch(cluster.Cluster):
         one = cluster.json.loads(summary.read_text())
         self.assert_same_bits(hosts, one)
 
+    def test_storage_hosts_hold_the_state_of_the_others(self):
+        usual = self.train("--fresh", ranks=4, hosts__names='["nst1", "nst2"]', train__stop_at=4, csd__per_rank=1)
+        stored = self.train("--fresh", ranks=6, hosts__names='["nst1", "nst2"]', hosts__storage='["nst3", "nst4"]', train__stop_at=4, csd__per_rank=2)
+        self.assert_same_bits(stored, usual)
+        self.assertEqual({path.relative_to(DISKS).parts[0] for path in DISKS.glob("*/csd*/state/rank-[45].*.state")}, {"nst3", "nst4"})
+
     def test_a_site_may_pin_ucx_between_hosts(self):
         keys = {"train__steps": 3, "csd__per_rank": 1}
         whole = self.train(ranks=4, **keys)

@@ -95,7 +95,10 @@ class Experiments(program.Scenario):
 
     def test_nodes(self):
         _, result = self.experiment("nodes")
-        rows = {(row["nodes"], row["csds"]): row for row in result["rows"]}
+        rows = {(row["nodes"], row["csds"]): row for row in result["rows"] if not row["storage"]}
+        stored = {row["storage"]: row for row in result["rows"] if row["storage"]}
+        self.assertEqual(set(stored), {1, 2})
+        self.assertLess(stored[2]["update_s"], 0.8 * stored[1]["update_s"])
         self.assertEqual(rows[1, 2]["network_bytes"], 0)
         self.assertGreater(rows[2, 2]["network_bytes"], 0)
         # 8 tiles, each a subgroup: a device reads its first tile, then writes all of its tiles at 3/5 of the rate. Then one

@@ -55,6 +55,22 @@ class Sites(program.Scenario):
                 start = words.index(str(program.PROGRAM))
                 self.assertEqual(words[start + 1:start + 5], ["train", "configs/tiny.toml", "--site", str(site)])
 
+    def test_storage_hosts_take_the_last_ranks(self):
+        site = self.folder / "stored"
+        site.mkdir()
+        (site / "site.toml").write_text('[hosts]\nnames = ["a", "b"]\nstorage = ["s1", "s2"]\nranks = 2\nremote = "true"\n')
+
+        def ranks_in(words):
+            ends = [i for i, word in enumerate(words) if word == ":"] + [len(words)]
+            parts = [words[begin:end] for begin, end in zip([0, *ends], ends)]
+            return [(part[part.index("--host") + 1], part[part.index("-np") + 1]) for part in parts]
+
+        self.assertEqual(ranks_in(self.words("mpirun", site)), [("a:2,b:2,s1:1,s2:1", "6")])
+        self.assertEqual(ranks_in(self.words("mpirun", site, "--set", "csd.storage_ranks=1", "-n", "4")), [("a:2,b:1,s1:1", "4")])
+        words = self.dry_run("mpirun", "examples/train_loop.py", site, "-n", "5")
+        self.assertEqual(ranks_in(words), [("a:2,b:1", "3"), ("s1:1,s2:1", "2")])
+        self.assertEqual(words[-5:], ["2", sys.executable, "-m", "nearstep", "serve"])
+
     def test_each_is_submitted_to_slurm_with_its_nodes_and_devices(self):
         for site in SITES:
             with self.subTest(site=site.name):

@@ -368,7 +368,7 @@ class Intake:
                 self._where[i] = _Where.zero if i in zeroed else _Where.nowhere
         put = list(self._is_put)
         self._begin_counting()
-        if self._conductor is None or not (told or (held and self._conductor.ranks > 1)):
+        if self._conductor is None or not (told or (held and not self._conductor.is_alone)):
             return
         if told:
             self._cautious = _CAUTIOUS_STEPS

@@ -296,7 +296,7 @@ class Parameters:
                 self._check_format(i)
             new = [self._params[i].detach().to("cpu").contiguous().clone() for i in written]
             self._written = []
-            if written or self._conductor.ranks > 1:
+            if written or not self._conductor.is_alone:
                 self._conductor.change_masters([(i, p.data_ptr(), DTYPES[p.dtype]) for i, p in zip(written, new)], new, is_last)
             self._digests.note([i for i in written if i not in self._streamed])
             self._digests.forget([i for i in written if i in self._streamed])

@@ -63,6 +63,6 @@ def _make_durable(me, place) -> None:
     begun = optimizer is not None and optimizer.has_begun and optimizer._is_ready
     if not begun or (optimizer._conductor.line, optimizer._conductor.steps) != (place["run"], place["step"]):
         raise RuntimeError(f"The state of step {place['step']} is gone, since training went on: save opt.state_dict() before the next step, or call opt.save() first.")
-    if optimizer._conductor.ranks > 1:
+    if not optimizer._conductor.is_alone:
         raise RuntimeError("With several ranks call opt.save() on all of them before one saves opt.state_dict(): it says where that checkpoint is.")
     optimizer.save(os.path.dirname(place["checkpoint"]))

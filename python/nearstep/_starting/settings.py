@@ -19,10 +19,10 @@ def _toml(value) -> str:
     return repr(value)
 
 
-def _flat(config: dict, prefix: str = "") -> dict:
+def flattened(config: dict, prefix: str = "") -> dict:
     flat = {}
     for key, value in config.items():
-        flat.update(_flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value})
+        flat.update(flattened(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value})
     return flat
 
 
@@ -42,6 +42,7 @@ _INSTEAD = {
     "train.decay": "pass nearstep.groups(module, weight_decay=...)",
     "train.clip_norm": "pass clip_norm=...",
     "checkpoint.every": "call opt.save()",
+    "csd.storage_ranks": "those ranks call nearstep.serve()",
 }
 _USED = ("train.seed", "train.clipping", "train.loss_scale", "train.scale_growth_steps")
 
@@ -119,7 +120,7 @@ def settings_of(path, state, codec, clipping, devices, durability, seed, config,
         "train.seed": seed,
     }
     flat = {key: value for key, value in known.items() if value is not None}
-    given = _flat(config)
+    given = flattened(config)
     _check_keys(given)
     for key, argument in _ARGUMENTS.items():
         if key in flat and key in given and given[key] != flat[key] and (key, flat[key]) != ("train.clipping", "exact"):

@@ -4,6 +4,7 @@
 #include "base/digest.hpp"
 #include "base/error.hpp"
 #include "base/machine.hpp"
+#include "base/units.hpp"
 #include "base/wording.hpp"
 #include "config/hosts.hpp"
 #include "config/load.hpp"
@@ -62,6 +63,8 @@ std::string card_of_device(const Placed& settings, std::size_t local) {
     return pairing.card;
 }
 
+constexpr std::size_t kManifestBytes = 64 * KiB;  // at most, of a rank without devices
+
 bool is_on_host(const config::EngineSettings& settings) {
     return settings.mode == config::Mode::base;
 }
@@ -115,12 +118,20 @@ std::vector<shard::Subgroup> subgroups_of(const shard::Replica& copy, int rank, 
 std::vector<int> divide_folders(const mpi::Communicator& world,
                                 const config::EngineSettings& settings, const mpi::Topology& nodes,
                                 const std::string& granted) {
-    const auto beside = static_cast<int>(nodes.ranks_beside(world.rank()).size());
-    const int place = nodes.rank_in_group(world.rank());
+    std::vector<int> holders = nodes.ranks_beside(world.rank());
+    if (settings.csd.storage_ranks > 0) {
+        const int computing = config::computing_ranks(settings, world.size());
+        std::erase_if(holders, [&](int rank) { return rank < computing; });
+    }
+    const auto beside = static_cast<int>(holders.size());
+    const auto found = std::ranges::find(holders, world.rank());
+    const auto place = static_cast<int>(found - holders.begin());
     int mine = 0;
     world.together([&] {
-        const int folders = config::folders_of_host(settings, granted);
-        mine = std::max(1, folders / beside + (place < folders % beside ? 1 : 0));
+        if (place < beside) {
+            const int folders = config::folders_of_host(settings, granted);
+            mine = std::max(1, folders / beside + (place < folders % beside ? 1 : 0));
+        }
     });
     std::vector<int> devices;
     for (const double of_rank : world.all_gather(std::array{static_cast<double>(mine)})) {
@@ -161,6 +172,9 @@ std::vector<store::PlannedFile> planned_files(const Placed& settings, int rank, 
         for (const std::string& file : volume.files) {
             planned.push_back({file, store::Volume::file_bytes(volume)});
         }
+    }
+    if (planned.empty()) {
+        planned.push_back({manifest_path(settings, rank), kManifestBytes});
     }
     return planned;
 }
@@ -408,6 +422,9 @@ std::vector<std::unique_ptr<csd::Device>> make_devices(
     std::vector<std::unique_ptr<csd::Device>> devices;
     const int count = devices_in(copy, rank).count;
     const std::vector<ReadAheadBytes> ahead = read_ahead_bytes(settings, files, around);
+    if (count == 0) {
+        store::check_folders(planned_files(settings, rank, world.size(), copy));
+    }
     for (int local = 0; local < count; ++local) {
         csd::DeviceSettings device;
         device.name = name_of_device(rank, local);

@@ -27,7 +27,8 @@
 namespace nearstep::engine {
 
 // Ranks of a node take consecutive devices of csd.path. Where they divide the folders of their
-// host they do so evenly, lower ranks first, and a rank has one device at least. Collective; throws
+// host they do so evenly, lower ranks first, and a rank has one device at least; if there are
+// storage ranks, only these do. Collective; throws
 // ConfigError on all ranks alike.
 Placed place_devices(const mpi::Communicator& world, const config::EngineSettings& settings,
                      const Grant& grant);
@@ -65,7 +66,8 @@ bool overlaps_steps(config::Mode mode);
 // The rank's state files. `set` is the set of names (see store/names.hpp).
 std::vector<std::string> state_files(const Placed& settings, int rank, int ranks, int set = 0);
 
-// The same with the bytes that each file will take. `copy` is the rank's.
+// The same with the bytes that each file will take; of a rank without devices, its manifest. `copy`
+// is the rank's.
 std::vector<store::PlannedFile> planned_files(const Placed& settings, int rank, int ranks,
                                               const shard::Replica& copy);
 

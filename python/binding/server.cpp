@@ -1,0 +1,274 @@
+// Runs the engines of a rank that serves, by rank 0's orders, and what of them passes between the
+// two. Called by module.cpp for python/nearstep/_serve.py, and by Conductor on the ranks that
+// compute.
+#include "python/binding/server.hpp"
+
+#include "base/error.hpp"
+#include "engine/gathered_text.hpp"
+#include "engine/placement/devices.hpp"
+#include "shard/partition.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <future>
+#include <iterator>
+#include <utility>
+
+namespace nearstep::python {
+
+namespace {
+
+constexpr std::size_t kMostElemsAtOnce = std::size_t{1} << 24U;  // of rank 0's values
+
+template <typename Number>
+std::string listed(const std::vector<Number>& numbers) {
+    std::vector<std::string> parts;
+    std::ranges::transform(numbers, std::back_inserter(parts),
+                           [](Number number) { return std::to_string(number); });
+    return engine::pack(parts);
+}
+
+template <typename Number>
+std::vector<Number> numbers_in(const std::string& packed) {
+    std::vector<Number> numbers;
+    for (const std::string& part : engine::unpack(packed)) {
+        numbers.push_back(static_cast<Number>(std::stoull(part)));
+    }
+    return numbers;
+}
+
+}  // namespace
+
+std::string packed(const Plan& plan, const engine::Wish& wish) {
+    std::vector<std::string> tensors;
+    for (const engine::Tensor& tensor : plan.tensors) {
+        tensors.push_back(engine::pack(std::vector<std::string>{tensor.name, listed(tensor.shape),
+                                                                std::to_string(tensor.group)}));
+    }
+    return engine::pack(std::vector<std::string>{
+        engine::pack(plan.settings), engine::pack(tensors), listed(plan.tensors_of_blocks),
+        std::to_string(static_cast<int>(plan.dtype)), plan.model, std::to_string(plan.threads),
+        plan.checkpoint_folder, std::to_string(static_cast<int>(wish.kind)), wish.path});
+}
+
+std::pair<Plan, engine::Wish> unpacked(const std::string& told) {
+    const std::vector<std::string> parts = engine::unpack(told);
+    Plan plan{.settings = engine::unpack(parts.at(0)),
+              .tensors_of_blocks = numbers_in<std::size_t>(parts.at(2)),
+              .dtype = static_cast<Dtype>(std::stoi(parts.at(3))),
+              .model = parts.at(4),
+              .threads = std::stoi(parts.at(5)),
+              .checkpoint_folder = parts.at(6)};
+    for (const std::string& tensor : engine::unpack(parts.at(1))) {
+        const std::vector<std::string> of = engine::unpack(tensor);
+        plan.tensors.push_back({.name = of.at(0),
+                                .shape = numbers_in<std::int64_t>(of.at(1)),
+                                .group = std::stoull(of.at(2))});
+    }
+    return {std::move(plan),
+            engine::Wish{.kind = static_cast<engine::Wish::Kind>(std::stoi(parts.at(7))),
+                         .path = parts.at(8)}};
+}
+
+std::string packed(const engine::Step& step) {
+    std::string bytes(sizeof(double) + step.groups.size() * sizeof(engine::Hyper), 0);
+    std::memcpy(bytes.data(), &step.clip_norm, sizeof(double));
+    std::memcpy(bytes.data() + sizeof(double), step.groups.data(), bytes.size() - sizeof(double));
+    return bytes;
+}
+
+namespace {
+
+engine::Step step_in(const std::string& bytes) {
+    engine::Step step;
+    std::memcpy(&step.clip_norm, bytes.data(), sizeof(double));
+    step.groups.resize((bytes.size() - sizeof(double)) / sizeof(engine::Hyper));
+    std::memcpy(step.groups.data(), bytes.data() + sizeof(double), bytes.size() - sizeof(double));
+    return step;
+}
+
+}  // namespace
+
+// One character for each tensor: a number format, or a blank for one without a value.
+std::string formats_of(std::span<const StartValues> values) {
+    std::string formats;
+    for (const StartValues& value : values) {
+        const Dtype dtype = value.stored != nullptr ? Dtype::fp32 : value.piece.dtype;
+        const bool is_there = value.stored != nullptr || value.piece.address != nullptr;
+        formats += is_there ? static_cast<char>('0' + static_cast<int>(dtype)) : ' ';
+    }
+    return formats;
+}
+
+// --- What passes between rank 0 and the ranks that serve ---
+
+void Conductor::tell(Deed deed, std::uint64_t what, std::string content) const {
+    MpiThread::instance().tell(
+        {.deed = deed, .number = number_, .what = what, .content = std::move(content)});
+}
+
+bool Conductor::serves() const { return MpiThread::instance().serves(); }
+
+// Tensor by tensor, as take_from_rank_0() receives them.
+void Conductor::pass_to_servers(std::span<const StartValues> values) {
+    if (rank_ != 0 || run_.csd.storage_ranks == 0) {
+        return;
+    }
+    std::vector<float> read;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+        const engine::Tensor& tensor = layout_.tensors[i];
+        const std::size_t elems = elems_of(tensor);
+        for (std::size_t at = 0; at < elems; at += kMostElemsAtOnce) {
+            const std::size_t count = std::min(elems - at, kMostElemsAtOnce);
+            if (values[i].stored != nullptr) {
+                read.resize(count);
+                checkpoint::Safetensors::read(*values[i].stored, at, read);
+                servers_->start_broadcast(std::as_writable_bytes(std::span(read)), 0).wait();
+            } else if (values[i].piece.address != nullptr) {
+                const std::size_t bytes = size_bytes(values[i].piece.dtype);
+                servers_
+                    ->start_broadcast(
+                        bytes_of(i, values[i].piece).subspan(at * bytes, count * bytes), 0)
+                    .wait();
+            }
+        }
+    }
+}
+
+// The values of the tiles that this rank owns; others take no memory.
+std::vector<StartValues> Conductor::take_from_rank_0(const std::string& formats) {
+    const engine::Placed& placed = opened_->start().settings;
+    const int ranks = world_->size();
+    const shard::Replica copy = engine::make_copy(
+        placed, layout_.elems,
+        engine::ranks_of_copy(placed, world_->rank(), {world_->rank()}, ranks), ranks);
+    served_ = memory::Buffer::untouched(layout_.elems * sizeof(float));
+    std::vector<StartValues> values(formats.size());
+    std::vector<std::byte> came;
+    for (std::size_t i = 0; i < formats.size(); ++i) {
+        if (formats[i] == ' ') {
+            continue;
+        }
+        const engine::Tensor& tensor = layout_.tensors.at(i);
+        const auto dtype = static_cast<Dtype>(formats[i] - '0');
+        const std::size_t bytes = size_bytes(dtype);
+        std::byte* const to = served_.span().data() + tensor.offset * sizeof(float);
+        values[i].piece = {to, dtype};
+        const std::size_t elems = elems_of(tensor);
+        for (std::size_t at = 0; at < elems; at += kMostElemsAtOnce) {
+            const std::size_t count = std::min(elems - at, kMostElemsAtOnce);
+            came.resize(count * bytes);
+            servers_->start_broadcast(came, 0).wait();
+            for (std::size_t first = at; first < at + count;) {
+                const std::size_t tile = (tensor.offset + first) / shard::kTileElems;
+                const std::size_t end =
+                    std::min(at + count, (tile + 1) * shard::kTileElems - tensor.offset);
+                if (copy.owner_of_tile(tile) == world_->rank()) {
+                    std::memcpy(to + first * bytes, came.data() + (first - at) * bytes,
+                                (end - first) * bytes);
+                }
+                first = end;
+            }
+        }
+    }
+    return values;
+}
+
+// --- The rank that serves ---
+
+void Server::run(const Conductor::Poll& poll) {
+    std::promise<void> over;
+    std::future<void> ended = over.get_future();
+    MpiThread::instance().post([this, &over] {
+        try {
+            follow_all();
+            over.set_value();
+        } catch (...) {
+            over.set_exception(std::current_exception());
+        }
+    });
+    while (ended.wait_for(std::chrono::milliseconds(100)) != std::future_status::ready) {
+        poll();
+    }
+    ended.get();
+}
+
+void Server::follow_all() {
+    MpiThread& thread = MpiThread::instance();
+    thread.serve();
+    while (const std::optional<Order> order = thread.hear()) {
+        follow(*order);
+    }
+}
+
+// What is refused on all ranks alike leaves this one as ready for the next order as them.
+void Server::open(const Order& order) {
+    auto [plan, wish] = unpacked(order.content);
+    plan.settings.insert(plan.settings.end(), settings_.begin(), settings_.end());
+    plan.granted_devices = granted_devices_;
+    std::unique_ptr<Conductor>& engine = engines_[order.number];
+    engine = std::make_unique<Conductor>(std::move(plan));
+    engine->open_run(wish);
+}
+
+void Server::follow(const Order& order) {
+    if (order.deed == Deed::meet) {
+        MpiThread::instance().meet(static_cast<Purpose>(order.what), false, MpiThread::kEndLimit);
+        return;
+    }
+    try {
+        if (order.deed == Deed::open) {
+            open(order);
+            return;
+        }
+        const auto found = engines_.find(order.number);
+        expects(found != engines_.end() && found->second->opened_,
+                "an engine is opened before it works");
+        Conductor& engine = *found->second;
+        switch (order.deed) {
+            case Deed::meet:
+            case Deed::open:
+                break;
+            case Deed::begin:
+                engine.fill_state(engine.opened_->begins_anew()
+                                      ? engine.take_from_rank_0(order.content)
+                                      : std::vector<StartValues>());
+                break;
+            case Deed::expect:
+                engine.expect_on_all();
+                break;
+            case Deed::begin_step:
+                engine.begin_on_all(step_in(order.content), {}, false);
+                break;
+            case Deed::put:
+                engine.put_on_all(order.what, {}, 1, nullptr);
+                break;
+            case Deed::end_step:
+                engine.end_on_all({}, false);
+                break;
+            case Deed::change:
+                engine.change_masters_to(engine.take_from_rank_0(order.content));
+                break;
+            case Deed::claim:
+                engine.claim_on_all(order.content);
+                break;
+            case Deed::save:
+                engine.save_on_all(order.content, "");
+                break;
+            case Deed::digest:
+                engine.digest_on_all();
+                break;
+            case Deed::close:
+                engine.let_go();
+                engine.is_closed_ = true;
+                engines_.erase(found);
+                return;
+        }
+        engine.served_ = {};  // what came from rank 0 is in the state
+    } catch (const ConfigError&) {
+    } catch (const IoError&) {
+    }
+}
+
+}  // namespace nearstep::python

@@ -1,0 +1,61 @@
+"""Ranks that call nearstep.serve() hold the state of any PyTorch model; masters are those of devices on the ranks that train."""
+import os
+import shutil
+import signal
+import time
+
+import launcher
+
+TRAINING = 2
+
+
+class Serve(launcher.FolderTest):
+    def setUp(self):
+        if absent := launcher.missing(*launcher.NEEDED):
+            self.skipTest(absent)
+        super().setUp()
+
+    def trained(self, serving, steps, *words, folder="run"):
+        """What rank 0 prints at the end."""
+        (self.folder / folder).mkdir(exist_ok=True)
+        worker = launcher.Process(TRAINING + serving, "serve_worker.py", self.folder / folder, serving, steps, *words)
+        code = worker.wait()
+        text = worker.text()
+        self.assertEqual(code, 0, text[-4000:])
+        return [line for line in text.splitlines() if line.startswith("masters ")][-1]
+
+    def test_masters_are_those_without_ranks_that_serve(self):
+        for words in ((), ("codec=q4", "changes")):
+            usual = self.trained(0, 4, *words, folder="-".join(("usual", *words)))
+            for serving in (1, 2):
+                with self.subTest(words=words, serving=serving):
+                    folder = "-".join((str(serving), *words))
+                    self.assertEqual(self.trained(serving, 4, *words, folder=folder), usual)
+                    self.assertEqual([path.name for path in (self.folder / folder / "state").glob("*.state")], [])
+                    self.assertTrue(list((self.folder / folder / f"drive-{TRAINING}").glob("*.state")))
+
+    def test_a_run_resumes_from_its_steps_and_with_other_ranks_from_its_checkpoint(self):
+        usual = self.trained(0, 9, folder="usual")
+        self.trained(1, 3, "save")
+        self.trained(1, 6, "resume", "save")
+        for serving in (2, 0):
+            shutil.copytree(self.folder / "run", self.folder / f"run-{serving}")
+            with self.subTest(serving=serving):
+                self.assertEqual(self.trained(serving, 9, "resume", folder=f"run-{serving}"), usual)
+
+    def test_a_rank_that_serves_and_dies_ends_all_and_the_run_resumes(self):
+        steps = 300
+        (self.folder / "run").mkdir()
+        worker = launcher.Process(TRAINING + 1, "serve_worker.py", self.folder / "run", 1, steps, "shared")
+        manifest = self.folder / f"run/state/rank-{TRAINING}.manifest"  # ranks of a host see the same folders
+        while worker.process.poll() is None and not manifest.exists():
+            time.sleep(0.05)
+        time.sleep(0.3)
+        os.kill(int((self.folder / f"run/pid-{TRAINING}").read_text()), signal.SIGKILL)
+        self.assertNotEqual(worker.wait(), 0, worker.text())
+        self.assertNotIn("masters", worker.text())
+        self.assertEqual(self.trained(1, steps, "shared", "resume"), self.trained(0, steps, folder="usual"))
+
+
+if __name__ == "__main__":
+    launcher.main()
