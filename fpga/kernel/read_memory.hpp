@@ -48,7 +48,7 @@ inline bool load_groups(const Word* table, std::uint32_t runs, Job& job) {
         const UpdateScalars scalars = scalars_of_group(word, job.scalars.gradient_scale);
         const bool is_skipped = word.of[kSkippedUnit] != 0;
         is_known =
-            is_known && word.of[kOptimizerUnit] <= static_cast<std::uint32_t>(Optimizer::lion);
+            is_known && word.of[kOptimizerUnit] <= static_cast<std::uint32_t>(kLastOptimizer);
         job.groups.scalars[group] = scalars;
         job.groups.is_skipped[group] = is_skipped;
         job.groups.uses_moment1 =

@@ -113,7 +113,7 @@ inline bool is_possible(const Job& job) {
     const std::uint32_t words = tail_begin(job) + tail_words(job);
     return job.tiles >= 1 && job.tiles <= kMostSubgroupTiles && job.sources >= 1 &&
            job.sources <= kMostSources && job.format <= StateFormat::compact &&
-           job.scalars.optimizer <= Optimizer::lion &&
+           job.scalars.optimizer <= kLastOptimizer &&
            static_cast<std::uint32_t>(job.codec) < kGradientCodecs &&
            (!is_topk(job.codec) || (job.kept >= 1 && job.kept <= kTileElems)) &&
            (job.payload_stride >= words && job.payload_stride >= head_words(job)) &&

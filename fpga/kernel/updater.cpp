@@ -98,7 +98,7 @@ extern "C" void nearstep_updater(
     // An invalid number must not become a valid enumerator by losing its upper bits.
     const bool is_known = are_groups_known &&
                           state_format <= static_cast<std::uint32_t>(StateFormat::compact) &&
-                          optimizer <= static_cast<std::uint32_t>(Optimizer::lion) &&
+                          optimizer <= static_cast<std::uint32_t>(kLastOptimizer) &&
                           parameter_dtype <= static_cast<std::uint32_t>(Dtype::fp16);
     const bool is_aligned = state_offset % kWordBytes == 0 && payload_offset % kWordBytes == 0 &&
                             payload_stride % kWordBytes == 0;

@@ -19,8 +19,10 @@ from ._model.empty import empty
 from ._model.groups import groups
 from ._streaming.stream import Stream
 from ._serve import serve
-from ._optimizers import Adagrad, Adam, AdamW, Lion, SGD
+from . import _optimizers
+from ._optimizers import *
 from ._engine import version as _version
 
 __version__ = _version()
-__all__ = ["Adagrad", "Adam", "AdamW", "Lion", "Optimizer", "SGD", "Stream", "empty", "groups", "serve"]
+__all__ = ["Optimizer", "Stream", "empty", "groups", "serve"]
+__all__ += _optimizers.__all__

@@ -78,7 +78,7 @@ class Optimizer(torch.optim.Optimizer):
         module = params if isinstance(params, torch.nn.Module) else getattr(params, "module", None)
         super().__init__(trained_of(params), defaults)
         check_numbers(self.param_groups, clip_norm, accumulation, gpu_memory_gb)
-        check_groups(self._like, self.param_groups)
+        check_groups(type(self), self.param_groups)
         if stream is not None and keep_gradients:
             raise ValueError("keep_gradients=True keeps all gradients on the GPU, which stream= is there to avoid: leave one of them out.")
         if stream is not None and gpu_memory_gb is not None:
@@ -176,7 +176,7 @@ class Optimizer(torch.optim.Optimizer):
 
     def _step_to_take(self):
         """The step's description for the engine."""
-        check_groups(self._like, self.param_groups)
+        check_groups(type(self), self.param_groups)
         if self._dtype == torch.float16 and not self._is_scaled:
             raise RuntimeError("Gradients of float16 parameters need the loss scale: call opt.scale(loss).backward().")
         return (self._name, [self._hyper(group) for group in self.param_groups], self._intake.clip_norm)

@@ -1,4 +1,4 @@
-"""The five optimizers."""
+"""The optimizers."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from ._starting.keywords import Number, Params, Settings
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+__all__ = ["Adagrad", "Adam", "AdamW", "Lion", "SGD"]
 
 
 class AdamW(Optimizer):

@@ -20,6 +20,7 @@ namespace arith {
 //   squares; L2.
 // lion: Chen et al., "Symbolic discovery of optimization algorithms" (2023); decoupled decay.
 enum class Optimizer : std::uint8_t { adamw, adam, sgd, adagrad, lion };
+constexpr Optimizer kLastOptimizer = Optimizer::lion;
 
 // A moment that an optimizer does not use keeps its stored value.
 NEARSTEP_HOST_DEVICE constexpr bool uses_moment1(Optimizer optimizer) {
@@ -27,6 +28,16 @@ NEARSTEP_HOST_DEVICE constexpr bool uses_moment1(Optimizer optimizer) {
 }
 NEARSTEP_HOST_DEVICE constexpr bool uses_moment2(Optimizer optimizer) {
     return optimizer != Optimizer::sgd && optimizer != Optimizer::lion;
+}
+
+// The direction of the master's step, before it is divided, is the new moment1.
+NEARSTEP_HOST_DEVICE constexpr bool is_moment1_direction(Optimizer optimizer) {
+    return optimizer != Optimizer::adagrad && optimizer != Optimizer::lion;
+}
+
+// The number of updates so far corrects step_size and root_scale.
+NEARSTEP_HOST_DEVICE constexpr bool corrects_bias(Optimizer optimizer) {
+    return optimizer == Optimizer::adamw || optimizer == Optimizer::adam;
 }
 
 // Decay multiplies the master; otherwise it is added to the gradient.
@@ -44,8 +55,8 @@ struct UpdateScalars {
     float epsilon = 1e-8F;
     float decay_factor = 1;    // 1 - learning rate * weight decay, if decay is decoupled
     float gradient_decay = 0;  // weight decay, if it is added to the gradient
-    float step_size = 0;       // learning rate; adamw and adam divide it by 1 - beta1^t
-    float root_scale = 1;      // adamw and adam: 1 / sqrt(1 - beta2^t)
+    float step_size = 0;       // learning rate; divided by 1 - beta1^t if bias is corrected
+    float root_scale = 1;      // 1 / sqrt(1 - beta2^t) if bias is corrected
     Optimizer optimizer = Optimizer::adamw;
     std::uint64_t random_key = 0;  // the step's, for stochastic rounding
 };

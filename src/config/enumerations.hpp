@@ -53,6 +53,7 @@ using nearstep::name_of;
 
 template <>
 inline constexpr std::array kWords<arith::Optimizer> = {"adamw", "adam", "sgd", "adagrad", "lion"};
+static_assert(kWords<arith::Optimizer>.size() == index_of(arith::kLastOptimizer) + 1);
 template <>
 inline constexpr std::array kWords<arith::StateFormat> = {"fp32", "bf16", "q8", "compact"};
 template <>

@@ -218,7 +218,8 @@ std::vector<Key> optimizer_keys(TrainSettings& train) {
         {.name = "train.beta2",
          .target = &train.beta2,
          .meaning =
-             "decay of the second moment, or of lion's only moment; unused by sgd and adagrad",
+             "the second beta: decay of the second moment if there is one; unused by sgd and "
+             "adagrad",
          .limits = below_one()},
         {.name = "train.epsilon",
          .target = &train.epsilon,
@@ -226,7 +227,7 @@ std::vector<Key> optimizer_keys(TrainSettings& train) {
          .limits = above_zero()},
         {.name = "train.weight_decay",
          .target = &train.weight_decay,
-         .meaning = "decoupled in adamw and lion; added to the gradient in adam, sgd and adagrad",
+         .meaning = "added to the gradient in adam, sgd and adagrad; else decoupled",
          .limits = not_negative()},
         {.name = "train.decay",
          .target = &train.decay,

@@ -266,10 +266,6 @@ struct WideBlock {
     Words largest2;
 };
 
-constexpr bool is_moment1_direction(Optimizer optimizer) {
-    return uses_moment1(optimizer) && optimizer != Optimizer::lion;
-}
-
 // The first loop computes the moments. Those without codes are final.
 template <Optimizer kOptimizer, StateFormat kFormat, typename Gradient>
 inline void update_moments_of(const UpdateScalars& scalars, const UpdateRun& run, Streams streams,

@@ -336,24 +336,25 @@ inline void run_format(const UpdateScalars& scalars, const UpdateRun& run) {
     }
 }
 
+// Has the optimizer as a constant: tries one after another.
+template <typename Blocks, Optimizer kOptimizer = Optimizer{}>
+inline void run_optimizer(const UpdateScalars& scalars, const UpdateRun& run) {
+    if (scalars.optimizer == kOptimizer) {
+        return run_format<Blocks, kOptimizer>(scalars, run);
+    }
+    if constexpr (kOptimizer != arith::kLastOptimizer) {
+        constexpr auto kNext = static_cast<Optimizer>(static_cast<int>(kOptimizer) + 1);
+        return run_optimizer<Blocks, kNext>(scalars, run);
+    }
+}
+
 // Not inlined into the update of groups, which calls it for each run of blocks.
 template <typename Blocks>
 [[gnu::flatten, gnu::noinline]] inline void update_run(const UpdateScalars& scalars,
                                                        const UpdateRun& run) {
     // A copy tells the compiler that no store changes it.
     const UpdateScalars fixed = scalars;
-    switch (fixed.optimizer) {
-        case Optimizer::adamw:
-            return run_format<Blocks, Optimizer::adamw>(fixed, run);
-        case Optimizer::adam:
-            return run_format<Blocks, Optimizer::adam>(fixed, run);
-        case Optimizer::sgd:
-            return run_format<Blocks, Optimizer::sgd>(fixed, run);
-        case Optimizer::adagrad:
-            return run_format<Blocks, Optimizer::adagrad>(fixed, run);
-        case Optimizer::lion:
-            return run_format<Blocks, Optimizer::lion>(fixed, run);
-    }
+    run_optimizer<Blocks>(fixed, run);
 }
 
 template <StateFormat kFormat>

@@ -24,15 +24,13 @@ arith::UpdateScalars update_scalars(const ScalarSet& set, double gradient_scale)
     scalars.one_minus_beta2 = static_cast<float>(1 - hyper.beta2);
     scalars.epsilon = static_cast<float>(hyper.epsilon);
     scalars.optimizer = hyper.optimizer;
-    const bool is_decoupled =
-        scalars.optimizer == arith::Optimizer::adamw || scalars.optimizer == arith::Optimizer::lion;
-    if (is_decoupled) {
+    if (arith::has_decoupled_decay(scalars.optimizer)) {
         scalars.decay_factor = static_cast<float>(1 - hyper.rate * hyper.decay);
     } else {
         scalars.gradient_decay = static_cast<float>(hyper.decay);
     }
     scalars.step_size = static_cast<float>(hyper.rate);
-    if (corrects_bias(scalars.optimizer)) {
+    if (arith::corrects_bias(scalars.optimizer)) {
         scalars.step_size = static_cast<float>(hyper.rate / (1 - std::pow(hyper.beta1, t)));
         scalars.root_scale = static_cast<float>(1 / std::sqrt(1 - std::pow(hyper.beta2, t)));
     }
@@ -43,10 +41,6 @@ arith::UpdateScalars update_scalars(const ScalarSet& set, double gradient_scale)
 
 double clip_factor(double norm, double clip_norm) {
     return clip_norm > 0 && norm > clip_norm ? clip_norm / norm : 1.0;
-}
-
-bool corrects_bias(csd::Optimizer optimizer) {
-    return optimizer == csd::Optimizer::adamw || optimizer == csd::Optimizer::adam;
 }
 
 double bias_correction(const Hyper& hyper, std::int64_t update) {

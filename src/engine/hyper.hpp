@@ -18,9 +18,6 @@ struct ScalarSet {
     std::int64_t update = 1;  // number of the tensors' own update, from 1: corrects Adam's bias
 };
 
-// Whether the number of a tensor's own update matters to the optimizer.
-bool corrects_bias(csd::Optimizer optimizer);
-
 // By how much the correction of bias scales a step, if epsilon is small. For Adam and AdamW.
 double bias_correction(const Hyper& hyper, std::int64_t update);
 

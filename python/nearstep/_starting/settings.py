@@ -85,22 +85,21 @@ _ALIKE = ("foreach", "fused", "capturable")  # other ways to the same numbers
 
 
 @functools.cache
-def _lacking(like) -> tuple:
-    """Options of PyTorch's optimizer that nearstep does not have, and their defaults."""
-    found = {} if like is None else inspect.signature(like).parameters
-    return tuple((name, one.default) for name, one in found.items() if name not in _OWN[like.__name__] and name not in _ALIKE)
+def _lacking(cls) -> tuple:
+    """Options of PyTorch's optimizer of that name that nearstep's does not have, and their defaults."""
+    found = {} if cls._like is None else inspect.signature(cls._like).parameters
+    own = inspect.signature(cls).parameters
+    return tuple((name, one.default) for name, one in found.items() if name not in own and name not in _ALIKE)
 
 
-def check_groups(like, groups: list) -> None:
-    """Raises TypeError for an option of PyTorch's optimizer ``like`` that nearstep does not have."""
-    for name, default in _lacking(like):
+def check_groups(cls, groups: list) -> None:
+    """Raises TypeError for an option of PyTorch's optimizer of that name that nearstep's does not have."""
+    for name, default in _lacking(cls):
         for group in groups:
             if name in group and group[name] != default:
-                raise TypeError(f"The option {name}={group[name]} of a parameter group is torch.optim.{like.__name__}'s, and nearstep does not have it: leave it out.")
+                raise TypeError(f"The option {name}={group[name]} of a parameter group is torch.optim.{cls._like.__name__}'s, and nearstep does not have it: leave it out.")
 
 
-_ADAM = ("params", "lr", "betas", "eps", "weight_decay")
-_OWN = {"AdamW": _ADAM, "Adam": _ADAM, "SGD": ("params", "lr", "momentum", "weight_decay"), "Adagrad": ("params", "lr", "eps", "weight_decay")}
 _ARGUMENTS = {"csd.path": "path", "csd.per_rank": "devices", "csd.state": "state", "csd.durability": "durability",
               "compress.codec": "codec", "train.clipping": "clipping", "train.seed": "seed"}
 
