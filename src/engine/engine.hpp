@@ -68,7 +68,7 @@ struct Step {
     std::vector<Hyper> groups = {};  // indexed by Tensor::group
     double clip_norm = 0;            // 0: no clipping
     // Indices of tensors without a gradient on any rank: masters and moments do not change, and
-    // Adam's bias correction does not count the update. At most 15 groups then.
+    // Adam's bias correction does not count the update.
     std::vector<std::size_t> skipped = {};
 };
 
