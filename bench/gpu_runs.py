@@ -212,13 +212,14 @@ def cell(value):
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
+def markdown(head, rows):
+    """Rows as the lines of a table in Markdown."""
+    return "".join("| " + " | ".join(map(cell, cells)) + " |\n" for cells in (head, ["---"] * len(head), *rows))
+
+
 def table(head, rows):
     """Prints rows as a table in Markdown."""
-    print("\n| " + " | ".join(head) + " |")
-    print("|" + " --- |" * len(head))
-    for row in rows:
-        print("| " + " | ".join(cell(value) for value in row) + " |")
-    sys.stdout.flush()
+    print("\n" + markdown(head, rows), end="", flush=True)
 
 
 def get(line, *keys):
