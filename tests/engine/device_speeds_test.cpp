@@ -3,6 +3,7 @@
 
 #include "base/error.hpp"
 #include "engine/placement/devices.hpp"
+#include "engine/placement/layout_line.hpp"
 #include "engine/run.hpp"
 #include "support/places.hpp"
 

@@ -1,7 +1,6 @@
 // Places a rank's devices and their files. Called before an engine is made, and by it.
 #include "engine/placement/devices.hpp"
 
-#include "base/digest.hpp"
 #include "base/error.hpp"
 #include "base/machine.hpp"
 #include "base/units.hpp"
@@ -22,7 +21,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <chrono>
 #include <cstdint>
 #include <numeric>
@@ -73,21 +71,6 @@ bool is_on_host(const config::EngineSettings& settings) {
 bool is_on_card(const config::EngineSettings& settings, int device) {
     return settings.csd.device == config::DeviceKind::xrt && !is_on_host(settings) &&
            std::ranges::count(settings.csd.host_engine, device) == 0;
-}
-
-template <typename Number>
-std::string listed(const std::vector<Number>& numbers) {
-    std::string out;
-    for (const Number number : numbers) {
-        std::string digits = text(number);
-        if (std::stod(digits) != static_cast<double>(number)) {  // it needs more digits
-            std::array<char, 32> all{};
-            digits.assign(all.data(),
-                          std::to_chars(all.data(), all.data() + all.size(), number).ptr);
-        }
-        out += text(out.empty() ? "" : ",", digits);
-    }
-    return out;
 }
 
 // State file headers contain this name.
@@ -236,30 +219,10 @@ std::vector<double> speeds_of_devices(const Placed& settings, int ranks) {
     return settings.speeds;
 }
 
-std::string digest_of_tiles(const shard::Partition& partition) {
-    std::string facts;
-    for (const shard::Subgroup& subgroup : partition.subgroups()) {
-        facts += text(subgroup.device, ':', subgroup.tiles.begin, '-', subgroup.tiles.end, ';');
-    }
-    return to_hex(xxh3(std::as_bytes(std::span(facts))));
-}
-
 void make_memory_folder(const config::EngineSettings& settings) {
     if (settings.csd.memory_gb > 0) {
         store::make_private_folder(config::memory_folder(settings));
     }
-}
-
-std::string layout_line(const Placed& settings, int ranks, const shard::Replica& copy) {
-    const config::Sharding sharding = config::placement_of(settings).optimizer;
-    return text(
-        "ranks=", ranks, " devices=", listed(config::devices_per_rank(settings, ranks)),
-        " speeds=", listed(speeds_of_devices(settings, ranks)),
-        " subgroup_tiles=", settings.csd.subgroup_tiles,
-        " update=", is_on_host(settings) ? "host" : "storage",
-        " state=", name_of(settings.csd.state),
-        sharding == config::Sharding::global ? "" : text(" copies=", config::name_of(sharding)),
-        " tiles_xxh3=", digest_of_tiles(copy.partition));
 }
 
 std::string manifest_path(const Placed& settings, int rank, int set) {
@@ -328,7 +291,7 @@ shard::Replica make_copy(const Placed& settings, std::size_t parameters,
         throw ConfigError(text("placement.optimizer = \"",
                                config::name_of(config::placement_of(settings).optimizer),
                                "\" wants a copy of the optimizer state on the devices of ",
-                               copy_ranks.size() == 1 ? "rank " : "ranks ", listed(copy_ranks),
+                               copy_ranks.size() == 1 ? "rank " : "ranks ", joined(copy_ranks, ","),
                                R"(, which have none: give them some with )", Term::per_rank,
                                R"(, or set it to "global".)"));
     }

@@ -80,13 +80,6 @@ std::vector<csd::StateVolumeSettings> state_volumes(const config::EngineSettings
 // Makes the folder of csd.memory_gb, if the run has one, for this user alone. Throws PathError.
 void make_memory_folder(const config::EngineSettings& settings);
 
-// Digest of which device owns which tiles in which subgroups, 16 hexadecimal digits.
-std::string digest_of_tiles(const shard::Partition& partition);
-
-// "ranks=2 devices=1,1 ...": everything that determines where each tile's state lies in the rank's
-// copy. State files fit a run if the lines are equal.
-std::string layout_line(const Placed& settings, int ranks, const shard::Replica& copy);
-
 // The file that says what the rank's state files hold. It lies beside the first of them.
 std::string manifest_path(const Placed& settings, int rank, int set = 0);
 // The two files beside it for a program's own state: see store::ProgramStatePair.

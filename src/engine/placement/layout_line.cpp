@@ -1,13 +1,18 @@
-// Parses the line of a manifest that names the layout. Used by restarts.
+// Writes and parses the line of a manifest that names the layout. Used by the engine and by
+// restarts.
 #include "engine/placement/layout_line.hpp"
 
+#include "base/digest.hpp"
 #include "base/error.hpp"
 #include "config/limits.hpp"
+#include "engine/placement/devices.hpp"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <numeric>
+#include <span>
 #include <sstream>
 #include <string_view>
 
@@ -50,7 +55,41 @@ bool are_within(const std::vector<Number>& numbers, config::Limits limits) {
         numbers, [&](Number number) { return limits.hold(static_cast<double>(number)); });
 }
 
+std::string listed(const std::vector<double>& numbers) {
+    std::string out;
+    for (const double number : numbers) {
+        std::string digits = text(number);
+        if (std::stod(digits) != number) {  // it needs more digits
+            std::array<char, 32> all{};
+            digits.assign(all.data(),
+                          std::to_chars(all.data(), all.data() + all.size(), number).ptr);
+        }
+        out += text(out.empty() ? "" : ",", digits);
+    }
+    return out;
+}
+
 }  // namespace
+
+std::string digest_of_tiles(const shard::Partition& partition) {
+    std::string facts;
+    for (const shard::Subgroup& subgroup : partition.subgroups()) {
+        facts += text(subgroup.device, ':', subgroup.tiles.begin, '-', subgroup.tiles.end, ';');
+    }
+    return to_hex(xxh3(std::as_bytes(std::span(facts))));
+}
+
+std::string layout_line(const Placed& settings, int ranks, const shard::Replica& copy) {
+    const config::Sharding sharding = config::placement_of(settings).optimizer;
+    return text(
+        "ranks=", ranks, " devices=", joined(config::devices_per_rank(settings, ranks), ","),
+        " speeds=", listed(speeds_of_devices(settings, ranks)),
+        " subgroup_tiles=", settings.csd.subgroup_tiles,
+        " update=", settings.mode == config::Mode::base ? "host" : "storage",
+        " state=", name_of(settings.csd.state),
+        sharding == config::Sharding::global ? "" : text(" copies=", config::name_of(sharding)),
+        " tiles_xxh3=", digest_of_tiles(copy.partition));
+}
 
 std::optional<LayoutValues> parse_layout(const std::string& layout) {
     LayoutValues values{.devices = numbers_in<int>(layout, "devices"),

@@ -1,7 +1,10 @@
-// Reads layout lines, see layout_line() in engine/placement/devices.hpp.
+// The line of a manifest that names the layout, written and read.
 #pragma once
 
 #include "csd/state_format.hpp"
+#include "engine/placement/placed.hpp"
+#include "shard/ownership.hpp"
+#include "shard/partition.hpp"
 
 #include <cstddef>
 #include <optional>
@@ -9,6 +12,13 @@
 #include <vector>
 
 namespace nearstep::engine {
+
+// Digest of which device owns which tiles in which subgroups, 16 hexadecimal digits.
+std::string digest_of_tiles(const shard::Partition& partition);
+
+// "ranks=2 devices=1,1 ...": everything that determines where each tile's state lies in the rank's
+// copy. State files fit a run if the lines are equal.
+std::string layout_line(const Placed& settings, int ranks, const shard::Replica& copy);
 
 // What a layout line says. All numbers are ones that a run may have.
 struct LayoutValues {

@@ -6,6 +6,7 @@
 #include "checkpoint/owner.hpp"
 #include "engine/gathered_text.hpp"
 #include "engine/placement/devices.hpp"
+#include "engine/placement/layout_line.hpp"
 #include "engine/storage_engine.hpp"
 #include "store/damage.hpp"
 
