@@ -1,4 +1,5 @@
-"""NCCL between two hosts with a GPU each: the bits of one host, a cut link. Skipped without two GPUs or virtual hosts."""
+"""NCCL between two hosts with a GPU each, and a storage host without one: the bits of one host, a cut link. Skipped without two
+GPUs or virtual hosts."""
 import json
 import re
 import unittest
@@ -13,7 +14,7 @@ def gpus():
 
 
 class GpuHosts(cluster.Cluster):
-    hosts = cluster.HOSTS[:2]
+    hosts = cluster.HOSTS[:3]  # the third has no GPU, if the machine has two
 
     @classmethod
     def setUpClass(cls):
@@ -24,17 +25,37 @@ class GpuHosts(cluster.Cluster):
     def keys(self, **more):
         return {"train__steps": 6, "model__device": '"cuda"', "csd__per_rank": 1, "hosts__ranks": 1, "hosts__devices": 1, **cluster.program.SHORT_ROWS, **more}
 
+    def on_one_host(self, ranks=2, **keys):
+        """The summary of a run with all GPUs and devices on this machine."""
+        there = {key: value for key, value in self.keys(**keys).items() if not key.startswith("hosts__")}
+        summary = self.folder / "one.json"
+        cluster.must("launch/ranks", ranks, cluster.program.PROGRAM, *self.arguments(flags=["--fresh"], **there), "--json", summary)
+        return json.loads(summary.read_text())
+
     def assert_same_bits_as_on_one_host(self, **more):
         """Of one host the ranks are told that each is a node, so that they send what hosts send."""
-        keys = self.keys(**more)
-        hosts = self.train("--traffic", ranks=2, **keys)
+        hosts = self.train("--traffic", ranks=2, **self.keys(**more))
         self.assertEqual((hosts["payload_transport"], hosts["nodes"]), ("nccl", 2))
-        site_only = ("hosts__ranks", "hosts__devices")
-        there = {key: value for key, value in keys.items() if key not in site_only}
-        summary = self.folder / "one.json"
-        cluster.must("launch/ranks", 2, cluster.program.PROGRAM, *self.arguments(exchange__ranks_per_node=1, **there), "--json", summary)
-        self.assert_same_bits(hosts, json.loads(summary.read_text()))
+        self.assert_same_bits(hosts, self.on_one_host(exchange__ranks_per_node=1, **more))
         return hosts
+
+    def test_a_storage_host_without_a_gpu_holds_the_state_of_two_that_compute(self):
+        where = {"hosts__names": '["nst1","nst2"]', "hosts__storage": '["nst3"]'}
+        for more in ({}, {"mode": '"su+o+c"', "compress__codec": '"q4"'}):
+            with self.subTest(more):
+                usual = self.on_one_host(exchange__ranks_per_node=1, **more)
+                hosts = self.train("--traffic", ranks=3, **self.keys(**where, **more))
+                self.assertEqual((hosts["payload_transport"], hosts["nodes"], hosts["storage_nodes"]), ("mpi", 2, 1))
+                self.assert_same_bits(hosts, usual)
+                stored = [path for path in (cluster.scratch() / "disks").glob("*/csd*/state/*.state")]
+                self.assertEqual({path.relative_to(cluster.scratch() / "disks").parts[0] for path in stored}, {"nst3"})
+
+    def test_gpus_of_one_node_sum_and_share_beside_a_storage_rank(self):
+        usual = self.on_one_host()
+        stored = self.on_one_host(ranks=3, csd__storage_ranks=1)
+        self.assertEqual((usual["transport"], usual["parameter_transport"]), ("nccl", "nccl"))
+        self.assertEqual((stored["transport"], stored["parameter_transport"], stored["payload_transport"]), ("nccl", "nccl", "mpi"))
+        self.assert_same_bits(stored, usual)
 
     def test_payloads_and_parameters_of_two_hosts(self):
         before = cluster.vhosts("bytes")
