@@ -128,10 +128,10 @@ class Runs:
         lines = map(json.loads, self.arguments.json.read_text().splitlines())
         return next((line for line in lines if "error" not in line and line.items() >= given.items()), None)
 
-    def train(self, label, ranks, settings, trace=False, gpus=None):
-        """Runs and prints a training; returns its line. `gpus`: the GPUs it may see, if not all."""
-        folder = self.folder / label.replace(" ", "-")
-        folder.mkdir()
+    def train(self, label, ranks, settings, trace=False, gpus=None, cores=None, use=None):
+        """Runs and prints a training; returns its line. `gpus` and `cores`: those that it may use, if not all. `use`: called
+        with the line before the state is removed."""
+        folder = pathlib.Path(tempfile.mkdtemp(prefix=label.replace(" ", "-") + "-", dir=self.folder))
         state = folder / "state"
         summary = folder / "summary.json"
         timeline = folder / "trace.json"
@@ -140,7 +140,7 @@ class Runs:
                  **settings}
         if self.arguments.smoke:
             given |= SMOKE | {key: settings[key] for key in ("model.layers",) if key in settings}
-        command = [str(ROOT / "launch/ranks"), str(ranks), str(self.arguments.program), "train", str(ROOT / self.config),
+        command = [*(["taskset", "-c", ",".join(map(str, cores))] if cores else []), str(ROOT / "launch/ranks"), str(ranks), str(self.arguments.program), "train", str(ROOT / self.config),
                    *(f"--set={key}={quoted(value)}" for key, value in given.items()),
                    *(f"--set={setting}" for setting in self.arguments.set),
                    "--json", str(summary), "--metrics", str(metrics), *(["--trace", str(timeline)] if trace else [])]
@@ -155,7 +155,11 @@ class Runs:
                 line |= {"exit_code": done.returncode, "error": said}
                 raise Failed(f"{label} ended with {done.returncode}: {said}")
             line |= json.loads(summary.read_text())
+            line |= of_steps(metrics)
+            line["losses"] = [round(loss, 4) for loss in line["losses"]]
             line["steady"] = steady(line, metrics)
+            if use:
+                use(line)
             if trace:
                 line["overlap"] = overlap(timeline, line["seconds"], ranks)
         finally:
@@ -180,6 +184,13 @@ def complaint(done):
     """The program's error message, without mpirun's text around it."""
     lines = [line for line in (done.stderr + done.stdout).splitlines() if line.strip("- ")]
     return next((line for line in lines if line.startswith("nearstep")), lines[0] if lines else "it said nothing")
+
+
+def of_steps(metrics):
+    """Seconds of each step, and the held-out losses with the steps after which they were measured."""
+    steps = [json.loads(text) for text in metrics.read_text().splitlines()]
+    return {"step_s": [round(step["wall_s"], 4) for step in steps if "phases_s" in step],
+            "heldout": [[step["step"], round(step["heldout_loss"], 4)] for step in steps if "heldout_loss" in step]}
 
 
 def steady(line, metrics):

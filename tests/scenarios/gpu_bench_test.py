@@ -11,14 +11,14 @@ class GpuBench(program.Scenario):
         command = [sys.executable, str(program.ROOT / "bench" / name), "--program", str(program.PROGRAM_FORKED), *map(str, options)]
         return subprocess.run(command, cwd=program.ROOT, env=program.environment(), text=True, capture_output=True, timeout=program.HANG_S)
 
-    def rows(self, name, *options):
+    def rows(self, name, *options, lines_of_a_row=1):
         """The JSON lines of a measurement that must succeed and print a table."""
         file = self.folder / "lines.jsonl"
         done = self.bench(name, "--smoke", "--data", self.text, "--json", file, *options)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         lines = [json.loads(line) for line in file.read_text().splitlines()]
         table = [line for line in done.stdout.splitlines() if line.startswith("|")]
-        self.assertEqual(len(table), len(lines) + 2, done.stdout)
+        self.assertEqual(len(table), len(lines) / lines_of_a_row + 2, done.stdout)
         self.assertEqual(len({line.count("|") for line in table}), 1)
         return lines
 
@@ -52,6 +52,22 @@ class GpuBench(program.Scenario):
         lines = self.rows("gpu_quality", "--folder", self.folder, "--runs", "base,su+o,q8", "--rows", 2, "--steps", 2)
         self.assertEqual(lines[:2], first)
         self.assertEqual([line["run"] for line in lines], ["base", "su+o", "q8"])
+
+    def test_gpu_quality_of_seeds_exports_the_first(self):
+        models = self.folder / "new" / "models"
+        lines = self.rows("gpu_quality", "--folder", self.folder, "--runs", "topk-compact-feedback", "--rows", 2, "--steps", 4, "--evaluate-every", 2,
+                          "--seeds", 2, "--export", models, lines_of_a_row=2)
+        self.assertEqual([line["settings"]["train.seed"] for line in lines], [1, 2])
+        self.assertNotEqual(lines[0]["losses"], lines[1]["losses"])
+        for line in lines:
+            self.assertEqual([step for step, _ in line["heldout"]], [2, 4])
+            self.assertEqual(len(line["step_s"]), 4)
+        self.assertTrue((models / "topk-compact-feedback" / "model.safetensors").exists())
+
+    def test_gpu_quality_without_time_begins_nothing(self):
+        done = self.bench("gpu_quality", "--smoke", "--data", self.text, "--folder", self.folder, "--runs", "base", "--budget", 0)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("run the same command again", done.stderr)
 
     def test_state_is_removed(self):
         self.rows("gpu_quality", "--folder", self.folder / "state", "--runs", "base,dense", "--rows", 2, "--steps", 1)
