@@ -86,7 +86,6 @@ void Trainer::backward_pass() {
         }
         return;
     }
-    const model::NetworkTraffic moved_before = network_->traffic();
     const auto place =
         engine().facts().encodes_on_gpu ? model::GradientPlace::gpu : model::GradientPlace::host;
     for (int block = blocks - 1; block >= 0; --block) {
@@ -103,7 +102,6 @@ void Trainer::backward_pass() {
         engine().put_gradient(at);
     }
     engine().end_pass();
-    step_traffic_ += network_->traffic() - moved_before;
 }
 
 // What is known of the step before its update ends. Combines the ranks' values.
@@ -127,6 +125,7 @@ StepReport Trainer::step(const StepEnded& ended) {
                             .clip_norm = run_.train.clip_norm};
     report.learning_rate = step.groups.front().rate;
     report.loss_scale = engine().loss_scale();
+    const auto moved_before = network_ ? network_->traffic() : model::NetworkTraffic();
     engine().begin_forward();
     Stopwatch watch;
     const double waited = engine().waited_seconds();
@@ -143,6 +142,9 @@ StepReport Trainer::step(const StepEnded& ended) {
     }
     engine().begin_backward(step);
     backward_pass();
+    if (network_) {
+        step_traffic_ += network_->traffic() - moved_before;
+    }
     const engine::GradientFacts facts = engine().end_gradients();
     report.seconds.backward = watch.lap();
     report.gradient_norm = facts.norm;
