@@ -2,6 +2,7 @@
 
     gutenberg.npz, shakespeare.npz    train, valid: tokens, one after another
     sst2.npz, qnli.npz                for train and dev: ids [rows, length], lengths, seconds (where the second text begins), labels
+    sst2-gpt2.npz, qnli-gpt2.npz      the same of GPT-2's tokenizer, without seconds: a line feed divides the texts
     digits.npz                        for train and dev: images [rows, 8, 8] from 0 to 16, labels
 """
 import pathlib
@@ -9,12 +10,14 @@ import pathlib
 import numpy
 
 CLS, SEP, MASK, PAD = 101, 102, 103, 0  # of the vocabulary of bert-uncased
+GPT2_LINE_FEED, GPT2_PAD = 198, 50256
 FIRST_WORD, VOCABULARY = 999, 30522
 TEXTS = ("sentence", "question", "sentence1", "sentence2")  # in GLUE's files
 LABELS = {"entailment": "0", "not_entailment": "1"}
 LENGTHS = {"sst2": 64, "qnli": 128}
 SMALL_TEXT, SMALL_ROWS = 60_000, 256  # with --smoke
 NEEDED = ("gutenberg/train.txt", "gutenberg/valid.txt", "shakespeare/input.txt", "tokenizers/bert-uncased/vocab.txt",
+          "tokenizers/gpt2/encoder.json", "tokenizers/gpt2/vocab.bpe",
           "glue/SST-2/train.tsv", "glue/SST-2/dev.tsv", "glue/QNLI/train.tsv", "glue/QNLI/dev.tsv")
 
 
@@ -42,18 +45,26 @@ def read_rows(path, most=None):
     return [[LABELS.get(label, label), *rest] for label, *rest in rows][:most]
 
 
-def encode_rows(tokenizer, path, length, most):
-    """Rows that are too long lose the end of their longer text."""
-    rows = read_rows(path, most)
+def padded(texts, length, pad):
+    """Texts of tokens as one array, and how long each is."""
+    ids = numpy.full((len(texts), length), pad, numpy.uint16)
+    for row, text in zip(ids, texts):
+        row[:len(text)] = text
+    return {"ids": ids, "lengths": numpy.array([len(text) for text in texts], numpy.uint8)}
+
+
+def encode_rows(tokenizer, rows, length):
+    """For BERT. Rows that are too long lose the end of their longer text."""
     tokenizer.enable_truncation(length)
     encoded = tokenizer.encode_batch([(a, b) if b else a for _, a, b in rows])
     tokenizer.no_truncation()
-    ids = numpy.full((len(rows), length), PAD, numpy.uint16)
-    for row, one in zip(ids, encoded):
-        row[:len(one.ids)] = one.ids
-    return {"ids": ids, "lengths": numpy.array([len(one.ids) for one in encoded], numpy.uint8),
-            "seconds": numpy.array([(one.type_ids + [1]).index(1) for one in encoded], numpy.uint8),
-            "labels": numpy.array([int(label) for label, _, _ in rows], numpy.int8)}
+    return padded([one.ids for one in encoded], length, PAD) | {"seconds": numpy.array([(one.type_ids + [1]).index(1) for one in encoded], numpy.uint8)}
+
+
+def encode_lines(tokenizer, rows, length):
+    """For GPT-2. Rows that are too long lose their end."""
+    first, second = ([one.ids for one in tokenizer.encode_batch([row[place] for row in rows])] for place in (1, 2))
+    return padded([(a + ([GPT2_LINE_FEED, *b] if b else []))[:length] for a, b in zip(first, second)], length, GPT2_PAD)
 
 
 def encode_digits():
@@ -74,6 +85,7 @@ def prepare(data, folder, is_small):
     data, folder = pathlib.Path(data), pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer, _ = open_tokenizer(data / "tokenizers/bert-uncased")
+    gpt2, _ = open_tokenizer(data / "tokenizers/gpt2")
 
     def text(name):
         whole = (data / name).read_text(encoding="utf-8")
@@ -84,9 +96,10 @@ def prepare(data, folder, is_small):
     split = len(plays) * 9 // 10
     numpy.savez_compressed(folder / "shakespeare.npz", train=plays[:split], valid=plays[split:])
     for name, source in (("sst2", "SST-2"), ("qnli", "QNLI")):
-        parts = {part: encode_rows(tokenizer, data / "glue" / source / f"{part}.tsv", LENGTHS[name], SMALL_ROWS if is_small else None)
-                 for part in ("train", "dev")}
-        numpy.savez_compressed(folder / f"{name}.npz", **{f"{part}_{key}": value for part, arrays in parts.items() for key, value in arrays.items()})
+        parts = {part: read_rows(data / "glue" / source / f"{part}.tsv", SMALL_ROWS if is_small else None) for part in ("train", "dev")}
+        for file, encode, one in ((name, encode_rows, tokenizer), (f"{name}-gpt2", encode_lines, gpt2)):
+            arrays = {part: encode(one, rows, LENGTHS[name]) | {"labels": numpy.array([int(label) for label, _, _ in rows], numpy.int8)} for part, rows in parts.items()}
+            numpy.savez_compressed(folder / f"{file}.npz", **{f"{part}_{key}": value for part, found in arrays.items() for key, value in found.items()})
     try:
         numpy.savez_compressed(folder / "digits.npz", **encode_digits())
     except ImportError:

@@ -7,8 +7,8 @@ import transformers
 
 import fine_tuning_data as data
 
-LORA_TARGETS = {"bert": ["query", "value"], "vit": ["q_proj", "v_proj", "query", "value"], "bloom": ["query_key_value"]}
-LORA_TRAINED = {"bert": ["pooler", "classifier"], "vit": ["classifier"], "bloom": None}  # besides the adapters, since they begin anew
+LORA_TARGETS = {"bert": ["query", "value"], "gpt2": ["c_attn"], "vit": ["q_proj", "v_proj", "query", "value"], "bloom": ["query_key_value"]}
+LORA_TRAINED = {"bert": ["pooler", "classifier"], "gpt2": ["score"], "vit": ["classifier"], "bloom": None}  # besides the adapters, since they begin anew
 
 
 def lora(model, network):
@@ -43,6 +43,7 @@ def load(network, folder):
         "bert": (transformers.BertForSequenceClassification, ("bert.pooler", "classifier"), {"num_labels": 2}),
         "vit": (transformers.ViTForImageClassification, ("classifier",), {"num_labels": 10, "ignore_mismatched_sizes": True}),
         "bloom": (transformers.BloomForCausalLM, ("lm_head",), {}),
+        "gpt2": (transformers.GPT2ForSequenceClassification, ("score",), {"num_labels": 2, "pad_token_id": data.GPT2_PAD}),
     }[network]
     model, about = make_it.from_pretrained(folder, output_loading_info=True, **more)
     absent = [name for name in about["missing_keys"] if not name.startswith(heads)]
@@ -95,9 +96,12 @@ def classified(arrays, rows):
     longest = int(arrays["lengths"][rows].max() + 7) // 8 * 8
     ids = torch.from_numpy(arrays["ids"][rows, :longest].astype(numpy.int64))
     place = torch.arange(longest)
-    seconds = torch.from_numpy(arrays["seconds"][rows].astype(numpy.int64))[:, None]
-    return {"input_ids": ids, "attention_mask": (ids != data.PAD).long(), "token_type_ids": ((place >= seconds) & (ids != data.PAD)).long(),
-            "labels": torch.from_numpy(arrays["labels"][rows].astype(numpy.int64))}
+    is_text = place < torch.from_numpy(arrays["lengths"][rows].astype(numpy.int64))[:, None]
+    batch = {"input_ids": ids, "attention_mask": is_text.long(), "labels": torch.from_numpy(arrays["labels"][rows].astype(numpy.int64))}
+    if "seconds" in arrays:
+        seconds = torch.from_numpy(arrays["seconds"][rows].astype(numpy.int64))[:, None]
+        batch["token_type_ids"] = ((place >= seconds) & is_text).long()
+    return batch
 
 
 def digits(arrays, rows):

@@ -4,13 +4,14 @@ import statistics
 
 import gpu_runs
 
-TASKS = {"SST-2": "bert", "QNLI": "bert", "digits": "vit", "Shakespeare": "bloom"}
+TASKS = {"SST-2": "bert", "QNLI": "bert", "digits": "vit", "Shakespeare": "bloom", "SST-2 by GPT-2": "gpt2", "QNLI by GPT-2": "gpt2"}
 NETWORKS = {"bert": "gutenberg", "vit": "digits", "bloom": "gutenberg"}  # and what each is pretrained on
-SOURCES = {"SST-2": "sst2", "QNLI": "qnli", "digits": "digits", "Shakespeare": "shakespeare"}
+SOURCES = {"SST-2": "sst2", "QNLI": "qnli", "digits": "digits", "Shakespeare": "shakespeare", "SST-2 by GPT-2": "sst2-gpt2", "QNLI by GPT-2": "qnli-gpt2"}
 PRETRAINING = {"bert": {"batch": 256, "rate": 7e-4}, "vit": {"batch": 256, "rate": 1e-3}, "bloom": {"batch": 64, "rate": 1e-3}}
 # The rate rises in the first tenth of the steps and falls linearly to zero; LoRA's is five times as high.
 RECIPES = {"SST-2": {"batch": 128, "epochs": 1, "rate": 2e-4}, "QNLI": {"batch": 128, "epochs": 3, "rate": 2e-4},
-           "digits": {"batch": 64, "epochs": 15, "rate": 5e-4}, "Shakespeare": {"batch": 32, "epochs": 4, "rate": 3e-4}}
+           "digits": {"batch": 64, "epochs": 15, "rate": 5e-4}, "Shakespeare": {"batch": 32, "epochs": 4, "rate": 3e-4},
+           "SST-2 by GPT-2": {"batch": 128, "epochs": 1, "rate": 1e-4}, "QNLI by GPT-2": {"batch": 128, "epochs": 3, "rate": 1e-4}}
 KEEPS = (0.1, 0.05, 0.02, 0.01)
 
 
@@ -32,7 +33,7 @@ def settings():
 def recipe(task, is_small, most_rows):
     """How the task is trained. `most_rows`: of SST-2; 0 means all."""
     found = dict(RECIPES[task])
-    if task == "SST-2" and most_rows:
+    if task.startswith("SST-2") and most_rows:
         found["rows"] = most_rows
     if is_small:
         found |= {"batch": 8, "epochs": 1, "rows": 24}
@@ -80,11 +81,12 @@ def table(lines):
     rows = [line for line in rows if all(line[key] == newest[line["task"]][key] for key in ("recipe", "pretrained"))]
     shown = []
     for name in settings():
-        of_name = [line for line in rows if line["setting"] == name]
+        if not (of_name := [line for line in rows if line["setting"] == name]):
+            continue
         sizes = [line["gradient_bytes"] for line in of_name if TASKS[line["task"]] == "bert" and "gradient_bytes" in line]
         shown.append([name, statistics.mean(sizes) / 1e6 if sizes else None, *(cell(of_name, task) for task in TASKS)])
     for line in lines:
         if line["kind"] == "pretrain":
             print(f"{line['network']}: {line['parameters'] / 1e6:.2f} million parameters, pretrained for {line['steps']} steps in {line['seconds']:.0f} s, "
                   f"loss {line['loss']:.3f}, held-out {line['heldout_loss']:.3f}, {line['device']}")
-    gpu_runs.table(["setting", "BERT's gradients, MB a step", "SST-2, accuracy %", "QNLI, accuracy %", "digits, accuracy %", "Shakespeare, nats per token"], shown)
+    gpu_runs.table(["setting", "BERT's gradients, MB a step", *(f"{task}, {'nats per token' if task == 'Shakespeare' else 'accuracy %'}" for task in TASKS)], shown)

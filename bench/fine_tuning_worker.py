@@ -172,7 +172,8 @@ def tune(arguments, job):
         optimizer.step()
         optimizer.zero_grad()
         losses.append(loss.detach())
-    result = {"steps": len(losses), "train_loss": torch.stack(losses[-20:]).mean().item(), "trained_parameters": sum(p.numel() for p in trained)}
+    losses = torch.stack(losses).tolist()
+    result = {"steps": len(losses), "losses": [round(loss, 4) for loss in losses], "train_loss": sum(losses[-20:]) / len(losses[-20:]), "trained_parameters": sum(p.numel() for p in trained)}
     if options is not None:
         optimizer.finish()
         result["gradient_bytes"] = optimizer.stats()["bytes"]["host_gradients_write"]  # of a step
