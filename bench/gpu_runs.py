@@ -7,6 +7,7 @@ seconds, also without a GPU.
 """
 import argparse
 import collections
+import contextlib
 import datetime
 import json
 import os
@@ -54,6 +55,29 @@ def source(arguments):
     return {"commit": arguments.commit, "machine": machine(), "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")}
 
 
+@contextlib.contextmanager
+def limited(gb):
+    """The folder of a cgroup with so much memory; None if none is wanted or can be made."""
+    for root, name in (("/sys/fs/cgroup", "memory.max"), ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")) if gb else ():  # versions 2 and 1
+        group = pathlib.Path(root, f"nearstep-bench-{os.getpid()}")
+        try:
+            group.mkdir()
+            (group / name).open("r+").write(str(int(gb * 1e9)))  # the kernel makes this file
+            yield group
+            return
+        except OSError:
+            pass
+        finally:
+            with contextlib.suppress(OSError):
+                group.rmdir()
+    yield None
+
+
+def entering(group):
+    """For a new process: puts it into the folder of a cgroup; None without one."""
+    return group and (lambda: (group / "cgroup.procs").write_text(str(os.getpid())))
+
+
 def fail(message):
     print(f"{pathlib.Path(sys.argv[0]).name}: {message}", file=sys.stderr)
     sys.exit(2)
@@ -91,8 +115,9 @@ class Failed(Exception):
 class Runs:
     """Runs the program with a config. State, text and summaries are below `folder` and are removed."""
 
-    def __init__(self, arguments, config, folder):
+    def __init__(self, arguments, config, folder, emits=True):
         self.arguments = arguments
+        self.emits = emits
         self.config = config
         try:
             pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
@@ -163,12 +188,10 @@ class Runs:
             if trace:
                 line["overlap"] = overlap(timeline, line["seconds"], ranks)
         finally:
-            self.emit(line)
+            if self.emits:
+                emit(self.arguments, line)
             shutil.rmtree(folder, ignore_errors=True)
         return line
-
-    def emit(self, line):
-        emit(self.arguments, line)
 
 
 def emit(arguments, line):
