@@ -70,9 +70,12 @@ class Slurm(Jobs):
         on_head("scontrol", "update", f"NodeName={host}", "State=DOWN", "Reason=test")
         self.addCleanup(cluster.must, cluster.SITE / "vhosts", "exec", host, "slurmd", "-N", host)
 
+    undisturbed = None
+
     def whole(self):
-        """An undisturbed run of the same layout."""
-        return self.train(ranks=4, **STEPS)
+        """An undisturbed run of the same layout, which is the same for all tests."""
+        Slurm.undisturbed = self.undisturbed or self.train(ranks=4, **STEPS)
+        return self.undisturbed
 
     def assert_went_on(self, name, whole, after):
         """Checks that the job restarted after step `after` and ended like the undisturbed run."""

@@ -95,4 +95,5 @@ class Keywords(launcher.FolderTest):
 
 
 if __name__ == "__main__":
+    launcher.start_forks("torch")
     launcher.main()

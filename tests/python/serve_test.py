@@ -57,4 +57,5 @@ class Serve(launcher.FolderTest):
 
 
 if __name__ == "__main__":
+    launcher.start_forks("torch")
     launcher.main()
