@@ -2,7 +2,7 @@
 
 A row is a dictionary of plain values. Its origin says where the values come from: measured, shaped (measured on links
 limited to a site's rates), modelled (nearstep plan's formulas), simulated (SimGrid) or published (by others). A key that
-begins with modelled_ or simulated_ has that origin in any row. Needs the standard library, and Matplotlib for the picture.
+begins with modelled_, simulated_ or published_ has that origin in any row. Needs the standard library, and Matplotlib for the picture.
 """
 import argparse
 import json
@@ -13,8 +13,11 @@ import subprocess
 import sys
 import tomllib
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
+import gpu_runs  # noqa: E402
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-ORIGINS = ("modelled", "simulated")
+ORIGINS = ("modelled", "simulated", "published")
 LINES = {"measured": "-", "shaped": (0, (9, 1.5)), "modelled": "--", "simulated": ":", "published": "-."}
 # All of our methods at once: narrow state, 4-bit gradients, exact deltas of new parameters, overlapped transfers.
 PAPER = "su+o+c:compress.codec=topk"
@@ -43,6 +46,8 @@ def arguments_of(text):
     name = pathlib.Path(sys.argv[0]).name
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "runs/experiments",
                         help=f"folder for {name}.json and {name}.png (default: runs/experiments)")
+    parser.add_argument("--lines", type=pathlib.Path, help="append a line of JSON for each row to this file, as docs/results/data has them")
+    parser.add_argument("--commit", default=gpu_runs.commit(), help="of the program, for --lines; default: that of this folder")
     parser.add_argument("--quick", action="store_true", help="the smallest sizes that show all parts work")
     parser.add_argument("--text", type=pathlib.Path, help="text to train on (default: made up)")
     parser.add_argument("--state", type=pathlib.Path,
@@ -156,6 +161,11 @@ class Experiment:
                   "columns": [{"key": key, "name": name, "format": form} for key, name, form in columns]}
         path = self.options.out / f"{self.name}.json"
         path.write_text(json.dumps(result, indent=1) + "\n")
+        if self.options.lines:
+            with self.options.lines.open("a") as file:
+                for row in rows:
+                    about = {"experiment": self.name, "config": self.config, "site": self.site, "command": result["command"]}
+                    file.write(json.dumps({**about, **row, **gpu_runs.source(self.options)}) + "\n")
         shutil.rmtree(self.folder)
         picture = draw(result, self.options.out / f"{self.name}.png")
         print(f"written: {path}{f' and {picture}' if picture else ''}")
@@ -253,7 +263,7 @@ def rows_of(summaries):
             "modelled_update_s": expected.get("update"), "modelled_step_s": expected.get("total"),
             "modelled_over_base": summary.get("predicted_speedup_over_base"),
             "volume": summary["compress"]["volume_share_of_dense"],
-            "parameters": summary["parameters"],
+            "parameters": summary["parameters"], "each_step_s": summary.get("each_step_s"), "loss": summary["losses"][-1],
             "tokens": round(summary["tokens_per_s"] * summary["seconds"] / len(summary["losses"]))})
     first = next((row for row in rows if row["column"] == "base"), None)
     for row in rows:

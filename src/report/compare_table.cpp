@@ -117,6 +117,9 @@ nlohmann::json to_json(const std::vector<Compared>& all) {
         summary["state"] = nearstep::name_of(one.record.run.csd.state);
         summary["codec"] = config::name_of(one.record.run.compress.codec);
         summary["phases_s"] = phases_json(one.seconds);
+        for (const StepReport& step : one.record.steps) {
+            summary["each_step_s"].push_back(step.seconds.total());
+        }
         summary["speedup_over_base"] = json_of(speedup(base, one));
         summary["speedup_over_first_base"] = json_of(speedup(find_base(all, 0), one));
         if (one.predicted) {

@@ -81,6 +81,33 @@ class Experiments(program.Scenario):
                 self.assertGreaterEqual(row["forward_s"], least, (traffic, column, ranks))
                 self.assertGreaterEqual(row["backward_s"], least, (traffic, column, ranks))
 
+    def test_devices_beside_the_paper(self):
+        text, result = self.experiment("devices", "--paper", "--devices", "1", "--set", "train.global_batch=4", "--lines", self.folder / "lines.jsonl")
+        lines = [json.loads(line) for line in (self.folder / "lines.jsonl").read_text().splitlines()]
+        self.assertEqual(len(lines), len(result["rows"]))
+        for line, row in zip(lines, result["rows"]):
+            self.assertEqual(line | row, line)
+            self.assertGreaterEqual(len(line["each_step_s"]), 2)
+            self.assertTrue(line["commit"] and line["machine"] and line["date"])
+        self.assertIn("<0.80>", text)
+
+    def test_paper(self):
+        _, result = self.experiment("paper")
+        rows = {(row["column"], row["devices"]): row for row in result["rows"]}
+        # Its base and its su are bound by the links alone, so their ratio is that of the rates, which the paper measured as 1.52.
+        self.assertLess(abs(rows["su", 10]["over_base"] / rows["su", 10]["published_over_base"] - 1), 0.05)
+        for devices in (6, 10):
+            self.assertLess(rows["compact state, q4", devices]["step_s"], rows["su+o", devices]["step_s"])
+
+    def test_crossover(self):
+        _, result = self.experiment("crossover", "--measure", "1,2", "--links", "12", "--steps", "3")
+        rows = {(row["origin"], row["devices"], row["link_gb_s"], row["state"], row["engine_mparam_s"]): row for row in result["rows"]}
+        for origin in ("shaped", "modelled"):
+            self.assertLess(rows[origin, 1, 12, "compact", 75]["over_base"], 0.9)  # a slow engine
+        for row in rows.values():
+            if row["origin"] == "shaped":
+                self.assertLess(abs(row["over_base"] / row["modelled_over_base"] - 1), SLACK - 1, row)
+
     def test_scaling(self):
         text, result = self.experiment("scaling", "--nodes", "1,128,1024")
         self.assertIn("nothing is measured", text)
