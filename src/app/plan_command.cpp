@@ -5,6 +5,7 @@
 #include "config/load.hpp"
 #include "plan/calibration.hpp"
 #include "plan/report.hpp"
+#include "plan/systems.hpp"
 
 #include <nlohmann/json.hpp>
 
@@ -27,6 +28,9 @@ struct PlanArguments {
     std::string scaling = "strong";
     std::string calibration;
     bool is_trainable = false;
+    bool has_systems = false;
+    plan::Amsp amsp;
+    std::string hidden = std::string(name_of(plan::Hidden::but_update));
     std::string json;
 };
 
@@ -92,12 +96,15 @@ nlohmann::json make_plans(const PlanArguments& arguments) {
     const plan::ModelSize size = size_of(run.model);
     const plan::Calibration calibration = calibration_of(arguments, run);
     std::vector<plan::Row> rows;
+    std::vector<plan::SystemRow> systems;
     for (const int nodes : arguments.nodes) {
         for (const int storage : arguments.storage_nodes.empty()
                                      ? std::vector{run.csd.storage_ranks}
                                      : arguments.storage_nodes) {
             const int all = nodes + storage;
-            const plan::Site site = plan::site_of(plan::calibrated(run, calibration, all), all);
+            const plan::Site site =
+                plan::site_of(plan::calibrated(run, calibration, all), all,
+                              arguments.has_systems ? plan::Tiers::gpus_too : plan::Tiers::devices);
             for (const int csds :
                  arguments.csds.empty() ? std::vector{site.csds} : arguments.csds) {
                 const double batches = arguments.scaling == "weak" ? nodes : 1;
@@ -107,6 +114,13 @@ nlohmann::json make_plans(const PlanArguments& arguments) {
                     .nodes = nodes,
                     .storage_nodes = storage};
                 problem.site.csds = csds;
+                if (arguments.has_systems) {
+                    const auto hidden = parse_word<plan::Hidden>("--hidden", arguments.hidden);
+                    const auto of_problem = plan::systems_of(
+                        problem, codecs, {.meshes = arguments.amsp.meshes, .hidden = hidden});
+                    systems.insert(systems.end(), of_problem.begin(), of_problem.end());
+                    continue;
+                }
                 plan::Space space = plan::space_of(problem, codecs);
                 if (arguments.is_trainable) {
                     space = plan::trainable_space_of(problem, codecs);
@@ -119,8 +133,9 @@ nlohmann::json make_plans(const PlanArguments& arguments) {
     std::cout << "modelled: " << run.name << ", " << static_cast<double>(size.parameters)
               << " parameters, state " << name_of(run.csd.state) << ", on site " << run.site << ", "
               << arguments.scaling << " scaling\n"
-              << describe(calibration, arguments, run) << plan::describe(rows);
-    return plan::to_json(rows);
+              << describe(calibration, arguments, run)
+              << (arguments.has_systems ? plan::describe(systems) : plan::describe(rows));
+    return arguments.has_systems ? plan::to_json(systems) : plan::to_json(rows);
 }
 
 }  // namespace
@@ -163,6 +178,21 @@ void add_plan(CLI::App& program, Action& action) {
         "--trainable", arguments->is_trainable,
         "only placements that nearstep train can be set to, and those of placement.* that are not "
         "auto");
+    command.add_flag("--systems", arguments->has_systems,
+                     "the placements of ZeRO-1, -2, -3, ZeRO++, MiCS, FSDP's hybrid and AMSP, with "
+                     "the state in GPU memory, beside the fastest ones");
+    command
+        .add_option("--amsp", arguments->amsp.meshes,
+                    "with --systems: the ranks of AMSP's meshes for parameters, gradients and "
+                    "state; default: those that its objective chooses")
+        ->delimiter(',')
+        ->expected(3)
+        ->check(count);
+    command
+        .add_option("--hidden", arguments->hidden,
+                    "with --systems: which transfers AMSP's engine hides: all, but backward, but "
+                    "update, none")
+        ->capture_default_str();
     command
         .add_option("--scaling", arguments->scaling,
                     "train.global_batch is that of all nodes (strong), or of each (weak)")

@@ -110,6 +110,8 @@ struct PlanSettings {
     double device_link_gb_s = 0;
     double device_capacity_gb = 0;
     double network_latency_us = 5;
+    double bulk_loss = 0;
+    double layer_loss = 0;
     double delta_bytes = 0.35;
     double node_price = 0;
     double storage_node_price = 0;  // 0: as node_price

@@ -82,6 +82,11 @@ std::vector<Key> plan_rate_keys(PlanSettings& plan) {
             "capacity of a device's drive"),
         key("plan.network_latency_us", &plan.network_latency_us, "us",
             "latency of a message between nodes"),
+        key("plan.bulk_loss", &plan.bulk_loss, "per node",
+            "with n nodes, link.network_gb_s / (1 + (n - 1) plan.bulk_loss) is what all-reduce and "
+            "broadcast of a whole vector reach"),
+        key("plan.layer_loss", &plan.layer_loss, "per node",
+            "the same for all-gather and reduce-scatter of one layer after another"),
         key("plan.delta_bytes", &plan.delta_bytes, "B/param",
             "bytes per parameter that the delta gather sends; 0.35 was measured at a learning rate "
             "of 2e-5"),

@@ -27,7 +27,16 @@ int lists_of(const Problem& problem, const Choice& choice) {
 }
 
 bool is_allowed(const Problem& problem, const Choice& choice) {
-    return is_within(choice.parameters, choice.gradients) &&
+    if (choice.state == StateHome::gpu) {
+        return is_within(choice.parameters, choice.gradients) &&
+               is_within(choice.gradients, choice.optimizer) && problem.storage_nodes == 0 &&
+               choice.home == Home::gpu && choice.codec == Codec::dense &&
+               choice.gather == Gather::dense && choice.scatter == Scatter::hierarchical &&
+               choice.handover == Handover::raw && choice.landing == Landing::device;
+    }
+    return choice.again == Again::whole_mesh && choice.hidden == Hidden::all &&
+           choice.collective == Collective::hierarchical &&
+           is_within(choice.parameters, choice.gradients) &&
            is_within(choice.gradients, choice.optimizer) &&
            (problem.storage_nodes == 0 ||
             (choice.gradients.nodes == 1 && choice.optimizer.size() == problem.ranks())) &&
@@ -85,6 +94,24 @@ Space space_of(const Problem& problem, const std::vector<Codec>& codecs) {
     space.landings = {Landing::device, Landing::host, Landing::flash};
     space.subgroups = {16, 32, 64, 128, 256, 8, 4, 2, 1};
     space.slots = {3, 4, 6};
+    return space;
+}
+
+Space resident_space_of(const Problem& problem) {
+    Space space;
+    space.states = {StateHome::gpu};
+    space.codecs = {Codec::dense};
+    space.gathers = {Gather::dense};
+    space.parameters = space.gradients = meshes_of(problem);
+    space.homes = {Home::gpu};
+    space.orders = {Order::by_micro_batch, Order::by_block};
+    space.kept = {Kept::all, Kept::inputs};
+    space.scatters = {Scatter::hierarchical};
+    space.optimizers = space.parameters;
+    space.handovers = {Handover::raw};
+    space.landings = {Landing::device};
+    space.subgroups = {Choice{}.subgroup_tiles};
+    space.slots = {Choice{}.slots};
     return space;
 }
 

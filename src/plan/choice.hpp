@@ -43,13 +43,28 @@ enum class Scatter { hierarchical, flat };
 enum class Handover { raw, merged, dense };
 // Where gradients wait for the update: in device memory, in host memory, or on the drives.
 enum class Landing { device, host, flash };
+// Where the optimizer state lies and is updated.
+enum class StateHome { devices, gpu };
+// What backward finds of a layer's vectors: its input alone, from which it computes them again, or
+// all of them.
+enum class Kept { inputs, all };
+// Whether backward gathers parameters over their mesh again, or from a copy that each node keeps.
+enum class Again { whole_mesh, in_node };
+// How GPUs of several nodes gather and reduce: over one ring through all of them, or over rings of
+// GPUs with the same position and then inside each node.
+enum class Collective { hierarchical, ring };
+// Which transfers a step hides behind work, the most first: all of them; all but those of backward
+// that go layer by layer, as AMSP's engine; of these not the new parameters either; none.
+enum class Hidden { all, but_backward, but_update, none };
 
 struct Choice {
+    StateHome state = StateHome::devices;
     Codec codec = Codec::dense;
     Gather gather = Gather::dense;
     Mesh parameters;
     Home home = Home::gpu;
     Order order = Order::by_block;
+    Kept kept = Kept::inputs;
     Mesh gradients;  // dense gradients are summed over it before encoding
     Scatter scatter = Scatter::hierarchical;
     Mesh optimizer;
@@ -57,17 +72,22 @@ struct Choice {
     Landing landing = Landing::device;
     std::size_t subgroup_tiles = 16;
     int slots = 3;
+    Again again = Again::whole_mesh;
+    Collective collective = Collective::hierarchical;
+    Hidden hidden = Hidden::all;
 
     friend bool operator==(const Choice&, const Choice&) = default;
 };
 
 // The values of each field. Among equal plans, earlier values are preferred.
 struct Space {
+    std::vector<StateHome> states = {StateHome::devices};
     std::vector<Codec> codecs;
     std::vector<Gather> gathers;
     std::vector<Mesh> parameters;
     std::vector<Home> homes;
     std::vector<Order> orders;
+    std::vector<Kept> kept = {Kept::inputs};
     std::vector<Mesh> gradients;
     std::vector<Scatter> scatters;
     std::vector<Mesh> optimizers;
@@ -78,6 +98,8 @@ struct Space {
     // In training the mesh of gradients decides the scatter: replicated ones are not summed over
     // the node, as a hierarchical scatter would do after the last micro-batch.
     bool is_of_training = false;
+    Collective collective = Collective::hierarchical;
+    Hidden hidden = Hidden::all;
 };
 
 // Number of payloads that reach the owner of a tile.
@@ -86,13 +108,17 @@ int lists_of(const Problem& problem, const Choice& choice);
 // Whether the fields fit each other, without looking at memory sizes. OS must be sharded at least
 // as finely as G, and G as P; storage nodes hold one copy of it, and neither of the others. Flat
 // scatter encodes on every GPU, so it allows no sharded G. Only lists can be merged, and a single
-// dense payload needs no sum.
+// dense payload needs no sum. State in GPU memory wants parameters there and has no payloads.
 bool is_allowed(const Problem& problem, const Choice& choice);
 
 // All meshes of the problem, smallest first.
 std::vector<Mesh> meshes_of(const Problem& problem);
 
 Space space_of(const Problem& problem, const std::vector<Codec>& codecs);
+
+// The space of systems that keep the state in GPU memory: AMSP's, with its choice of what backward
+// finds.
+Space resident_space_of(const Problem& problem);
 
 // The part of space_of() that `nearstep train` supports.
 Space trainable_space_of(const Problem& problem, const std::vector<Codec>& codecs);
@@ -107,6 +133,12 @@ namespace nearstep {
 
 template <>
 inline constexpr std::array kWords<plan::Home> = {"gpu", "host", "storage"};
+template <>
+inline constexpr std::array kWords<plan::StateHome> = {"devices", "gpu"};
+template <>
+inline constexpr std::array kWords<plan::Kept> = {"inputs", "all"};
+template <>
+inline constexpr std::array kWords<plan::Hidden> = {"all", "but backward", "but update", "none"};
 template <>
 inline constexpr std::array kWords<plan::Order> = {"by block", "by micro-batch"};
 template <>

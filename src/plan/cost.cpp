@@ -2,6 +2,7 @@
 #include "plan/cost.hpp"
 
 #include "plan/formulas.hpp"
+#include "plan/resident.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -19,6 +20,10 @@ double network_bytes(const Numbers& n, const Mesh& mesh) {
     return n.element * n.parameters * (1 - 1.0 / mesh.nodes);
 }
 
+double network_seconds(const Site& site, const Numbers& n, const Mesh& mesh) {
+    return layer_seconds(site, network_bytes(n, mesh), mesh.nodes);
+}
+
 // One pass of all parameters to the GPUs.
 double load_seconds(const Problem& problem, const Choice& choice, const Numbers& n) {
     const Site& site = problem.site;
@@ -26,7 +31,7 @@ double load_seconds(const Problem& problem, const Choice& choice, const Numbers&
     const double bytes = n.element * n.parameters;
     const double from_host = choice.home == Home::host ? bytes / mesh.gpus / site.gpu_link : 0;
     return largest({from_host, seconds(bytes * (1 - 1.0 / mesh.gpus), site.gpu_to_gpu),
-                    seconds(network_bytes(n, mesh), site.network)});
+                    network_seconds(site, n, mesh)});
 }
 
 // Rate of all drives of a node together, to or from the host.
@@ -58,14 +63,14 @@ void set_gpu_terms(const Problem& problem, const Choice& choice, const Numbers& 
     t.fwd_load = is_from_storage ? forward_from_storage(site, problem.work, n)
                                  : n.rounds * load_seconds(problem, choice, n);
     t.fwd = std::max(t.fwd_gpu, t.fwd_load);
-    t.bwd_gpu = 3 * t.fwd_gpu;
+    t.bwd_gpu = (choice.kept == Kept::all ? 2 : 3) * t.fwd_gpu;
     t.bwd_load = is_from_storage ? backward_from_storage(site, problem.work, n) : t.fwd_load;
     const bool is_flat = choice.scatter == Scatter::flat;
     const double part = is_flat ? 1 : 1 / (n.gpus * choice.gradients.nodes);  // that a GPU encodes
     const double slices = choice.gradients.gpus;
     const double in_node = n.rounds * (1 - 1 / slices) + (is_flat ? 0 : 1 / slices - 1 / n.gpus);
     t.reduce = largest({seconds(n.element * n.parameters * in_node, site.gpu_to_gpu),
-                        seconds(n.rounds * network_bytes(n, choice.gradients), site.network)});
+                        n.rounds * network_seconds(site, n, choice.gradients)});
     // Top-k reads every element three times: for the threshold, for ties, and to emit.
     const double looks = choice.codec == Codec::topk ? 3 : 1;
     t.encode = seconds((4 * looks + n.payload) * n.parameters * part, site.gpu_memory_rate);
@@ -87,17 +92,16 @@ double scatter_seconds(const Problem& problem, const Choice& choice, const Numbe
                              ? (n.nodes > 1 ? problem.ranks() - 1.0 : 0)
                              : n.nodes / choice.gradients.nodes - 1;
     // A storage node gets what several nodes send.
-    return seconds(scatter_bytes(choice, n) * std::max(1.0, n.nodes / n.homes),
-                   problem.site.network) +
+    return bulk_seconds(problem.site, scatter_bytes(choice, n) * std::max(1.0, n.nodes / n.homes),
+                        std::max(n.nodes, n.homes) / choice.gradients.nodes) +
            problem.site.latency_s * peers * problem.work.model.blocks;
 }
 
 // All rounds but the last, plus the last, which alone encodes.
 double backward_seconds(const Problem& problem, const Choice& choice, const Numbers& n,
                         const Terms& t) {
-    const double network = seconds(
-        n.rounds * (network_bytes(n, choice.gradients) + network_bytes(n, choice.parameters)),
-        problem.site.network);
+    const double network = n.rounds * (network_seconds(problem.site, n, choice.gradients) +
+                                       network_seconds(problem.site, n, choice.parameters));
     const double round = largest({t.bwd_gpu, t.bwd_load, t.reduce, network}) / n.rounds;
     const double last =
         largest({round, t.encode, t.out, network / n.rounds + t.scat, t.sum, t.down});
@@ -145,13 +149,22 @@ void set_delivery_terms(const Problem& problem, const Choice& choice, const Numb
     // A node gets what several storage nodes send.
     const double sent = gather_bytes(choice, n) * std::max(1.0, n.homes / n.nodes);
     const double peers = n.is_apart ? n.nodes : choice.optimizer.nodes - 1;
-    t.gather = sent > 0 ? sent / site.network + site.latency_s * peers * messages : 0;
+    t.gather = sent > 0 ? bulk_seconds(site, sent, n.is_apart ? n.nodes : choice.optimizer.nodes) +
+                              site.latency_s * peers * messages
+                        : 0;
     if (choice.home == Home::gpu) {
         const double node_bytes = n.element * n.parameters / choice.parameters.nodes;
         const double kept = 1.0 / choice.parameters.gpus - 1 / n.gpus;
         t.load = std::max(node_bytes / n.gpus / site.gpu_link,
                           seconds(node_bytes * kept, site.gpu_to_gpu));
     }
+}
+
+// The whole step; before the optimizer's mesh is known, without the update that follows from it.
+double least_resident_seconds(const Problem& problem, const Choice& choice, const Numbers& n,
+                              Known known, Terms t) {
+    set_resident_terms(problem, choice, n, t);
+    return known == Known::with_optimizer ? t.step : t.fwd + t.bwd + t.norm;
 }
 
 DeviceTime device_time_of(const Problem& problem, const Choice& choice, const Numbers& n) {
@@ -181,7 +194,7 @@ void set_update_terms(const Problem& problem, const Choice& choice, const Number
     const double blocks = problem.work.model.blocks;
     const double forward = t.fwd / n.rounds;  // only its first round overlaps the update
     const double first = std::min(t.opt, t.fill + slowest / std::min(subgroups, blocks));
-    const double network = t.gather + seconds(network_bytes(n, choice.parameters), site.network);
+    const double network = t.gather + network_seconds(site, n, choice.parameters);
     double both = largest({t.opt + forward / blocks, first + forward, network});
     if (choice.home == Home::storage) {  // the drives do the work of both
         both = largest(
@@ -254,6 +267,9 @@ double least_seconds(const Problem& problem, const Choice& choice, Known known) 
     const double blocks = problem.work.model.blocks;
     Terms t;
     set_gpu_terms(problem, choice, n, t);
+    if (choice.state == StateHome::gpu) {
+        return least_resident_seconds(problem, choice, n, known, t);
+    }
     t.scat = scatter_seconds(problem, choice, n);
     t.tail = (t.encode + t.out + t.scat) / blocks;
     set_delivery_terms(problem, choice, n, 1, t);
@@ -273,8 +289,12 @@ Cost cost_of(const Problem& problem, const Choice& choice) {
     const Numbers n(problem, choice);
     Cost cost;
     set_gpu_terms(problem, choice, n, cost.terms);
-    set_scatter_terms(problem, choice, n, cost.terms);
-    set_update_terms(problem, choice, n, cost.terms);
+    if (choice.state == StateHome::gpu) {
+        set_resident_terms(problem, choice, n, cost.terms);
+    } else {
+        set_scatter_terms(problem, choice, n, cost.terms);
+        set_update_terms(problem, choice, n, cost.terms);
+    }
     cost.demand = demand_of(problem, choice, n);
     cost.volumes = volumes_of(problem, choice);
     return cost;

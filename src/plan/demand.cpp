@@ -27,15 +27,24 @@ double gpu_bytes(const Problem& problem, const Choice& choice) {
     const bool is_whole = choice.home == Home::gpu && choice.parameters.size() == 1;
     // From storage, inputs wait elsewhere but for those of two blocks.
     const double kept = choice.home == Home::storage ? 2.0 / work.model.blocks : 1;
-    double bytes = micro_rows * work.working_bytes +
-                   (is_by_block ? rows : micro_rows) * work.checkpoint_bytes * kept;
+    const double waiting = is_by_block ? rows : micro_rows;
+    double bytes = choice.kept == Kept::all
+                       ? waiting * work.kept_bytes
+                       : micro_rows * work.working_bytes + waiting * work.checkpoint_bytes * kept;
     // Buffers for two blocks of sharded or streamed parameters and two of fp32 gradients.
     bytes += (is_whole ? 0 : 2 * work.element_bytes * block) + 2 * 4 * block;
     if (choice.home == Home::gpu) {
         bytes += work.element_bytes * parameters / choice.parameters.size();
     }
-    if (!is_by_block) {
+    if (choice.again == Again::in_node) {
+        bytes += work.element_bytes * parameters / problem.site.gpus;
+    }
+    const bool is_resident = choice.state == StateHome::gpu;
+    if (!is_by_block || is_resident) {
         bytes += work.element_bytes * parameters / choice.gradients.size();
+    }
+    if (is_resident) {
+        bytes += work.state_bytes * parameters / choice.optimizer.size();
     }
     return bytes;
 }
@@ -49,6 +58,9 @@ Demand demand_of(const Problem& problem, const Choice& choice, const Numbers& n)
     const double staged = choice.slots * n.subgroup_tiles * static_cast<double>(shard::kTileElems);
     Demand demand;
     demand.gpu = gpu_bytes(problem, choice);
+    if (choice.state == StateHome::gpu) {
+        return demand;
+    }
     // Payloads of two blocks in flight, and staging for new parameters.
     const double received = n.lists * n.payload * 2 * block * n.net_copies / n.homes;
     const double sent = n.payload * 2 * block * (is_flat ? n.gpus : 1);

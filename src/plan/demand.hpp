@@ -21,7 +21,7 @@ struct Fit {
     double needed = 0;
     double available = 0;
 
-    double ratio() const { return needed / available; }
+    double ratio() const { return needed > 0 ? needed / available : 0; }
 };
 
 // Needed and available bytes of the four memories.
@@ -31,7 +31,8 @@ Demand demand_of(const Problem& problem, const Choice& choice, const Numbers& nu
 
 bool does_fit(const Demand& demand, const Site& site);
 
-// GPU memory that a choice needs. Only the fields up to `scatter` matter.
+// GPU memory that a choice needs. Only the fields up to `scatter` matter, and with state in GPU
+// memory the optimizer's mesh.
 double gpu_bytes(const Problem& problem, const Choice& choice);
 
 }  // namespace nearstep::plan

@@ -15,6 +15,14 @@ constexpr double kEntryBytes = 4;  // of a list entry: a 16-bit index and a 16-b
 
 }  // namespace
 
+double bulk_seconds(const Site& site, double bytes, double nodes) {
+    return seconds(bytes, site.network) * (1 + site.bulk_loss * (nodes - 1));
+}
+
+double layer_seconds(const Site& site, double bytes, double nodes) {
+    return seconds(bytes, site.network) * (1 + site.layer_loss * (nodes - 1));
+}
+
 double payload_bytes(Codec codec, double keep, double element_bytes) {
     constexpr double kScaleBytes = 2.0 / 64;
     switch (codec) {

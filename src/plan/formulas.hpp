@@ -8,6 +8,11 @@ namespace nearstep::plan {
 // Seconds to move `bytes`; 0 if the rate is 0, which means no such link.
 inline double seconds(double bytes, double rate) { return rate > 0 ? bytes / rate : 0; }
 
+// Seconds of a collective between nodes, of which each sends `bytes`: one of large messages, or one
+// that goes layer by layer.
+double bulk_seconds(const Site& site, double bytes, double nodes);
+double layer_seconds(const Site& site, double bytes, double nodes);
+
 // Payload bytes per parameter of a gradient codec (docs/formats/gradient-payload.md). `keep` is the
 // share of elements that topk keeps; `element_bytes` is the size of a dense gradient element.
 double payload_bytes(Codec codec, double keep, double element_bytes);

@@ -61,6 +61,10 @@ Workload workload_of(const config::Run& run, const ModelSize& model, double sequ
     const double hidden = (shape.is_llama() ? 8 : 4) * shape.hidden_width();
     work.working_bytes = context * (16 * width + hidden + 4 * shape.heads * context) +
                          context * shape.vocabulary * (4 + work.element_bytes);
+    // The same without the attention's scores and, for llama, with two hidden vectors: what the
+    // network's fused products keep.
+    work.kept_bytes = layers * context * (16 * width + 4.0 * shape.hidden_width()) +
+                      context * shape.vocabulary * (4 + work.element_bytes);
     work.tokens_per_sequence = context;
     work.sequences = sequences;
     work.micro_sequences = run.train.micro_batch;
@@ -70,34 +74,41 @@ Workload workload_of(const config::Run& run, const ModelSize& model, double sequ
     return work;
 }
 
-Site site_of(const config::Run& run, int nodes) {
+Site site_of(const config::Run& run, int nodes, Tiers tiers) {
     const config::PlanSettings& plan = run.plan;
     const config::LinkSettings& link = run.link;
     const double rate = kGiga * link.factor();
+    const bool has_devices = tiers == Tiers::devices || link.device_read_gb_s > 0;
+    const auto of_devices = [&](const char* key, double value, double unit) {
+        return has_devices ? needed(key, value, unit) : 0;
+    };
     Site site;
     site.gpus = std::max(run.hosts.ranks, 1);
-    site.csds = csds_of_node(run, site.gpus);
-    site.gpu_operations = needed("plan.gpu_tflops", plan.gpu_tflops, 1e12) * plan.gpu_efficiency;
+    site.csds = has_devices ? csds_of_node(run, site.gpus) : 0;
+    site.gpu_peak = needed("plan.gpu_tflops", plan.gpu_tflops, 1e12);
+    site.gpu_operations = site.gpu_peak * plan.gpu_efficiency;
     site.gpu_memory = needed("plan.gpu_memory_gb", plan.gpu_memory_gb, kGiga);
     site.gpu_memory_rate = plan.gpu_memory_gb_s * kGiga;
-    site.gpu_link = needed("plan.gpu_link_gb_s", plan.gpu_link_gb_s, kGiga);
+    site.gpu_link = of_devices("plan.gpu_link_gb_s", plan.gpu_link_gb_s, kGiga);
     site.gpu_to_gpu =
         (plan.gpu_to_gpu_gb_s > 0 ? plan.gpu_to_gpu_gb_s : plan.gpu_link_gb_s) * kGiga;
-    site.host_memory = needed("plan.host_memory_gb", plan.host_memory_gb, kGiga);
+    site.host_memory = of_devices("plan.host_memory_gb", plan.host_memory_gb, kGiga);
     site.host_memory_rate = plan.host_memory_gb_s * kGiga;
-    site.host_link = needed("link.host_gb_s", link.host_gb_s, rate);
+    site.host_link = of_devices("link.host_gb_s", link.host_gb_s, rate);
     site.host_link_total = link.host_total_gb_s * rate;
-    site.device_read = needed("link.device_read_gb_s", link.device_read_gb_s, rate);
-    site.device_write = needed("link.device_write_gb_s", link.device_write_gb_s, rate);
+    site.device_read = of_devices("link.device_read_gb_s", link.device_read_gb_s, rate);
+    site.device_write = of_devices("link.device_write_gb_s", link.device_write_gb_s, rate);
     site.device_link = plan.device_link_gb_s * kGiga;
-    site.device_memory = needed("plan.device_memory_gb", plan.device_memory_gb, kGiga);
+    site.device_memory = of_devices("plan.device_memory_gb", plan.device_memory_gb, kGiga);
     site.device_memory_rate = plan.device_memory_gb_s * kGiga;
     site.device_updates = run.csd.update_mparam_s * 1e6 * link.factor();
-    site.device_capacity = needed("plan.device_capacity_gb", plan.device_capacity_gb, kGiga);
+    site.device_capacity = of_devices("plan.device_capacity_gb", plan.device_capacity_gb, kGiga);
     site.device_rating = run.csd.rated_tbw * 1e12;
     site.network =
         nodes > 1 ? needed("link.network_gb_s", link.network_gb_s, rate) : link.network_gb_s * rate;
     site.latency_s = plan.network_latency_us * 1e-6;
+    site.bulk_loss = plan.bulk_loss;
+    site.layer_loss = plan.layer_loss;
     site.delta_bytes = plan.delta_bytes;
     site.node_price = plan.node_price;
     site.storage_node_price =

@@ -25,6 +25,7 @@ struct Workload {
     double operations_per_sequence = 0;  // of a forward; backward takes 3 times as many
     double checkpoint_bytes = 0;         // per sequence: the inputs of all blocks
     double working_bytes = 0;  // per sequence: the most that a block keeps for its backward
+    double kept_bytes = 0;     // per sequence: what all blocks together keep for theirs
     double tokens_per_sequence = 1;
     double sequences = 1;        // of a step, over all ranks
     double micro_sequences = 1;  // sequences that a rank computes at once
@@ -38,7 +39,8 @@ struct Workload {
 struct Site {
     int gpus = 1;
     int csds = 1;
-    double gpu_operations = 0;  // per second, as models reach them in practice
+    double gpu_peak = 0;        // operations per second, of matrix products alone
+    double gpu_operations = 0;  // as models reach them in practice
     double gpu_memory = 0;
     double gpu_memory_rate = 0;
     double gpu_link = 0;    // GPU and host, each direction
@@ -57,6 +59,10 @@ struct Site {
     double device_rating = 0;  // that may be written to a drive; 0: unknown
     double network = 0;        // of one node, each direction
     double latency_s = 0;
+    // Shares of `network` that a collective loses for each node beyond the first: one that passes
+    // a vector once in large messages, and one that gathers or reduces it layer by layer.
+    double bulk_loss = 0;
+    double layer_loss = 0;
     double delta_bytes = 0.35;  // per parameter, in the delta gather
     double node_price = 0;
     double storage_node_price = 0;
@@ -74,6 +80,11 @@ struct Problem {
     // The nodes that have devices.
     int homes() const { return storage_nodes > 0 ? storage_nodes : nodes; }
     int devices() const { return homes() * site.csds; }
+    // Of a step's operations, those without recomputation, over what the GPUs could do meanwhile.
+    double share_of_peak(double step_s) const {
+        return 3 * work.operations_per_sequence * work.sequences /
+               (site.gpu_peak * ranks() * step_s);
+    }
 };
 
 // Bytes of state per parameter.
@@ -82,7 +93,11 @@ double state_bytes_of(arith::StateFormat state);
 // `sequences`: per step.
 Workload workload_of(const config::Run& run, const ModelSize& model, double sequences);
 
-// Throws ConfigError naming the first missing key that a plan for `nodes` nodes needs.
-Site site_of(const config::Run& run, int nodes);
+// Where a plan may keep the optimizer state: on devices alone, or also in the memory of GPUs.
+enum class Tiers { devices, gpus_too };
+
+// Throws ConfigError naming the first missing key that a plan for `nodes` nodes needs. Keys of
+// hosts and devices may be missing if there is another place for the state.
+Site site_of(const config::Run& run, int nodes, Tiers tiers = Tiers::devices);
 
 }  // namespace nearstep::plan

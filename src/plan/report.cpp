@@ -17,11 +17,16 @@
 
 namespace nearstep::plan {
 
-namespace {
-
 double tokens_per_s(const Problem& problem, const Terms& terms) {
     return problem.work.sequences * problem.work.tokens_per_sequence / terms.step;
 }
+
+std::string misfit_text(const Found& found) {
+    return text("needs ", human_bytes(found.misfit->needed), " of ", found.misfit->memory,
+                ", of which there are ", human_bytes(found.misfit->available));
+}
+
+namespace {
 
 double dollars(const Problem& problem) {
     const Site& site = problem.site;
@@ -62,19 +67,16 @@ std::string percent(double share) {
     return out.str();
 }
 
-std::string misfit_text(const Found& found) {
-    return text("needs ", human_bytes(found.misfit->needed), " of ", found.misfit->memory,
-                ", of which there are ", human_bytes(found.misfit->available));
-}
-
 // Name and value of every field of the choice.
 std::vector<std::pair<std::string, std::string>> fields_of(const Choice& choice,
                                                            const Problem& problem) {
-    return {{"codec", std::string(name_of(choice.codec))},
+    return {{"state", std::string(name_of(choice.state))},
+            {"codec", std::string(name_of(choice.codec))},
             {"gather", std::string(name_of(choice.gather))},
             {"parameters", name_of(choice.parameters, problem)},
             {"home", std::string(name_of(choice.home))},
             {"order", std::string(name_of(choice.order))},
+            {"kept", std::string(name_of(choice.kept))},
             {"gradients", name_of(choice.gradients, problem)},
             {"scatter", std::string(name_of(choice.scatter))},
             {"optimizer", name_of(choice.optimizer, problem)},
@@ -235,11 +237,30 @@ void write_row(const Row& row, std::ostream& out) {
     out << "\n";
 }
 
+nlohmann::json alternative_json(const Alternative& alternative, const Row& row) {
+    nlohmann::json out = {{"field", alternative.field}, {"value", alternative.value}};
+    if (alternative.found.plan) {
+        const Terms& best = row.found.plan->cost.terms;
+        const Terms& terms = alternative.found.plan->cost.terms;
+        out["step_s"] = terms.step;
+        out["slower"] = terms.step / best.step - 1;
+        out["most_in"] = longest_excess(best, terms);
+    } else {
+        out["refused"] = misfit_text(alternative.found);
+    }
+    return out;
+}
+
+}  // namespace
+
 nlohmann::json plan_json(const Plan& plan, const Problem& problem) {
     nlohmann::json out;
     for (const auto& [field, value] : fields_of(plan.choice, problem)) {
         out["choice"][field] = value;
     }
+    out["choice"]["ranks"] = {{"parameters", plan.choice.parameters.size()},
+                              {"gradients", plan.choice.gradients.size()},
+                              {"optimizer", plan.choice.optimizer.size()}};
     for (const TermName& term : term_names()) {
         out["terms_s"][std::string(term.name)] = plan.cost.terms.*term.value;
     }
@@ -271,24 +292,9 @@ nlohmann::json plan_json(const Plan& plan, const Problem& problem) {
     }
     out["step_s"] = plan.cost.terms.step;
     out["tokens_per_s"] = tokens_per_s(problem, plan.cost.terms);
+    out["share_of_peak"] = problem.share_of_peak(plan.cost.terms.step);
     return out;
 }
-
-nlohmann::json alternative_json(const Alternative& alternative, const Row& row) {
-    nlohmann::json out = {{"field", alternative.field}, {"value", alternative.value}};
-    if (alternative.found.plan) {
-        const Terms& best = row.found.plan->cost.terms;
-        const Terms& terms = alternative.found.plan->cost.terms;
-        out["step_s"] = terms.step;
-        out["slower"] = terms.step / best.step - 1;
-        out["most_in"] = longest_excess(best, terms);
-    } else {
-        out["refused"] = misfit_text(alternative.found);
-    }
-    return out;
-}
-
-}  // namespace
 
 Row plan_for(const Problem& problem, const Space& space) {
     Row row{.problem = problem, .found = {}};

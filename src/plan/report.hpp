@@ -32,6 +32,14 @@ nlohmann::json to_json(const std::vector<Row>& rows);
 // Where the choice has parameters, gradients and state.
 config::Placement placement_in(const Choice& choice, const Problem& problem);
 
+double tokens_per_s(const Problem& problem, const Terms& terms);
+
+// "needs 10 GB of GPU memory, ...", if nothing was found.
+std::string misfit_text(const Found& found);
+
+// An object with the plan's choice, terms, memories and rates.
+nlohmann::json plan_json(const Plan& plan, const Problem& problem);
+
 // Arguments of --set for the choice. Fields without a key are left out.
 std::vector<std::string> settings_of(const Choice& choice);
 

@@ -16,6 +16,8 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 std::vector<Choice> front_choices(const Problem& problem, const Space& space) {
     std::vector<Choice> choices;
     Choice choice;
+    choice.collective = space.collective;
+    choice.hidden = space.hidden;
     const auto with_meshes = [&] {
         // The finest mesh allows every choice that any mesh allows; coarser meshes are tried later.
         choice.optimizer = {.gpus = problem.site.gpus, .nodes = problem.nodes};
@@ -31,18 +33,27 @@ std::vector<Choice> front_choices(const Problem& problem, const Space& space) {
             }
         }
     };
-    for (const Codec codec : space.codecs) {
-        choice.codec = codec;
-        for (const Gather gather : space.gathers) {
-            choice.gather = gather;
-            for (const Mesh& parameters : space.parameters) {
-                choice.parameters = parameters;
-                for (const Home home : space.homes) {
-                    choice.home = home;
-                    for (const Order order : space.orders) {
-                        choice.order = order;
-                        with_meshes();
-                    }
+    const auto with_orders = [&] {
+        for (const Home home : space.homes) {
+            choice.home = home;
+            for (const Order order : space.orders) {
+                choice.order = order;
+                for (const Kept kept : space.kept) {
+                    choice.kept = kept;
+                    with_meshes();
+                }
+            }
+        }
+    };
+    for (const StateHome state : space.states) {
+        choice.state = state;
+        for (const Codec codec : space.codecs) {
+            choice.codec = codec;
+            for (const Gather gather : space.gathers) {
+                choice.gather = gather;
+                for (const Mesh& parameters : space.parameters) {
+                    choice.parameters = parameters;
+                    with_orders();
                 }
             }
         }

@@ -120,6 +120,18 @@ class Experiments(program.Scenario):
             self.assertLessEqual(row["compute_share"], 1)
         self.assertEqual([row["efficiency"] for row in result["rows"] if row["origin"] == "published"], [1.0, 3625 / 4078])
 
+    def test_llama_makes_its_page_again_and_explains_each_miss(self):
+        page = self.folder / "llama.md"
+        done = subprocess.run([EXPERIMENTS / "llama", "--page", page, "--out", self.out, "--program", program.PROGRAM],
+                              cwd=program.ROOT, env=program.environment(), text=True, capture_output=True, timeout=program.HANG_S)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(page.read_text(), (program.ROOT / "docs/results/llama.md").read_text())
+        rows = json.loads((self.out / "llama.json").read_text())["rows"]
+        self.assertEqual({row["origin"] for row in rows}, {"modelled"})
+        misses = [row for row in rows if abs(row.get("miss", 0)) > 0.15]
+        self.assertLess(len(misses), 3, misses)
+        self.assertEqual(page.read_text().count("unknown"), 0)
+
     def test_nodes(self):
         _, result = self.experiment("nodes")
         rows = {(row["nodes"], row["csds"]): row for row in result["rows"] if not row["storage"]}
