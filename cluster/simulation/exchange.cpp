@@ -1,10 +1,11 @@
-// The exchange of one step at large rank counts: runs the project's gradient scatter and parameter
-// gather on SimGrid's SMPI. cluster/simulate starts it; docs/results/simulation.md explains it.
-//   nearstep_simulation check|time CODEC SCATTER STRIPES IN_FLIGHT UPDATE_SECONDS own|shared
-// check: compares every element of the data. time: measures simulated seconds and ignores the data.
-// Each rank has one device with a tile in each of STRIPES stripes; UPDATE_SECONDS is the update
-// time of a device. With `shared` (not for check) the ranks of a node share one parameter vector.
-// The last line is a JSON object; if it is missing, the run failed.
+// A step at large rank counts: runs the project's gradient scatter and parameter gather on
+// SimGrid's SMPI. cluster/simulate starts it; docs/results/simulation.md explains it.
+//   nearstep_simulation check CODEC SCATTER STRIPES IN_FLIGHT own UPDATE_SECONDS
+//   nearstep_simulation step CODEC SCATTER STRIPES IN_FLIGHT own|shared OPERATIONS
+// check: compares every element of the data. step: replays the operations of a traced run, which
+// the file OPERATIONS has, and ignores the data. Each rank has one device with a subgroup in each
+// of STRIPES stripes. With `shared` the ranks of a node share one parameter vector. The last line
+// is a JSON object; if it is missing, the run failed.
 #include "base/dtype.hpp"
 #include "base/error.hpp"
 #include "codec/codec.hpp"
@@ -17,11 +18,13 @@
 #include <mpi.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -33,19 +36,39 @@ namespace {
 using namespace nearstep;  // NOLINT(google-build-using-namespace): a program of one file
 using shard::kTileElems;
 
+// One block's seconds, as traced, and the end of its tiles.
+struct Block {
+    std::size_t end = 0;
+    double forward = 0;
+    double backward = 0;
+    double encode = 0;
+};
+
+// What a traced run took, with seconds of a device for one of its subgroups.
+struct Operations {
+    double read = 0;
+    double update = 0;
+    double write = 0;
+    int slots = 3;
+    std::size_t subgroup_tiles = 1;
+    std::size_t cross_bytes = 0;  // that other programs send from each node meanwhile
+    std::vector<Block> blocks;    // in forward order
+};
+
 struct Settings {
     bool is_checked = true;
     std::string codec = "dense";
     bool is_flat = false;
     int stripes = 1;
     std::size_t in_flight = 8;
-    double update_s = 0;
     bool are_vectors_shared = false;
+    double update_s = 0;  // of a device
+    Operations operations;
 };
 
 struct Seconds {
-    double scatter = 0;
-    double update = 0;  // includes the gather
+    double scatter = 0;  // of a step: backward with its scatter, to the slowest rank
+    double update = 0;   // includes the gather; of a step: with the next forward
 };
 
 // Small whole numbers, whose sums are exact in every format used. They differ by rank, element and
@@ -82,14 +105,16 @@ public:
           owners_(ownership(world.size(), settings)),
           map_(owners_.copy(0).devices),
           partition_(owners_.copy(0).partition),
-          codec_(codec::make_codec({.name = settings.codec, .keep = 0.01, .dtype = Dtype::bf16})) {
-        expects(partition_.subgroups().size() == partition_.tiles(), "a subgroup is a tile");
-    }
+          codec_(codec::make_codec({.name = settings.codec, .keep = 0.01, .dtype = Dtype::bf16})) {}
 
     Seconds run() {
         Seconds seconds;
-        scatter(seconds);
-        gather(seconds);
+        if (settings_.is_checked) {
+            scatter(seconds);
+            gather(seconds);
+        } else {
+            replay(seconds);
+        }
         return seconds;
     }
 
@@ -102,14 +127,135 @@ private:
     static shard::Ownership ownership(int ranks, const Settings& settings) {
         std::vector<int> all(static_cast<std::size_t>(ranks));
         std::iota(all.begin(), all.end(), 0);
+        const std::size_t tiles = settings.operations.subgroup_tiles;
         const shard::PartitionSettings partition = {
-            .parameters = static_cast<std::size_t>(ranks * settings.stripes) * kTileElems,
+            .parameters = static_cast<std::size_t>(ranks * settings.stripes) * tiles * kTileElems,
             .speeds = std::vector<double>(all.size(), 1.0),
-            .subgroup_tiles = 1,
+            .subgroup_tiles = tiles,
             .least_stripes = static_cast<std::size_t>(settings.stripes)};
         return shard::Ownership({{.ranks = all,
                                   .devices = shard::DeviceMap(std::vector<int>(all.size(), 1)),
                                   .partition = shard::Partition(partition)}});
+    }
+
+    // Backward, the norm, the update, and the next forward behind it, as the trainer has them: the
+    // thread that communicates scatters a block while the next one computes.
+    void replay(Seconds& seconds) {
+        const Operations& operations = settings_.operations;
+        const exchange::Routes routes(
+            owners_, settings_.is_flat ? mpi::each_rank_alone(world_.size()) : nodes_, nodes_,
+            world_.rank());
+        std::vector<exchange::Route> rounds;
+        std::size_t most = 0;
+        for (std::size_t block = operations.blocks.size(); block-- > 0;) {
+            const std::size_t begin = block > 0 ? operations.blocks[block - 1].end : 0;
+            rounds.push_back(routes.of({begin, operations.blocks[block].end}));
+            most = std::max(most, operations.blocks[block].end - begin);
+        }
+        exchange::GradientScatter scatter(world_, routes,
+                                          {.codec = codec_.get(), .gradient_dtype = Dtype::bf16},
+                                          rounds, traffic_);
+        exchange::ParameterGather gather(world_, gather_settings(), traffic_);
+        scatter.begin_step({.codec = codec_.get(), .random_key = 1});
+        std::vector<float> gradient(most * kTileElems);
+        std::vector<std::uint16_t> vector(partition_.tiles() * kTileElems);
+        std::vector<MPI_Request> foreign;
+        std::vector<std::byte> others(2 * operations.cross_bytes);
+
+        const double start = start_together();
+        send_as_others(others, foreign);
+        // Gradients of two blocks have room: a third waits for the scatter of the first.
+        double computed = start;
+        std::array<double, 2> scattered = {start, start};
+        for (std::size_t i = 0; i < rounds.size(); ++i) {
+            const Block& block = operations.blocks[rounds.size() - 1 - i];
+            computed = std::max(computed, scattered.at(i % 2)) + block.backward;
+            sleep_until(computed);
+            sleep_until(MPI_Wtime() + block.encode);
+            if (rounds[i].tiles.size() > 0) {
+                const std::size_t elems = rounds[i].tiles.size() * kTileElems;
+                scatter.scatter(rounds[i], std::span(gradient).first(elems));
+            }
+            scattered.at(i % 2) = MPI_Wtime();
+        }
+        double norm = 1;
+        MPI_Allreduce(MPI_IN_PLACE, &norm, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+        seconds.scatter = slowest_since(start);
+
+        const double update = MPI_Wtime();
+        const Ready ready = ready_times();
+        gather.begin(std::as_writable_bytes(std::span(vector)), [&](std::size_t subgroup) {
+            return is_past(update + ready.updated.at(partition_.subgroups()[subgroup].index));
+        });
+        for (const Block& block : operations.blocks) {
+            gather.advance(block.end);
+            const double end = MPI_Wtime() + block.forward;
+            while (MPI_Wtime() < end) {
+                gather.poll();
+                sleep_until(std::min(end, MPI_Wtime() + settings_.update_s / 100 + 1e-5));
+            }
+        }
+        gather.finish();
+        sleep_until(update + ready.written);  // the next gradients wait for it
+        seconds.update = slowest_since(update);
+        MPI_Waitall(static_cast<int>(foreign.size()), foreign.data(), MPI_STATUSES_IGNORE);
+    }
+
+    // Another program's message from each node to the one half the nodes away.
+    void send_as_others(std::vector<std::byte>& bytes, std::vector<MPI_Request>& pending) const {
+        const int of_node = world_.size() / nodes_.groups();
+        const int far = world_.size() / of_node / 2 * of_node;
+        if (bytes.empty() || far == 0 || world_.rank() % of_node != 0) {
+            return;
+        }
+        constexpr int kTag = 31999;  // of no message of the exchange
+        const auto half = static_cast<int>(bytes.size() / 2);
+        const int ranks = world_.size();
+        MPI_Irecv(bytes.data(), half, MPI_BYTE, (world_.rank() + ranks - far) % ranks, kTag,
+                  MPI_COMM_WORLD, &pending.emplace_back(MPI_REQUEST_NULL));
+        MPI_Isend(bytes.data() + half, half, MPI_BYTE, (world_.rank() + far) % ranks, kTag,
+                  MPI_COMM_WORLD, &pending.emplace_back(MPI_REQUEST_NULL));
+    }
+
+    // Seconds after the begin of an update, by subgroup of a device and of the last write: reads,
+    // updates and writes go on at once, and a read waits for a slot that a write leaves.
+    struct Ready {
+        std::vector<double> updated;
+        double written = 0;
+    };
+    Ready ready_times() const {
+        const Operations& operations = settings_.operations;
+        Ready ready;
+        double read = 0;
+        std::vector<double> written;
+        for (int i = 0; i < settings_.stripes; ++i) {
+            const bool waits = i >= operations.slots;
+            read = std::max(read, waits ? written.at(static_cast<std::size_t>(i - operations.slots))
+                                        : 0.0) +
+                   operations.read;
+            const double updated =
+                std::max(read, i > 0 ? ready.updated.back() : 0.0) + operations.update;
+            ready.updated.push_back(updated);
+            ready.written = std::max(updated, ready.written) + operations.write;
+            written.push_back(ready.written);
+        }
+        return ready;
+    }
+
+    static void sleep_until(double end) {
+        const double left = end - MPI_Wtime();
+        if (left > 0) {
+            std::this_thread::sleep_for(std::chrono::duration<double>(left));
+        }
+    }
+
+    exchange::ParameterGatherSettings gather_settings() const {
+        return {.partition = &partition_,
+                .devices = &map_,
+                .parameter_dtype = Dtype::bf16,
+                .nodes = nodes_,
+                .are_vectors_shared = settings_.are_vectors_shared,
+                .in_flight = settings_.in_flight};
     }
 
     // Scatters stripe by stripe, the last one first, as backward does.
@@ -130,7 +276,7 @@ private:
         std::vector<float> gradient(ranks * kTileElems);
         const double start = start_together();
         for (const exchange::Route& round : rounds) {
-            for (std::size_t i = 0; settings_.is_checked && i < gradient.size(); ++i) {
+            for (std::size_t i = 0; i < gradient.size(); ++i) {
                 gradient[i] = static_cast<float>(
                     gradient_of(world_.rank(), round.tiles.begin * kTileElems + i));
             }
@@ -142,9 +288,6 @@ private:
     }
 
     void check_sum(std::size_t tile, std::span<const std::span<const std::byte>> payloads) {
-        if (!settings_.is_checked) {
-            return;
-        }
         std::vector<float> sum(kTileElems);
         codec::decode_sum(*codec_, payloads, 0, sum);
         // Block codes round each payload by up to half a step of its largest value; lists drop
@@ -169,14 +312,7 @@ private:
 
     // A rank's device finishes the tile of stripe s after s + 1 equal parts of the update.
     void gather(Seconds& seconds) {
-        exchange::ParameterGather gather(world_,
-                                         {.partition = &partition_,
-                                          .devices = &map_,
-                                          .parameter_dtype = Dtype::bf16,
-                                          .nodes = nodes_,
-                                          .are_vectors_shared = settings_.are_vectors_shared,
-                                          .in_flight = settings_.in_flight},
-                                         traffic_);
+        exchange::ParameterGather gather(world_, gather_settings(), traffic_);
         std::vector<std::uint16_t> vector(partition_.tiles() * kTileElems);
         for (const std::size_t mine : partition_.subgroups_of(world_.rank())) {
             const shard::TileRange tiles = partition_.subgroups()[mine].tiles;
@@ -191,7 +327,7 @@ private:
             return is_past(start + settings_.update_s * part);
         });
         seconds.update = slowest_since(start);
-        for (std::size_t i = 0; settings_.is_checked && i < vector.size(); ++i) {
+        for (std::size_t i = 0; i < vector.size(); ++i) {
             if (vector[i] != parameter_of(i)) {
                 throw Error(
                     text("rank ", world_.rank(), " has another parameter ", i, " than its owner"));
@@ -222,17 +358,40 @@ private:
     std::uint64_t checked_ = 0;
 };
 
+// The file has a device's numbers in the first line, then a line for each block in forward order.
+Operations operations_in(const char* path) {
+    std::ifstream file(path);
+    Operations read;
+    file >> read.read >> read.update >> read.write >> read.slots >> read.subgroup_tiles >>
+        read.cross_bytes;
+    for (Block block; file >> block.end >> block.forward >> block.backward >> block.encode;) {
+        read.blocks.push_back(block);
+    }
+    if (read.blocks.empty()) {
+        throw ConfigError(text("the file ", path, " has no operations"));
+    }
+    return read;
+}
+
 Settings read(int argc, char** argv) {
     if (argc != 8) {
         throw ConfigError("nearstep_simulation takes seven words: start it with cluster/simulate.");
     }
-    return {.is_checked = std::string(argv[1]) == "check",
-            .codec = argv[2],
-            .is_flat = std::string(argv[3]) == "flat",
-            .stripes = std::atoi(argv[4]),
-            .in_flight = static_cast<std::size_t>(std::atoi(argv[5])),
-            .update_s = std::atof(argv[6]),
-            .are_vectors_shared = std::string(argv[7]) == "shared"};
+    Settings settings = {.is_checked = std::string(argv[1]) == "check",
+                         .codec = argv[2],
+                         .is_flat = std::string(argv[3]) == "flat",
+                         .stripes = std::atoi(argv[4]),
+                         .in_flight = static_cast<std::size_t>(std::atoi(argv[5])),
+                         .are_vectors_shared = std::string(argv[6]) == "shared",
+                         .operations = {}};
+    if (settings.is_checked) {
+        settings.update_s = std::atof(argv[7]);
+    } else {
+        settings.operations = operations_in(argv[7]);
+        settings.update_s =
+            settings.stripes * (settings.operations.read + settings.operations.write);
+    }
+    return settings;
 }
 
 }  // namespace
