@@ -58,7 +58,7 @@ void print_all() {
 }
 
 // What a buyer would have instead of cards. Rates of cluster/smartssd-node and cluster/gpu-node;
-// updates by 16 cores as measured in docs/results/benchmarks.md, by state format.
+// updates by 16 cores of an H200's host, measured with nearstep_micro, by state format.
 struct Alternatives {
     double drives = 8;
     double link_bytes_per_s = 12e9;         // PCIe 3.0 x16, both directions together
