@@ -12,6 +12,8 @@ os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", os.environ["PYTORCH_ALLOC_CONF"
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
+import gpu_timeline
+
 arguments = argparse.ArgumentParser()
 arguments.add_argument("--row", required=True)
 arguments.add_argument("--shape", type=json.loads, required=True, help="layers, heads, width, context, vocabulary; with inner: a Llama")
@@ -23,6 +25,7 @@ arguments.add_argument("--devices", type=int, default=8)
 arguments.add_argument("--text", required=True, help="a file, whose bytes are the tokens")
 arguments.add_argument("--rate", type=float, required=True)
 arguments.add_argument("--clip-norm", type=float, required=True)
+arguments.add_argument("--trace", action="store_true")
 arguments.add_argument("--options", type=json.loads, default={}, help="of nearstep.AdamW")
 arguments = arguments.parse_args()
 
@@ -53,6 +56,10 @@ def make_llama():
     if COMPILED:
         for block in model.model.layers:
             compile_block(block)
+    if "lora" in arguments.row:
+        import peft
+
+        model = peft.get_peft_model(model, peft.LoraConfig(r=16, lora_alpha=32, lora_dropout=0.0, target_modules=["q_proj", "v_proj"]))
     return model.train()
 
 
@@ -183,7 +190,8 @@ def main():
     module = getattr(trainer, "engine", model)
     source = batches()
     seconds, losses, drive, parts = [], [], [drive_bytes()], []
-    for step in range(arguments.steps):
+
+    def train():
         begin = time.perf_counter()
         total = 0
         for _ in range(arguments.accumulation):
@@ -197,14 +205,19 @@ def main():
         losses.append(total.item() / arguments.accumulation)  # waits for the device, as printing the loss would
         seconds.append(time.perf_counter() - begin)
         drive.append(drive_bytes())
-    told = trainer.told()
+
+    for _ in range(arguments.steps):
+        train()
+    trace = {"trace": gpu_timeline.traced(train)} if arguments.trace and DEVICE.type == "cuda" else {}
+    seconds, losses = seconds[: arguments.steps], losses[: arguments.steps]
+    told = trainer.told() | trace
     source = batches(is_held_out=True)
     with torch.no_grad():
         held_out = [module(input_ids=tokens, labels=tokens).loss.item() for tokens in (next(source) for _ in range(2))]
     # The first steps compile and allocate. An update that continues into the next step counts in that step's time.
     first = 2 if arguments.steps > 2 else 0
     steady = seconds[first:]
-    drive_gb_per_s = (drive[-1] - drive[first]) / sum(steady) / 1e9
+    drive_gb_per_s = (drive[arguments.steps] - drive[first]) / sum(steady) / 1e9
     tokens = arguments.micro_batch * arguments.accumulation * arguments.shape["context"]
     line = {"row": arguments.row, "tokens_per_s": tokens / statistics.median(steady), "least_tokens_per_s": tokens / max(steady), "most_tokens_per_s": tokens / min(steady), "seconds": seconds, "losses": losses, "heldout_loss": statistics.mean(held_out), "drive_gb_per_s": drive_gb_per_s, **told,
             "first_step_s": seconds[0], "first_step": parts,
@@ -214,7 +227,7 @@ def main():
         line["gpu_reserved_gb"] = torch.cuda.max_memory_reserved() / 1e9
         free, whole = torch.cuda.mem_get_info()
         line["gpu_outside_gb"] = (whole - free - torch.cuda.memory_reserved()) / 1e9  # context, and the engine's own
-        line["mfu"] = 6 * sum(p.numel() for p in model.parameters()) * line["tokens_per_s"] / PEAK_FLOPS
+        line["mfu"] = sum((6 if p.requires_grad else 4) * p.numel() for p in model.parameters()) * line["tokens_per_s"] / PEAK_FLOPS
     print(json.dumps(line), flush=True)
 
 

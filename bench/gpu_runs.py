@@ -153,9 +153,9 @@ class Runs:
         lines = map(json.loads, self.arguments.json.read_text().splitlines())
         return next((line for line in lines if "error" not in line and line.items() >= given.items()), None)
 
-    def train(self, label, ranks, settings, trace=False, gpus=None, cores=None, use=None):
+    def train(self, label, ranks, settings, trace=False, gpus=None, cores=None, use=None, limit=None):
         """Runs and prints a training; returns its line. `gpus` and `cores`: those that it may use, if not all. `use`: called
-        with the line before the state is removed."""
+        with the line before the state is removed. `limit`: seconds that it may take."""
         folder = pathlib.Path(tempfile.mkdtemp(prefix=label.replace(" ", "-") + "-", dir=self.folder))
         state = folder / "state"
         summary = folder / "summary.json"
@@ -172,11 +172,12 @@ class Runs:
         environment = dict(os.environ)
         if gpus is not None:
             environment["CUDA_VISIBLE_DEVICES"] = ",".join(str(gpu) for gpu in gpus)
-        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, errors="replace", env=environment)
+        limited = ["timeout", "--kill-after=20", str(limit)] if limit else []
+        done = subprocess.run([*limited, *command], capture_output=True, text=True, cwd=ROOT, errors="replace", env=environment)
         line = {"run": label, **self.given(ranks, settings)}
         try:
             if done.returncode != 0:
-                said = complaint(done)
+                said = f"it did not end within {limit} s" if limit and done.returncode == 124 else complaint(done)
                 line |= {"exit_code": done.returncode, "error": said}
                 raise Failed(f"{label} ended with {done.returncode}: {said}")
             line |= json.loads(summary.read_text())
