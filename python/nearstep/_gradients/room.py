@@ -24,6 +24,12 @@ def memory_of(device: torch.device) -> Memory:
     return Memory(allocated["current"], allocated["peak"], reserved["current"], reserved["peak"], torch.cuda.mem_get_info(device)[0])
 
 
+def capacity_of(now: Memory, limit: float | None, engine: int) -> float:
+    """Bytes that PyTorch may take. ``limit``: for the process, or None; ``engine``: bytes of the engine's own."""
+    all_of_it = now.reserved + now.free
+    return all_of_it if limit is None else min(all_of_it, limit - engine)
+
+
 class Room:
     """``measure`` returns a Memory; its peaks are those since this object was made. ``limit``: bytes that the process may take,
     or None; ``engine``: bytes of the engine's own."""
@@ -44,8 +50,7 @@ class Room:
         self._most = max(self._most, first, now.allocated - held)
 
     def _capacity(self, now: Memory) -> float:
-        all_of_it = now.reserved + now.free
-        return all_of_it if self._limit is None else min(all_of_it, self._limit - self._engine)
+        return capacity_of(now, self._limit, self._engine)
 
     def for_sums(self, held: int, wanted: int, on_the_way: int) -> int:
         """Bytes for sums after the first pass, whose gradients take ``held`` bytes. If not all ``wanted`` ones fit, some go to

@@ -1,15 +1,19 @@
 """Computes a layer twice. The first time its operations keep nothing for a backward, so that only the second one has
-gradients; what leaves the first one other than by its return value is known to need a gradient, and is refused one."""
+gradients; what leaves the first one other than by its return value is known to need a gradient, and is refused one. Or
+once, if there is room for what backward needs."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import itertools
 import weakref
 
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from .keeping import Graph
 
 # Arguments about caches of earlier tokens, by the names that Transformers gave them.
 _CACHES = {"past_key_values": None, "past_key_value": None, "layer_past": None, "use_cache": False}
@@ -170,19 +174,24 @@ class Uses:
 
 
 class _Recomputed(torch.autograd.Function):
-    """Keeps the inputs of the call. Its backward computes the call again and its gradients at once, so that the layer is
-    in its slot from the first to the last of this work."""
+    """Keeps the inputs of the call, or its graph. Its backward computes the call again unless it has that, and its gradients
+    at once, so that the layer is in its slot from the first to the last of this work."""
 
     @staticmethod
     def forward(ctx, call, keep, random, uses, _anchor, *tensors):
         ctx.call, ctx.random, ctx.uses, ctx.shared = call, random, uses, uses.shared
         tensors = tensors[: len(tensors) - len(ctx.shared)]
         ctx.set_materialize_grads(False)
-        kept, ctx.waiting = keep(tensors)
-        ctx.save_for_backward(*kept)
-        with call.at_layer(False), _without_memory(uses.name):
-            entered = [_Entrance.apply(uses.name, one.detach().requires_grad_()) if one.requires_grad else one for one in tensors]
-            leaves = call.compute(entered)
+        ctx.graph = Graph(call.slot_memory, functools.partial(_refuse, uses.name)) if call.keeping.wants(call.number, tensors) else None
+        if ctx.graph is not None:
+            with call.at_layer(False), ctx.graph.recorded():
+                leaves = ctx.graph.leaves = call.compute(ctx.graph.enter(tensors))
+        else:
+            kept, ctx.waiting = keep(tensors)
+            ctx.save_for_backward(*kept)
+            with call.at_layer(False), _without_memory(uses.name):
+                entered = [_Entrance.apply(uses.name, one.detach().requires_grad_()) if one.requires_grad else one for one in tensors]
+                leaves = call.compute(entered)
         call.output = [None if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         call.is_tensor = [isinstance(leaf, torch.Tensor) for leaf in leaves]
         found = [leaf.detach() if leaf.requires_grad else leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
@@ -199,10 +208,8 @@ class _Recomputed(torch.autograd.Function):
             )
         call, uses, shared = ctx.call, ctx.uses, ctx.shared
         is_only = uses.end(call)
-        inputs = ctx.waiting(ctx.saved_tensors)
-        inputs = [one.detach().requires_grad_(needs) for one, needs in zip(inputs, ctx.needs_input_grad[_FIRST:])]
-        with call.at_layer(True), torch.enable_grad(), ctx.random.again():
-            found = [leaf for leaf in call.compute(inputs) if isinstance(leaf, torch.Tensor)]
+        with call.at_layer(True), torch.enable_grad(), contextlib.ExitStack() as meanwhile:
+            inputs, found = _kept(ctx, meanwhile) if ctx.graph is not None else _computed_again(ctx, meanwhile)
             pairs = [(one, gradient) for one, gradient in zip(found, gradients) if gradient is not None and one.requires_grad]
             outputs, given = [one for one, _ in pairs], [gradient for _, gradient in pairs]
             if is_only and not shared:
@@ -218,13 +225,30 @@ class _Recomputed(torch.autograd.Function):
         return *(None,) * _FIRST, *of_inputs, *of_shared
 
 
+def _kept(ctx, meanwhile) -> tuple:
+    """The inputs and outputs of the call, with the graph between them, which ``meanwhile`` has open."""
+    inputs, leaves = ctx.graph.taken()
+    meanwhile.enter_context(ctx.graph.opened())
+    return inputs, [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+
+
+def _computed_again(ctx, meanwhile) -> tuple:
+    inputs = ctx.waiting(ctx.saved_tensors)
+    inputs = [one.detach().requires_grad_(needs) for one, needs in zip(inputs, ctx.needs_input_grad[_FIRST:])]
+    meanwhile.enter_context(ctx.random.again())
+    with ctx.call.keeping.weighed(ctx.call.number, ctx.call.slot_memory(), inputs):
+        return inputs, [leaf for leaf in ctx.call.compute(inputs) if isinstance(leaf, torch.Tensor)]
+
+
 _FIRST = 5  # of forward's arguments, which are no tensors of the call
 
 
-def run(forward, arguments, settings, *, at_layer, keep, uses: Uses, is_trained: bool, device: torch.device):
+def run(forward, arguments, settings, *, at_layer, keep, keeping, number: int, slot_memory, uses: Uses, is_trained: bool, device: torch.device):
     """Calls ``forward``. ``at_layer(is_backward)``: a context in which the layer's parameters are there.
-    ``keep(tensors)``: returns what autograd shall save of them, and a function that makes them of it again."""
+    ``keep(tensors)``: returns what autograd shall save of them, and a function that makes them of it again. ``keeping``: see
+    Keeping; ``number``: of the layer; ``slot_memory()``: of the slot that it is in."""
     call = _Call(forward, arguments, settings, at_layer, _Autocast(device.type))
+    call.keeping, call.number, call.slot_memory = keeping, number, slot_memory
     tensors = call.tensors()
     shared = uses.shared
     if not is_trained and not shared and not any(one.requires_grad for one in tensors):

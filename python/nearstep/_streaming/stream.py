@@ -12,9 +12,11 @@ import weakref
 import torch
 
 from . import recompute
+from .._gradients.room import Memory, capacity_of, memory_of
 from .activations import Activations
 from .._model.groups import layers_of, plain_name
 from .._pinned import resident_bytes
+from .keeping import Keeping
 from .slots import HostMemory, Layer, Slots
 from .spill import Spill
 from .window import Vector, Window
@@ -27,9 +29,9 @@ class Stream:
     such as embeddings, and those that several layers share, stay on the GPU.
 
     ``gpu_memory_gb``: the GPU memory that this process may take. The first step runs with two slots, and its activations
-    wait in host memory; what it leaves of the memory then holds activations and more slots. ``slots``: their number, in
-    place of this. ``activations``: where the inputs of layers wait for backward, "gpu" or "host"; default: "gpu" if the
-    memory suffices.
+    wait in host memory; what it leaves of the memory then holds these, all that backward needs of some layers, which compute
+    once, and more slots. ``slots``: their number, in place of this; all layers compute twice. ``activations``: the same, and the
+    inputs of layers wait for backward on the "gpu" or on the "host"; default: as the memory suffices.
 
     ``host_memory_gb``: the host memory that this process may take. Trained parameters then stay in storage: layers are read
     from the state ahead of their use, and the update writes new values there. Inputs of layers that wait on the host and
@@ -149,19 +151,25 @@ class Streaming:
         self._frozen.take()
         for layer in self._layers:
             layer.homes = [self._frozen.of(p) if i is None else values[i] for i, p in zip(layer.numbers, layer.params)]
-        count, on_host = _FEWEST_SLOTS, self._settings.activations == "host"
+        count, on_host, measure = _FEWEST_SLOTS, self._settings.activations == "host", None
         if self._settings.slots is not None:
             count = self._settings.slots
         elif self._device.type == "cuda":
             self._is_measuring = True
             on_host = self._settings.activations != "gpu"
+            torch.cuda.empty_cache()  # the layers may have been there
             torch.cuda.reset_peak_memory_stats(self._device)
+            measure = functools.partial(memory_of, self._device) if self._settings.activations is None else None
         else:
             count = int((self._limit - self._kept_bytes) // self._slot_bytes)
         self._slots = Slots(self._layers, min(count, len(self._layers)), self._device, self._source)
         self._activations = Activations(self._device, on_host, self._inputs_room, self._spill)
+        self._keeping = Keeping(measure, self._capacity)
         if not self._is_measuring:
             self._say()
+
+    def _capacity(self, now: Memory) -> float:
+        return capacity_of(now, self._limit, self._engine_bytes)
 
     def _say(self, more: str = "") -> None:
         if self._conductor.rank == 0:
@@ -181,9 +189,15 @@ class Streaming:
         if self._settings.activations is None and left >= self._activations.most_bytes:
             left -= self._activations.most_bytes
             self._activations.on_host = False
+        kept, kept_bytes = self._keeping.decide(self._limit - left - self._engine_bytes, left)
+        left -= kept_bytes
         count = _FEWEST_SLOTS + max(0, int(left // self._slot_bytes))
         self._slots.grow(min(count, len(self._layers)))
-        self._say(f"; the first step took {taken / 1e9:.3g} GB of {self._settings.gpu_memory_gb:g}")
+        more = f"; the first step took {taken / 1e9:.3g} GB of {self._settings.gpu_memory_gb:g}"
+        if self._keeping.mean_bytes:
+            more += (f"; {kept} layers keep all activations ({kept_bytes / 1e9:.3g} GB), and the others compute again in backward; each GB more would spare "
+                     f"{min(len(self._layers) - kept, 1e9 / self._keeping.mean_bytes):.2g} of these")
+        self._say(more)
         if left < 0:
             warnings.warn(f"A step takes {taken / 1e9:.3g} GB, more than gpu_memory_gb={self._settings.gpu_memory_gb:g}: give fewer tokens at a time.")
 
@@ -194,7 +208,7 @@ class Streaming:
                 return forward(*arguments, **settings)
         layer = self._layers[number]
         return recompute.run(forward, arguments, settings, at_layer=functools.partial(self._at, number), keep=self._activations.keep,
-                              uses=self._uses[number], is_trained=layer.is_trained, device=self._device)
+                              keeping=self._keeping, number=number, slot_memory=lambda: layer.slot.memory, uses=self._uses[number], is_trained=layer.is_trained, device=self._device)
 
     @contextlib.contextmanager
     def _at(self, number: int, is_backward: bool):
@@ -236,6 +250,9 @@ class Streaming:
 
     def end_step(self) -> None:
         self._slots.end_step()
+        fewer = self._keeping.end_step()
+        if fewer > 0 and self._conductor.rank == 0:
+            print(f"nearstep: GPU memory is short: {fewer} layers more than in the step before computed again in backward", file=sys.stderr)
         if self._is_measuring:
             self._decide()
 

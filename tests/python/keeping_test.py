@@ -1,0 +1,95 @@
+"""Layers of a streamed model that keep their activations, as many as a pretended GPU has room for, have the bits of those that
+compute again. One process, one rank."""
+import contextlib
+import copy
+import io
+import unittest
+
+import launcher
+from stream_test import ABSENT, Runs
+
+if not ABSENT:
+    import torch
+
+    import nearstep
+    import networks
+    from nearstep._gradients.room import Memory
+    from nearstep._streaming.keeping import Keeping
+
+LAYERS = 4
+
+
+@unittest.skipIf(ABSENT, ABSENT)
+class Kept(Runs):
+    def made(self, model, path, layers, passes=1):
+        """A run whose pretended GPU has room for the activations of so many layers, after the first step, and the place of that."""
+        _, opt = self.make(nearstep.groups(model), path=self.folder / path, stream=nearstep.Stream(slots=2), accumulation=passes, config={})
+        opt.resume()
+        streaming, room = opt._session.streaming, {"allocated": 0, "bytes": 0.0, "entered": 0}
+
+        def measure():
+            room["entered"] += 1
+            return Memory(int(room["allocated"]), 0, 0, 0, int(room["bytes"]))
+
+        keeping = streaming._keeping = Keeping(measure, lambda memory: memory.reserved + memory.free)
+        losses = self.steps(model, opt, 0, 1, passes)
+        room["bytes"] = (layers + 0.5) * keeping.mean_bytes
+        keeping.decide(0, room["bytes"])
+        wants = keeping.wants
+
+        def wanted(number, tensors):  # what a layer keeps stays until its backward
+            keeps = wants(number, tensors)
+            room["allocated"] += keeping.mean_bytes * keeps
+            room["kept"] = room.get("kept", 0) + keeps
+            return keeps
+
+        keeping.wants = wanted
+        return opt, losses, room
+
+    def goes_on(self, model, opt, room, first, last):
+        losses = []
+        for step in range(first, last):
+            room["allocated"], room["kept"] = room.get("of_program", 0), 0
+            losses += self.steps(model, opt, step, step + 1)
+        return losses
+
+    def test_any_number_of_layers_that_keep_has_the_same_bits(self):
+        for name in ("gpt2", "llama"):
+            model = self.model(name, LAYERS)
+            expected = self.trained(copy.deepcopy(model), f"again-{name}", nearstep.Stream(slots=2))
+            for layers in (0, 1, 3, LAYERS):
+                with self.subTest(name, layers=layers):
+                    mine = copy.deepcopy(model)
+                    opt, losses, room = self.made(mine, f"{name}-{layers}", layers)
+                    losses += self.goes_on(mine, opt, room, 1, 4)
+                    self.assertEqual(room["kept"], layers)
+                    self.assert_equal_runs((losses, opt.masters_digest(), self.weights_after(mine, opt)), expected)
+
+    def test_memory_of_the_programs_own_makes_layers_compute_again(self):
+        model = self.model(layers=LAYERS)
+        expected = self.trained(copy.deepcopy(model), "again", nearstep.Stream(slots=2))
+        opt, losses, room = self.made(model, "less", 3)
+        losses += self.goes_on(model, opt, room, 1, 2)
+        room["of_program"] = 2 * room["allocated"] / 3
+        with contextlib.redirect_stderr(io.StringIO()) as shown:
+            losses += self.goes_on(model, opt, room, 2, 4)
+        self.assertEqual(room["kept"], 1)
+        self.assertEqual(shown.getvalue().count("2 layers more than in the step before computed again"), 1)
+        self.assert_equal_runs((losses, opt.masters_digest(), self.weights_after(model, opt)), expected)
+
+    def test_what_leaves_a_layer_that_keeps_has_no_gradient_and_backward_runs_once(self):
+        model = self.model(layers=LAYERS)
+        opt, _, room = self.made(model, "refused", LAYERS, passes=2)
+        kept = []
+        handle = model.transformer.h[1].mlp.register_forward_hook(lambda module, given, output: kept.append(output))
+        batch = networks.inputs("gpt2", 2, torch.Generator().manual_seed(1))
+        loss = model(**batch).loss
+        self.refuses(RuntimeError, "left it other than by the return value", kept[0].square().sum().backward)
+        handle.remove()
+        loss.backward(retain_graph=True)
+        self.refuses(RuntimeError, "Backward runs twice through a streamed layer", loss.backward)
+        opt.zero_grad()
+
+
+if __name__ == "__main__":
+    launcher.main()
